@@ -1,0 +1,39 @@
+"""How a user's mistake is told: one line that names it, and the nearest right word.
+
+Called by the command lines (configs.command_line, sample.py) and by all that checks names.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+
+
+@contextmanager
+def user_errors() -> Iterator[None]:
+    """Turns a ValueError into one line on stderr and exit code 2; all else is a bug and passes.
+
+    `python -X dev` lets the ValueError pass too, to see where it was raised.
+    """
+    try:
+        yield
+    except ValueError as error:
+        if sys.flags.dev_mode:
+            raise
+        print(f"{Path(sys.argv[0]).name}: error: {one_line(error)}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def suggestion(word: str, words: Iterable[str]) -> str:
+    """'; did you mean WORD?' with the nearest of `words`, or nothing when none is near.
+
+    A key that lacks its section counts as near: mode means wandb.mode.
+    """
+    words = list(words)
+    near = [w for w in words if w.endswith(f".{word}")] or get_close_matches(word, words, n=1)
+    return f"; did you mean {near[0]}?" if near else ""

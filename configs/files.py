@@ -1,0 +1,66 @@
+"""The YAML files of experiments: where a word of the command line finds one, and what it holds.
+
+Called by configs.command_line (find) and configs.compose (load).
+"""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from configs.errors import one_line, suggestion
+
+FOLDER = Path(__file__).resolve().parent
+
+
+def names() -> list[str]:
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+def find(word: str) -> Path | None:
+    """The file that `word` means: a path to any YAML file, or one of configs/.
+
+    The latter as NAME, NAME.yaml, configs/NAME.yaml or, as nanoGPT spells it, config/NAME.yaml,
+    from any working directory.
+    """
+    path = Path(word)
+    if path.suffix in (".yaml", ".yml") and path.is_file():
+        return path
+    if path.parts[:1] in (("config",), ("configs",)):
+        path = Path(*path.parts[1:])
+    own = FOLDER / path.with_name(path.name.removesuffix(".yaml") + ".yaml") if path.name else path
+    return own if own.is_file() else None
+
+
+def missing(word: str) -> str:
+    """What to say of a word that `find` finds no file for."""
+    problem = "neither key=value nor a config file"
+    if word and Path(word).is_dir():
+        problem = "a folder, not a YAML file"
+    elif word.endswith((".yaml", ".yml")):
+        problem = "no such file"
+    near = suggestion(Path(word).stem, names())
+    return f"{word or repr(word)}: {problem}{near} (configs/ has {', '.join(names())})"
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file, interpolations as they stand; an empty file is an empty one.
+
+    Raises ValueError with file, line and column of a mistake in the YAML.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        root = yaml.compose(text, yaml.SafeLoader)
+        if root is None:
+            return {}
+        if not isinstance(root, yaml.MappingNode):
+            raise ValueError(f"{path}: not a mapping; write lines of the form key: value")
+        return OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+        raise ValueError(f"{path}{place}: broken YAML: {error.problem}") from error
+    except (yaml.YAMLError, UnicodeDecodeError, OmegaConfBaseException, OSError) as error:
+        raise ValueError(f"{path}: cannot be read: {one_line(error)}") from error

@@ -1,0 +1,26 @@
+"""The whole configuration of train.py as one typed object.
+
+Made by configs.compose from defaults, a YAML file and the command line; train.py hands it on to
+functions that each ask for the section they need, and every section is this same object.
+"""
+
+from dataclasses import dataclass, field
+
+from configs.keys import check_choices
+from data.config import DataConfig
+from model import ModelConfig
+from training.config import TrainingConfig, WandbConfig
+
+
+# dataclasses list the fields of the last base first: in print the model's keys lead
+@dataclass
+class Config(TrainingConfig, DataConfig, ModelConfig):
+    """All keys flat, as in nanoGPT, but for section `wandb`."""
+
+    wandb: WandbConfig = field(default_factory=WandbConfig)
+
+    def __post_init__(self) -> None:
+        check_choices(self)  # before the sections: it also restores words read as booleans
+        ModelConfig.__post_init__(self)
+        DataConfig.__post_init__(self)
+        TrainingConfig.__post_init__(self)

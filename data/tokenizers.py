@@ -1,0 +1,173 @@
+"""Characters or byte-level BPE: text to token ids and back.
+
+`data.prepare` makes a tokenizer and keeps its record; training and sampling load it from the
+record, which holds the whole vocabulary, so that no tokenizer needs a network a second time.
+"""
+
+import numpy as np
+import tiktoken
+from numpy.typing import ArrayLike
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+from data.download import within
+
+# How GPT-2 cuts a text into words before any merging; with possessive quantifiers (++), which match
+# the same and do not overflow the stack on a long run of letters or spaces.
+GPT2_SPLIT = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
+GPT2_LIMIT_S = 60  # for the download of its vocabulary, 1.5 MB in two files
+TRAINING_PIECE = 1 << 20  # characters handed to the BPE trainer at once: bounds its memory
+
+
+def token_dtype(vocab_size: int) -> np.dtype:
+    """The dtype of token ids on disk: little-endian uint16, or uint32 for a larger vocabulary."""
+    return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
+
+
+def _checked_ids(ids: ArrayLike, vocab_size: int) -> np.ndarray:
+    ids = np.asarray(ids, dtype=np.int64).reshape(-1)
+    outside = ids[(ids < 0) | (ids >= vocab_size)]
+    if len(outside):
+        raise ValueError(f"token {outside[0]}: outside the vocabulary of {vocab_size} tokens")
+    return ids
+
+
+class CharTokenizer:
+    """One token for each distinct character, numbered in order of code point, as in nanoGPT."""
+
+    kind = "char"
+
+    def __init__(self, characters: str) -> None:
+        self.characters = "".join(sorted(set(characters)))
+        self._code_points = _code_points(self.characters)
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.characters)
+
+    def encode(self, text: str) -> np.ndarray:
+        """Token ids (len(text),); ValueError for a character that the training text lacked."""
+        points = _code_points(text)
+        ids = np.searchsorted(self._code_points, points)
+        known = np.append(self._code_points, np.uint32(0xFFFFFFFF))[ids] == points
+        if not known.all():
+            raise ValueError(_unknown_character(text, int(np.argmin(known)), self.vocab_size))
+        return ids.astype(token_dtype(self.vocab_size))
+
+    def decode(self, ids: ArrayLike) -> str:
+        """The text of a sequence of ids; ValueError for an id outside the vocabulary."""
+        points = self._code_points[_checked_ids(ids, self.vocab_size)]
+        return points.tobytes().decode("utf-32-le")
+
+    def decode_bytes(self, ids: ArrayLike) -> bytes:
+        return self.decode(ids).encode()
+
+    def to_record(self) -> dict:
+        return {"kind": self.kind, "characters": self.characters}
+
+
+class BpeTokenizer:
+    """Byte-level BPE with GPT-2's word splitting: any text can be encoded."""
+
+    def __init__(self, kind: str, tokens: list[bytes]) -> None:
+        """`tokens`: the bytes of each token in order of rank; all 256 single bytes among them."""
+        self.kind = kind
+        self.tokens = tokens
+        special = {"<|endoftext|>": len(tokens)} if kind == "gpt2" else {}
+        ranks = {token: rank for rank, token in enumerate(tokens)}
+        self._encoding = tiktoken.Encoding(
+            kind, pat_str=GPT2_SPLIT, mergeable_ranks=ranks, special_tokens=special
+        )
+
+    @classmethod
+    def gpt2(cls) -> "BpeTokenizer":
+        """GPT-2's own vocabulary, 50,257 tokens; ValueError where tiktoken can not get it."""
+        try:
+            encoding = within(GPT2_LIMIT_S, lambda: tiktoken.get_encoding("gpt2"))
+        except (OSError, ValueError) as error:  # OSError: no network; ValueError: damaged download
+            reason = " ".join(str(error).split())[:150]
+            raise ValueError(
+                "tokenizer=gpt2: its vocabulary is not in tiktoken's cache and could not be "
+                f"downloaded ({type(error).__name__}: {reason}); tokenizer=local trains one on the "
+                "text instead"
+            ) from error
+        ordinary = encoding.n_vocab - len(encoding.special_tokens_set)
+        return cls("gpt2", [encoding.decode_single_token_bytes(rank) for rank in range(ordinary)])
+
+    @classmethod
+    def train(cls, text: str, vocab_size: int) -> "BpeTokenizer":
+        """A vocabulary of at most `vocab_size` tokens (256 or more) trained on the text."""
+        trainee = Tokenizer(models.BPE())
+        trainee.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        trainer = trainers.BpeTrainer(
+            vocab_size=vocab_size,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        )
+        pieces = (text[i : i + TRAINING_PIECE] for i in range(0, len(text), TRAINING_PIECE))
+        trainee.train_from_iterator(pieces, trainer)
+        vocabulary = trainee.get_vocab()
+        byte_of = _byte_of_letter()
+        return cls(
+            "local",
+            [
+                bytes(byte_of[letter] for letter in token)
+                for token in sorted(vocabulary, key=vocabulary.__getitem__)
+            ],
+        )
+
+    @property
+    def vocab_size(self) -> int:
+        return self._encoding.n_vocab
+
+    def encode(self, text: str) -> np.ndarray:
+        """Token ids; what looks like a special token is encoded as the plain text that it is."""
+        return np.array(self._encoding.encode_ordinary(text), dtype=token_dtype(self.vocab_size))
+
+    def decode(self, ids: ArrayLike) -> str:
+        """The text of a sequence of ids; U+FFFD for bytes that make no whole character."""
+        return self.decode_bytes(ids).decode("utf-8", errors="replace")
+
+    def decode_bytes(self, ids: ArrayLike) -> bytes:
+        """The UTF-8 bytes of a sequence of ids; ValueError for an id outside the vocabulary."""
+        return self._encoding.decode_bytes(_checked_ids(ids, self.vocab_size).tolist())
+
+    def to_record(self) -> dict:
+        # Latin-1 has a character for each byte, so that JSON can hold tokens that are no text.
+        return {"kind": self.kind, "tokens": [token.decode("latin-1") for token in self.tokens]}
+
+
+def load_tokenizer(record: dict) -> CharTokenizer | BpeTokenizer:
+    """The tokenizer that `to_record` described; ValueError for a record of no known kind."""
+    kind = record.get("kind")
+    if kind == "char":
+        return CharTokenizer(record["characters"])
+    if kind in ("gpt2", "local"):
+        return BpeTokenizer(kind, [token.encode("latin-1") for token in record["tokens"]])
+    raise ValueError(f"tokenizer record: kind {kind!r} is unknown; known are char, gpt2 and local")
+
+
+def _code_points(text: str) -> np.ndarray:
+    # surrogatepass: the command line can hand over half a pair; it is refused like any other.
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+
+
+def _unknown_character(text: str, index: int, vocab_size: int) -> str:
+    where = f"at index {index}"
+    if "\n" in text:
+        line_start = text.rfind("\n", 0, index) + 1
+        line = text.count("\n", 0, index) + 1
+        where += f" (line {line}, column {index - line_start + 1})"
+    return (
+        f"character {text[index]!a} (U+{ord(text[index]):04X}) {where}: "
+        f"not among the {vocab_size} characters of the training text"
+    )
+
+
+def _byte_of_letter() -> dict[str, int]:
+    """The byte behind each letter of a byte-level vocabulary: GPT-2 wrote printable bytes as their
+    Latin-1 characters and the others, in order, as the characters from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {
+        chr(0x100 + i): byte for i, byte in enumerate(others)
+    }

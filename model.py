@@ -1,0 +1,306 @@
+"""GPT-2's decoder, and the ways to compute its attention behind one function.
+
+The shape is nanoGPT's: pre-norm blocks, learned positions, tied embeddings, GELU, optional biases.
+Called by train.py (forward with targets) and sample.py (generate, with a key-value cache).
+Shape letters: B batch, T tokens, S keys (cached and new), C n_embd, H n_head, D = C / H, V vocabulary.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
+
+# attention=KEY pins this kernel of scaled_dot_product_attention
+SDPA_BACKENDS = {
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "math": SDPBackend.MATH,
+}
+
+
+@dataclass
+class ModelConfig:
+    """Flat keys of the configuration; `configs.Config` inherits them."""
+
+    n_layer: int = field(default=6, metadata={"help": "transformer blocks"})
+    n_head: int = field(default=6, metadata={"help": "attention heads in a block"})
+    n_embd: int = field(default=384, metadata={"help": "width; a multiple of n_head"})
+    block_size: int = field(default=256, metadata={"help": "context length in tokens"})
+    dropout: float = field(default=0.2, metadata={"help": "probability of dropping; 0: none"})
+    bias: bool = field(default=False, metadata={"help": "biases in linear layers and layer norms"})
+    attention: str = field(
+        default="auto",
+        metadata={
+            "help": "slow: explicit softmax(QK^T/sqrt(d))V; flash, efficient, cudnn, math: that "
+            "kernel of scaled_dot_product_attention; flex: FlexAttention; auto: PyTorch's choice",
+            "choices": ("slow", *SDPA_BACKENDS, "flex", "auto"),
+        },
+    )
+
+    def __post_init__(self) -> None:
+        for key in ("n_layer", "n_head", "n_embd", "block_size"):
+            if getattr(self, key) < 1:
+                raise ValueError(f"{key}={getattr(self, key)}: must be at least 1")
+        if self.n_embd % self.n_head:
+            raise ValueError(
+                f"n_embd={self.n_embd}: not divisible by n_head={self.n_head}; "
+                f"{self.n_embd - self.n_embd % self.n_head or self.n_head} would be"
+            )
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout={self.dropout}: must be at least 0 and less than 1")
+        if self.attention == "flex" and self.dropout > 0:
+            raise ValueError("attention=flex: FlexAttention has no dropout; add dropout=0")
+
+
+def attention_in_force(attention: str, device_type: str, dropout: float) -> str:
+    """The backend that `attend` runs: `attention` itself, but for the one exception.
+
+    PyTorch's fused CPU kernel has no dropout ("No available kernel"), so on a CPU flash with
+    dropout is computed by the math kernel of the same function.
+    """
+    return "math" if (attention, device_type) == ("flash", "cpu") and dropout > 0 else attention
+
+
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, attention: str, dropout: float, mask: Tensor | None = None
+) -> Tensor:
+    """Causal attention. q is (B, H, T, D), k and v are (B, H, S, D); returns (B, H, T, D).
+
+    Either T == S, or T == 1: one new token that sees all S keys. `mask` is for slow alone: True
+    where a query may look, (T, S). Raises RuntimeError where the pinned kernel does not exist.
+    """
+    attention = attention_in_force(attention, q.device.type, dropout)
+    causal = q.size(-2) > 1
+    if attention == "slow":
+        scores = q @ k.transpose(-2, -1) * (1.0 / math.sqrt(q.size(-1)))  # (B, H, T, S)
+        scores = scores.masked_fill(~mask, float("-inf"))
+        weights = F.dropout(F.softmax(scores, dim=-1), dropout, training=dropout > 0)
+        return weights @ v  # (B, H, T, S) @ (B, H, S, D) -> (B, H, T, D)
+    if attention == "flex":
+        return attend_flex(q, k, v, causal)
+    if attention == "auto":
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal)
+    with sdpa_kernel(SDPA_BACKENDS[attention]):
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal)
+
+
+def attend_flex(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
+    """FlexAttention, compiled with the model or by itself; on a CPU eager, forward only."""
+    if torch.compiler.is_compiling():
+        mask = causal_block_mask(q.size(-2), q.device) if causal else None
+        return flex_attention(q, k, v, block_mask=mask)
+    mask = cached_block_mask(q.size(-2), q.device) if causal else None
+    # eager it would materialise the scores; a CPU cannot compile it with gradients
+    flex = compiled_flex_attention() if q.is_cuda else flex_attention
+    return flex(q, k, v, block_mask=mask)
+
+
+def causal_block_mask(tokens: int, device: torch.device) -> BlockMask:
+    return create_block_mask(
+        lambda b, h, query, key: query >= key, None, None, tokens, tokens, device=device
+    )
+
+
+cached_block_mask = lru_cache(causal_block_mask)
+
+
+@lru_cache
+def compiled_flex_attention() -> Callable[..., Tensor]:
+    return torch.compile(flex_attention)
+
+
+class KeyValueCache:
+    """The keys and values of the tokens seen so far, for each block: (B, H, block_size, D)."""
+
+    def __init__(self, config: ModelConfig, batch: int, device: torch.device, dtype: torch.dtype):
+        size = (batch, config.n_head, config.block_size, config.n_embd // config.n_head)
+        self.keys = [torch.empty(size, device=device, dtype=dtype) for _ in range(config.n_layer)]
+        self.values = [torch.empty_like(keys) for keys in self.keys]
+        self.length = 0
+
+    def append(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Stores (B, H, T, D) behind what is there; returns all of it, (B, H, S, D)."""
+        end = self.length + k.size(-2)
+        self.keys[layer][:, :, self.length : end] = k
+        self.values[layer][:, :, self.length : end] = v
+        return self.keys[layer][:, :, :end], self.values[layer][:, :, :end]
+
+
+class LayerNorm(nn.Module):
+    """Layer norm over C whose bias is optional."""
+
+    def __init__(self, width: int, bias: bool):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width)) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, 1e-5)
+
+
+class CausalSelfAttention(nn.Module):
+    def __init__(self, config: ModelConfig, layer: int):
+        super().__init__()
+        self.layer = layer
+        self.n_head = config.n_head
+        self.dropout = config.dropout
+        self.attention = config.attention
+        self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd, bias=config.bias)
+        self.c_proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
+        self.resid_dropout = nn.Dropout(config.dropout)
+        mask = None
+        if config.attention == "slow":
+            mask = torch.ones(config.block_size, config.block_size, dtype=torch.bool).tril()
+        # not persistent: a checkpoint holds the same names under every backend
+        self.register_buffer("mask", mask, persistent=False)
+
+    def forward(self, x: Tensor, cache: KeyValueCache | None = None) -> Tensor:
+        B, T, C = x.shape
+        q, k, v = self.c_attn(x).split(C, dim=2)  # each (B, T, C)
+        q = q.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)  # (B, H, T, D)
+        k = k.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)  # (B, H, T, D)
+        v = v.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)  # (B, H, T, D)
+        if cache is not None:
+            k, v = cache.append(self.layer, k, v)  # (B, H, S, D)
+        S = k.size(-2)
+        mask = None if self.mask is None else self.mask[S - T : S, :S]
+        y = attend(q, k, v, self.attention, self.dropout if self.training else 0.0, mask)
+        y = y.transpose(1, 2).reshape(B, T, C)  # (B, H, T, D) -> (B, T, C)
+        return self.resid_dropout(self.c_proj(y))
+
+
+class MLP(nn.Module):
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.c_fc = nn.Linear(config.n_embd, 4 * config.n_embd, bias=config.bias)
+        self.gelu = nn.GELU()
+        self.c_proj = nn.Linear(4 * config.n_embd, config.n_embd, bias=config.bias)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.dropout(self.c_proj(self.gelu(self.c_fc(x))))  # (B, T, C) -> 4C -> (B, T, C)
+
+
+class Block(nn.Module):
+    def __init__(self, config: ModelConfig, layer: int):
+        super().__init__()
+        self.ln_1 = LayerNorm(config.n_embd, config.bias)
+        self.attn = CausalSelfAttention(config, layer)
+        self.ln_2 = LayerNorm(config.n_embd, config.bias)
+        self.mlp = MLP(config)
+
+    def forward(self, x: Tensor, cache: KeyValueCache | None = None) -> Tensor:
+        x = x + self.attn(self.ln_1(x), cache)
+        return x + self.mlp(self.ln_2(x))
+
+
+class GPT(nn.Module):
+    """The model; `vocab_size` comes with the data, the rest from the configuration."""
+
+    def __init__(self, config: ModelConfig, vocab_size: int):
+        super().__init__()
+        self.config = config
+        self.transformer = nn.ModuleDict(
+            {
+                "wte": nn.Embedding(vocab_size, config.n_embd),
+                "wpe": nn.Embedding(config.block_size, config.n_embd),
+                "drop": nn.Dropout(config.dropout),
+                "h": nn.ModuleList(Block(config, layer) for layer in range(config.n_layer)),
+                "ln_f": LayerNorm(config.n_embd, config.bias),
+            }
+        )
+        self.lm_head = nn.Linear(config.n_embd, vocab_size, bias=False)
+        self.apply(self._init_weights)
+        for name, parameter in self.named_parameters():
+            # each block adds twice to the residual stream: keep its variance (GPT-2, section 2.3)
+            if name.endswith("c_proj.weight"):
+                nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * config.n_layer))
+        self.transformer.wte.weight = self.lm_head.weight  # tied, arxiv.org/abs/1608.05859
+
+    @staticmethod
+    def _init_weights(module: nn.Module) -> None:
+        if isinstance(module, (nn.Linear, nn.Embedding)):
+            nn.init.normal_(module.weight, std=0.02)
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            nn.init.zeros_(module.bias)
+
+    def forward(
+        self, idx: Tensor, targets: Tensor | None = None, cache: KeyValueCache | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """idx and targets are (B, T) token ids; a target of -1 is not counted.
+
+        Returns logits and the mean loss: with targets (B, T, V), without (B, 1, V) of the last
+        token and None.
+        """
+        past = cache.length if cache is not None else 0
+        positions = torch.arange(past, past + idx.size(1), device=idx.device)  # (T)
+        x = self.transformer.wte(idx) + self.transformer.wpe(positions)  # (B, T, C)
+        x = self.transformer.drop(x)
+        for block in self.transformer.h:
+            x = block(x, cache)
+        x = self.transformer.ln_f(x)
+        if cache is not None:
+            cache.length += idx.size(1)
+        if targets is None:
+            return self.lm_head(x[:, [-1]]), None  # (B, 1, V)
+        logits = self.lm_head(x)  # (B, T, V)
+        loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
+        return logits, loss
+
+    def parameter_count(self) -> int:
+        """Parameters without the position embeddings, as nanoGPT counts them."""
+        return sum(p.numel() for p in self.parameters()) - self.transformer.wpe.weight.numel()
+
+    def flops_per_token(self) -> int:
+        """Forward and backward: 6N + 12LHDT (PaLM, arxiv.org/abs/2204.02311, appendix B)."""
+        config = self.config
+        return 6 * self.parameter_count() + 12 * config.n_layer * config.n_embd * config.block_size
+
+    @torch.no_grad()
+    def generate(
+        self,
+        idx: Tensor,
+        max_new_tokens: int,
+        temperature: float,
+        top_k: int | None,
+        generator: torch.Generator,
+    ) -> Iterator[Tensor]:
+        """Yields the next token of each sequence, (B, 1), one after the other; idx is (B, T).
+
+        The positions are learned, so a full cache cannot slide: the last half of the context is
+        then read again, and each token sees block_size / 2 to block_size tokens before it.
+        """
+        block_size = self.config.block_size
+        dtype = torch.get_autocast_dtype(idx.device.type)
+        if not torch.is_autocast_enabled(idx.device.type):
+            dtype = self.lm_head.weight.dtype
+        cache = KeyValueCache(self.config, idx.size(0), idx.device, dtype)
+        new = idx = idx[:, -block_size:]
+        for _ in range(max_new_tokens):
+            if cache.length + new.size(1) > block_size:
+                cache.length = 0
+                new = idx[:, -max(block_size // 2, 1) :]
+            logits, _ = self(new, cache=cache)
+            new = sample(logits[:, -1].float(), temperature, top_k, generator)
+            idx = torch.cat((idx, new), dim=1)[:, -block_size:]
+            yield new
+
+
+def sample(
+    logits: Tensor, temperature: float, top_k: int | None, generator: torch.Generator
+) -> Tensor:
+    """Draws from (B, V) logits; temperature 0 takes the likeliest. Returns (B, 1)."""
+    if temperature == 0:
+        return logits.argmax(dim=-1, keepdim=True)
+    logits = logits / temperature
+    if top_k is not None:
+        smallest = logits.topk(min(top_k, logits.size(-1))).values[:, [-1]]
+        logits = logits.masked_fill(logits < smallest, float("-inf"))
+    return torch.multinomial(logits.softmax(dim=-1), 1, generator=generator)

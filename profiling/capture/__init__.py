@@ -1,0 +1,1 @@
+"""Inside the training process: what is measured while it runs."""

@@ -1,0 +1,105 @@
+"""Just enough of a W&B server, on 127.0.0.1, for the real client to run online; for test_tracker.
+
+It answers the client's GraphQL questions by the fields they ask for, takes the file stream (the
+history) and the uploads, and keeps what arrived. It speaks HTTP/1.0, a connection for each request,
+so that `close()` is what a dead server looks like: the next connection is refused.
+"""
+
+import gzip
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class FakeWandbServer(ThreadingHTTPServer):
+    """Serves from its own thread until `close()`; `url` is what WANDB_BASE_URL wants."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.runs: dict[str, dict] = {}  # by run id: the variables of its last UpsertBucket
+        self.history: dict[str, list[dict]] = {}  # by run id: the rows
+        self.exit_codes: dict[str, int] = {}  # by run id, once it finished
+        self.uploads: dict[str, bytes] = {}  # by file name
+        self._thread = threading.Thread(target=self.serve_forever, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self.shutdown()
+        self.server_close()
+
+    def graphql(self, query: str, variables: dict) -> dict:
+        """The fields of `query` that the client cannot do without."""
+        data: dict = {}
+        if "viewer" in query:
+            data["viewer"] = {
+                "id": "viewer",
+                "entity": "tester",
+                "username": "tester",
+                "flags": "{}",
+                "teams": {"edges": []},
+            }
+        if "serverInfo" in query:
+            data["serverInfo"] = {"features": [], "cliVersionInfo": {}}
+        if "upsertBucket" in query:
+            self.runs.setdefault(variables["name"], {}).update(
+                {key: value for key, value in variables.items() if value is not None}
+            )
+            project = {"id": "project", "name": variables["project"], "entity": {"name": "tester"}}
+            run = {"id": "run", "name": variables["name"], "displayName": variables["displayName"]}
+            bucket = run | {"config": "{}", "project": project, "historyLineCount": 0}
+            data["upsertBucket"] = {"inserted": True, "bucket": bucket}
+        if "createRunFiles" in query:
+            files = [
+                {"name": name, "uploadUrl": f"{self.url}/upload/{name}"}
+                for name in variables["files"]
+            ]
+            data["createRunFiles"] = {"runID": "run", "uploadHeaders": [], "files": files}
+        if "model" in query:
+            data["model"] = {"bucket": None}
+        return data
+
+    def file_stream(self, run_id: str, body: dict) -> None:
+        lines = body.get("files", {}).get("wandb-history.jsonl", {}).get("content", [])
+        self.history.setdefault(run_id, []).extend(json.loads(line) for line in lines)
+        if body.get("complete"):
+            self.exit_codes[run_id] = body["exitcode"]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: FakeWandbServer
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self._answer({})
+
+    def do_PUT(self) -> None:
+        self.server.uploads[self.path.removeprefix("/upload/")] = self._body()
+        self._answer({})
+
+    def do_POST(self) -> None:
+        raw = self._body()
+        if "graphql" in self.path:
+            body = json.loads(raw)
+            self._answer({"data": self.server.graphql(body["query"], body.get("variables") or {})})
+        elif self.path.endswith("/file_stream"):  # /files/ENTITY/PROJECT/RUN_ID/file_stream
+            self.server.file_stream(self.path.split("/")[-2], json.loads(raw))
+            self._answer({"exitcode": None, "limits": {}})
+        else:  # the client's reports about itself
+            self._answer({})
+
+    def _body(self) -> bytes:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        return gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
+
+    def _answer(self, content: dict) -> None:
+        body = json.dumps(content).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)

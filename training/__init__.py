@@ -1,0 +1,1 @@
+"""What the training loop leans on; train.py is the loop itself."""

@@ -1,0 +1,80 @@
+"""Proves the attention switch: refuses a backend that does not run here, names what did run."""
+
+import warnings
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch._dynamo.utils import counters
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from model import ModelConfig, attend, attention_in_force
+from profiling.kernel_names import fused_attention
+
+# what scaled_dot_product_attention dispatches to on a CPU
+CPU_OPERATORS = {
+    "_scaled_dot_product_flash_attention_for_cpu": "flash",
+    "_scaled_dot_product_attention_math": "math",
+}
+
+
+@dataclass
+class AttentionProof:
+    """What ran, and how that is known. `ran` is slow, math, ... or None: it could not be seen."""
+
+    requested: str
+    ran: str | None
+    evidence: str
+
+
+class OperatorNames(TorchDispatchMode):
+    """Records the ATen operators that are called inside it."""
+
+    def __init__(self):
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def try_attention(config: ModelConfig, device: torch.device, dtype: str) -> list[str]:
+    """Runs the backend forward and backward once, on one sequence of the model's shape.
+
+    Returns the ATen operators it called on a CPU; on a GPU the kernels will tell instead. Raises
+    ValueError with PyTorch's reason when it cannot.
+    """From the operators that `try_attention` saw."""
+    expected = attention_in_force(config.attention, "cpu", config.dropout)
+    fused = [CPU_OPERATORS[name] for name in operators if name in CPU_OPERATORS]
+    ran = fused[0] if fused else "slow" if config.attention == "slow" else "math"
+    evidence = f"ATen operators: {', '.join(name for name in dict.fromkeys(operators))}"
+    return checked(AttentionProof(config.attention, ran, evidence), expected)
+
+
+def prove_on_cuda(config: ModelConfig, kernels: list[str] | None) -> AttentionProof:
+    """From the names of the kernels in a captured training step; None: they could not be read."""
+    if kernels is None:
+        return AttentionProof(config.attention, None, "not checked: needs PyTorch 2.8 or newer")
+    found = fused_attention(kernels)
+    without_fused = "slow" if config.attention == "slow" else "math"
+    ran = "+".join(found) or without_fused
+    names = [name for names in found.values() for name in names]
+    evidence = (
+        f"kernels: {', '.join(names)}" if names else f"no fused one in {len(kernels)} kernels"
+    )
+    return checked(AttentionProof(config.attention, ran, evidence), config.attention)
+
+
+def checked(proof: AttentionProof, expected: str) -> AttentionProof:
+    """Raises ValueError when something other than the requested backend ran."""
+    if counters["inductor"]["fuse_attention"] and proof.requested == "slow":
+        raise ValueError(
+            "attention=slow: torch.compile rewrote it into a fused call "
+            f"({counters['inductor']['fuse_attention']} times); use compile=false"
+        )
+    if expected != "auto" and proof.ran != expected:
+        raise ValueError(
+            f"attention={proof.requested}: {proof.ran} ran instead of {expected} ({proof.evidence})"
+        )
+    return proof

@@ -1,0 +1,154 @@
+"""ckpt.pt: written whole or not at all, and loaded as data, never as code."""
+
+import os
+import pickle
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from data.prepare import Dataset
+from model import GPT
+from training.config import TrainingConfig
+from training.distributed import Ranks
+from training.step import Step
+
+# a checkpoint continues only under the same values of these
+MODEL_KEYS = ("n_layer", "n_head", "n_embd", "block_size", "bias")
+
+
+@dataclass
+class Progress:
+    """How far the run has come: `iteration` is the next one to do."""
+
+    iteration: int = 0
+    best_val_loss: float = float("inf")
+    best_iteration: int | None = None
+    saved_iteration: int | None = None  # what ckpt.pt holds
+
+    def improved(self, val_loss: float) -> bool:
+        """Takes note of an evaluation at `iteration`; whether it is the best so far."""
+        if not val_loss < self.best_val_loss:
+            return False
+        self.best_val_loss, self.best_iteration = val_loss, self.iteration
+        return True
+
+
+def save(
+    model: GPT,
+    step: Step,
+    config: TrainingConfig,
+    dataset: Dataset,
+    ranks: Ranks,
+    progress: Progress,
+) -> None:
+    """Writes out_dir/ckpt.pt: every rank calls this, rank 0 writes.
+
+    ckpt.pt is always the newest; a better one that it replaces is kept as ckpt_best.pt.
+    """
+    random_states = {"cpu": ranks.gather(torch.get_rng_state())}
+    if ranks.device.type != "cpu":
+        device_module = torch.get_device_module(ranks.device)
+        random_states[ranks.device.type] = ranks.gather(device_module.get_rng_state())
+    if ranks.rank != 0:
+        return
+    path = Path(config.out_dir) / "ckpt.pt"
+    keep_best(path, progress)
+    progress.saved_iteration = progress.iteration
+    write(
+        path,
+        {
+            "model": model.state_dict(),
+            "optimizer": step.optimizer.state_dict()["state"],
+            "scaler": step.scaler.state_dict(),
+            "iter_num": progress.iteration,
+            "best_val_loss": progress.best_val_loss,
+            "best_iteration": progress.best_iteration,
+            "random_states": random_states,
+            "config": asdict(config),
+            "tokenizer": dataset.tokenizer.to_record(),
+            "text": {"source": dataset.source, "sha256": dataset.text_sha256},
+        },
+    )
+
+
+def keep_best(path: Path, progress: Progress) -> None:
+    best = path.with_name("ckpt_best.pt")
+    if progress.best_iteration == progress.iteration:
+        best.unlink(missing_ok=True)
+    elif progress.saved_iteration == progress.best_iteration and path.exists():
+        best.unlink(missing_ok=True)
+        os.link(path, best)
+
+
+def write(path: Path, state: dict[str, Any]) -> None:
+    """To a temporary file, synced, renamed: a reader finds the old one or the new one whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    with open(temporary, "wb") as file:
+        torch.save(state, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """What `save` wrote. Raises ValueError naming the file when it is missing or damaged."""
+    if not path.is_file():
+        raise ValueError(f"{path}: no checkpoint there; train first, with init_from=scratch")
+    try:
+        state = torch.load(path, map_location=device, weights_only=True)
+        missing = {"model", "config", "tokenizer", "iter_num"} - set(state)
+    except (RuntimeError, pickle.UnpicklingError, EOFError, OSError, KeyError, TypeError) as error:
+        reason = " ".join(str(error).split())[:120] or type(error).__name__
+        raise ValueError(
+            f"{path}: damaged or no checkpoint ({reason}); remove it and use init_from=scratch"
+        ) from error
+    if missing:
+        raise ValueError(f"{path}: no checkpoint of this program: it has no {sorted(missing)}")
+    return state
+
+
+def resume(
+    model: GPT, step: Step, config: TrainingConfig, dataset: Dataset, ranks: Ranks
+) -> Progress:
+    """Puts everything back where `save` took it from. Raises ValueError naming what differs."""
+    state = load(Path(config.out_dir) / "ckpt.pt", ranks.device)
+    for key in MODEL_KEYS:
+        if state["config"][key] != getattr(config, key):
+            raise ValueError(
+                f"{key}={getattr(config, key)}: the checkpoint has {state['config'][key]}; "
+                "resume with the configuration that the run began with: "
+                f"python train.py {config.out_dir}/config.yaml init_from=resume"
+            )
+    if state["text"]["sha256"] != dataset.text_sha256:
+        raise ValueError(
+            f"dataset={config.dataset}: the checkpoint was trained on another text "
+            f"({state['text']['source']}, not {dataset.source}); use init_from=scratch"
+        )
+    model.load_state_dict(state["model"])
+    groups = step.optimizer.state_dict()["param_groups"]  # the configuration's, not the file's
+    lrs = [group["lr"] for group in step.optimizer.param_groups]
+    step.optimizer.load_state_dict({"state": state["optimizer"], "param_groups": groups})
+    for group, lr in zip(step.optimizer.param_groups, lrs, strict=True):
+        group["lr"] = lr
+    if step.scaler.is_enabled():
+        step.scaler.load_state_dict(state["scaler"])
+    restore_random_states(state["random_states"], ranks)
+    done = state["iter_num"]
+    return Progress(done, state["best_val_loss"], state["best_iteration"], saved_iteration=done)
+
+
+def restore_random_states(states: dict[str, list[torch.Tensor]], ranks: Ranks) -> None:
+    """Each rank takes its own; on another kind of device or more ranks it keeps its fresh seed."""
+    if ranks.rank < len(states["cpu"]):
+        torch.set_rng_state(states["cpu"][ranks.rank].cpu())
+    device_states = states.get(ranks.device.type, [])
+    if ranks.device.type != "cpu" and ranks.rank < len(device_states):
+        torch.get_device_module(ranks.device).set_rng_state(device_states[ranks.rank].cpu())

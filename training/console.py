@@ -1,0 +1,87 @@
+"""What the user sees: log lines, and a progress bar where the output is a terminal."""
+
+import logging
+import sys
+
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+log = logging.getLogger("train")
+console = Console(file=sys.stdout, highlight=False)
+
+
+class PlainFormatter(logging.Formatter):
+    """The message alone; a warning is marked as one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        mark = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
+        return mark + super().format(record)
+
+
+def configure_logging(rank: int) -> None:
+    """Rank 0 speaks; the others only when something is wrong."""
+    if console.is_terminal:
+        handler = RichHandler(console=console, show_path=False, show_time=False, markup=False)
+        handler.setFormatter(logging.Formatter("%(message)s"))
+    else:
+        handler = logging.StreamHandler(sys.stdout)
+        handler.setFormatter(PlainFormatter())
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    for name in ("train", "training", "data", "configs", "profiling"):
+        logging.getLogger(name).setLevel(logging.INFO if rank == 0 else logging.WARNING)
+
+
+class Display:
+    """`with Display(...) as display:` a bar on rank 0's terminal, a line per row elsewhere."""
+
+    def __init__(self, iteration: int, max_iters: int, rank: int):
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[now]}"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=rank != 0 or not console.is_terminal,
+            speed_estimate_period=60,
+        )
+        self.task = self.progress.add_task(
+            "training", total=max_iters, completed=iteration, now="warming up"
+        )
+
+    def __enter__(self) -> "Display":
+        self.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()
+
+    def trained(self, row: dict) -> None:
+        """A row of training metrics, under their names in metrics.jsonl."""
+        parts = [
+            f"loss {row['train/loss']:.4f}",
+            f"time {row['time/step_ms']:.2f}ms",
+            f"{row['perf/tokens_per_s'] / 1e3:,.0f}k tokens/s",
+        ]
+        if row["perf/mfu"] is not None:
+            parts.append(f"mfu {row['perf/mfu']:.1%}")
+        now = ", ".join(parts)
+        self.progress.update(self.task, completed=row["iter"] + 1, now=now)
+        if self.progress.disable:
+            log.info("iter %d: %s", row["iter"], now)
+
+    def evaluated(self, row: dict) -> None:
+        log.info(
+            "step %d: train loss %.4f, val loss %.4f",
+            row["iter"],
+            row["eval/train_loss"],
+            row["val/loss"],
+        )
+
+
+def duration(seconds: float) -> str:
+    """3 s, 12 min, 5.5 h: to the precision at which one plans."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

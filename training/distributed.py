@@ -1,0 +1,79 @@
+"""The ranks of a torchrun job, or the one rank of a plain run."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from training.device import resolve_device
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Who this process is among the processes of the run, and its device."""
+
+    rank: int
+    world_size: int
+    device: torch.device
+
+    def mean(self, value: Tensor) -> Tensor:
+        """Mean over the ranks, on each of them."""
+        return self.sum(value) / self.world_size
+
+    def sum(self, value: Tensor) -> Tensor:
+        """Sum over the ranks, on each of them."""
+        if self.world_size > 1:
+            value = value.clone()
+            dist.all_reduce(value)
+        return value
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is up on any rank; a synchronisation when there are several."""
+        if self.world_size == 1:
+            return flag
+        return bool(self.sum(torch.tensor(float(flag), device=self.device)).item())
+
+    def gather(self, value: Tensor) -> list[Tensor]:
+        """The value of each rank, on the CPU; `value` is a CPU tensor of one size everywhere."""
+        if self.world_size == 1:
+            return [value]
+        mine = value.to(self.device)
+        all_values = [torch.empty_like(mine) for _ in range(self.world_size)]
+        dist.all_gather(all_values, mine)
+        return [value.cpu() for value in all_values]
+
+    def from_first(self, make: Callable[[], Any]) -> Any:
+        """What `make` returns on rank 0, on each of them."""
+        if self.world_size == 1:
+            return make()
+        box = [make() if self.rank == 0 else None]
+        dist.broadcast_object_list(box, src=0, device=self.device)
+        return box[0]
+
+
+@contextmanager
+def started(device: str) -> Iterator[Ranks]:
+    """Joins torchrun's process group where there is one; leaves it at the end.
+
+    Raises ValueError naming `device` when it is not to be had.
+    """
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    mine = resolve_device(device, int(os.environ.get("LOCAL_RANK", "0")), world_size)
+    if mine.type == "cuda":
+        torch.cuda.set_device(mine)
+    if world_size == 1:
+        yield Ranks(0, 1, mine)
+        return
+    if mine.type == "mps":
+        raise ValueError("device=mps: several ranks need cuda or cpu")
+    on_cuda = mine.type == "cuda"
+    dist.init_process_group("nccl" if on_cuda else "gloo", device_id=mine if on_cuda else None)
+    try:
+        yield Ranks(dist.get_rank(), world_size, mine)
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,50 @@
+"""SIGINT and SIGTERM: finish the iteration, save, leave; the second one leaves at once."""
+
+import logging
+import os
+import signal
+from types import FrameType
+
+from training.distributed import Ranks
+
+log = logging.getLogger(__name__)
+
+
+class Interrupt:
+    """`with Interrupt() as interrupt:` then ask `interrupt.agreed` once an iteration."""
+
+    def __init__(self):
+        self.signal: signal.Signals | None = None
+
+    def __enter__(self) -> "Interrupt":
+        self.previous = {
+            number: signal.signal(number, self.receive)
+            for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self.previous.items():
+            signal.signal(number, handler)
+
+    def receive(self, number: int, frame: FrameType | None) -> None:
+        if self.signal is not None:
+            os._exit(128 + number)
+        self.signal = signal.Signals(number)
+        log.warning(
+            "%s: finishing this iteration, then saving; once more to leave now", self.signal.name
+        )
+
+    def agreed(self, ranks: Ranks, waiting: bool) -> bool:
+        """Whether to stop now, the same answer on every rank.
+
+        Several ranks ask each other only where they wait for the GPU anyway (`waiting`).
+        """
+        if ranks.world_size == 1:
+            return self.signal is not None
+        return waiting and ranks.any(self.signal is not None)
+
+    @property
+    def exit_code(self) -> int:
+        """128 + the signal's number, as shells have it; SIGTERM's when another rank got it."""
+        return 128 + (self.signal or signal.SIGTERM)

@@ -1,0 +1,52 @@
+"""AdamW in nanoGPT's two groups, and the learning rate of an iteration."""
+
+import math
+
+import torch
+from torch import nn
+
+from training.config import TrainingConfig
+
+
+def adamw(model: nn.Module, config: TrainingConfig, device: torch.device) -> torch.optim.AdamW:
+    """Matrices and embeddings decay, biases and norms do not. One fused kernel where it exists.
+
+    The learning rate is a tensor on CUDA, so that a captured graph reads the one of the moment.
+    """
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    on_cuda = device.type == "cuda"
+    return torch.optim.AdamW(
+        [
+            {
+                "params": [p for p in parameters if p.dim() >= 2],
+                "weight_decay": config.weight_decay,
+            },
+            {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+        ],
+        lr=torch.tensor(config.learning_rate, device=device) if on_cuda else config.learning_rate,
+        betas=(config.beta1, config.beta2),
+        fused=device.type in ("cuda", "cpu"),
+        capturable=on_cuda,
+    )
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, value: float) -> None:
+    """Without a synchronisation: on CUDA it is filled in by a kernel, in order."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], torch.Tensor):
+            group["lr"].fill_(value)
+        else:
+            group["lr"] = value
+
+
+def learning_rate(iteration: int, config: TrainingConfig) -> float:
+    """Linear warm-up, then a cosine from learning_rate to min_lr at lr_decay_iters."""
+    if not config.decay_lr:
+        return config.learning_rate
+    if iteration < config.warmup_iters:
+        return config.learning_rate * (iteration + 1) / (config.warmup_iters + 1)
+    if iteration >= config.lr_decay_iters:
+        return config.min_lr
+    done = (iteration - config.warmup_iters) / (config.lr_decay_iters - config.warmup_iters)
+    cosine = 0.5 * (1.0 + math.cos(math.pi * done))
+    return config.min_lr + cosine * (config.learning_rate - config.min_lr)

@@ -1,0 +1,225 @@
+"""What a run leaves behind: rows in metrics.jsonl and W&B, lines on the screen, a summary.
+
+Here, and not in the loop, times become tokens per second and MFU.
+"""
+
+import logging
+import math
+import statistics
+import time
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from configs.schema import Config
+from data.prepare import STAND_IN, TINY_SHAKESPEARE, Dataset
+from model import GPT, attention_in_force
+from profiling.capture.hardware import mfu
+from training.checkpoint import Progress
+from training.clock import Laps
+from training.console import Display, duration
+from training.distributed import Ranks
+from training.run_folder import open_run_folder
+from training.tracker import NullTracker, Tracker, open_tracker
+from training.warm_up import WarmUp
+
+log = logging.getLogger(__name__)
+
+LONG_S = 1800  # above this a run on a CPU is not what a newcomer meant
+
+
+class Record:
+    """`with Record(...) as record:`; on leaving it writes the summary and says what to do next."""
+
+    def __init__(
+        self,
+        config: Config,
+        model: GPT,
+        ranks: Ranks,
+        tracker: Tracker | NullTracker,
+        progress: Progress,
+        warm: WarmUp,
+    ):
+        self.config, self.ranks, self.tracker, self.progress = config, ranks, tracker, progress
+        self.display = Display(progress.iteration, config.max_iters, ranks.rank)
+        self.flops_per_token = model.flops_per_token()
+        self.tokens_per_iteration = (
+            config.batch_size * config.block_size * config.gradient_accumulation_steps
+        )
+        self.warm = warm
+        self.step_ms: list[float] = []
+        self.started_s = time.perf_counter()
+
+    def __enter__(self) -> "Record":
+        self.display.__enter__()
+        return self
+
+    def trained(self, iteration: int, lr: float, loss: Tensor, laps: Laps) -> None:
+        """A row for the iterations since the last one: `loss` of the last, times of all."""
+        self.step_ms += laps.ms
+        row = {"iter": iteration, "train/loss": loss.item(), "lr": lr, **self.speed(laps.ms)}
+        self.tracker.log(row)
+        self.display.trained(row)
+        self.check_loss(iteration, "training", row["train/loss"])
+
+    def evaluated(self, iteration: int, losses: dict[str, float]) -> None:
+        row = {"iter": iteration, **losses}
+        self.tracker.log(row)
+        self.display.evaluated(row)
+        self.check_loss(iteration, "validation", losses["val/loss"])
+
+    def check_loss(self, iteration: int, which: str, loss: float) -> None:
+        """Ends the run when the loss is no number: nothing saved after it would be of use."""
+        if math.isfinite(loss):
+            return
+        path = Path(self.config.out_dir) / "ckpt.pt"
+        kept = f"{path} is the last good checkpoint" if path.exists() else "nothing was saved yet"
+        raise SystemExit(
+            f"train.py: {which} loss is {loss} at iteration {iteration}; training stopped, {kept}. "
+            "A lower learning_rate, a longer warmup_iters or dtype=bfloat16 may help"
+        )
+
+    def speed(self, step_ms: list[float]) -> dict[str, float | None]:
+        """Median step time, and what the mean one makes in tokens per second and MFU."""
+        tokens_per_s = self.tokens_per_iteration / statistics.fmean(step_ms) * 1e3
+        device = self.ranks.device
+        on_cuda = device.type == "cuda"
+        return {
+            "time/step_ms": statistics.median(step_ms),
+            "perf/tokens_per_s": tokens_per_s,
+            "perf/mfu": mfu(
+                self.flops_per_token,
+                tokens_per_s,
+                torch.cuda.get_device_name(device) if on_cuda else device.type,
+                self.config.dtype,
+                self.ranks.world_size,
+            ),
+            "memory/peak_bytes": torch.cuda.max_memory_allocated(device) if on_cuda else None,
+        }
+
+    def __exit__(self, kind: type | None, error: BaseException | None, _: object) -> None:
+        self.display.__exit__()
+        code = 0 if kind is None else 1
+        if isinstance(error, SystemExit) and isinstance(error.code, int):
+            code = error.code
+        summary = {
+            "best_val_loss": self.progress.best_val_loss,
+            "best_iteration": self.progress.best_iteration,
+            "iterations": self.progress.iteration,
+            "wall_s": time.perf_counter() - self.started_s,
+            "time/compile_s": self.warm.compile_s,
+            "time/capture_s": self.warm.capture_s,
+            "compile/graphs": self.warm.compiled_graphs,
+            "compile/graph_breaks": self.warm.graph_breaks,
+        }
+        if self.step_ms:
+            summary |= self.speed(self.step_ms)
+        if len(self.step_ms) > 1:
+            quarter, _, three_quarters = statistics.quantiles(self.step_ms, n=4)
+            summary |= {"time/step_iqr_ms": three_quarters - quarter}
+        self.tracker.summary(summary)
+        self.tracker.finish(code)
+        if code == 0:
+            self.say_what_next(summary)
+
+    def say_what_next(self, summary: dict) -> None:
+        out_dir = self.config.out_dir
+        if "time/step_ms" in summary:
+            log.info(
+                "%d iterations in %s, median step %.2f ms, best val loss %.4f at iteration %d",
+                self.progress.iteration,
+                duration(summary["wall_s"]),
+                summary["time/step_ms"],
+                self.progress.best_val_loss,
+                self.progress.best_iteration,
+            )
+        log.info("the record: %s/metrics.jsonl, summary.json, config.yaml", out_dir)
+        if (Path(out_dir) / "ckpt.pt").exists():
+            log.info("next: python sample.py out_dir=%s start=ROMEO:", out_dir)
+        if self.tracker.sync_command:
+            log.info("W&B, offline so far: %s", self.tracker.sync_command)
+
+
+def open_record(
+    config: Config, dataset: Dataset, model: GPT, warm: WarmUp, progress: Progress, ranks: Ranks
+) -> Record:
+    """Says what is about to run, on the screen and in the run's folder, and opens its record."""
+    in_force = facts_in_force(config, dataset, model, warm, ranks)
+    tracker: Tracker | NullTracker = NullTracker()
+    if ranks.rank == 0:
+        out_dir = open_run_folder(config, in_force)
+        announce(config, in_force, warm, progress)
+        tracker = open_tracker(
+            out_dir,
+            config.wandb,
+            rank=ranks.rank,
+            config=asdict(config),
+            run_record={**in_force, "started": datetime.now(UTC).isoformat(timespec="seconds")},
+            tags=[STAND_IN] if dataset.is_stand_in else [],
+            iteration=progress.iteration,
+            name=f"{config.dataset}-{config.attention}-{'compile' if config.compile else 'eager'}",
+        )
+    return Record(config, model, ranks, tracker, progress, warm)
+
+
+def facts_in_force(
+    config: Config, dataset: Dataset, model: GPT, warm: WarmUp, ranks: Ranks
+) -> dict[str, Any]:
+    """What the keys came to on this machine, for config.yaml and the record."""
+    on_cuda = ranks.device.type == "cuda"
+    return {
+        "data": dataset.source,
+        "is_shakespeare": dataset.source == TINY_SHAKESPEARE,
+        "text_sha256": dataset.text_sha256,
+        "tokenizer": dataset.tokenizer.to_record()["kind"],
+        "vocab_size": dataset.tokenizer.vocab_size,
+        "parameters": model.parameter_count(),
+        "attention": warm.attention.ran,
+        "attention_evidence": warm.attention.evidence,
+        "device": torch.cuda.get_device_name(ranks.device) if on_cuda else ranks.device.type,
+        "ranks": ranks.world_size,
+        "torch": torch.__version__,
+    }
+
+
+def announce(config: Config, in_force: dict[str, Any], warm: WarmUp, progress: Progress) -> None:
+    log.info(
+        "%s: %d tokens in the vocabulary, %.2f million parameters, on %s in %s",
+        in_force["data"],
+        in_force["vocab_size"],
+        in_force["parameters"] / 1e6,
+        in_force["device"],
+        config.dtype,
+    )
+    log.info(
+        "attention=%s: %s ran (%s)", config.attention, warm.attention.ran, warm.attention.evidence
+    )
+    if attention_in_force(config.attention, config.device, config.dropout) != config.attention:
+        log.warning(
+            "attention=%s: PyTorch's fused CPU kernel has no dropout, so training uses the math "
+            "kernel of the same function; evaluation and dropout=0 use the fused one",
+            config.attention,
+        )
+    if config.compile:
+        log.info(
+            "compiled in %.1f s: %d graphs, %d breaks",
+            warm.compile_s,
+            warm.compiled_graphs,
+            warm.graph_breaks,
+        )
+    if config.device == "cpu":
+        estimate_s = warm.micro_step_s * config.gradient_accumulation_steps
+        estimate_s *= config.max_iters - progress.iteration
+        log.info(
+            "all %d iterations take about %s on this CPU", config.max_iters, duration(estimate_s)
+        )
+        if estimate_s > LONG_S:
+            log.warning(
+                "for a result in minutes stop this (Ctrl-C) and use the CPU's size: "
+                "python train.py config/shakespeare_char_cpu.yaml attention=%s",
+                config.attention,
+            )

@@ -1,0 +1,113 @@
+"""The run's folder documents the run: config.yaml and environment.json, written at its start."""
+
+import json
+import logging
+import os
+import platform
+import subprocess
+import sys
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import OmegaConf
+
+from training.config import TrainingConfig
+
+log = logging.getLogger(__name__)
+
+PROJECT = Path(__file__).resolve().parent.parent
+PACKAGES = ("torch", "numpy", "triton", "hydra-core", "omegaconf", "wandb", "nvtx", "tiktoken")
+RUN_FILES = ("config.yaml", "environment.json", "metrics.jsonl", "summary.json", "wandb")
+RUN_FILES += ("ckpt.pt", "ckpt_best.pt")
+
+
+def open_run_folder(config: TrainingConfig, in_force: dict[str, Any]) -> Path:
+    """Rank 0 makes out_dir and describes the run in it. Raises ValueError naming out_dir.
+
+    A finished run that lies there is moved to out_dir/previous-N, not overwritten.
+    """
+    out_dir = Path(config.out_dir)
+    try:
+        out_dir.mkdir(parents=True, exist_ok=True)
+        if config.init_from == "scratch":
+            move_aside(out_dir)
+        settled = OmegaConf.to_yaml(OmegaConf.create(asdict(config)))
+        facts = OmegaConf.to_yaml(OmegaConf.create({"in_force": in_force}))
+        write_text(
+            out_dir / "config.yaml",
+            f"# every key of this run; again: python train.py {out_dir}/config.yaml\n{settled}"
+            f"\n# what the keys came to here; ignored when this file is read\n{facts}",
+        )
+        write_text(out_dir / "environment.json", json.dumps(environment(), indent=2) + "\n")
+    except OSError as error:
+        raise ValueError(
+            f"out_dir={config.out_dir}: cannot write there: {error.strerror}"
+        ) from error
+    return out_dir
+
+
+def move_aside(out_dir: Path) -> None:
+    present = [out_dir / name for name in RUN_FILES if (out_dir / name).exists()]
+    if not present:
+        return
+    number = 1
+    while (out_dir / f"previous-{number}").exists():
+        number += 1
+    folder = out_dir / f"previous-{number}"
+    folder.mkdir()
+    for path in present:
+        os.rename(path, folder / path.name)
+    log.info("the run that lay in %s is now in %s", out_dir, folder)
+
+
+def write_text(path: Path, text: str) -> None:
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def environment() -> dict[str, Any]:
+    """Versions, hardware and commit: what is needed to know whether two runs compare."""
+    facts: dict[str, Any] = {
+        "command": sys.argv,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpu_cores": os.cpu_count(),
+        "packages": {name: package_version(name) for name in PACKAGES},
+        "git": git_state(),
+        "cuda": torch.version.cuda,
+        "gpus": [],
+    }
+    if torch.cuda.is_available():
+        facts["cudnn"] = torch.backends.cudnn.version()
+        facts["gpus"] = [
+            {"name": p.name, "memory_bytes": p.total_memory, "capability": f"{p.major}.{p.minor}"}
+            for p in map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+        ]
+    return facts
+
+
+def package_version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def git_state() -> dict[str, Any] | None:
+    """Commit and whether files differ from it; None outside a checkout."""
+    try:
+        commit = git("rev-parse", "HEAD")
+        return {"commit": commit, "dirty": bool(git("status", "--porcelain"))}
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def git(*arguments: str) -> str:
+    command = ["git", "-C", str(PROJECT), *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=10
+    ).stdout.strip()

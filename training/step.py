@@ -1,0 +1,96 @@
+"""The arithmetic of one iteration, launched kernel by kernel: forward, backward, average, update.
+
+training/graphs.py has the same surface over CUDA graphs of these very methods.
+"""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from model import GPT
+from training.config import TrainingConfig
+from training.distributed import Ranks
+from training.optimizer import set_learning_rate
+
+
+class Step:
+    """`micro_steps` times forward and backward, then average_gradients and update."""
+
+    def __init__(
+        self, model: GPT, optimizer: torch.optim.Optimizer, config: TrainingConfig, ranks: Ranks
+    ):
+        self.model = compiled(model, config)
+        self.optimizer = optimizer
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.micro_steps = config.gradient_accumulation_steps // ranks.world_size
+        self.world_size = ranks.world_size
+        self.grad_clip = config.grad_clip
+        self.scaler = torch.amp.GradScaler(
+            ranks.device.type, enabled=config.dtype == "float16", init_scale=2.0**16
+        )
+        self.autocast = autocast(config.dtype, ranks.device)
+        self.loss = torch.zeros((), device=ranks.device)  # this rank's mean over the micro-steps
+        self.first_micro_step = True
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """x and y are (B, T) token ids; returns this micro-batch's share of the loss."""
+        with self.autocast:
+            _, loss = self.model(x, y)
+        share = loss / self.micro_steps
+        if self.first_micro_step:
+            self.loss.copy_(share.detach())
+        else:
+            self.loss.add_(share.detach())
+        self.first_micro_step = False
+        return share
+
+    def backward(self, loss: Tensor) -> None:
+        self.scaler.scale(loss).backward()
+
+    def average_gradients(self) -> None:
+        """One all-reduce of all gradients laid end to end; nothing to do on one rank."""
+        if self.world_size == 1:
+            return
+        gradients = [p.grad for p in self.parameters]
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
+        dist.all_reduce(flat)
+        flat /= self.world_size
+        parts = flat.split([gradient.numel() for gradient in gradients])
+        parts = [part.view_as(g) for part, g in zip(parts, gradients, strict=True)]
+        torch._foreach_copy_(gradients, parts)
+
+    def update(self, learning_rate: float) -> None:
+        """Clips, lets AdamW step and drops the gradients."""
+        set_learning_rate(self.optimizer, learning_rate)
+        self.clip_and_step()
+        self.discard()
+
+    def clip_and_step(self) -> None:
+        if self.grad_clip > 0:
+            self.scaler.unscale_(self.optimizer)
+            torch.nn.utils.clip_grad_norm_(self.parameters, self.grad_clip, foreach=True)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+
+    def discard(self) -> None:
+        """Forgets the gradients and losses of the micro-steps so far."""
+        self.optimizer.zero_grad(set_to_none=True)
+        self.first_micro_step = True
+
+
+def compiled(model: GPT, config: TrainingConfig) -> torch.nn.Module:
+    """The model, or each of its blocks, behind torch.compile when `compile` asks for it."""
+    if not config.compile:
+        return model
+    if config.compile_scope == "model":
+        return torch.compile(model)
+    for block in model.transformer.h:
+        block.compile()
+    return model
+
+
+def autocast(dtype: str, device: torch.device) -> torch.autocast:
+    """Matrix products and attention in `dtype`; weights, norms, softmax and loss in float32."""
+    return torch.autocast(
+        device.type, dtype=getattr(torch, dtype), enabled=dtype in ("bfloat16", "float16")
+    )

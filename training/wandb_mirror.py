@@ -1,0 +1,279 @@
+"""A mirror of a run's metrics in Weights & Biases that may die without hurting the training.
+
+`tracker.Tracker` owns one. The training thread only puts rows into a queue; every call into wandb
+(import, init, log, finish) is made on one daemon thread, because each of them can block for ever:
+on a stopped wandb-core (W&B's background process), on a server that went away, on a full disk.
+"""
+
+import configparser
+import contextlib
+import logging
+import netrc
+import os
+import queue
+import shlex
+import socket
+import subprocess
+import threading
+import time
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from training.config import WandbConfig
+
+if TYPE_CHECKING:  # importing it takes a third of a second, so only the mirror's thread does
+    from wandb import Run
+
+log = logging.getLogger(__name__)
+
+QUEUE_ROWS = 10_000  # rows that wait for wandb; above that they are dropped and counted
+PROBE_TIMEOUT_S = 3.0  # of one TCP connection to the server
+INIT_TIMEOUT_S = 15.0
+DEAD_TIMEOUT_S = 30.0  # finish() waits this long for a wandb-core or a server that does not answer
+UPLOAD_TIMEOUT_S = 60.0  # ... and this long for the upload to one that does
+ABANDON_TIMEOUT_S = 2.0
+
+
+def check_wandb(config: WandbConfig) -> str:
+    """The mode that `config` means on this machine: online, offline or disabled.
+
+    auto is WANDB_MODE where that is set, else online with an API key; without a key it is never
+    online, so wandb has no reason to ask for one at the terminal. The trainer calls this early.
+    Raises ValueError for mode=online without a key and for an unknown WANDB_MODE.
+    """
+    mode = config.mode
+    if mode == "auto":
+        mode = os.environ.get("WANDB_MODE") or "online"
+        mode = {"dryrun": "offline", "run": "online"}.get(mode, mode)  # W&B's older names
+        if mode not in ("online", "offline", "disabled"):
+            raise ValueError(f"WANDB_MODE={mode} is unknown; set online, offline or disabled")
+        if mode == "online" and not _has_credentials():
+            mode = "offline"
+    elif mode == "online" and not _has_credentials():
+        raise ValueError(
+            f"wandb.mode=online, but there is no API key for {_base_url()}; "
+            "set WANDB_API_KEY, run `wandb login`, or choose wandb.mode=offline"
+        )
+    return mode
+
+
+class WandbMirror:
+    """One W&B run, fed from a queue.
+
+    `mode` is the mode in force (online becomes offline where no server answers), `failure` says
+    what ended the mirror, `rows_dropped` counts the rows that it was too slow for.
+    """
+
+    def __init__(self, out_dir: Path, mode: str, **init: object) -> None:
+        """Start a run in `out_dir`/wandb; `init` are arguments of wandb.init. Returns at once."""
+        self.mode = mode
+        self.failure: str | None = None
+        self.rows_dropped = 0
+        self._out_dir = out_dir.resolve()
+        self._init = init
+        self._run_dir: Path | None = None
+        self._doing = "init"  # for the warning: what wandb was asked when it failed
+        self._queue: queue.SimpleQueue[tuple[str, dict] | None] = queue.SimpleQueue()
+        self._exit_code = 0
+        self._answered = threading.Event()  # wandb-core took every row and answers, or has failed
+        self._finish_timeout_s = UPLOAD_TIMEOUT_S
+
+        # Artifacts are staged in the home folder otherwise. Taken back in finish(): the next run of
+        # this process has a folder of its own.
+        self._sets_data_dir = "WANDB_DATA_DIR" not in os.environ
+        os.environ.setdefault("WANDB_DATA_DIR", str(self._out_dir / "wandb" / "data"))
+        # W&B's reports about itself are sent when the process exits, and hold the exit up for
+        # seconds where the server is slow or gone.
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+
+        self._thread = threading.Thread(target=self._work, name="wandb-mirror", daemon=True)
+        self._thread.start()
+
+    def log(self, row: dict) -> None:
+        """Send a row of the history; costs the caller about a microsecond."""
+        if self.failure:
+            return
+        if self._queue.qsize() < QUEUE_ROWS:
+            self._queue.put(("log", row))
+            return
+        if self.rows_dropped == 0:
+            log.warning("W&B is too slow or hangs: rows are dropped there, metrics.jsonl has all")
+        self.rows_dropped += 1
+
+    def summary(self, values: dict) -> None:
+        self._queue.put(("summary", values))
+
+    def finish(self, exit_code: int = 0) -> None:
+        """Upload what is left, for a bounded time, and leave nothing that blocks the exit."""
+        self._exit_code = exit_code
+        self._queue.put(None)
+        start = time.monotonic()
+        try:
+            if self._answered.wait(DEAD_TIMEOUT_S):
+                self._thread.join(max(0.0, start + self._finish_timeout_s - time.monotonic()))
+        finally:  # also when an impatient user interrupts the wait
+            if self._thread.is_alive():
+                self._fail(f"no answer in {time.monotonic() - start:.0f} s")
+                _abandon()
+            if self._sets_data_dir:
+                os.environ.pop("WANDB_DATA_DIR", None)
+
+    @property
+    def sync_command(self) -> str | None:
+        """The command line that uploads what the server did not get, None where it got all."""
+        if self._run_dir is None or (self.mode == "online" and not self.failure):
+            return None
+        return f"wandb sync {shlex.quote(str(self._run_dir))}"
+
+    def _work(self) -> None:
+        try:
+            run = self._start()
+            self._run_dir = Path(run.dir).parent
+            run.define_metric("iter")
+            run.define_metric("*", step_metric="iter")
+            self._doing = "log"
+            for kind, values in iter(self._queue.get, None):
+                if kind == "summary":
+                    run.summary.update(values)
+                else:
+                    run.log(values)  # no step=: W&B drops rows that come late
+            self._doing = "finish"
+            run.status()  # a round trip to wandb-core, which a stopped one does not answer
+            if self.mode == "online" and _why_unreachable(_base_url()):
+                self._finish_timeout_s = DEAD_TIMEOUT_S
+            self._answered.set()
+            run.finish(self._exit_code)
+        except Exception as error:
+            self._fail(_one_line(error))
+        finally:
+            self._answered.set()
+            _teardown()
+
+    def _start(self) -> "Run":
+        """The run, offline where it cannot be online."""
+        if self.mode == "online":
+            reason = _why_unreachable(_base_url())
+            if reason is None:
+                try:
+                    run = self._wandb_init("online")
+                    log.info("W&B run: %s", run.url)
+                    return run
+                except Exception as error:
+                    reason = _one_line(error)
+            log.warning("W&B cannot be online (%s); this run is recorded offline", reason)
+            self.mode = "offline"
+        return self._wandb_init("offline")
+
+    def _wandb_init(self, mode: str) -> "Run":
+        import wandb
+
+        # Its informative lines would break a progress bar; its warnings stay.
+        wandb.setup(wandb.Settings(show_info=False))
+        settings = wandb.Settings(
+            silent=True,  # the run's own header and footer
+            console="off",  # a captured print() would call into wandb on the training thread
+            api_key=_api_key() if mode == "online" else None,  # given, it is never asked for
+            disable_git=True,  # neither the diff nor a remote URL, which may hold a token
+            disable_code=True,
+            save_code=False,
+            init_timeout=INIT_TIMEOUT_S,
+            finish_timeout=UPLOAD_TIMEOUT_S - 5.0,  # wandb-core gives up first, in good order
+            finish_timeout_raises=True,
+            x_stats_sampling_interval=1.0,
+        )
+        # create_new touches no other run of this process and sets no global wandb.run.
+        return wandb.init(
+            mode=mode, dir=self._out_dir, reinit="create_new", settings=settings, **self._init
+        )
+
+    def _fail(self, reason: str) -> None:
+        if self.failure is None:
+            self.failure = f"{self._doing}: {reason}"
+            log.warning("W&B failed in %s; metrics.jsonl goes on without it", self.failure)
+
+
+def _teardown() -> None:
+    """End wandb-core and the connection to it.
+
+    wandb would do that itself in an atexit hook, which waits for wandb-core without a limit.
+    The first thing that teardown does is to remove that hook; then it may hang or fail here.
+    """
+    with contextlib.suppress(Exception, SystemExit):
+        import wandb
+
+        wandb.teardown()
+
+
+def _abandon() -> None:
+    """Get rid of a wandb-core on which the mirror's thread hangs.
+
+    One that still runs ends at the teardown and keeps its file whole. One that is stopped has to be
+    killed: it would hold our stdout open, and `train.py | tee log` would wait for it for ever.
+    """
+    wandb_core = _wandb_core()
+    teardown = threading.Thread(target=_teardown, daemon=True)
+    teardown.start()
+    teardown.join(ABANDON_TIMEOUT_S)
+    if teardown.is_alive() and wandb_core:
+        wandb_core.kill()
+
+
+def _wandb_core() -> subprocess.Popen | None:
+    """The background process, for which wandb has no public name."""
+    with contextlib.suppress(Exception):
+        from wandb.sdk import wandb_setup
+
+        return wandb_setup.singleton()._connection._proc._process
+    return None
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".splitlines()[:1])
+
+
+def _why_unreachable(url: str) -> str | None:
+    """Why no TCP connection to the server can be made; None where one can, or behind a proxy."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if parts.scheme in urllib.request.getproxies() and not urllib.request.proxy_bypass(host):
+        return None
+    port = parts.port or {"http": 80}.get(parts.scheme, 443)
+    try:
+        socket.create_connection((host, port), timeout=PROBE_TIMEOUT_S).close()
+    except OSError as error:
+        return f"{url}: {error}"
+    return None
+
+
+def _system_settings() -> dict[str, str]:
+    """What `wandb login --host` and the like have stored for this user."""
+    folder = Path(os.environ.get("WANDB_CONFIG_DIR") or "~/.config/wandb").expanduser()
+    parser = configparser.ConfigParser(interpolation=None)
+    with contextlib.suppress(OSError, configparser.Error, UnicodeDecodeError):
+        parser.read(folder / "settings")
+    return dict(parser["default"]) if parser.has_section("default") else {}
+
+
+def _base_url() -> str:
+    url = os.environ.get("WANDB_BASE_URL") or _system_settings().get("base_url")
+    return (url or "https://api.wandb.ai").rstrip("/")
+
+
+def _api_key() -> str | None:
+    """The key from where wandb looks for one: environment, netrc file, settings file."""
+    if os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):  # takes the place of a key
+        return None
+    if key := os.environ.get("WANDB_API_KEY"):
+        return key
+    candidates = [os.environ.get("NETRC") or "~/.netrc", "~/_netrc"]
+    for path in (Path(candidate).expanduser() for candidate in candidates):
+        with contextlib.suppress(OSError, netrc.NetrcParseError):
+            if entry := netrc.netrc(path).authenticators(urlsplit(_base_url()).netloc):
+                return entry[2] or None
+    return _system_settings().get("api_key")
+
+
+def _has_credentials() -> bool:
+    return bool(os.environ.get("WANDB_IDENTITY_TOKEN_FILE") or _api_key())
