@@ -2,7 +2,7 @@
 
 The shape is nanoGPT's: pre-norm blocks, learned positions, tied embeddings, GELU, optional biases.
 Called by train.py (forward with targets) and sample.py (generate, with a key-value cache).
-Shape letters: B batch, T tokens, S keys (cached and new), C n_embd, H n_head, D = C / H, V vocabulary.
+Shapes: B batch, T tokens, S keys (cached and new), C n_embd, H n_head, D = C / H, V vocabulary.
 """
 
 import math

@@ -57,7 +57,9 @@ def load(path: Path) -> dict[str, Any]:
             return {}
         if not isinstance(root, yaml.MappingNode):
             raise ValueError(f"{path}: not a mapping; write lines of the form key: value")
-        return OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+        values = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+        values.pop("in_force", None)  # a finished run's config.yaml says what its keys came to
+        return values
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""

@@ -120,6 +120,7 @@ class Batches:
         """Ends the reading thread; nothing can be drawn from a file afterwards."""
         if self._reader is not None:
             self._reader.shutdown(cancel_futures=True)
+            self._pending = None
 
     def _starts(self, iteration: int, micro_step: int) -> torch.Tensor | np.ndarray:
         """This micro-batch's starts (batch_size,): on the device, or on the host for a file."""

@@ -23,6 +23,7 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -86,7 +87,7 @@ class Text:
     source: str
     suffix: str  # of the folder's name: one text is never mistaken for another
 
-    @property
+    @cached_property
     def sha256(self) -> str:
         return hashlib.sha256(self.content.encode()).hexdigest()
 
@@ -259,7 +260,14 @@ def _make_tokenizer(config: DataConfig, content: str) -> tuple[str, CharTokenize
             log.warning(
                 "tokenizer=auto: training a local vocabulary on the text, because %s", error
             )
-    return labels[-1], BpeTokenizer.train(content[: _split_at(content)], config.bpe_vocab_size)
+    tokenizer = BpeTokenizer.train(content[: _split_at(content)], config.bpe_vocab_size)
+    if tokenizer.vocab_size < config.bpe_vocab_size:
+        log.warning(
+            "bpe_vocab_size=%d: the text gives only %d tokens",
+            config.bpe_vocab_size,
+            tokenizer.vocab_size,
+        )
+    return labels[-1], tokenizer
 
 
 # Texts

@@ -109,7 +109,7 @@ def test_the_order_is_pinned():
     assert starts[0].tolist() == PINNED
 
 
-PINNED = [[0, 0, 0], [0, 0, 0]]
+PINNED = [[922841, 6719, 55199], [708841, 759563, 628370]]
 
 
 def test_starts_are_uniform_and_reach_both_ends():

@@ -44,11 +44,41 @@ def try_attention(config: ModelConfig, device: torch.device, dtype: str) -> list
 
     Returns the ATen operators it called on a CPU; on a GPU the kernels will tell instead. Raises
     ValueError with PyTorch's reason when it cannot.
+    """
+    shape = (1, config.n_head, config.block_size, config.n_embd // config.n_head)
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (
+        torch.randn(shape, generator=generator).to(device, getattr(torch, dtype)).requires_grad_()
+        for _ in range(3)
+    )
+    mask = torch.ones(shape[2], shape[2], dtype=torch.bool, device=device).tril()
+    operators = OperatorNames()
+    watch = operators if device.type == "cpu" else nullcontext()
+    with warnings.catch_warnings(record=True) as reasons, watch:
+        warnings.simplefilter("always")
+        try:
+            attend(q, k, v, config.attention, config.dropout, mask).sum().backward()
+        except (RuntimeError, NotImplementedError) as error:
+            # PyTorch warns of each kernel's reason, then raises
+            said = [str(reason.message).split(" (Triggered")[0] for reason in reasons]
+            reason = one_line("; ".join(dict.fromkeys([*said, str(error)])))
+            raise ValueError(
+                f"attention={config.attention}: does not run here: {reason}"
+            ) from error
+    return operators.names
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def prove_on_cpu(config: ModelConfig, operators: list[str]) -> AttentionProof:
     """From the operators that `try_attention` saw."""
     expected = attention_in_force(config.attention, "cpu", config.dropout)
-    fused = [CPU_OPERATORS[name] for name in operators if name in CPU_OPERATORS]
-    ran = fused[0] if fused else "slow" if config.attention == "slow" else "math"
-    evidence = f"ATen operators: {', '.join(name for name in dict.fromkeys(operators))}"
+    fused = [name for name in dict.fromkeys(operators) if name in CPU_OPERATORS]
+    without_fused = "slow" if config.attention == "slow" else "math"
+    ran = CPU_OPERATORS[fused[0]] if fused else without_fused
+    evidence = f"operators: {', '.join(fused) or 'no fused one; softmax of the scores'}"
     return checked(AttentionProof(config.attention, ran, evidence), expected)
 
 

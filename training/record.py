@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from configs.schema import Config
-from data.prepare import STAND_IN, TINY_SHAKESPEARE, Dataset
+from data.prepare import STAND_IN, TINY_SHAKESPEARE_SHA256, Dataset
 from model import GPT, attention_in_force
 from profiling.capture.hardware import mfu
 from training.checkpoint import Progress
@@ -173,7 +173,7 @@ def facts_in_force(
     on_cuda = ranks.device.type == "cuda"
     return {
         "data": dataset.source,
-        "is_shakespeare": dataset.source == TINY_SHAKESPEARE,
+        "is_tiny_shakespeare": dataset.text_sha256 == TINY_SHAKESPEARE_SHA256,
         "text_sha256": dataset.text_sha256,
         "tokenizer": dataset.tokenizer.to_record()["kind"],
         "vocab_size": dataset.tokenizer.vocab_size,
@@ -182,7 +182,7 @@ def facts_in_force(
         "attention_evidence": warm.attention.evidence,
         "device": torch.cuda.get_device_name(ranks.device) if on_cuda else ranks.device.type,
         "ranks": ranks.world_size,
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),
     }
 
 

@@ -22,7 +22,7 @@ from training.step import Step
 class WarmUp:
     """What the warm-up found out. Times are seconds on the host, after a synchronisation."""
 
-    compile_s: float  # by which the first micro-step was longer than the second
+    compile_s: float | None  # by which the first micro-step was longer than the second
     capture_s: float | None  # of the CUDA graphs, None without
     micro_step_s: float  # of the second micro-step, launched kernel by kernel
     compiled_graphs: int
@@ -41,7 +41,7 @@ def warm_up(
     operators = try_attention(config, ranks.device, config.dtype)
     with torch.random.fork_rng([ranks.device] if x.is_cuda else []):
         first_s = timed_micro_step(step, x, y)
-        second_s = timed_micro_step(step, x, y) if config.compile or x.is_cuda else first_s
+        second_s = timed_micro_step(step, x, y)
         start = time.perf_counter()
         ready = GraphedStep(step, x, y) if config.cuda_graphs == "true" else step
         capture_s = time.perf_counter() - start if config.cuda_graphs == "true" else None
@@ -52,7 +52,7 @@ def warm_up(
         else:
             proof = prove_on_cpu(config, operators)
     return ready, WarmUp(
-        compile_s=first_s - second_s,
+        compile_s=first_s - second_s if config.compile else None,
         capture_s=capture_s,
         micro_step_s=second_s,
         compiled_graphs=counters["stats"]["unique_graphs"],
