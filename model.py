@@ -126,11 +126,22 @@ class KeyValueCache:
         self.length = 0
 
     def append(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Stores (B, H, T, D) behind what is there; returns all of it, (B, H, S, D)."""
+        """Stores (B, H, T, D) behind what is there; returns all of it, (B, H, S, D).
+
+        More than one token at once only into an empty cache: `attend` masks no other case.
+        """
+        assert self.length == 0 or k.size(-2) == 1
         end = self.length + k.size(-2)
         self.keys[layer][:, :, self.length : end] = k
         self.values[layer][:, :, self.length : end] = v
         return self.keys[layer][:, :, :end], self.values[layer][:, :, :end]
+
+    def run(self, next_token: Callable[[Tensor], Tensor], tokens: Tensor) -> Tensor:
+        """next_token(tokens), which reads (B, T) tokens into this cache and draws (B, 1).
+
+        training.decode replays CUDA graphs here instead.
+        """
+        return next_token(tokens)
 
 
 class LayerNorm(nn.Module):
@@ -271,24 +282,30 @@ class GPT(nn.Module):
         temperature: float,
         top_k: int | None,
         generator: torch.Generator,
+        cache: KeyValueCache | None = None,
     ) -> Iterator[Tensor]:
         """Yields the next token of each sequence, (B, 1), one after the other; idx is (B, T).
 
-        The positions are learned, so a full cache cannot slide: the last half of the context is
-        then read again, and each token sees block_size / 2 to block_size tokens before it.
+        Of a longer idx the last block_size tokens count. The positions are learned, so a full cache
+        cannot slide: the last half of the context is then read again, and each token sees
+        block_size / 2 to block_size tokens before it. `cache` is memory to use again, or one that
+        runs the steps in its own way; its content is discarded.
         """
         block_size = self.config.block_size
-        dtype = torch.get_autocast_dtype(idx.device.type)
-        if not torch.is_autocast_enabled(idx.device.type):
-            dtype = self.lm_head.weight.dtype
-        cache = KeyValueCache(self.config, idx.size(0), idx.device, dtype)
+        if cache is None:
+            cache = KeyValueCache(self.config, idx.size(0), idx.device, self.lm_head.weight.dtype)
+        cache.length = 0
+
+        def next_token(tokens: Tensor) -> Tensor:
+            logits, _ = self(tokens, cache=cache)
+            return sample(logits[:, -1].float(), temperature, top_k, generator)
+
         new = idx = idx[:, -block_size:]
         for _ in range(max_new_tokens):
             if cache.length + new.size(1) > block_size:
                 cache.length = 0
                 new = idx[:, -max(block_size // 2, 1) :]
-            logits, _ = self(new, cache=cache)
-            new = sample(logits[:, -1].float(), temperature, top_k, generator)
+            new = cache.run(next_token, new)
             idx = torch.cat((idx, new), dim=1)[:, -block_size:]
             yield new
 
@@ -301,6 +318,9 @@ def sample(
         return logits.argmax(dim=-1, keepdim=True)
     logits = logits / temperature
     if top_k is not None:
-        smallest = logits.topk(min(top_k, logits.size(-1))).values[:, [-1]]
+        smallest = logits.topk(min(top_k, logits.size(-1))).values[:, -1:]
         logits = logits.masked_fill(logits < smallest, float("-inf"))
-    return torch.multinomial(logits.softmax(dim=-1), 1, generator=generator)
+    # p / Exp(1) is largest for a token with probability p: torch.multinomial without its checks,
+    # which wait for the GPU and cannot be captured
+    noise = torch.empty_like(logits).exponential_(generator=generator)
+    return (logits.softmax(dim=-1) / noise).argmax(dim=-1, keepdim=True)

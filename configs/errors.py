@@ -12,7 +12,9 @@ from pathlib import Path
 
 @contextmanager
 def user_errors() -> Iterator[None]:
-    """Turns a ValueError into one line on stderr and exit code 2; all else is a bug and passes.
+    """Turns a ValueError into one line on stderr and exit code 2, Ctrl-C into exit code 130.
+
+    All else is a bug and passes.
 
     `python -X dev` lets the ValueError pass too, to see where it was raised.
     """
@@ -23,6 +25,8 @@ def user_errors() -> Iterator[None]:
             raise
         print(f"{Path(sys.argv[0]).name}: error: {one_line(error)}", file=sys.stderr)
         raise SystemExit(2) from None
+    except KeyboardInterrupt:  # before the loop, which has its own way to stop
+        raise SystemExit(130) from None
 
 
 def one_line(error: Exception) -> str:

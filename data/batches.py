@@ -157,7 +157,7 @@ def _choose_storage(storage: str, n_tokens: int, device: torch.device) -> str:
         raise ValueError(f"token_storage={storage}: must be auto, device or mmap")
     needed_bytes, free_bytes = 4 * n_tokens, _free_bytes(device)
     chosen = "device" if needed_bytes <= free_bytes // 4 else "mmap"
-    log.info("token_storage=%s: %d of %d free bytes needed", chosen, needed_bytes, free_bytes)
+    log.debug("token_storage=%s: %d of %d free bytes needed", chosen, needed_bytes, free_bytes)
     return chosen
 
 

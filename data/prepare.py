@@ -371,9 +371,14 @@ def _parse_value(key: str, value: str, kind: object) -> object:
     return None if value == "null" else value
 
 
+def _spell(value: object) -> str:
+    """A value as it is written on the command line."""
+    return {None: "null", True: "true", False: "false"}.get(value, str(value))
+
+
 def _help() -> str:
     keys = [field for field in fields(DataConfig) if field.name in KEYS]
-    lines = [f"    {f.name:<17} {f.metadata['help']} (default: {f.default})" for f in keys]
+    lines = [f"    {f.name:<17} {f.metadata['help']} (default: {_spell(f.default)})" for f in keys]
     return "\n".join([__doc__, "Keys, those of the training configuration:", *lines])
 
 
@@ -393,7 +398,7 @@ def main(arguments: list[str]) -> int:
         f"{dataset.val_tokens:,} validation tokens, vocabulary of {dataset.tokenizer.vocab_size:,}"
     )
     changed = [
-        f"{key}={str(value).lower() if isinstance(value, bool) else value}"
+        f"{key}={_spell(value)}"
         for key, value in ((key, getattr(config, key)) for key in KEYS[1:])
         if value != getattr(DataConfig, key)
     ]

@@ -1,4 +1,6 @@
-"""What the name of a CUDA kernel tells. Imports nothing: trainer and analysis both read it."""
+"""What the name of a CUDA kernel tells. Imports no torch: trainer and analysis both read it."""
+
+import re
 
 # a part of the kernel's name -> the attention backend that launches it
 ATTENTION_KERNELS = {
@@ -20,3 +22,19 @@ def fused_attention(names: list[str]) -> dict[str, list[str]]:
                 found.setdefault(backend, []).append(name)
                 break
     return found
+
+
+def short_name(name: str) -> str:
+    """namespace::function of a mangled C++ name, without template arguments; others as they are.
+
+    Itanium ABI: _Z5nameI... is one identifier with its length, _ZN2ns4nameI...E several.
+    """
+    if not name.startswith("_Z"):
+        return name
+    rest = name[3:] if name.startswith("_ZN") else name[2:]
+    parts = []
+    while match := re.match(r"\d+", rest):
+        end = match.end() + int(match.group())
+        parts.append(rest[match.end() : end])
+        rest = rest[end:]
+    return "::".join(parts) or name

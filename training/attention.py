@@ -9,7 +9,7 @@ from torch._dynamo.utils import counters
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from model import ModelConfig, attend, attention_in_force
-from profiling.kernel_names import fused_attention
+from profiling.kernel_names import fused_attention, short_name
 
 # what scaled_dot_product_attention dispatches to on a CPU
 CPU_OPERATORS = {
@@ -89,7 +89,7 @@ def prove_on_cuda(config: ModelConfig, kernels: list[str] | None) -> AttentionPr
     found = fused_attention(kernels)
     without_fused = "slow" if config.attention == "slow" else "math"
     ran = "+".join(found) or without_fused
-    names = [name for names in found.values() for name in names]
+    names = dict.fromkeys(short_name(name) for names in found.values() for name in names)
     evidence = (
         f"kernels: {', '.join(names)}" if names else f"no fused one in {len(kernels)} kernels"
     )

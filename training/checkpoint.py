@@ -1,7 +1,6 @@
 """ckpt.pt: written whole or not at all, and loaded as data, never as code."""
 
 import os
-import pickle
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -54,7 +53,11 @@ def save(
     if ranks.rank != 0:
         return
     path = Path(config.out_dir) / "ckpt.pt"
-    keep_best(path, progress)
+    best_path = path.with_name("ckpt_best.pt")
+    is_best = progress.best_iteration == progress.iteration
+    if not is_best and progress.saved_iteration == progress.best_iteration and path.exists():
+        best_path.unlink(missing_ok=True)
+        os.link(path, best_path)
     progress.saved_iteration = progress.iteration
     write(
         path,
@@ -71,15 +74,8 @@ def save(
             "text": {"source": dataset.source, "sha256": dataset.text_sha256},
         },
     )
-
-
-def keep_best(path: Path, progress: Progress) -> None:
-    best = path.with_name("ckpt_best.pt")
-    if progress.best_iteration == progress.iteration:
-        best.unlink(missing_ok=True)
-    elif progress.saved_iteration == progress.best_iteration and path.exists():
-        best.unlink(missing_ok=True)
-        os.link(path, best)
+    if is_best:  # not before ckpt.pt is whole: a kill must not cost the best one
+        best_path.unlink(missing_ok=True)
 
 
 def write(path: Path, state: dict[str, Any]) -> None:
@@ -105,7 +101,7 @@ def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     try:
         state = torch.load(path, map_location=device, weights_only=True)
         missing = {"model", "config", "tokenizer", "iter_num"} - set(state)
-    except (RuntimeError, pickle.UnpicklingError, EOFError, OSError, KeyError, TypeError) as error:
+    except Exception as error:  # PyTorch's unpickler meets broken bytes with a dozen kinds
         reason = " ".join(str(error).split())[:120] or type(error).__name__
         raise ValueError(
             f"{path}: damaged or no checkpoint ({reason}); remove it and use init_from=scratch"
@@ -131,6 +127,17 @@ def resume(
         raise ValueError(
             f"dataset={config.dataset}: the checkpoint was trained on another text "
             f"({state['text']['source']}, not {dataset.source}); use init_from=scratch"
+        )
+    if state["tokenizer"] != dataset.tokenizer.to_record():
+        raise ValueError(
+            f"dataset={config.dataset}: the checkpoint's tokens are others, those of "
+            f"dataset={state['config']['dataset']}; resume with its dataset, tokenizer and "
+            "bpe_vocab_size, or use init_from=scratch"
+        )
+    if state["tokenizer"] != dataset.tokenizer.to_record():
+        raise ValueError(
+            f"tokenizer={config.tokenizer}: the checkpoint has another vocabulary; "
+            f"resume with {config.out_dir}/config.yaml, or use init_from=scratch"
         )
     model.load_state_dict(state["model"])
     groups = step.optimizer.state_dict()["param_groups"]  # the configuration's, not the file's

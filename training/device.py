@@ -32,7 +32,7 @@ def resolve_device(device: str, local_rank: int = 0, world_size: int = 1) -> tor
     number = int(index or local_rank)
     if number >= gpus:
         wanted = f"device={device}" if index else f"{world_size} ranks"
-        raise ValueError(f"{wanted}: there are {gpus} GPUs here, cuda:0 to cuda:{gpus - 1}")
+        raise ValueError(f"{wanted}: this machine has cuda:0 to cuda:{gpus - 1}")
     return torch.device("cuda", number)
 
 

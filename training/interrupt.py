@@ -3,11 +3,14 @@
 import logging
 import os
 import signal
+import time
 from types import FrameType
 
 from training.distributed import Ranks
 
 log = logging.getLogger(__name__)
+
+ECHO_S = 0.5  # torchrun passes a Ctrl-C on that the terminal has sent to every process already
 
 
 class Interrupt:
@@ -29,8 +32,10 @@ class Interrupt:
 
     def receive(self, number: int, frame: FrameType | None) -> None:
         if self.signal is not None:
-            os._exit(128 + number)
-        self.signal = signal.Signals(number)
+            if time.monotonic() - self.received_s > ECHO_S:
+                os._exit(128 + number)
+            return
+        self.signal, self.received_s = signal.Signals(number), time.monotonic()
         log.warning(
             "%s: finishing this iteration, then saving; once more to leave now", self.signal.name
         )

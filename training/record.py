@@ -29,8 +29,6 @@ from training.warm_up import WarmUp
 
 log = logging.getLogger(__name__)
 
-LONG_S = 1800  # above this a run on a CPU is not what a newcomer meant
-
 
 class Record:
     """`with Record(...) as record:`; on leaving it writes the summary and says what to do next."""
@@ -211,15 +209,3 @@ def announce(config: Config, in_force: dict[str, Any], warm: WarmUp, progress: P
             warm.compiled_graphs,
             warm.graph_breaks,
         )
-    if config.device == "cpu":
-        estimate_s = warm.micro_step_s * config.gradient_accumulation_steps
-        estimate_s *= config.max_iters - progress.iteration
-        log.info(
-            "all %d iterations take about %s on this CPU", config.max_iters, duration(estimate_s)
-        )
-        if estimate_s > LONG_S:
-            log.warning(
-                "for a result in minutes stop this (Ctrl-C) and use the CPU's size: "
-                "python train.py config/shakespeare_char_cpu.yaml attention=%s",
-                config.attention,
-            )

@@ -3,6 +3,8 @@
 training/graphs.py has the same surface over CUDA graphs of these very methods.
 """
 
+import warnings
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -82,6 +84,8 @@ def compiled(model: GPT, config: TrainingConfig) -> torch.nn.Module:
     """The model, or each of its blocks, behind torch.compile when `compile` asks for it."""
     if not config.compile:
         return model
+    # float32 means float32 here; TF32, which inductor advises, has 10 bits of mantissa
+    warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
     if config.compile_scope == "model":
         return torch.compile(model)
     for block in model.transformer.h:

@@ -3,6 +3,7 @@
 So no iteration of the loop compiles, and a profiling window never meets a compilation.
 """
 
+import logging
 import time
 from dataclasses import dataclass
 
@@ -13,9 +14,14 @@ from torch._dynamo.utils import counters
 
 from configs.schema import Config
 from training.attention import AttentionProof, prove_on_cpu, prove_on_cuda, try_attention
+from training.console import duration
 from training.distributed import Ranks
 from training.graphs import GraphedStep, micro_step_kernels
 from training.step import Step
+
+log = logging.getLogger(__name__)
+
+LONG_S = 1800  # above this a run on a CPU is not what a newcomer meant
 
 
 @dataclass
@@ -24,7 +30,6 @@ class WarmUp:
 
     compile_s: float | None  # by which the first micro-step was longer than the second
     capture_s: float | None  # of the CUDA graphs, None without
-    micro_step_s: float  # of the second micro-step, launched kernel by kernel
     compiled_graphs: int
     graph_breaks: int
     attention: AttentionProof
@@ -38,10 +43,16 @@ def warm_up(
     Changes neither weights nor the state of any random generator. Raises ValueError when the
     attention backend, or the compiler, does not work here.
     """
-    operators = try_attention(config, ranks.device, config.dtype)
+    torch._dynamo.reset()  # what an earlier job of a sweep compiled and counted is not this one's
+    counters.clear()
     with torch.random.fork_rng([ranks.device] if x.is_cuda else []):
-        first_s = timed_micro_step(step, x, y)
-        second_s = timed_micro_step(step, x, y)
+        operators = try_attention(config, ranks.device, config.dtype)  # may draw for dropout
+        if ranks.device.type == "cpu":
+            say_how_long(step, x, y, config)
+        if config.compile:
+            log.info("compiling")
+        first_s = timed_micro_step(step, x, y) if config.compile or x.is_cuda else 0.0
+        second_s = timed_micro_step(step, x, y) if config.compile else 0.0
         start = time.perf_counter()
         ready = GraphedStep(step, x, y) if config.cuda_graphs == "true" else step
         capture_s = time.perf_counter() - start if config.cuda_graphs == "true" else None
@@ -54,11 +65,26 @@ def warm_up(
     return ready, WarmUp(
         compile_s=first_s - second_s if config.compile else None,
         capture_s=capture_s,
-        micro_step_s=second_s,
         compiled_graphs=counters["stats"]["unique_graphs"],
         graph_breaks=sum(counters["graph_break"].values()),
         attention=proof,
     )
+
+
+def say_how_long(step: Step, x: Tensor, y: Tensor, config: Config) -> None:
+    """On a CPU the main experiment takes days: better said now than found out."""
+    few = slice(min(2, len(x)))
+    with torch.compiler.set_stance("force_eager"):
+        timed_micro_step(step, x[few], y[few])
+        seconds = timed_micro_step(step, x[few], y[few]) / few.stop
+    run_s = seconds * len(x) * step.micro_steps * config.max_iters
+    log.info("all %d iterations take about %s on this CPU", config.max_iters, duration(run_s))
+    if run_s > LONG_S:
+        log.warning(
+            "for a result in minutes stop this (Ctrl-C) and take the size for a CPU: "
+            "python train.py config/shakespeare_char_cpu.yaml attention=%s",
+            config.attention,
+        )
 
 
 def timed_micro_step(step: Step, x: Tensor, y: Tensor) -> float:
