@@ -260,7 +260,7 @@ class GPT(nn.Module):
         if cache is not None:
             cache.length += idx.size(1)
         if targets is None:
-            return self.lm_head(x[:, [-1]]), None  # (B, 1, V)
+            return self.lm_head(x[:, -1:]), None  # (B, 1, V)
         logits = self.lm_head(x)  # (B, T, V)
         loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
         return logits, loss

@@ -48,12 +48,21 @@ class Ranks:
         return [value.cpu() for value in all_values]
 
     def from_first(self, make: Callable[[], Any]) -> Any:
-        """What `make` returns on rank 0, on each of them."""
+        """What `make` returns on rank 0, on each of them; its ValueError ends them all."""
         if self.world_size == 1:
             return make()
-        box = [make() if self.rank == 0 else None]
+        made, error = None, None
+        if self.rank == 0:
+            try:
+                made = make()
+            except ValueError as mistake:
+                error = mistake
+        box = [made, error is None]
         dist.broadcast_object_list(box, src=0, device=self.device)
-        return box[0]
+        made, succeeded = box
+        if not succeeded:
+            raise error or SystemExit(2)  # rank 0 says why, once
+        return made
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""Experiments that answer one question each, with the command that repeats them."""

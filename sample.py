@@ -1,0 +1,274 @@
+"""Writes text with a trained GPT: the text on stdout, all else on stderr.
+
+python sample.py out_dir=out-shakespeare-char start="ROMEO:" num_samples=3
+"""
+
+import codecs
+import logging
+import math
+import os
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from configs.errors import user_errors
+from configs.help import key_table
+from configs.keys import parse_keys
+from data.prepare import STAND_IN
+from data.tokenizers import BpeTokenizer, CharTokenizer, load_tokenizer
+from model import GPT, SDPA_BACKENDS, KeyValueCache, ModelConfig, attend
+from training import checkpoint
+from training.config import TrainingConfig
+from training.console import PlainFormatter
+from training.decode import GraphedCache
+from training.device import check_attention, resolve_device, resolve_dtype
+
+log = logging.getLogger("sample")
+
+HELP = """\
+Writes text with a trained GPT, as it comes. Log lines go to stderr, stdout has the text alone.
+
+usage: python sample.py [KEY=VALUE ...]        also --KEY=VALUE
+
+examples
+  python sample.py                                              ten samples of the main experiment
+  python sample.py start="ROMEO:" num_samples=1                 one that goes on from ROMEO:
+  python sample.py start="To be,\\nor not" temperature=0         always the likeliest token
+  python sample.py start=FILE:prompt.txt max_new_tokens=2000    a prompt from a file
+  python sample.py out_dir=out-mine top_k=null > text.txt       of another run, into a file
+"""
+FILE = "FILE:"
+SEPARATOR = "\n---------------"
+
+
+@dataclass
+class SampleConfig:
+    """The keys of sample.py, under nanoGPT's names."""
+
+    out_dir: str = field(
+        default="out-shakespeare-char", metadata={"help": "folder of the run, with its ckpt.pt"}
+    )
+    start: str = field(
+        default="\\n",
+        metadata={
+            "help": "the prompt, where \\n means a new line; FILE:PATH: a UTF-8 text file, as it is"
+        },
+    )
+    num_samples: int = field(default=10, metadata={"help": "texts to write, one after the other"})
+    max_new_tokens: int = field(default=500, metadata={"help": "tokens to add to the prompt"})
+    temperature: float = field(
+        default=0.8,
+        metadata={"help": "1: as the model says; lower: safer; 0: always the likeliest token"},
+    )
+    top_k: int | None = field(
+        default=200, metadata={"help": "draw among this many likeliest tokens; null: among all"}
+    )
+    seed: int = field(
+        default=1337, metadata={"help": "of the first sample; the next one's is one higher"}
+    )
+    device: str = field(default="auto", metadata={"help": "auto, cpu, cuda, cuda:N or mps"})
+    dtype: str = field(
+        default="auto",
+        metadata={
+            "help": "of weights and activations; auto: bfloat16 where the GPU has it",
+            "choices": ("auto", "float32", "bfloat16", "float16"),
+        },
+    )
+    attention: str | None = field(
+        default=None,
+        metadata={
+            "help": "null: as in training, or auto where that does not run",
+            "choices": ("slow", *SDPA_BACKENDS, "flex", "auto"),
+        },
+    )
+
+    def __post_init__(self) -> None:
+        # the keys that training has too obey its rules
+        TrainingConfig(out_dir=self.out_dir, seed=self.seed, device=self.device)
+        for key, least in (("num_samples", 1), ("max_new_tokens", 0), ("top_k", 1)):
+            value = getattr(self, key)
+            if value is not None and value < least:
+                raise ValueError(f"{key}={value}: must be at least {least}")
+        if not 0 <= self.temperature < math.inf:
+            raise ValueError(f"temperature={self.temperature}: must be a number from 0 up")
+
+
+def sample(config: SampleConfig) -> None:
+    """Writes the samples. Sample k (from 0) depends on seed + k alone, not on those before it."""
+    device = resolve_device(config.device)
+    dtype = resolve_dtype(config.dtype, device)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # graphs are captured on the current one
+    model, tokenizer = load_model(config, device, dtype)
+    block_size = model.config.block_size
+    prompt = encode_prompt(config.start, tokenizer)
+    if len(prompt) > block_size:
+        log.warning("start: %d tokens, the model sees the last %d", len(prompt), block_size)
+    idx = torch.tensor([prompt], device=device)  # (1, T)
+    generator = torch.Generator(device)
+    cache = cache_for(model, generator)
+    began = time.perf_counter()
+    for k in range(config.num_samples):
+        generator.manual_seed(config.seed + k)
+        new = model.generate(
+            idx, config.max_new_tokens, config.temperature, config.top_k, generator, cache
+        )
+        for text in texts(prompt, new, tokenizer):
+            print(text, end="", flush=True)
+        print(SEPARATOR, flush=True)
+    seconds = time.perf_counter() - began
+    count = config.num_samples * config.max_new_tokens
+    log.info("%s tokens in %.1f s: %s tokens/s", f"{count:,}", seconds, f"{count / seconds:,.0f}")
+
+
+def load_model(
+    config: SampleConfig, device: torch.device, dtype: str
+) -> tuple[GPT, CharTokenizer | BpeTokenizer]:
+    """The checkpoint's model, ready on the device, and its tokenizer."""
+    path = Path(config.out_dir) / "ckpt.pt"
+    state = checkpoint.load(path)
+    try:
+        tokenizer = load_tokenizer(state["tokenizer"])
+        model_config = ModelConfig(**{f.name: state["config"][f.name] for f in fields(ModelConfig)})
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path}: no checkpoint of this program ({error!r})") from error
+    model_config.dropout = 0.0
+    model_config.attention = runnable_attention(model_config, config.attention, device, dtype)
+    model = GPT(model_config, tokenizer.vocab_size)
+    try:
+        model.load_state_dict(state["model"])
+    except (TypeError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise ValueError(f"{path}: its weights do not fit its configuration ({reason})") from error
+    describe(path, state, model)
+    log.info("%s, %s, attention %s", device, dtype, model_config.attention)
+    return model.to(device, getattr(torch, dtype)).eval(), tokenizer
+
+
+def runnable_attention(
+    trained: ModelConfig, asked: str | None, device: torch.device, dtype: str
+) -> str:
+    """What was asked for, or else the checkpoint's own, or else auto, said aloud."""
+    config = replace(trained, attention=asked or trained.attention)
+    try:
+        check_attention(config, device, dtype)
+        try_decoding(config, device, dtype)
+    except ValueError as error:
+        if asked:
+            raise
+        log.warning("in the checkpoint: %s. Sampling with attention=auto", error)
+        return "auto"
+    return config.attention
+
+
+def try_decoding(config: ModelConfig, device: torch.device, dtype: str) -> None:
+    """Raises ValueError when a pinned kernel reads no prompt, or no single token, of this shape."""
+    if config.attention not in SDPA_BACKENDS:
+        return
+    for tokens, keys in ((1, 1), (1, config.block_size), (config.block_size, config.block_size)):
+        head_size = config.n_embd // config.n_head
+        q = torch.zeros(1, config.n_head, tokens, head_size, dtype=getattr(torch, dtype))
+        k = torch.zeros(1, config.n_head, keys, head_size, dtype=getattr(torch, dtype))
+        q, k = q.to(device), k.to(device)
+        try:
+            with warnings.catch_warnings(action="ignore"):  # PyTorch's reasons, several lines
+                attend(q, k, k, config.attention, 0.0)
+        except RuntimeError as error:
+            raise ValueError(
+                f"attention={config.attention}: has no {dtype} kernel on {device} for {tokens} "
+                f"new tokens and {keys} in all; use attention=auto"
+            ) from error
+
+
+def describe(path: Path, state: dict[str, Any], model: GPT) -> None:
+    """Says what was loaded, and how good it is."""
+    size = sum(p.numel() for p in model.parameters()) / 1e6
+    at, best_at = state["iter_num"], state.get("best_iteration")
+    quality = ""
+    if best_at is not None:
+        quality = f", val loss {state['best_val_loss']:.4f}"
+        quality += "" if best_at == at else f" at best, in iteration {best_at}"
+    log.info("%s: %.2fM parameters, iteration %d%s", path, size, at, quality)
+    source = state.get("text", {}).get("source")
+    if source == STAND_IN:
+        log.warning("trained on the built-in stand-in text, not on Shakespeare")
+    elif source is not None:
+        log.info("trained on %s", source)
+
+
+def encode_prompt(start: str, tokenizer: CharTokenizer | BpeTokenizer) -> list[int]:
+    """Token ids of what `start` stands for. ValueError names the key and, if any, the file."""
+    key, text = "start", start.replace("\\n", "\n")
+    if start.startswith(FILE):
+        key, text = f"start={start}", read_text(start)
+    if not text:
+        raise ValueError(f"{key}: empty; the model needs a token to begin with, as in start=\\n")
+    try:
+        return tokenizer.encode(text).tolist()
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from error
+
+
+def read_text(start: str) -> str:
+    """The file of start=FILE:PATH, its line ends made \\n as in the training text."""
+    try:
+        text = Path(start.removeprefix(FILE)).expanduser().read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"start={start}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"start={start}: not UTF-8 at byte {error.start}") from error
+    return text.removeprefix("\ufeff")
+
+
+def cache_for(model: GPT, generator: torch.Generator) -> KeyValueCache:
+    """One for all samples; on CUDA it replays graphs."""
+    weight = model.lm_head.weight
+    if weight.is_cuda:
+        return GraphedCache(model.config, weight.device, weight.dtype, generator)
+    return KeyValueCache(model.config, 1, weight.device, weight.dtype)
+
+
+def texts(
+    prompt: list[int], new: Iterator[Tensor], tokenizer: CharTokenizer | BpeTokenizer
+) -> Iterator[str]:
+    """The prompt, then each token; a character of several tokens comes with the last of them."""
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    yield decoder.decode(tokenizer.decode_bytes(prompt))
+    for token in new:
+        yield decoder.decode(tokenizer.decode_bytes([token.item()]))
+    yield decoder.decode(b"", final=True)
+
+
+def configure_logging() -> None:
+    """Everything to stderr, so that stdout can be piped."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(PlainFormatter())
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    log.setLevel(logging.INFO)
+
+
+def main() -> None:
+    if {"--help", "-h"} & set(sys.argv[1:]):
+        print(HELP + "\n" + key_table(SampleConfig()))
+        return
+    configure_logging()
+    sys.stdout.reconfigure(errors="replace")  # a terminal may lack some characters
+    try:
+        with user_errors():
+            sample(parse_keys(sys.argv[1:], SampleConfig))
+    except BrokenPipeError:
+        # the reader, such as head, has had enough; Python's own flush at exit must not complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+
+
+if __name__ == "__main__":
+    main()

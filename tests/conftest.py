@@ -1,0 +1,182 @@
+"""What tests of the trainer share: one small text, one tiny configuration, and runs of it."""
+
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parent.parent
+
+# Before torch is imported, here and in every child: tiny models gain nothing from threads, and
+# with one thread all sums are made in one order.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+# trains in a millisecond an iteration
+TINY = dict(
+    device="cpu",
+    dtype="float32",
+    compile=False,
+    n_layer=2,
+    n_head=2,
+    n_embd=32,
+    block_size=32,
+    batch_size=4,
+    dropout=0.0,
+    max_iters=8,
+    lr_decay_iters=100,
+    warmup_iters=4,
+    eval_interval=4,
+    log_interval=1,
+    learning_rate=1e-2,
+    min_lr=1e-3,
+)
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before():
+    """The trainer takes over the root logger; the next test gets it back."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    names = ("train", "training", "data", "configs", "profiling")
+    levels = {name: logging.getLogger(name).level for name in names}
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
+
+
+@pytest.fixture(scope="session")
+def text_file(tmp_path_factory) -> Path:
+    """Some pages of the built-in play; the process id keeps test runs side by side apart."""
+    from data.standin import stand_in_text
+
+    path = tmp_path_factory.mktemp("text") / f"test-{os.getpid()}.txt"
+    path.write_text(stand_in_text(length=12_000), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def data_dir(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture
+def config(text_file, tmp_path):
+    """config(**keys): the tiny configuration, writing to tmp_path/out."""
+    from configs.schema import Config
+    from training.config import WandbConfig
+
+    def make(**keys):
+        wandb = keys.pop("wandb", None) or WandbConfig(mode="disabled")
+        fixed = {"data_source": str(text_file), "out_dir": str(tmp_path / "out"), "wandb": wandb}
+        return Config(**{**TINY, **fixed, **keys})
+
+    return make
+
+
+@pytest.fixture
+def prepared(data_dir):
+    """prepared(config): its Dataset, in a folder of the tests' own."""
+    from data.prepare import prepare
+
+    return partial(prepare, data_dir=data_dir)
+
+
+@pytest.fixture
+def run(config, prepared, monkeypatch):
+    """run(**keys): trains the tiny configuration in this process; returns its out_dir."""
+    import train
+
+    monkeypatch.setattr(train, "prepare", prepared)
+
+    def train_tiny(**keys) -> Path:
+        made = config(**keys)
+        train.train(made)
+        return Path(made.out_dir)
+
+    return train_tiny
+
+
+@pytest.fixture(scope="session")
+def project_data(text_file):
+    """Takes away what a trainer in a process of its own prepared under data/."""
+    yield
+    for folder in (PROJECT / "data").glob(f"*{text_file.stem}*"):
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def command(text_file, tmp_path, project_data):
+    """command(**keys): the words after `python` that train the tiny configuration."""
+
+    def words(**keys) -> list[str]:
+        fixed = {"data_source": str(text_file), "out_dir": str(tmp_path / "out")}
+        merged = {**TINY, **fixed, "wandb.mode": "disabled", **keys}
+        spelled = {True: "true", False: "false", None: "null"}
+        return [
+            str(PROJECT / "train.py"),
+            *(
+                f"{key}={spelled.get(value, value) if isinstance(value, bool) else value}"
+                for key, value in merged.items()
+            ),
+        ]
+
+    return words
+
+
+@pytest.fixture
+def start():
+    """start(words): a Python process, whose output is a text pipe."""
+    started = []
+
+    def popen(words: list[str], **environ: str) -> subprocess.Popen:
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", **environ}
+        process = subprocess.Popen(
+            [sys.executable, *words],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield popen
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@pytest.fixture
+def rows():
+    """rows(out_dir): what metrics.jsonl says by iteration, the last word on each counting."""
+
+    def read(out_dir: Path) -> dict[int, dict]:
+        merged: dict[int, dict] = {}
+        for line in (out_dir / "metrics.jsonl").read_text().splitlines():
+            row = json.loads(line)
+            if "run" not in row:
+                merged.setdefault(row["iter"], {}).update(row)
+        return merged
+
+    return read
+
+
+@pytest.fixture
+def losses(rows):
+    """losses(out_dir): {iteration: (train/loss, val/loss, eval/train_loss)}, None where absent."""
+
+    def read(out_dir: Path) -> dict[int, tuple]:
+        keys = ("train/loss", "val/loss", "eval/train_loss")
+        return {i: tuple(row.get(key) for key in keys) for i, row in rows(out_dir).items()}
+
+    return read

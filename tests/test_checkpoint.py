@@ -1,0 +1,297 @@
+"""ckpt.pt on disk and back: whole, harmless, and to the last bit."""
+
+import io
+import math
+import multiprocessing
+import os
+import pickle
+import random
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from training import checkpoint
+
+GENERATED = 2 << 20  # floats of the state that is killed while it is written: 8 MB
+
+
+def read(out_dir: Path, name: str = "ckpt.pt") -> dict:
+    return torch.load(out_dir / name, weights_only=True)
+
+
+def assert_same(left: Path, right: Path) -> None:
+    """Weights, moments, random states and progress of two checkpoints, bit by bit."""
+    a, b = read(left), read(right)
+    for key in ("model", "optimizer", "random_states", "iter_num", "best_val_loss"):
+        torch.testing.assert_close(a[key], b[key], rtol=0, atol=0, msg=lambda m, key=key: key + m)
+
+
+@pytest.mark.parametrize("keys", [{}, {"token_storage": "mmap", "attention": "slow"}])
+def test_resumed_is_uninterrupted_to_the_last_bit(run, rows, tmp_path, keys):
+    keys |= dict(dropout=0.1, gradient_accumulation_steps=2, always_save_checkpoint=True)
+    straight, halves = str(tmp_path / "straight"), str(tmp_path / "halves")
+    run(out_dir=straight, max_iters=16, **keys)
+    run(out_dir=halves, max_iters=8, **keys)
+    assert read(Path(halves))["iter_num"] == 8
+    run(out_dir=halves, max_iters=16, init_from="resume", **keys)
+    assert_same(Path(straight), Path(halves))
+    expected, resumed = rows(Path(straight)), rows(Path(halves))
+    for iteration in range(17):
+        for key in ("train/loss", "val/loss", "eval/train_loss", "lr"):
+            assert expected[iteration].get(key) == resumed[iteration].get(key), (iteration, key)
+    assert expected[0]["train/loss"] != expected[8]["train/loss"]
+
+
+def test_dropout_s_random_state_is_what_makes_it_exact(run, tmp_path, monkeypatch):
+    """The test above would notice: without the restored state the halves differ."""
+    keys = dict(dropout=0.1, always_save_checkpoint=True)
+    straight, halves = str(tmp_path / "straight"), str(tmp_path / "halves")
+    run(out_dir=straight, max_iters=8, **keys)
+    run(out_dir=halves, max_iters=4, **keys)
+    monkeypatch.setattr(checkpoint, "restore_random_states", lambda *_: None)
+    run(out_dir=halves, max_iters=8, init_from="resume", **keys)
+    with pytest.raises(AssertionError):
+        assert_same(Path(straight), Path(halves))
+
+
+@pytest.mark.parametrize("keys", [{"attention": "slow"}, {"attention": "flash", "compile": True}])
+def test_resumes_under_another_backend_and_compiled(run, losses, tmp_path, keys):
+    out_dir, straight = tmp_path / "out", str(tmp_path / "straight")
+    run(max_iters=4)
+    run(max_iters=8, init_from="resume", **keys)
+    assert read(out_dir)["iter_num"] == 8
+    assert list(read(out_dir)["model"]) == list(read(run(out_dir=straight))["model"])
+    expected = losses(Path(straight))
+    for iteration, row in losses(out_dir).items():
+        assert row == pytest.approx(expected[iteration], abs=1e-3), iteration
+
+
+def test_learning_keys_may_change_on_resume(run, rows):
+    run(max_iters=4, always_save_checkpoint=True)
+    keys = dict(learning_rate=1e-4, decay_lr=False, weight_decay=0.0)
+    out_dir = run(max_iters=6, init_from="resume", **keys)
+    assert rows(out_dir)[5]["lr"] == 1e-4
+
+
+@pytest.mark.parametrize(
+    "keys", [dict(n_layer=1), dict(n_embd=16), dict(n_head=4), dict(block_size=16), dict(bias=True)]
+)
+def test_another_model_is_refused_by_name(run, keys):
+    run()
+    ((key, value),) = keys.items()
+    with pytest.raises(ValueError, match=rf"^{key}={value}: the checkpoint has .*init_from=resume"):
+        run(init_from="resume", **keys)
+
+
+def test_another_text_is_refused_by_name(run, tmp_path, text_file):
+    run()
+    other = tmp_path / "other.txt"
+    other.write_text(text_file.read_text("utf-8").replace("the", "teh"), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"^dataset=shakespeare_char: .*another text .*other.txt"):
+        run(init_from="resume", data_source=str(other))
+
+
+def test_other_tokens_of_the_same_text_are_refused_by_name(run):
+    keys = dict(dataset="shakespeare_bpe", tokenizer="local")
+    run(bpe_vocab_size=260, **keys)
+    with pytest.raises(ValueError, match=r"^dataset=shakespeare_bpe: .*tokens.*bpe_vocab_size"):
+        run(init_from="resume", bpe_vocab_size=300, **keys)
+    with pytest.raises(ValueError, match=r"^dataset=shakespeare_char: .*dataset=shakespeare_bpe"):
+        run(init_from="resume")
+
+
+def test_a_refused_resume_leaves_everything_as_it_was(run):
+    out_dir = run()
+    before = {path.name: path.read_bytes() for path in out_dir.iterdir()}
+    with pytest.raises(ValueError):
+        run(init_from="resume", n_layer=1)
+    assert {path.name: path.read_bytes() for path in out_dir.iterdir()} == before
+
+
+def test_no_checkpoint_is_said(run, tmp_path):
+    with pytest.raises(ValueError, match="ckpt.pt: no checkpoint there.*init_from=scratch"):
+        run(init_from="resume")
+
+
+def evaluations(monkeypatch, values: list[float]) -> None:
+    """Lets the evaluations of a run find these losses, one after the other."""
+    import train
+
+    left = iter(values)
+
+    def evaluate(*_):
+        return {"val/loss": next(left), "eval/train_loss": 1.0}
+
+    monkeypatch.setattr(train, "evaluate", evaluate)
+
+
+def test_the_best_checkpoint_outlives_worse_ones(run, monkeypatch, tmp_path):
+    evaluations(monkeypatch, [5.0, 3.0, 4.0, 4.5])
+    out_dir = run(max_iters=12, always_save_checkpoint=True)
+    assert (read(out_dir)["iter_num"], read(out_dir, "ckpt_best.pt")["iter_num"]) == (12, 4)
+    assert read(out_dir)["best_val_loss"] == read(out_dir, "ckpt_best.pt")["best_val_loss"] == 3.0
+    evaluations(monkeypatch, [4.5, 2.0])
+    run(max_iters=16, always_save_checkpoint=True, init_from="resume")
+    assert read(out_dir)["iter_num"] == 16  # the newest is the best: no second file
+    assert not (out_dir / "ckpt_best.pt").exists()
+
+
+def test_without_always_save_only_improvements_are_saved(run, monkeypatch):
+    evaluations(monkeypatch, [1.0, 5.0, 0.5, 4.0])  # the first is before any training
+    out_dir = run(max_iters=12)
+    assert read(out_dir)["iter_num"] == 8
+    assert not (out_dir / "ckpt_best.pt").exists()
+
+
+def test_the_best_checkpoint_stays_until_the_better_one_is_whole(run, monkeypatch):
+    evaluations(monkeypatch, [5.0, 3.0, 4.0])
+    out_dir = run(max_iters=8, always_save_checkpoint=True)
+    assert read(out_dir, "ckpt_best.pt")["iter_num"] == 4
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "write", full)
+    evaluations(monkeypatch, [4.0, 2.0])
+    with pytest.raises(OSError, match="No space left"):
+        run(max_iters=12, init_from="resume")
+    assert read(out_dir, "ckpt_best.pt")["iter_num"] == 4
+    assert read(out_dir)["iter_num"] == 8
+
+
+def save_for_ever(path: Path) -> None:
+    """In a child: a number, and a tensor that holds it in every place."""
+    number = 0
+    while True:
+        state = {"iter_num": number, "model": torch.full((GENERATED,), float(number))}
+        checkpoint.write(path, {**state, "config": {}, "tokenizer": {}})
+        number += 1
+
+
+def test_killed_while_saving_leaves_a_whole_checkpoint(tmp_path):
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "training.checkpoint"])
+    path = tmp_path / "ckpt.pt"
+    interrupted = 0
+    for _ in range(10):
+        child = context.Process(target=save_for_ever, args=(path,), daemon=True)
+        child.start()
+        before = path.stat().st_mtime_ns if path.exists() else None
+        limit = time.monotonic() + 30
+        while not path.exists() or path.stat().st_mtime_ns == before:  # until it saves
+            assert time.monotonic() < limit and child.is_alive()
+            time.sleep(0.001)
+        time.sleep(random.uniform(0, 0.03))
+        child.kill()
+        child.join()
+        state = checkpoint.load(path)
+        assert state["model"].eq(float(state["iter_num"])).all()
+        interrupted += (tmp_path / "ckpt.pt.tmp").exists()
+    assert interrupted > 0, "no kill met a save: the test proves nothing"
+
+
+class Attack:
+    """What a pickle can do to whoever loads it."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+
+    def __reduce__(self):
+        return os.system, (self.command,)
+
+
+def damaged(kind: str, good: bytes, canary: Path) -> bytes:
+    attack = {"model": Attack(f"touch {canary}"), "config": {}, "tokenizer": {}, "iter_num": 1}
+    if kind == "pickle in a checkpoint":
+        buffer = io.BytesIO()
+        torch.save(attack, buffer)
+        return buffer.getvalue()
+    return {
+        "pickle": pickle.dumps(attack),
+        "empty": b"",
+        "half": good[: len(good) // 2],
+        "without its last byte": good[:-1],
+        "without its directory": good[:-200],
+        "text": b"loss: 1.47\n" * 20,
+        "zeros": bytes(5000),
+        "no UTF-8": b"\x80\x02X\x01\x00\x00\x00\xff.",
+        "pops from nothing": b"\x80\x02.",
+        "cut pickle": b"\x80\x02X\x01",
+    }[kind]
+
+
+@pytest.fixture(scope="module")
+def good_bytes() -> bytes:
+    buffer = io.BytesIO()
+    model = {"w": torch.arange(300.0)}
+    torch.save({"model": model, "config": {}, "tokenizer": {}, "iter_num": 3}, buffer)
+    return buffer.getvalue()
+
+
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "pickle in a checkpoint",
+        "pickle",
+        "empty",
+        "half",
+        "without its last byte",
+        "without its directory",
+        "text",
+        "zeros",
+        "no UTF-8",
+        "pops from nothing",
+        "cut pickle",
+    ],
+)
+def test_a_damaged_file_is_one_line_and_runs_nothing(tmp_path, good_bytes, kind):
+    path, canary = tmp_path / "ckpt.pt", tmp_path / "canary"
+    path.write_bytes(good_bytes)
+    assert checkpoint.load(path)["iter_num"] == 3
+    path.write_bytes(damaged(kind, good_bytes, canary))
+    with pytest.raises(ValueError) as refusal:
+        checkpoint.load(path)
+    message = str(refusal.value)
+    assert message.startswith(f"{path}: damaged or no checkpoint (") and "\n" not in message
+    assert len(message) < len(str(path)) + 250
+    assert not canary.exists()
+
+
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+def test_any_broken_bytes_are_a_value_error(tmp_path, good_bytes):
+    """Never another exception, whatever bytes were hit; most hits are noticed."""
+    path, generator, noticed = tmp_path / "ckpt.pt", random.Random(0), 0
+    for _ in range(300):
+        broken = bytearray(good_bytes)
+        for _ in range(3):  # in front, where the pickle is
+            broken[generator.randrange(400)] = generator.randrange(256)
+        path.write_bytes(broken)
+        try:
+            checkpoint.load(path)
+        except ValueError:
+            noticed += 1
+    assert noticed > 100
+
+
+@pytest.mark.parametrize("state", [{"model": {}}, [1, 2], 7, {"weights": torch.ones(2)}])
+def test_a_file_of_another_program_is_refused(tmp_path, state):
+    torch.save(state, tmp_path / "ckpt.pt")
+    with pytest.raises(ValueError, match=r"ckpt.pt: (no checkpoint of this program|damaged or no)"):
+        checkpoint.load(tmp_path / "ckpt.pt")
+
+
+def test_a_checkpoint_is_tensors_and_plain_values(run):
+    out_dir = run()
+    with zipfile.ZipFile(out_dir / "ckpt.pt") as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith("data.pkl"))
+        code = archive.read(name)
+    assert b"training" not in code and b"Config" not in code
+    state = read(out_dir)
+    assert state["iter_num"] == 8 and math.isfinite(state["best_val_loss"])
+    assert state["config"]["n_layer"] == 2 and state["config"]["dtype"] == "float32"
+    assert set(state["model"]) == {name.removeprefix("_orig_mod.") for name in state["model"]}
+    assert not list(out_dir.glob("*.tmp"))
