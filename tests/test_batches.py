@@ -142,7 +142,7 @@ def test_micro_batches_that_cannot_be_shared_are_refused(make):
 
 
 def test_auto_keeps_tokens_on_the_device_up_to_a_quarter_of_its_memory(make, monkeypatch, caplog):
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.DEBUG)
     monkeypatch.setattr(batches_module, "_free_bytes", lambda device: 4 * 4 * 5000)
     assert make(storage="auto").storage == "device"
     monkeypatch.setattr(batches_module, "_free_bytes", lambda device: 4 * 4 * 5000 - 4)
