@@ -79,16 +79,31 @@ def attend(
     attention = attention_in_force(attention, q.device.type, dropout)
     causal = q.size(-2) > 1
     if attention == "slow":
-        scores = q @ k.transpose(-2, -1) * (1.0 / math.sqrt(q.size(-1)))  # (B, H, T, S)
-        scores = scores.masked_fill(~mask, float("-inf"))
-        weights = F.dropout(F.softmax(scores, dim=-1), dropout, training=dropout > 0)
-        return weights @ v  # (B, H, T, S) @ (B, H, S, D) -> (B, H, T, D)
+        scores = attention_scores(q, k, mask)  # (B, H, T, S)
+        weights = attention_weights(scores, dropout)  # (B, H, T, S)
+        return weighted_values(weights, v)  # (B, H, T, D)
     if attention == "flex":
         return attend_flex(q, k, v, causal)
     if attention == "auto":
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal)
     with sdpa_kernel(SDPA_BACKENDS[attention]):
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal)
+
+
+def attention_scores(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
+    """QK^T / sqrt(D), -inf where `mask` forbids to look; (B, H, T, S)."""
+    scores = q @ k.transpose(-2, -1) * (1.0 / math.sqrt(q.size(-1)))
+    return scores.masked_fill(~mask, float("-inf"))
+
+
+def attention_weights(scores: Tensor, dropout: float) -> Tensor:
+    """Each query's weights over the keys; with dropout some of them are zero. (B, H, T, S)."""
+    return F.dropout(F.softmax(scores, dim=-1), dropout, training=dropout > 0)
+
+
+def weighted_values(weights: Tensor, v: Tensor) -> Tensor:
+    """(B, H, T, S) @ (B, H, S, D) -> (B, H, T, D)."""
+    return weights @ v
 
 
 def attend_flex(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
