@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from configs import files
-from configs.errors import one_line
+from configs.errors import one_line, suggestion
 from configs.keys import TYPE_NAMES, choice, keys, spell, unknown_key
 from configs.schema import Config
 
@@ -93,8 +93,9 @@ def load(path: Path | None) -> dict[str, Any]:
 def store_primary(values: dict[str, Any], overrides: list[Override]) -> None:
     """Puts the file's values over the schema, with the project's settings of Hydra between.
 
-    A defaults list of the file's own stays, its groups come from configs/. The folder of a job
-    in a sweep is named by the swept keys alone.
+    A defaults list of the file's own stays, its groups come from configs/. A group's option comes
+    below the file's section of that name; the file names the option itself by `kind`. The folder
+    of a job in a sweep is named by the swept keys alone.
     """
     swept = {o.key_or_group: o.is_sweep_override() for o in overrides}  # the last one counts
     unnamed = ["out_dir", *(key for key in swept if not swept[key])]
@@ -104,10 +105,18 @@ def store_primary(values: dict[str, Any], overrides: list[Override]) -> None:
         # Hydra wants the entries "override GROUP: OPTION" last
         last = [d for d in defaults if isinstance(d, dict) and any("override " in key for key in d)]
         defaults = [d for d in defaults if d not in last] + ["_self_"] + last
+    groups = []
+    for group in files.groups():
+        section = dict(values.get(group) or {})
+        option = check_option(group, section.pop("kind", files.DEFAULT_OPTION))
+        if not any(isinstance(d, dict) and group in d for d in defaults):
+            groups.append({group: option})
+        if section or group in values:
+            values = {**values, group: section}
     hydra = OmegaConf.merge(HYDRA_SETTINGS, folders, values.get("hydra") or {})
     store = ConfigStore.instance()
     store.store(SCHEMA, Config)
-    store.store(PRIMARY, {**values, "defaults": [SCHEMA, *defaults], "hydra": hydra})
+    store.store(PRIMARY, {**values, "defaults": [SCHEMA, *groups, *defaults], "hydra": hydra})
 
 
 def parse_override(parser: OverridesParser, text: str, multirun: bool) -> Override:
@@ -134,13 +143,30 @@ def parse_override(parser: OverridesParser, text: str, multirun: bool) -> Overri
 def check_override(override: Override) -> None:
     """Refuses what the schema does not know; Hydra's own settings and groups are Hydra's matter."""
     name = override.key_or_group
-    if override.is_hydra_override() or (files.FOLDER / name).is_dir():
+    if override.is_hydra_override():
         return
-    if override.type in (OverrideType.ADD, OverrideType.DEL) and name in keys(Config):
+    known = {*keys(Config), *files.groups()}
+    if override.type in (OverrideType.ADD, OverrideType.DEL) and name in known:
         raise ValueError(
             f"{override.input_line}: keys are neither added nor deleted; write {name}=VALUE"
         )
+    if name in files.groups():
+        check_option(name, override.value())
+        return
+    section, _, key = name.partition(".")
+    if section in files.groups() and key == "kind":
+        option = check_option(section, override.value())
+        raise ValueError(f"{override.input_line}: write {section}={option}")
     check_value(name, override.value())
+
+
+def check_option(group: str, option: Any) -> str:
+    """The option, if configs/GROUP/ has its file."""
+    options = files.options(group)
+    if option in options:
+        return option
+    near = suggestion(spell(option), options)
+    raise ValueError(f"{group}={spell(option)}: no such choice{near} ({', '.join(options)})")
 
 
 def check_value(name: str, value: Any) -> None:

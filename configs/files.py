@@ -13,10 +13,20 @@ from omegaconf.errors import OmegaConfBaseException
 from configs.errors import one_line, suggestion
 
 FOLDER = Path(__file__).resolve().parent
+DEFAULT_OPTION = "none"
 
 
 def names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+def groups() -> list[str]:
+    """The folders of configs/: GROUP=OPTION sets what configs/GROUP/OPTION.yaml says."""
+    return sorted({path.parent.name for path in FOLDER.glob("*/*.yaml")})
+
+
+def options(group: str) -> list[str]:
+    return sorted(path.stem for path in (FOLDER / group).glob("*.yaml"))
 
 
 def find(word: str) -> Path | None:

@@ -29,6 +29,7 @@ examples
   python train.py init_from=resume max_iters=8000               go on from out_dir/ckpt.pt
   python train.py data_source=my.txt out_dir=out-mine           a text of your own
   python train.py wandb.mode=offline wandb.project=mine         Weights & Biases, no network
+  python train.py profile=torch profile.steps=5                 capture five iterations
 
 flags (Hydra's)
   -m, --multirun           train once for each combination: a=1,2  a=choice(1,2)  a=range(1,4)

@@ -9,14 +9,16 @@ from dataclasses import dataclass, field
 from configs.keys import check_choices
 from data.config import DataConfig
 from model import ModelConfig
+from profiling.capture.config import ProfileConfig
 from training.config import TrainingConfig, WandbConfig
 
 
 # dataclasses list the fields of the last base first: in print the model's keys lead
 @dataclass
 class Config(TrainingConfig, DataConfig, ModelConfig):
-    """All keys flat, as in nanoGPT, but for section `wandb`."""
+    """All keys flat, as in nanoGPT, but for the sections `profile` and `wandb`."""
 
+    profile: ProfileConfig = field(default_factory=ProfileConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
 
     def __post_init__(self) -> None:
@@ -24,3 +26,6 @@ class Config(TrainingConfig, DataConfig, ModelConfig):
         ModelConfig.__post_init__(self)
         DataConfig.__post_init__(self)
         TrainingConfig.__post_init__(self)
+        self.profile.check_run(
+            self.max_iters, self.eval_interval, self.compile, self.cuda_graphs == "true"
+        )

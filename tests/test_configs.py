@@ -100,7 +100,13 @@ def test_every_key_is_explained_in_the_table():
     assert "cuda_graphs=false" in table and "compile=true" in table and "wandb.name=null" in table
     assert max(map(len, table.splitlines())) <= 110
     headings = [line for line in table.splitlines() if line.startswith("keys:")]
-    assert headings == ["keys: model", "keys: data", "keys: training", "keys: wandb"]
+    assert headings == [
+        "keys: model",
+        "keys: data",
+        "keys: training",
+        "keys: profile",
+        "keys: wandb",
+    ]
 
 
 @dataclass

@@ -1,0 +1,161 @@
+"""Section `profile`: what is captured of a run, and when. `configs.Config` has it as a section."""
+
+from dataclasses import dataclass, field
+
+AUTO = "auto"
+
+
+@dataclass
+class ProfileConfig:
+    """The keys of section `profile`; `profile=nsys` takes configs/profile/nsys.yaml."""
+
+    kind: str = field(
+        default="none",
+        metadata={
+            "help": "profile=KIND sets it: nsys (cudaProfilerStart and Stop around the window), "
+            "torch (torch.profiler), memory (CUDA memory snapshot)",
+            "choices": ("none", "nsys", "torch", "memory"),
+        },
+    )
+    start: str = field(
+        default=AUTO,
+        metadata={"help": "first iteration of the window; auto: when the step time has settled"},
+    )
+    steps: int = field(default=20, metadata={"help": "iterations in a window"})
+    windows: int = field(default=1, metadata={"help": "windows in the run"})
+    every: int = field(default=500, metadata={"help": "iterations from one window to the next"})
+    ranks: list[int] = field(
+        default_factory=lambda: [0], metadata={"help": "ranks that are captured, as [0,1]"}
+    )
+    detail: str = field(
+        default="phases",
+        metadata={
+            "help": "layers: ranges for blocks, attention and MLP too; for eager runs",
+            "choices": ("phases", "layers"),
+        },
+    )
+    attribute_backward: str = field(
+        default=AUTO,
+        metadata={
+            "help": "inside the window run backward on the calling thread, so that its kernels "
+            "belong to the range; auto: for nsys and for layers",
+            "choices": (AUTO, "true", "false"),
+        },
+    )
+    warmup: int = field(
+        default=3, metadata={"help": "torch: iterations before the window with the tracer on"}
+    )
+    shapes: bool = field(default=False, metadata={"help": "torch: record the operators' shapes"})
+    stack: bool = field(default=False, metadata={"help": "torch: record Python stacks"})
+    memory: bool = field(default=False, metadata={"help": "torch: record allocations"})
+
+    def __post_init__(self) -> None:
+        if self.start != AUTO and not self.start.isdecimal():
+            raise ValueError(f"profile.start={self.start}: must be auto or an iteration from 0 up")
+        for key in ("steps", "windows", "every"):
+            if getattr(self, key) < 1:
+                raise ValueError(f"profile.{key}={getattr(self, key)}: must be at least 1")
+        if self.warmup < 0:
+            raise ValueError(f"profile.warmup={self.warmup}: must be at least 0")
+        if self.windows > 1 and self.every < self.steps:
+            raise ValueError(
+                f"profile.every={self.every}: the windows of {self.steps} iterations would "
+                f"overlap; use {self.steps} or more"
+            )
+        if not self.ranks or min(self.ranks) < 0 or len(set(self.ranks)) < len(self.ranks):
+            raise ValueError(f"profile.ranks={self.ranks}: must be ranks from 0 up, each once")
+
+    @property
+    def backward_on_calling_thread(self) -> bool:
+        if self.attribute_backward == AUTO:
+            return self.kind == "nsys" or self.detail == "layers"
+        return self.attribute_backward == "true"
+
+    @property
+    def lead(self) -> int:
+        """Iterations before a window in which the recorder is on already."""
+        return self.warmup if self.kind == "torch" else 0
+
+    def check_run(
+        self, max_iters: int, eval_interval: int, compiled: bool, cuda_graphs: bool
+    ) -> None:
+        """Raises ValueError naming the key when no such window fits into such a run."""
+        if self.kind == "none":
+            return
+        if self.detail == "layers" and self.attribute_backward == "false":
+            raise ValueError(
+                "profile.attribute_backward=false: profile.detail=layers needs backward on the "
+                "calling thread; leave it at auto"
+            )
+        if self.detail == "layers" and compiled:
+            raise ValueError(
+                "profile.detail=layers: torch.compile fuses layers, and a range inside would "
+                "break its graph; add compile=false"
+            )
+        if self.detail == "layers" and cuda_graphs:
+            raise ValueError(
+                "profile.detail=layers: a CUDA graph is launched as a whole, no layer by itself; "
+                "add cuda_graphs=false"
+            )
+        if self.steps > eval_interval:
+            raise ValueError(
+                f"profile.steps={self.steps}: an evaluation, every eval_interval={eval_interval} "
+                "iterations, would fall into the window; lower it, or raise eval_interval"
+            )
+        self._check_fit(max_iters, eval_interval)
+
+    def _check_fit(self, max_iters: int, eval_interval: int) -> None:
+        start = 0 if self.start == AUTO else int(self.start)
+        if start >= max_iters:
+            raise ValueError(f"profile.start={self.start}: the run ends at max_iters={max_iters}")
+        for number, window in enumerate(plan(self, start, eval_interval), start=1):
+            if window.first + self.steps > max_iters:
+                key = f"windows={self.windows}" if number > 1 else f"start={self.start}"
+                moved = ", moved behind an evaluation," if window.moved else ""
+                raise ValueError(
+                    f"profile.{key}: window {number}{moved} would be iterations {window.first} "
+                    f"to {window.first + self.steps - 1}, but the run ends at "
+                    f"max_iters={max_iters}"
+                )
+
+    def check_machine(self, device_type: str, world_size: int) -> None:
+        """Raises ValueError naming the key when this machine or these ranks do not allow it."""
+        if self.kind == "none":
+            return
+        if self.kind in ("nsys", "memory") and device_type != "cuda":
+            raise ValueError(
+                f"profile={self.kind}: needs a CUDA GPU, this run is on {device_type}; "
+                "use profile=torch"
+            )
+        if max(self.ranks) >= world_size:
+            have = "is rank 0 alone" if world_size == 1 else f"has ranks 0 to {world_size - 1}"
+            ranks = ",".join(map(str, self.ranks))
+            raise ValueError(f"profile.ranks=[{ranks}]: this run {have}")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A window: iterations `first` to `first + steps - 1`, asked for at `asked`."""
+
+    asked: int
+    first: int
+
+    @property
+    def moved(self) -> bool:
+        return self.first != self.asked
+
+
+def plan(profile: ProfileConfig, start: int, eval_interval: int) -> list[Planned]:
+    """The windows from `start` on, moved so that none holds an evaluation or overlaps another.
+
+    An evaluation comes before the iteration that it is named by.
+    """
+    windows: list[Planned] = []
+    for number in range(profile.windows):
+        asked = start + number * profile.every
+        first = max(asked, windows[-1].first + profile.steps) if windows else asked
+        evaluation = (first // eval_interval + 1) * eval_interval
+        if first + profile.steps > evaluation:
+            first = evaluation
+        windows.append(Planned(asked, first))
+    return windows
