@@ -14,7 +14,9 @@ from configs.schema import Config
 from data.batches import Batches
 from data.prepare import Dataset, load_dataset, prepare
 from model import GPT
+from profiling.capture.spans import spans_for
 from training import checkpoint
+from training.capture import recorder_for, window_for
 from training.checkpoint import Progress
 from training.clock import clock_for
 from training.console import configure_logging
@@ -38,9 +40,11 @@ def train(config: Config) -> None:
         train_batches = batches_of(dataset, "train", config, ranks)
         val_batches = batches_of(dataset, "val", config, ranks)
 
+        spans = spans_for(config.profile.kind)
+        recorder = recorder_for(config, ranks)
         torch.manual_seed(config.seed)  # the same weights on every rank
         model = GPT(config, dataset.tokenizer.vocab_size).to(ranks.device)
-        step = Step(model, adamw(model, config, ranks.device), config, ranks)
+        step = Step(model, adamw(model, config, ranks.device), config, ranks, spans)
         torch.manual_seed(config.seed + ranks.rank)  # dropout of its own
         progress = Progress()
         if config.init_from == "resume":
@@ -49,37 +53,53 @@ def train(config: Config) -> None:
         step, warm = warm_up(step, *train_batches.draw(progress.iteration, 0), config, ranks)
         record = open_record(config, dataset, model, warm, progress, ranks)
 
-        with record, Interrupt() as interrupt:
-            clock = clock_for(ranks.device)
+        clock = clock_for(ranks.device)
+        window = window_for(config, model, recorder, spans, clock, warm, progress, ranks)
+
+        with record, Interrupt() as interrupt, window:
             while True:
                 iteration = progress.iteration
                 finished = iteration >= config.max_iters or config.eval_only
                 if iteration % config.eval_interval == 0 or finished:
-                    losses = evaluate(model, train_batches, val_batches, iteration, config, ranks)
+                    with spans.phase("evaluate"):
+                        losses = evaluate(
+                            model, train_batches, val_batches, iteration, config, ranks
+                        )
                     record.evaluated(iteration, losses)
                     improved = progress.improved(losses["val/loss"])
                     if iteration > 0 and (improved or config.always_save_checkpoint):
-                        save(progress)
+                        with spans.phase("checkpoint"):
+                            save(progress)
                     clock.start()
                 if finished:
                     break
 
                 lr = learning_rate(iteration, config)
-                for micro_step in range(step.micro_steps):
-                    x, y = train_batches.draw(iteration, micro_step)
-                    loss = step.forward(x, y)
-                    step.backward(loss)
-                step.average_gradients()
-                step.update(lr)
-                clock.lap()
+                with window.iteration(iteration):
+                    for micro_step in range(step.micro_steps):
+                        with spans.micro_step(micro_step, of=step.micro_steps):
+                            with spans.phase("data"):
+                                x, y = train_batches.draw(iteration, micro_step)
+                            with spans.phase("forward"):
+                                loss = step.forward(x, y)
+                            with spans.phase("backward"):
+                                step.backward(loss)
+                    with spans.phase("gradient_sync"):
+                        step.average_gradients()
+                    with spans.phase("optimizer"):
+                        step.update(lr)
+                    clock.lap(window.label)
                 progress.iteration += 1
 
                 logged = iteration % config.log_interval == 0
                 if logged:
-                    record.trained(iteration, lr, ranks.mean(step.loss), clock.read())
+                    with spans.phase("log"):
+                        record.trained(iteration, lr, ranks.mean(step.loss), clock.read())
                 if interrupt.agreed(ranks, logged):
+                    window.close("interrupted")
                     record.check_loss(iteration, "training", ranks.mean(step.loss).item())
-                    save(progress)
+                    with spans.phase("checkpoint"):
+                        save(progress)
                     raise SystemExit(interrupt.exit_code)
 
 
@@ -88,6 +108,7 @@ def settled(config: Config, ranks: Ranks) -> Config:
     config = resolve(config, ranks.device)
     check_attention(config, ranks.device, config.dtype)
     check_wandb(config.wandb)
+    config.profile.check_machine(ranks.device.type, ranks.world_size)
     if config.gradient_accumulation_steps % ranks.world_size:
         raise ValueError(
             f"gradient_accumulation_steps={config.gradient_accumulation_steps}: not divisible by "

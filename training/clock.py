@@ -2,16 +2,27 @@
 
 import statistics
 import time
+from collections import deque
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
 
 import torch
+
+HISTORY = 1000  # laps that `recent` looks back to
+
+
+class Lap(NamedTuple):
+    ms: float
+    label: str | None  # what disturbed it: a profiler; None is an ordinary iteration
 
 
 @dataclass
 class Laps:
-    """Milliseconds of consecutive iterations."""
+    """Milliseconds of consecutive iterations, those under a profiler apart."""
 
     ms: list[float]
+    captured_ms: list[float]
 
     @property
     def median_ms(self) -> float:
@@ -22,28 +33,63 @@ class Laps:
         return statistics.fmean(self.ms)
 
 
-class CudaClock:
+class Clock:
+    """What both clocks do with their laps."""
+
+    def __init__(self):
+        self.unread: list[Lap] = []
+        self.history: deque[Lap] = deque(maxlen=HISTORY)
+        self.start()
+
+    def passed(self, ms: float, label: str | None) -> None:
+        self.unread.append(Lap(ms, label))
+        self.history.append(self.unread[-1])
+
+    def settle(self) -> None:
+        """Makes laps of what has only been marked so far."""
+
+    def read(self) -> Laps:
+        """The laps since the last read. Waits for the last of them."""
+        self.settle()
+        laps, self.unread = self.unread, []
+        return Laps(
+            [lap.ms for lap in laps if lap.label is None],
+            [lap.ms for lap in laps if lap.label == "captured"],
+        )
+
+    def recent(self, label: str | None, after: str | None = None) -> list[float]:
+        """The last laps of this label, in order; of those behind the last lap labelled `after`."""
+        laps = list(self.history)
+        if after is not None:
+            behind = [number for number, lap in enumerate(laps, start=1) if lap.label == after]
+            laps = laps[behind[-1] if behind else 0 :]
+        return [lap.ms for lap in laps if lap.label == label]
+
+
+class CudaClock(Clock):
     """A CUDA event behind each iteration, read when the GPU has passed it."""
 
     def __init__(self):
         self.events: list[torch.cuda.Event] = []
-        self.start()
+        self.labels: list[str | None] = []
+        super().__init__()
 
     def start(self) -> None:
         """Begins anew: what happened since the last lap is nobody's."""
-        self.laps_ms = self.read().ms if self.events else []
+        self.settle()
         self.events = [self.now()]
 
-    def lap(self) -> None:
+    def lap(self, label: str | None = None) -> None:
         self.events.append(self.now())
+        self.labels.append(label)
 
-    def read(self) -> Laps:
-        """The laps since the last read. Waits for the last of them."""
+    def settle(self) -> None:
+        if not self.labels:
+            return
         self.events[-1].synchronize()
-        pairs = zip(self.events, self.events[1:], strict=False)
-        laps = Laps(self.laps_ms + [a.elapsed_time(b) for a, b in pairs])
-        self.laps_ms, self.events = [], self.events[-1:]
-        return laps
+        for (a, b), label in zip(pairwise(self.events), self.labels, strict=True):
+            self.passed(a.elapsed_time(b), label)
+        self.labels, self.events = [], self.events[-1:]
 
     @staticmethod
     def now() -> torch.cuda.Event:
@@ -52,24 +98,16 @@ class CudaClock:
         return event
 
 
-class HostClock:
+class HostClock(Clock):
     """The same on a device whose work is done when the call returns."""
-
-    def __init__(self):
-        self.laps_ms: list[float] = []
-        self.start()
 
     def start(self) -> None:
         self.last = time.perf_counter()
 
-    def lap(self) -> None:
+    def lap(self, label: str | None = None) -> None:
         now = time.perf_counter()
-        self.laps_ms.append((now - self.last) * 1e3)
+        self.passed((now - self.last) * 1e3, label)
         self.last = now
-
-    def read(self) -> Laps:
-        laps, self.laps_ms = Laps(self.laps_ms), []
-        return laps
 
 
 def clock_for(device: torch.device) -> CudaClock | HostClock:

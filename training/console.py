@@ -59,13 +59,14 @@ class Display:
 
     def trained(self, row: dict) -> None:
         """A row of training metrics, under their names in metrics.jsonl."""
-        parts = [
-            f"loss {row['train/loss']:.4f}",
-            f"time {row['time/step_ms']:.2f}ms",
-            f"{row['perf/tokens_per_s'] / 1e3:,.0f}k tokens/s",
-        ]
+        parts = [f"loss {row['train/loss']:.4f}"]
+        if row["time/step_ms"] is not None:
+            parts.append(f"time {row['time/step_ms']:.2f}ms")
+            parts.append(f"{row['perf/tokens_per_s'] / 1e3:,.0f}k tokens/s")
         if row["perf/mfu"] is not None:
             parts.append(f"mfu {row['perf/mfu']:.1%}")
+        if "profile/step_ms" in row:
+            parts.append(f"captured {row['profile/step_ms']:.2f}ms")
         now = ", ".join(parts)
         self.progress.update(self.task, completed=row["iter"] + 1, now=now)
         if self.progress.disable:

@@ -60,6 +60,9 @@ class Record:
         """A row for the iterations since the last one: `loss` of the last, times of all."""
         self.step_ms += laps.ms
         row = {"iter": iteration, "train/loss": loss.item(), "lr": lr, **self.speed(laps.ms)}
+        if laps.captured_ms:
+            row["profile/captured_steps"] = len(laps.captured_ms)
+            row["profile/step_ms"] = statistics.median(laps.captured_ms)
         self.tracker.log(row)
         self.display.trained(row)
         self.check_loss(iteration, "training", row["train/loss"])
@@ -82,20 +85,27 @@ class Record:
         )
 
     def speed(self, step_ms: list[float]) -> dict[str, float | None]:
-        """Median step time, and what the mean one makes in tokens per second and MFU."""
-        tokens_per_s = self.tokens_per_iteration / statistics.fmean(step_ms) * 1e3
+        """Median step time, and what the mean one makes in tokens per second and MFU.
+
+        None where a profiler was on in every step.
+        """
         device = self.ranks.device
         on_cuda = device.type == "cuda"
-        return {
-            "time/step_ms": statistics.median(step_ms),
-            "perf/tokens_per_s": tokens_per_s,
-            "perf/mfu": mfu(
+        median_ms = tokens_per_s = utilisation = None
+        if step_ms:
+            median_ms = statistics.median(step_ms)
+            tokens_per_s = self.tokens_per_iteration / statistics.fmean(step_ms) * 1e3
+            utilisation = mfu(
                 self.flops_per_token,
                 tokens_per_s,
                 torch.cuda.get_device_name(device) if on_cuda else device.type,
                 self.config.dtype,
                 self.ranks.world_size,
-            ),
+            )
+        return {
+            "time/step_ms": median_ms,
+            "perf/tokens_per_s": tokens_per_s,
+            "perf/mfu": utilisation,
             "memory/peak_bytes": torch.cuda.max_memory_allocated(device) if on_cuda else None,
         }
 

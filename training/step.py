@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from model import GPT
+from profiling.capture.spans import NoSpans, Spans
 from training.config import TrainingConfig
 from training.distributed import Ranks
 from training.optimizer import set_learning_rate
@@ -19,7 +20,12 @@ class Step:
     """`micro_steps` times forward and backward, then average_gradients and update."""
 
     def __init__(
-        self, model: GPT, optimizer: torch.optim.Optimizer, config: TrainingConfig, ranks: Ranks
+        self,
+        model: GPT,
+        optimizer: torch.optim.Optimizer,
+        config: TrainingConfig,
+        ranks: Ranks,
+        spans: Spans | NoSpans | None = None,
     ):
         self.model = compiled(model, config)
         self.optimizer = optimizer
@@ -33,6 +39,7 @@ class Step:
         self.autocast = autocast(config.dtype, ranks.device)
         self.loss = torch.zeros((), device=ranks.device)  # this rank's mean over the micro-steps
         self.first_micro_step = True
+        self.spans = spans or NoSpans()
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """x and y are (B, T) token ids; returns this micro-batch's share of the loss."""
@@ -69,8 +76,9 @@ class Step:
 
     def clip_and_step(self) -> None:
         if self.grad_clip > 0:
-            self.scaler.unscale_(self.optimizer)
-            torch.nn.utils.clip_grad_norm_(self.parameters, self.grad_clip, foreach=True)
+            with self.spans.phase("clip"):
+                self.scaler.unscale_(self.optimizer)
+                torch.nn.utils.clip_grad_norm_(self.parameters, self.grad_clip, foreach=True)
         self.scaler.step(self.optimizer)
         self.scaler.update()
 

@@ -67,7 +67,7 @@ def run_ours(attention: str, seed: str, config: LabConfig, out: Path) -> dict:
     wall_s = timed(command, PROJECT, out / f"{attention}-{seed}.log")
     rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
     evaluations = [(row["val/loss"], row["iter"]) for row in rows if "val/loss" in row]
-    steps_ms = [row["time/step_ms"] for row in rows if "time/step_ms" in row]
+    steps_ms = [row["time/step_ms"] for row in rows if row.get("time/step_ms") is not None]
     return result(f"{attention}, seed {seed}", command, wall_s, steps_ms, evaluations)
 
 

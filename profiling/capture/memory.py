@@ -1,0 +1,67 @@
+"""profile=memory: what the CUDA allocator did, as a file for pytorch.org/memory_viz.
+
+The files are pickles, as that page wants them. They are written here, and never read.
+"""
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+log = logging.getLogger(__name__)
+
+MAX_ENTRIES = 200_000  # the newest ones are kept; one is about a kilobyte with its stack
+
+
+class MemoryRecorder:
+    """Records from the beginning of the run, so that an out-of-memory before the window is told."""
+
+    def __init__(self, folder: Path, suffix: str):
+        self.oom_path = folder / f"out-of-memory{suffix}.pickle"
+        self.closed = False
+        record_history()
+        # called by the allocator before the exception frees what was allocated
+        torch._C._cuda_attach_out_of_memory_observer(self.out_of_memory)
+
+    def prepare(self) -> None:
+        pass
+
+    def start(self) -> None:
+        torch.cuda.memory._record_memory_history(None)  # forgets the events so far
+        record_history()
+
+    def stop(self, stem: Path) -> list[Path]:
+        """Writes STEM.memory.pickle."""
+        path = stem.with_name(stem.name + ".memory.pickle")
+        dump(path)
+        return [path]
+
+    def close(self) -> None:
+        torch.cuda.memory._record_memory_history(None)
+        self.closed = True
+
+    def out_of_memory(self, device: int, asked: int, total: int, free: int) -> None:
+        """Never raises: the allocator's own error is the one to see."""
+        try:
+            dump(self.oom_path)
+        except Exception as error:
+            log.warning("out of memory, and no snapshot of it: %s", error)
+            return
+        history = ", without the history, which ended with the last window" if self.closed else ""
+        log.warning("out of memory: %s for pytorch.org/memory_viz%s", self.oom_path, history)
+
+    def facts(self) -> dict[str, Any]:
+        return {}
+
+
+def record_history() -> None:
+    torch.cuda.memory._record_memory_history(max_entries=MAX_ENTRIES, stacks="python")
+
+
+def dump(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    torch.cuda.memory._dump_snapshot(str(temporary))
+    os.replace(temporary, path)

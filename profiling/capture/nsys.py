@@ -1,0 +1,61 @@
+"""profile=nsys: cudaProfilerStart and Stop, which bound what Nsight Systems records."""
+
+import logging
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from profiling.capture.config import ProfileConfig
+
+log = logging.getLogger(__name__)
+
+
+class NsysRecorder:
+    """What a window starts and stops; the report itself is nsys's to write."""
+
+    def __init__(self, cudart: Any = None):
+        """`cudart` has cudaProfilerStart and cudaProfilerStop; by default torch's."""
+        self.cudart = cudart or torch.cuda.cudart()
+        self.return_codes: dict[str, int] = {}
+
+    def prepare(self) -> None:
+        pass
+
+    def start(self) -> None:
+        self.call("cudaProfilerStart")
+
+    def stop(self, stem: Path) -> list[Path]:
+        self.call("cudaProfilerStop")
+        return []
+
+    def close(self) -> None:
+        pass
+
+    def call(self, name: str) -> None:
+        self.return_codes[name] = code = int(getattr(self.cudart, name)())
+        if code:
+            log.warning("%s answered %d: the window may be missing from the report", name, code)
+
+    def facts(self) -> dict[str, Any]:
+        return {"return_codes": self.return_codes, "nsys_attached": is_attached(os.environ)}
+
+
+def is_attached(environ: Mapping[str, str]) -> bool:
+    """Whether nsys started this process, by the variables that it leaves in its environment."""
+    injected = environ.get("CUDA_INJECTION64_PATH", "") + environ.get("LD_PRELOAD", "")
+    return "NSYS_PROFILING_SESSION_ID" in environ or "libToolsInjection" in injected
+
+
+def how_to_attach(profile: ProfileConfig) -> str:
+    end = "stop" if profile.windows == 1 else f"repeat:{profile.windows}"
+    arguments = shlex.join(sys.argv[1:])
+    return (
+        f"python -m profiling run {arguments}, or nsys profile --trace=cuda,nvtx,osrt "
+        "--sample=none --cpuctxsw=none --capture-range=cudaProfilerApi "
+        f"--capture-range-end={end} -o NAME python {shlex.join(sys.argv)}"
+    )

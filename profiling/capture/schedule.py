@@ -1,0 +1,109 @@
+"""When the windows of a run open: at given iterations, or as soon as the run has settled."""
+
+import logging
+import statistics
+from collections.abc import Callable
+
+from torch._dynamo.utils import counters
+
+from profiling.capture.config import AUTO, Planned, ProfileConfig, plan
+
+log = logging.getLogger(__name__)
+
+SETTLE_STEPS = 10  # start=auto looks at so many iterations at a time
+STABLE_PERCENT = 10.0  # by which the halves of them may differ in median step time
+PATIENCE_STEPS = 200  # after which it opens all the same
+
+
+def compiled_graphs() -> int:
+    """How many graphs torch.compile has made so far in this process."""
+    return counters["stats"]["unique_graphs"]
+
+
+class Schedule:
+    """Which window is next; `iteration` is the first one that this process trains."""
+
+    def __init__(
+        self,
+        profile: ProfileConfig,
+        iteration: int,
+        max_iters: int,
+        eval_interval: int,
+        agreed: Callable[[bool], bool] = bool,
+    ):
+        """`agreed` makes one answer of the ranks' answers: yes if all say yes."""
+        self.profile, self.max_iters, self.eval_interval = profile, max_iters, eval_interval
+        self.first_iteration = iteration
+        self.agreed = agreed
+        self.graphs = compiled_graphs()
+        self.undecided = profile.start == AUTO
+        self.windows: list[Planned] = []
+        if not self.undecided:
+            self.decide(int(profile.start))
+            past = [window.first for window in self.windows if window.first < iteration]
+            self.windows = self.windows[len(past) :]
+            if past:
+                log.warning(
+                    "profile: the run goes on at iteration %d; no window at %s, which is past",
+                    iteration,
+                    " and ".join(map(str, past)),
+                )
+
+    def next(self) -> Planned | None:
+        return self.windows[0] if self.windows else None
+
+    def finished(self) -> bool:
+        return not self.windows and not self.undecided
+
+    def wants_laps(self, iteration: int) -> bool:
+        """Whether `settle` is to be asked before this iteration."""
+        done = iteration - self.first_iteration
+        return self.undecided and done > 0 and done % SETTLE_STEPS == 0
+
+    def settle(self, iteration: int, laps_ms: list[float]) -> None:
+        """Decides the windows of start=auto once nothing compiles and step times are stable.
+
+        `laps_ms` are the step times of the last iterations.
+        """
+        graphs, before = compiled_graphs(), self.graphs
+        self.graphs = graphs
+        stable = graphs == before and is_stable(laps_ms[-SETTLE_STEPS:])
+        impatient = iteration - self.first_iteration >= PATIENCE_STEPS
+        if not self.agreed(stable or impatient):
+            return
+        if impatient:
+            log.warning(
+                "profile.start=auto: after %d iterations the step time still varies by more than "
+                "%.0f %%; the window opens all the same",
+                PATIENCE_STEPS,
+                STABLE_PERCENT,
+            )
+        self.decide(iteration + self.profile.lead)
+
+    def decide(self, start: int) -> None:
+        self.undecided = False
+        ends = self.max_iters - self.profile.steps  # the last iteration to open a window at
+        planned = plan(self.profile, start, self.eval_interval)
+        self.windows = [window for window in planned if window.first <= ends]
+        for window in self.windows:
+            last = window.first + self.profile.steps - 1
+            log.info("profile=%s: iterations %d to %d", self.profile.kind, window.first, last)
+            if window.moved:
+                log.info(
+                    "profile: moved there from iteration %d, behind an evaluation", window.asked
+                )
+        if len(self.windows) < len(planned):
+            log.warning(
+                "profile: %d of %d windows do not fit before max_iters=%d",
+                len(planned) - len(self.windows),
+                len(planned),
+                self.max_iters,
+            )
+
+
+def is_stable(laps_ms: list[float]) -> bool:
+    if len(laps_ms) < SETTLE_STEPS:
+        return False
+    half = len(laps_ms) // 2
+    before, after = statistics.median(laps_ms[:half]), statistics.median(laps_ms[half:])
+    return abs(after - before) <= STABLE_PERCENT / 100 * before

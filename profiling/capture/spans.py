@@ -1,0 +1,110 @@
+"""Named ranges of the training loop: NVTX, and record_function while torch.profiler records.
+
+train.py opens them as `with spans.phase("forward"):`. All are in the NVTX domain "nanogpt", and
+carry the iteration as payload. They go around a compiled call, never inside one.
+"""
+
+from contextlib import AbstractContextManager, nullcontext
+
+import nvtx
+from torch.profiler import record_function
+
+DOMAIN = "nanogpt"
+NOTHING = nullcontext()
+
+ITERATION_COLOR = 0xFF9E9E9E
+LAYER_COLOR = 0xFF607D8B
+PHASE_COLORS = {
+    "data": 0xFF8D6E63,
+    "forward": 0xFF1E88E5,
+    "backward": 0xFFE53935,
+    "gradient_sync": 0xFF8E24AA,
+    "optimizer": 0xFF43A047,
+    "clip": 0xFF9CCC65,
+    "evaluate": 0xFFFDD835,
+    "checkpoint": 0xFFFB8C00,
+    "log": 0xFFBDBDBD,
+}
+
+
+class Range:
+    """A context manager that can be entered again and again, but not inside itself."""
+
+    __slots__ = ("spans", "name", "attributes", "function")
+
+    def __init__(self, spans: "Spans", name: str, color: int):
+        self.spans, self.name = spans, name
+        # None while no tool listens: nvtx then gives a domain that does nothing
+        self.attributes = spans.domain.get_event_attributes(name, color=color, payload=0)
+        self.function: record_function | None = None
+
+    def __enter__(self) -> None:
+        spans = self.spans
+        if self.attributes is not None:
+            self.attributes.payload = spans.now
+            spans.domain.push_range(self.attributes)
+        if spans.recording:
+            self.function = record_function(self.name)
+            self.function.__enter__()
+        spans.open.append(self)
+
+    def __exit__(self, *_: object) -> None:
+        spans = self.spans
+        while True:  # an exception in backward leaves the ranges of layers open
+            inner = spans.open.pop()
+            if inner.function is not None:
+                inner.function.__exit__(None, None, None)
+                inner.function = None
+            if inner.attributes is not None:
+                spans.domain.pop_range()
+            if inner is self:
+                return
+
+
+class Spans:
+    """The ranges of one training process."""
+
+    def __init__(self):
+        self.domain = nvtx.get_domain(DOMAIN)
+        self.now = 0  # the iteration
+        self.recording = False  # whether torch.profiler is to see the ranges too
+        self.open: list[Range] = []
+        self.phases = {name: Range(self, name, color) for name, color in PHASE_COLORS.items()}
+        self.micro_steps: list[Range] = []
+
+    def iteration(self, number: int) -> AbstractContextManager:
+        self.now = number
+        return Range(self, f"iteration {number}", ITERATION_COLOR)
+
+    def phase(self, name: str) -> AbstractContextManager:
+        """One of PHASE_COLORS."""
+        return self.phases[name]
+
+    def micro_step(self, number: int, of: int) -> AbstractContextManager:
+        """Data, forward and backward of a micro-batch; nothing when the iteration is just one."""
+        if of == 1:
+            return NOTHING
+        while len(self.micro_steps) <= number:
+            name = f"micro_step {len(self.micro_steps)}"
+            self.micro_steps.append(Range(self, name, ITERATION_COLOR))
+        return self.micro_steps[number]
+
+    def layer(self, name: str) -> Range:
+        return Range(self, name, LAYER_COLOR)
+
+
+class NoSpans:
+    """The same surface for a run that is not profiled."""
+
+    def iteration(self, number: int) -> AbstractContextManager:
+        return NOTHING
+
+    def phase(self, name: str) -> AbstractContextManager:
+        return NOTHING
+
+    def micro_step(self, number: int, of: int) -> AbstractContextManager:
+        return NOTHING
+
+
+def spans_for(kind: str) -> Spans | NoSpans:
+    return NoSpans() if kind == "none" else Spans()

@@ -1,0 +1,64 @@
+"""profile=torch: torch.profiler over the window; a gzipped Chrome trace and a table."""
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+from torch.profiler import ProfilerActivity
+from torch.profiler import profile as TorchProfiler
+
+from profiling.capture.config import ProfileConfig
+
+TABLE_ROWS = 100
+
+
+class TorchRecorder:
+    """One torch.profiler for each window: its tracer on from `prepare`, recording from `start`."""
+
+    def __init__(self, profile: ProfileConfig, on_cuda: bool):
+        self.profile, self.on_cuda = profile, on_cuda
+        self.profiler: TorchProfiler | None = None
+        self.started = False
+
+    def prepare(self) -> None:
+        self.profiler = TorchProfiler(
+            activities=[ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * self.on_cuda,
+            record_shapes=self.profile.shapes,
+            with_stack=self.profile.stack,
+            profile_memory=self.profile.memory,
+        )
+        self.profiler.prepare_trace()
+
+    def start(self) -> None:
+        self.profiler.start_trace()
+        self.started = True
+
+    def stop(self, stem: Path) -> list[Path]:
+        """Writes STEM.trace.json.gz and STEM.operators.txt."""
+        profiler, self.profiler = self.profiler, None
+        self.started = False
+        profiler.stop_trace()
+        trace = stem.with_name(stem.name + ".trace.json.gz")
+        temporary = stem.with_name(stem.name + ".tmp.json.gz")  # its end makes torch compress it
+        profiler.export_chrome_trace(str(temporary))
+        os.replace(temporary, trace)
+        averages = profiler.key_averages(group_by_input_shape=self.profile.shapes)
+        by = "self_cuda_time_total" if self.on_cuda else "self_cpu_time_total"
+        table = stem.with_name(stem.name + ".operators.txt")
+        temporary = table.with_name(table.name + ".tmp")
+        text = averages.table(sort_by=by, row_limit=TABLE_ROWS, max_name_column_width=80)
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, table)
+        return [trace, table]
+
+    def close(self) -> None:
+        """Ends a tracer that was prepared and never came to its window."""
+        if self.profiler is not None and not self.started:
+            with contextlib.suppress(RuntimeError):
+                self.profiler.start_trace()
+                self.profiler.stop_trace()
+        self.profiler = None
+
+    def facts(self) -> dict[str, Any]:
+        return {}
