@@ -1,0 +1,1 @@
+"""Training started under nsys from outside, and what that needs of the machine."""

@@ -1,0 +1,131 @@
+"""The command line of a profiled run, in the spelling of the installed nsys.
+
+Called by profiling.launch.run. What a preset wants and the version lacks is left out, and said.
+"""
+
+import sys
+from pathlib import Path
+
+from profiling.launch.nsys_tool import Nsys
+
+RANK_PROGRAM = Path(__file__).resolve().parent / "rank.py"
+METRICS_HZ = 10_000
+PROFILE_NSYS = "profile=nsys"
+
+# CPU sampling is on by default, and multiplies the report's size by a thousand
+LIGHT = {"trace": "cuda,nvtx", "sample": "none", "cpuctxsw": "none", "cuda-graph-trace": "node"}
+FULL = LIGHT | {"trace": "cuda,nvtx,osrt,cublas,cudnn"}
+FULL |= {"sample": "process-tree", "cpuctxsw": "process-tree", "python-sampling": "true"}
+PRESETS = {
+    "light": LIGHT,
+    "full": FULL,
+    "metrics": LIGHT,  # and GPU metrics, whose options each version spells its own way
+    "memory": LIGHT | {"cuda-memory-usage": "true"},
+}
+
+
+def nsys_options(
+    nsys: Nsys,
+    preset: str,
+    windows: int,
+    metric_set: str | None,
+    per_rank: bool,
+    extra: list[str],
+) -> tuple[list[str], list[str]]:
+    """The options of `nsys profile`, and a line about each that this version lacks.
+
+    `extra` are the user's own: they come last, as they stand, and replace the preset's.
+    """
+    wanted = dict(PRESETS[preset])
+    if preset == "metrics":
+        wanted |= gpu_metrics(nsys, per_rank)
+    if metric_set:
+        wanted["gpu-metrics-set"] = nsys.metric_set(metric_set)
+    wanted["capture-range"] = "cudaProfilerApi"
+    wanted["capture-range-end"] = range_end(nsys, windows)
+    wanted["discard-environment"] = "true"
+    wanted["force-overwrite"] = "true"  # of what an interrupted run left in our own folder
+    notes = []
+    if windows > 1 and wanted["capture-range-end"] == "stop":
+        notes.append(f"nsys {nsys.version} records one window: the first of {windows}")
+    own = set(option_names(nsys, extra))
+    for name in [name for name in wanted if name in own]:
+        del wanted[name]
+    for name in [name for name in wanted if not nsys.takes(name)]:
+        notes.append(f"nsys {nsys.version} has no --{name}: left out{EFFECTS.get(name, '')}")
+        del wanted[name]
+    if "trace" in wanted:
+        words = wanted["trace"].split(",")
+        lacking = [word for word in words if not nsys.takes("trace", word)]
+        wanted["trace"] = ",".join(word for word in words if word not in lacking)
+        notes += [f"nsys {nsys.version} does not trace {word}: left out" for word in lacking]
+    return [*(f"--{name}={value}" for name, value in wanted.items()), *extra], notes
+
+
+EFFECTS = {
+    "cuda-graph-trace": "; a CUDA graph shows as one block",
+    "discard-environment": "; the report holds the environment (without the secrets)",
+    "gpu-metrics-devices": "; no GPU metrics",
+    "capture-range-end": "; training ends with the window",
+}
+
+
+def gpu_metrics(nsys: Nsys, per_rank: bool) -> dict[str, str]:
+    """Metrics of the GPUs that training sees; the set is nsys's choice for the GPU."""
+    devices = "gpu-metrics-devices"
+    if not nsys.takes(devices) and nsys.takes("gpu-metrics-device"):
+        devices = "gpu-metrics-device"
+    which = "cuda-visible" if nsys.takes(devices, "cuda-visible") else "all"
+    return {
+        devices: "{gpu}" if per_rank else which,
+        "gpu-metrics-frequency": str(METRICS_HZ),
+    }
+
+
+def range_end(nsys: Nsys, windows: int) -> str:
+    """What happens at cudaProfilerStop: by default nsys would end the program."""
+    if windows > 1 and "repeat" in nsys.options.get("capture-range-end", ""):
+        return f"repeat:{windows}"
+    return "stop"
+
+
+def option_names(nsys: Nsys, words: list[str]) -> list[str]:
+    """The long names of the options among the words."""
+    names = []
+    for word in words:
+        if word.startswith("--"):
+            names.append(word[2:].split("=")[0])
+        elif word.startswith("-"):
+            names.append(nsys.letters.get(word[1:2], word[1:2]))
+    return names
+
+
+def training_command(trainer: Path, words: list[str], ranks: list[int] | None) -> list[str]:
+    """train.py with the user's words, profile=nsys and, under torchrun, the chosen ranks."""
+    keys = [word.removeprefix("--").split("=")[0] for word in words]
+    added = [] if "profile" in keys else [PROFILE_NSYS]
+    if ranks is not None and "profile.ranks" not in keys:
+        added.append(f"profile.ranks=[{spell(ranks)}]")
+    return [sys.executable, "-u", str(trainer), *words, *added]
+
+
+def whole_command(
+    nsys: Nsys,
+    options: list[str],
+    folder: Path,
+    program: list[str],
+    processes: int | None,
+    ranks: list[int],
+) -> list[str]:
+    """nsys round the program or, with `processes`, torchrun round an nsys in each chosen rank."""
+    name = str(folder / "nsys").replace("%", "%%")  # nsys expands %q{NAME}, %p, %h
+    if processes is None:
+        return [nsys.path, "profile", *options, "-o", name, *program]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    torchrun += [f"--nproc_per_node={processes}", str(RANK_PROGRAM), spell(ranks)]
+    inner = [nsys.path, "profile", *options, "-o", f"{name}-rank%q{{RANK}}"]
+    return [*torchrun, *inner, "--", *program]
+
+
+def spell(ranks: list[int]) -> str:
+    return ",".join(map(str, ranks))

@@ -1,0 +1,164 @@
+"""What nsys left behind: reports put in their place and exported, or why there are none.
+
+Called by profiling.launch.run when training has ended.
+"""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+from profiling.launch import nsys_tool
+from profiling.launch.nsys_tool import Nsys
+
+# (what nsys, CUPTI or the driver prints, why there is no report, how to go on)
+CAUSES = (
+    (
+        r"ERR_NVGPUCTRPERM|Insufficient privilege",
+        "the driver keeps GPU metrics for the administrator (RmProfilingAdminOnly)",
+        "run as root (a container: with --cap-add=SYS_ADMIN), or load the driver with "
+        "NVreg_RestrictProfilingToAdminUsers=0, or go on without: --preset light",
+    ),
+    (
+        r"MULTIPLE_SUBSCRIBERS|already (being )?(profiled|in use)|[Aa]nother (\w+ )?"
+        r"(profiler|tool|session|instance)|HARDWARE_BUSY|Resource unavailable",
+        "another profiler is attached (one process can have one)",
+        "end it: nsys, ncu, torch.profiler, or dcgm (`dcgmi profile --pause`)",
+    ),
+    (
+        r"Illegal --gpu-metrics|None of the installed GPUs are supported",
+        "nsys cannot sample metrics of this GPU, or not as this user",
+        "see `python -m profiling doctor`, or go on without: --preset light",
+    ),
+    (
+        r"unrecogni[sz]ed option|Illegal --|cannot be specified more than once",
+        "nsys refused an option; it says which above",
+        "see `nsys profile --help`; --dry-run prints the command",
+    ),
+)
+NO_WINDOW = (
+    "no window was opened: training ended before profile.start, or it never settled",
+    "set profile.start=N well below max_iters; the trainer's lines above say what it did",
+)
+
+
+def empty(folder: Path) -> None:
+    """Makes the folder that nsys writes to; what an interrupted run left there goes."""
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise ValueError(f"out_dir={folder.parent}: cannot write: {error.strerror}") from error
+
+
+def finish(
+    nsys: Nsys,
+    folder: Path,
+    target: Path,
+    expected: list[str],
+    status: int,
+    output: str,
+    environ: dict[str, str],
+) -> bool:
+    """Moves the reports from `folder` to `target`, exports them, says what to do next.
+
+    `expected`: their names, before what nsys adds for several windows. Returns whether each has
+    its report and its .sqlite. `status` and the end of `output` are training's.
+    """
+    made = [move(path, target) for path in sorted(folder.glob("*.nsys-rep"))]
+    left = [move(path, target) for path in sorted(folder.glob("*.qdstrm"))]
+    shutil.rmtree(folder, ignore_errors=True)
+    complete = all([present(nsys, path, environ) for path in made])
+    for name in expected:
+        if of_name(made, name):
+            continue
+        complete = False
+        unread = of_name(left, name)
+        why, cure = not_imported(nsys, unread[0], output) if unread else explain(status, output)
+        print(f"\nno report {target / name}.nsys-rep: {why}\n  {cure}")
+    return complete
+
+
+def of_name(paths: list[Path], name: str) -> list[Path]:
+    """Those called `name`, and those of its further windows: NAME.1, NAME.2."""
+    return [path for path in paths if re.fullmatch(rf"{re.escape(name)}(\W\w+)?", path.stem)]
+
+
+def move(path: Path, target: Path) -> Path:
+    """The path below `target`; a file that bears the name is kept as NAME.previous-N."""
+    target.mkdir(parents=True, exist_ok=True)
+    new = target / path.name
+    if new.exists():
+        number = 1
+        while (target / f"{path.stem}.previous-{number}{path.suffix}").exists():
+            number += 1
+        for old in (new, new.with_suffix(".sqlite")):
+            if old.exists():
+                os.replace(old, target / f"{path.stem}.previous-{number}{old.suffix}")
+    os.replace(path, new)
+    return new
+
+
+def present(nsys: Nsys, report: Path, environ: dict[str, str]) -> bool:
+    """Exports the report and tells its reader where it is; False where the export failed."""
+    sqlite = report.with_suffix(".sqlite")
+    temporary = report.with_name(f"{report.stem}.partial.sqlite")
+    export = [nsys.path, "export", "--type=sqlite", "--force-overwrite=true"]
+    export += [f"--output={temporary}", str(report)]
+    done = subprocess.run(
+        export, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    exported = done.returncode == 0 and temporary.exists()
+    if exported:
+        os.replace(temporary, sqlite)
+    else:
+        temporary.unlink(missing_ok=True)
+    print(f"\nreport  {report} ({report.stat().st_size / 1e6:.1f} MB)")
+    if exported:
+        print(f"sqlite  {sqlite} ({sqlite.stat().st_size / 1e6:.1f} MB)")
+    else:
+        print(f"sqlite  none: {shlex.join(export)} failed: {done.stdout.strip()[-300:]}")
+    stats = [nsys.path, "stats", "--report=nvtx_gpu_proj_sum,cuda_gpu_kern_sum", str(report)]
+    print(
+        f"next    {reader(report)}{shlex.join(stats)}\n        nsys-ui {shlex.quote(str(report))}"
+    )
+    return exported
+
+
+def reader(report: Path) -> str:
+    """Our own verb for reading it, once there is one."""
+    from profiling.__main__ import VERBS
+
+    if "report" not in VERBS:
+        return ""
+    return f"python -m profiling report {shlex.quote(str(report.with_suffix('.sqlite')))}\n        "
+
+
+def not_imported(nsys: Nsys, qdstrm: Path, output: str) -> tuple[str, str]:
+    """(why, how to go on) of a capture that stayed a .qdstrm."""
+    program = nsys_tool.importer(nsys.path)
+    again = shlex.join([str(program or "QdstrmImporter"), "--input-file", str(qdstrm)])
+    if problem := nsys_tool.importer_problem(nsys.path):
+        return f"only {qdstrm}: {problem}", f"then: {again}"
+    if program is None or "dependencies were not found" in output:
+        return (
+            f"only {qdstrm}: nsys found no working QdstrmImporter (often libdw.so.1, libelf.so.1)",
+            "apt-get install libdw1 libelf1, or import it with a whole Nsight Systems of at least "
+            f"version {nsys.version}: {again}",
+        )
+    return (
+        f"only {qdstrm}: the importer failed, it says how above",
+        f"try again, or with a newer Nsight Systems: {again}",
+    )
+
+
+def explain(status: int, output: str) -> tuple[str, str]:
+    """(why, how to go on) of a capture that left nothing."""
+    for pattern, why, cure in CAUSES:
+        if re.search(pattern, output):
+            return why, cure
+    if status:
+        return "training ended before a window was opened", "its last lines are above"
+    return NO_WINDOW
