@@ -219,8 +219,11 @@ def test_the_report_and_its_sqlite(install, trainer, words, out_dir, capfd):
     assert f"stats --report=nvtx_gpu_proj_sum,cuda_gpu_kern_sum {shlex.quote(str(report))}" in said
 
 
-def test_a_report_for_each_window(install, trainer, words, out_dir):
+def test_a_report_for_each_window(install, trainer, words, out_dir, capfd):
     install(outcome="two windows")
+    assert run.main([*words, "profile.windows=3", "profile.start=10"], trainer()) == 1
+    assert "2 of 3 windows have a report" in capfd.readouterr().out
+    shutil.rmtree(out_dir)
     assert run.main([*words, "profile.windows=2", "profile.start=10"], trainer()) == 0
     names = sorted(path.name for path in (out_dir / "profile").iterdir())
     assert names == ["nsys.1.nsys-rep", "nsys.1.sqlite", "nsys.2.nsys-rep", "nsys.2.sqlite"]
@@ -303,8 +306,9 @@ def test_secrets_do_not_reach_the_report(install, trainer, words, monkeypatch, c
     assert environment.secret_names({"PWD": "/", "PATH": "a", "MONKEY": "1"}) == ["MONKEY"]
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_ends_training_in_order_and_the_report_is_written(
-    install, trainer, words, out_dir, start
+    install, trainer, words, out_dir, start, number
 ):
     nsys = install()
     stub = trainer(
@@ -321,7 +325,7 @@ def test_ctrl_c_ends_training_in_order_and_the_report_is_written(
     for line in process.stdout:
         if "ready" in line:
             break
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     output = process.communicate(timeout=30)[0]
     assert process.returncode == 130, output
     assert output.count("window closed") == 1 and output.count("fake nsys: interrupted") == 1

@@ -57,24 +57,27 @@ def finish(
     nsys: Nsys,
     folder: Path,
     target: Path,
-    expected: list[str],
+    expected: dict[str, int],
     status: int,
     output: str,
     environ: dict[str, str],
 ) -> bool:
     """Moves the reports from `folder` to `target`, exports them, says what to do next.
 
-    `expected`: their names, before what nsys adds for several windows. Returns whether each has
-    its report and its .sqlite. `status` and the end of `output` are training's.
+    `expected`: name -> windows; with several, nsys appends a number to the name of each report.
+    `status` and the end of `output` are training's. Returns whether each report and .sqlite is there.
     """
     made = [move(path, target) for path in sorted(folder.glob("*.nsys-rep"))]
     left = [move(path, target) for path in sorted(folder.glob("*.qdstrm"))]
     shutil.rmtree(folder, ignore_errors=True)
     complete = all([present(nsys, path, environ) for path in made])
-    for name in expected:
-        if of_name(made, name):
+    for name, windows in expected.items():
+        count = len(of_name(made, name))
+        complete &= count >= windows
+        if 0 < count < windows:
+            print(f"\n{count} of {windows} windows have a report: training ended before the rest")
+        if count:
             continue
-        complete = False
         unread = of_name(left, name)
         why, cure = not_imported(nsys, unread[0], output) if unread else explain(status, output)
         print(f"\nno report {target / name}.nsys-rep: {why}\n  {cure}")

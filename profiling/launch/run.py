@@ -119,7 +119,9 @@ def main(argv: list[str], trainer: Path = TRAINER) -> int:
 
     reports.empty(folder)
     status, output = stream(words, environ)
-    expected = ["nsys"] if in_ranks is None else [f"nsys-rank{rank}" for rank in ranks]
+    windows = config.profile.windows if any("=repeat" in option for option in options) else 1
+    names = ["nsys"] if in_ranks is None else [f"nsys-rank{rank}" for rank in ranks]
+    expected = dict.fromkeys(names, windows)
     target = out_dir / "profile"
     complete = reports.finish(nsys, folder, target, expected, status, output, environ)
     if status:
@@ -240,6 +242,8 @@ def stream(words: list[str], environ: dict[str, str]) -> tuple[int, str]:
         tail = copy_output(process)
         status = process.wait()
     finally:
+        if process.poll() is None:  # our own output is gone: nobody would watch the training
+            forward(signal.SIGINT, None)
         for number, handler in previous.items():
             signal.signal(number, handler)
         process.stdout.close()
