@@ -65,7 +65,7 @@ def finish(
     """Moves the reports from `folder` to `target`, exports them, says what to do next.
 
     `expected`: name -> windows; with several, nsys appends a number to the name of each report.
-    `status` and the end of `output` are training's. Returns whether each report and .sqlite is there.
+    `status` and the end of `output` are training's. Returns whether all reports and .sqlite exist.
     """
     made = [move(path, target) for path in sorted(folder.glob("*.nsys-rep"))]
     left = [move(path, target) for path in sorted(folder.glob("*.qdstrm"))]
