@@ -6,6 +6,7 @@ from importlib import import_module
 # verb -> the module whose main(argv) does it and returns the exit code, what it is for
 VERBS = {
     "run": ("profiling.launch.run", "train under nsys; ends with the report and its .sqlite"),
+    "scrub": ("profiling.launch.scrub", "take environment and folders out of a .sqlite"),
     "doctor": ("profiling.launch.doctor", "what profiling needs of this machine, with cures"),
 }
 

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -46,7 +47,11 @@ def export(arguments: list[str], outcome: str) -> int:
     if outcome == "export fails":
         print("disk full")
         return 1
-    Path(output).write_text("sqlite of " + Path(arguments[-1]).read_text())
+    database = sqlite3.connect(output)
+    database.execute("CREATE TABLE report (text TEXT)")
+    database.execute("INSERT INTO report VALUES (?)", (Path(arguments[-1]).read_text(),))
+    database.commit()
+    database.close()
     return 0
 
 

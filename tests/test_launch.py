@@ -6,12 +6,14 @@ import re
 import shlex
 import shutil
 import signal
+import sqlite3
 import sys
 from pathlib import Path
 
 import pytest
 
 from profiling.launch import environment, nsys_tool, rank, run
+from profiling.launch.scrub import without_folders
 
 PROJECT = Path(__file__).resolve().parent.parent
 
@@ -209,7 +211,9 @@ def test_the_report_and_its_sqlite(install, trainer, words, out_dir, capfd):
         assert run.main([*words, "seed=2"], trainer("print('to stderr', file=sys.stderr)")) == 0
     report = out_dir / "profile" / "nsys.nsys-rep"
     assert report.read_text().endswith("seed=2 profile=nsys")
-    assert report.with_suffix(".sqlite").read_text() == "sqlite of " + report.read_text()
+    database = sqlite3.connect(report.with_suffix(".sqlite"))
+    (exported,) = database.execute("SELECT text FROM report").fetchone()
+    assert exported == without_folders(report.read_text())
     names = sorted(path.name for path in out_dir.rglob("*"))
     older = ["nsys.previous-1.nsys-rep", "nsys.previous-1.sqlite"]
     assert names == sorted(["nsys.nsys-rep", "nsys.sqlite", *older, "profile"])

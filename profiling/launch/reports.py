@@ -12,6 +12,7 @@ from pathlib import Path
 
 from profiling.launch import nsys_tool
 from profiling.launch.nsys_tool import Nsys
+from profiling.launch.scrub import scrub
 
 # (what nsys, CUPTI or the driver prints, why there is no report, how to go on)
 CAUSES = (
@@ -115,12 +116,14 @@ def present(nsys: Nsys, report: Path, environ: dict[str, str]) -> bool:
     )
     exported = done.returncode == 0 and temporary.exists()
     if exported:
+        scrub(temporary)
         os.replace(temporary, sqlite)
     else:
         temporary.unlink(missing_ok=True)
     print(f"\nreport  {report} ({report.stat().st_size / 1e6:.1f} MB)")
     if exported:
         print(f"sqlite  {sqlite} ({sqlite.stat().st_size / 1e6:.1f} MB)")
+        print("        scrubbed; the report itself holds the environment of your shell: keep it")
     else:
         print(f"sqlite  none: {shlex.join(export)} failed: {done.stdout.strip()[-300:]}")
     stats = [nsys.path, "stats", "--report=nvtx_gpu_proj_sum,cuda_gpu_kern_sum", str(report)]
