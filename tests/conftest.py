@@ -180,3 +180,54 @@ def losses(rows):
         return {i: tuple(row.get(key) for key in keys) for i, row in rows(out_dir).items()}
 
     return read
+
+
+# train.py with the CUDA runtime replaced, so that profile=nsys works on a CPU
+WITH_FAKE_CUDART = """
+import ctypes, os, torch, train
+from configs import command_line
+from profiling.capture.config import ProfileConfig
+
+torch.cuda.cudart = lambda: ctypes.CDLL(os.environ["FAKE_CUDART"])
+ProfileConfig.check_machine = lambda *_: None
+command_line.run(train.train)
+"""
+
+
+@pytest.fixture(scope="session")
+def fake_libraries(tmp_path_factory) -> dict[str, Path]:
+    """The C files of tests/ as shared libraries."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("needs a C compiler")
+    folder = tmp_path_factory.mktemp("libraries")
+    built = {}
+    for source in (PROJECT / "tests").glob("fake_*.c"):
+        built[source.stem] = folder / f"{source.stem}.so"
+        command = [compiler, "-shared", "-fPIC", "-Wall", "-Werror", source]
+        subprocess.run([*command, "-o", built[source.stem]], check=True)
+    return built
+
+
+@pytest.fixture
+def events_of(fake_libraries, command, start, tmp_path):
+    """events_of(**keys): the NVTX ranges and cudart calls of a run, lines of the fakes' log."""
+
+    def run(exit_code=0, environ=None, **keys) -> list[list[str]]:
+        log = tmp_path / "events"
+        log.write_text("")
+        script, *words = command(**keys)
+        process = start(
+            ["-c", WITH_FAKE_CUDART, *words],
+            PYTHONPATH=str(PROJECT),
+            NVTX_INJECTION64_PATH=str(fake_libraries["fake_nvtx"]),
+            FAKE_CUDART=str(fake_libraries["fake_cudart"]),
+            CAPTURE_LOG=str(log),
+            **(environ or {}),
+        )
+        output = process.communicate(timeout=90)[0]
+        assert process.returncode == exit_code, output
+        run.output = output
+        return [line.split("|") for line in log.read_text().splitlines()]
+
+    return run
