@@ -58,7 +58,7 @@ def train(config: Config) -> None:
 
         with record, Interrupt() as interrupt, window:
             while True:
-                iteration = progress.iteration
+                iteration = spans.now = progress.iteration
                 finished = iteration >= config.max_iters or config.eval_only
                 if iteration % config.eval_interval == 0 or finished:
                     with spans.phase("evaluate"):
@@ -84,8 +84,7 @@ def train(config: Config) -> None:
                                 loss = step.forward(x, y)
                             with spans.phase("backward"):
                                 step.backward(loss)
-                    with spans.phase("gradient_sync"):
-                        step.average_gradients()
+                    step.average_gradients()
                     with spans.phase("optimizer"):
                         step.update(lr)
                     clock.lap(window.label)

@@ -24,12 +24,21 @@ log = logging.getLogger(__name__)
 
 
 def recorder_for(config: Config, ranks: Ranks) -> Recorder | None:
-    """What captures on this rank, if anything; made first, because memory is recorded at once."""
+    """What captures on this rank, if anything; made first, because memory is recorded at once.
+
+    Raises ValueError where nsys is in torch.profiler's way.
+    """
     profile = config.profile
+    on_cuda = ranks.device.type == "cuda"
+    if profile.kind == "torch" and on_cuda and is_attached(os.environ):
+        raise ValueError(
+            "profile=torch: nsys is attached, and only one of them can record the GPU; "
+            "use profile=nsys, or start without nsys"
+        )
     if profile.kind == "none" or ranks.rank not in profile.ranks:
         return None
     if profile.kind == "torch":
-        return TorchRecorder(profile, on_cuda=ranks.device.type == "cuda")
+        return TorchRecorder(profile, on_cuda)
     if profile.kind == "memory":
         return MemoryRecorder(folder_of(config), suffix_of(ranks))
     if not is_attached(os.environ):

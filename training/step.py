@@ -60,13 +60,14 @@ class Step:
         """One all-reduce of all gradients laid end to end; nothing to do on one rank."""
         if self.world_size == 1:
             return
-        gradients = [p.grad for p in self.parameters]
-        flat = torch.cat([gradient.flatten() for gradient in gradients])
-        dist.all_reduce(flat)
-        flat /= self.world_size
-        parts = flat.split([gradient.numel() for gradient in gradients])
-        parts = [part.view_as(g) for part, g in zip(parts, gradients, strict=True)]
-        torch._foreach_copy_(gradients, parts)
+        with self.spans.phase("gradient_sync"):
+            gradients = [p.grad for p in self.parameters]
+            flat = torch.cat([gradient.flatten() for gradient in gradients])
+            dist.all_reduce(flat)
+            flat /= self.world_size
+            parts = flat.split([gradient.numel() for gradient in gradients])
+            parts = [part.view_as(g) for part, g in zip(parts, gradients, strict=True)]
+            torch._foreach_copy_(gradients, parts)
 
     def update(self, learning_rate: float) -> None:
         """Clips, lets AdamW step and drops the gradients."""

@@ -63,7 +63,13 @@ class ProfileConfig:
                 f"overlap; use {self.steps} or more"
             )
         if not self.ranks or min(self.ranks) < 0 or len(set(self.ranks)) < len(self.ranks):
-            raise ValueError(f"profile.ranks={self.ranks}: must be ranks from 0 up, each once")
+            raise ValueError(
+                f"profile.ranks={self.spelled_ranks}: must be ranks from 0 up, each once"
+            )
+
+    @property
+    def spelled_ranks(self) -> str:
+        return f"[{','.join(map(str, self.ranks))}]"
 
     @property
     def backward_on_calling_thread(self) -> bool:
@@ -129,8 +135,7 @@ class ProfileConfig:
             )
         if max(self.ranks) >= world_size:
             have = "is rank 0 alone" if world_size == 1 else f"has ranks 0 to {world_size - 1}"
-            ranks = ",".join(map(str, self.ranks))
-            raise ValueError(f"profile.ranks=[{ranks}]: this run {have}")
+            raise ValueError(f"profile.ranks={self.spelled_ranks}: this run {have}")
 
 
 @dataclass(frozen=True)

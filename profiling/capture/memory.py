@@ -21,6 +21,7 @@ class MemoryRecorder:
     def __init__(self, folder: Path, suffix: str):
         self.oom_path = folder / f"out-of-memory{suffix}.pickle"
         self.closed = False
+        torch.cuda.init()
         record_history()
         # called by the allocator before the exception frees what was allocated
         torch._C._cuda_attach_out_of_memory_observer(self.out_of_memory)

@@ -66,7 +66,7 @@ class Spans:
 
     def __init__(self):
         self.domain = nvtx.get_domain(DOMAIN)
-        self.now = 0  # the iteration
+        self.now = 0  # the iteration, which the ranges carry
         self.recording = False  # whether torch.profiler is to see the ranges too
         self.open: list[Range] = []
         self.phases = {name: Range(self, name, color) for name, color in PHASE_COLORS.items()}
@@ -95,6 +95,8 @@ class Spans:
 
 class NoSpans:
     """The same surface for a run that is not profiled."""
+
+    now = 0
 
     def iteration(self, number: int) -> AbstractContextManager:
         return NOTHING
