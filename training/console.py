@@ -20,7 +20,7 @@ class PlainFormatter(logging.Formatter):
 
 
 def configure_logging(rank: int) -> None:
-    """Rank 0 speaks; the others only when something is wrong."""
+    """Rank 0 speaks; the others, which would say the same, only of errors."""
     if console.is_terminal:
         handler = RichHandler(console=console, show_path=False, show_time=False, markup=False)
         handler.setFormatter(logging.Formatter("%(message)s"))
@@ -29,7 +29,7 @@ def configure_logging(rank: int) -> None:
         handler.setFormatter(PlainFormatter())
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     for name in ("train", "training", "data", "configs", "profiling"):
-        logging.getLogger(name).setLevel(logging.INFO if rank == 0 else logging.WARNING)
+        logging.getLogger(name).setLevel(logging.INFO if rank == 0 else logging.ERROR)
 
 
 class Display:
