@@ -1,6 +1,9 @@
 """ckpt.pt: written whole or not at all, and loaded as data, never as code."""
 
+import logging
 import os
+import shutil
+import zipfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,8 @@ from model import GPT
 from training.config import TrainingConfig
 from training.distributed import Ranks
 from training.step import Step
+
+log = logging.getLogger(__name__)
 
 # a checkpoint continues only under the same values of these
 MODEL_KEYS = ("n_layer", "n_head", "n_embd", "block_size", "bias")
@@ -44,7 +49,8 @@ def save(
 ) -> None:
     """Writes out_dir/ckpt.pt: every rank calls this, rank 0 writes.
 
-    ckpt.pt is always the newest; a better one that it replaces is kept as ckpt_best.pt.
+    ckpt.pt is always the newest; a better one that it replaces is kept as ckpt_best.pt. A disk that
+    refuses it costs this checkpoint, not the run: it is said, and the one before is still there.
     """
     random_states = {"cpu": ranks.gather(torch.get_rng_state())}
     if ranks.device.type != "cpu":
@@ -52,28 +58,34 @@ def save(
         random_states[ranks.device.type] = ranks.gather(device_module.get_rng_state())
     if ranks.rank != 0:
         return
+    state = {
+        "model": model.state_dict(),
+        "optimizer": step.optimizer.state_dict()["state"],
+        "scaler": step.scaler.state_dict(),
+        "iter_num": progress.iteration,
+        "best_val_loss": progress.best_val_loss,
+        "best_iteration": progress.best_iteration,
+        "random_states": random_states,
+        "config": asdict(config),
+        "tokenizer": dataset.tokenizer.to_record(),
+        "text": {"source": dataset.source, "sha256": dataset.text_sha256},
+    }
     path = Path(config.out_dir) / "ckpt.pt"
+    try:
+        replace(path, state, progress)
+    except OSError as error:
+        log.error("%s: not saved (%s); make room, training goes on", path, error)
+
+
+def replace(path: Path, state: dict[str, Any], progress: Progress) -> None:
+    """The new checkpoint in the place of the old one, which is kept aside while it is the best."""
     best_path = path.with_name("ckpt_best.pt")
     is_best = progress.best_iteration == progress.iteration
     if not is_best and progress.saved_iteration == progress.best_iteration and path.exists():
-        best_path.unlink(missing_ok=True)
-        os.link(path, best_path)
+        shutil.copy2(path, best_path.with_name("ckpt_best.pt.tmp"))
+        os.replace(best_path.with_name("ckpt_best.pt.tmp"), best_path)
+    write(path, state)
     progress.saved_iteration = progress.iteration
-    write(
-        path,
-        {
-            "model": model.state_dict(),
-            "optimizer": step.optimizer.state_dict()["state"],
-            "scaler": step.scaler.state_dict(),
-            "iter_num": progress.iteration,
-            "best_val_loss": progress.best_val_loss,
-            "best_iteration": progress.best_iteration,
-            "random_states": random_states,
-            "config": asdict(config),
-            "tokenizer": dataset.tokenizer.to_record(),
-            "text": {"source": dataset.source, "sha256": dataset.text_sha256},
-        },
-    )
     if is_best:  # not before ckpt.pt is whole: a kill must not cost the best one
         best_path.unlink(missing_ok=True)
 
@@ -82,11 +94,15 @@ def write(path: Path, state: dict[str, Any]) -> None:
     """To a temporary file, synced, renamed: a reader finds the old one or the new one whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "wb") as file:
-        torch.save(state, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    try:
+        with open(temporary, "wb") as file:
+            torch.save(state, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except (OSError, RuntimeError) as error:  # a full disk is a RuntimeError to PyTorch's writer
+        temporary.unlink(missing_ok=True)
+        raise OSError(" ".join(str(error).split())) from error
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -99,6 +115,9 @@ def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     if not path.is_file():
         raise ValueError(f"{path}: no checkpoint there; train first, with init_from=scratch")
     try:
+        with zipfile.ZipFile(path) as archive:
+            if broken := archive.testzip():  # torch.load does not look at the checksums
+                raise zipfile.BadZipFile(f"wrong checksum of {broken}")
         state = torch.load(path, map_location=device, weights_only=True)
         missing = {"model", "config", "tokenizer", "iter_num"} - set(state)
     except Exception as error:  # PyTorch's unpickler meets broken bytes with a dozen kinds
@@ -133,11 +152,6 @@ def resume(
             f"dataset={config.dataset}: the checkpoint's tokens are others, those of "
             f"dataset={state['config']['dataset']}; resume with its dataset, tokenizer and "
             "bpe_vocab_size, or use init_from=scratch"
-        )
-    if state["tokenizer"] != dataset.tokenizer.to_record():
-        raise ValueError(
-            f"tokenizer={config.tokenizer}: the checkpoint has another vocabulary; "
-            f"resume with {config.out_dir}/config.yaml, or use init_from=scratch"
         )
     model.load_state_dict(state["model"])
     groups = step.optimizer.state_dict()["param_groups"]  # the configuration's, not the file's

@@ -4,6 +4,7 @@ import logging
 import sys
 
 from rich.console import Console
+from rich.highlighter import NullHighlighter
 from rich.logging import RichHandler
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -20,16 +21,21 @@ class PlainFormatter(logging.Formatter):
 
 
 def configure_logging(rank: int) -> None:
-    """Rank 0 speaks; the others only when something is wrong."""
+    """Rank 0 speaks; the others, which would say the same, only of errors."""
     if console.is_terminal:
-        handler = RichHandler(console=console, show_path=False, show_time=False, markup=False)
-        handler.setFormatter(logging.Formatter("%(message)s"))
+        handler = RichHandler(
+            console=console,
+            show_path=False,
+            show_time=False,
+            show_level=False,
+            highlighter=NullHighlighter(),
+        )
     else:
         handler = logging.StreamHandler(sys.stdout)
-        handler.setFormatter(PlainFormatter())
+    handler.setFormatter(PlainFormatter())
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     for name in ("train", "training", "data", "configs", "profiling"):
-        logging.getLogger(name).setLevel(logging.INFO if rank == 0 else logging.WARNING)
+        logging.getLogger(name).setLevel(logging.INFO if rank == 0 else logging.ERROR)
 
 
 class Display:
@@ -73,6 +79,7 @@ class Display:
             log.info("iter %d: %s", row["iter"], now)
 
     def evaluated(self, row: dict) -> None:
+        self.progress.update(self.task, completed=row["iter"])
         log.info(
             "step %d: train loss %.4f, val loss %.4f",
             row["iter"],

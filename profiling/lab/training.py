@@ -1,11 +1,11 @@
 """Whole training processes on one machine, one after the other, each on the same work.
 
-    python -m profiling.lab.training nanogpt=../nanoGPT seeds=1,2,3 attention=flash,slow out=/tmp/lab
+    python -m profiling.lab.training nanogpt=../nanoGPT seeds=1,2,3 attention=flash,slow out=out-lab
 
 Interleaves the variants (nanoGPT, flash, slow, flash, slow, ...), so that a drifting clock or
 neighbour touches all of them, and prints a Markdown table: wall time of the process, median step
-time with its quartiles, best validation loss. A row is appended to OUT/results.jsonl when its process
-has ended, so an interrupted series can be continued with other seeds.
+time with its quartiles, best validation loss. A row is appended to OUT/results.jsonl when its
+process has ended, so an interrupted series can be continued with other seeds.
 
 `nanogpt` is a checkout of karpathy/nanoGPT with its data prepared; without it only ours runs.
 """
