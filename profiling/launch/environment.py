@@ -9,7 +9,8 @@ import os
 import re
 
 SECRET_NAME = re.compile(
-    r"KEY|TOKEN(?!IZ)|SECRET|PASSW|PASSPHRASE|(^|_)PASS(_|$)|CREDENTIAL|AUTH|COOKIE|PRIVATE", re.I
+    r"KEY|(?<!TIK)TOKEN(?!IZ)|SECRET|PASSW|PASSPHRASE|(^|_)PASS(_|$)|CREDENTIAL|AUTH|COOKIE|PRIVATE",
+    re.I,
 )
 SECRET_VALUE = re.compile(r"://[^/\s]*:[^/\s]+@")  # https://user:password@host
 
