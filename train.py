@@ -14,7 +14,7 @@ from configs.schema import Config
 from data.batches import Batches
 from data.prepare import Dataset, load_dataset, prepare
 from model import GPT
-from profiling.capture.spans import spans_for
+from profiling.capture.spans import NoSpans, Spans, spans_for
 from training import checkpoint
 from training.capture import recorder_for, window_for
 from training.checkpoint import Progress
@@ -42,13 +42,7 @@ def train(config: Config) -> None:
 
         spans = spans_for(config.profile.kind)
         recorder = recorder_for(config, ranks)
-        torch.manual_seed(config.seed)  # the same weights on every rank
-        model = GPT(config, dataset.tokenizer.vocab_size).to(ranks.device)
-        step = Step(model, adamw(model, config, ranks.device), config, ranks, spans)
-        torch.manual_seed(config.seed + ranks.rank)  # dropout of its own
-        progress = Progress()
-        if config.init_from == "resume":
-            progress = checkpoint.resume(model, step, config, dataset, ranks)
+        model, step, progress = model_of(config, dataset, spans, ranks)
         save = partial(checkpoint.save, model, step, config, dataset, ranks)
         step, warm = warm_up(step, *train_batches.draw(progress.iteration, 0), config, ranks)
         record = open_record(config, dataset, model, warm, progress, ranks)
@@ -114,6 +108,19 @@ def settled(config: Config, ranks: Ranks) -> Config:
             f"the {ranks.world_size} ranks that share them; use {ranks.world_size}"
         )
     return config
+
+
+def model_of(
+    config: Config, dataset: Dataset, spans: Spans | NoSpans, ranks: Ranks
+) -> tuple[GPT, Step, Progress]:
+    """The model and its optimizer, fresh or as the checkpoint has them."""
+    torch.manual_seed(config.seed)  # the same weights on every rank
+    model = GPT(config, dataset.tokenizer.vocab_size).to(ranks.device)
+    step = Step(model, adamw(model, config, ranks.device), config, ranks, spans)
+    torch.manual_seed(config.seed + ranks.rank)  # dropout of its own
+    if config.init_from == "resume":
+        return model, step, checkpoint.resume(model, step, config, dataset, ranks)
+    return model, step, Progress()
 
 
 def batches_of(dataset: Dataset, split: str, config: Config, ranks: Ranks) -> Batches:
