@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from configs.errors import user_errors
+from configs.errors import one_line, user_errors
 from configs.help import key_table
 from configs.keys import parse_keys
 from data.prepare import STAND_IN
@@ -145,7 +145,7 @@ def load_model(
     try:
         model.load_state_dict(state["model"])
     except (TypeError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:120]
+        reason = one_line(error)[:120]
         raise ValueError(f"{path}: its weights do not fit its configuration ({reason})") from error
     describe(path, state, model)
     log.info("%s, %s, attention %s", device, dtype, model_config.attention)

@@ -29,7 +29,7 @@ def user_errors() -> Iterator[None]:
         raise SystemExit(130) from None
 
 
-def one_line(error: Exception) -> str:
+def one_line(error: Exception | str) -> str:
     return " ".join(str(error).split())
 
 

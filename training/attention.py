@@ -8,6 +8,7 @@ import torch
 from torch._dynamo.utils import counters
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from configs.errors import one_line
 from model import ModelConfig, attend, attention_in_force
 from profiling.kernel_names import fused_attention, short_name
 
@@ -66,10 +67,6 @@ def try_attention(config: ModelConfig, device: torch.device, dtype: str) -> list
                 f"attention={config.attention}: does not run here: {reason}"
             ) from error
     return operators.names
-
-
-def one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def prove_on_cpu(config: ModelConfig, operators: list[str]) -> AttentionProof:

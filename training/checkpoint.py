@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from configs.errors import one_line
 from data.prepare import Dataset
 from model import GPT
 from training.config import TrainingConfig
@@ -102,7 +103,7 @@ def write(path: Path, state: dict[str, Any]) -> None:
         os.replace(temporary, path)
     except (OSError, RuntimeError) as error:  # a full disk is a RuntimeError to PyTorch's writer
         temporary.unlink(missing_ok=True)
-        raise OSError(" ".join(str(error).split())) from error
+        raise OSError(one_line(error)) from error
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -121,7 +122,7 @@ def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
         state = torch.load(path, map_location=device, weights_only=True)
         missing = {"model", "config", "tokenizer", "iter_num"} - set(state)
     except Exception as error:  # PyTorch's unpickler meets broken bytes with a dozen kinds
-        reason = " ".join(str(error).split())[:120] or type(error).__name__
+        reason = one_line(error)[:120] or type(error).__name__
         raise ValueError(
             f"{path}: damaged or no checkpoint ({reason}); remove it and use init_from=scratch"
         ) from error

@@ -1,6 +1,5 @@
 """Time of iterations, without making the host wait for the GPU."""
 
-import statistics
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -23,14 +22,6 @@ class Laps:
 
     ms: list[float]
     captured_ms: list[float]
-
-    @property
-    def median_ms(self) -> float:
-        return statistics.median(self.ms)
-
-    @property
-    def mean_ms(self) -> float:
-        return statistics.fmean(self.ms)
 
 
 class Clock:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -20,6 +21,13 @@ class Ranks:
     rank: int
     world_size: int
     device: torch.device
+
+    @cached_property
+    def device_name(self) -> str:
+        """As the vendor writes it for a GPU, else cpu or mps."""
+        if self.device.type == "cuda":
+            return torch.cuda.get_device_name(self.device)
+        return self.device.type
 
     def mean(self, value: Tensor) -> Tensor:
         """Mean over the ranks, on each of them."""

@@ -98,7 +98,7 @@ class Record:
             utilisation = mfu(
                 self.flops_per_token,
                 tokens_per_s,
-                torch.cuda.get_device_name(device) if on_cuda else device.type,
+                self.ranks.device_name,
                 self.config.dtype,
                 self.ranks.world_size,
             )
@@ -157,20 +157,18 @@ def open_record(
 ) -> Record:
     """Says what is about to run, on the screen and in the run's folder, and opens its record."""
     in_force = facts_in_force(config, dataset, model, warm, ranks)
-    tracker: Tracker | NullTracker = NullTracker()
-    if ranks.rank == 0:
-        out_dir = open_run_folder(config, in_force)
-        announce(config, in_force, warm, progress)
-        tracker = open_tracker(
-            out_dir,
-            config.wandb,
-            rank=ranks.rank,
-            config=asdict(config),
-            run_record={**in_force, "started": datetime.now(UTC).isoformat(timespec="seconds")},
-            tags=[STAND_IN] if dataset.is_stand_in else [],
-            iteration=progress.iteration,
-            name=f"{config.dataset}-{config.attention}-{'compile' if config.compile else 'eager'}",
-        )
+    out_dir = ranks.from_first(lambda: open_run_folder(config, in_force))
+    announce(config, in_force, warm)
+    tracker = open_tracker(
+        out_dir,
+        config.wandb,
+        rank=ranks.rank,
+        config=asdict(config),
+        run_record={**in_force, "started": datetime.now(UTC).isoformat(timespec="seconds")},
+        tags=[STAND_IN] if dataset.is_stand_in else [],
+        iteration=progress.iteration,
+        name=f"{config.dataset}-{config.attention}-{'compile' if config.compile else 'eager'}",
+    )
     return Record(config, model, ranks, tracker, progress, warm)
 
 
@@ -178,7 +176,6 @@ def facts_in_force(
     config: Config, dataset: Dataset, model: GPT, warm: WarmUp, ranks: Ranks
 ) -> dict[str, Any]:
     """What the keys came to on this machine, for config.yaml and the record."""
-    on_cuda = ranks.device.type == "cuda"
     return {
         "data": dataset.source,
         "is_tiny_shakespeare": dataset.text_sha256 == TINY_SHAKESPEARE_SHA256,
@@ -188,13 +185,13 @@ def facts_in_force(
         "parameters": model.parameter_count(),
         "attention": warm.attention.ran,
         "attention_evidence": warm.attention.evidence,
-        "device": torch.cuda.get_device_name(ranks.device) if on_cuda else ranks.device.type,
+        "device": ranks.device_name,
         "ranks": ranks.world_size,
         "torch": str(torch.__version__),
     }
 
 
-def announce(config: Config, in_force: dict[str, Any], warm: WarmUp, progress: Progress) -> None:
+def announce(config: Config, in_force: dict[str, Any], warm: WarmUp) -> None:
     log.info(
         "%s: %d tokens in the vocabulary, %.2f million parameters, on %s in %s",
         in_force["data"],

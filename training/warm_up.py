@@ -12,6 +12,7 @@ from torch import Tensor
 from torch._dynamo.exc import BackendCompilerFailed
 from torch._dynamo.utils import counters
 
+from configs.errors import one_line
 from configs.schema import Config
 from training.attention import AttentionProof, prove_on_cpu, prove_on_cuda, try_attention
 from training.console import duration
@@ -93,9 +94,8 @@ def timed_micro_step(step: Step, x: Tensor, y: Tensor) -> float:
     try:
         step.backward(step.forward(x, y))
     except BackendCompilerFailed as error:
-        reason = " ".join(str(error).split())[:200]
         raise ValueError(
-            f"compile=true: does not work here, use compile=false: {reason}"
+            f"compile=true: does not work here, use compile=false: {one_line(error)[:200]}"
         ) from error
     if x.is_cuda:
         torch.cuda.synchronize(x.device)

@@ -10,7 +10,6 @@ iteration are also timed by themselves, many times over, and given as a share of
 """
 
 import statistics
-import sys
 import time
 from dataclasses import dataclass, field
 
@@ -19,12 +18,10 @@ from torch import Tensor
 
 from configs import files
 from configs.compose import compose_jobs
-from configs.errors import user_errors
-from configs.help import key_table
-from configs.keys import parse_keys
 from configs.schema import Config
 from model import GPT
 from profiling.capture.spans import NoSpans, Spans
+from profiling.lab.command import run_lab
 from training.distributed import Ranks
 from training.optimizer import adamw
 from training.step import Step
@@ -39,6 +36,11 @@ class OverheadConfig:
     rounds: int = field(default=20, metadata={"help": "comparisons of medians"})
     steps: int = field(default=20, metadata={"help": "steps of each kind in a round"})
     threads: int = field(default=1, metadata={"help": "PyTorch's"})
+
+    def __post_init__(self) -> None:
+        for key, least in (("rounds", 2), ("steps", 1), ("threads", 1)):
+            if getattr(self, key) < least:
+                raise ValueError(f"{key}={getattr(self, key)}: must be at least {least}")
 
 
 def main(config: OverheadConfig) -> None:
@@ -139,8 +141,4 @@ class Nothing:
 
 
 if __name__ == "__main__":
-    with user_errors():
-        if {"-h", "--help"} & set(sys.argv):
-            print(f"{__doc__}\n{key_table(OverheadConfig())}")
-        else:
-            main(parse_keys(sys.argv[1:], OverheadConfig))
+    run_lab(__doc__, OverheadConfig, main)

@@ -19,9 +19,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from configs.errors import user_errors
-from configs.help import key_table
-from configs.keys import parse_keys
+from profiling.lab.command import run_lab
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 NANOGPT_STEP = re.compile(r"^iter \d+: loss [\d.]+, time ([\d.]+)ms", re.M)
@@ -94,6 +92,11 @@ def timed(command: list[str], folder: Path, log: Path) -> float:
 def result(
     name: str, command: list[str], wall_s: float, steps_ms: list[float], evaluations: list[tuple]
 ) -> dict:
+    if len(steps_ms) < SETTLING_ROWS + 2:
+        raise ValueError(
+            f"more: {name} logged {len(steps_ms)} rows, too few for a step time; "
+            "raise max_iters or lower log_interval"
+        )
     quartiles = statistics.quantiles(steps_ms[SETTLING_ROWS:], n=4)
     best_val_loss, best_iteration = min(evaluations)
     return {
@@ -117,8 +120,4 @@ def markdown_row(row: dict) -> str:
 
 
 if __name__ == "__main__":
-    with user_errors():
-        if {"-h", "--help"} & set(sys.argv):
-            print(f"{__doc__}\n{key_table(LabConfig())}")
-        else:
-            main(parse_keys(sys.argv[1:], LabConfig))
+    run_lab(__doc__, LabConfig, main)
