@@ -329,7 +329,7 @@ def test_wandb_core_killed(tmp_path):
         """
 tracker = start("offline")
 log_rows(tracker, 0, 10)
-wait_for(lambda: tracker._mirror._run_dir)
+wait_for(lambda: tracker._mirror._doing == "log")
 os.kill(wandb_mirror._wandb_core().pid, signal.SIGKILL)
 time.sleep(0.2)
 log_rows(tracker, 10, 20)
