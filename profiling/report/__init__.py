@@ -1,0 +1,1 @@
+"""Records in, text and pages out: the only code that formats."""

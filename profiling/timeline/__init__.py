@@ -1,0 +1,1 @@
+"""One Trace for every kind of capture, and a reader for each kind."""
