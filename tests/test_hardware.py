@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from model import GPT, ModelConfig
-from profiling.capture.hardware import mfu, peak_flops_per_s
+from profiling.hardware import mfu, peak_flops_per_s
 
 
 @pytest.mark.parametrize(

@@ -95,8 +95,9 @@ def test_the_analysis_runs_without_torch_and_trainer(module):
     assert not [name for name in imports(module, False) if within(name, *forbidden)]
 
 
-def test_kernel_names_import_only_the_standard_library():
-    assert imports("profiling.kernel_names") <= sys.stdlib_module_names
+@pytest.mark.parametrize("module", ("profiling.kernel_names", "profiling.hardware"))
+def test_what_both_halves_read_imports_only_the_standard_library(module):
+    assert imports(module) <= sys.stdlib_module_names
 
 
 def test_the_model_has_no_line_about_profiling():

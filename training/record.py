@@ -18,7 +18,7 @@ from torch import Tensor
 from configs.schema import Config
 from data.prepare import STAND_IN, TINY_SHAKESPEARE_SHA256, Dataset
 from model import GPT, attention_in_force
-from profiling.capture.hardware import mfu
+from profiling.hardware import mfu
 from training.checkpoint import Progress
 from training.clock import Laps
 from training.console import Display, duration
