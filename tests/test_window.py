@@ -252,6 +252,13 @@ def test_auto_opens_where_all_ranks_agree():
     assert first == 4 * SETTLE_STEPS and all(asked)
 
 
+def test_the_ranks_wait_for_each_other_once_all_record(tmp_path):
+    loop = Loop(tmp_path, start="10", steps=2)
+    loop.window.schedule.agreed = lambda answer: loop.recorder.note("agreed")
+    loop.run()
+    assert loop.recorder.calls[:4] == ["prepare", "start", "agreed", "stop"]
+
+
 def test_auto_in_a_loop(tmp_path, monkeypatch):
     monkeypatch.setattr("profiling.capture.schedule.is_stable", lambda laps: len(laps) == 10)
     loop = Loop(tmp_path, steps=20)

@@ -149,6 +149,7 @@ class Window:
             self.enter_inside()
             self.attempt(self.synchronize)
             self.attempt(self.recorder.start)
+        self.schedule.agreed(True)  # or the first all-reduce waits for a slower rank's recorder
         self.clock.start()
 
     def enter_inside(self) -> None:
