@@ -20,7 +20,7 @@ from training.capture import recorder_for, window_for
 from training.checkpoint import Progress
 from training.clock import clock_for
 from training.console import configure_logging
-from training.device import check_attention, resolve
+from training.device import check_attention, explained_out_of_memory, resolve
 from training.distributed import Ranks, started
 from training.evaluate import evaluate
 from training.interrupt import Interrupt
@@ -33,7 +33,7 @@ from training.warm_up import warm_up
 
 def train(config: Config) -> None:
     """One run from its configuration to its last checkpoint."""
-    with started(config.device) as ranks:
+    with started(config.device) as ranks, explained_out_of_memory(config):
         configure_logging(ranks.rank)
         config = settled(config, ranks)
         dataset = load_dataset(ranks.from_first(lambda: prepare(config).directory))

@@ -13,9 +13,10 @@ import torch
 import yaml
 
 from configs.compose import compose_jobs
+from configs.schema import Config
 from data.prepare import STAND_IN, URL_VARIABLE, prepare
 from training.config import WandbConfig
-from training.device import check_attention, resolve
+from training.device import check_attention, explained_out_of_memory, resolve
 
 PROJECT = Path(__file__).resolve().parent.parent
 CPU = torch.device("cpu")
@@ -230,3 +231,14 @@ def test_a_job_of_a_sweep_counts_its_own_compilation_alone(run):
     counters["inductor"]["fuse_attention"] = 1
     out_dir = run(attention="slow", max_iters=1)
     assert json.loads((out_dir / "summary.json").read_text())["compile/graphs"] == 0
+
+
+def test_out_of_memory_is_one_line_that_names_the_key():
+    config = Config(batch_size=4096)
+    with (
+        pytest.raises(ValueError, match=r"^batch_size=4096: .*Tried to allocate 48.00 GiB\.\)"),
+        explained_out_of_memory(config),
+    ):
+        raise torch.OutOfMemoryError(
+            "CUDA out of memory. Tried to allocate 48.00 GiB. GPU 0 has a total capacity of ..."
+        )

@@ -4,9 +4,12 @@ Called by train.py and sample.py before the first tensor is made.
 """
 
 import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
+from data.config import DataConfig
 from model import ModelConfig
 from training.config import TrainingConfig
 
@@ -87,3 +90,16 @@ def resolve(config: TrainingConfig, device: torch.device) -> TrainingConfig:
         cuda_graphs=str(graphs).lower(),
         compile_scope=scope,
     )
+
+
+@contextmanager
+def explained_out_of_memory(config: DataConfig) -> Iterator[None]:
+    """Turns the allocator's error into a ValueError that names the key to change."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        what = str(error).partition(" GPU ")[0]
+        raise ValueError(
+            f"batch_size={config.batch_size}: does not fit into the GPU's memory ({what}); take a "
+            "smaller one with more gradient_accumulation_steps; profile=memory shows what fills it"
+        ) from error
