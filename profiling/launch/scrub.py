@@ -1,43 +1,87 @@
-"""Takes the environment and the folders out of an exported report, so that it can be passed on.
+"""Takes the environment and the folders out of a capture, so that it can be passed on.
+
+    python -m profiling scrub CAPTURE -o FILE      writes FILE, leaves CAPTURE
+    python -m profiling scrub CAPTURE ...          scrubs each in place
+
+CAPTURE is an nsys export (.sqlite) or a trace of torch.profiler (.json), each also as .gz. Every
+number stays, and so do the names of kernels and ranges.
 
 nsys stores the environment of the traced program, and that of every process above it: the shell's
-too, secrets and all, whatever the program itself was given. A .nsys-rep cannot be edited; its
-.sqlite can. Called by profiling.launch.reports after each export, and by hand:
-
-    python -m profiling scrub FILE.sqlite ...
+too, secrets and all, whatever the program itself was given. A .nsys-rep cannot be edited: scrub its
+export, and keep the report. What the program was told on its command line stays, less its folders.
 """
 
+import argparse
+import gzip
 import os
 import re
+import shutil
 import sqlite3
+import zlib
 from pathlib import Path
 
-# /a/b/name becomes name; a lone /name, and the slashes inside a word, stay
-FOLDERS = re.compile(r"(?<![\w./])(?:/[\w.+@-]+)+/(?=[\w.+@-])")
-# rows of (name, value) tables that tell who and where, not what
-PERSONAL = re.compile(r"ENVIRONMENT|Environment|HOST|Hostname|USER|WORKING_DIR|DISPLAY_NAME|Uuid")
+from profiling.timeline.personal import NAMES, without_folders
+
+SQLITE, GZIP = b"SQLite format 3\0", b"\x1f\x8b"
+BLOCK_BYTES = 1 << 20
+# parts of the names in MEMBER, in small letters: most blocks have none, and searching is slow
+HINTS = ("environment", "host", '"user"', "username", "user_name", "working_dir", "display", "uuid")
+# "name": "value" in JSON, where the name tells who or where
+MEMBER = re.compile(
+    rf'("(?:[^"\\]*(?:{NAMES.pattern})[^"\\]*|(?i:host_?name|user_?name|user|host))"\s*:\s*)'
+    r'"(?:[^"\\]|\\.)*"'
+)
 
 
-def scrub(path: Path) -> None:
-    """Scrubs the file in place, by way of a copy. Raises ValueError where it is no such file."""
-    temporary = path.with_name(path.name + ".scrubbed")
-    temporary.unlink(missing_ok=True)
+def scrub(path: Path, out: Path | None = None) -> None:
+    """Writes the scrubbed capture to `out`, by default in its place.
+
+    Raises ValueError, and leaves all as it was, where it is no such file.
+    """
+    out = out or path
+    plain = out.with_name(out.name + ".scrubbed")
+    packed = out.with_name(out.name + ".scrubbed.gz")
+    journal = plain.with_name(plain.name + "-journal")
     try:
-        with open(path, "rb") as file, open(temporary, "wb") as copy:
-            while block := file.read(1 << 20):
-                copy.write(block)
-        database = sqlite3.connect(temporary)
+        copy_plain(path, plain)
+        scrub_plain(plain, packed)
+        if out.suffix == ".gz":
+            with open(plain, "rb") as file, gzip.open(packed, "wb", compresslevel=6) as copy:
+                shutil.copyfileobj(file, copy, BLOCK_BYTES)
+            os.replace(packed, out)
+        else:
+            os.replace(plain, out)
+    except (OSError, EOFError, zlib.error, sqlite3.Error, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: cannot be scrubbed: {' '.join(str(error).split())}") from error
+    finally:
+        for temporary in (plain, packed, journal):
+            temporary.unlink(missing_ok=True)
+
+
+def copy_plain(path: Path, plain: Path) -> None:
+    with open(path, "rb") as file:
+        opened = gzip.open if file.read(2) == GZIP else open
+    with opened(path, "rb") as file, open(plain, "wb") as copy:
+        shutil.copyfileobj(file, copy, BLOCK_BYTES)
+
+
+def scrub_plain(plain: Path, spare: Path) -> None:
+    """Scrubs a file in place, with `spare` as a name for a temporary one."""
+    with open(plain, "rb") as file:
+        begin = file.read(4096)
+    if begin.startswith(SQLITE):
+        database = sqlite3.connect(plain)
         try:
             scrub_tables(database)
             database.commit()
             database.execute("VACUUM")  # what was overwritten would stay in free pages
         finally:
             database.close()
-        os.replace(temporary, path)
-    except (OSError, sqlite3.DatabaseError) as error:
-        raise ValueError(f"{path}: cannot be scrubbed: {error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    elif begin.lstrip()[:1] == b"{":
+        scrub_json(plain, spare)
+        os.replace(spare, plain)
+    else:
+        raise OSError("it is neither an nsys export nor JSON")
 
 
 def scrub_tables(database: sqlite3.Connection) -> None:
@@ -51,7 +95,7 @@ def scrub_tables(database: sqlite3.Connection) -> None:
         columns = [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')]
         if "name" in columns and "value" in columns:
             rows = database.execute(f'SELECT rowid, name FROM "{table}"').fetchall()
-            gone = [(rowid,) for rowid, name in rows if PERSONAL.search(str(name))]
+            gone = [(rowid,) for rowid, name in rows if NAMES.search(str(name))]
             database.executemany(f'DELETE FROM "{table}" WHERE rowid = ?', gone)
         for column in columns:
             changed = []
@@ -65,18 +109,42 @@ def scrub_tables(database: sqlite3.Connection) -> None:
             database.executemany(f'UPDATE "{table}" SET "{column}" = ? WHERE rowid = ?', changed)
 
 
-def without_folders(text: str) -> str:
-    """The text with the last part of each path alone; nothing of a process's environment block."""
-    if "\0" in text:  # NAME=value, separated by NULs
-        return ""
-    return FOLDERS.sub("", text)
+def scrub_json(path: Path, out: Path) -> None:
+    """Some megabytes at a time; numbers have no slashes, so that only strings change."""
+    with open(path, "rb") as file, open(out, "wb") as written:
+        left = b""
+        while block := file.read(BLOCK_BYTES):
+            left += block
+            cut = left.rfind(b"},") + 1  # between two events
+            written.write(scrubbed_json(left[:cut]))
+            left = left[cut:]
+        written.write(scrubbed_json(left))
+
+
+def scrubbed_json(text: bytes) -> bytes:
+    whole = text.decode("utf-8")
+    small = whole.lower()
+    if "USER" in whole or any(hint in small for hint in HINTS):
+        whole = MEMBER.sub(r'\1""', whole)
+    return without_folders(whole).encode("utf-8")
 
 
 def main(words: list[str]) -> int:
     if not words or {"-h", "--help"} & set(words):
         print(__doc__)
         return 0
-    for word in words:
-        scrub(Path(word))
-        print(f"{word}: scrubbed")
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
+    parser.add_argument("captures", nargs="+", type=Path)
+    parser.add_argument("-o", "--output", type=Path)
+    try:
+        asked, unknown = parser.parse_known_args(words)
+    except argparse.ArgumentError as error:
+        raise ValueError(f"scrub: {error}; see --help") from error
+    if unknown:
+        raise ValueError(f"{unknown[0]}: no such option of scrub; see --help")
+    if asked.output and len(asked.captures) > 1:
+        raise ValueError("-o: takes one capture; without it each is scrubbed in place")
+    for path in asked.captures:
+        scrub(path, asked.output)
+        print(f"{asked.output or path}: scrubbed")
     return 0

@@ -1,0 +1,115 @@
+"""The events of a Chrome trace, some megabytes at a time. Called by profiling.timeline.chrome_json.
+
+A trace of half a gigabyte would be several as Python objects, so the array of events is cut between
+two of them and each piece decoded by itself. A cut may fall into a string or an inner list; then
+the piece is no valid JSON, and the next place is tried.
+"""
+
+import math
+import mmap
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+PIECE_BYTES = 4 << 20
+HEAD_BYTES = 64 << 20  # within which the events have to begin
+TRIES = 50  # places to cut at
+EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
+BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
+
+
+class Args(msgspec.Struct, gc=False):
+    """What is used of an event's args; of any type, as other events mean other things by a name."""
+
+    correlation: Any = None
+    device: Any = None
+    stream: Any = None
+    bytes: Any = None
+    grid: Any = None
+    block: Any = None
+    name: Any = None  # of a process or thread
+    kernel_file: Any = None  # Triton's
+    stack: Any = msgspec.field(default=None, name="Call stack")
+    allocated: Any = msgspec.field(default=None, name="Bytes")
+    device_type: Any = msgspec.field(default=None, name="Device Type")
+    device_id: Any = msgspec.field(default=None, name="Device Id")
+
+
+class Event(msgspec.Struct, gc=False):
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    pid: Any = -1
+    tid: Any = -1
+    ts: float = math.nan  # microseconds
+    dur: float = 0.0
+    args: Args | None = None
+
+
+class Properties(msgspec.Struct):
+    """Of a device."""
+
+    id: int
+    name: str = "unknown GPU"
+    numSms: int | None = None
+    totalGlobalMem: int | None = None
+
+
+class Top(msgspec.Struct):
+    """What surrounds the events."""
+
+    deviceProperties: list[Properties] = []
+    schemaVersion: int | float | str | None = None
+    traceName: str = ""
+    traceEvents: list[Event] = []
+
+
+OF_EVENTS = msgspec.json.Decoder(list[Event])
+OF_TOP = msgspec.json.Decoder(Top)
+
+
+def pieces(path: Path) -> Iterator[Top]:
+    """The trace in parts: each has some events, the first and the last what surrounds them too.
+
+    Raises ValueError with one line if it is no such trace.
+    """
+    with open(path, "rb") as file:
+        if not path.stat().st_size:
+            raise ValueError(f"{path}: is empty")
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+            begin = EVENTS.search(text, 0, HEAD_BYTES)
+            if begin is None:
+                raise ValueError(
+                    f'{path}: is JSON, but no trace of events (no "traceEvents" in it)'
+                )
+            try:
+                yield OF_TOP.decode(text[: begin.end()] + b"]}")
+                yield from middle(text, begin.end())
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                said = " ".join(str(error).split())
+                raise ValueError(
+                    f"{path}: is cut off, damaged or no trace of torch.profiler ({said})"
+                ) from error
+
+
+def middle(text: mmap.mmap, start: int) -> Iterator[Top]:
+    while len(text) - start > PIECE_BYTES:
+        cut = start + PIECE_BYTES
+        for _ in range(TRIES):
+            place = BETWEEN.search(text, cut, min(cut + PIECE_BYTES, len(text)))
+            if place is None:
+                break
+            try:
+                events = OF_EVENTS.decode(b"[%b]" % text[start : place.start() + 1])
+            except msgspec.DecodeError:
+                cut = place.end()
+                continue
+            yield Top(traceEvents=events)
+            start = place.end()
+            break
+        if place is None or start != place.end():  # no place to cut: the rest at once
+            break
+    yield OF_TOP.decode(b'{"traceEvents":[' + text[start:])

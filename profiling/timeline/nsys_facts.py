@@ -1,0 +1,121 @@
+"""What an nsys export tells besides its events: devices, counters, versions, complaints.
+
+Called by profiling.timeline.nsys_sqlite.
+"""
+
+import re
+
+import numpy as np
+
+from profiling.timeline import personal
+from profiling.timeline.nsys_export import LATEST_NS, Export, narrow, process_of
+from profiling.timeline.sqlite_columns import FIRST_ROW, numbers
+from profiling.timeline.trace import Allocations, Device, Metric
+
+MEMORY = "CUDA_GPU_MEMORY_USAGE_EVENTS"
+DEVICE_MEMORY, ARRAY_MEMORY = 2, 3  # ENUM_CUDA_MEM_KIND
+ALLOCATED, FREED = 0, 1  # ENUM_CUDA_DEV_MEM_EVENT_OPER
+WARNING, ERROR = 2, 3  # ENUM_DIAGNOSTIC_SEVERITY_LEVEL
+# "Not all CUDA events might have been collected" is not among these: nsys says so of every window
+LOST = re.compile(r"\b(lost|losing|drop|discard|overflow|truncat|incomplete|fail|unable)", re.I)
+
+
+def devices(export: Export) -> list[Device]:
+    columns = ("id", "name", "smCount", "totalMemory", "memoryBandwidth")
+    have = [name for name in columns if name in export.tables.get("TARGET_INFO_GPU", ())]
+    found = []
+    for row in export.rows("TARGET_INFO_GPU", *have) if "id" in have else ():
+        fact = dict(zip(have, row, strict=True))
+        if not isinstance(fact["id"], int):
+            continue
+        figures = (fact.get(name) for name in columns[2:])
+        known = (figure if isinstance(figure, int) and figure > 0 else None for figure in figures)
+        found.append(Device(fact["id"], str(fact.get("name") or "unknown GPU"), *known))
+    return sorted(found, key=lambda device: device.id)
+
+
+def allocations(export: Export) -> Allocations | None:
+    """Of device memory; what else nsys lists there is the host's, or belongs to loaded code."""
+    present = export.tables.get(MEMORY, set())
+    if not {"start", "bytes", "memoryOperationType"} <= present:
+        return None
+    wanted = {
+        "bytes": "bytes",
+        "kind": "memKind",
+        "operation": "memoryOperationType",
+        "process": "globalPid",
+        "device": "deviceId",
+        "start": "start",
+        "end": "start",
+    }
+    rows = export.read(MEMORY, wanted)
+    of_device = np.isin(rows["operation"], (ALLOCATED, FREED)) & (rows["bytes"] >= 0)
+    if "memKind" in present:
+        of_device &= np.isin(rows["kind"], (DEVICE_MEMORY, ARRAY_MEMORY))
+    order = np.flatnonzero(of_device)
+    order = order[np.argsort(rows["start"][order], kind="stable")]
+    rows = {name: values[order] for name, values in rows.items()}
+    return Allocations(
+        time_ns=rows["start"],
+        bytes=np.where(rows["operation"] == FREED, -rows["bytes"], rows["bytes"]),
+        process=process_of(rows["process"]),
+        device=narrow(rows["device"], "device", export.path),
+    )
+
+
+def metrics(export: Export) -> list[Metric] | None:
+    present = export.tables.get("GPU_METRICS", set())
+    if not {"timestamp", "typeId", "metricId", "value"} <= present:
+        return None
+    wanted = {"time": "timestamp", "type": "typeId", "metric": "metricId", "value": "value"}
+    nulls = {"time": FIRST_ROW}
+    rows = numbers(export.path, "GPU_METRICS", wanted, present, nulls, real=("value",))
+    good = (abs(rows["time"]) < LATEST_NS) & np.isfinite(rows["value"])
+    order = np.flatnonzero(good)
+    order = order[np.lexsort([rows[name][order] for name in ("time", "metric", "type")])]
+    rows = {name: values[order] for name, values in rows.items()}
+    changes = (np.diff(rows["type"]) != 0) | (np.diff(rows["metric"]) != 0)
+    edges = [0, *(np.flatnonzero(changes) + 1).tolist(), len(order)]
+    named = export.rows("TARGET_INFO_GPU_METRICS", "typeId", "metricId", "metricName")
+    names = {(type_id, metric): str(name) for type_id, metric, name in named}
+    found = []
+    for first, last in zip(edges, edges[1:], strict=False):
+        key = (int(rows["type"][first]), int(rows["metric"][first])) if first < last else None
+        if key in names:
+            time_ns, value = rows["time"][first:last], rows["value"][first:last]
+            found.append(Metric(names[key], key[0] & 0xFF, time_ns, value))
+    return found
+
+
+def complaints(export: Export) -> list[str]:
+    """What nsys says it lost or could not do, once each."""
+    found = dict.fromkeys(
+        " ".join(str(text).split())
+        for severity, text in export.rows("DIAGNOSTIC_EVENT", "severity", "text")
+        if severity == ERROR or (severity == WARNING and LOST.search(str(text)))
+    )
+    return list(found)
+
+
+def versions(export: Export) -> tuple[str | None, str | None]:
+    """(of nsys, of the export's schema)"""
+    facts = dict(export.rows("META_DATA_EXPORT", "name", "value"))
+    found = (facts.get(f"EXPORT_{what}_VERSION") for what in ("PRODUCT", "SCHEMA"))
+    tool, schema = (str(version) if version is not None else None for version in found)
+    return tool, schema
+
+
+def is_personal(export: Export) -> bool:
+    """Whether scrubbing would remove something."""
+    pairs = [table for table, columns in export.tables.items() if {"name", "value"} <= columns]
+    said = [row for table in pairs for row in export.rows(table, "name", "value")]
+    texts = [value for _, value in said] + list(export.strings.values())
+    texts += export.names.numbers
+    texts += [text for (text,) in export.rows("DIAGNOSTIC_EVENT", "text")]
+    texts += [text for (text,) in export.rows("ANALYSIS_FILE", "filename")]
+    printed = export.rows("ProcessStreams", "contentId")
+    return (
+        any(personal.NAMES.search(str(name)) for name, _ in said)
+        or any(export.strings.get(key) for (key,) in printed)
+        or any(isinstance(text, str) and personal.is_personal(text) for text in texts)
+    )

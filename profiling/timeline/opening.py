@@ -1,0 +1,221 @@
+"""Opens a capture, whatever it is, and finds its manifest. Called by the verbs.
+
+What a file is, its content says: names are changed. Each damaged one is told in one line.
+"""
+
+import gzip
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from profiling.launch import nsys_tool
+from profiling.launch.environment import without_secrets
+from profiling.timeline import chrome_json, nsys_sqlite
+from profiling.timeline.trace import Trace
+
+SQLITE, GZIP = b"SQLite format 3\0", b"\x1f\x8b"
+REPORT = ".nsys-rep"  # the one kind that only its name tells
+# of captures in a folder, where other .json lie too
+ENDINGS = (".sqlite", ".sqlite.gz", ".trace.json", ".trace.json.gz", REPORT)
+MANIFEST = re.compile(r"window-\d+(-rank\d+)?\.json")
+RANK = re.compile(r"-rank\d+")
+ITERATION = re.compile(r"iteration (\d+)")
+# a .gz is not unpacked beyond; JSON of kernels packs to a twentieth, SQLite to a fourth
+UNPACKED_BYTES, UNPACKED_RATIO, ALWAYS_BYTES = 16 << 30, 200, 64 << 20
+BLOCK_BYTES = 1 << 20
+MANIFEST_BYTES = 64 << 20
+EXPORT_S = 600
+LOOKS = {
+    b"\x89PNG": "a picture",
+    b"PK\x03\x04": "a zip file",
+    b"\x80": "a pickle",
+    b"%PDF": "a PDF",
+}
+
+
+def open_capture(path: Path) -> Trace:
+    """The capture at `path`: an nsys export, a Chrome trace, each also as .gz, or a .nsys-rep.
+
+    Of a folder, a run's or its profile/, the newest capture. Raises ValueError with one line.
+    """
+    path = Path(path)
+    try:
+        if path.is_dir():
+            path = newest(path)
+            print(f"reading {path}", file=sys.stderr)
+        if not path.exists():
+            raise ValueError(f"{path}: no such file or folder")
+        if not path.is_file():
+            raise ValueError(f"{path}: is no file to read a capture from")
+        return replace(read(path), file=path)
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def newest(folder: Path) -> Path:
+    """The newest capture in the folder of a run, or in its profile/."""
+    found = [
+        file
+        for place in (folder, folder / "profile")
+        for file in (place.iterdir() if place.is_dir() else ())
+        if file.name.endswith(ENDINGS) and file.is_file()
+    ]
+    if not found:
+        raise ValueError(f"{folder}: no capture in it, nor in its profile/; name a file")
+    return max(found, key=lambda file: file.stat().st_mtime_ns)
+
+
+def read(path: Path) -> Trace:
+    with open(path, "rb") as file:
+        begin = file.read(4096)
+    if begin.startswith(GZIP):
+        with unpacked(path) as plain:
+            return read_plain(plain)
+    if path.suffix == REPORT and begin:
+        return read_report(path)
+    return read_plain(path)
+
+
+def read_plain(path: Path) -> Trace:
+    with open(path, "rb") as file:
+        begin = file.read(4096)
+    if begin.startswith(SQLITE):
+        return nsys_sqlite.read(path)
+    if begin.lstrip()[:1] == b"{":
+        return chrome_json.read(path)
+    if not begin:
+        raise ValueError(f"{path}: is empty")
+    look = next((f"{what}, " for magic, what in LOOKS.items() if begin.startswith(magic)), "")
+    raise ValueError(
+        f"{path}: is {look}no capture; give an nsys export (.sqlite), a trace of torch.profiler "
+        "(.json), one of them as .gz, or a .nsys-rep"
+    )
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[Path]:
+    """A temporary file with what is in the .gz; errors inside name the .gz."""
+    size = path.stat().st_size
+    limit = min(UNPACKED_BYTES, max(ALWAYS_BYTES, UNPACKED_RATIO * size))
+    with temporary_beside(path, "unpacked") as plain:
+        try:
+            with gzip.open(path) as packed, open(plain, "wb") as file:
+                while block := packed.read(BLOCK_BYTES):
+                    if file.tell() > limit:
+                        raise ValueError(
+                            f"{path}: grows beyond {limit >> 20} MiB when unpacked; if it is a "
+                            "capture, unpack it yourself"
+                        )
+                    file.write(block)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise ValueError(f"{path}: is cut off or damaged ({error})") from error
+        yield plain
+
+
+@contextmanager
+def temporary_beside(path: Path, name: str) -> Iterator[Path]:
+    """A name in a temporary folder, for what stands for `path`: errors inside name `path`."""
+    with tempfile.TemporaryDirectory(prefix="profiling-") as folder:
+        temporary = Path(folder) / name
+        try:
+            yield temporary
+        except ValueError as error:
+            raise ValueError(str(error).replace(str(temporary), str(path))) from error
+
+
+def read_report(path: Path) -> Trace:
+    """A .nsys-rep by way of its export: the one beside it, else one that nsys makes now."""
+    beside = path.with_suffix(".sqlite")
+    if beside.is_file() and beside.stat().st_mtime_ns >= path.stat().st_mtime_ns:
+        print(f"reading {beside}, the export of {path.name}", file=sys.stderr)
+        return read_plain(beside)
+    try:
+        nsys = nsys_tool.find()
+    except ValueError as error:
+        raise ValueError(
+            f"{path}: only nsys reads a .nsys-rep, and there is none here; where there is one: "
+            f"nsys export --type sqlite {path.name}"
+        ) from error
+    with temporary_beside(path, "exported.sqlite") as exported:
+        command = [nsys.path, "export", "--type=sqlite", f"--output={exported}", str(path)]
+        environ, _ = without_secrets()
+        try:
+            done = subprocess.run(
+                command, env=environ, capture_output=True, timeout=EXPORT_S, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise ValueError(f"{path}: nsys export took longer than {EXPORT_S} s") from error
+        if done.returncode or not exported.exists():
+            said = " ".join((done.stdout + done.stderr).decode(errors="replace").split())[-300:]
+            raise ValueError(f"{path}: nsys {nsys.version} cannot export it: {said}")
+        return read_plain(exported)
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """What profiling.capture.window told about a window. Raises ValueError with one line."""
+    try:
+        if path.stat().st_size > MANIFEST_BYTES:
+            raise ValueError(f"{path}: is too big for a manifest")
+        manifest = json.loads(path.read_bytes())
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (RecursionError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path}: is a damaged manifest ({error})") from error
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("window"), dict):
+        raise ValueError(f"{path}: is JSON, but no manifest of a window")
+    return manifest
+
+
+def find_manifest(path: Path, trace: Trace) -> tuple[str, dict[str, Any]] | None:
+    """(name, content) of the manifest that lies beside the capture and belongs to it.
+
+    What is wrong with a damaged one goes to trace.warnings.
+    """
+    folder = trace.file.parent if path.is_dir() else path.parent
+    found = []
+    for file in sorted(folder.iterdir()):
+        if not MANIFEST.fullmatch(file.name):
+            continue
+        try:
+            manifest = read_manifest(file)
+        except ValueError as error:
+            trace.warnings.append(f"passed over a manifest: {error}")
+            continue
+        if belongs(file, manifest, trace):
+            found.append((file.stat().st_mtime_ns, file.name, manifest))
+    return max(found, key=lambda item: item[:2])[1:] if found else None
+
+
+def belongs(file: Path, manifest: dict[str, Any], trace: Trace) -> bool:
+    name = trace.file.name.removesuffix(".gz")
+    if trace.kind == "kineto":
+        files = manifest.get("files")
+        told = (
+            [str(other).removesuffix(".gz") for other in files] if isinstance(files, list) else []
+        )
+        return name in told or name.removesuffix(".json").removesuffix(".trace") == file.stem
+    if manifest.get("kind") != "nsys" or RANK.findall(file.name) != RANK.findall(name):
+        return False
+    window, iterations = manifest["window"], iterations_of(trace)
+    return bool(iterations) and (window.get("first_iteration"), window.get("steps")) == (
+        min(iterations),
+        len(iterations),
+    )
+
+
+def iterations_of(trace: Trace) -> set[int]:
+    """The numbers of the iterations that it has ranges of."""
+    if trace.ranges is None:
+        return set()
+    names = (trace.names[number] for number in np.unique(trace.ranges.name).tolist())
+    return {int(match[1]) for match in map(ITERATION.fullmatch, names) if match}

@@ -1,0 +1,134 @@
+"""Whole columns of a SQLite file as numpy arrays, whatever the file. Called by nsys_sqlite.
+
+Rows are not fetched one by one: SQLite joins some thousand values of a column into one text, which
+numpy reads. That is three times as fast as rows, and SQLite works on it without Python's lock, so
+that two tables are read at once.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import numpy as np
+
+ROWS = 100_000  # joined at once: some megabytes of text for each column
+LONGEST_BYTES = 64 << 20  # of one value; a file cannot make SQLite build a longer one
+MISSING = -1  # where a number is NULL, or its column is not there
+FIRST_ROW = -(2**63)
+
+Columns = dict[str, np.ndarray]
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection that only reads, for any one thread; texts come as bytes.
+
+    Raises ValueError with one line for whatever is wrong with the file.
+    """
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    try:
+        with closing(sqlite3.connect(uri, uri=True, timeout=0)) as database:
+            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_BYTES)
+            database.text_factory = bytes
+            yield database
+    except (sqlite3.Error, sqlite3.Warning, OverflowError, UnicodeError) as error:
+        raise ValueError(f"{path}: {explain(error)}") from error
+
+
+def explain(error: Exception) -> str:
+    said = " ".join(str(error).split())
+    if "locked" in said or "busy" in said:
+        return "another program is writing it; wait for it to end, or read a copy"
+    if "unable to open" in said:
+        return f"cannot be opened as SQLite ({said}); is it readable, and not being written?"
+    return f"is damaged ({said}); export it again with nsys export --type sqlite"
+
+
+def tables(path: Path) -> dict[str, set[str]]:
+    """table -> its columns. No views and virtual or generated things: they can run for ever."""
+    found = {}
+    with opened(path) as database:
+        query = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE TABLE%'"
+        for (name,) in database.execute(query).fetchall():
+            name = name.decode(errors="replace")
+            quoted = name.replace('"', '""')
+            rows = database.execute(f'PRAGMA table_info("{quoted}")').fetchall()
+            found[name] = {row[1].decode(errors="replace") for row in rows}
+    return found
+
+
+def numbers(
+    path: Path,
+    table: str,
+    wanted: dict[str, str],
+    present: set[str],
+    nulls: dict[str, int] | None = None,
+    real: tuple[str, ...] = (),
+) -> Columns:
+    """The columns `wanted` of a table (name -> column, or product of columns), row by row.
+
+    int64, but float64 for those in `real`. A NULL is what `nulls` has for it, else MISSING, and so
+    is a column that is not among those `present`.
+    """
+    nulls = nulls or {}
+    terms = {name: term for name, term in wanted.items() if set(term.split(" * ")) <= present}
+    inner = ", ".join(
+        f"COALESCE({quoted(term)}, {nulls.get(name, MISSING)}) AS c{i}"
+        for i, (name, term) in enumerate(terms.items())
+    )
+    outer = ", ".join(f"group_concat(c{i})" for i in range(len(terms)))
+    query = (
+        f"SELECT max(r), count(*), {outer} FROM (SELECT rowid AS r, {inner} "
+        f'FROM "{table}" WHERE rowid > ? ORDER BY rowid LIMIT {ROWS})'
+    )
+    types = [np.float64 if name in real else np.int64 for name in terms]
+    pieces: list[list[np.ndarray]] = [[np.empty(0, type)] for type in types]
+    with opened(path) as database:
+        for rows, texts in pages(database, query) if terms else ():
+            for text, type, column in zip(texts, types, pieces, strict=True):
+                column.append(parsed(text, type, rows))
+    found = {}
+    for name, column in zip(terms, pieces, strict=True):
+        found[name] = np.concatenate(column)
+        column.clear()  # a million rows are not held twice
+    length = len(next(iter(found.values()), ()))
+    for name in wanted.keys() - found.keys():
+        found[name] = np.full(length, nulls.get(name, MISSING), np.int64)
+    return found
+
+
+def quoted(term: str) -> str:
+    return " * ".join(f'"{column}"' for column in term.split(" * "))
+
+
+def pages(database: sqlite3.Connection, query: str) -> Iterator[tuple[int, list[bytes]]]:
+    """(number of rows, a text for each column), ROWS rows at a time."""
+    last = FIRST_ROW
+    while True:
+        row, rows, *joined = database.execute(query, (last,)).fetchone()
+        if row is None:
+            return
+        if row <= last:  # pages that point at one another
+            raise sqlite3.DatabaseError("its rows have no order")
+        last = row
+        yield rows, joined
+
+
+def parsed(text: bytes, type: type, rows: int) -> np.ndarray:
+    try:
+        values = np.fromstring(text, type, sep=",")
+    except (ValueError, DeprecationWarning):  # the one is to become the other
+        values = ()
+    if len(values) != rows:
+        raise sqlite3.DatabaseError("text where numbers belong")
+    return values
+
+
+def texts(path: Path, query: str) -> list[tuple]:
+    """The rows of a small table, their texts decoded as well as it goes."""
+    with opened(path) as database:
+        return [
+            tuple(v.decode(errors="replace") if isinstance(v, bytes) else v for v in row)
+            for row in database.execute(query)
+        ]
