@@ -68,7 +68,7 @@ def window_for(
         config.eval_interval,
         agreed=lambda answer: not ranks.any(not answer),
     )
-    facts = facts_of(config, warm, ranks) if recorder else None
+    facts = facts_of(config, model, warm, ranks) if recorder else None
     return Window(
         config.profile,
         schedule,
@@ -82,12 +82,13 @@ def window_for(
     )
 
 
-def facts_of(config: Config, warm: WarmUp, ranks: Ranks) -> dict[str, Any]:
+def facts_of(config: Config, model: GPT, warm: WarmUp, ranks: Ranks) -> dict[str, Any]:
     """What a manifest says of the run."""
     return {
         "rank": ranks.rank,
         "world_size": ranks.world_size,
         "device": str(ranks.device),
+        "vocab_size": model.lm_head.out_features,
         "attention": asdict(warm.attention),
         "compile": {
             "compile": config.compile,

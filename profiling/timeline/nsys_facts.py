@@ -83,6 +83,8 @@ def metrics(export: Export) -> list[Metric] | None:
         key = (int(rows["type"][first]), int(rows["metric"][first])) if first < last else None
         if key in names:
             time_ns, value = rows["time"][first:last], rows["value"][first:last]
+            if names[key].endswith("[MHz]"):
+                value = value / 1e6  # nsys 2025.3 stores hertz under that name
             found.append(Metric(names[key], key[0] & 0xFF, time_ns, value))
     return found
 

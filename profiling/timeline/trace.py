@@ -37,7 +37,7 @@ class Calls:
 
     start_ns: np.ndarray  # int64
     end_ns: np.ndarray  # int64
-    name: np.ndarray  # int32, without the suffix _v7000
+    name: np.ndarray  # int32, as `nsys stats` prints it: cut _v and four digits, keep _v11060
     process: np.ndarray  # int64
     thread: np.ndarray  # int64, unique over processes
 

@@ -1,0 +1,197 @@
+"""Programs with one known bottleneck each: the verdict names it."""
+
+import json
+
+import pytest
+
+from profiling.analysis.advice import NEXT
+from profiling.analysis.summary import summarize
+from profiling.timeline.trace import Metric
+from tests.real_captures import own, report_of
+from tests.simulated import Program
+from tests.synthetic import GEMM, MS, US
+
+ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>"
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def step_of(program: Program, data=None, inside=None, before_update=None, name=GEMM, eager=False):
+    """A training step of 5.5 ms GPU time, with faults put where they are named."""
+    program.dispatch_ns = 10 * US if eager else 6 * US
+    with program.phase("data"):
+        program.launch(4 * US, 2)
+        if data:
+            data(program)
+    for phase in ("forward", "backward"):
+        with program.phase(phase):
+            for _ in range(6 if eager else 1):
+                if eager:
+                    program.launch(27 * US, 16, name=name)
+                else:
+                    program.graph(27 * US, 96, name=name)
+                if inside:
+                    inside(program)
+    if before_update:
+        before_update(program)
+    with program.phase("optimizer"):
+        program.launch(40 * US, 4, name=name)
+
+
+def diagnosed(manifest=None, steps=12, make_step=step_of, **faults) -> dict:
+    program = Program()
+    for _ in range(steps):
+        with program.step():
+            make_step(program, **faults)
+    report = summarize(program.trace(), manifest)
+    json.dumps(report, allow_nan=False)
+    return report["bottleneck"] | {"report": report}
+
+
+def tiny(program: Program) -> None:
+    with program.phase("forward"):
+        program.launch(3 * US, 200)
+    with program.phase("backward"):
+        program.launch(3 * US, 300)
+
+
+def tiny_graphs(program: Program) -> None:
+    with program.phase("forward"):
+        program.graph(2500, 200, gap_ns=1200, blocks=8)
+    with program.phase("backward"):
+        program.graph(2500, 300, gap_ns=1200, blocks=8)
+
+
+def all_reduced(program: Program) -> None:
+    step_of(program)
+    with program.phase("gradient_sync"):
+        program.launch(4 * MS, name=NCCL)
+
+
+def items(program: Program) -> None:
+    for _ in range(38):
+        program.launch(3 * US)
+        program.item()
+
+
+PLANTS = {
+    "slow_loader": ("data", dict(data=lambda p: p.work(8 * MS))),
+    "pageable_copies": ("data", dict(data=lambda p: p.pageable_copy(12 * MS))),
+    "small_pageable_copies": ("data", dict(data=lambda p: p.pageable_copy(2 * MS))),
+    "item_in_every_step": ("synchronization", dict(before_update=items)),
+    "item_in_every_layer": (
+        "synchronization",
+        dict(inside=lambda p: [p.item() or p.launch(3 * US) for _ in range(6)], eager=True),
+    ),
+    "tiny_batch": ("launch", dict(make_step=tiny)),
+    "python_stall": ("cpu", dict(before_update=lambda p: p.work(8 * MS))),
+    "unfused": ("gpu_memory", dict(name=ADD, eager=True)),
+    "large_matmuls": ("gpu_compute", {}),
+    "tiny_graphs": ("gpu_latency", dict(make_step=tiny_graphs)),
+    "slow_link": ("communication", dict(make_step=all_reduced)),
+    "a_long_wait_for_a_busy_gpu": ("gpu_compute", dict(before_update=lambda p: p.wait())),
+}
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_the_verdict_names_what_was_planted(plant):
+    verdict, faults = PLANTS[plant]
+    found = diagnosed(**faults)
+    assert found["verdict"] == verdict, found
+    assert found["evidence"] and found["next"] == list(NEXT[verdict])
+
+
+def test_ranked_is_what_can_be_won_the_most_first():
+    found = diagnosed(before_update=lambda p: p.work(8 * MS))
+    values = [row["recoverable_ms_per_step"] for row in found["ranked"]]
+    assert values == sorted(values, reverse=True)
+    of = {row["class"]: row["recoverable_ms_per_step"] for row in found["ranked"]}
+    report = found["report"]
+    assert of["cpu"] == pytest.approx(report["idle"]["by_cause"]["cpu"])
+    assert of["cpu"] <= report["breakdown"]["idle_ms"]
+    assert of["gpu_compute"] == pytest.approx(report["family_ms"]["gemm"])  # no roofline
+
+
+def test_the_evidence_is_sentences_with_numbers():
+    found = diagnosed(data=lambda p: p.work(8 * MS))
+    assert all(line.endswith(".") for line in found["evidence"])
+    text = " ".join(found["evidence"])
+    assert "the next batch was being prepared" in text
+    text = " ".join(diagnosed(before_update=lambda p: p.work(8 * MS))["evidence"])
+    assert "Most of it is before what optimizer launches" in text
+    text = " ".join(diagnosed(before_update=items)["evidence"])
+    assert "cudaStreamSynchronize was called" in text
+    text = " ".join(diagnosed(data=lambda p: p.pageable_copy(12 * MS))["evidence"])
+    assert "Copies of the data phase run alone for 12.00 ms a step" in text
+
+
+def test_what_capturing_adds_is_not_held_against_the_host():
+    """The capture is launch-bound; the program by itself keeps the GPU busy."""
+
+    def slowed(program):
+        with program.phase("forward"):
+            program.launch(13 * US, 400)
+
+    def manifest(free_ms):
+        median = {"median": free_ms, "laps": [free_ms]}
+        overhead = (13.3 / free_ms - 1) * 100
+        return {"step_ms": {"before": median, "after": None}, "overhead_percent": overhead}
+
+    program = Program(dispatch_ns=29 * US)
+    for _ in range(10):
+        with program.step():
+            slowed(program)
+    trace = program.trace()
+    assert summarize(trace)["bottleneck"]["verdict"] == "launch"
+    assert summarize(trace, manifest(13.2))["bottleneck"]["verdict"] == "launch"
+    found = summarize(trace, manifest(5.3))["bottleneck"]
+    assert found["verdict"] == "gpu_compute"
+    assert any("Capturing made a step" in line for line in found["evidence"])
+
+
+def test_hardware_counters_decide_where_they_are_decided():
+    program = Program()
+    for _ in range(10):
+        with program.step():
+            step_of(program)
+    times = program.build.trace().operations.start_ns + 10
+    metrics = [
+        Metric(f"DRAM {way} Bandwidth [Throughput %]", 0, times, 0 * times + 45.0)
+        for way in ("Read", "Write")
+    ]
+    found = summarize(program.trace(metrics=metrics))["bottleneck"]
+    assert found["verdict"] == "gpu_memory"
+    assert "90 %" in " ".join(found["evidence"])
+    assert not any("GPU metrics" in line for line in found["cannot_tell"])
+
+
+def test_what_cannot_be_told_names_the_option():
+    program = Program()
+    for _ in range(6):
+        with program.step():
+            program.launch(50 * US, 10)
+    text = " ".join(summarize(program.trace())["bottleneck"]["cannot_tell"])
+    for option in ("--preset metrics", "--phases", "roofline"):
+        assert option in text
+
+
+def test_without_a_gpu_nothing_is_guessed():
+    program = Program()
+    for _ in range(6):
+        with program.step(), program.phase("forward"):
+            program.work(5 * MS)
+    found = summarize(program.trace())["bottleneck"]
+    assert found["verdict"] == "unknown"
+    assert any("no GPU activity" in line for line in found["cannot_tell"])
+    assert "forward, 5.00 ms a step" in found["evidence"][1]
+
+
+@own
+def test_verdicts_of_real_captures(capture):
+    """Without their manifests: nothing tells here that capturing slowed flash_eager by half."""
+    expected = {
+        "flash_eager": "launch",
+        "flash_compile": "gpu_compute",
+        "slow_eager": "gpu_memory",
+        "slow_compile": "gpu_memory",
+    }
+    assert report_of(capture)["bottleneck"]["verdict"] == expected[capture]

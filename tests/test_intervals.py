@@ -1,0 +1,38 @@
+"""Sets of intervals, against a set of integers."""
+
+import numpy as np
+import pytest
+
+from profiling.analysis.intervals import Intervals, union
+
+
+def made(random: np.random.Generator, count: int) -> tuple[Intervals, set[int]]:
+    start = random.integers(0, 200, count)
+    end = start + random.integers(0, 12, count)
+    return union(start, end), {
+        i for a, b in zip(start.tolist(), end.tolist(), strict=True) for i in range(a, b)
+    }
+
+
+def points(intervals: Intervals) -> set[int]:
+    pairs = zip(intervals.start_ns.tolist(), intervals.end_ns.tolist(), strict=True)
+    return {i for a, b in pairs for i in range(a, b)}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_sets_of_intervals_are_sets_of_points(seed):
+    random = np.random.default_rng(seed)
+    (a, of_a), (b, of_b) = made(random, 20), made(random, 5 * (seed % 4))
+    window = set(range(50, 150))
+    assert points(a) == of_a
+    assert points(a.joined(b)) == of_a | of_b
+    assert points(a.gaps(50, 150)) == window - of_a
+    assert points(a.common(b, 50, 150)) == of_a & of_b & window
+    assert points(a.clipped(50, 150)) == of_a & window
+    assert a.before(np.array([0, 77, 300])).tolist() == [
+        0,
+        len([i for i in of_a if i < 77]),
+        len(of_a),
+    ]
+    assert a.within(np.array([20]), np.array([90])) == len([i for i in of_a if 20 <= i < 90])
+    assert np.all(a.start_ns[1:] > a.end_ns[:-1])

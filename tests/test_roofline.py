@@ -1,0 +1,103 @@
+"""The cost of a step: the trainer's own FLOPs, and floors that no kernel beats."""
+
+import pytest
+import torch
+
+from model import GPT, ModelConfig
+from profiling.analysis import roofline
+from profiling.analysis.families import FAMILIES
+
+CONFIG = {
+    "n_layer": 6,
+    "n_head": 6,
+    "n_embd": 384,
+    "block_size": 256,
+    "batch_size": 64,
+    "gradient_accumulation_steps": 1,
+    "dtype": "bfloat16",
+    "dropout": 0.2,
+    "grad_clip": 1.0,
+    "bias": False,
+    "compile": False,
+}
+MANIFEST = {"config": CONFIG, "vocab_size": 65, "world_size": 1}
+TIMES = dict.fromkeys(FAMILIES, 1.0)
+
+
+def with_config(**keys) -> dict:
+    return MANIFEST | {"config": CONFIG | keys}
+
+
+def made(backend="flash", times=None, step_ms=5.0, manifest=MANIFEST, device="NVIDIA H200"):
+    return roofline.roofline(manifest, device, backend, times or TIMES, step_ms)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_parameters_and_mfu_are_the_trainers(bias):
+    config = CONFIG | {"bias": bias}
+    with torch.device("meta"):
+        model = GPT(ModelConfig(n_layer=6, n_head=6, n_embd=384, block_size=256, bias=bias), 65)
+    assert roofline.parameters(config, 65) == model.parameter_count()
+    tokens = 64 * 256
+    expected = model.flops_per_token() * tokens / 5e-3 / 989.4e12
+    found = made(manifest=with_config(bias=bias))
+    assert found["mfu"] == pytest.approx(expected)
+
+
+def test_matrix_products_cost_what_they_cost():
+    """6 M (12 L C^2 + C V), and the scores' products where attention is not fused."""
+    tokens, width = 64 * 256, 384
+    linear = 6 * tokens * (12 * 6 * width**2 + width * 65)
+    products = 12 * 6 * tokens * 256 * width
+    fused, slow = roofline.costs(MANIFEST, True), roofline.costs(MANIFEST, False)
+    assert fused["gemm"][0] == linear
+    assert slow["gemm"][0] == linear + products
+    assert fused["attention"][0] == products / 2
+    assert "softmax" not in fused and "attention" not in slow
+
+
+def test_a_family_is_compared_with_the_longer_of_its_two_floors():
+    rows = {row["family"]: row for row in made()["families"]}
+    gemm = rows["gemm"]
+    assert gemm["bound"] == "compute"
+    assert gemm["percent_of_bound"] == pytest.approx(100 * gemm["flops"] / 1e-3 / 989.4e12)
+    assert gemm["tflops"] == pytest.approx(gemm["flops"] / 1e-3 / 1e12)
+    norm = rows["norm"]
+    assert norm["bound"] == "memory"
+    assert norm["percent_of_bound"] == pytest.approx(100 * norm["bytes"] / 1e-3 / 4.8e12)
+    assert norm["gbps"] == pytest.approx(norm["bytes"] / 1e-3 / 1e9)
+
+
+def test_half_the_time_is_twice_as_close_to_the_bound():
+    once, twice = made(), made(times=TIMES | {"gemm": 0.5})
+    of = [{r["family"]: r["percent_of_bound"] for r in each["families"]} for each in (once, twice)]
+    assert of[1]["gemm"] == pytest.approx(2 * of[0]["gemm"])
+    assert of[1]["norm"] == of[0]["norm"]
+
+
+def test_tokens_are_those_of_one_rank():
+    manifest = with_config(gradient_accumulation_steps=8) | {"world_size": 2}
+    assert roofline.tokens_per_step(manifest) == 4 * 64 * 256
+
+
+def test_only_what_ran_has_a_row():
+    rows = made(times={"gemm": 1.0})["families"]
+    assert [row["family"] for row in rows] == ["gemm"]
+    without = made(manifest=with_config(dropout=0.0))["families"]
+    assert "dropout" not in {row["family"] for row in without}
+
+
+@pytest.mark.parametrize(
+    ("manifest", "device", "why"),
+    [
+        (None, "NVIDIA H200", "no manifest"),
+        (MANIFEST, "NVIDIA Unheard-of", "NVIDIA Unheard-of"),
+        (MANIFEST, None, "no GPU"),
+        ({"config": CONFIG}, "NVIDIA H200", "vocab_size"),
+        ({"config": {}, "vocab_size": 65}, "NVIDIA H200", "n_layer"),
+        (with_config(dtype="float8"), "NVIDIA H200", "dtype=float8"),
+    ],
+)
+def test_without_shapes_or_peaks_there_is_none_and_it_is_said(manifest, device, why):
+    assert made(manifest=manifest, device=device) is None
+    assert why in roofline.missing(manifest, device)

@@ -1,0 +1,109 @@
+"""Sums of kernels, calls and copies: by definition, and as `nsys stats` prints them."""
+
+import csv
+import statistics
+
+import numpy as np
+import pytest
+
+from profiling.analysis import sums
+from profiling.analysis.families import families_of
+from tests.real_captures import REFERENCE, reference_is_here, trace_of
+from tests.synthetic import COPY, MEMSET, MS, TO_DEVICE, Builder
+
+
+def test_statistics_are_those_of_the_standard_library():
+    random = np.random.default_rng(0)
+    name, duration = random.integers(0, 9, 500), random.integers(0, 10**6, 500)
+    rows = sums.statistics_by_name(name, duration)
+    assert [row["total_ns"] for row in rows] == sorted((r["total_ns"] for r in rows), reverse=True)
+    for row in rows:
+        values = duration[name == row["name"]].tolist()
+        assert (row["count"], row["total_ns"]) == (len(values), sum(values))
+        assert (row["min_ns"], row["max_ns"]) == (min(values), max(values))
+        assert row["avg_ns"] == pytest.approx(statistics.fmean(values))
+        assert row["med_ns"] == statistics.median(values)
+        assert row["stddev_ns"] == pytest.approx(statistics.stdev(values))
+
+
+def test_a_single_row_has_no_deviation_and_no_rows_give_none():
+    (row,) = sums.statistics_by_name(np.array([3]), np.array([7]))
+    assert (row["stddev_ns"], row["med_ns"]) == (0.0, 7.0)
+    assert sums.statistics_by_name(np.empty(0, int), np.empty(0, int)) == []
+
+
+def test_copies_and_memsets_apart_with_their_bytes():
+    build = Builder()
+    build.operation(0, 10, TO_DEVICE, kind=COPY, bytes=100, pageable=True)
+    build.operation(20, 40, TO_DEVICE, kind=COPY, bytes=50)
+    build.operation(50, 55, "[CUDA memset]", kind=MEMSET, bytes=8)
+    build.operation(60, 70, "a_kernel")
+    rows = sums.memops(build.trace())
+    found = [
+        (row["operation"], row["total_ns"], row["total_bytes"], row["pageable"]) for row in rows
+    ]
+    assert found == [(TO_DEVICE, 30, 150, 1), ("[CUDA memset]", 5, 8, 0)]
+
+
+def test_allocations_of_the_window_alone():
+    build = Builder()
+    build.allocations = [
+        (-5, 1000, 7, 0),
+        (1, 100, 7, 0),
+        (2, 50, 7, 0),
+        (3, -120, 7, 0),
+        (4, 9, 8, 0),
+    ]
+    found = sums.allocations(build.trace(), 7, 0, 0, 10)
+    assert found == {
+        "count": 2,
+        "allocated_bytes": 150,
+        "freed_bytes": 120,
+        "peak_bytes": 150,
+    }
+    assert sums.allocations(Builder().trace(), 7, 0, 0, 10) is None
+
+
+def test_self_time_of_operators_is_without_their_children():
+    build = Builder()
+    build.operator(0, 100, "outer")
+    build.operator(10, 40, "inner")
+    build.operator(20, 30, "innermost")
+    build.operator(50, 60, "inner")
+    build.operator(10, 90, "inner", thread=99)  # of another thread: nobody's child
+    trace = build.trace()
+    rows = sums.operators(trace.operators, trace.names, 7, 0, 1 * MS)
+    assert {row["name"]: (row["count"], row["total_ns"], row["self_ns"]) for row in rows} == {
+        "outer": (1, 100, 60),
+        "inner": (3, 120, 110),
+        "innermost": (1, 10, 10),
+    }
+    assert sums.operators(None, [], 7, 0, 1) is None
+
+
+def reference(capture: str, table: str) -> dict[str, list[float]]:
+    with open(REFERENCE / f"{capture}_{table}.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.reader(file))
+    name = rows[0].index("Name") if "Name" in rows[0] else rows[0].index("Operation")
+    return {row[name]: [float(value) for value in row[1:name]] for row in rows[1:]}
+
+
+@reference_is_here
+@pytest.mark.parametrize("capture", ["nanogpt_flash_eager", "nanogpt_slow_eager"])
+def test_sums_equal_those_of_nsys_stats(capture):
+    trace = trace_of(f"{capture}.sqlite.gz")
+    tables = {
+        "cuda_gpu_kern_sum": sums.kernels(trace, families_of(trace.names, trace.operations.name)),
+        "cuda_api_sum": sums.api(trace),
+        "cuda_gpu_mem_time_sum": sums.memops(trace),
+    }
+    columns = ("total_ns", "count", "avg_ns", "med_ns", "min_ns", "max_ns", "stddev_ns")
+    for table, rows in tables.items():
+        expected = reference(capture, table)
+        assert {row.get("name", row.get("operation")) for row in rows} == set(expected)
+        for row in rows:
+            for column, value in zip(
+                columns, expected[row.get("name", row.get("operation"))], strict=True
+            ):
+                exact = column in ("total_ns", "count", "min_ns", "max_ns")
+                assert row[column] == (value if exact else pytest.approx(value, abs=0.051)), column
