@@ -6,7 +6,21 @@ from importlib import import_module
 # verb -> the module whose main(argv) does it and returns the exit code, what it is for
 VERBS = {
     "run": ("profiling.launch.run", "train under nsys; ends with the report and its .sqlite"),
-    "scrub": ("profiling.launch.scrub", "take environment and folders out of a .sqlite"),
+    "report": ("profiling.report.command", "what took the time, and what holds the step back"),
+    "compare": ("profiling.report.comparison_command", "what changed between two captures or runs"),
+    "ab": ("profiling.launch.ab", "train with two values of a key in turn: does it matter?"),
+    "dashboard": ("profiling.report.dashboard_command", "runs side by side: loss, speed, GPU"),
+    "log": ("profiling.report.wandb_log", "the report of a capture, added to its W&B run"),
+    "export": ("profiling.report.export", "a capture for ui.perfetto.dev"),
+    "ncu": ("profiling.launch.ncu", "single kernels under Nsight Compute: what holds them back"),
+    "compiled": ("profiling.lab.compiled", "what torch.compile made: graphs, kernels, sources"),
+    "attention": (
+        "profiling.lab.attention_command",
+        "the attention backends, measured side by side",
+    ),
+    "square": ("profiling.lab.square_command", "one operation in six ways, from eager to CUDA C++"),
+    "device": ("profiling.lab.device_command", "what this GPU can do, measured and nominal"),
+    "scrub": ("profiling.launch.scrub", "take environment and folders out of a capture"),
     "doctor": ("profiling.launch.doctor", "what profiling needs of this machine, with cures"),
 }
 
@@ -22,6 +36,13 @@ examples
   python -m profiling doctor
   python -m profiling run config/shakespeare_char.yaml attention=flash
   python -m profiling run --preset metrics config/shakespeare_char.yaml
+  python -m profiling report out-shakespeare-char --html report.html
+  python -m profiling compare slow.sqlite flash.sqlite --html comparison.html
+  python -m profiling ab config/shakespeare_char.yaml attention=slow,flash
+  python -m profiling attention --seq 256,1024,4096 --backward --html attention.html
+  python -m profiling dashboard out-slow out-flash -o dashboard.html
+  python -m profiling ncu --kernel flash -- python train.py profile=nsys profile.start=100
+  python -m profiling compiled config/shakespeare_char.yaml attention=flash
   python -m profiling run --dry-run config/shakespeare_char.yaml -- --osrt-threshold=10000
 """
 

@@ -1,0 +1,76 @@
+"""A kernel's demangled name made short enough to read; the whole name stays beside it.
+
+Called by profiling.report.tables and timeline_chart.
+"""
+
+import re
+from functools import cache
+
+from profiling.kernel_names import short_name
+
+# what an elementwise or reduce kernel computes stands in its template arguments, in these words
+OPERATION = re.compile(r"\b\w*(?:[Ff]unctor|_kernel_cuda|KernelImpl|_kernel\b|kernel_impl)\w*")
+# what says only that it is a kernel: masked_fill_kernel, MulFunctor, CUDAFunctor_add
+KERNEL_WORDS = re.compile(r"(_kernel(_cuda|_impl)?|(CUDA)?KernelImpl|Functor)$|^CUDAFunctor_")
+SHELLS = {"BinaryFunctor", "AUnaryFunctor", "BUnaryFunctor"}  # round the functor that matters
+IMPLEMENTATION = re.compile(r"^gpu_kernel_impl|^func_wrapper")
+SCALARS = re.compile(
+    r"\b(float|double|BFloat16|__nv_bfloat16|bfloat16_t|Half|__half|half_t|float8\w*)\b"
+)
+LAMBDA = re.compile(r"\[lambda\(([^()]+)\)")
+CUTLASS = re.compile(r"\bcutlass\d*_\w+")
+UNNAMED = re.compile(r"<unnamed>::|\(anonymous namespace\)::")
+NAMESPACES = re.compile(r"\b\w+::")
+
+
+@cache
+def kernel_label(name: str, width: int = 64) -> str:
+    """function<type>, or function · operation(types), at most `width` characters."""
+    if name.startswith("_Z"):
+        return shorten(short_name(name), width)
+    plain = UNNAMED.sub("", name)
+    head = re.match(r"[^<(]+", plain)
+    function = head[0].split("::")[-1].split(" ")[-1] if head else ""
+    if not function or head[0] == plain:  # nvjet_..., triton_..., "[CUDA memcpy HtoD]"
+        return shorten(name, width)
+    template = template_arguments(plain[head.end() :])
+    if match := CUTLASS.search(template):  # function is Kernel, Kernel2 or device_kernel
+        return shorten(match[0], width)
+    operation = operation_of(template)
+    if operation:
+        types = LAMBDA.findall(template)
+        told = f"({NAMESPACES.sub('', types[0])})" if types else scalars(template)
+        plain = KERNEL_WORDS.sub("", operation) or operation
+        return shorten(f"{function.removesuffix('_kernel')} · {plain}{told}", width)
+    return shorten(function + scalars(template), width)
+
+
+def template_arguments(rest: str) -> str:
+    """What stands between the first < and its >."""
+    if not rest.startswith("<"):
+        return ""
+    depth = 0
+    for place, character in enumerate(rest):
+        depth += (character == "<") - (character == ">")
+        if depth == 0:
+            return rest[1:place]
+    return rest[1:]
+
+
+def operation_of(template: str) -> str | None:
+    found = [word for word in OPERATION.findall(template) if not IMPLEMENTATION.match(word)]
+    inner = [word for word in found if word not in SHELLS]
+    return (inner or found or [None])[0]
+
+
+def scalars(template: str) -> str:
+    found = list(dict.fromkeys(SCALARS.findall(template)))
+    return f"<{', '.join(found)}>" if found else ""
+
+
+def shorten(text: str, width: int) -> str:
+    """The middle goes: names of generated kernels differ at both ends."""
+    if len(text) <= width:
+        return text
+    tail = (width - 1) // 3
+    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"

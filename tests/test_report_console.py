@@ -1,0 +1,136 @@
+"""profiling.report.console, markdown, tables, text, kernel_label: the report in words."""
+
+import io
+import re
+
+import pytest
+
+from profiling.report import console, tables, text, wording
+from profiling.report.kernel_label import kernel_label, shorten
+from profiling.report.markdown import markdown
+from tests.captured_report import nothing_captured, report_of
+
+
+def shown(report, width=80) -> str:
+    out = io.StringIO()
+    console.show(report, out, width)
+    return out.getvalue()
+
+
+def test_the_verdict_comes_first_and_every_part_is_there():
+    report = report_of()
+    said = shown(report)
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    assert lines[2] == wording.headline(report)
+    assert lines[2].startswith("Bound by ")
+    parts = ("The mean step", "Phases", "Kernel families", "Idle gaps", "Kernels", "CUDA API calls")
+    parts += ("Copies and memsets", "Roofline", "The capture's health")
+    places = [said.index(f"\n{part}\n") for part in parts]
+    assert len(places) == len(parts)
+    assert "100.0 % of the kernel time belongs to a phase" in said
+    assert "backward" in said and "softmax_warp_backward<float>" in said
+
+
+def test_it_fits_80_columns_and_a_pipe_gets_no_colours():
+    said = shown(report_of())
+    assert max(len(line) for line in said.splitlines()) <= 80
+    assert "\x1b" not in said
+    assert re.search(r"unrolled_elementwise.*_copy\(float\) +copy +1,020 +23\.85 ms +9\.6 %", said)
+
+
+def test_the_parts_of_the_step_add_up_to_its_mean():
+    report = report_of()
+    parts = wording.step_parts(report)
+    assert sum(ms for _, ms in parts) == pytest.approx(
+        report["window"]["step_ms"]["mean"], rel=1e-6
+    )
+    bar = next(line for line in shown(report).splitlines() if "█" in line)
+    assert len(bar.strip()) == console.BAR_WIDTH
+    assert bar.count("█") == pytest.approx(0.789 * console.BAR_WIDTH, abs=1)
+
+
+def test_what_was_not_captured_is_said_and_not_zero():
+    said = shown(nothing_captured())
+    assert "No bottleneck named" in said
+    assert "Attribution: not known" in said
+    assert "Not captured: no GPU activity" in said
+    assert re.search(r"GPU busy +–", said)
+    assert "0 ms" not in said.split("The capture's health")[0].split("Phases")[1]
+
+
+def test_markdown_has_whole_tables_and_no_markup_of_names():
+    report = report_of()
+    report["kernels"][0]["name"] = "evil|`<img src=x onerror=alert(1)>`\nname"
+    report["ranges"][0]["name"] = "<b>data</b>|x"
+    said = markdown(report)
+    assert said.startswith("## Bound by ")
+    assert "<img" not in said.replace("`evil¦'<img", "") and "<b>data" not in said
+    assert "\\<b\\>data\\</b\\>\\|x" in said
+    for block in re.findall(r"(?:^\|.*\n)+", said, re.M):
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}) == 1
+    assert len(said) < 8000  # of a pull request's comment; GitHub takes 65,536
+    assert markdown(nothing_captured()).startswith("## No bottleneck named")
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("nvjet_sm90_tst_192x128_64x5_1x2_h_bz_coopB_NNT",) * 2,
+        ("[CUDA memcpy Host-to-Device]",) * 2,
+        (
+            "void at::native::<unnamed>::vectorized_layer_norm_kernel<float, float, (bool)0>"
+            "(int, T2, const T1 *)",
+            "vectorized_layer_norm_kernel<float>",
+        ),
+        (
+            "void at::native::elementwise_kernel<(int)128, (int)4, void at::native::"
+            "gpu_kernel_impl_nocast<at::native::<unnamed>::masked_fill_kernel(at::TensorIterator &"
+            ", const c10::Scalar &)::[lambda() (instance 1)]::operator ()() const::[lambda(c10::"
+            "BFloat16, bool) (instance 1)]>(at::TensorIteratorBase &)::[lambda(int) (instance 1)]>"
+            "(int, T3)",
+            "elementwise · masked_fill(BFloat16, bool)",
+        ),
+        (
+            "void at::native::vectorized_elementwise_kernel<(int)4, "
+            "at::native::BinaryFunctor<float, float, float, at::native::binary_internal::"
+            "MulFunctor<float>>, std::array<char *, 3>>"
+            "(int, T2, T3)",
+            "vectorized_elementwise · Mul<float>",
+        ),
+        (
+            "void cutlass::Kernel2<cutlass_80_wmma_tensorop_s161616gemm_bf16_16x16_128x1_tn_align8>"
+            "(T1::Params)",
+            "cutlass_80_wmma_tensorop_s161616gemm_bf16_16x16_128x1_tn_align8",
+        ),
+        ("_ZN2at6native9my_kernelIfEEvPf", "at::native::my_kernel"),
+        ("", ""),
+        ("void <<<(", "void <<<("),
+    ],
+)
+def test_kernel_names_are_readable(name, label):
+    assert kernel_label(name) == label
+
+
+def test_a_long_name_keeps_both_ends():
+    assert shorten("triton_poi_fused_" + "x" * 100 + "_42", 30).startswith("triton_poi_fused_")
+    assert shorten("triton_poi_fused_" + "x" * 100 + "_42", 30).endswith("_42")
+    assert len(shorten("y" * 100, 30)) == 30
+
+
+def test_numbers_have_sensible_digits():
+    told = [text.milliseconds(ms) for ms in (None, 0, 0.0001, 0.01234, 1.2345, 123.45, 12345.6)]
+    assert told == ["–", "0", "<0.001", "0.012", "1.23", "123.5", "12,346"]
+    assert [text.duration_ns(ns) for ns in (7, 1500, 2.5e6, 3e9, None)] == [
+        "7 ns",
+        "1.50 µs",
+        "2.50 ms",
+        "3.00 s",
+        "–",
+    ]
+    assert [text.size_bytes(n) for n in (8, 1.5e6, 3e9)] == ["8 B", "1.5 MB", "3.0 GB"]
+
+
+def test_the_whole_name_stays_beside_the_label():
+    row = tables.kernels(report_of()).rows[0]
+    assert row["name"] == "unrolled_elementwise · direct_copy(float)"
+    assert row["name_full"].startswith("void at::native::unrolled_elementwise_kernel<")
