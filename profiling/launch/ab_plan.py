@@ -1,0 +1,169 @@
+"""What an A/B experiment runs: its factor, the order of its processes, their command lines.
+
+Called by profiling.launch.ab.
+"""
+
+import re
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+LOG_INTERVAL = 10  # iterations between two readings of the clock: each waits for the GPU
+WARM_UP = 50  # iterations that are not timed; compiling comes before the first
+# keys that the experiment sets itself, and what to use instead
+OWN = {
+    "out_dir": "--out",
+    "max_iters": "--steps",
+    "eval_interval": "nothing: an evaluation would fall among the timed steps",
+    "eval_iters": "nothing: evaluations are not timed",
+    "log_interval": "nothing: the step times are read every ten iterations",
+    "init_from": "nothing: every process starts from scratch",
+    "profile": "nothing: timed processes are not profiled, captures come after",
+    "wandb": "nothing: W&B is off in timed processes",
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An experiment: `words` are train.py's without the factor, `values` as typed for the key."""
+
+    key: str
+    values: list[str]
+    words: list[str]
+    repeats: int
+    steps: int
+    warm_up: int
+
+    @property
+    def labels(self) -> list[str]:
+        """What the values are called; a value that comes again (A against A) gets a number."""
+        labels: list[str] = []
+        for number, value in enumerate(self.values):
+            name = value if self.key == "attention" else f"{self.key}={value}"
+            before = self.values[:number].count(value)
+            labels.append(f"{name} ({before + 1})" if before else name)
+        return labels
+
+    @property
+    def max_iters(self) -> int:
+        return self.warm_up + self.steps + 1  # the first row is of iteration 0 alone
+
+    def order(self) -> list[int]:
+        """Which value each process has: A B B A A B ..., so that a drift touches all alike."""
+        forth = list(range(len(self.values)))
+        return [i for turn in range(self.repeats) for i in (forth[::-1] if turn % 2 else forth)]
+
+    def identity(self) -> dict:
+        """What a folder's experiment has to agree in for this one to go on there."""
+        factor = {"key": self.key, "values": self.values, "labels": self.labels}
+        return {
+            "factor": factor,
+            "words": self.words,
+            "steps": self.steps,
+            "warm_up": self.warm_up,
+            "log_interval": LOG_INTERVAL,
+        }
+
+    def timed_words(self, value: int, out_dir: Path) -> list[str]:
+        """train.py's words of a timed process."""
+        return [
+            *self.value_words(value, out_dir),
+            f"max_iters={self.max_iters}",
+            f"log_interval={LOG_INTERVAL}",
+        ]
+
+    def value_words(self, value: int, out_dir: Path) -> list[str]:
+        """train.py's words with this value, and without evaluations inside."""
+        return [
+            *self.words,
+            f"{self.key}={self.values[value]}",
+            f"out_dir={quoted(out_dir)}",
+            "eval_interval=1000000",
+            "eval_iters=1",
+            "wandb.mode=disabled",
+        ]
+
+    def folder_name(self) -> str:
+        return plain(f"{self.key}-{'-'.join(self.values)}")
+
+
+def plain(text: str) -> str:
+    """A file name of it."""
+    return re.sub(r"[^\w.-]+", "-", text).strip("-")
+
+
+def quoted(path: Path) -> str:
+    """A path as Hydra takes it, whatever is in it."""
+    text = str(path)
+    if re.fullmatch(r"[\w./-]+", text):
+        return text
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def training_command(trainer: Path, words: list[str]) -> list[str]:
+    return [sys.executable, "-u", str(trainer), *words]
+
+
+def plan_of(words: list[str], repeats: int, steps: int, warm_up: int = WARM_UP) -> Plan:
+    """The experiment that the words describe. Raises ValueError naming the word that is wrong.
+
+    Every value's configuration is composed here, so that a mistake shows before anything runs.
+    """
+    words = [word[2:] if word.startswith("--") and "=" in word else word for word in words]
+    for word in words:
+        key = word.split("=")[0]
+        section = key.split(".")[0]
+        if section in OWN:
+            raise ValueError(f"{key}: ab sets it itself; use {OWN[section]}")
+        if word.startswith("-"):
+            raise ValueError(f"{word}: no such flag; see python -m profiling ab --help")
+    swept = {word: values for word in words if (values := swept_values(word))}
+    if len(swept) != 1:
+        given = f"{' and '.join(swept)}: {len(swept)} keys" if swept else "no key"
+        raise ValueError(
+            f"{given} with several values; give exactly one, by comma, as attention=slow,flash"
+        )
+    ((word, values),) = swept.items()
+    rest = [other for other in words if other != word]
+    if steps < 2 * LOG_INTERVAL or steps % LOG_INTERVAL:
+        raise ValueError(
+            f"--steps {steps}: must be a multiple of {LOG_INTERVAL} from {2 * LOG_INTERVAL} up"
+        )
+    if repeats < 2:
+        raise ValueError(f"--repeats {repeats}: must be at least 2, or nothing tells the noise")
+    plan = Plan(word.split("=")[0], values, rest, repeats, steps, warm_up)
+    for number in range(len(values)):
+        check_composes(plan.timed_words(number, Path("out-ab")))
+    return plan
+
+
+def swept_values(word: str) -> list[str]:
+    """The values of KEY=A,B as Hydra reads it; empty for one value, a list or a file."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    if "=" not in word:
+        return []
+    try:
+        override = OverridesParser.create().parse_override(word)
+    except HydraException:
+        return []  # composing the configuration says what is wrong with it
+    if not override.is_discrete_sweep():
+        return []
+    values = list(override.sweep_string_iterator())
+    return [value.lower() if value in ("True", "False") else value for value in values]
+
+
+def check_composes(words: list[str]) -> None:
+    """Raises ValueError where train.py would refuse the words."""
+    from configs import command_line  # here: other verbs import this package without the trainer
+    from configs.compose import compose_jobs
+
+    path, overrides = command_line.split_words(words, None)
+    compose_jobs(path, overrides, multirun=False)
+
+
+def typed(command: list[str]) -> str:
+    """As a shell takes it."""
+    return shlex.join(command)
