@@ -23,10 +23,12 @@ from training.console import configure_logging
 from training.device import check_attention, explained_out_of_memory, resolve
 from training.distributed import Ranks, started
 from training.evaluate import evaluate
+from training.gpu_metrics import sampler_for
 from training.interrupt import Interrupt
 from training.optimizer import adamw, learning_rate
 from training.record import open_record
 from training.step import Step
+from training.tensorboard import check_tensorboard
 from training.wandb_mirror import check_wandb
 from training.warm_up import warm_up
 
@@ -42,27 +44,28 @@ def train(config: Config) -> None:
 
         spans = spans_for(config.profile.kind)
         recorder = recorder_for(config, ranks)
+        gpu = sampler_for(config.gpu_metrics, ranks)
         model, step, progress = model_of(config, dataset, spans, ranks)
         save = partial(checkpoint.save, model, step, config, dataset, ranks)
         step, warm = warm_up(step, *train_batches.draw(progress.iteration, 0), config, ranks)
-        record = open_record(config, dataset, model, warm, progress, ranks)
+        record = open_record(config, dataset, model, warm, progress, gpu, ranks)
 
         clock = clock_for(ranks.device)
         window = window_for(config, model, recorder, spans, clock, warm, progress, ranks)
 
-        with record, Interrupt() as interrupt, window:
+        with record, gpu, Interrupt() as interrupt, window:
             while True:
                 iteration = spans.now = progress.iteration
                 finished = iteration >= config.max_iters or config.eval_only
                 if iteration % config.eval_interval == 0 or finished:
-                    with spans.phase("evaluate"):
+                    with spans.phase("evaluate"), gpu.paused():
                         losses = evaluate(
                             model, train_batches, val_batches, iteration, config, ranks
                         )
                     record.evaluated(iteration, losses)
                     improved = progress.improved(losses["val/loss"])
                     if iteration > 0 and (improved or config.always_save_checkpoint):
-                        with spans.phase("checkpoint"):
+                        with spans.phase("checkpoint"), gpu.paused():
                             save(progress)
                     clock.start()
                 if finished:
@@ -101,6 +104,8 @@ def settled(config: Config, ranks: Ranks) -> Config:
     config = resolve(config, ranks.device)
     check_attention(config, ranks.device, config.dtype)
     check_wandb(config.wandb)
+    if config.tensorboard:
+        check_tensorboard()
     config.profile.check_machine(ranks.device.type, ranks.world_size)
     if config.gradient_accumulation_steps % ranks.world_size:
         raise ValueError(

@@ -64,10 +64,15 @@ def compose_jobs(path: Path | None, arguments: list[str], multirun: bool) -> lis
 
 
 def to_config(composed: DictConfig, subdir: str | None) -> Config:
-    """The typed object of what Hydra composed; a job of a sweep writes into its own `subdir`."""
+    """The typed object of what Hydra composed.
+
+    A job of a sweep writes into its own `subdir`; in W&B the jobs share a group, which has the
+    name of the folder around theirs.
+    """
     values = OmegaConf.masked_copy(composed, [key for key in composed if key != "hydra"])
     config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), values))
     if subdir:
+        config.wandb.group = config.wandb.group or os.path.basename(os.path.abspath(config.out_dir))
         config.out_dir = os.path.join(config.out_dir, subdir)
     return config
 

@@ -47,7 +47,7 @@ def keys(schema: type, prefix: str = "") -> dict[str, Key]:
             found |= keys(hints[f.name], f"{name}.")
             continue
         kind, optional = value_type(hints[f.name])
-        section = owners[f.name].__name__.removesuffix("Config").lower()
+        section = prefix[:-1] or owners[f.name].__name__.removesuffix("Config").lower()
         found[name] = Key(
             name, section, kind, optional, f.metadata.get("help", ""), f.metadata.get("choices", ())
         )

@@ -9,16 +9,17 @@ from dataclasses import dataclass, field
 from configs.keys import check_choices
 from data.config import DataConfig
 from model import ModelConfig
-from profiling.capture.config import ProfileConfig
+from profiling.capture.config import GpuMetricsConfig, ProfileConfig
 from training.config import TrainingConfig, WandbConfig
 
 
 # dataclasses list the fields of the last base first: in print the model's keys lead
 @dataclass
 class Config(TrainingConfig, DataConfig, ModelConfig):
-    """All keys flat, as in nanoGPT, but for the sections `profile` and `wandb`."""
+    """All keys flat, as in nanoGPT, but for the sections at the end."""
 
     profile: ProfileConfig = field(default_factory=ProfileConfig)
+    gpu_metrics: GpuMetricsConfig = field(default_factory=GpuMetricsConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Just enough of a W&B server, on 127.0.0.1, for the real client to run online; for test_tracker.
+"""Just enough of a W&B server, on 127.0.0.1, for the real client online and for `wandb sync`.
 
 It answers the client's GraphQL questions by the fields they ask for, takes the file stream (the
 history) and the uploads, and keeps what arrived. It speaks HTTP/1.0, a connection for each request,
@@ -23,6 +23,8 @@ class FakeWandbServer(ThreadingHTTPServer):
         self.history: dict[str, list[dict]] = {}  # by run id: the rows
         self.exit_codes: dict[str, int] = {}  # by run id, once it finished
         self.uploads: dict[str, bytes] = {}  # by file name
+        self.artifacts: list[str] = []  # names of their collections
+        self.received = bytearray()  # all bodies, unpacked
         self._thread = threading.Thread(target=self.serve_forever, daemon=True)
         self._thread.start()
 
@@ -57,13 +59,67 @@ class FakeWandbServer(ThreadingHTTPServer):
                 for name in variables["files"]
             ]
             data["createRunFiles"] = {"runID": "run", "uploadHeaders": [], "files": files}
-        if "model" in query:
-            data["model"] = {"bucket": None}
+        if "query RunResumeStatus" in query:
+            data["model"] = {"bucket": self.resume_status(variables["name"])}
+        data |= self.artifact_answers(query, variables)
         return data
 
+    def resume_status(self, run_id: str) -> dict | None:
+        """What a client that goes on with a run has to know of it."""
+        if run_id not in self.runs:
+            return None
+        rows = self.history.get(run_id, [])
+        return {
+            "id": "run",
+            "name": run_id,
+            "displayName": run_id,
+            "summaryMetrics": "{}",
+            "config": self.runs[run_id]["config"],
+            "wandbConfig": '{"t": 1}',  # its sign of a run that once began
+            "tags": [],
+            "logLineCount": 0,
+            "eventsLineCount": 0,
+            "eventsTail": "[]",
+            "historyLineCount": len(rows),
+            "historyTail": json.dumps([json.dumps(row) for row in rows[-1:]]),
+        }
+
+    def artifact_answers(self, query: str, variables: dict) -> dict:
+        """An artifact is made, its files and its manifest are uploaded, then it is committed."""
+        given = variables.get("input") or {}
+        artifact = {"id": "artifact", "state": "PENDING", "digest": "d", "artifactSequence": {}}
+        if "query ArtifactType(" in query:  # of an older one of that name
+            return {"project": {"artifact": None}}
+        if "mutation CreateArtifact (" in query:
+            self.artifacts.append(given["artifactCollectionName"])
+            return {"createArtifact": {"artifact": artifact}}
+        if "mutation CreateArtifactFiles" in query:
+            files = given.get("artifactFiles") or variables["artifactFiles"]
+            edges = [{"node": self.artifact_file(file["name"])} for file in files]
+            return {"createArtifactFiles": {"files": {"edges": edges}}}
+        if "ArtifactManifest" in query:
+            name = (
+                "createArtifactManifest" if "CreateArtifact" in query else "updateArtifactManifest"
+            )
+            file = self.artifact_file("manifest.json")
+            return {name: {"artifactManifest": {"id": "manifest", "file": file}}}
+        return {"commitArtifact": {"artifact": artifact}} if "CommitArtifact" in query else {}
+
+    def artifact_file(self, name: str) -> dict:
+        return {
+            "id": name,
+            "name": name,
+            "displayName": name,
+            "storagePath": None,
+            "uploadUrl": f"{self.url}/upload/artifact{len(self.artifacts)}/{name}",
+            "uploadHeaders": [],
+            "artifact": {"id": "artifact"},
+        }
+
     def file_stream(self, run_id: str, body: dict) -> None:
-        lines = body.get("files", {}).get("wandb-history.jsonl", {}).get("content", [])
-        self.history.setdefault(run_id, []).extend(json.loads(line) for line in lines)
+        if chunk := body.get("files", {}).get("wandb-history.jsonl"):
+            rows = self.history.setdefault(run_id, [])
+            rows[chunk["offset"] :] = [json.loads(line) for line in chunk["content"]]
         if body.get("complete"):
             self.exit_codes[run_id] = body["exitcode"]
 
@@ -94,7 +150,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _body(self) -> bytes:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        return gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
+        body = gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
+        self.server.received += body
+        return body
 
     def _answer(self, content: dict) -> None:
         body = json.dumps(content).encode()

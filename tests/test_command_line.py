@@ -199,7 +199,13 @@ def test_a_sweep_trains_once_with_each_in_its_own_folder(run, capsys):
     ]  # fmt: skip
     assert jobs[0].out_dir == "o/attention=slow,seed=1"
     assert len({job.out_dir for job in jobs}) == 4
+    assert {job.wandb.group for job in jobs} == {"o"}  # one comparison in W&B
     assert "job 4 of 4: o/attention=flash,seed=2" in capsys.readouterr().out
+
+
+def test_a_sweep_keeps_a_group_of_ones_own(run):
+    jobs = run("-m", "wandb.group=mine", "attention=slow,flash")
+    assert {job.wandb.group for job in jobs} == {"mine"}
 
 
 def test_a_sweep_over_folders_uses_them_as_they_are(run):

@@ -105,6 +105,7 @@ def test_every_key_is_explained_in_the_table():
         "keys: data",
         "keys: training",
         "keys: profile",
+        "keys: gpu_metrics",
         "keys: wandb",
     ]
 

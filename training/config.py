@@ -82,6 +82,10 @@ class TrainingConfig:
         },
     )
 
+    tensorboard: bool = field(
+        default=False, metadata={"help": "write the metrics for TensorBoard too, in out_dir"}
+    )
+
     def __post_init__(self) -> None:
         if not self.out_dir:
             raise ValueError("out_dir: must not be empty")
@@ -135,7 +139,9 @@ class WandbConfig:
     name: str | None = field(
         default=None, metadata={"help": "run name; default: from the run's keys"}
     )
-    group: str | None = field(default=None, metadata={"help": "runs of one comparison share it"})
+    group: str | None = field(
+        default=None, metadata={"help": "runs of one comparison share it; -m sets it"}
+    )
     tags: list[str] = field(default_factory=list, metadata={"help": "W&B tags, as [a,b]"})
 
     def __post_init__(self) -> None:

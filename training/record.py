@@ -18,6 +18,7 @@ from torch import Tensor
 from configs.schema import Config
 from data.prepare import STAND_IN, TINY_SHAKESPEARE_SHA256, Dataset
 from model import GPT, attention_in_force
+from profiling.capture.gpu_metrics import GpuSampler, NoSampler
 from profiling.hardware import mfu
 from training.checkpoint import Progress
 from training.clock import Laps
@@ -41,8 +42,10 @@ class Record:
         tracker: Tracker | NullTracker,
         progress: Progress,
         warm: WarmUp,
+        gpu: GpuSampler | NoSampler,
     ):
         self.config, self.ranks, self.tracker, self.progress = config, ranks, tracker, progress
+        self.gpu = gpu
         self.display = Display(progress.iteration, config.max_iters, ranks.rank)
         self.flops_per_token = model.flops_per_token()
         self.tokens_per_iteration = (
@@ -63,6 +66,8 @@ class Record:
         if laps.captured_ms:
             row["profile/captured_steps"] = len(laps.captured_ms)
             row["profile/step_ms"] = statistics.median(laps.captured_ms)
+        # energy per token is of ordinary iterations, as tokens per second are
+        row |= self.gpu.read(None if laps.captured_ms else row["perf/tokens_per_s"])
         self.tracker.log(row)
         self.display.trained(row)
         self.check_loss(iteration, "training", row["train/loss"])
@@ -129,10 +134,13 @@ class Record:
         if len(self.step_ms) > 1:
             quarter, _, three_quarters = statistics.quantiles(self.step_ms, n=4)
             summary |= {"time/step_iqr_ms": three_quarters - quarter}
+        summary |= self.gpu.summary(summary.get("perf/tokens_per_s"))
         self.tracker.summary(summary)
         self.tracker.finish(code)
         if code == 0:
             self.say_what_next(summary)
+        if self.tracker.sync_command:
+            log.info("W&B, offline so far: %s", self.tracker.sync_command)
 
     def say_what_next(self, summary: dict) -> None:
         out_dir = self.config.out_dir
@@ -145,35 +153,51 @@ class Record:
                 self.progress.best_val_loss,
                 self.progress.best_iteration,
             )
+        if summary.get("perf/energy_per_token_j"):
+            log.info(
+                "energy %.1f kJ, %.3g mJ a token while training",
+                summary["perf/energy_j"] / 1e3,
+                summary["perf/energy_per_token_j"] * 1e3,
+            )
         log.info("the record: %s/metrics.jsonl, summary.json, config.yaml", out_dir)
         if (Path(out_dir) / "ckpt.pt").exists():
             log.info("next: python sample.py out_dir=%s start=ROMEO:", out_dir)
-        if self.tracker.sync_command:
-            log.info("W&B, offline so far: %s", self.tracker.sync_command)
 
 
 def open_record(
-    config: Config, dataset: Dataset, model: GPT, warm: WarmUp, progress: Progress, ranks: Ranks
+    config: Config,
+    dataset: Dataset,
+    model: GPT,
+    warm: WarmUp,
+    progress: Progress,
+    gpu: GpuSampler | NoSampler,
+    ranks: Ranks,
 ) -> Record:
     """Says what is about to run, on the screen and in the run's folder, and opens its record."""
-    in_force = facts_in_force(config, dataset, model, warm, ranks)
+    in_force = facts_in_force(config, dataset, model, warm, gpu, ranks)
     out_dir = ranks.from_first(lambda: open_run_folder(config, in_force))
     announce(config, in_force, warm)
     tracker = open_tracker(
         out_dir,
         config.wandb,
         rank=ranks.rank,
-        config=asdict(config),
+        config=asdict(config) | {"experiment": config.wandb.group or config.dataset},
         run_record={**in_force, "started": datetime.now(UTC).isoformat(timespec="seconds")},
         tags=[STAND_IN] if dataset.is_stand_in else [],
         iteration=progress.iteration,
         name=f"{config.dataset}-{config.attention}-{'compile' if config.compile else 'eager'}",
+        tensorboard=config.tensorboard,
     )
-    return Record(config, model, ranks, tracker, progress, warm)
+    return Record(config, model, ranks, tracker, progress, warm, gpu)
 
 
 def facts_in_force(
-    config: Config, dataset: Dataset, model: GPT, warm: WarmUp, ranks: Ranks
+    config: Config,
+    dataset: Dataset,
+    model: GPT,
+    warm: WarmUp,
+    gpu: GpuSampler | NoSampler,
+    ranks: Ranks,
 ) -> dict[str, Any]:
     """What the keys came to on this machine, for config.yaml and the record."""
     return {
@@ -186,6 +210,7 @@ def facts_in_force(
         "attention": warm.attention.ran,
         "attention_evidence": warm.attention.evidence,
         "device": ranks.device_name,
+        "gpu_metrics": gpu.reason,
         "ranks": ranks.world_size,
         "torch": str(torch.__version__),
     }

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 PROJECT = Path(__file__).resolve().parent.parent
 PACKAGES = ("torch", "numpy", "triton", "hydra-core", "omegaconf", "wandb", "nvtx", "tiktoken")
 RUN_FILES = ("config.yaml", "environment.json", "metrics.jsonl", "summary.json", "wandb")
-RUN_FILES += ("ckpt.pt", "ckpt_best.pt", "profile")
+RUN_FILES += ("ckpt.pt", "ckpt_best.pt", "profile", "tensorboard")
 
 
 def open_run_folder(config: TrainingConfig, in_force: dict[str, Any]) -> Path:

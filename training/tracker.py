@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 
 from training.config import WandbConfig
+from training.tensorboard import TensorBoard
 from training.wandb_mirror import WandbMirror, check_wandb
 
 log = logging.getLogger(__name__)
@@ -29,6 +30,7 @@ def open_tracker(
     tags: list[str],
     iteration: int,
     name: str,
+    tensorboard: bool = False,
 ) -> "Tracker | NullTracker":
     """The tracker of rank 0; any other rank gets one that does nothing.
 
@@ -59,18 +61,26 @@ def open_tracker(
             tags=list(dict.fromkeys([*wandb.tags, *tags])),
             config=_flat({**config, "run": run_record}),
         )
-    return Tracker(out_dir, lines, mirror, data=run_record["data"])
+    board = TensorBoard(out_dir / "tensorboard") if tensorboard else None
+    return Tracker(out_dir, lines, mirror, board, data=run_record["data"])
 
 
 class Tracker:
-    """Writes rows to metrics.jsonl and, if there is a mirror, to W&B."""
+    """Writes rows to metrics.jsonl and, where wanted, to W&B and TensorBoard."""
 
     def __init__(
-        self, out_dir: Path, lines: "JsonLines", mirror: WandbMirror | None, *, data: str
+        self,
+        out_dir: Path,
+        lines: "JsonLines",
+        mirror: WandbMirror | None,
+        board: TensorBoard | None,
+        *,
+        data: str,
     ) -> None:
         self._out_dir = out_dir
         self._lines = lines
         self._mirror = mirror
+        self._board = board
         self._data = data
         self._summary: dict = {}
         self._finished = False
@@ -85,6 +95,8 @@ class Tracker:
         self._lines.append({**row, "data": self._data})
         if self._mirror:
             self._mirror.log(_without_none(row))
+        if self._board:
+            self._board.log(row)
 
     def summary(self, values: dict[str, Value]) -> None:
         """Add the run's results to summary.json and to W&B's summary."""
@@ -100,6 +112,8 @@ class Tracker:
             return
         self._finished = True
         try:
+            if self._board:
+                self._board.close()
             if self._mirror:
                 self._mirror.finish(exit_code)
                 failure = self._mirror.failure

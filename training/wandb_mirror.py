@@ -59,6 +59,17 @@ def check_wandb(config: WandbConfig) -> str:
     return mode
 
 
+def online_key() -> str | None:
+    """The API key of a server that answers; None where a token takes its place.
+
+    For profiling.report.wandb_log. Raises ValueError without a key, and where no server answers.
+    """
+    check_wandb(WandbConfig(mode="online"))
+    if reason := _why_unreachable(_base_url()):
+        raise ValueError(f"W&B does not answer, try again later: {reason}")
+    return _api_key()
+
+
 class WandbMirror:
     """One W&B run, fed from a queue.
 

@@ -1,4 +1,4 @@
-"""Section `profile`: what is captured of a run, and when. `configs.Config` has it as a section."""
+"""Sections `profile`, what is captured of a run and when, and `gpu_metrics`, of configs.Config."""
 
 from dataclasses import dataclass, field
 
@@ -136,6 +136,31 @@ class ProfileConfig:
         if max(self.ranks) >= world_size:
             have = "is rank 0 alone" if world_size == 1 else f"has ranks 0 to {world_size - 1}"
             raise ValueError(f"profile.ranks={self.spelled_ranks}: this run {have}")
+
+
+@dataclass
+class GpuMetricsConfig:
+    """Section `gpu_metrics`: what the GPUs' driver is asked while training runs."""
+
+    enabled: str = field(
+        default=AUTO,
+        metadata={
+            "help": "sample power, energy, clocks and activity of the run's GPUs; "
+            "auto: where NVIDIA's driver tells",
+            "choices": (AUTO, "true", "false"),
+        },
+    )
+    interval_ms: int = field(
+        default=100,
+        metadata={"help": "between two samples; the driver renews its counters every 100 ms"},
+    )
+
+    def __post_init__(self) -> None:
+        if not 100 <= self.interval_ms <= 60_000:  # H200: activity reads 0 within 100 ms
+            raise ValueError(
+                f"gpu_metrics.interval_ms={self.interval_ms}: must be from 100 to 60000, since the "
+                "driver renews its counters every 100 ms"
+            )
 
 
 @dataclass(frozen=True)

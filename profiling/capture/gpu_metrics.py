@@ -1,0 +1,206 @@
+"""Samples the GPUs from a thread beside the training, as long as `with GpuSampler(...)` lasts.
+
+Called by training.gpu_metrics. What is asked of a GPU stands in profiling.capture.nvml. The thread
+holds the interpreter for some ten microseconds a sample: NVML's calls release it.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import NamedTuple
+
+import pynvml
+
+from profiling.capture.nvml import ENERGY, Gpu
+from profiling.capture.spans import NOTHING
+
+log = logging.getLogger(__name__)
+
+JOIN_S = 2.0  # a driver that hangs is not waited for any longer
+
+
+class NoSampler:
+    """The same surface for a run whose GPUs are not sampled; `reason` says why."""
+
+    def __init__(self, reason: str):
+        self.reason = reason
+
+    def __enter__(self) -> "NoSampler":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def paused(self) -> AbstractContextManager:
+        return NOTHING
+
+    def read(self, tokens_per_s: float | None) -> dict[str, float | None]:
+        return {}
+
+    def summary(self, tokens_per_s: float | None) -> dict[str, float | None]:
+        return {}
+
+
+class Means:
+    """Sums and counts by name."""
+
+    def __init__(self):
+        self.sums: dict[str, float] = {}
+        self.counts: dict[str, int] = {}
+
+    def add(self, name: str, value: float) -> None:
+        self.sums[name] = self.sums.get(name, 0.0) + value
+        self.counts[name] = self.counts.get(name, 0) + 1
+
+    def of(self, name: str) -> float | None:
+        return self.sums[name] / self.counts[name] if name in self.counts else None
+
+
+class Count(NamedTuple):
+    """What a GPU's energy counter said at a time, and its part while iterations ran."""
+
+    joules: float
+    at_s: float
+    trained_j: float = 0.0
+    trained_s: float = 0.0
+
+
+class Meter:
+    """A GPU's energy counter: at the first sample, at the last row's, now."""
+
+    def __init__(self, joules: float, at_s: float):
+        self.first = self.row = self.now = Count(joules, at_s)
+
+    def advance(self, joules: float, at_s: float, trained: bool) -> None:
+        before = self.now
+        self.now = Count(
+            joules,
+            at_s,
+            before.trained_j + trained * (joules - before.joules),
+            before.trained_s + trained * (at_s - before.at_s),
+        )
+
+
+class GpuSampler:
+    """Means over the time between two rows, and over the run.
+
+    `gpus` are the run's on this machine, the process's own first; its metrics are called
+    `gpu/power_w`, those of the others `gpu1/power_w`, `gpu2/power_w`, ... `complete` says that the
+    run has no others elsewhere: only then is its energy known.
+    """
+
+    def __init__(self, gpus: list[Gpu], interval_ms: int, complete: bool = True):
+        self.gpus, self.interval_s, self.complete = gpus, interval_ms / 1e3, complete
+        self.reason = f"sampled every {interval_ms} ms"
+        self.lock = threading.Lock()
+        self.stopping = threading.Event()
+        self.thread = threading.Thread(target=self.work, name="gpu-metrics", daemon=True)
+        self.breaks = 0  # odd while the training is interrupted
+        self.seen: dict[int, int] = {}  # breaks at the GPU's last sample
+        self.names: dict[str, None] = {}  # of all that was ever read, in order
+        self.since_row, self.of_run = Means(), Means()
+        self.meters: dict[int, Meter] = {}
+
+    def __enter__(self) -> "GpuSampler":
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stopping.set()
+        self.thread.join(JOIN_S)
+        if not self.thread.is_alive():  # else it is inside NVML
+            for gpu in self.gpus:
+                gpu.close()
+            pynvml.nvmlShutdown()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Around what is no training iteration: its samples count for the energy alone."""
+        self.breaks += 1
+        yield
+        self.breaks += 1
+
+    def work(self) -> None:
+        try:
+            self.sample()
+            while not self.stopping.wait(self.interval_s):
+                self.sample()
+            self.sample()  # the energy up to the end
+        except Exception as error:  # training is not to die of it
+            log.warning("gpu_metrics: %s: %s; no more of them", type(error).__name__, error)
+
+    def sample(self) -> None:
+        for number, gpu in enumerate(self.gpus):
+            breaks = self.breaks
+            values = gpu.sample()
+            at_s = time.monotonic()
+            with self.lock:
+                # counted is what lies between two samples of the same stretch of training
+                trained = breaks % 2 == 0 and breaks == self.breaks == self.seen.get(number)
+                self.seen[number] = breaks
+                self.add(number, values, at_s, trained)
+
+    def add(self, number: int, values: dict[str, float], at_s: float, trained: bool) -> None:
+        joules = values.pop(ENERGY, None)
+        if joules is not None and number not in self.meters:
+            self.meters[number] = Meter(joules, at_s)
+        elif joules is not None:
+            self.meters[number].advance(joules, at_s, trained)
+        for key, value in values.items():
+            name = full_name(number, key)
+            self.names[name] = None
+            if trained:
+                self.since_row.add(name, value)
+                self.of_run.add(name, value)
+
+    def read(self, tokens_per_s: float | None) -> dict[str, float | None]:
+        """The row's metrics: means of the samples since the last one, None where there were none.
+
+        Energy is all that the counter counted since the last row that had one: it is renewed every
+        100 ms, so the energy of a row is that of its time give or take so much, and the sum over
+        rows is right. Energy per token is the power of the iterations, by that counter, over their
+        speed.
+        """
+        with self.lock:
+            means, self.since_row = self.since_row, Means()
+            row = {name: means.of(name) for name in self.names}
+            power_w = self.power_w([(meter.row, meter.now) for meter in self.meters.values()])
+            for number, meter in self.meters.items():
+                counted_j = meter.now.joules - meter.row.joules
+                row[full_name(number, ENERGY)] = counted_j or None
+                if counted_j:
+                    meter.row = meter.now
+        return {**row, "perf/energy_per_token_j": ratio(power_w, tokens_per_s)}
+
+    def summary(self, tokens_per_s: float | None) -> dict[str, float | None]:
+        """The run's: means over its iterations, energy of all of it, evaluations included."""
+        with self.lock:
+            means = {name: self.of_run.of(name) for name in self.names}
+            spans = [(meter.first, meter.now) for meter in self.meters.values()]
+        energy_j = sum(b.joules - a.joules for a, b in spans) if self.knows_all() else None
+        return {
+            **means,
+            "perf/energy_j": energy_j,
+            "perf/energy_per_token_j": ratio(self.power_w(spans), tokens_per_s),
+        }
+
+    def knows_all(self) -> bool:
+        counted = len(self.meters) == len(self.gpus) and not any(gpu.lost for gpu in self.gpus)
+        return self.complete and counted
+
+    def power_w(self, spans: list[tuple[Count, Count]]) -> float | None:
+        """Of all GPUs together while iterations ran."""
+        unknown = any(a.trained_s == b.trained_s or a.joules == b.joules for a, b in spans)
+        if unknown or not self.knows_all():
+            return None
+        return sum((b.trained_j - a.trained_j) / (b.trained_s - a.trained_s) for a, b in spans)
+
+
+def full_name(number: int, key: str) -> str:
+    return f"gpu{number or ''}/{key}"
+
+
+def ratio(a: float | None, b: float | None) -> float | None:
+    return a / b if a is not None and b else None

@@ -1,0 +1,195 @@
+"""What NVIDIA's driver tells of one GPU, through NVML. Called by profiling.capture.gpu_metrics.
+
+NVML's numbering is not PyTorch's (CUDA_VISIBLE_DEVICES, order by speed), so a GPU is found by UUID.
+https://docs.nvidia.com/deploy/nvml-api/
+"""
+
+import contextlib
+import logging
+import math
+from collections.abc import Callable
+
+import pynvml
+from pynvml import NVMLError
+
+log = logging.getLogger(__name__)
+
+ENERGY = "energy_j"  # a counter, since the driver was loaded; all others hold at the moment
+MEBIBYTE = 1 << 20
+# NVML's id of a GPM metric -> our name, what one unit of it is in ours
+GPM_METRICS = {
+    pynvml.NVML_GPM_METRIC_SM_UTIL: ("sm_active_percent", 1),
+    pynvml.NVML_GPM_METRIC_SM_OCCUPANCY: ("sm_occupancy_percent", 1),
+    pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL: ("tensor_active_percent", 1),
+    pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL: ("dram_active_percent", 1),
+    pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC: ("pcie_tx_bytes_per_s", MEBIBYTE),
+    pynvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC: ("pcie_rx_bytes_per_s", MEBIBYTE),
+    pynvml.NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC: ("nvlink_tx_bytes_per_s", MEBIBYTE),
+    pynvml.NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC: ("nvlink_rx_bytes_per_s", MEBIBYTE),
+}
+# why the clock is held down, as bits of NVML's answer
+THROTTLES = {
+    "throttle_power_percent": pynvml.nvmlClocksEventReasonSwPowerCap
+    | pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown,
+    "throttle_thermal_percent": pynvml.nvmlClocksEventReasonSwThermalSlowdown
+    | pynvml.nvmlClocksEventReasonHwThermalSlowdown,
+    "throttle_slowdown_percent": pynvml.nvmlClocksEventReasonHwSlowdown,
+}
+LOST = (
+    pynvml.NVML_ERROR_GPU_IS_LOST,
+    pynvml.NVML_ERROR_RESET_REQUIRED,
+    pynvml.NVML_ERROR_GPU_NOT_FOUND,
+    pynvml.NVML_ERROR_UNINITIALIZED,
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+)
+# an answer for good; any other error may be over at the next sample
+REFUSED = (
+    pynvml.NVML_ERROR_NOT_SUPPORTED,
+    pynvml.NVML_ERROR_NO_PERMISSION,
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+    pynvml.NVML_ERROR_INVALID_ARGUMENT,
+    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+    pynvml.NVML_ERROR_DEPRECATED,
+)
+
+Handle = pynvml.c_nvmlDevice_t
+Reading = Callable[[Handle], dict[str, float]]
+
+
+def utilisation(gpu: Handle) -> dict[str, float]:
+    return {"util_percent": pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu}
+
+
+def memory(gpu: Handle) -> dict[str, float]:
+    return {"memory_bytes": pynvml.nvmlDeviceGetMemoryInfo(gpu).used}
+
+
+def power(gpu: Handle) -> dict[str, float]:
+    """On Ampere and newer the driver's own mean over a second: it lags behind a run's start."""
+    return {"power_w": pynvml.nvmlDeviceGetPowerUsage(gpu) / 1e3}
+
+
+def energy(gpu: Handle) -> dict[str, float]:
+    return {ENERGY: pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1e3}
+
+
+def temperature(gpu: Handle) -> dict[str, float]:
+    return {"temperature_c": pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU)}
+
+
+def sm_clock(gpu: Handle) -> dict[str, float]:
+    return {"sm_clock_mhz": pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM)}
+
+
+def memory_clock(gpu: Handle) -> dict[str, float]:
+    return {"memory_clock_mhz": pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_MEM)}
+
+
+def throttle(gpu: Handle) -> dict[str, float]:
+    """100 while the clock is held down for that reason; the mean is the share of time."""
+    reasons = pynvml.nvmlDeviceGetCurrentClocksEventReasons(gpu)
+    return {name: 100.0 * bool(reasons & bits) for name, bits in THROTTLES.items()}
+
+
+class Activity:
+    """Of the parts of the chip since the last sample (GPM): Hopper and newer."""
+
+    __name__ = "activity"
+
+    def __init__(self):
+        self.request = pynvml.c_nvmlGpmMetricsGet_t(version=pynvml.NVML_GPM_METRICS_GET_VERSION)
+        self.ask(list(GPM_METRICS))
+        self.before = self.now = None
+
+    def ask(self, metrics: list[int]) -> None:
+        self.request.numMetrics = len(metrics)
+        for slot, metric in zip(self.request.metrics, metrics, strict=False):
+            slot.metricId = metric
+
+    def __call__(self, gpu: Handle) -> dict[str, float]:
+        if self.now is None:
+            if not pynvml.nvmlGpmQueryDeviceSupport(gpu).isSupportedDevice:
+                raise NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+            self.before, self.now = pynvml.nvmlGpmSampleAlloc(), pynvml.nvmlGpmSampleAlloc()
+            pynvml.nvmlGpmSampleGet(gpu, self.now)
+            return {}
+        self.before, self.now = self.now, self.before
+        pynvml.nvmlGpmSampleGet(gpu, self.now)
+        self.request.sample1, self.request.sample2 = self.before, self.now
+        pynvml.nvmlGpmMetricsGet(self.request)
+        return self.answered()
+
+    def close(self) -> None:
+        for sample in filter(None, (self.before, self.now)):
+            pynvml.nvmlGpmSampleFree(sample)
+
+    def answered(self) -> dict[str, float]:
+        values, refused = {}, []
+        asked = self.request.metrics[: self.request.numMetrics]
+        for slot in asked:
+            name, unit = GPM_METRICS[slot.metricId]
+            if slot.nvmlReturn == pynvml.NVML_SUCCESS and not math.isnan(slot.value):
+                values[name] = slot.value * unit
+            elif slot.nvmlReturn in REFUSED:
+                refused.append(slot.metricId)
+        if refused:
+            log.info("gpu_metrics: no %s", ", ".join(GPM_METRICS[id][0] for id in refused))
+            self.ask([slot.metricId for slot in asked if slot.metricId not in refused])
+        return values
+
+
+class Gpu:
+    """One GPU; what it refuses is lost alone, and said once."""
+
+    def __init__(self, uuid: str):
+        """Raises NVMLError where NVML does not know it."""
+        self.handle = handle_of(uuid)
+        self.name = pynvml.nvmlDeviceGetName(self.handle)
+        self.activity = Activity()
+        self.readings: list[Reading] = [
+            *(utilisation, memory, power, energy, temperature, sm_clock, memory_clock, throttle),
+            self.activity,
+        ]
+        self.failed: set[str] = set()
+
+    @property
+    def lost(self) -> bool:
+        return not self.readings
+
+    def sample(self) -> dict[str, float]:
+        """What can be read now: units are in the names, without the `gpu/` before them."""
+        values: dict[str, float] = {}
+        for reading in list(self.readings):
+            try:
+                values |= reading(self.handle)
+            except NVMLError as error:
+                self.refused(reading, error)
+                if self.lost:
+                    return {}
+        return values
+
+    def close(self) -> None:
+        with contextlib.suppress(NVMLError):
+            self.activity.close()
+
+    def refused(self, reading: Reading, error: NVMLError) -> None:
+        what = reading.__name__.replace("_", " ")
+        if error.value in LOST:
+            self.readings = []
+            log.warning("gpu_metrics: %s answers no more (%s); its metrics end", self.name, error)
+            return
+        if error.value in REFUSED:
+            self.readings.remove(reading)
+        if what not in self.failed:
+            self.failed.add(what)
+            log.info(
+                "gpu_metrics: the driver does not tell the %s's %s (%s)", self.name, what, error
+            )
+
+
+def handle_of(uuid: str) -> Handle:
+    """`uuid` as PyTorch writes it, without NVML's word before it."""
+    try:
+        return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
+    except pynvml.NVMLError_NotFound:
+        return pynvml.nvmlDeviceGetHandleByUUID(f"MIG-{uuid}")  # a part of one

@@ -1,0 +1,93 @@
+"""TensorBoard beside metrics.jsonl, read back with its own reader."""
+
+import logging
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from training.tensorboard import TensorBoard, check_tensorboard
+
+
+def read_back(folder: Path) -> dict[str, dict[int, float]]:
+    """{name: {step: value}} of all event files."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    return {
+        name: {event.step: event.value for event in events.Scalars(name)}
+        for name in events.Tags()["scalars"]
+    }
+
+
+def test_a_run_has_the_same_names_and_numbers(run, rows):
+    out_dir = run(max_iters=6, eval_interval=3, eval_iters=1, tensorboard=True)
+    written = read_back(out_dir / "tensorboard")
+    expected: dict[str, dict[int, float]] = {}
+    for iteration, row in rows(out_dir).items():
+        for name, value in row.items():
+            if isinstance(value, float) or (isinstance(value, int) and name != "iter"):
+                expected.setdefault(name, {})[iteration] = pytest.approx(value, rel=1e-6)
+    assert written == expected
+    assert {"train/loss", "val/loss", "lr", "time/step_ms", "perf/tokens_per_s"} <= set(written)
+
+
+def test_off_by_default(run):
+    assert not (run(max_iters=2, eval_iters=1) / "tensorboard").exists()
+
+
+def test_a_resumed_run_goes_on(tmp_path):
+    for first in (0, 2):
+        board = TensorBoard(tmp_path)
+        board.log({"iter": first, "train/loss": 1.0, "none": None, "word": "x"})
+        board.close()
+        time.sleep(1.1)  # the files are named by the second, and read in that order
+    assert read_back(tmp_path) == {"train/loss": {0: 1.0, 2: 1.0}}
+
+
+def test_a_full_disk_ends_it_alone(tmp_path, monkeypatch, caplog):
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    board = TensorBoard(tmp_path)
+
+    def refuse(self, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(RecordWriter, "write", refuse)
+    monkeypatch.setattr("threading.excepthook", lambda arguments: None)
+    for i in range(50):
+        board.log({"iter": i, "train/loss": 1.0})
+        time.sleep(0.002)
+    board.close()
+    (warning,) = [r.message for r in caplog.records if r.levelno == logging.WARNING]
+    assert "TensorBoard failed" in warning and "No space left on device" in warning
+
+
+def test_a_folder_that_cannot_be_made_ends_it_alone(tmp_path, caplog):
+    (tmp_path / "file").touch()
+    board = TensorBoard(tmp_path / "file" / "tensorboard")
+    board.log({"iter": 0, "train/loss": 1.0})
+    board.close()
+    assert len(caplog.records) == 1 and "TensorBoard failed" in caplog.text
+
+
+def test_a_missing_package_is_named(monkeypatch, config):
+    import train
+    from training.distributed import Ranks
+
+    for name in [
+        n for n in sys.modules if n.startswith(("tensorboard", "torch.utils.tensorboard"))
+    ]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(ValueError, match="^tensorboard=true: .*`pip install tensorboard`") as error:
+        check_tensorboard()
+    assert "\n" not in str(error.value)
+    import torch
+
+    ranks = Ranks(0, 1, torch.device("cpu"))
+    train.settled(config(), ranks)  # nobody asked
+    with pytest.raises(ValueError, match="^tensorboard=true"):
+        train.settled(config(tensorboard=True), ranks)

@@ -1,0 +1,66 @@
+"""Puts the sampler of section `gpu_metrics` into a training run. Called by train.py."""
+
+import logging
+import os
+
+import pynvml
+import torch
+
+from profiling.capture.config import GpuMetricsConfig
+from profiling.capture.gpu_metrics import GpuSampler, NoSampler
+from profiling.capture.nvml import Gpu
+from training.distributed import Ranks
+
+log = logging.getLogger(__name__)
+
+
+def sampler_for(config: GpuMetricsConfig, ranks: Ranks) -> GpuSampler | NoSampler:
+    """Rank 0 samples the GPUs of all ranks of its machine; the others sample nothing.
+
+    Raises ValueError, on every rank, for gpu_metrics.enabled=true where it cannot be.
+    """
+    if config.enabled == "false":
+        return NoSampler("off: gpu_metrics.enabled=false")
+    why_not = why_no_nvml(ranks.device)
+    if why_not is None:
+        try:
+            gpus = open_gpus(uuids_of(ranks))
+        except pynvml.NVMLError as error:
+            why_not = f"NVIDIA's management library does not answer: {error}"
+    if why_not:
+        if config.enabled == "true":
+            raise ValueError(f"gpu_metrics.enabled=true: {why_not}; leave it at auto")
+        level = logging.DEBUG if ranks.device.type == "cpu" else logging.INFO
+        log.log(level, "gpu_metrics: off, so power, clocks and activity are not known: %s", why_not)
+        return NoSampler(f"off: {why_not}")
+    if ranks.rank != 0:
+        pynvml.nvmlShutdown()
+        return NoSampler("off: rank 0 samples")
+    complete = len(gpus) == ranks.world_size
+    if not complete:
+        log.warning(
+            "gpu_metrics: of the %d ranks' GPUs only the %d of this machine are sampled; the run's "
+            "energy is not known",
+            ranks.world_size,
+            len(gpus),
+        )
+    return GpuSampler(gpus, config.interval_ms, complete)
+
+
+def why_no_nvml(device: torch.device) -> str | None:
+    if device.type != "cuda":
+        return f"this run is on {device.type}"
+    return "this is an AMD GPU" if torch.version.hip else None
+
+
+def uuids_of(ranks: Ranks) -> list[str]:
+    """Of the GPUs that this machine's ranks use, in the order of the ranks."""
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if ranks.world_size > 1 else 1
+    devices = [ranks.device] if local == 1 else [torch.device("cuda", i) for i in range(local)]
+    return [str(torch.cuda.get_device_properties(device).uuid) for device in devices]
+
+
+def open_gpus(uuids: list[str]) -> list[Gpu]:
+    """Raises NVMLError where there is no NVML, or where it does not know one of them."""
+    pynvml.nvmlInit()
+    return [Gpu(uuid) for uuid in uuids]
