@@ -95,7 +95,34 @@ def test_the_analysis_runs_without_torch_and_trainer(module):
     assert not [name for name in imports(module, False) if within(name, *forbidden)]
 
 
-@pytest.mark.parametrize("module", ("profiling.kernel_names", "profiling.hardware"))
+# package -> what it may know of profiling besides itself: timeline <- analysis <- report <- verbs
+SHARED = ("profiling.hardware", "profiling.kernel_names", "profiling.metric_names")
+ARROWS = {
+    "profiling.timeline": ("profiling.launch.nsys_tool", "profiling.launch.environment"),
+    "profiling.analysis": ("profiling.timeline", *SHARED),
+    "profiling.report": ("profiling.analysis", "profiling.timeline", *SHARED),
+}
+VERBS_USE = {"profiling.report.wandb_log": ("profiling.launch.scrub",)}  # verbs that lie in report
+
+
+@pytest.mark.parametrize("package", ARROWS)
+def test_a_capture_is_read_then_analysed_then_told(package):
+    """Also inside functions."""
+    for module in modules_of(package):
+        known = (package, *ARROWS[package], *VERBS_USE.get(module, ()))
+        others = [name for name in imports(module) if within(name, "profiling")]
+        assert [name for name in others if not within(name, *known)] == [], module
+
+
+@pytest.mark.parametrize("module", modules_of("profiling.timeline", "profiling.analysis"))
+def test_figures_need_no_page_and_no_framework(module):
+    framework = ("torch", "triton", "plotly", "jinja2", "rich", "wandb", "configs", "training")
+    assert not [name for name in imports(module) if within(name, *framework)]
+
+
+@pytest.mark.parametrize(
+    "module", ("profiling.kernel_names", "profiling.hardware", "profiling.metric_names")
+)
 def test_what_both_halves_read_imports_only_the_standard_library(module):
     assert imports(module) <= sys.stdlib_module_names
 
@@ -125,10 +152,15 @@ def test_there_are_no_circles():
 
 def test_every_imported_package_is_required():
     """Of pyproject.toml alone: what is imported nowhere may still be meant for a reader."""
+    optional = {"training.tensorboard": "tensorboard"}  # module -> the extra that it needs
+    optional |= {f"profiling.lab.{name}": "dev" for name in ("square_triton", "timer_check")}
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text("utf-8"))["project"]
-    names = {re.split(r"[^\w.-]", line)[0] for line in project["dependencies"]}
     distributions = {"hydra": "hydra-core", "yaml": "omegaconf"}  # which requires PyYAML itself
+    distributions |= {"pynvml": "nvidia-ml-py", "wandb_workspaces": "wandb-workspaces"}
     for module in SOURCES:
+        extra = project["optional-dependencies"].get(optional.get(module), [])
+        lines = [*project["dependencies"], *extra]
+        names = {re.split(r"[^\w.-]", line)[0] for line in lines}
         for name in {name.split(".")[0] for name in imports(module)}:
             if name in sys.stdlib_module_names or name in {m.split(".")[0] for m in SOURCES}:
                 continue

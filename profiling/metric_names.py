@@ -1,0 +1,58 @@
+"""Names of what a training run logs, with titles, units and the order in which panels show them.
+
+The trainer writes these names to metrics.jsonl and W&B; both dashboards draw them. Imports only the
+standard library, so that trainer and analysis can both read it.
+"""
+
+import re
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One column of metrics.jsonl. A value times `scale` is in `unit`, as people read it."""
+
+    name: str
+    title: str
+    unit: str
+    scale: float = 1.0
+
+
+VAL_LOSS = Metric("val/loss", "validation loss", "nats a token")
+TRAIN_LOSS = Metric("train/loss", "training loss", "nats a token")
+STEP_MS = Metric("time/step_ms", "step time", "ms")
+TOKENS_PER_S = Metric("perf/tokens_per_s", "throughput", "tokens/s")
+MFU = Metric("perf/mfu", "model FLOP utilisation (MFU)", "%", 100)
+PEAK_BYTES = Metric("memory/peak_bytes", "peak memory", "GB", 1e-9)
+POWER_W = Metric("gpu/power_w", "power", "W")
+ENERGY_PER_TOKEN = Metric("perf/energy_per_token_j", "energy", "µJ a token", 1e6)
+
+LOSS = (VAL_LOSS, TRAIN_LOSS, Metric("eval/train_loss", "training loss, evaluated", "nats a token"))
+SPEED = (STEP_MS, TOKENS_PER_S, MFU, PEAK_BYTES)
+GPU = (
+    Metric("gpu/tensor_active_percent", "tensor cores active", "%"),
+    Metric("gpu/sm_active_percent", "SMs active", "%"),
+    Metric("gpu/dram_active_percent", "DRAM active", "%"),
+    POWER_W,
+    ENERGY_PER_TOKEN,
+    Metric("gpu/sm_clock_mhz", "SM clock", "MHz"),
+    Metric("gpu/util_percent", "time with any kernel (NVML utilisation)", "%"),
+    Metric("gpu/memory_bytes", "memory used, of the whole GPU", "GB", 1e-9),
+    Metric("gpu/temperature_c", "temperature", "°C"),
+)
+OTHER = (Metric("lr", "learning rate", ""), Metric("profile/step_ms", "step time, captured", "ms"))
+
+# what a run in W&B bears of its captures: two tables and the report's page
+CAPTURE_MEDIA = ("capture/summary", "capture/families", "capture/report")
+
+ALL = {metric.name: metric for metric in (*LOSS, *SPEED, *GPU, *OTHER)}
+LATER_GPU = r"gpu(\d+)/(\w+)"  # a run's second GPU logs gpu1/power_w
+
+
+def metric_of(name: str) -> Metric:
+    """The metric of that name; one that is not listed above bears its bare name."""
+    known = ALL.get(name)
+    later = re.fullmatch(LATER_GPU, name)
+    if later and (first := ALL.get(f"gpu/{later[2]}")):
+        known = replace(first, name=name, title=f"GPU {later[1]}: {first.title}")
+    return known or Metric(name, name, "")

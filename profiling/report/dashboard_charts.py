@@ -1,0 +1,231 @@
+"""The dashboard's charts: figures as plain dicts, with few enough points to draw at once.
+
+Called by profiling.report.dashboard_page. A trace's `meta.elapsed_s` is its other x axis: the page
+switches between iterations and training time. Colours are names of templates/style.css.
+"""
+
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from profiling.analysis.run_groups import Group, Section, Spread, spread_of, time_to_loss
+from profiling.metric_names import VAL_LOSS, Metric
+
+Figure = dict[str, Any]
+
+COLOURS = ("gemm", "attention", "elementwise", "optimizer", "norm", "communication")
+COLOURS += ("loss", "reduction", "embedding", "dropout", "softmax", "copy")
+DASHES = ("solid", "dash", "dot", "dashdot")
+MARGIN = {"l": 64, "r": 14, "t": 8, "b": 42}
+ITERATIONS, ELAPSED = "iteration", "training time, s"
+POINTS_OF_CHART = 5000  # what draws in a moment; shared by its curves
+POINTS_OF_CURVE = (100, 400)  # least, most
+MOST_BOXES = 16
+LOSS_GRID = 80
+EARLY = 0.05  # of the training time: what is reached sooner would fill the chart
+COMMON = (0.01, 0.99)  # quantiles that `common` shows
+WHISKERS = (0.01, 0.25, 0.5, 0.75, 0.99)
+
+
+def colour_of(number: int) -> str:
+    return f"var(--{COLOURS[number % len(COLOURS)]})"
+
+
+def dash_of(number: int) -> str:
+    return DASHES[number // len(COLOURS) % len(DASHES)]
+
+
+def width_of(number: int) -> float:
+    """The first ones are wider, so that they show below those that lie on them."""
+    return max(1.4, 3.2 - 0.9 * number)
+
+
+def curves(
+    section: Section, metric: Metric, over_time: bool = False, common: bool = False
+) -> Figure | None:
+    """A line for each group, and a band where there is more than the line; None without values.
+
+    common: the y axis spans zero and the usual values; outliers show after a double click.
+    """
+    spreads = [spread_of(group.runs, metric.name) for group in section.groups]
+    count = sum(spread is not None for spread in spreads)
+    if not count:
+        return None
+    least, most = POINTS_OF_CURVE
+    points = max(least, min(most, POINTS_OF_CHART // count))
+    bands, lines = [], []
+    for number, (group, spread) in enumerate(zip(section.groups, spreads, strict=True)):
+        if spread is None:
+            continue
+        shown = decimated(spread, points)
+        if (shown.high > shown.low).any():
+            bands.append(band(group, shown, number, metric))
+        lines.append(line(group, shown, number, metric))
+    data = bands + lines
+    yaxis: dict[str, Any] = {"title": {"text": metric.unit}}
+    if common:
+        yaxis["range"] = common_range(lines)
+    if over_time:
+        for trace in data:
+            trace["x"] = trace.pop("meta")["elapsed_s"]
+    layout = {
+        "margin": MARGIN,
+        "xaxis": {"title": {"text": ELAPSED if over_time else ITERATIONS}},
+        "yaxis": yaxis,
+        "showlegend": False,
+        "hovermode": "x unified" if count <= 8 else "closest",
+    }
+    return {"data": data, "layout": layout}
+
+
+def common_range(lines: list[dict[str, Any]]) -> list[float]:
+    """From zero, so that lengths compare; the first points, of the start, may stick out."""
+    settled = [trace["y"][len(trace["y"]) // 20 :] for trace in lines]
+    low, high = (
+        f(np.quantile(y, q) for y in settled) for f, q in zip((min, max), COMMON, strict=True)
+    )
+    return [min(0.0, 1.1 * low), max(0.0, 1.1 * high) or 1.0]
+
+
+def decimated(spread: Spread, points: int) -> Spread:
+    """At most `points`: neighbours become their mean, and the band that holds all of them."""
+    count = len(spread.mean)
+    if count <= points:
+        return spread
+    starts = np.linspace(0, count, points, endpoint=False).astype(int)
+    sizes = np.diff(starts, append=count)
+    mean = {
+        name: np.add.reduceat(getattr(spread, name), starts) / sizes
+        for name in ("iteration", "elapsed_s", "mean")
+    }
+    return Spread(
+        low=np.minimum.reduceat(spread.low, starts),
+        high=np.maximum.reduceat(spread.high, starts),
+        **mean,
+    )
+
+
+def rounded(values: np.ndarray) -> list[float]:
+    """Five significant digits: what a chart shows, in a third of the bytes."""
+    return [float(f"{value:.5g}") for value in values.tolist()]
+
+
+def line(group: Group, spread: Spread, number: int, metric: Metric) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines" if len(spread.mean) > 1 else "markers",
+        "name": escape(group.label),
+        "legendgroup": str(number),
+        "x": np.round(spread.iteration).astype(int).tolist(),
+        "y": rounded(spread.mean * metric.scale),
+        "meta": {"elapsed_s": rounded(spread.elapsed_s)},
+        "line": {"color": colour_of(number), "dash": dash_of(number), "width": width_of(number)},
+        "hovertemplate": "%{y:.5g}<extra>%{fullData.name}</extra>",
+    }
+
+
+def band(group: Group, spread: Spread, number: int, metric: Metric) -> dict[str, Any]:
+    """From the least to the greatest value, as one closed shape."""
+    there_and_back = np.concatenate([spread.iteration, spread.iteration[::-1]])
+    elapsed_s = np.concatenate([spread.elapsed_s, spread.elapsed_s[::-1]])
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": f"{escape(group.label)}, spread",
+        "legendgroup": str(number),
+        "x": np.round(there_and_back).astype(int).tolist(),
+        "y": rounded(np.concatenate([spread.high, spread.low[::-1]]) * metric.scale),
+        "meta": {"elapsed_s": rounded(elapsed_s)},
+        "fill": "toself",
+        "fillcolor": colour_of(number),
+        "line": {"width": 0, "color": colour_of(number)},
+        "opacity": 0.2,
+        "hoverinfo": "skip",
+    }
+
+
+def step_times(section: Section) -> Figure | None:
+    """Quartiles and whiskers of each run's step times, of a whole group's where runs are many."""
+    entries = [
+        (run.name if group.label in run.name else f"{group.label} · {run.name}", [run], number)
+        for number, group in enumerate(section.groups)
+        for run in group.runs
+        if len(run.step_ms)
+    ]
+    if len(entries) > MOST_BOXES:
+        entries = [
+            (group.label, [run for run in group.runs if len(run.step_ms)], number)
+            for number, group in enumerate(section.groups)
+        ]
+    entries = [entry for entry in entries if entry[1]]
+    if not entries:
+        return None
+    data = [box(name, np.concatenate([r.step_ms for r in runs]), n) for name, runs, n in entries]
+    layout = {
+        "margin": MARGIN | {"l": 10},
+        "xaxis": {"title": {"text": "step time, ms"}},
+        "yaxis": {"automargin": True, "autorange": "reversed", "type": "category"},
+        "showlegend": False,
+    }
+    return {"data": data, "layout": layout}
+
+
+def box(name: str, step_ms: np.ndarray, number: int) -> dict[str, Any]:
+    low, q1, median, q3, high = (round(float(q), 5) for q in np.quantile(step_ms, WHISKERS))
+    return {
+        "type": "box",
+        "orientation": "h",
+        "name": escape(name),
+        "legendgroup": str(number),
+        "y": [escape(name)],
+        "lowerfence": [low],
+        "q1": [q1],
+        "median": [median],
+        "q3": [q3],
+        "upperfence": [high],
+        "line": {"color": colour_of(number), "width": 1.5},
+        "fillcolor": "rgba(128,128,128,0.15)",
+    }
+
+
+def time_to_each_loss(section: Section, loss: float | None) -> Figure | None:
+    """How long each group trains until it first reaches a validation loss, for every loss."""
+    columns = [r.columns[VAL_LOSS.name] for r in section.runs if VAL_LOSS.name in r.columns]
+    if not columns:
+        return None
+    worst = max(float(np.interp(EARLY * c.elapsed_s[-1], c.elapsed_s, c.value)) for c in columns)
+    best = min(float(column.value.min()) for column in columns)
+    # close to the best ones, where it takes long, the steps are small
+    losses = best + (worst - best) * np.linspace(0, 1, LOSS_GRID) ** 2
+    data = []
+    for number, group in enumerate(section.groups):
+        seconds = np.stack([time_to_loss(run, losses) for run in group.runs])
+        known = np.isfinite(seconds).all(axis=0)
+        if not known.any():
+            continue
+        reached = seconds[:, known]
+        spread = Spread(losses[known], *(f(reached, 0) for f in (np.mean, np.mean, np.min, np.max)))
+        traces = [line(group, spread, number, VAL_LOSS)]
+        if len(group.runs) > 1:
+            traces.insert(0, band(group, spread, number, VAL_LOSS))
+        there = rounded(losses[known])
+        for trace in traces:
+            trace["x"] = there + there[::-1] if "fill" in trace else there
+            del trace["meta"]
+        data += traces
+    layout = {
+        "margin": MARGIN,
+        "xaxis": {"title": {"text": "validation loss to reach"}, "autorange": "reversed"},
+        "yaxis": {"title": {"text": ELAPSED}, "rangemode": "tozero"},
+        "showlegend": False,
+        "hovermode": "x unified" if len(section.groups) <= 8 else "closest",
+    }
+    if loss is not None and best <= loss <= worst:
+        layout["shapes"] = [vertical(loss)]
+    return {"data": data, "layout": layout}
+
+
+def vertical(x: float) -> dict[str, Any]:
+    style = {"color": "var(--muted)", "width": 1.5, "dash": "dot"}
+    return {"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": style}

@@ -1,0 +1,173 @@
+"""What the runs say in plain words. Called by profiling.report.dashboard_page."""
+
+import numpy as np
+
+from profiling.analysis.run_groups import (
+    Group,
+    Section,
+    Speed,
+    compare_speed,
+    energy_per_token,
+    losses_of,
+    seconds_to,
+    time_scale,
+    typical_ms,
+)
+from profiling.analysis.sentence import milliseconds, speed
+from profiling.report.text import number
+
+MOST_KEYS = 6
+MOST_GROUPS = 5  # of which each is named; the tables have all
+
+
+def headline(section: Section) -> str:
+    """Which configuration is faster, and by how much."""
+    ranked = by_speed(section)
+    if not ranked:
+        return "No step times yet: train longer, or log more often (log_interval)"
+    fastest, *others = ranked
+    if len(section.groups) == 1:
+        runs = len(section.runs)
+        count = f"{runs} seeds" if runs > 1 else "one run"
+        return f"{fastest.label}: {times(section, fastest)}, {count}, nothing to compare with"
+    if not others:
+        return f"{fastest.label}: {times(section, fastest)}; the others have no step times yet"
+    if len(others) > 1:
+        return f"{fastest.label} is the fastest of {len(ranked)}: {times(section, fastest)}"
+    return against(section, fastest, others[0])
+
+
+def against(section: Section, fastest: Group, other: Group) -> str:
+    found = compare_speed(section, other, fastest)
+    both = f"{time_of(section, fastest)} against {times(section, other)}"
+    if found is None:
+        return f"{fastest.label} and {other.label} have too few steps to compare: {both}"
+    if found.verdict == "no_difference":
+        return (
+            f"No difference in speed beyond noise between {fastest.label} and {other.label}: {both}"
+        )
+    return f"{fastest.label} is {speed(found.ratio.value)} than {other.label}: {both}"
+
+
+def by_speed(section: Section) -> list[Group]:
+    """Groups with step times, the fastest first."""
+    known = [group for group in section.groups if typical_ms(group) is not None]
+    return sorted(known, key=lambda group: typical_ms(group) * time_scale(group.runs[0], section))
+
+
+def times(section: Section, group: Group) -> str:
+    return f"{time_of(section, group)} {'ms a step' if section.same_work else 'ns a token'}"
+
+
+def time_of(section: Section, group: Group) -> str:
+    ms = typical_ms(group)
+    return milliseconds(ms if section.same_work else ms * 1e6 / group.runs[0].tokens)
+
+
+def findings(section: Section, loss: float | None) -> list[str]:
+    """What stands below the headline."""
+    said = [differing(section)] if len(section.groups) > 1 else []
+    said += certainty(section)
+    said += [line for line in (best_losses(section), reached(section, loss)) if line]
+    return said + gpu_findings(section)
+
+
+def differing(section: Section) -> str:
+    if len(section.differs) == 1:
+        return f"The configurations differ in {section.differs[0]} alone."
+    shown = section.differs[:MOST_KEYS]
+    more = len(section.differs) - len(shown)
+    return f"The configurations differ in {', '.join(shown)}{f' and {more} more' if more else ''}."
+
+
+def certainty(section: Section) -> list[str]:
+    """The interval of each ratio, and what it was taken over."""
+    fastest, *others = by_speed(section) or [None]
+    if len(others) > MOST_GROUPS:
+        return among_many(section, fastest, others)
+    lines = []
+    for other in others:
+        found = compare_speed(section, other, fastest)
+        if found is not None:
+            said = "" if len(others) == 1 else f"{against(section, fastest, other)}; "
+            lines.append(f"{said}{interval(found)}, {over(found, fastest, other)}.")
+    return lines
+
+
+def interval(found: Speed) -> str:
+    low, high = 1 / found.ratio.high, 1 / found.ratio.low
+    return f"95 % interval {low:.3f} to {high:.3f} times as fast"
+
+
+def over(found: Speed, fastest: Group, other: Group) -> str:
+    """What an interval was taken over."""
+    if found.over_runs:
+        return (
+            f"over {len(fastest.runs)} against {len(other.runs)} runs; "
+            f"equal ones differ by about {found.noise * 100:.1f} %"
+        )
+    return "over the steps of one run each, so it speaks of these runs alone"
+
+
+def among_many(section: Section, fastest: Group, others: list[Group]) -> list[str]:
+    """Who is as fast, who comes next, who is last."""
+    compared = [(other, compare_speed(section, other, fastest)) for other in others]
+    known = [(other, found) for other, found in compared if found is not None]
+    equal = [other.label for other, found in known if found.verdict == "no_difference"]
+    slower = [(other, found) for other, found in known if found.verdict != "no_difference"]
+    lines = []
+    if equal:
+        more = f" and {len(equal) - MOST_GROUPS} more" if len(equal) > MOST_GROUPS else ""
+        lines.append(f"As fast as far as can be told: {'; '.join(equal[:MOST_GROUPS])}{more}.")
+    if slower:
+        (following, found), (last, most) = slower[0], slower[-1]
+        lines.append(
+            f"Then comes {following.label} ({times(section, following)}); {interval(found)}, "
+            f"{over(found, fastest, following)}."
+        )
+        lines.append(f"{last.label} is the slowest ({times(section, last)}); {interval(most)}.")
+    return lines
+
+
+def best_losses(section: Section) -> str | None:
+    """Whether the seeds' losses of the groups overlap."""
+    ranges = [(group, losses) for group in section.groups if (losses := losses_of(group))]
+    if not ranges:
+        return None
+    ranges.sort(key=lambda entry: float(np.mean(entry[1])))
+    shown = [f"{group.label} {span(losses)}" for group, losses in ranges[:MOST_GROUPS]]
+    said = f"Best validation loss: {', '.join(shown)}"
+    if len(ranges) > MOST_GROUPS:
+        said += f" and {len(ranges) - MOST_GROUPS} more above"
+    if len(ranges) == 1:
+        return said + "."
+    (first, lowest), (_, second) = ranges[:2]
+    if min(len(losses) for _, losses in ranges) == 1:
+        return f"{said}; one seed a configuration cannot tell whether that is chance."
+    if max(lowest) < min(second):
+        return f"{said}; every seed of {first.label} is below the others'."
+    return f"{said}; the seeds' ranges overlap."
+
+
+def reached(section: Section, loss: float | None) -> str | None:
+    if loss is None or len(section.groups) > MOST_GROUPS:
+        return None
+    parts = []
+    for group in section.groups:
+        seconds = seconds_to(group, loss)
+        parts.append(f"{group.label} {'never' if seconds is None else f'{seconds:.1f} s'}")
+    return f"Training time to a validation loss of {loss:g}: {', '.join(parts)}."
+
+
+def gpu_findings(section: Section) -> list[str]:
+    energy = {g.label: energy_per_token(g) for g in section.groups}
+    known = {label: value for label, value in energy.items() if value is not None}
+    if not known or len(section.groups) > MOST_GROUPS:
+        return []
+    parts = [f"{label} {number(value * 1e6)}" for label, value in known.items()]
+    return [f"Energy, µJ a token: {', '.join(parts)}."]
+
+
+def span(values: list[float], digits: int = 4) -> str:
+    low, high = f"{min(values):.{digits}f}", f"{max(values):.{digits}f}"
+    return low if low == high else f"{low} to {high}"
