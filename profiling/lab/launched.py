@@ -1,0 +1,89 @@
+"""What a call really launches: kernels on a GPU, operators on a CPU. Called by attention.
+
+Never while something is timed. On a GPU the call is captured into a CUDA graph and the driver names
+its kernels, which works under a profiler as well; on a CPU torch.profiler names the operators.
+"""
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from configs.errors import one_line
+from profiling.capture.graph_kernels import kernel_names
+from profiling.kernel_names import short_name
+
+LEAST_SHARE = 0.03  # of the operators' time: others only pass their arguments on
+COMPILED = "## Call CompiledFxGraph"
+Launched = tuple[list[dict[str, Any]] | None, str | None]  # what ran, or why it is not known
+
+
+class Call(Protocol):
+    grad: bool  # has a backward
+
+    def forward(self) -> object: ...
+    def backward(self) -> object: ...
+
+
+def kernels_of_calls(call: Call) -> dict[str, Launched]:
+    """By direction, the kernels with how often each."""
+    try:
+        forward = captured_kernels(call.forward)
+        both = captured_kernels(call.forward, call.backward) if call.grad else forward
+    except (RuntimeError, OSError, AttributeError, TypeError) as error:  # also: PyTorch before 2.8
+        why = one_line(f"the call could not be captured: {error}")[:200]
+        return dict.fromkeys(("forward", "backward"), (None, why))
+    return {"forward": (listed(forward), None), "backward": (listed(both - forward), None)}
+
+
+def captured_kernels(*calls: Any) -> Counter[str]:
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    try:
+        with torch.cuda.graph(graph):
+            for call in calls:
+                call()
+        return Counter(short_name(name) for name in kernel_names(graph))
+    finally:
+        graph.reset()
+
+
+def operators_of(call: Call) -> dict[str, Launched]:
+    """By direction, ATen's operators and compiled code, the longest first."""
+    found: dict[str, Launched] = {}
+    for direction in ("forward", "backward") if call.grad else ("forward",):
+        with quiet_stderr(), profile(activities=[ProfilerActivity.CPU]) as profiler:
+            call.forward() if direction == "forward" else call.backward()
+        events = [e for e in profiler.key_averages() if e.key.startswith(("aten::", COMPILED))]
+        events.sort(key=lambda event: -event.self_cpu_time_total)
+        least = LEAST_SHARE * sum(event.self_cpu_time_total for event in events)
+        counts: Counter[str] = Counter()
+        for event in events:
+            if event.self_cpu_time_total >= least:
+                name = "compiled code" if event.key.startswith(COMPILED) else event.key
+                counts[name] += event.count
+        found[direction] = (listed(counts), None)
+    return found
+
+
+@contextmanager
+def quiet_stderr() -> Iterator[None]:
+    """Kineto of some PyTorch versions writes lines of its own there, past Python."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def listed(counts: Counter[str]) -> list[dict[str, Any]]:
+    return [{"name": name, "count": count} for name, count in counts.items()]

@@ -1,0 +1,136 @@
+"""One operation in six ways, checked and timed against a plain copy. Called by square_command."""
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
+
+from configs.errors import one_line
+from profiling.lab.launched import quiet_stderr
+from profiling.lab.timer import Timing, measure
+
+VARIANTS = ("torch.square(a)", "a * a", "a ** 2", "torch.compile", "Triton", "CUDA C++")
+EAGER: dict[str, Callable[[Tensor], Tensor]] = {
+    "torch.square(a)": torch.square,
+    "a * a": lambda a: a * a,
+    "a ** 2": lambda a: a**2,
+}
+CHECKED_ROWS = 256  # at a time: the float64 reference of all would need much memory
+WIDEST = 16_384
+WRONG = "WRONG"
+SMALL_ROWS = 4  # that Triton's interpreter is given
+Row = dict[str, Any]
+
+
+def matrix(mebibytes: int, dtype: str, device: torch.device) -> Tensor:
+    """(rows, columns) of random numbers, `mebibytes` in all; about as wide as high."""
+    elements = mebibytes * 2**20 // getattr(torch, dtype).itemsize
+    columns = WIDEST
+    while columns**2 > elements:
+        columns //= 2
+    torch.manual_seed(0)
+    return torch.randn(elements // columns, columns, device=device, dtype=getattr(torch, dtype))
+
+
+def measured(a: Tensor, max_s: float) -> Iterator[Row]:
+    """A row for the copy, which sets the pace, and for each variant."""
+    copy = copy_timing(a, max_s)
+    yield row_of("b.copy_(a)", a, copy, copy, None)
+    for name in VARIANTS:
+        try:
+            function = variant(name, a.device)
+            if name == "Triton" and a.device.type == "cpu":
+                result = check(function, a[:SMALL_ROWS])
+                yield missing(name, a, f"{result}; interpreted, so not timed")
+                continue
+            result = check(function, a)
+            timing = measure(lambda function=function: function(a), a.device, max_s=max_s)
+        except (RuntimeError, ValueError) as error:  # a compiler or a device that is not there
+            yield missing(name, a, one_line(error)[:300])
+            continue
+        yield row_of(name, a, timing, copy, result)
+
+
+def copy_timing(a: Tensor, max_s: float) -> Timing:
+    target = torch.empty_like(a)
+    return measure(lambda: target.copy_(a), a.device, max_s=max_s)
+
+
+def variant(name: str, device: torch.device) -> Callable[[Tensor], Tensor]:
+    """Raises ValueError saying what it lacks here."""
+    if name in EAGER:
+        return EAGER[name]
+    if name == "torch.compile":
+        torch._dynamo.reset()
+        return torch.compile(lambda a: a * a, dynamic=False)
+    if name == "CUDA C++":
+        from profiling.lab.square_cuda import cuda_square
+
+        return cuda_square()
+    if device.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
+        raise ValueError("needs a CUDA GPU; TRITON_INTERPRET=1 checks it on a CPU")
+    try:
+        from profiling.lab.square_triton import triton_square
+    except ImportError as error:
+        raise ValueError(f"needs triton: {error}") from error
+    return triton_square
+
+
+def check(function: Callable[[Tensor], Tensor], a: Tensor) -> str:
+    """`exact`: each element is the square rounded once; else how far off the worst is.
+
+    Raises ValueError when that is more than a rounding.
+    """
+    found = function(a)
+    if (found.shape, found.dtype, found.device) != (a.shape, a.dtype, a.device):
+        raise ValueError(f"{WRONG}: gave {tuple(found.shape)} {found.dtype} on {found.device}")
+    worst = torch.zeros((), dtype=torch.float64, device=a.device)
+    for start in range(0, a.size(0), CHECKED_ROWS):
+        exact = a[start : start + CHECKED_ROWS].double().square()
+        part = found[start : start + CHECKED_ROWS]
+        if not torch.equal(part, exact.to(a.dtype)):
+            off = (part.double() - exact).abs() / exact.clamp_min(torch.finfo(a.dtype).tiny)
+            worst = torch.maximum(worst, off.max())  # keeps a NaN, as Python's max does not
+    if not worst <= torch.finfo(a.dtype).eps:
+        raise ValueError(f"{WRONG}: off by {worst:.2g} of the value")
+    return f"within {worst:.1g}" if worst > 0 else "exact"
+
+
+def row_of(name: str, a: Tensor, timing: Timing, copy: Timing, result: str | None) -> Row:
+    """Every variant reads and writes each element once, as the copy does."""
+    size = a.numel() * a.element_size()
+    return {
+        "name": name,
+        "bytes": size,
+        "median_ms": timing.median_ms,
+        "quartiles_ms": list(timing.quartiles_ms),
+        "ci95_ms": list(timing.ci95_ms),
+        "samples": len(timing.samples_ms),
+        "launch_ms": timing.launch_ms,
+        "gbps": 2 * size / timing.median_ms / 1e6,
+        "percent_of_copy": 100 * copy.median_ms / timing.median_ms,
+        "result": result,
+        "missing": None,
+    }
+
+
+def missing(name: str, a: Tensor, reason: str) -> Row:
+    size = a.numel() * a.element_size()
+    return {"name": name, "bytes": size, "median_ms": None, "result": None, "missing": reason}
+
+
+def profiler_table(name: str, a: Tensor) -> str:
+    """torch.profiler's table of one call. Raises ValueError as `variant` does."""
+    function = variant(name, a.device)
+    cuda = a.device.type == "cuda"
+    function(a)
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
+    with quiet_stderr(), profile(activities=activities) as profiler:
+        function(a)
+        if cuda:
+            torch.cuda.synchronize(a.device)
+    order = "self_device_time_total" if cuda else "self_cpu_time_total"
+    return profiler.key_averages().table(sort_by=order, row_limit=8, max_name_column_width=50)

@@ -1,0 +1,214 @@
+"""One timer for every measurement of the lab: CUDA events on a GPU, perf_counter on a CPU.
+
+    timing = measure(lambda: torch.square(x), x.device)
+    timing.median_ms, timing.ci95_ms
+
+On a GPU a sample is the time between two events around the call. Before each sample the GPU
+
+- spins for a moment (`hold`), while the host queues the whole sample: otherwise a call of many
+  small kernels would be timed at the pace of Python, and not of the GPU;
+- writes a buffer larger than its L2 cache, so that the call finds its inputs in memory, as it does
+  in a program that touched other data in between.
+
+Samples are taken in batches with one synchronisation behind each, until the confidence interval of
+the median is as narrow as asked for, or the time is up.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from math import comb
+from statistics import median, quantiles
+
+import torch
+
+Work = Callable[[], object]
+
+BATCH_S = 0.05
+MIN_SAMPLES, MAX_SAMPLES, MAX_BATCH = 100, 1000, 50
+WARM_UP_S = 0.03  # at least: an idle GPU takes some time to raise its clock
+FEWEST_SAMPLES = 6  # with fewer the extremes do not enclose the median with 95 %
+STABLE = 0.02  # two batches whose medians differ by less end the warm-up
+L2_SIZES = 4  # flushed by writing this many times its size
+MAX_HOLD_MS = 20.0
+HOLD_MARGIN = 2.0
+CALIBRATION_CYCLES = 10_000_000
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Samples of one call and what they say. Milliseconds.
+
+    `ci95_ms` holds the median with 95 % by order statistics, if samples are independent;
+    `launch_ms` is what the host needs at best to queue the call, None on a CPU. `stable`: the
+    warm-up ended because the time had settled; `precise`: the interval became as narrow as asked.
+    """
+
+    samples_ms: list[float]
+    median_ms: float
+    quartiles_ms: tuple[float, float]
+    ci95_ms: tuple[float, float]
+    launch_ms: float | None
+    l2_flushed: bool
+    stable: bool
+    precise: bool
+
+    @property
+    def iqr_ms(self) -> float:
+        return self.quartiles_ms[1] - self.quartiles_ms[0]
+
+
+class CpuStopwatch:
+    """Leaves the caches as they are."""
+
+    flushes = False
+    launch_ms = None
+
+    def batch(self, call: Work, prepare: Work | None, count: int) -> list[float]:
+        samples_ms = []
+        for _ in range(count):
+            if prepare:
+                prepare()
+            start = time.perf_counter()
+            call()
+            samples_ms.append((time.perf_counter() - start) * 1e3)
+        return samples_ms
+
+    def settle(self) -> None:
+        pass
+
+
+class CudaStopwatch:
+    """Events on the current stream of `device`."""
+
+    def __init__(self, device: torch.device, flush_l2: bool):
+        self.device, self.flushes = device, flush_l2
+        self.cycles_per_ms = spin_cycles_per_ms(device)
+        self.buffer = flush_buffer(device) if flush_l2 else None
+        self.launch_ms = self.hold_ms = 0.0
+
+    def batch(self, call: Work, prepare: Work | None, count: int) -> list[float]:
+        with torch.cuda.device(self.device):
+            pairs, launches_ms = [], []
+            for _ in range(count):
+                if prepare:
+                    prepare()
+                torch.cuda._sleep(int(self.hold_ms * self.cycles_per_ms))
+                if self.buffer is not None:
+                    self.buffer.zero_()
+                start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                start.record()
+                queued = time.perf_counter()
+                call()
+                launches_ms.append((time.perf_counter() - queued) * 1e3)
+                end.record()
+                pairs.append((start, end))
+            torch.cuda.synchronize(self.device)
+        self.last_launch_ms = min(launches_ms)  # others may have waited for room in the queue
+        return [start.elapsed_time(end) for start, end in pairs]
+
+    def settle(self) -> None:
+        """Holds the GPU from now on for as long as the last batch's launches took, and a margin."""
+        self.launch_ms = self.last_launch_ms
+        self.hold_ms = min(HOLD_MARGIN * self.launch_ms, MAX_HOLD_MS)
+
+
+def measure(
+    call: Work,
+    device: torch.device,
+    *,
+    prepare: Work | None = None,
+    flush_l2: bool = True,
+    precision: float = 0.01,
+    max_s: float = 0.3,
+) -> Timing:
+    """Times `call` until half the interval of its median is below `precision` of it, or `max_s` on.
+
+    `prepare` runs untimed before each sample. `max_s` bounds warm-up and samples each; a call that
+    takes longer is run a few times all the same. What `call` raises passes.
+    """
+    cuda = device.type == "cuda"
+    stopwatch = CudaStopwatch(device, flush_l2) if cuda else CpuStopwatch()
+    stable, count = warm_up(stopwatch, call, prepare, max_s)
+    samples_ms: list[float] = []
+    precise, start = False, time.perf_counter()
+    while len(samples_ms) < (MIN_SAMPLES if precise else MAX_SAMPLES):
+        if time.perf_counter() - start > max_s and len(samples_ms) >= FEWEST_SAMPLES:
+            break
+        samples_ms += stopwatch.batch(call, prepare, count)
+        low, high = median_interval(samples_ms)
+        precise = (high - low) / 2 <= precision * median(samples_ms)
+    first, _, third = quantiles(samples_ms, n=4)
+    return Timing(
+        samples_ms,
+        median(samples_ms),
+        (first, third),
+        median_interval(samples_ms),
+        stopwatch.launch_ms,
+        stopwatch.flushes,
+        stable,
+        precise,
+    )
+
+
+def warm_up(
+    stopwatch: CpuStopwatch | CudaStopwatch, call: Work, prepare: Work | None, max_s: float
+) -> tuple[bool, int]:
+    """Runs batches until two in a row agree: (whether they did, how many samples fill a batch)."""
+    stopwatch.batch(call, prepare, 1)  # may compile, allocates
+    stopwatch.batch(call, prepare, 1)
+    stopwatch.settle()
+    before_ms, count, began = None, 2, time.perf_counter()
+    while True:
+        start = time.perf_counter()
+        now_ms = median(stopwatch.batch(call, prepare, count))
+        stopwatch.settle()
+        end = time.perf_counter()
+        full = max(FEWEST_SAMPLES, min(MAX_BATCH, int(BATCH_S * count / (end - start))))
+        stable = before_ms is not None and abs(now_ms - before_ms) <= STABLE * before_ms
+        if (stable and end - began > WARM_UP_S) or end - began > max_s:
+            return stable, full
+        before_ms, count = now_ms, min(full, 2 * count)
+
+
+def median_interval(samples: list[float]) -> tuple[float, float]:
+    """The order statistics that enclose the median with 95 %; of fewer than 6, min and max."""
+    ordered, rank = sorted(samples), interval_rank(len(samples))
+    return ordered[rank], ordered[-1 - rank]
+
+
+@lru_cache
+def interval_rank(count: int) -> int:
+    """The largest rank (from 0) below which the median lies with at most 2.5 %: a sign test."""
+    below, rank = 0, 0
+    while rank < count // 2:
+        below += comb(count, rank)
+        if below * 40 > 2**count:
+            break
+        rank += 1
+    return max(0, rank - 1)
+
+
+@lru_cache
+def empty_launch(device: torch.device) -> Timing:
+    """A kernel that does nothing: what the events and the launch themselves take. CUDA only."""
+    with torch.cuda.device(device):
+        return measure(lambda: torch.cuda._sleep(0), device, precision=0.005)
+
+
+@lru_cache
+def spin_cycles_per_ms(device: torch.device) -> float:
+    with torch.cuda.device(device):
+        torch.cuda._sleep(CALIBRATION_CYCLES)  # lets the clock rise
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        torch.cuda._sleep(CALIBRATION_CYCLES)
+        end.record()
+        torch.cuda.synchronize(device)
+    return CALIBRATION_CYCLES / start.elapsed_time(end)
+
+
+def flush_buffer(device: torch.device) -> torch.Tensor:
+    l2_bytes = torch.cuda.get_device_properties(device).L2_cache_size
+    return torch.empty(L2_SIZES * l2_bytes // 4, dtype=torch.int32, device=device)
