@@ -1,0 +1,114 @@
+"""Kernels as Nsight Compute measured them, as a page and as tables in a terminal.
+
+Called by profiling.launch.ncu with the records of its JSON.
+"""
+
+import textwrap
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from profiling.report import document, text
+from profiling.report.kernel_label import kernel_label
+
+COLUMNS = [
+    ("kernel", "label", "code"),
+    ("range", "range", "text"),
+    ("duration", "duration_ns", "ns"),
+    ("SM", "sm_percent", "percent"),
+    ("memory", "memory_percent", "percent"),
+    ("DRAM", "dram_percent", "percent"),
+    ("occupancy", "achieved_occupancy_percent", "percent"),
+    ("at most", "theoretical_occupancy_percent", "percent"),
+    ("limited by", "told_limits", "text"),
+    ("registers", "registers", "number"),
+    ("waves", "waves", "number"),
+    ("tail empty", "tail_percent", "percent"),
+]
+# in a terminal, where percents stand without their sign; "of": of the occupancy possible
+BRIEF = [
+    ("time", "duration_ns", "ns"),
+    ("SM %", "sm_percent", "number"),
+    ("DRAM %", "dram_percent", "number"),
+    ("occ. %", "achieved_occupancy_percent", "number"),
+    ("of %", "theoretical_occupancy_percent", "number"),
+    ("by", "told_limits", "text"),
+    ("waves", "waves", "number"),
+    ("tail %", "tail_percent", "number"),
+]
+ADVICE_SHOWN, ADVICE_WIDTH = 3, 230  # in a terminal, of each kernel
+
+
+def page(records: list[dict[str, Any]]) -> str:
+    """The whole HTML text."""
+    return document.render(
+        "ncu.html.j2",
+        figures={},
+        headline=headline(records),
+        columns=COLUMNS,
+        kernels=[told(record) for record in records],
+        advice=[(told(record), advice_lines(record)) for record in records],
+    )
+
+
+def headline(records: list[dict[str, Any]]) -> str:
+    total = text.duration_ns(sum(record["duration_ns"] or 0 for record in records))
+    plural = "" if len(records) == 1 else "s"
+    return f"{len(records)} kernel launch{'es' if plural else ''} profiled, {total} in all"
+
+
+def told(record: dict[str, Any]) -> dict[str, Any]:
+    return record | {
+        "label": kernel_label(record["name"]),
+        "label_full": record["name"],
+        "range": " / ".join(record["ranges"]) or None,
+        "told_limits": ", ".join(record["limited_by"]) or None,
+    }
+
+
+def ranked(advice: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """By ncu's estimate: of the kernel's whole time first, of a part of it next, then without."""
+    return sorted(
+        advice,
+        key=lambda entry: (
+            entry["kind"] != "OPT",
+            entry["speedup_percent"] is None,
+            entry["scope"] != "global",
+            -(entry["speedup_percent"] or 0),
+        ),
+    )
+
+
+def advice_lines(record: dict[str, Any]) -> list[str]:
+    return [f"{estimate(entry)}{entry['text']}" for entry in ranked(record["advice"])]
+
+
+def estimate(entry: dict[str, Any]) -> str:
+    if entry["speedup_percent"] is None:
+        return ""
+    of = "" if entry["scope"] == "global" else " of a part"
+    return f"{entry['rule']}, up to {entry['speedup_percent']:.3g} %{of}: "
+
+
+def print_kernels(records: list[dict[str, Any]]) -> None:
+    console = Console(highlight=False)
+    console.print(f"[bold]{headline(records)}[/bold]")
+    table = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("kernel", min_width=16, overflow="fold")
+    for heading, _, kind in BRIEF:
+        table.add_column(heading, justify="left" if kind == "text" else "right")
+    for record in map(told, records):
+        cells = [cell(record[key], kind) for _, key, kind in BRIEF]
+        table.add_row(escape(kernel_label(record["name"], 40)), *cells)
+    console.print(table)
+    for number, record in enumerate(map(told, records), start=1):
+        console.print(f"[bold]{number}. {escape(record['label'])}[/bold] {record['range'] or ''}")
+        for line in advice_lines(record)[:ADVICE_SHOWN]:
+            console.print(f"   {escape(textwrap.shorten(line, ADVICE_WIDTH, placeholder=' …'))}")
+
+
+def cell(value: Any, kind: str) -> str:
+    return (value or text.ABSENT) if kind == "text" else text.format_as(value, kind)
