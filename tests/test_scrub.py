@@ -215,3 +215,29 @@ def test_several_are_scrubbed_in_place(tmp_path, capsys):
     main([str(path) for path in paths])
     assert all(SECRET.encode() not in path.read_bytes() for path in paths)
     assert capsys.readouterr().out.count(": scrubbed\n") == 2
+
+
+def test_processes_that_nothing_was_recorded_of_go(report):
+    mine, other = 5 << 24, 6 << 24
+    database = sqlite3.connect(report)
+    database.executescript(
+        f"""
+        CREATE TABLE PROCESSES (globalPid INT, pid INT, name TEXT);
+        CREATE TABLE ThreadNames (nameId INT, priority INT, globalTid INT);
+        CREATE TABLE NVTX_EVENTS (start INT, end INT, textId INT, globalTid INT);
+        INSERT INTO PROCESSES VALUES ({mine}, 5, 'python3'), ({other}, 6, 'secret-agent');
+        INSERT INTO StringIds VALUES (20, 'python3'), (21, 'secret-thread'), (22, 'log');
+        INSERT INTO ThreadNames VALUES (20, 0, {mine + 5}), (21, 0, {other + 6}),
+                                       (22, 0, {other + 7});
+        INSERT INTO NVTX_EVENTS VALUES (1, 2, 22, {mine + 5});
+        """
+    )
+    database.commit()
+    database.close()
+    scrub(report)
+    database = sqlite3.connect(report)
+    assert database.execute("SELECT name FROM PROCESSES").fetchall() == [("python3",)]
+    assert database.execute("SELECT nameId FROM ThreadNames").fetchall() == [(20,)]
+    strings = dict(database.execute("SELECT id, value FROM StringIds WHERE id >= 20"))
+    assert strings == {20: "python3", 21: "", 22: "log"}  # a range is called log, too
+    assert b"secret-" not in report.read_bytes()

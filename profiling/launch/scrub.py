@@ -7,7 +7,8 @@ CAPTURE is an nsys export (.sqlite) or a trace of torch.profiler (.json), each a
 number stays, and so do the names of kernels and ranges.
 
 nsys stores the environment of the traced program, and that of every process above it: the shell's
-too, secrets and all, whatever the program itself was given. A .nsys-rep cannot be edited: scrub its
+too, secrets and all, whatever the program itself was given. It also lists every process and thread
+of the machine; those that nothing was recorded of go too. A .nsys-rep cannot be edited: scrub its
 export, and keep the report. What the program was told on its command line stays, less its folders.
 """
 
@@ -24,6 +25,10 @@ from profiling.timeline.personal import NAMES, without_folders
 
 SQLITE, GZIP = b"SQLite format 3\0", b"\x1f\x8b"
 BLOCK_BYTES = 1 << 20
+THREAD = 0xFFFFFF  # the bits of a globalTid that are not the process's
+# columns that point into StringIds; a string is shared by all that spell the same
+STRING_COLUMNS = {"nameId", "textId", "jsonTextId", "demangledName", "shortName", "mangledName"}
+STRING_COLUMNS |= {"contentId", "filenameId", "symbol", "module", "name"}
 # parts of the names in MEMBER, in small letters: most blocks have none, and searching is slow
 HINTS = ("environment", "host", '"user"', "username", "user_name", "working_dir", "display", "uuid")
 # "name": "value" in JSON, where the name tells who or where
@@ -88,6 +93,7 @@ def scrub_tables(database: sqlite3.Connection) -> None:
     tables = [
         name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type='table'")
     ]
+    forget_bystanders(database, tables)
     printed = set()  # what the program and nsys wrote to the terminal
     if "ProcessStreams" in tables:
         printed = {text for (text,) in database.execute("SELECT contentId FROM ProcessStreams")}
@@ -107,6 +113,35 @@ def scrub_tables(database: sqlite3.Connection) -> None:
                 if clean != text:
                     changed.append((clean, rowid))
             database.executemany(f'UPDATE "{table}" SET "{column}" = ? WHERE rowid = ?', changed)
+
+
+def forget_bystanders(database: sqlite3.Connection, tables: list[str]) -> None:
+    """Removes the processes and threads of the machine that nothing was recorded of."""
+    columns = {
+        table: {row[1] for row in database.execute(f'PRAGMA table_info("{table}")')}
+        for table in tables
+    }
+    traced = set()  # a globalPid is a globalTid without its last 24 bits
+    for table in tables:
+        if table.startswith(("CUPTI_ACTIVITY", "NVTX_EVENTS", "OSRT_API")):
+            for column in columns[table] & {"globalPid", "globalTid"}:
+                query = f'SELECT DISTINCT "{column}" & ~{THREAD} FROM "{table}"'
+                traced |= {process for (process,) in database.execute(query)}
+    kept = ",".join(str(process) for process in traced if process is not None)
+    if columns.get("PROCESSES", set()) >= {"globalPid"}:
+        database.execute(f"DELETE FROM PROCESSES WHERE globalPid NOT IN ({kept})")
+    if columns.get("ThreadNames", set()) >= {"globalTid", "nameId"}:
+        gone = f"(globalTid & ~{THREAD}) NOT IN ({kept})"
+        names = {
+            name for (name,) in database.execute(f"SELECT nameId FROM ThreadNames WHERE {gone}")
+        }
+        database.execute(f"DELETE FROM ThreadNames WHERE {gone}")
+        for table in tables:
+            for column in columns[table] & STRING_COLUMNS:
+                query = f'SELECT DISTINCT "{column}" FROM "{table}"'
+                names -= {name for (name,) in database.execute(query)}
+        rows = [(name,) for name in names]
+        database.executemany("UPDATE StringIds SET value = '' WHERE id = ?", rows)
 
 
 def scrub_json(path: Path, out: Path) -> None:
