@@ -38,3 +38,9 @@ def short_name(name: str) -> str:
         parts.append(rest[match.end() : end])
         rest = rest[end:]
     return "::".join(parts) or name
+
+
+def function_name(name: str) -> str:
+    """Of a kernel's demangled name the function alone, as ncu matches it."""
+    plain = short_name(name).replace("<unnamed>::", "").replace("(anonymous namespace)::", "")
+    return re.split(r"[<(]", plain)[0].split("::")[-1].split(" ")[-1]

@@ -17,6 +17,7 @@ FOREIGN = tuple(  # beside the project where there is one, of another program, b
     for kind in ("sqlite", "trace.json")
 )
 TESTS = Path(__file__).resolve().parent
+CAPTURES = TESTS / "captures"
 REFERENCE = TESTS.parent.parent / "shared" / "captures"
 
 own = pytest.mark.parametrize("capture", OWN)
@@ -29,7 +30,7 @@ reference_is_here = pytest.mark.skipif(
 @cache
 def trace_of(capture: str) -> Trace:
     if capture in OWN:
-        return open_capture(TESTS / "captures" / f"{capture}.sqlite.gz")
+        return open_capture(CAPTURES / f"{capture}.sqlite.gz")
     return open_capture(REFERENCE / capture)
 
 

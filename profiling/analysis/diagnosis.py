@@ -14,7 +14,7 @@ A wait for the GPU is no finding by itself: it counts only as the idle time that
 from dataclasses import dataclass
 from typing import Any
 
-from profiling.analysis.advice import NEXT
+from profiling.analysis.advice import advice
 from profiling.analysis.idle import BLOCKING
 
 HOST_CLASSES = ("launch", "synchronization", "data", "cpu", "communication")
@@ -50,7 +50,7 @@ def diagnose(report: dict[str, Any], launches: Launches, data_copy_ms: float) ->
     """
     cannot = cannot_tell(report)
     if report["breakdown"] is None or not report["window"]["step_ms"]["mean"]:
-        return verdict("unknown", host_sentences(report), [], cannot)
+        return verdict(report, "unknown", host_sentences(report), [], cannot)
     waiting, taken_off = waiting_ms(report, data_copy_ms)
     step_ms = max(report["window"]["step_ms"]["mean"] - taken_off, 1e-9)
     evidence = [busy_sentence(report)]
@@ -60,7 +60,7 @@ def diagnose(report: dict[str, Any], launches: Launches, data_copy_ms: float) ->
     if waiting is None:
         if report["breakdown"]["idle_ms"] >= WAITING_SHARE * step_ms:
             evidence.append("Why it was idle cannot be told without the CUDA calls.")
-            return verdict("unknown", evidence, ranked, cannot)
+            return verdict(report, "unknown", evidence, ranked, cannot)
     elif sum(waiting.values()) >= WAITING_SHARE * step_ms:
         largest = max(waiting, key=waiting.get)
         for name in sorted(waiting, key=waiting.get, reverse=True):
@@ -69,18 +69,22 @@ def diagnose(report: dict[str, Any], launches: Launches, data_copy_ms: float) ->
         evidence += host_details(report, largest, waiting[largest], launches)
         if largest == "data" and data_copy_ms >= WORTH_TELLING * step_ms:
             evidence.append(f"Copies of the data phase run alone for {data_copy_ms:.2f} ms a step.")
-        return verdict(largest, evidence, ranked, cannot)
+        return verdict(report, largest, evidence, ranked, cannot)
     name, why = gpu_class(report, launches, step_ms)
-    return verdict(name, evidence + why, ranked, cannot)
+    return verdict(report, name, evidence + why, ranked, cannot)
 
 
 def verdict(
-    name: str, evidence: list[str], ranked: list[dict[str, Any]], cannot: list[str]
+    report: dict[str, Any],
+    name: str,
+    evidence: list[str],
+    ranked: list[dict[str, Any]],
+    cannot: list[str],
 ) -> dict[str, Any]:
     return {
         "verdict": name,
         "evidence": evidence,
-        "next": list(NEXT[name]),
+        "next": advice(name, report),
         "ranked": ranked,
         "cannot_tell": cannot,
     }
