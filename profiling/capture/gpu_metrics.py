@@ -98,7 +98,7 @@ class GpuSampler:
         self.stopping = threading.Event()
         self.thread = threading.Thread(target=self.work, name="gpu-metrics", daemon=True)
         self.breaks = 0  # odd while the training is interrupted
-        self.seen: dict[int, int] = {}  # breaks at the GPU's last sample
+        self.stretches: dict[int, tuple[int, int]] = {}  # GPU -> breaks, samples since the last
         self.names: dict[str, None] = {}  # of all that was ever read, in order
         self.since_row, self.of_run = Means(), Means()
         self.meters: dict[int, Meter] = {}
@@ -137,10 +137,18 @@ class GpuSampler:
             values = gpu.sample()
             at_s = time.monotonic()
             with self.lock:
-                # counted is what lies between two samples of the same stretch of training
-                trained = breaks % 2 == 0 and breaks == self.breaks == self.seen.get(number)
-                self.seen[number] = breaks
-                self.add(number, values, at_s, trained)
+                self.add(number, values, at_s, self.in_training(number, breaks))
+
+    def in_training(self, number: int, breaks: int) -> bool:
+        """Whether what this sample tells is of training alone.
+
+        A sample tells of the time since the one before, and the driver's counters are a sample
+        behind: so two samples before it must belong to the same stretch of training.
+        """
+        before, samples = self.stretches.get(number, (None, 0))
+        samples = samples + 1 if breaks == before else 0
+        self.stretches[number] = breaks, samples
+        return breaks % 2 == 0 and breaks == self.breaks and samples >= 2
 
     def add(self, number: int, values: dict[str, float], at_s: float, trained: bool) -> None:
         joules = values.pop(ENERGY, None)
