@@ -1,6 +1,8 @@
 """`python -m profiling compare`: real captures, run folders, files written, exit codes."""
 
 import json
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -147,9 +149,25 @@ def test_mistakes_of_the_command_line(by_hand, words, message):
         comparison_command.main(words)
 
 
-def test_a_folder_that_is_no_run_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"has no metrics.jsonl"):
+def test_a_folder_without_run_and_captures_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=re.escape(f"{tmp_path}: ")):
         comparison_command.main([str(tmp_path), capture("slow_eager")])
+
+
+def test_of_a_folder_the_newest_capture_is_compared(tmp_path):
+    shutil.copy(capture("slow_compile"), tmp_path)
+    assert comparison_command.main([str(tmp_path), capture("flash_compile")]) == 0
+
+
+def test_runs_with_few_rows_compare_by_their_captures(tmp_path, capsys):
+    for name in ("slow_compile", "flash_compile"):
+        folder = run_folder(tmp_path / name, rows_of(5.0)[:7])
+        (folder / "profile").mkdir()
+        shutil.copy(capture(name), folder / "profile")
+    folders = [str(tmp_path / name) for name in ("slow_compile", "flash_compile")]
+    assert comparison_command.main(folders) == 0
+    said = capsys.readouterr()
+    assert "too few rows" in said.err and "1.23x faster" in said.out
 
 
 def test_the_command_line_ends_with_one_line_and_exit_code_2(tmp_path):

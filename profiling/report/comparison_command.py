@@ -6,12 +6,13 @@ Called by profiling.__main__. `capture_report` is also what `ab` explains with.
 import argparse
 import json
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from profiling.analysis.comparability import factor
+from profiling.analysis.comparability import FEWEST_STEPS, factor
 from profiling.analysis.comparison import compare
 from profiling.analysis.run_folder import is_run_folder, report_of_run
 from profiling.analysis.sentence import sentence
@@ -61,11 +62,7 @@ def main(argv: list[str]) -> int:
         print(HELP, end="")
         return 0
     request = parse(argv)
-    comparison = compare(
-        side_report(request.baseline, request),
-        side_report(request.candidate, request),
-        request.force,
-    )
+    comparison = compare(*both_sides(request), request.force)
     comparison["sentence"] = sentence(comparison)
     deliver(request, comparison)
     if comparison["verdict"] == "not_comparable":
@@ -99,13 +96,35 @@ def refuse(message: str) -> None:
     raise ValueError(f"{message}; see python -m profiling compare --help")
 
 
+def both_sides(request: argparse.Namespace) -> list[dict[str, Any]]:
+    """The reports of baseline and candidate.
+
+    Runs that logged too few rows without a profiler are compared by their captures, and that is
+    said.
+    """
+    paths = (request.baseline, request.candidate)
+    sides = [side_report(path, request) for path in paths]
+    short = [
+        path
+        for path, side in zip(paths, sides, strict=True)
+        if is_run_folder(path) and len(side["window"]["step_ms"]["values"]) < FEWEST_STEPS
+    ]
+    captures = [capture_in(path) if is_run_folder(path) else path for path in paths]
+    if not short or None in captures:
+        return sides
+    print(
+        f"{' and '.join(map(str, short))}: too few rows without a profiler for an interval; "
+        "comparing the captured steps instead",
+        file=sys.stderr,
+    )
+    return [capture_report(path, request.step, request.phases) for path in captures]
+
+
 def side_report(path: Path, request: argparse.Namespace) -> dict[str, Any]:
-    """The report of a capture, of a run folder, or one that was written before."""
+    """The report of a run folder, or of a capture (of a folder the newest)."""
     if is_run_folder(path):
         return run_report(path)  # of this project: its ranges are known
-    if path.is_dir():
-        raise ValueError(f"{path}: has no metrics.jsonl; give a run's out_dir or a capture")
-    return capture_report(path, request.step, request.phases)
+    return capture_report(newest(path) if path.is_dir() else path, request.step, request.phases)
 
 
 def run_report(folder: Path) -> dict[str, Any]:
