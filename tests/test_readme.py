@@ -10,6 +10,7 @@ import sample
 from configs import command_line
 from configs.compose import compose_jobs
 from configs.keys import parse_keys
+from profiling.__main__ import VERBS
 
 PROJECT = Path(__file__).resolve().parent.parent
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
@@ -50,6 +51,11 @@ def test_each_training_command_composes(argv, tmp_path):
 @pytest.mark.parametrize("argv", arguments_of("sample.py"), ids=" ".join)
 def test_each_sampling_command_parses(argv):
     assert parse_keys(argv, sample.SampleConfig).start == "ROMEO:"
+
+
+def test_each_verb_is_one():
+    verbs = [arguments[0] for arguments in arguments_of("-m profiling")]
+    assert set(verbs) <= set(VERBS) and len(set(verbs)) >= 13
 
 
 def test_ci_calls_the_test_command():

@@ -79,8 +79,8 @@ def repeat_sqlite(path: Path, kernels: int) -> int:
     period_ns += 1000 - first
     for table in tables:
         columns = [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
-        moved = {name: f"{name} + ?1 * {period_ns}" for name in TIMES}
-        moved |= {"correlationId": f"correlationId + ?1 * {ids}"}
+        moved = {name: f"{name} + :number * {period_ns}" for name in TIMES}
+        moved |= {"correlationId": f"correlationId + :number * {ids}"}
         names = ", ".join(f'"{name}"' for name in columns)
         values = ", ".join(moved.get(name, f'"{name}"') for name in columns)
         which = f"AND eventType IN ({PUSH_POP}, {START_END})" if table == "NVTX_EVENTS" else ""
@@ -88,7 +88,7 @@ def repeat_sqlite(path: Path, kernels: int) -> int:
         for number in range(1, repetitions):
             insert = f"INSERT INTO {table} ({names}) SELECT {values} FROM {table} "
             insert += f"WHERE rowid <= {last_row} {which}"
-            database.execute(insert, (number,))
+            database.execute(insert, {"number": number})
     if "NVTX_EVENTS" in tables:
         number_iterations(database)
     database.commit()

@@ -43,6 +43,8 @@ def scrub(path: Path, out: Path | None = None) -> None:
 
     Raises ValueError, and leaves all as it was, where it is no such file.
     """
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file")
     out = out or path
     plain = out.with_name(out.name + ".scrubbed")
     packed = out.with_name(out.name + ".scrubbed.gz")

@@ -37,7 +37,7 @@ def timeline(step: MedianStep) -> Figure:
         "bargap": 0.18,
         "dragmode": "zoom",
         "hovermode": "closest",
-        "margin": {"l": 10, "r": 20, "t": 30, "b": 100},
+        "margin": {"l": 10, "r": 20, "t": 30, "b": 120},
         "uniformtext": {"mode": "hide", "minsize": 11},
         "xaxis": {
             "title": {"text": "ms since the step began"},
