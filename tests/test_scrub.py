@@ -200,7 +200,7 @@ def test_a_trace_loses_its_folders(tmp_path, monkeypatch, block_bytes):
         (["a.sqlite", "b.sqlite", "-o", "c"], "-o: takes one capture"),
         (["a.sqlite", "--bogus"], "--bogus: no such option"),
         (["-o"], "scrub: .*expected one argument"),
-        (["none.sqlite"], "none.sqlite: cannot be scrubbed"),
+        (["none.sqlite"], "none.sqlite: no such file"),
     ],
 )
 def test_mistakes_on_the_command_line(words, said):
