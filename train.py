@@ -5,6 +5,7 @@
         gradient_accumulation_steps=2
 """
 
+import time
 from functools import partial
 
 import torch
@@ -35,6 +36,7 @@ from training.warm_up import warm_up
 
 def train(config: Config) -> None:
     """One run from its configuration to its last checkpoint."""
+    began_s = time.perf_counter()
     with started(config.device) as ranks, explained_out_of_memory(config):
         configure_logging(ranks.rank)
         config = settled(config, ranks)
@@ -48,7 +50,7 @@ def train(config: Config) -> None:
         model, step, progress = model_of(config, dataset, spans, ranks)
         save = partial(checkpoint.save, model, step, config, dataset, ranks)
         step, warm = warm_up(step, *train_batches.draw(progress.iteration, 0), config, ranks)
-        record = open_record(config, dataset, model, warm, progress, gpu, ranks)
+        record = open_record(config, dataset, model, warm, progress, gpu, ranks, began_s)
 
         clock = clock_for(ranks.device)
         window = window_for(config, model, recorder, spans, clock, warm, progress, ranks)

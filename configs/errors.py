@@ -3,6 +3,7 @@
 Called by the command lines (configs.command_line, sample.py) and by all that checks names.
 """
 
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,8 @@ from pathlib import Path
 @contextmanager
 def user_errors() -> Iterator[None]:
     """Turns a ValueError into one line on stderr and exit code 2, Ctrl-C into exit code 130.
+
+    A closed pipe behind it ends the program quietly, with exit code 141 as shells have it.
 
     All else is a bug and passes.
 
@@ -25,6 +28,9 @@ def user_errors() -> Iterator[None]:
             raise
         print(f"{Path(sys.argv[0]).name}: error: {one_line(error)}", file=sys.stderr)
         raise SystemExit(2) from None
+    except BrokenPipeError:  # whoever reads our output, head for one, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still in it
+        raise SystemExit(141) from None
     except KeyboardInterrupt:  # before the loop, which has its own way to stop
         raise SystemExit(130) from None
 

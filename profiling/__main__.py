@@ -9,41 +9,39 @@ VERBS = {
     "report": ("profiling.report.command", "what took the time, and what holds the step back"),
     "compare": ("profiling.report.comparison_command", "what changed between two captures or runs"),
     "ab": ("profiling.launch.ab", "train with two values of a key in turn: does it matter?"),
-    "dashboard": ("profiling.report.dashboard_command", "runs side by side: loss, speed, GPU"),
-    "log": ("profiling.report.wandb_log", "the report of a capture, added to its W&B run"),
     "export": ("profiling.report.export", "a capture for ui.perfetto.dev"),
-    "ncu": ("profiling.launch.ncu", "single kernels under Nsight Compute: what holds them back"),
-    "compiled": ("profiling.lab.compiled", "what torch.compile made: graphs, kernels, sources"),
-    "attention": (
-        "profiling.lab.attention_command",
-        "the attention backends, measured side by side",
-    ),
-    "square": ("profiling.lab.square_command", "one operation in six ways, from eager to CUDA C++"),
-    "device": ("profiling.lab.device_command", "what this GPU can do, measured and nominal"),
+    "log": ("profiling.report.wandb_log", "the report of a capture, added to its W&B run"),
+    "dashboard": ("profiling.report.dashboard_command", "runs side by side: loss, speed, GPU"),
     "scrub": ("profiling.launch.scrub", "take environment and folders out of a capture"),
     "doctor": ("profiling.launch.doctor", "what profiling needs of this machine, with cures"),
+    "attention": ("profiling.lab.attention_command", "the attention backends side by side"),
+    "square": ("profiling.lab.square_command", "one operation in six ways, from eager to CUDA C++"),
+    "device": ("profiling.lab.device_command", "what this GPU can do, measured and nominal"),
+    "ncu": ("profiling.launch.ncu", "single kernels under Nsight Compute: what holds them back"),
+    "compiled": ("profiling.lab.compiled", "what torch.compile made: graphs, kernels, sources"),
 }
+FIRST_OF_LAB = "attention"
 
 HELP = """\
 Captures of training runs: made, checked and read.
 
 usage: python -m profiling VERB ...       python -m profiling VERB --help
 
-verbs
-{verbs}
+captures and runs
+{captures}
+
+the lab
+{lab}
 
 examples
   python -m profiling doctor
   python -m profiling run config/shakespeare_char.yaml attention=flash
-  python -m profiling run --preset metrics config/shakespeare_char.yaml
   python -m profiling report out-shakespeare-char --html report.html
   python -m profiling compare slow.sqlite flash.sqlite --html comparison.html
   python -m profiling ab config/shakespeare_char.yaml attention=slow,flash
-  python -m profiling attention --seq 256,1024,4096 --backward --html attention.html
   python -m profiling dashboard out-slow out-flash -o dashboard.html
-  python -m profiling ncu --kernel flash -- python train.py profile=nsys profile.start=100
+  python -m profiling attention --seq 256,1024,4096 --backward --html attention.html
   python -m profiling compiled config/shakespeare_char.yaml attention=flash
-  python -m profiling run --dry-run config/shakespeare_char.yaml -- --osrt-threshold=10000
 """
 
 
@@ -52,7 +50,9 @@ def main() -> None:
 
     verb, *arguments = sys.argv[1:] or ["--help"]
     if verb in ("-h", "--help"):
-        print(HELP.format(verbs="\n".join(f"  {v:10}{text}" for v, (_, text) in VERBS.items())))
+        lines = [f"  {name:11}{purpose}" for name, (_, purpose) in VERBS.items()]
+        lab = list(VERBS).index(FIRST_OF_LAB)
+        print(HELP.format(captures="\n".join(lines[:lab]), lab="\n".join(lines[lab:])), end="")
         return
     sys.argv[0] = f"profiling {verb}" if verb in VERBS else "profiling"  # as errors name it
     with user_errors():

@@ -7,8 +7,8 @@ analysis both read it.
 
 import re
 
-# (pattern of torch.cuda.get_device_name, TFLOP/s in bfloat16 and float16 on matrix units, TFLOP/s in
-# float32, GB/s of device memory)
+# (pattern of torch.cuda.get_device_name, TFLOP/s in bfloat16 and float16 on matrix units,
+# TFLOP/s in float32, GB/s of device memory)
 PEAKS = (
     (r"B200", 2250.0, 75.0, 8000.0),
     (r"H200", 989.4, 66.9, 4800.0),

@@ -18,6 +18,8 @@ class Metric:
     scale: float = 1.0
 
 
+ELAPSED_S = "time/elapsed_s"  # since the run began: an axis for the others
+
 VAL_LOSS = Metric("val/loss", "validation loss", "nats a token")
 TRAIN_LOSS = Metric("train/loss", "training loss", "nats a token")
 STEP_MS = Metric("time/step_ms", "step time", "ms")
@@ -40,7 +42,11 @@ GPU = (
     Metric("gpu/memory_bytes", "memory used, of the whole GPU", "GB", 1e-9),
     Metric("gpu/temperature_c", "temperature", "°C"),
 )
-OTHER = (Metric("lr", "learning rate", ""), Metric("profile/step_ms", "step time, captured", "ms"))
+OTHER = (
+    Metric("lr", "learning rate", ""),
+    Metric("profile/step_ms", "step time, captured", "ms"),
+    Metric(ELAPSED_S, "wall time", "s"),
+)
 
 # what a run in W&B bears of its captures: two tables and the report's page
 CAPTURE_MEDIA = ("capture/summary", "capture/families", "capture/report")

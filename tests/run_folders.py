@@ -28,9 +28,13 @@ def write_run(
     interval: int = 10,
     gpu: bool = True,
     data: str = "tiny_shakespeare",
+    start_s: float | None = None,
     **config: Any,
 ) -> Path:
-    """A run of `rows` training rows, `interval` iterations apart, a tenth with an evaluation."""
+    """A run of `rows` training rows, `interval` iterations apart, a tenth with an evaluation.
+
+    start_s: when its first iteration began, as runs log it by now; None: before they did.
+    """
     folder.mkdir(parents=True)
     settled = CONFIG | config | {"attention": attention, "seed": seed, "out_dir": str(folder)}
     in_force = IN_FORCE | {"data": data, "text_sha256": data, "attention": attention}
@@ -47,6 +51,9 @@ def write_run(
             val_losses.append(loss)
             lines.append({"iter": iteration, "val/loss": loss, "eval/train_loss": loss - 0.1})
         lines.append(training_row(iteration, loss, step_ms[row], gpu, attention, random))
+    if start_s is not None:
+        for line in lines[1:]:
+            line["time/elapsed_s"] = start_s + line["iter"] * STEP_MS.get(attention, 6.0) / 1e3
     text = "".join(json.dumps(line | {"data": data}) + "\n" for line in lines)
     (folder / "metrics.jsonl").write_text(text)
     summary = {"best_val_loss": min(val_losses), "iterations": rows * interval, "wall_s": 20.0}

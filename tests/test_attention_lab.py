@@ -1,5 +1,6 @@
 """The attention lab: the work it counts, its reference, and its rows, real ones on a CPU."""
 
+import io
 import json
 import re
 import warnings
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from rich.console import Console
 from torch.nn import functional as F
 
 import model
@@ -15,6 +17,7 @@ from configs.errors import user_errors
 from profiling.lab import attention, attention_command, attention_work
 from profiling.lab.attention import BACKENDS, Call, Case, measured, note
 from profiling.lab.attention_work import Shape, errors, flops, minimal_bytes, reference
+from profiling.report import attention_tables
 from profiling.report.attention_page import attention_page, slow_against_fused
 from tests.chromium import chromium
 
@@ -268,6 +271,36 @@ def test_the_page_shows_time_memory_and_roofline_over_length():
     assert names[:2] == ["memory, 4,800 GB/s", "arithmetic, 989 TFLOP/s"]
     assert "4 of 12 medians did not settle" in page
     assert "out of memory at 48.0 GiB" in page and "<script>kernel" not in page
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_tables_fit_and_the_figures_that_matter_stay(width):
+    out = io.StringIO()
+    attention_tables.print_attention(gpu_document(), Console(file=out, width=width))
+    said = out.getvalue()
+    assert max(map(len, said.splitlines())) <= width
+    header = next(line for line in said.splitlines() if "median " in line and "IQR " in line)
+    assert "of peak" in header and "memory" in header
+    assert ("of bandwidth" in header) == (width == 120)
+    assert "flash at 256, 512, 1,024, out of memory: out of memory at 48.0 GiB" in said
+
+
+def test_what_ran_is_one_row_for_each_backend_and_pass():
+    document = gpu_document()
+    for row in document["rows"]:
+        if row["status"] == "ok" and row["backend"] == "flash":
+            row["kernels"] = [{"name": "flash_fwd", "count": 1}]
+            if row["seq"] == 1024:
+                row["kernels"].append({"name": "flash_fwd_splitkv", "count": 1})
+        elif row["status"] == "ok" and row["direction"] == "backward":
+            row["kernels"], row["kernels_missing"] = None, "no CUDA graph"
+    rows = attention_tables.kernels(document).rows
+    assert [(row["backend"], row["direction"]) for row in rows] == [
+        ("slow", "forward"), ("slow", "backward"), ("flash", "forward"), ("flash", "backward"),
+    ]  # fmt: skip
+    assert rows[1]["kernels"] == rows[1]["kernels_full"] == "no CUDA graph"
+    assert rows[2]["kernels"] == "flash_fwd, flash_fwd_splitkv"
+    assert rows[2]["kernels_full"] == "flash_fwd; flash_fwd_splitkv at 1,024"
 
 
 DRAWN = """

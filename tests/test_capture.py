@@ -68,9 +68,10 @@ def test_torch_profiler_captures_these_iterations_and_no_others(run, rows, losse
     assert "aten::addmm" in table or "aten::mm" in table
 
 
-def test_the_manifest_tells_of_the_run(run):
+def test_the_manifest_tells_of_the_run(run, capsys):
     out_dir = run(**LONG, profile=torch_profile())
     manifest = manifest_of(out_dir)
+    assert f"next: python -m profiling report {out_dir}" in capsys.readouterr().out
     assert manifest["schema_version"] == 1 and manifest["kind"] == "torch"
     assert manifest["window"]["complete"] and manifest["window"]["errors"] == []
     assert [len(manifest["step_ms"][w]["laps"]) for w in ("before", "captured", "after")] == [

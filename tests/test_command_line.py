@@ -319,3 +319,17 @@ def test_as_a_program(tmp_path):
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr == "train.py: error: n_layers: no such key; did you mean n_layer?\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["train.py"]
+
+
+def test_a_closed_pipe_is_no_traceback():
+    program = "from configs.errors import user_errors\nwith user_errors():\n"
+    program += "    for _ in range(10_000): print('x' * 100)"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=Path(command_line.__file__).parents[1],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    process.stdout.read(1)
+    process.stdout.close()
+    assert process.stderr.read() == b"" and process.wait() == 141

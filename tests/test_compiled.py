@@ -15,18 +15,13 @@ import pytest
 from profiling.analysis.graph_breaks import graph_breaks
 from profiling.analysis.inductor_code import Origins, is_output_code, parse_graph
 from profiling.lab import compiled
-from profiling.lab.compiled import Compilation, index_of, write_folder
+from profiling.lab.compiled import index_of, write_folder
 from profiling.lab.triton_binaries import Binary, binary_of
 from profiling.report import compiled_page
+from tests.recorded_graphs import CAPTURES, compilation, recorded
 
 PROJECT = Path(__file__).resolve().parent.parent
-CAPTURES = PROJECT / "tests" / "captures"
 FUSED = "triton_per_fused__to_copy__unsafe_view_add_native_dropout_native_layer_norm_3"
-
-
-def recorded(part: str) -> str:
-    with gzip.open(CAPTURES / f"inductor_block_{part}.py.gz", "rt") as file:
-        return file.read()
 
 
 @pytest.fixture(scope="module")
@@ -107,22 +102,13 @@ def test_registers_spills_and_ptx_of_the_chosen_variant(tmp_path):
     assert binary_of(SimpleNamespace(), FUSED, tmp_path) == Binary(None, None, None, None, None)
 
 
-def test_index_folder_and_page_of_the_recorded_graphs(forward, backward, tmp_path):
-    pairs = [(forward, recorded("forward")), (backward, recorded("backward"))]
+def test_index_folder_and_page_of_the_recorded_graphs(tmp_path):
     binaries = {("0_forward", FUSED): Binary(128, 3, 2048, "XBLOCK: 2", "// ptx")}
-    facts = {
-        "torch": "2.11.0",
-        "device": "NVIDIA H200",
-        "attention": "flash",
-        "dtype": "bfloat16",
-        "compile_scope": "block",
-        "first_micro_step_s": 12.34,
-    }
     message = "Graph break in user code at /a/b.py:7\nReason: <print>\nUser code traceback:\n x"
-    compilation = Compilation(pairs, graph_breaks([message]), binaries, facts)
-    index = index_of(compilation)
+    made = compilation(binaries=binaries, breaks=graph_breaks([message]))
+    index = index_of(made)
     folder = tmp_path / "compiled"
-    write_folder(folder, compilation, index)
+    write_folder(folder, made, index)
     assert json.loads((folder / "index.json").read_text()) == index
     by_name = {kernel["name"]: kernel for kernel in index["kernels"]}
     fused = by_name[FUSED]
@@ -139,7 +125,7 @@ def test_index_folder_and_page_of_the_recorded_graphs(forward, backward, tmp_pat
     assert compiled_page.headline(index) == (
         "2 graphs, 16 kernels written, 15 library calls, 1 graph break"
     )
-    write_folder(folder, compilation, index)  # replaces what is there
+    write_folder(folder, made, index)  # replaces what is there
     assert not (tmp_path / "compiled.partial").exists()
 
 
@@ -241,3 +227,22 @@ def test_mistakes_are_refused_before_compiling(tmp_path):
     with pytest.raises(ValueError, match="holds no index.json of this verb"):
         compiled.main(["--out", str(tmp_path)])
     assert (tmp_path / "precious").read_text() == "mine"
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_table_has_a_line_for_each_kernel(monkeypatch, capsys, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    compiled_page.print_index(index_of(compilation()))
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width and "\x1b" not in "".join(lines)
+    names = [line.split()[0] for line in lines if line.startswith(" triton")]
+    assert len(names) == 16 and names[0] == "triton_per_…_0"
+    assert any("0_backward" in line and "native_dropout_backward" in line for line in lines) == (
+        width == 120
+    )
+
+
+def test_a_name_is_short_without_its_operators():
+    assert compiled_page.short_kernel(FUSED) == "triton_per_…_3"
+    assert compiled_page.short_kernel("cpp_fused__to_copy_t_12") == "cpp_…_12"
+    assert compiled_page.short_kernel("my_kernel") == "my_kernel"

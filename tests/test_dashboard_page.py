@@ -249,3 +249,18 @@ def test_twenty_runs_of_five_thousand_points_load_at_once(browser, tmp_path):
     )
     assert time.monotonic() - begin < 10  # under 2 s on an idle machine
     assert browser.get_log("browser") == []
+
+
+@pytest.mark.parametrize("start_s, told", [(20.0, "wall time"), (None, "training time")])
+def test_the_page_says_which_time_its_axis_is(tmp_path, start_s, told):
+    folders = [write_run(tmp_path / name, name, start_s=start_s) for name in ("slow", "flash")]
+    page = dashboard_page([read_run(folder) for folder in folders])
+    assert f'data-title="{told}, s"' in page and f"{told.capitalize()} to a validation loss" in page
+    assert f"validation loss over {told}" in page
+    assert ("compiling, evaluations and checkpoints are in it" in page) == (start_s is not None)
+    text = re.search(r'id="figures">(.*?)</script>', page, re.S)[1]
+    figures = json.loads(text)
+    assert figures["s0-loss_time"]["layout"]["xaxis"]["title"]["text"] == f"{told}, s"
+    assert figures["s0-reach"]["layout"]["yaxis"]["title"]["text"] == f"{told}, s"
+    (line,) = [t for t in figures["s0-loss_time"]["data"] if t["name"] == "flash"]
+    assert line["x"][0] == pytest.approx(start_s or 0.0)

@@ -221,6 +221,9 @@ def test_the_report_and_its_sqlite(install, trainer, words, out_dir, capfd):
     assert "trained config/shakespeare_char_cpu.yaml" in said and "to stderr" in said
     assert f"report  {report}" in said and f"sqlite  {report.with_suffix('.sqlite')}" in said
     assert f"stats --report=nvtx_gpu_proj_sum,cuda_gpu_kern_sum {shlex.quote(str(report))}" in said
+    capture, page = (shlex.quote(str(report.with_suffix(end))) for end in (".sqlite", ".html"))
+    assert f"next    python -m profiling report {capture} --html {page}\n" in said
+    assert f"python -m profiling compare {capture} OTHER.sqlite" in said
 
 
 def test_a_report_for_each_window(install, trainer, words, out_dir, capfd):
@@ -423,7 +426,7 @@ def test_nsys_is_found_on_path_and_else_the_newest(install, tmp_path, monkeypatc
 
 def test_the_verbs_on_the_command_line(start):
     for arguments, status, message in (
-        (["--help"], 0, "python -m profiling run --preset metrics"),
+        (["--help"], 0, "the lab\n  attention "),
         (["run", "--help"], 0, "--nproc-per-node N"),
         (["runn"], 2, "profiling: error: runn: no such verb; did you mean run?"),
         (["run", "bogus=1"], 2, "profiling run: error: bogus: no such key"),

@@ -193,6 +193,18 @@ def test_report_json_and_page(fake, tmp_path, capsys):
     assert "42.85 µs in all" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_table_fits_and_the_advice_bears_its_numbers(monkeypatch, capsys, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert ncu.main([str(TRITON)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width
+    rows = [line.split() for line in lines if line.startswith(" ") and "µs" in line]
+    assert [row[0] for row in rows] == ["1", "2", "3"]
+    assert rows[2][-7:] == ["64.6", "9.58", "17.5", "18.8", "registers", "5.17", "13.8"]
+    assert "2. triton_poi_fused_embedding_1 iteration 0 / forward" in lines
+
+
 def test_an_existing_report_is_read_through_ncu_in_base_units(fake, tmp_path, capsys):
     fake("report")
     (tmp_path / "old.ncu-rep").write_text("a report")

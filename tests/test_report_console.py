@@ -134,3 +134,28 @@ def test_the_whole_name_stays_beside_the_label():
     row = tables.kernels(report_of()).rows[0]
     assert row["name"] == "unrolled_elementwise · direct_copy(float)"
     assert row["name_full"].startswith("void at::native::unrolled_elementwise_kernel<")
+
+
+@pytest.mark.parametrize("name", ["slow_eager", "flash_compile"])
+def test_no_column_of_a_report_is_left_out_at_80(name):
+    assert "a wider terminal" not in shown(report_of(name, manifest=None))
+
+
+def test_columns_that_do_not_fit_are_left_out_from_the_right_and_named():
+    columns = [tables.Column("kernel", "name", "code", True)]
+    columns += [tables.Column(f"figure {i}", f"f{i}", "number", True) for i in range(6)]
+    columns.append(tables.Column("why", "why", "text", True))
+    row = {"name": "a_very_long_name_of_a_kernel", "why": "registers"}
+    row |= {f"f{i}": 1000 + i for i in range(6)}
+    table = tables.Table("t", "Title", "Note.", columns, [row])
+
+    def drawn(width):
+        out = io.StringIO()
+        console.Console(file=out, width=width).print(console.grid(table, width))
+        return out.getvalue()
+
+    assert "a wider terminal" not in drawn(120)
+    said = drawn(60)
+    assert max(map(len, said.splitlines())) <= 60
+    assert "a wider terminal also shows figure 3, figure 4, figure 5" in said
+    assert "1,002" in said and "1,003" not in said and "registers" in said

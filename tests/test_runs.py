@@ -60,6 +60,48 @@ def test_training_time_is_the_sum_of_mean_step_times(tmp_path):
     assert found.columns["val/loss"].elapsed_s.tolist() == pytest.approx([0.28])
 
 
+def test_wall_time_where_the_run_logged_it(tmp_path):
+    rows = [
+        {"iter": 0, "val/loss": 4.0, "time/elapsed_s": 20.0},
+        trained(0, 100.0) | {"time/elapsed_s": 21.0},
+        {"iter": 1, "val/loss": 3.0, "time/elapsed_s": 25.0},
+        trained(1, 100.0, lr=1.0) | {"time/elapsed_s": 25.5},
+    ]
+    found = read_run(with_rows(tmp_path / "run", *rows))
+    assert found.time_axis == "wall time"
+    assert found.columns["val/loss"].elapsed_s.tolist() == [20.0, 25.0], "of the evaluation's row"
+    assert found.columns["val/loss"].training_s.tolist() == pytest.approx([0.0, 0.1])
+    assert found.columns["lr"].elapsed_s.tolist() == [25.5]
+    assert "time/elapsed_s" not in found.columns, "an axis, and no metric"
+
+
+def test_one_run_without_wall_time_takes_it_from_all(tmp_path):
+    folders = [
+        write_run(tmp_path / "new", "flash", start_s=30.0),
+        write_run(tmp_path / "old", "slow"),
+    ]
+    alone = read_runs(folders[:1])[0]
+    assert [run.time_axis for run in alone] == ["wall time"]
+    assert alone[0].columns["val/loss"].elapsed_s[0] == 30.0
+    both = read_runs(folders)[0]
+    assert [run.time_axis for run in both] == ["training time"] * 2
+    assert [run.columns["val/loss"].elapsed_s[0] for run in both] == [0.0, 0.0]
+    assert sections_of(both)[0].time_axis == "training time"
+
+
+def test_auto_is_called_what_it_came_to(tmp_path):
+    for name in ("slow", "flash"):
+        folder = write_run(tmp_path / name, name)
+        text = (folder / "config.yaml").read_text()
+        assert text.startswith(f"attention: {name}\n")
+        (folder / "config.yaml").write_text(
+            text.replace(f"attention: {name}\n", "attention: auto\n", 1)
+        )
+    (section,) = groups_of(tmp_path / "slow", tmp_path / "flash")
+    assert [group.label for group in section.groups] == ["slow", "flash"]
+    assert section.differs == ["attention"]
+
+
 def test_rows_under_a_profiler_count_as_time_and_not_as_step_times(tmp_path):
     rows = [trained(i, 10.0) for i in range(8)]
     whole = {"iter": 8, "time/step_ms": None, "perf/tokens_per_s": None, "lr": 1.0}

@@ -47,7 +47,7 @@ def test_a_call_of_known_length():
     assert 2.0 <= timing.median_ms < 4.0
     assert timing.quartiles_ms[0] <= timing.median_ms <= timing.quartiles_ms[1]
     assert timing.ci95_ms[0] <= timing.median_ms <= timing.ci95_ms[1]
-    assert timing.median_ms == median(timing.samples_ms) and timing.iqr_ms >= 0
+    assert timing.median_ms == median(timing.samples_ms)
     assert timing.launch_ms is None and not timing.l2_flushed
 
 

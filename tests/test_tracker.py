@@ -19,7 +19,7 @@ from fake_wandb_server import FakeWandbServer
 
 from training import wandb_mirror
 from training.config import WandbConfig
-from training.tracker import open_tracker
+from training.tracker import last_value, open_tracker
 from training.wandb_mirror import check_wandb
 
 REPOSITORY = Path(__file__).parents[1]
@@ -73,7 +73,7 @@ def finish(tracker, exit_code=0):
     begin = time.monotonic()
     tracker.finish(exit_code)
     told["finish_s"] = time.monotonic() - begin
-    told["mode"] = tracker.wandb_mode
+    told["mode"] = tracker._mirror.mode if tracker._mirror else "disabled"
     told["failure"] = tracker._mirror and tracker._mirror.failure
     told["sync_command"] = tracker.sync_command
     told["ended"] = time.time()
@@ -162,7 +162,7 @@ def test_metrics_lines(tmp_path):
     ]
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary == {"val/loss": 1.5, "worst": None}
-    assert tracker.wandb_mode == "disabled" and tracker.sync_command is None
+    assert tracker.sync_command is None
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_other_ranks_record_nothing(tmp_path):
     tracker.summary({"val/loss": 1.0})
     tracker.finish(exit_code=1)
     assert not out_dir.exists()
-    assert tracker.wandb_mode == "disabled" and tracker.sync_command is None
+    assert tracker.sync_command is None
 
 
 def test_unwritable_out_dir_names_the_key(tmp_path):
@@ -489,3 +489,18 @@ finish(tracker)
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["wandb"]["failure"]
     assert child.told["finish_s"] < 10 and child.exit_s < 5
+
+
+@pytest.mark.parametrize(
+    "content, last",
+    [
+        (b'{"x": 1}\n{"x": 2.5}\n{"run": {}, "iter": 3}\n', 2.5),
+        (b'{"x": 1}\n{"x": null}\n{"x": Infinity}\n{"x": "4"}\n{"x": 5', 1.0),
+        (b'[1]\n\xff\n\n{"y": 1}\n', None),
+        (b"", None),
+    ],
+)
+def test_the_last_number_of_a_name(tmp_path, content, last):
+    (tmp_path / "metrics.jsonl").write_bytes(content)
+    assert last_value(tmp_path / "metrics.jsonl", "x") == last
+    assert last_value(tmp_path / "none.jsonl", "x") is None

@@ -17,6 +17,7 @@ from configs.schema import Config
 from data.prepare import STAND_IN, URL_VARIABLE, prepare
 from training.config import WandbConfig
 from training.device import check_attention, explained_out_of_memory, resolve
+from training.tracker import open_tracker
 
 PROJECT = Path(__file__).resolve().parent.parent
 CPU = torch.device("cpu")
@@ -26,8 +27,9 @@ def lines(out_dir: Path) -> list[dict]:
     return [json.loads(line) for line in (out_dir / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_a_run_s_folder(run, config):
+def test_a_run_s_folder(run, config, capsys):
     out_dir = run()
+    assert "profiling report" not in capsys.readouterr().out, "there is no capture"
     assert {path.name for path in out_dir.iterdir()} == {
         "ckpt.pt",
         "config.yaml",
@@ -55,9 +57,39 @@ def test_metrics_have_the_documented_fields(run, text_file):
     for row in training:
         assert row["time/step_ms"] > 0 and row["perf/tokens_per_s"] > 0
         assert row["perf/mfu"] is None and row["memory/peak_bytes"] is None  # unknown on a CPU
-        assert {"iter", "train/loss", "lr"} < set(row)
-    assert all({"iter", "val/loss", "eval/train_loss"} < set(row) for row in evaluations)
+        assert {"iter", "train/loss", "lr", "time/elapsed_s"} < set(row)
+    documented = {"iter", "val/loss", "eval/train_loss", "time/elapsed_s"}
+    assert all(documented < set(row) for row in evaluations)
     assert {row["data"] for row in rows} == {first["run"]["data"]} == {text_file.name}
+
+
+def test_time_counts_from_the_beginning_and_goes_on_after_a_resume(run):
+    def seconds(out_dir):
+        return [row["time/elapsed_s"] for row in lines(out_dir) if "run" not in row]
+
+    out_dir = run(max_iters=4)
+    before = seconds(out_dir)
+    summary = json.loads((out_dir / "summary.json").read_text())
+    assert len(before) == 6 and before == sorted(before) and before[0] > 0.01
+    assert before[-1] < summary["wall_s"] < before[-1] + 2
+    after = seconds(run(init_from="resume", max_iters=8))[6:]
+    assert len(after) == 6 and after == sorted(after) and after[0] > before[-1]
+    again = seconds(run(max_iters=4))
+    assert again[0] < before[-1], "a run from scratch counts from zero"
+
+
+@pytest.mark.parametrize("attention, told", [("auto", "flash"), ("math", "math")])
+def test_wandb_is_told_the_backend_that_auto_came_to(run, monkeypatch, attention, told):
+    seen = {}
+
+    def opened(*arguments, **keywords):
+        seen.update(keywords)
+        return open_tracker(*arguments, **keywords)
+
+    monkeypatch.setattr("training.record.open_tracker", opened)
+    out_dir = run(attention=attention, max_iters=1)
+    assert seen["config"]["attention"] == told and f"-{told}-eager" in seen["name"]
+    assert yaml.safe_load((out_dir / "config.yaml").read_text())["attention"] == attention
 
 
 def test_the_loss_is_that_of_a_uniform_guess_at_first_and_falls(run, rows):

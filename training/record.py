@@ -25,7 +25,7 @@ from training.clock import Laps
 from training.console import Display, duration
 from training.distributed import Ranks
 from training.run_folder import open_run_folder
-from training.tracker import NullTracker, Tracker, open_tracker
+from training.tracker import NullTracker, Tracker, last_value, open_tracker
 from training.warm_up import WarmUp
 
 log = logging.getLogger(__name__)
@@ -43,6 +43,7 @@ class Record:
         progress: Progress,
         warm: WarmUp,
         gpu: GpuSampler | NoSampler,
+        began_s: float,
     ):
         self.config, self.ranks, self.tracker, self.progress = config, ranks, tracker, progress
         self.gpu = gpu
@@ -53,7 +54,7 @@ class Record:
         )
         self.warm = warm
         self.step_ms: list[float] = []
-        self.started_s = time.perf_counter()
+        self.began_s = began_s
 
     def __enter__(self) -> "Record":
         self.display.__enter__()
@@ -63,6 +64,7 @@ class Record:
         """A row for the iterations since the last one: `loss` of the last, times of all."""
         self.step_ms += laps.ms
         row = {"iter": iteration, "train/loss": loss.item(), "lr": lr, **self.speed(laps.ms)}
+        row["time/elapsed_s"] = self.elapsed_s()
         if laps.captured_ms:
             row["profile/captured_steps"] = len(laps.captured_ms)
             row["profile/step_ms"] = statistics.median(laps.captured_ms)
@@ -73,7 +75,7 @@ class Record:
         self.check_loss(iteration, "training", row["train/loss"])
 
     def evaluated(self, iteration: int, losses: dict[str, float]) -> None:
-        row = {"iter": iteration, **losses}
+        row = {"iter": iteration, **losses, "time/elapsed_s": self.elapsed_s()}
         self.tracker.log(row)
         self.display.evaluated(row)
         self.check_loss(iteration, "validation", losses["val/loss"])
@@ -88,6 +90,10 @@ class Record:
             f"train.py: {which} loss is {loss} at iteration {iteration}; training stopped, {kept}. "
             "A lower learning_rate, a longer warmup_iters or dtype=bfloat16 may help"
         )
+
+    def elapsed_s(self) -> float:
+        """Seconds that the run has taken so far, with all that is not training."""
+        return time.perf_counter() - self.began_s
 
     def speed(self, step_ms: list[float]) -> dict[str, float | None]:
         """Median step time, and what the mean one makes in tokens per second and MFU.
@@ -123,7 +129,7 @@ class Record:
             "best_val_loss": self.progress.best_val_loss,
             "best_iteration": self.progress.best_iteration,
             "iterations": self.progress.iteration,
-            "wall_s": time.perf_counter() - self.started_s,
+            "wall_s": self.elapsed_s(),
             "time/compile_s": self.warm.compile_s,
             "time/capture_s": self.warm.capture_s,
             "compile/graphs": self.warm.compiled_graphs,
@@ -162,6 +168,8 @@ class Record:
         log.info("the record: %s/metrics.jsonl, summary.json, config.yaml", out_dir)
         if (Path(out_dir) / "ckpt.pt").exists():
             log.info("next: python sample.py out_dir=%s start=ROMEO:", out_dir)
+        if any((Path(out_dir) / "profile").glob("*.trace.json.gz")):
+            log.info("next: python -m profiling report %s", out_dir)
 
 
 def open_record(
@@ -172,23 +180,33 @@ def open_record(
     progress: Progress,
     gpu: GpuSampler | NoSampler,
     ranks: Ranks,
+    began_s: float,
 ) -> Record:
-    """Says what is about to run, on the screen and in the run's folder, and opens its record."""
+    """Says what is about to run, on the screen and in the run's folder, and opens its record.
+
+    began_s: perf_counter() when the run began in this process.
+    """
     in_force = facts_in_force(config, dataset, model, warm, gpu, ranks)
     out_dir = ranks.from_first(lambda: open_run_folder(config, in_force))
     announce(config, in_force, warm)
+    began_s -= last_value(out_dir / "metrics.jsonl", "time/elapsed_s") or 0.0
+    # where it was left to PyTorch, what a chart is grouped by is the backend that runs
+    attention = config.attention
+    if attention == "auto" and warm.attention.ran:
+        attention = warm.attention.ran
+    names = {"experiment": config.wandb.group or config.dataset, "attention": attention}
     tracker = open_tracker(
         out_dir,
         config.wandb,
         rank=ranks.rank,
-        config=asdict(config) | {"experiment": config.wandb.group or config.dataset},
+        config=asdict(config) | names,
         run_record={**in_force, "started": datetime.now(UTC).isoformat(timespec="seconds")},
         tags=[STAND_IN] if dataset.is_stand_in else [],
         iteration=progress.iteration,
-        name=f"{config.dataset}-{config.attention}-{'compile' if config.compile else 'eager'}",
+        name=f"{config.dataset}-{attention}-{'compile' if config.compile else 'eager'}",
         tensorboard=config.tensorboard,
     )
-    return Record(config, model, ranks, tracker, progress, warm, gpu)
+    return Record(config, model, ranks, tracker, progress, warm, gpu, began_s)
 
 
 def facts_in_force(

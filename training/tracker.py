@@ -130,11 +130,6 @@ class Tracker:
             self._lines.close()
 
     @property
-    def wandb_mode(self) -> str:
-        """The mode in force: online, offline (also when no server answered) or disabled."""
-        return self._mirror.mode if self._mirror else "disabled"
-
-    @property
     def sync_command(self) -> str | None:
         """After finish(): how to upload what W&B's server has not got; None if it has all."""
         return self._mirror.sync_command if self._mirror else None
@@ -152,7 +147,6 @@ class Tracker:
 class NullTracker:
     """A tracker for the ranks that record nothing."""
 
-    wandb_mode = "disabled"
     sync_command = None
 
     def log(self, metrics: dict[str, Value]) -> None:
@@ -208,6 +202,17 @@ class JsonLines:
     def _write(self) -> None:
         while self._unwritten:  # a disk that is almost full takes a part of a line
             del self._unwritten[: os.write(self._file, self._unwritten)]
+
+
+def last_value(path: Path, name: str) -> float | None:
+    """The last number called `name` in a metrics.jsonl; None where there is none, or no file."""
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    for line in reversed(lines):
+        with contextlib.suppress(ValueError, AttributeError):  # half-written, or not ours
+            value = json.loads(line).get(name)
+            if isinstance(value, (int, float)) and math.isfinite(value):
+                return float(value)
+    return None
 
 
 def _mend_last_line(path: Path) -> None:

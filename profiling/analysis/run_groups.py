@@ -53,6 +53,11 @@ class Section:
         return [run for group in self.groups for run in group.runs]
 
     @property
+    def time_axis(self) -> str:
+        """What `elapsed_s` of their columns is: read_runs makes it the same for all."""
+        return self.runs[0].time_axis
+
+    @property
     def same_work(self) -> bool:
         """Whether an iteration computes the same in all groups, so that step times compare."""
         return not set(self.differs) & {*WORK, "ranks"}
@@ -115,6 +120,8 @@ def settings_of(run: Run) -> dict[str, Any]:
     config = {
         key: value for key, value in run.config.items() if section(key) not in NOT_THE_CONFIGURATION
     }
+    if config.get("attention") == "auto" and run.in_force.get("attention"):
+        config["attention"] = run.in_force["attention"]
     conditions = {name: run.in_force.get(key) for key, name in CONDITIONS.items()}
     return config | conditions
 
@@ -172,7 +179,7 @@ def loss_that_all_reach(runs: list[Run]) -> float | None:
 
 
 def time_to_loss(run: Run, losses: np.ndarray) -> np.ndarray:
-    """Seconds of training until the validation loss first was at most each of `losses`; NaN: never.
+    """Seconds until the validation loss first was at most each of `losses`; NaN: never.
 
     Between two evaluations the loss is taken to fall evenly.
     """

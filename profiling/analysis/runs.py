@@ -1,11 +1,14 @@
 """Run folders read back as columns: every number of metrics.jsonl, by iteration and by time.
 
+Time is what the run took from its beginning (time/elapsed_s), or for runs that did not log that the
+sum of its steps' times.
+
 Called by profiling.analysis.run_groups and by the dashboard. What a run lacks is absent, never 0.
 """
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +23,13 @@ from profiling.analysis.run_folder import (
     read_json,
     tokens_per_iteration,
 )
+from profiling.metric_names import ELAPSED_S
 
+WALL_TIME, TRAINING_TIME = "wall time", "training time"
+EVALUATION = ("val/loss", "eval/train_loss")  # a row with these stands before its iteration
 CAPTURES = ("*.html", "*.sqlite", "*.nsys-rep", "*.trace.json.gz", "*.pickle")
+Place = tuple[int, int]  # iteration; 0: before it, 1: behind it
+Rows = dict[Place, dict[str, Any]]
 
 
 class NoRowsYet(ValueError):
@@ -30,11 +38,12 @@ class NoRowsYet(ValueError):
 
 @dataclass(frozen=True)
 class Column:
-    """Values of one metric in the order of iterations; `elapsed_s`: training time, see timed()."""
+    """Values of one metric in the order of iterations; `elapsed_s`: see the run's time_axis."""
 
     iteration: np.ndarray
     elapsed_s: np.ndarray
     value: np.ndarray
+    training_s: np.ndarray  # sums of step times, whatever the axis
 
 
 @dataclass(frozen=True)
@@ -48,6 +57,7 @@ class Run:
     columns: dict[str, Column]
     step_ms: np.ndarray  # of settled rows: without the first of each start and those captured
     captures: list[Path]
+    time_axis: str  # what the columns' elapsed_s is: WALL_TIME or TRAINING_TIME
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -89,7 +99,24 @@ def read_runs(folders: list[Path]) -> tuple[list[Run], list[str]]:
             notes.append(f"left out: {error}")
             if len(notes) == len(folders):
                 raise
-    return runs, notes + [note for run in runs for note in run.notes]
+    return on_one_axis(runs), notes + [note for run in runs for note in run.notes]
+
+
+def on_one_axis(runs: list[Run]) -> list[Run]:
+    """Wall time if all runs have logged it, else training time: one axis for what is compared."""
+    if len({run.time_axis for run in runs}) == 1:
+        return runs
+    return [
+        replace(
+            run,
+            time_axis=TRAINING_TIME,
+            columns={
+                name: replace(column, elapsed_s=column.training_s)
+                for name, column in run.columns.items()
+            },
+        )
+        for run in runs
+    ]
 
 
 def read_run(folder: Path) -> Run:
@@ -103,7 +130,8 @@ def read_run(folder: Path) -> Run:
     rows, settling = read_rows(folder / METRICS, notes)
     path = folder / "summary.json"
     summary = numbers_of(read_json(path)) if path.is_file() else None
-    columns = columns_of(rows, tokens)
+    wall = all(is_number(row.get(ELAPSED_S)) for row in rows.values())
+    columns = columns_of(rows, tokens, wall)
     if not columns:
         raise NoRowsYet(f"{folder / METRICS}: no row of metrics yet; did training start?")
     profile = folder / "profile"
@@ -117,12 +145,13 @@ def read_run(folder: Path) -> Run:
         columns=columns,
         step_ms=settled_step_ms(rows, settling),
         captures=sorted(path for pattern in CAPTURES for path in profile.glob(pattern)),
+        time_axis=WALL_TIME if wall else TRAINING_TIME,
         notes=notes,
     )
 
 
-def read_rows(path: Path, notes: list[str]) -> tuple[dict[int, dict[str, Any]], set[int]]:
-    """What metrics.jsonl says by iteration, and the iterations while each start settled.
+def read_rows(path: Path, notes: list[str]) -> tuple[Rows, set[Place]]:
+    """What metrics.jsonl says, in the order of time, and the places while each start settled.
 
     A start at iteration N takes back what an earlier one logged after N: that work was lost. A last
     line that is half-written is left out, and noted.
@@ -131,8 +160,8 @@ def read_rows(path: Path, notes: list[str]) -> tuple[dict[int, dict[str, Any]], 
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
         raise ValueError(f"{path}: cannot be read: {error.strerror}") from error
-    rows: dict[int, dict[str, Any]] = {}
-    settling: set[int] = set()
+    rows: Rows = {}
+    settling: set[Place] = set()
     unsettled = SETTLING_ROWS
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -147,29 +176,32 @@ def read_rows(path: Path, notes: list[str]) -> tuple[dict[int, dict[str, Any]], 
             said = line[:60].decode(errors="replace")
             raise ValueError(f"{path}:{number}: not a row that training wrote: {said}") from error
         if "run" in row:
-            rows = {i: known for i, known in rows.items() if i <= iteration}
+            rows = {place: known for place, known in rows.items() if place[0] <= iteration}
             unsettled = SETTLING_ROWS
             continue
-        rows.setdefault(iteration, {}).update(row)
+        place = (iteration, 0 if any(name in row for name in EVALUATION) else 1)
+        rows.setdefault(place, {}).update(row)
         if "time/step_ms" in row and unsettled:
-            settling.add(iteration)
+            settling.add(place)
             unsettled -= 1
     return dict(sorted(rows.items())), settling
 
 
-def columns_of(rows: dict[int, dict[str, Any]], tokens: int) -> dict[str, Column]:
+def columns_of(rows: Rows, tokens: int, wall: bool) -> dict[str, Column]:
     """A column for each name with numbers; `tokens` are those of an iteration."""
-    done, elapsed_s = timed(rows, tokens)
+    done, training_s = timed(rows, tokens)
     names = dict.fromkeys(name for row in rows.values() for name in row)
     columns = {}
     for name in names:
-        found = [(i, row[name]) for i, row in rows.items() if is_number(row.get(name))]
-        if name == "iter" or not found:
+        found = [place for place, row in rows.items() if is_number(row.get(name))]
+        if name in ("iter", ELAPSED_S) or not found:
             continue
-        iteration, value = np.array(found, dtype=float).T
-        # an evaluation stands before its iteration, a training row behind it
-        behind = 0 if name in ("val/loss", "eval/train_loss") else 1
-        columns[name] = Column(iteration, np.interp(iteration + behind, done, elapsed_s), value)
+        iteration, behind = np.array(found, dtype=float).T
+        value = np.array([rows[place][name] for place in found], dtype=float)
+        trained_s = elapsed_s = np.interp(iteration + behind, done, training_s)
+        if wall:
+            elapsed_s = np.array([rows[place][ELAPSED_S] for place in found], dtype=float)
+        columns[name] = Column(iteration, elapsed_s, value, trained_s)
     return columns
 
 
@@ -182,16 +214,16 @@ def is_number(value: Any) -> bool:
     return number and math.isfinite(value)
 
 
-def timed(rows: dict[int, dict[str, Any]], tokens: int) -> tuple[np.ndarray, np.ndarray]:
+def timed(rows: Rows, tokens: int) -> tuple[np.ndarray, np.ndarray]:
     """(iterations done, seconds of training up to there), summed from the rows' mean step times.
 
     Compiling and evaluations do not count, so that runs compare. Where a profiler was on in every
     step of a row the median of the other rows stands in.
     """
-    logged = [i for i, row in rows.items() if "time/step_ms" in row]
-    mean_ms = np.array([mean_step_ms(rows[i], tokens) for i in logged], dtype=float)
+    logged = [place for place, row in rows.items() if "time/step_ms" in row]
+    mean_ms = np.array([mean_step_ms(rows[place], tokens) for place in logged], dtype=float)
     mean_ms[np.isnan(mean_ms)] = np.nanmedian(mean_ms) if np.isfinite(mean_ms).any() else 0.0
-    done = np.array([0, *(i + 1 for i in logged)], dtype=float)
+    done = np.array([0, *(iteration + 1 for iteration, _ in logged)], dtype=float)
     elapsed_s = np.concatenate([[0.0], np.cumsum(np.diff(done) * mean_ms)]) / 1e3
     return done, elapsed_s
 
@@ -202,12 +234,12 @@ def mean_step_ms(row: dict[str, Any], tokens: int) -> float:
     return tokens / rate * 1e3 if is_number(rate) and rate > 0 else math.nan
 
 
-def settled_step_ms(rows: dict[int, dict[str, Any]], settling: set[int]) -> np.ndarray:
+def settled_step_ms(rows: Rows, settling: set[Place]) -> np.ndarray:
     values = [
         row["time/step_ms"]
-        for i, row in rows.items()
+        for place, row in rows.items()
         if is_number(row.get("time/step_ms"))
-        and i not in settling
+        and place not in settling
         and "profile/captured_steps" not in row
     ]
     return np.array(values, dtype=float)

@@ -27,7 +27,6 @@ from profiling.report.files import write_text
 from training.device import resolve_dtype
 
 TOKENS = 16_384  # of a call of the trainer: batch 64 x 256
-WIDTH = 120  # of the table: a figure that does not fit is worse than a line that a terminal breaks
 HELP = """\
 Times the attention backends of model.py, the same causal function at the same shapes, and says what
 each reached, used, and really ran. Without flags: one call of the trainer, forward.
@@ -72,7 +71,7 @@ def main(argv: list[str]) -> int:
     for case in tracked(cases, described):
         rows += measured(case, request.max_s)
     document = document_of(request, cases[0], rows)
-    print_attention(document, Console(highlight=False, width=WIDTH))
+    print_attention(document, Console(highlight=False))
     if request.json:
         write_text(request.json, json.dumps(document, indent=1, allow_nan=False) + "\n")
     if request.html:

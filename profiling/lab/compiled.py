@@ -43,7 +43,8 @@ flags
   --json FILE     the index once more, by itself
 
 Shown are the graphs, where and why Python broke them, each generated kernel with its source and the
-operators fused in it, and on a GPU its registers, spills, shared memory and PTX.
+operators fused in it, and on a GPU its registers, spills, shared memory and PTX. The kernels of a
+report of a capture in out_dir/profile lead to them (report --html).
 
 examples
   python -m profiling compiled config/shakespeare_char.yaml attention=flash

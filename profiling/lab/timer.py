@@ -54,10 +54,6 @@ class Timing:
     stable: bool
     precise: bool
 
-    @property
-    def iqr_ms(self) -> float:
-        return self.quartiles_ms[1] - self.quartiles_ms[0]
-
 
 class CpuStopwatch:
     """Leaves the caches as they are."""

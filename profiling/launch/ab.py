@@ -19,6 +19,7 @@ from profiling.analysis.sentence import sentence
 from profiling.launch.ab_explain import capture_folder, explanations
 from profiling.launch.ab_plan import Plan, plan_of, training_command, typed
 from profiling.launch.ab_runs import RESULTS, measure, open_record
+from profiling.launch.run import refuse
 from profiling.report.comparison_command import capture_in
 from profiling.report.experiment_console import print_experiment
 from profiling.report.experiment_markdown import experiment_markdown
@@ -134,10 +135,6 @@ def parse(argv: list[str]) -> Request:
         flags.markdown,
         flags.html,
     )
-
-
-def refuse(message: str) -> None:
-    raise ValueError(message)
 
 
 def fresh_folder(plan: Plan) -> Path:

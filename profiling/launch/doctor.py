@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from profiling.launch import nsys_tool
+from profiling.launch.run import refuse
 
 HELP = """\
 Checks what profiling needs of this machine: nsys, ncu, permissions, CUPTI, driver, torch, NVML,
@@ -71,10 +72,6 @@ def main(argv: list[str]) -> int:
     else:
         print_lines(found)
     return EXIT_CODES[worst]
-
-
-def refuse(message: str) -> None:
-    raise ValueError(message)
 
 
 def has_gpu() -> bool:

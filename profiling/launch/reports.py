@@ -126,20 +126,23 @@ def present(nsys: Nsys, report: Path, environ: dict[str, str]) -> bool:
         print("        scrubbed; the report itself holds the environment of your shell: keep it")
     else:
         print(f"sqlite  none: {shlex.join(export)} failed: {done.stdout.strip()[-300:]}")
-    stats = [nsys.path, "stats", "--report=nvtx_gpu_proj_sum,cuda_gpu_kern_sum", str(report)]
-    print(
-        f"next    {reader(report)}{shlex.join(stats)}\n        nsys-ui {shlex.quote(str(report))}"
-    )
+    print("next    " + "\n        ".join(next_steps(nsys, report, sqlite, exported)))
     return exported
 
 
-def reader(report: Path) -> str:
-    """Our own verb for reading it, once there is one."""
-    from profiling.__main__ import VERBS
-
-    if "report" not in VERBS:
-        return ""
-    return f"python -m profiling report {shlex.quote(str(report.with_suffix('.sqlite')))}\n        "
+def next_steps(nsys: Nsys, report: Path, sqlite: Path, exported: bool) -> list[str]:
+    """Commands: with a .sqlite our own first, which need no nsys."""
+    stats = [nsys.path, "stats", "--report=nvtx_gpu_proj_sum,cuda_gpu_kern_sum", str(report)]
+    commands = [shlex.join(stats), shlex.join(["nsys-ui", str(report)])]
+    if not exported:
+        return commands
+    verb, capture = "python -m profiling", shlex.quote(str(sqlite))
+    page = shlex.quote(str(sqlite.with_suffix(".html")))
+    return [
+        f"{verb} report {capture} --html {page}",
+        f"{verb} compare {capture} OTHER.sqlite",
+        *commands,
+    ]
 
 
 def not_imported(nsys: Nsys, qdstrm: Path, output: str) -> tuple[str, str]:

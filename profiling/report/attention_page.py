@@ -5,7 +5,7 @@ from typing import Any
 from profiling.report import attention_tables as tables
 from profiling.report import text
 from profiling.report.charts import Figure, colour
-from profiling.report.document import render
+from profiling.report.document import laid_out, render
 from profiling.report.roofline_chart import logarithmic, reach, roofs
 
 COLOURS = {
@@ -40,17 +40,7 @@ def attention_page(document: dict[str, Any]) -> str:
         notes=tables.notes(document),
         passes=passes,
         ratios=slow_against_fused(rows),
-        tables=[
-            {
-                "name": table.name,
-                "title": table.title,
-                "note": table.note,
-                "rows": table.rows,
-                "cells": [(column.heading, column.key, column.kind) for column in table.columns],
-            }
-            for table in tables.all_tables(document)
-            if table.rows
-        ],
+        tables=[laid_out(table) for table in tables.all_tables(document) if table.rows],
     )
 
 

@@ -6,7 +6,8 @@ from rich.console import Console
 from rich.text import Text
 
 from profiling.report import text
-from profiling.report.console import grid
+from profiling.report.console import bullet, grid, heading
+from profiling.report.kernel_label import kernel_label
 from profiling.report.tables import Column, Row, Table
 
 MOST_KERNELS = 6  # named in a cell
@@ -21,7 +22,12 @@ def print_attention(document: dict[str, Any], console: Console) -> None:
     for line in notes(document):
         console.print(Text(line, style="dim"))
     for table in all_tables(document):
-        if table.rows:
+        if table.name == "refused" and table.rows:  # reasons are to be read, so they wrap
+            console.print(heading(table.title), Text(table.note, style="dim"), sep="\n")
+            for row in table.rows:
+                told = f"{row['backend']} at {row['seqs']}, {row['status']}: {row['why']}"
+                console.print(bullet(told))
+        elif table.rows:
             console.print(grid(table, console.width, most=len(table.rows)))
 
 
@@ -85,18 +91,18 @@ def results(document: dict[str, Any]) -> Table:
         Column("batch", "batch", "number"),
         Column("median", "median_ns", "ns", True),
         Column("IQR", "iqr_percent", "percent", True),
+        Column("TFLOP/s", "tflops", "number", True),
+        Column("of peak", "percent_of_peak", "percent", True),
+        Column("memory", "peak_memory_bytes", "bytes", True),
+        Column("rel. error", "relative_error", "number", True),
+        Column("GB/s", "gbps", "number", True),
+        Column("of bandwidth", "percent_of_bandwidth", "percent", True),
         Column("± 95 %", "ci95_percent", "percent", True),
         Column("samples", "samples", "number"),
         Column("launch", "launch_ns", "ns"),
-        Column("TFLOP/s", "tflops", "number", True),
-        Column("of peak", "percent_of_peak", "percent", True),
         Column("traffic", "bytes", "bytes"),
-        Column("GB/s", "gbps", "number", True),
-        Column("of bandwidth", "percent_of_bandwidth", "percent", True),
         Column("of roof", "percent_of_roof", "percent"),
-        Column("memory", "peak_memory_bytes", "bytes", True),
         Column("max error", "max_abs_error", "number"),
-        Column("rel. error", "relative_error", "number", True),
         Column("ran", "ran", "text"),
         Column("note", "note", "text"),
     ]
@@ -129,33 +135,46 @@ def refused(document: dict[str, Any]) -> Table:
 
 
 def kernels(document: dict[str, Any]) -> Table:
+    """A row for each backend and pass, over all lengths."""
+    ran: dict[tuple[str, str], list[Row]] = {}
+    for row in measured(document):
+        ran.setdefault((row["backend"], row["direction"]), []).append(row)
     rows = [
-        {
-            "backend": row["backend"],
-            "direction": row["direction"],
-            "seq": row["seq"],
-            "kernels": brief(row["kernels"]) if row["kernels"] is not None else None,
-            "kernels_full": brief(row["kernels"] or [], None) or row["kernels_missing"],
-        }
-        for row in measured(document)
+        {"backend": backend, "direction": direction, **told_kernels(found)}
+        for (backend, direction), found in ran.items()
     ]
-    for row in rows:
-        row["kernels"] = row["kernels"] or row["kernels_full"]
-    merged = merge(rows, ("backend", "direction", "kernels", "kernels_full"))
     columns = [
         Column("backend", "backend", "text", True),
         Column("pass", "direction", "text", True),
-        Column("seq", "seqs", "text", True),
         Column("kernels", "kernels", "code", True),
     ]
-    said = "Of a GPU all kernels, from a CUDA graph of the call; of a CPU the longest operators."
-    return Table("kernels", "What really ran", said, columns, merged)
+    said = (
+        "At any of the lengths. Of a GPU all kernels, from a CUDA graph of the call; of a CPU the "
+        "longest operators."
+    )
+    return Table("kernels", "What really ran", said, columns, rows)
 
 
-def brief(found: list[dict[str, Any]], most: int | None = MOST_KERNELS) -> str:
-    names = [k["name"] + (f" ×{k['count']}" if k["count"] > 1 else "") for k in found]
-    more = len(names) - most if most else 0
-    return ", ".join(names[:most]) + (f", {more} more" if more > 0 else "")
+def told_kernels(rows: list[Row]) -> Row:
+    """The kernels of one backend and pass, in brief and whole: with lengths, where not at all."""
+    seqs: dict[str, list[int]] = {}
+    for row in rows:
+        for kernel in row["kernels"] or []:
+            seqs.setdefault(kernel["name"], []).append(row["seq"])
+    missing = dict.fromkeys(row["kernels_missing"] for row in rows if row["kernels"] is None)
+    if not seqs:
+        said = "; ".join(filter(None, missing)) or None
+        return {"kernels": said, "kernels_full": said}
+    labels = list(dict.fromkeys(kernel_label(name) for name in seqs))
+    more = len(labels) - MOST_KERNELS
+    whole = [
+        name if len(at) == len(rows) else f"{name} at {', '.join(map(text.number, at))}"
+        for name, at in seqs.items()
+    ]
+    return {
+        "kernels": ", ".join(labels[:MOST_KERNELS]) + (f", {more} more" if more > 0 else ""),
+        "kernels_full": "; ".join(whole),
+    }
 
 
 def merge(rows: list[Row], keys: tuple[str, ...]) -> list[Row]:

@@ -16,6 +16,7 @@ from rich.console import Console
 from profiling.analysis.median_step import median_step
 from profiling.analysis.summary import summarize
 from profiling.report import console, files, wording
+from profiling.report.kernel_sources import Links, source_links
 from profiling.report.markdown import markdown
 from profiling.timeline import opening
 from profiling.timeline.trace import Trace
@@ -147,7 +148,8 @@ def write(request: Request, report: dict[str, Any], trace: Trace) -> None:
     if request.html:
         from profiling.report.page import page  # here: plotly takes long to import
 
-        put(request.html, page(report, median_step(trace, **request.choice)))
+        step = median_step(trace, **request.choice)
+        put(request.html, page(report, step, sources_of(trace, request.html)))
     outputs = (request.json, request.markdown, request.html)
     if not any(outputs):
         console.show(report)
@@ -157,6 +159,17 @@ def write(request: Request, report: dict[str, Any], trace: Trace) -> None:
         print("written:", ", ".join(output for output in outputs if output))
     if request.open:
         webbrowser.open(Path(request.html).resolve().as_uri())
+
+
+def sources_of(trace: Trace, output: str) -> Links:
+    """Where the page finds its kernels' sources; a page on stdout lies nowhere, so has no links."""
+    if output == "-":
+        return {}
+    try:
+        return source_links(trace.file, Path(output))
+    except ValueError as error:
+        print(f"no links to kernels' sources: {error}", file=sys.stderr)
+        return {}
 
 
 def put(output: str, content: str) -> None:

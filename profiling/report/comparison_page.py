@@ -8,8 +8,7 @@ from typing import Any
 
 from profiling.analysis.sentence import sentence
 from profiling.report.comparison_tables import all_tables, bucket_label, facts
-from profiling.report.document import render
-from profiling.report.tables import Table
+from profiling.report.document import laid_out, render
 
 Figure = dict[str, Any]
 
@@ -40,18 +39,6 @@ def points(comparison: dict[str, Any]) -> str:
     if comparison["baseline"]["kind"] == "training":
         return "Each point is a logged row, the median of its iterations"
     return "Each point is a step"
-
-
-def laid_out(table: Table) -> dict[str, Any]:
-    """A table as the templates take it."""
-    cells = [(column.heading, column.key, column.kind) for column in table.columns]
-    return {
-        "name": table.name,
-        "title": table.title,
-        "note": table.note,
-        "rows": table.rows,
-        "cells": cells,
-    }
 
 
 def charts(comparison: dict[str, Any]) -> dict[str, Figure]:

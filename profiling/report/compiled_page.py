@@ -3,19 +3,20 @@
 Called by profiling.lab.compiled with its index and the kernels' sources.
 """
 
+import re
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
-from profiling.report import document, text
+from profiling.report import document
+from profiling.report.console import grid
+from profiling.report.tables import Column, Table
 
 KERNEL_COLUMNS = [
     ("kernel", "name", "code"),
     ("graph", "graph", "text"),
-    ("operators fused", "told_operators", "text"),
+    ("operators fused", "told_operators", "code"),
     ("calls", "calls", "number"),
     ("registers", "registers", "number"),
     ("spills", "spills", "number"),
@@ -91,21 +92,19 @@ def place(found: dict[str, Any]) -> str:
     return "place not told" if found["file"] is None else f"{found['file']}:{found['line']}"
 
 
+def short_kernel(name: str) -> str:
+    """triton_poi_…_3: a generated name without its operators, which have a column of their own."""
+    return re.sub(r"_fused_.*_(\d+)$", r"_…_\1", name)
+
+
 def print_index(index: dict[str, Any]) -> None:
     console = Console(highlight=False)
-    console.print(f"[bold]{headline(index)}[/bold]")
+    console.print(Text(headline(index), style="bold"))
     for found in index["graph_breaks"]:
-        console.print(f"break at {escape(place(found))}: {escape(found['reason'])}")
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    for heading in ("kernel", "graph", "operators fused"):
-        table.add_column(heading, overflow="fold")
-    for heading in ("calls", "registers", "spills"):
-        table.add_column(heading, justify="right")
-    for kernel in index["kernels"]:
-        table.add_row(
-            escape(kernel["name"]),
-            kernel["graph"],
-            escape(told(kernel)["told_operators"] or text.ABSENT),
-            *(text.number(kernel[key]) for key in ("calls", "registers", "spills")),
-        )
-    console.print(table)
+        console.print(Text(f"break at {place(found)}: {found['reason']}"))
+    rows = [told(kernel) | {"name": short_kernel(kernel["name"])} for kernel in index["kernels"]]
+    note = "Names without their operators; the page has them whole, with sources."
+    columns = [Column(*column, brief=column[1] != "shared_bytes") for column in KERNEL_COLUMNS]
+    table = Table("kernels", "Kernels that inductor wrote", note, columns, rows)
+    if rows:
+        console.print(grid(table, console.width, most=len(rows)))

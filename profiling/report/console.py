@@ -30,6 +30,7 @@ SHADES = {"compute": "█", "communication": "▓", "copy": "▒"}  # all idle t
 BAR_WIDTH = 70
 WORDS = ("text", "code")
 LEAST_NAME = 8
+GAP = 2  # between columns
 
 
 def show(report: dict[str, Any], file: TextIO | None = None, width: int | None = None) -> None:
@@ -119,10 +120,17 @@ def step_bar(report: dict[str, Any]) -> RenderableType:
 
 
 def grid(table: Table, width: int, most: int = MOST_ROWS) -> RenderableType | None:
-    """The brief columns of the first rows, within `width`; None for what was not captured."""
+    """The brief columns of the first rows, within `width`; None for what was not captured.
+
+    Columns that do not fit are left out, the last ones first, and named below.
+    """
     if not table.rows:
         return None
     columns = [column for column in table.columns if column.brief]
+    left_out: list[str] = []
+    while sum(least(columns, table.rows[:most])) > width and any(map(is_figure, columns)):
+        last = max(index for index, column in enumerate(columns) if is_figure(column))
+        left_out.insert(0, columns.pop(last).heading)
     rows = [[cell(row, column) for column in columns] for row in table.rows[:most]]
     made = Grid(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column, room in zip(columns, rooms(columns, rows, width), strict=True):
@@ -133,17 +141,42 @@ def grid(table: Table, width: int, most: int = MOST_ROWS) -> RenderableType | No
         made.add_row(*(Text(shorten(words, column.min_width)) for words, column in fitting))
     more = len(table.rows) - most
     rest = [Text(f"… {more} more: --json or --html has them", style="dim")] if more > 0 else []
+    if left_out:
+        rest.append(Text(f"a wider terminal also shows {', '.join(left_out)}", style="dim"))
     return Group(heading(table.title), Text(table.note, style="dim"), made, *rest)
+
+
+def is_figure(column: Column) -> bool:
+    return column.kind not in WORDS
+
+
+def widths(columns: list[Column], rows: list[list[str]]) -> list[int]:
+    """Characters that each column would need."""
+    return [
+        max(len(words) for words in (column.heading, *(row[index] for row in rows)))
+        for index, column in enumerate(columns)
+    ]
+
+
+def least(columns: list[Column], rows: list[tables.Row]) -> list[int]:
+    """The same with the names as short as they get, and with the gaps between columns."""
+    needed = widths(columns, [[cell(row, column) for column in columns] for row in rows])
+    return [
+        GAP + (min(room, LEAST_NAME) if is_name(columns, index) else room)
+        for index, room in enumerate(needed)
+    ]
+
+
+def is_name(columns: list[Column], index: int) -> bool:
+    """Whether the column may be shortened."""
+    return columns[index].kind == "code" or index == 0
 
 
 def rooms(columns: list[Column], rows: list[list[str]], width: int) -> list[int]:
     """Characters for each column: what it needs, but names share what the rest leaves them."""
-    needed = [
-        max(len(words) for words in (column.heading, *(row[index] for row in rows)))
-        for index, column in enumerate(columns)
-    ]
-    names = [i for i, column in enumerate(columns) if column.kind == "code" or i == 0]
-    left = width - 2 * len(columns) - 1 - sum(needed) + sum(needed[i] for i in names)
+    needed = widths(columns, rows)
+    names = [i for i in range(len(columns)) if is_name(columns, i)]
+    left = width - GAP * len(columns) - 1 - sum(needed) + sum(needed[i] for i in names)
     for place, i in enumerate(sorted(names, key=lambda i: needed[i])):
         needed[i] = min(needed[i], max(LEAST_NAME, left // (len(names) - place)))
         left -= needed[i]

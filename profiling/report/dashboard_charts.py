@@ -1,7 +1,7 @@
 """The dashboard's charts: figures as plain dicts, with few enough points to draw at once.
 
 Called by profiling.report.dashboard_page. A trace's `meta.elapsed_s` is its other x axis: the page
-switches between iterations and training time. Colours are names of templates/style.css.
+switches between iterations and time. Colours are names of templates/style.css.
 """
 
 from html import escape
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from profiling.analysis.run_groups import Group, Section, Spread, spread_of, time_to_loss
+from profiling.analysis.runs import Column
 from profiling.metric_names import VAL_LOSS, Metric
 
 Figure = dict[str, Any]
@@ -18,12 +19,11 @@ COLOURS = ("gemm", "attention", "elementwise", "optimizer", "norm", "communicati
 COLOURS += ("loss", "reduction", "embedding", "dropout", "softmax", "copy")
 DASHES = ("solid", "dash", "dot", "dashdot")
 MARGIN = {"l": 64, "r": 14, "t": 8, "b": 42}
-ITERATIONS, ELAPSED = "iteration", "training time, s"
 POINTS_OF_CHART = 5000  # what draws in a moment; shared by its curves
 POINTS_OF_CURVE = (100, 400)  # least, most
 MOST_BOXES = 16
 LOSS_GRID = 80
-EARLY = 0.05  # of the training time: what is reached sooner would fill the chart
+EARLY = 0.05  # of the time between evaluations: what is reached sooner would fill the chart
 COMMON = (0.01, 0.99)  # quantiles that `common` shows
 WHISKERS = (0.01, 0.25, 0.5, 0.75, 0.99)
 
@@ -71,7 +71,7 @@ def curves(
             trace["x"] = trace.pop("meta")["elapsed_s"]
     layout = {
         "margin": MARGIN,
-        "xaxis": {"title": {"text": ELAPSED if over_time else ITERATIONS}},
+        "xaxis": {"title": {"text": seconds_axis(section) if over_time else "iteration"}},
         "yaxis": yaxis,
         "showlegend": False,
         "hovermode": "x unified" if count <= 8 else "closest",
@@ -190,11 +190,11 @@ def box(name: str, step_ms: np.ndarray, number: int) -> dict[str, Any]:
 
 
 def time_to_each_loss(section: Section, loss: float | None) -> Figure | None:
-    """How long each group trains until it first reaches a validation loss, for every loss."""
+    """How long each group takes until it first reaches a validation loss, for every loss."""
     columns = [r.columns[VAL_LOSS.name] for r in section.runs if VAL_LOSS.name in r.columns]
     if not columns:
         return None
-    worst = max(float(np.interp(EARLY * c.elapsed_s[-1], c.elapsed_s, c.value)) for c in columns)
+    worst = max(map(early_value, columns))
     best = min(float(column.value.min()) for column in columns)
     # close to the best ones, where it takes long, the steps are small
     losses = best + (worst - best) * np.linspace(0, 1, LOSS_GRID) ** 2
@@ -217,13 +217,22 @@ def time_to_each_loss(section: Section, loss: float | None) -> Figure | None:
     layout = {
         "margin": MARGIN,
         "xaxis": {"title": {"text": "validation loss to reach"}, "autorange": "reversed"},
-        "yaxis": {"title": {"text": ELAPSED}, "rangemode": "tozero"},
+        "yaxis": {"title": {"text": seconds_axis(section)}, "rangemode": "tozero"},
         "showlegend": False,
         "hovermode": "x unified" if len(section.groups) <= 8 else "closest",
     }
     if loss is not None and best <= loss <= worst:
         layout["shapes"] = [vertical(loss)]
     return {"data": data, "layout": layout}
+
+
+def early_value(column: Column) -> float:
+    first, last = column.elapsed_s[[0, -1]]
+    return float(np.interp(first + EARLY * (last - first), column.elapsed_s, column.value))
+
+
+def seconds_axis(section: Section) -> str:
+    return f"{section.time_axis}, s"
 
 
 def vertical(x: float) -> dict[str, Any]:

@@ -10,10 +10,9 @@ from profiling.report.dashboard_page import dashboard_page
 from profiling.report.files import write_text
 
 DESCRIPTION = """\
-Runs side by side: which is faster and by how much, losses over iterations and over training time
-with the seeds' spread, time to a loss, step times, MFU, memory, GPU metrics, what their
-configurations differ in, links to their captures. Runs that differ by their seed alone are put
-together.
+Runs side by side: which is faster and by how much, losses over iterations and over time with the
+seeds' spread, time to a loss, step times, MFU, memory, GPU metrics, what their configurations
+differ in, links to their captures. Runs that differ by their seed alone are put together.
 
   python -m profiling dashboard out-slow out-flash -o dashboard.html
   python -m profiling dashboard experiments/ --loss 1.6 --watch

@@ -16,10 +16,7 @@ from profiling.metric_names import GPU, LATER_GPU, SPEED, TRAIN_LOSS, VAL_LOSS, 
 from profiling.report import dashboard_charts as charts
 from profiling.report import dashboard_tables as tables
 from profiling.report import dashboard_words as words
-from profiling.report.document import render
-from profiling.report.tables import Table
-
-NO_NETWORK = "default-src 'none';"
+from profiling.report.document import laid_out, render
 
 
 def dashboard_page(
@@ -45,7 +42,7 @@ def dashboard_page(
         section_part(section, number, loss, extra, links_from, figures)
         for number, section in enumerate(sections_of(runs))
     ]
-    page = render(
+    return render(
         "dashboard.html.j2",
         figures,
         parts=parts,
@@ -54,10 +51,6 @@ def dashboard_page(
         notes=notes,
         version=version,
     )
-    if version is None:
-        return page
-    assert NO_NETWORK in page
-    return page.replace(NO_NETWORK, f"{NO_NETWORK} connect-src 'self';", 1)
 
 
 def check_metrics(runs: list[Run], names: list[str]) -> None:
@@ -92,6 +85,7 @@ def section_part(
     return {
         "id": f"s{number}",
         "name": section.name,
+        "time_axis": section.time_axis,
         "headline": words.headline(section),
         "findings": words.findings(section, loss),
         "loss": loss,
@@ -143,12 +137,6 @@ def small_charts(
         figures[name] = figure
         made.append((name, metric.title, metric.unit))
     return {"made": made, "missing": missing}
-
-
-def laid_out(table: Table) -> dict[str, Any]:
-    """A table as the templates take it."""
-    cells = [(column.heading, column.key, column.kind) for column in table.columns]
-    return {"title": table.title, "note": table.note, "rows": table.rows, "cells": cells}
 
 
 def captures_of(run: Run, links_from: Path | None) -> dict[str, Any] | None:

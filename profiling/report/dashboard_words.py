@@ -156,7 +156,7 @@ def reached(section: Section, loss: float | None) -> str | None:
     for group in section.groups:
         seconds = seconds_to(group, loss)
         parts.append(f"{group.label} {'never' if seconds is None else f'{seconds:.1f} s'}")
-    return f"Training time to a validation loss of {loss:g}: {', '.join(parts)}."
+    return f"{section.time_axis.capitalize()} to a validation loss of {loss:g}: {', '.join(parts)}."
 
 
 def gpu_findings(section: Section) -> list[str]:

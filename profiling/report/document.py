@@ -7,6 +7,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
 from profiling.report import text
+from profiling.report.tables import Table
 
 
 @cache
@@ -21,6 +22,17 @@ def environment() -> Environment:
     )
     made.filters["format_as"] = text.format_as
     return made
+
+
+def laid_out(table: Table) -> dict[str, Any]:
+    """A table as the templates take it."""
+    return {
+        "name": table.name,
+        "title": table.title,
+        "note": table.note,
+        "rows": table.rows,
+        "cells": [(column.heading, column.key, column.kind) for column in table.columns],
+    }
 
 
 def render(template: str, figures: dict[str, dict[str, Any]], **values: Any) -> str:

@@ -6,13 +6,13 @@ Called by profiling.launch.ncu with the records of its JSON.
 import textwrap
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from profiling.report import document, text
+from profiling.report.console import bullet, grid
 from profiling.report.kernel_label import kernel_label
+from profiling.report.tables import Column, Table
 
 COLUMNS = [
     ("kernel", "label", "code"),
@@ -28,17 +28,20 @@ COLUMNS = [
     ("waves", "waves", "number"),
     ("tail empty", "tail_percent", "percent"),
 ]
-# in a terminal, where percents stand without their sign; "of": of the occupancy possible
+# in a terminal, where percents stand without their sign
 BRIEF = [
-    ("time", "duration_ns", "ns"),
-    ("SM %", "sm_percent", "number"),
-    ("DRAM %", "dram_percent", "number"),
-    ("occ. %", "achieved_occupancy_percent", "number"),
-    ("of %", "theoretical_occupancy_percent", "number"),
-    ("by", "told_limits", "text"),
-    ("waves", "waves", "number"),
-    ("tail %", "tail_percent", "number"),
+    Column("#", "number", "number", True),
+    Column("kernel", "label", "code", True),
+    Column("time", "duration_ns", "ns", True),
+    Column("SM %", "sm_percent", "number", True),
+    Column("DRAM %", "dram_percent", "number", True),
+    Column("occ. %", "achieved_occupancy_percent", "number", True),
+    Column("of %", "theoretical_occupancy_percent", "number", True),
+    Column("by", "told_limits", "code", True),
+    Column("waves", "waves", "number", True),
+    Column("tail %", "tail_percent", "number", True),
 ]
+BRIEF_NOTE = "occ.: occupancy reached, of: possible at most, by: what limits it. Advice follows."
 ADVICE_SHOWN, ADVICE_WIDTH = 3, 230  # in a terminal, of each kernel
 
 
@@ -95,20 +98,12 @@ def estimate(entry: dict[str, Any]) -> str:
 
 def print_kernels(records: list[dict[str, Any]]) -> None:
     console = Console(highlight=False)
-    console.print(f"[bold]{headline(records)}[/bold]")
-    table = Table(box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("kernel", min_width=16, overflow="fold")
-    for heading, _, kind in BRIEF:
-        table.add_column(heading, justify="left" if kind == "text" else "right")
-    for record in map(told, records):
-        cells = [cell(record[key], kind) for _, key, kind in BRIEF]
-        table.add_row(escape(kernel_label(record["name"], 40)), *cells)
-    console.print(table)
-    for number, record in enumerate(map(told, records), start=1):
-        console.print(f"[bold]{number}. {escape(record['label'])}[/bold] {record['range'] or ''}")
-        for line in advice_lines(record)[:ADVICE_SHOWN]:
-            console.print(f"   {escape(textwrap.shorten(line, ADVICE_WIDTH, placeholder=' …'))}")
-
-
-def cell(value: Any, kind: str) -> str:
-    return (value or text.ABSENT) if kind == "text" else text.format_as(value, kind)
+    console.print(Text(headline(records), style="bold"))
+    rows = [told(record) | {"number": n} for n, record in enumerate(records, start=1)]
+    if rows:
+        table = Table("kernels", "Kernels", BRIEF_NOTE, BRIEF, rows)
+        console.print(grid(table, console.width, most=len(rows)))
+    for row in rows:
+        console.print(Text(f"{row['number']}. {row['label']}", style="bold"), row["range"] or "")
+        for line in advice_lines(row)[:ADVICE_SHOWN]:
+            console.print(bullet(textwrap.shorten(line, ADVICE_WIDTH, placeholder=" …")))

@@ -8,8 +8,9 @@ from typing import Any
 
 from profiling.analysis.median_step import MedianStep
 from profiling.report import charts, document, tables, text, wording
+from profiling.report.document import laid_out
+from profiling.report.kernel_sources import Links
 from profiling.report.roofline_chart import roofline
-from profiling.report.tables import Table
 from profiling.report.timeline_chart import timeline, timeline_height
 from profiling.timeline.personal import without_folders
 
@@ -22,8 +23,10 @@ ABSENT = {
 }
 
 
-def page(report: dict[str, Any], median_step: MedianStep | None) -> str:
-    """The whole HTML text."""
+def page(
+    report: dict[str, Any], median_step: MedianStep | None, sources: Links | None = None
+) -> str:
+    """The whole HTML text. `sources`: where those of its kernels are, relative to its folder."""
     figures = figures_of(report, median_step)
     ranked = [e for e in report["bottleneck"]["ranked"] if e["recoverable_ms_per_step"] > 0]
     phases = tables.phases(report)
@@ -43,7 +46,11 @@ def page(report: dict[str, Any], median_step: MedianStep | None) -> str:
         family_height=max(280, 70 + 28 * len(report["families"] or [])),
         gaps=laid_out(tables.gaps(report)),
         roofline=laid_out(tables.roofline(report)),
-        tables=[laid_out(table) for table in tables.all_tables(report) if table.rows is not None],
+        tables=[
+            laid_out(table)
+            for table in tables.all_tables(report, sources)
+            if table.rows is not None
+        ],
         timeline_note=timeline_note(median_step),
         timeline_height=timeline_height(median_step) if median_step else 0,
         allocations=allocations(report),
@@ -62,17 +69,6 @@ def figures_of(report: dict[str, Any], median_step: MedianStep | None) -> dict[s
         "roofline": roofline(report),
     }
     return {name: figure for name, figure in drawn.items() if figure is not None}
-
-
-def laid_out(table: Table) -> dict[str, Any]:
-    """A table as the templates take it."""
-    return {
-        "name": table.name,
-        "title": table.title,
-        "note": table.note,
-        "rows": table.rows,
-        "cells": [(column.heading, column.key, column.kind) for column in table.columns],
-    }
 
 
 def timeline_note(median_step: MedianStep | None) -> str:

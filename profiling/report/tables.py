@@ -1,12 +1,14 @@
 """The tables of a report: which columns, which rows. Console, Markdown and page lay them out.
 
-A row is a mapping; kernels' names come as a label, with the whole name under `name_full`.
+A row is a mapping; kernels' names come as a label, with the whole name under `name_full` and the
+places of its sources under `name_links`.
 """
 
 from dataclasses import dataclass, replace
 from typing import Any
 
 from profiling.report.kernel_label import kernel_label
+from profiling.report.kernel_sources import Links
 
 Row = dict[str, Any]
 
@@ -39,10 +41,10 @@ DURATIONS = [
 COUNT = Column("count", "count", "number", True)
 
 
-def all_tables(report: dict[str, Any]) -> list[Table]:
+def all_tables(report: dict[str, Any], sources: Links | None = None) -> list[Table]:
     """Those with rows of their own; phases, gaps and roofline stand beside their charts."""
-    makers = (kernels, api, memops, operators, metrics)
-    return [make(report) for make in makers]
+    others = (api, memops, operators, metrics)
+    return [kernels(report, sources), *(make(report) for make in others)]
 
 
 def phases(report: dict[str, Any]) -> Table:
@@ -79,9 +81,11 @@ def families(report: dict[str, Any]) -> Table:
     return Table("families", "Kernel families", note, columns, report["families"])
 
 
-def kernels(report: dict[str, Any]) -> Table:
+def kernels(report: dict[str, Any], sources: Links | None = None) -> Table:
     rows = [
-        entry | {"name": kernel_label(entry["name"]), "name_full": entry["name"]}
+        entry
+        | {"name": kernel_label(entry["name"]), "name_full": entry["name"]}
+        | {"name_links": (sources or {}).get(entry["name"], [])}
         for entry in report["kernels"]
     ]
     columns = [
@@ -92,6 +96,8 @@ def kernels(report: dict[str, Any]) -> Table:
         Column("share", "percent", "percent", True),
     ]
     note = "Sums over the whole capture, to the nanosecond as nsys stats has them."
+    if any(row["name_links"] for row in rows):
+        note += " A kernel of torch.compile leads to its source in each graph that has it."
     return Table("kernels", "Kernels", note, columns, rows)
 
 

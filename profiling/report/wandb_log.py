@@ -18,6 +18,7 @@ from profiling.analysis.summary import summarize
 from profiling.launch.scrub import scrub
 from profiling.metric_names import CAPTURE_MEDIA
 from profiling.report import tables, wording
+from profiling.report.command import refuse
 from profiling.timeline import opening
 
 if TYPE_CHECKING:  # importing it takes a third of a second
@@ -98,10 +99,6 @@ def parse(argv: list[str]) -> tuple[Path, Path | None]:
     parser.add_argument("--run", type=Path)
     flags = parser.parse_args(argv)
     return flags.capture, flags.run
-
-
-def refuse(message: str) -> None:
-    raise ValueError(f"{message}; see --help")
 
 
 def folder_around(capture: Path) -> Path:

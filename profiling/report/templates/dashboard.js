@@ -16,7 +16,8 @@ function lazyFigure(name) {
   }));
   const switchable = data.some((trace) => trace.meta);
   if (!switchable || !overTime) return { data: switched, layout };
-  const xaxis = { ...layout.xaxis, title: { text: "training time, s" } };
+  const timeTitle = document.querySelector("[data-axis=time]").dataset.title;
+  const xaxis = { ...layout.xaxis, title: { text: timeTitle } };
   return { data: switched, layout: { ...layout, xaxis, uirevision: "time" } };
 }
 
