@@ -6,7 +6,6 @@ python sample.py out_dir=out-shakespeare-char start="ROMEO:" num_samples=3
 import codecs
 import logging
 import math
-import os
 import sys
 import time
 import warnings
@@ -260,14 +259,8 @@ def main() -> None:
         return
     configure_logging()
     sys.stdout.reconfigure(errors="replace")  # a terminal may lack some characters
-    try:
-        with user_errors():
-            sample(parse_keys(sys.argv[1:], SampleConfig))
-    except BrokenPipeError:
-        # the reader, such as head, has had enough; Python's own flush at exit must not complain
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
+    with user_errors():
+        sample(parse_keys(sys.argv[1:], SampleConfig))
 
 
 if __name__ == "__main__":

@@ -15,9 +15,8 @@ from pathlib import Path
 def user_errors() -> Iterator[None]:
     """Turns a ValueError into one line on stderr and exit code 2, Ctrl-C into exit code 130.
 
-    A closed pipe behind it ends the program quietly, with exit code 141 as shells have it.
-
-    All else is a bug and passes.
+    Where whoever reads the output has enough, the program ends quietly. All else is a bug and
+    passes.
 
     `python -X dev` lets the ValueError pass too, to see where it was raised.
     """
@@ -28,9 +27,9 @@ def user_errors() -> Iterator[None]:
             raise
         print(f"{Path(sys.argv[0]).name}: error: {one_line(error)}", file=sys.stderr)
         raise SystemExit(2) from None
-    except BrokenPipeError:  # whoever reads our output, head for one, has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still in it
-        raise SystemExit(141) from None
+    except BrokenPipeError:
+        # the reader, such as head, has had enough; Python's own flush at exit must not complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:  # before the loop, which has its own way to stop
         raise SystemExit(130) from None
 

@@ -332,4 +332,4 @@ def test_a_closed_pipe_is_no_traceback():
     )
     process.stdout.read(1)
     process.stdout.close()
-    assert process.stderr.read() == b"" and process.wait() == 141
+    assert process.stderr.read() == b"" and process.wait() == 0

@@ -75,6 +75,15 @@ def test_few_steps_and_a_slow_first_one():
     assert not said(findings(training()), "first step took")
 
 
+def test_restless_steps():
+    build = training(steps=8)
+    for step in range(1, 8, 2):  # each second one ends late, so that the next one is short
+        begin = step * 10 * MS
+        build.launched(begin + 2 * MS, begin + 3 * MS, begin + 9 * MS)
+    assert said(findings(build), "the steps are restless") == "warning"
+    assert not said(findings(training(steps=8)), "restless")
+
+
 @pytest.mark.parametrize("name", ["evaluate", "checkpoint"])
 def test_what_does_not_belong_into_a_window(name):
     build = training()

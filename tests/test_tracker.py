@@ -250,7 +250,8 @@ for seed in (0, 1):
     for i in range(3):
         tracker.log({"iter": i, "train/loss": seed + 0.1 * i, "perf/mfu": None, "phase": "warm"})
     tracker.summary({"val/loss": seed + 0.5, "none": None})
-    wait_for(lambda: tracker._mirror._run_dir)
+    tracker.wait_until_quiet()
+    assert tracker._mirror._run_dir
     told[f"data_dir_{seed}"] = os.environ["WANDB_DATA_DIR"]
     finish(tracker, exit_code=seed)
     told[f"sync_{seed}"] = tracker.sync_command

@@ -206,6 +206,8 @@ def open_record(
         name=f"{config.dataset}-{attention}-{'compile' if config.compile else 'eager'}",
         tensorboard=config.tensorboard,
     )
+    if config.profile.kind != "none":
+        tracker.wait_until_quiet()  # the window may open within the first iterations
     return Record(config, model, ranks, tracker, progress, warm, gpu, began_s)
 
 

@@ -85,6 +85,11 @@ class Tracker:
         self._summary: dict = {}
         self._finished = False
 
+    def wait_until_quiet(self) -> None:
+        """Until W&B has started, which takes the interpreter away from training for a second."""
+        if self._mirror:
+            self._mirror.wait_until_started()
+
     def log(self, metrics: dict[str, Value]) -> None:
         """Record a row; `metrics` has "iter". Costs microseconds, and survives the disk and W&B.
 
@@ -148,6 +153,9 @@ class NullTracker:
     """A tracker for the ranks that record nothing."""
 
     sync_command = None
+
+    def wait_until_quiet(self) -> None:
+        pass
 
     def log(self, metrics: dict[str, Value]) -> None:
         pass

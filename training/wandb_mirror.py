@@ -88,6 +88,7 @@ class WandbMirror:
         self._doing = "init"  # for the warning: what wandb was asked when it failed
         self._queue: queue.SimpleQueue[tuple[str, dict] | None] = queue.SimpleQueue()
         self._exit_code = 0
+        self._started = threading.Event()  # there is a run, or there will be none
         self._answered = threading.Event()  # wandb-core took every row and answers, or has failed
         self._finish_timeout_s = UPLOAD_TIMEOUT_S
 
@@ -101,6 +102,10 @@ class WandbMirror:
 
         self._thread = threading.Thread(target=self._work, name="wandb-mirror", daemon=True)
         self._thread.start()
+
+    def wait_until_started(self) -> None:
+        """Waits for wandb.init, at most for as long as it may take."""
+        self._started.wait(INIT_TIMEOUT_S)
 
     def log(self, row: dict) -> None:
         """Send a row of the history; costs the caller about a microsecond."""
@@ -144,6 +149,7 @@ class WandbMirror:
             self._run_dir = Path(run.dir).parent
             run.define_metric("iter")
             run.define_metric("*", step_metric="iter")
+            self._started.set()
             self._doing = "log"
             for kind, values in iter(self._queue.get, None):
                 if kind == "summary":
@@ -159,6 +165,7 @@ class WandbMirror:
         except Exception as error:
             self._fail(_one_line(error))
         finally:
+            self._started.set()
             self._answered.set()
             _teardown()
 

@@ -12,6 +12,7 @@ FEW_STEPS = 5
 HIGH_OVERHEAD_PERCENT = 10.0
 LOW_COVERAGE = 0.95
 SLOW_START = 1.5  # the first step against the median of the rest
+RESTLESS = 0.2  # the middle half of the step times, against their median
 DISTURBANCES = ("evaluate", "checkpoint")
 
 Finding = dict[str, str | None]
@@ -110,6 +111,15 @@ def window_findings(trace: Trace, window: Window, report: dict[str, Any]) -> lis
                 f"the first step took {values[0]:.2f} ms, the rest {rest:.2f}: the window begins "
                 "with an empty queue, or before the program is warm",
                 "trust the median, or start the window later",
+            )
+        )
+    low, middle, high = np.quantile(values, (0.25, 0.5, 0.75)) if values else (0.0, 0.0, 0.0)
+    if high - low > RESTLESS * middle:
+        found.append(
+            warning(
+                f"the steps are restless: a quarter took up to {low:.2f} ms, a quarter "
+                f"{high:.2f} ms and more; something beside the program may have held it up",
+                "capture again on a quieter machine, or compare with its neighbours: --html",
             )
         )
     inside = {row["name"]: row["count"] for row in report["ranges"] if row["depth"] == 0}
