@@ -64,6 +64,10 @@ def test_mistakes_are_one_line_that_names_them(tmp_path):
     (run / "config.yaml").unlink()
     assert "config.yaml: cannot be read" in refused(run, "-o", out)
     assert not out.exists()
+    assert refused(run, "-o", tmp_path / "x.html", "--watch").startswith("-o: --watch serves")
+    assert refused(run, "--bogus") == (
+        "unrecognized arguments: --bogus; see python -m profiling dashboard --help"
+    )
 
 
 def test_the_command_line_ends_with_2_on_a_mistake(start, tmp_path):

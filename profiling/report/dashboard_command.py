@@ -37,10 +37,12 @@ def main(arguments: list[str]) -> int:
         raise ValueError(
             "which runs? give their folders (out_dir), or --entity and --project for W&B"
         )
+    if options.watch and options.output:
+        raise ValueError("-o: --watch serves the page and writes no file; give one of them")
     if options.watch:
         made = Making(options)
         return dashboard_server.serve(made.folders, made.page, options.host, options.port)
-    file = options.output
+    file = options.output or DEFAULT_FILE
     runs, notes = read_runs(find_run_folders(options.places))
     page = dashboard_page(
         runs,
@@ -63,9 +65,10 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    parser.error = refuse
     add = parser.add_argument
     add("places", nargs="*", type=Path, metavar="OUT_DIR", help="run folders, or folders of them")
-    add("-o", "--output", type=Path, metavar="FILE", default=DEFAULT_FILE, help=f"{DEFAULT_FILE}")
+    add("-o", "--output", type=Path, metavar="FILE", help=f"default: {DEFAULT_FILE}")
     add(
         "--loss",
         type=float,
@@ -84,6 +87,10 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
         help="write what would be made as JSON, to FILE or the screen; needs no login",
     )  # fmt: skip
     return parser.parse_args(arguments)
+
+
+def refuse(message: str) -> None:
+    raise ValueError(f"{message}; see python -m profiling dashboard --help")
 
 
 class Making:

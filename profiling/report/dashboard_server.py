@@ -94,8 +94,9 @@ def serve(
         raise ValueError(f"--host {host} --port {port}: cannot listen: {error}") from error
     with server:
         shown = f"[{host}]" if ":" in host else host
-        print(f"http://{shown}:{server.server_port}/ follows the runs; Ctrl-C ends it", flush=True)
+        address = f"http://{shown}:{server.server_port}/"
         try:
+            print(f"{address} follows the runs; Ctrl-C ends it", flush=True)
             server.serve_forever()
         except KeyboardInterrupt:
             print()
