@@ -100,7 +100,12 @@ SHARED = ("profiling.hardware", "profiling.kernel_names", "profiling.metric_name
 ARROWS = {
     "profiling.timeline": ("profiling.launch.nsys_tool", "profiling.launch.environment"),
     "profiling.analysis": ("profiling.timeline", *SHARED),
-    "profiling.report": ("profiling.analysis", "profiling.timeline", *SHARED),
+    "profiling.report": (
+        "profiling.analysis",
+        "profiling.timeline",
+        "profiling.arguments",
+        *SHARED,
+    ),
 }
 VERBS_USE = {"profiling.report.wandb_log": ("profiling.launch.scrub",)}  # verbs that lie in report
 
@@ -120,9 +125,7 @@ def test_figures_need_no_page_and_no_framework(module):
     assert not [name for name in imports(module) if within(name, *framework)]
 
 
-@pytest.mark.parametrize(
-    "module", ("profiling.kernel_names", "profiling.hardware", "profiling.metric_names")
-)
+@pytest.mark.parametrize("module", (*SHARED, "profiling.arguments"))
 def test_what_both_halves_read_imports_only_the_standard_library(module):
     assert imports(module) <= sys.stdlib_module_names
 

@@ -1,26 +1,12 @@
 """What the flags of the lab's verbs have in common. Called by attention, square and device."""
 
-import argparse
 import re
-from pathlib import Path
-from typing import NoReturn
 
 import torch
 
 from training.device import resolve_device
 
 DTYPES = ("float32", "bfloat16", "float16")
-
-
-class Parser(argparse.ArgumentParser):
-    """Raises ValueError instead of printing its usage: the command line tells it in one line."""
-
-    def __init__(self, verb: str):
-        super().__init__(add_help=False, allow_abbrev=False)
-        self.verb = verb
-
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{message}; see python -m profiling {self.verb} --help")
 
 
 def lab_device(word: str) -> torch.device:
@@ -53,9 +39,3 @@ def one_of(flag: str, word: str, words: tuple[str, ...]) -> str:
     if word not in words:
         raise ValueError(f"{flag} {word}: there are {', '.join(words)}")
     return word
-
-
-def check_folder(path: Path) -> None:
-    """Before the measurements, so that they are not lost. Raises ValueError."""
-    if not path.parent.is_dir():
-        raise ValueError(f"{path}: there is no folder {path.parent}; make it first")

@@ -8,11 +8,10 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from profiling.arguments import Parser
 from profiling.hardware import peak_bytes_per_s, peak_flops_per_s
 from profiling.lab.arguments import (
     DTYPES,
-    Parser,
-    check_folder,
     device_name,
     lab_device,
     one_of,
@@ -23,7 +22,7 @@ from profiling.lab.attention_work import Shape
 from profiling.lab.progress import tracked
 from profiling.lab.timer import empty_launch
 from profiling.report.attention_tables import print_attention
-from profiling.report.files import write_text
+from profiling.report.files import check_folder, write_text
 from training.device import resolve_dtype
 
 TOKENS = 16_384  # of a call of the trainer: batch 64 x 256

@@ -7,7 +7,8 @@ import torch
 from rich.console import Console
 from rich.text import Text
 
-from profiling.lab.arguments import Parser, lab_device
+from profiling.arguments import Parser
+from profiling.lab.arguments import lab_device
 from profiling.lab.device import facts, measured
 from profiling.report import text
 from profiling.report.console import grid

@@ -10,11 +10,10 @@ from rich.console import Console
 from rich.text import Text
 
 from configs.errors import one_line
+from profiling.arguments import Parser
 from profiling.hardware import peak_bytes_per_s
 from profiling.lab.arguments import (
     DTYPES,
-    Parser,
-    check_folder,
     device_name,
     lab_device,
     one_of,
@@ -23,7 +22,7 @@ from profiling.lab.arguments import (
 from profiling.lab.square import VARIANTS, WRONG, Row, matrix, measured, profiler_table
 from profiling.lab.timer import empty_launch
 from profiling.report.console import grid
-from profiling.report.files import write_text
+from profiling.report.files import check_folder, write_text
 from profiling.report.tables import Column, Table
 
 HELP = """\

@@ -24,7 +24,7 @@ from profiling.report.comparison_command import capture_in
 from profiling.report.experiment_console import print_experiment
 from profiling.report.experiment_markdown import experiment_markdown
 from profiling.report.experiment_page import experiment_page
-from profiling.report.files import write_text
+from profiling.report.files import check_folder, write_text
 
 TRAINER = Path(__file__).resolve().parent.parent.parent / "train.py"
 OUT = Path("out-ab")
@@ -123,8 +123,8 @@ def parse(argv: list[str]) -> Request:
         parser.add_argument(flag, type=Path)
     flags, words = parser.parse_known_args(argv)
     for path in (flags.json, flags.markdown, flags.html):
-        if path and not path.parent.is_dir():  # said now, not when all has been measured
-            raise ValueError(f"{path}: there is no folder {path.parent}; make it first")
+        if path:
+            check_folder(path)  # said now, not when all has been measured
     plan = plan_of(words, flags.repeats, flags.steps)
     return Request(
         plan,

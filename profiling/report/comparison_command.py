@@ -17,6 +17,7 @@ from profiling.analysis.comparison import compare
 from profiling.analysis.run_folder import is_run_folder, report_of_run
 from profiling.analysis.sentence import sentence
 from profiling.analysis.summary import summarize
+from profiling.arguments import Parser
 from profiling.report.comparison_console import print_comparison
 from profiling.report.comparison_markdown import comparison_markdown
 from profiling.report.comparison_page import comparison_page
@@ -76,8 +77,7 @@ def main(argv: list[str]) -> int:
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.error = refuse
+    parser = Parser("compare")
     parser.add_argument("baseline", type=Path)
     parser.add_argument("candidate", type=Path)
     parser.add_argument("--force", action="store_true")
@@ -90,10 +90,6 @@ def parse(argv: list[str]) -> argparse.Namespace:
     if request.fail_on_regression is not None and not request.fail_on_regression >= 0:
         raise ValueError("--fail-on-regression: must be a percentage from 0 up")
     return request
-
-
-def refuse(message: str) -> None:
-    raise ValueError(f"{message}; see python -m profiling compare --help")
 
 
 def both_sides(request: argparse.Namespace) -> list[dict[str, Any]]:

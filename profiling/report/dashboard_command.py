@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 
 from profiling.analysis.runs import find_run_folders, read_runs
+from profiling.arguments import Parser
 from profiling.report import dashboard_server
 from profiling.report.dashboard_page import dashboard_page
 from profiling.report.files import write_text
@@ -59,13 +60,13 @@ def main(arguments: list[str]) -> int:
 
 
 def parsed(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
+        "dashboard",
         prog="python -m profiling dashboard",
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+        add_help=True,
     )
-    parser.error = refuse
     add = parser.add_argument
     add("places", nargs="*", type=Path, metavar="OUT_DIR", help="run folders, or folders of them")
     add("-o", "--output", type=Path, metavar="FILE", help=f"default: {DEFAULT_FILE}")
@@ -87,10 +88,6 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
         help="write what would be made as JSON, to FILE or the screen; needs no login",
     )  # fmt: skip
     return parser.parse_args(arguments)
-
-
-def refuse(message: str) -> None:
-    raise ValueError(f"{message}; see python -m profiling dashboard --help")
 
 
 class Making:
