@@ -1,0 +1,145 @@
+"""The JSON of every fixture, frozen: what `report`, `compare` and `ab` write of the same input.
+
+    python -m tests.goldens        writes tests/goldens anew; the commit says which field changed
+
+Made by way of the command line, as a user gets it, so that nothing inside is held fast.
+"""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from profiling import __main__ as profiling
+from tests.run_folders import write_run
+
+TESTS = Path(__file__).resolve().parent
+CAPTURES = TESTS / "captures"
+FOLDER = TESTS / "goldens"
+PAIRS = {
+    "eager": ("slow_eager.sqlite.gz", "flash_eager.sqlite.gz"),
+    "compile": ("slow_compile.sqlite.gz", "flash_compile.sqlite.gz"),
+    "tools": ("flash_eager.sqlite.gz", "flash_eager.trace.json.gz"),
+    "attribute": ("flash_attr_true.sqlite.gz", "flash_attr_false.sqlite.gz"),
+    "metrics": ("flash_compile.sqlite.gz", "flash_metrics.sqlite.gz"),
+}
+PROCESS_MS = {"slow": (6.61, 6.65, 6.63), "flash": (5.42, 5.40, 5.45), "math": (6.60, 6.70, 6.66)}
+WORDS = ["config/shakespeare_char.yaml", "compile=false"]
+
+
+def main() -> None:
+    for path in FOLDER.glob("*.json"):
+        path.unlink()
+    for name, made in make_all().items():
+        (FOLDER / f"{name}.json").write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+
+
+def make_all() -> dict[str, object]:
+    """Name -> what the JSON holds. Everything is read and written in a folder of its own."""
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        try:
+            shutil.copytree(CAPTURES, "captures")
+            return {**reports(), **comparisons(), **experiments()}
+        finally:
+            os.chdir(before)
+
+
+def reports() -> dict[str, object]:
+    captures = [*Path("captures").glob("*.sqlite.gz"), *Path("captures").glob("*.trace.json.gz")]
+    return {
+        f"report-{path.name.removesuffix('.gz')}": written("report", str(path))
+        for path in sorted(captures)
+    }
+
+
+def comparisons() -> dict[str, object]:
+    made = {}
+    for name, (one, other) in PAIRS.items():
+        words = [f"captures/{one}", f"captures/{other}", "--force"]
+        made[f"compare-{name}"] = written("compare", *words)
+    for attention in ("slow", "flash"):
+        folder = write_run(Path(f"out-{attention}"), attention)
+        (folder / "environment.json").write_text(json.dumps({"packages": {"torch": "2.11.0"}}))
+    made["compare-runs"] = written("compare", "out-slow", "out-flash")
+    for attention in ("slow", "flash"):
+        place_capture(Path(f"out-{attention}"), attention)
+    made["compare-runs-with-captures"] = written("compare", "out-slow", "out-flash")
+    return made
+
+
+def experiments() -> dict[str, object]:
+    """Experiments whose processes have all run, so that `ab` has only to tell what they came to."""
+    made = {}
+    for name, labels in {"captured": ["slow", "flash"], "bare": ["slow", "flash", "math"]}.items():
+        folder = Path(f"ab-{name}")
+        folder.mkdir()
+        (folder / "results.json").write_text(json.dumps(record(labels)))
+        flags = ["--repeats", "3", "--steps", "40", "--out", str(folder)]
+        if name == "bare":
+            flags.append("--no-capture")
+        for label in labels if name == "captured" else ():
+            place_capture(folder / "captures" / label, label)
+        words = [*WORDS, f"attention={','.join(labels)}", *flags]
+        made[f"ab-{name}"] = written("ab", *words)
+    return made
+
+
+def place_capture(folder: Path, attention: str) -> None:
+    (folder / "profile").mkdir(parents=True)
+    shutil.copy(f"captures/{attention}_eager.sqlite.gz", folder / "profile" / "nsys.sqlite.gz")
+
+
+def record(labels: list[str]) -> dict[str, object]:
+    """results.json as `ab` leaves it when the last process has ended."""
+    order = [[*labels, *labels[::-1], *labels][i] for i in range(3 * len(labels))]
+    times = {label: iter(PROCESS_MS[label]) for label in labels}
+    runs = []
+    for number, label in enumerate(order):
+        ms = next(times[label])
+        step_ms = [ms, ms * 1.01, ms * 0.99, ms * 1.002]
+        runs.append(
+            {
+                "number": number,
+                "label": label,
+                "command": ["-u", "train.py", f"attention={label}"],
+                "folder": f"runs/{number + 1:02d}-{label}",
+                "wall_s": 20.5,
+                "tokens_per_iteration": 16384,
+                "iterations": [60, 70, 80, 90],
+                "step_ms": step_ms,
+                "mean_ms": step_ms,
+            }
+        )
+    return {
+        "schema_version": 1,
+        "factor": {"key": "attention", "values": labels, "labels": labels},
+        "words": WORDS,
+        "steps": 40,
+        "warm_up": 50,
+        "log_interval": 10,
+        "runs": runs,
+        "configs": {label: {"attention": label, "batch_size": 64} for label in labels},
+        "in_force": {label: {"device": "NVIDIA H200"} for label in labels},
+        "environment": {"packages": {"torch": "2.11.0"}},
+    }
+
+
+def written(verb: str, *words: str) -> object:
+    """What the verb writes with --json."""
+    before = sys.argv
+    sys.argv = ["profiling", verb, *words, "--json", "written.json"]
+    try:
+        profiling.main()
+    except SystemExit as end:
+        assert not end.code, f"{verb} {' '.join(words)}: exit code {end.code}"
+    finally:
+        sys.argv = before
+    return json.loads(Path("written.json").read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""The JSON of every fixture is what it was: tests/goldens.py says how to change that on purpose."""
+
+import json
+
+import pytest
+
+from tests.goldens import FOLDER, make_all
+
+FROZEN = {path.stem: path for path in sorted(FOLDER.glob("*.json"))}
+
+
+@pytest.fixture(scope="module")
+def made():
+    return make_all()
+
+
+def differences(one: object, other: object, place: str = "") -> list[str]:
+    """Where the two differ; numbers may in the last digits, which another machine rounds anew."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        keys = dict.fromkeys([*one, *other])
+        lacking = [
+            f"{place}.{key}: only on one side" for key in keys if (key in one) != (key in other)
+        ]
+        both = [key for key in keys if key in one and key in other]
+        return lacking + [
+            line for key in both for line in differences(one[key], other[key], f"{place}.{key}")
+        ]
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        pairs = enumerate(zip(one, other, strict=True))
+        return [line for i, pair in pairs for line in differences(*pair, f"{place}[{i}]")]
+    if type(one) is type(other) and (one == other or one == pytest.approx(other, rel=1e-9)):
+        return []
+    return [f"{place}: {one!r} was, {other!r} is"]
+
+
+def test_every_fixture_is_frozen(made):
+    assert sorted(made) == sorted(FROZEN) and len(made) == 17
+
+
+@pytest.mark.parametrize("name", FROZEN)
+def test_the_json_is_what_it_was(name, made):
+    frozen = json.loads(FROZEN[name].read_text(encoding="utf-8"))
+    assert differences(frozen, made[name]) == []
