@@ -7,7 +7,6 @@ Shapes: B batch, T tokens, S keys (cached and new), C n_embd, H n_head, D = C / 
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import lru_cache
 
 import torch
@@ -16,56 +15,18 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
-# attention=KEY pins this kernel of scaled_dot_product_attention
-SDPA_BACKENDS = {
-    "flash": SDPBackend.FLASH_ATTENTION,
-    "efficient": SDPBackend.EFFICIENT_ATTENTION,
-    "cudnn": SDPBackend.CUDNN_ATTENTION,
-    "math": SDPBackend.MATH,
-}
-
-
-@dataclass
-class ModelConfig:
-    """Flat keys of the configuration; `configs.Config` inherits them."""
-
-    n_layer: int = field(default=6, metadata={"help": "transformer blocks"})
-    n_head: int = field(default=6, metadata={"help": "attention heads in a block"})
-    n_embd: int = field(default=384, metadata={"help": "width; a multiple of n_head"})
-    block_size: int = field(default=256, metadata={"help": "context length in tokens"})
-    dropout: float = field(default=0.2, metadata={"help": "probability of dropping; 0: none"})
-    bias: bool = field(default=False, metadata={"help": "biases in linear layers and layer norms"})
-    attention: str = field(
-        default="auto",
-        metadata={
-            "help": "slow: explicit softmax(QK^T/sqrt(d))V; flash, efficient, cudnn, math: that "
-            "kernel of scaled_dot_product_attention; flex: FlexAttention; auto: PyTorch's choice",
-            "choices": ("slow", *SDPA_BACKENDS, "flex", "auto"),
-        },
-    )
-
-    def __post_init__(self) -> None:
-        for key in ("n_layer", "n_head", "n_embd", "block_size"):
-            if getattr(self, key) < 1:
-                raise ValueError(f"{key}={getattr(self, key)}: must be at least 1")
-        if self.n_embd % self.n_head:
-            raise ValueError(
-                f"n_embd={self.n_embd}: not divisible by n_head={self.n_head}; "
-                f"{self.n_embd - self.n_embd % self.n_head or self.n_head} would be"
-            )
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout={self.dropout}: must be at least 0 and less than 1")
-        if self.attention == "flex" and self.dropout > 0:
-            raise ValueError("attention=flex: FlexAttention has no dropout; add dropout=0")
+from configs.attention import AUTO, BACKENDS
+from configs.model import ModelConfig
 
 
 def attention_in_force(attention: str, device_type: str, dropout: float) -> str:
-    """The backend that `attend` runs: `attention` itself, but for the one exception.
+    """The backend that `attend` runs: `attention` itself, but on a CPU with dropout for some.
 
-    PyTorch's fused CPU kernel has no dropout ("No available kernel"), so on a CPU flash with
-    dropout is computed by the math kernel of the same function.
+    The function stays the same: flash without a kernel for dropout is computed by math.
     """
-    return "math" if (attention, device_type) == ("flash", "cpu") and dropout > 0 else attention
+    if device_type == "cpu" and dropout > 0 and attention in BACKENDS:
+        return BACKENDS[attention].dropout_on_cpu
+    return attention
 
 
 def attend(
@@ -84,9 +45,9 @@ def attend(
         return weighted_values(weights, v)  # (B, H, T, D)
     if attention == "flex":
         return attend_flex(q, k, v, causal)
-    if attention == "auto":
+    if attention == AUTO:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal)
-    with sdpa_kernel(SDPA_BACKENDS[attention]):
+    with sdpa_kernel(getattr(SDPBackend, BACKENDS[attention].sdpa)):
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal)
 
 

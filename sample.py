@@ -17,14 +17,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from configs.errors import one_line, user_errors
+from cli.errors import one_line, user_errors
+from cli.keys import parse_keys
+from configs.attention import CHOICES, pinned_kernel
 from configs.help import key_table
-from configs.keys import parse_keys
+from configs.model import ModelConfig
+from configs.training import TrainingConfig
 from data.prepare import STAND_IN
 from data.tokenizers import BpeTokenizer, CharTokenizer, load_tokenizer
-from model import GPT, SDPA_BACKENDS, KeyValueCache, ModelConfig, attend
+from model import GPT, KeyValueCache, attend
 from training import checkpoint
-from training.config import TrainingConfig
 from training.console import PlainFormatter
 from training.decode import GraphedCache
 from training.device import check_attention, resolve_device, resolve_dtype
@@ -84,7 +86,7 @@ class SampleConfig:
         default=None,
         metadata={
             "help": "null: as in training, or auto where that does not run",
-            "choices": ("slow", *SDPA_BACKENDS, "flex", "auto"),
+            "choices": CHOICES,
         },
     )
 
@@ -169,7 +171,7 @@ def runnable_attention(
 
 def try_decoding(config: ModelConfig, device: torch.device, dtype: str) -> None:
     """Raises ValueError when a pinned kernel reads no prompt, or no single token, of this shape."""
-    if config.attention not in SDPA_BACKENDS:
+    if pinned_kernel(config.attention) is None:
         return
     for tokens, keys in ((1, 1), (1, config.block_size), (config.block_size, config.block_size)):
         head_size = config.n_embd // config.n_head

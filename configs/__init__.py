@@ -1,5 +1,5 @@
 """The configuration of the project: its schema, its YAML files and the command lines that fill it.
 
 One key is declared once, as a field of a section's dataclass (`model.ModelConfig`,
-`data.config.DataConfig`, `training.config`): the schema, the checks and --help all read it there.
+`configs.data.DataConfig`, `configs.training`): the schema, the checks and --help all read it there.
 """

@@ -21,11 +21,11 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
+from cli.errors import suggestion, user_errors
+from cli.keys import keys
 from configs import files
 from configs.compose import PRIMARY, compose_jobs, explain, to_config
-from configs.errors import suggestion, user_errors
 from configs.help import TRAIN_HELP, key_table
-from configs.keys import keys
 from configs.schema import Config
 
 REFUSED = {

@@ -19,9 +19,9 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from cli.errors import one_line, suggestion
+from cli.keys import TYPE_NAMES, choice, keys, spell, unknown_key
 from configs import files
-from configs.errors import one_line, suggestion
-from configs.keys import TYPE_NAMES, choice, keys, spell, unknown_key
 from configs.schema import Config
 
 # names in Hydra's ConfigStore; no file of configs/ may bear them

@@ -10,7 +10,7 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from configs.errors import one_line, suggestion
+from cli.errors import one_line, suggestion
 
 FOLDER = Path(__file__).resolve().parent
 DEFAULT_OPTION = "none"

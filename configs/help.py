@@ -7,7 +7,7 @@ import textwrap
 from operator import attrgetter
 from typing import Any
 
-from configs.keys import keys, spell
+from cli.keys import keys, spell
 
 WIDTH = 108
 KEY_WIDTH = 34

@@ -6,11 +6,11 @@ functions that each ask for the section they need, and every section is this sam
 
 from dataclasses import dataclass, field
 
-from configs.keys import check_choices
-from data.config import DataConfig
-from model import ModelConfig
-from profiling.capture.config import GpuMetricsConfig, ProfileConfig
-from training.config import TrainingConfig, WandbConfig
+from cli.keys import check_choices
+from configs.capture import GpuMetricsConfig, ProfileConfig
+from configs.data import DataConfig
+from configs.model import ModelConfig
+from configs.training import TrainingConfig, WandbConfig
 
 
 # dataclasses list the fields of the last base first: in print the model's keys lead

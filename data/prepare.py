@@ -28,7 +28,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data.config import DataConfig
+from configs.data import DataConfig
 from data.download import download
 from data.standin import stand_in_text
 from data.tokenizers import BpeTokenizer, CharTokenizer, load_tokenizer, token_dtype

@@ -5,20 +5,20 @@ from importlib import import_module
 
 # verb -> the module whose main(argv) does it and returns the exit code, what it is for
 VERBS = {
-    "run": ("profiling.launch.run", "train under nsys; ends with the report and its .sqlite"),
-    "report": ("profiling.report.command", "what took the time, and what holds the step back"),
-    "compare": ("profiling.report.comparison_command", "what changed between two captures or runs"),
-    "ab": ("profiling.launch.ab", "train with two values of a key in turn: does it matter?"),
-    "export": ("profiling.report.export", "a capture for ui.perfetto.dev"),
-    "log": ("profiling.report.wandb_log", "the report of a capture, added to its W&B run"),
-    "dashboard": ("profiling.report.dashboard_command", "runs side by side: loss, speed, GPU"),
-    "scrub": ("profiling.launch.scrub", "take environment and folders out of a capture"),
-    "doctor": ("profiling.launch.doctor", "what profiling needs of this machine, with cures"),
-    "attention": ("profiling.lab.attention_command", "the attention backends side by side"),
-    "square": ("profiling.lab.square_command", "one operation in six ways, from eager to CUDA C++"),
-    "device": ("profiling.lab.device_command", "what this GPU can do, measured and nominal"),
-    "ncu": ("profiling.launch.ncu", "single kernels under Nsight Compute: what holds them back"),
-    "compiled": ("profiling.lab.compiled", "what torch.compile made: graphs, kernels, sources"),
+    "run": ("profiling.verbs.run", "train under nsys; ends with the report and its .sqlite"),
+    "report": ("profiling.verbs.report", "what took the time, and what holds the step back"),
+    "compare": ("profiling.verbs.compare", "what changed between two captures or runs"),
+    "ab": ("profiling.verbs.ab", "train with two values of a key in turn: does it matter?"),
+    "export": ("profiling.verbs.export", "a capture for ui.perfetto.dev"),
+    "log": ("profiling.verbs.log", "the report of a capture, added to its W&B run"),
+    "dashboard": ("profiling.verbs.dashboard", "runs side by side: loss, speed, GPU"),
+    "scrub": ("profiling.timeline.scrub", "take environment and folders out of a capture"),
+    "doctor": ("profiling.verbs.doctor", "what profiling needs of this machine, with cures"),
+    "attention": ("profiling.verbs.attention", "the attention backends side by side"),
+    "square": ("profiling.verbs.square", "one operation in six ways, from eager to CUDA C++"),
+    "device": ("profiling.verbs.device", "what this GPU can do, measured and nominal"),
+    "ncu": ("profiling.verbs.ncu", "single kernels under Nsight Compute: what holds them back"),
+    "compiled": ("profiling.verbs.compiled", "what torch.compile made: graphs, kernels, sources"),
 }
 FIRST_OF_LAB = "attention"
 
@@ -46,7 +46,7 @@ examples
 
 
 def main() -> None:
-    from configs.errors import suggestion, user_errors
+    from cli.errors import suggestion, user_errors
 
     verb, *arguments = sys.argv[1:] or ["--help"]
     if verb in ("-h", "--help"):

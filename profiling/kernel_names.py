@@ -2,15 +2,10 @@
 
 import re
 
+from configs.attention import BACKENDS
+
 # a part of the kernel's name -> the attention backend that launches it
-ATTENTION_KERNELS = {
-    "cudnn_generated_fort_native_sdpa": "cudnn",
-    "flash_fwd": "flash",
-    "flash_bwd": "flash",
-    "fmha_cutlass": "efficient",
-    "fused_flex_attention": "flex",
-    "flex_attention": "flex",
-}
+ATTENTION_KERNELS = {part: each.name for each in BACKENDS.values() for part in each.kernels}
 
 
 def fused_attention(names: list[str]) -> dict[str, list[str]]:

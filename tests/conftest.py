@@ -71,7 +71,7 @@ def data_dir(tmp_path_factory) -> Path:
 def config(text_file, tmp_path):
     """config(**keys): the tiny configuration, writing to tmp_path/out."""
     from configs.schema import Config
-    from training.config import WandbConfig
+    from configs.training import WandbConfig
 
     def make(**keys):
         wandb = keys.pop("wandb", None) or WandbConfig(mode="disabled")
@@ -186,7 +186,7 @@ def losses(rows):
 WITH_FAKE_CUDART = """
 import ctypes, os, torch, train
 from configs import command_line
-from profiling.capture.config import ProfileConfig
+from configs.capture import ProfileConfig
 
 torch.cuda.cudart = lambda: ctypes.CDLL(os.environ["FAKE_CUDART"])
 ProfileConfig.check_machine = lambda *_: None

@@ -4,8 +4,8 @@ import gzip
 from pathlib import Path
 from typing import Any
 
-from profiling.analysis.inductor_code import parse_graph
-from profiling.lab.compiled import Compilation
+from profiling.tools.inductor_code import parse_graph
+from profiling.verbs.compiled import Compilation
 
 CAPTURES = Path(__file__).resolve().parent / "captures"
 FACTS = {

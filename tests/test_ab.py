@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from profiling.analysis.experiment import analyse
-from profiling.lab.aa_trials import TrialsConfig, count_called, recorded
-from profiling.lab.aa_trials import main as aa_trials
-from profiling.launch import ab
+from benchmarks.aa_trials import TrialsConfig, count_called, recorded
+from benchmarks.aa_trials import main as aa_trials
+from profiling.analysis.difference.experiment import analyse
 from profiling.launch.ab_plan import Plan, plan_of, quoted
 from profiling.launch.ab_runs import measured
+from profiling.verbs import ab
 
 PROJECT = Path(__file__).resolve().parent.parent
 FAKE = PROJECT / "tests" / "fake_trainer.py"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from profiling.analysis.advice import NEXT, advice
+from profiling.analysis.verdict.advice import NEXT, advice
 from profiling.kernel_names import function_name
 from tests.real_captures import own, report_of
 

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from model import ModelConfig, attend, attention_in_force
+from configs.model import ModelConfig
+from model import attend, attention_in_force
 from profiling.kernel_names import fused_attention
 from training.attention import (
     AttentionProof,

@@ -13,12 +13,13 @@ from rich.console import Console
 from torch.nn import functional as F
 
 import model
-from configs.errors import user_errors
-from profiling.lab import attention, attention_command, attention_work
+from cli.errors import user_errors
+from profiling.lab import attention, attention_work
 from profiling.lab.attention import BACKENDS, Call, Case, measured, note
 from profiling.lab.attention_work import Shape, errors, flops, minimal_bytes, reference
 from profiling.report import attention_tables
 from profiling.report.attention_page import attention_page, slow_against_fused
+from profiling.verbs import attention as attention_command
 from tests.chromium import chromium
 
 PROJECT = Path(__file__).resolve().parent.parent

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from profiling.analysis.attribution import attribute, boundaries, coverage, range_totals
-from profiling.analysis.steps import find_window
+from profiling.analysis.gpu_time.attribution import attribute, boundaries, coverage, range_totals
+from profiling.analysis.steps.find import find_window
 from profiling.timeline.trace import ANY_THREAD
 from tests.real_captures import foreign, own, reference_is_here, report_of
 from tests.synthetic import AUTOGRAD, MAIN, MS, US, Builder, training

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from profiling.analysis import breakdown
-from profiling.analysis.families import families_of
+from profiling.analysis.gpu_time import breakdown
+from profiling.analysis.kernels.families import families_of
 from tests.real_captures import own, report_of
 from tests.synthetic import COPY, MEMSET, TO_DEVICE, Builder
 

@@ -7,9 +7,9 @@ import signal
 import pytest
 import torch
 
+from configs.capture import ProfileConfig
 from configs.compose import compose_jobs
 from configs.schema import Config
-from profiling.capture.config import ProfileConfig
 from profiling.capture.nsys import how_to_attach, is_attached
 from tests.test_interrupt import read_until
 from training.capture import recorder_for

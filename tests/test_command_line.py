@@ -322,7 +322,7 @@ def test_as_a_program(tmp_path):
 
 
 def test_a_closed_pipe_is_no_traceback():
-    program = "from configs.errors import user_errors\nwith user_errors():\n"
+    program = "from cli.errors import user_errors\nwith user_errors():\n"
     program += "    for _ in range(10_000): print('x' * 100)"
     process = subprocess.Popen(
         [sys.executable, "-c", program],

@@ -11,11 +11,11 @@ import pytest
 from hand_reports import flash, report, slow
 from test_run_folder_reading import rows_of, run_folder
 
-from profiling.analysis.comparison import compare
-from profiling.analysis.sentence import sentence
-from profiling.report import comparison_command
+from profiling.analysis.difference.comparison import compare
+from profiling.analysis.difference.sentence import sentence
 from profiling.report.comparison_markdown import comparison_markdown, escaped
 from profiling.report.comparison_page import comparison_page, waterfall
+from profiling.verbs import compare as comparison_command
 
 PROJECT = Path(__file__).resolve().parent.parent
 CAPTURES = PROJECT / "tests" / "captures"

@@ -3,9 +3,9 @@
 import pytest
 from hand_reports import CONFIG, flash, report, slow
 
-from profiling.analysis.comparability import config_differences, factor, flat
-from profiling.analysis.comparison import compare
-from profiling.analysis.sentence import sentence, speed
+from profiling.analysis.difference.comparability import config_differences, factor, flat
+from profiling.analysis.difference.comparison import compare
+from profiling.analysis.difference.sentence import sentence, speed
 
 
 def deltas(comparison: dict) -> dict[str, float]:

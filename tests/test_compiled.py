@@ -12,12 +12,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from profiling.analysis.graph_breaks import graph_breaks
-from profiling.analysis.inductor_code import Origins, is_output_code, parse_graph
-from profiling.lab import compiled
-from profiling.lab.compiled import index_of, write_folder
-from profiling.lab.triton_binaries import Binary, binary_of
 from profiling.report import compiled_page
+from profiling.tools.graph_breaks import graph_breaks
+from profiling.tools.inductor_code import Origins, is_output_code, parse_graph
+from profiling.tools.triton_binaries import Binary, binary_of
+from profiling.verbs import compiled
+from profiling.verbs.compiled import index_of, write_folder
 from tests.recorded_graphs import CAPTURES, compilation, recorded
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -160,8 +160,8 @@ def test_breaks_are_counted_by_place_and_reason():
 
 BROKEN = """
 import torch
-from profiling.analysis.graph_breaks import graph_breaks
-from profiling.lab.compiled import heard_breaks
+from profiling.tools.graph_breaks import graph_breaks
+from profiling.verbs.compiled import heard_breaks
 
 def f(x):
     y = x + 1

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from cli.keys import keys, parse_keys
 from configs import files
 from configs.compose import compose_jobs
 from configs.help import key_table
-from configs.keys import keys, parse_keys
 from configs.schema import Config
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from profiling.report import dashboard_command
 from profiling.report.dashboard_server import DashboardServer
+from profiling.verbs import dashboard as dashboard_command
 from tests.chromium import chromium
 from tests.run_folders import write_run
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import tiktoken
 
+from configs.data import DataConfig
 from data import download, prepare
-from data.config import DataConfig
 from data.prepare import load_dataset
 from data.standin import LENGTH, stand_in_text
 
@@ -462,7 +462,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
 def test_processes_that_prepare_at_once_do_not_hurt_each_other(prepared, data_dir):
     config, dataset = prepared
     code = (
-        "import sys; from pathlib import Path; from data.config import DataConfig\n"
+        "import sys; from pathlib import Path; from configs.data import DataConfig\n"
         "from data.prepare import prepare\n"
         "d = prepare(DataConfig(data_source=sys.argv[1]), Path(sys.argv[2]))\n"
         "print(d.tokenizer.decode(d.tokens('train'))[:20])"

@@ -5,9 +5,10 @@ import json
 import pytest
 import torch
 
-from configs.errors import user_errors
-from profiling.lab import device, device_command
+from cli.errors import user_errors
+from profiling.lab import device
 from profiling.lab.timer import Timing
+from profiling.verbs import device as device_command
 
 CPU = torch.device("cpu")
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from profiling.launch import doctor, nsys_tool
+from profiling.tools import nsys_tool
+from profiling.verbs import doctor
 
 PROJECT = Path(__file__).resolve().parent.parent
 

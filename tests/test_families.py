@@ -2,7 +2,7 @@
 
 import pytest
 
-from profiling.analysis.families import FAMILIES, attention_backend, family_of
+from profiling.analysis.kernels.families import FAMILIES, attention_backend, family_of
 from tests.real_captures import own, report_of
 
 NATIVE = "void at::native::"

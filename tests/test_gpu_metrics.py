@@ -15,12 +15,12 @@ import pynvml
 import pytest
 import torch
 
+from benchmarks import sampler_overhead
+from configs.capture import GpuMetricsConfig
+from configs.training import WandbConfig
 from profiling import metric_names
 from profiling.capture import gpu_metrics
-from profiling.capture.config import GpuMetricsConfig
 from profiling.capture.gpu_metrics import GpuSampler, NoSampler
-from profiling.lab import sampler_overhead
-from training.config import WandbConfig
 from training.distributed import Ranks
 from training.gpu_metrics import open_gpus, sampler_for
 

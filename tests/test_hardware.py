@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from model import GPT, ModelConfig
+from configs.model import ModelConfig
+from model import GPT
 from profiling.hardware import mfu, peak_flops_per_s
 
 

@@ -79,7 +79,7 @@ def test_the_foundations_do_not_know_the_trainer(module):
 @pytest.mark.parametrize("module", modules_of("configs"))
 def test_configs_know_of_the_trainer_its_keys_alone(module):
     known = [name for name in imports(module) if within(name, "training", "train", "sample")]
-    assert set(known) <= {"training.config"}
+    assert set(known) <= {"configs.training"}
 
 
 @pytest.mark.parametrize("module", modules_of("training"))
@@ -98,16 +98,16 @@ def test_the_analysis_runs_without_torch_and_trainer(module):
 # package -> what it may know of profiling besides itself: timeline <- analysis <- report <- verbs
 SHARED = ("profiling.hardware", "profiling.kernel_names", "profiling.metric_names")
 ARROWS = {
-    "profiling.timeline": ("profiling.launch.nsys_tool", "profiling.launch.environment"),
+    "profiling.timeline": ("profiling.tools.nsys_tool", "profiling.tools.environment"),
     "profiling.analysis": ("profiling.timeline", *SHARED),
     "profiling.report": (
         "profiling.analysis",
         "profiling.timeline",
-        "profiling.arguments",
+        "cli.parser",
         *SHARED,
     ),
 }
-VERBS_USE = {"profiling.report.wandb_log": ("profiling.launch.scrub",)}  # verbs that lie in report
+VERBS_USE = {"profiling.verbs.log": ("profiling.timeline.scrub",)}  # verbs that lie in report
 
 
 @pytest.mark.parametrize("package", ARROWS)
@@ -125,7 +125,7 @@ def test_figures_need_no_page_and_no_framework(module):
     assert not [name for name in imports(module) if within(name, *framework)]
 
 
-@pytest.mark.parametrize("module", (*SHARED, "profiling.arguments"))
+@pytest.mark.parametrize("module", (*SHARED, "cli.parser"))
 def test_what_both_halves_read_imports_only_the_standard_library(module):
     assert imports(module) <= sys.stdlib_module_names
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from profiling.analysis.intervals import Intervals, union
+from profiling.analysis.columns import Intervals, union
 
 
 def made(random: np.random.Generator, count: int) -> tuple[Intervals, set[int]]:

@@ -9,9 +9,9 @@ from urllib.parse import unquote
 
 import pytest
 
-from profiling.lab.compiled import index_of, write_folder
-from profiling.report import command
 from profiling.report.kernel_sources import source_links
+from profiling.verbs import report as command
+from profiling.verbs.compiled import index_of, write_folder
 from tests.recorded_graphs import CAPTURES, compilation
 
 

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from profiling.launch import environment, nsys_tool, rank, run
-from profiling.launch.scrub import without_folders
+from profiling.launch import rank
+from profiling.timeline.scrub import without_folders
+from profiling.tools import environment, nsys_tool
+from profiling.verbs import run
 
 PROJECT = Path(__file__).resolve().parent.parent
 

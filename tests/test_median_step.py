@@ -1,13 +1,13 @@
-"""profiling.analysis.median_step: one step event by event, in agreement with the report's sums."""
+"""median_step: one step event by event, in agreement with the report's sums."""
 
 import numpy as np
 import pytest
 
-from profiling.analysis import median_step as module
-from profiling.analysis.families import FAMILIES
-from profiling.analysis.idle import CAUSES
-from profiling.analysis.intervals import union
-from profiling.analysis.median_step import median_step
+from profiling.analysis.columns import union
+from profiling.analysis.gpu_time import median_step as module
+from profiling.analysis.gpu_time.idle import CAUSES
+from profiling.analysis.gpu_time.median_step import median_step
+from profiling.analysis.kernels.families import FAMILIES
 from tests.captured_report import report_of, trace_of
 
 NAMES = ("slow_eager", "flash_compile")

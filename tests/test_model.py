@@ -7,11 +7,13 @@ import torch
 from torch._dynamo.utils import counters
 from torch.nn import functional as F
 
+from configs.attention import CHOICES
+from configs.model import ModelConfig
 from configs.schema import Config
-from model import GPT, SDPA_BACKENDS, ModelConfig
+from model import GPT
 from training.step import compiled
 
-BACKENDS = ("slow", *SDPA_BACKENDS, "flex", "auto")
+BACKENDS = CHOICES
 TINY = dict(n_layer=2, n_head=2, n_embd=32, block_size=32, dropout=0.0)
 VOCAB = 17
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from profiling.analysis.ncu_csv import read_pages
-from profiling.launch import ncu, ncu_tool
+from profiling.tools import ncu_tool
+from profiling.tools.ncu_csv import read_pages
+from profiling.verbs import ncu
 
 PROJECT = Path(__file__).resolve().parent.parent
 CAPTURES = PROJECT / "tests" / "captures"

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from small_captures import CAPTURES, small_export, small_trace, write_trace
 
-from profiling.launch import nsys_tool
 from profiling.timeline import opening
 from profiling.timeline.opening import find_manifest, open_capture, read_manifest
+from profiling.tools import nsys_tool
 
 PROJECT = Path(__file__).resolve().parent.parent
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from profiling.report import perfetto
-from profiling.report.export import owning_phases
 from profiling.report.tracks import disjoint_lanes, nested_lanes
 from profiling.timeline.opening import open_capture
 from profiling.timeline.trace import ANY_THREAD, KERNEL, Metric
+from profiling.verbs.export import owning_phases
 from tests.captured_report import SHARED, trace_of
 
 KINETO = SHARED / "nanogpt_flash_eager.trace.json.gz"

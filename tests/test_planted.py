@@ -24,7 +24,7 @@ def plants(monkeypatch):
     for owner, method in [*PATCHED, (nn.GELU, "forward")]:
         monkeypatch.setattr(owner, method, getattr(owner, method))
     monkeypatch.setattr(sys, "path", list(sys.path))
-    from profiling.lab.planted_train import PLANTS
+    from benchmarks.planted_train import PLANTS
 
     return PLANTS
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import sample
+from cli.keys import parse_keys
 from configs import command_line
 from configs.compose import compose_jobs
-from configs.keys import parse_keys
 from profiling.__main__ import VERBS
 
 PROJECT = Path(__file__).resolve().parent.parent

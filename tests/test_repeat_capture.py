@@ -1,10 +1,10 @@
-"""profiling.lab.repeat_capture: what it makes reads like one long window."""
+"""benchmarks.repeat_capture: what it makes reads like one long window."""
 
 import numpy as np
 import pytest
 from small_captures import CAPTURES, small_trace, write_trace
 
-from profiling.lab.repeat_capture import RepeatConfig, main
+from benchmarks.repeat_capture import RepeatConfig, main
 from profiling.timeline.opening import iterations_of, open_capture
 
 

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from profiling.report import command, export, files
+from cli import files
+from profiling.verbs import export
+from profiling.verbs import report as command
 from tests.captured_report import CAPTURES, MANIFEST
 
 PROJECT = Path(__file__).resolve().parent.parent

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from profiling.analysis.median_step import median_step
+from profiling.analysis.gpu_time.median_step import median_step
 from profiling.report.page import page
 from tests.captured_report import nothing_captured, report_of, trace_of
 from tests.chromium import chromium

@@ -1,12 +1,12 @@
-"""profiling.lab.report_speed: whole processes are timed, and what is missing is said."""
+"""benchmarks.report_speed: whole processes are timed, and what is missing is said."""
 
 import sys
 
 import pytest
 from small_captures import small_export, small_trace, write_trace
 
-from profiling.lab import report_speed
-from profiling.lab.report_speed import SpeedConfig, hta_command, main, measured
+from benchmarks import report_speed
+from benchmarks.report_speed import SpeedConfig, hta_command, main, measured
 
 
 def no_nsys():

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from model import GPT, ModelConfig
-from profiling.analysis import roofline
-from profiling.analysis.families import FAMILIES
+from configs.model import ModelConfig
+from model import GPT
+from profiling.analysis.kernels import roofline
+from profiling.analysis.kernels.families import FAMILIES
 
 CONFIG = {
     "n_layer": 6,

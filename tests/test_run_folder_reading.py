@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from hand_reports import slow
 
-from profiling.analysis.comparison import compare
-from profiling.analysis.run_folder import (
+from profiling.analysis.difference.comparison import compare
+from profiling.analysis.runs.run_folder import (
     SETTLING_ROWS,
     is_run_folder,
     read_config,

@@ -5,14 +5,14 @@ import json
 import numpy as np
 import pytest
 
-from profiling.analysis.run_groups import (
+from profiling.analysis.runs.groups import (
     compare_speed,
     loss_that_all_reach,
     sections_of,
     spread_of,
     time_to_loss,
 )
-from profiling.analysis.runs import NoRowsYet, find_run_folders, read_run, read_runs
+from profiling.analysis.runs.history import NoRowsYet, find_run_folders, read_run, read_runs
 from tests.run_folders import STEP_MS, TOKENS, write_run
 
 

@@ -1,4 +1,4 @@
-"""profiling.launch.scrub: nothing of the environment stays in the file, and no event is touched."""
+"""scrub: nothing of the environment stays in the file, and no event is touched."""
 
 import gzip
 import json
@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from small_captures import event, small_export, small_trace, write_trace
 
-from profiling.launch import scrub as scrub_verb
-from profiling.launch.scrub import main, scrub, without_folders
+from profiling.timeline import scrub as scrub_verb
 from profiling.timeline.opening import open_capture
+from profiling.timeline.scrub import main, scrub, without_folders
 
 SECRET = "sk-planted-4711"
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
+from configs.capture import ProfileConfig
 from model import GPT
-from profiling.capture.config import ProfileConfig
 from profiling.capture.layers import ranged_layers
 from profiling.capture.spans import NOTHING, NoSpans, Spans, spans_for
 

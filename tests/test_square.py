@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from configs.errors import user_errors
-from profiling.lab import square, square_command
+from cli.errors import user_errors
+from profiling.lab import square
 from profiling.lab.square import EAGER, check, matrix, measured, variant
+from profiling.verbs import square as square_command
 
 PROJECT = Path(__file__).resolve().parent.parent
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from profiling.analysis.steps import find_window
+from profiling.analysis.steps.find import find_window
 from profiling.timeline.trace import ANY_THREAD
 from tests.real_captures import foreign, own, reference_is_here, report_of
 from tests.synthetic import AUTOGRAD, MAIN, MS, Builder, training

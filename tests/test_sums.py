@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from profiling.analysis import sums
-from profiling.analysis.families import families_of
+from profiling.analysis.kernels import sums
+from profiling.analysis.kernels.families import families_of
 from profiling.timeline.trace import Trace
 from tests.real_captures import CAPTURES, REFERENCE, reference_is_here, trace_of
 from tests.synthetic import COPY, MEMSET, MS, TO_DEVICE, Builder

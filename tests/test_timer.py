@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from profiling.lab import timer, timer_check
+from benchmarks import timer_check
+from profiling.lab import timer
 from profiling.lab.timer import interval_rank, measure, median_interval
 
 CPU = torch.device("cpu")

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from fake_wandb_server import FakeWandbServer
 
+from configs.training import WandbConfig
 from training import wandb_mirror
-from training.config import WandbConfig
 from training.tracker import last_value, open_tracker
 from training.wandb_mirror import check_wandb
 
@@ -45,7 +45,7 @@ import json, logging, os, resource, signal, sys, time
 from pathlib import Path
 from fake_wandb_server import FakeWandbServer
 from training import wandb_mirror
-from training.config import WandbConfig
+from configs.training import WandbConfig
 from training.tracker import open_tracker
 
 ARGUMENTS = {ARGUMENTS!r}

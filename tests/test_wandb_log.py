@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from fake_wandb_server import FakeWandbServer
 
-from profiling.report import wandb_log
+from profiling.verbs import log as wandb_log
 
 PROJECT = Path(__file__).resolve().parent.parent
 CAPTURE = PROJECT / "tests" / "captures" / "flash_compile.sqlite.gz"
@@ -23,7 +23,7 @@ API_KEY = "0123456789abcdef" * 3
 TRAINING = """
 import sys
 from pathlib import Path
-from training.config import WandbConfig
+from configs.training import WandbConfig
 from training.tracker import open_tracker
 
 out_dir = Path("out")

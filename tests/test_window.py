@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from profiling.capture.config import ProfileConfig, plan
+from configs.capture import ProfileConfig, plan
 from profiling.capture.schedule import PATIENCE_STEPS, SETTLE_STEPS, Schedule, is_stable
 from profiling.capture.spans import Spans
 from profiling.capture.window import FREE_LAPS, Window

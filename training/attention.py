@@ -8,8 +8,9 @@ import torch
 from torch._dynamo.utils import counters
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from configs.errors import one_line
-from model import ModelConfig, attend, attention_in_force
+from cli.errors import one_line
+from configs.model import ModelConfig
+from model import attend, attention_in_force
 from profiling.kernel_names import fused_attention, short_name
 
 # what scaled_dot_product_attention dispatches to on a CPU

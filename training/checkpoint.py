@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from configs.errors import one_line
+from cli.errors import one_line
+from configs.training import TrainingConfig
 from data.prepare import Dataset
 from model import GPT
-from training.config import TrainingConfig
 from training.distributed import Ranks
 from training.step import Step
 

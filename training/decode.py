@@ -9,7 +9,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from model import KeyValueCache, ModelConfig
+from configs.model import ModelConfig
+from model import KeyValueCache
 
 
 class GraphedCache(KeyValueCache):

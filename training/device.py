@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 import torch
 
-from data.config import DataConfig
-from model import ModelConfig
-from training.config import TrainingConfig
+from configs.data import DataConfig
+from configs.model import ModelConfig
+from configs.training import TrainingConfig
 
 FUSED_ON_CUDA_ONLY = ("efficient", "cudnn")
 

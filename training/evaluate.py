@@ -6,9 +6,9 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor
 
+from configs.training import TrainingConfig
 from data.batches import Batches
 from model import GPT
-from training.config import TrainingConfig
 from training.distributed import Ranks
 from training.step import autocast
 

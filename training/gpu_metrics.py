@@ -6,7 +6,7 @@ import os
 import pynvml
 import torch
 
-from profiling.capture.config import GpuMetricsConfig
+from configs.capture import GpuMetricsConfig
 from profiling.capture.gpu_metrics import GpuSampler, NoSampler
 from profiling.capture.nvml import Gpu
 from training.distributed import Ranks

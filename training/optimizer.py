@@ -5,7 +5,7 @@ import math
 import torch
 from torch import nn
 
-from training.config import TrainingConfig
+from configs.training import TrainingConfig
 
 
 def adamw(model: nn.Module, config: TrainingConfig, device: torch.device) -> torch.optim.AdamW:

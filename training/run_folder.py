@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from omegaconf import OmegaConf
 
-from training.config import TrainingConfig
+from configs.training import TrainingConfig
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from configs.training import TrainingConfig
 from model import GPT
 from profiling.capture.spans import NoSpans, Spans
-from training.config import TrainingConfig
 from training.distributed import Ranks
 from training.optimizer import set_learning_rate
 

@@ -11,7 +11,7 @@ import math
 import os
 from pathlib import Path
 
-from training.config import WandbConfig
+from configs.training import WandbConfig
 from training.tensorboard import TensorBoard
 from training.wandb_mirror import WandbMirror, check_wandb
 

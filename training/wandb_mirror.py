@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from training.config import WandbConfig
+from configs.training import WandbConfig
 
 if TYPE_CHECKING:  # importing it takes a third of a second, so only the mirror's thread does
     from wandb import Run
@@ -62,7 +62,7 @@ def check_wandb(config: WandbConfig) -> str:
 def online_key() -> str | None:
     """The API key of a server that answers; None where a token takes its place.
 
-    For profiling.report.wandb_log. Raises ValueError without a key, and where no server answers.
+    For profiling.verbs.log. Raises ValueError without a key, and where no server answers.
     """
     check_wandb(WandbConfig(mode="online"))
     if reason := _why_unreachable(_base_url()):

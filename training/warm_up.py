@@ -12,7 +12,7 @@ from torch import Tensor
 from torch._dynamo.exc import BackendCompilerFailed
 from torch._dynamo.utils import counters
 
-from configs.errors import one_line
+from cli.errors import one_line
 from configs.schema import Config
 from training.attention import AttentionProof, prove_on_cpu, prove_on_cuda, try_attention
 from training.console import duration

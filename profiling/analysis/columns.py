@@ -1,6 +1,7 @@
-"""Questions to long columns that repeat few values. Used by most modules of profiling.analysis."""
+"""Columns of numbers: distinct values, nested ranges, sets of intervals on the time line."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,3 +23,83 @@ def called(names: list[str], name: np.ndarray, wanted: Callable[[str], object]) 
     is_wanted = np.zeros(len(names) + 1, bool)
     is_wanted[[row for row in used(name) if wanted(names[row])]] = True
     return is_wanted[name]
+
+
+def depths(start_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
+    """How many of the intervals are open when each begins, for nested ones sorted by start."""
+    end_ns = np.maximum(end_ns, start_ns + 1)
+    ended = np.searchsorted(np.sort(end_ns), start_ns, side="right")
+    return np.arange(len(start_ns)) - ended
+
+
+def parents(start_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
+    """The row of the interval right around each, -1 at the top; nested, in any order."""
+    order = np.lexsort((-end_ns, start_ns))
+    depth = depths(start_ns[order], end_ns[order])
+    found = np.full(len(order), -1)
+    for level in range(1, int(depth.max(initial=0)) + 1):
+        above, here = np.flatnonzero(depth == level - 1), np.flatnonzero(depth == level)
+        found[order[here]] = order[above[np.searchsorted(above, here) - 1]]
+    return found
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Disjoint half-open intervals in nanoseconds, sorted, none of them empty."""
+
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+
+    def before(self, time_ns: np.ndarray) -> np.ndarray:
+        """How many nanoseconds of the set lie before each time."""
+        time_ns = np.asarray(time_ns, np.int64)
+        if not len(self.start_ns):
+            return np.zeros(time_ns.shape, np.int64)
+        whole = np.concatenate(([0], np.cumsum(self.end_ns - self.start_ns)))
+        last = np.searchsorted(self.start_ns, time_ns, side="right") - 1
+        inside = np.minimum(time_ns, self.end_ns[last]) - self.start_ns[last]
+        return np.where(last < 0, 0, whole[last] + inside)
+
+    def within(self, start_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
+        """How many nanoseconds of the set lie in each [start, end)."""
+        return self.before(end_ns) - self.before(start_ns)
+
+    def clipped(self, start_ns: int, end_ns: int) -> "Intervals":
+        return union(np.maximum(self.start_ns, start_ns), np.minimum(self.end_ns, end_ns))
+
+    def gaps(self, start_ns: int, end_ns: int) -> "Intervals":
+        """What of [start, end) is not in the set."""
+        inside = self.clipped(start_ns, end_ns)
+        starts = np.concatenate(([start_ns], inside.end_ns)).astype(np.int64)
+        ends = np.concatenate((inside.start_ns, [end_ns])).astype(np.int64)
+        return Intervals(starts[ends > starts], ends[ends > starts])
+
+    def joined(self, other: "Intervals") -> "Intervals":
+        return union(
+            np.concatenate((self.start_ns, other.start_ns)),
+            np.concatenate((self.end_ns, other.end_ns)),
+        )
+
+    def common(self, other: "Intervals", start_ns: int, end_ns: int) -> "Intervals":
+        """What is in both sets and in [start, end)."""
+        neither = self.gaps(start_ns, end_ns).joined(other.gaps(start_ns, end_ns))
+        return neither.gaps(start_ns, end_ns)
+
+    def total_ns(self) -> int:
+        return int((self.end_ns - self.start_ns).sum())
+
+
+def union(start_ns: np.ndarray, end_ns: np.ndarray) -> Intervals:
+    """The union of any intervals; empty ones (end <= start) count for nothing."""
+    start_ns, end_ns = np.asarray(start_ns, np.int64), np.asarray(end_ns, np.int64)
+    kept = end_ns > start_ns
+    start_ns, end_ns = start_ns[kept], end_ns[kept]
+    if not len(start_ns):
+        return Intervals(start_ns, end_ns)
+    if np.any(start_ns[1:] < start_ns[:-1]):
+        order = np.argsort(start_ns, kind="stable")
+        start_ns, end_ns = start_ns[order], end_ns[order]
+    reach = np.maximum.accumulate(end_ns)
+    fresh = start_ns[1:] > reach[:-1]
+    first, last = np.concatenate(([True], fresh)), np.concatenate((fresh, [True]))
+    return Intervals(start_ns[first], reach[last])

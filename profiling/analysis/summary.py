@@ -8,14 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from profiling.analysis import breakdown, gpu_metrics, idle, sums
-from profiling.analysis.attribution import Owned, attribute, boundaries, coverage, range_totals
-from profiling.analysis.diagnosis import SMALL_US, Launches, diagnose
-from profiling.analysis.families import FAMILIES, attention_backend, families_of
-from profiling.analysis.health import health
-from profiling.analysis.roofline import roofline
-from profiling.analysis.steps import find_window
-from profiling.analysis.window import Window
+from profiling.analysis.gpu_time import breakdown, idle
+from profiling.analysis.gpu_time.attribution import (
+    Owned,
+    attribute,
+    boundaries,
+    coverage,
+    range_totals,
+)
+from profiling.analysis.kernels import counters as gpu_metrics
+from profiling.analysis.kernels import sums
+from profiling.analysis.kernels.families import FAMILIES, attention_backend, families_of
+from profiling.analysis.kernels.roofline import roofline
+from profiling.analysis.steps.find import find_window
+from profiling.analysis.steps.steps import Window
+from profiling.analysis.verdict.diagnosis import SMALL_US, Launches, diagnose
+from profiling.analysis.verdict.health import health
 from profiling.timeline.trace import COPY, KERNEL, Device, Trace
 
 SCHEMA_VERSION = 1
@@ -32,7 +40,7 @@ def summarize(
 ) -> dict[str, Any]:
     """The report about one process and device of a capture: plain dicts of JSON types.
 
-    `step`, `phases`, `device` choose what is otherwise found out (profiling.analysis.steps). Raises
+    `step`, `phases`, `device` choose what is otherwise found out (steps.find). Raises
     ValueError for one that the capture does not hold.
     """
     window = find_window(trace, step, phases, device)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from profiling.capture.config import ProfileConfig
+from configs.capture import ProfileConfig
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from torch._dynamo.utils import counters
 
-from profiling.capture.config import AUTO, Planned, ProfileConfig, plan
+from configs.capture import AUTO, Planned, ProfileConfig, plan
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import Any
 from torch.profiler import ProfilerActivity
 from torch.profiler import profile as TorchProfiler
 
-from profiling.capture.config import ProfileConfig
+from configs.capture import ProfileConfig
 
 TABLE_ROWS = 100
 

@@ -19,8 +19,8 @@ import torch
 from torch import nn
 from torch._dynamo.utils import counters
 
+from configs.capture import Planned, ProfileConfig
 from profiling.capture import manifest
-from profiling.capture.config import Planned, ProfileConfig
 from profiling.capture.layers import ranged_layers
 from profiling.capture.schedule import Schedule
 from profiling.capture.spans import NOTHING, Spans

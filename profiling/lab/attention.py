@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 from torch._dynamo.utils import counters
 
-from configs.errors import one_line
-from model import SDPA_BACKENDS, attend, attention_in_force
+from cli.errors import one_line
+from configs.attention import TABLE, pinned_kernel
+from model import attend, attention_in_force
 from profiling.hardware import peak_bytes_per_s, peak_flops_per_s
 from profiling.kernel_names import fused_attention
 from profiling.lab import memory
@@ -24,12 +25,12 @@ from profiling.lab.launched import kernels_of_calls, operators_of
 from profiling.lab.timer import Timing, measure
 from training.attention import CPU_OPERATORS
 
-BACKENDS = ("slow", "math", "efficient", "flash", "cudnn", "flex", "compile")
-FUSED = ("efficient", "flash", "cudnn", "flex")
-CUDA_ONLY = ("efficient", "cudnn")
+BACKENDS = (*(each.name for each in TABLE), "compile")  # compile: torch.compile of slow
+FUSED = tuple(each.name for each in TABLE if each.fused)
+CUDA_ONLY = tuple(each.name for each in TABLE if each.cuda_only)
 REFERENCE_TOKENS = 4096  # heads x tokens that are compared with float64
 OTHER_KERNELS = r"not used because|runtime disabled"
-MATERIALISING = ("slow", "math", "compile")
+MATERIALISING = (*(name for name in BACKENDS if name not in FUSED),)
 MATRICES = 6  # of seq x seq elements that these hold at once, about
 Row = dict[str, Any]
 
@@ -131,7 +132,7 @@ def refusal(case: Case, said: list[str], error: str) -> str:
     """PyTorch warns of each kernel's reason, of the others' that they are off, and then raises."""
     reasons = [line.split(" (Triggered")[0] for line in said]
     reasons = [line for line in reasons if not re.search(OTHER_KERNELS, line)]
-    if case.backend not in SDPA_BACKENDS or not reasons:
+    if pinned_kernel(case.backend) is None or not reasons:
         reasons = [error.split("\n\n")[0]]
     return one_line("; ".join(dict.fromkeys(reasons)))[:400]
 

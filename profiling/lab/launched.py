@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from configs.errors import one_line
+from cli.errors import one_line
 from profiling.capture.graph_kernels import kernel_names
 from profiling.kernel_names import short_name
 

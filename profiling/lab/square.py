@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from configs.errors import one_line
+from cli.errors import one_line
 from profiling.lab.launched import quiet_stderr
 from profiling.lab.timer import Timing, measure
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils import cpp_extension
 
-from configs.errors import one_line
+from cli.errors import one_line
 
 SOURCE = Path(__file__).with_name("square.cu")
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from rich.console import Console
 
-from profiling.analysis.comparison import compare
-from profiling.analysis.run_folder import read_json
-from profiling.launch import nsys_tool
+from profiling.analysis.difference.comparison import compare
+from profiling.analysis.runs.run_folder import read_json
 from profiling.launch.ab_plan import Plan, plain, training_command
 from profiling.launch.ab_runs import RESULTS, remove_checkpoints, run_process
-from profiling.report.comparison_command import capture_in, capture_report
+from profiling.tools import nsys_tool
+from profiling.verbs.compare import capture_in, capture_report
 
 CAPTURED_STEPS = 20
 FREE_STEPS = 25  # behind the window, for the step time without a profiler

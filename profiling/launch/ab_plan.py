@@ -1,6 +1,6 @@
 """What an A/B experiment runs: its factor, the order of its processes, their command lines.
 
-Called by profiling.launch.ab.
+Called by profiling.verbs.ab.
 """
 
 import re

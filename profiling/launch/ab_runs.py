@@ -1,6 +1,6 @@
 """The processes of an A/B experiment: started one after the other, their step times recorded.
 
-Called by profiling.launch.ab. results.json is written anew after every process, so that an
+Called by profiling.verbs.ab. results.json is written anew after every process, so that an
 experiment that was stopped goes on where it was.
 """
 
@@ -17,14 +17,14 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from profiling.analysis.run_folder import (
+from cli.files import write_text
+from profiling.analysis.runs.run_folder import (
     read_config,
     read_json,
     read_starts,
     tokens_per_iteration,
 )
 from profiling.launch.ab_plan import LOG_INTERVAL, Plan, plain, training_command, typed
-from profiling.report.files import write_text
 
 SCHEMA_VERSION = 1
 RESULTS = "results.json"

@@ -1,12 +1,12 @@
 """The command line of a profiled run, in the spelling of the installed nsys.
 
-Called by profiling.launch.run. What a preset wants and the version lacks is left out, and said.
+Called by profiling.verbs.run. What a preset wants and the version lacks is left out, and said.
 """
 
 import sys
 from pathlib import Path
 
-from profiling.launch.nsys_tool import Nsys
+from profiling.tools.nsys_tool import Nsys
 
 RANK_PROGRAM = Path(__file__).resolve().parent / "rank.py"
 METRICS_HZ = 10_000

@@ -1,6 +1,6 @@
 """What nsys left behind: reports put in their place and exported, or why there are none.
 
-Called by profiling.launch.run when training has ended.
+Called by profiling.verbs.run when training has ended.
 """
 
 import os
@@ -10,9 +10,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from profiling.launch import nsys_tool
-from profiling.launch.nsys_tool import Nsys
-from profiling.launch.scrub import scrub
+from profiling.timeline.scrub import scrub
+from profiling.tools import nsys_tool
+from profiling.tools.nsys_tool import Nsys
 
 # (what nsys, CUPTI or the driver prints, why there is no report, how to go on)
 CAUSES = (

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from profiling.analysis.sentence import sentence
+from profiling.analysis.difference.sentence import sentence
 from profiling.report import text
 from profiling.report.comparison_tables import all_tables, facts
 from profiling.report.tables import Table

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from profiling.analysis.sentence import sentence
+from profiling.analysis.difference.sentence import sentence
 from profiling.report.comparison_console import cell
 from profiling.report.comparison_tables import all_tables, facts
 from profiling.report.tables import Table

@@ -6,7 +6,7 @@ templates/compare.html.j2 lays out what the functions here prepare.
 from html import escape  # plotly takes some HTML in its texts, and names are anyone's
 from typing import Any
 
-from profiling.analysis.sentence import sentence
+from profiling.analysis.difference.sentence import sentence
 from profiling.report.comparison_tables import all_tables, bucket_label, facts
 from profiling.report.document import laid_out, render
 

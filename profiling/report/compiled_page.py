@@ -1,6 +1,6 @@
 """What torch.compile made, as a page and as tables in a terminal.
 
-Called by profiling.lab.compiled with its index and the kernels' sources.
+Called by profiling.verbs.compiled with its index and the kernels' sources.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The report in a terminal, verdict first. Called by profiling.report.command.
+"""The report in a terminal, verdict first. Called by profiling.verbs.report.
 
 80 columns suffice, and a pipe gets the same text without colours.
 """

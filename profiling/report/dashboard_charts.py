@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from profiling.analysis.run_groups import Group, Section, Spread, spread_of, time_to_loss
-from profiling.analysis.runs import Column
+from profiling.analysis.runs.groups import Group, Section, Spread, spread_of, time_to_loss
+from profiling.analysis.runs.history import Column
 from profiling.metric_names import VAL_LOSS, Metric
 
 Figure = dict[str, Any]

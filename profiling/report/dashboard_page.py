@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from profiling.analysis.run_groups import Section, loss_that_all_reach, sections_of
-from profiling.analysis.runs import Run
+from profiling.analysis.runs.groups import Section, loss_that_all_reach, sections_of
+from profiling.analysis.runs.history import Run
 from profiling.metric_names import GPU, LATER_GPU, SPEED, TRAIN_LOSS, VAL_LOSS, Metric, metric_of
 from profiling.report import dashboard_charts as charts
 from profiling.report import dashboard_tables as tables
@@ -54,7 +54,7 @@ def dashboard_page(
 
 
 def check_metrics(runs: list[Run], names: list[str]) -> None:
-    from configs.errors import suggestion
+    from cli.errors import suggestion
 
     logged = dict.fromkeys(name for run in runs for name in run.columns)
     for name in names:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from profiling.analysis.run_groups import (
+from profiling.analysis.runs.groups import (
     Group,
     Section,
     best_loss,
@@ -17,7 +17,7 @@ from profiling.analysis.run_groups import (
     seconds_to,
     typical_ms,
 )
-from profiling.analysis.runs import Run
+from profiling.analysis.runs.history import Run
 from profiling.report.dashboard_words import span
 from profiling.report.tables import Column, Table
 from profiling.report.text import ABSENT

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from profiling.analysis.run_groups import (
+from profiling.analysis.difference.sentence import milliseconds, speed
+from profiling.analysis.runs.groups import (
     Group,
     Section,
     Speed,
@@ -13,7 +14,6 @@ from profiling.analysis.run_groups import (
     time_scale,
     typical_ms,
 )
-from profiling.analysis.sentence import milliseconds, speed
 from profiling.report.text import number
 
 MOST_KEYS = 6

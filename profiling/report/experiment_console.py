@@ -1,4 +1,4 @@
-"""An A/B experiment on the terminal. Called by profiling.launch.ab."""
+"""An A/B experiment on the terminal. Called by profiling.verbs.ab."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""An A/B experiment as Markdown. Called by profiling.launch.ab."""
+"""An A/B experiment as Markdown. Called by profiling.verbs.ab."""
 
 from typing import Any
 

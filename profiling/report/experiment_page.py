@@ -1,4 +1,4 @@
-"""An A/B experiment as one self-contained page. Called by profiling.launch.ab."""
+"""An A/B experiment as one self-contained page. Called by profiling.verbs.ab."""
 
 from html import escape
 from typing import Any

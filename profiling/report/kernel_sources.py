@@ -1,4 +1,4 @@
-"""Links from the kernels of a report to their sources. Called by profiling.report.command.
+"""Links from the kernels of a report to their sources. Called by profiling.verbs.report.
 
 `python -m profiling compiled` saves these in a run's folder, whose profile/ has the captures.
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from profiling.analysis.run_folder import read_json
+from profiling.analysis.runs.run_folder import read_json
 
 Links = dict[str, list[tuple[str, str]]]  # kernel -> (graph, address) of each that has it
 ANCHOR = re.compile(r"([\w-]{1,100})\.\w{1,400}", re.ASCII)  # GRAPH.KERNEL

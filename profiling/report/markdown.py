@@ -1,4 +1,4 @@
-"""The report as Markdown, short enough for a pull request. Called by profiling.report.command."""
+"""The report as Markdown, short enough for a pull request. Called by profiling.verbs.report."""
 
 import re
 from typing import Any

@@ -1,6 +1,6 @@
 """Kernels as Nsight Compute measured them, as a page and as tables in a terminal.
 
-Called by profiling.launch.ncu with the records of its JSON.
+Called by profiling.verbs.ncu with the records of its JSON.
 """
 
 import textwrap

@@ -1,12 +1,12 @@
 """The report of one capture as a page: one HTML file that needs nothing else.
 
-Called by profiling.report.command.
+Called by profiling.verbs.report.
 """
 
 from collections.abc import Iterable
 from typing import Any
 
-from profiling.analysis.median_step import MedianStep
+from profiling.analysis.gpu_time.median_step import MedianStep
 from profiling.report import charts, document, tables, text, wording
 from profiling.report.document import laid_out
 from profiling.report.kernel_sources import Links

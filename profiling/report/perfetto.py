@@ -1,6 +1,6 @@
 """A capture as a Chrome trace, which ui.perfetto.dev and chrome://tracing open.
 
-Called by profiling.report.export. Host threads have ranges, PyTorch's operators and CUDA calls as
+Called by profiling.verbs.export. Host threads have ranges, PyTorch's operators and CUDA calls as
 nested slices, GPUs a track for each stream; arrows lead from a launch to what it started. It holds
 names, times and sizes, nothing of the machine that it was captured on.
 """
@@ -12,7 +12,7 @@ from typing import TextIO
 
 import numpy as np
 
-from profiling.analysis.families import FAMILIES, families_of
+from profiling.analysis.kernels.families import FAMILIES, families_of
 from profiling.report.kernel_label import kernel_label
 from profiling.report.tracks import disjoint_lanes, nested_lanes
 from profiling.timeline.personal import without_folders

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from profiling.analysis.median_step import MedianStep, Slices
+from profiling.analysis.gpu_time.median_step import MedianStep, Slices
 from profiling.report import text, wording
 from profiling.report.charts import Figure, colour
 from profiling.report.kernel_label import kernel_label

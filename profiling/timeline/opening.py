@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from profiling.launch import nsys_tool
-from profiling.launch.environment import without_secrets
 from profiling.timeline import chrome_json, nsys_sqlite
 from profiling.timeline.trace import Trace
+from profiling.tools import nsys_tool
+from profiling.tools.environment import without_secrets
 
 SQLITE, GZIP = b"SQLite format 3\0", b"\x1f\x8b"
 REPORT = ".nsys-rep"  # the one kind that only its name tells

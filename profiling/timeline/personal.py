@@ -1,7 +1,7 @@
 """What is personal in a capture: who ran it and where, not what it measured.
 
 One definition for those who warn (profiling.timeline.nsys_facts, chrome_json) and for the one who
-removes (profiling.launch.scrub).
+removes (profiling.timeline.scrub).
 """
 
 import re

@@ -1,0 +1,1 @@
+"""Measurements of this project itself, each with the command that repeats it."""

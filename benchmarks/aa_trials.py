@@ -1,0 +1,94 @@
+"""How often `ab` would call a difference where there is none: trials from recorded step times.
+
+    python -m profiling ab config/shakespeare_char.yaml attention=flash,flash --out out-ab/aa
+    python -m benchmarks.aa_trials records=out-ab/aa/results.json
+
+Each trial deals recorded processes of one and the same configuration into two groups, as if they
+had been an A and a B, and judges them as `ab` does. Every value of every record counts as a
+configuration by itself, unless it is the same one given twice; groups of five need ten processes.
+The table also says what an interval that only has to exclude 1 would have called, and one that
+takes steps for independent: why `ab` asks for more.
+"""
+
+import statistics
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.command import run_lab
+from profiling.analysis.difference.statistics import noise_of_processes, ratio_over_processes
+from profiling.analysis.runs.run_folder import read_json
+
+Process = list[float]  # step times in ms, medians of ten
+
+
+@dataclass
+class TrialsConfig:
+    records: str = field(default="", metadata={"help": "results.json of experiments, by comma"})
+    trials: int = field(default=40, metadata={"help": "A/A trials of each configuration"})
+    size: int = field(default=5, metadata={"help": "processes of each group"})
+    seed: int = field(default=0, metadata={"help": "of the dealing"})
+
+    def __post_init__(self) -> None:
+        if not self.records:
+            raise ValueError(
+                "records: name the results.json of an experiment (python -m profiling ab)"
+            )
+        for key, least in (("trials", 1), ("size", 2)):
+            if getattr(self, key) < least:
+                raise ValueError(f"{key}={getattr(self, key)}: must be at least {least}")
+
+
+def main(config: TrialsConfig) -> None:
+    paths = [Path(word) for word in config.records.split(",")]
+    print(f"{config.trials} A/A trials of {config.size} against {config.size} processes\n")
+    print("| configuration | processes | called a difference | interval alone | steps as units |")
+    print("|---|---:|---:|---:|---:|")
+    for name, processes in recorded(paths).items():
+        if len(processes) < 2 * config.size:
+            print(f"| {name} | {len(processes)} | too few for {config.size} a side | | |")
+            continue
+        called = count_called(processes, config.trials, config.size, config.seed)
+        shares = " | ".join(f"{n} ({n / config.trials:.1%})" for n in called)
+        print(f"| {name} | {len(processes)} | {shares} |")
+
+
+def recorded(paths: list[Path]) -> dict[str, list[Process]]:
+    """Configuration -> its processes, over all records. Raises ValueError naming a bad file."""
+    found: dict[str, list[Process]] = {}
+    for path in paths:
+        record = read_json(path)
+        try:
+            factor = record["factor"]
+            values = dict(zip(factor["labels"], factor["values"], strict=True))
+            for run in record["runs"]:
+                words = [*record["words"], f"{factor['key']}={values[run['label']]}"]
+                found.setdefault(" ".join(words), []).append([float(ms) for ms in run["step_ms"]])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"{path}: not the results.json of an experiment ({error!r})"
+            ) from error
+    return found
+
+
+def count_called(
+    processes: list[Process], trials: int, size: int, seed: int
+) -> tuple[int, int, int]:
+    """Trials with a difference: as `ab` judges, by the interval alone, by steps as units."""
+    random = np.random.default_rng(seed)
+    medians = np.array([statistics.median(process) for process in processes])
+    by_ab = by_interval = by_steps = 0
+    for _ in range(trials):
+        dealt = random.permutation(len(processes))[: 2 * size]
+        one, other = dealt[:size], dealt[size:]
+        ratio = ratio_over_processes(medians[one], medians[other])
+        by_ab += ratio.excludes(noise_of_processes(medians[one], medians[other]))
+        by_interval += ratio.excludes()
+        steps = [np.concatenate([processes[i] for i in group]) for group in (one, other)]
+        by_steps += ratio_over_processes(*steps).excludes()
+    return by_ab, by_interval, by_steps
+
+
+if __name__ == "__main__":
+    run_lab(__doc__, TrialsConfig, main)

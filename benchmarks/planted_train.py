@@ -1,0 +1,159 @@
+"""train.py with a bottleneck in it: `python -m benchmarks.planted` starts it under nsys.
+
+    PLANT=slow_loader python benchmarks/planted_train.py config/shakespeare_char.yaml ...
+
+The trainer is the real one; only the named fault is put into one of its parts beforehand.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+PROJECT = Path(__file__).resolve().parent.parent
+sys.path[0] = str(PROJECT)  # as if it were train.py; training.py beside this hides the package
+
+from data.batches import Batches  # noqa: E402
+from model import GPT  # noqa: E402
+from training.graphs import GraphedStep  # noqa: E402
+from training.step import Step  # noqa: E402
+
+EAGER = "attention=flash compile=false"
+GRAPHS = "attention=flash compile=true"
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A fault, the keys that make it dominate, and the verdict that finds it."""
+
+    verdict: str
+    what: str
+    keys: str
+    put: Callable[[], None] = lambda: None
+    ranks: int = 1
+    environ: dict[str, str] = field(default_factory=dict)
+
+
+def before(owner: type, method: str, fault: Callable) -> None:
+    """Lets `fault` happen, with the method's arguments, each time before the method."""
+    original = getattr(owner, method)
+
+    def planted(self, *arguments):
+        fault(self, *arguments)
+        return original(self, *arguments)
+
+    setattr(owner, method, planted)
+
+
+def before_update(fault: Callable) -> None:
+    for step in (Step, GraphedStep):
+        before(step, "update", fault)
+
+
+def slow_loader() -> None:
+    before(Batches, "draw", lambda *_: time.sleep(0.006))
+
+
+def sorting_loader() -> None:
+    numbers = np.random.default_rng(0).random(2_000_000)
+    before(Batches, "draw", lambda *_: np.sort(numbers))
+
+
+def pageable_copies() -> None:
+    images = torch.zeros(32 << 20)  # 128 MB that nobody pinned
+    before(Batches, "draw", lambda batches, *_: images.to(batches.device))
+
+
+def item_in_every_step() -> None:
+    def log_weights(step: Step | GraphedStep, _: float) -> None:
+        for parameter in getattr(step, "step", step).parameters:
+            for statistic in (torch.norm, torch.amax, torch.amin):
+                statistic(parameter.detach()).item()
+
+    before_update(log_weights)
+
+
+def item_in_every_layer() -> None:
+    def check(module: nn.Module, inputs: tuple, output: Tensor) -> None:
+        if output.is_cuda and torch.cuda.is_current_stream_capturing():
+            return  # the warm-up reads kernels' names out of a graph, which cannot wait
+        assert torch.isfinite(module.weight).all().item()
+        assert torch.isfinite(output).all().item()
+
+    def hook(model: GPT, *_) -> None:
+        if not getattr(model, "is_checked", False):
+            model.is_checked = True
+            for module in model.transformer.h.modules():
+                if hasattr(module, "weight"):
+                    module.register_forward_hook(check)
+
+    before(GPT, "forward", hook)
+
+
+def python_stall() -> None:
+    before_update(lambda *_: time.sleep(0.010))
+
+
+def python_work() -> None:
+    before_update(lambda *_: sum(number * number for number in range(400_000)))
+
+
+def unfused_elementwise() -> None:
+    def gelu(x: Tensor) -> Tensor:
+        x = x.float()
+        inner = 0.7978845608 * (x + 0.044715 * x * x * x)
+        return 0.5 * x * (1.0 + torch.tanh(inner))
+
+    nn.GELU.forward = lambda self, x: gelu(x)
+
+
+PLANTS = {
+    "slow_loader": Plant("data", "the loader sleeps 6 ms", GRAPHS, slow_loader),
+    "sorting_loader": Plant("data", "the loader sorts on the CPU", GRAPHS, sorting_loader),
+    "pageable_copies": Plant("data", "128 MB of pageable memory a step", GRAPHS, pageable_copies),
+    "item_in_every_step": Plant(
+        "synchronization",
+        ".item() of three statistics of each parameter",
+        GRAPHS,
+        item_in_every_step,
+    ),
+    "item_in_every_layer": Plant(
+        "synchronization",
+        ".item() of two checks in each layer",
+        f"{EAGER} batch_size=128",
+        item_in_every_layer,
+    ),
+    "tiny_batch": Plant("launch", "two windows a batch, eager", f"{EAGER} batch_size=2"),
+    "python_stall": Plant("cpu", "10 ms of sleep before each update", GRAPHS, python_stall),
+    "python_work": Plant("cpu", "a Python loop before each update", GRAPHS, python_work),
+    "tiny_graphs": Plant("gpu_latency", "one window a batch, graphs", f"{GRAPHS} batch_size=1"),
+    "unfused_elementwise": Plant(
+        "gpu_memory", "GELU spelled out in float32", f"{EAGER} batch_size=256", unfused_elementwise
+    ),
+    "large_matmuls": Plant(
+        "gpu_compute",
+        "four layers, 2048 wide",
+        f"{GRAPHS} n_layer=4 n_head=16 n_embd=2048 block_size=512 batch_size=32 dropout=0",
+    ),
+    "slow_link": Plant(
+        "communication",
+        "two GPUs without peer-to-peer and shared memory",
+        f"{GRAPHS} gradient_accumulation_steps=2",
+        ranks=2,
+        environ={"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"},
+    ),
+}
+
+
+if __name__ == "__main__":
+    from configs import command_line
+    from train import train
+
+    PLANTS[os.environ["PLANT"]].put()
+    command_line.run(train)

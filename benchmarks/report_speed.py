@@ -1,0 +1,177 @@
+"""How long `report` takes on large captures, and how much memory, beside the tools that exist.
+
+    python -m benchmarks.report_speed [hta_python=PYTHON] [KEY=VALUE ...]
+
+- an nsys export of a million kernels: `report --json` against `nsys stats` with three reports,
+  where there is an nsys
+- a Chrome trace of 100,000 kernels: `report --json` against HolisticTraceAnalysis in an interpreter
+  that has it (hta_python=), which loads it and breaks down time and kernels
+
+Whole processes, in turns: wall seconds, and the peak memory of the largest process of each
+(getrusage). A first round warms the caches and does not count. Prints a Markdown table. Captures
+that are not given are made by benchmarks.repeat_capture from those of the tests.
+"""
+
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from benchmarks.command import run_lab
+from profiling.tools import nsys_tool
+
+PROJECT = Path(__file__).resolve().parents[2]
+CAPTURES = PROJECT / "tests" / "captures"
+KERNELS = {"long.sqlite": 1_000_000, "long.json": 100_000}
+SOURCES = {"long.sqlite": "slow_eager.sqlite.gz", "long.json": "flash_eager.trace.json.gz"}
+STOCK = ("cuda_gpu_kern_sum", "cuda_api_sum", "cuda_gpu_mem_time_sum")
+HTA = """
+import sys
+from hta.trace_analysis import TraceAnalysis
+analysis = TraceAnalysis(trace_files={0: sys.argv[1]})
+analysis.get_temporal_breakdown(visualize=False)
+analysis.get_gpu_kernel_breakdown(visualize=False)
+"""
+BYTES_OF_MAXRSS = 1 if sys.platform == "darwin" else 1024  # getrusage's unit
+
+
+@dataclass
+class SpeedConfig:
+    sqlite: str = field(
+        default="", metadata={"help": "nsys export; empty: made, a million kernels"}
+    )
+    trace: str = field(default="", metadata={"help": "Chrome trace; empty: made, 100,000 kernels"})
+    hta_python: str = field(default="", metadata={"help": "interpreter that has HTA"})
+    repeats: int = field(default=3, metadata={"help": "runs of each program"})
+
+    def __post_init__(self) -> None:
+        if self.repeats < 1:
+            raise ValueError(f"repeats={self.repeats}: must be at least 1")
+        for key in ("sqlite", "trace", "hta_python"):
+            value = getattr(self, key)
+            if value and not Path(value).is_file():
+                raise ValueError(f"{key}={value}: no such file")
+
+
+@dataclass(frozen=True)
+class Run:
+    wall_s: float
+    peak_bytes: int
+
+
+def main(config: SpeedConfig) -> None:
+    with tempfile.TemporaryDirectory(prefix="report-speed-") as name:
+        folder = Path(name)
+        sqlite = Path(config.sqlite) if config.sqlite else made("long.sqlite", folder)
+        trace = Path(config.trace) if config.trace else made("long.json", folder)
+        stock, why_not_stock = stock_command(sqlite)
+        hta, why_not_hta = hta_command(config.hta_python, trace)
+        contests = {
+            sqlite: {"report --json": report_command(sqlite, folder), **stock},
+            trace: {"report --json": report_command(trace, folder), **hta},
+        }
+        load = os.getloadavg()[0]
+        runs = {path: take_turns(programs, config.repeats) for path, programs in contests.items()}
+    print(f"{platform.machine()}, {os.cpu_count()} cores, load before {load:.1f}; medians\n")
+    print("| capture | program | wall s (least, most) | peak MB | of report's time, memory |")
+    print("|---|---|---:|---:|---:|")
+    for path, results in runs.items():
+        print_rows(path.name, results)
+    for why in (why_not_stock, why_not_hta):
+        if why:
+            print(f"\nleft out: {why}")
+
+
+def made(name: str, folder: Path) -> Path:
+    """A long capture, made by another process: no child's peak memory is below its parent's."""
+    source = CAPTURES / SOURCES[name]
+    if not source.is_file():
+        raise ValueError(f"{source}: no such file; give sqlite= and trace=")
+    words = [f"capture={source}", f"out={folder / name}", f"kernels={KERNELS[name]}"]
+    subprocess.run(
+        [sys.executable, "-m", "benchmarks.repeat_capture", *words],
+        cwd=PROJECT,
+        stdout=sys.stderr,
+        check=True,
+    )
+    return folder / name
+
+
+def report_command(path: Path, folder: Path) -> list[str]:
+    words = ["report", str(path.resolve()), "--json", str(folder / "report.json")]
+    return [sys.executable, "-m", "profiling", *words]
+
+
+def stock_command(path: Path) -> tuple[dict[str, list[str]], str | None]:
+    """(name -> command, why there is none)."""
+    try:
+        nsys = nsys_tool.find()
+    except ValueError as error:
+        return {}, str(error)
+    reports = [word for name in STOCK for word in ("--report", name)]
+    command = [nsys.path, "stats", "--format", "csv", *reports, str(path.resolve())]
+    return {f"nsys {nsys.version} stats, {len(STOCK)} reports": command}, None
+
+
+def hta_command(python: str, path: Path) -> tuple[dict[str, list[str]], str | None]:
+    """(name -> command, why there is none)."""
+    if not python:
+        return {}, "HolisticTraceAnalysis: hta_python= is not given"
+    asked = "from importlib.metadata import version; print(version('HolisticTraceAnalysis'))"
+    told = subprocess.run([python, "-c", asked], capture_output=True, text=True)
+    if told.returncode:
+        return {}, f"HolisticTraceAnalysis: {python} has none"
+    command = [str(Path(python).absolute()), "-c", HTA, str(path.resolve())]
+    return {f"HolisticTraceAnalysis {told.stdout.strip()}": command}, None
+
+
+def take_turns(programs: dict[str, list[str]], repeats: int) -> dict[str, list[Run]]:
+    found: dict[str, list[Run]] = {name: [] for name in programs}
+    for number in range(repeats + 1):
+        for name, command in programs.items():
+            run = measured(command)
+            print(f"{name}: {run.wall_s:.1f} s, {run.peak_bytes / 1e6:.0f} MB", file=sys.stderr)
+            if number:
+                found[name].append(run)
+    return found
+
+
+def measured(command: list[str]) -> Run:
+    """One run of it. Raises ValueError with the end of what it printed where it fails."""
+    environ = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    with tempfile.TemporaryFile() as printed:
+        start = time.perf_counter()
+        child = subprocess.Popen(
+            command, cwd=PROJECT, env=environ, stdout=printed, stderr=subprocess.STDOUT
+        )
+        _, status, usage = os.wait4(child.pid, 0)
+        wall_s = time.perf_counter() - start
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode:
+            printed.seek(0)
+            last = " ".join(printed.read().decode(errors="replace").split())[-300:]
+            raise ValueError(f"{command[0]} ended with {child.returncode}: {last}")
+    return Run(wall_s, usage.ru_maxrss * BYTES_OF_MAXRSS)
+
+
+def print_rows(capture: str, results: dict[str, list[Run]]) -> None:
+    ours = next(iter(results.values()))
+    for name, runs in results.items():
+        wall_s = [run.wall_s for run in runs]
+        peak = median(run.peak_bytes for run in runs)
+        times = median(wall_s) / median(run.wall_s for run in ours)
+        memory = peak / median(run.peak_bytes for run in ours)
+        spread = f"{median(wall_s):.2f} ({min(wall_s):.2f}, {max(wall_s):.2f})"
+        print(
+            f"| {capture} | {name} | {spread} | {peak / 1e6:.0f} | {times:.2f}, {memory:.2f} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    run_lab(__doc__, SpeedConfig, main)

@@ -1,0 +1,127 @@
+"""The keys of a configuration, read from its dataclass, and the command line of the small programs.
+
+Called by configs.schema (choices), configs.compose (names and types), configs.help (the table)
+and sample.py (parse_keys): what is known about a key stands in the dataclass field alone.
+"""
+
+import dataclasses
+import inspect
+import types
+import typing
+from collections.abc import Iterable
+from typing import Any
+
+from cli.errors import suggestion
+
+TYPE_NAMES = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    list: "a list, as [a,b]",
+}
+BOOLEANS = {"true": True, "yes": True, "on": True, "1": True}
+BOOLEANS |= {"false": False, "no": False, "off": False, "0": False}
+
+
+@dataclasses.dataclass(frozen=True)
+class Key:
+    name: str  # as on the command line, with its section: wandb.mode
+    section: str  # the heading that it stands under in --help
+    type: type  # int, float, bool, str or list
+    optional: bool  # null is a value too
+    help: str
+    choices: tuple[str, ...]
+
+
+def keys(schema: type, prefix: str = "") -> dict[str, Key]:
+    """Every key of the dataclass `schema` by name, those of nested sections with their prefix."""
+    hints = typing.get_type_hints(schema)
+    owners = {
+        name: owner for owner in reversed(schema.__mro__) for name in inspect.get_annotations(owner)
+    }
+    found = {}
+    for f in dataclasses.fields(schema):
+        name = prefix + f.name
+        if dataclasses.is_dataclass(hints[f.name]):
+            found |= keys(hints[f.name], f"{name}.")
+            continue
+        kind, optional = value_type(hints[f.name])
+        section = prefix[:-1] or owners[f.name].__name__.removesuffix("Config").lower()
+        found[name] = Key(
+            name, section, kind, optional, f.metadata.get("help", ""), f.metadata.get("choices", ())
+        )
+    return found
+
+
+def value_type(hint: Any) -> tuple[type, bool]:
+    """(str, True) for str | None, (list, False) for list[str]."""
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        (inner,) = (arg for arg in typing.get_args(hint) if arg is not types.NoneType)
+        return value_type(inner)[0], True
+    return typing.get_origin(hint) or hint, False
+
+
+def unknown_key(name: str, known: Iterable[str]) -> str:
+    """What to say of a key that is not among `known`."""
+    return f"{name}: no such key{suggestion(name, known) or '; --help lists the keys'}"
+
+
+def check_choices(config: Any) -> None:
+    """Refuses a value that its field's choices lack; nested sections included.
+
+    YAML and Hydra read true and false as booleans, also for a key whose choices are words: such
+    a value is turned back into the word.
+    """
+    for key in keys(type(config)).values():
+        section, _, name = key.name.rpartition(".")
+        owner = getattr(config, section) if section else config
+        setattr(owner, name, choice(key, getattr(owner, name)))
+
+
+def choice(key: Key, value: Any) -> Any:
+    """`value` as one of the key's choices, or as it is when the key has none."""
+    if not key.choices or value in key.choices or (value is None and key.optional):
+        return value
+    if spell(value).lower() in key.choices:
+        return spell(value).lower()
+    near = suggestion(spell(value), key.choices)
+    raise ValueError(f"{key.name}={spell(value)}: no such choice{near} ({', '.join(key.choices)})")
+
+
+def spell(value: Any) -> str:
+    """A value as the command line takes it: true, false, null, [a,b]."""
+    if isinstance(value, (list, tuple)):
+        return f"[{','.join(map(spell, value))}]"
+    return (
+        "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    )
+
+
+def parse_keys(argv: list[str], schema: type) -> Any:
+    """An instance of the flat dataclass `schema` from arguments key=value or --key=value.
+
+    For the programs without Hydra: a text value is taken as it stands, with its commas, quotes and
+    further "=". Raises ValueError for anything else than known keys with values of their type.
+    """
+    known = keys(schema)
+    values = {}
+    for argument in argv:
+        name, equals, text = argument.removeprefix("--").partition("=")
+        if not equals:
+            raise ValueError(f"{argument}: write key=value; --help lists the keys")
+        if name not in known:
+            raise ValueError(unknown_key(name, known))
+        values[name] = parse_value(known[name], text)
+    config = schema(**values)
+    check_choices(config)
+    return config
+
+
+def parse_value(key: Key, text: str) -> Any:
+    if key.optional and text == "null":
+        return None
+    try:
+        return BOOLEANS[text.lower()] if key.type is bool else key.type(text)
+    except (KeyError, ValueError):
+        raise ValueError(f"{key.name}={text}: must be {TYPE_NAMES[key.type]}") from None

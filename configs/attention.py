@@ -1,0 +1,104 @@
+"""The attention backends: what each is, in one table. Standard library only.
+
+A new backend is a row here and its rule in `model.attend`. The switch's choices and its proof, the
+lab, the charts, advice and rooflines are derived from the row.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Backend:
+    name: str  # as in attention=NAME
+    meaning: str  # in --help
+    fused: bool  # keeps the scores out of memory and skips what the causal mask hides
+    cuda_only: bool  # refused elsewhere
+    dropout: bool  # False: attention=NAME is refused with dropout
+    dropout_on_cpu: str  # the backend that computes it on a CPU with dropout: mostly itself
+    kernels: tuple[str, ...]  # parts of names that its own kernels alone have; none if not fused
+    sdpa: str | None  # of torch.nn.attention.SDPBackend, where it pins one
+    colour: str  # in charts, a name of the pages' style
+
+
+TABLE = (
+    Backend(
+        "slow",
+        "explicit softmax(QK^T/sqrt(d))V",
+        fused=False,
+        cuda_only=False,
+        dropout=True,
+        dropout_on_cpu="slow",
+        kernels=(),
+        sdpa=None,
+        colour="bad",
+    ),
+    Backend(
+        "math",
+        "the same inside scaled_dot_product_attention",
+        fused=False,
+        cuda_only=False,
+        dropout=True,
+        dropout_on_cpu="math",
+        kernels=(),
+        sdpa="MATH",
+        colour="reduction",
+    ),
+    Backend(
+        "efficient",
+        "its memory-efficient kernel",
+        fused=True,
+        cuda_only=True,
+        dropout=True,
+        dropout_on_cpu="efficient",
+        kernels=("fmha_cutlass",),
+        sdpa="EFFICIENT_ATTENTION",
+        colour="norm",
+    ),
+    Backend(
+        "flash",
+        "FlashAttention",
+        fused=True,
+        cuda_only=False,
+        dropout=True,
+        dropout_on_cpu="math",  # PyTorch's fused CPU kernel has none ("No available kernel")
+        kernels=("flash_fwd", "flash_bwd"),
+        sdpa="FLASH_ATTENTION",
+        colour="accent",
+    ),
+    Backend(
+        "cudnn",
+        "cuDNN's kernel",
+        fused=True,
+        cuda_only=True,
+        dropout=True,
+        dropout_on_cpu="cudnn",
+        kernels=("cudnn_generated_fort_native_sdpa",),
+        sdpa="CUDNN_ATTENTION",
+        colour="elementwise",
+    ),
+    Backend(
+        "flex",
+        "FlexAttention",
+        fused=True,
+        cuda_only=False,
+        dropout=False,
+        dropout_on_cpu="flex",
+        kernels=("fused_flex_attention", "flex_attention"),
+        sdpa=None,
+        colour="optimizer",
+    ),
+)
+BACKENDS = {backend.name: backend for backend in TABLE}
+AUTO = "auto"  # what scaled_dot_product_attention chooses itself
+CHOICES = (*BACKENDS, AUTO)
+HELP = "; ".join(f"{each.name}: {each.meaning}" for each in TABLE) + "; auto: PyTorch's choice"
+
+
+def is_fused(name: str | None) -> bool:
+    """Of a backend, or of what a capture calls one; "unknown" kernels of attention are fused."""
+    return name is not None and (name not in BACKENDS or BACKENDS[name].fused)
+
+
+def pinned_kernel(name: str) -> str | None:
+    """Which kernel of scaled_dot_product_attention attention=NAME pins, as SDPBackend spells it."""
+    return BACKENDS[name].sdpa if name in BACKENDS else None

@@ -1,0 +1,209 @@
+"""What a comparison and an experiment came to: the records of `compare` and `ab`.
+
+The JSON of --json is these records field by field (docs/report-schema.md). Ratios are candidate
+over baseline: below 1 the candidate is faster. Fields of a Struct that have their default are left
+out of the JSON.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from profiling.analysis.report import JsonObject
+
+SCHEMA_VERSION = 1
+MS_A_STEP = "ms a step"
+Outcome = Literal["faster", "slower", "no_difference", "not_comparable"]
+
+
+class Side(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The baseline or the candidate."""
+
+    file: str
+    device: str | None
+    attention_backend: str | None
+    bottleneck: str | None  # a verdict's name
+    name: str  # the value of the one key that differs, else the file's
+    kind: str | None = None  # nsys | kineto | training; None: no capture
+    steps: int | None = None
+
+
+class StepComparison(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Step times of both sides, in `unit`; of an experiment the values are medians of processes."""
+
+    baseline: float  # median
+    candidate: float
+    ratio: float
+    ci95: tuple[float, float] | None  # None: fewer than two steps on a side
+    baseline_spread: float  # interquartile range
+    candidate_spread: float
+    baseline_values: list[float]
+    candidate_values: list[float]
+    baseline_mean: float | None = None  # this and the next: of two captures or runs
+    candidate_mean: float | None = None
+    noise_percent: float | None = None  # of an experiment: what groups of equal processes differ by
+    unit: str = MS_A_STEP
+
+
+@dataclass(frozen=True)
+class FreeSteps:
+    """Medians of the uncaptured steps around the windows."""
+
+    baseline: float
+    candidate: float
+    ratio: float
+
+
+@dataclass(frozen=True)
+class BucketChange:
+    """A part of the mean step on both sides; parts exclude each other and add up to it."""
+
+    bucket: str  # compute, communication, copy, idle, idle_CAUSE, host_PHASE, host_other ...
+    baseline_ms: float
+    candidate_ms: float
+    delta_ms: float
+
+
+@dataclass(frozen=True)
+class FamilyChange:
+    """Kernel time a step."""
+
+    family: str
+    baseline_ms: float
+    candidate_ms: float
+    delta_ms: float
+
+
+@dataclass(frozen=True)
+class RangeChange:
+    """A phase a step, on the GPU and on the host; None where a side has none."""
+
+    name: str
+    baseline_gpu_ms: float | None
+    candidate_gpu_ms: float | None
+    delta_gpu_ms: float | None
+    baseline_host_ms: float | None
+    candidate_host_ms: float | None
+    delta_host_ms: float | None
+
+
+@dataclass(frozen=True)
+class KernelOnOneSide:
+    name: str
+    family: str
+    count: float  # a step
+    ms: float
+
+
+@dataclass(frozen=True)
+class KernelChanges:
+    added: list[KernelOnOneSide]
+    removed: list[KernelOnOneSide]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A key of the configuration on both sides."""
+
+    baseline: object
+    candidate: object
+
+
+@dataclass(frozen=True)
+class Comparability:
+    comparable: bool
+    reasons: list[str]  # against it
+    forced: bool
+    notes: list[str]
+
+
+class Comparison(msgspec.Struct, frozen=True, omit_defaults=True):
+    schema_version: int
+    baseline: Side
+    candidate: Side
+    step_ms: StepComparison
+    free_step_ms: FreeSteps | None
+    verdict: Outcome
+    buckets: list[BucketChange] | None
+    families: list[FamilyChange] | None
+    ranges: list[RangeChange] | None
+    kernels: KernelChanges
+    differs: list[str]  # keys, without names and folders
+    differences: dict[str, Pair] | None  # None: a side has no configuration
+    comparability: Comparability
+    sentence: str
+    # of an experiment: the steps of the captures that explain it; None: no captures
+    captured_step_ms: StepComparison | None | msgspec.UnsetType = msgspec.UNSET
+
+
+@dataclass(frozen=True)
+class Factor:
+    """The key that an experiment varies, its values as typed, and what they are called."""
+
+    key: str
+    values: list[str]
+    labels: list[str]
+
+
+@dataclass(frozen=True)
+class ProcessRun:
+    """One process of an experiment; its times are of the logged rows behind the warm-up."""
+
+    number: int
+    label: str
+    command: list[str]
+    folder: str
+    wall_s: float
+    tokens_per_iteration: int
+    iterations: list[int]
+    step_ms: list[float]
+    mean_ms: list[float]
+
+
+@dataclass(frozen=True)
+class ValueTimes:
+    """Step times of one value, in the unit of the result."""
+
+    label: str
+    processes: list[float]  # the median of each
+    median: float
+    spread: float
+    spread_within_percent: float
+
+
+@dataclass(frozen=True)
+class Against:
+    """A value against the first one, over processes."""
+
+    baseline: str
+    candidate: str
+    ratio: float
+    ci95: tuple[float, float]
+    noise_percent: float
+    verdict: Outcome
+
+
+@dataclass(frozen=True)
+class ExperimentResult:
+    unit: str
+    values: list[ValueTimes]
+    comparisons: list[Against]
+    warnings: list[str]
+
+
+class Experiment(msgspec.Struct, frozen=True, omit_defaults=True):
+    """results.json: what ran so far, and at the end what it came to."""
+
+    schema_version: int
+    factor: Factor
+    words: list[str]
+    steps: int
+    warm_up: int
+    log_interval: int
+    runs: list[ProcessRun]
+    configs: dict[str, JsonObject] = {}  # by label; this and the next two from the first processes
+    in_force: dict[str, JsonObject] = {}
+    environment: JsonObject | None = None
+    result: ExperimentResult | None = None
+    comparisons: list[Comparison] = []

@@ -1,0 +1,127 @@
+"""How sure a ratio of step times is: over the steps of two captures, or over processes.
+
+Called by comparison (steps) and experiment (processes). The
+two differ in what is independent. Steps of one process share its clock, its memory layout and its
+neighbours, so an interval over them speaks of these two runs alone; another start of the same
+program may lie outside. Only processes started anew can tell what a change does in general.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+CONFIDENCE = 0.95
+RESAMPLES = 2000
+T_GRID = 20_001  # points of the integral behind a quantile: right to six digits
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Candidate over baseline with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def excludes(self, noise: float = 0.0) -> bool:
+        """Whether the whole interval lies beyond 1 and `noise` (0.01: one per cent) around it."""
+        return self.high < 1 / (1 + noise) or self.low > 1 + noise
+
+
+def verdict(ratio: Ratio, noise: float = 0.0) -> str:
+    """faster, slower or no_difference: the candidate against the baseline."""
+    if not ratio.excludes(noise):
+        return "no_difference"
+    return "faster" if ratio.value < 1 else "slower"
+
+
+def spread(values: Sequence[float]) -> float:
+    """Interquartile range."""
+    low, high = np.quantile(values, [0.25, 0.75])
+    return float(high - low)
+
+
+def ratio_over_steps(
+    baseline: Sequence[float], candidate: Sequence[float], seed: int = 0
+) -> Ratio | None:
+    """Ratio of the medians of two series of step times; None for fewer than two steps in one.
+
+    A moving-block bootstrap (Kuensch 1989; the blocks wrap round): neighbouring steps are alike,
+    and single ones resampled would make the interval too narrow. Percentiles are expanded as for
+    Student's t (Hesterberg 2015), because few steps, in blocks fewer still, vary too little.
+    """
+    if min(len(baseline), len(candidate)) < 2:
+        return None
+    random = np.random.default_rng(seed)
+    baseline, candidate = np.asarray(baseline, float), np.asarray(candidate, float)
+    ratios = resampled_medians(candidate, random) / resampled_medians(baseline, random)
+    blocks = min(len(x) / block_length(len(x)) for x in (baseline, candidate))
+    tail = expanded_tail(blocks)
+    low, high = np.quantile(ratios, [tail, 1 - tail])
+    value = float(np.median(candidate) / np.median(baseline))
+    return Ratio(value, min(float(low), value), max(float(high), value))
+
+
+def resampled_medians(values: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Medians of RESAMPLES series, each put together from blocks of consecutive values."""
+    count, length = len(values), block_length(len(values))
+    blocks = -(-count // length)
+    starts = random.integers(count, size=(RESAMPLES, blocks, 1))
+    index = ((starts + np.arange(length)) % count).reshape(RESAMPLES, -1)[:, :count]
+    return np.median(values[index], axis=1)
+
+
+def block_length(count: int) -> int:
+    """Steps in a block: the usual cube root of their number, doubled; 5 of 20, 10 of 125."""
+    return max(1, min(count // 2, round(2 * count ** (1 / 3))))
+
+
+def expanded_tail(count: float) -> float:
+    """The percentile, instead of 0.025, that gives `count` independent values their due."""
+    count = max(count, 2.0)
+    t = student_t_quantile(0.5 + CONFIDENCE / 2, count - 1)
+    return 0.5 * math.erfc(t * math.sqrt(count / (count - 1)) / math.sqrt(2))
+
+
+def ratio_over_processes(baseline: Sequence[float], candidate: Sequence[float]) -> Ratio:
+    """Ratio of the step times of two groups of processes, one median step time of each process.
+
+    Welch's t interval of the difference of mean logarithms. With five processes a side it covers
+    what it says; a bootstrap over five is too narrow. Needs two processes a side.
+    """
+    groups = [np.log(np.asarray(group, float)) for group in (baseline, candidate)]
+    variances = [float(np.var(group, ddof=1)) / len(group) for group in groups]
+    middle = float(groups[1].mean() - groups[0].mean())
+    error = math.sqrt(sum(variances))
+    if error == 0:  # not one process differs from another: only a clock too coarse does that
+        return Ratio(math.exp(middle), math.exp(middle), math.exp(middle))
+    weights = [v**2 / (len(g) - 1) for v, g in zip(variances, groups, strict=True)]
+    t = student_t_quantile(0.5 + CONFIDENCE / 2, sum(variances) ** 2 / sum(weights))
+    return Ratio(*(math.exp(middle + k * error) for k in (0.0, -t, t)))
+
+
+def noise_of_processes(*groups: Sequence[float]) -> float:
+    """By what share two groups of equal processes differ: one standard deviation, pooled.
+
+    It is measured by the repeats of each value, which are A against A. 0.01: one per cent.
+    """
+    logs = [np.log(np.asarray(group, float)) for group in groups]
+    squares = sum(float(((x - x.mean()) ** 2).sum()) for x in logs)
+    variance = squares / sum(len(x) - 1 for x in logs)
+    size = len(logs) / sum(1 / len(x) for x in logs)  # harmonic mean
+    return math.exp(math.sqrt(2 * variance / size)) - 1
+
+
+def student_t_quantile(probability: float, degrees: float) -> float:
+    """Of Student's t with `degrees` of freedom, any real from 1 up; probability from 0.5 up.
+
+    With t = sqrt(degrees) tan(angle) the density becomes cos(angle) ** (degrees - 1), which is
+    smooth and ends at a right angle: the tail needs no care.
+    """
+    angle = np.linspace(0, np.pi / 2, T_GRID)
+    density = np.cos(angle).clip(0) ** (degrees - 1)
+    mass = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
+    reached = np.interp(2 * probability - 1, mass / mass[-1], angle)
+    return math.sqrt(degrees) * math.tan(reached)

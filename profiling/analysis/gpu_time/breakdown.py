@@ -1,0 +1,56 @@
+"""What the GPU did in each step, split so that it adds up to the wall. Called by summary.
+
+Each nanosecond counts once: as compute if a kernel runs, else as communication, else as copy
+(copies and memsets), else as idle. So communication_ms is only what no kernel hides.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profiling.analysis.columns import Intervals, union
+from profiling.analysis.kernels.families import FAMILIES
+from profiling.timeline.trace import COPY, MEMSET, Operations
+
+COMMUNICATION = FAMILIES.index("communication")
+
+
+@dataclass(frozen=True)
+class Activity:
+    """When one device was busy, by class. `computing` <= `talking` <= `busy`, as sets."""
+
+    computing: Intervals
+    talking: Intervals  # or computing
+    busy: Intervals  # or copying
+
+
+def activity_of(operations: Operations, rows: np.ndarray, family: np.ndarray) -> Activity:
+    """`rows`: those of the device; `family`: of each of the trace's names."""
+    start_ns, end_ns = operations.start_ns[rows], operations.end_ns[rows]
+    kind, of = operations.kind[rows], family[operations.name[rows]]
+    copying = (kind == COPY) | (kind == MEMSET)
+    computing = ~copying & (of != COMMUNICATION)
+    return Activity(
+        union(start_ns[computing], end_ns[computing]),
+        union(start_ns[~copying], end_ns[~copying]),
+        union(start_ns, end_ns),
+    )
+
+
+def split(activity: Activity, bounds_ns: np.ndarray) -> dict[str, np.ndarray]:
+    """Nanoseconds of each class in each step; the four add up to the step exactly."""
+    begin, end = bounds_ns[:-1], bounds_ns[1:]
+    compute = activity.computing.within(begin, end)
+    talking = activity.talking.within(begin, end)
+    busy = activity.busy.within(begin, end)
+    return {
+        "compute": compute,
+        "communication": talking - compute,
+        "copy": busy - talking,
+        "idle": (end - begin) - busy,
+    }
+
+
+def exclusive_copies(activity: Activity, start_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
+    """Nanoseconds of each of these copies in which no kernel runs."""
+    return (end_ns - start_ns) - activity.talking.within(start_ns, end_ns)

@@ -1,0 +1,1 @@
+"""What kernels did: families, sums, rooflines, hardware counters."""

@@ -1,0 +1,299 @@
+"""What a capture came to: the records of `python -m profiling report`.
+
+Made by profiling.analysis.summary, told by profiling.report, compared by analysis.difference. The
+JSON of --json is these records field by field (docs/report-schema.md). Times in `_ns` are integers
+as captured, in `_ms` floats; what a capture does not hold is None, never 0.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from profiling.timeline.trace import Device
+
+SCHEMA_VERSION = 1
+# of a configuration or an environment: whatever JSON holds, passed on as the trainer wrote it
+JsonObject = dict[str, object]
+
+
+@dataclass(frozen=True)
+class CaptureFacts:
+    kind: str  # nsys | kineto
+    file: str
+    tool_version: str | None
+    schema_version: str | None  # of the tool's export
+    devices: list[Device]
+    manifest: str | None  # the name of the manifest that belongs to it
+    personal: bool  # it still holds environment, user, host or folders: see scrub
+    process: int | None  # the one that the report is about
+    device: int | None
+
+    @property
+    def gpu(self) -> Device | None:
+        """The GPU that the report is about."""
+        return next((each for each in self.devices if each.id == self.device), None)
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What the manifest says of the run; None: it does not say."""
+
+    config: JsonObject | None
+    environment: JsonObject | None
+    attention: JsonObject | None
+    compile: JsonObject | None
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Milliseconds of the steps in the window, as the GPU had them."""
+
+    median: float
+    mean: float
+    min: float
+    max: float
+    p95: float
+    values: list[float]
+
+
+@dataclass(frozen=True)
+class WindowFacts:
+    steps: int
+    wall_ms: float
+    first_iteration: int | None
+    step_name: str | None  # the range that is a step; None: the whole capture is one
+    phases_from: str | None  # ranges | operators: guessed from autograd's and the optimizer's
+    step_ms: StepTimes
+
+
+@dataclass(frozen=True)
+class GpuTime:
+    """The union of the operations on the device, in the window."""
+
+    busy_ms: float
+    idle_ms: float
+    busy_percent: float
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """The mean step, split exclusively: the four add up to it."""
+
+    compute_ms: float
+    communication_ms: float
+    copy_ms: float
+    idle_ms: float
+
+
+@dataclass(frozen=True)
+class RangeTotal:
+    """All ranges of one name at one depth, over the window."""
+
+    name: str
+    depth: int  # 0: a phase; 1: inside of one
+    count: int
+    host_ms: float
+    gpu_ms: float | None  # of the kernels that it owns
+    kernels: int | None
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How much of the window's kernel time a phase owns."""
+
+    kernel_ns: int
+    attributed_ns: int
+    coverage: float | None  # their ratio; None without kernels
+    same_thread_ns: int
+    by_time_ns: int  # launched by a thread that has no ranges
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A time in which nothing ran on the GPU."""
+
+    start_ms: float  # since the window began
+    ms: float
+    step: int
+    cause: str  # the main one, of causes.CAUSES
+    phase: str | None  # that launched what ended it
+    before: str | None  # operations
+    after: str | None
+
+
+@dataclass(frozen=True)
+class Idle:
+    by_cause: dict[str, float]  # ms a step; adds up to Breakdown.idle_ms
+    by_phase: dict[str, dict[str, float]]  # before what each phase launches; causes that are there
+    gaps: list[Gap]  # the longest
+
+
+@dataclass(frozen=True)
+class KernelSum:
+    """All launches of one kernel, over the whole capture, as `nsys stats` has them."""
+
+    name: str
+    count: int
+    total_ns: int
+    avg_ns: float
+    med_ns: float
+    min_ns: int
+    max_ns: int
+    stddev_ns: float
+    family: str
+    percent: float
+
+
+@dataclass(frozen=True)
+class FamilySum:
+    family: str
+    count: int
+    total_ns: int
+    percent: float
+
+
+@dataclass(frozen=True)
+class CallSum:
+    """All calls of one function of the CUDA API, over the whole capture."""
+
+    name: str
+    count: int
+    total_ns: int
+    avg_ns: float
+    med_ns: float
+    min_ns: int
+    max_ns: int
+    stddev_ns: float
+
+
+@dataclass(frozen=True)
+class MemopSum:
+    """All copies or memsets of one kind, over the whole capture."""
+
+    operation: str
+    count: int
+    total_ns: int
+    avg_ns: float
+    med_ns: float
+    min_ns: int
+    max_ns: int
+    stddev_ns: float
+    total_bytes: int | None
+    pageable: int  # how many of them used host memory that is not pinned
+
+
+@dataclass(frozen=True)
+class AllocationSum:
+    """Device memory taken in the window."""
+
+    count: int
+    allocated_bytes: int
+    freed_bytes: int
+    peak_bytes: int  # above what was held when the window began
+
+
+@dataclass(frozen=True)
+class CounterMean:
+    """A hardware counter, mostly in per cent."""
+
+    name: str
+    mean_busy: float | None  # over the samples while the GPU was busy
+    mean_window: float | None
+
+
+@dataclass(frozen=True)
+class OperatorSum:
+    """One of PyTorch's operators on the host, over the window, in Kineto captures."""
+
+    name: str
+    count: int
+    total_ns: int
+    self_ns: int  # without the operators inside
+
+
+@dataclass(frozen=True)
+class RooflineRow:
+    """A family of kernels against what the GPU can do; flops, bytes, ms of a step."""
+
+    family: str
+    flops: float
+    bytes: float
+    ms: float
+    tflops: float
+    gbps: float
+    flops_per_byte: float
+    bound: Literal["compute", "memory"]
+    percent_of_bound: float
+
+
+@dataclass(frozen=True)
+class Roofline:
+    peak_tflops: float
+    peak_gbps: float
+    mfu: float | None  # 0 to 1
+    families: list[RooflineRow]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that may be wrong with the capture."""
+
+    level: Literal["note", "warning"]
+    what: str
+    cure: str | None
+
+
+@dataclass(frozen=True)
+class Health:
+    overhead_percent: float | None  # by which capturing made a step longer
+    free_step_ms: float | None  # the step without a profiler
+    findings: list[Finding]
+
+
+# a Struct, because in JSON the field is called `class`
+class Gain(msgspec.Struct, frozen=True, rename={"verdict": "class"}):
+    """What a step would gain at most, were it not held back by that."""
+
+    verdict: str  # of causes.VERDICTS
+    recoverable_ms_per_step: float
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    verdict: str  # of causes.VERDICTS
+    evidence: list[str]
+    next: list[str]  # what to try, the most promising first
+    ranked: list[Gain]
+    cannot_tell: list[str]  # what is missing, and the option that would have captured it
+
+
+@dataclass(frozen=True)
+class Report:
+    """One process on one GPU of a capture.
+
+    `kernels`, `families`, `api` and `memops` are sums over the whole capture; all else is about the
+    window.
+    """
+
+    schema_version: int
+    capture: CaptureFacts
+    run: RunFacts | None  # None: no manifest
+    window: WindowFacts
+    gpu: GpuTime | None  # this and the next: None without GPU activity
+    breakdown: Breakdown | None
+    ranges: list[RangeTotal]
+    attribution: Coverage | None
+    idle: Idle | None  # None without GPU activity or without the calls that tell causes
+    family_ms: dict[str, float]  # kernel time a step
+    kernels: list[KernelSum]
+    families: list[FamilySum]
+    api: list[CallSum]
+    memops: list[MemopSum]
+    allocations: AllocationSum | None
+    gpu_metrics: list[CounterMean] | None
+    operators: list[OperatorSum] | None
+    attention_backend: str | None  # of configs.attention, or unknown
+    roofline: Roofline | None
+    health: Health
+    bottleneck: Bottleneck

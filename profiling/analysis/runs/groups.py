@@ -1,0 +1,256 @@
+"""Runs put together: a group differs by the seed alone, the groups of a section share their text.
+
+Called by the dashboard. Losses compare only inside of a section.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from profiling.analysis.difference.comparability import FOLLOWS, WORK, section
+from profiling.analysis.difference.comparison import BETWEEN_PROCESSES
+from profiling.analysis.difference.statistics import (
+    Ratio,
+    noise_of_processes,
+    ratio_over_processes,
+    ratio_over_steps,
+    verdict,
+)
+from profiling.analysis.runs.history import Run
+from profiling.metric_names import ENERGY_PER_TOKEN, VAL_LOSS
+
+# keys and sections that name a run or say how it is watched, and the seed
+NOT_THE_CONFIGURATION = ("seed", "out_dir", "wandb", "profile", "init_from", "log_interval")
+NOT_THE_CONFIGURATION += ("always_save_checkpoint", "offline_fallback", "data_source", "eval_only")
+NOT_THE_CONFIGURATION += ("gpu_metrics", "tensorboard")
+CONDITIONS = {"device": "machine", "ranks": "ranks", "torch": "torch"}  # of in_force
+TEXT = ("data", "text_sha256", "tokenizer", "vocab_size")  # of in_force: other text, other loss
+LONGEST_LABEL = 3  # keys in the name of a group
+MOST_STEPS = 500  # that an interval is taken over: every so many-th of more
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of one configuration, a seed each."""
+
+    label: str
+    runs: list[Run]
+    settings: dict[str, Any]  # configuration and conditions
+
+
+@dataclass(frozen=True)
+class Section:
+    """Groups that were trained on the same text."""
+
+    name: str
+    groups: list[Group]
+    differs: list[str]  # settings that are not the same in all groups
+
+    @property
+    def runs(self) -> list[Run]:
+        return [run for group in self.groups for run in group.runs]
+
+    @property
+    def time_axis(self) -> str:
+        """What `elapsed_s` of their columns is: read_runs makes it the same for all."""
+        return self.runs[0].time_axis
+
+    @property
+    def same_work(self) -> bool:
+        """Whether an iteration computes the same in all groups, so that step times compare."""
+        return not set(self.differs) & {*WORK, "ranks"}
+
+
+@dataclass(frozen=True)
+class Speed:
+    """A candidate's time over a baseline's, and whether that is more than noise."""
+
+    ratio: Ratio
+    verdict: str  # faster, slower, no_difference
+    noise: float  # by what share equal runs differ
+    over_runs: bool  # else over the steps of one run each
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A metric of a group: mean, least and greatest of its runs at the same iterations."""
+
+    iteration: np.ndarray
+    elapsed_s: np.ndarray  # mean of the runs
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def sections_of(runs: list[Run]) -> list[Section]:
+    """In the order of the runs."""
+    return [section_of(found) for found in gathered(runs, text_of).values()]
+
+
+def gathered(items: Iterable[Any], key: Callable[[Any], Any]) -> dict[Any, list]:
+    found: dict[Any, list] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
+
+
+def text_of(run: Run) -> tuple:
+    return (run.config.get("dataset"), *(run.in_force.get(key) for key in TEXT))
+
+
+def section_of(runs: list[Run]) -> Section:
+    grouped = list(gathered(runs, lambda run: tuple(map(str, settings_of(run).items()))).values())
+    settings = [settings_of(found[0]) for found in grouped]
+    keys = dict.fromkeys(key for known in settings for key in known)
+    differs = [key for key in keys if len({str(known.get(key)) for known in settings}) > 1]
+    telling = [key for key in differs if FOLLOWS.get(key) not in differs]
+    groups = [
+        Group(label_of(known, telling), found, known)
+        for known, found in zip(settings, grouped, strict=True)
+    ]
+    dataset, data, *_ = text_of(runs[0])
+    name = str(dataset) if data in (None, dataset) else f"{dataset} ({data})"
+    return Section(name, distinct(groups), differs)
+
+
+def settings_of(run: Run) -> dict[str, Any]:
+    """All keys that make a run what it is, and the machine it ran on."""
+    config = {
+        key: value for key, value in run.config.items() if section(key) not in NOT_THE_CONFIGURATION
+    }
+    if config.get("attention") == "auto" and run.in_force.get("attention"):
+        config["attention"] = run.in_force["attention"]
+    conditions = {name: run.in_force.get(key) for key, name in CONDITIONS.items()}
+    return config | conditions
+
+
+def label_of(settings: dict[str, Any], telling: list[str]) -> str:
+    """flash; or dropout=0.1 seed apart; or attention=flash, compile=true."""
+    if not telling:
+        return str(settings.get("attention"))
+    values = {key: settings.get(key) for key in telling[:LONGEST_LABEL]}
+    words = {key: str(v).lower() if isinstance(v, bool) else str(v) for key, v in values.items()}
+    if len(telling) == 1 and isinstance(values[telling[0]], str):
+        return words[telling[0]]
+    return ", ".join(f"{key}={word}" for key, word in words.items())
+
+
+def distinct(groups: list[Group]) -> list[Group]:
+    """Numbers behind labels that two groups share, because not all keys fit into one."""
+    labels = [group.label for group in groups]
+    return [
+        Group(f"{g.label} #{labels[:i].count(g.label) + 1}", g.runs, g.settings)
+        if labels.count(g.label) > 1
+        else g
+        for i, g in enumerate(groups)
+    ]
+
+
+def spread_of(runs: list[Run], name: str) -> Spread | None:
+    """Over the iterations that all of the runs reached; None where none of them has the metric."""
+    columns = [run.columns[name] for run in runs if name in run.columns]
+    if not columns:
+        return None
+    grid = columns[0].iteration
+    if any(not np.array_equal(grid, column.iteration) for column in columns):
+        grid = np.unique(np.concatenate([column.iteration for column in columns]))
+        first = max(column.iteration[0] for column in columns)
+        last = min(column.iteration[-1] for column in columns)
+        shared = grid[(grid >= first) & (grid <= last)]
+        grid = shared if len(shared) else columns[0].iteration
+    values = np.stack([np.interp(grid, c.iteration, c.value) for c in columns])
+    elapsed_s = np.stack([np.interp(grid, c.iteration, c.elapsed_s) for c in columns])
+    return Spread(
+        grid, elapsed_s.mean(axis=0), values.mean(axis=0), values.min(axis=0), values.max(axis=0)
+    )
+
+
+def best_loss(run: Run) -> float | None:
+    column = run.columns.get(VAL_LOSS.name)
+    return float(column.value.min()) if column else None
+
+
+def loss_that_all_reach(runs: list[Run]) -> float | None:
+    """The lowest validation loss, rounded up to two decimals, that every run came to."""
+    best = [loss for run in runs if (loss := best_loss(run)) is not None]
+    return float(np.ceil(max(best) * 100) / 100) if best else None
+
+
+def time_to_loss(run: Run, losses: np.ndarray) -> np.ndarray:
+    """Seconds until the validation loss first was at most each of `losses`; NaN: never.
+
+    Between two evaluations the loss is taken to fall evenly.
+    """
+    column = run.columns.get(VAL_LOSS.name)
+    if column is None:
+        return np.full(len(losses), np.nan)
+    value, elapsed_s = column.value, column.elapsed_s
+    first = np.searchsorted(-np.minimum.accumulate(value), -losses)  # evaluation at or below
+    reached = first < len(value)
+    first = np.minimum(first, len(value) - 1)
+    before = np.maximum(first - 1, 0)
+    fall = np.where(before < first, value[before] - value[first], 1.0)
+    share = np.where(before < first, (value[before] - losses) / np.where(fall, fall, 1.0), 0.0)
+    seconds = elapsed_s[before] + share * (elapsed_s[first] - elapsed_s[before])
+    return np.where(reached, seconds, np.nan)
+
+
+def compare_speed(section: Section, baseline: Group, candidate: Group) -> Speed | None:
+    """Time a step (a token, where steps differ in their work) of candidate over baseline.
+
+    Over the runs where both have two, else over the steps of the two runs; None with too few.
+    """
+    sides = [
+        [run.step_ms * time_scale(run, section) for run in group.runs if len(run.step_ms) > 1]
+        for group in (baseline, candidate)
+    ]
+    if min(map(len, sides)) >= 2:
+        medians = [[float(np.median(values)) for values in side] for side in sides]
+        ratio, noise = ratio_over_processes(*medians), noise_of_processes(*medians)
+        return Speed(ratio, verdict(ratio, noise), noise, over_runs=True)
+    if not all(sides):
+        return None
+    noise = BETWEEN_PROCESSES
+    ratio = ratio_over_steps(*(side[0][:: max(1, len(side[0]) // MOST_STEPS)] for side in sides))
+    return Speed(ratio, verdict(ratio, noise), noise, over_runs=False)
+
+
+def time_scale(run: Run, section: Section) -> float:
+    """What makes times of `run` comparable: 1, or one over the tokens of an iteration."""
+    return 1.0 if section.same_work else 1.0 / run.tokens
+
+
+def typical_ms(group: Group) -> float | None:
+    """Median step time of each run, of these the median."""
+    medians = [float(np.median(run.step_ms)) for run in group.runs if len(run.step_ms)]
+    return float(np.median(medians)) if medians else None
+
+
+def losses_of(group: Group) -> list[float]:
+    return [loss for run in group.runs if (loss := best_loss(run)) is not None]
+
+
+def seconds_to(group: Group, loss: float) -> float | None:
+    """Mean over the runs; None where one of them never came to that loss."""
+    seconds = [float(time_to_loss(run, np.array([loss]))[0]) for run in group.runs]
+    return None if np.isnan(seconds).any() else float(np.mean(seconds))
+
+
+def over_runs(group: Group, name: str, reduce: Any = np.median) -> float | None:
+    """A metric reduced over the rows of each run, then averaged over the runs."""
+    values = [float(reduce(run.columns[name].value)) for run in group.runs if name in run.columns]
+    return float(np.mean(values)) if values else None
+
+
+def energy_per_token(group: Group) -> float | None:
+    """J a token while training: of the whole run once it has ended, else the rows' median."""
+    values = []
+    for run in group.runs:
+        whole = (run.summary or {}).get(ENERGY_PER_TOKEN.name)
+        if whole is None and ENERGY_PER_TOKEN.name in run.columns:
+            whole = float(np.median(run.columns[ENERGY_PER_TOKEN.name].value))
+        if whole is not None:
+            values.append(whole)
+    return float(np.mean(values)) if values else None

@@ -1,0 +1,1 @@
+"""Whom a report is about: process, GPU, steps and phases."""

@@ -1,0 +1,73 @@
+"""Which ranges are phases, and what lies inside them. Called by steps."""
+
+import re
+
+import numpy as np
+
+from profiling.analysis.columns import called, depths, distinct, used
+from profiling.analysis.steps.steps import NO_SPANS, Spans, Window
+from profiling.timeline.trace import ANY_THREAD, Ranges, Trace
+
+WRAPPERS = re.compile(r"micro_step \d+|iteration \d+|ProfilerStep#\d+")  # around phases
+
+
+def phase_spans(
+    trace: Trace, window: Window, steps: np.ndarray, phases: list[str] | None
+) -> tuple[Spans, int]:
+    """Phases and the ranges inside them, and how many of them the capture left open.
+
+    `steps`: rows of the ranges that are steps. Those that bear one name are phases themselves if
+    nothing is inside them: the program ranges its phases alone.
+    """
+    ranges = trace.ranges
+    if ranges is None:
+        return NO_SPANS, 0
+    chosen = (ranges.process == window.process) & (ranges.start_ns >= window.start_ns[0])
+    if phases:
+        chosen &= np.isin(ranges.name, phase_names(trace, ranges, phases))
+    elif len(steps):
+        chosen &= ranges.domain == ranges.domain[steps[0]]
+        chosen &= ~called(trace.names, ranges.name, WRAPPERS.fullmatch)
+        alike = chosen[steps].all() and len(used(ranges.name[steps])) == 1
+        chosen[steps] = False
+        chosen[steps] = alike and not in_steps(window, ranges.start_ns[chosen])
+    else:
+        return NO_SPANS, 0
+    rows = np.flatnonzero(chosen)
+    spans = Spans(
+        ranges.start_ns[rows],
+        ranges.end_ns[rows],
+        ranges.name[rows].astype(np.int64),
+        ranges.thread[rows],
+        depth_of(window, ranges, rows),
+    )
+    return spans, int((~ranges.closed[np.union1d(rows, steps)]).sum())
+
+
+def in_steps(window: Window, time_ns: np.ndarray) -> bool:
+    """Whether any of the times is inside a step."""
+    step = np.searchsorted(window.start_ns, time_ns, side="right") - 1
+    return bool(np.any(time_ns[step >= 0] < window.end_ns[step[step >= 0]]))
+
+
+def depth_of(window: Window, ranges: Ranges, rows: np.ndarray) -> np.ndarray:
+    """0 for phases. Where the steps' thread has some, another's ranges are only if called alike."""
+    depth = np.zeros(len(rows), np.int64)
+    for thread in distinct(ranges.thread[rows]).tolist():
+        of = np.flatnonzero(ranges.thread[rows] == thread)
+        depth[of] = depths(ranges.start_ns[rows[of]], ranges.end_ns[rows[of]])
+    elsewhere = ranges.thread[rows] != window.thread
+    if np.all(elsewhere):
+        elsewhere &= ranges.thread[rows] != ANY_THREAD
+    own_phases = ranges.name[rows[~elsewhere & (depth == 0)]]
+    depth[elsewhere & ~np.isin(ranges.name[rows], own_phases)] += 1
+    return depth
+
+
+def phase_names(trace: Trace, ranges: Ranges, phases: list[str]) -> list[int]:
+    present = {trace.names[row]: row for row in used(ranges.name)}
+    for phase in phases:
+        if phase not in present:
+            known = ", ".join(sorted(present)[:8])
+            raise ValueError(f"phases={phase}: no range is called so; there are {known}, ...")
+    return [present[phase] for phase in phases]

@@ -1,0 +1,158 @@
+"""What may be wrong with a capture, so that nobody reads too much into it. Called by summary."""
+
+from typing import Any
+
+import numpy as np
+
+from profiling.analysis.kernels import roofline
+from profiling.analysis.steps.steps import Window
+from profiling.timeline.trace import GRAPH, Trace
+
+FEW_STEPS = 5
+HIGH_OVERHEAD_PERCENT = 10.0
+LOW_COVERAGE = 0.95
+SLOW_START = 1.5  # the first step against the median of the rest
+RESTLESS = 0.2  # the middle half of the step times, against their median
+DISTURBANCES = ("evaluate", "checkpoint")
+
+Finding = dict[str, str | None]
+
+
+def note(what: str, cure: str | None = None) -> Finding:
+    return {"level": "note", "what": what, "cure": cure}
+
+
+def warning(what: str, cure: str | None = None) -> Finding:
+    return {"level": "warning", "what": what, "cure": cure}
+
+
+def health(
+    trace: Trace, manifest: dict[str, Any] | None, window: Window, report: dict[str, Any]
+) -> dict[str, Any]:
+    """The dict `health` of a report whose other parts are there."""
+    free = free_step_ms(manifest)
+    overhead = (manifest or {}).get("overhead_percent")
+    findings = [
+        *tool_findings(trace),
+        *overhead_findings(overhead, free, report["window"]["step_ms"]["median"]),
+        *manifest_findings(manifest, device_name(report["capture"])),
+        *window_findings(trace, window, report),
+        *content_findings(trace, window, report),
+    ]
+    return {"overhead_percent": overhead, "free_step_ms": free, "findings": findings}
+
+
+def free_step_ms(manifest: dict[str, Any] | None) -> float | None:
+    """The mean of the medians before and after the window, as the manifest's overhead has it."""
+    steps = (manifest or {}).get("step_ms") or {}
+    medians = [steps[when]["median"] for when in ("before", "after") if steps.get(when)]
+    return float(np.mean(medians)) if medians else None
+
+
+def tool_findings(trace: Trace) -> list[Finding]:
+    found = [warning(text) for text in trace.warnings]
+    if trace.personal:
+        cure = "python -m profiling scrub CAPTURE -o FILE"
+        found.append(warning("it still holds an environment, a user, a host or folders", cure))
+    return found
+
+
+def overhead_findings(overhead: float | None, free: float | None, median: float) -> list[Finding]:
+    if overhead is None or free is None or overhead < HIGH_OVERHEAD_PERCENT:
+        return []
+    return [
+        warning(
+            f"capturing made a step {overhead:.0f} % longer: {median:.2f} ms here, {free:.2f} ms "
+            "without a profiler",
+            "read shares of GPU time, not the step time; launch-bound steps suffer most",
+        )
+    ]
+
+
+def device_name(capture: dict[str, Any]) -> str | None:
+    """Of the GPU that the report is about."""
+    names = {device["id"]: device["name"] for device in capture["devices"]}
+    return names.get(capture["device"])
+
+
+def manifest_findings(manifest: dict[str, Any] | None, device: str | None) -> list[Finding]:
+    if manifest is None:
+        cure = (
+            "keep the window-N.json that the trainer writes beside its capture, or give --manifest"
+        )
+        return [note("no manifest: configuration and uncaptured step times are unknown", cure)]
+    found = []
+    inside = manifest.get("compiled_inside") or {}
+    if inside.get("graphs"):
+        what = f"torch.compile made {inside['graphs']} graphs inside the window"
+        found.append(warning(what, "a later profile.start="))
+    state = manifest.get("window") or {}
+    if state.get("ended_by"):
+        found.append(warning(f"the window ended early: {state['ended_by']}"))
+    found += [warning(f"while capturing: {error}") for error in state.get("errors") or []]
+    why = roofline.missing(manifest, device)
+    if why and device:
+        found.append(note(f"no roofline: {why}"))
+    return found
+
+
+def window_findings(trace: Trace, window: Window, report: dict[str, Any]) -> list[Finding]:
+    found = []
+    steps = report["window"]["steps"]
+    values = report["window"]["step_ms"]["values"]
+    if window.step_name is None:
+        cure = "range your steps and phases, or name them: --step NAME --phases a,b"
+        found.append(warning("no range repeats: the whole capture counts as one step", cure))
+    elif steps < FEW_STEPS:
+        found.append(note(f"only {steps} steps: their spread says little", "profile.steps=20"))
+    if steps >= 3 and values[0] > SLOW_START * (rest := float(np.median(values[1:]))):
+        found.append(
+            note(
+                f"the first step took {values[0]:.2f} ms, the rest {rest:.2f}: the window begins "
+                "with an empty queue, or before the program is warm",
+                "trust the median, or start the window later",
+            )
+        )
+    low, middle, high = np.quantile(values, (0.25, 0.5, 0.75)) if values else (0.0, 0.0, 0.0)
+    if high - low > RESTLESS * middle:
+        found.append(
+            warning(
+                f"the steps are restless: a quarter took up to {low:.2f} ms, a quarter "
+                f"{high:.2f} ms and more; something beside the program may have held it up",
+                "capture again on a quieter machine, or compare with its neighbours: --html",
+            )
+        )
+    inside = {row["name"]: row["count"] for row in report["ranges"] if row["depth"] == 0}
+    for name in DISTURBANCES:
+        if name in inside:
+            what = f"{name} ran {inside[name]} times inside the window"
+            found.append(warning(what, "move the window: profile.start="))
+    if window.unclosed:
+        found.append(note(f"{window.unclosed} ranges were still open when the capture ended"))
+    return found
+
+
+def content_findings(trace: Trace, window: Window, report: dict[str, Any]) -> list[Finding]:
+    found = []
+    phases_from = report["window"]["phases_from"]
+    if phases_from is None and (trace.ranges is None or not len(trace.ranges.start_ns)):
+        cure = "nsys profile --trace=cuda,nvtx"
+        found.append(warning("no ranges were captured: no phases", cure))
+    if trace.operations is None:
+        cure = "capture with --trace=cuda,nvtx, or ProfilerActivity.CUDA, on a machine with a GPU"
+        return [*found, warning("no GPU activity was captured", cure)]
+    if trace.calls is None:
+        cure = "nsys profile --trace=cuda,nvtx"
+        found.append(warning("no CUDA calls were captured: kernels belong to no phase", cure))
+    if np.any(trace.operations.kind == GRAPH):
+        cure = "nsys profile --cuda-graph-trace=node"
+        found.append(warning("CUDA graphs were captured as wholes, without their kernels", cure))
+    covered = (report["attribution"] or {}).get("coverage")
+    if covered is not None and covered < LOW_COVERAGE and phases_from:
+        what = f"{100 * covered:.1f} % of the kernel time belongs to a phase"
+        found.append(warning(what, "name the phases: --phases a,b"))
+    if phases_from == "operators":
+        found.append(
+            note("phases are guessed from PyTorch's operators", "range them in the program")
+        )
+    return found
