@@ -1,15 +1,63 @@
-"""The command line of a verb whose mistakes are told in one line. Standard library only."""
+"""The flags of a verb: what they are stands in their definitions, and --help is made of it."""
 
 import argparse
+import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
+
+from cli.errors import suggestion
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises ValueError instead of printing its usage: profiling.__main__ tells it in one line."""
+    """argparse's, but that a mistake is a ValueError: cli.errors tells it in one line.
 
-    def __init__(self, verb: str, **options: Any):
-        super().__init__(**{"add_help": False, "allow_abbrev": False, **options})
-        self.verb = verb
+    `purpose` stands above the flags in --help, `notes` (examples, exit codes) below them.
+    """
+
+    def __init__(self, verb: str, purpose: str = "", notes: str = "", **options: Any):
+        super().__init__(
+            prog=f"python -m profiling {verb}",
+            description=purpose,
+            epilog=notes,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+            **options,
+        )
 
     def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{message}; see python -m profiling {self.verb} --help")
+        """One line that names the flag, and the nearest right one."""
+        near = ""
+        if unknown := re.search(r"unrecognized arguments: (-\S+)", message):
+            known = [flag for action in self._actions for flag in action.option_strings]
+            near = suggestion(unknown[1].split("=")[0], known)
+        raise ValueError(f"{message}{near}; see {self.prog} --help")
+
+
+def within(kind: type, least: float, most: float = float("inf")) -> Callable[[str], Any]:
+    """The type of a flag: a number from `least` to `most`."""
+
+    def number(word: str) -> Any:
+        value = kind(word)
+        if not least <= value <= most:
+            beyond = f"from {least:g} up" if most == float("inf") else f"{least:g} to {most:g}"
+            raise argparse.ArgumentTypeError(f"{word}: must be {beyond}")
+        return value
+
+    number.__name__ = {int: "whole number", float: "number"}.get(kind, kind.__name__)
+    return number
+
+
+def names(words: str) -> list[str]:
+    """The type of a flag: words by comma, without the blanks around them."""
+    return [word.strip() for word in words.split(",") if word.strip()]
+
+
+def new_file(word: str) -> Path:
+    """The type of a flag: a file to write after long work, whose folder is looked for before it."""
+    path = Path(word)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{word}: is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{word}: there is no folder {path.parent}; make it first")
+    return path

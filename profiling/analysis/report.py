@@ -10,11 +10,11 @@ from typing import Literal
 
 import msgspec
 
+from profiling.manifest import AttentionFacts, CompileFacts
+from profiling.records import JsonObject
 from profiling.timeline.trace import Device
 
 SCHEMA_VERSION = 1
-# of a configuration or an environment: whatever JSON holds, passed on as the trainer wrote it
-JsonObject = dict[str, object]
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class RunFacts:
 
     config: JsonObject | None
     environment: JsonObject | None
-    attention: JsonObject | None
-    compile: JsonObject | None
+    attention: AttentionFacts | None
+    compile: CompileFacts | None
 
 
 @dataclass(frozen=True)

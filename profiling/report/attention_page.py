@@ -5,7 +5,7 @@ from typing import Any
 from profiling.report import attention_tables as tables
 from profiling.report import text
 from profiling.report.charts import Figure, colour
-from profiling.report.document import laid_out, render
+from profiling.report.html import laid_out, render
 from profiling.report.roofline_chart import logarithmic, reach, roofs
 
 COLOURS = {

@@ -8,7 +8,7 @@ from typing import Any
 
 from profiling.analysis.difference.sentence import sentence
 from profiling.report.comparison_tables import all_tables, bucket_label, facts
-from profiling.report.document import laid_out, render
+from profiling.report.html import laid_out, render
 
 Figure = dict[str, Any]
 

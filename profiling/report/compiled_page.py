@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from profiling.report import document
+from profiling.report import html
 from profiling.report.console import grid
 from profiling.report.tables import Column, Table
 
@@ -32,7 +32,7 @@ CALL_COLUMNS = [
 
 def page(index: dict[str, Any], sources: dict[str, str]) -> str:
     """The whole HTML text. `sources`: the anchor of each kernel -> its source."""
-    return document.render(
+    return html.render(
         "compiled.html.j2",
         figures={},
         index=index,

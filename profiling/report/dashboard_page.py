@@ -16,7 +16,7 @@ from profiling.metric_names import GPU, LATER_GPU, SPEED, TRAIN_LOSS, VAL_LOSS, 
 from profiling.report import dashboard_charts as charts
 from profiling.report import dashboard_tables as tables
 from profiling.report import dashboard_words as words
-from profiling.report.document import laid_out, render
+from profiling.report.html import laid_out, render
 
 
 def dashboard_page(

@@ -6,7 +6,7 @@ from typing import Any
 from profiling.report import experiment_tables
 from profiling.report.comparison_page import Figure, family_chart, waterfall
 from profiling.report.comparison_tables import all_tables
-from profiling.report.document import laid_out, render
+from profiling.report.html import laid_out, render
 
 PALETTE = ("muted", "accent", "attention", "norm", "optimizer", "loss", "softmax", "elementwise")
 

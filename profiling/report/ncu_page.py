@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from profiling.report import document, text
+from profiling.report import html, text
 from profiling.report.console import bullet, grid
 from profiling.report.kernel_label import kernel_label
 from profiling.report.tables import Column, Table
@@ -47,7 +47,7 @@ ADVICE_SHOWN, ADVICE_WIDTH = 3, 230  # in a terminal, of each kernel
 
 def page(records: list[dict[str, Any]]) -> str:
     """The whole HTML text."""
-    return document.render(
+    return html.render(
         "ncu.html.j2",
         figures={},
         headline=headline(records),

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from profiling.analysis.gpu_time.median_step import MedianStep
-from profiling.report import charts, document, tables, text, wording
-from profiling.report.document import laid_out
+from profiling.report import charts, html, tables, text, wording
+from profiling.report.html import laid_out
 from profiling.report.kernel_sources import Links
 from profiling.report.roofline_chart import roofline
 from profiling.report.timeline_chart import timeline, timeline_height
@@ -30,7 +30,7 @@ def page(
     figures = figures_of(report, median_step)
     ranked = [e for e in report["bottleneck"]["ranked"] if e["recoverable_ms_per_step"] > 0]
     phases = tables.phases(report)
-    return document.render(
+    return html.render(
         "report.html.j2",
         figures=figures,
         absent=ABSENT,

@@ -60,13 +60,7 @@ def main(arguments: list[str]) -> int:
 
 
 def parsed(arguments: list[str]) -> argparse.Namespace:
-    parser = Parser(
-        "dashboard",
-        prog="python -m profiling dashboard",
-        description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        add_help=True,
-    )
+    parser = Parser("dashboard", DESCRIPTION)
     add = parser.add_argument
     add("places", nargs="*", type=Path, metavar="OUT_DIR", help="run folders, or folders of them")
     add("-o", "--output", type=Path, metavar="FILE", help=f"default: {DEFAULT_FILE}")
