@@ -27,7 +27,7 @@ TRAINER = ["-m", "benchmarks.planted_train"]
 
 
 @dataclass
-class LabConfig:
+class PlantedConfig:
     plants: str = field(default="all", metadata={"help": "names, by comma"})
     config: str = field(default="shakespeare_char", metadata={"help": "experiment to train"})
     out: str = field(default="out-planted", metadata={"help": "folder of runs and results.json"})
@@ -35,7 +35,7 @@ class LabConfig:
     reread: bool = field(default=False, metadata={"help": "diagnose the captures in OUT again"})
 
 
-def main(config: LabConfig) -> None:
+def main(config: PlantedConfig) -> None:
     names = list(PLANTS) if config.plants == "all" else config.plants.split(",")
     if unknown := set(names) - set(PLANTS):
         raise ValueError(f"plants={','.join(unknown)}: there are {', '.join(PLANTS)}")
@@ -56,7 +56,7 @@ def main(config: LabConfig) -> None:
     print_confusion(rows)
 
 
-def record(name: str, plant: Plant, config: LabConfig, out: Path) -> str | None:
+def record(name: str, plant: Plant, config: PlantedConfig, out: Path) -> str | None:
     """Trains with the plant under nsys; says why there is no capture where there is none."""
     if torch.cuda.device_count() < plant.ranks:
         return f"left out, needs {plant.ranks} GPUs"

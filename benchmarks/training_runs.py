@@ -31,7 +31,7 @@ SETTLING_ROWS = 5  # logged rows at the start that are left out of step times: c
 
 
 @dataclass
-class LabConfig:
+class RunsConfig:
     nanogpt: str | None = field(default=None, metadata={"help": "checkout of karpathy/nanoGPT"})
     config: str = field(default="shakespeare_char", metadata={"help": "experiment to train"})
     attention: str = field(
@@ -42,7 +42,7 @@ class LabConfig:
     out: str = field(default="out-lab", metadata={"help": "folder of logs and results.jsonl"})
 
 
-def main(config: LabConfig) -> None:
+def main(config: RunsConfig) -> None:
     out = Path(config.out)
     out.mkdir(parents=True, exist_ok=True)
     attentions = [word for word in config.attention.split(",") if word]
@@ -61,7 +61,7 @@ def main(config: LabConfig) -> None:
         print(markdown_row(json.loads(line)))
 
 
-def run_ours(attention: str, seed: str, config: LabConfig, out: Path) -> Row:
+def run_ours(attention: str, seed: str, config: RunsConfig, out: Path) -> Row:
     run_dir = out / f"{attention}-{seed}"
     command = [sys.executable, "train.py", config.config, f"attention={attention}", f"seed={seed}"]
     command += [f"out_dir={run_dir.resolve()}", *config.more.split()]

@@ -72,7 +72,7 @@ def test_a_plants_environment_ends_with_its_run(plants, tmp_path, monkeypatch):
     monkeypatch.setattr(planted.run, "main", start)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(ValueError, match="the run fails"):
-        planted.record("slow_link", plants["slow_link"], planted.LabConfig(), tmp_path)
+        planted.record("slow_link", plants["slow_link"], planted.PlantedConfig(), tmp_path)
     assert seen == [
         ("slow_link", "1", ["-m", "benchmarks.planted_train"], ["--nproc-per-node", "2"])
     ]
