@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from cli.parser import Parser, within
 from profiling.launch import command, reports
+from profiling.launch.command import PROFILE_NSYS
 from profiling.launch.process import stream
 from profiling.tools import nsight, nsys_tool
 
@@ -159,7 +160,7 @@ def composed(words: list[str]) -> "Config":
         raise ValueError(f"{flags[0]}: a flag of train.py that makes no run to profile")
     path, overrides = command_line.split_words(words, None)
     if not any(word.startswith("profile=") for word in overrides):
-        overrides.append(command.PROFILE_NSYS)
+        overrides.append(PROFILE_NSYS)
     (config,) = compose_jobs(path, overrides, multirun=False)
     if config.profile.kind != "nsys":
         raise ValueError(
