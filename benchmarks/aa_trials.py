@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks import at_least
 from profiling.analysis.difference.statistics import noise_of_processes, ratio_over_processes
 from profiling.analysis.runs.run_folder import read_json
 
@@ -35,9 +36,7 @@ class TrialsConfig:
             raise ValueError(
                 "records: name the results.json of an experiment (python -m profiling ab)"
             )
-        for key, least in (("trials", 1), ("size", 2)):
-            if getattr(self, key) < least:
-                raise ValueError(f"{key}={getattr(self, key)}: must be at least {least}")
+        at_least(self, trials=1, size=2)
 
 
 def main(config: TrialsConfig) -> None:

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks import at_least
+
 MOVED_TABLES = re.compile(
     r"CUPTI_ACTIVITY_KIND_\w+|NVTX_EVENTS|CUDA_GPU_MEMORY_USAGE_EVENTS|OSRT_API|GPU_METRICS"
 )
@@ -36,8 +38,7 @@ class RepeatConfig:
         for key in ("capture", "out"):
             if not getattr(self, key):
                 raise ValueError(f"{key}: name a file")
-        if self.kernels < 1:
-            raise ValueError(f"kernels={self.kernels}: must be at least 1")
+        at_least(self, kernels=1)
 
 
 def main(config: RepeatConfig) -> None:

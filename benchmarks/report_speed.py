@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
+from benchmarks import at_least
 from profiling.tools import nsight
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -49,8 +50,7 @@ class SpeedConfig:
     repeats: int = field(default=3, metadata={"help": "runs of each program"})
 
     def __post_init__(self) -> None:
-        if self.repeats < 1:
-            raise ValueError(f"repeats={self.repeats}: must be at least 1")
+        at_least(self, repeats=1)
         for key in ("sqlite", "trace", "hta_python"):
             value = getattr(self, key)
             if value and not Path(value).is_file():

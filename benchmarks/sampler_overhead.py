@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import pynvml
 import torch
 
+from benchmarks import at_least
 from configs.command_line import find_config
 from configs.compose import compose_jobs
 from configs.schema import Config
@@ -45,9 +46,7 @@ class OverheadConfig:
     uuid: str = field(default="", metadata={"help": "of the GPU to sample; empty: the run's own"})
 
     def __post_init__(self) -> None:
-        for key, least in (("rounds", 2), ("stretch_ms", 1), ("interval_ms", 1)):
-            if getattr(self, key) < least:
-                raise ValueError(f"{key}={getattr(self, key)}: must be at least {least}")
+        at_least(self, rounds=2, stretch_ms=1, interval_ms=1)
 
 
 def main(config: OverheadConfig) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from benchmarks import at_least
 from configs.command_line import find_config
 from configs.compose import compose_jobs
 from configs.schema import Config
@@ -37,9 +38,7 @@ class OverheadConfig:
     threads: int = field(default=1, metadata={"help": "PyTorch's"})
 
     def __post_init__(self) -> None:
-        for key, least in (("rounds", 2), ("steps", 1), ("threads", 1)):
-            if getattr(self, key) < least:
-                raise ValueError(f"{key}={getattr(self, key)}: must be at least {least}")
+        at_least(self, rounds=2, steps=1, threads=1)
 
 
 def main(config: OverheadConfig) -> None:

@@ -15,6 +15,7 @@ from statistics import median
 
 import torch
 
+from benchmarks import at_least
 from model import attend
 from profiling.lab.timer import empty_launch, measure
 
@@ -26,8 +27,7 @@ class CheckConfig:
     repetitions: int = field(default=10, metadata={"help": "of each timer, in turns"})
 
     def __post_init__(self) -> None:
-        if self.repetitions < 2:
-            raise ValueError(f"repetitions={self.repetitions}: must be at least 2")
+        at_least(self, repetitions=2)
 
 
 def main(config: CheckConfig) -> None:

@@ -76,7 +76,7 @@ def test_what_knows_no_bfloat16_has_no_peak_at_it(name):
 
 
 def test_figures_are_of_one_kind():
-    """A figure with sparsity, or in GB instead of TB, would stand out."""
+    """A slip of a thousand, or of a column, would stand out."""
     for name, peaks in PEAKS.items():
         assert 1.5 < peaks.matrix_tflops / peaks.float32_tflops < 35, name
         assert 40 < peaks.matrix_tflops * 1e3 / peaks.memory_gb_per_s < 450, name

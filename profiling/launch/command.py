@@ -50,9 +50,8 @@ def nsys_options(
     notes = []
     if windows > 1 and wanted["capture-range-end"] == "stop":
         notes.append(f"nsys {nsys.version} records one window: the first of {windows}")
-    own = set(option_names(nsys, extra))
-    for name in [name for name in wanted if name in own]:
-        del wanted[name]
+    own = option_names(nsys, extra)
+    wanted = {name: value for name, value in wanted.items() if name not in own}
     for name in [name for name in wanted if not nsys.takes(name)]:
         notes.append(f"nsys {nsys.version} has no --{name}: left out{EFFECTS.get(name, '')}")
         del wanted[name]

@@ -26,9 +26,12 @@ from profiling.timeline.trace import (
 )
 
 KINDS = {"kernel": KERNEL, "gpu_memcpy": COPY, "gpu_memset": MEMSET}
-CALLS = ("cuda_runtime", "cuda_driver")
-RANGES = ("user_annotation",)
-OPERATORS = ("cpu_op",)
+ON_HOST = {
+    "cuda_runtime": "calls",
+    "cuda_driver": "calls",
+    "user_annotation": "ranges",
+    "cpu_op": "operators",
+}
 THREAD_BITS = 32  # of a thread's number, below those of its process
 CUDA = 1  # "Device Type" of an allocation
 COPIED = re.compile(r"Memcpy (?P<from>\w)to(?P<to>\w)\b")
@@ -89,9 +92,8 @@ class Reading:
     def take_events(self, events: dict[str, list[Event]]) -> None:
         for category, kind in KINDS.items():
             self.keep("operations", events[category], kind)
-        for table, categories in (("calls", CALLS), ("ranges", RANGES), ("operators", OPERATORS)):
-            for category in categories:
-                self.keep(table, events[category], None)
+        for category, table in ON_HOST.items():
+            self.keep(table, events[category], None)
         memory = [event for event in events["i"] if event.name == "[memory]" and event.args]
         if memory:
             of_gpus = [e for e in memory if e.args and e.args.device_type == CUDA]

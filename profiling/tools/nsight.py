@@ -73,16 +73,13 @@ def installed(tool: str) -> list[Program]:
     paths = dict.fromkeys([on_path, *elsewhere] if on_path else elsewhere)
     # a toolkit's bin/nsys may be a script that finds no Nsight Systems: it has no version
     answers = [Program(path, version) for path in paths if (version := version_of(path))]
-    return sorted(answers, key=lambda p: (p.path != on_path, [-n for n in numbers(p.version)]))
+    answers.sort(key=lambda p: [-int(n) for n in p.version.split(".")])  # 2025.10 before 2025.3
+    return sorted(answers, key=lambda p: p.path != on_path)
 
 
 def version_of(path: str) -> str | None:
     match = VERSION.search(answer([path, "--version"]))
     return match[1] if match else None
-
-
-def numbers(version: str) -> list[int]:
-    return [int(part) for part in version.split(".")]
 
 
 def answer(command: list[str]) -> str:

@@ -96,37 +96,33 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str], list[str]]:
     end = argv.index("--") if "--" in argv else len(argv)
     usage = "python -m profiling run [FLAGS] [FILE] [KEY=VALUE ...] [-- NSYS OPTIONS]"
     parser = Parser("run", PURPOSE, NOTES, usage=usage)
-    parser.add_argument(
-        "--preset",
-        default="light",
-        choices=list(command.PRESETS),
-        help="how much is recorded, see below (light)",
-    )
-    parser.add_argument(
+    flag = parser.add_argument
+    flag("--preset", default="light", choices=[*command.PRESETS], help="see below (light)")
+    flag(
         "--metric-set",
         metavar="ALIAS",
         help="for metrics: one of `nsys profile --gpu-metrics-set=help`, not nsys's choice",
     )
-    parser.add_argument(
+    flag(
         "--nproc-per-node",
         "--nproc_per_node",
         metavar="N",
         type=within(int, 1),
         help="under torchrun, with nsys inside each chosen rank",
     )
-    parser.add_argument(
+    flag(
         "--ranks",
         metavar="0,1",
         type=ranks_of,
         help="the chosen ranks (also profile.ranks=[0,1]); a report for each",
     )
-    parser.add_argument(
+    flag(
         "--nsys",
         metavar="PATH",
         help="this nsys; else the one on PATH, else the newest of those in /opt/nvidia (Nsight "
         "Systems, Nsight Compute) and in the CUDA toolkit",
     )
-    parser.add_argument("--dry-run", action="store_true", help="print the command and stop")
+    flag("--dry-run", action="store_true", help="print the command and stop")
     flags, words = parser.parse_known_args(argv[:end])
     extra = argv[end + 1 :]
     if flags.metric_set and flags.preset != "metrics":
