@@ -22,27 +22,23 @@ class Measurement:
 
     what: str
     gpu: bool  # needs one
-    keys: str = ""  # of an example
+    keys: str = ""  # those that it asks for
 
 
 MEASUREMENTS = {
     "training_runs": Measurement(
-        "whole trainings in turns: seconds, step time, loss; beside karpathy/nanoGPT",
-        False,
-        "nanogpt=../nanoGPT attention=flash,slow",
+        "whole trainings in turns: seconds, step time, loss; beside karpathy/nanoGPT", False
     ),
     "span_overhead": Measurement("what the loop's NVTX ranges cost a step", False),
     "sampler_overhead": Measurement("what sampling the GPUs costs a step", True),
     "timer_check": Measurement("the lab's timer against Triton's, and against itself", True),
     "planted": Measurement("does the verdict find bottlenecks that were put in?", True),
     "aa_trials": Measurement(
-        "how often `ab` calls a difference where there is none",
-        False,
-        "records=out-ab/aa/results.json",
+        "how often `ab` calls a difference where there is none", False, "records=FILE"
     ),
     "report_speed": Measurement("seconds and memory of `report` on large captures", False),
     "repeat_capture": Measurement(
-        "none: it repeats a capture until it is large", False, "capture=FILE out=FILE"
+        "nothing: repeats a capture until it is large", False, "capture=FILE out=FILE"
     ),
 }
 
