@@ -5,7 +5,7 @@ import json
 import pytest
 
 from profiling.analysis.summary import summarize
-from profiling.timeline.trace import Metric
+from profiling.timeline.trace import CounterSamples
 from tests.real_captures import own, report_of
 from tests.simulated import Program
 from tests.synthetic import GEMM, MS, US
@@ -154,10 +154,10 @@ def test_hardware_counters_decide_where_they_are_decided():
             step_of(program)
     times = program.build.trace().operations.start_ns + 10
     metrics = [
-        Metric(f"DRAM {way} Bandwidth [Throughput %]", 0, times, 0 * times + 45.0)
+        CounterSamples(f"DRAM {way} Bandwidth [Throughput %]", 0, times, 0 * times + 45.0)
         for way in ("Read", "Write")
     ]
-    found = summarize(program.trace(metrics=metrics))["bottleneck"]
+    found = summarize(program.trace(counters=metrics))["bottleneck"]
     assert found["verdict"] == "gpu_memory"
     assert "90 %" in " ".join(found["evidence"])
     assert not any("GPU metrics" in line for line in found["cannot_tell"])

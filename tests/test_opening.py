@@ -14,7 +14,7 @@ from small_captures import CAPTURES, small_export, small_trace, write_trace
 
 from profiling.timeline import opening
 from profiling.timeline.opening import find_manifest, open_capture, read_manifest
-from profiling.tools import nsys_tool
+from profiling.tools import nsight
 
 PROJECT = Path(__file__).resolve().parent.parent
 
@@ -145,12 +145,12 @@ def report_file(folder: Path) -> Path:
 
 
 def test_a_report_without_nsys(tmp_path, monkeypatch):
-    monkeypatch.setattr(nsys_tool, "installed", list)
+    monkeypatch.setattr(nsight, "installed", lambda tool: [])
     refused(report_file(tmp_path), "nsys export --type sqlite")
 
 
 def test_a_report_beside_its_export(tmp_path, export, capsys, monkeypatch):
-    monkeypatch.setattr(nsys_tool, "installed", list)
+    monkeypatch.setattr(nsight, "installed", lambda tool: [])
     path = report_file(tmp_path)
     os.rename(export, tmp_path / "nsys.sqlite")
     os.utime(path, (1, 1))
@@ -166,8 +166,8 @@ def test_a_report_is_exported(tmp_path, export, monkeypatch, works):
     script = f'for word; do case $word in --output=*) cp {export} "${{word#*=}}";; esac; done'
     nsys.write_text(f"#!/bin/sh\n{script if works else 'echo disk full; exit 1'}\n")
     nsys.chmod(nsys.stat().st_mode | stat.S_IXUSR)
-    found = nsys_tool.Nsys(str(nsys), "2025.3", {}, {})
-    monkeypatch.setattr(nsys_tool, "find", lambda: found)
+    found = [nsight.Program(str(nsys), "2025.3")]
+    monkeypatch.setattr(nsight, "installed", lambda tool: found)
     path = report_file(tmp_path)
     if not works:
         refused(path, "disk full")

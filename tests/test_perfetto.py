@@ -12,7 +12,7 @@ import pytest
 from profiling.report import perfetto
 from profiling.report.tracks import disjoint_lanes, nested_lanes
 from profiling.timeline.opening import open_capture
-from profiling.timeline.trace import ANY_THREAD, KERNEL, Metric
+from profiling.timeline.trace import ANY_THREAD, KERNEL, CounterSamples
 from profiling.verbs.export import owning_phases
 from tests.captured_report import SHARED, trace_of
 
@@ -142,8 +142,8 @@ def exported_text(trace) -> str:
 def test_counters_become_tracks_of_their_gpu():
     trace = trace_of("slow_eager")
     times = trace.operations.start_ns[:3]
-    metric = Metric("SMs Active", 0, times, np.array([1.5, 50.0, 99.25]))
-    events = exported(replace(trace, metrics=[metric]))
+    metric = CounterSamples("SMs Active", 0, times, np.array([1.5, 50.0, 99.25]))
+    events = exported(replace(trace, counters=[metric]))
     counters = [e for e in events if e["ph"] == "C"]
     assert [float(e["args"]["value"]) for e in counters] == [1.5, 50.0, 99.25]
     assert {e["pid"] for e in counters} == {e["pid"] for e in slices(events, "kernel")}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from profiling.analysis.summary import summarize
-from profiling.timeline.trace import Calls, Metric, Operations
+from profiling.timeline.trace import Calls, CounterSamples, Operations
 from tests.real_captures import foreign, own, reference_is_here, report_of, trace_of
 from tests.synthetic import MS, Builder, training
 
@@ -82,9 +82,9 @@ def test_gpu_metrics_inside_busy_time_and_in_the_window():
     build.operation(0, 50, call=build.call(0, 1))
     build.operation(90, 100, call=build.call(1, 2))
     times = np.array([-10, 10, 60, 95, 200])
-    metric = Metric("SMs Active", 0, times, np.array([9.0, 80.0, 0.0, 40.0, 9.0]))
+    metric = CounterSamples("SMs Active", 0, times, np.array([9.0, 80.0, 0.0, 40.0, 9.0]))
     other = replace(metric, device=1)
-    (row,) = summarize(build.trace(metrics=[metric, other]))["gpu_metrics"]
+    (row,) = summarize(build.trace(counters=[metric, other]))["gpu_metrics"]
     assert row == {"name": "SMs Active", "mean_busy": 60.0, "mean_window": 40.0}
 
 

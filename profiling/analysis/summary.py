@@ -93,7 +93,7 @@ def sums_of(
         "api": sums.api(trace),
         "memops": sums.memops(trace),
         "allocations": sums.allocations(trace, process, device, begin, end),
-        "gpu_metrics": gpu_metrics.means(trace.metrics, device, busy, bounds_ns),
+        "gpu_metrics": gpu_metrics.means(trace.counters, device, busy, bounds_ns),
         "operators": sums.operators(trace.operators, trace.names, process, begin, end),
         "attention_backend": attention_backend([row["name"] for row in kernels]),
     }

@@ -14,7 +14,7 @@ from profiling.analysis.difference.comparison import compare
 from profiling.analysis.runs.run_folder import read_json
 from profiling.launch.ab_plan import Plan, plain, training_command
 from profiling.launch.ab_runs import RESULTS, remove_checkpoints, run_process
-from profiling.tools import nsys_tool
+from profiling.tools import nsight
 from profiling.verbs.compare import capture_in, capture_report
 
 CAPTURED_STEPS = 20
@@ -74,4 +74,4 @@ def with_nsys(folder: Path) -> bool:
     """Whether the experiment ran on a CUDA GPU and nsys is installed."""
     in_force = read_json(folder / RESULTS)["in_force"]
     devices = {facts.get("device") for facts in in_force.values()}
-    return not devices & {"cpu", "mps"} and bool(nsys_tool.installed())
+    return not devices & {"cpu", "mps"} and bool(nsight.installed("nsys"))

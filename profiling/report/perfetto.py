@@ -16,7 +16,7 @@ from profiling.analysis.kernels.families import FAMILIES, families_of
 from profiling.report.kernel_label import kernel_label
 from profiling.report.tracks import disjoint_lanes, nested_lanes
 from profiling.timeline.personal import without_folders
-from profiling.timeline.trace import ANY_THREAD, COPY, GRAPH, KERNEL, MEMSET, Metric, Trace
+from profiling.timeline.trace import ANY_THREAD, COPY, GRAPH, KERNEL, MEMSET, CounterSamples, Trace
 
 FIRST_GPU_PID = 1 << 23  # above any pid of Linux, so that no process has it
 LANES = 1000  # tids between one stream or thread and the next: for what overlaps on it
@@ -63,7 +63,7 @@ def first_ns(trace: Trace) -> int:
     """Times are told from here: in microseconds since the boot a double would lose nanoseconds."""
     tables = (trace.ranges, trace.calls, trace.operators, trace.operations)
     starts = [int(t.start_ns.min()) for t in tables if t is not None and len(t.start_ns)]
-    starts += [int(m.time_ns.min()) for m in trace.metrics or [] if len(m.time_ns)]
+    starts += [int(m.time_ns.min()) for m in trace.counters or [] if len(m.time_ns)]
     return min(starts, default=0)
 
 
@@ -75,7 +75,7 @@ def events(source: Source) -> Iterator[str]:
     yield from unowned_ranges(source)
     if source.trace.operations is not None:
         yield from gpu_slices(source)
-    for metric in source.trace.metrics or []:
+    for metric in source.trace.counters or []:
         yield from counter(source, metric)
 
 
@@ -259,7 +259,7 @@ def operation_arguments(source: Source, rows: np.ndarray, family: np.ndarray) ->
         yield f',"args":{{{",".join(told)}}}'
 
 
-def counter(source: Source, metric: Metric) -> Iterator[str]:
+def counter(source: Source, metric: CounterSamples) -> Iterator[str]:
     """A track for each hardware counter, beside the streams of its GPU."""
     operations = source.trace.operations
     pid = FIRST_GPU_PID

@@ -20,8 +20,7 @@ import numpy as np
 
 from profiling.timeline import chrome_json, nsys_sqlite
 from profiling.timeline.trace import Trace
-from profiling.tools import nsys_tool
-from profiling.tools.environment import without_secrets
+from profiling.tools import nsight
 
 SQLITE, GZIP = b"SQLite format 3\0", b"\x1f\x8b"
 REPORT = ".nsys-rep"  # the one kind that only its name tells
@@ -140,7 +139,7 @@ def read_report(path: Path) -> Trace:
         print(f"reading {beside}, the export of {path.name}", file=sys.stderr)
         return read_plain(beside)
     try:
-        nsys = nsys_tool.find()
+        nsys = nsight.find("nsys")
     except ValueError as error:
         raise ValueError(
             f"{path}: only nsys reads a .nsys-rep, and there is none here; where there is one: "
@@ -148,7 +147,7 @@ def read_report(path: Path) -> Trace:
         ) from error
     with temporary_beside(path, "exported.sqlite") as exported:
         command = [nsys.path, "export", "--type=sqlite", f"--output={exported}", str(path)]
-        environ, _ = without_secrets()
+        environ, _ = nsight.without_secrets()
         try:
             done = subprocess.run(
                 command, env=environ, capture_output=True, timeout=EXPORT_S, check=False

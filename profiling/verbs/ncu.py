@@ -17,11 +17,11 @@ from typing import Any
 
 from cli.files import write_text
 from profiling.launch import reports
+from profiling.launch.process import stream
 from profiling.report import ncu_page
-from profiling.tools import environment, ncu_tool
+from profiling.tools import nsight
 from profiling.tools.ncu_csv import ProfiledKernel, read_pages
-from profiling.tools.ncu_tool import Ncu
-from profiling.verbs.run import refuse, stream
+from profiling.verbs.run import refuse
 
 HELP = """\
 Profiles single kernels of a program with Nsight Compute, or reads what it has recorded.
@@ -95,10 +95,10 @@ def main(argv: list[str]) -> int:
     if flags.report:
         return show(read(flags.report, flags.ncu), flags)
     check_program(program, flags.range)
-    ncu = ncu_tool.find(flags.ncu)
+    ncu = nsight.find("ncu", flags.ncu)
     partial = flags.out / "ncu.partial" / "ncu.ncu-rep"
     words = command(ncu, flags, partial, program)
-    environ, removed = environment.without_secrets()
+    environ, removed = nsight.without_secrets()
     # ncu attaches to every child process, and inductor's compile workers can crash of it
     environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     if removed:
@@ -156,7 +156,9 @@ def check_program(program: list[str], range_name: str) -> None:
         )
 
 
-def command(ncu: Ncu, flags: argparse.Namespace, report: Path, program: list[str]) -> list[str]:
+def command(
+    ncu: nsight.Program, flags: argparse.Namespace, report: Path, program: list[str]
+) -> list[str]:
     words = [ncu.path, "--force-overwrite", "--export", str(report), "--set", flags.set]
     words += ["--clock-control", flags.clock_control, "--graph-profiling", "node"]
     if flags.range != "none":
@@ -192,7 +194,7 @@ def read(report: Path, given: str | None) -> list[ProfiledKernel]:
         raise ValueError(f"{report}: no such file")
     if report.suffix != ".ncu-rep":
         return parsed(report.read_text(encoding="utf-8", errors="replace"), report)
-    words = [ncu_tool.find(given).path, "--import", str(report)]
+    words = [nsight.find("ncu", given).path, "--import", str(report)]
     words += ["--page", "details", "--csv", "--print-units", "base"]  # base: without rounding
     done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode:

@@ -5,11 +5,14 @@ from typing import Any
 import numpy as np
 
 from profiling.analysis.columns import Intervals
-from profiling.timeline.trace import Metric
+from profiling.timeline.trace import CounterSamples
 
 
 def means(
-    metrics: list[Metric] | None, device: int | None, busy: Intervals | None, bounds_ns: np.ndarray
+    metrics: list[CounterSamples] | None,
+    device: int | None,
+    busy: Intervals | None,
+    bounds_ns: np.ndarray,
 ) -> list[dict[str, Any]] | None:
     """Each counter's mean over the samples in the window, and over those while the GPU was busy."""
     if metrics is None:
