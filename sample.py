@@ -23,7 +23,7 @@ from configs.attention import CHOICES, pinned_kernel
 from configs.help import key_table
 from configs.model import ModelConfig
 from configs.training import TrainingConfig
-from data.prepare import STAND_IN
+from data.dataset import STAND_IN
 from data.tokenizers import BpeTokenizer, CharTokenizer, load_tokenizer
 from model import GPT, KeyValueCache, attend
 from training import checkpoint

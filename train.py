@@ -13,7 +13,8 @@ import torch
 from configs import command_line
 from configs.schema import Config
 from data.batches import Batches
-from data.prepare import Dataset, load_dataset, prepare
+from data.dataset import Dataset, load_dataset
+from data.prepare import prepare
 from model import GPT
 from profiling.capture.spans import NoSpans, Spans, spans_for
 from training import checkpoint
