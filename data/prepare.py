@@ -101,7 +101,7 @@ def make(config: DataConfig, data_dir: Path, text: Text) -> Dataset:
             f"data_source={config.data_source}: too short: {len(train) + len(val)} tokens; "
             f"at least {FEWEST_TOKENS} are needed"
         )
-    meta = {
+    meta: dict[str, str | int] = {
         "dataset": config.dataset,
         "source": text.source,
         "text_sha256": text.sha256,
