@@ -90,9 +90,9 @@ class Batches:
         if self.sequences.storage == "device":
             return self.sequences.cut(self.starts(number))
         if self.ahead is None or self.ahead[0] != number:
-            self.read_ahead(number)
+            self.ahead = number, self.read(number)
         room = self.ahead[1].result()
-        self.read_ahead(number + 1)
+        self.ahead = number + 1, self.read(number + 1)
         x, y = room.to(self.device, non_blocking=True)
         return x, y
 
@@ -112,11 +112,11 @@ class Batches:
             self.chunk = chunk, self.sequences.place(ours)
         return self.chunk[1][row]
 
-    def read_ahead(self, number: int) -> None:
+    def read(self, number: int) -> Future[Tensor]:
         # The room is made here: pinned memory asked for in another thread would belong to the
         # current device of that thread, which is the first GPU and not this rank's.
         room = self.sequences.room(self.config.batch_size)
-        self.ahead = number, self.reader.submit(self.sequences.read, self.starts(number), room)
+        return self.reader.submit(self.sequences.read, self.starts(number), room)
 
     @property
     def sequence_count(self) -> int:

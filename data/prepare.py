@@ -73,8 +73,7 @@ def prepare(config: DataConfig, data_dir: Path = DATA_DIR) -> Dataset:
 
 
 def find_prepared(config: DataConfig, data_dir: Path, suffix: str, sha256: str) -> Dataset | None:
-    for label in labels(config):
-        directory = folder(config, data_dir, label, suffix)
+    for label, directory in folders(config, data_dir, suffix).items():
         if not directory.exists():
             continue
         try:
@@ -113,27 +112,23 @@ def make(config: DataConfig, data_dir: Path, text: Text) -> Dataset:
         "dtype": train.dtype.name,
         "prepared_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    directory = folder(config, data_dir, label, text.suffix)
+    directory = folders(config, data_dir, text.suffix)[label]
     return write_dataset(directory, meta, tokenizer, train, val)
 
 
-def labels(config: DataConfig) -> list[str]:
-    """The tokenizers that would do, the preferred one first."""
+def folders(config: DataConfig, data_dir: Path, suffix: str) -> dict[str, Path]:
+    """By the label of its tokenizer each folder that would do, the preferred one first."""
     if config.dataset == "shakespeare_char":
-        return ["char"]
+        return {"char": data_dir / f"{config.dataset}{suffix}"}
     local = f"local{config.bpe_vocab_size}"
-    return {"gpt2": ["gpt2"], "local": [local], "auto": ["gpt2", local]}[config.tokenizer]
-
-
-def folder(config: DataConfig, data_dir: Path, label: str, suffix: str) -> Path:
-    variant = "" if label == "char" else f"-{label}"
-    return data_dir / f"{config.dataset}{variant}{suffix}"
+    labels = {"gpt2": ["gpt2"], "local": [local], "auto": ["gpt2", local]}[config.tokenizer]
+    return {label: data_dir / f"{config.dataset}-{label}{suffix}" for label in labels}
 
 
 def make_tokenizer(
     config: DataConfig, content: str, train_text: str
 ) -> tuple[str, CharTokenizer | BpeTokenizer]:
-    """One of `labels`, and what it stands for."""
+    """The tokenizer and its label, as in `folders`."""
     if config.dataset == "shakespeare_char":
         return "char", CharTokenizer(content)
     if config.tokenizer != "local":
@@ -152,7 +147,7 @@ def make_tokenizer(
             config.bpe_vocab_size,
             tokenizer.vocab_size,
         )
-    return labels(config)[-1], tokenizer
+    return f"local{config.bpe_vocab_size}", tokenizer
 
 
 # Texts
