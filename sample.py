@@ -9,8 +9,9 @@ import math
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,12 @@ from configs.attention import CHOICES, pinned_kernel
 from configs.help import key_table
 from configs.model import ModelConfig
 from configs.training import TrainingConfig
-from data.prepare import STAND_IN
+from data.dataset import STAND_IN
 from data.tokenizers import BpeTokenizer, CharTokenizer, load_tokenizer
 from model import GPT, KeyValueCache, attend
 from training import checkpoint
 from training.console import PlainFormatter
-from training.decode import GraphedCache
+from training.decode import GraphedDecode
 from training.device import check_attention, resolve_device, resolve_dtype
 
 log = logging.getLogger("sample")
@@ -114,13 +115,12 @@ def sample(config: SampleConfig) -> None:
         log.warning("start: %d tokens, the model sees the last %d", len(prompt), block_size)
     idx = torch.tensor([prompt], device=device)  # (1, T)
     generator = torch.Generator(device)
-    cache = cache_for(model, generator)
+    cache = KeyValueCache(model.config, 1, device, getattr(torch, dtype))  # for all samples
+    decode = decode_with(model, config, generator)
     began = time.perf_counter()
     for k in range(config.num_samples):
         generator.manual_seed(config.seed + k)
-        new = model.generate(
-            idx, config.max_new_tokens, config.temperature, config.top_k, generator, cache
-        )
+        new = model.generate(idx, config.max_new_tokens, cache, decode)
         for text in texts(prompt, new, tokenizer):
             print(text, end="", flush=True)
         print(SEPARATOR, flush=True)
@@ -228,12 +228,14 @@ def read_text(start: str) -> str:
     return text.removeprefix("\ufeff")
 
 
-def cache_for(model: GPT, generator: torch.Generator) -> KeyValueCache:
-    """One for all samples; on CUDA it replays graphs."""
-    weight = model.lm_head.weight
-    if weight.is_cuda:
-        return GraphedCache(model.config, weight.device, weight.dtype, generator)
-    return KeyValueCache(model.config, 1, weight.device, weight.dtype)
+def decode_with(
+    model: GPT, config: SampleConfig, generator: torch.Generator
+) -> Callable[[Tensor, KeyValueCache], Tensor]:
+    """The model's step from token to token; on CUDA it replays graphs."""
+    decode = partial(
+        model.decode, temperature=config.temperature, top_k=config.top_k, generator=generator
+    )
+    return GraphedDecode(decode, generator) if generator.device.type == "cuda" else decode
 
 
 def texts(

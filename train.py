@@ -13,7 +13,8 @@ import torch
 from configs import command_line
 from configs.schema import Config
 from data.batches import Batches
-from data.prepare import Dataset, load_dataset, prepare
+from data.dataset import Dataset, load_dataset
+from data.prepare import prepare
 from model import GPT
 from profiling.capture.spans import NoSpans, Spans, spans_for
 from training import checkpoint
@@ -131,19 +132,8 @@ def model_of(
 
 
 def batches_of(dataset: Dataset, split: str, config: Config, ranks: Ranks) -> Batches:
-    return Batches(
-        dataset.tokens(split),
-        block_size=config.block_size,
-        batch_size=config.batch_size,
-        accumulation_steps=config.gradient_accumulation_steps,
-        seed=config.seed,
-        rank=ranks.rank,
-        world_size=ranks.world_size,
-        device=ranks.device,
-        storage=config.token_storage,
-        stream={"train": 0, "val": 1}[split],
-        split=split,
-    )
+    tokens = dataset.tokens(split)
+    return Batches(tokens, split, config, ranks.device, ranks.rank, ranks.world_size)
 
 
 if __name__ == "__main__":

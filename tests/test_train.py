@@ -15,7 +15,8 @@ import yaml
 from configs.compose import compose_jobs
 from configs.schema import Config
 from configs.training import WandbConfig
-from data.prepare import STAND_IN, URL_VARIABLE, prepare
+from data.dataset import STAND_IN
+from data.prepare import URL_VARIABLE, prepare
 from training.device import check_attention, explained_out_of_memory, resolve
 from training.tracker import open_tracker
 

@@ -12,7 +12,7 @@ import torch
 
 from cli.errors import one_line
 from configs.training import TrainingConfig
-from data.prepare import Dataset
+from data.dataset import Dataset
 from model import GPT
 from training.distributed import Ranks
 from training.step import Step

@@ -29,8 +29,8 @@ def evaluate(
             val_batches = random_batches(val, number, config, ranks)
             train_batches = random_batches(train, number, config, ranks)
         else:
-            val_batches = val.windows()
-            train_batches = train.windows(limit=val.window_count)
+            val_batches = val.cover()
+            train_batches = train.cover(limit=val.sequence_count)
         losses = torch.stack(
             [
                 mean_loss(model, val_batches, ranks),

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from configs.schema import Config
-from data.prepare import STAND_IN, TINY_SHAKESPEARE_SHA256, Dataset
+from data.dataset import STAND_IN, Dataset
+from data.prepare import TINY_SHAKESPEARE_SHA256
 from model import GPT, attention_in_force
 from profiling.capture.gpu_metrics import GpuSampler, NoSampler
 from profiling.hardware import mfu
