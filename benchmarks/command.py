@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 from cli.errors import user_errors
+from cli.help import key_table
 from cli.keys import parse_keys
-from configs.help import key_table
 
 
 def run_lab(doc: str, schema: type, main: Callable[[Any], None]) -> None:
