@@ -5,12 +5,17 @@
         gradient_accumulation_steps=2
 """
 
+from configs import command_line
+
+if __name__ == "__main__":
+    # --help, mistakes and TAB completion end here, before torch, which takes seconds to import
+    jobs = command_line.read()
+
 import time
 from functools import partial
 
 import torch
 
-from configs import command_line
 from configs.schema import Config
 from data.batches import Batches
 from data.dataset import Dataset, load_dataset
@@ -137,4 +142,4 @@ def batches_of(dataset: Dataset, split: str, config: Config, ranks: Ranks) -> Ba
 
 
 if __name__ == "__main__":
-    command_line.run(train)
+    jobs.run(train)

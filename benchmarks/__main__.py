@@ -13,7 +13,7 @@ from typing import get_type_hints
 
 from cli.errors import suggestion, user_errors
 from cli.keys import parse_keys
-from configs.help import key_table
+from cli.help import key_table
 
 
 @dataclass(frozen=True)

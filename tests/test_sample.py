@@ -12,6 +12,8 @@ import pytest
 import torch
 
 import sample as program
+from cli.help import read_keys
+from configs.sampling import HELP, SampleConfig
 from configs.schema import Config
 from data.standin import stand_in_text
 from data.tokenizers import BpeTokenizer, CharTokenizer
@@ -78,7 +80,7 @@ def run(monkeypatch, capsys) -> Run:
         monkeypatch.setattr(sys, "argv", ["sample.py", "device=cpu", *arguments])
         code = 0
         try:
-            program.main()
+            program.main(read_keys(HELP, SampleConfig))
         except SystemExit as exit:
             code = exit.code
         return code, *capsys.readouterr()

@@ -110,6 +110,8 @@ def plan_of(words: list[str], repeats: int, steps: int, warm_up: int = WARM_UP) 
 
     Every value's configuration is composed here, so that a mistake shows before anything runs.
     """
+    from configs.command_line import compose_one  # here: --help needs no Hydra
+
     words = [word[2:] if word.startswith("--") and "=" in word else word for word in words]
     for word in words:
         key = word.split("=")[0]
@@ -134,7 +136,7 @@ def plan_of(words: list[str], repeats: int, steps: int, warm_up: int = WARM_UP) 
         raise ValueError(f"--repeats {repeats}: must be at least 2, or nothing tells the noise")
     plan = Plan(word.split("=")[0], values, rest, repeats, steps, warm_up)
     for number in range(len(values)):
-        check_composes(plan.timed_words(number, Path("out-ab")))
+        compose_one(plan.timed_words(number, Path("out-ab")))
     return plan
 
 
@@ -153,15 +155,6 @@ def swept_values(word: str) -> list[str]:
         return []
     values = list(override.sweep_string_iterator())
     return [value.lower() if value in ("True", "False") else value for value in values]
-
-
-def check_composes(words: list[str]) -> None:
-    """Raises ValueError where train.py would refuse the words."""
-    from configs import command_line  # here: other verbs import this package without the trainer
-    from configs.compose import compose_jobs
-
-    path, overrides = command_line.split_words(words, None)
-    compose_jobs(path, overrides, multirun=False)
 
 
 def typed(command: list[str]) -> str:

@@ -146,18 +146,9 @@ def refuse(message: str) -> NoReturn:
 
 def composed(words: list[str]) -> "Config":
     """The run's configuration, so that a wrong key is refused before nsys starts."""
-    from configs import command_line  # here: other verbs import this package without the trainer
-    from configs.compose import compose_jobs
+    from configs.command_line import compose_one  # here: --help needs no Hydra
 
-    options, flags, words = command_line.split_arguments(words)
-    if options.multirun:
-        raise ValueError("-m: one run at a time is profiled; start one for each combination")
-    if flags:
-        raise ValueError(f"{flags[0]}: a flag of train.py that makes no run to profile")
-    path, overrides = command_line.split_words(words, None)
-    if not any(word.startswith("profile=") for word in overrides):
-        overrides.append(PROFILE_NSYS)
-    (config,) = compose_jobs(path, overrides, multirun=False)
+    config = compose_one(words, PROFILE_NSYS)
     if config.profile.kind != "nsys":
         raise ValueError(
             f"profile={config.profile.kind}: this verb is nsys's; start train.py itself for it"
