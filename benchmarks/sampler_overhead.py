@@ -24,7 +24,7 @@ from configs.command_line import find_config
 from configs.compose import compose_jobs
 from configs.schema import Config
 from model import GPT
-from profiling.capture.gpu_metrics import GpuSampler
+from profiling.capture.sampler import GpuSampler
 from training.device import resolve, resolve_device
 from training.distributed import Ranks
 from training.gpu_metrics import open_gpus, uuids_of

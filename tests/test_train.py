@@ -83,13 +83,13 @@ def test_time_counts_from_the_beginning_and_goes_on_after_a_resume(run):
 def test_wandb_is_told_the_backend_that_auto_came_to(run, monkeypatch, attention, told):
     seen = {}
 
-    def opened(*arguments, **keywords):
-        seen.update(keywords)
-        return open_tracker(*arguments, **keywords)
+    def opened(out_dir, facts, *rest):
+        seen["facts"] = facts
+        return open_tracker(out_dir, facts, *rest)
 
     monkeypatch.setattr("training.record.open_tracker", opened)
     out_dir = run(attention=attention, max_iters=1)
-    assert seen["config"]["attention"] == told and f"-{told}-eager" in seen["name"]
+    assert seen["facts"].config["attention"] == told and f"-{told}-eager" in seen["facts"].name
     assert yaml.safe_load((out_dir / "config.yaml").read_text())["attention"] == attention
 
 

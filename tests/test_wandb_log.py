@@ -24,11 +24,11 @@ TRAINING = """
 import sys
 from pathlib import Path
 from configs.training import WandbConfig
-from training.tracker import open_tracker
+from training.tracker import RunFacts, open_tracker
 
 out_dir = Path("out")
-facts = dict(rank=0, config={"attention": "flash"}, run_record={"data": "x"}, tags=[], iteration=0)
-tracker = open_tracker(out_dir, WandbConfig(mode=sys.argv[1]), **facts, name="a name")
+facts = RunFacts("a name", config={"attention": "flash"}, in_force={"data": "x"}, iteration=0)
+tracker = open_tracker(out_dir, facts, WandbConfig(mode=sys.argv[1]))
 for i in range(5):
     tracker.log({"iter": i, "train/loss": 1.0})
 tracker.finish()

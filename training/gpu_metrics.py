@@ -7,7 +7,7 @@ import pynvml
 import torch
 
 from configs.capture import GpuMetricsConfig
-from profiling.capture.gpu_metrics import GpuSampler, NoSampler
+from profiling.capture.sampler import GpuSampler, NoSampler
 from profiling.capture.nvml import Gpu
 from training.distributed import Ranks
 
