@@ -12,7 +12,7 @@ from profiling.analysis.runs.groups import (
     spread_of,
     time_to_loss,
 )
-from profiling.analysis.runs.history import NoRowsYet, find_run_folders, read_run, read_runs
+from profiling.analysis.runs.folder import NoRowsYet, find_run_folders, read_run, read_runs
 from tests.run_folders import STEP_MS, TOKENS, write_run
 
 

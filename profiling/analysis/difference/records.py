@@ -10,9 +10,12 @@ from typing import Literal
 
 import msgspec
 
+from profiling.causes import PARTS
 from profiling.records import JsonObject
 
 SCHEMA_VERSION = 1
+# a BucketChange of the GPU's time -> the part that it is: idle_CAUSE, or as the part is called
+BUCKETS = {f"idle_{part.name}" if part.cause else part.name: part for part in PARTS}
 MS_A_STEP = "ms a step"
 Outcome = Literal["faster", "slower", "no_difference", "not_comparable"]
 
@@ -30,7 +33,7 @@ class Side(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StepComparison(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Step times of both sides, in `unit`; of an experiment the values are medians of processes."""
+    """Step times of both sides; of an experiment the values are medians of processes."""
 
     baseline: float  # median
     candidate: float
@@ -43,7 +46,11 @@ class StepComparison(msgspec.Struct, frozen=True, omit_defaults=True):
     baseline_mean: float | None = None  # this and the next: of two captures or runs
     candidate_mean: float | None = None
     noise_percent: float | None = None  # of an experiment: what groups of equal processes differ by
-    unit: str = MS_A_STEP
+    experiment_unit: str | None = msgspec.field(default=None, name="unit")  # None: MS_A_STEP
+
+    @property
+    def unit(self) -> str:
+        return self.experiment_unit or MS_A_STEP
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What an A/B experiment runs: its factor, the order of its processes, their command lines.
+"""What an experiment runs: its factor, the order of its processes, their command lines.
 
 Called by profiling.verbs.ab.
 """
@@ -9,7 +9,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from profiling.analysis.difference.records import Factor
+
 LOG_INTERVAL = 10  # iterations between two readings of the clock: each waits for the GPU
+FEWEST_STEPS = 2 * LOG_INTERVAL
 WARM_UP = 50  # iterations that are not timed; compiling comes before the first
 # keys that the experiment sets itself, and what to use instead
 OWN = {
@@ -26,24 +29,13 @@ OWN = {
 
 @dataclass(frozen=True)
 class Plan:
-    """An experiment: `words` are train.py's without the factor, `values` as typed for the key."""
+    """An experiment as it was asked for."""
 
-    key: str
-    values: list[str]
-    words: list[str]
+    factor: Factor
+    words: list[str]  # train.py's, without the factor
     repeats: int
     steps: int
     warm_up: int
-
-    @property
-    def labels(self) -> list[str]:
-        """What the values are called; a value that comes again (A against A) gets a number."""
-        labels: list[str] = []
-        for number, value in enumerate(self.values):
-            name = value if self.key == "attention" else f"{self.key}={value}"
-            before = self.values[:number].count(value)
-            labels.append(f"{name} ({before + 1})" if before else name)
-        return labels
 
     @property
     def max_iters(self) -> int:
@@ -51,19 +43,8 @@ class Plan:
 
     def order(self) -> list[int]:
         """Which value each process has: A B B A A B ..., so that a drift touches all alike."""
-        forth = list(range(len(self.values)))
+        forth = list(range(len(self.factor.values)))
         return [i for turn in range(self.repeats) for i in (forth[::-1] if turn % 2 else forth)]
-
-    def identity(self) -> dict:
-        """What a folder's experiment has to agree in for this one to go on there."""
-        factor = {"key": self.key, "values": self.values, "labels": self.labels}
-        return {
-            "factor": factor,
-            "words": self.words,
-            "steps": self.steps,
-            "warm_up": self.warm_up,
-            "log_interval": LOG_INTERVAL,
-        }
 
     def timed_words(self, value: int, out_dir: Path) -> list[str]:
         """train.py's words of a timed process."""
@@ -77,7 +58,7 @@ class Plan:
         """train.py's words with this value, and without evaluations inside."""
         return [
             *self.words,
-            f"{self.key}={self.values[value]}",
+            f"{self.factor.key}={self.factor.values[value]}",
             f"out_dir={quoted(out_dir)}",
             "eval_interval=1000000",
             "eval_iters=1",
@@ -85,7 +66,7 @@ class Plan:
         ]
 
     def folder_name(self) -> str:
-        return plain(f"{self.key}-{'-'.join(self.values)}")
+        return plain(f"{self.factor.key}-{'-'.join(self.factor.values)}")
 
 
 def plain(text: str) -> str:
@@ -116,8 +97,6 @@ def plan_of(words: list[str], repeats: int, steps: int, warm_up: int = WARM_UP) 
         section = key.split(".")[0]
         if section in OWN:
             raise ValueError(f"{key}: ab sets it itself; use {OWN[section]}")
-        if word.startswith("-"):
-            raise ValueError(f"{word}: no such flag; see python -m profiling ab --help")
     swept = {word: values for word in words if (values := swept_values(word))}
     if len(swept) != 1:
         given = f"{' and '.join(swept)}: {len(swept)} keys" if swept else "no key"
@@ -126,16 +105,22 @@ def plan_of(words: list[str], repeats: int, steps: int, warm_up: int = WARM_UP) 
         )
     ((word, values),) = swept.items()
     rest = [other for other in words if other != word]
-    if steps < 2 * LOG_INTERVAL or steps % LOG_INTERVAL:
-        raise ValueError(
-            f"--steps {steps}: must be a multiple of {LOG_INTERVAL} from {2 * LOG_INTERVAL} up"
-        )
-    if repeats < 2:
-        raise ValueError(f"--repeats {repeats}: must be at least 2, or nothing tells the noise")
-    plan = Plan(word.split("=")[0], values, rest, repeats, steps, warm_up)
+    if steps % LOG_INTERVAL:
+        raise ValueError(f"--steps {steps}: must be a multiple of {LOG_INTERVAL}")
+    plan = Plan(factor_of(word.split("=")[0], values), rest, repeats, steps, warm_up)
     for number in range(len(values)):
         check_composes(plan.timed_words(number, Path("out-ab")))
     return plan
+
+
+def factor_of(key: str, values: list[str]) -> Factor:
+    """A value that comes again (A against A) gets a number."""
+    labels = []
+    for number, value in enumerate(values):
+        name = value if key == "attention" else f"{key}={value}"
+        before = values[:number].count(value)
+        labels.append(f"{name} ({before + 1})" if before else name)
+    return Factor(key, values, labels)
 
 
 def swept_values(word: str) -> list[str]:

@@ -6,45 +6,47 @@ explanation, not the experiment.
 
 import sys
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
+from profiling.analysis.difference.compared import Compared, capture_report, compared_capture
 from profiling.analysis.difference.comparison import compare
-from profiling.analysis.runs.run_folder import read_json
-from profiling.launch.ab_plan import Plan, plain, training_command
-from profiling.launch.ab_runs import RESULTS, remove_checkpoints, run_process
+from profiling.analysis.difference.records import Comparison, Experiment
+from profiling.analysis.runs.folder import newest_capture
+from profiling.launch.experiment.plan import Plan, plain, training_command
+from profiling.launch.experiment.processes import remove_checkpoints, run_process
 from profiling.tools import nsys_tool
-from profiling.verbs.compare import capture_in, capture_report
 
 CAPTURED_STEPS = 20
 FREE_STEPS = 25  # behind the window, for the step time without a profiler
 
 
 def explanations(
-    plan: Plan, trainer: Path, folder: Path, console: Console
-) -> list[dict[str, Any] | None]:
+    plan: Plan, experiment: Experiment, trainer: Path, folder: Path, console: Console
+) -> list[Comparison | None]:
     """Captures compared with the first value's, for each other value; None where one is missing."""
-    reports = []
-    for value, label in enumerate(plan.labels):
+    with_nsys = can_use_nsys(experiment)
+    sides: list[Compared | None] = []
+    for value, label in enumerate(plan.factor.labels):
         try:
-            reports.append(capture_report(capture(plan, trainer, folder, value, console)))
+            path = capture(plan, trainer, folder, value, with_nsys, console)
+            sides.append(compared_capture(capture_report(path)))
         except ValueError as error:
             console.print(
                 f"no capture of {label}, so no explanation: {error}", markup=False, soft_wrap=True
             )
-            reports.append(None)
-    return [
-        compare(reports[0], other, force=True) if reports[0] and other else None
-        for other in reports[1:]
-    ]
+            sides.append(None)
+    first, *others = sides
+    return [compare(first, other, force=True) if first and other else None for other in others]
 
 
-def capture(plan: Plan, trainer: Path, folder: Path, value: int, console: Console) -> Path:
+def capture(
+    plan: Plan, trainer: Path, folder: Path, value: int, with_nsys: bool, console: Console
+) -> Path:
     """The capture of one value; one that was made before is taken. Raises ValueError."""
-    label = plan.labels[value]
+    label = plan.factor.labels[value]
     run_dir = capture_folder(folder, label)
-    if made := capture_in(run_dir):
+    if made := newest_capture(run_dir):
         return made
     words = [
         *plan.value_words(value, run_dir),
@@ -52,14 +54,14 @@ def capture(plan: Plan, trainer: Path, folder: Path, value: int, console: Consol
         f"profile.start={plan.warm_up}",
         f"profile.steps={CAPTURED_STEPS}",
     ]
-    if with_nsys(folder):
+    if with_nsys:
         command = [sys.executable, "-m", "profiling", "run", *words]
     else:
         command = training_command(trainer, [*words, "profile=torch"])
-    console.print(f"capture of {label}: {'nsys' if with_nsys(folder) else 'torch.profiler'}")
+    console.print(f"capture of {label}: {'nsys' if with_nsys else 'torch.profiler'}")
     run_process(command, run_dir.with_name(run_dir.name + ".log"), label)
     remove_checkpoints(run_dir)
-    made = capture_in(run_dir)
+    made = newest_capture(run_dir)
     if made is None:
         raise ValueError(f"{run_dir}/profile: the process left no capture; see {run_dir}.log")
     return made
@@ -70,8 +72,7 @@ def capture_folder(folder: Path, label: str) -> Path:
     return folder / "captures" / plain(label)
 
 
-def with_nsys(folder: Path) -> bool:
-    """Whether the experiment ran on a CUDA GPU and nsys is installed."""
-    in_force = read_json(folder / RESULTS)["in_force"]
-    devices = {facts.get("device") for facts in in_force.values()}
-    return not devices & {"cpu", "mps"} and bool(nsys_tool.installed())
+def can_use_nsys(experiment: Experiment) -> bool:
+    """Whether it ran on a CUDA GPU and nsys is installed."""
+    devices = [facts.get("device") for facts in experiment.in_force.values()]
+    return "cpu" not in devices and "mps" not in devices and bool(nsys_tool.installed())
