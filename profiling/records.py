@@ -1,4 +1,4 @@
-"""Records as JSON: a dataclass or a Struct, field by field. Used by all that writes or reads one."""
+"""Records as JSON: a dataclass or a Struct, field by field. Used by what writes or reads one."""
 
 import json
 from pathlib import Path

@@ -15,17 +15,20 @@ from rich.console import Console
 from cli.files import write_text
 from cli.parser import Parser, new_file, within
 from profiling.analysis.difference.experiment import concluded
-from profiling.analysis.difference.records import Comparison, Experiment
+from profiling.analysis.difference.records import Comparison, Experiment, Factor
 from profiling.analysis.runs.folder import newest_capture
 from profiling.launch.experiment.captures import capture_folder, explanations
 from profiling.launch.experiment.plan import (
     FEWEST_STEPS,
-    Plan,
-    plan_of,
+    WARM_UP,
+    max_iters,
+    order,
+    plain,
+    planned,
+    timed_words,
     training_command,
-    typed,
 )
-from profiling.launch.experiment.processes import RESULTS, measure, open_experiment
+from profiling.launch.experiment.processes import RESULTS, measure, open_experiment, say
 from profiling.records import to_json
 from profiling.report.experiment_console import print_experiment
 from profiling.report.experiment_markdown import experiment_markdown
@@ -64,32 +67,35 @@ exit code: 0 whatever is found; 2 for a mistake or a process that failed; 130 af
 
 def main(argv: list[str], trainer: Path = TRAINER) -> int:
     """Runs the experiment; returns the exit code. Raises ValueError for what the user can mend."""
-    flags, plan = parse(argv)
-    folder = flags.out or fresh_folder(plan)
+    flags, words = parse(argv)
+    asked = planned(words, flags.steps)
+    values = order(len(asked.factor.values), flags.repeats)
+    folder = flags.out or fresh_folder(asked.factor)
     console = Console(highlight=False)
-    experiment = open_experiment(folder, plan)
-    announce(plan, folder, len(experiment.runs), console)
+    experiment = open_experiment(folder, asked)
+    announce(experiment, values, folder, console)
     if flags.dry_run:
-        for number, value in enumerate(plan.order()):
-            words = plan.timed_words(value, folder / "runs" / f"{number + 1:02d}")
-            print(typed(training_command(trainer, words)))
+        for number, value in enumerate(values):
+            words = timed_words(experiment, value, folder / "runs" / f"{number + 1:02d}")
+            print(shlex.join(training_command(trainer, words)))
         return 0
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the running process too
-    captured: list[Comparison | None] = [None] * (len(plan.factor.values) - 1)
+    captured: list[Comparison | None] = [None] * (len(asked.factor.values) - 1)
     try:
-        experiment = measure(plan, experiment, trainer, folder, console)
+        experiment = measure(experiment, values, trainer, folder, console)
         if not flags.no_capture:
-            captured = explanations(plan, experiment, trainer, folder, console)
+            captured = explanations(experiment, trainer, folder, console)
     except KeyboardInterrupt:
-        done = len(open_experiment(folder, plan).runs)
-        print(f"\nstopped; {done} of {len(plan.order())} processes are in {folder}")
+        done = len(open_experiment(folder, asked).runs)
+        print(f"\nstopped; {done} of {len(values)} processes are in {folder}")
         print(f"go on   {again(argv, folder)}")
         return 130
     deliver(flags, folder, concluded(experiment, captured), console)
     return 0
 
 
-def parse(argv: list[str]) -> tuple[Namespace, Plan]:
+def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
+    """(the flags, the words for train.py)."""
     parser = Parser("ab", PURPOSE, NOTES, usage=USAGE)
     add = parser.add_argument
     add(
@@ -97,77 +103,60 @@ def parse(argv: list[str]) -> tuple[Namespace, Plan]:
         type=within(int, 2),
         default=5,
         metavar="N",
-        help="processes of each value (default 5, at least 2: they tell the noise)",
+        help="processes of each value (default %(default)s; at least 2, which tell the noise)",
     )
     add(
         "--steps",
         type=within(int, FEWEST_STEPS),
         default=300,
         metavar="N",
-        help="timed iterations of each process (default 300), behind 50 of warm-up",
+        help=f"timed iterations of each process (default %(default)s), behind {WARM_UP} of warm-up",
     )
-    add(
-        "--no-capture",
-        action="store_true",
-        help="no captures at the end, and so no explanation",
-    )
-    add(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="folder of the experiment; one that lies there already goes on (default: a new folder "
-        f"in {OUT}/)",
-    )
-    add(
-        "--json",
-        type=new_file,
-        metavar="FILE",
-        help=f"the result as JSON (also DIR/{RESULTS}, with every step time)",
-    )
-    add("--markdown", type=new_file, metavar="FILE", help="as Markdown")
-    add(
-        "--html",
-        type=new_file,
-        metavar="FILE",
-        help="as a page (default DIR/report.html)",
-    )
+    add("--no-capture", action="store_true", help="no captures at the end, so no explanation")
+    out = f"folder of the experiment; one that lies there goes on (default: a new one in {OUT}/)"
+    add("--out", type=Path, metavar="DIR", help=out)
+    for name, what in (
+        ("json", f"the result as JSON (also DIR/{RESULTS}, with every step time)"),
+        ("markdown", "as Markdown"),
+        ("html", "as a page (default DIR/report.html)"),
+    ):
+        add(f"--{name}", type=new_file, metavar="FILE", help=what)
     add("--dry-run", action="store_true", help="print the commands and stop")
     flags, words = parser.parse_known_args(argv)
-    for word in words:
-        if word.startswith("-") and "=" not in word:
-            parser.error(f"unrecognized arguments: {word}")
-    return flags, plan_of(words, flags.repeats, flags.steps)
+    if unknown := [word for word in words if word.startswith("-") and "=" not in word]:
+        parser.error(f"unrecognized arguments: {unknown[0]}")
+    return flags, words
 
 
-def fresh_folder(plan: Plan) -> Path:
+def fresh_folder(factor: Factor) -> Path:
     """out-ab/KEY-VALUES, or with a number behind it where that is taken."""
-    folder = OUT / plan.folder_name()
+    folder = plain_folder = OUT / plain("-".join([factor.key, *factor.values]))
     number = 2
     while folder.exists():
-        folder = OUT / f"{plan.folder_name()}-{number}"
+        folder = plain_folder.with_name(f"{plain_folder.name}-{number}")
         number += 1
     return folder
 
 
-def announce(plan: Plan, folder: Path, done: int, console: Console) -> None:
+def announce(experiment: Experiment, values: list[int], folder: Path, console: Console) -> None:
     """What is about to run, and what is known of how long."""
-    names = [plan.factor.labels[value] for value in plan.order()]
+    names = [experiment.factor.labels[value] for value in values]
+    done = len(experiment.runs)
     left = len(names) - done
-    console.print(
-        f"{len(names)} processes of {plan.max_iters} iterations, the first {plan.warm_up + 1} "
-        f"untimed: {' '.join(names[:8])}{' ...' if len(names) > 8 else ''}",
-        markup=False,
-        soft_wrap=True,
+    say(
+        console,
+        f"{len(names)} processes of {max_iters(experiment)} iterations, the first "
+        f"{experiment.warm_up + 1} untimed: {' '.join(names[:8])}{' ...' * (len(names) > 8)}",
     )
     if done:
-        console.print(f"{done} of them are there already")
+        say(console, f"{done} of them are there already")
     if left:
-        console.print(
+        say(
+            console,
             f"starting takes 5 to 20 s each (compiling is the most of it): {left * 5 / 60:.1f} to "
             f"{left * 20 / 60:.1f} min, and the steps; the first process tells more",
-            soft_wrap=True,
         )
-    console.print(f"folder  {folder}", markup=False, soft_wrap=True)
+    say(console, f"folder  {folder}")
 
 
 def again(argv: list[str], folder: Path) -> str:
@@ -187,11 +176,7 @@ def deliver(flags: Namespace, folder: Path, experiment: Experiment, console: Con
     if flags.markdown:
         write_text(flags.markdown, experiment_markdown(told))
     print_experiment(told, console)
-    console.print(f"\nrecord  {folder / RESULTS}\npage    {page}", markup=False, soft_wrap=True)
+    say(console, f"\nrecord  {folder / RESULTS}\npage    {page}")
     for label in experiment.factor.labels:
         if made := newest_capture(capture_folder(folder, label)):
-            console.print(
-                f"next    python -m profiling report {shlex.quote(str(made))}",
-                markup=False,
-                soft_wrap=True,
-            )
+            say(console, f"next    python -m profiling report {shlex.quote(str(made))}")

@@ -30,9 +30,9 @@ from profiling.timeline.opening import newest
 
 PURPOSE = "Says what changed between two captures, or two run folders, and how sure that is."
 NOTES = """\
-Captures are .sqlite, .sqlite.gz, .nsys-rep and torch.profiler's .json, .json.gz; of a folder of them
-the newest counts. Of run folders (out_dir) step times are those of the unprofiled iterations, and
-the newest capture in the folder explains them.
+Captures are .sqlite, .sqlite.gz, .nsys-rep and torch.profiler's .json, .json.gz; of a folder with
+several the newest counts. Of two runs (their out_dir) step times are those of the unprofiled
+iterations, and the newest capture in the folder explains them.
 
 examples
   python -m profiling compare slow.sqlite flash.sqlite
@@ -69,27 +69,18 @@ def parse(argv: list[str]) -> Namespace:
     add = parser.add_argument
     add("baseline", type=Path, help="a capture, a folder of captures, or the folder of a run")
     add("candidate", type=Path, help="likewise")
-    add(
-        "--force",
-        action="store_true",
-        help="compare in spite of another GPU, batch, model, dtype, version",
-    )
-    add(
-        "--fail-on-regression",
-        type=within(float, 0),
-        metavar="PERCENT",
-        help="exit code 1 when the candidate is slower by more than PERCENT",
-    )
+    force = "compare in spite of another GPU, batch, model, dtype, version"
+    add("--force", action="store_true", help=force)
+    limit = "exit code 1 when the candidate is slower by more than PERCENT"
+    add("--fail-on-regression", type=within(float, 0), metavar="PERCENT", help=limit)
     add("--step", metavar="NAME", help="the range of a step, in captures of other programs")
     add("--phases", type=names, metavar="A,B", help="the ranges of its phases, likewise")
-    add(
-        "--json",
-        type=new_file,
-        metavar="FILE",
-        help="the comparison as JSON; docs/report-schema.md has the fields",
-    )
-    add("--markdown", type=new_file, metavar="FILE", help="as Markdown, for a pull request")
-    add("--html", type=new_file, metavar="FILE", help="as one self-contained page")
+    for name, what in (
+        ("json", "the comparison as JSON; docs/report-schema.md has the fields"),
+        ("markdown", "as Markdown, for a pull request"),
+        ("html", "as one self-contained page"),
+    ):
+        add(f"--{name}", type=new_file, metavar="FILE", help=what)
     return parser.parse_args(argv)
 
 

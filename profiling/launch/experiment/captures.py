@@ -13,8 +13,8 @@ from profiling.analysis.difference.compared import Compared, capture_report, com
 from profiling.analysis.difference.comparison import compare
 from profiling.analysis.difference.records import Comparison, Experiment
 from profiling.analysis.runs.folder import newest_capture
-from profiling.launch.experiment.plan import Plan, plain, training_command
-from profiling.launch.experiment.processes import remove_checkpoints, run_process
+from profiling.launch.experiment.plan import plain, training_command, value_words
+from profiling.launch.experiment.processes import remove_checkpoints, run_process, say
 from profiling.tools import nsys_tool
 
 CAPTURED_STEPS = 20
@@ -22,43 +22,41 @@ FREE_STEPS = 25  # behind the window, for the step time without a profiler
 
 
 def explanations(
-    plan: Plan, experiment: Experiment, trainer: Path, folder: Path, console: Console
+    experiment: Experiment, trainer: Path, folder: Path, console: Console
 ) -> list[Comparison | None]:
     """Captures compared with the first value's, for each other value; None where one is missing."""
-    with_nsys = can_use_nsys(experiment)
     sides: list[Compared | None] = []
-    for value, label in enumerate(plan.factor.labels):
+    for value, label in enumerate(experiment.factor.labels):
         try:
-            path = capture(plan, trainer, folder, value, with_nsys, console)
+            path = capture(experiment, trainer, folder, value, console)
             sides.append(compared_capture(capture_report(path)))
         except ValueError as error:
-            console.print(
-                f"no capture of {label}, so no explanation: {error}", markup=False, soft_wrap=True
-            )
+            say(console, f"no capture of {label}, so no explanation: {error}")
             sides.append(None)
     first, *others = sides
     return [compare(first, other, force=True) if first and other else None for other in others]
 
 
 def capture(
-    plan: Plan, trainer: Path, folder: Path, value: int, with_nsys: bool, console: Console
+    experiment: Experiment, trainer: Path, folder: Path, value: int, console: Console
 ) -> Path:
     """The capture of one value; one that was made before is taken. Raises ValueError."""
-    label = plan.factor.labels[value]
+    label = experiment.factor.labels[value]
     run_dir = capture_folder(folder, label)
     if made := newest_capture(run_dir):
         return made
     words = [
-        *plan.value_words(value, run_dir),
-        f"max_iters={plan.warm_up + CAPTURED_STEPS + FREE_STEPS}",
-        f"profile.start={plan.warm_up}",
+        *value_words(experiment, value, run_dir),
+        f"max_iters={experiment.warm_up + CAPTURED_STEPS + FREE_STEPS}",
+        f"profile.start={experiment.warm_up}",
         f"profile.steps={CAPTURED_STEPS}",
     ]
+    with_nsys = can_use_nsys(experiment)
     if with_nsys:
         command = [sys.executable, "-m", "profiling", "run", *words]
     else:
         command = training_command(trainer, [*words, "profile=torch"])
-    console.print(f"capture of {label}: {'nsys' if with_nsys else 'torch.profiler'}")
+    say(console, f"capture of {label}: {'nsys' if with_nsys else 'torch.profiler'}")
     run_process(command, run_dir.with_name(run_dir.name + ".log"), label)
     remove_checkpoints(run_dir)
     made = newest_capture(run_dir)

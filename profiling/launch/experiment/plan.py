@@ -4,12 +4,10 @@ Called by profiling.verbs.ab.
 """
 
 import re
-import shlex
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
-from profiling.analysis.difference.records import Factor
+from profiling.analysis.difference.records import SCHEMA_VERSION, Experiment, Factor
 
 LOG_INTERVAL = 10  # iterations between two readings of the clock: each waits for the GPU
 FEWEST_STEPS = 2 * LOG_INTERVAL
@@ -27,46 +25,35 @@ OWN = {
 }
 
 
-@dataclass(frozen=True)
-class Plan:
-    """An experiment as it was asked for."""
+def order(values: int, repeats: int) -> list[int]:
+    """Which value each process has: A B B A A B ..., so that a drift touches all alike."""
+    forth = list(range(values))
+    return [i for turn in range(repeats) for i in (forth[::-1] if turn % 2 else forth)]
 
-    factor: Factor
-    words: list[str]  # train.py's, without the factor
-    repeats: int
-    steps: int
-    warm_up: int
 
-    @property
-    def max_iters(self) -> int:
-        return self.warm_up + self.steps + 1  # the first row is of iteration 0 alone
+def max_iters(experiment: Experiment) -> int:
+    return experiment.warm_up + experiment.steps + 1  # the first row is of iteration 0 alone
 
-    def order(self) -> list[int]:
-        """Which value each process has: A B B A A B ..., so that a drift touches all alike."""
-        forth = list(range(len(self.factor.values)))
-        return [i for turn in range(self.repeats) for i in (forth[::-1] if turn % 2 else forth)]
 
-    def timed_words(self, value: int, out_dir: Path) -> list[str]:
-        """train.py's words of a timed process."""
-        return [
-            *self.value_words(value, out_dir),
-            f"max_iters={self.max_iters}",
-            f"log_interval={LOG_INTERVAL}",
-        ]
+def timed_words(experiment: Experiment, value: int, out_dir: Path) -> list[str]:
+    """train.py's words of a timed process."""
+    return [
+        *value_words(experiment, value, out_dir),
+        f"max_iters={max_iters(experiment)}",
+        f"log_interval={experiment.log_interval}",
+    ]
 
-    def value_words(self, value: int, out_dir: Path) -> list[str]:
-        """train.py's words with this value, and without evaluations inside."""
-        return [
-            *self.words,
-            f"{self.factor.key}={self.factor.values[value]}",
-            f"out_dir={quoted(out_dir)}",
-            "eval_interval=1000000",
-            "eval_iters=1",
-            "wandb.mode=disabled",
-        ]
 
-    def folder_name(self) -> str:
-        return plain(f"{self.factor.key}-{'-'.join(self.factor.values)}")
+def value_words(experiment: Experiment, value: int, out_dir: Path) -> list[str]:
+    """train.py's words with this value, and without evaluations inside."""
+    return [
+        *experiment.words,
+        f"{experiment.factor.key}={experiment.factor.values[value]}",
+        f"out_dir={quoted(out_dir)}",
+        "eval_interval=1000000",
+        "eval_iters=1",
+        "wandb.mode=disabled",
+    ]
 
 
 def plain(text: str) -> str:
@@ -86,7 +73,7 @@ def training_command(trainer: Path, words: list[str]) -> list[str]:
     return [sys.executable, "-u", str(trainer), *words]
 
 
-def plan_of(words: list[str], repeats: int, steps: int, warm_up: int = WARM_UP) -> Plan:
+def planned(words: list[str], steps: int, warm_up: int = WARM_UP) -> Experiment:
     """The experiment that the words describe. Raises ValueError naming the word that is wrong.
 
     Every value's configuration is composed here, so that a mistake shows before anything runs.
@@ -103,14 +90,21 @@ def plan_of(words: list[str], repeats: int, steps: int, warm_up: int = WARM_UP) 
         raise ValueError(
             f"{given} with several values; give exactly one, by comma, as attention=slow,flash"
         )
-    ((word, values),) = swept.items()
-    rest = [other for other in words if other != word]
     if steps % LOG_INTERVAL:
         raise ValueError(f"--steps {steps}: must be a multiple of {LOG_INTERVAL}")
-    plan = Plan(factor_of(word.split("=")[0], values), rest, repeats, steps, warm_up)
+    ((word, values),) = swept.items()
+    experiment = Experiment(
+        schema_version=SCHEMA_VERSION,
+        factor=factor_of(word.split("=")[0], values),
+        words=[other for other in words if other != word],
+        steps=steps,
+        warm_up=warm_up,
+        log_interval=LOG_INTERVAL,
+        runs=[],
+    )
     for number in range(len(values)):
-        check_composes(plan.timed_words(number, Path("out-ab")))
-    return plan
+        check_composes(timed_words(experiment, number, Path("out-ab")))
+    return experiment
 
 
 def factor_of(key: str, values: list[str]) -> Factor:
@@ -147,8 +141,3 @@ def check_composes(words: list[str]) -> None:
 
     path, overrides = command_line.split_words(words, None)
     compose_jobs(path, overrides, multirun=False)
-
-
-def typed(command: list[str]) -> str:
-    """As a shell takes it."""
-    return shlex.join(command)

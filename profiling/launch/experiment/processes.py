@@ -5,6 +5,7 @@ experiment that was stopped goes on where it was.
 """
 
 import os
+import shlex
 import shutil
 import signal
 import statistics
@@ -17,9 +18,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cli.files import write_text
-from profiling.analysis.difference.records import SCHEMA_VERSION, Experiment, ProcessRun
+from profiling.analysis.difference.records import Experiment, ProcessRun
 from profiling.analysis.runs.folder import RunFolder, read_run
-from profiling.launch.experiment.plan import LOG_INTERVAL, Plan, plain, training_command, typed
+from profiling.launch.experiment.plan import plain, timed_words, training_command
 from profiling.records import read_json, to_json
 
 RESULTS = "results.json"
@@ -27,20 +28,11 @@ IDENTITY = ("factor", "words", "steps", "warm_up", "log_interval")  # else it is
 TAIL_LINES = 15
 
 
-def open_experiment(folder: Path, plan: Plan) -> Experiment:
-    """What was measured in this folder before, without what it came to then; or an empty record.
+def open_experiment(folder: Path, asked: Experiment) -> Experiment:
+    """What was measured in this folder before, without what it came to then; else as asked.
 
     Raises ValueError when another experiment lies there.
     """
-    asked = Experiment(
-        schema_version=SCHEMA_VERSION,
-        factor=plan.factor,
-        words=plan.words,
-        steps=plan.steps,
-        warm_up=plan.warm_up,
-        log_interval=LOG_INTERVAL,
-        runs=[],
-    )
     path = folder / RESULTS
     if not path.exists():
         return asked
@@ -53,11 +45,15 @@ def open_experiment(folder: Path, plan: Plan) -> Experiment:
     return replace(there, result=None, comparisons=[])
 
 
+def say(console: Console, text: str) -> None:
+    """As it is, whatever names are in it."""
+    console.print(text, markup=False, soft_wrap=True)
+
+
 def measure(
-    plan: Plan, experiment: Experiment, trainer: Path, folder: Path, console: Console
+    experiment: Experiment, values: list[int], trainer: Path, folder: Path, console: Console
 ) -> Experiment:
-    """Runs the processes that it lacks, and adds them. Raises ValueError if one fails."""
-    order = plan.order()
+    """Runs the processes of `values` that it lacks, and adds them; ValueError if one fails."""
     done = {run.number for run in experiment.runs}
     progress = Progress(
         TextColumn("{task.description}"),
@@ -69,43 +65,43 @@ def measure(
         speed_estimate_period=3600,
     )
     with progress:
-        task = progress.add_task("measuring", total=len(order), completed=len(done))
-        for number, value in enumerate(order):
+        task = progress.add_task("measuring", total=len(values), completed=len(done))
+        for number, value in enumerate(values):
             if number in done:
                 continue
-            progress.update(task, description=plan.factor.labels[value])
-            process, run = measured(plan, trainer, folder, number, value)
+            progress.update(task, description=experiment.factor.labels[value])
+            process, run = measured(experiment, trainer, folder, number, value)
             experiment = with_process(experiment, process, run)
             write_text(folder / RESULTS, to_json(experiment, indent=1))
             progress.advance(task)
-            left = len(order) - len(experiment.runs)
-            console.print(
-                f"{number + 1:3d}/{len(order)}  {process.label}  "
+            left_min = process.wall_s * (len(values) - len(experiment.runs)) / 60
+            say(
+                console,
+                f"{number + 1:3d}/{len(values)}  {process.label}  "
                 f"{statistics.median(process.step_ms):.3f} ms a step  "
-                f"({process.wall_s:.0f} s, about {process.wall_s * left / 60:.1f} min left)",
-                markup=False,
-                soft_wrap=True,
+                f"({process.wall_s:.0f} s, about {left_min:.1f} min left)",
             )
     return experiment
 
 
 def measured(
-    plan: Plan, trainer: Path, folder: Path, number: int, value: int
+    experiment: Experiment, trainer: Path, folder: Path, number: int, value: int
 ) -> tuple[ProcessRun, RunFolder]:
     """One process from its start to its row of the record, and what it left."""
-    label = plan.factor.labels[value]
+    label = experiment.factor.labels[value]
     run_dir = folder / "runs" / f"{number + 1:02d}-{plain(label)}"
     shutil.rmtree(run_dir, ignore_errors=True)  # of a process that was stopped
-    command = training_command(trainer, plan.timed_words(value, run_dir))
+    command = training_command(trainer, timed_words(experiment, value, run_dir))
     started = time.perf_counter()
     run_process(command, run_dir.with_name(run_dir.name + ".log"), label)
     wall_s = time.perf_counter() - started
     run = read_run(run_dir)
-    timed = run.steps.iteration >= plan.warm_up + LOG_INTERVAL
-    if timed.sum() != plan.steps // LOG_INTERVAL:
+    timed = run.steps.iteration >= experiment.warm_up + experiment.log_interval
+    expected = experiment.steps // experiment.log_interval
+    if timed.sum() != expected:
         raise ValueError(
             f"{run_dir}: {timed.sum()} rows of step times behind the warm-up instead of "
-            f"{plan.steps // LOG_INTERVAL}; was the run interrupted?"
+            f"{expected}; was the run interrupted?"
         )
     remove_checkpoints(run_dir)
     process = ProcessRun(
@@ -164,5 +160,5 @@ def run_process(command: list[str], log: Path, label: str) -> None:
         print("\n".join(f"  {line}" for line in lines), flush=True)
         raise ValueError(
             f"{label}: the process ended with exit code {status}, its last lines are above, all of "
-            f"them in {log}: {typed(command)}"
+            f"them in {log}: {shlex.join(command)}"
         )
