@@ -10,12 +10,9 @@ from typing import Literal
 
 import msgspec
 
-from profiling.causes import PARTS
 from profiling.records import JsonObject
 
 SCHEMA_VERSION = 1
-# a BucketChange of the GPU's time -> the part that it is: idle_CAUSE, or as the part is called
-BUCKETS = {f"idle_{part.name}" if part.cause else part.name: part for part in PARTS}
 MS_A_STEP = "ms a step"
 Outcome = Literal["faster", "slower", "no_difference", "not_comparable"]
 
@@ -66,7 +63,7 @@ class FreeSteps:
 class BucketChange:
     """A part of the mean step on both sides; parts exclude each other and add up to it."""
 
-    bucket: str  # compute, communication, copy, idle, idle_CAUSE, host_PHASE, host_other ...
+    bucket: str  # a name of causes.PARTS, idle_ before a cause; host_PHASE, host_other ...
     baseline_ms: float
     candidate_ms: float
     delta_ms: float

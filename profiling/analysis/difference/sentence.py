@@ -5,12 +5,8 @@ flash is 1.42x faster (13.40 -> 9.43 ms a step): softmax 2.10 -> 0 ms, everythin
 
 from dataclasses import dataclass
 
-from profiling.analysis.difference.records import (
-    BUCKETS,
-    MS_A_STEP,
-    Comparison,
-    StepComparison,
-)
+from profiling.analysis.difference.records import MS_A_STEP, Comparison, StepComparison
+from profiling.causes import PART
 
 MOST_PARTS = 4
 LEAST_SHARE = 0.01  # of the step: a smaller change of a part is not worth a word
@@ -116,11 +112,11 @@ def parts_of(comparison: Comparison) -> list[PartChange]:
 
 
 def part_name(bucket: str) -> str:
-    if bucket in BUCKETS:
-        return BUCKETS[bucket].sentence
-    if bucket.startswith("host_"):
-        return f"{bucket.removeprefix('host_')} on the host"
-    return bucket.replace("_", " ")
+    kind, _, name = bucket.partition("_")
+    if kind == "host":
+        return f"{name} on the host"
+    part = PART.get(name or kind)
+    return part.sentence if part else f"GPU idle: {name}"
 
 
 def step_noise_ms(comparison: Comparison) -> float:
