@@ -12,8 +12,8 @@ from importlib import import_module
 from typing import get_type_hints
 
 from cli.errors import suggestion, user_errors
-from cli.keys import parse_keys
 from cli.help import key_table
+from cli.keys import parse_keys
 
 
 @dataclass(frozen=True)

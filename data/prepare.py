@@ -23,9 +23,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cli.errors import user_errors
+from cli.help import key_table
 from cli.keys import parse_keys, spell
 from configs.data import DataConfig
-from cli.help import key_table
 from data.dataset import STAND_IN, Dataset, load_dataset, refuse_foreign_files, write_dataset
 from data.download import download
 from data.standin import stand_in_text

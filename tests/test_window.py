@@ -193,7 +193,11 @@ def test_training_survives_layers_that_cannot_be_ranged(tmp_path, caplog, monkey
     assert loop.run() == list(range(10, 15)) and loop.labels[-1] == (99, None)
     window = loop.manifest()["window"]
     assert window["complete"] is False and "renamed_in_model" in window["errors"][0]
-    assert loop.recorder.calls[:3] == ["prepare", "start", "stop"]  # phases are captured all the same
+    assert loop.recorder.calls[:3] == [
+        "prepare",
+        "start",
+        "stop",
+    ]  # phases are captured all the same
     assert layers.model_module.attend is attend, "what had been ranged is as before"
 
 

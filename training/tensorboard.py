@@ -46,7 +46,9 @@ class TensorBoard:
 
     def summary(self, values: Row) -> None:
         """Under summary/NAME, since the rows have some of these names, at the last iteration."""
-        self.write({f"summary/{name}": value for name, value in values.items()}, values.get("iterations"))
+        self.write(
+            {f"summary/{name}": value for name, value in values.items()}, values.get("iterations")
+        )
 
     def write(self, values: Row, iteration: Value) -> None:
         """The numbers as one event, which a thread writes."""
