@@ -11,7 +11,7 @@ import numpy as np
 from cli import files
 from profiling.analysis.gpu_time.attribution import attribute
 from profiling.analysis.steps.find import find_window
-from profiling.report import perfetto
+from profiling.report.perfetto import chrome_trace
 from profiling.timeline.trace import Trace
 from profiling.verbs.report import progress, read, refuse
 
@@ -63,7 +63,7 @@ def export(trace: Trace, path: Path) -> int:
             file = stack.enter_context(io.TextIOWrapper(packed, encoding="utf-8"))
         else:
             file = stack.enter_context(open(temporary, "w", encoding="utf-8"))
-        return perfetto.write(trace, owning_phases(trace), file)
+        return chrome_trace.write(trace, owning_phases(trace), file)
 
 
 def owning_phases(trace: Trace) -> np.ndarray | None:

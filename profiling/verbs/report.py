@@ -17,7 +17,7 @@ from cli import files
 from profiling.analysis.gpu_time.median_step import median_step
 from profiling.analysis.summary import summarize
 from profiling.report import console, wording
-from profiling.report.kernel_sources import Links, source_links
+from profiling.report.capture.kernel_sources import Links, source_links
 from profiling.report.markdown import markdown
 from profiling.timeline import opening
 from profiling.timeline.trace import Trace

@@ -11,7 +11,8 @@ import numpy as np
 
 from profiling.analysis.gpu_time.median_step import MedianStep, Slices
 from profiling.report import text, wording
-from profiling.report.charts import Figure, colour
+from profiling.report.charts import colour
+from profiling.report.document import Figure
 from profiling.report.kernel_label import kernel_label
 
 ROW_PX = 42
