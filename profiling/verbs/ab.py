@@ -5,24 +5,25 @@ the difference. ab_plan says what runs, ab_runs runs it, analysis.difference jud
 """
 
 import argparse
-import json
 import shlex
 import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from rich.console import Console
 
 from cli.files import check_folder, write_text
 from profiling.analysis.difference.experiment import analyse, comparison_of
+from profiling.analysis.difference.records import Experiment
 from profiling.analysis.difference.sentence import sentence
 from profiling.launch.ab_explain import capture_folder, explanations
 from profiling.launch.ab_plan import Plan, plan_of, training_command, typed
 from profiling.launch.ab_runs import RESULTS, measure, open_record
-from profiling.report.experiment_console import print_experiment
-from profiling.report.experiment_markdown import experiment_markdown
-from profiling.report.experiment_page import experiment_page
+from profiling.records import to_json
+from profiling.report.comparison.document import experiment_document
+from profiling.report.renderers import markdown, page, terminal
 from profiling.verbs.compare import capture_in
 from profiling.verbs.run import refuse
 
@@ -176,26 +177,28 @@ def again(argv: list[str], folder: Path) -> str:
 
 def experiment(
     record: dict[str, Any], result: dict[str, Any], captured: list[dict[str, Any] | None]
-) -> dict[str, Any]:
+) -> Experiment:
     """What results.json ends as: the record, what it comes to, and each comparison in full."""
     comparisons = [comparison_of(record, result, i, one) for i, one in enumerate(captured)]
     for comparison in comparisons:
         comparison["sentence"] = sentence(comparison)
-    return record | {"result": result, "comparisons": comparisons}
+    whole = record | {"result": result, "comparisons": comparisons}
+    return msgspec.convert(whole, Experiment)
 
 
-def deliver(request: Request, folder: Path, whole: dict[str, Any], console: Console) -> None:
+def deliver(request: Request, folder: Path, whole: Experiment, console: Console) -> None:
     """Everything that the user asked for, and the page in any case."""
-    text = json.dumps(whole, indent=1, allow_nan=False) + "\n"
-    page = request.html or folder / "report.html"
+    text, document = to_json(whole, indent=1), experiment_document(whole)
+    html = request.html or folder / "report.html"
     write_text(folder / RESULTS, text)
-    write_text(page, experiment_page(whole))
+    write_text(html, page.page(document))
     if request.json:
         write_text(request.json, text)
     if request.markdown:
-        write_text(request.markdown, experiment_markdown(whole))
-    print_experiment(whole, console)
-    console.print(f"\nrecord  {folder / RESULTS}\npage    {page}", markup=False, soft_wrap=True)
+        write_text(request.markdown, markdown.markdown(document))
+    console.print()
+    terminal.show(document, console)
+    console.print(f"\nrecord  {folder / RESULTS}\npage    {html}", markup=False, soft_wrap=True)
     for label in request.plan.labels:
         if made := capture_in(capture_folder(folder, label)):
             console.print(

@@ -4,25 +4,27 @@ Called by profiling.__main__. `capture_report` is also what `ab` explains with.
 """
 
 import argparse
-import json
 import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from rich.console import Console
 
 from cli.files import write_text
+from cli.keys import spell
 from cli.parser import Parser
 from profiling.analysis.difference.comparability import FEWEST_STEPS, factor
 from profiling.analysis.difference.comparison import compare
+from profiling.analysis.difference.records import Comparison
 from profiling.analysis.difference.sentence import sentence
 from profiling.analysis.runs.run_folder import is_run_folder, report_of_run
 from profiling.analysis.summary import summarize
-from profiling.report.comparison_console import print_comparison
-from profiling.report.comparison_markdown import comparison_markdown
-from profiling.report.comparison_page import comparison_page
-from profiling.report.comparison_tables import spell
+from profiling.records import to_json
+from profiling.report.comparison.document import comparison_document
+from profiling.report.document import Document
+from profiling.report.renderers import markdown, page, terminal
 from profiling.timeline.opening import find_manifest, newest, open_capture
 
 HELP = """\
@@ -65,10 +67,10 @@ def main(argv: list[str]) -> int:
     request = parse(argv)
     comparison = compare(*both_sides(request), request.force)
     comparison["sentence"] = sentence(comparison)
-    deliver(request, comparison)
+    document = deliver(request, msgspec.convert(comparison, Comparison))
     if comparison["verdict"] == "not_comparable":
         raise ValueError(refusal(comparison, request.force))
-    print_comparison(comparison, Console(highlight=False))
+    terminal.show(document, Console(highlight=False))
     print_next(request, comparison)
     if regressed(comparison, request.fail_on_regression):
         print(f"\nregression: slower by more than {request.fail_on_regression:g} %")
@@ -156,14 +158,16 @@ def refusal(comparison: dict[str, Any], forced: bool) -> str:
     return f"{files}: {reasons}{cure}"
 
 
-def deliver(request: argparse.Namespace, comparison: dict[str, Any]) -> None:
-    """The files that were asked for."""
+def deliver(request: argparse.Namespace, comparison: Comparison) -> Document:
+    """Writes the files that were asked for; returns what they say."""
+    document = comparison_document(comparison)
     if request.json:
-        write_text(request.json, json.dumps(comparison, indent=1, allow_nan=False) + "\n")
+        write_text(request.json, to_json(comparison, indent=1))
     if request.markdown:
-        write_text(request.markdown, comparison_markdown(comparison))
+        write_text(request.markdown, markdown.markdown(document))
     if request.html:
-        write_text(request.html, comparison_page(comparison))
+        write_text(request.html, page.page(document))
+    return document
 
 
 def print_next(request: argparse.Namespace, comparison: dict[str, Any]) -> None:
