@@ -6,7 +6,7 @@ advice is derived from the rows. Standard library only: readers of captures need
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -126,6 +126,15 @@ PARTS = (
 )
 PART = {part.name: part for part in PARTS}
 CAUSES = tuple(part.name for part in PARTS if part.cause)  # the columns of an idle gap
+
+
+def part_named(name: str) -> Part:
+    """A row of PARTS; a neutral one for a name that has none, so that its time is not lost."""
+    idle = PART["idle"]
+    neutral = f"idle: {name}"
+    return PART.get(name) or replace(
+        idle, name=name, meaning=neutral, bucket=neutral, sentence=f"GPU {neutral}", cause=True
+    )
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from profiling.report.kernel_sources import source_links
+from profiling.report.capture.kernel_sources import source_links
 from profiling.verbs import report as command
 from profiling.verbs.compiled import index_of, write_folder
 from tests.recorded_graphs import CAPTURES, compilation

@@ -9,8 +9,8 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from profiling.report import perfetto
-from profiling.report.tracks import disjoint_lanes, nested_lanes
+from profiling.report.perfetto import chrome_trace
+from profiling.report.perfetto.tracks import disjoint_lanes, nested_lanes
 from profiling.timeline.opening import open_capture
 from profiling.timeline.trace import ANY_THREAD, KERNEL, CounterSamples
 from profiling.verbs.export import owning_phases
@@ -21,7 +21,7 @@ KINETO = SHARED / "nanogpt_flash_eager.trace.json.gz"
 
 def exported(trace) -> list[dict]:
     out = io.StringIO()
-    count = perfetto.write(trace, owning_phases(trace), out)
+    count = chrome_trace.write(trace, owning_phases(trace), out)
     events = json.loads(out.getvalue(), parse_float=Decimal)["traceEvents"]
     assert len(events) == count
     return events
@@ -62,7 +62,7 @@ def test_every_event_has_what_the_format_asks_for(made):
 def test_nothing_is_lost_and_times_keep_their_nanoseconds(made):
     trace, events = made
     operations = trace.operations
-    origin = perfetto.first_ns(trace)
+    origin = chrome_trace.first_ns(trace)
     gpu = slices(events, "kernel", "copy", "memset", "graph")
     assert len(gpu) == len(operations.start_ns)
     told = sorted((ns(e["ts"]) + origin, ns(e["dur"])) for e in gpu)
@@ -135,7 +135,7 @@ def test_no_folder_and_nothing_of_the_machine_is_in_it():
 
 def exported_text(trace) -> str:
     out = io.StringIO()
-    perfetto.write(trace, owning_phases(trace), out)
+    chrome_trace.write(trace, owning_phases(trace), out)
     return out.getvalue()
 
 
@@ -147,7 +147,7 @@ def test_counters_become_tracks_of_their_gpu():
     counters = [e for e in events if e["ph"] == "C"]
     assert [float(e["args"]["value"]) for e in counters] == [1.5, 50.0, 99.25]
     assert {e["pid"] for e in counters} == {e["pid"] for e in slices(events, "kernel")}
-    assert [ns(e["ts"]) + perfetto.first_ns(trace) for e in counters] == times.tolist()
+    assert [ns(e["ts"]) + chrome_trace.first_ns(trace) for e in counters] == times.tolist()
 
 
 def test_ranges_that_no_thread_owns_are_asynchronous():

@@ -4,7 +4,8 @@ from typing import Any
 
 from profiling.report import attention_tables as tables
 from profiling.report import text
-from profiling.report.charts import Figure, colour
+from profiling.report.charts import colour
+from profiling.report.document import Figure
 from profiling.report.html import laid_out, render
 from profiling.report.roofline_chart import logarithmic, reach, roofs
 

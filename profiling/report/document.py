@@ -6,19 +6,39 @@ know widths, escapes and number formats. Texts here are plain: names from captur
 and lose control characters and markup at the renderer's edge.
 """
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from profiling.causes import Part
 
 Place = Literal["terminal", "markdown", "page"]
-EVERYWHERE: tuple[Place, ...] = ("terminal", "markdown", "page")
+Places = tuple[Place, ...]
+EVERYWHERE: Places = ("terminal", "markdown", "page")
+TERMINAL: Places = ("terminal",)
+MARKDOWN: Places = ("markdown",)
+TEXT: Places = ("terminal", "markdown")
+PAGE: Places = ("page",)
 Tone = Literal["plain", "note", "warning", "good", "bad"]
 Figure = dict[str, object]  # what plotly draws: {"data": [...], "layout": {...}}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Placed:
+    places: Places = EVERYWHERE
+
+
 @dataclass(frozen=True)
-class Said:
+class Verdict(Placed):
+    """The answer. With a `word` for it, that is the headline on a page and the text follows."""
+
+    text: str
+    tone: Tone = "plain"
+    word: str | None = None
+
+
+@dataclass(frozen=True)
+class Said(Placed):
     """A paragraph."""
 
     text: str
@@ -26,44 +46,50 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Facts:
-    """(what, figure) pairs. Cards: the few that everyone asks for first."""
+class Facts(Placed):
+    """(what, figure) pairs. Cards: the few that everyone asks for first, in the verdict."""
 
     pairs: list[tuple[str, str]]
     cards: bool = False
+    heading: str | None = None
 
 
 @dataclass(frozen=True)
-class Bullets:
+class Bullets(Placed):
     heading: str | None
     lines: list[str]
 
 
 @dataclass(frozen=True)
-class Finding:
-    """Something that may be wrong, with its cure."""
+class Finding(Placed):
+    """Something that may be wrong, with its cure. `word`: what it is called instead of its level"""
 
     level: Literal["note", "warning"]
     what: str
     cure: str | None = None
+    word: str | None = None
 
 
 @dataclass(frozen=True)
-class StepBar:
-    """The mean step as a bar of its parts, which add up to it."""
+class StepBar(Placed):
+    """The mean step as a bar of its parts, which add up to it. A page has a Chart of them."""
 
     parts: list[tuple[Part, float]]  # ms
+    places: Places = field(default=TEXT, kw_only=True)
 
 
 @dataclass(frozen=True)
-class Chart:
+class Chart(Placed):
     """On a page alone."""
 
     name: str
     label: str  # for those who cannot see it
-    figure: Figure
+    figure: Figure | None
     height: int = 320
     zoom: bool = False
+    title: str | None = None
+    absent: str = "Not captured."  # said where there is no figure
+    places: Places = field(default=PAGE, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -81,6 +107,7 @@ class Cell:
     text: str | None
     whole: str | None = None
     links: list[tuple[str, str]] = field(default_factory=list)  # (words, address)
+    indent: int = 0
 
 
 Value = str | int | float | bool | None | Cell
@@ -88,46 +115,66 @@ Row = dict[str, Value]
 
 
 @dataclass(frozen=True)
-class Table:
+class Table(Placed):
+    """On a page its title and note stand over it unless they are the section's."""
+
     name: str
     title: str
     note: str
     columns: list[Column]
     rows: list[Row] | None  # None: not captured
-    most: int | None = None  # rows in a terminal and in Markdown; None: the renderer's choice
-    limit: int = 12  # rows on a page before "show all"
+    most: int = 10  # rows in a terminal
+    limit: int = 12  # rows on a page before "all"
     folded: bool = False  # in Markdown behind a summary
 
 
 @dataclass(frozen=True)
-class Source:
-    """A text of code behind its name, on a page alone."""
+class Source(Placed):
+    """A text of code behind its name."""
 
     name: str
     note: str
     code: str
     anchor: str
-
-
-Block = Said | Facts | Bullets | Finding | StepBar | Chart | Table | Source
+    lines: list[str] = field(default_factory=list)  # about it
+    places: Places = field(default=PAGE, kw_only=True)
 
 
 @dataclass(frozen=True)
-class Section:
+class Beside(Placed):
+    """On a page side by side where there is room, elsewhere one after the other."""
+
+    blocks: "Sequence[Block]"
+
+
+Block = Verdict | Said | Facts | Bullets | Finding | StepBar | Chart | Table | Source | Beside
+
+
+@dataclass(frozen=True)
+class Section(Placed):
+    """In text the title is left out where the first block has its own: a table, the step's bar."""
+
     name: str  # its anchor on a page
     title: str
-    blocks: list[Block]
+    blocks: Sequence[Block]
     short: str | None = None  # in the page's navigation
-    lead: str = ""
-    places: tuple[Place, ...] = EVERYWHERE
-    beside: bool = False  # on a page the blocks stand side by side where there is room
+    lead: str = ""  # on a page; without one the note of the table that has the section's title
 
 
 @dataclass(frozen=True)
 class Document:
     title: str
-    subtitle: str
-    verdict: str | None  # the answer, before all else
-    tone: Tone
-    verdict_blocks: list[Block]
-    sections: list[Section]
+    notes: list[str]  # under the title
+    verdict: Sequence[Block]  # the answer, before all else
+    sections: Sequence[Section]
+
+
+def shown(blocks: Iterable[Block], place: Place) -> Iterator[Block]:
+    """The blocks of this place, those beside each other one after the other."""
+    for block in blocks:
+        if place not in block.places:
+            continue
+        if isinstance(block, Beside):
+            yield from shown(block.blocks, place)
+        else:
+            yield block

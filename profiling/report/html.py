@@ -6,6 +6,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
+from profiling import causes
 from profiling.report import text
 from profiling.report.tables import Table
 
@@ -43,5 +44,9 @@ def render(template: str, figures: dict[str, dict[str, Any]], **values: Any) -> 
     # "</script" inside of it would end the element that holds it
     plotly_js = get_plotlyjs().replace("</script", "<\\/script") if figures else ""
     return (
-        environment().get_template(template).render(figures=figures, plotly_js=plotly_js, **values)
+        environment()
+        .get_template(template)
+        .render(
+            figures=figures, plotly_js=plotly_js, step_parts=list(causes.PART.values()), **values
+        )
     )

@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from profiling.analysis.gpu_time.median_step import MedianStep
-from profiling.report import charts, html, tables, text, wording
+from profiling.report import html, tables, text, wording
+from profiling.report.capture import charts
+from profiling.report.capture.kernel_sources import Links
+from profiling.report.capture.timeline_chart import timeline, timeline_height
 from profiling.report.html import laid_out
-from profiling.report.kernel_sources import Links
 from profiling.report.roofline_chart import roofline
-from profiling.report.timeline_chart import timeline, timeline_height
 from profiling.timeline.personal import without_folders
 
 ABSENT = {

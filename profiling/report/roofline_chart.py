@@ -4,7 +4,8 @@ import math
 from typing import Any
 
 from profiling.report import text
-from profiling.report.charts import Figure, colour
+from profiling.report.charts import colour
+from profiling.report.document import Figure
 
 
 def roofline(report: dict[str, Any]) -> Figure | None:

@@ -7,8 +7,8 @@ places of its sources under `name_links`.
 from dataclasses import dataclass, replace
 from typing import Any
 
+from profiling.report.capture.kernel_sources import Links
 from profiling.report.kernel_label import kernel_label
-from profiling.report.kernel_sources import Links
 
 Row = dict[str, Any]
 

@@ -1,64 +1,58 @@
-"""Numbers and names as people read them. Called by all that writes for people, and by the pages."""
+"""Names and values as text: what the renderers share. Numbers are formatted by profiling.units."""
 
-from typing import Any
+import re
 
-ABSENT = "–"  # what a capture does not hold
-
-
-def milliseconds(value: float | None) -> str:
-    """1,234, 123.4, 12.34, 0.123: from a microsecond up."""
-    if value is None:
-        return ABSENT
-    size = abs(value)
-    if size == 0:
-        return "0"
-    if size < 0.0005:
-        return "<0.001"
-    decimals = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 1 else 3
-    return f"{value:,.{decimals}f}"
-
-
-def duration_ns(value: float | None) -> str:
-    """A duration in the unit that suits it."""
-    if value is None:
-        return ABSENT
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        if abs(value) >= size:
-            return f"{value / size:.{2 if abs(value) < 100 * size else 1}f} {unit}"
-    return f"{value:.0f} ns"
-
-
-def size_bytes(value: float | None) -> str:
-    if value is None:
-        return ABSENT
-    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if abs(value) >= size:
-            return f"{value / size:.1f} {unit}"
-    return f"{value:.0f} B"
-
-
-def percent(value: float | None) -> str:
-    return ABSENT if value is None else f"{value:.1f} %"
-
-
-def number(value: float | None) -> str:
-    """Whole numbers in full, others with three significant digits."""
-    if value is None:
-        return ABSENT
-    if float(value).is_integer():
-        return f"{value:,.0f}"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
+from profiling import units
+from profiling.report.document import Cell, Value
+from profiling.units import ABSENT, duration_ns, milliseconds, number, percent, size_bytes  # noqa: F401
 
 FORMATS = {
-    "ms": milliseconds,
-    "ns": duration_ns,
-    "bytes": size_bytes,
-    "percent": percent,
-    "number": number,
+    "ms": units.milliseconds,
+    "ns": units.duration_ns,
+    "bytes": units.size_bytes,
+    "percent": units.percent,
+    "number": units.number,
 }
+WORDS = ("text", "code")  # the kinds of a column that is no figure
+INDENT = "\u2003"
+# What names from captures could do to a terminal or a page: move the cursor, colour, rename the
+# window, turn the reading direction. Escape sequences go whole; lone surrogates cannot be written.
+CONTROLS = re.compile(
+    "\x1b\\[[0-?]*[ -/]*[@-~]"
+    "|\x1b[\\]PX^_][^\x07\x1b\x9c]*(?:\x07|\x1b\\\\|\x9c)"
+    "|[\x00-\x08\x0b-\x1f\x7f-\x9f"
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
-def format_as(value: Any, kind: str) -> str:
-    """`value` as one of FORMATS: what the columns of tables in the templates name."""
+def without_controls(words: str) -> str:
+    """Line ends and tabs stay: code has them."""
+    return CONTROLS.sub("", words)
+
+
+def plain(words: str) -> str:
+    """On one line, without control characters."""
+    return " ".join(without_controls(words).split())
+
+
+def cell(value: Value, kind: str) -> str:
+    """A value of a table as text, in a column of this kind."""
+    if isinstance(value, Cell):
+        return INDENT * value.indent + cell(value.text, kind)
+    if value is None:
+        return ABSENT
+    if kind in WORDS or isinstance(value, str):
+        return plain(str(value))
     return FORMATS[kind](value)
+
+
+def shorten(words: str, width: int) -> str:
+    """The middle goes: names of generated kernels differ at both ends."""
+    if len(words) <= width:
+        return words
+    tail = (width - 1) // 3
+    return f"{words[: width - 1 - tail]}…{words[len(words) - tail :]}"
+
+
+def format_as(value: Value, kind: str) -> str:
+    return cell(value, kind)

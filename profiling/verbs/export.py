@@ -1,6 +1,5 @@
 """`python -m profiling export CAPTURE --perfetto FILE`: a capture for ui.perfetto.dev."""
 
-import argparse
 import gzip
 import io
 from contextlib import ExitStack
@@ -9,40 +8,37 @@ from pathlib import Path
 import numpy as np
 
 from cli import files
+from cli.parser import Parser
 from profiling.analysis.gpu_time.attribution import attribute
 from profiling.analysis.steps.find import find_window
-from profiling.report import perfetto
+from profiling.report.perfetto import chrome_trace
 from profiling.timeline.trace import Trace
-from profiling.verbs.report import progress, read, refuse
+from profiling.verbs.report import CAPTURE, progress, read
 
-HELP = """\
+PURPOSE = """\
 Writes a capture as a Chrome trace, which https://ui.perfetto.dev opens (in the browser: nothing is
-sent anywhere). It holds names, times and sizes, no environment and no folders.
-
-usage: python -m profiling export CAPTURE --perfetto FILE
-
-  CAPTURE             as for report: an nsys report, a torch.profiler trace, or a run's folder
-  --perfetto FILE     .json, or .json.gz, a tenth of the size
-
+sent anywhere). It holds names, times and sizes, no environment and no folders."""
+NOTES = """\
 examples
   python -m profiling export out-shakespeare-char --perfetto trace.json.gz
   python -m profiling export nsys.sqlite --perfetto trace.json
 
 exit code: 0, or 2 for a mistake in the command line or a capture that cannot be read
 """
-
 COMPRESSION = 4  # gzip's: 9 takes five times as long for 5 % less
 
 
 def main(argv: list[str]) -> int:
     """Runs it and returns the exit code. Raises ValueError for a mistake or a damaged capture."""
-    if {"-h", "--help"} & set(argv):
-        print(HELP, end="")
-        return 0
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.error = refuse
-    parser.add_argument("capture", type=Path)
-    parser.add_argument("--perfetto", type=Path, required=True)
+    parser = Parser("export", PURPOSE, NOTES)
+    parser.add_argument("capture", type=Path, metavar="CAPTURE", help=CAPTURE)
+    parser.add_argument(
+        "--perfetto",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help=".json, or .json.gz, a tenth of the size",
+    )
     request = parser.parse_args(argv)
     if not request.perfetto.name.endswith((".json", ".json.gz")):
         raise ValueError(f"--perfetto {request.perfetto}: the name must end in .json or .json.gz")
@@ -63,7 +59,7 @@ def export(trace: Trace, path: Path) -> int:
             file = stack.enter_context(io.TextIOWrapper(packed, encoding="utf-8"))
         else:
             file = stack.enter_context(open(temporary, "w", encoding="utf-8"))
-        return perfetto.write(trace, owning_phases(trace), file)
+        return chrome_trace.write(trace, owning_phases(trace), file)
 
 
 def owning_phases(trace: Trace) -> np.ndarray | None:

@@ -4,9 +4,10 @@
 const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif";
 const REMOVED = ["sendChartToCloud", "select2d", "lasso2d", "autoScale2d"]; // the first uploads
 
+// A name without a colour of its own is drawn all the same.
 function withColours(value, style) {
   if (typeof value === "string" && value.startsWith("var(--")) {
-    return style.getPropertyValue(value.slice(4, -1)).trim();
+    return (style.getPropertyValue(value.slice(4, -1)) || style.getPropertyValue("--other")).trim();
   }
   if (Array.isArray(value)) return value.map((item) => withColours(item, style));
   if (value === null || typeof value !== "object") return value;

@@ -14,7 +14,7 @@ import numpy as np
 
 from profiling.analysis.kernels.families import FAMILIES, families_of
 from profiling.report.kernel_label import kernel_label
-from profiling.report.tracks import disjoint_lanes, nested_lanes
+from profiling.report.perfetto.tracks import disjoint_lanes, nested_lanes
 from profiling.timeline.personal import without_folders
 from profiling.timeline.trace import ANY_THREAD, COPY, GRAPH, KERNEL, MEMSET, CounterSamples, Trace
 

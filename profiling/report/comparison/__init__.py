@@ -1,0 +1,1 @@
+"""Comparisons and experiments: tables, charts, words."""

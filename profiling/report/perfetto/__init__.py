@@ -1,0 +1,1 @@
+"""A capture for ui.perfetto.dev."""

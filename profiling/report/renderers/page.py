@@ -1,0 +1,106 @@
+"""A Document as a page: one HTML file that needs nothing else.
+
+templates/document.html.j2 lays it out; a page that is more than a Document has a template of its
+own, which `render` takes.
+"""
+
+from functools import cache
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from profiling import causes
+from profiling.report import text
+from profiling.report.document import (
+    Block,
+    Cell,
+    Chart,
+    Document,
+    Facts,
+    Figure,
+    Section,
+    Table,
+    Value,
+    Verdict,
+    shown,
+)
+
+
+def page(document: Document) -> str:
+    """The whole HTML text."""
+    sections = [section for section in document.sections if "page" in section.places]
+    blocks = [*document.verdict, *(block for section in sections for block in section.blocks)]
+    charts = [block for block in shown(blocks, "page") if isinstance(block, Chart)]
+    headlines = [b.word or b.text for b in document.verdict if isinstance(b, Verdict)][:1]
+    return render(
+        "document.html.j2",
+        {chart.name: chart.figure for chart in charts if chart.figure is not None},
+        document=document,
+        sections=sections,
+        tab=" · ".join([*headlines, document.title]),
+    )
+
+
+def render(template: str, figures: dict[str, Figure], **values: object) -> str:
+    """The page as text.
+
+    `figures`: by name, what plotly draws ({"data", "layout"}); see base.html.j2.
+    """
+    return (
+        environment()
+        .get_template(template)
+        .render(
+            figures=cleaned(figures),
+            plotly_js=plotly_js() if figures else "",
+            step_parts=list(causes.PART.values()),
+            **values,
+        )
+    )
+
+
+@cache
+def environment() -> Environment:
+    """Escapes all that is put into a page: names come from captures, which anyone may have made."""
+    made = Environment(
+        loader=PackageLoader("profiling.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=cleaned,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {"cell": text.cell, "more": more, "lead": lead}
+    made.tests["cards"] = are_cards
+    return made
+
+
+def plotly_js() -> str:
+    from plotly.offline import get_plotlyjs  # here: it takes long to import
+
+    # "</script" inside of it would end the element that holds it
+    return get_plotlyjs().replace("</script", "<\\/script")
+
+
+def cleaned(value: object) -> object:
+    """Texts without control characters, also inside of figures; markup of templates as it is."""
+    if isinstance(value, str):
+        return value if isinstance(value, Markup) else text.without_controls(value)
+    if isinstance(value, dict):
+        return {cleaned(key): cleaned(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [cleaned(item) for item in value]
+    return value
+
+
+def more(value: Value) -> Cell:
+    """What stands behind a cell of code."""
+    return value if isinstance(value, Cell) else Cell(None if value is None else str(value))
+
+
+def lead(section: Section) -> str:
+    tables = (block for block in shown(section.blocks, "page") if isinstance(block, Table))
+    return section.lead or next((t.note for t in tables if t.title == section.title), "")
+
+
+def are_cards(block: Block) -> bool:
+    return isinstance(block, Facts) and block.cards and "page" in block.places

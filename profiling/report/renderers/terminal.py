@@ -1,0 +1,207 @@
+"""A Document in a terminal. 80 columns suffice, and a pipe gets the same text without colours."""
+
+from collections.abc import Iterable
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Column as GridColumn
+from rich.table import Table as Grid
+from rich.text import Text
+
+from profiling.report import text
+from profiling.report.document import (
+    Block,
+    Bullets,
+    Column,
+    Document,
+    Facts,
+    Finding,
+    Row,
+    Said,
+    StepBar,
+    Table,
+    Tone,
+    Verdict,
+    shown,
+)
+from profiling.report.text import WORDS, shorten
+from profiling.units import milliseconds, percent
+
+TONES: dict[Tone, str] = {
+    "plain": "",
+    "note": "dim",
+    "warning": "yellow",
+    "good": "green",
+    "bad": "red",
+}
+BAR_WIDTH = 70
+LEAST_NAME, LEAST_HEADING = 8, 12  # characters to which names and headings are shortened
+GAP = 2  # between columns
+OWN_TITLE = (Table, StepBar)
+
+
+def show(document: Document, console: Console) -> None:
+    console.print(styled(document.title, "bold"))
+    for line in document.notes:
+        console.print(styled(line, "dim"))
+    show_blocks(document.verdict, console)
+    for section in document.sections:
+        blocks = list(shown(section.blocks, "terminal"))
+        if "terminal" not in section.places or not blocks:
+            continue
+        if not isinstance(blocks[0], OWN_TITLE):
+            console.print(heading(section.title))
+        show_blocks(blocks, console)
+
+
+def show_blocks(blocks: Iterable[Block], console: Console) -> None:
+    """For what is said before all is known, too: a table at a time."""
+    for block in shown(blocks, "terminal"):
+        if (made := drawn(block, console.width)) is not None:
+            console.print(made)
+
+
+def styled(words: str, style: str = "") -> Text:
+    return Text(text.plain(words), style)
+
+
+def heading(title: str) -> Text:
+    return Text(f"\n{text.plain(title)}", "bold cyan")
+
+
+def drawn(block: Block, width: int) -> RenderableType | None:
+    """The block, within `width`; None where it has nothing to show."""
+    match block:
+        case Verdict():
+            return Group(Text(), styled(block.text, f"bold {TONES[block.tone]}"))
+        case Said():
+            return styled(block.text, TONES[block.tone])
+        case Facts():
+            return facts(block)
+        case Bullets():
+            title = [styled(block.heading, "bold")] if block.heading else []
+            return Group(*title, *map(bullet, block.lines)) if block.lines else None
+        case Finding():
+            style = "yellow" if block.level == "warning" else "dim"
+            cure = f" — {block.cure}" if block.cure else ""
+            return styled(f"{block.word or block.level}: {block.what}{cure}", style)
+        case StepBar():
+            return step_bar(block, min(width, BAR_WIDTH))
+        case Table():
+            return grid(block, width)
+    raise TypeError(f"{block}: not for a terminal")
+
+
+def bullet(line: str) -> Grid:
+    """With its further lines indented."""
+    made = Grid.grid(padding=(0, 1, 0, 0))
+    made.add_row(" •", styled(line))
+    return made
+
+
+def facts(block: Facts) -> Group:
+    made = Grid.grid(padding=(0, 2, 0, 0))
+    for what, figure in block.pairs:
+        made.add_row(styled(what), styled(figure, "bold"))
+    return Group(heading(block.heading) if block.heading else Text(), made)
+
+
+def step_bar(block: StepBar, width: int) -> Group:
+    """The mean step as a bar, and its parts in words."""
+    title = heading("The mean step")
+    if not block.parts:
+        return Group(title, Text("Not captured: no GPU activity."))
+    whole_ms = sum(ms for _, ms in block.parts)
+    bar, done_ms = Text(), 0.0
+    legend = Grid.grid(padding=(0, 2, 0, 0))
+    legend.add_column()
+    legend.add_column(justify="right")
+    legend.add_column(justify="right")
+    for part, ms in block.parts:
+        begin, done_ms = round(done_ms / whole_ms * width), done_ms + ms
+        bar.append(part.shade * (round(done_ms / whole_ms * width) - begin), style=part.terminal)
+        swatch = Text(f"{part.shade} ", style=part.terminal).append(part.meaning, style="default")
+        legend.add_row(swatch, f"{milliseconds(ms)} ms", percent(100 * ms / whole_ms))
+    legend.add_row("  the step", f"{milliseconds(whole_ms)} ms", "100.0 %", style="bold")
+    return Group(title, bar, legend)
+
+
+def grid(table: Table, width: int) -> Group | None:
+    """The brief columns of the first rows; None for a table without rows.
+
+    Figures that do not fit are left out, the last ones first, and named below.
+    """
+    if not table.rows:
+        return None
+    columns = [column for column in table.columns if column.brief]
+    rows = table.rows[: table.most]
+    left_out: list[str] = []
+    while sum(least(columns, rows)) + GAP * len(columns) > width and any(map(is_figure, columns)):
+        last = max(index for index, column in enumerate(columns) if is_figure(column))
+        left_out.insert(0, text.plain(columns.pop(last).heading))
+    rooms = widths(columns, rows, width)
+    made = Grid(
+        *(
+            GridColumn(
+                Text(shorten(text.plain(column.heading), room)),
+                justify="right" if is_figure(column) else "left",
+                no_wrap=True,
+                min_width=room,
+            )
+            for column, room in zip(columns, rooms, strict=True)
+        ),
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
+    for row in rows:
+        cells = (text.cell(row[column.key], column.kind) for column in columns)
+        made.add_row(*(Text(shorten(*pair)) for pair in zip(cells, rooms, strict=True)))
+    more = len(table.rows) - table.most
+    rest = [Text(f"… {more} more: --json or --html has them", "dim")] if more > 0 else []
+    if left_out:
+        rest.append(Text(f"a wider terminal also shows {', '.join(left_out)}", "dim"))
+    return Group(heading(table.title), styled(table.note, "dim"), made, *rest)
+
+
+def is_figure(column: Column) -> bool:
+    return column.kind not in WORDS
+
+
+def needed(columns: list[Column], rows: list[Row]) -> list[tuple[int, int]]:
+    """(characters of the heading, of the longest cell) of each column."""
+    return [
+        (
+            len(text.plain(column.heading)),
+            max(len(text.cell(row[column.key], column.kind)) for row in rows),
+        )
+        for column in columns
+    ]
+
+
+def least(columns: list[Column], rows: list[Row]) -> list[int]:
+    """Characters of each column with headings and names as short as they get.
+
+    Names are columns of code and the first one.
+    """
+    return [
+        max(
+            min(title, LEAST_HEADING),
+            min(cell, LEAST_NAME) if column.kind == "code" or index == 0 else cell,
+        )
+        for index, (column, (title, cell)) in enumerate(
+            zip(columns, needed(columns, rows), strict=True)
+        )
+    ]
+
+
+def widths(columns: list[Column], rows: list[Row], width: int) -> list[int]:
+    """Characters for each column: its least, and an equal share of what they leave."""
+    rooms = least(columns, rows)
+    wanted = [max(pair) - room for pair, room in zip(needed(columns, rows), rooms, strict=True)]
+    elastic = sorted((index for index, more in enumerate(wanted) if more), key=wanted.__getitem__)
+    left = max(0, width - GAP * len(columns) - 1 - sum(rooms))
+    for place, index in enumerate(elastic):
+        more = min(wanted[index], left // (len(elastic) - place))
+        rooms[index] += more
+        left -= more
+    return rooms

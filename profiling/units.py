@@ -1,0 +1,48 @@
+"""Numbers with their units, as people read them. Called by all that writes for people."""
+
+ABSENT = "–"  # what a capture does not hold
+
+
+def milliseconds(value: float | None) -> str:
+    """1,234, 123.4, 12.34, 0.123: from a microsecond up."""
+    if value is None:
+        return ABSENT
+    size = abs(value)
+    if size == 0:
+        return "0"
+    if size < 0.0005:
+        return "<0.001"
+    decimals = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 1 else 3
+    return f"{value:,.{decimals}f}"
+
+
+def duration_ns(value: float | None) -> str:
+    """A duration in the unit that suits it."""
+    if value is None:
+        return ABSENT
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if abs(value) >= size:
+            return f"{value / size:.{2 if abs(value) < 100 * size else 1}f} {unit}"
+    return f"{value:.0f} ns"
+
+
+def size_bytes(value: float | None) -> str:
+    if value is None:
+        return ABSENT
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if abs(value) >= size:
+            return f"{value / size:.1f} {unit}"
+    return f"{value:.0f} B"
+
+
+def percent(value: float | None) -> str:
+    return ABSENT if value is None else f"{value:.1f} %"
+
+
+def number(value: float | None) -> str:
+    """Whole numbers in full, others with three significant digits."""
+    if value is None:
+        return ABSENT
+    if float(value).is_integer():
+        return f"{value:,.0f}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
