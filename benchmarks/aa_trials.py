@@ -17,8 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.command import run_lab
-from profiling.analysis.difference.statistics import noise_of_processes, ratio_over_processes
-from profiling.analysis.runs.run_folder import read_json
+from profiling.analysis.difference.records import Experiment
+from profiling.analysis.statistics import noise_of_processes, ratio_over_processes
+from profiling.records import read_json
 
 Process = list[float]  # step times in ms, medians of ten
 
@@ -58,17 +59,12 @@ def recorded(paths: list[Path]) -> dict[str, list[Process]]:
     """Configuration -> its processes, over all records. Raises ValueError naming a bad file."""
     found: dict[str, list[Process]] = {}
     for path in paths:
-        record = read_json(path)
-        try:
-            factor = record["factor"]
-            values = dict(zip(factor["labels"], factor["values"], strict=True))
-            for run in record["runs"]:
-                words = [*record["words"], f"{factor['key']}={values[run['label']]}"]
-                found.setdefault(" ".join(words), []).append([float(ms) for ms in run["step_ms"]])
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(
-                f"{path}: not the results.json of an experiment ({error!r})"
-            ) from error
+        experiment = read_json(path, Experiment)
+        factor = experiment.factor
+        values = dict(zip(factor.labels, factor.values, strict=True))
+        for run in experiment.runs:
+            words = [*experiment.words, f"{factor.key}={values[run.label]}"]
+            found.setdefault(" ".join(words), []).append(run.step_ms)
     return found
 
 

@@ -1,7 +1,25 @@
-"""Reports made by hand, as docs/report-schema.md has them: what tests of the comparison compare."""
+"""Reports made by hand, and the sides that a comparison makes of them."""
 
 import copy
 import statistics
+
+from profiling.analysis.difference.compared import Compared, compared_capture
+from profiling.analysis.report import (
+    Bottleneck,
+    Breakdown,
+    CaptureFacts,
+    FamilySum,
+    Health,
+    Idle,
+    KernelSum,
+    RangeTotal,
+    Report,
+    RunFacts,
+    StepTimes,
+    WindowFacts,
+)
+from profiling.causes import CAUSES
+from profiling.timeline.trace import Device
 
 CONFIG = {
     "n_layer": 6,
@@ -30,74 +48,99 @@ def report(
     jitter: float = 0.01,
     config: dict | None = None,
     kernels: dict[str, str] | None = None,
-) -> dict:
+) -> Report:
     """`families` and `idle`: ms a step; the step is their sum. `kernels`: name -> family."""
-    idle = {"launch": 0.0, "synchronization": 0.0, "data": 0.0, "cpu": 0.0, "queue": 0.0} | (
-        idle or {}
-    )
+    idle = dict.fromkeys(CAUSES, 0.0) | (idle or {})
     mean = sum(families.values()) + sum(idle.values())
     values = [mean * (1 + jitter * (-1) ** i * (1 + i % 3) / 3) for i in range(STEPS)]
     mean_of_values = sum(values) / STEPS
     idle["queue"] += mean_of_values - mean
     compute = sum(ms for name, ms in families.items() if name not in ("copy", "communication"))
     kernels = kernels or {f"{name}_kernel": name for name in families}
-    return {
-        "schema_version": 1,
-        "capture": {
-            "kind": "nsys",
-            "file": file,
-            "devices": [{"id": 0, "name": "NVIDIA H200"}],
-            "device": 0,
-        },
-        "run": {
-            "config": copy.deepcopy(CONFIG) | (config or {}),
-            "environment": copy.deepcopy(ENVIRONMENT),
-        },
-        "window": {
-            "steps": STEPS,
-            "step_name": "iteration",
-            "step_ms": {
-                "median": statistics.median(values),
-                "mean": mean_of_values,
-                "values": values,
-            },
-        },
-        "ranges": [
-            {"name": "forward", "depth": 0, "host_ms": 0.2 * STEPS, "gpu_ms": 0.4 * mean * STEPS},
-            {"name": "backward", "depth": 0, "host_ms": 0.3 * STEPS, "gpu_ms": 0.6 * mean * STEPS},
+    step_ms = StepTimes(
+        median=statistics.median(values),
+        mean=mean_of_values,
+        min=min(values),
+        max=max(values),
+        p95=max(values),
+        values=values,
+    )
+    return Report(
+        schema_version=1,
+        capture=CaptureFacts(
+            kind="nsys",
+            file=file,
+            tool_version=None,
+            schema_version=None,
+            devices=[Device(0, "NVIDIA H200")],
+            manifest="window-0.json",
+            personal=False,
+            process=1,
+            device=0,
+        ),
+        run=RunFacts(
+            config=copy.deepcopy(CONFIG) | (config or {}),
+            environment=copy.deepcopy(ENVIRONMENT),
+            attention=None,
+            compile=None,
+        ),
+        window=WindowFacts(
+            steps=STEPS,
+            wall_ms=sum(values),
+            first_iteration=100,
+            step_name="iteration",
+            phases_from="ranges",
+            step_ms=step_ms,
+        ),
+        gpu=None,
+        breakdown=Breakdown(
+            compute_ms=compute,
+            communication_ms=families.get("communication", 0.0),
+            copy_ms=families.get("copy", 0.0),
+            idle_ms=sum(idle.values()),
+        ),
+        ranges=[
+            RangeTotal("forward", 0, STEPS, 0.2 * STEPS, 0.4 * mean * STEPS, 60),
+            RangeTotal("backward", 0, STEPS, 0.3 * STEPS, 0.6 * mean * STEPS, 60),
         ],
-        "breakdown": {
-            "compute_ms": compute,
-            "communication_ms": families.get("communication", 0.0),
-            "copy_ms": families.get("copy", 0.0),
-            "idle_ms": sum(idle.values()),
-        },
-        "idle": {"by_cause": idle},
-        "kernels": [
-            {
-                "name": name,
-                "family": family,
-                "count": 6 * STEPS,
-                "total_ns": int(families[family] * STEPS * 1e6),
-            }
-            for name, family in kernels.items()
+        attribution=None,
+        idle=Idle(by_cause=idle, by_phase={}, gaps=[]),
+        family_ms=families,
+        kernels=[kernel_sum(name, family, families[family]) for name, family in kernels.items()],
+        families=[
+            FamilySum(name, 6 * STEPS, int(ms * STEPS * 1e6), 0.0) for name, ms in families.items()
         ],
-        "families": [
-            {"family": name, "total_ns": int(ms * STEPS * 1e6)} for name, ms in families.items()
-        ],
-        "attention_backend": "slow",
-        "health": {"free_step_ms": mean * 0.97, "overhead_percent": 3.0, "findings": []},
-        "bottleneck": {"verdict": "gpu_memory"},
-    }
-
-
-def slow() -> dict:
-    return report(
-        "slow.sqlite", {"gemm": 5.0, "attention": 4.1, "elementwise": 1.5}, {"launch": 0.2}
+        api=[],
+        memops=[],
+        allocations=None,
+        gpu_metrics=None,
+        operators=None,
+        attention_backend="slow",
+        roofline=None,
+        health=Health(overhead_percent=3.0, free_step_ms=mean * 0.97, findings=[]),
+        bottleneck=Bottleneck("gpu_memory", evidence=[], next=[], ranked=[], cannot_tell=[]),
     )
 
 
-def flash() -> dict:
+def kernel_sum(name: str, family: str, ms: float) -> KernelSum:
+    count, total_ns = 6 * STEPS, int(ms * STEPS * 1e6)
+    each_ns = total_ns // count
+    return KernelSum(
+        name, count, total_ns, each_ns, each_ns, each_ns, each_ns, 0.0, family, percent=0.0
+    )
+
+
+def side(*words, **options) -> Compared:
+    """As `report` takes them."""
+    return compared_capture(report(*words, **options))
+
+
+def slow_report() -> Report:
+    families = {"gemm": 5.0, "attention": 4.1, "elementwise": 1.5}
+    return report("slow.sqlite", families, {"launch": 0.2})
+
+
+def flash_report() -> Report:
     return report(
         "flash.sqlite",
         {"gemm": 5.0, "attention": 0.9, "elementwise": 1.5},
@@ -109,3 +152,11 @@ def flash() -> dict:
             "elementwise_kernel": "elementwise",
         },
     )
+
+
+def slow() -> Compared:
+    return compared_capture(slow_report())
+
+
+def flash() -> Compared:
+    return compared_capture(flash_report())

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import yaml
 
+from profiling.analysis.runs.folder import SETTLING_ROWS
+
 STEP_MS = {"slow": 6.6, "flash": 5.4}
 CONFIG = dict(n_layer=6, n_head=6, n_embd=384, block_size=256, batch_size=64, dropout=0.2)
 CONFIG |= dict(
@@ -82,3 +84,29 @@ def training_row(
     tensor = 31.0 if attention == "flash" else 25.0
     row |= {"gpu/tensor_active_percent": tensor + random.standard_normal()}
     return row | {"gpu/dram_active_percent": 40 + random.standard_normal()}
+
+
+def with_rows(folder: Path, *rows: dict[str, Any]) -> Path:
+    """A run whose metrics.jsonl has these rows behind its opening."""
+    write_run(folder, rows=1)
+    (folder / "metrics.jsonl").write_text("")
+    append(folder, {"run": {}, "iter": 0}, *rows)
+    return folder
+
+
+def append(folder: Path, *rows: dict[str, Any]) -> None:
+    with open(folder / "metrics.jsonl", "a", encoding="utf-8") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+def trained(iteration: int, ms: float, **more: Any) -> dict[str, Any]:
+    """A row whose iterations took `ms` each."""
+    row = {"iter": iteration, "time/step_ms": ms, "perf/tokens_per_s": TOKENS / ms * 1e3}
+    return row | more
+
+
+def settled(ms: float, count: int = 20, first: int = 0) -> list[dict[str, Any]]:
+    """Rows of a start at iteration `first`: those that settle, then `count` of about `ms`."""
+    cold = [trained(first + i * 10, 100.0) for i in range(SETTLING_ROWS)]
+    first += 10 * SETTLING_ROWS
+    return cold + [trained(first + i * 10, ms + 0.01 * (i % 3)) for i in range(count)]

@@ -14,8 +14,9 @@ import pytest
 from benchmarks.aa_trials import TrialsConfig, count_called, recorded
 from benchmarks.aa_trials import main as aa_trials
 from profiling.analysis.difference.experiment import analyse
-from profiling.launch.ab_plan import Plan, plan_of, quoted
-from profiling.launch.ab_runs import measured
+from profiling.analysis.difference.records import Experiment, Factor, ProcessRun
+from profiling.launch.experiment.plan import order, planned, quoted
+from profiling.launch.experiment.processes import measured
 from profiling.verbs import ab
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -42,18 +43,16 @@ def results(folder: str) -> dict:
     return json.loads(Path(folder, "results.json").read_text())
 
 
-def record(labels: dict[str, list[float]], tokens: dict[str, int] | None = None) -> dict:
-    """A record whose processes have these median step times."""
-    runs = [
-        {
-            "label": label,
-            "step_ms": [ms * 0.99, ms, ms * 1.01],
-            "tokens_per_iteration": (tokens or {}).get(label, 128),
-        }
-        for label, times in labels.items()
-        for ms in times
-    ]
-    return {"factor": {"key": "attention", "labels": list(labels)}, "runs": runs}
+def experiment(labels: dict[str, list[float]]) -> Experiment:
+    """One whose processes have these median step times."""
+    runs = [process(label, ms) for label, times in labels.items() for ms in times]
+    factor = Factor("attention", list(labels), list(labels))
+    return Experiment(1, factor, [CPU], steps=30, warm_up=50, log_interval=10, runs=runs)
+
+
+def process(label: str, ms: float) -> ProcessRun:
+    step_ms = [ms * 0.99, ms, ms * 1.01]
+    return ProcessRun(0, label, [], "runs/01", 20.0, 128, [60, 70, 80], step_ms, step_ms)
 
 
 def test_processes_are_interleaved_and_a_difference_is_found(fake, capsys):
@@ -147,6 +146,22 @@ def test_a_folder_of_another_experiment_is_not_mixed_with(fake):
         fake("attention=slow,flash", "n_layer=1", "--repeats", "2", "--out", "exp")
 
 
+def test_a_damaged_record_is_named_with_its_field(fake):
+    fake("attention=slow,flash", "--repeats", "2", "--out", "exp")
+    path = Path("exp/results.json")
+    path.write_text(path.read_text().replace('"number": 2', '"number": "two"'))
+    with pytest.raises(ValueError, match=r"exp/results.json: .* `str` - at `\$.runs\[2\].number`"):
+        fake("attention=slow,flash", "--repeats", "2", "--out", "exp")
+
+
+def test_help_has_examples_and_exit_codes(capsys):
+    with pytest.raises(SystemExit) as ended:
+        ab.main(["--help"])
+    out = capsys.readouterr().out
+    assert not ended.value.code
+    assert "--repeats N" in out and "examples" in out and "exit code" in out
+
+
 def test_a_second_experiment_gets_a_folder_of_its_own(fake):
     fake("attention=slow,flash", "--repeats", "2")
     fake("attention=slow,flash", "--repeats", "2")
@@ -156,7 +171,7 @@ def test_a_second_experiment_gets_a_folder_of_its_own(fake):
 def test_ctrl_c_keeps_what_was_measured_and_says_how_to_go_on(tmp_path):
     log = tmp_path / "starts.log"
     environ = os.environ | {"FAKE_LOG": str(log), "FAKE_HANG": "3", "PYTHONPATH": str(PROJECT)}
-    program = f"import sys; from pathlib import Path; from profiling.launch import ab; \
+    program = f"import sys; from pathlib import Path; from profiling.verbs import ab; \
 sys.exit(ab.main(sys.argv[1:], Path({str(FAKE)!r})))"
     words = [CPU, "attention=slow,flash", "--repeats", "2", "--steps", "20", "--no-capture"]
     process = subprocess.Popen(
@@ -197,9 +212,10 @@ def test_dry_run_prints_the_commands_and_starts_nothing(fake, capsys):
         (["attention=slow,flahs"], "attention=flahs: no such choice; did you mean flash"),
         (["atention=slow,flash"], "atention: no such key; did you mean attention"),
         (["n_head=3,4"], "n_embd=128: not divisible by n_head=3"),
-        (["attention=slow,flash", "--repeats", "1"], "--repeats 1: must be at least 2"),
+        (["attention=slow,flash", "--repeats", "1"], "--repeats: 1: must be from 2 up"),
         (["attention=slow,flash", "--steps", "25"], "--steps 25: must be a multiple of 10"),
-        (["attention=slow,flash", "--stesp", "20"], "--stesp: no such flag"),
+        (["attention=slow,flash", "--steps", "10"], "--steps: 10: must be from 20 up"),
+        (["attention=slow,flash", "--stesp", "20"], "arguments: --stesp; did you mean --steps"),
         (
             ["attention=slow,flash", "--json", "nowhere/x.json"],
             "nowhere/x.json: there is no folder",
@@ -215,16 +231,13 @@ def test_mistakes_are_refused_before_anything_runs(words, message, tmp_path, mon
 
 
 def test_the_factor_is_what_hydra_reads_as_several_values():
-    assert plan_of(["compile=false,true"], 2, 20).values == ["false", "true"]
-    assert plan_of(["learning_rate=choice(1e-3,2e-3)"], 2, 20).labels == [
-        "learning_rate=0.001",
-        "learning_rate=0.002",
-    ]
+    assert planned(["compile=false,true"], 20).factor.values == ["false", "true"]
+    labels = planned(["learning_rate=choice(1e-3,2e-3)"], 20).factor.labels
+    assert labels == ["learning_rate=0.001", "learning_rate=0.002"]
 
 
 def test_order_repeats_forth_and_back():
-    plan = Plan("a", ["1", "2", "3"], [], repeats=3, steps=20, warm_up=50)
-    assert plan.order() == [0, 1, 2, 2, 1, 0, 0, 1, 2]
+    assert order(values=3, repeats=3) == [0, 1, 2, 2, 1, 0, 0, 1, 2]
 
 
 def test_a_folder_of_any_name_reaches_the_trainer():
@@ -234,22 +247,22 @@ def test_a_folder_of_any_name_reaches_the_trainer():
 def test_noise_between_processes_is_no_difference_however_steady_their_steps():
     random = np.random.default_rng(2)
     levels = 10 * np.exp(random.normal(0, 0.02, 10))
-    found = analyse(record({"slow": list(levels[:5]), "flash": list(levels[5:])}))
-    (comparison,) = found["comparisons"]
-    assert comparison["verdict"] == "no_difference"
-    assert 0.3 < comparison["noise_percent"] < 3
-    assert found["values"][0]["spread_within_percent"] == pytest.approx(1.0, abs=0.1)
+    found = analyse(experiment({"slow": list(levels[:5]), "flash": list(levels[5:])}))
+    (comparison,) = found.comparisons
+    assert comparison.verdict == "no_difference"
+    assert 0.3 < comparison.noise_percent < 3
+    assert found.values[0].spread_within_percent == pytest.approx(1.0, abs=0.1)
 
 
 def test_a_process_that_did_not_run_alone_is_named():
-    found = analyse(record({"slow": [1.0, 1.01, 3.0], "flash": [1.0, 1.0, 1.01]}))
-    (warning,) = found["warnings"]
+    found = analyse(experiment({"slow": [1.0, 1.01, 3.0], "flash": [1.0, 1.0, 1.01]}))
+    (warning,) = found.warnings
     assert warning.startswith("a process of slow took 3.000 ms a step, the middle one 1.010")
 
 
 def test_a_value_with_one_process_has_no_interval():
     with pytest.raises(ValueError, match="flash: 1 finished processes"):
-        analyse(record({"slow": [1.0, 1.1], "flash": [1.0]}))
+        analyse(experiment({"slow": [1.0, 1.1], "flash": [1.0]}))
 
 
 TINY = ["n_layer=1", "n_embd=16", "n_head=1", "block_size=8", "batch_size=2"]
@@ -257,11 +270,13 @@ TINY = ["n_layer=1", "n_embd=16", "n_head=1", "block_size=8", "batch_size=2"]
 
 def test_a_process_of_the_real_trainer_is_timed(tmp_path):
     """Its rows lie where the plan expects them, and nothing of the warm-up is among them."""
-    plan = plan_of([CPU, "attention=slow,flash", *TINY], repeats=2, steps=40)
-    run = measured(plan, ab.TRAINER, tmp_path, number=0, value=1)
-    assert run["label"] == "flash" and run["tokens_per_iteration"] == 16
-    assert run["iterations"] == [60, 70, 80, 90]
-    assert all(0 < ms < 1000 for ms in [*run["step_ms"], *run["mean_ms"]])
+    asked = planned([CPU, "attention=slow,flash", *TINY], steps=40)
+    process, run = measured(asked, ab.TRAINER, tmp_path, number=0, value=1)
+    assert process.label == "flash" and process.tokens_per_iteration == 16
+    assert process.iterations == [60, 70, 80, 90]
+    assert all(0 < ms < 1000 for ms in [*process.step_ms, *process.mean_ms])
+    assert run.config["attention"] == "flash" and run.in_force["device"] == "cpu"
+    assert "torch" in run.environment["packages"]
     assert not list(tmp_path.rglob("ckpt.pt"))
     assert "val loss" in (tmp_path / "runs" / "01-flash.log").read_text()
 

@@ -5,17 +5,20 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
-from hand_reports import flash, report, slow
-from test_run_folder_reading import rows_of, run_folder
+from hand_reports import flash, flash_report, report, slow, slow_report
 
+from profiling.analysis.difference.compared import compared_capture
 from profiling.analysis.difference.comparison import compare
-from profiling.analysis.difference.sentence import sentence
+from profiling.analysis.report import FamilySum, Report
 from profiling.report.comparison_markdown import comparison_markdown, escaped
 from profiling.report.comparison_page import comparison_page, waterfall
 from profiling.verbs import compare as comparison_command
+from tests.run_folders import settled, with_rows
 
 PROJECT = Path(__file__).resolve().parent.parent
 CAPTURES = PROJECT / "tests" / "captures"
@@ -34,9 +37,9 @@ def compared(tmp_path: Path, one: str, other: str) -> dict:
 @pytest.fixture
 def by_hand(monkeypatch):
     """`slow` and `flash` in place of what captures of these names would give."""
-    made = {"slow": slow, "flash": flash, "again": slow}
+    made = {"slow": slow_report, "flash": flash_report, "again": slow_report}
 
-    def capture_report(path: Path, step: str | None, phases: list[str] | None) -> dict:
+    def capture_report(path: Path, step: str | None, phases: list[str] | None) -> Report:
         if path.stem not in made:
             raise ValueError(f"{path}: no such file")
         return made[path.stem]()
@@ -74,7 +77,8 @@ def test_flash_eager_has_less_to_compute_and_still_longer_captured_steps(tmp_pat
 
 
 def test_run_folders_compare_by_their_unprofiled_steps(tmp_path, capsys):
-    one, other = run_folder(tmp_path / "a", rows_of(5.0)), run_folder(tmp_path / "b", rows_of(5.6))
+    one = with_rows(tmp_path / "a", *settled(5.0))
+    other = with_rows(tmp_path / "b", *settled(5.6))
     assert comparison_command.main([str(one), str(other)]) == 0
     out = capsys.readouterr().out
     assert "b is 1.12x slower than a" in out
@@ -103,7 +107,7 @@ def test_all_three_files_are_written(by_hand, tmp_path, capsys):
     paths = {kind: tmp_path / f"comparison.{kind}" for kind in ("json", "markdown", "html")}
     flags = [word for kind, path in paths.items() for word in (f"--{kind}", str(path))]
     assert comparison_command.main(["slow", "flash", *flags]) == 0
-    said = sentence(compare(slow(), flash()))
+    said = compare(slow(), flash()).sentence
     assert json.loads(paths["json"].read_text())["sentence"] == said
     assert escaped(said) in paths["markdown"].read_text()
     page = paths["html"].read_text()
@@ -114,19 +118,22 @@ def test_all_three_files_are_written(by_hand, tmp_path, capsys):
 
 
 def test_the_waterfall_leads_from_the_one_step_to_the_other():
-    bars = waterfall(compare(slow(), flash()))["data"][0]
+    bars = waterfall(msgspec.to_builtins(compare(slow(), flash())))["data"][0]
     assert bars["measure"][0] == "absolute" and bars["measure"][-1] == "total"
     assert sum(bars["y"][:-1]) == pytest.approx(bars["y"][-1], abs=0.02)
 
 
 def test_names_of_kernels_and_files_stay_text():
     """A capture is anyone's: what it calls its kernels runs nowhere and lays out nothing."""
-    other = flash()
     evil = "</script><script>alert(1)</script>|`<img src=x>"
-    other["kernels"][0]["name"] = other["families"][0]["family"] = evil
-    other["capture"]["file"] = f"{evil}.sqlite"
-    found = compare(slow(), other)
-    found["sentence"] = sentence(found)
+    other = flash_report()
+    other = replace(
+        other,
+        capture=replace(other.capture, file=f"{evil}.sqlite"),
+        kernels=[replace(other.kernels[0], name=evil), *other.kernels[1:]],
+        families=[FamilySum(evil, 1, 10**8, 0.0), *other.families[1:]],
+    )
+    found = msgspec.to_builtins(compare(slow(), compared_capture(other)))
     assert "<script>alert" not in comparison_page(found)
     assert "<img" not in comparison_page(found)
     text = comparison_markdown(found)
@@ -139,9 +146,13 @@ def test_names_of_kernels_and_files_stay_text():
         ([], "required: baseline, candidate"),
         (["slow"], "required: candidate"),
         (["slow", "nowhere"], "nowhere: no such file"),
-        (["slow", "flash", "--fail-on-regression", "-1"], "--fail-on-regression: must be"),
-        (["slow", "flash", "--fail-on-regression", "nan"], "--fail-on-regression: must be"),
-        (["slow", "flash", "--jsn", "x"], "unrecognized arguments: --jsn"),
+        (
+            ["slow", "flash", "--fail-on-regression", "-1"],
+            "--fail-on-regression: -1: must be from 0",
+        ),
+        (["slow", "flash", "--fail-on-regression", "nan"], "--fail-on-regression: nan: must be"),
+        (["slow", "flash", "--jsn", "x"], "unrecognized arguments: --jsn x; did you mean --json"),
+        (["slow", "flash", "--html", "no/c.html"], "--html: no/c.html: there is no folder no"),
     ],
 )
 def test_mistakes_of_the_command_line(by_hand, words, message):
@@ -159,9 +170,10 @@ def test_of_a_folder_the_newest_capture_is_compared(tmp_path):
     assert comparison_command.main([str(tmp_path), capture("flash_compile")]) == 0
 
 
-def test_runs_with_few_rows_compare_by_their_captures(tmp_path, capsys):
+@pytest.mark.parametrize("rows", [0, 2])
+def test_runs_with_few_rows_compare_by_their_captures(rows, tmp_path, capsys):
     for name in ("slow_compile", "flash_compile"):
-        folder = run_folder(tmp_path / name, rows_of(5.0)[:7])
+        folder = with_rows(tmp_path / name, *settled(5.0, rows))
         (folder / "profile").mkdir()
         shutil.copy(capture(name), folder / "profile")
     folders = [str(tmp_path / name) for name in ("slow_compile", "flash_compile")]
@@ -183,7 +195,7 @@ def test_steps_and_phases_of_other_programs_can_be_named(tmp_path):
     path = tmp_path / "c.json"
     words = [capture("slow_compile"), capture("flash_compile"), "--step", "forward"]
     assert (
-        comparison_command.main([*words, "--phases", "backward,optimizer", "--json", str(path)])
+        comparison_command.main([*words, "--phases", "backward, optimizer", "--json", str(path)])
         == 0
     )
     found = json.loads(path.read_text())
@@ -193,6 +205,8 @@ def test_steps_and_phases_of_other_programs_can_be_named(tmp_path):
 
 
 def test_help_has_examples_and_exit_codes(capsys):
-    assert comparison_command.main(["--help"]) == 0
+    with pytest.raises(SystemExit) as ended:
+        comparison_command.main(["--help"])
+    assert not ended.value.code
     out = capsys.readouterr().out
     assert "examples" in out and "exit code" in out and "--fail-on-regression" in out

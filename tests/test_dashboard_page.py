@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from profiling.analysis.runs.folder import read_run
 from profiling.analysis.runs.groups import Spread, sections_of
-from profiling.analysis.runs.history import read_run
 from profiling.metric_names import PEAK_BYTES, STEP_MS, VAL_LOSS
 from profiling.report import dashboard_charts as charts
 from profiling.report import dashboard_words as words

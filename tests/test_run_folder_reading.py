@@ -1,118 +1,95 @@
-"""A run's folder read back: only settled, uncaptured rows; what is damaged is named."""
+"""A run's folder as a side of a comparison: settled, uncaptured rows alone; damage is named."""
 
 import json
-from pathlib import Path
 
 import pytest
-from hand_reports import slow
+from hand_reports import slow_report
 
+from profiling.analysis.difference.compared import Environment, compared_run
 from profiling.analysis.difference.comparison import compare
-from profiling.analysis.runs.run_folder import (
-    SETTLING_ROWS,
-    is_run_folder,
-    read_config,
-    read_starts,
-    report_of_run,
-)
-
-CONFIG = """\
-# every key of this run
-attention: slow
-batch_size: 4
-block_size: 32
-gradient_accumulation_steps: 2
-out_dir: out
-in_force:
-  device: cpu
-"""
-TOKENS = 4 * 32 * 2
-
-
-def row(iteration: int, ms: float, **more) -> dict:
-    return {
-        "iter": iteration,
-        "time/step_ms": ms,
-        "perf/tokens_per_s": TOKENS / (ms * 1.1) * 1e3,  # the mean is longer than the median
-        **more,
-    }
-
-
-def run_folder(path: Path, rows: list[dict]) -> Path:
-    path.mkdir(parents=True)
-    (path / "config.yaml").write_text(CONFIG)
-    (path / "environment.json").write_text(json.dumps({"packages": {"torch": "2.11"}, "git": None}))
-    lines = [{"run": {"data": "text"}, "iter": 0}, *rows]
-    (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
-
-
-def rows_of(ms: float, count: int = 20) -> list[dict]:
-    cold = [row(i * 10, 100.0) for i in range(SETTLING_ROWS)]
-    return cold + [row(50 + i * 10, ms + 0.01 * (i % 3)) for i in range(count)]
+from profiling.analysis.runs.folder import is_run_folder, read_config, read_run
+from tests.run_folders import TOKENS, append, settled, trained, with_rows
 
 
 def test_rows_of_captured_iterations_and_evaluations_are_no_step_times(tmp_path):
     rows = [
-        {"iter": 0, "val/loss": 4.0},
-        row(10, 5.0),
-        row(20, 9.0, **{"profile/captured_steps": 3, "profile/step_ms": 12.0}),
-        row(30, 1.0) | {"time/step_ms": None, "perf/tokens_per_s": None},
-        row(40, 5.1),
+        *settled(5.0, 1),
+        {"iter": 60, "val/loss": 4.0},
+        trained(60, 9.0) | {"profile/captured_steps": 3, "profile/step_ms": 12.0},
+        trained(70, 1.0) | {"time/step_ms": None, "perf/tokens_per_s": None},
+        trained(80, 5.1) | {"perf/tokens_per_s": TOKENS / 5.5 * 1e3},
     ]
-    (found,) = read_starts(run_folder(tmp_path / "run", rows), TOKENS)
-    assert [(r.iteration, r.step_ms) for r in found] == [(10, 5.0), (40, 5.1)]
-    assert found[0].mean_ms == pytest.approx(5.5)
+    steps = read_run(with_rows(tmp_path / "run", *rows)).steps
+    assert steps.iteration.tolist() == [50, 80]
+    assert steps.median_ms.tolist() == [5.0, 5.1]
+    assert steps.mean_ms.tolist() == pytest.approx([5.0, 5.5])
 
 
 def test_each_start_of_a_resumed_run_settles_anew(tmp_path):
-    again = [{"run": {"data": "text"}, "iter": 250}]
-    folder = run_folder(tmp_path / "run", rows_of(5.0, 3) + again + rows_of(6.0, 2))
-    report = report_of_run(folder, None, "none was made")
-    assert report["window"]["step_ms"]["values"] == [5.0, 5.01, 5.02, 6.0, 6.01]
-    assert max(report["window"]["step_ms"]["values"]) < 100
+    again = [{"run": {"data": "text"}, "iter": 80}]
+    rows = settled(5.0, 3) + again + settled(6.0, 2, first=80)
+    run = read_run(with_rows(tmp_path / "run", *rows))
+    assert run.step_ms.tolist() == [5.0, 5.01, 5.02, 6.0, 6.01]
+    assert compared_run(run, None, "none was made").step_ms == run.step_ms.tolist()
 
 
-def test_the_report_of_a_run_without_a_capture_compares(tmp_path):
-    one = report_of_run(run_folder(tmp_path / "a", rows_of(5.0)), None, "no capture in a/profile")
-    other = report_of_run(run_folder(tmp_path / "b", rows_of(7.0)), None, "no capture in b/profile")
-    found = compare(one, other)
-    assert found["verdict"] == "slower"
-    assert found["step_ms"]["ratio"] == pytest.approx(1.4, abs=0.01)
-    assert found["families"] is None and found["buckets"] is None
-    assert "baseline: no capture in a/profile" in found["comparability"]["notes"]
-    assert found["baseline"]["kind"] == "training" and found["baseline"]["device"] == "cpu"
+def test_a_run_without_a_capture_compares(tmp_path):
+    sides = [
+        compared_run(read_run(with_rows(tmp_path / name, *settled(ms))), None, f"none in {name}")
+        for name, ms in (("a", 5.0), ("b", 7.0))
+    ]
+    found = compare(*sides)
+    assert found.verdict == "slower"
+    assert found.step_ms.ratio == pytest.approx(1.4, abs=0.01)
+    assert found.families is None and found.buckets is None
+    assert "baseline: none in a" in found.comparability.notes
+    assert found.baseline.kind == "training" and found.baseline.device == "NVIDIA H200"
+    assert found.baseline.steps == 20
 
 
 def test_a_capture_explains_and_what_it_added_is_a_bucket(tmp_path):
-    capture = slow()
-    one = report_of_run(run_folder(tmp_path / "a", rows_of(9.0)), capture, "")
-    other = report_of_run(run_folder(tmp_path / "b", rows_of(9.5)), capture, "")
+    runs = [
+        read_run(with_rows(tmp_path / name, *settled(ms))) for name, ms in (("a", 9.0), ("b", 9.5))
+    ]
+    one, other = (compared_run(run, slow_report()) for run in runs)
     found = compare(one, other, force=True)
-    buckets = {row["bucket"]: row for row in found["buckets"]}
-    assert buckets["capture_overhead"]["baseline_ms"] == pytest.approx(9.01 * 1.1 - 10.8, abs=0.1)
-    means = [side["window"]["step_ms"]["mean"] for side in (one, other)]
-    whole = sum(row["delta_ms"] for row in found["buckets"])
-    assert whole == pytest.approx(means[1] - means[0], abs=1e-9)
-    assert {row["family"] for row in found["families"]} == {"gemm", "attention", "elementwise"}
+    buckets = {row.bucket: row for row in found.buckets}
+    assert buckets["capture_overhead"].baseline_ms == pytest.approx(9.01 - 10.8, abs=0.1)
+    whole = sum(row.delta_ms for row in found.buckets)
+    assert whole == pytest.approx(other.mean_ms - one.mean_ms, abs=1e-9)
+    assert {row.family for row in found.families} == {"gemm", "attention", "elementwise"}
 
 
 def test_in_force_is_no_key_of_the_configuration(tmp_path):
-    folder = run_folder(tmp_path / "run", rows_of(5.0))
-    assert read_config(folder)["in_force"] == {"device": "cpu"}
-    assert "in_force" not in report_of_run(folder, None, "")["run"]["config"]
+    folder = with_rows(tmp_path / "run", *settled(5.0))
+    assert read_config(folder)["in_force"]["device"] == "NVIDIA H200"
+    run = read_run(folder)
+    assert "in_force" not in run.config and run.in_force["device"] == "NVIDIA H200"
+
+
+def test_versions_are_those_of_the_environment_and_may_be_unknown(tmp_path):
+    folder = with_rows(tmp_path / "run", *settled(5.0))
+    assert compared_run(read_run(folder), None, "").environment == Environment()
+    facts = {"packages": {"torch": "2.11", "triton": None}, "git": None, "cuda": "13.0", "gpus": []}
+    (folder / "environment.json").write_text(json.dumps(facts))
+    environment = compared_run(read_run(folder), None, "").environment
+    assert environment == Environment({"torch": "2.11", "triton": None}, cuda="13.0")
+    (folder / "environment.json").write_text('{"packages": ["torch"]}')
+    with pytest.raises(ValueError, match=r"run/environment.json: .* at `\$.packages`"):
+        compared_run(read_run(folder), None, "")
 
 
 def test_a_run_that_is_still_writing_is_read_up_to_its_last_line(tmp_path):
-    folder = run_folder(tmp_path / "run", rows_of(5.0))
+    folder = with_rows(tmp_path / "run", *settled(5.0))
     with open(folder / "metrics.jsonl", "a") as file:
         file.write('{"iter": 260, "time/st')
-    assert len(read_starts(folder, TOKENS)[0]) == 25
+    assert len(read_run(folder).step_ms) == 20
 
 
 def test_a_run_that_logged_too_little_says_what_to_do(tmp_path):
-    folder = run_folder(tmp_path / "run", rows_of(5.0, 1))
+    run = read_run(with_rows(tmp_path / "run", *settled(5.0, 1)))
     with pytest.raises(ValueError, match=r"metrics.jsonl: 1 rows .* log more often"):
-        report_of_run(folder, None, "")
+        compared_run(run, None, "")
 
 
 @pytest.mark.parametrize(
@@ -120,23 +97,31 @@ def test_a_run_that_logged_too_little_says_what_to_do(tmp_path):
     [
         ("config.yaml", "a: [", r"config.yaml: cannot be read"),
         ("config.yaml", "- a\n- b\n", r"config.yaml: not a mapping"),
-        ("config.yaml", "attention: slow\n", r"config.yaml: batch_size, .* missing"),
-        ("environment.json", "[]", r"environment.json: not a JSON object"),
-        ("environment.json", "{", r"environment.json: cannot be read"),
+        ("config.yaml", "attention: slow\n", r"config.yaml: .* `batch_size`; is it one that train"),
+        ("config.yaml", "batch_size: x\n", r"config.yaml: .* `str` - at `\$.batch_size`"),
+        ("environment.json", "[]", r"environment.json: is damaged: Expected `object`, got `array`"),
+        ("environment.json", "{", r"environment.json: is damaged"),
+        ("summary.json", "{", r"summary.json: is damaged"),
         ("metrics.jsonl", '{"iter": 1}\nnonsense\n{"iter": 2}\n', r"metrics.jsonl:2: not a row"),
         ("metrics.jsonl", '[1]\n{"iter": 2}\n', r"metrics.jsonl:1: not a row"),
         ("metrics.jsonl", '{"iter": 1, "time/step_ms": 5}\n{}\n', r"metrics.jsonl:1: not a row"),
-        ("metrics.jsonl", b"\xff\xfe", r"metrics.jsonl: cannot be read"),
+        ("metrics.jsonl", b"\xff\xfe\n", r"metrics.jsonl:1: not a row"),
     ],
 )
 def test_a_damaged_file_is_one_clear_line(tmp_path, name, content, message):
-    folder = run_folder(tmp_path / "run", rows_of(5.0))
+    folder = with_rows(tmp_path / "run", *settled(5.0))
     (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ValueError, match=message) as caught:
-        report_of_run(folder, None, "")
+        read_run(folder)
     assert "\n" not in str(caught.value)
 
 
 def test_a_run_folder_is_known_by_its_record(tmp_path):
-    assert is_run_folder(run_folder(tmp_path / "run", []))
+    assert is_run_folder(with_rows(tmp_path / "run"))
     assert not is_run_folder(tmp_path)
+
+
+def test_what_a_start_logged_and_lost_is_no_step_time(tmp_path):
+    folder = with_rows(tmp_path / "run", *settled(5.0, 4))
+    append(folder, {"run": {}, "iter": 70}, *settled(6.0, 1, first=71))
+    assert read_run(folder).step_ms.tolist() == [5.0, 5.01, 5.02, 6.0]

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from profiling.analysis.runs.folder import NoRowsYet, find_run_folders, read_run, read_runs
 from profiling.analysis.runs.groups import (
     compare_speed,
     loss_that_all_reach,
@@ -12,27 +13,7 @@ from profiling.analysis.runs.groups import (
     spread_of,
     time_to_loss,
 )
-from profiling.analysis.runs.history import NoRowsYet, find_run_folders, read_run, read_runs
-from tests.run_folders import STEP_MS, TOKENS, write_run
-
-
-def append(folder, *rows):
-    with open(folder / "metrics.jsonl", "a", encoding="utf-8") as file:
-        file.writelines(json.dumps(row) + "\n" for row in rows)
-
-
-def with_rows(folder, *rows):
-    """A run whose metrics.jsonl has these rows behind its opening."""
-    write_run(folder, rows=1)
-    (folder / "metrics.jsonl").write_text("")
-    append(folder, {"run": {}, "iter": 0}, *rows)
-    return folder
-
-
-def trained(iteration, ms, **more):
-    """A row whose iterations took `ms` each."""
-    row = {"iter": iteration, "time/step_ms": ms, "perf/tokens_per_s": TOKENS / ms * 1e3}
-    return row | more
+from tests.run_folders import STEP_MS, trained, with_rows, write_run
 
 
 def groups_of(*folders):

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from profiling.analysis.difference import statistics
-from profiling.analysis.difference.statistics import (
+from profiling.analysis import statistics
+from profiling.analysis.statistics import (
     Ratio,
     noise_of_processes,
     ratio_over_processes,

@@ -6,7 +6,6 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from profiling.analysis.difference.sentence import sentence
 from profiling.report import text
 from profiling.report.comparison_tables import all_tables, facts
 from profiling.report.tables import Table
@@ -17,7 +16,7 @@ MOST_ROWS = 12
 
 def print_comparison(comparison: dict[str, Any], console: Console) -> None:
     """The verdict first, then what it rests on."""
-    said = Text(sentence(comparison), style=COLOURS.get(comparison["verdict"], "bold"))
+    said = Text(comparison["sentence"], style=COLOURS.get(comparison["verdict"], "bold"))
     console.print(said, soft_wrap=True)
     for reason in comparison["comparability"]["reasons"]:
         console.print(Text(f"not alike: {reason}", style="yellow"), soft_wrap=True)

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from profiling.analysis.difference.sentence import sentence
 from profiling.report.comparison_console import cell
 from profiling.report.comparison_tables import all_tables, facts
 from profiling.report.tables import Table
@@ -14,7 +13,7 @@ def comparison_markdown(comparison: dict[str, Any]) -> str:
     """The whole document."""
     baseline, candidate = comparison["baseline"], comparison["candidate"]
     lines = [f"# {escaped(candidate['name'])} against {escaped(baseline['name'])}", ""]
-    lines += [f"**{escaped(sentence(comparison))}**", ""]
+    lines += [f"**{escaped(comparison['sentence'])}**", ""]
     lines += [f"- not alike: {escaped(r)}" for r in comparison["comparability"]["reasons"]]
     lines += [f"- {escaped(what)}: {escaped(figure)}" for what, figure in facts(comparison)]
     lines += [f"- note: {escaped(note)}" for note in comparison["comparability"]["notes"]]

@@ -6,7 +6,6 @@ templates/compare.html.j2 lays out what the functions here prepare.
 from html import escape  # plotly takes some HTML in its texts, and names are anyone's
 from typing import Any
 
-from profiling.analysis.difference.sentence import sentence
 from profiling.report.comparison_tables import all_tables, bucket_label, facts
 from profiling.report.html import laid_out, render
 
@@ -26,7 +25,7 @@ def comparison_page(comparison: dict[str, Any]) -> str:
         "compare.html.j2",
         figures,
         comparison=comparison,
-        said=sentence(comparison),
+        said=comparison["sentence"],
         word=WORDS[comparison["verdict"]],
         facts=facts(comparison),
         points=points(comparison),

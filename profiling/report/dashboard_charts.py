@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from profiling.analysis.runs.folder import Series
 from profiling.analysis.runs.groups import Group, Section, Spread, spread_of, time_to_loss
-from profiling.analysis.runs.history import Column
 from profiling.metric_names import VAL_LOSS, Metric
 
 Figure = dict[str, Any]
@@ -226,7 +226,7 @@ def time_to_each_loss(section: Section, loss: float | None) -> Figure | None:
     return {"data": data, "layout": layout}
 
 
-def early_value(column: Column) -> float:
+def early_value(column: Series) -> float:
     first, last = column.elapsed_s[[0, -1]]
     return float(np.interp(first + EARLY * (last - first), column.elapsed_s, column.value))
 

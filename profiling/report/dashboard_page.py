@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from profiling.analysis.runs.folder import RunFolder
 from profiling.analysis.runs.groups import Section, loss_that_all_reach, sections_of
-from profiling.analysis.runs.history import Run
 from profiling.metric_names import GPU, LATER_GPU, SPEED, TRAIN_LOSS, VAL_LOSS, Metric, metric_of
 from profiling.report import dashboard_charts as charts
 from profiling.report import dashboard_tables as tables
@@ -20,7 +20,7 @@ from profiling.report.html import laid_out, render
 
 
 def dashboard_page(
-    runs: list[Run],
+    runs: list[RunFolder],
     *,
     notes: list[str] = (),
     loss: float | None = None,
@@ -53,7 +53,7 @@ def dashboard_page(
     )
 
 
-def check_metrics(runs: list[Run], names: list[str]) -> None:
+def check_metrics(runs: list[RunFolder], names: list[str]) -> None:
     from cli.errors import suggestion
 
     logged = dict.fromkeys(name for run in runs for name in run.columns)
@@ -139,7 +139,7 @@ def small_charts(
     return {"made": made, "missing": missing}
 
 
-def captures_of(run: Run, links_from: Path | None) -> dict[str, Any] | None:
+def captures_of(run: RunFolder, links_from: Path | None) -> dict[str, Any] | None:
     """The files of a run's captures, with links from the page where one can be followed."""
     if not run.captures:
         return None
@@ -153,14 +153,14 @@ def captures_of(run: Run, links_from: Path | None) -> dict[str, Any] | None:
     return {"run": run.name, "files": files}
 
 
-def title_of(runs: list[Run], parts: list[dict[str, Any]]) -> str:
+def title_of(runs: list[RunFolder], parts: list[dict[str, Any]]) -> str:
     labels = [label for _, label, *_ in parts[0]["legend"]]
     if len(parts) == 1 and 1 < len(labels) <= 3:
         return " against ".join(labels)
     return f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
 
 
-def subtitle_of(runs: list[Run]) -> str:
+def subtitle_of(runs: list[RunFolder]) -> str:
     texts = dict.fromkeys(str(run.config.get("dataset")) for run in runs)
     machines = dict.fromkeys(str(run.in_force.get("device")) for run in runs)
     versions = dict.fromkeys(f"torch {run.in_force.get('torch')}" for run in runs)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from profiling.analysis.runs.folder import RunFolder
 from profiling.analysis.runs.groups import (
     Group,
     Section,
@@ -17,7 +18,6 @@ from profiling.analysis.runs.groups import (
     seconds_to,
     typical_ms,
 )
-from profiling.analysis.runs.history import Run
 from profiling.report.dashboard_words import span
 from profiling.report.tables import Column, Table
 from profiling.report.text import ABSENT
@@ -98,7 +98,7 @@ def runs_table(section: Section) -> Table:
     return Table("runs", "Runs", note, columns, rows)
 
 
-def run_row(group: Group, run: Run) -> dict[str, Any]:
+def run_row(group: Group, run: RunFolder) -> dict[str, Any]:
     loss = best_loss(run)
     return {
         "name": run.name,

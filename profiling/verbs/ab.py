@@ -1,52 +1,49 @@
 """`python -m profiling ab`: the honest experiment, one key with two values or more.
 
 Separate processes of train.py, interleaved, unprofiled; then one capture of each value to explain
-the difference. ab_plan says what runs, ab_runs runs it, analysis.difference judges.
+the difference. launch.experiment runs them, analysis.difference judges.
 """
 
-import argparse
-import json
 import shlex
 import signal
-from dataclasses import dataclass
+from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
+import msgspec
 from rich.console import Console
 
-from cli.files import check_folder, write_text
-from profiling.analysis.difference.experiment import analyse, comparison_of
-from profiling.analysis.difference.sentence import sentence
-from profiling.launch.ab_explain import capture_folder, explanations
-from profiling.launch.ab_plan import Plan, plan_of, training_command, typed
-from profiling.launch.ab_runs import RESULTS, measure, open_record
+from cli.files import write_text
+from cli.parser import Parser, new_file, within
+from profiling.analysis.difference.experiment import concluded
+from profiling.analysis.difference.records import Comparison, Experiment, Factor
+from profiling.analysis.runs.folder import newest_capture
+from profiling.launch.experiment.captures import capture_folder, explanations
+from profiling.launch.experiment.plan import (
+    FEWEST_STEPS,
+    WARM_UP,
+    max_iters,
+    order,
+    plain,
+    planned,
+    timed_words,
+    training_command,
+)
+from profiling.launch.experiment.processes import RESULTS, measure, open_experiment, say
+from profiling.records import to_json
 from profiling.report.experiment_console import print_experiment
 from profiling.report.experiment_markdown import experiment_markdown
 from profiling.report.experiment_page import experiment_page
-from profiling.verbs.compare import capture_in
-from profiling.verbs.run import refuse
 
 TRAINER = Path(__file__).resolve().parent.parent.parent / "train.py"
 OUT = Path("out-ab")
 
-HELP = """\
+USAGE = "python -m profiling ab [FLAGS] [FILE] KEY=A,B[,C] [KEY=VALUE ...]"
+PURPOSE = """\
 Trains with each value of one key, again and again, and says whether the step time differs.
 
-usage: python -m profiling ab [FLAGS] [FILE] KEY=A,B[,C] [KEY=VALUE ...]
-
   FILE KEY=VALUE   as for train.py; exactly one key has several values, by comma: the factor
-
-flags
-  --repeats N      processes of each value (default 5, at least 2)
-  --steps N        timed iterations of each process (default 300), behind 50 of warm-up
-  --no-capture     no captures at the end, and so no explanation
-  --out DIR        folder of the experiment; one that lies there already goes on
-                   (default: a new folder in out-ab/)
-  --json FILE      the result as JSON (also DIR/results.json, with every step time)
-  --markdown FILE  as Markdown
-  --html FILE      as a page (default DIR/report.html)
-  --dry-run        print the commands and stop
-
+"""
+NOTES = """\
 examples
   python -m profiling ab config/shakespeare_char.yaml attention=slow,flash
   python -m profiling ab config/shakespeare_char.yaml compile=false,true attention=flash
@@ -68,104 +65,98 @@ exit code: 0 whatever is found; 2 for a mistake or a process that failed; 130 af
 """
 
 
-@dataclass(frozen=True)
-class Request:
-    """What the user typed."""
-
-    plan: Plan
-    capture: bool
-    dry_run: bool
-    out: Path | None
-    json: Path | None
-    markdown: Path | None
-    html: Path | None
-
-
 def main(argv: list[str], trainer: Path = TRAINER) -> int:
     """Runs the experiment; returns the exit code. Raises ValueError for what the user can mend."""
-    if {"-h", "--help"} & set(argv):
-        print(HELP, end="")
-        return 0
-    request = parse(argv)
-    plan = request.plan
-    folder = request.out or fresh_folder(plan)
+    flags, words = parse(argv)
+    asked = planned(words, flags.steps)
+    values = order(len(asked.factor.values), flags.repeats)
+    folder = flags.out or fresh_folder(asked.factor)
     console = Console(highlight=False)
-    record = open_record(folder, plan)
-    announce(plan, folder, len(record["runs"]), console)
-    if request.dry_run:
-        for number, value in enumerate(plan.order()):
-            words = plan.timed_words(value, folder / "runs" / f"{number + 1:02d}")
-            print(typed(training_command(trainer, words)))
+    experiment = open_experiment(folder, asked)
+    announce(experiment, values, folder, console)
+    if flags.dry_run:
+        for number, value in enumerate(values):
+            words = timed_words(experiment, value, folder / "runs" / f"{number + 1:02d}")
+            print(shlex.join(training_command(trainer, words)))
         return 0
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the running process too
+    captured: list[Comparison | None] = [None] * (len(asked.factor.values) - 1)
     try:
-        measure(plan, trainer, folder, record, console)
-        result = analyse(record)
-        captured = [None] * (len(plan.values) - 1)
-        if request.capture:
-            captured = explanations(plan, trainer, folder, console)
+        experiment = measure(experiment, values, trainer, folder, console)
+        if not flags.no_capture:
+            captured = explanations(experiment, trainer, folder, console)
     except KeyboardInterrupt:
-        print(f"\nstopped; {len(record['runs'])} of {len(plan.order())} processes are in {folder}")
+        done = len(open_experiment(folder, asked).runs)
+        print(f"\nstopped; {done} of {len(values)} processes are in {folder}")
         print(f"go on   {again(argv, folder)}")
         return 130
-    deliver(request, folder, experiment(record, result, captured), console)
+    deliver(flags, folder, concluded(experiment, captured), console)
     return 0
 
 
-def parse(argv: list[str]) -> Request:
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.error = refuse
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--no-capture", action="store_true")
-    parser.add_argument("--dry-run", action="store_true")
-    for flag in ("--out", "--json", "--markdown", "--html"):
-        parser.add_argument(flag, type=Path)
-    flags, words = parser.parse_known_args(argv)
-    for path in (flags.json, flags.markdown, flags.html):
-        if path:
-            check_folder(path)  # said now, not when all has been measured
-    plan = plan_of(words, flags.repeats, flags.steps)
-    return Request(
-        plan,
-        not flags.no_capture,
-        flags.dry_run,
-        flags.out,
-        flags.json,
-        flags.markdown,
-        flags.html,
+def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
+    """(the flags, the words for train.py)."""
+    parser = Parser("ab", PURPOSE, NOTES, usage=USAGE)
+    add = parser.add_argument
+    add(
+        "--repeats",
+        type=within(int, 2),
+        default=5,
+        metavar="N",
+        help="processes of each value (default %(default)s; at least 2, which tell the noise)",
     )
+    add(
+        "--steps",
+        type=within(int, FEWEST_STEPS),
+        default=300,
+        metavar="N",
+        help=f"timed iterations of each process (default %(default)s), behind {WARM_UP} of warm-up",
+    )
+    add("--no-capture", action="store_true", help="no captures at the end, so no explanation")
+    out = f"folder of the experiment; one that lies there goes on (default: a new one in {OUT}/)"
+    add("--out", type=Path, metavar="DIR", help=out)
+    for name, what in (
+        ("json", f"the result as JSON (also DIR/{RESULTS}, with every step time)"),
+        ("markdown", "as Markdown"),
+        ("html", "as a page (default DIR/report.html)"),
+    ):
+        add(f"--{name}", type=new_file, metavar="FILE", help=what)
+    add("--dry-run", action="store_true", help="print the commands and stop")
+    flags, words = parser.parse_known_args(argv)
+    if unknown := [word for word in words if word.startswith("-") and "=" not in word]:
+        parser.error(f"unrecognized arguments: {unknown[0]}")
+    return flags, words
 
 
-def fresh_folder(plan: Plan) -> Path:
+def fresh_folder(factor: Factor) -> Path:
     """out-ab/KEY-VALUES, or with a number behind it where that is taken."""
-    folder = OUT / plan.folder_name()
+    folder = plain_folder = OUT / plain("-".join([factor.key, *factor.values]))
     number = 2
     while folder.exists():
-        folder = OUT / f"{plan.folder_name()}-{number}"
+        folder = plain_folder.with_name(f"{plain_folder.name}-{number}")
         number += 1
     return folder
 
 
-def announce(plan: Plan, folder: Path, done: int, console: Console) -> None:
+def announce(experiment: Experiment, values: list[int], folder: Path, console: Console) -> None:
     """What is about to run, and what is known of how long."""
-    names = [plan.labels[value] for value in plan.order()]
+    names = [experiment.factor.labels[value] for value in values]
+    done = len(experiment.runs)
     left = len(names) - done
-    console.print(
-        f"{len(names)} processes of {plan.max_iters} iterations, the first {plan.warm_up + 1} "
-        f"untimed: {' '.join(names[:8])}{' ...' if len(names) > 8 else ''}",
-        markup=False,
-        soft_wrap=True,
+    say(
+        console,
+        f"{len(names)} processes of {max_iters(experiment)} iterations, the first "
+        f"{experiment.warm_up + 1} untimed: {' '.join(names[:8])}{' ...' * (len(names) > 8)}",
     )
     if done:
-        console.print(f"{done} of them are there already")
+        say(console, f"{done} of them are there already")
     if left:
-        console.print(
+        say(
+            console,
             f"starting takes 5 to 20 s each (compiling is the most of it): {left * 5 / 60:.1f} to "
             f"{left * 20 / 60:.1f} min, and the steps; the first process tells more",
-            soft_wrap=True,
         )
-    console.print(f"folder  {folder}", markup=False, soft_wrap=True)
+    say(console, f"folder  {folder}")
 
 
 def again(argv: list[str], folder: Path) -> str:
@@ -174,32 +165,18 @@ def again(argv: list[str], folder: Path) -> str:
     return shlex.join(["python", "-m", "profiling", "ab", *words])
 
 
-def experiment(
-    record: dict[str, Any], result: dict[str, Any], captured: list[dict[str, Any] | None]
-) -> dict[str, Any]:
-    """What results.json ends as: the record, what it comes to, and each comparison in full."""
-    comparisons = [comparison_of(record, result, i, one) for i, one in enumerate(captured)]
-    for comparison in comparisons:
-        comparison["sentence"] = sentence(comparison)
-    return record | {"result": result, "comparisons": comparisons}
-
-
-def deliver(request: Request, folder: Path, whole: dict[str, Any], console: Console) -> None:
+def deliver(flags: Namespace, folder: Path, experiment: Experiment, console: Console) -> None:
     """Everything that the user asked for, and the page in any case."""
-    text = json.dumps(whole, indent=1, allow_nan=False) + "\n"
-    page = request.html or folder / "report.html"
+    text, told = to_json(experiment, indent=1), msgspec.to_builtins(experiment)
+    page = flags.html or folder / "report.html"
     write_text(folder / RESULTS, text)
-    write_text(page, experiment_page(whole))
-    if request.json:
-        write_text(request.json, text)
-    if request.markdown:
-        write_text(request.markdown, experiment_markdown(whole))
-    print_experiment(whole, console)
-    console.print(f"\nrecord  {folder / RESULTS}\npage    {page}", markup=False, soft_wrap=True)
-    for label in request.plan.labels:
-        if made := capture_in(capture_folder(folder, label)):
-            console.print(
-                f"next    python -m profiling report {shlex.quote(str(made))}",
-                markup=False,
-                soft_wrap=True,
-            )
+    write_text(page, experiment_page(told))
+    if flags.json:
+        write_text(flags.json, text)
+    if flags.markdown:
+        write_text(flags.markdown, experiment_markdown(told))
+    print_experiment(told, console)
+    say(console, f"\nrecord  {folder / RESULTS}\npage    {page}")
+    for label in experiment.factor.labels:
+        if made := newest_capture(capture_folder(folder, label)):
+            say(console, f"next    python -m profiling report {shlex.quote(str(made))}")

@@ -1,46 +1,38 @@
-"""`python -m profiling compare BASELINE CANDIDATE`: two captures, or two run folders.
+"""`python -m profiling compare BASELINE CANDIDATE`: two captures, or two run folders."""
 
-Called by profiling.__main__. `capture_report` is also what `ab` explains with.
-"""
-
-import argparse
-import json
 import shlex
 import sys
+from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
+import msgspec
 from rich.console import Console
 
 from cli.files import write_text
-from cli.parser import Parser
-from profiling.analysis.difference.comparability import FEWEST_STEPS, factor
+from cli.keys import spell
+from cli.parser import Parser, names, new_file, within
+from profiling.analysis.difference.comparability import FEWEST_STEPS
+from profiling.analysis.difference.compared import (
+    Compared,
+    capture_report,
+    compared_capture,
+    compared_run,
+)
 from profiling.analysis.difference.comparison import compare
-from profiling.analysis.difference.sentence import sentence
-from profiling.analysis.runs.run_folder import is_run_folder, report_of_run
-from profiling.analysis.summary import summarize
+from profiling.analysis.difference.records import Comparison
+from profiling.analysis.runs.configuration import factor
+from profiling.analysis.runs.folder import RunFolder, is_run_folder, newest_capture, read_run
+from profiling.records import to_json
 from profiling.report.comparison_console import print_comparison
 from profiling.report.comparison_markdown import comparison_markdown
 from profiling.report.comparison_page import comparison_page
-from profiling.report.comparison_tables import spell
-from profiling.timeline.opening import find_manifest, newest, open_capture
+from profiling.timeline.opening import newest
 
-HELP = """\
-Says what changed between two captures, or two run folders, and how sure that is.
-
-usage: python -m profiling compare [FLAGS] BASELINE CANDIDATE
-
-  BASELINE CANDIDATE   captures (.sqlite, .sqlite.gz, .nsys-rep, torch.profiler's .json, .json.gz),
-                       or the folders of two runs (out_dir): then step times are those of the
-                       unprofiled iterations, and the newest capture in the folder explains them
-
-flags
-  --force                       compare in spite of another GPU, batch, model, dtype, version
-  --fail-on-regression PERCENT  exit code 1 when the candidate is slower by more than PERCENT
-  --step NAME, --phases A,B     the ranges of steps and phases, in captures of other programs
-  --json FILE                   the comparison as JSON; docs/report-schema.md has the fields
-  --markdown FILE               as Markdown, for a pull request
-  --html FILE                   as one self-contained page
+PURPOSE = "Says what changed between two captures, or two run folders, and how sure that is."
+NOTES = """\
+Captures are .sqlite, .sqlite.gz, .nsys-rep and torch.profiler's .json, .json.gz; of a folder with
+several the newest counts. Of two runs (their out_dir) step times are those of the unprofiled
+iterations, and the newest capture in the folder explains them.
 
 examples
   python -m profiling compare slow.sqlite flash.sqlite
@@ -59,135 +51,113 @@ exit code: 0; 1 a regression: the verdict is "slower" and the ratio above 1 + PE
 
 def main(argv: list[str]) -> int:
     """Compares, prints, writes; returns the exit code. Raises ValueError for bad input."""
-    if {"-h", "--help"} & set(argv):
-        print(HELP, end="")
-        return 0
-    request = parse(argv)
-    comparison = compare(*both_sides(request), request.force)
-    comparison["sentence"] = sentence(comparison)
-    deliver(request, comparison)
-    if comparison["verdict"] == "not_comparable":
-        raise ValueError(refusal(comparison, request.force))
-    print_comparison(comparison, Console(highlight=False))
-    print_next(request, comparison)
-    if regressed(comparison, request.fail_on_regression):
-        print(f"\nregression: slower by more than {request.fail_on_regression:g} %")
+    flags = parse(argv)
+    comparison = compare(*both_sides(flags), flags.force)
+    deliver(flags, comparison)
+    if comparison.verdict == "not_comparable":
+        raise ValueError(refusal(comparison, flags.force))
+    print_comparison(msgspec.to_builtins(comparison), Console(highlight=False))
+    print_next(flags, comparison)
+    if regressed(comparison, flags.fail_on_regression):
+        print(f"\nregression: slower by more than {flags.fail_on_regression:g} %")
         return 1
     return 0
 
 
-def parse(argv: list[str]) -> argparse.Namespace:
-    parser = Parser("compare")
-    parser.add_argument("baseline", type=Path)
-    parser.add_argument("candidate", type=Path)
-    parser.add_argument("--force", action="store_true")
-    parser.add_argument("--fail-on-regression", type=float)
-    parser.add_argument("--step")
-    parser.add_argument("--phases", type=lambda text: text.split(","))
-    for flag in ("--json", "--markdown", "--html"):
-        parser.add_argument(flag, type=Path)
-    request = parser.parse_args(argv)
-    if request.fail_on_regression is not None and not request.fail_on_regression >= 0:
-        raise ValueError("--fail-on-regression: must be a percentage from 0 up")
-    return request
+def parse(argv: list[str]) -> Namespace:
+    parser = Parser("compare", PURPOSE, NOTES)
+    add = parser.add_argument
+    add("baseline", type=Path, help="a capture, a folder of captures, or the folder of a run")
+    add("candidate", type=Path, help="likewise")
+    force = "compare in spite of another GPU, batch, model, dtype, version"
+    add("--force", action="store_true", help=force)
+    limit = "exit code 1 when the candidate is slower by more than PERCENT"
+    add("--fail-on-regression", type=within(float, 0), metavar="PERCENT", help=limit)
+    add("--step", metavar="NAME", help="the range of a step, in captures of other programs")
+    add("--phases", type=names, metavar="A,B", help="the ranges of its phases, likewise")
+    for name, what in (
+        ("json", "the comparison as JSON; docs/report-schema.md has the fields"),
+        ("markdown", "as Markdown, for a pull request"),
+        ("html", "as one self-contained page"),
+    ):
+        add(f"--{name}", type=new_file, metavar="FILE", help=what)
+    return parser.parse_args(argv)
 
 
-def both_sides(request: argparse.Namespace) -> list[dict[str, Any]]:
-    """The reports of baseline and candidate.
+def both_sides(flags: Namespace) -> tuple[Compared, Compared]:
+    """Runs by their unprofiled steps, captures by theirs.
 
     Runs that logged too few rows without a profiler are compared by their captures, and that is
     said.
     """
-    paths = (request.baseline, request.candidate)
-    sides = [side_report(path, request) for path in paths]
-    short = [
-        path
-        for path, side in zip(paths, sides, strict=True)
-        if is_run_folder(path) and len(side["window"]["step_ms"]["values"]) < FEWEST_STEPS
-    ]
-    captures = [capture_in(path) if is_run_folder(path) else path for path in paths]
-    if not short or None in captures:
-        return sides
-    print(
-        f"{' and '.join(map(str, short))}: too few rows without a profiler for an interval; "
-        "comparing the captured steps instead",
-        file=sys.stderr,
-    )
-    return [capture_report(path, request.step, request.phases) for path in captures]
+    paths = flags.baseline, flags.candidate
+    runs = [read_run(path) if is_run_folder(path) else None for path in paths]
+    captures = [capture_of(path) for path in paths]
+    short = [str(run.folder) for run in runs if run and len(run.step_ms) < FEWEST_STEPS]
+    if short and None not in captures:
+        print(
+            f"{' and '.join(short)}: too few rows without a profiler for an interval; comparing "
+            "the captured steps instead",
+            file=sys.stderr,
+        )
+        runs = [None, None]
+    one, other = (side(*pair, flags) for pair in zip(runs, captures, strict=True))
+    return one, other
 
 
-def side_report(path: Path, request: argparse.Namespace) -> dict[str, Any]:
-    """The report of a run folder, or of a capture (of a folder the newest)."""
+def capture_of(path: Path) -> Path | None:
+    """The newest of a folder; None: the run in it has none."""
     if is_run_folder(path):
-        return run_report(path)  # of this project: its ranges are known
-    return capture_report(newest(path) if path.is_dir() else path, request.step, request.phases)
+        return newest_capture(path)
+    return newest(path) if path.is_dir() else path
 
 
-def run_report(folder: Path) -> dict[str, Any]:
-    """Step times of the run's own record, the rest of its newest capture where there is one."""
-    path = capture_in(folder)
-    if path is None:
-        why = f"no capture in {folder}/profile, so no families and kernels; train with profile=nsys"
-        return report_of_run(folder, None, why)
-    return report_of_run(folder, capture_report(path), "")
+def side(run: RunFolder | None, capture: Path | None, flags: Namespace) -> Compared:
+    if run is None:
+        assert capture, "what is no run is a capture"
+        return compared_capture(capture_report(capture, flags.step, flags.phases))
+    if capture is None:
+        profile = run.folder / "profile"
+        why = f"no capture in {profile}, so no families and kernels; train with profile=nsys"
+        return compared_run(run, None, why)
+    return compared_run(run, capture_report(capture))  # of this project: its ranges are known
 
 
-def capture_in(folder: Path) -> Path | None:
-    """The newest capture of the run in this folder."""
-    try:
-        return newest(folder / "profile")
-    except ValueError:
-        return None
-
-
-def capture_report(
-    path: Path, step: str | None = None, phases: list[str] | None = None
-) -> dict[str, Any]:
-    """The report of a capture with its manifest. Raises ValueError with one line."""
-    trace = open_capture(path)
-    name, manifest = find_manifest(path, trace) or (None, None)
-    return summarize(trace, manifest, name, step=step, phases=phases)
-
-
-def refusal(comparison: dict[str, Any], forced: bool) -> str:
-    reasons = "; ".join(comparison["comparability"]["reasons"])
+def refusal(comparison: Comparison, forced: bool) -> str:
+    reasons = "; ".join(comparison.comparability.reasons)
     cure = "" if forced else " (--force compares in spite of it)"
-    files = f"{comparison['baseline']['file']} and {comparison['candidate']['file']}"
-    return f"{files}: {reasons}{cure}"
+    return f"{comparison.baseline.file} and {comparison.candidate.file}: {reasons}{cure}"
 
 
-def deliver(request: argparse.Namespace, comparison: dict[str, Any]) -> None:
+def deliver(flags: Namespace, comparison: Comparison) -> None:
     """The files that were asked for."""
-    if request.json:
-        write_text(request.json, json.dumps(comparison, indent=1, allow_nan=False) + "\n")
-    if request.markdown:
-        write_text(request.markdown, comparison_markdown(comparison))
-    if request.html:
-        write_text(request.html, comparison_page(comparison))
+    if flags.json:
+        write_text(flags.json, to_json(comparison, indent=1))
+    if flags.markdown:
+        write_text(flags.markdown, comparison_markdown(msgspec.to_builtins(comparison)))
+    if flags.html:
+        write_text(flags.html, comparison_page(msgspec.to_builtins(comparison)))
 
 
-def print_next(request: argparse.Namespace, comparison: dict[str, Any]) -> None:
-    pair = shlex.join([str(request.baseline), str(request.candidate)])
+def print_next(flags: Namespace, comparison: Comparison) -> None:
     print()
-    for path in (request.json, request.markdown, request.html):
+    for path in (flags.json, flags.markdown, flags.html):
         if path:
             print(f"written {path}")
-    if not request.html:
+    if not flags.html:
+        pair = shlex.join([str(flags.baseline), str(flags.candidate)])
         print(f"next    python -m profiling compare {pair} --html comparison.html")
-    if key := factor(comparison["differences"]):
-        pair = comparison["differences"][key]
-        values = ",".join(spell(pair[side]) for side in ("baseline", "candidate"))
-        print(f"next    python -m profiling ab FILE {key}={values}   (would other starts agree?)")
-    for path in (request.baseline, request.candidate):
+    if comparison.differences and (key := factor(comparison.differences)):
+        values = comparison.differences[key]
+        swept = f"{key}={spell(values.baseline)},{spell(values.candidate)}"
+        print(f"next    python -m profiling ab FILE {swept}   (would other starts agree?)")
+    for path in (flags.baseline, flags.candidate):
         if path.is_file():
             print(f"next    python -m profiling report {shlex.quote(str(path))}")
 
 
-def regressed(comparison: dict[str, Any], limit_percent: float | None) -> bool:
+def regressed(comparison: Comparison, limit_percent: float | None) -> bool:
     """Surely slower, and by more than the limit."""
-    if limit_percent is None:
+    if limit_percent is None or comparison.verdict != "slower":
         return False
-    return (
-        comparison["verdict"] == "slower"
-        and comparison["step_ms"]["ratio"] > 1 + limit_percent / 100
-    )
+    return comparison.step_ms.ratio > 1 + limit_percent / 100

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cli.files import write_text
 from cli.parser import Parser
-from profiling.analysis.runs.history import find_run_folders, read_runs
+from profiling.analysis.runs.folder import find_run_folders, read_runs
 from profiling.report import dashboard_server
 from profiling.report.dashboard_page import dashboard_page
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from profiling.analysis.gpu_time.median_step import median_step
-from profiling.analysis.runs.run_folder import read_config
+from profiling.analysis.runs.folder import read_config
 from profiling.analysis.summary import summarize
 from profiling.metric_names import CAPTURE_MEDIA
 from profiling.report import tables, wording
@@ -115,7 +115,8 @@ def training_run(out_dir: Path) -> TrainingRun:
     found = sorted(filter(None, matches), key=lambda match: match[0].removeprefix("offline-"))
     if not found:
         raise ValueError(f"{place}: W&B recorded no run there; was it wandb.mode=disabled?")
-    project = (read_config(out_dir).get("wandb") or {}).get("project")
+    wandb = read_config(out_dir).get("wandb")
+    project = wandb.get("project") if isinstance(wandb, dict) else None
     if not project:
         raise ValueError(f"{out_dir}/config.yaml: lacks wandb.project; is it a run's folder?")
     return TrainingRun(out_dir, found[-1][2], project, found[-1][1] is not None)

@@ -1,55 +1,70 @@
-"""What an A/B experiment found: recorded step times of many processes in, verdicts out.
+"""What an experiment found: recorded step times of many processes in, verdicts out.
 
-Called by profiling.verbs.ab, and by benchmarks.aa_trials on recorded experiments. `record` is
-what results.json of an experiment holds; docs/report-schema.md describes it.
+Called by profiling.verbs.ab.
 """
 
 import statistics
-from typing import Any
+
+from msgspec.structs import replace
 
 from profiling.analysis.difference.comparability import config_differences, work_reasons
-from profiling.analysis.difference.statistics import (
+from profiling.analysis.difference.compared import text_of
+from profiling.analysis.difference.records import (
+    MS_A_STEP,
+    SCHEMA_VERSION,
+    Against,
+    Comparability,
+    Comparison,
+    Experiment,
+    ExperimentResult,
+    KernelChanges,
+    Side,
+    StepComparison,
+    ValueTimes,
+)
+from profiling.analysis.difference.sentence import sentence
+from profiling.analysis.statistics import (
     noise_of_processes,
     ratio_over_processes,
     spread,
     verdict,
 )
 
+NS_A_TOKEN = "ns a token"
 FEWEST_PROCESSES = 2
 DISTURBED = 0.2  # of the median: a process that is further off did not run alone
 
 
-def analyse(record: dict[str, Any]) -> dict[str, Any]:
+def analyse(experiment: Experiment) -> ExperimentResult:
     """Each value's step time and each comparison with the first value.
 
     Where the values make iterations of different size (batch_size=32,64) the times are those of a
     token. Raises ValueError when a value has fewer than two processes.
     """
-    labels = record["factor"]["labels"]
-    unit, times = process_times(record)
+    labels = experiment.factor.labels
+    unit, times = process_times(experiment)
     for label in labels:
         if len(times[label]) < FEWEST_PROCESSES:
             raise ValueError(
                 f"{label}: {len(times[label])} finished processes, an interval needs at least "
                 f"{FEWEST_PROCESSES}; the same command with --out goes on"
             )
-    return {
-        "unit": unit,
-        "values": [value_row(record, label, times[label]) for label in labels],
-        "comparisons": [against(labels[0], label, times) for label in labels[1:]],
-        "warnings": [line for label in labels for line in disturbed(label, times[label], unit)],
-    }
+    return ExperimentResult(
+        unit=unit,
+        values=[value_times(experiment, label, times[label]) for label in labels],
+        comparisons=[against(labels[0], label, times) for label in labels[1:]],
+        warnings=[line for label in labels for line in disturbed(label, times[label], unit)],
+    )
 
 
-def process_times(record: dict[str, Any]) -> tuple[str, dict[str, list[float]]]:
+def process_times(experiment: Experiment) -> tuple[str, dict[str, list[float]]]:
     """(unit, label -> the median step time of each of its processes)."""
-    labels = record["factor"]["labels"]
-    per_token = len({run["tokens_per_iteration"] for run in record["runs"]}) > 1
-    times: dict[str, list[float]] = {label: [] for label in labels}
-    for run in record["runs"]:
-        ms = statistics.median(run["step_ms"])
-        times[run["label"]].append(ms * 1e6 / run["tokens_per_iteration"] if per_token else ms)
-    return "ns a token" if per_token else "ms a step", times
+    per_token = len({run.tokens_per_iteration for run in experiment.runs}) > 1
+    times: dict[str, list[float]] = {label: [] for label in experiment.factor.labels}
+    for run in experiment.runs:
+        ms = statistics.median(run.step_ms)
+        times[run.label].append(ms * 1e6 / run.tokens_per_iteration if per_token else ms)
+    return NS_A_TOKEN if per_token else MS_A_STEP, times
 
 
 def disturbed(label: str, times: list[float], unit: str) -> list[str]:
@@ -63,23 +78,23 @@ def disturbed(label: str, times: list[float], unit: str) -> list[str]:
     ]
 
 
-def value_row(record: dict[str, Any], label: str, times: list[float]) -> dict[str, Any]:
+def value_times(experiment: Experiment, label: str, times: list[float]) -> ValueTimes:
     """Median and spread over processes and within one; `times` in the result's unit."""
     within = [
-        spread(run["step_ms"]) / statistics.median(run["step_ms"])
-        for run in record["runs"]
-        if run["label"] == label
+        spread(run.step_ms) / statistics.median(run.step_ms)
+        for run in experiment.runs
+        if run.label == label
     ]
-    return {
-        "label": label,
-        "processes": times,
-        "median": statistics.median(times),
-        "spread": spread(times),
-        "spread_within_percent": statistics.median(within) * 100,
-    }
+    return ValueTimes(
+        label=label,
+        processes=times,
+        median=statistics.median(times),
+        spread=spread(times),
+        spread_within_percent=statistics.median(within) * 100,
+    )
 
 
-def against(first: str, label: str, times: dict[str, list[float]]) -> dict[str, Any]:
+def against(first: str, label: str, times: dict[str, list[float]]) -> Against:
     """The ratio of `label` to the first value, and whether it is more than the noise.
 
     noise_percent is what groups of equal processes differ by, measured on the repeats of both. The
@@ -88,71 +103,91 @@ def against(first: str, label: str, times: dict[str, list[float]]) -> dict[str, 
     """
     ratio = ratio_over_processes(times[first], times[label])
     noise = noise_of_processes(times[first], times[label])
-    return {
-        "baseline": first,
-        "candidate": label,
-        "ratio": ratio.value,
-        "ci95": [ratio.low, ratio.high],
-        "noise_percent": noise * 100,
-        "verdict": verdict(ratio, noise),
-    }
+    return Against(
+        baseline=first,
+        candidate=label,
+        ratio=ratio.value,
+        ci95=(ratio.low, ratio.high),
+        noise_percent=noise * 100,
+        verdict=verdict(ratio, noise),
+    )
+
+
+def concluded(experiment: Experiment, captured: list[Comparison | None]) -> Experiment:
+    """With what it came to, and each comparison in full; `captured` are those of the captures."""
+    result = analyse(experiment)
+    comparisons = [
+        comparison_of(experiment, result, pair, of_captures)
+        for pair, of_captures in zip(result.comparisons, captured, strict=True)
+    ]
+    return replace(experiment, result=result, comparisons=comparisons)
 
 
 def comparison_of(
-    record: dict[str, Any], result: dict[str, Any], number: int, captured: dict[str, Any] | None
-) -> dict[str, Any]:
-    """Comparison `number` of the result in the form of `compare`.
+    experiment: Experiment, result: ExperimentResult, pair: Against, captured: Comparison | None
+) -> Comparison:
+    """A pair of the result in the form of `compare`.
 
     Its step times are the experiment's; buckets, families and phases are those of the two captures,
     which are slower than unprofiled steps, and absent without captures.
     """
-    found = result["comparisons"][number]
-    rows = {row["label"]: row for row in result["values"]}
-    base = captured or bare(record, found)
-    step = {
-        "ratio": found["ratio"],
-        "ci95": found["ci95"],
-        "noise_percent": found["noise_percent"],
-        "unit": result["unit"],
-    }
-    for side in ("baseline", "candidate"):
-        row = rows[found[side]]
-        step |= {side: row["median"], f"{side}_values": row["processes"]}
-        step[f"{side}_spread"] = row["spread"]
-    named = {side: base[side] | {"name": found[side]} for side in ("baseline", "candidate")}
-    return (
-        base
-        | named
-        | {
-            "captured_step_ms": captured and captured["step_ms"],
-            "free_step_ms": None,
-            "step_ms": step,
-            "verdict": found["verdict"],
-        }
+    times = {row.label: row for row in result.values}
+    one, other = times[pair.baseline], times[pair.candidate]
+    step = StepComparison(
+        baseline=one.median,
+        candidate=other.median,
+        ratio=pair.ratio,
+        ci95=pair.ci95,
+        baseline_spread=one.spread,
+        candidate_spread=other.spread,
+        baseline_values=one.processes,
+        candidate_values=other.processes,
+        noise_percent=pair.noise_percent,
+        experiment_unit=result.unit,
     )
+    base = captured or without_captures(experiment, pair, step)
+    comparison = replace(
+        base,
+        baseline=replace(base.baseline, name=pair.baseline),
+        candidate=replace(base.candidate, name=pair.candidate),
+        step_ms=step,
+        captured_step_ms=captured and captured.step_ms,
+        free_step_ms=None,
+        verdict=pair.verdict,
+    )
+    return replace(comparison, sentence=sentence(comparison))
 
 
-def bare(record: dict[str, Any], pair: dict[str, Any]) -> dict[str, Any]:
-    """A comparison without captures, of the two configurations alone."""
-    sides = [{"run": {"config": record["configs"][pair[s]]}} for s in ("baseline", "candidate")]
-    differences = config_differences(*sides)
+def without_captures(experiment: Experiment, pair: Against, step: StepComparison) -> Comparison:
+    """Of the two configurations alone."""
+    configs, in_force = experiment.configs, experiment.in_force
+    differences = config_differences(configs[pair.baseline], configs[pair.candidate])
     reasons = work_reasons(differences)
-    side = {"file": "unprofiled processes", "attention_backend": None, "bottleneck": None}
-    side["device"] = next(iter(record["in_force"].values())).get("device")
-    return {
-        "schema_version": 1,
-        "baseline": side,
-        "candidate": side,
-        "buckets": None,
-        "families": None,
-        "ranges": None,
-        "kernels": {"added": [], "removed": []},
-        "differs": list(differences or {}),
-        "differences": differences,
-        "comparability": {
-            "comparable": not reasons,
-            "reasons": reasons,
-            "forced": bool(reasons),  # whoever makes it the factor wants it compared
-            "notes": ["no captures, so nothing explains the difference"],
-        },
-    }
+    side = Side(
+        name="",
+        file="unprofiled processes",
+        device=text_of(in_force[pair.baseline], "device"),
+        attention_backend=None,
+        bottleneck=None,
+    )
+    return Comparison(
+        schema_version=SCHEMA_VERSION,
+        baseline=side,
+        candidate=side,
+        step_ms=step,
+        free_step_ms=None,
+        verdict=pair.verdict,
+        buckets=None,
+        families=None,
+        ranges=None,
+        kernels=KernelChanges(added=[], removed=[]),
+        differs=list(differences or {}),
+        differences=differences,
+        comparability=Comparability(
+            comparable=not reasons,
+            reasons=reasons,
+            forced=bool(reasons),  # whoever makes it the factor wants it compared
+            notes=["no captures, so nothing explains the difference"],
+        ),
+        sentence="",
+    )

@@ -30,7 +30,7 @@ class Side(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StepComparison(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Step times of both sides, in `unit`; of an experiment the values are medians of processes."""
+    """Step times of both sides; of an experiment the values are medians of processes."""
 
     baseline: float  # median
     candidate: float
@@ -43,7 +43,11 @@ class StepComparison(msgspec.Struct, frozen=True, omit_defaults=True):
     baseline_mean: float | None = None  # this and the next: of two captures or runs
     candidate_mean: float | None = None
     noise_percent: float | None = None  # of an experiment: what groups of equal processes differ by
-    unit: str = MS_A_STEP
+    experiment_unit: str | None = msgspec.field(default=None, name="unit")  # None: MS_A_STEP
+
+    @property
+    def unit(self) -> str:
+        return self.experiment_unit or MS_A_STEP
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class FreeSteps:
 class BucketChange:
     """A part of the mean step on both sides; parts exclude each other and add up to it."""
 
-    bucket: str  # compute, communication, copy, idle, idle_CAUSE, host_PHASE, host_other ...
+    bucket: str  # a name of causes.PARTS, idle_ before a cause; host_PHASE, host_other ...
     baseline_ms: float
     candidate_ms: float
     delta_ms: float

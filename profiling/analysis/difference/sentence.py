@@ -1,37 +1,30 @@
-"""A comparison in one sentence. Called by the verbs compare and ab, through their reports.
+"""A comparison in one sentence. Called by comparison and experiment.
 
 flash is 1.42x faster (13.40 -> 9.43 ms a step): softmax 2.10 -> 0 ms, everything else within noise
 """
 
 from dataclasses import dataclass
-from typing import Any
 
-MS = "ms a step"
+from profiling.analysis.difference.records import MS_A_STEP, Comparison, StepComparison
+from profiling.causes import PART
+
 MOST_PARTS = 4
 LEAST_SHARE = 0.01  # of the step: a smaller change of a part is not worth a word
 TIMES_FROM = 1.1  # from here up "1.42x faster", below "3.1 % faster"
-KERNELS = {"copy": "copy kernels", "other": "other kernels"}
-IDLE = {
-    "launch": "GPU idle, launch-bound",
-    "synchronization": "GPU idle in synchronization",
-    "data": "GPU idle, waiting for data",
-    "cpu": "GPU idle behind the CPU",
-    "queue": "GPU idle between queued kernels",
-}
+BARE = ("copy", "other")  # families whose name alone does not say that they are kernels
+REMAINDERS = ("unexplained", "capture_overhead")  # buckets that are no part of the step
 
 
-def sentence(comparison: dict[str, Any]) -> str:
+def sentence(comparison: Comparison) -> str:
     """The verdict, and the parts of the step that made the difference."""
-    names = comparison["baseline"]["name"], comparison["candidate"]["name"]
-    step = comparison["step_ms"]
-    if comparison["verdict"] == "not_comparable":
-        return f"not comparable: {'; '.join(comparison['comparability']['reasons'])}"
-    unit = step.get("unit", MS)
-    times = f"{milliseconds(step['baseline'])} -> {milliseconds(step['candidate'])} {unit}"
-    if comparison["verdict"] == "no_difference":
-        low, high = step["ci95"]
-        return f"no difference between {names[0]} and {names[1]}: {low:.3f} to {high:.3f} ({times})"
-    said = f"{names[1]} is {speed(step['ratio'])} than {names[0]} ({times})"
+    one, other, step = comparison.baseline.name, comparison.candidate.name, comparison.step_ms
+    if comparison.verdict == "not_comparable" or step.ci95 is None:
+        return f"not comparable: {'; '.join(comparison.comparability.reasons)}"
+    times = f"{milliseconds(step.baseline)} -> {milliseconds(step.candidate)} {step.unit}"
+    if comparison.verdict == "no_difference":
+        low, high = step.ci95
+        return f"no difference between {one} and {other}: {low:.3f} to {high:.3f} ({times})"
+    said = f"{other} is {speed(step.ratio)} than {one} ({times})"
     parts = because(comparison)
     return f"{said}: {parts}" if parts else said
 
@@ -44,7 +37,7 @@ def speed(ratio: float) -> str:
 
 
 @dataclass(frozen=True)
-class Part:
+class PartChange:
     """A part of the step on both sides; a change below `noise_ms` is none."""
 
     name: str
@@ -61,10 +54,10 @@ class Part:
         return abs(self.delta_ms) > self.noise_ms
 
 
-def because(comparison: dict[str, Any]) -> str:
+def because(comparison: Comparison) -> str:
     """What changed in the step, the largest first, and what is left; empty without a capture."""
     parts = parts_of(comparison)
-    if not parts or comparison["step_ms"].get("unit", MS) != MS:
+    if not parts or comparison.step_ms.unit != MS_A_STEP:
         return ""  # steps of different size have no parts to set against each other
     named = [part for part in parts if part.changed][:MOST_PARTS]
     rest = [part for part in parts if part not in named]
@@ -80,56 +73,62 @@ def because(comparison: dict[str, Any]) -> str:
     return ", ".join(words) + against_the_trend(comparison)
 
 
-def against_the_trend(comparison: dict[str, Any]) -> str:
+def against_the_trend(comparison: Comparison) -> str:
     """What must be said where the kernels became faster and the step slower, or the reverse."""
-    compute = [row for row in comparison["buckets"] or [] if row["bucket"] == "compute"]
-    if not compute or comparison["verdict"] == "no_difference":
+    compute = [row for row in comparison.buckets or [] if row.bucket == "compute"]
+    if not compute:
         return ""
-    saved_ms = compute[0]["baseline_ms"] - compute[0]["candidate_ms"]
-    negligible_ms = LEAST_SHARE * captured_step(comparison)["baseline"]
-    if abs(saved_ms) <= negligible_ms or (saved_ms > 0) == (comparison["verdict"] == "faster"):
+    saved_ms = -compute[0].delta_ms
+    negligible_ms = LEAST_SHARE * captured_step(comparison).baseline
+    if abs(saved_ms) <= negligible_ms or (saved_ms > 0) == (comparison.verdict == "faster"):
         return ""
     word = "less" if saved_ms > 0 else "more"
     return f"; and yet its kernels take {milliseconds(abs(saved_ms))} ms {word}"
 
 
-def parts_of(comparison: dict[str, Any]) -> list[Part]:
-    """Kernel families and idle time, else the host's phases; the largest change first.
+def parts_of(comparison: Comparison) -> list[PartChange]:
+    """Kernel families and idle time, else all parts that are known; the largest change first.
 
     Kernels take the same time in every step, whatever the host does: theirs is the smaller noise.
     """
-    noise, steady = step_noise_ms(comparison), LEAST_SHARE * captured_step(comparison)["baseline"]
+    noise_ms = step_noise_ms(comparison)
+    steady_ms = LEAST_SHARE * captured_step(comparison).baseline
     parts = [
-        Part(
-            KERNELS.get(row["family"], row["family"]),
-            row["baseline_ms"],
-            row["candidate_ms"],
-            steady,
+        PartChange(
+            f"{row.family} kernels" if row.family in BARE else row.family,
+            row.baseline_ms,
+            row.candidate_ms,
+            steady_ms,
         )
-        for row in comparison["families"] or []
+        for row in comparison.families or []
     ]
-    for row in comparison["buckets"] or []:
-        kind, _, name = row["bucket"].partition("_")
-        if kind == "idle":
-            label = IDLE.get(name, "GPU idle")
-        elif kind == "host" and not comparison["families"]:
-            label = f"{name} on the host"
-        else:
-            continue
-        parts.append(Part(label, row["baseline_ms"], row["candidate_ms"], noise))
+    parts += [
+        PartChange(part_name(row.bucket), row.baseline_ms, row.candidate_ms, noise_ms)
+        for row in comparison.buckets or []
+        if row.bucket.startswith("idle")
+        or (not comparison.families and row.bucket not in REMAINDERS)
+    ]
     return sorted(parts, key=lambda part: -abs(part.delta_ms))
 
 
-def step_noise_ms(comparison: dict[str, Any]) -> float:
+def part_name(bucket: str) -> str:
+    kind, _, name = bucket.partition("_")
+    if kind == "host":
+        return f"{name} on the host"
+    part = PART.get(name or kind)
+    return part.sentence if part else f"GPU idle: {name}"
+
+
+def step_noise_ms(comparison: Comparison) -> float:
     """Of the captured step: half its interval's width, at least 1 % of it."""
     step = captured_step(comparison)
-    low, high = step["ci95"] or (1.0, 1.0)
-    return step["baseline"] * max((high - low) / 2, LEAST_SHARE)
+    low, high = step.ci95 or (1.0, 1.0)
+    return step.baseline * max((high - low) / 2, LEAST_SHARE)
 
 
-def captured_step(comparison: dict[str, Any]) -> dict[str, Any]:
+def captured_step(comparison: Comparison) -> StepComparison:
     """step_ms of the capture that the parts are of; `ab` has its own step times beside."""
-    return comparison.get("captured_step_ms") or comparison["step_ms"]
+    return comparison.captured_step_ms or comparison.step_ms
 
 
 def milliseconds(ms: float) -> str:

@@ -3,28 +3,29 @@
 Called by the dashboard. Losses compare only inside of a section.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from profiling.analysis.difference.comparability import FOLLOWS, WORK, section
-from profiling.analysis.difference.comparison import BETWEEN_PROCESSES
-from profiling.analysis.difference.statistics import (
+from cli.keys import spell
+from profiling.analysis.runs.configuration import WORK, flat, leading, top_level
+from profiling.analysis.runs.folder import RunFolder
+from profiling.analysis.statistics import (
+    BETWEEN_PROCESSES,
     Ratio,
     noise_of_processes,
     ratio_over_processes,
     ratio_over_steps,
     verdict,
 )
-from profiling.analysis.runs.history import Run
 from profiling.metric_names import ENERGY_PER_TOKEN, VAL_LOSS
+from profiling.records import JsonObject
 
 # keys and sections that name a run or say how it is watched, and the seed
-NOT_THE_CONFIGURATION = ("seed", "out_dir", "wandb", "profile", "init_from", "log_interval")
-NOT_THE_CONFIGURATION += ("always_save_checkpoint", "offline_fallback", "data_source", "eval_only")
-NOT_THE_CONFIGURATION += ("gpu_metrics", "tensorboard")
+NOT_THE_CONFIGURATION: tuple[str, ...] = ("seed", "out_dir", "wandb", "profile", "init_from")
+NOT_THE_CONFIGURATION += ("log_interval", "always_save_checkpoint", "offline_fallback")
+NOT_THE_CONFIGURATION += ("data_source", "eval_only", "gpu_metrics", "tensorboard")
 CONDITIONS = {"device": "machine", "ranks": "ranks", "torch": "torch"}  # of in_force
 TEXT = ("data", "text_sha256", "tokenizer", "vocab_size")  # of in_force: other text, other loss
 LONGEST_LABEL = 3  # keys in the name of a group
@@ -36,8 +37,8 @@ class Group:
     """Runs of one configuration, a seed each."""
 
     label: str
-    runs: list[Run]
-    settings: dict[str, Any]  # configuration and conditions
+    runs: list[RunFolder]
+    settings: JsonObject  # configuration and conditions
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Section:
     differs: list[str]  # settings that are not the same in all groups
 
     @property
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[RunFolder]:
         return [run for group in self.groups for run in group.runs]
 
     @property
@@ -84,30 +85,31 @@ class Spread:
     high: np.ndarray
 
 
-def sections_of(runs: list[Run]) -> list[Section]:
+def sections_of(runs: list[RunFolder]) -> list[Section]:
     """In the order of the runs."""
     return [section_of(found) for found in gathered(runs, text_of).values()]
 
 
-def gathered(items: Iterable[Any], key: Callable[[Any], Any]) -> dict[Any, list]:
-    found: dict[Any, list] = {}
-    for item in items:
-        found.setdefault(key(item), []).append(item)
+def gathered(
+    runs: list[RunFolder], key: Callable[[RunFolder], tuple]
+) -> dict[tuple, list[RunFolder]]:
+    found: dict[tuple, list[RunFolder]] = {}
+    for run in runs:
+        found.setdefault(key(run), []).append(run)
     return found
 
 
-def text_of(run: Run) -> tuple:
+def text_of(run: RunFolder) -> tuple:
     return (run.config.get("dataset"), *(run.in_force.get(key) for key in TEXT))
 
 
-def section_of(runs: list[Run]) -> Section:
+def section_of(runs: list[RunFolder]) -> Section:
     grouped = list(gathered(runs, lambda run: tuple(map(str, settings_of(run).items()))).values())
     settings = [settings_of(found[0]) for found in grouped]
     keys = dict.fromkeys(key for known in settings for key in known)
     differs = [key for key in keys if len({str(known.get(key)) for known in settings}) > 1]
-    telling = [key for key in differs if FOLLOWS.get(key) not in differs]
     groups = [
-        Group(label_of(known, telling), found, known)
+        Group(label_of(known, leading(differs)), found, known)
         for known, found in zip(settings, grouped, strict=True)
     ]
     dataset, data, *_ = text_of(runs[0])
@@ -115,10 +117,12 @@ def section_of(runs: list[Run]) -> Section:
     return Section(name, distinct(groups), differs)
 
 
-def settings_of(run: Run) -> dict[str, Any]:
+def settings_of(run: RunFolder) -> JsonObject:
     """All keys that make a run what it is, and the machine it ran on."""
     config = {
-        key: value for key, value in run.config.items() if section(key) not in NOT_THE_CONFIGURATION
+        key: value
+        for key, value in flat(run.config).items()
+        if top_level(key) not in NOT_THE_CONFIGURATION
     }
     if config.get("attention") == "auto" and run.in_force.get("attention"):
         config["attention"] = run.in_force["attention"]
@@ -126,15 +130,13 @@ def settings_of(run: Run) -> dict[str, Any]:
     return config | conditions
 
 
-def label_of(settings: dict[str, Any], telling: list[str]) -> str:
+def label_of(settings: JsonObject, telling: list[str]) -> str:
     """flash; or dropout=0.1 seed apart; or attention=flash, compile=true."""
     if not telling:
         return str(settings.get("attention"))
-    values = {key: settings.get(key) for key in telling[:LONGEST_LABEL]}
-    words = {key: str(v).lower() if isinstance(v, bool) else str(v) for key, v in values.items()}
-    if len(telling) == 1 and isinstance(values[telling[0]], str):
-        return words[telling[0]]
-    return ", ".join(f"{key}={word}" for key, word in words.items())
+    if len(telling) == 1 and isinstance(value := settings.get(telling[0]), str):
+        return value
+    return ", ".join(f"{key}={spell(settings.get(key))}" for key in telling[:LONGEST_LABEL])
 
 
 def distinct(groups: list[Group]) -> list[Group]:
@@ -148,7 +150,7 @@ def distinct(groups: list[Group]) -> list[Group]:
     ]
 
 
-def spread_of(runs: list[Run], name: str) -> Spread | None:
+def spread_of(runs: list[RunFolder], name: str) -> Spread | None:
     """Over the iterations that all of the runs reached; None where none of them has the metric."""
     columns = [run.columns[name] for run in runs if name in run.columns]
     if not columns:
@@ -167,18 +169,18 @@ def spread_of(runs: list[Run], name: str) -> Spread | None:
     )
 
 
-def best_loss(run: Run) -> float | None:
+def best_loss(run: RunFolder) -> float | None:
     column = run.columns.get(VAL_LOSS.name)
     return float(column.value.min()) if column else None
 
 
-def loss_that_all_reach(runs: list[Run]) -> float | None:
+def loss_that_all_reach(runs: list[RunFolder]) -> float | None:
     """The lowest validation loss, rounded up to two decimals, that every run came to."""
     best = [loss for run in runs if (loss := best_loss(run)) is not None]
     return float(np.ceil(max(best) * 100) / 100) if best else None
 
 
-def time_to_loss(run: Run, losses: np.ndarray) -> np.ndarray:
+def time_to_loss(run: RunFolder, losses: np.ndarray) -> np.ndarray:
     """Seconds until the validation loss first was at most each of `losses`; NaN: never.
 
     Between two evaluations the loss is taken to fall evenly.
@@ -212,12 +214,15 @@ def compare_speed(section: Section, baseline: Group, candidate: Group) -> Speed 
         return Speed(ratio, verdict(ratio, noise), noise, over_runs=True)
     if not all(sides):
         return None
+    one, other = (side[0][:: max(1, len(side[0]) // MOST_STEPS)] for side in sides)
+    over_steps = ratio_over_steps(one, other)
+    if over_steps is None:
+        return None
     noise = BETWEEN_PROCESSES
-    ratio = ratio_over_steps(*(side[0][:: max(1, len(side[0]) // MOST_STEPS)] for side in sides))
-    return Speed(ratio, verdict(ratio, noise), noise, over_runs=False)
+    return Speed(over_steps, verdict(over_steps, noise), noise, over_runs=False)
 
 
-def time_scale(run: Run, section: Section) -> float:
+def time_scale(run: RunFolder, section: Section) -> float:
     """What makes times of `run` comparable: 1, or one over the tokens of an iteration."""
     return 1.0 if section.same_work else 1.0 / run.tokens
 
@@ -238,7 +243,9 @@ def seconds_to(group: Group, loss: float) -> float | None:
     return None if np.isnan(seconds).any() else float(np.mean(seconds))
 
 
-def over_runs(group: Group, name: str, reduce: Any = np.median) -> float | None:
+def over_runs(
+    group: Group, name: str, reduce: Callable[[np.ndarray], float] = np.median
+) -> float | None:
     """A metric reduced over the rows of each run, then averaged over the runs."""
     values = [float(reduce(run.columns[name].value)) for run in group.runs if name in run.columns]
     return float(np.mean(values)) if values else None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from profiling.analysis.runs.run_folder import read_json
+from profiling.records import JsonObject, read_json
 
 Links = dict[str, list[tuple[str, str]]]  # kernel -> (graph, address) of each that has it
 ANCHOR = re.compile(r"([\w-]{1,100})\.\w{1,400}", re.ASCII)  # GRAPH.KERNEL
@@ -26,7 +26,7 @@ def source_links(capture: Path, page: Path) -> Links:
     if captures.name != "profile" or not (index.is_file() and target.is_file()):
         return {}
     try:
-        kernels = read_json(index).get("kernels")
+        kernels = read_json(index, JsonObject).get("kernels")
     except RecursionError as error:
         raise ValueError(f"{index}: cannot be read: nested too deeply") from error
     if not isinstance(kernels, list):

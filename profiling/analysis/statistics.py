@@ -1,7 +1,7 @@
 """How sure a ratio of step times is: over the steps of two captures, or over processes.
 
-Called by comparison (steps) and experiment (processes). The
-two differ in what is independent. Steps of one process share its clock, its memory layout and its
+Called by difference.comparison (steps), difference.experiment (processes) and runs.groups. The two
+differ in what is independent. Steps of one process share its clock, its memory layout and its
 neighbours, so an interval over them speaks of these two runs alone; another start of the same
 program may lie outside. Only processes started anew can tell what a change does in general.
 """
@@ -9,11 +9,15 @@ program may lie outside. Only processes started anew can tell what a change does
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000
+Values = Sequence[float] | np.ndarray
+# Two starts of one program differ too, by up to about this; the steps of two captures cannot tell.
+BETWEEN_PROCESSES = 0.01
 T_GRID = 20_001  # points of the integral behind a quantile: right to six digits
 
 
@@ -30,22 +34,20 @@ class Ratio:
         return self.high < 1 / (1 + noise) or self.low > 1 + noise
 
 
-def verdict(ratio: Ratio, noise: float = 0.0) -> str:
-    """faster, slower or no_difference: the candidate against the baseline."""
+def verdict(ratio: Ratio, noise: float = 0.0) -> Literal["faster", "slower", "no_difference"]:
+    """The candidate against the baseline."""
     if not ratio.excludes(noise):
         return "no_difference"
     return "faster" if ratio.value < 1 else "slower"
 
 
-def spread(values: Sequence[float]) -> float:
+def spread(values: Values) -> float:
     """Interquartile range."""
     low, high = np.quantile(values, [0.25, 0.75])
     return float(high - low)
 
 
-def ratio_over_steps(
-    baseline: Sequence[float], candidate: Sequence[float], seed: int = 0
-) -> Ratio | None:
+def ratio_over_steps(baseline: Values, candidate: Values, seed: int = 0) -> Ratio | None:
     """Ratio of the medians of two series of step times; None for fewer than two steps in one.
 
     A moving-block bootstrap (Kuensch 1989; the blocks wrap round): neighbouring steps are alike,
@@ -55,12 +57,12 @@ def ratio_over_steps(
     if min(len(baseline), len(candidate)) < 2:
         return None
     random = np.random.default_rng(seed)
-    baseline, candidate = np.asarray(baseline, float), np.asarray(candidate, float)
-    ratios = resampled_medians(candidate, random) / resampled_medians(baseline, random)
-    blocks = min(len(x) / block_length(len(x)) for x in (baseline, candidate))
+    above, below = np.asarray(candidate, float), np.asarray(baseline, float)
+    ratios = resampled_medians(above, random) / resampled_medians(below, random)
+    blocks = min(len(x) / block_length(len(x)) for x in (below, above))
     tail = expanded_tail(blocks)
     low, high = np.quantile(ratios, [tail, 1 - tail])
-    value = float(np.median(candidate) / np.median(baseline))
+    value = float(np.median(above) / np.median(below))
     return Ratio(value, min(float(low), value), max(float(high), value))
 
 
@@ -85,7 +87,7 @@ def expanded_tail(count: float) -> float:
     return 0.5 * math.erfc(t * math.sqrt(count / (count - 1)) / math.sqrt(2))
 
 
-def ratio_over_processes(baseline: Sequence[float], candidate: Sequence[float]) -> Ratio:
+def ratio_over_processes(baseline: Values, candidate: Values) -> Ratio:
     """Ratio of the step times of two groups of processes, one median step time of each process.
 
     Welch's t interval of the difference of mean logarithms. With five processes a side it covers
@@ -102,7 +104,7 @@ def ratio_over_processes(baseline: Sequence[float], candidate: Sequence[float]) 
     return Ratio(*(math.exp(middle + k * error) for k in (0.0, -t, t)))
 
 
-def noise_of_processes(*groups: Sequence[float]) -> float:
+def noise_of_processes(*groups: Values) -> float:
     """By what share two groups of equal processes differ: one standard deviation, pooled.
 
     It is measured by the repeats of each value, which are A against A. 0.01: one per cent.

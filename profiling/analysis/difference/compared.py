@@ -1,0 +1,187 @@
+"""A side of a comparison, made of the report of a capture or of a run's folder.
+
+Called by the verb compare and by launch.experiment.captures.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from profiling.analysis.difference.records import KernelOnOneSide
+from profiling.analysis.report import Report
+from profiling.analysis.runs.folder import METRICS, SETTLING_ROWS, RunFolder
+from profiling.analysis.summary import summarize
+from profiling.records import JsonObject
+from profiling.timeline.opening import find_manifest, open_capture
+
+TRAINING = "training"  # the kind of a run's own step times
+FEWEST_ROWS = 2
+
+
+@dataclass(frozen=True)
+class Git:
+    commit: str
+    dirty: bool  # files differ from it
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What a comparison reads of environment.json; None: not known."""
+
+    packages: dict[str, str | None] = field(default_factory=dict)
+    cuda: str | None = None
+    cudnn: int | str | None = None
+    git: Git | None = None
+
+
+@dataclass(frozen=True)
+class PhaseTimes:
+    """Of a step; None: not there, or without a GPU."""
+
+    host_ms: float | None = None
+    gpu_ms: float | None = None
+
+
+@dataclass(frozen=True)
+class CapturedStep:
+    """What a capture says of its mean step; empty: it was not captured."""
+
+    steps: int  # that it is the mean of
+    gpu_parts: dict[str, float] = field(default_factory=dict)  # ms by bucket; they add up to it
+    host_parts: dict[str, float] = field(default_factory=dict)
+    families: dict[str, float] = field(default_factory=dict)  # ms of kernels
+    phases: dict[str, PhaseTimes] = field(default_factory=dict)
+    kernels: tuple[KernelOnOneSide, ...] = ()
+    attention_backend: str | None = None
+    bottleneck: str | None = None
+
+
+@dataclass(frozen=True)
+class Compared:
+    file: str
+    kind: str  # nsys | kineto | training: what recorded the step times
+    device: str | None  # the GPU's name; the kind of device where it is none
+    step_name: str | None  # the range that is a step
+    step_ms: list[float]  # of a run: the median of each logged row
+    mean_ms: float  # of all steps
+    free_step_ms: float | None  # the median of steps around the captured ones
+    config: JsonObject | None
+    environment: Environment
+    captured: CapturedStep  # of a run: by its newest capture
+    notes: list[str]  # what a reader should know of this side
+
+
+def capture_report(path: Path, step: str | None = None, phases: list[str] | None = None) -> Report:
+    """The report of a capture with its manifest. Raises ValueError with one line."""
+    trace = open_capture(path)
+    name, manifest = find_manifest(path, trace) or (None, None)
+    return msgspec.convert(summarize(trace, manifest, name, step=step, phases=phases), Report)
+
+
+def compared_capture(report: Report) -> Compared:
+    capture, run = report.capture, report.run
+    config = run.config if run else None
+    gpu = capture.gpu or next(iter(capture.devices), None)
+    return Compared(
+        file=capture.file,
+        kind=capture.kind,
+        device=gpu.name if gpu else text_of(config, "device"),
+        step_name=report.window.step_name,
+        step_ms=report.window.step_ms.values,
+        mean_ms=report.window.step_ms.mean,
+        free_step_ms=report.health.free_step_ms,
+        config=config,
+        environment=environment_of(run.environment if run else None, capture.file),
+        captured=captured_step(report),
+        notes=notes_on(report),
+    )
+
+
+def compared_run(run: RunFolder, report: Report | None, why_none: str = "") -> Compared:
+    """The run's uncaptured steps, explained by its newest capture or not, with the reason.
+
+    Raises ValueError where the run has logged too few rows.
+    """
+    step_ms = run.step_ms.tolist()
+    if len(step_ms) < FEWEST_ROWS:
+        raise ValueError(
+            f"{run.folder / METRICS}: {len(step_ms)} rows of step times after the first "
+            f"{SETTLING_ROWS}, too few; train longer (max_iters) or log more often (log_interval)"
+        )
+    return Compared(
+        file=str(run.folder),
+        kind=TRAINING,
+        device=text_of(run.in_force, "device") or text_of(run.config, "device"),
+        step_name=None,
+        step_ms=step_ms,
+        mean_ms=float(run.steps.mean_ms.mean()),
+        free_step_ms=None,
+        config=run.config,
+        environment=environment_of(run.environment, f"{run.folder}/environment.json"),
+        captured=captured_step(report) if report else CapturedStep(len(step_ms)),
+        notes=[] if report else [why_none],
+    )
+
+
+def captured_step(report: Report) -> CapturedStep:
+    steps = report.window.steps
+    return CapturedStep(
+        steps,
+        gpu_parts(report),
+        host_parts={
+            f"host_{row.name}": row.host_ms / steps for row in report.ranges if row.depth == 0
+        },
+        families={row.family: row.total_ns / steps / 1e6 for row in report.families},
+        phases={
+            row.name: PhaseTimes(
+                row.host_ms / steps, None if row.gpu_ms is None else row.gpu_ms / steps
+            )
+            for row in report.ranges
+        },
+        kernels=tuple(
+            KernelOnOneSide(row.name, row.family, row.count / steps, row.total_ns / steps / 1e6)
+            for row in report.kernels
+        ),
+        attention_backend=report.attention_backend,
+        bottleneck=report.bottleneck.verdict,
+    )
+
+
+def gpu_parts(report: Report) -> dict[str, float]:
+    """compute, communication, copy and idle by cause, in ms a step; empty without a GPU."""
+    if report.breakdown is None:
+        return {}
+    parts = msgspec.to_builtins(report.breakdown)
+    parts = {name.removesuffix("_ms"): ms for name, ms in parts.items()}
+    if report.idle is None:
+        return parts
+    del parts["idle"]
+    return parts | {f"idle_{cause}": ms for cause, ms in report.idle.by_cause.items()}
+
+
+def environment_of(facts: JsonObject | None, file: str) -> Environment:
+    """Raises ValueError naming the file where it holds something else."""
+    try:
+        return msgspec.convert(facts or {}, Environment)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{file}: its environment is damaged: {error}") from error
+
+
+def text_of(facts: JsonObject | None, key: str) -> str | None:
+    value = (facts or {}).get(key)
+    return value if isinstance(value, str) else None
+
+
+def notes_on(report: Report) -> list[str]:
+    notes = []
+    if report.run is None:
+        notes.append(
+            f"no manifest beside {report.capture.file}, so its batch, model, dtype and versions "
+            "could not be checked"
+        )
+    for finding in report.health.findings:
+        # what a capture gives away is beside the point
+        if finding.level == "warning" and "scrub" not in (finding.cure or ""):
+            notes.append(finding.what)
+    return notes

@@ -1,0 +1,304 @@
+"""Run folders read back: every number of metrics.jsonl as columns, by iteration and by time.
+
+Time is what the run took from its beginning (time/elapsed_s), or for runs that did not log that the
+sum of its steps' times. Called by groups, by the dashboard and by the verbs compare, ab and log.
+The files are those that training.run_folder and training.record write; what a run lacks is absent,
+never 0.
+"""
+
+import json
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import numpy as np
+import yaml
+
+from cli.errors import one_line
+from profiling.metric_names import ELAPSED_S, STEP_MS, TOKENS_PER_S
+from profiling.records import JsonObject, read_json
+from profiling.timeline.opening import newest
+
+METRICS = "metrics.jsonl"
+SETTLING_ROWS = 5  # logged rows after a start that are no step times: caches, clocks
+WALL_TIME, TRAINING_TIME = "wall time", "training time"
+EVALUATION = ("val/loss", "eval/train_loss")  # a row with these stands before its iteration
+CAPTURED = "profile/captured_steps"  # a row with this has iterations under a profiler
+CAPTURES = ("*.html", "*.sqlite", "*.nsys-rep", "*.trace.json.gz", "*.pickle")
+Numbers = dict[str, float]
+Place = tuple[int, bool]  # of a row: iteration; False: an evaluation before it, True: behind it
+Rows = dict[Place, Numbers]
+Count = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class NoRowsYet(ValueError):
+    """The run has only started: its metrics.jsonl has no row with numbers."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """Values of one metric in the order of iterations; `elapsed_s`: see the run's time_axis."""
+
+    iteration: np.ndarray
+    elapsed_s: np.ndarray
+    value: np.ndarray
+    training_s: np.ndarray  # sums of step times, whatever the axis
+
+
+@dataclass(frozen=True)
+class LoggedSteps:
+    """Step times, of each logged row; without the first rows of each start and captured ones."""
+
+    iteration: np.ndarray  # the last of the row
+    median_ms: np.ndarray
+    mean_ms: np.ndarray
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    folder: Path
+    name: str
+    config: JsonObject  # as in config.yaml
+    in_force: JsonObject  # what the keys came to: data, device, attention
+    environment: JsonObject | None  # versions and machine; None: not written
+    summary: Numbers | None  # None: the run has not ended, or was killed
+    tokens: int  # of an iteration
+    columns: dict[str, Series]
+    steps: LoggedSteps
+    captures: list[Path]
+    time_axis: str  # what the columns' elapsed_s is: WALL_TIME or TRAINING_TIME
+    notes: list[str]
+
+    @property
+    def iterations(self) -> int:
+        return int(max(series.iteration[-1] for series in self.columns.values()))
+
+    @property
+    def step_ms(self) -> np.ndarray:
+        return self.steps.median_ms
+
+
+@dataclass(frozen=True)
+class IterationSize:
+    """The keys that say how many tokens an iteration is of."""
+
+    batch_size: Count
+    block_size: Count
+    gradient_accumulation_steps: Count
+
+
+def is_run_folder(path: Path) -> bool:
+    return path.is_dir() and (path / METRICS).is_file()
+
+
+def find_run_folders(places: list[Path]) -> list[Path]:
+    """The run folders among `places` and inside of them; previous-N only where it is named itself.
+
+    Raises ValueError naming a place that does not exist or holds no run.
+    """
+    found: dict[Path, Path] = {}
+    for place in places:
+        if not place.is_dir():
+            raise ValueError(f"{place}: no such folder; give the out_dir of a run")
+        inside = sorted(path.parent for path in place.rglob(METRICS))
+        runs = [path for path in inside if not is_previous(path.relative_to(place))]
+        if is_run_folder(place):
+            runs = [place, *(path for path in runs if path != place)]
+        if not runs:
+            raise ValueError(f"{place}: no {METRICS} in it or below; give the out_dir of a run")
+        for path in runs:
+            found.setdefault(path.resolve(), path)
+    return list(found.values())
+
+
+def newest_capture(folder: Path) -> Path | None:
+    """Of the run in this folder."""
+    try:
+        return newest(folder / "profile")
+    except ValueError:
+        return None
+
+
+def is_previous(path: Path) -> bool:
+    return any(part.startswith("previous-") for part in path.parts)
+
+
+def read_runs(folders: list[Path]) -> tuple[list[RunFolder], list[str]]:
+    """The runs, and a note about each that has not logged a row yet; ValueError where none has."""
+    runs, notes = [], []
+    for folder in folders:
+        try:
+            runs.append(read_run(folder))
+        except NoRowsYet as error:
+            notes.append(f"left out: {error}")
+            if len(notes) == len(folders):
+                raise
+    return on_one_axis(runs), notes + [note for run in runs for note in run.notes]
+
+
+def on_one_axis(runs: list[RunFolder]) -> list[RunFolder]:
+    """Wall time if all runs have logged it, else training time: one axis for what is compared."""
+    if len({run.time_axis for run in runs}) == 1:
+        return runs
+    return [
+        replace(
+            run,
+            time_axis=TRAINING_TIME,
+            columns={
+                name: replace(series, elapsed_s=series.training_s)
+                for name, series in run.columns.items()
+            },
+        )
+        for run in runs
+    ]
+
+
+def read_run(folder: Path) -> RunFolder:
+    """Raises NoRowsYet, or ValueError naming the file, and the line if it is metrics.jsonl."""
+    config = read_config(folder)
+    in_force = config.pop("in_force", None) or {}
+    if not isinstance(in_force, dict):
+        raise ValueError(f"{folder}/config.yaml: in_force is not a mapping of keys")
+    tokens = tokens_per_iteration(config, folder)
+    rows, settling, notes = read_rows(folder / METRICS)
+    wall = all(ELAPSED_S in row for row in rows.values())
+    columns = columns_of(rows, tokens, wall)
+    if not columns:
+        raise NoRowsYet(f"{folder / METRICS}: no row of metrics yet; did training start?")
+    environment, summary = folder / "environment.json", folder / "summary.json"
+    profile = folder / "profile"
+    return RunFolder(
+        folder=folder,
+        name=folder.name or str(folder.resolve()),
+        config=config,
+        in_force=in_force,
+        environment=read_json(environment, JsonObject) if environment.is_file() else None,
+        summary=numbers_of(read_json(summary, JsonObject)) if summary.is_file() else None,
+        tokens=tokens,
+        columns=columns,
+        steps=steps_of(rows, settling, tokens),
+        captures=sorted(path for pattern in CAPTURES for path in profile.glob(pattern)),
+        time_axis=WALL_TIME if wall else TRAINING_TIME,
+        notes=notes,
+    )
+
+
+def read_config(folder: Path) -> JsonObject:
+    """Every key of the run, nested as in config.yaml; `in_force` says what they came to.
+
+    Raises ValueError naming the file.
+    """
+    path = folder / "config.yaml"
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ValueError(f"{path}: cannot be read: {one_line(error)}") from error
+    if not isinstance(config, dict):
+        raise ValueError(f"{path}: not a mapping of keys; is {folder} a run's folder?")
+    return config
+
+
+def tokens_per_iteration(config: JsonObject, folder: Path) -> int:
+    try:
+        size = msgspec.convert(config, IterationSize)
+    except msgspec.ValidationError as error:
+        raise ValueError(
+            f"{folder}/config.yaml: {error}; is it one that training wrote?"
+        ) from error
+    return size.batch_size * size.block_size * size.gradient_accumulation_steps
+
+
+def read_rows(path: Path) -> tuple[Rows, set[Place], list[str]]:
+    """(numbers of metrics.jsonl in the order of time, the rows in which a start settled, notes).
+
+    A start at iteration N takes back what an earlier one logged after N: that work was lost. A last
+    line that is half-written is left out, and noted.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read: {error.strerror}") from error
+    rows: Rows = {}
+    settling: set[Place] = set()
+    unsettled, notes = SETTLING_ROWS, []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            iteration, numbers = int(row["iter"]), numbers_of(row)
+            if STEP_MS.name in numbers and not numbers.get(TOKENS_PER_S.name, 0) > 0:
+                raise ValueError("a step time without its tokens per second")
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
+            if number == len(lines):  # no end of line behind it
+                notes.append(f"{path}: the last line is half-written and was left out")
+                break
+            said = line[:60].decode(errors="replace")
+            raise ValueError(f"{path}:{number}: not a row that training wrote: {said}") from error
+        if "run" in row:
+            rows = {place: known for place, known in rows.items() if place[0] <= iteration}
+            unsettled = SETTLING_ROWS
+            continue
+        place = (iteration, not any(name in row for name in EVALUATION))
+        rows[place] = rows.get(place, {}) | numbers
+        if place[1] and unsettled:
+            settling.add(place)
+            unsettled -= 1
+    return dict(sorted(rows.items())), settling, notes
+
+
+def numbers_of(values: JsonObject) -> Numbers:
+    """Those that are finite numbers."""
+    return {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    }
+
+
+def columns_of(rows: Rows, tokens: int, wall: bool) -> dict[str, Series]:
+    """A series for each name with numbers; `tokens` are those of an iteration."""
+    done, training_s = timed(rows, tokens)
+    columns = {}
+    for name in dict.fromkeys(name for row in rows.values() for name in row):
+        if name in ("iter", ELAPSED_S):
+            continue
+        found = {place: row for place, row in rows.items() if name in row}
+        iteration, behind = np.array(list(found), dtype=float).T
+        trained_s = elapsed_s = np.interp(iteration + behind, done, training_s)
+        if wall:
+            elapsed_s = column(found, ELAPSED_S)
+        columns[name] = Series(iteration, elapsed_s, column(found, name), trained_s)
+    return columns
+
+
+def column(rows: Rows, name: str) -> np.ndarray:
+    """NaN where a row lacks it."""
+    return np.array([row.get(name, math.nan) for row in rows.values()], dtype=float)
+
+
+def timed(rows: Rows, tokens: int) -> tuple[np.ndarray, np.ndarray]:
+    """(iterations done, seconds of training up to there), summed from the rows' mean step times.
+
+    Compiling and evaluations do not count, so that runs compare. Where a profiler was on in every
+    step of a row the median of the other rows stands in.
+    """
+    trained = {place: row for place, row in rows.items() if place[1]}
+    mean_ms = tokens / column(trained, TOKENS_PER_S.name) * 1e3
+    mean_ms[np.isnan(mean_ms)] = np.nanmedian(mean_ms) if np.isfinite(mean_ms).any() else 0.0
+    done = np.array([0, *(iteration + 1 for iteration, _ in trained)], dtype=float)
+    elapsed_s = np.concatenate([[0.0], np.cumsum(np.diff(done) * mean_ms)]) / 1e3
+    return done, elapsed_s
+
+
+def steps_of(rows: Rows, settling: set[Place], tokens: int) -> LoggedSteps:
+    usual = {
+        place: row
+        for place, row in rows.items()
+        if STEP_MS.name in row and CAPTURED not in row and place not in settling
+    }
+    iteration = np.array([iteration for iteration, _ in usual], dtype=int)
+    mean_ms = tokens / column(usual, TOKENS_PER_S.name) * 1e3
+    return LoggedSteps(iteration, column(usual, STEP_MS.name), mean_ms)

@@ -1,0 +1,1 @@
+"""The processes of an experiment (`python -m profiling ab`): planned, run, captured."""

@@ -1,0 +1,76 @@
+"""Why the values of an experiment differ: one capture of each, compared. Called by ab.
+
+A capture is nsys's where nsys and a CUDA GPU are, else torch.profiler's. One that fails costs the
+explanation, not the experiment.
+"""
+
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from profiling.analysis.difference.compared import Compared, capture_report, compared_capture
+from profiling.analysis.difference.comparison import compare
+from profiling.analysis.difference.records import Comparison, Experiment
+from profiling.analysis.runs.folder import newest_capture
+from profiling.launch.experiment.plan import plain, training_command, value_words
+from profiling.launch.experiment.processes import remove_checkpoints, run_process, say
+from profiling.tools import nsys_tool
+
+CAPTURED_STEPS = 20
+FREE_STEPS = 25  # behind the window, for the step time without a profiler
+
+
+def explanations(
+    experiment: Experiment, trainer: Path, folder: Path, console: Console
+) -> list[Comparison | None]:
+    """Captures compared with the first value's, for each other value; None where one is missing."""
+    sides: list[Compared | None] = []
+    for value, label in enumerate(experiment.factor.labels):
+        try:
+            path = capture(experiment, trainer, folder, value, console)
+            sides.append(compared_capture(capture_report(path)))
+        except ValueError as error:
+            say(console, f"no capture of {label}, so no explanation: {error}")
+            sides.append(None)
+    first, *others = sides
+    return [compare(first, other, force=True) if first and other else None for other in others]
+
+
+def capture(
+    experiment: Experiment, trainer: Path, folder: Path, value: int, console: Console
+) -> Path:
+    """The capture of one value; one that was made before is taken. Raises ValueError."""
+    label = experiment.factor.labels[value]
+    run_dir = capture_folder(folder, label)
+    if made := newest_capture(run_dir):
+        return made
+    words = [
+        *value_words(experiment, value, run_dir),
+        f"max_iters={experiment.warm_up + CAPTURED_STEPS + FREE_STEPS}",
+        f"profile.start={experiment.warm_up}",
+        f"profile.steps={CAPTURED_STEPS}",
+    ]
+    with_nsys = can_use_nsys(experiment)
+    if with_nsys:
+        command = [sys.executable, "-m", "profiling", "run", *words]
+    else:
+        command = training_command(trainer, [*words, "profile=torch"])
+    say(console, f"capture of {label}: {'nsys' if with_nsys else 'torch.profiler'}")
+    run_process(command, run_dir.with_name(run_dir.name + ".log"), label)
+    remove_checkpoints(run_dir)
+    made = newest_capture(run_dir)
+    if made is None:
+        raise ValueError(f"{run_dir}/profile: the process left no capture; see {run_dir}.log")
+    return made
+
+
+def capture_folder(folder: Path, label: str) -> Path:
+    """out_dir of the run that was captured for a value."""
+    return folder / "captures" / plain(label)
+
+
+def can_use_nsys(experiment: Experiment) -> bool:
+    """Whether it ran on a CUDA GPU and nsys is installed."""
+    devices = [facts.get("device") for facts in experiment.in_force.values()]
+    return "cpu" not in devices and "mps" not in devices and bool(nsys_tool.installed())

@@ -1,0 +1,143 @@
+"""What an experiment runs: its factor, the order of its processes, their command lines.
+
+Called by profiling.verbs.ab.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+from profiling.analysis.difference.records import SCHEMA_VERSION, Experiment, Factor
+
+LOG_INTERVAL = 10  # iterations between two readings of the clock: each waits for the GPU
+FEWEST_STEPS = 2 * LOG_INTERVAL
+WARM_UP = 50  # iterations that are not timed; compiling comes before the first
+# keys that the experiment sets itself, and what to use instead
+OWN = {
+    "out_dir": "--out",
+    "max_iters": "--steps",
+    "eval_interval": "nothing: an evaluation would fall among the timed steps",
+    "eval_iters": "nothing: evaluations are not timed",
+    "log_interval": "nothing: the step times are read every ten iterations",
+    "init_from": "nothing: every process starts from scratch",
+    "profile": "nothing: timed processes are not profiled, captures come after",
+    "wandb": "nothing: W&B is off in timed processes",
+}
+
+
+def order(values: int, repeats: int) -> list[int]:
+    """Which value each process has: A B B A A B ..., so that a drift touches all alike."""
+    forth = list(range(values))
+    return [i for turn in range(repeats) for i in (forth[::-1] if turn % 2 else forth)]
+
+
+def max_iters(experiment: Experiment) -> int:
+    return experiment.warm_up + experiment.steps + 1  # the first row is of iteration 0 alone
+
+
+def timed_words(experiment: Experiment, value: int, out_dir: Path) -> list[str]:
+    """train.py's words of a timed process."""
+    return [
+        *value_words(experiment, value, out_dir),
+        f"max_iters={max_iters(experiment)}",
+        f"log_interval={experiment.log_interval}",
+    ]
+
+
+def value_words(experiment: Experiment, value: int, out_dir: Path) -> list[str]:
+    """train.py's words with this value, and without evaluations inside."""
+    return [
+        *experiment.words,
+        f"{experiment.factor.key}={experiment.factor.values[value]}",
+        f"out_dir={quoted(out_dir)}",
+        "eval_interval=1000000",
+        "eval_iters=1",
+        "wandb.mode=disabled",
+    ]
+
+
+def plain(text: str) -> str:
+    """A file name of it."""
+    return re.sub(r"[^\w.-]+", "-", text).strip("-")
+
+
+def quoted(path: Path) -> str:
+    """A path as Hydra takes it, whatever is in it."""
+    text = str(path)
+    if re.fullmatch(r"[\w./-]+", text):
+        return text
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def training_command(trainer: Path, words: list[str]) -> list[str]:
+    return [sys.executable, "-u", str(trainer), *words]
+
+
+def planned(words: list[str], steps: int, warm_up: int = WARM_UP) -> Experiment:
+    """The experiment that the words describe. Raises ValueError naming the word that is wrong.
+
+    Every value's configuration is composed here, so that a mistake shows before anything runs.
+    """
+    words = [word[2:] if word.startswith("--") and "=" in word else word for word in words]
+    for word in words:
+        key = word.split("=")[0]
+        section = key.split(".")[0]
+        if section in OWN:
+            raise ValueError(f"{key}: ab sets it itself; use {OWN[section]}")
+    swept = {word: values for word in words if (values := swept_values(word))}
+    if len(swept) != 1:
+        given = f"{' and '.join(swept)}: {len(swept)} keys" if swept else "no key"
+        raise ValueError(
+            f"{given} with several values; give exactly one, by comma, as attention=slow,flash"
+        )
+    if steps % LOG_INTERVAL:
+        raise ValueError(f"--steps {steps}: must be a multiple of {LOG_INTERVAL}")
+    ((word, values),) = swept.items()
+    experiment = Experiment(
+        schema_version=SCHEMA_VERSION,
+        factor=factor_of(word.split("=")[0], values),
+        words=[other for other in words if other != word],
+        steps=steps,
+        warm_up=warm_up,
+        log_interval=LOG_INTERVAL,
+        runs=[],
+    )
+    for number in range(len(values)):
+        check_composes(timed_words(experiment, number, Path("out-ab")))
+    return experiment
+
+
+def factor_of(key: str, values: list[str]) -> Factor:
+    """A value that comes again (A against A) gets a number."""
+    labels = []
+    for number, value in enumerate(values):
+        name = value if key == "attention" else f"{key}={value}"
+        before = values[:number].count(value)
+        labels.append(f"{name} ({before + 1})" if before else name)
+    return Factor(key, values, labels)
+
+
+def swept_values(word: str) -> list[str]:
+    """The values of KEY=A,B as Hydra reads it; empty for one value, a list or a file."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    if "=" not in word:
+        return []
+    try:
+        override = OverridesParser.create().parse_override(word)
+    except HydraException:
+        return []  # composing the configuration says what is wrong with it
+    if not override.is_discrete_sweep():
+        return []
+    values = list(override.sweep_string_iterator())
+    return [value.lower() if value in ("True", "False") else value for value in values]
+
+
+def check_composes(words: list[str]) -> None:
+    """Raises ValueError where train.py would refuse the words."""
+    from configs import command_line  # here: other verbs import this package without the trainer
+    from configs.compose import compose_jobs
+
+    path, overrides = command_line.split_words(words, None)
+    compose_jobs(path, overrides, multirun=False)

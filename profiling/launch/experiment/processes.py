@@ -1,0 +1,164 @@
+"""The processes of an experiment: started one after the other, their step times recorded.
+
+Called by profiling.verbs.ab. results.json is written anew after every process, so that an
+experiment that was stopped goes on where it was.
+"""
+
+import os
+import shlex
+import shutil
+import signal
+import statistics
+import subprocess
+import time
+from pathlib import Path
+
+from msgspec.structs import replace
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from cli.files import write_text
+from profiling.analysis.difference.records import Experiment, ProcessRun
+from profiling.analysis.runs.folder import RunFolder, read_run
+from profiling.launch.experiment.plan import plain, timed_words, training_command
+from profiling.records import read_json, to_json
+
+RESULTS = "results.json"
+IDENTITY = ("factor", "words", "steps", "warm_up", "log_interval")  # else it is another experiment
+TAIL_LINES = 15
+
+
+def open_experiment(folder: Path, asked: Experiment) -> Experiment:
+    """What was measured in this folder before, without what it came to then; else as asked.
+
+    Raises ValueError when another experiment lies there.
+    """
+    path = folder / RESULTS
+    if not path.exists():
+        return asked
+    there = read_json(path, Experiment)
+    for name in IDENTITY:
+        if getattr(there, name) != getattr(asked, name):
+            raise ValueError(
+                f"--out {folder}: holds an experiment with another {name}; give another folder"
+            )
+    return replace(there, result=None, comparisons=[])
+
+
+def say(console: Console, text: str) -> None:
+    """As it is, whatever names are in it."""
+    console.print(text, markup=False, soft_wrap=True)
+
+
+def measure(
+    experiment: Experiment, values: list[int], trainer: Path, folder: Path, console: Console
+) -> Experiment:
+    """Runs the processes of `values` that it lacks, and adds them; ValueError if one fails."""
+    done = {run.number for run in experiment.runs}
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+        speed_estimate_period=3600,
+    )
+    with progress:
+        task = progress.add_task("measuring", total=len(values), completed=len(done))
+        for number, value in enumerate(values):
+            if number in done:
+                continue
+            progress.update(task, description=experiment.factor.labels[value])
+            process, run = measured(experiment, trainer, folder, number, value)
+            experiment = with_process(experiment, process, run)
+            write_text(folder / RESULTS, to_json(experiment, indent=1))
+            progress.advance(task)
+            left_min = process.wall_s * (len(values) - len(experiment.runs)) / 60
+            say(
+                console,
+                f"{number + 1:3d}/{len(values)}  {process.label}  "
+                f"{statistics.median(process.step_ms):.3f} ms a step  "
+                f"({process.wall_s:.0f} s, about {left_min:.1f} min left)",
+            )
+    return experiment
+
+
+def measured(
+    experiment: Experiment, trainer: Path, folder: Path, number: int, value: int
+) -> tuple[ProcessRun, RunFolder]:
+    """One process from its start to its row of the record, and what it left."""
+    label = experiment.factor.labels[value]
+    run_dir = folder / "runs" / f"{number + 1:02d}-{plain(label)}"
+    shutil.rmtree(run_dir, ignore_errors=True)  # of a process that was stopped
+    command = training_command(trainer, timed_words(experiment, value, run_dir))
+    started = time.perf_counter()
+    run_process(command, run_dir.with_name(run_dir.name + ".log"), label)
+    wall_s = time.perf_counter() - started
+    run = read_run(run_dir)
+    timed = run.steps.iteration >= experiment.warm_up + experiment.log_interval
+    expected = experiment.steps // experiment.log_interval
+    if timed.sum() != expected:
+        raise ValueError(
+            f"{run_dir}: {timed.sum()} rows of step times behind the warm-up instead of "
+            f"{expected}; was the run interrupted?"
+        )
+    remove_checkpoints(run_dir)
+    process = ProcessRun(
+        number=number,
+        label=label,
+        command=command[1:],
+        folder=str(run_dir.relative_to(folder)),
+        wall_s=wall_s,
+        tokens_per_iteration=run.tokens,
+        iterations=run.steps.iteration[timed].tolist(),
+        step_ms=run.steps.median_ms[timed].tolist(),
+        mean_ms=run.steps.mean_ms[timed].tolist(),
+    )
+    return process, run
+
+
+def with_process(experiment: Experiment, process: ProcessRun, run: RunFolder) -> Experiment:
+    """One process more; configurations and versions are those of the first one of each value."""
+    return replace(
+        experiment,
+        runs=[*experiment.runs, process],
+        configs={process.label: run.config} | experiment.configs,
+        in_force={process.label: run.in_force} | experiment.in_force,
+        environment=experiment.environment or run.environment,
+    )
+
+
+def remove_checkpoints(run_dir: Path) -> None:
+    """Training saves one at its end; nobody goes on from these few iterations."""
+    for name in ("ckpt.pt", "ckpt_best.pt"):
+        (run_dir / name).unlink(missing_ok=True)
+
+
+def run_process(command: list[str], log: Path, label: str) -> None:
+    """Its output goes to the log. Raises ValueError with its last lines when it fails.
+
+    It has a process group of its own: on Ctrl-C it is ended with all that it started.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "wb") as file:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            process_group=0,
+        )
+        try:
+            status = process.wait()
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    if status:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]
+        print("\n".join(f"  {line}" for line in lines), flush=True)
+        raise ValueError(
+            f"{label}: the process ended with exit code {status}, its last lines are above, all of "
+            f"them in {log}: {shlex.join(command)}"
+        )
