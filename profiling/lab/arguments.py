@@ -1,12 +1,8 @@
 """What the flags of the lab's verbs have in common. Called by attention, square and device."""
 
 import argparse
-import re
-
-import torch
 
 from cli.parser import Parser, within
-from training.device import resolve_device
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -21,24 +17,6 @@ def add_shared(parser: Parser, max_s: float) -> None:
         metavar="SECONDS",
         help=f"bound on the samples of one measurement ({max_s:g}); more for less spread",
     )
-
-
-def lab_device(word: str) -> torch.device:
-    """`auto` is the GPU where there is one. Raises ValueError for what is not to be had."""
-    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", word):
-        raise ValueError(f"--device {word}: auto, cpu, cuda or cuda:N")
-    if word == "auto" and not torch.cuda.is_available():
-        word = "cpu"
-    device = resolve_device(word)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    return device
-
-
-def device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"CPU, {torch.get_num_threads()} threads"
 
 
 def positive_integers(text: str) -> list[int]:

@@ -19,8 +19,8 @@ from model import attention_in_force
 from profiling.hardware import peak_bytes_per_s, peak_flops_per_s
 from profiling.kernel_names import fused_attention
 from profiling.lab import memory
-from profiling.lab.arguments import device_name
 from profiling.lab.attention_work import Call, Case, errors, flops, minimal_bytes, reference
+from profiling.lab.device import device_name
 from profiling.lab.launched import Launched, kernels_of_calls, operators_of
 from profiling.lab.records import (
     BACKENDS,

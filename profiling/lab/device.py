@@ -1,20 +1,39 @@
-"""What a device can do, measured, beside its data sheet. Called by `python -m profiling device`."""
+"""The device of the lab: which, and what it can do beside its data sheet. Called by its verbs."""
 
 import os
+import re
 
 import pynvml
 import torch
 
 from profiling.hardware import peak_bytes_per_s, peak_flops_per_s
-from profiling.lab.arguments import device_name
 from profiling.lab.records import DeviceResults, Rate, Ridge
 from profiling.lab.timer import Timing, empty_launch, measure
+from training.device import resolve_device
 
 COPY_BYTES = {"cuda": 2**30, "cpu": 2**28}  # each way; far beyond any cache
 # a CPU without units for float16 takes seconds for a product, and the trainer refuses it there
 DTYPES = {"cuda": ("float32", "bfloat16", "float16"), "cpu": ("float32", "bfloat16")}
 MATRIX = {"cuda": 8192, "cpu": 1024}
 FLOAT32_SLOWER = 2  # a smaller matrix by this factor: without matrix units it takes so much longer
+
+
+def lab_device(word: str) -> torch.device:
+    """`auto` is the GPU where there is one. Raises ValueError for what is not to be had."""
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", word):
+        raise ValueError(f"--device {word}: auto, cpu, cuda or cuda:N")
+    if word == "auto" and not torch.cuda.is_available():
+        word = "cpu"
+    device = resolve_device(word)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    return device
+
+
+def device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"CPU, {torch.get_num_threads()} threads"
 
 
 def measured(device: torch.device, max_s: float) -> DeviceResults:

@@ -10,7 +10,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from cli.errors import one_line
 from profiling.hardware import peak_bytes_per_s
-from profiling.lab.arguments import device_name
+from profiling.lab.device import device_name
 from profiling.lab.launched import quiet_stderr
 from profiling.lab.records import SquareResults, TimedVariant, Variant
 from profiling.lab.timer import Timing, empty_launch, measure

@@ -1,20 +1,23 @@
 """`python -m profiling attention`: the backends of model.py against each other. A verb's module."""
 
 import argparse
+from typing import TYPE_CHECKING
 
-import torch
 from rich.console import Console
 
 from cli.files import write_text
 from cli.parser import Parser, names, new_file, within
-from profiling.lab.arguments import DTYPES, add_shared, lab_device, positive_integers
-from profiling.lab.attention import results_of
-from profiling.lab.attention_work import Case, Shape
+from profiling.lab.arguments import DTYPES, add_shared, positive_integers
 from profiling.lab.records import BACKENDS
 from profiling.records import to_json
 from profiling.report.attention_document import attention_document
 from profiling.report.renderers import terminal
-from training.device import resolve_dtype
+from profiling.report.renderers.page import page
+
+if TYPE_CHECKING:
+    import torch
+
+    from profiling.lab.attention_work import Case
 
 TOKENS = 16_384  # of a call of the trainer: batch 64 x 256
 PURPOSE = """\
@@ -34,6 +37,9 @@ all. A backend that refuses, or runs out of memory, is listed with the reason, a
 def main(argv: list[str]) -> int:
     """Measures, prints, writes. Raises ValueError for bad flags."""
     flags = parse(argv)
+    from profiling.lab.attention import results_of  # here: it brings torch
+    from profiling.lab.device import lab_device
+
     tokens = None if flags.batch else flags.tokens or TOKENS
     results = results_of(cases_of(flags, lab_device(flags.device)), tokens, flags.max_s)
     document = attention_document(results)
@@ -42,8 +48,6 @@ def main(argv: list[str]) -> int:
         write_text(flags.json, to_json(results))
         print(f"written {flags.json}")
     if flags.html:
-        from profiling.report.renderers.page import page
-
         write_text(flags.html, page(document))
         print(f"written {flags.html}")
     return 0
@@ -101,8 +105,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
     return flags
 
 
-def cases_of(flags: argparse.Namespace, device: torch.device) -> list[Case]:
+def cases_of(flags: argparse.Namespace, device: "torch.device") -> "list[Case]":
     """Length by length, so that an interrupted series has compared something."""
+    from profiling.lab.attention_work import Case, Shape
+    from training.device import resolve_dtype
+
     dtype = flags.dtype if flags.dtype != "auto" else resolve_dtype("auto", device)
     cases = []
     for seq in flags.seq:

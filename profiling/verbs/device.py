@@ -3,8 +3,7 @@
 from rich.console import Console
 
 from cli.parser import Parser
-from profiling.lab.arguments import add_shared, lab_device
-from profiling.lab.device import measured
+from profiling.lab.arguments import add_shared
 from profiling.records import to_json
 from profiling.report.lab_documents import device_document
 from profiling.report.renderers import terminal
@@ -25,6 +24,8 @@ def main(argv: list[str]) -> int:
     add_shared(parser, max_s=0.5)
     parser.add_argument("--json", action="store_true", help="as JSON, on stdout")
     flags = parser.parse_args(argv)
+    from profiling.lab.device import lab_device, measured  # here: it brings torch
+
     results = measured(lab_device(flags.device), flags.max_s)
     if flags.json:
         print(to_json(results), end="")

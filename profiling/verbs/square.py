@@ -7,8 +7,7 @@ from rich.console import Console
 from cli.errors import one_line
 from cli.files import write_text
 from cli.parser import Parser, new_file
-from profiling.lab import square
-from profiling.lab.arguments import DTYPES, add_shared, lab_device, positive_integers
+from profiling.lab.arguments import DTYPES, add_shared, positive_integers
 from profiling.records import to_json
 from profiling.report.lab_documents import square_notes, square_table
 from profiling.report.renderers.terminal import show_blocks
@@ -33,6 +32,9 @@ exit code: 0; 1 when a variant gave wrong results; 2 for bad flags
 def main(argv: list[str]) -> int:
     """Measures and prints size by size. Raises ValueError for bad flags."""
     flags = parse(argv)
+    from profiling.lab import square  # here: it brings torch
+    from profiling.lab.device import lab_device
+
     device = lab_device(flags.device)
     console = Console(highlight=False, width=120)
     results = square.results_of(flags.dtype, device)
