@@ -2,20 +2,19 @@
 
 import gzip
 from pathlib import Path
-from typing import Any
 
-from profiling.tools.inductor_code import parse_graph
-from profiling.verbs.compiled import Compilation
+from profiling.lab.compiled import Compilation, Setup, compilation_of
+from profiling.tools.torch_compile import Binary, GraphBreak, parse_graph
 
 CAPTURES = Path(__file__).resolve().parent / "captures"
-FACTS = {
-    "torch": "2.11.0",
-    "device": "NVIDIA H200",
-    "attention": "flash",
-    "dtype": "bfloat16",
-    "compile_scope": "block",
-    "first_micro_step_s": 12.34,
-}
+SETUP = Setup(
+    torch="2.11.0",
+    device="NVIDIA H200",
+    attention="flash",
+    dtype="bfloat16",
+    compile_scope="block",
+    first_micro_step_s=12.34,
+)
 
 
 def recorded(part: str) -> str:
@@ -23,8 +22,11 @@ def recorded(part: str) -> str:
         return file.read()
 
 
-def compilation(**more: Any) -> Compilation:
-    """Of a block, forward and backward; `more`: breaks, binaries."""
+def compilation(
+    breaks: list[GraphBreak] | None = None,
+    binaries: dict[tuple[str, str], Binary] | None = None,
+) -> Compilation:
+    """Of a block, forward and backward."""
     texts = [recorded(part) for part in ("forward", "backward")]
     pairs = [(parse_graph(text), text) for text in texts]
-    return Compilation(pairs, **{"breaks": [], "binaries": {}, "facts": FACTS} | more)
+    return compilation_of(SETUP, pairs, breaks or [], binaries or {})

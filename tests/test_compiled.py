@@ -1,6 +1,7 @@
 """python -m profiling compiled: on code recorded on an H200, and compiled here for a CPU."""
 
 import gzip
+import io
 import json
 import os
 import shutil
@@ -11,13 +12,20 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
-from profiling.report import compiled_page
-from profiling.tools.graph_breaks import graph_breaks
-from profiling.tools.inductor_code import Origins, is_output_code, parse_graph
-from profiling.tools.triton_binaries import Binary, binary_of
+from profiling.lab.compiled import write_folder
+from profiling.records import to_json
+from profiling.report.compiled_document import compiled_document, headline, short_kernel
+from profiling.report.renderers import terminal
+from profiling.tools.torch_compile import (
+    Binary,
+    binary_of,
+    graph_breaks,
+    is_output_code,
+    parse_graph,
+)
 from profiling.verbs import compiled
-from profiling.verbs.compiled import index_of, write_folder
 from tests.recorded_graphs import CAPTURES, compilation, recorded
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -47,9 +55,8 @@ def test_triton_kernels_with_what_is_fused_in_them(forward):
     ]
     (first, *_) = forward.kernels
     assert first.language == "triton"
-    assert first.origins == Origins(
-        ["aten.native_layer_norm", "aten._to_copy"], ["layer_norm", "linear"]
-    )
+    assert first.operators == ["aten.native_layer_norm", "aten._to_copy"]
+    assert first.nodes == ["layer_norm", "linear"]
     assert f"def {first.name}(in_out_ptr0" in first.source and "@triton.jit" in first.source
     assert "async_compile" not in first.source
 
@@ -62,7 +69,7 @@ def test_the_calls_in_order_with_the_libraries_between(forward):
     kernels = {kernel.name for kernel in forward.kernels}
     assert {call.name for call in forward.calls if not call.is_library} == kernels
     (attention,) = [call for call in forward.calls if call.name == flash]
-    assert "aten._scaled_dot_product_flash_attention" in attention.origins.operators
+    assert "aten._scaled_dot_product_flash_attention" in attention.operators
 
 
 def test_a_kernel_called_twice_is_one_kernel(backward):
@@ -81,7 +88,7 @@ def test_a_call_without_a_comment_has_unknown_origins():
     text = "# AOT ID: ['3_inference']\ndef call(args):\n    extern_kernels.mm(a, b, out=c)\n"
     graph = parse_graph(text)
     assert (graph.number, graph.part, graph.kernels) == (3, "inference", [])
-    assert graph.calls[0].origins == Origins(None, None)
+    assert (graph.calls[0].operators, graph.calls[0].nodes) == (None, None)
 
 
 def test_other_python_is_no_output_code():
@@ -106,10 +113,10 @@ def test_index_folder_and_page_of_the_recorded_graphs(tmp_path):
     binaries = {("0_forward", FUSED): Binary(128, 3, 2048, "XBLOCK: 2", "// ptx")}
     message = "Graph break in user code at /a/b.py:7\nReason: <print>\nUser code traceback:\n x"
     made = compilation(binaries=binaries, breaks=graph_breaks([message]))
-    index = index_of(made)
     folder = tmp_path / "compiled"
-    write_folder(folder, made, index)
-    assert json.loads((folder / "index.json").read_text()) == index
+    write_folder(folder, made)
+    assert (folder / "index.json").read_text() == to_json(made.index)
+    index = json.loads((folder / "index.json").read_text())
     by_name = {kernel["name"]: kernel for kernel in index["kernels"]}
     fused = by_name[FUSED]
     assert (fused["registers"], fused["spills"], fused["shared_bytes"]) == (128, 3, 2048)
@@ -122,10 +129,8 @@ def test_index_folder_and_page_of_the_recorded_graphs(tmp_path):
     page = (folder / "index.html").read_text()
     assert f'id="{fused["anchor"]}"' in page and "/a/b.py:7" in page
     assert "&lt;print&gt;" in page and "<print>" not in page
-    assert compiled_page.headline(index) == (
-        "2 graphs, 16 kernels written, 15 library calls, 1 graph break"
-    )
-    write_folder(folder, made, index)  # replaces what is there
+    assert headline(made.index) == ("2 graphs, 16 kernels written, 15 library calls, 1 graph break")
+    write_folder(folder, made)  # replaces what is there
     assert not (tmp_path / "compiled.partial").exists()
 
 
@@ -160,8 +165,8 @@ def test_breaks_are_counted_by_place_and_reason():
 
 BROKEN = """
 import torch
-from profiling.tools.graph_breaks import graph_breaks
-from profiling.verbs.compiled import heard_breaks
+from profiling.lab.compiled import heard_breaks
+from profiling.tools.torch_compile import graph_breaks
 
 def f(x):
     y = x + 1
@@ -230,10 +235,10 @@ def test_mistakes_are_refused_before_compiling(tmp_path):
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_the_table_has_a_line_for_each_kernel(monkeypatch, capsys, width):
-    monkeypatch.setenv("COLUMNS", str(width))
-    compiled_page.print_index(index_of(compilation()))
-    lines = capsys.readouterr().out.splitlines()
+def test_the_table_has_a_line_for_each_kernel(width):
+    made, out = compilation(), io.StringIO()
+    terminal.show(compiled_document(made.index, made.files), Console(file=out, width=width))
+    lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= width and "\x1b" not in "".join(lines)
     names = [line.split()[0] for line in lines if line.startswith(" triton")]
     assert len(names) == 16 and names[0] == "triton_per_…_0"
@@ -243,6 +248,6 @@ def test_the_table_has_a_line_for_each_kernel(monkeypatch, capsys, width):
 
 
 def test_a_name_is_short_without_its_operators():
-    assert compiled_page.short_kernel(FUSED) == "triton_per_…_3"
-    assert compiled_page.short_kernel("cpp_fused__to_copy_t_12") == "cpp_…_12"
-    assert compiled_page.short_kernel("my_kernel") == "my_kernel"
+    assert short_kernel(FUSED) == "triton_per_…_3"
+    assert short_kernel("cpp_fused__to_copy_t_12") == "cpp_…_12"
+    assert short_kernel("my_kernel") == "my_kernel"

@@ -52,14 +52,14 @@ def test_rates_against_a_data_sheet(monkeypatch):
     monkeypatch.setattr(device, "measure", lambda *_, **__: timing)
     monkeypatch.setattr(device, "device_name", lambda _: "NVIDIA H200")
     found = device.measured(CPU, 0.01)
-    bandwidth = found["bandwidth"]
-    assert bandwidth["measured"] == pytest.approx(2 * 2**22 / 2e-6 / 1e9)
-    assert bandwidth["nominal"] == pytest.approx(4800)
-    assert bandwidth["percent_of_nominal"] == pytest.approx(100 * bandwidth["measured"] / 4800)
-    assert bandwidth["uncertainty_percent"] == pytest.approx(5)
-    product = found["products"]["bfloat16"]
-    assert product["measured"] == pytest.approx(2 * 128**3 / 2e-6 / 1e12)
-    assert found["ridge_flops_per_byte"]["bfloat16"]["nominal"] == pytest.approx(989.4e3 / 4800)
+    bandwidth = found.bandwidth
+    assert bandwidth.measured == pytest.approx(2 * 2**22 / 2e-6 / 1e9)
+    assert bandwidth.nominal == pytest.approx(4800)
+    assert bandwidth.percent_of_nominal == pytest.approx(100 * bandwidth.measured / 4800)
+    assert bandwidth.uncertainty_percent == pytest.approx(5)
+    product = found.products["bfloat16"]
+    assert product.measured == pytest.approx(2 * 128**3 / 2e-6 / 1e12)
+    assert found.ridge_flops_per_byte["bfloat16"].nominal == pytest.approx(989.4e3 / 4800)
 
 
 def test_float32_is_measured_without_tf32_and_the_setting_comes_back(monkeypatch):

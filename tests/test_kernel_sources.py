@@ -9,9 +9,9 @@ from urllib.parse import unquote
 
 import pytest
 
+from profiling.lab.compiled import write_folder
 from profiling.report.capture.kernel_sources import source_links
 from profiling.verbs import report as command
-from profiling.verbs.compiled import index_of, write_folder
 from tests.recorded_graphs import CAPTURES, compilation
 
 
@@ -21,8 +21,7 @@ def out_dir(tmp_path):
     folder = tmp_path / "out dir"
     (folder / "profile").mkdir(parents=True)
     shutil.copy(CAPTURES / "flash_compile.sqlite.gz", folder / "profile" / "nsys.sqlite.gz")
-    made = compilation()
-    write_folder(folder / "compiled", made, index_of(made))
+    write_folder(folder / "compiled", compilation())
     return folder
 
 

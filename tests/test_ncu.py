@@ -54,20 +54,14 @@ def test_the_flash_kernel_as_recorded():
     assert kernel.name.startswith("void flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 64")
     assert (kernel.grid, kernel.block) == ("(2, 64, 6)", "(128, 1, 1)")
     assert kernel.ranges == ["iteration 10", "forward"]
-    assert kernel.metrics == {
-        "duration_ns": pytest.approx(41_020),
-        "sm_percent": 34.95,
-        "memory_percent": 20.89,
-        "dram_percent": 20.89,
-        "dram_bytes_per_s": 1e12,
-        "theoretical_occupancy_percent": 12.5,
-        "achieved_occupancy_percent": 11.86,
-        "waves": 2.91,
-        "registers": 255,
-        "shared_static_bytes": 0,
-        "shared_dynamic_bytes": 32_770,
-    }
-    assert kernel.limited_by == ["registers"] and kernel.block_limits["registers"] == 2
+    assert kernel.duration_ns == pytest.approx(41_020)
+    assert (kernel.sm_percent, kernel.memory_percent, kernel.dram_percent) == (34.95, 20.89, 20.89)
+    assert kernel.dram_bytes_per_s == 1e12
+    assert kernel.theoretical_occupancy_percent == 12.5
+    assert kernel.achieved_occupancy_percent == 11.86
+    assert (kernel.waves, kernel.registers) == (2.91, 255)
+    assert (kernel.shared_static_bytes, kernel.shared_dynamic_bytes) == (0, 32_770)
+    assert kernel.limited_by == ["registers"] and kernel.blocks_per_sm["registers"] == 2
     assert kernel.tail_percent == pytest.approx(3.0)
 
 
@@ -86,21 +80,21 @@ def test_triton_kernels_each_with_their_own_limit():
     assert (
         fused.name == "triton_per_fused__to_copy_add_embedding_native_dropout_native_layer_norm_2"
     )
-    assert fused.metrics["registers"] == 132 and fused.limited_by == ["registers"]
+    assert fused.registers == 132 and fused.limited_by == ["registers"]
     blocks, sms = 8192, 132
-    assert fused.metrics["waves"] == pytest.approx(blocks / (sms * 12), abs=0.005)
+    assert fused.waves == pytest.approx(blocks / (sms * 12), abs=0.005)
     assert fused.tail_percent == pytest.approx(100 * (1 - 5.17 / 6))
     assert embedding.limited_by == ["warps"]
     # one block on 132 multiprocessors: ncu rounds the waves to 0, the only one is empty
-    assert tiny.metrics["waves"] == 0 and tiny.tail_percent == 100
+    assert tiny.waves == 0 and tiny.tail_percent == 100
 
 
 def test_the_raw_page_has_the_same_metrics_and_no_advice():
     random, power = read(ELEMENTWISE)
-    assert random.metrics["duration_ns"] == pytest.approx(56_096, rel=1e-3)
+    assert random.duration_ns == pytest.approx(56_096, rel=1e-3)
     assert power.limited_by == ["registers", "warps"]  # a tie
-    assert power.metrics["dram_percent"] == pytest.approx(70.84, abs=0.01)
-    assert power.metrics["dram_bytes_per_s"] is None  # the set `basic` has it not
+    assert power.dram_percent == pytest.approx(70.84, abs=0.01)
+    assert power.dram_bytes_per_s is None  # the set `basic` has it not
     assert power.advice == [] and power.ranges == []
 
 
@@ -122,15 +116,15 @@ def test_units_of_every_version(unit, value, expected):
     old = '"us","41.02"'
     assert old in FLASH.read_text()
     (kernel,) = read_pages(FLASH.read_text().replace(old, f'"{unit}","{value}"'))
-    assert kernel.metrics["duration_ns"] == expected
+    assert kernel.duration_ns == expected
 
 
 def test_a_metric_that_was_not_measured_is_none_and_limits_may_be_missing():
     lines = FLASH.read_text().splitlines()
     kept = [line for line in lines if "Block Limit" not in line and '"Waves Per SM"' not in line]
     (kernel,) = read_pages("\n".join(kept))
-    assert kernel.metrics["waves"] is None and kernel.tail_percent is None
-    assert kernel.limited_by == [] and kernel.metrics["registers"] == 255
+    assert kernel.waves is None and kernel.tail_percent is None
+    assert kernel.limited_by == [] and kernel.registers == 255
 
 
 def test_the_programs_own_output_before_the_page_is_skipped():
@@ -203,7 +197,7 @@ def test_the_table_fits_and_the_advice_bears_its_numbers(monkeypatch, capsys, wi
     rows = [line.split() for line in lines if line.startswith(" ") and "µs" in line]
     assert [row[0] for row in rows] == ["1", "2", "3"]
     assert rows[2][-7:] == ["64.6", "9.58", "17.5", "18.8", "registers", "5.17", "13.8"]
-    assert "2. triton_poi_fused_embedding_1 iteration 0 / forward" in lines
+    assert "2. triton_poi_fused_embedding_1 in iteration 0 / forward" in lines
 
 
 def test_an_existing_report_is_read_through_ncu_in_base_units(fake, tmp_path, capsys):
@@ -242,7 +236,7 @@ def test_no_report_is_explained(fake, capfd, outcome, code, said):
         ([], "give a command behind --"),
         (["a.csv", "--", "python"], "give a command behind --"),
         (["--", "python", "train.py"], "lacks; add profile=nsys profile.start=10"),
-        (["--count", "0", "--", *TRAIN], "--count 0"),
+        (["--count", "0", "--", *TRAIN], "--count: 0"),
         (["--set", "everything", "--", *TRAIN], "--set"),
         (["absent.csv"], r"absent\.csv: no such file"),
         (["--ncu", "/bin/true", "--", *TRAIN], "--ncu /bin/true: does not answer"),

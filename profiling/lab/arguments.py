@@ -1,41 +1,28 @@
 """What the flags of the lab's verbs have in common. Called by attention, square and device."""
 
-import re
+import argparse
 
-import torch
-
-from training.device import resolve_device
+from cli.parser import Parser, within
 
 DTYPES = ("float32", "bfloat16", "float16")
 
 
-def lab_device(word: str) -> torch.device:
-    """`auto` is the GPU where there is one. Raises ValueError for what is not to be had."""
-    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", word):
-        raise ValueError(f"--device {word}: auto, cpu, cuda or cuda:N")
-    if word == "auto" and not torch.cuda.is_available():
-        word = "cpu"
-    device = resolve_device(word)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    return device
+def add_shared(parser: Parser, max_s: float) -> None:
+    """--device and --max-s, with the default of the latter."""
+    parser.add_argument("--device", default="auto", help="auto (default), cpu, cuda, cuda:N")
+    parser.add_argument(
+        "--max-s",
+        type=within(float, 0.001),
+        default=max_s,
+        metavar="SECONDS",
+        help=f"bound on the samples of one measurement ({max_s:g}); more for less spread",
+    )
 
 
-def device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"CPU, {torch.get_num_threads()} threads"
-
-
-def positive_integers(flag: str, text: str) -> list[int]:
-    """Those of a list with commas, each once. Raises ValueError naming the flag."""
+def positive_integers(text: str) -> list[int]:
+    """The type of a flag: a list with commas, each number once."""
     words = text.split(",")
     if not all(word.strip().isdecimal() and int(word) > 0 for word in words):
-        raise ValueError(f"{flag} {text}: whole numbers above 0, by comma, like 128,256")
+        said = f"{text}: whole numbers above 0, by comma, like 128,256"
+        raise argparse.ArgumentTypeError(said)
     return list(dict.fromkeys(int(word) for word in words))
-
-
-def one_of(flag: str, word: str, words: tuple[str, ...]) -> str:
-    if word not in words:
-        raise ValueError(f"{flag} {word}: there are {', '.join(words)}")
-    return word

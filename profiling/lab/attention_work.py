@@ -1,17 +1,21 @@
-"""What causal attention needs at least, and what it should give. Called by profiling.lab.attention.
+"""A call of causal attention: set up as the model's, what it needs at least, what it should give.
 
-Counted is the function, not an implementation: every backend has the same arithmetic and the same
-traffic to its name, so shares of the peaks compare. A backend that also computes what the mask
-throws away (slow, math) does about twice the arithmetic in vain.
+What is timed is `model.attend` itself. Counted is the function, not an implementation: every
+backend has the same arithmetic and the same traffic to its name, so shares of the peaks compare. A
+backend that also computes what the mask throws away (slow, math) does about twice the arithmetic in
+vain. Called by profiling.lab.attention.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-QUERIES = 1024  # of a block of the reference: its float64 scores are QUERIES x seq for each head
+from model import attend
+from profiling.lab.records import COMPILE
 
+QUERIES = 1024  # of a block of the reference: its float64 scores are QUERIES x seq for each head
 NO_NORM = 1e-30
 
 
@@ -21,6 +25,67 @@ class Shape:
     heads: int
     seq: int
     head_dim: int
+
+
+@dataclass(frozen=True)
+class Case:
+    backend: str  # of profiling.lab.records.BACKENDS
+    shape: Shape
+    dtype: str
+    dropout: float
+    backward: bool  # measure it too; forward then saves what it needs
+    device: torch.device
+
+    @property
+    def directions(self) -> list[str]:
+        return ["forward", "backward"] if self.backward else ["forward"]
+
+
+class Call:
+    """One case, set up: `forward` and `backward` are what is timed."""
+
+    def __init__(self, case: Case):
+        shape = case.shape
+        sizes = (shape.batch, shape.seq, shape.heads, shape.head_dim)
+        width = shape.heads * shape.head_dim
+        dtype = getattr(torch, case.dtype)
+        torch.manual_seed(0)
+        # c_attn's output
+        projected = torch.randn(shape.batch, shape.seq, 3 * width, device=case.device, dtype=dtype)
+        self.inputs = [
+            part.view(sizes).transpose(1, 2).requires_grad_(case.backward)  # (B, H, T, D)
+            for part in projected.split(width, dim=2)
+        ]
+        self.out_grad: Tensor | None = None
+        if case.backward:
+            self.out_grad = torch.randn(sizes, device=case.device, dtype=dtype).transpose(1, 2)
+        compiled = case.backend == COMPILE.name
+        self.attention = "slow" if compiled else case.backend
+        self.function: Callable[..., Tensor] = attend
+        if compiled:
+            self.function = torch.compile(attend, dynamic=False)
+        self.mask: Tensor | None = None
+        if self.attention == "slow":
+            ones = torch.ones(shape.seq, shape.seq, dtype=torch.bool, device=case.device)
+            self.mask = ones.tril_()
+        self.case = case
+        self.out: Tensor | None = None
+
+    @property
+    def passes(self) -> dict[str, Callable[[], object]]:
+        """In this order: backward takes what forward left."""
+        return {name: getattr(self, name) for name in self.case.directions}
+
+    def forward(self) -> Tensor:
+        self.out = None  # with it goes what it saved
+        with torch.set_grad_enabled(self.case.backward):
+            self.out = self.function(*self.inputs, self.attention, self.case.dropout, self.mask)
+        return self.out
+
+    def backward(self) -> tuple[Tensor, ...]:
+        out, self.out = self.out, None
+        assert out is not None, "forward comes first"
+        return torch.autograd.grad(out, self.inputs, self.out_grad)
 
 
 def flops(shape: Shape, direction: str) -> int:

@@ -1,54 +1,92 @@
-"""What a device can do, measured, beside its data sheet. Called by `python -m profiling device`."""
+"""The device of the lab: which, and what it can do beside its data sheet. Called by its verbs."""
 
 import os
-from typing import Any
+import re
 
 import pynvml
 import torch
 
 from profiling.hardware import peak_bytes_per_s, peak_flops_per_s
-from profiling.lab.arguments import device_name
+from profiling.lab.records import DeviceResults, Rate, Ridge
 from profiling.lab.timer import Timing, empty_launch, measure
+from training.device import resolve_device
 
 COPY_BYTES = {"cuda": 2**30, "cpu": 2**28}  # each way; far beyond any cache
 # a CPU without units for float16 takes seconds for a product, and the trainer refuses it there
 DTYPES = {"cuda": ("float32", "bfloat16", "float16"), "cpu": ("float32", "bfloat16")}
 MATRIX = {"cuda": 8192, "cpu": 1024}
 FLOAT32_SLOWER = 2  # a smaller matrix by this factor: without matrix units it takes so much longer
-Facts = dict[str, Any]
 
 
-def facts(device: torch.device) -> Facts:
-    """What the driver tells; None where this PyTorch or device does not know."""
-    name = device_name(device)
-    if device.type != "cuda":
-        keys = ("capability", "multiprocessors", "l2_bytes", "sm_clock_mhz", "memory_clock_mhz")
-        memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        return {"device": name, **dict.fromkeys(keys), "memory_bytes": memory_bytes}
-    known = torch.cuda.get_device_properties(device)
-    return {
-        "device": name,
-        "capability": f"{known.major}.{known.minor}",
-        "multiprocessors": known.multi_processor_count,
-        "l2_bytes": known.L2_cache_size,
-        "memory_bytes": known.total_memory,
-        **clocks(device),
-    }
+def lab_device(word: str) -> torch.device:
+    """`auto` is the GPU where there is one. Raises ValueError for what is not to be had."""
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", word):
+        raise ValueError(f"--device {word}: auto, cpu, cuda or cuda:N")
+    if word == "auto" and not torch.cuda.is_available():
+        word = "cpu"
+    device = resolve_device(word)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    return device
 
 
-def clocks(device: torch.device) -> Facts:
-    """The highest clocks, by NVML."""
-    names = {"sm_clock_mhz": "NVML_CLOCK_SM", "memory_clock_mhz": "NVML_CLOCK_MEM"}
+def device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"CPU, {torch.get_num_threads()} threads"
+
+
+def measured(device: torch.device, max_s: float) -> DeviceResults:
+    """Rates with their nominal peaks, the empty launch, the ridge points, the driver's facts."""
+    name, cuda = device_name(device), device.type == "cuda"
+    known = torch.cuda.get_device_properties(device) if cuda else None
+    host_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    sm_clock_mhz, memory_clock_mhz = clocks(device) if cuda else (None, None)
+    copy, moved = copy_timing(device, max_s)
+    nominal_bytes_per_s = peak_bytes_per_s(name)
+    bandwidth = rate("copy of memory", "GB/s", copy, moved / 1e9, nominal_bytes_per_s, 1e9)
+    products = {}
+    for dtype in DTYPES[device.type]:
+        timing, work = product_timing(device, dtype, max_s)
+        nominal, what = peak_flops_per_s(name, dtype), f"matrix product, {dtype}"
+        products[dtype] = rate(what, "TFLOP/s", timing, work / 1e12, nominal, 1e12)
+    empty = empty_launch(device) if cuda else None
+    return DeviceResults(
+        torch=str(torch.__version__),
+        device=name,
+        capability=f"{known.major}.{known.minor}" if known else None,
+        multiprocessors=known.multi_processor_count if known else None,
+        l2_bytes=known.L2_cache_size if known else None,
+        memory_bytes=known.total_memory if known else host_bytes,
+        sm_clock_mhz=sm_clock_mhz,
+        memory_clock_mhz=memory_clock_mhz,
+        bandwidth=bandwidth,
+        products=products,
+        empty_launch_ms=empty.median_ms if empty else None,
+        empty_launch_host_ms=empty.launch_ms if empty else None,
+        ridge_flops_per_byte={
+            dtype: Ridge(
+                ridge(product.measured, bandwidth.measured),
+                ridge(product.nominal, bandwidth.nominal),
+            )
+            for dtype, product in products.items()
+        },
+    )
+
+
+def clocks(device: torch.device) -> tuple[int | None, int | None]:
+    """The highest clocks of multiprocessors and memory in MHz, by NVML."""
     try:
         pynvml.nvmlInit()
         uuid = str(torch.cuda.get_device_properties(device).uuid)
         handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
-        return {
-            key: pynvml.nvmlDeviceGetMaxClockInfo(handle, getattr(pynvml, clock))
-            for key, clock in names.items()
-        }
+        sm, memory = (
+            pynvml.nvmlDeviceGetMaxClockInfo(handle, clock)
+            for clock in (pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM)
+        )
+        return sm, memory
     except (AttributeError, pynvml.NVMLError):
-        return dict.fromkeys(names)
+        return None, None
 
 
 def copy_timing(device: torch.device, max_s: float) -> tuple[Timing, int]:
@@ -62,9 +100,8 @@ def copy_timing(device: torch.device, max_s: float) -> tuple[Timing, int]:
 def product_timing(device: torch.device, dtype: str, max_s: float) -> tuple[Timing, int]:
     """Of a square matrix product of random numbers, and its FLOPs. Float32 without TF32."""
     size = MATRIX[device.type] // (FLOAT32_SLOWER if dtype == "float32" else 1)
-    options = {"device": device, "dtype": getattr(torch, dtype)}
     # zeros would toggle fewer bits, take less power and so keep a higher clock
-    a, b = torch.randn(2, size, size, **options)
+    a, b = torch.randn(2, size, size, device=device, dtype=getattr(torch, dtype))
     out = torch.empty_like(a)
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
@@ -75,49 +112,21 @@ def product_timing(device: torch.device, dtype: str, max_s: float) -> tuple[Timi
     return timing, 2 * size**3
 
 
-def measured(device: torch.device, max_s: float) -> Facts:
-    """Rates with their nominal peaks (None: not known), the empty launch, the ridge points."""
-    name = device_name(device)
-    copy, moved = copy_timing(device, max_s)
-    nominal_bytes_per_s = peak_bytes_per_s(name)
-    bandwidth = rate("copy of memory", "GB/s", copy, moved / 1e9, nominal_bytes_per_s, 1e9)
-    products = {}
-    for dtype in DTYPES[device.type]:
-        timing, work = product_timing(device, dtype, max_s)
-        nominal, what = peak_flops_per_s(name, dtype), f"matrix product, {dtype}"
-        products[dtype] = rate(what, "TFLOP/s", timing, work / 1e12, nominal, 1e12)
-    empty = empty_launch(device) if device.type == "cuda" else None
-    return {
-        "bandwidth": bandwidth,
-        "products": products,
-        "empty_launch_ms": empty.median_ms if empty else None,
-        "empty_launch_host_ms": empty.launch_ms if empty else None,
-        "ridge_flops_per_byte": {
-            dtype: {
-                "measured": ridge(product["measured"], bandwidth["measured"]),
-                "nominal": ridge(product["nominal"], bandwidth["nominal"]),
-            }
-            for dtype, product in products.items()
-        },
-    }
-
-
 def rate(
     what: str, unit: str, timing: Timing, amount: float, nominal: float | None, scale: float
-) -> Facts:
+) -> Rate:
     """`amount` is in units of a call; `nominal` in FLOP/s or byte/s."""
     value = amount / timing.median_ms * 1e3
     spread = (timing.ci95_ms[1] - timing.ci95_ms[0]) / 2 / timing.median_ms
-    return {
-        "what": what,
-        "unit": unit,
-        "measured": value,
-        "uncertainty_percent": 100 * spread,
-        "nominal": nominal / scale if nominal else None,
-        "percent_of_nominal": 100 * value * scale / nominal if nominal else None,
-    }
+    return Rate(
+        what,
+        unit,
+        measured=value,
+        uncertainty_percent=100 * spread,
+        nominal=nominal / scale if nominal else None,
+        percent_of_nominal=100 * value * scale / nominal if nominal else None,
+    )
 
 
 def ridge(tflops: float | None, gbps: float | None) -> float | None:
-    """FLOP per byte from which on arithmetic, and no more memory, is the limit."""
     return tflops * 1e3 / gbps if tflops and gbps else None

@@ -7,9 +7,8 @@ its kernels, which works under a profiler as well; on a CPU torch.profiler names
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -17,31 +16,26 @@ from torch.profiler import ProfilerActivity, profile
 from cli.errors import one_line
 from profiling.capture.graph_kernels import kernel_names
 from profiling.kernel_names import short_name
+from profiling.lab.attention_work import Call
+from profiling.lab.records import LaunchCount
 
 LEAST_SHARE = 0.03  # of the operators' time: others only pass their arguments on
 COMPILED = "## Call CompiledFxGraph"
-Launched = tuple[list[dict[str, Any]] | None, str | None]  # what ran, or why it is not known
-
-
-class Call(Protocol):
-    grad: bool  # has a backward
-
-    def forward(self) -> object: ...
-    def backward(self) -> object: ...
+Launched = tuple[list[LaunchCount] | None, str | None]  # what ran, or why it is not known
 
 
 def kernels_of_calls(call: Call) -> dict[str, Launched]:
     """By direction, the kernels with how often each."""
     try:
         forward = captured_kernels(call.forward)
-        both = captured_kernels(call.forward, call.backward) if call.grad else forward
+        both = captured_kernels(call.forward, call.backward) if call.case.backward else forward
     except (RuntimeError, OSError, AttributeError, TypeError) as error:  # also: PyTorch before 2.8
         why = one_line(f"the call could not be captured: {error}")[:200]
         return dict.fromkeys(("forward", "backward"), (None, why))
     return {"forward": (listed(forward), None), "backward": (listed(both - forward), None)}
 
 
-def captured_kernels(*calls: Any) -> Counter[str]:
+def captured_kernels(*calls: Callable[[], object]) -> Counter[str]:
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph(keep_graph=True)
     try:
@@ -56,9 +50,9 @@ def captured_kernels(*calls: Any) -> Counter[str]:
 def operators_of(call: Call) -> dict[str, Launched]:
     """By direction, ATen's operators and compiled code, the longest first."""
     found: dict[str, Launched] = {}
-    for direction in ("forward", "backward") if call.grad else ("forward",):
+    for direction, run in call.passes.items():
         with quiet_stderr(), profile(activities=[ProfilerActivity.CPU]) as profiler:
-            call.forward() if direction == "forward" else call.backward()
+            run()
         events = [e for e in profiler.key_averages() if e.key.startswith(("aten::", COMPILED))]
         events.sort(key=lambda event: -event.self_cpu_time_total)
         least = LEAST_SHARE * sum(event.self_cpu_time_total for event in events)
@@ -85,5 +79,5 @@ def quiet_stderr() -> Iterator[None]:
         os.close(kept)
 
 
-def listed(counts: Counter[str]) -> list[dict[str, Any]]:
-    return [{"name": name, "count": count} for name, count in counts.items()]
+def listed(counts: Counter[str]) -> list[LaunchCount]:
+    return [LaunchCount(name, count) for name, count in counts.items()]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from profiling.lab.launched import Call
+from profiling.lab.attention_work import Call
 
 MEMINFO = Path("/proc/meminfo")
 
@@ -17,20 +17,20 @@ def start(device: torch.device) -> None:
         torch.cuda.reset_peak_memory_stats(device)
 
 
-def peaks(call: Call, device: torch.device) -> dict[str, int | None]:
+def peaks(call: Call) -> dict[str, int | None]:
     """By direction, bytes above the inputs at the worst moment; None where nobody counts them.
 
     Those of backward include what forward kept for it.
     """
-    directions = ("forward", "backward") if call.grad else ("forward",)
+    device = call.case.device
     if device.type != "cuda":
-        return dict.fromkeys(directions)
+        return dict.fromkeys(call.passes)
     found: dict[str, int | None] = {}
     torch.cuda.synchronize(device)
     before = torch.cuda.memory_allocated(device)
-    for direction in directions:
+    for direction, run in call.passes.items():
         torch.cuda.reset_peak_memory_stats(device)
-        call.forward() if direction == "forward" else call.backward()
+        run()
         found[direction] = torch.cuda.max_memory_allocated(device) - before
     return found
 

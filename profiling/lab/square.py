@@ -1,16 +1,19 @@
-"""One operation in six ways, checked and timed against a plain copy. Called by square_command."""
+"""One operation in six ways, checked and timed against a copy. Called by profiling.verbs.square."""
 
 import os
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from cli.errors import one_line
+from profiling.hardware import peak_bytes_per_s
+from profiling.lab.device import device_name
 from profiling.lab.launched import quiet_stderr
-from profiling.lab.timer import Timing, measure
+from profiling.lab.records import SquareResults, TimedVariant, Variant
+from profiling.lab.timer import Timing, empty_launch, measure
 
 VARIANTS = ("torch.square(a)", "a * a", "a ** 2", "torch.compile", "Triton", "CUDA C++")
 EAGER: dict[str, Callable[[Tensor], Tensor]] = {
@@ -22,7 +25,23 @@ CHECKED_ROWS = 256  # at a time: the float64 reference of all would need much me
 WIDEST = 16_384
 WRONG = "WRONG"
 SMALL_ROWS = 4  # that Triton's interpreter is given
-Row = dict[str, Any]
+
+
+def results_of(dtype: str, device: torch.device) -> SquareResults:
+    """Without rows so far: `measured` gives them size by size."""
+    cuda = device.type == "cuda"
+    name = device_name(device)
+    nominal = peak_bytes_per_s(name)
+    return SquareResults(
+        kind="square",
+        device=name,
+        torch=str(torch.__version__),
+        dtype=dtype,
+        peak_gbps=nominal / 1e9 if nominal else None,
+        empty_launch_ms=empty_launch(device).median_ms if cuda else None,
+        l2_flushed=cuda,
+        rows=[],
+    )
 
 
 def matrix(mebibytes: int, dtype: str, device: torch.device) -> Tensor:
@@ -35,23 +54,25 @@ def matrix(mebibytes: int, dtype: str, device: torch.device) -> Tensor:
     return torch.randn(elements // columns, columns, device=device, dtype=getattr(torch, dtype))
 
 
-def measured(a: Tensor, max_s: float) -> Iterator[Row]:
+def measured(a: Tensor, max_s: float) -> list[Variant]:
     """A row for the copy, which sets the pace, and for each variant."""
     copy = copy_timing(a, max_s)
-    yield row_of("b.copy_(a)", a, copy, copy, None)
+    rows: list[Variant] = [timed("b.copy_(a)", a, copy, copy, None)]
     for name in VARIANTS:
         try:
-            function = variant(name, a.device)
-            if name == "Triton" and a.device.type == "cpu":
-                result = check(function, a[:SMALL_ROWS])
-                yield missing(name, a, f"{result}; interpreted, so not timed")
-                continue
-            result = check(function, a)
-            timing = measure(lambda function=function: function(a), a.device, max_s=max_s)
+            rows.append(measured_variant(name, a, copy, max_s))
         except (RuntimeError, ValueError) as error:  # a compiler or a device that is not there
-            yield missing(name, a, one_line(error)[:300])
-            continue
-        yield row_of(name, a, timing, copy, result)
+            rows.append(missing(name, a, one_line(error)[:300]))
+    return rows
+
+
+def measured_variant(name: str, a: Tensor, copy: Timing, max_s: float) -> Variant:
+    """Raises ValueError for one that is not to be had here, or gives wrong results."""
+    function = variant(name, a.device)
+    if name == "Triton" and a.device.type == "cpu":
+        return missing(name, a, f"{check(function, a[:SMALL_ROWS])}; interpreted, so not timed")
+    result = check(function, a)
+    return timed(name, a, measure(partial(function, a), a.device, max_s=max_s), copy, result)
 
 
 def copy_timing(a: Tensor, max_s: float) -> Timing:
@@ -99,38 +120,40 @@ def check(function: Callable[[Tensor], Tensor], a: Tensor) -> str:
     return f"within {worst:.1g}" if worst > 0 else "exact"
 
 
-def row_of(name: str, a: Tensor, timing: Timing, copy: Timing, result: str | None) -> Row:
+def timed(name: str, a: Tensor, timing: Timing, copy: Timing, result: str | None) -> TimedVariant:
     """Every variant reads and writes each element once, as the copy does."""
     size = a.numel() * a.element_size()
-    return {
-        "name": name,
-        "bytes": size,
-        "median_ms": timing.median_ms,
-        "quartiles_ms": list(timing.quartiles_ms),
-        "ci95_ms": list(timing.ci95_ms),
-        "samples": len(timing.samples_ms),
-        "launch_ms": timing.launch_ms,
-        "gbps": 2 * size / timing.median_ms / 1e6,
-        "percent_of_copy": 100 * copy.median_ms / timing.median_ms,
-        "result": result,
-        "missing": None,
-    }
+    return TimedVariant(
+        name=name,
+        bytes=size,
+        median_ms=timing.median_ms,
+        result=result,
+        missing=None,
+        quartiles_ms=timing.quartiles_ms,
+        ci95_ms=timing.ci95_ms,
+        samples=len(timing.samples_ms),
+        launch_ms=timing.launch_ms,
+        gbps=2 * size / timing.median_ms / 1e6,
+        percent_of_copy=100 * copy.median_ms / timing.median_ms,
+    )
 
 
-def missing(name: str, a: Tensor, reason: str) -> Row:
-    size = a.numel() * a.element_size()
-    return {"name": name, "bytes": size, "median_ms": None, "result": None, "missing": reason}
+def missing(name: str, a: Tensor, reason: str) -> Variant:
+    return Variant(name, a.numel() * a.element_size(), None, None, reason)
 
 
 def profiler_table(name: str, a: Tensor) -> str:
-    """torch.profiler's table of one call. Raises ValueError as `variant` does."""
-    function = variant(name, a.device)
+    """torch.profiler's of one call, or what it lacks here."""
     cuda = a.device.type == "cuda"
-    function(a)
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
-    with quiet_stderr(), profile(activities=activities) as profiler:
+    try:
+        function = variant(name, a.device)
         function(a)
-        if cuda:
-            torch.cuda.synchronize(a.device)
+        with quiet_stderr(), profile(activities=activities) as profiler:
+            function(a)
+            if cuda:
+                torch.cuda.synchronize(a.device)
+    except (RuntimeError, ValueError) as error:
+        return one_line(error)[:300]
     order = "self_device_time_total" if cuda else "self_cpu_time_total"
     return profiler.key_averages().table(sort_by=order, row_limit=8, max_name_column_width=50)

@@ -7,14 +7,18 @@ and `raw` (a row for each kernel, a column for each metric, no advice) of `ncu -
 import csv
 import math
 import re
-from dataclasses import dataclass, field
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from profiling.tools import nsight
 
 RANGE = re.compile(r'"[^":]+:([^":]+):')  # "DOMAIN:NAME:payload:colour:..."
 # unit -> how many of its base unit; ncu's newer versions write us, older ones usecond
 TIMES_NS = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
 TIMES_NS |= {"nsecond": 1, "usecond": 1e3, "msecond": 1e6, "second": 1e9}
 SIZES = {f"{prefix}byte": 1000**power for power, prefix in enumerate(("", "K", "M", "G", "T"))}
-UNITS = {
+UNITS: dict[str, dict[str, float]] = {
     "time": TIMES_NS,
     "percent": {"%": 1},
     "size": SIZES | {f"{unit}/block": size for unit, size in SIZES.items()},
@@ -23,7 +27,7 @@ UNITS = {
 
 
 @dataclass(frozen=True)
-class Metric:
+class NcuMetric:
     name: str  # as the raw page has it
     label: str  # as the details page has it
     kind: str  # of UNITS, or count
@@ -31,37 +35,41 @@ class Metric:
 
 PERCENT_ELAPSED = "avg.pct_of_peak_sustained_elapsed"
 METRICS = {
-    "duration_ns": Metric("gpu__time_duration.sum", "Duration", "time"),
-    "sm_percent": Metric(f"sm__throughput.{PERCENT_ELAPSED}", "Compute (SM) Throughput", "percent"),
-    "memory_percent": Metric(
+    "duration_ns": NcuMetric("gpu__time_duration.sum", "Duration", "time"),
+    "sm_percent": NcuMetric(
+        f"sm__throughput.{PERCENT_ELAPSED}", "Compute (SM) Throughput", "percent"
+    ),
+    "memory_percent": NcuMetric(
         f"gpu__compute_memory_throughput.{PERCENT_ELAPSED}", "Memory Throughput", "percent"
     ),
-    "dram_percent": Metric(f"gpu__dram_throughput.{PERCENT_ELAPSED}", "DRAM Throughput", "percent"),
-    "dram_bytes_per_s": Metric("dram__bytes.sum.per_second", "Memory Throughput", "rate"),
-    "theoretical_occupancy_percent": Metric(
+    "dram_percent": NcuMetric(
+        f"gpu__dram_throughput.{PERCENT_ELAPSED}", "DRAM Throughput", "percent"
+    ),
+    "dram_bytes_per_s": NcuMetric("dram__bytes.sum.per_second", "Memory Throughput", "rate"),
+    "theoretical_occupancy_percent": NcuMetric(
         "sm__maximum_warps_per_active_cycle_pct", "Theoretical Occupancy", "percent"
     ),
-    "achieved_occupancy_percent": Metric(
+    "achieved_occupancy_percent": NcuMetric(
         "sm__warps_active.avg.pct_of_peak_sustained_active", "Achieved Occupancy", "percent"
     ),
-    "waves": Metric("launch__waves_per_multiprocessor", "Waves Per SM", "count"),
-    "registers": Metric("launch__registers_per_thread", "Registers Per Thread", "count"),
-    "shared_static_bytes": Metric(
+    "waves": NcuMetric("launch__waves_per_multiprocessor", "Waves Per SM", "count"),
+    "registers": NcuMetric("launch__registers_per_thread", "Registers Per Thread", "count"),
+    "shared_static_bytes": NcuMetric(
         "launch__shared_mem_per_block_static", "Static Shared Memory Per Block", "size"
     ),
-    "shared_dynamic_bytes": Metric(
+    "shared_dynamic_bytes": NcuMetric(
         "launch__shared_mem_per_block_dynamic", "Dynamic Shared Memory Per Block", "size"
     ),
 }
 # what may hold the number of blocks on an SM down -> how many blocks it allows
 LIMITS = {
-    "registers": Metric("launch__occupancy_limit_registers", "Block Limit Registers", "count"),
-    "shared memory": Metric(
+    "registers": NcuMetric("launch__occupancy_limit_registers", "Block Limit Registers", "count"),
+    "shared memory": NcuMetric(
         "launch__occupancy_limit_shared_mem", "Block Limit Shared Mem", "count"
     ),
-    "blocks": Metric("launch__occupancy_limit_blocks", "Block Limit SM", "count"),
-    "warps": Metric("launch__occupancy_limit_warps", "Block Limit Warps", "count"),
-    "barriers": Metric("launch__occupancy_limit_barriers", "Block Limit Barriers", "count"),
+    "blocks": NcuMetric("launch__occupancy_limit_blocks", "Block Limit SM", "count"),
+    "warps": NcuMetric("launch__occupancy_limit_warps", "Block Limit Warps", "count"),
+    "barriers": NcuMetric("launch__occupancy_limit_barriers", "Block Limit Barriers", "count"),
 }
 
 
@@ -76,30 +84,56 @@ class Advice:
     scope: str | None  # global: of the kernel's time; local: of the part that the rule looks at
 
 
-@dataclass
+@dataclass(frozen=True)
 class ProfiledKernel:
     """One launch. None stands for what the report does not hold."""
 
-    id: int
     name: str
+    ranges: list[str]  # the NVTX ranges it was launched in, the outermost first
     grid: str
     block: str
-    ranges: list[str]  # the NVTX ranges it was launched in, the outermost first
-    metrics: dict[str, float | None]  # the keys of METRICS, in their units
-    block_limits: dict[str, int]  # the keys of LIMITS -> blocks on an SM
-    advice: list[Advice] = field(default_factory=list)
+    duration_ns: float | None  # from here on as in METRICS
+    sm_percent: float | None
+    memory_percent: float | None
+    dram_percent: float | None
+    dram_bytes_per_s: float | None
+    theoretical_occupancy_percent: float | None
+    achieved_occupancy_percent: float | None
+    waves: float | None
+    registers: float | None
+    shared_static_bytes: float | None
+    shared_dynamic_bytes: float | None
+    tail_percent: float | None  # of all waves' room, empty because the last one is not full
+    blocks_per_sm: dict[str, int]  # the keys of LIMITS
+    limited_by: list[str]  # what keeps more blocks off an SM; several where they tie
+    advice: list[Advice]
 
-    @property
-    def limited_by(self) -> list[str]:
-        """What keeps more blocks off an SM: the smallest of the limits, several where they tie."""
-        least = min(self.block_limits.values(), default=None)
-        return [name for name, blocks in self.block_limits.items() if blocks == least]
 
-    @property
-    def tail_percent(self) -> float | None:
-        """How much of all waves' room stays empty because the last one is not full."""
-        waves = self.metrics["waves"]
-        return None if waves is None else 100 * (1 - waves / max(math.ceil(waves), 1))
+def read_report(report: Path, ncu: str | None) -> list[ProfiledKernel]:
+    """Of a .ncu-rep, which takes ncu (the one given, or see nsight), or of a CSV page.
+
+    Raises ValueError naming the file.
+    """
+    if not report.is_file():
+        raise ValueError(f"{report}: no such file")
+    if report.suffix == ".ncu-rep":
+        text = imported(report, ncu)
+    else:
+        text = report.read_text(encoding="utf-8", errors="replace")
+    try:
+        return read_pages(text)
+    except ValueError as error:
+        raise ValueError(f"{report}: {error}") from error
+
+
+def imported(report: Path, ncu: str | None) -> str:
+    words = [nsight.find("ncu", ncu).path, "--import", str(report)]
+    words += ["--page", "details", "--csv", "--print-units", "base"]  # base: without rounding
+    done = subprocess.run(words, capture_output=True, text=True)
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip()[-300:]
+        raise ValueError(f"{report}: ncu --import failed: {said}")
+    return done.stdout
 
 
 def read_pages(text: str) -> list[ProfiledKernel]:
@@ -119,17 +153,18 @@ def read_details(rows: list[dict[str, str]]) -> list[ProfiledKernel]:
     kernels: dict[str, list[dict[str, str]]] = {}
     for row in rows:
         kernels.setdefault(row["ID"], []).append(row)
-    found = []
-    for mine in kernels.values():
-        values = [
-            (row["Metric Name"], row["Metric Unit"], row["Metric Value"])
-            for row in mine
-            if row["Metric Name"] and row["Metric Value"]
-        ]
-        kernel = kernel_of(mine[0], values)
-        kernel.advice = [advice_of(row) for row in mine if row.get("Rule Description")]
-        found.append(kernel)
-    return found
+    return [
+        kernel_of(
+            mine[0],
+            [
+                (row["Metric Name"], row["Metric Unit"], row["Metric Value"])
+                for row in mine
+                if row["Metric Name"] and row["Metric Value"]
+            ],
+            [advice_of(row) for row in mine if row.get("Rule Description")],
+        )
+        for mine in kernels.values()
+    ]
 
 
 def read_raw(rows: list[dict[str, str]]) -> list[ProfiledKernel]:
@@ -138,26 +173,34 @@ def read_raw(rows: list[dict[str, str]]) -> list[ProfiledKernel]:
         return []
     units = rows[0]
     return [
-        kernel_of(row, [(name, units[name] or "", row[name] or "") for name in row if name])
+        kernel_of(row, [(name, units[name] or "", row[name] or "") for name in row if name], [])
         for row in rows[1:]
     ]
 
 
-def kernel_of(row: dict[str, str], values: list[tuple[str, str, str]]) -> ProfiledKernel:
+def kernel_of(
+    row: dict[str, str], values: list[tuple[str, str, str]], advice: list[Advice]
+) -> ProfiledKernel:
+    """`values`: (name, unit, value) of each metric."""
+    metrics = {name: measured(metric, values) for name, metric in METRICS.items()}
+    waves = metrics["waves"]
     limits = {name: measured(metric, values) for name, metric in LIMITS.items()}
+    blocks = {name: int(limit) for name, limit in limits.items() if limit is not None}
     ranges = next((row[key] for key in row if key and key.startswith("thread Domain")), None)
     return ProfiledKernel(
-        id=int(row["ID"]),
         name=row["Kernel Name"],
+        ranges=RANGE.findall(ranges or ""),
         grid=row["Grid Size"],
         block=row["Block Size"],
-        ranges=RANGE.findall(ranges or ""),
-        metrics={name: measured(metric, values) for name, metric in METRICS.items()},
-        block_limits={name: int(limit) for name, limit in limits.items() if limit is not None},
+        **metrics,
+        tail_percent=None if waves is None else 100 * (1 - waves / max(math.ceil(waves), 1)),
+        blocks_per_sm=blocks,
+        limited_by=[name for name, most in blocks.items() if most == min(blocks.values())],
+        advice=advice,
     )
 
 
-def measured(metric: Metric, values: list[tuple[str, str, str]]) -> float | None:
+def measured(metric: NcuMetric, values: list[tuple[str, str, str]]) -> float | None:
     """In the base unit. One label may stand for several metrics, which differ in their units."""
     for name, unit, value in values:
         if name not in (metric.name, metric.label):

@@ -1,0 +1,198 @@
+"""One micro-step of the configured training, compiled afresh, and what torch.compile made of it.
+
+Nothing comes from a cache; the output code that inductor leaves behind is read, indexed and kept.
+Called by profiling.verbs.compiled.
+"""
+
+import dataclasses
+import logging
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cli.files import write_text
+from profiling.launch import reports
+from profiling.records import to_json
+from profiling.report.compiled_document import compiled_document
+from profiling.report.renderers.page import page
+from profiling.tools.torch_compile import (
+    Binary,
+    Graph,
+    GraphBreak,
+    GraphEntry,
+    Index,
+    KernelEntry,
+    graph_breaks,
+    is_output_code,
+    parse_graph,
+    triton_binaries,
+)
+
+if TYPE_CHECKING:
+    from configs.schema import Config
+
+ENDINGS = {"triton": ".py", "cpp": ".cpp"}
+UNKNOWN = Binary(None, None, None, None, None)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What was compiled, and on what."""
+
+    torch: str
+    device: str
+    attention: str
+    dtype: str
+    compile_scope: str
+    first_micro_step_s: float
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """What one forward and backward pass left behind."""
+
+    index: Index
+    files: dict[str, str]  # the path of each in the folder -> its text
+
+
+def check_ours(folder: Path) -> None:
+    """Refuses a folder that something else lives in: what is there is replaced."""
+    if folder.exists() and not (folder.is_dir() and (folder / "index.json").is_file()):
+        raise ValueError(f"{folder}: exists, and holds no index.json of this verb; give --out")
+
+
+def prepare_environment(cache: Path) -> None:
+    """Both compilers write to `cache`, and find nothing there: a cached graph leaves no code."""
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache)
+    os.environ["TRITON_CACHE_DIR"] = str(cache / "triton")
+    os.environ.pop("TORCH_LOGS", None)  # it would overrule the log of graph breaks
+
+
+def compile_once(config: "Config", cache: Path) -> Compilation:
+    """`cache`: an empty folder. Raises ValueError where nothing was compiled."""
+    prepare_environment(cache)
+
+    import torch
+
+    from data.dataset import load_dataset
+    from data.prepare import prepare
+    from profiling.capture.spans import NoSpans
+    from train import batches_of, model_of, settled
+    from training.distributed import started
+    from training.warm_up import timed_micro_step
+
+    with started(config.device) as ranks, heard_breaks() as messages:
+        config = settled(config, ranks)
+        dataset = load_dataset(prepare(config).directory)
+        x, y = batches_of(dataset, "train", config, ranks).draw(0, 0)
+        _, step, _ = model_of(config, dataset, NoSpans(), ranks)
+        start = time.perf_counter()
+        timed_micro_step(step, x, y)
+        seconds = time.perf_counter() - start
+        device = torch.cuda.get_device_name(ranks.device) if x.is_cuda else "CPU"
+    found = {str(path): path.read_text("utf-8") for path in sorted(cache.rglob("*.py"))}
+    graphs = {
+        path: (parse_graph(text), text) for path, text in found.items() if is_output_code(text)
+    }
+    if not graphs:
+        raise ValueError("compile=true: PyTorch compiled nothing; is TORCH_COMPILE_DISABLE set?")
+    binaries = {
+        (graphs[path][0].label, name): binary
+        for (path, name), binary in triton_binaries(cache).items()
+        if path in graphs
+    }
+    setup = Setup(
+        torch=str(torch.__version__),
+        device=device,
+        attention=config.attention,
+        dtype=config.dtype,
+        compile_scope=config.compile_scope,
+        first_micro_step_s=round(seconds, 3),
+    )
+    ordered = sorted(graphs.values(), key=lambda pair: (pair[0].number, pair[0].part != "forward"))
+    return compilation_of(setup, ordered, graph_breaks(messages), binaries)
+
+
+@contextmanager
+def heard_breaks() -> Iterator[list[str]]:
+    """The lines that Dynamo logs about graph breaks, kept rather than printed."""
+    import torch._dynamo  # its loggers exist from here on
+
+    messages: list[str] = []
+
+    class Keeper(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            messages.append(record.getMessage())
+
+    torch._logging.set_logs(graph_breaks=True)
+    names = [name for name in logging.root.manager.loggerDict if name.endswith("__graph_breaks")]
+    loggers = [logging.getLogger(name) for name in names]
+    kept = [(logger, logger.handlers, logger.propagate) for logger in loggers]
+    for logger in loggers:
+        logger.handlers, logger.propagate = [Keeper()], False
+    try:
+        yield messages
+    finally:
+        for logger, handlers, propagate in kept:
+            logger.handlers, logger.propagate = handlers, propagate
+        torch._logging.set_logs()
+
+
+def compilation_of(
+    setup: Setup,
+    graphs: list[tuple[Graph, str]],
+    breaks: list[GraphBreak],
+    binaries: dict[tuple[str, str], Binary],
+) -> Compilation:
+    """`graphs` with the text of their output code; `binaries` by graph and kernel."""
+    files, entries, kernels = {}, [], []
+    for graph, text in graphs:
+        place = graph.label
+        code = f"{place}/output_code.py"
+        files[code] = text
+        entries.append(GraphEntry(place, code, graph.calls))
+        for kernel in graph.kernels:
+            binary = binaries.get((place, kernel.name), UNKNOWN)
+            source = f"{place}/{kernel.name}{ENDINGS[kernel.language]}"
+            files[source] = kernel.source
+            ptx = f"{place}/{kernel.name}.ptx" if binary.ptx else None
+            if binary.ptx and ptx:
+                files[ptx] = binary.ptx
+            kernels.append(
+                KernelEntry(
+                    name=kernel.name,
+                    graph=place,
+                    anchor=f"{place}.{kernel.name}",
+                    language=kernel.language,
+                    file=source,
+                    ptx=ptx,
+                    calls=sum(call.name == kernel.name for call in graph.calls),
+                    operators=kernel.operators,
+                    nodes=kernel.nodes,
+                    registers=binary.registers,
+                    spills=binary.spills,
+                    shared_bytes=binary.shared_bytes,
+                    config=binary.config,
+                )
+            )
+    index = Index(**dataclasses.asdict(setup), graphs=entries, graph_breaks=breaks, kernels=kernels)
+    return Compilation(index, files)
+
+
+def write_folder(folder: Path, made: Compilation) -> None:
+    """Written beside `folder` and put in its place at the end."""
+    partial = folder.with_name(f"{folder.name}.partial")
+    reports.empty(partial)
+    document = compiled_document(made.index, made.files)
+    written = {"index.json": to_json(made.index), "index.html": page(document)}
+    for name, text in (made.files | written).items():
+        (partial / name).parent.mkdir(exist_ok=True)
+        write_text(partial / name, text)
+    if folder.exists():
+        shutil.rmtree(folder)
+    os.replace(partial, folder)

@@ -1,0 +1,88 @@
+"""What a program is started with under Nsight Compute, and why it left nothing.
+
+Called by profiling.verbs.ncu.
+"""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from profiling.tools.nsight import Program
+
+# (what ncu prints, why there is no report, how to go on)
+CAUSES = (
+    (
+        r"ERR_NVGPUCTRPERM",
+        "the driver keeps performance counters for the administrator (ERR_NVGPUCTRPERM)",
+        "run as root (a container: with --cap-add=SYS_ADMIN), or load the driver with "
+        "NVreg_RestrictProfilingToAdminUsers=0",
+    ),
+    (
+        r"MULTIPLE_SUBSCRIBERS|river resource was unavailable|already (being )?profiled|"
+        r"[Aa]nother (\w+ )?(profiler|tool)",
+        "another profiler holds the GPU's counters",
+        "end it: nsys, torch.profiler, or dcgm (`dcgmi profile --pause`)",
+    ),
+    (
+        r"unrecogni[sz]ed option|invalid value|option .* is ambiguous",
+        "ncu refused an option; it says which above",
+        "--dry-run prints the command",
+    ),
+)
+NO_KERNEL = r"No kernels were profiled"
+AVAILABLE = re.compile(r"^\d+\. (.+)$", re.M)  # below ncu's line "Available Kernels:"
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which kernels are profiled, and how."""
+
+    kernel: str | None  # a regular expression for the function's name
+    range: str  # of the trainer; none: wherever launched
+    skip: int
+    count: int
+    set: str
+    clock_control: str
+
+
+def check_program(program: list[str], range_name: str) -> None:
+    """Refuses what could only end without a kernel."""
+    if "NSYS_PROFILING_SESSION_ID" in os.environ:
+        raise ValueError("ncu: nsys is attached to this shell, and only one can be; start it alone")
+    has_ranges = any(word.lstrip("-") == "profile=nsys" for word in program)
+    if range_name != "none" and not has_ranges:
+        raise ValueError(
+            f"--range {range_name}: the trainer pushes ranges with profile=nsys, which the command "
+            "lacks; add profile=nsys profile.start=10 profile.steps=1, or give --range none"
+        )
+
+
+def command(ncu: Program, chosen: Selection, report: Path, program: list[str]) -> list[str]:
+    words = [ncu.path, "--force-overwrite", "--export", str(report), "--set", chosen.set]
+    words += ["--clock-control", chosen.clock_control, "--graph-profiling", "node"]
+    if chosen.range != "none":
+        # DOMAIN@NAME/ is a push/pop range; without the slash it would be a start/end range
+        words += ["--nvtx", "--nvtx-include", f"nanogpt@{chosen.range}/"]
+        words += ["--profile-from-start", "off"]
+    if chosen.kernel:
+        words += ["--kernel-name", f"regex:{chosen.kernel}"]
+    words += ["--launch-skip", str(chosen.skip), "--launch-count", str(chosen.count)]
+    return [*words, "--kill", "yes", *program]
+
+
+def explain(output: str, chosen: Selection) -> tuple[str, str]:
+    """(why, how to go on) of a program that left no report."""
+    for pattern, why, cure in CAUSES:
+        if re.search(pattern, output):
+            return why, cure
+    if not re.search(NO_KERNEL, output):
+        return "the program or ncu failed", "its last lines are above"
+    wanted = f"in the range {chosen.range}" if chosen.range != "none" else "in the program"
+    wanted += f" and called like {chosen.kernel}" if chosen.kernel else ""
+    wanted += f" and behind the first {chosen.skip}" if chosen.skip else ""
+    there = AVAILABLE.findall(output.split("Available Kernels:")[-1])
+    why = f"no kernel was {wanted}"
+    if there:
+        return why, f"there were {', '.join(there)}"
+    return why, "was the window opened (profile.start below max_iters)? --range none looks anywhere"

@@ -1,0 +1,144 @@
+"""What torch.compile made of the model, as a Document. Called by profiling.lab.compiled."""
+
+import re
+from dataclasses import asdict
+
+from profiling.report.document import (
+    PAGE,
+    TEXT,
+    Block,
+    Column,
+    Document,
+    Facts,
+    Finding,
+    Row,
+    Said,
+    Section,
+    Source,
+    Table,
+    Verdict,
+)
+from profiling.tools.torch_compile import GraphBreak, GraphEntry, Index, KernelEntry
+
+PAGE_ROWS = 60
+
+
+def compiled_document(index: Index, files: dict[str, str]) -> Document:
+    """`files`: the path of each in the folder -> its text."""
+    facts = [
+        ("device", index.device),
+        ("PyTorch", index.torch),
+        ("attention", index.attention),
+        ("dtype", index.dtype),
+        ("compiled as one", index.compile_scope),
+        ("first micro-step, with compilation", f"{index.first_micro_step_s:.1f} s"),
+    ]
+    sources: list[Block] = [source(kernel, files[kernel.file]) for kernel in index.kernels]
+    return Document(
+        title="What torch.compile made of the model",
+        notes=[f"{index.device} · PyTorch {index.torch}"],
+        verdict=[Verdict(headline(index)), Facts(facts, places=PAGE)],
+        sections=[
+            breaks_section(index.graph_breaks),
+            kernels_section(index.kernels),
+            *map(calls_section, index.graphs),
+            Section("sources", "Sources", sources, places=PAGE),
+        ],
+    )
+
+
+def headline(index: Index) -> str:
+    """How many graphs, kernels, calls of libraries, and breaks."""
+    library = sum(call.is_library for graph in index.graphs for call in graph.calls)
+    breaks = sum(found.count for found in index.graph_breaks)
+    return (
+        f"{counted(len(index.graphs), 'graph')}, {counted(len(index.kernels), 'kernel')} "
+        f"written, {counted(library, 'library call')}, {counted(breaks, 'graph break')}"
+    )
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def breaks_section(breaks: list[GraphBreak]) -> Section:
+    lead = (
+        "Python that Dynamo could not trace: the graph ends there, and nothing is fused across it."
+    )
+    blocks: list[Block] = [
+        Finding("warning", found.reason, word=f"break at {place(found)}") for found in breaks
+    ]
+    none = Said("None: each compiled part is one graph.", places=PAGE)
+    return Section("breaks", "Graph breaks", blocks or [none], short="Breaks", lead=lead)
+
+
+def place(found: GraphBreak) -> str:
+    """FILE:LINE of a graph break, and how often."""
+    where = "a place that is not told" if found.file is None else f"{found.file}:{found.line}"
+    return where + (f", {found.count} times" if found.count > 1 else "")
+
+
+def kernels_section(kernels: list[KernelEntry]) -> Section:
+    title = "Kernels that inductor wrote"
+    columns = [
+        Column("kernel", "name", "code", True),
+        Column("graph", "graph", "text", True),
+        Column("operators fused", "told", "code", True),
+        Column("calls", "calls", "number", True),
+        Column("registers", "registers", "number", True),
+        Column("spills", "spills", "number", True),
+        Column("shared memory", "shared_bytes", "bytes"),
+    ]
+    rows: list[Row] = [asdict(kernel) | {"told": told(kernel.operators)} for kernel in kernels]
+    short: list[Row] = [row | {"name": short_kernel(str(row["name"]))} for row in rows]
+    note = "Names without their operators; the page has them whole, with sources."
+    lead = (
+        "Registers of a thread, 32-bit words that it spilled to local memory, shared memory of a "
+        "block: of the variant that was chosen, on a GPU. For C++ kernels the operators stand in "
+        "the name alone."
+    )
+    tables: list[Block] = [
+        Table("kernels", title, note, columns, short, most=len(short), places=TEXT),
+        Table("kernels", title, "", columns, rows, limit=PAGE_ROWS, places=PAGE),
+    ]
+    return Section("kernels", title, tables, short="Kernels", lead=lead)
+
+
+def told(operators: list[str] | None) -> str | None:
+    """Each once, without ATen's prefix."""
+    if operators is None:
+        return None
+    bare = [name.removeprefix("aten.").removeprefix("prims.") for name in operators]
+    return ", ".join(dict.fromkeys(bare))
+
+
+def short_kernel(name: str) -> str:
+    """triton_poi_…_3: a generated name without its operators, which have a column of their own."""
+    return re.sub(r"_fused_.*_(\d+)$", r"_…_\1", name)
+
+
+def calls_section(graph: GraphEntry) -> Section:
+    title = f"Graph {graph.name}, call by call"
+    columns = [
+        Column("", "number", "number"),
+        Column("call", "name", "code"),
+        Column("by", "kind", "text"),
+        Column("operators", "told", "text"),
+    ]
+    rows: list[Row] = [
+        {
+            "number": number,
+            "name": call.name,
+            "kind": "library" if call.is_library else "inductor",
+            "told": told(call.operators),
+        }
+        for number, call in enumerate(graph.calls, start=1)
+    ]
+    table = Table(f"calls-{graph.name}", title, "", columns, rows, limit=PAGE_ROWS)
+    return Section(graph.name, title, [table], short=graph.name, places=PAGE)
+
+
+def source(kernel: KernelEntry, code: str) -> Source:
+    nodes = [f"Source nodes: {', '.join(kernel.nodes)}"] if kernel.nodes is not None else []
+    about = [*nodes, *filter(None, [kernel.config])]
+    return Source(kernel.name, kernel.graph, code, kernel.anchor, about)

@@ -1,0 +1,98 @@
+"""What `device` and `square` measured, as Documents. Called by their verbs."""
+
+from dataclasses import asdict
+
+from profiling.lab.records import DeviceResults, SquareResults, TimedVariant, Variant
+from profiling.report.document import Block, Column, Document, Row, Said, Section, Table
+from profiling.units import duration_ns, size_bytes
+
+
+def device_document(results: DeviceResults) -> Document:
+    tables = [rates(results), ridges(results)]
+    sections = [Section(table.name, table.title, [table]) for table in tables]
+    sections[-1].blocks.append(Said(empty_launch(results)))
+    return Document(results.device, [properties(results)], [], sections)
+
+
+def properties(results: DeviceResults) -> str:
+    clocks = [results.sm_clock_mhz, results.memory_clock_mhz]
+    sm_clock, memory_clock = (clock and f"{clock} MHz" for clock in clocks)
+    parts = {
+        "compute capability": results.capability,
+        "multiprocessors": results.multiprocessors,
+        "L2 cache": results.l2_bytes and size_bytes(results.l2_bytes),
+        "memory": results.memory_bytes and size_bytes(results.memory_bytes),
+        "SM clock up to": sm_clock,
+        "memory clock up to": memory_clock,
+    }
+    known = ", ".join(f"{name} {value}" for name, value in parts.items() if value)
+    unknown = ", ".join(name for name, value in parts.items() if not value)
+    return "; ".join(filter(None, [known, unknown and f"not known here: {unknown}"]))
+
+
+def rates(results: DeviceResults) -> Table:
+    columns = [
+        Column("", "what", "text", True),
+        Column("measured", "measured", "number", True),
+        Column("±", "uncertainty_percent", "percent", True),
+        Column("nominal", "nominal", "number", True),
+        Column("unit", "unit", "text", True),
+        Column("reached", "percent_of_nominal", "percent", True),
+    ]
+    rows = [asdict(rate) for rate in (results.bandwidth, *results.products.values())]
+    note = "Nominal: the data sheet's, dense; – where none is known. float32 without TF32."
+    return Table("rates", "Rates", note, columns, rows)
+
+
+def ridges(results: DeviceResults) -> Table:
+    columns = [
+        Column("", "dtype", "text", True),
+        Column("measured", "measured", "number", True),
+        Column("nominal", "nominal", "number", True),
+    ]
+    rows: list[Row] = [
+        {"dtype": dtype, **asdict(both)} for dtype, both in results.ridge_flops_per_byte.items()
+    ]
+    note = "FLOP per byte: a kernel that does less is bound by memory, else by arithmetic."
+    return Table("ridge", "Ridge of the roofline", note, columns, rows)
+
+
+def empty_launch(results: DeviceResults) -> str:
+    if results.empty_launch_ms is None or results.empty_launch_host_ms is None:
+        return "empty launch: a CPU has none"
+    return (
+        f"empty launch: {duration_ns(results.empty_launch_ms * 1e6)} between two events, "
+        f"{duration_ns(results.empty_launch_host_ms * 1e6)} of the host's time to queue it"
+    )
+
+
+def square_notes(results: SquareResults) -> list[Block]:
+    """Known before anything is measured."""
+    lines = [f"{results.device}, {results.dtype}, PyTorch {results.torch}"]
+    if results.peak_gbps:
+        lines.append(f"bandwidth by the data sheet {results.peak_gbps:,.0f} GB/s")
+    if results.empty_launch_ms is not None:
+        empty_us = results.empty_launch_ms * 1e3
+        lines.append(f"empty launch {empty_us:.2f} µs; L2 cache flushed before each sample")
+    else:
+        lines.append("time by perf_counter, caches as they were: a small matrix stays in them")
+    return [Said(line, "note") for line in lines]
+
+
+def square_table(mebibytes: int, variants: list[Variant]) -> Table:
+    columns = [
+        Column("", "name", "text", True),
+        Column("median", "median_ns", "ns", True),
+        Column("GB/s", "gbps", "number", True),
+        Column("of the copy", "percent_of_copy", "percent", True),
+        Column("result, against float64", "said", "code", True),
+    ]
+    rows: list[Row] = []
+    for variant in variants:
+        row: Row = {"name": variant.name, "said": variant.missing or variant.result}
+        figures: Row = dict.fromkeys(("median_ns", "gbps", "percent_of_copy"))
+        if isinstance(variant, TimedVariant):
+            figures = asdict(variant) | {"median_ns": variant.median_ms * 1e6}
+        rows.append(figures | row)
+    title, note = f"{mebibytes} MiB", "Read once, written once."
+    return Table("square", title, note, columns, rows, most=len(rows))

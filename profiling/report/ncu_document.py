@@ -1,0 +1,119 @@
+"""Kernels as Nsight Compute measured them, as a Document. Called by profiling.verbs.ncu."""
+
+import textwrap
+from dataclasses import asdict
+
+from profiling.report.document import (
+    PAGE,
+    TEXT,
+    Block,
+    Bullets,
+    Cell,
+    Column,
+    Document,
+    Row,
+    Said,
+    Section,
+    Table,
+)
+from profiling.report.kernel_label import kernel_label
+from profiling.tools.ncu_csv import Advice, ProfiledKernel
+from profiling.units import duration_ns
+
+COLUMNS = [
+    Column("kernel", "label", "code"),
+    Column("range", "range", "text"),
+    Column("duration", "duration_ns", "ns"),
+    Column("SM", "sm_percent", "percent"),
+    Column("memory", "memory_percent", "percent"),
+    Column("DRAM", "dram_percent", "percent"),
+    Column("occupancy", "achieved_occupancy_percent", "percent"),
+    Column("at most", "theoretical_occupancy_percent", "percent"),
+    Column("limited by", "limits", "text"),
+    Column("registers", "registers", "number"),
+    Column("waves", "waves", "number"),
+    Column("tail empty", "tail_percent", "percent"),
+]
+# in a terminal, where percents stand without their sign
+BRIEF = [
+    Column("#", "number", "number", True),
+    Column("kernel", "label", "code", True),
+    Column("time", "duration_ns", "ns", True),
+    Column("SM %", "sm_percent", "number", True),
+    Column("DRAM %", "dram_percent", "number", True),
+    Column("occ. %", "achieved_occupancy_percent", "number", True),
+    Column("of %", "theoretical_occupancy_percent", "number", True),
+    Column("by", "limits", "code", True),
+    Column("waves", "waves", "number", True),
+    Column("tail %", "tail_percent", "number", True),
+]
+BRIEF_NOTE = "occ.: occupancy reached, of: possible at most, by: what limits it. Advice follows."
+LEAD = (
+    "By Nsight Compute. SM, memory and DRAM: of the peak, over the kernel's time. Occupancy: warps "
+    "on an SM of those it has room for, and what keeps more blocks off it. A wave is as many "
+    "blocks as fit on the GPU at once; tail: how much of the room of all waves stays empty because "
+    "the last one is not full."
+)
+PAGE_ROWS = 60
+ADVICE_SHOWN, ADVICE_WIDTH = 3, 230  # in a terminal, of each kernel
+
+
+def ncu_document(kernels: list[ProfiledKernel]) -> Document:
+    total = duration_ns(sum(kernel.duration_ns or 0 for kernel in kernels))
+    launches = f"{len(kernels)} kernel launch{'' if len(kernels) == 1 else 'es'}"
+    rows: list[Row] = [
+        asdict(kernel)
+        | {
+            "number": number,
+            "label": Cell(kernel_label(kernel.name), kernel.name),
+            "range": " / ".join(kernel.ranges) or None,
+            "limits": ", ".join(kernel.limited_by) or None,
+        }
+        for number, kernel in enumerate(kernels, start=1)
+    ]
+    title = "What each kernel reached"
+    tables: list[Block] = [
+        Table("kernels", "Kernels", BRIEF_NOTE, BRIEF, rows, most=len(rows), places=TEXT),
+        Table("kernels", title, "", COLUMNS, rows, limit=PAGE_ROWS, places=PAGE),
+    ]
+    return Document(
+        title=f"{launches} profiled, {total} in all",
+        notes=[],
+        verdict=[],
+        sections=[
+            Section("kernels", title, tables, short="Kernels", lead=LEAD),
+            *(advice_section(number, kernel) for number, kernel in enumerate(kernels, start=1)),
+        ],
+    )
+
+
+def advice_section(number: int, kernel: ProfiledKernel) -> Section:
+    label = kernel_label(kernel.name)
+    where = f" in {' / '.join(kernel.ranges)}" if kernel.ranges else ""
+    lines = [f"{estimate(advice)}{advice.text}" for advice in sorted(kernel.advice, key=rank)]
+    short = [textwrap.shorten(line, ADVICE_WIDTH, placeholder=" …") for line in lines]
+    return Section(
+        f"advice-{number}",
+        f"{number}. {label}{where}",
+        [
+            Said(f"grid {kernel.grid}, block {kernel.block}", "note", places=PAGE),
+            Bullets(None, short[:ADVICE_SHOWN], places=TEXT),
+            Bullets("What ncu advises", lines, places=PAGE)
+            if lines
+            else Said("No advice in this report.", "note", places=PAGE),
+        ],
+        short=str(number),
+    )
+
+
+def rank(advice: Advice) -> tuple[bool, bool, bool, float]:
+    """By ncu's estimate: of the kernel's whole time first, of a part of it next, then without."""
+    percent = advice.speedup_percent
+    return advice.kind != "OPT", percent is None, advice.scope != "global", -(percent or 0)
+
+
+def estimate(advice: Advice) -> str:
+    if advice.speedup_percent is None:
+        return ""
+    of = "" if advice.scope == "global" else " of a part"
+    return f"{advice.rule}, up to {advice.speedup_percent:.3g} %{of}: "
