@@ -10,20 +10,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from rich.console import Console
 
 from cli.files import write_text
 from cli.parser import Parser
+from profiling.analysis.capture import open_report
 from profiling.analysis.difference.comparability import FEWEST_STEPS, factor
 from profiling.analysis.difference.comparison import compare
 from profiling.analysis.difference.sentence import sentence
 from profiling.analysis.runs.run_folder import is_run_folder, report_of_run
-from profiling.analysis.summary import summarize
 from profiling.report.comparison_console import print_comparison
 from profiling.report.comparison_markdown import comparison_markdown
 from profiling.report.comparison_page import comparison_page
 from profiling.report.comparison_tables import spell
-from profiling.timeline.opening import find_manifest, newest, open_capture
+from profiling.timeline.opening import newest
 
 HELP = """\
 Says what changed between two captures, or two run folders, and how sure that is.
@@ -144,9 +145,7 @@ def capture_report(
     path: Path, step: str | None = None, phases: list[str] | None = None
 ) -> dict[str, Any]:
     """The report of a capture with its manifest. Raises ValueError with one line."""
-    trace = open_capture(path)
-    name, manifest = find_manifest(path, trace) or (None, None)
-    return summarize(trace, manifest, name, step=step, phases=phases)
+    return msgspec.to_builtins(open_report(path, step=step, phases=phases).report)
 
 
 def refusal(comparison: dict[str, Any], forced: bool) -> str:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from profiling.analysis.gpu_time.median_step import median_step
+import msgspec
+
+from profiling.analysis.capture import open_report
 from profiling.analysis.runs.run_folder import read_config
-from profiling.analysis.summary import summarize
 from profiling.metric_names import CAPTURE_MEDIA
 from profiling.report import tables, wording
 from profiling.timeline import opening
@@ -125,10 +126,9 @@ def read(capture: Path, copy: Path) -> tuple[dict[str, Any], str]:
     """The report and its page, of the scrubbed copy; the manifest lies beside the capture."""
     from profiling.report.page import page  # here: plotly takes long to import
 
-    trace = opening.open_capture(copy)
-    name, manifest = opening.find_manifest(capture, trace) or (None, None)
-    report = summarize(trace, manifest, name)
-    return report, page(report, median_step(trace))
+    opened = open_report(copy, beside=capture)
+    report = msgspec.to_builtins(opened.report)
+    return report, page(report, opened.median_step)
 
 
 def upload(run: TrainingRun, report: dict[str, Any], page: str, copy: Path) -> None:

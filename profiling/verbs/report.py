@@ -11,15 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from rich.console import Console
 
 from cli import files
-from profiling.analysis.gpu_time.median_step import median_step
-from profiling.analysis.summary import summarize
+from profiling.analysis.capture import Capture, open_report
 from profiling.report import console, wording
 from profiling.report.kernel_sources import Links, source_links
 from profiling.report.markdown import markdown
-from profiling.timeline import opening
 from profiling.timeline.trace import Trace
 
 HELP = """\
@@ -69,7 +68,7 @@ class Request:
 
     @property
     def choice(self) -> dict[str, Any]:
-        """The keywords of summarize and median_step."""
+        """The keywords of open_report."""
         return {"step": self.step, "phases": self.phases, "device": self.device}
 
 
@@ -82,9 +81,9 @@ def main(argv: list[str]) -> int:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode gets ? for a bar
     with progress(request.capture):
-        trace, name, manifest = read(request.capture, request.manifest)
-        report = summarize(trace, manifest, name, **request.choice)
-    write(request, report, trace)
+        capture = open_report(request.capture, request.manifest, **request.choice)
+        report = msgspec.to_builtins(capture.report)
+    write(request, report, capture)
     return 0
 
 
@@ -128,19 +127,7 @@ def progress(path: Path) -> Iterator[None]:
         yield
 
 
-def read(path: Path, manifest_path: Path | None) -> tuple[Trace, str | None, dict | None]:
-    """(the capture, its manifest's name, its manifest)."""
-    if path.is_dir():
-        path = opening.newest(path)
-        print(f"reading {path}", file=sys.stderr)
-    trace = opening.open_capture(path)
-    if manifest_path is not None:
-        return trace, manifest_path.name, opening.read_manifest(manifest_path)
-    name, manifest = opening.find_manifest(path, trace) or (None, None)
-    return trace, name, manifest
-
-
-def write(request: Request, report: dict[str, Any], trace: Trace) -> None:
+def write(request: Request, report: dict[str, Any], capture: Capture) -> None:
     """Every output that was asked for, or the report in words."""
     if request.json:
         put(request.json, json.dumps(report, indent=2, allow_nan=False) + "\n")
@@ -149,8 +136,8 @@ def write(request: Request, report: dict[str, Any], trace: Trace) -> None:
     if request.html:
         from profiling.report.page import page  # here: plotly takes long to import
 
-        step = median_step(trace, **request.choice)
-        put(request.html, page(report, step, sources_of(trace, request.html)))
+        sources = sources_of(capture.trace, request.html)
+        put(request.html, page(report, capture.median_step, sources))
     outputs = (request.json, request.markdown, request.html)
     if not any(outputs):
         console.show(report)

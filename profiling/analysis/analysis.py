@@ -1,0 +1,79 @@
+"""What is known of one process on one GPU of a capture, part by part.
+
+Asked by all that makes records of it: profiling.analysis.summary and what summary calls.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from profiling.analysis.gpu_time.attribution import Owned, attribute, boundaries
+from profiling.analysis.gpu_time.breakdown import Activity, activity_of
+from profiling.analysis.gpu_time.idle import Gaps, find_gaps
+from profiling.analysis.kernels.families import families_of
+from profiling.analysis.steps.find import find_steps
+from profiling.analysis.steps.steps import Steps
+from profiling.timeline.trace import Trace
+
+
+@dataclass(frozen=True, eq=False)
+class Analysis:
+    """Each part is made when it is first asked for, and once.
+
+    `step`, `phases`, `device` choose what is otherwise found out (steps.find). The first part
+    raises ValueError for one that the capture does not hold.
+    """
+
+    trace: Trace
+    step: str | None = None
+    phases: list[str] | None = None
+    device: int | None = None
+
+    @cached_property
+    def steps(self) -> Steps:
+        return find_steps(self.trace, self.step, self.phases, self.device)
+
+    @cached_property
+    def owned(self) -> Owned | None:
+        return attribute(self.trace, self.steps)
+
+    @cached_property
+    def bounds_ns(self) -> np.ndarray:
+        """The n + 1 times between the n steps, as the GPU had them."""
+        return boundaries(self.steps, self.owned)
+
+    @property
+    def begin_ns(self) -> int:
+        return int(self.bounds_ns[0])
+
+    @property
+    def end_ns(self) -> int:
+        return int(self.bounds_ns[-1])
+
+    @property
+    def step_count(self) -> int:
+        return len(self.bounds_ns) - 1
+
+    @cached_property
+    def family(self) -> np.ndarray:
+        """Of each of the trace's names the index in FAMILIES; -1: nothing on a GPU is called so."""
+        operations = self.trace.operations
+        ran = np.empty(0, np.int32) if operations is None else operations.name
+        return families_of(self.trace.names, ran)
+
+    @cached_property
+    def activity(self) -> Activity | None:
+        """When the GPU was busy; None where no GPU activity was captured."""
+        operations = self.trace.operations
+        if operations is None:
+            return None
+        rows = self.steps.rows_of(operations)
+        return activity_of(operations, rows, self.family, self.bounds_ns)
+
+    @cached_property
+    def gaps(self) -> Gaps | None:
+        """Why it was idle; None without GPU activity or without the calls that tell."""
+        if self.owned is None or self.activity is None:
+            return None
+        return find_gaps(self.trace, self.owned, self.activity)
