@@ -9,11 +9,12 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.gpu_time.attribution import owning_phases
 from profiling.report import perfetto
 from profiling.report.tracks import disjoint_lanes, nested_lanes
 from profiling.timeline.opening import open_capture
 from profiling.timeline.trace import ANY_THREAD, KERNEL, Metric
-from profiling.verbs.export import owning_phases
 from tests.captured_report import SHARED, trace_of
 
 KINETO = SHARED / "nanogpt_flash_eager.trace.json.gz"
@@ -21,7 +22,8 @@ KINETO = SHARED / "nanogpt_flash_eager.trace.json.gz"
 
 def exported(trace) -> list[dict]:
     out = io.StringIO()
-    count = perfetto.write(trace, owning_phases(trace), out)
+    owned = Analysis(trace).owned
+    count = perfetto.write(trace, None if owned is None else owning_phases(owned), out)
     events = json.loads(out.getvalue(), parse_float=Decimal)["traceEvents"]
     assert len(events) == count
     return events

@@ -36,7 +36,9 @@ class Analysis:
 
     @cached_property
     def owned(self) -> Owned | None:
-        return attribute(self.trace, self.steps)
+        """What ran on the GPU in the steps; None where no GPU activity was captured."""
+        operations = self.trace.operations
+        return None if operations is None else attribute(operations, self.trace.calls, self.steps)
 
     @cached_property
     def bounds_ns(self) -> np.ndarray:
@@ -64,7 +66,7 @@ class Analysis:
 
     @cached_property
     def activity(self) -> Activity | None:
-        """When the GPU was busy; None where no GPU activity was captured."""
+        """When the GPU was busy; None as for `owned`."""
         operations = self.trace.operations
         if operations is None:
             return None
@@ -73,7 +75,7 @@ class Analysis:
 
     @cached_property
     def gaps(self) -> Gaps | None:
-        """Why it was idle; None without GPU activity or without the calls that tell."""
+        """Why it was idle; None as for `owned`, and without the calls that tell."""
         if self.owned is None or self.activity is None:
             return None
         return find_gaps(self.trace, self.owned, self.activity)

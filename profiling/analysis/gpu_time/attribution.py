@@ -14,7 +14,7 @@ import numpy as np
 from profiling.analysis.columns import distinct
 from profiling.analysis.report import Coverage
 from profiling.analysis.steps.steps import StepRanges, Steps
-from profiling.timeline.trace import ANY_THREAD, GRAPH, KERNEL, Operations, Trace
+from profiling.timeline.trace import ANY_THREAD, GRAPH, KERNEL, Calls, Operations
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,7 @@ class Owned:
         return (self.kind == KERNEL) | (self.kind == GRAPH)
 
 
-def attribute(trace: Trace, steps: Steps) -> Owned | None:
-    """None where no GPU activity was captured."""
-    operations, calls = trace.operations, trace.calls
-    if operations is None:
-        return None
+def attribute(operations: Operations, calls: Calls | None, steps: Steps) -> Owned:
     row = steps.rows_of(operations)
     call = operations.call[row]
     known = call >= 0

@@ -3,8 +3,6 @@
 Rows are all processes' and devices'; times are integer nanoseconds, averages floats.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
@@ -20,17 +18,9 @@ from profiling.analysis.report import (
 )
 from profiling.timeline.trace import COPY, KERNEL, MEMSET, Trace
 
-
-class Durations(NamedTuple):
-    """Of the rows of one name; stddev is the sample's, of a single row 0, as nsys has it."""
-
-    count: int
-    total_ns: int
-    avg_ns: float
-    med_ns: float
-    min_ns: int
-    max_ns: int
-    stddev_ns: float
+# count, total_ns, avg_ns, med_ns, min_ns, max_ns, stddev_ns of the rows of one name; stddev is the
+# sample's, of a single row 0, as nsys has it
+Durations = tuple[int, int, float, float, int, int, float]
 
 
 def durations_by_name(name: np.ndarray, duration_ns: np.ndarray) -> list[tuple[int, Durations]]:
@@ -52,10 +42,7 @@ def durations_by_name(name: np.ndarray, duration_ns: np.ndarray) -> list[tuple[i
     order = np.argsort(-total, kind="stable")
     columns = (count, total, mean, (low + high) / 2, shortest, longest, stddev)
     rows = zip(*(column[order].tolist() for column in columns), strict=True)
-    return [
-        (name, Durations(*row))
-        for name, row in zip(names[first][order].tolist(), rows, strict=True)
-    ]
+    return list(zip(names[first][order].tolist(), rows, strict=True))
 
 
 def kernels(analysis: Analysis) -> list[KernelSum]:
@@ -66,9 +53,7 @@ def kernels(analysis: Analysis) -> list[KernelSum]:
     duration_ns = (operations.end_ns - operations.start_ns)[chosen]
     whole = int(duration_ns.sum()) or 1
     return [
-        KernelSum(
-            trace.names[name], *row, FAMILIES[analysis.family[name]], 100 * row.total_ns / whole
-        )
+        KernelSum(trace.names[name], *row, FAMILIES[analysis.family[name]], 100 * row[1] / whole)
         for name, row in durations_by_name(operations.name[chosen], duration_ns)
     ]
 
