@@ -5,6 +5,7 @@ import pytest
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.summary import summarize
+from profiling.causes import CAUSES
 from tests.real_captures import foreign, own, reference_is_here, report_of
 from tests.simulated import Program
 from tests.synthetic import MS, US, training
@@ -25,6 +26,25 @@ def looped(body, steps: int = 10, **options) -> Program:
         with program.step():
             body(program)
     return program
+
+
+def one_of_each(program: Program) -> None:
+    """A gap of each cause."""
+    with program.phase("data"):
+        program.work(1 * MS)
+        program.launch(20 * US)
+    with program.phase("forward"):
+        program.launch(2 * US, 20)
+        program.work(1 * MS)
+        program.graph(50 * US, 10, gap_ns=2 * US)
+        program.launch(200 * US, 20)
+        program.item()
+        program.launch(20 * US)
+
+
+def test_every_cause_of_the_table_has_its_rule():
+    found = causes(looped(one_of_each))
+    assert tuple(found) == CAUSES and min(found.values()) > 0
 
 
 def test_a_slow_launch_is_a_launch():

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.gpu_time.attribution import owning_phases
 from profiling.report import perfetto
 from profiling.report.tracks import disjoint_lanes, nested_lanes
 from profiling.timeline.opening import open_capture
@@ -22,8 +21,7 @@ KINETO = SHARED / "nanogpt_flash_eager.trace.json.gz"
 
 def exported(trace) -> list[dict]:
     out = io.StringIO()
-    owned = Analysis(trace).owned
-    count = perfetto.write(trace, None if owned is None else owning_phases(owned), out)
+    count = perfetto.write(trace, Analysis(trace).owning_phase, out)
     events = json.loads(out.getvalue(), parse_float=Decimal)["traceEvents"]
     assert len(events) == count
     return events
@@ -137,7 +135,7 @@ def test_no_folder_and_nothing_of_the_machine_is_in_it():
 
 def exported_text(trace) -> str:
     out = io.StringIO()
-    perfetto.write(trace, owning_phases(trace), out)
+    perfetto.write(trace, Analysis(trace).owning_phase, out)
     return out.getvalue()
 
 

@@ -162,6 +162,15 @@ def test_phases_guessed_from_operators():
     assert steps.ranges.end_ns.tolist()[:3] == [30, 70, 95]
 
 
+def test_phases_guessed_from_operators_alone():
+    build = kineto()
+    build.ranges.clear()
+    build.operation(20, 280)  # whose call was not captured
+    steps, names = found(build, kind="kineto")
+    assert (steps.name, steps.thread, len(steps.start_ns)) == (None, None, 1)
+    assert [name for name, _ in names] == ["forward", "backward", "optimizer"]
+
+
 @own
 def test_the_real_captures_have_twenty_iterations(capture):
     window = report_of(capture).window

@@ -8,7 +8,12 @@ from functools import cached_property
 
 import numpy as np
 
-from profiling.analysis.gpu_time.attribution import Owned, attribute, boundaries
+from profiling.analysis.gpu_time.attribution import (
+    Owned,
+    attribute,
+    boundaries,
+    owning_phases,
+)
 from profiling.analysis.gpu_time.breakdown import Activity, activity_of
 from profiling.analysis.gpu_time.idle import Gaps, find_gaps
 from profiling.analysis.kernels.families import families_of
@@ -39,6 +44,11 @@ class Analysis:
         """What ran on the GPU in the steps; None where no GPU activity was captured."""
         operations = self.trace.operations
         return None if operations is None else attribute(operations, self.trace.calls, self.steps)
+
+    @cached_property
+    def owning_phase(self) -> np.ndarray | None:
+        """Of each of the trace's operations the phase's index in its names, or -1."""
+        return None if self.owned is None else owning_phases(self.owned)
 
     @cached_property
     def bounds_ns(self) -> np.ndarray:

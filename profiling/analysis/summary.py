@@ -9,7 +9,7 @@ import numpy as np
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time import breakdown
-from profiling.analysis.gpu_time.attribution import coverage, kernels_of_ranges, owning_phases
+from profiling.analysis.gpu_time.attribution import coverage, kernels_of_ranges
 from profiling.analysis.gpu_time.idle import Gaps
 from profiling.analysis.kernels import counters, sums
 from profiling.analysis.kernels.families import FAMILIES, attention_backend
@@ -150,11 +150,11 @@ def range_totals(analysis: Analysis) -> list[RangeTotal]:
 
 
 def idle_time(analysis: Analysis) -> Idle | None:
-    gaps, owned = analysis.gaps, analysis.owned
-    if gaps is None or owned is None:
+    gaps, owning_phase = analysis.gaps, analysis.owning_phase
+    if gaps is None or owning_phase is None:
         return None
     # before what the phase launches
-    phase = np.where(gaps.after >= 0, owning_phases(owned)[gaps.after], -1)
+    phase = np.where(gaps.after >= 0, owning_phase[gaps.after], -1)
     by_phase = {}
     for name in sorted(set(phase.tolist()) - {-1}):
         of_phase = by_cause(gaps.cause_ns[phase == name], analysis.step_count)

@@ -9,7 +9,6 @@ from pathlib import Path
 from cli import files
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.capture import open_report
-from profiling.analysis.gpu_time.attribution import owning_phases
 from profiling.report import perfetto
 from profiling.verbs.report import progress, refuse
 
@@ -60,6 +59,4 @@ def export(analysis: Analysis, path: Path) -> int:
             file = stack.enter_context(io.TextIOWrapper(packed, encoding="utf-8"))
         else:
             file = stack.enter_context(open(temporary, "w", encoding="utf-8"))
-        owned = analysis.owned
-        phases = None if owned is None else owning_phases(owned)
-        return perfetto.write(analysis.trace, phases, file)
+        return perfetto.write(analysis.trace, analysis.owning_phase, file)

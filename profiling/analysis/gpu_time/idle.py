@@ -43,7 +43,7 @@ BLOCKING = re.compile(
 )
 TO_HOST = "Device-to-Host"  # in the name of a copy
 DATA_PHASES = ("data", "dataloader", "data_loading", "get_batch", "load", "batch")
-# what a late host did instead of waiting, as in Host, and the rest: cause unless waits pay for it
+# what a late host did, as in Host, and the rest: the cause that it is, unless a wait is charged
 LATE = {"data_stalls": "data", "stalls": "cpu", "data": "data", "launching": "launch"}
 NOTHING = union(np.empty(0), np.empty(0))
 
@@ -82,12 +82,18 @@ class Host:
 
 def find_gaps(trace: Trace, owned: Owned, activity: Activity) -> Gaps | None:
     """None where the capture has no calls: then nothing tells a cause."""
-    calls, operations = trace.calls, owned.operations
+    calls, operations, idle = trace.calls, owned.operations, activity.idle
     if calls is None:
         return None
-    idle = activity.idle
     before, after = neighbours(operations, owned.steps.rows_of(operations), idle)
-    launches = launches_around(trace.names, operations, calls, idle, before, after)
+    call_before = np.where(before >= 0, operations.call[before], -1)
+    call = np.where(after >= 0, operations.call[after], -1)
+    launches = GapLaunches(
+        before_ns=np.where(call_before >= 0, calls.start_ns[call_before], idle.start_ns),
+        returned_ns=np.where(call >= 0, calls.end_ns[call], idle.end_ns),
+        same_call=(call >= 0) & (call_before == call),
+        to_host=(call >= 0) & is_to_host(trace.names, operations, after),
+    )
     host = host_activity(trace.names, calls, owned, activity)
     cause_ns = split_causes(idle, launches, host, activity.busy)
     return Gaps(idle.start_ns, idle.end_ns, before, after, cause_ns)
@@ -103,24 +109,6 @@ def neighbours(
     first = np.searchsorted(operations.start_ns[rows], idle.end_ns, side="left")
     after = np.where(first < len(rows), rows[np.minimum(first, len(rows) - 1)], -1)
     return before, after
-
-
-def launches_around(
-    names: list[str],
-    operations: Operations,
-    calls: Calls,
-    idle: Intervals,
-    before: np.ndarray,
-    after: np.ndarray,
-) -> GapLaunches:
-    call_before = np.where(before >= 0, operations.call[before], -1)
-    call = np.where(after >= 0, operations.call[after], -1)
-    return GapLaunches(
-        np.where(call_before >= 0, calls.start_ns[call_before], idle.start_ns),
-        np.where(call >= 0, calls.end_ns[call], idle.end_ns),
-        (call >= 0) & (call_before == call),
-        (call >= 0) & is_to_host(names, operations, after),
-    )
 
 
 def is_to_host(names: list[str], operations: Operations, rows: np.ndarray) -> np.ndarray:
@@ -163,9 +151,8 @@ def host_activity(names: list[str], calls: Calls, owned: Owned, activity: Activi
 def split_causes(idle: Intervals, launches: GapLaunches, host: Host, busy: Intervals) -> np.ndarray:
     """(gaps, CAUSES) in nanoseconds; each row adds up to its gap."""
     start, end = idle.start_ns, idle.end_ns
-    # until when the host is late; where it is not, the gap is the queue's
     returned = np.clip(launches.returned_ns, start, end)
-    late_until = np.where(launches.same_call, start, returned)
+    late_until = np.where(launches.same_call, start, returned)  # the host; else the gap is queued
     queued = np.where(late_until > start, 0, end - start)
 
     sets = (host.data_waits, host.other_waits, host.data_stalls, host.stalls, host.data)
@@ -177,17 +164,17 @@ def split_causes(idle: Intervals, launches: GapLaunches, host: Host, busy: Inter
         (host.data_waits, in_data_waits, "data"),
         (host.other_waits, in_other_waits, "synchronization"),
     ):
-        owned = cause_ns[cause]
-        owned += inside
-        awaited = launches.to_host & find_awaited(waits, launches.returned_ns)
-        drained = awaited | find_drained(waits, start, late_until, launches.before_ns)
-        move(queued, owned, np.where(awaited, queued, 0))
+        charged = cause_ns[cause]
+        charged += inside
+        fetched = launches.to_host & find_awaited(waits, launches.returned_ns)
+        move(queued, charged, np.where(fetched, queued, 0))
+        drained = fetched | find_drained(waits, start, late_until, launches.before_ns)
         for what in ("data", "launching"):
-            move(late[what], owned, np.where(drained, late[what], 0))
+            move(late[what], charged, np.where(drained, late[what], 0))
         debt = charge(waits, busy, start, np.sum(list(late.values()), axis=0))
         for part in reversed(late.values()):
             paid = np.minimum(part, debt)
-            move(part, owned, paid)
+            move(part, charged, paid)
             debt -= paid
     for what, cause in LATE.items():
         cause_ns[cause] += late[what]

@@ -134,8 +134,8 @@ def operations_in(
     rows, few = longest(rows, operations.start_ns, operations.end_ns)
     kinds, family = operations.kind[rows].tolist(), analysis.family[operations.name[rows]].tolist()
     families = [KINDS.get(kind, FAMILIES[of]) for kind, of in zip(kinds, family, strict=True)]
-    owner = owning_phases(owned)[rows].tolist()
-    owners = [names[name] if name >= 0 else None for name in owner]
+    phases = owning_phases(owned)[rows].tolist()
+    owners = [names[phase] if phase >= 0 else None for phase in phases]
     slices = Slices(operations.start_ns, operations.end_ns, operations.name, operations.stream)
     return cut(slices.rows(rows), begin, end), families, owners, few
 
