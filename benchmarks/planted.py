@@ -14,12 +14,12 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import torch
 from hydra.core.utils import env_override
 
 from benchmarks.planted_train import PLANTS, Plant
-from profiling.analysis.summary import summarize
-from profiling.timeline.opening import find_manifest, open_capture
+from profiling.analysis.capture import open_report
 from profiling.verbs import run
 
 WINDOW = "max_iters=90 eval_interval=1000 wandb.mode=disabled profile.start=60 profile.steps=20"
@@ -73,15 +73,13 @@ def record(name: str, plant: Plant, config: PlantedConfig, out: Path) -> str | N
 
 
 def diagnosed(name: str, planted: str, capture: Path) -> dict:
-    trace = open_capture(capture)
-    manifest_name, manifest = find_manifest(capture, trace) or (None, None)
-    report = summarize(trace, manifest, manifest_name)
+    report = open_report(capture).report
     return {
         "plant": name,
         "planted": planted,
-        "step_ms": report["window"]["step_ms"]["median"],
-        "idle_ms": report["breakdown"]["idle_ms"],
-        **report["bottleneck"],
+        "step_ms": report.window.step_ms.median,
+        "idle_ms": report.breakdown.idle_ms if report.breakdown else None,
+        **msgspec.to_builtins(report.bottleneck),
     }
 
 

@@ -3,12 +3,21 @@
 import io
 import re
 
+import msgspec
 import pytest
 
 from profiling.report import console, tables, text, wording
 from profiling.report.kernel_label import kernel_label, shorten
 from profiling.report.markdown import markdown
-from tests.captured_report import nothing_captured, report_of
+from tests import captured_report
+
+
+def report_of(*words, **keys):
+    return msgspec.to_builtins(captured_report.report_of(*words, **keys))
+
+
+def nothing_captured():
+    return msgspec.to_builtins(captured_report.nothing_captured())
 
 
 def shown(report, width=80) -> str:

@@ -4,12 +4,24 @@ import json
 import re
 import time
 
+import msgspec
 import pytest
 
+from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.median_step import median_step
 from profiling.report.page import page
-from tests.captured_report import nothing_captured, report_of, trace_of
+from tests import captured_report
+from tests.captured_report import trace_of
 from tests.chromium import chromium
+
+
+def report_of():
+    return msgspec.to_builtins(captured_report.report_of())
+
+
+def nothing_captured():
+    return msgspec.to_builtins(captured_report.nothing_captured())
+
 
 CHARTS = {"breakdown", "step_times", "families", "phases", "timeline", "roofline"}
 DRAWN = """
@@ -41,7 +53,7 @@ def written(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def opened(browser, written):
-    path = written("slow_eager", report_of(), median_step(trace_of()))
+    path = written("slow_eager", report_of(), median_step(Analysis(trace_of("slow_eager"))))
     browser.get_log("performance")
     browser.get(path.as_uri())
     return browser
@@ -65,7 +77,7 @@ def test_every_chart_is_drawn_without_an_error(opened):
 
 
 def test_the_timeline_is_as_many_bars_as_the_step_has_events(opened):
-    step = median_step(trace_of())
+    step = median_step(Analysis(trace_of("slow_eager")))
     tables = (step.ranges, step.projected, step.calls, step.gaps, step.operations)
     bars = opened.execute_script(
         "const chart = document.querySelector('[data-chart=timeline]');"

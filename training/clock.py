@@ -55,7 +55,7 @@ class Clock(ABC):
         self.unread.append(Lap(ms, label))
         self.history.append(self.unread[-1])
 
-    def settle(self) -> None:
+    def settle(self) -> None:  # noqa: B027  most clocks have nothing to wait for
         """Makes laps of what has only been marked so far."""
 
     def read(self) -> Laps:

@@ -10,10 +10,10 @@ from rich.console import Console
 from cli.files import write_text
 from cli.keys import spell
 from cli.parser import Parser, names, new_file, within
+from profiling.analysis.capture import open_report
 from profiling.analysis.difference.comparability import FEWEST_STEPS
 from profiling.analysis.difference.compared import (
     Compared,
-    capture_report,
     compared_capture,
     compared_run,
 )
@@ -114,12 +114,12 @@ def capture_of(path: Path) -> Path | None:
 def side(run: RunFolder | None, capture: Path | None, flags: Namespace) -> Compared:
     if run is None:
         assert capture, "what is no run is a capture"
-        return compared_capture(capture_report(capture, flags.step, flags.phases))
+        return compared_capture(open_report(capture, step=flags.step, phases=flags.phases).report)
     if capture is None:
         profile = run.folder / "profile"
         why = f"no capture in {profile}, so no families and kernels; train with profile=nsys"
         return compared_run(run, None, why)
-    return compared_run(run, capture_report(capture))  # of this project: its ranges are known
+    return compared_run(run, open_report(capture).report)  # of this project: its ranges are known
 
 
 def refusal(comparison: Comparison, forced: bool) -> str:

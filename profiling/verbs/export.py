@@ -5,15 +5,12 @@ import io
 from contextlib import ExitStack
 from pathlib import Path
 
-import numpy as np
-
 from cli import files
 from cli.parser import Parser
-from profiling.analysis.gpu_time.attribution import attribute
-from profiling.analysis.steps.find import find_window
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.capture import open_report
 from profiling.report.perfetto import chrome_trace
-from profiling.timeline.trace import Trace
-from profiling.verbs.report import CAPTURE, progress, read
+from profiling.verbs.report import CAPTURE, progress
 
 PURPOSE = """\
 Writes a capture as a Chrome trace, which https://ui.perfetto.dev opens (in the browser: nothing is
@@ -43,13 +40,12 @@ def main(argv: list[str]) -> int:
     if not request.perfetto.name.endswith((".json", ".json.gz")):
         raise ValueError(f"--perfetto {request.perfetto}: the name must end in .json or .json.gz")
     with progress(request.capture):
-        trace, _, _ = read(request.capture, None)
-        count = export(trace, request.perfetto)
+        count = export(open_report(request.capture).analysis, request.perfetto)
     print(f"{request.perfetto}: {count:,} events; open it at https://ui.perfetto.dev")
     return 0
 
 
-def export(trace: Trace, path: Path) -> int:
+def export(analysis: Analysis, path: Path) -> int:
     """Writes the file and returns the number of events. Raises ValueError where it cannot."""
     with files.replacing(path) as temporary, ExitStack() as stack:
         if path.suffix == ".gz":
@@ -59,16 +55,4 @@ def export(trace: Trace, path: Path) -> int:
             file = stack.enter_context(io.TextIOWrapper(packed, encoding="utf-8"))
         else:
             file = stack.enter_context(open(temporary, "w", encoding="utf-8"))
-        return chrome_trace.write(trace, owning_phases(trace), file)
-
-
-def owning_phases(trace: Trace) -> np.ndarray | None:
-    """For each operation the index in Trace.names of the phase that launched it, -1 for none."""
-    if trace.operations is None:
-        return None
-    window = find_window(trace, None, None, None)
-    owned = attribute(trace, window)
-    found = np.full(len(trace.operations.start_ns), -1)
-    has = owned.phase >= 0
-    found[owned.row[has]] = window.phases().name[owned.phase[has]]
-    return found
+        return chrome_trace.write(analysis.trace, analysis.owning_phase, file)

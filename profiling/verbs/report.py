@@ -10,19 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from rich.console import Console
 
 from cli import files, parser
 from cli.parser import Parser
-from profiling.analysis.gpu_time.median_step import median_step
+from profiling.analysis.capture import Capture, open_report
 from profiling.analysis.report import Report
-from profiling.analysis.summary import summarize
 from profiling.records import to_json
 from profiling.report.capture.document import report_document, verdict_line
 from profiling.report.capture.kernel_sources import Links, source_links
 from profiling.report.renderers import markdown, page, terminal
-from profiling.timeline import opening
 from profiling.timeline.trace import Trace
 
 PURPOSE = "Says what took the time in a capture, and what holds the step back."
@@ -64,7 +61,7 @@ class Request:
 
     @property
     def choice(self) -> dict[str, Any]:
-        """The keywords of summarize and median_step."""
+        """The keywords of open_report."""
         return {"step": self.step, "phases": self.phases, "device": self.device}
 
 
@@ -74,9 +71,9 @@ def main(argv: list[str]) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode gets ? for a bar
     with progress(request.capture):
-        trace, name, manifest = read(request.capture, request.manifest)
-        report = msgspec.convert(summarize(trace, manifest, name, **request.choice), Report)
-    write(request, report, trace)
+        capture = open_report(request.capture, request.manifest, **request.choice)
+        report = capture.report  # made here, while the terminal shows that something goes on
+    write(request, report, capture)
     return 0
 
 
@@ -126,19 +123,7 @@ def progress(path: Path) -> Iterator[None]:
         yield
 
 
-def read(path: Path, manifest_path: Path | None) -> tuple[Trace, str | None, dict | None]:
-    """(the capture, its manifest's name, its manifest)."""
-    if path.is_dir():
-        path = opening.newest(path)
-        print(f"reading {path}", file=sys.stderr)
-    trace = opening.open_capture(path)
-    if manifest_path is not None:
-        return trace, manifest_path.name, opening.read_manifest(manifest_path)
-    name, manifest = opening.find_manifest(path, trace) or (None, None)
-    return trace, name, manifest
-
-
-def write(request: Request, report: Report, trace: Trace) -> None:
+def write(request: Request, report: Report, capture: Capture) -> None:
     """Every output that was asked for, or the report in words."""
     document = report_document(report)
     if request.json:
@@ -146,8 +131,8 @@ def write(request: Request, report: Report, trace: Trace) -> None:
     if request.markdown:
         put(request.markdown, markdown.markdown(document))
     if request.html:
-        step, sources = median_step(trace, **request.choice), sources_of(trace, request.html)
-        put(request.html, page.page(report_document(report, step, sources)))
+        sources = sources_of(capture.trace, request.html)
+        put(request.html, page.page(report_document(report, capture.median_step, sources)))
     if not request.outputs:
         terminal.show(document, Console(highlight=False))
         print(next_steps(request.capture, report))

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from profiling.analysis.difference.compared import Compared, capture_report, compared_capture
+from profiling.analysis.capture import open_report
+from profiling.analysis.difference.compared import Compared, compared_capture
 from profiling.analysis.difference.comparison import compare
 from profiling.analysis.difference.records import Comparison, Experiment
 from profiling.analysis.runs.folder import newest_capture
@@ -29,7 +30,7 @@ def explanations(
     for value, label in enumerate(experiment.factor.labels):
         try:
             path = capture(experiment, trainer, folder, value, console)
-            sides.append(compared_capture(capture_report(path)))
+            sides.append(compared_capture(open_report(path).report))
         except ValueError as error:
             say(console, f"no capture of {label}, so no explanation: {error}")
             sides.append(None)
