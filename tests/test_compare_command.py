@@ -7,14 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from hand_reports import flash, report, slow
 from test_run_folder_reading import rows_of, run_folder
 
 from profiling.analysis.difference.comparison import compare
+from profiling.analysis.difference.records import Comparison
 from profiling.analysis.difference.sentence import sentence
-from profiling.report.comparison_markdown import comparison_markdown, escaped
-from profiling.report.comparison_page import comparison_page, waterfall
+from profiling.report.comparison.charts import waterfall
+from profiling.report.comparison.document import comparison_document
+from profiling.report.renderers.markdown import escaped, markdown
+from profiling.report.renderers.page import page
 from profiling.verbs import compare as comparison_command
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -23,6 +27,11 @@ CAPTURES = PROJECT / "tests" / "captures"
 
 def capture(name: str) -> str:
     return str(CAPTURES / f"{name}.sqlite.gz")
+
+
+def comparison_of(baseline: dict, candidate: dict) -> Comparison:
+    found = compare(baseline, candidate)
+    return msgspec.convert(found | {"sentence": sentence(found)}, Comparison)
 
 
 def compared(tmp_path: Path, one: str, other: str) -> dict:
@@ -103,18 +112,18 @@ def test_all_three_files_are_written(by_hand, tmp_path, capsys):
     paths = {kind: tmp_path / f"comparison.{kind}" for kind in ("json", "markdown", "html")}
     flags = [word for kind, path in paths.items() for word in (f"--{kind}", str(path))]
     assert comparison_command.main(["slow", "flash", *flags]) == 0
-    said = sentence(compare(slow(), flash()))
+    said = comparison_of(slow(), flash()).sentence
     assert json.loads(paths["json"].read_text())["sentence"] == said
     assert escaped(said) in paths["markdown"].read_text()
-    page = paths["html"].read_text()
-    assert "flash is 1.42x faster" in page and '"waterfall"' in page
+    html = paths["html"].read_text()
+    assert "flash is 1.42x faster" in html and '"waterfall"' in html
     assert not list(tmp_path.glob("*.tmp"))
     out = capsys.readouterr().out
     assert "ab FILE attention=slow,flash" in out
 
 
 def test_the_waterfall_leads_from_the_one_step_to_the_other():
-    bars = waterfall(compare(slow(), flash()))["data"][0]
+    bars = waterfall(comparison_of(slow(), flash()))["data"][0]
     assert bars["measure"][0] == "absolute" and bars["measure"][-1] == "total"
     assert sum(bars["y"][:-1]) == pytest.approx(bars["y"][-1], abs=0.02)
 
@@ -125,12 +134,11 @@ def test_names_of_kernels_and_files_stay_text():
     evil = "</script><script>alert(1)</script>|`<img src=x>"
     other["kernels"][0]["name"] = other["families"][0]["family"] = evil
     other["capture"]["file"] = f"{evil}.sqlite"
-    found = compare(slow(), other)
-    found["sentence"] = sentence(found)
-    assert "<script>alert" not in comparison_page(found)
-    assert "<img" not in comparison_page(found)
-    text = comparison_markdown(found)
-    assert "<script>" not in text.replace("\\<", "")
+    document = comparison_document(comparison_of(slow(), other))
+    html, text = page(document), markdown(document)
+    assert "&lt;script&gt;alert" in html
+    assert "<script>alert" not in html and "<img" not in html
+    assert "<script>" not in re.sub(r"(?<!\\)`[^`]*`", "", text).replace("\\<", "")
 
 
 @pytest.mark.parametrize(

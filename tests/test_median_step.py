@@ -20,11 +20,9 @@ def made(request):
 
 def test_it_is_the_step_whose_time_is_nearest_to_the_median(made):
     step, report = made
-    times = report["window"]["step_ms"]
-    assert step.step_ms == pytest.approx(times["values"][step.number - 100])
-    assert abs(step.step_ms - times["median"]) == min(
-        abs(v - times["median"]) for v in times["values"]
-    )
+    times = report.window.step_ms
+    assert step.step_ms == pytest.approx(times.values[step.number - 100])
+    assert abs(step.step_ms - times.median) == min(abs(v - times.median) for v in times.values)
 
 
 def test_operations_and_gaps_tile_the_step(made):
@@ -48,7 +46,7 @@ def test_operations_have_families_and_owners(made):
     assert len(step.families) == len(step.owners) == len(step.operations.start_ns)
     assert {"gemm", "norm", "optimizer"} <= set(step.families) <= set(FAMILIES)
     assert set(step.owners) >= {"forward", "backward", "optimizer"} and None not in step.owners
-    kernels = sum(row["kernels"] for row in report["ranges"] if row["depth"] == 0) / 20
+    kernels = sum(row.kernels for row in report.ranges if row.depth == 0) / 20
     assert len(step.operations.start_ns) >= 0.95 * kernels
 
 
