@@ -64,7 +64,7 @@ def test_a_manifest_can_lie_elsewhere(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ([], "capture"),
+        ([], "CAPTURE"),
         (["nowhere.sqlite"], "nowhere.sqlite"),
         ([CAPTURE, "--htlm", "x"], "--htlm"),
         ([CAPTURE, "--open"], "--html"),
