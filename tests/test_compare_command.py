@@ -8,7 +8,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
 from hand_reports import flash, flash_report, report, slow, slow_report
 
@@ -28,11 +27,6 @@ CAPTURES = PROJECT / "tests" / "captures"
 
 def capture(name: str) -> str:
     return str(CAPTURES / f"{name}.sqlite.gz")
-
-
-def comparison_of(baseline: dict, candidate: dict) -> Comparison:
-    found = compare(baseline, candidate)
-    return msgspec.convert(found | {"sentence": sentence(found)}, Comparison)
 
 
 def compared(tmp_path: Path, one: str, other: str) -> dict:
