@@ -141,7 +141,7 @@ def read() -> Jobs:
         shown = shown or options.shell_completion
         asked = words if options.shell_completion else [] if options.hydra_help else overrides
         for_hydra = [*flags, "--config-name", PRIMARY, *asked]
-        by_hydra = shown or sets_hydra(path, overrides)
+        by_hydra = shown or options.run or sets_hydra(path, overrides)
         jobs = Jobs(configs, options.multirun, path, for_hydra if by_hydra else None)
         if shown:
             jobs.run(lambda config: None)
