@@ -7,13 +7,14 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hand_reports import flash, flash_report, report, slow, slow_report
 
 from profiling.analysis.difference.compared import compared_capture
 from profiling.analysis.difference.comparison import compare
-from profiling.analysis.report import FamilySum, Report
+from profiling.analysis.report import FamilySum
 from profiling.report.comparison.charts import waterfall
 from profiling.report.comparison.document import comparison_document
 from profiling.report.renderers.markdown import escaped, markdown
@@ -40,12 +41,12 @@ def by_hand(monkeypatch):
     """`slow` and `flash` in place of what captures of these names would give."""
     made = {"slow": slow_report, "flash": flash_report, "again": slow_report}
 
-    def capture_report(path: Path, step: str | None, phases: list[str] | None) -> Report:
+    def open_report(path: Path, step: str | None, phases: list[str] | None) -> SimpleNamespace:
         if path.stem not in made:
             raise ValueError(f"{path}: no such file")
-        return made[path.stem]()
+        return SimpleNamespace(report=made[path.stem]())
 
-    monkeypatch.setattr(comparison_command, "capture_report", capture_report)
+    monkeypatch.setattr(comparison_command, "open_report", open_report)
     return made
 
 

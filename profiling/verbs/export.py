@@ -4,6 +4,7 @@ import gzip
 import io
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TextIO
 
 from cli import files
 from cli.parser import Parser
@@ -47,8 +48,9 @@ def main(argv: list[str]) -> int:
 
 def export(analysis: Analysis, path: Path) -> int:
     """Writes the file and returns the number of events. Raises ValueError where it cannot."""
+    file: TextIO
     with files.replacing(path) as temporary, ExitStack() as stack:
-        if path.suffix == ".gz":
+        if path.suffix == ".gz":  # without the time, so that the same trace gives the same file
             packed = stack.enter_context(
                 gzip.GzipFile(temporary, "wb", compresslevel=COMPRESSION, mtime=0)
             )

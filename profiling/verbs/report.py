@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -59,11 +58,6 @@ class Request:
     def outputs(self) -> list[str]:
         return [output for output in (self.json, self.markdown, self.html) if output]
 
-    @property
-    def choice(self) -> dict[str, Any]:
-        """The keywords of open_report."""
-        return {"step": self.step, "phases": self.phases, "device": self.device}
-
 
 def main(argv: list[str]) -> int:
     """Runs it and returns the exit code. Raises ValueError for a mistake or a damaged capture."""
@@ -71,7 +65,13 @@ def main(argv: list[str]) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode gets ? for a bar
     with progress(request.capture):
-        capture = open_report(request.capture, request.manifest, **request.choice)
+        capture = open_report(
+            request.capture,
+            request.manifest,
+            step=request.step,
+            phases=request.phases,
+            device=request.device,
+        )
         report = capture.report  # made here, while the terminal shows that something goes on
     write(request, report, capture)
     return 0
@@ -125,14 +125,16 @@ def progress(path: Path) -> Iterator[None]:
 
 def write(request: Request, report: Report, capture: Capture) -> None:
     """Every output that was asked for, or the report in words."""
-    document = report_document(report)
+    step, sources = None, None
+    if request.html:
+        step, sources = capture.median_step, sources_of(capture.trace, request.html)
+    document = report_document(report, step, sources)
     if request.json:
         put(request.json, to_json(report))
     if request.markdown:
         put(request.markdown, markdown.markdown(document))
     if request.html:
-        sources = sources_of(capture.trace, request.html)
-        put(request.html, page.page(report_document(report, capture.median_step, sources)))
+        put(request.html, page.page(document))
     if not request.outputs:
         terminal.show(document, Console(highlight=False))
         print(next_steps(request.capture, report))
