@@ -9,7 +9,7 @@ from configs import command_line
 
 if __name__ == "__main__":
     # --help, mistakes and TAB completion end here, before torch, which takes seconds to import
-    jobs = command_line.read()
+    start = command_line.read()
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -175,4 +175,4 @@ def batches_of(dataset: Dataset, split: str, config: Config, ranks: Ranks) -> Ba
 
 
 if __name__ == "__main__":
-    jobs.run(train)
+    start(train)

@@ -384,7 +384,7 @@ def test_as_a_program(tmp_path):
 
 def test_a_closed_pipe_is_no_traceback():
     program = "from cli.errors import user_errors\nwith user_errors():\n"
-    program += "    for _ in range(10_000): print('x' * 100)"
+    program += "    for _ in range(10_000): print('x' * 100)\nassert False, 'it ends there'"
     process = subprocess.Popen(
         [sys.executable, "-c", program],
         cwd=Path(command_line.__file__).parents[1],
