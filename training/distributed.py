@@ -14,7 +14,6 @@ from torch import Tensor
 
 from training.device import resolve_device
 
-
 T = TypeVar("T")
 
 

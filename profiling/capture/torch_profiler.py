@@ -8,13 +8,14 @@ from torch.profiler import profile as TorchProfiler
 
 from cli.files import write_text
 from configs.capture import ProfileConfig
-from profiling.manifest import Manifest
 
 TABLE_ROWS = 100
 
 
 class TorchRecorder:
     """One torch.profiler for each window: its tracer on from `prepare`, recording from `start`."""
+
+    return_codes = nsys_attached = None
 
     def __init__(self, profile: ProfileConfig, on_cuda: bool):
         self.profile, self.on_cuda = profile, on_cuda
@@ -59,6 +60,3 @@ class TorchRecorder:
                 self.profiler.start_trace()
                 self.profiler.stop_trace()
         self.profiler = None
-
-    def described(self, manifest: Manifest) -> Manifest:
-        return manifest
