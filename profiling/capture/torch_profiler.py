@@ -32,7 +32,7 @@ class TorchRecorder:
         self.profiler.prepare_trace()
 
     def start(self) -> None:
-        assert self.profiler is not None
+        assert self.profiler is not None, "not prepared"
         self.profiler.start_trace()
         self.started = True
 
@@ -40,7 +40,7 @@ class TorchRecorder:
         """Writes STEM.trace.json.gz and STEM.operators.txt."""
         profiler, self.profiler = self.profiler, None
         self.started = False
-        assert profiler is not None
+        assert profiler is not None, "not prepared"
         profiler.stop_trace()
         trace = stem.with_name(stem.name + ".trace.json.gz")
         temporary = stem.with_name(stem.name + ".tmp.json.gz")  # its end makes torch compress it
