@@ -40,6 +40,7 @@ def attend(
     attention = attention_in_force(attention, q.device.type, dropout)
     causal = q.size(-2) > 1
     if attention == "slow":
+        assert mask is not None
         scores = attention_scores(q, k, mask)  # (B, H, T, S)
         weights = attention_weights(scores, dropout)  # (B, H, T, S)
         return weighted_values(weights, v)  # (B, H, T, D)
@@ -47,7 +48,9 @@ def attend(
         return attend_flex(q, k, v, causal)
     if attention == AUTO:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal)
-    with sdpa_kernel(getattr(SDPBackend, BACKENDS[attention].sdpa)):
+    pinned = BACKENDS[attention].sdpa
+    assert pinned is not None, f"attention={attention}: no rule here"
+    with sdpa_kernel(getattr(SDPBackend, pinned)):
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal)
 
 
@@ -73,9 +76,9 @@ def attend_flex(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
         mask = causal_block_mask(q.size(-2), q.device) if causal else None
         return flex_attention(q, k, v, block_mask=mask)
     mask = cached_block_mask(q.size(-2), q.device) if causal else None
-    # eager it would materialise the scores; a CPU cannot compile it with gradients
-    flex = compiled_flex_attention() if q.is_cuda else flex_attention
-    return flex(q, k, v, block_mask=mask)
+    if q.is_cuda:  # eager it would materialise the scores; a CPU cannot compile it with gradients
+        return compiled_flex_attention()(q, k, v, block_mask=mask)
+    return flex_attention(q, k, v, block_mask=mask)
 
 
 def causal_block_mask(tokens: int, device: torch.device) -> BlockMask:
@@ -112,13 +115,6 @@ class KeyValueCache:
         self.values[layer][:, :, self.length : end] = v
         return self.keys[layer][:, :, :end], self.values[layer][:, :, :end]
 
-    def run(self, next_token: Callable[[Tensor], Tensor], tokens: Tensor) -> Tensor:
-        """next_token(tokens), which reads (B, T) tokens into this cache and draws (B, 1).
-
-        training.decode replays CUDA graphs here instead.
-        """
-        return next_token(tokens)
-
 
 class LayerNorm(nn.Module):
     """Layer norm over C whose bias is optional."""
@@ -133,6 +129,8 @@ class LayerNorm(nn.Module):
 
 
 class CausalSelfAttention(nn.Module):
+    mask: Tensor | None
+
     def __init__(self, config: ModelConfig, layer: int):
         super().__init__()
         self.layer = layer
@@ -188,21 +186,36 @@ class Block(nn.Module):
         return x + self.mlp(self.ln_2(x))
 
 
+class Transformer(nn.Module):
+    """All between token ids and logits, under nanoGPT's names."""
+
+    def __init__(self, config: ModelConfig, vocab_size: int):
+        super().__init__()
+        self.wte = nn.Embedding(vocab_size, config.n_embd)
+        self.wpe = nn.Embedding(config.block_size, config.n_embd)
+        self.drop = nn.Dropout(config.dropout)
+        self.h = nn.ModuleList(Block(config, layer) for layer in range(config.n_layer))
+        self.ln_f = LayerNorm(config.n_embd, config.bias)
+
+    def forward(self, idx: Tensor, cache: KeyValueCache | None) -> Tensor:
+        """idx (B, T) -> (B, T, C); with a cache, behind the tokens that it holds."""
+        past = cache.length if cache is not None else 0
+        positions = torch.arange(past, past + idx.size(1), device=idx.device)  # (T)
+        x = self.drop(self.wte(idx) + self.wpe(positions))  # (B, T, C)
+        for block in self.h:
+            x = block(x, cache)
+        if cache is not None:
+            cache.length += idx.size(1)
+        return self.ln_f(x)
+
+
 class GPT(nn.Module):
     """The model; `vocab_size` comes with the data, the rest from the configuration."""
 
     def __init__(self, config: ModelConfig, vocab_size: int):
         super().__init__()
         self.config = config
-        self.transformer = nn.ModuleDict(
-            {
-                "wte": nn.Embedding(vocab_size, config.n_embd),
-                "wpe": nn.Embedding(config.block_size, config.n_embd),
-                "drop": nn.Dropout(config.dropout),
-                "h": nn.ModuleList(Block(config, layer) for layer in range(config.n_layer)),
-                "ln_f": LayerNorm(config.n_embd, config.bias),
-            }
-        )
+        self.transformer = Transformer(config, vocab_size)
         self.lm_head = nn.Linear(config.n_embd, vocab_size, bias=False)
         self.apply(self._init_weights)
         for name, parameter in self.named_parameters():
@@ -226,15 +239,7 @@ class GPT(nn.Module):
         Returns logits and the mean loss: with targets (B, T, V), without (B, 1, V) of the last
         token and None.
         """
-        past = cache.length if cache is not None else 0
-        positions = torch.arange(past, past + idx.size(1), device=idx.device)  # (T)
-        x = self.transformer.wte(idx) + self.transformer.wpe(positions)  # (B, T, C)
-        x = self.transformer.drop(x)
-        for block in self.transformer.h:
-            x = block(x, cache)
-        x = self.transformer.ln_f(x)
-        if cache is not None:
-            cache.length += idx.size(1)
+        x = self.transformer(idx, cache)  # (B, T, C)
         if targets is None:
             return self.lm_head(x[:, -1:]), None  # (B, 1, V)
         logits = self.lm_head(x)  # (B, T, V)
@@ -250,43 +255,46 @@ class GPT(nn.Module):
         config = self.config
         return 6 * self.parameter_count() + 12 * config.n_layer * config.n_embd * config.block_size
 
+    def decode(
+        self,
+        tokens: Tensor,
+        cache: KeyValueCache,
+        temperature: float,
+        top_k: int | None,
+        generator: torch.Generator,
+    ) -> Tensor:
+        """Reads tokens (B, T) into the cache and draws the next of each sequence, (B, 1)."""
+        logits, _ = self(tokens, cache=cache)
+        return draw_token(logits[:, -1].float(), temperature, top_k, generator)
+
     @torch.no_grad()
     def generate(
         self,
         idx: Tensor,
         max_new_tokens: int,
-        temperature: float,
-        top_k: int | None,
-        generator: torch.Generator,
-        cache: KeyValueCache | None = None,
+        cache: KeyValueCache,
+        decode: Callable[[Tensor, KeyValueCache], Tensor],
     ) -> Iterator[Tensor]:
         """Yields the next token of each sequence, (B, 1), one after the other; idx is (B, T).
 
-        Of a longer idx the last block_size tokens count. The positions are learned, so a full cache
-        cannot slide: the last half of the context is then read again, and each token sees
-        block_size / 2 to block_size tokens before it. `cache` is memory to use again, or one that
-        runs the steps in its own way; its content is discarded.
+        `decode` is the method of that name, its way to draw bound, or does the same; what the cache
+        holds is discarded. Of a longer idx the last block_size tokens count. The positions are
+        learned, so a full cache cannot slide: the last half of the context is then read again, and
+        each token sees block_size / 2 to block_size tokens before it.
         """
         block_size = self.config.block_size
-        if cache is None:
-            cache = KeyValueCache(self.config, idx.size(0), idx.device, self.lm_head.weight.dtype)
         cache.length = 0
-
-        def next_token(tokens: Tensor) -> Tensor:
-            logits, _ = self(tokens, cache=cache)
-            return sample(logits[:, -1].float(), temperature, top_k, generator)
-
         new = idx = idx[:, -block_size:]
         for _ in range(max_new_tokens):
             if cache.length + new.size(1) > block_size:
                 cache.length = 0
                 new = idx[:, -max(block_size // 2, 1) :]
-            new = cache.run(next_token, new)
+            new = decode(new, cache)
             idx = torch.cat((idx, new), dim=1)[:, -block_size:]
             yield new
 
 
-def sample(
+def draw_token(
     logits: Tensor, temperature: float, top_k: int | None, generator: torch.Generator
 ) -> Tensor:
     """Draws from (B, V) logits; temperature 0 takes the likeliest. Returns (B, 1)."""

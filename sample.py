@@ -3,14 +3,22 @@
 python sample.py out_dir=out-shakespeare-char start="ROMEO:" num_samples=3
 """
 
+from cli.help import read_keys
+from configs.sampling import HELP, SampleConfig
+
+if __name__ == "__main__":
+    # --help and mistakes end here, before torch, which takes seconds to import
+    asked = read_keys(HELP, SampleConfig)
+
 import codecs
+import io
 import logging
-import math
 import sys
 import time
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,87 +26,20 @@ import torch
 from torch import Tensor
 
 from cli.errors import one_line, user_errors
-from cli.keys import parse_keys
-from configs.attention import CHOICES, pinned_kernel
-from configs.help import key_table
+from configs.attention import pinned_kernel
 from configs.model import ModelConfig
-from configs.training import TrainingConfig
-from data.prepare import STAND_IN
+from data.dataset import STAND_IN
 from data.tokenizers import BpeTokenizer, CharTokenizer, load_tokenizer
 from model import GPT, KeyValueCache, attend
 from training import checkpoint
 from training.console import PlainFormatter
-from training.decode import GraphedCache
+from training.decode import GraphedDecode
 from training.device import check_attention, resolve_device, resolve_dtype
 
 log = logging.getLogger("sample")
 
-HELP = """\
-Writes text with a trained GPT, as it comes. Log lines go to stderr, stdout has the text alone.
-
-usage: python sample.py [KEY=VALUE ...]        also --KEY=VALUE
-
-examples
-  python sample.py                                              ten samples of the main experiment
-  python sample.py start="ROMEO:" num_samples=1                 one that goes on from ROMEO:
-  python sample.py start="To be,\\nor not" temperature=0         always the likeliest token
-  python sample.py start=FILE:prompt.txt max_new_tokens=2000    a prompt from a file
-  python sample.py out_dir=out-mine top_k=null > text.txt       of another run, into a file
-"""
 FILE = "FILE:"
 SEPARATOR = "\n---------------"
-
-
-@dataclass
-class SampleConfig:
-    """The keys of sample.py, under nanoGPT's names."""
-
-    out_dir: str = field(
-        default="out-shakespeare-char", metadata={"help": "folder of the run, with its ckpt.pt"}
-    )
-    start: str = field(
-        default="\\n",
-        metadata={
-            "help": "the prompt, where \\n means a new line; FILE:PATH: a UTF-8 text file, as it is"
-        },
-    )
-    num_samples: int = field(default=10, metadata={"help": "texts to write, one after the other"})
-    max_new_tokens: int = field(default=500, metadata={"help": "tokens to add to the prompt"})
-    temperature: float = field(
-        default=0.8,
-        metadata={"help": "1: as the model says; lower: safer; 0: always the likeliest token"},
-    )
-    top_k: int | None = field(
-        default=200, metadata={"help": "draw among this many likeliest tokens; null: among all"}
-    )
-    seed: int = field(
-        default=1337, metadata={"help": "of the first sample; the next one's is one higher"}
-    )
-    device: str = field(default="auto", metadata={"help": "auto, cpu, cuda, cuda:N or mps"})
-    dtype: str = field(
-        default="auto",
-        metadata={
-            "help": "of weights and activations; auto: bfloat16 where the GPU has it",
-            "choices": ("auto", "float32", "bfloat16", "float16"),
-        },
-    )
-    attention: str | None = field(
-        default=None,
-        metadata={
-            "help": "null: as in training, or auto where that does not run",
-            "choices": CHOICES,
-        },
-    )
-
-    def __post_init__(self) -> None:
-        # the keys that training has too obey its rules
-        TrainingConfig(out_dir=self.out_dir, seed=self.seed, device=self.device)
-        for key, least in (("num_samples", 1), ("max_new_tokens", 0), ("top_k", 1)):
-            value = getattr(self, key)
-            if value is not None and value < least:
-                raise ValueError(f"{key}={value}: must be at least {least}")
-        if not 0 <= self.temperature < math.inf:
-            raise ValueError(f"temperature={self.temperature}: must be a number from 0 up")
 
 
 def sample(config: SampleConfig) -> None:
@@ -114,13 +55,12 @@ def sample(config: SampleConfig) -> None:
         log.warning("start: %d tokens, the model sees the last %d", len(prompt), block_size)
     idx = torch.tensor([prompt], device=device)  # (1, T)
     generator = torch.Generator(device)
-    cache = cache_for(model, generator)
+    cache = KeyValueCache(model.config, 1, device, getattr(torch, dtype))  # for all samples
+    decode = decode_with(model, config, generator)
     began = time.perf_counter()
     for k in range(config.num_samples):
         generator.manual_seed(config.seed + k)
-        new = model.generate(
-            idx, config.max_new_tokens, config.temperature, config.top_k, generator, cache
-        )
+        new = model.generate(idx, config.max_new_tokens, cache, decode)
         for text in texts(prompt, new, tokenizer):
             print(text, end="", flush=True)
         print(SEPARATOR, flush=True)
@@ -228,12 +168,14 @@ def read_text(start: str) -> str:
     return text.removeprefix("\ufeff")
 
 
-def cache_for(model: GPT, generator: torch.Generator) -> KeyValueCache:
-    """One for all samples; on CUDA it replays graphs."""
-    weight = model.lm_head.weight
-    if weight.is_cuda:
-        return GraphedCache(model.config, weight.device, weight.dtype, generator)
-    return KeyValueCache(model.config, 1, weight.device, weight.dtype)
+def decode_with(
+    model: GPT, config: SampleConfig, generator: torch.Generator
+) -> Callable[[Tensor, KeyValueCache], Tensor]:
+    """The model's step from token to token; on CUDA it replays graphs."""
+    decode = partial(
+        model.decode, temperature=config.temperature, top_k=config.top_k, generator=generator
+    )
+    return GraphedDecode(decode, generator) if generator.device.type == "cuda" else decode
 
 
 def texts(
@@ -255,15 +197,13 @@ def configure_logging() -> None:
     log.setLevel(logging.INFO)
 
 
-def main() -> None:
-    if {"--help", "-h"} & set(sys.argv[1:]):
-        print(HELP + "\n" + key_table(SampleConfig()))
-        return
+def main(config: SampleConfig) -> None:
     configure_logging()
-    sys.stdout.reconfigure(errors="replace")  # a terminal may lack some characters
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal may lack some characters
     with user_errors():
-        sample(parse_keys(sys.argv[1:], SampleConfig))
+        sample(config)
 
 
 if __name__ == "__main__":
-    main()
+    main(asked)

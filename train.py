@@ -5,30 +5,37 @@
         gradient_accumulation_steps=2
 """
 
-import time
-from functools import partial
+from configs import command_line
+
+if __name__ == "__main__":
+    # --help, mistakes and TAB completion end here, before torch, which takes seconds to import
+    jobs = command_line.read()
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
-from configs import command_line
 from configs.schema import Config
 from data.batches import Batches
-from data.prepare import Dataset, load_dataset, prepare
+from data.dataset import Dataset, load_dataset
+from data.prepare import prepare
 from model import GPT
-from profiling.capture.spans import NoSpans, Spans, spans_for
+from profiling.capture.sampler import GpuSampler, NoSampler
+from profiling.capture.spans import NoSpans, Spans
 from training import checkpoint
-from training.capture import recorder_for, window_for
+from training.capture import Profiler
 from training.checkpoint import Progress
 from training.clock import clock_for
 from training.console import configure_logging
-from training.device import check_attention, explained_out_of_memory, resolve
+from training.device import check_attention, explained_out_of_memory, reasons, resolve
 from training.distributed import Ranks, started
 from training.evaluate import evaluate
 from training.gpu_metrics import sampler_for
 from training.interrupt import Interrupt
 from training.optimizer import adamw, learning_rate
-from training.record import open_record
-from training.step import Step
+from training.record import in_force_of, open_record
+from training.step import Step, TrainingStep
 from training.tensorboard import check_tensorboard
 from training.wandb_mirror import check_wandb
 from training.warm_up import warm_up
@@ -36,69 +43,101 @@ from training.warm_up import warm_up
 
 def train(config: Config) -> None:
     """One run from its configuration to its last checkpoint."""
-    began_s = time.perf_counter()
     with started(config.device) as ranks, explained_out_of_memory(config):
         configure_logging(ranks.rank)
-        config = settled(config, ranks)
-        dataset = load_dataset(ranks.from_first(lambda: prepare(config).directory))
-        train_batches = batches_of(dataset, "train", config, ranks)
-        val_batches = batches_of(dataset, "val", config, ranks)
+        train_on(ranks, config)
 
-        spans = spans_for(config.profile.kind)
-        recorder = recorder_for(config, ranks)
-        gpu = sampler_for(config.gpu_metrics, ranks)
-        model, step, progress = model_of(config, dataset, spans, ranks)
-        save = partial(checkpoint.save, model, step, config, dataset, ranks)
-        step, warm = warm_up(step, *train_batches.draw(progress.iteration, 0), config, ranks)
-        record = open_record(config, dataset, model, warm, progress, gpu, ranks, began_s)
 
-        clock = clock_for(ranks.device)
-        window = window_for(config, model, recorder, spans, clock, warm, progress, ranks)
+def train_on(ranks: Ranks, asked: Config) -> None:
+    # what `auto` means here, and the text as tokens: rank 0 makes what is not there yet
+    config = settled(asked, ranks)
+    dataset = load_dataset(ranks.from_first(lambda: prepare(config).directory))
+    train_batches = batches_of(dataset, "train", config, ranks)
+    val_batches = batches_of(dataset, "val", config, ranks)
 
-        with record, gpu, Interrupt() as interrupt, window:
-            while True:
-                iteration = spans.now = progress.iteration
-                finished = iteration >= config.max_iters or config.eval_only
-                if iteration % config.eval_interval == 0 or finished:
-                    with spans.phase("evaluate"), gpu.paused():
-                        losses = evaluate(
-                            model, train_batches, val_batches, iteration, config, ranks
-                        )
-                    record.evaluated(iteration, losses)
-                    improved = progress.improved(losses["val/loss"])
-                    if iteration > 0 and (improved or config.always_save_checkpoint):
-                        with spans.phase("checkpoint"), gpu.paused():
-                            save(progress)
-                    clock.start()
-                if finished:
-                    break
+    # what watches the run: each of them does nothing where it is off
+    profiler = Profiler(config, ranks)
+    spans = profiler.spans
+    gpu = sampler_for(config.gpu_metrics, ranks)
 
-                lr = learning_rate(iteration, config)
-                with window.iteration(iteration):
-                    for micro_step in range(step.micro_steps):
-                        with spans.micro_step(micro_step, of=step.micro_steps):
-                            with spans.phase("data"):
-                                x, y = train_batches.draw(iteration, micro_step)
-                            with spans.phase("forward"):
-                                loss = step.forward(x, y)
-                            with spans.phase("backward"):
-                                step.backward(loss)
-                    step.average_gradients()
-                    with spans.phase("optimizer"):
-                        step.update(lr)
-                    clock.lap(window.label)
-                progress.iteration += 1
+    # the model as it begins or as the checkpoint has it; it is compiled, and its step captured in
+    # CUDA graphs, before the loop, so that no iteration pays for that
+    model, eager_step, progress = model_of(config, dataset, spans, ranks)
+    first_batch = train_batches.draw(progress.iteration, 0)
+    step, warm = warm_up(eager_step, *first_batch, config, ranks)
 
-                logged = iteration % config.log_interval == 0
-                if logged:
-                    with spans.phase("log"):
-                        record.trained(iteration, lr, ranks.mean(step.loss), clock.read())
-                if interrupt.agreed(ranks, logged):
-                    window.close("interrupted")
-                    record.check_loss(iteration, "training", ranks.mean(step.loss).item())
-                    with spans.phase("checkpoint"):
-                        save(progress)
-                    raise SystemExit(interrupt.exit_code)
+    in_force = in_force_of(
+        dataset, model, warm, gpu, ranks, train_batches.storage, reasons(asked, ranks.device)
+    )
+    record = open_record(config, in_force, warm, progress, gpu, ranks)
+    clock = clock_for(ranks.device, longest_window=config.profile.steps)
+    window = profiler.window(model, warm, clock, progress.iteration)
+
+    def save() -> None:
+        with aside("checkpoint", spans, gpu):
+            checkpoint.save(model, eager_step, config, dataset, ranks, progress)
+
+    with record, gpu, Interrupt() as interrupt, window:
+        while True:
+            iteration = spans.now = progress.iteration
+            finished = iteration >= config.max_iters or config.eval_only
+
+            # every so often look at both splits, and keep the weights if they are better
+            if iteration % config.eval_interval == 0 or finished:
+                with aside("evaluate", spans, gpu):
+                    losses = evaluate(model, train_batches, val_batches, iteration, config, ranks)
+                record.evaluated(iteration, losses)
+                improved = progress.improved(losses["val/loss"])
+                if iteration > 0 and (improved or config.always_save_checkpoint):
+                    save()
+                clock.start()  # a lap lasts from the one before: this one is not to have all that
+            if finished:
+                break
+
+            # add up the gradients of all micro-batches, then update; the host only launches work
+            # and runs ahead of the GPU, nothing in here waits for it
+            lr = learning_rate(iteration, config)
+            with window.iteration(iteration):
+                accumulate(step, train_batches, iteration, spans)
+                step.average_gradients()
+                with spans.phase("optimizer"):
+                    step.update(lr)
+                clock.lap(window.label)
+            progress.iteration += 1
+
+            # reading the loss and the times waits for the GPU, so only some iterations are logged
+            logged = iteration % config.log_interval == 0
+            if logged:
+                with spans.phase("log"):
+                    record.trained(iteration, lr, ranks.mean(step.loss), clock.read())
+
+            # Ctrl-C and SIGTERM end the run here, where it can go on from without a difference
+            if interrupt.agreed(ranks, logged):
+                window.close("interrupted")
+                record.check_loss(iteration, "training", ranks.mean(step.loss).item())
+                save()
+                raise SystemExit(interrupt.exit_code)
+
+
+def accumulate(
+    step: TrainingStep, batches: Batches, iteration: int, spans: Spans | NoSpans
+) -> None:
+    """Forward and backward of this rank's micro-batches, whose gradients add up."""
+    for micro_step in range(step.micro_steps):
+        with spans.micro_step(micro_step, of=step.micro_steps):
+            with spans.phase("data"):
+                x, y = batches.draw(iteration, micro_step)
+            with spans.phase("forward"):
+                loss = step.forward(x, y)
+            with spans.phase("backward"):
+                step.backward(loss)
+
+
+@contextmanager
+def aside(phase: str, spans: Spans | NoSpans, gpu: GpuSampler | NoSampler) -> Iterator[None]:
+    """Around what is no training: the GPU's samples in it count for the energy alone."""
+    with spans.phase(phase), gpu.paused():
+        yield
 
 
 def settled(config: Config, ranks: Ranks) -> Config:
@@ -131,20 +170,9 @@ def model_of(
 
 
 def batches_of(dataset: Dataset, split: str, config: Config, ranks: Ranks) -> Batches:
-    return Batches(
-        dataset.tokens(split),
-        block_size=config.block_size,
-        batch_size=config.batch_size,
-        accumulation_steps=config.gradient_accumulation_steps,
-        seed=config.seed,
-        rank=ranks.rank,
-        world_size=ranks.world_size,
-        device=ranks.device,
-        storage=config.token_storage,
-        stream={"train": 0, "val": 1}[split],
-        split=split,
-    )
+    tokens = dataset.tokens(split)
+    return Batches(tokens, split, config, ranks.device, ranks.rank, ranks.world_size)
 
 
 if __name__ == "__main__":
-    command_line.run(train)
+    jobs.run(train)

@@ -1,7 +1,7 @@
 """How often `ab` would call a difference where there is none: trials from recorded step times.
 
     python -m profiling ab config/shakespeare_char.yaml attention=flash,flash --out out-ab/aa
-    python -m benchmarks.aa_trials records=out-ab/aa/results.json
+    python -m benchmarks aa_trials records=out-ab/aa/results.json
 
 Each trial deals recorded processes of one and the same configuration into two groups, as if they
 had been an A and a B, and judges them as `ab` does. Every value of every record counts as a
@@ -12,11 +12,12 @@ takes steps for independent: why `ab` asks for more.
 
 import statistics
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.command import run_lab
+from benchmarks import at_least
 from profiling.analysis.difference.records import Experiment
 from profiling.analysis.statistics import noise_of_processes, ratio_over_processes
 from profiling.records import read_json
@@ -36,9 +37,7 @@ class TrialsConfig:
             raise ValueError(
                 "records: name the results.json of an experiment (python -m profiling ab)"
             )
-        for key, least in (("trials", 1), ("size", 2)):
-            if getattr(self, key) < least:
-                raise ValueError(f"{key}={getattr(self, key)}: must be at least {least}")
+        at_least(self, trials=1, size=2)
 
 
 def main(config: TrialsConfig) -> None:
@@ -78,13 +77,10 @@ def count_called(
     for _ in range(trials):
         dealt = random.permutation(len(processes))[: 2 * size]
         one, other = dealt[:size], dealt[size:]
-        ratio = ratio_over_processes(medians[one], medians[other])
-        by_ab += ratio.excludes(noise_of_processes(medians[one], medians[other]))
+        groups = medians[one].tolist(), medians[other].tolist()
+        ratio = ratio_over_processes(*groups)
+        by_ab += ratio.excludes(noise_of_processes(*groups))
         by_interval += ratio.excludes()
-        steps = [np.concatenate([processes[i] for i in group]) for group in (one, other)]
+        steps = [list(chain(*(processes[i] for i in group))) for group in (one, other)]
         by_steps += ratio_over_processes(*steps).excludes()
     return by_ab, by_interval, by_steps
-
-
-if __name__ == "__main__":
-    run_lab(__doc__, TrialsConfig, main)

@@ -1,7 +1,7 @@
 """Known bottlenecks in the real trainer, each captured and diagnosed: does the verdict find them?
 
-    python -m benchmarks.planted out=out-planted
-    python -m benchmarks.planted plants=slow_loader,python_stall
+    python -m benchmarks planted out=out-planted
+    python -m benchmarks planted plants=slow_loader,python_stall
 
 Needs CUDA and nsys; `slow_link` needs two GPUs and is named as left out where there is one. Prints
 a row for each plant and a confusion table; OUT/results.json has the evidence. With `reread=true`
@@ -9,26 +9,25 @@ the captures of an earlier series are diagnosed again, without a GPU.
 """
 
 import json
-import os
 from collections import Counter
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import torch
+from hydra.core.utils import env_override
 
-from benchmarks.command import run_lab
 from benchmarks.planted_train import PLANTS, Plant
-from profiling.analysis.summary import summarize
-from profiling.timeline.opening import find_manifest, open_capture
+from profiling.analysis.capture import open_report
 from profiling.verbs import run
 
 WINDOW = "max_iters=90 eval_interval=1000 wandb.mode=disabled profile.start=60 profile.steps=20"
-TRAINER = Path(__file__).with_name("planted_train.py")
+TRAINER = ["-m", "benchmarks.planted_train"]
 
 
 @dataclass
-class LabConfig:
+class PlantedConfig:
     plants: str = field(default="all", metadata={"help": "names, by comma"})
     config: str = field(default="shakespeare_char", metadata={"help": "experiment to train"})
     out: str = field(default="out-planted", metadata={"help": "folder of runs and results.json"})
@@ -36,7 +35,7 @@ class LabConfig:
     reread: bool = field(default=False, metadata={"help": "diagnose the captures in OUT again"})
 
 
-def main(config: LabConfig) -> None:
+def main(config: PlantedConfig) -> None:
     names = list(PLANTS) if config.plants == "all" else config.plants.split(",")
     if unknown := set(names) - set(PLANTS):
         raise ValueError(f"plants={','.join(unknown)}: there are {', '.join(PLANTS)}")
@@ -57,31 +56,30 @@ def main(config: LabConfig) -> None:
     print_confusion(rows)
 
 
-def record(name: str, plant: Plant, config: LabConfig, out: Path) -> str | None:
+def record(name: str, plant: Plant, config: PlantedConfig, out: Path) -> str | None:
     """Trains with the plant under nsys; says why there is no capture where there is none."""
     if torch.cuda.device_count() < plant.ranks:
         return f"left out, needs {plant.ranks} GPUs"
-    os.environ |= {"PLANT": name, **plant.environ}
     words = ["--preset", config.preset, config.config, *plant.keys.split(), *WINDOW.split()]
     if plant.ranks > 1:
         words = ["--nproc-per-node", str(plant.ranks), *words]
-    with open(out / f"{name}.log", "w", encoding="utf-8") as log, redirect_stdout(log):
-        status = run.main([*words, f"out_dir={out / name}"], trainer=TRAINER)
-    for key in plant.environ:
-        del os.environ[key]
+    with (
+        open(out / f"{name}.log", "w", encoding="utf-8") as log,
+        redirect_stdout(log),
+        env_override({"PLANT": name, **plant.environ}),
+    ):
+        status = run.main([*words, f"out_dir={out / name}"], TRAINER)
     return f"ended with {status}, see {out / name}.log" if status else None
 
 
 def diagnosed(name: str, planted: str, capture: Path) -> dict:
-    trace = open_capture(capture)
-    manifest_name, manifest = find_manifest(capture, trace) or (None, None)
-    report = summarize(trace, manifest, manifest_name)
+    report = open_report(capture).report
     return {
         "plant": name,
         "planted": planted,
-        "step_ms": report["window"]["step_ms"]["median"],
-        "idle_ms": report["breakdown"]["idle_ms"],
-        **report["bottleneck"],
+        "step_ms": report.window.step_ms.median,
+        "idle_ms": report.breakdown.idle_ms if report.breakdown else None,
+        **msgspec.to_builtins(report.bottleneck),
     }
 
 
@@ -106,7 +104,3 @@ def print_confusion(rows: list[dict]) -> None:
         print(f"| {planted} | {counts} |")
     right = sum(row["verdict"] == row["planted"] for row in rows)
     print(f"\n{right} of {len(rows)} verdicts are right")
-
-
-if __name__ == "__main__":
-    run_lab(__doc__, LabConfig, main)

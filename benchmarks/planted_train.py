@@ -1,28 +1,23 @@
-"""train.py with a bottleneck in it: `python -m benchmarks.planted` starts it under nsys.
+"""train.py with a bottleneck in it: `python -m benchmarks planted` starts it under nsys.
 
-    PLANT=slow_loader python benchmarks/planted_train.py config/shakespeare_char.yaml ...
+    PLANT=slow_loader python -m benchmarks.planted_train config/shakespeare_char.yaml ...
 
 The trainer is the real one; only the named fault is put into one of its parts beforehand.
 """
 
 import os
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-PROJECT = Path(__file__).resolve().parent.parent
-sys.path[0] = str(PROJECT)  # as if it were train.py; training.py beside this hides the package
-
-from data.batches import Batches  # noqa: E402
-from model import GPT  # noqa: E402
-from training.graphs import GraphedStep  # noqa: E402
-from training.step import Step  # noqa: E402
+from data.batches import Batches
+from model import GPT
+from training.graphs import GraphedStep
+from training.step import Step
 
 EAGER = "attention=flash compile=false"
 GRAPHS = "attention=flash compile=true"
@@ -40,18 +35,22 @@ class Plant:
     environ: dict[str, str] = field(default_factory=dict)
 
 
-def before(owner: type, method: str, fault: Callable) -> None:
+def instead(owner: type, method: str, function: Callable[..., object]) -> None:
+    setattr(owner, method, function)
+
+
+def before(owner: type, method: str, fault: Callable[..., object]) -> None:
     """Lets `fault` happen, with the method's arguments, each time before the method."""
     original = getattr(owner, method)
 
-    def planted(self, *arguments):
-        fault(self, *arguments)
-        return original(self, *arguments)
+    def planted(*arguments: object) -> object:
+        fault(*arguments)
+        return original(*arguments)
 
-    setattr(owner, method, planted)
+    instead(owner, method, planted)
 
 
-def before_update(fault: Callable) -> None:
+def before_update(fault: Callable[..., object]) -> None:
     for step in (Step, GraphedStep):
         before(step, "update", fault)
 
@@ -72,7 +71,8 @@ def pageable_copies() -> None:
 
 def item_in_every_step() -> None:
     def log_weights(step: Step | GraphedStep, _: float) -> None:
-        for parameter in getattr(step, "step", step).parameters:
+        plain = step.step if isinstance(step, GraphedStep) else step
+        for parameter in plain.parameters:
             for statistic in (torch.norm, torch.amax, torch.amin):
                 statistic(parameter.detach()).item()
 
@@ -80,16 +80,18 @@ def item_in_every_step() -> None:
 
 
 def item_in_every_layer() -> None:
-    def check(module: nn.Module, inputs: tuple, output: Tensor) -> None:
+    hooked: list[GPT] = []
+
+    def check(module: nn.Module, inputs: object, output: Tensor) -> None:
         if output.is_cuda and torch.cuda.is_current_stream_capturing():
             return  # the warm-up reads kernels' names out of a graph, which cannot wait
-        assert torch.isfinite(module.weight).all().item()
+        assert torch.isfinite(module.get_parameter("weight")).all().item()
         assert torch.isfinite(output).all().item()
 
-    def hook(model: GPT, *_) -> None:
-        if not getattr(model, "is_checked", False):
-            model.is_checked = True
-            for module in model.transformer.h.modules():
+    def hook(model: GPT, *_: object) -> None:
+        if model not in hooked:
+            hooked.append(model)
+            for module in model.get_submodule("transformer.h").modules():
                 if hasattr(module, "weight"):
                     module.register_forward_hook(check)
 
@@ -110,7 +112,7 @@ def unfused_elementwise() -> None:
         inner = 0.7978845608 * (x + 0.044715 * x * x * x)
         return 0.5 * x * (1.0 + torch.tanh(inner))
 
-    nn.GELU.forward = lambda self, x: gelu(x)
+    instead(nn.GELU, "forward", lambda _, x: gelu(x))
 
 
 PLANTS = {

@@ -1,6 +1,6 @@
 """Repeats a real capture until it is big, to measure how the readers take it.
 
-    python -m benchmarks.repeat_capture capture=FILE out=FILE [kernels=1000000]
+    python -m benchmarks repeat_capture capture=FILE out=FILE [kernels=1000000]
 
 Times, correlation ids and the numbers in `iteration N` move on with each repetition, so that the
 result reads like one long window. Takes an nsys .sqlite or a torch.profiler .json, also as .gz, and
@@ -16,9 +16,9 @@ import shutil
 import sqlite3
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from benchmarks.command import run_lab
+from benchmarks import at_least
 
 MOVED_TABLES = re.compile(
     r"CUPTI_ACTIVITY_KIND_\w+|NVTX_EVENTS|CUDA_GPU_MEMORY_USAGE_EVENTS|OSRT_API|GPU_METRICS"
@@ -38,8 +38,7 @@ class RepeatConfig:
         for key in ("capture", "out"):
             if not getattr(self, key):
                 raise ValueError(f"{key}: name a file")
-        if self.kernels < 1:
-            raise ValueError(f"kernels={self.kernels}: must be at least 1")
+        at_least(self, kernels=1)
 
 
 def main(config: RepeatConfig) -> None:
@@ -47,15 +46,14 @@ def main(config: RepeatConfig) -> None:
     if not capture.is_file():
         raise ValueError(f"capture={capture}: no such file")
     temporary = out.with_name(out.name + ".tmp")
-    opened = gzip.open if capture.suffix == ".gz" else open
     try:
-        with opened(capture, "rb") as file:
+        with gzip.open(capture) if capture.suffix == ".gz" else open(capture, "rb") as file:
             if ".sqlite" in capture.name:
                 with open(temporary, "wb") as copy:
                     shutil.copyfileobj(file, copy)
                 made = repeat_sqlite(temporary, config.kernels)
             else:
-                made = repeat_json(file, temporary, config.kernels)
+                made = repeat_json(json.load(file), temporary, config.kernels)
         os.replace(temporary, out)
     finally:
         temporary.unlink(missing_ok=True)
@@ -103,7 +101,7 @@ def number_iterations(database: sqlite3.Connection) -> None:
         "LEFT JOIN StringIds s ON s.id = n.textId "
         "WHERE COALESCE(n.text, s.value) LIKE 'iteration %' ORDER BY n.start"
     ).fetchall()
-    first = int(ITERATION.fullmatch(rows[0][1])[1]) if rows else 0
+    first = int(rows[0][1].removeprefix("iteration ")) if rows else 0
     names = [(f"iteration {first + i}", rowid) for i, (rowid, _) in enumerate(rows)]
     database.executemany("UPDATE NVTX_EVENTS SET text = ?, textId = NULL WHERE rowid = ?", names)
 
@@ -113,14 +111,13 @@ def scalar(database: sqlite3.Connection, query: str) -> int:
     return value
 
 
-def repeat_json(file: IO[bytes], out: Path, kernels: int) -> int:
-    """Writes the trace in `file`, repeated; returns how many kernels it has then."""
-    trace: dict[str, Any] = json.load(file)
+def repeat_json(trace: dict[str, Any], out: Path, kernels: int) -> int:
+    """Writes the trace, repeated; returns how many kernels it has then."""
     events = trace.pop("traceEvents")
     timed = [event for event in events if event.get("ph") in ("X", "s", "f")]
     count = sum(event.get("cat") == "kernel" for event in timed)
     if not count:
-        raise ValueError(f"{file.name}: no kernels in it to repeat")
+        raise ValueError("capture: has no kernels to repeat")
     repetitions = -(-kernels // count)
     iterations = {event["name"] for event in timed if ITERATION.fullmatch(event["name"])}
     steps = {
@@ -160,7 +157,3 @@ def moved(event: dict[str, Any], number: int, steps: dict[str, Any]) -> dict[str
 
 def dumps(event: dict[str, Any]) -> str:
     return json.dumps(event, separators=(",", ":"))
-
-
-if __name__ == "__main__":
-    run_lab(__doc__, RepeatConfig, main)

@@ -1,6 +1,6 @@
 """How long `report` takes on large captures, and how much memory, beside the tools that exist.
 
-    python -m benchmarks.report_speed [hta_python=PYTHON] [KEY=VALUE ...]
+    python -m benchmarks report_speed [hta_python=PYTHON] [KEY=VALUE ...]
 
 - an nsys export of a million kernels: `report --json` against `nsys stats` with three reports,
   where there is an nsys
@@ -9,7 +9,7 @@
 
 Whole processes, in turns: wall seconds, and the peak memory of the largest process of each
 (getrusage). A first round warms the caches and does not count. Prints a Markdown table. Captures
-that are not given are made by benchmarks.repeat_capture from those of the tests.
+that are not given are made by `repeat_capture` from those of the tests.
 """
 
 import os
@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from benchmarks.command import run_lab
-from profiling.tools import nsys_tool
+from benchmarks import at_least
+from profiling.tools import nsight
 
-PROJECT = Path(__file__).resolve().parents[2]
+PROJECT = Path(__file__).resolve().parents[1]
 CAPTURES = PROJECT / "tests" / "captures"
 KERNELS = {"long.sqlite": 1_000_000, "long.json": 100_000}
 SOURCES = {"long.sqlite": "slow_eager.sqlite.gz", "long.json": "flash_eager.trace.json.gz"}
@@ -50,8 +50,7 @@ class SpeedConfig:
     repeats: int = field(default=3, metadata={"help": "runs of each program"})
 
     def __post_init__(self) -> None:
-        if self.repeats < 1:
-            raise ValueError(f"repeats={self.repeats}: must be at least 1")
+        at_least(self, repeats=1)
         for key in ("sqlite", "trace", "hta_python"):
             value = getattr(self, key)
             if value and not Path(value).is_file():
@@ -94,7 +93,7 @@ def made(name: str, folder: Path) -> Path:
         raise ValueError(f"{source}: no such file; give sqlite= and trace=")
     words = [f"capture={source}", f"out={folder / name}", f"kernels={KERNELS[name]}"]
     subprocess.run(
-        [sys.executable, "-m", "benchmarks.repeat_capture", *words],
+        [sys.executable, "-m", "benchmarks", "repeat_capture", *words],
         cwd=PROJECT,
         stdout=sys.stderr,
         check=True,
@@ -110,7 +109,7 @@ def report_command(path: Path, folder: Path) -> list[str]:
 def stock_command(path: Path) -> tuple[dict[str, list[str]], str | None]:
     """(name -> command, why there is none)."""
     try:
-        nsys = nsys_tool.find()
+        nsys = nsight.find("nsys")
     except ValueError as error:
         return {}, str(error)
     reports = [word for name in STOCK for word in ("--report", name)]
@@ -171,7 +170,3 @@ def print_rows(capture: str, results: dict[str, list[Run]]) -> None:
             f"| {capture} | {name} | {spread} | {peak / 1e6:.0f} | {times:.2f}, {memory:.2f} |",
             flush=True,
         )
-
-
-if __name__ == "__main__":
-    run_lab(__doc__, SpeedConfig, main)

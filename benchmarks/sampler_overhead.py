@@ -1,6 +1,6 @@
 """What sampling the GPUs costs a step: stretches of steps with the sampler and without take turns.
 
-    python -m benchmarks.sampler_overhead [KEY=VALUE ...]
+    python -m benchmarks sampler_overhead [KEY=VALUE ...]
 
 Trains an experiment on random tokens in one process, a stretch off, on, on, off, ..., so that a
 drifting clock or a neighbour touches both alike. A stretch is timed as a whole: a sample disturbs
@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 import pynvml
 import torch
 
-from benchmarks.command import run_lab
-from configs import files
+from benchmarks import at_least
+from configs.command_line import find_config
 from configs.compose import compose_jobs
 from configs.schema import Config
 from model import GPT
-from profiling.capture.gpu_metrics import GpuSampler
+from profiling.capture.sampler import GpuSampler
 from training.device import resolve, resolve_device
 from training.distributed import Ranks
 from training.gpu_metrics import open_gpus, uuids_of
@@ -46,15 +46,11 @@ class OverheadConfig:
     uuid: str = field(default="", metadata={"help": "of the GPU to sample; empty: the run's own"})
 
     def __post_init__(self) -> None:
-        for key, least in (("rounds", 2), ("stretch_ms", 1), ("interval_ms", 1)):
-            if getattr(self, key) < least:
-                raise ValueError(f"{key}={getattr(self, key)}: must be at least {least}")
+        at_least(self, rounds=2, stretch_ms=1, interval_ms=1)
 
 
 def main(config: OverheadConfig) -> None:
-    path = files.find(config.config)
-    if path is None:
-        raise ValueError(files.missing(config.config))
+    path = find_config(config.config)
     (experiment,) = compose_jobs(path, config.more.split(), multirun=False)
     ranks = Ranks(0, 1, resolve_device(experiment.device))
     if not config.uuid and ranks.device.type != "cuda":
@@ -87,10 +83,10 @@ def main(config: OverheadConfig) -> None:
 
 def make_iteration(experiment: Config, ranks: Ranks) -> Callable[[], None]:
     model = GPT(experiment, VOCAB).to(ranks.device)
-    step = Step(model, adamw(model, experiment, ranks.device), experiment, ranks)
+    eager = Step(model, adamw(model, experiment, ranks.device), experiment, ranks)
     shape = (experiment.batch_size, experiment.block_size)
     tokens = torch.randint(VOCAB, shape, device=ranks.device)
-    step, _ = warm_up(step, tokens, tokens, experiment, ranks)
+    step, _ = warm_up(eager, tokens, tokens, experiment, ranks)
 
     def iterate() -> None:
         for _ in range(step.micro_steps):
@@ -143,7 +139,3 @@ def opened(uuid: str) -> list:
         return open_gpus([uuid])
     except pynvml.NVMLError as error:
         raise ValueError(f"uuid={uuid}: NVIDIA's management library: {error}") from error
-
-
-if __name__ == "__main__":
-    run_lab(__doc__, OverheadConfig, main)

@@ -1,6 +1,6 @@
 """What the ranges of the loop cost: a step without them, with them, and with an NVTX tool.
 
-    python -m benchmarks.span_overhead [KEY=VALUE ...]
+    python -m benchmarks span_overhead [KEY=VALUE ...]
 
 Trains the smallest configuration for a CPU on random tokens. Steps without and with ranges take
 turns inside one process (off, on, on, off, ...), so that a drifting clock or a neighbour touches
@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from benchmarks.command import run_lab
-from configs import files
+from benchmarks import at_least
+from configs.command_line import find_config
 from configs.compose import compose_jobs
 from configs.schema import Config
 from model import GPT
@@ -38,17 +38,13 @@ class OverheadConfig:
     threads: int = field(default=1, metadata={"help": "PyTorch's"})
 
     def __post_init__(self) -> None:
-        for key, least in (("rounds", 2), ("steps", 1), ("threads", 1)):
-            if getattr(self, key) < least:
-                raise ValueError(f"{key}={getattr(self, key)}: must be at least {least}")
+        at_least(self, rounds=2, steps=1, threads=1)
 
 
 def main(config: OverheadConfig) -> None:
     torch.set_num_threads(config.threads)
-    path = files.find(config.config)
-    if path is None:
-        raise ValueError(files.missing(config.config))
-    (experiment,) = compose_jobs(path, ["device=cpu", "dtype=float32", "compile=false"], False)
+    words = ["device=cpu", "dtype=float32", "compile=false"]
+    (experiment,) = compose_jobs(find_config(config.config), words, multirun=False)
     step = make_step(experiment)
     tokens = torch.randint(VOCAB, (experiment.batch_size, experiment.block_size))
     off, on = NoSpans(), Spans()
@@ -56,7 +52,7 @@ def main(config: OverheadConfig) -> None:
         timed_steps(step, tokens, spans, 1)
     ratios, step_ms = [], []
     for _ in range(config.rounds):
-        taken = {off: [], on: []}
+        taken: dict[Spans | NoSpans, list[float]] = {off: [], on: []}
         for number in range(config.steps):
             for spans in (off, on) if number % 2 else (on, off):
                 taken[spans].append(timed_steps(step, tokens, spans, 1))
@@ -93,7 +89,7 @@ def timed_steps(step: Step, tokens: Tensor, spans: Spans | NoSpans, count: int) 
     return (time.perf_counter() - start) * 1e3
 
 
-def iterate(step: Step, tokens: Tensor, spans: Spans | NoSpans, number: int) -> None:
+def iterate(step: "Step | Nothing", tokens: Tensor, spans: Spans | NoSpans, number: int) -> None:
     """An iteration with the ranges that train.py has around it."""
     with spans.iteration(number):
         with spans.micro_step(0, of=1):
@@ -110,12 +106,12 @@ def iterate(step: Step, tokens: Tensor, spans: Spans | NoSpans, number: int) -> 
 
 def ranges_alone_us(spans: Spans | NoSpans, count: int = 20_000) -> float:
     """Microseconds of the same ranges around nothing; the best of several tries."""
-    nothing = Nothing(spans)
+    nothing, tokens = Nothing(spans), torch.zeros(1, 1)
     tries = []
     for _ in range(5):
         start = time.perf_counter()
         for number in range(count):
-            iterate(nothing, None, spans, number)
+            iterate(nothing, tokens, spans, number)
         tries.append(time.perf_counter() - start)
     return min(tries) / count * 1e6
 
@@ -126,10 +122,10 @@ class Nothing:
     def __init__(self, spans: Spans | NoSpans):
         self.spans = spans
 
-    def forward(self, x: None, y: None) -> None:
-        pass
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return x
 
-    def backward(self, loss: None) -> None:
+    def backward(self, loss: Tensor) -> None:
         pass
 
     def average_gradients(self) -> None:
@@ -138,7 +134,3 @@ class Nothing:
     def update(self, learning_rate: float) -> None:
         with self.spans.phase("clip"):
             pass
-
-
-if __name__ == "__main__":
-    run_lab(__doc__, OverheadConfig, main)

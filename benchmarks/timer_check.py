@@ -1,6 +1,6 @@
 """Is the lab's timer right? Against Triton's do_bench, and against itself, on a CUDA GPU.
 
-    python -m benchmarks.timer_check [KEY=VALUE ...]
+    python -m benchmarks timer_check [KEY=VALUE ...]
 
 Times the same calls (flash attention at the trainer's shape and at a long one, and a copy) by both
 timers in turns. Prints for each call both medians, their ratio, and the spread of our medians over
@@ -10,11 +10,12 @@ spreads by more than 2 %.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 
 import torch
 
-from benchmarks.command import run_lab
+from benchmarks import at_least
 from model import attend
 from profiling.lab.timer import empty_launch, measure
 
@@ -26,8 +27,7 @@ class CheckConfig:
     repetitions: int = field(default=10, metadata={"help": "of each timer, in turns"})
 
     def __post_init__(self) -> None:
-        if self.repetitions < 2:
-            raise ValueError(f"repetitions={self.repetitions}: must be at least 2")
+        at_least(self, repetitions=2)
 
 
 def main(config: CheckConfig) -> None:
@@ -73,18 +73,12 @@ def calls(device: torch.device) -> dict[str, Callable[[], object]]:
     made: dict[str, Callable[[], object]] = {}
     for batch, tokens in ((64, 256), (4, 4096)):
         q, k, v = torch.randn(3, batch, 6, tokens, 64, device=device, dtype=torch.bfloat16)
-        made[f"flash {batch} x 6 x {tokens} x 64"] = lambda q=q, k=k, v=v: attend(
-            q, k, v, "flash", 0.0
-        )
+        made[f"flash {batch} x 6 x {tokens} x 64"] = partial(attend, q, k, v, "flash", 0.0)
     source = torch.randn(64 * 2**18, device=device)
     target = torch.empty_like(source)
-    made["copy of 64 MiB"] = lambda: target.copy_(source)
+    made["copy of 64 MiB"] = partial(target.copy_, source)
     return made
 
 
 def spread(values: list[float]) -> float:
     return (max(values) - min(values)) / median(values)
-
-
-if __name__ == "__main__":
-    run_lab(__doc__, CheckConfig, main)

@@ -46,3 +46,17 @@ def suggestion(word: str, words: Iterable[str]) -> str:
     words = list(words)
     near = [w for w in words if w.endswith(f".{word}")] or get_close_matches(word, words, n=1)
     return f"; did you mean {near[0]}?" if near else ""
+
+
+def ending(word: str = "", words: Iterable[str] = (), program: str | None = None) -> str:
+    """How each mistake in a command line ends: the nearest of `words`, else where all are told."""
+    return suggestion(word, words) or f"; see {program or called()} --help"
+
+
+def called() -> str:
+    """This program as a shell calls it: python train.py, python -m profiling report."""
+    name = Path(sys.argv[0]).name
+    spec = sys.modules["__main__"].__spec__  # of python -m
+    if spec and " " not in name:  # a table of verbs names its verb there
+        name = spec.name.removesuffix(".__main__")
+    return f"python {'-m ' if spec else ''}{name}"

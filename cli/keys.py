@@ -1,7 +1,7 @@
-"""The keys of a configuration, read from its dataclass, and the command line of the small programs.
+"""The keys of a configuration, read from its dataclass, and KEY=VALUE as arguments.
 
-Called by configs.schema (choices), configs.compose (names and types), configs.help (the table)
-and sample.py (parse_keys): what is known about a key stands in the dataclass field alone.
+What is known about a key stands in the dataclass field alone. Called by configs.schema (choices),
+configs.compose (names and types), cli.help (the table, the small programs).
 """
 
 import dataclasses
@@ -9,9 +9,15 @@ import inspect
 import types
 import typing
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from cli.errors import suggestion
+from cli.errors import ending, suggestion
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Schema = TypeVar("Schema", bound="DataclassInstance")
+Value = None | bool | int | float | str | list["Value"] | dict[str, "Value"]  # as YAML has it
 
 TYPE_NAMES = {
     int: "a whole number",
@@ -28,19 +34,19 @@ BOOLEANS |= {"false": False, "no": False, "off": False, "0": False}
 class Key:
     name: str  # as on the command line, with its section: wandb.mode
     section: str  # the heading that it stands under in --help
-    type: type  # int, float, bool, str or list
+    kind: type  # int, float, bool, str or list
     optional: bool  # null is a value too
     help: str
     choices: tuple[str, ...]
 
 
-def keys(schema: type, prefix: str = "") -> dict[str, Key]:
+def keys(schema: type["DataclassInstance"], prefix: str = "") -> dict[str, Key]:
     """Every key of the dataclass `schema` by name, those of nested sections with their prefix."""
     hints = typing.get_type_hints(schema)
     owners = {
         name: owner for owner in reversed(schema.__mro__) for name in inspect.get_annotations(owner)
     }
-    found = {}
+    found: dict[str, Key] = {}
     for f in dataclasses.fields(schema):
         name = prefix + f.name
         if dataclasses.is_dataclass(hints[f.name]):
@@ -64,10 +70,10 @@ def value_type(hint: Any) -> tuple[type, bool]:
 
 def unknown_key(name: str, known: Iterable[str]) -> str:
     """What to say of a key that is not among `known`."""
-    return f"{name}: no such key{suggestion(name, known) or '; --help lists the keys'}"
+    return f"{name}: no such key{ending(name, known)}"
 
 
-def check_choices(config: Any) -> None:
+def check_choices(config: "DataclassInstance") -> None:
     """Refuses a value that its field's choices lack; nested sections included.
 
     YAML and Hydra read true and false as booleans, also for a key whose choices are words: such
@@ -79,7 +85,7 @@ def check_choices(config: Any) -> None:
         setattr(owner, name, choice(key, getattr(owner, name)))
 
 
-def choice(key: Key, value: Any) -> Any:
+def choice(key: Key, value: Value) -> Value:
     """`value` as one of the key's choices, or as it is when the key has none."""
     if not key.choices or value in key.choices or (value is None and key.optional):
         return value
@@ -89,7 +95,7 @@ def choice(key: Key, value: Any) -> Any:
     raise ValueError(f"{key.name}={spell(value)}: no such choice{near} ({', '.join(key.choices)})")
 
 
-def spell(value: Any) -> str:
+def spell(value: object) -> str:
     """A value as the command line takes it: true, false, null, [a,b]."""
     if isinstance(value, (list, tuple)):
         return f"[{','.join(map(spell, value))}]"
@@ -98,7 +104,7 @@ def spell(value: Any) -> str:
     )
 
 
-def parse_keys(argv: list[str], schema: type) -> Any:
+def parse_keys(argv: list[str], schema: type[Schema]) -> Schema:
     """An instance of the flat dataclass `schema` from arguments key=value or --key=value.
 
     For the programs without Hydra: a text value is taken as it stands, with its commas, quotes and
@@ -109,7 +115,7 @@ def parse_keys(argv: list[str], schema: type) -> Any:
     for argument in argv:
         name, equals, text = argument.removeprefix("--").partition("=")
         if not equals:
-            raise ValueError(f"{argument}: write key=value; --help lists the keys")
+            raise ValueError(f"{argument}: write key=value{ending()}")
         if name not in known:
             raise ValueError(unknown_key(name, known))
         values[name] = parse_value(known[name], text)
@@ -118,10 +124,10 @@ def parse_keys(argv: list[str], schema: type) -> Any:
     return config
 
 
-def parse_value(key: Key, text: str) -> Any:
+def parse_value(key: Key, text: str) -> Value:
     if key.optional and text == "null":
         return None
     try:
-        return BOOLEANS[text.lower()] if key.type is bool else key.type(text)
+        return BOOLEANS[text.lower()] if key.kind is bool else key.kind(text)
     except (KeyError, ValueError):
-        raise ValueError(f"{key.name}={text}: must be {TYPE_NAMES[key.type]}") from None
+        raise ValueError(f"{key.name}={text}: must be {TYPE_NAMES[key.kind]}") from None

@@ -2,11 +2,13 @@
 
 import argparse
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn, TypeVar
 
-from cli.errors import suggestion
+from cli.errors import ending
+
+Number = TypeVar("Number", int, float)
 
 
 class Parser(argparse.ArgumentParser):
@@ -15,36 +17,44 @@ class Parser(argparse.ArgumentParser):
     `purpose` stands above the flags in --help, `notes` (examples, exit codes) below them.
     """
 
-    def __init__(self, verb: str, purpose: str = "", notes: str = "", **options: Any):
+    def __init__(
+        self,
+        verb: str,
+        purpose: str = "",
+        notes: str = "",
+        usage: str | None = None,
+        parents: Sequence[argparse.ArgumentParser] = (),
+        add_help: bool = True,
+    ):
         super().__init__(
             prog=f"python -m profiling {verb}",
+            usage=usage,
             description=purpose,
             epilog=notes,
+            parents=parents,
             formatter_class=argparse.RawDescriptionHelpFormatter,
+            add_help=add_help,
             allow_abbrev=False,
-            **options,
         )
 
     def error(self, message: str) -> NoReturn:
         """One line that names the flag, and the nearest right one."""
-        near = ""
-        if unknown := re.search(r"unrecognized arguments: (-\S+)", message):
-            known = [flag for action in self._actions for flag in action.option_strings]
-            near = suggestion(unknown[1].split("=")[0], known)
-        raise ValueError(f"{message}{near}; see {self.prog} --help")
+        unknown = re.search(r"unrecognized arguments: (-[^\s=]+)", message)
+        flags = [flag for action in self._actions for flag in action.option_strings]
+        raise ValueError(message + ending(unknown[1] if unknown else "", flags, self.prog))
 
 
-def within(kind: type, least: float, most: float = float("inf")) -> Callable[[str], Any]:
+def within(kind: type[Number], least: float, most: float = float("inf")) -> Callable[[str], Number]:
     """The type of a flag: a number from `least` to `most`."""
 
-    def number(word: str) -> Any:
+    def number(word: str) -> Number:
         value = kind(word)
         if not least <= value <= most:
             beyond = f"from {least:g} up" if most == float("inf") else f"{least:g} to {most:g}"
             raise argparse.ArgumentTypeError(f"{word}: must be {beyond}")
         return value
 
-    number.__name__ = {int: "whole number", float: "number"}.get(kind, kind.__name__)
+    number.__name__ = {int: "whole number", float: "number"}[kind]
     return number
 
 

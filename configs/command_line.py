@@ -2,14 +2,15 @@
 
     python train.py [FLAGS] [FILE] [KEY=VALUE ...]
 
-train.py calls `run(train)`. Every configuration, under -m those of all jobs, is composed and
-checked before the first job trains; only then does Hydra itself take over.
+Every configuration, under -m those of all jobs, is composed and checked before the first job
+trains. Hydra itself takes over only for its own flags, and where its own settings are used.
 """
 
 import argparse
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import hydra
@@ -21,13 +22,41 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from cli.errors import suggestion, user_errors
+from cli.errors import called, ending, user_errors
+from cli.help import key_table
 from cli.keys import keys
+from cli.parser import Parser
 from configs import files
 from configs.compose import PRIMARY, compose_jobs, explain, to_config
-from configs.help import TRAIN_HELP, key_table
 from configs.schema import Config
 
+HELP = """\
+Trains a GPT on Shakespeare, or on a text of yours; every run can be profiled and compared.
+
+usage: python train.py [FLAGS] [FILE] [KEY=VALUE ...]
+
+  FILE        one of configs/ ({files})
+              as NAME, config/NAME.yaml or configs/NAME.yaml, or a path to any other YAML file
+  KEY=VALUE   also --KEY=VALUE; overrides FILE, as FILE overrides the defaults
+
+examples
+  python train.py config/shakespeare_char.yaml                  the main experiment
+  python train.py config/shakespeare_char.yaml attention=flash  with one key changed
+  python train.py config/shakespeare_char_cpu.yaml              a size for a CPU
+  python train.py -m attention=slow,flash                       a run with each, in its own folder
+  python train.py init_from=resume max_iters=8000               go on from out_dir/ckpt.pt
+  python train.py data_source=my.txt out_dir=out-mine           a text of your own
+  python train.py wandb.mode=offline wandb.project=mine         Weights & Biases, no network
+  python train.py profile=torch profile.steps=5                 capture five iterations
+
+flags (Hydra's)
+  -m, --multirun           train once for each combination: a=1,2  a=choice(1,2)  a=range(1,4)
+  --cfg job                print the configuration as YAML and stop; --resolve: without ${{...}}
+  --info [WHAT]            how Hydra composed it
+  --config-name NAME       the same as FILE
+  -sc install=bash         tab completion: eval "$(python train.py -sc install=bash)"
+  --hydra-help, --version  of Hydra
+"""
 REFUSED = {
     "config_path": "--config-path: not offered; give the path of the YAML file itself",
     "config_dir": "--config-dir: not offered; give the path of the YAML file itself",
@@ -36,57 +65,109 @@ REFUSED = {
 }
 
 
-def run(train: Callable[[Config], None]) -> None:
-    """Calls `train` once, or under -m once for each job, with the configuration of sys.argv.
+@dataclass(frozen=True)
+class Jobs:
+    """What a checked command line asks for."""
 
-    A ValueError, from here or from `train`, ends the program with one line and exit code 2.
-    """
+    configs: list[Config]
+    multirun: bool
+    path: Path | None  # the config file
+    for_hydra: list[str] | None  # the arguments of Hydra's own main, where that is to run the jobs
+
+    def run(self, train: Callable[[Config], None]) -> None:
+        """Calls `train` once, or under -m once for each job.
+
+        A ValueError of it ends the program with one line and exit code 2.
+        """
+        with user_errors():
+            if self.for_hydra is not None:
+                self.run_by_hydra(train, self.for_hydra)
+                return
+            for number, config in enumerate(self.configs, start=1):
+                if self.multirun:
+                    self.announce(number, config)
+                train(config)
+
+    def announce(self, number: int, config: Config) -> None:
+        if os.environ.get("RANK", "0") == "0":
+            print(f"job {number} of {len(self.configs)}: {config.out_dir}", flush=True)
+
+    def run_by_hydra(self, train: Callable[[Config], None], arguments: list[str]) -> None:
+        """Hydra's own main on the rewritten arguments: it shows, completes, or runs the jobs.
+
+        It composes each once more, since its launchers may run them in other processes.
+        """
+        typed = sys.argv
+
+        @hydra.main(version_base=None, config_path=str(files.FOLDER), config_name=PRIMARY)
+        def job(composed: DictConfig) -> None:
+            sys.argv = typed  # whoever records the command line is to see the user's
+            settings = HydraConfig.get()
+            swept = settings.mode is RunMode.MULTIRUN
+            with user_errors():
+                config = to_config(composed, settings.sweep.subdir if swept else None)
+                if swept:
+                    self.announce(settings.job.num + 1, config)
+                train(config)
+
+        sys.argv = [typed[0], *arguments]
+        try:
+            with env_override({"HYDRA_FULL_ERROR": "1"}):  # raise, rather than print and exit
+                job()
+        except (HydraException, OmegaConfBaseException) as error:
+            raise ValueError(explain(error, self.path)) from error
+        finally:
+            sys.argv = typed
+
+
+def run(train: Callable[[Config], None]) -> None:
+    """What train.py does, for a program that has its `train` at hand."""
+    read().run(train)
+
+
+def read() -> Jobs:
+    """The checked jobs of sys.argv. Help, TAB completion and --cfg are answered, and end it."""
     with user_errors():
         options, flags, words = split_arguments(sys.argv[1:])
+        path, overrides = split_words(words, options.config_name)
         if options.shell_completion:
             path, overrides = config_on_typed_line(), []
-        else:
-            path, overrides = split_words(words, options.config_name)
         if options.help:
             (config,) = compose_jobs(path, [], multirun=False)
-            print(TRAIN_HELP.format(files=", ".join(files.names())) + "\n" + key_table(config))
-            return
-        jobs = compose_jobs(path, overrides, options.multirun)
+            print(HELP.format(files=", ".join(files.names())) + "\n" + key_table(config))
+            raise SystemExit(0)
+        configs = compose_jobs(path, overrides, options.multirun)
+        shown = options.cfg or options.info or options.hydra_help or options.resolve
+        shown = shown or options.shell_completion
         asked = words if options.shell_completion else [] if options.hydra_help else overrides
-        try:
-            hydra_main(train, [*flags, "--config-name", PRIMARY, *asked], len(jobs))
-        except (HydraException, OmegaConfBaseException) as error:
-            raise ValueError(explain(error, path)) from error
+        for_hydra = [*flags, "--config-name", PRIMARY, *asked]
+        by_hydra = shown or sets_hydra(path, overrides)
+        jobs = Jobs(configs, options.multirun, path, for_hydra if by_hydra else None)
+        if shown:
+            jobs.run(lambda config: None)
+            raise SystemExit(0)
+        return jobs
 
 
-def hydra_main(train: Callable[[Config], None], arguments: list[str], job_count: int) -> None:
-    """Hydra's own main on the rewritten arguments: it shows, completes, or runs the job or jobs."""
-    typed = sys.argv
+def compose_one(words: list[str], *added: str) -> Config:
+    """The configuration of the one run that train.py makes of `words`, FILE and KEY=VALUE.
 
-    @hydra.main(version_base=None, config_path=str(files.FOLDER), config_name=PRIMARY)
-    def job(composed: DictConfig) -> None:
-        sys.argv = typed  # whoever records the command line is to see the user's
-        settings = HydraConfig.get()
-        swept = settings.mode is RunMode.MULTIRUN
-        with user_errors():
-            config = to_config(composed, settings.sweep.subdir if swept else None)
-            if swept and os.environ.get("RANK", "0") == "0":
-                print(f"job {settings.job.num + 1} of {job_count}: {config.out_dir}", flush=True)
-            train(config)
-
-    sys.argv = [typed[0], *arguments]
-    try:
-        with env_override({"HYDRA_FULL_ERROR": "1"}):  # raise, rather than print and exit
-            job()
-    finally:
-        sys.argv = typed
+    `added` are KEY=VALUE for keys that the words leave alone. Raises ValueError.
+    """
+    _, flags, words = split_arguments(words)
+    if flags:
+        raise ValueError(f"{flags[0]}: a flag of train.py; here one run at a time, without it")
+    path, overrides = split_words(words, None)
+    typed = {word.split("=")[0] for word in overrides}
+    overrides += [word for word in added if word.split("=")[0] not in typed]
+    (config,) = compose_jobs(path, overrides, multirun=False)
+    return config
 
 
 def split_arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str], list[str]]:
     """Hydra's flags as options and as typed, and the other words; --key=value becomes key=value."""
-    parser = get_args_parser()
-    parser.allow_abbrev = False
-    parser.error = refuse
+    parser = Parser("", parents=[get_args_parser()], add_help=False)
+    parser.prog = called()
     own = {flag for action in parser._actions for flag in action.option_strings}
     argv = [
         word[2:]
@@ -98,17 +179,13 @@ def split_arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str], lis
     options, unknown = parser.parse_known_intermixed_args(argv)
     for flag in unknown:
         key = flag.lstrip("-")
-        cure = f"; as a key, write {key}=VALUE" if key in keys(Config) else suggestion(flag, own)
-        raise ValueError(f"{flag}: no such flag{cure or '; --help lists flags and keys'}")
+        cure = f"; as a key, write {key}=VALUE" if key in keys(Config) else ending(flag, own)
+        raise ValueError(f"{flag}: no such flag{cure}")
     for name, message in REFUSED.items():
         if getattr(options, name) is not None:
             raise ValueError(message)
     flags = [word for word in argv if word not in options.overrides]
     return options, flags, options.overrides
-
-
-def refuse(message: str) -> None:
-    raise ValueError(message)
 
 
 def split_words(words: list[str], config_name: str | None) -> tuple[Path | None, list[str]]:
@@ -133,6 +210,16 @@ def find_config(word: str) -> Path:
     if path is None:
         raise ValueError(files.missing(word))
     return path
+
+
+def sets_hydra(path: Path | None, overrides: list[str]) -> bool:
+    """Whether something of Hydra's own is set: a launcher, a variable, a folder of its records.
+
+    A file's defaults list may lead to another file that does.
+    """
+    return any(word.lstrip("+~").startswith("hydra") for word in overrides) or (
+        path is not None and not {"hydra", "defaults"}.isdisjoint(files.load(path))
+    )
 
 
 def config_on_typed_line() -> Path | None:

@@ -4,23 +4,24 @@ Called by configs.command_line. What a user writes is checked piece by piece aga
 so that a message can say which piece is wrong; Hydra's own exceptions are the rare rest.
 """
 
+import copy
 import itertools
 import os
+from functools import cache
 from pathlib import Path
-from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, OverrideType
+from hydra.core.override_parser.types import Override, OverrideType, Sweep
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from cli.errors import one_line, suggestion
-from cli.keys import TYPE_NAMES, choice, keys, spell, unknown_key
+from cli.keys import TYPE_NAMES, Value, choice, keys, spell, unknown_key
 from configs import files
 from configs.schema import Config
 
@@ -53,31 +54,63 @@ def compose_jobs(path: Path | None, arguments: list[str], multirun: bool) -> lis
             lines = [arguments]
             if multirun:
                 (lines,) = BasicSweeper.split_arguments(overrides, None)
-            for text in dict.fromkeys(itertools.chain(*lines)):
-                check_override(parser.parse_override(text))
-            composed = [compose(PRIMARY, list(line), return_hydra_config=True) for line in lines]
-            jobs = [to_config(c, c.hydra.sweep.subdir if multirun else None) for c in composed]
+            words = {t: parser.parse_override(t) for t in dict.fromkeys(itertools.chain(*lines))}
+            for override in words.values():
+                check_override(override)
+            jobs = composed([[words[text] for text in line] for line in lines], multirun)
     except (HydraException, OmegaConfBaseException) as error:
         raise ValueError(explain(error, path)) from error
     check_folders(jobs)
     return jobs
 
 
-def to_config(composed: DictConfig, subdir: str | None) -> Config:
+def composed(lines: list[list[Override]], multirun: bool) -> list[Config]:
+    """A job for each line of checked overrides.
+
+    Hydra, which takes long, composes what groups and its own settings say, once for all jobs that
+    agree in it; the other keys are set on a copy.
+    """
+    bases: dict[tuple[str, ...], DictConfig] = {}
+    jobs = []
+    for line in lines:
+        base = tuple(str(override.input_line) for override in line if not sets_key(override))
+        if base not in bases:
+            bases[base] = compose(PRIMARY, list(base), return_hydra_config=True)
+        job = copy.deepcopy(bases[base])
+        for override in filter(sets_key, line):
+            OmegaConf.update(job, override.key_or_group, override.value())
+        name = job.hydra.job.config.override_dirname
+        named = [str(o.input_line) for o in line if o.key_or_group not in name.exclude_keys]
+        dirname = name.item_sep.join(sorted(named)).replace("=", name.kv_sep)
+        job.hydra.job.override_dirname = dirname
+        subdir = job.hydra.sweep.subdir if multirun else None
+        with open_dict(job):
+            del job["hydra"]
+        jobs.append(to_config(job, subdir))
+    return jobs
+
+
+def sets_key(override: Override) -> bool:
+    """Whether it sets keys alone, and chooses no group's file and nothing of Hydra's."""
+    choosing = override.key_or_group in files.groups() or override.package is not None
+    return not choosing and not override.is_hydra_override()
+
+
+def to_config(job: DictConfig, subdir: str | None) -> Config:
     """The typed object of what Hydra composed.
 
     A job of a sweep writes into its own `subdir`; in W&B the jobs share a group, which has the
     name of the folder around theirs.
     """
-    values = OmegaConf.masked_copy(composed, [key for key in composed if key != "hydra"])
-    config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), values))
+    config = OmegaConf.to_object(job)
+    assert isinstance(config, Config)
     if subdir:
         config.wandb.group = config.wandb.group or os.path.basename(os.path.abspath(config.out_dir))
         config.out_dir = os.path.join(config.out_dir, subdir)
     return config
 
 
-def load(path: Path | None) -> dict[str, Any]:
+def load(path: Path | None) -> dict[str, Value]:
     """What the file sets, each key and value checked against the schema."""
     values = files.load(path) if path else {}
     for name, value in values.items():
@@ -86,16 +119,16 @@ def load(path: Path | None) -> dict[str, Any]:
                 raise ValueError("defaults: must be a list")
             if name == "hydra" and not isinstance(value, dict):
                 raise ValueError("hydra: must be a mapping")
-            if "." in str(name):
+            if "." in name:
                 raise ValueError(f"{name}: in a file, write the key under its section")
             if name not in ("defaults", "hydra"):
-                check_value(str(name), value)
+                check_value(name, value)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
     return values
 
 
-def store_primary(values: dict[str, Any], overrides: list[Override]) -> None:
+def store_primary(values: dict[str, Value], overrides: list[Override]) -> None:
     """Puts the file's values over the schema, with the project's settings of Hydra between.
 
     A defaults list of the file's own stays, its groups come from configs/. A group's option comes
@@ -106,18 +139,20 @@ def store_primary(values: dict[str, Any], overrides: list[Override]) -> None:
     unnamed = ["out_dir", *(key for key in swept if not swept[key])]
     folders = {"job": {"config": {"override_dirname": {"exclude_keys": unnamed}}}}
     defaults = values.get("defaults") or []
+    assert isinstance(defaults, list)
     if "_self_" not in defaults:
         # Hydra wants the entries "override GROUP: OPTION" last
         last = [d for d in defaults if isinstance(d, dict) and any("override " in key for key in d)]
         defaults = [d for d in defaults if d not in last] + ["_self_"] + last
-    groups = []
+    groups: list[Value] = []
     for group in files.groups():
-        section = dict(values.get(group) or {})
-        option = check_option(group, section.pop("kind", files.DEFAULT_OPTION))
+        section = values.get(group, {})
+        assert isinstance(section, dict)
+        option = check_option(group, section.get("kind", files.DEFAULT_OPTION))
         if not any(isinstance(d, dict) and group in d for d in defaults):
             groups.append({group: option})
-        if section or group in values:
-            values = {**values, group: section}
+        if group in values:
+            values = {**values, group: {k: v for k, v in section.items() if k != "kind"}}
     hydra = OmegaConf.merge(HYDRA_SETTINGS, folders, values.get("hydra") or {})
     store = ConfigStore.instance()
     store.store(SCHEMA, Config)
@@ -150,39 +185,47 @@ def check_override(override: Override) -> None:
     name = override.key_or_group
     if override.is_hydra_override():
         return
+    value = override.value()
+    assert not isinstance(value, Sweep)  # of several values a job has one
     known = {*keys(Config), *files.groups()}
     if override.type in (OverrideType.ADD, OverrideType.DEL) and name in known:
         raise ValueError(
             f"{override.input_line}: keys are neither added nor deleted; write {name}=VALUE"
         )
     if name in files.groups():
-        check_option(name, override.value())
+        check_option(name, value)
         return
     section, _, key = name.partition(".")
     if section in files.groups() and key == "kind":
-        option = check_option(section, override.value())
+        option = check_option(section, value)
         raise ValueError(f"{override.input_line}: write {section}={option}")
-    check_value(name, override.value())
+    check_value(name, value)
 
 
-def check_option(group: str, option: Any) -> str:
+def check_option(group: str, option: Value) -> str:
     """The option, if configs/GROUP/ has its file."""
     options = files.options(group)
     if option in options:
-        return option
+        return str(option)
     near = suggestion(spell(option), options)
     raise ValueError(f"{group}={spell(option)}: no such choice{near} ({', '.join(options)})")
 
 
-def check_value(name: str, value: Any) -> None:
+@cache
+def scratch() -> DictConfig:
+    """The schema, to try single values on: making it takes long."""
+    return OmegaConf.structured(Config)
+
+
+def check_value(name: str, value: Value) -> None:
     """Refuses an unknown key and a value of another type; a section is checked key by key."""
     known = keys(Config)
     inner = [key for key in known if key.startswith(f"{name}.")]
     if inner and not isinstance(value, dict):
         raise ValueError(f"{name}={spell(value)}: {name} is a section; write {inner[0]}=VALUE")
-    if inner:
-        for key, inner_value in value.items():
-            check_value(f"{name}.{key}", inner_value)
+    if isinstance(value, dict) and inner:
+        for inner_name, inner_value in value.items():
+            check_value(f"{name}.{inner_name}", inner_value)
         return
     if name not in known:
         raise ValueError(unknown_key(name, known))
@@ -190,10 +233,10 @@ def check_value(name: str, value: Any) -> None:
     try:
         if value == "???":  # OmegaConf's "to be given" would leave the default in force
             raise MissingMandatoryValue
-        OmegaConf.update(OmegaConf.structured(Config), name, value)
+        OmegaConf.update(scratch(), name, value)
     except OmegaConfBaseException:
         null = " or null" if key.optional else ""
-        kind = TYPE_NAMES[key.type] + null
+        kind = TYPE_NAMES[key.kind] + null
         raise ValueError(f"{name}={spell(value)}: must be {kind}") from None
     if "${" not in str(value):
         choice(key, value)

@@ -4,13 +4,13 @@ Called by configs.command_line (find) and configs.compose (load).
 """
 
 from pathlib import Path
-from typing import Any
 
 import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from cli.errors import one_line, suggestion
+from cli.keys import Value
 
 FOLDER = Path(__file__).resolve().parent
 DEFAULT_OPTION = "none"
@@ -55,7 +55,7 @@ def missing(word: str) -> str:
     return f"{word or repr(word)}: {problem}{near} (configs/ has {', '.join(names())})"
 
 
-def load(path: Path) -> dict[str, Any]:
+def load(path: Path) -> dict[str, Value]:
     """The mapping in a YAML file, interpolations as they stand; an empty file is an empty one.
 
     Raises ValueError with file, line and column of a mistake in the YAML.
@@ -68,8 +68,9 @@ def load(path: Path) -> dict[str, Any]:
         if not isinstance(root, yaml.MappingNode):
             raise ValueError(f"{path}: not a mapping; write lines of the form key: value")
         values = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
-        values.pop("in_force", None)  # a finished run's config.yaml says what its keys came to
-        return values
+        assert isinstance(values, dict)
+        # in_force: a finished run's config.yaml says what its keys came to
+        return {str(key): value for key, value in values.items() if key != "in_force"}
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""

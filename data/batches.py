@@ -1,23 +1,22 @@
-"""Random training batches whose order depends on the seed alone. Called by the training loop.
+"""Random batches to train on, whose order depends on the seed alone, and all of a text in order.
 
-Tokens lie on the device, and a batch is three kernels there; or they stay in a file, and a thread
-reads the next batch while this one is used. Both give the same batches.
+Called by the training loop and by evaluation. Where a text stays in its file, a thread reads the
+next random batch while this one is used.
 """
 
-import logging
-import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from data.windows import count_windows, gather, host_pair, read, to_device, windows
+from configs.schema import Config
+from data.sequences import Sequences
 
-log = logging.getLogger(__name__)
-
-CHUNK = 512  # iterations whose windows are drawn at once
-UPLOAD_TOKENS = 1 << 24  # converted and copied to the device at once
+CHUNK = 512  # iterations whose sequences are drawn at once
+STREAMS = {"train": 0, "val": 1}  # splits share a seed, and yet no order
+IGNORED = -1  # a target that cross_entropy(ignore_index=-1) does not count
 
 
 def draw_starts(
@@ -28,151 +27,118 @@ def draw_starts(
     Philox by counter: the chunk's place in the sequence is computed, not reached. Its raw words are
     scaled here because NumPy promises them, not its distributions, to stay the same.
     """
-    word = (1 << 64) - 1
     bits = np.random.Philox(
-        key=np.array([seed & word, stream & word], dtype=np.uint64),
+        key=np.array([seed, stream], dtype=np.uint64),
         counter=np.array([0, 0, chunk, 0], dtype=np.uint64),
     ).random_raw(CHUNK * accumulation_steps * batch_size)
     uniform = (bits >> np.uint64(11)) * 2.0**-53
     return (uniform * n_starts).astype(np.int64).reshape(CHUNK, accumulation_steps, batch_size)
 
 
-class Batches:
-    """The batches of one split for one rank.
+def cover_starts(
+    n_tokens: int, block_size: int, limit: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Starts and numbers of masked targets, both (sequences,), of the sequences that cover a text.
 
-    `tokens`: (N,) ids, usually a memory map. `accumulation_steps` counts an iteration's
+    The last one ends at the last token; the targets at its head that the one before it has already
+    are masked. With `limit`, an evenly spaced sample of so many, always the same.
+    """
+    assert n_tokens > block_size
+    count = -(-(n_tokens - 1) // block_size)
+    chosen = np.arange(count)
+    if limit is not None and limit < count:
+        chosen = np.arange(limit) * count // limit
+    starts = np.minimum(chosen * block_size, n_tokens - 1 - block_size)
+    return starts, chosen * block_size - starts
+
+
+class Batches:
+    """The batches of one split, train or val, for one rank.
+
+    `tokens`: (N,) ids, usually a memory map. gradient_accumulation_steps counts an iteration's
     micro-batches over all ranks; micro-batch `micro_step * world_size + rank` is this rank's.
-    `stream` tells splits apart that share a seed, and `split` names this one in messages. The
-    attribute `storage` is the one in force: device or mmap.
+    Raises ValueError where the text is too short.
     """
 
     def __init__(
         self,
         tokens: np.ndarray,
-        *,
-        block_size: int,
-        batch_size: int,
-        accumulation_steps: int,
-        seed: int,
+        split: str,
+        config: Config,
+        device: torch.device,
         rank: int = 0,
         world_size: int = 1,
-        device: torch.device,
-        storage: str = "auto",
-        stream: int = 0,
-        split: str = "training",
-    ) -> None:
-        if block_size + 1 > len(tokens):
+    ):
+        if config.block_size + 1 > len(tokens):
             raise ValueError(
-                f"block_size={block_size}: longer than the text: the {split} split has "
+                f"block_size={config.block_size}: longer than the text: the {split} split has "
                 f"{len(tokens)} tokens; choose at most {len(tokens) - 1}, or a longer text"
             )
-        if accumulation_steps < 1 or accumulation_steps % world_size:
-            raise ValueError(
-                f"gradient_accumulation_steps={accumulation_steps}: "
-                f"must be a multiple of the {world_size} processes that share it"
-            )
-        assert 0 <= rank < world_size
-        self.block_size, self.batch_size = block_size, batch_size
-        self.accumulation_steps = accumulation_steps
-        self.seed, self.stream = seed, stream
+        assert 0 <= rank < world_size and config.gradient_accumulation_steps % world_size == 0
+        self.sequences = Sequences(tokens, config.block_size, device, config.token_storage)
+        self.config, self.device, self.stream = config, device, STREAMS[split]
         self.rank, self.world_size = rank, world_size
-        self.device = device
-        self.storage = _choose_storage(storage, len(tokens), device)
-        self.tokens = _upload(tokens, device) if self.storage == "device" else tokens
-        self._chunk_number = -1
-        self._chunk: torch.Tensor | np.ndarray | None = None
-        self._reader = ThreadPoolExecutor(1, "batches") if self.storage == "mmap" else None
-        self._pending: tuple[tuple[int, int], Future] | None = None
+        self.micro_steps = config.gradient_accumulation_steps // world_size
+        self.chunk: tuple[int, Tensor] | None = None  # its number, the starts of its micro-batches
+        self.reader = ThreadPoolExecutor(1, "batches")  # starts its thread with the first task
+        self.ahead: tuple[int, Future[Tensor]] | None = None  # a micro-batch that it reads
 
-    def draw(self, iteration: int, micro_step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def draw(self, iteration: int, micro_step: int) -> tuple[Tensor, Tensor]:
         """x, y (batch_size, block_size) int64 on the device: in any order, without a host sync."""
-        assert 0 <= micro_step < self.accumulation_steps // self.world_size
-        if self._reader is None:
-            return gather(self.tokens, self._starts(iteration, micro_step), self.block_size)
-        place, pending = (iteration, micro_step), self._pending
-        future = pending[1] if pending and pending[0] == place else self._read_ahead(place)
-        pair = future.result()
-        following = micro_step + 1
-        if following == self.accumulation_steps // self.world_size:
-            iteration, following = iteration + 1, 0
-        self._pending = (iteration, following), self._read_ahead((iteration, following))
-        x, y = pair.to(self.device, non_blocking=True)
+        assert 0 <= micro_step < self.micro_steps
+        number = iteration * self.micro_steps + micro_step
+        if self.sequences.storage == "device":
+            return self.sequences.cut(self.starts(number))
+        if self.ahead is None or self.ahead[0] != number:
+            self.ahead = number, self.read(number)
+        room = self.ahead[1].result()
+        self.ahead = number + 1, self.read(number + 1)
+        x, y = room.to(self.device, non_blocking=True)
         return x, y
 
-    @property
-    def window_count(self) -> int:
-        """Windows in an exact evaluation of this split."""
-        return count_windows(len(self.tokens), self.block_size)
-
-    def windows(self, limit: int | None = None) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """This rank's share of the exact evaluation of the split: see `data.windows.windows`."""
-        return windows(
-            self.tokens,
-            self.block_size,
-            self.batch_size,
-            self.device,
-            self.rank,
-            self.world_size,
-            limit,
-        )
-
-    def close(self) -> None:
-        """Ends the reading thread; nothing can be drawn from a file afterwards."""
-        if self._reader is not None:
-            self._reader.shutdown(cancel_futures=True)
-            self._pending = None
-
-    def _starts(self, iteration: int, micro_step: int) -> torch.Tensor | np.ndarray:
-        """This micro-batch's starts (batch_size,): on the device, or on the host for a file."""
-        number, row = divmod(iteration, CHUNK)
-        if number != self._chunk_number:
+    def starts(self, number: int) -> Tensor:
+        """(batch_size,) of this rank's micro-batch `number`, counted from the run's first."""
+        chunk, row = divmod(number, CHUNK * self.micro_steps)
+        if self.chunk is None or self.chunk[0] != chunk:
             everyones = draw_starts(
-                len(self.tokens) - self.block_size,
-                seed=self.seed,
+                len(self.sequences.tokens) - self.config.block_size,
+                seed=self.config.seed,
                 stream=self.stream,
-                chunk=number,
-                accumulation_steps=self.accumulation_steps,
-                batch_size=self.batch_size,
+                chunk=chunk,
+                accumulation_steps=self.config.gradient_accumulation_steps,
+                batch_size=self.config.batch_size,
             )
-            chunk = np.ascontiguousarray(everyones[:, self.rank :: self.world_size])
-            self._chunk = chunk if self._reader else to_device(chunk, self.device)
-            self._chunk_number = number
-        return self._chunk[row, micro_step]
+            ours = everyones[:, self.rank :: self.world_size].reshape(-1, self.config.batch_size)
+            self.chunk = chunk, self.sequences.place(ours)
+        return self.chunk[1][row]
 
-    def _read_ahead(self, place: tuple[int, int]) -> Future:
-        # The buffer is made here: pinned memory asked for in another thread would belong to the
+    def read(self, number: int) -> Future[Tensor]:
+        # The room is made here: pinned memory asked for in another thread would belong to the
         # current device of that thread, which is the first GPU and not this rank's.
-        pair = host_pair(self.batch_size, self.block_size, self.device)
-        return self._reader.submit(self._read, place, pair)
+        room = self.sequences.room(self.config.batch_size)
+        return self.reader.submit(self.sequences.read, self.starts(number), room)
 
-    def _read(self, place: tuple[int, int], pair: torch.Tensor) -> torch.Tensor:
-        read(self.tokens, self._starts(*place), pair)
-        return pair
+    @property
+    def sequence_count(self) -> int:
+        """Sequences in an exact evaluation of this split."""
+        return len(cover_starts(len(self.sequences.tokens), self.config.block_size)[0])
 
+    def cover(self, limit: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """This rank's batches x, y of an exact evaluation: every next token predicted once.
 
-def _choose_storage(storage: str, n_tokens: int, device: torch.device) -> str:
-    if storage in ("device", "mmap"):
-        return storage
-    if storage != "auto":
-        raise ValueError(f"token_storage={storage}: must be auto, device or mmap")
-    needed_bytes, free_bytes = 4 * n_tokens, _free_bytes(device)
-    chosen = "device" if needed_bytes <= free_bytes // 4 else "mmap"
-    log.debug("token_storage=%s: %d of %d free bytes needed", chosen, needed_bytes, free_bytes)
-    return chosen
-
-
-def _free_bytes(device: torch.device) -> int:
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    # Not every system says how much memory is free; then all of it stands for that.
-    name = "SC_AVPHYS_PAGES" if "SC_AVPHYS_PAGES" in os.sysconf_names else "SC_PHYS_PAGES"
-    return os.sysconf(name) * os.sysconf("SC_PAGE_SIZE")
-
-
-def _upload(tokens: np.ndarray, device: torch.device) -> torch.Tensor:
-    """The tokens as int32 on the device, in slices, so that no whole copy is made on the host."""
-    resident = torch.empty(len(tokens), dtype=torch.int32, device=device)
-    for start in range(0, len(tokens), UPLOAD_TOKENS):
-        part = slice(start, start + UPLOAD_TOKENS)
-        resident[part] = torch.from_numpy(tokens[part].astype(np.int32))
-    return resident
+        Targets not to be counted are -1: sum the losses over all batches and ranks and divide by
+        the number of targets that are not. Batches are dealt to the ranks in turn: some may have
+        one more. The last is filled up with masked rows, so that only one shape is compiled. With
+        `limit`, over a sample of so many sequences.
+        """
+        block_size, batch_size = self.config.block_size, self.config.batch_size
+        starts, masked = cover_starts(len(self.sequences.tokens), block_size, limit)
+        spare = -len(starts) % batch_size
+        starts = np.pad(starts, (0, spare)).reshape(-1, batch_size)
+        masked = np.pad(masked, (0, spare), constant_values=block_size).reshape(-1, batch_size, 1)
+        ours = slice(self.rank, None, self.world_size)
+        placed, heads = self.sequences.place(starts[ours]), self.sequences.send(masked[ours])
+        positions = torch.arange(block_size, device=self.device)
+        for batch_starts, head in zip(placed, heads, strict=True):
+            x, y = self.sequences.cut(batch_starts)
+            yield x, y.masked_fill_(positions < head, IGNORED)

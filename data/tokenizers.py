@@ -9,7 +9,7 @@ import tiktoken
 from numpy.typing import ArrayLike
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from data.download import within
+from data.download import finish_within
 
 # How GPT-2 cuts a text into words before any merging; with possessive quantifiers (++), which match
 # the same and do not overflow the stack on a long run of letters or spaces.
@@ -82,7 +82,7 @@ class BpeTokenizer:
     def gpt2(cls) -> "BpeTokenizer":
         """GPT-2's own vocabulary, 50,257 tokens; ValueError where tiktoken can not get it."""
         try:
-            encoding = within(GPT2_LIMIT_S, lambda: tiktoken.get_encoding("gpt2"))
+            encoding = finish_within(GPT2_LIMIT_S, lambda: tiktoken.get_encoding("gpt2"))
         except (OSError, ValueError) as error:  # OSError: no network; ValueError: damaged download
             reason = " ".join(str(error).split())[:150]
             raise ValueError(

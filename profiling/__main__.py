@@ -3,35 +3,33 @@
 import sys
 from importlib import import_module
 
-# verb -> the module whose main(argv) does it and returns the exit code, what it is for
+from cli.errors import ending, user_errors
+
+CAPTURES, LAB = "captures and runs", "the lab"
+# verb, as its module in profiling.verbs, whose main(argv) returns the exit code -> group, purpose
 VERBS = {
-    "run": ("profiling.verbs.run", "train under nsys; ends with the report and its .sqlite"),
-    "report": ("profiling.verbs.report", "what took the time, and what holds the step back"),
-    "compare": ("profiling.verbs.compare", "what changed between two captures or runs"),
-    "ab": ("profiling.verbs.ab", "train with two values of a key in turn: does it matter?"),
-    "export": ("profiling.verbs.export", "a capture for ui.perfetto.dev"),
-    "log": ("profiling.verbs.log", "the report of a capture, added to its W&B run"),
-    "dashboard": ("profiling.verbs.dashboard", "runs side by side: loss, speed, GPU"),
-    "scrub": ("profiling.timeline.scrub", "take environment and folders out of a capture"),
-    "doctor": ("profiling.verbs.doctor", "what profiling needs of this machine, with cures"),
-    "attention": ("profiling.verbs.attention", "the attention backends side by side"),
-    "square": ("profiling.verbs.square", "one operation in six ways, from eager to CUDA C++"),
-    "device": ("profiling.verbs.device", "what this GPU can do, measured and nominal"),
-    "ncu": ("profiling.verbs.ncu", "single kernels under Nsight Compute: what holds them back"),
-    "compiled": ("profiling.verbs.compiled", "what torch.compile made: graphs, kernels, sources"),
+    "run": (CAPTURES, "train under nsys; ends with the report and its .sqlite"),
+    "report": (CAPTURES, "what took the time, and what holds the step back"),
+    "compare": (CAPTURES, "what changed between two captures or runs"),
+    "ab": (CAPTURES, "train with two values of a key in turn: does it matter?"),
+    "export": (CAPTURES, "a capture for ui.perfetto.dev"),
+    "log": (CAPTURES, "the report of a capture, added to its W&B run"),
+    "dashboard": (CAPTURES, "runs side by side: loss, speed, GPU"),
+    "scrub": (CAPTURES, "take environment and folders out of a capture"),
+    "doctor": (CAPTURES, "what profiling needs of this machine, with cures"),
+    "attention": (LAB, "the attention backends side by side"),
+    "square": (LAB, "one operation in six ways, from eager to CUDA C++"),
+    "device": (LAB, "what this GPU can do, measured and nominal"),
+    "ncu": (LAB, "single kernels under Nsight Compute: what holds them back"),
+    "compiled": (LAB, "what torch.compile made: graphs, kernels, sources"),
 }
-FIRST_OF_LAB = "attention"
 
 HELP = """\
 Captures of training runs: made, checked and read.
 
 usage: python -m profiling VERB ...       python -m profiling VERB --help
 
-captures and runs
-{captures}
-
-the lab
-{lab}
+{verbs}
 
 examples
   python -m profiling doctor
@@ -46,20 +44,21 @@ examples
 
 
 def main() -> None:
-    from cli.errors import suggestion, user_errors
-
     verb, *arguments = sys.argv[1:] or ["--help"]
     if verb in ("-h", "--help"):
-        lines = [f"  {name:11}{purpose}" for name, (_, purpose) in VERBS.items()]
-        lab = list(VERBS).index(FIRST_OF_LAB)
-        print(HELP.format(captures="\n".join(lines[:lab]), lab="\n".join(lines[lab:])), end="")
+        print(HELP.format(verbs="\n\n".join(map(told, (CAPTURES, LAB)))), end="")
         return
     sys.argv[0] = f"profiling {verb}" if verb in VERBS else "profiling"  # as errors name it
     with user_errors():
         if verb not in VERBS:
-            near = suggestion(verb, VERBS) or f"; there are {', '.join(VERBS)}"
-            raise ValueError(f"{verb}: no such verb{near}")
-        raise SystemExit(import_module(VERBS[verb][0]).main(arguments))
+            raise ValueError(f"{verb}: no such verb{ending(verb, VERBS)}")
+        raise SystemExit(import_module(f"profiling.verbs.{verb}").main(arguments))
+
+
+def told(group: str) -> str:
+    """The group's verbs, under its name."""
+    lines = [f"  {verb:11}{purpose}" for verb, (where, purpose) in VERBS.items() if where == group]
+    return "\n".join([group, *lines])
 
 
 if __name__ == "__main__":

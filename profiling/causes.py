@@ -6,7 +6,7 @@ advice is derived from the rows. Standard library only: readers of captures need
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,7 @@ PARTS = (
         dark="#66717d",
         terminal="bright_black",
         cause=True,
+        verdict="gpu_latency",
     ),
     Part(  # all idle time of a capture whose calls were not recorded
         "idle",
@@ -128,16 +129,26 @@ PART = {part.name: part for part in PARTS}
 CAUSES = tuple(part.name for part in PARTS if part.cause)  # the columns of an idle gap
 
 
+def part_named(name: str) -> Part:
+    """A row of PARTS; a neutral one for a name that has none, so that its time is not lost."""
+    idle = PART["idle"]
+    neutral = f"idle: {name}"
+    return PART.get(name) or replace(
+        idle, name=name, meaning=neutral, bucket=neutral, sentence=f"GPU {neutral}", cause=True
+    )
+
+
 @dataclass(frozen=True)
 class InForce:
-    """What a run has in force already, and what lines of advice are filled with. None: unknown."""
+    """What a run has in force already, as far as it is known; what lines of advice name."""
 
     compile: bool
     cuda_graphs: bool
     fused_attention: bool
-    dtype: str | None
-    dropout: float | None
-    token_storage: str | None
+    half_precision: bool
+    loss_scaling: bool  # dtype=float16
+    no_dropout: bool
+    tokens_on_gpu: bool
     kernel: str | None  # the function that takes the most time
     family: str | None  # the one with the most time above its roofline
     family_ms: float | None
@@ -162,8 +173,8 @@ class Verdict:
 
 
 def cannot_be_graphed(run: InForce) -> bool:
-    """Or is already: the loss scaler of float16 reads a value in every step."""
-    return run.cuda_graphs or run.dtype == "float16"
+    """Or is already: the loss scaler reads a value in every step."""
+    return run.cuda_graphs or run.loss_scaling
 
 
 GRAPHS = "Replay the step from CUDA graphs: cuda_graphs=true; the host then launches once a phase."
@@ -192,7 +203,7 @@ VERDICTS = (
         advice=(
             Advice(
                 "Use the matrix units' fast formats: dtype=bfloat16.",
-                lambda run: run.dtype in ("bfloat16", "float16"),
+                lambda run: run.half_precision,
             ),
             Advice(
                 "Skip what the causal mask hides: attention=flash.",
@@ -221,10 +232,10 @@ VERDICTS = (
             ),
             Advice(
                 "Move half the bytes: dtype=bfloat16.",
-                lambda run: run.dtype in ("bfloat16", "float16"),
+                lambda run: run.half_precision,
             ),
             Advice(
-                "dropout=0, where it is not needed, saves its masks.", lambda run: run.dropout == 0
+                "dropout=0, where it is not needed, saves its masks.", lambda run: run.no_dropout
             ),
             FURTHEST,
             SOURCES,
@@ -293,7 +304,7 @@ VERDICTS = (
         advice=(
             Advice(
                 "Keep the tokens on the GPU: token_storage=device.",
-                lambda run: run.token_storage == "device",
+                lambda run: run.tokens_on_gpu,
             ),
             Advice(
                 "Prepare the next batch while the GPU works: workers, or a thread a step ahead."

@@ -6,46 +6,65 @@ analysis both read it.
 """
 
 import re
+from typing import NamedTuple
 
-# (pattern of torch.cuda.get_device_name, TFLOP/s in bfloat16 and float16 on matrix units,
-# TFLOP/s in float32, GB/s of device memory)
-PEAKS = (
-    (r"B200", 2250.0, 75.0, 8000.0),
-    (r"H200", 989.4, 66.9, 4800.0),
-    (r"H100.*(PCIe|NVL)", 756.0, 51.2, 2000.0),
-    (r"H100", 989.4, 66.9, 3350.0),
-    (r"A100", 312.0, 19.5, 1555.0),
-    (r"L40S", 362.1, 91.6, 864.0),
-    (r"L4\b", 121.0, 30.3, 300.0),
-    (r"A10\b|A10G", 125.0, 31.2, 600.0),
-    (r"RTX A6000", 154.8, 38.7, 768.0),
-    (r"RTX 4090", 165.2, 82.6, 1008.0),
-    (r"RTX 3090(?! Ti)", 71.0, 35.6, 936.0),
-    (r"V100", 125.0, 15.7, 900.0),
-    (r"T4\b", 65.0, 8.1, 320.0),
-)
-NO_BFLOAT16 = r"V100|T4\b"
+
+class Peaks(NamedTuple):
+    matrix_tflops: float  # TFLOP/s in bfloat16 and float16 on matrix units, summed in float32
+    float32_tflops: float
+    memory_gb_per_s: float
+    bfloat16: bool = True  # its matrix units take it
+
+
+# Whole names as torch.cuda.get_device_name and nsys spell them, less the maker's and the brand's:
+# laptops, cards of another form or memory, and slices of a GPU (MIG) bear longer ones.
+PEAKS = {
+    r"GB200": Peaks(2500.0, 80.0, 8000.0),
+    r"B200": Peaks(2250.0, 75.0, 8000.0),
+    r"H200": Peaks(989.4, 66.9, 4800.0),
+    r"H200 NVL": Peaks(835.5, 60.0, 4800.0),
+    r"GH200 (120|480)GB": Peaks(989.4, 66.9, 4000.0),  # of the CPU's memory; the GPU has 96 GB
+    r"H100 80GB HBM3": Peaks(989.4, 66.9, 3350.0),
+    r"H100 PCIe": Peaks(756.0, 51.2, 2000.0),
+    r"H100 NVL": Peaks(835.5, 60.0, 3900.0),
+    r"A100-(SXM4|PCIE)-40GB": Peaks(312.0, 19.5, 1555.0),
+    r"A100-SXM4-80GB": Peaks(312.0, 19.5, 2039.0),
+    r"A100 80GB PCIe": Peaks(312.0, 19.5, 1935.0),
+    r"A40": Peaks(149.7, 37.4, 696.0),
+    r"A30": Peaks(165.0, 10.3, 933.0),
+    r"A10": Peaks(125.0, 31.2, 600.0),
+    r"A10G": Peaks(70.0, 35.0, 600.0),
+    r"L40S": Peaks(362.05, 91.6, 864.0),
+    r"L40": Peaks(181.05, 90.5, 864.0),
+    r"L4": Peaks(121.0, 30.3, 300.0),
+    r"RTX A6000": Peaks(154.8, 38.7, 768.0),
+    r"RTX 5090": Peaks(209.5, 104.8, 1792.0),
+    r"RTX 4090": Peaks(165.2, 82.6, 1008.0),
+    r"RTX 3090": Peaks(71.0, 35.6, 936.0),
+    r"V100-SXM2-(16|32)GB": Peaks(125.0, 15.7, 900.0, bfloat16=False),
+    r"V100-PCIE-(16|32)GB": Peaks(112.0, 14.0, 900.0, bfloat16=False),
+    r"V100S-PCIE-32GB": Peaks(130.0, 16.4, 1134.0, bfloat16=False),
+    r"T4": Peaks(65.0, 8.1, 320.0, bfloat16=False),
+}
 
 
 def peak_flops_per_s(device_name: str, dtype: str) -> float | None:
     """FLOP/s of one device at `dtype` (float32, bfloat16, float16); None where it is not known."""
-    if dtype == "bfloat16" and re.search(NO_BFLOAT16, device_name):
-        return None
     peaks = peaks_of(device_name)
-    return (peaks[1] if dtype == "float32" else peaks[0]) * 1e12 if peaks else None
+    if peaks is None or (dtype == "bfloat16" and not peaks.bfloat16):
+        return None
+    return (peaks.float32_tflops if dtype == "float32" else peaks.matrix_tflops) * 1e12
 
 
 def peak_bytes_per_s(device_name: str) -> float | None:
     """Bandwidth of the device's memory in byte/s; None where it is not known."""
     peaks = peaks_of(device_name)
-    return peaks[2] * 1e9 if peaks else None
+    return peaks.memory_gb_per_s * 1e9 if peaks else None
 
 
-def peaks_of(device_name: str) -> tuple[float, float, float] | None:
-    for pattern, *peaks in PEAKS:
-        if re.search(pattern, device_name):
-            return tuple(peaks)
-    return None
+def peaks_of(device_name: str) -> Peaks | None:
+    name = re.sub(r"^(NVIDIA )?(GeForce |Tesla )?", "", device_name)
+    return next((peaks for known, peaks in PEAKS.items() if re.fullmatch(known, name)), None)
 
 
 def mfu(

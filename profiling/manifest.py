@@ -43,7 +43,7 @@ class WindowSteps:
 
 
 @dataclass(frozen=True)
-class CompiledInside:
+class CompileCounts:
     """What torch.compile did while the window was open: nothing, if all is well."""
 
     graphs: int = 0
@@ -77,7 +77,7 @@ class Manifest:
     step_ms: WindowSteps = WindowSteps()
     overhead_percent: float | None = None  # by which captured steps are longer than those around
     backward_on_calling_thread: bool | None = None
-    compiled_inside: CompiledInside = CompiledInside()
+    compiled_inside: CompileCounts = CompileCounts()
     return_codes: dict[str, int] | None = None  # nsys: of cudaProfilerStart and Stop
     nsys_attached: bool | None = None
     files: list[str] = field(default_factory=list)

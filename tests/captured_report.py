@@ -1,16 +1,24 @@
 """A report of a real capture, with a manifest such as its run writes, for the tests of outputs."""
 
-from functools import cache
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.report import Bottleneck, Report
 from profiling.analysis.summary import summarize
-from profiling.timeline.opening import open_capture
-from profiling.timeline.trace import Trace
+from profiling.manifest import (
+    AttentionFacts,
+    CapturedWindow,
+    CompileFacts,
+    Laps,
+    Manifest,
+    WindowSteps,
+)
+from profiling.records import JsonObject
+from tests.real_captures import CAPTURES, trace_of
+from tests.real_captures import REFERENCE as SHARED
 
-CAPTURES = Path(__file__).resolve().parent / "captures"
-SHARED = Path(__file__).resolve().parent.parent.parent / "shared" / "captures"
-CONFIG = {
+__all__ = ["CAPTURES", "SHARED", "trace_of"]  # for the tests of outputs
+CONFIG: JsonObject = {
     "n_layer": 6,
     "n_head": 6,
     "n_embd": 384,
@@ -24,46 +32,40 @@ CONFIG = {
     "attention": "slow",
 }
 FREE_MS = 13.5
-MANIFEST = {
-    "schema_version": 1,
-    "kind": "nsys",
-    "window": {"first_iteration": 100, "last_iteration": 119, "steps": 20, "complete": True},
-    "step_ms": {
-        when: {"median": FREE_MS, "laps": [FREE_MS] * 20}
-        for when in ("before", "after", "captured")
-    },
-    "overhead_percent": 3.0,
-    "vocab_size": 65,
-    "world_size": 1,
-    "config": CONFIG,
-    "environment": {"torch": "2.11.0+cu130", "gpu": "NVIDIA H200"},
-    "attention": {"requested": "slow", "kernels": []},
-    "compile": {"compile": False},
-}
+LAPS = Laps(FREE_MS, [FREE_MS] * 20)
+MANIFEST = Manifest(
+    schema_version=1,
+    kind="nsys",
+    window=CapturedWindow(first_iteration=100, last_iteration=119, steps=20, complete=True),
+    step_ms=WindowSteps(before=LAPS, captured=LAPS, after=LAPS),
+    overhead_percent=3.0,
+    vocab_size=65,
+    attention=AttentionFacts("slow", "slow", "no fused one in 620 kernels"),
+    compile=CompileFacts(False, False, 0, 0, None, None),
+    environment={"packages": {"torch": "2.11.0"}, "gpus": [{"name": "NVIDIA H200"}]},
+    config=CONFIG,
+)
 
 
-@cache
-def trace_of(name: str = "slow_eager") -> Trace:
-    return open_capture(CAPTURES / f"{name}.sqlite.gz")
+def report_of(name: str = "slow_eager", manifest: Manifest | None = MANIFEST) -> Report:
+    return summarize(Analysis(trace_of(name)), manifest, "window-1.json" if manifest else None)
 
 
-def report_of(name: str = "slow_eager", manifest: dict[str, Any] | None = MANIFEST) -> dict:
-    """A new dict each time."""
-    return summarize(trace_of(name), manifest, manifest and "window-1.json")
-
-
-def nothing_captured() -> dict[str, Any]:
+def nothing_captured() -> Report:
     """The report of a capture that holds ranges alone: everything else is null."""
     report = report_of(manifest=None)
-    absent = ("gpu", "attribution", "breakdown", "idle", "allocations", "gpu_metrics", "operators")
-    report |= dict.fromkeys((*absent, "attention_backend", "roofline", "run"))
-    report |= {"kernels": [], "families": [], "api": [], "memops": []}
-    report["ranges"] = [row | {"gpu_ms": None, "kernels": None} for row in report["ranges"]]
-    report["bottleneck"] = {
-        "verdict": "unknown",
-        "evidence": [],
-        "next": [],
-        "ranked": [],
-        "cannot_tell": ["what the GPU did: no GPU activity was captured"],
-    }
-    return report
+    return replace(
+        report,
+        gpu=None,
+        breakdown=None,
+        attribution=None,
+        idle=None,
+        family_ms={},
+        kernels=[],
+        families=[],
+        api=[],
+        memops=[],
+        ranges=[replace(row, gpu_ms=None, kernels=None) for row in report.ranges],
+        attention_backend=None,
+        bottleneck=Bottleneck(cannot_tell=["what the GPU did: no GPU activity was captured"]),
+    )

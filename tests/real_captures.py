@@ -2,10 +2,11 @@
 
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.report import Report
 from profiling.analysis.summary import summarize
 from profiling.timeline.opening import open_capture
 from profiling.timeline.trace import Trace
@@ -35,5 +36,5 @@ def trace_of(capture: str) -> Trace:
 
 
 @cache
-def report_of(capture: str) -> dict[str, Any]:
-    return summarize(trace_of(capture))
+def report_of(capture: str) -> Report:
+    return summarize(Analysis(trace_of(capture)))

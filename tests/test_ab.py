@@ -108,7 +108,7 @@ def test_more_than_two_values_are_compared_with_the_first(fake, capsys):
     assert "flash is 1.25x faster than slow" in out
     assert "no difference between slow and math" in out
     text = Path("t.md").read_text()
-    assert "| flash / slow |" in text and "| math / slow |" in text
+    assert "| `flash / slow` |" in text and "| `math / slow` |" in text
     page = Path("t.html").read_text()
     assert "flash is 1.25x faster" in page and '"processes"' in page
 

@@ -1,4 +1,4 @@
-"""The backends against a reference, and the proofs of which one ran."""
+"""The backends against a reference, and how it is known which one ran."""
 
 import pytest
 import torch
@@ -6,13 +6,8 @@ import torch
 from configs.model import ModelConfig
 from model import attend, attention_in_force
 from profiling.kernel_names import fused_attention
-from training.attention import (
-    AttentionProof,
-    checked,
-    prove_on_cpu,
-    prove_on_cuda,
-    try_attention,
-)
+from profiling.manifest import AttentionFacts
+from training.attention import checked, seen_on_cpu, seen_on_cuda, try_attention
 from training.device import check_attention
 
 CPU = torch.device("cpu")
@@ -160,7 +155,7 @@ def test_cuda_kernels_without_float32_are_refused(attention):
 )
 def test_proof_on_a_cpu(attention, dropout, ran):
     config = ModelConfig(attention=attention, dropout=dropout, n_head=2, n_embd=32, block_size=16)
-    proof = prove_on_cpu(config, try_attention(config, CPU, "float32"))
+    proof = seen_on_cpu(config, try_attention(config, CPU, "float32"))
     assert (proof.requested, proof.ran) == (attention, ran)
     assert ("flash_attention_for_cpu" in proof.evidence) == (ran == "flash")
 
@@ -171,9 +166,9 @@ def test_another_operator_than_the_requested_one_is_no_proof():
         "_scaled_dot_product_attention_math",
     )
     with pytest.raises(ValueError, match="attention=flash: math ran instead of flash"):
-        prove_on_cpu(ModelConfig(attention="flash", dropout=0.0), [math, "_softmax"])
+        seen_on_cpu(ModelConfig(attention="flash", dropout=0.0), [math, "_softmax"])
     with pytest.raises(ValueError, match="attention=slow: flash ran instead of slow"):
-        prove_on_cpu(ModelConfig(attention="slow"), ["mm", flash])
+        seen_on_cpu(ModelConfig(attention="slow"), ["mm", flash])
 
 
 @pytest.mark.parametrize(
@@ -189,30 +184,30 @@ def test_another_operator_than_the_requested_one_is_no_proof():
 def test_a_fused_kernel_is_known_by_its_name(kernels, backend):
     assert fused_attention([*OTHERS, *kernels, *kernels]) == {backend: kernels}
     config = ModelConfig(attention=backend, dropout=0.0)
-    proof = prove_on_cuda(config, [*OTHERS, *kernels])
+    proof = seen_on_cuda(config, [*OTHERS, *kernels])
     assert proof.ran == backend and "kernels: " in proof.evidence
-    assert prove_on_cuda(ModelConfig(attention="auto"), [*OTHERS, *kernels]).ran == backend
+    assert seen_on_cuda(ModelConfig(attention="auto"), [*OTHERS, *kernels]).ran == backend
     for other in {"slow", "flash", "efficient", "cudnn", "math", "flex"} - {backend}:
         with pytest.raises(ValueError, match=rf"attention={other}: {backend} ran instead"):
-            prove_on_cuda(ModelConfig(attention=other, dropout=0.0), [*OTHERS, *kernels])
+            seen_on_cuda(ModelConfig(attention=other, dropout=0.0), [*OTHERS, *kernels])
 
 
 def test_no_fused_kernel_is_slow_or_math():
     assert fused_attention(OTHERS) == {}
-    assert prove_on_cuda(ModelConfig(attention="slow"), OTHERS).ran == "slow"
-    assert prove_on_cuda(ModelConfig(attention="math"), OTHERS).ran == "math"
+    assert seen_on_cuda(ModelConfig(attention="slow"), OTHERS).ran == "slow"
+    assert seen_on_cuda(ModelConfig(attention="math"), OTHERS).ran == "math"
     with pytest.raises(ValueError, match="attention=flash: math ran instead of flash"):
-        prove_on_cuda(ModelConfig(attention="flash"), OTHERS)
+        seen_on_cuda(ModelConfig(attention="flash"), OTHERS)
 
 
 def test_two_kinds_of_kernels_are_not_one():
-    assert prove_on_cuda(ModelConfig(attention="auto"), [FLASH, *CUDNN]).ran == "flash+cudnn"
+    assert seen_on_cuda(ModelConfig(attention="auto"), [FLASH, *CUDNN]).ran == "flash+cudnn"
     with pytest.raises(ValueError, match=r"attention=flash: flash\+cudnn ran"):
-        prove_on_cuda(ModelConfig(attention="flash"), [FLASH, *CUDNN])
+        seen_on_cuda(ModelConfig(attention="flash"), [FLASH, *CUDNN])
 
 
 def test_unreadable_kernels_prove_nothing_and_say_so():
-    proof = prove_on_cuda(ModelConfig(attention="flash"), None)
+    proof = seen_on_cuda(ModelConfig(attention="flash"), None)
     assert proof.ran is None and "not checked" in proof.evidence
 
 
@@ -221,8 +216,8 @@ def test_slow_that_the_compiler_fused_is_refused(monkeypatch):
 
     monkeypatch.setitem(counters["inductor"], "fuse_attention", 2)
     with pytest.raises(ValueError, match=r"attention=slow: .*\(2 times\); use compile=false"):
-        checked(AttentionProof("slow", "slow", ""), "slow")
-    assert checked(AttentionProof("flash", "flash", ""), "flash").ran == "flash"
+        checked(AttentionFacts("slow", "slow", ""), "slow")
+    assert checked(AttentionFacts("flash", "flash", ""), "flash").ran == "flash"
 
 
 def test_slow_and_flash_learn_the_same(run, losses, tmp_path):

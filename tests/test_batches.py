@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import torch
 
-from data import batches as batches_module
-from data.batches import CHUNK, Batches, draw_starts
-from data.windows import IGNORED, count_windows, cover, windows
+from configs.schema import Config
+from data import sequences
+from data.batches import CHUNK, IGNORED, Batches, cover_starts, draw_starts
 
 CPU = torch.device("cpu")
 
@@ -22,29 +22,22 @@ def tokens(tmp_path):
 
 @pytest.fixture
 def make(tokens):
-    made = []
+    """make(**keys): Batches of these tokens; keys of the configuration, or of Batches."""
 
-    def make_batches(**keys) -> Batches:
-        defaults = dict(
-            block_size=16,
-            batch_size=3,
-            accumulation_steps=2,
-            seed=1337,
-            device=CPU,
-            storage="device",
-        )
-        made.append(Batches(tokens, **{**defaults, **keys}))
-        return made[-1]
+    def make_batches(
+        tokens=tokens, split="train", device=CPU, rank=0, world_size=1, storage="device", **keys
+    ) -> Batches:
+        defaults = dict(block_size=16, batch_size=3, gradient_accumulation_steps=2)
+        config = Config(**{**defaults, **keys}, token_storage=storage)
+        return Batches(tokens, split, config, device, rank, world_size)
 
-    yield make_batches
-    for batches in made:
-        batches.close()
+    return make_batches
 
 
 @pytest.mark.parametrize("storage", ["device", "mmap"])
-def test_a_batch_is_windows_of_the_text_and_their_successors(make, storage):
+def test_a_batch_is_sequences_of_the_text_and_their_successors(make, storage):
     batches = make(storage=storage)
-    assert batches.storage == storage
+    assert batches.sequences.storage == storage
     for iteration in range(4):
         for micro_step in range(2):
             x, y = batches.draw(iteration, micro_step)
@@ -76,8 +69,8 @@ def test_any_iteration_can_be_drawn_first(make, storage):
 
 
 def test_ranks_together_see_what_one_rank_sees(make):
-    alone = make(accumulation_steps=4)
-    shared = [make(accumulation_steps=4, rank=rank, world_size=2) for rank in range(2)]
+    alone = make(gradient_accumulation_steps=4)
+    shared = [make(gradient_accumulation_steps=4, rank=rank, world_size=2) for rank in range(2)]
     for iteration in (0, 9, CHUNK + 1):
         for index in range(4):
             expected, _ = alone.draw(iteration, index)
@@ -85,12 +78,11 @@ def test_ranks_together_see_what_one_rank_sees(make):
             assert torch.equal(x, expected)
 
 
-def test_seed_stream_iteration_and_micro_step_each_change_the_batch(make):
+def test_seed_split_iteration_and_micro_step_each_change_the_batch(make):
     first = make().draw(0, 0)[0]
     others = [
         make(seed=1).draw(0, 0)[0],
-        make(seed=-1).draw(0, 0)[0],
-        make(stream=1).draw(0, 0)[0],
+        make(split="val").draw(0, 0)[0],
         make().draw(1, 0)[0],
         make().draw(CHUNK, 0)[0],
         make().draw(0, 1)[0],
@@ -127,54 +119,42 @@ def test_no_global_random_state_is_touched(make):
     assert np.array_equal(np.random.get_state()[1], numpy_before)
 
 
-def test_a_text_of_one_window_is_enough_and_one_token_less_is_not(make, tokens):
+def test_a_text_of_one_sequence_is_enough_and_one_token_less_is_not(make, tokens):
     x, y = make(block_size=4999).draw(0, 0)
     assert x[0, 0] == 0 and y[0, -1] == 4999
-    with pytest.raises(
-        ValueError, match=r"block_size=5000: .*the validation split has 5000 tokens"
-    ):
-        make(block_size=5000, split="validation")
-
-
-def test_micro_batches_that_cannot_be_shared_are_refused(make):
-    with pytest.raises(ValueError, match="gradient_accumulation_steps=3: .*2 processes"):
-        make(accumulation_steps=3, world_size=2)
+    with pytest.raises(ValueError, match=r"block_size=5000: .*the val split has 5000 tokens"):
+        make(block_size=5000, split="val")
 
 
 def test_auto_keeps_tokens_on_the_device_up_to_a_quarter_of_its_memory(make, monkeypatch, caplog):
     caplog.set_level(logging.DEBUG)
-    monkeypatch.setattr(batches_module, "_free_bytes", lambda device: 4 * 4 * 5000)
-    assert make(storage="auto").storage == "device"
-    monkeypatch.setattr(batches_module, "_free_bytes", lambda device: 4 * 4 * 5000 - 4)
-    assert make(storage="auto").storage == "mmap"
+    monkeypatch.setattr(sequences, "free_bytes", lambda device: 4 * 4 * 5000)
+    assert make(storage="auto").sequences.storage == "device"
+    monkeypatch.setattr(sequences, "free_bytes", lambda device: 4 * 4 * 5000 - 4)
+    assert make(storage="auto").sequences.storage == "mmap"
     assert "token_storage=mmap" in caplog.text
-    with pytest.raises(ValueError, match="token_storage=ram"):
-        make(storage="ram")
 
 
 def test_free_memory_of_this_machine_is_plausible():
-    assert 1 << 20 < batches_module._free_bytes(CPU) < 1 << 50
+    assert 1 << 20 < sequences.free_bytes(CPU) < 1 << 50
 
 
-def test_close_ends_the_reading_thread(make):
-    before = threading.active_count()
+def test_the_reading_thread_ends_with_its_batches(make):
     batches = make(storage="mmap")
     batches.draw(0, 0)
-    assert threading.active_count() == before + 1
-    batches.close()
-    assert threading.active_count() == before
-    with pytest.raises(RuntimeError):
-        batches.draw(0, 1)
+    (reader,) = (thread for thread in threading.enumerate() if thread.name == "batches_0")
+    del batches
+    reader.join(timeout=10)
+    assert not reader.is_alive()
 
 
 def test_a_failed_read_reaches_the_caller(make, monkeypatch):
     def broken(*arguments):
         raise OSError("disk on fire")
 
-    batches = make(storage="mmap")
-    monkeypatch.setattr(batches_module, "read", broken)
+    monkeypatch.setattr(sequences.Sequences, "read", broken)
     with pytest.raises(OSError, match="disk on fire"):
-        batches.draw(0, 0)
+        make(storage="mmap").draw(0, 0)
 
 
 # The exact evaluation
@@ -183,15 +163,23 @@ def test_a_failed_read_reaches_the_caller(make, monkeypatch):
 @pytest.mark.parametrize("storage", ["device", "mmap"])
 @pytest.mark.parametrize("block_size", [1, 4, 7, 16])
 @pytest.mark.parametrize("extra", [1, 2, 5, 16, 33, 100])
-def test_windows_predict_every_token_once(storage, block_size, extra):
+def test_every_token_is_predicted_once(make, storage, block_size, extra):
     n_tokens = block_size + extra
-    ids = np.arange(n_tokens, dtype=np.uint16)
-    tokens = torch.from_numpy(ids.astype(np.int32)) if storage == "device" else ids
+    tokens = np.arange(n_tokens, dtype=np.uint16)
     for batch_size in (1, 3, 8):
         for world_size in (1, 2, 3):
             counted, rows = [], 0
             for rank in range(world_size):
-                for x, y in windows(tokens, block_size, batch_size, CPU, rank, world_size):
+                batches = make(
+                    tokens,
+                    rank=rank,
+                    world_size=world_size,
+                    storage=storage,
+                    block_size=block_size,
+                    batch_size=batch_size,
+                    gradient_accumulation_steps=6,
+                )
+                for x, y in batches.cover():
                     assert x.shape == y.shape == (batch_size, block_size)
                     kept = y != IGNORED
                     assert torch.equal(y[kept], x[kept] + 1)
@@ -199,24 +187,24 @@ def test_windows_predict_every_token_once(storage, block_size, extra):
                     counted += y[kept].tolist()
                     rows += int(kept.any(dim=1).sum())
             assert sorted(counted) == list(range(1, n_tokens))  # N - 1 predictions, each once
-            assert rows == count_windows(n_tokens, block_size)
+            assert rows == batches.sequence_count
 
 
 def test_a_limit_takes_an_evenly_spaced_sample(make):
     batches = make(block_size=10)
-    assert batches.window_count == 500
-    starts = [int(row[0]) for x, _ in batches.windows(limit=5) for row in x]
+    assert batches.sequence_count == 500
+    starts = [int(row[0]) for x, _ in batches.cover(limit=5) for row in x]
     assert starts[:5] == [0, 1000, 2000, 3000, 4000]
-    counted = sum(int((y != IGNORED).sum()) for _, y in batches.windows(limit=5))
+    counted = sum(int((y != IGNORED).sum()) for _, y in batches.cover(limit=5))
     assert counted == 50
-    everything = sum(int((y != IGNORED).sum()) for _, y in batches.windows(limit=10**6))
+    everything = sum(int((y != IGNORED).sum()) for _, y in batches.cover(limit=10**6))
     assert everything == 4999
 
 
-def test_windows_are_the_same_from_both_storages_and_shared_in_turn(make):
-    alone = list(make(block_size=30).windows())
+def test_they_are_the_same_from_both_storages_and_shared_in_turn(make):
+    alone = list(make(block_size=30).cover())
     shared = [
-        list(make(block_size=30, rank=r, world_size=2, storage="mmap").windows()) for r in (0, 1)
+        list(make(block_size=30, rank=r, world_size=2, storage="mmap").cover()) for r in (0, 1)
     ]
     assert len(shared[0]) + len(shared[1]) == len(alone)
     for index, expected in enumerate(alone):
@@ -224,8 +212,8 @@ def test_windows_are_the_same_from_both_storages_and_shared_in_turn(make):
             assert torch.equal(ours, theirs)
 
 
-def test_the_last_window_masks_what_was_counted_before():
-    starts, masked = cover(n_tokens=12, block_size=4)  # 11 predictions: 4 + 4 + 3
+def test_the_last_sequence_masks_what_was_counted_before():
+    starts, masked = cover_starts(n_tokens=12, block_size=4)  # 11 predictions: 4 + 4 + 3
     assert starts.tolist() == [0, 4, 7]
     assert masked.tolist() == [0, 0, 1]
 
@@ -236,7 +224,7 @@ def test_masked_mean_is_the_mean_over_the_whole_text(make):
     loss_of = torch.nn.functional.cross_entropy
     batches = make(block_size=48)
     total, count = 0.0, 0
-    for x, y in batches.windows():
+    for x, y in batches.cover():
         targets = torch.where(y == IGNORED, IGNORED, y % 50)
         total += loss_of(
             table[x].flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="sum"
@@ -258,11 +246,11 @@ def test_on_a_gpu_nothing_waits_for_it(make, storage):
     torch.cuda.set_sync_debug_mode("error")
     try:
         drawn = [batches.draw(i, m) for i in (1, 2, CHUNK, CHUNK + 1) for m in range(2)]
-        evaluated = list(batches.windows())
+        evaluated = list(batches.cover())
     finally:
         torch.cuda.set_sync_debug_mode("default")
     expected = [reference.draw(i, m) for i in (1, 2, CHUNK, CHUNK + 1) for m in range(2)]
     for (x, y), (x_cpu, y_cpu) in zip(
-        drawn + evaluated, expected + list(reference.windows()), strict=True
+        drawn + evaluated, expected + list(reference.cover()), strict=True
     ):
         assert x.is_cuda and torch.equal(x.cpu(), x_cpu) and torch.equal(y.cpu(), y_cpu)

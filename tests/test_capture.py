@@ -12,7 +12,7 @@ from configs.compose import compose_jobs
 from configs.schema import Config
 from profiling.capture.nsys import how_to_attach, is_attached
 from tests.test_interrupt import read_until
-from training.capture import recorder_for
+from training.capture import Profiler
 from training.distributed import Ranks
 
 LONG = dict(max_iters=40, eval_interval=40)
@@ -270,7 +270,7 @@ def test_torch_profiler_is_refused_under_nsys(config, monkeypatch):
     monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "7")
     ranks = Ranks(1, 2, torch.device("cuda", 1))  # where it would not record, either
     with pytest.raises(ValueError, match="^profile=torch: nsys is attached"):
-        recorder_for(config(profile=ProfileConfig(kind="torch", start="1", steps=2)), ranks)
+        Profiler(config(profile=ProfileConfig(kind="torch", start="1", steps=2)), ranks)
 
 
 def test_nsys_without_a_gpu_is_refused_before_anything_is_made(run, tmp_path):

@@ -32,7 +32,11 @@ def run(tmp_path, monkeypatch):
     def call(*argv, train=None):
         got = []
         monkeypatch.setattr(sys, "argv", ["train.py", *argv])
-        command_line.run(train or got.append)
+        try:
+            command_line.run(train or got.append)
+        except SystemExit as stopped:  # what was only shown ends before torch is imported
+            if stopped.code:
+                raise
         return got
 
     return call
@@ -151,7 +155,7 @@ def test_train_sees_the_typed_command_line(run):
         (".", ".: a folder, not a YAML file"),
         ("--attention", "--attention: no such flag; as a key, write attention=VALUE"),
         ("--multi", "--multi: no such flag; did you mean --multirun?"),
-        ("-x", "-x: no such flag; --help lists"),
+        ("-x", "-x: no such flag; see python "),
         ("--cfg=nope", "argument --cfg/-c: invalid choice: 'nope'"),
         ("--config-path=/", "--config-path: not offered"),
         ("--experimental-rerun=x", "--experimental-rerun: not offered"),
@@ -277,10 +281,7 @@ def test_help_shows_the_values_of_the_file(run, capsys):
     ],
 )
 def test_hydra_s_own_flags_work(run, capsys, argv, expected):
-    try:
-        assert run(*argv) == []
-    except SystemExit as stopped:
-        assert stopped.code == 0
+    assert run(*argv) == []
     assert expected in capsys.readouterr().out
 
 

@@ -226,7 +226,7 @@ def test_a_tiny_model_compiled_here(command, tmp_path):
 def test_mistakes_are_refused_before_compiling(tmp_path):
     with pytest.raises(ValueError, match="compile=false: nothing would be compiled"):
         compiled.main(["compile=false"])
-    with pytest.raises(ValueError, match="one configuration at a time"):
+    with pytest.raises(ValueError, match="one run at a time"):
         compiled.main(["-m", "seed=1,2"])
     (tmp_path / "precious").write_text("mine")
     with pytest.raises(ValueError, match="holds no index.json of this verb"):

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from cli.help import key_table
 from cli.keys import keys, parse_keys
 from configs import files
 from configs.compose import compose_jobs
-from configs.help import key_table
 from configs.schema import Config
 
 
@@ -135,7 +135,7 @@ def test_small_programs_take_text_literally():
     "argument, message",
     [
         ("num_sample=3", "num_sample: no such key; did you mean num_samples?"),
-        ("qqq=3", "qqq: no such key; --help lists the keys"),
+        ("qqq=3", "qqq: no such key; see python "),
         ("num_samples=three", "num_samples=three: must be a whole number"),
         ("num_samples=1.5", "num_samples=1.5: must be a whole number"),
         ("temperature=hot", "temperature=hot: must be a number"),

@@ -2,11 +2,14 @@ import hashlib
 import json
 import logging
 import os
+import re
 import socket
 import subprocess
 import sys
 import threading
 import time
+import zlib
+from dataclasses import fields
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -16,11 +19,11 @@ import tiktoken
 
 from configs.data import DataConfig
 from data import download, prepare
-from data.prepare import load_dataset
+from data.dataset import load_dataset
 from data.standin import LENGTH, stand_in_text
 
 PROJECT = Path(prepare.__file__).resolve().parents[1]
-PLAY = stand_in_text(seed=7, length=20_000)  # what the local server serves as tiny Shakespeare
+PLAY = stand_in_text(length=20_000)  # what the local server serves as tiny Shakespeare
 REAL_TEXT = os.environ.get("TINY_SHAKESPEARE_FILE")
 
 
@@ -238,19 +241,41 @@ def test_the_real_text_gives_nanogpts_counts(data_dir):
 # The stand-in
 
 
-def test_the_stand_in_is_pinned_and_has_the_form_of_tiny_shakespeare():
+# of tiny Shakespeare, in percent
+FREQUENCIES = {" ": 15.2, "e": 8.5, "t": 6.0, "o": 5.9, "a": 5.0, "h": 4.6, "s": 4.5, "r": 4.4}
+FREQUENCIES |= {"n": 4.4, "i": 4.1, "\n": 3.6, "l": 3.0, "d": 2.8, "u": 2.4, "m": 2.0, "y": 1.8}
+FREQUENCIES |= {",": 1.8, "w": 1.6, "f": 1.4, "c": 1.4, "g": 1.2, "I": 1.1, "b": 1.0, "p": 1.0}
+
+
+def test_the_stand_in_has_the_form_of_tiny_shakespeare():
     text = stand_in_text()
-    assert sha256(text) == STAND_IN_SHA256
-    assert len(text) == LENGTH == 1_115_394
+    assert len(text) == LENGTH == 1_115_394 and text.endswith("\n")
     assert len(set(text)) == 65
+    for character, percent in FREQUENCIES.items():
+        share = 100 * text.count(character) / len(text)
+        assert share == pytest.approx(percent, rel=0.25), character
     speeches = text.split("\n\n")
-    assert len(speeches) > 5000
-    assert all(speech.split("\n")[0].endswith(":") for speech in speeches[:-1])
-    assert max(map(len, text.split("\n"))) < 70
+    assert len(speeches) == pytest.approx(7222, rel=0.01)  # in 40,000 lines
+    assert text.count("\n") == pytest.approx(40_000, rel=0.01)
+    assert all(re.fullmatch(r"[A-Z][A-Za-z ]+:", speech.split("\n")[0]) for speech in speeches)
+    spoken = [len(line) for speech in speeches for line in speech.split("\n")[1:]]
+    assert max(spoken) < 64 and np.mean(spoken) == pytest.approx(39, abs=1)
     assert len(set(speeches)) > 0.9 * len(speeches)  # nothing to be learnt by heart at once
 
 
-STAND_IN_SHA256 = "cf8c1bc477cbbe77e00557f431931707f395637d92924de62b0fcb6ed1e8f63f"
+def test_the_stand_in_is_the_same_everywhere():
+    # runs of different machines are compared; this one's text is known by its hash
+    assert sha256(stand_in_text()) == STAND_IN_SHA256
+    assert stand_in_text().startswith(stand_in_text(length=500)[:-1])
+
+
+STAND_IN_SHA256 = "4f1a064e2da519049603c89eecf1babc221764d1b71789837a0c7bbcfd905a3e"
+
+
+def test_there_is_something_to_learn_in_the_stand_in():
+    text = stand_in_text(length=200_000).encode()
+    letters = bytes(np.random.default_rng(0).permutation(np.frombuffer(text, np.uint8)))
+    assert len(zlib.compress(text)) < 0.7 * len(zlib.compress(letters))
 
 
 def test_without_a_network_the_stand_in_is_used_and_said_loudly(data_dir, caplog):
@@ -499,7 +524,8 @@ def test_an_error_is_one_line_and_exit_status_2(tmp_path):
     result = command_line("shakespeare_char", f"data_source={tmp_path}/absent.txt")
     assert result.returncode == 2 and result.stdout == ""
     assert result.stderr == (
-        f"error: data_source={tmp_path}/absent.txt: no such file; give a UTF-8 text file\n"
+        f"prepare.py: error: data_source={tmp_path}/absent.txt: no such file; "
+        "give a UTF-8 text file\n"
     )
 
 
@@ -507,25 +533,32 @@ def test_help_shows_examples_and_every_key():
     result = command_line("--help")
     assert result.returncode == 0 and result.stderr == ""
     assert "python -m data.prepare shakespeare_bpe tokenizer=local" in result.stdout
-    assert all(key in result.stdout for key in prepare.KEYS)
+    assert all(f"  {key.name}=" in result.stdout for key in fields(DataConfig))
 
 
 @pytest.mark.parametrize(
     ("argument", "complaint"),
     [
-        ("shakespeare_chars", "dataset=shakespeare_chars: must be one of shakespeare_char"),
-        ("tokenizer=gpt4", "tokenizer=gpt4: must be one of auto, gpt2, local"),
+        (
+            "shakespeare_chars",
+            "dataset=shakespeare_chars: no such choice; did you mean shakespeare_char",
+        ),
+        (
+            "tokenizer=gpt4",
+            "tokenizer=gpt4: no such choice; did you mean gpt2? (auto, gpt2, local)",
+        ),
         ("bpe_vocab_size=100", "bpe_vocab_size=100: must be at least 256"),
         ("bpe_vocab_size=many", "bpe_vocab_size=many: must be a whole number"),
         ("offline_fallback=maybe", "offline_fallback=maybe: must be true or false"),
-        ("--force", "--force: unknown; the keys are dataset"),
-        ("color=red", "color=red: unknown; the keys are dataset"),
+        ("--force", "--force: write key=value; --help lists the keys"),
+        ("color=red", "color: no such key; --help lists the keys"),
     ],
 )
 def test_arguments_that_make_no_sense_are_named(argument, complaint, capsys):
-    assert prepare.main([argument]) == 2
-    captured = capsys.readouterr()
-    assert captured.err.startswith(f"error: {complaint}") and captured.err.count("\n") == 1
+    with pytest.raises(SystemExit) as ended:
+        prepare.main([argument])
+    error = capsys.readouterr().err
+    assert ended.value.code == 2 and f": error: {complaint}" in error and error.count("\n") == 1
 
 
 def test_the_command_ends_with_what_was_made_and_what_comes_next(
@@ -533,7 +566,7 @@ def test_the_command_ends_with_what_was_made_and_what_comes_next(
 ):
     monkeypatch.setattr(prepare, "DATA_DIR", data_dir)
     source = write(tmp_path / "my play.txt", PLAY)
-    assert prepare.main(["shakespeare_bpe", "--tokenizer=local", f"data_source={source}"]) == 0
+    prepare.main(["shakespeare_bpe", "--tokenizer=local", f"data_source={source}"])
     made, following = capsys.readouterr().out.splitlines()
     assert made.startswith(f"{data_dir}/shakespeare_bpe-local2048-my_play-")
     assert ": my play.txt, " in made and "vocabulary of " in made
@@ -546,10 +579,12 @@ def test_the_command_ends_with_what_was_made_and_what_comes_next(
 def test_the_command_in_full(serve, data_dir, monkeypatch, capsys):
     serve(ok)
     monkeypatch.setattr(prepare, "DATA_DIR", data_dir)
-    assert prepare.main(["shakespeare_char", "offline_fallback=true"]) == 0
+    prepare.main(["shakespeare_char", "offline_fallback=true", "batch_size=12"])
     made, following = capsys.readouterr().out.splitlines()
     assert made == (
         f"{data_dir}/shakespeare_char: tiny_shakespeare, 18,000 training and 2,000 validation "
         f"tokens, vocabulary of {len(set(PLAY))}"
     )
-    assert following == "next: python train.py config/shakespeare_char.yaml attention=flash"
+    assert following == (
+        "next: python train.py config/shakespeare_char.yaml batch_size=12 attention=flash"
+    )

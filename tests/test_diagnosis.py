@@ -1,11 +1,14 @@
 """Programs with one known bottleneck each: the verdict names it."""
 
-import json
-
 import pytest
 
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.report import Bottleneck, Report
 from profiling.analysis.summary import summarize
-from profiling.timeline.trace import Metric
+from profiling.causes import PARTS, VERDICT
+from profiling.manifest import CapturedWindow, Laps, Manifest, WindowSteps
+from profiling.records import to_json
+from profiling.timeline.trace import CounterSamples
 from tests.real_captures import own, report_of
 from tests.simulated import Program
 from tests.synthetic import GEMM, MS, US
@@ -36,14 +39,18 @@ def step_of(program: Program, data=None, inside=None, before_update=None, name=G
         program.launch(40 * US, 4, name=name)
 
 
-def diagnosed(manifest=None, steps=12, make_step=step_of, **faults) -> dict:
+def reported(steps=12, make_step=step_of, **faults) -> Report:
     program = Program()
     for _ in range(steps):
         with program.step():
             make_step(program, **faults)
-    report = summarize(program.trace(), manifest)
-    json.dumps(report, allow_nan=False)
-    return report["bottleneck"] | {"report": report}
+    report = summarize(Analysis(program.trace()))
+    assert to_json(report)
+    return report
+
+
+def diagnosed(**faults) -> Bottleneck:
+    return reported(**faults).bottleneck
 
 
 def tiny(program: Program) -> None:
@@ -91,35 +98,42 @@ PLANTS = {
 }
 
 
+def test_every_verdict_is_planted():
+    """And so every bottleneck that a part of the step can be."""
+    planted = {verdict for verdict, _ in PLANTS.values()}
+    assert planted | {"unknown"} == set(VERDICT)
+    assert {part.verdict for part in PARTS} - {None} <= planted
+
+
 @pytest.mark.parametrize("plant", PLANTS)
 def test_the_verdict_names_what_was_planted(plant):
     verdict, faults = PLANTS[plant]
     found = diagnosed(**faults)
-    assert found["verdict"] == verdict, found
-    assert found["evidence"] and found["next"]
+    assert found.verdict == verdict, found
+    assert found.evidence and found.next
 
 
 def test_ranked_is_what_can_be_won_the_most_first():
-    found = diagnosed(before_update=lambda p: p.work(8 * MS))
-    values = [row["recoverable_ms_per_step"] for row in found["ranked"]]
+    report = reported(before_update=lambda p: p.work(8 * MS))
+    ranked = report.bottleneck.ranked
+    values = [row.recoverable_ms_per_step for row in ranked]
     assert values == sorted(values, reverse=True)
-    of = {row["class"]: row["recoverable_ms_per_step"] for row in found["ranked"]}
-    report = found["report"]
-    assert of["cpu"] == pytest.approx(report["idle"]["by_cause"]["cpu"])
-    assert of["cpu"] <= report["breakdown"]["idle_ms"]
-    assert of["gpu_compute"] == pytest.approx(report["family_ms"]["gemm"])  # no roofline
+    of = {row.verdict: row.recoverable_ms_per_step for row in ranked}
+    assert of["cpu"] == pytest.approx(report.idle.by_cause["cpu"])
+    assert of["cpu"] <= report.breakdown.idle_ms
+    assert of["gpu_compute"] == pytest.approx(report.family_ms["gemm"])  # no roofline
 
 
 def test_the_evidence_is_sentences_with_numbers():
     found = diagnosed(data=lambda p: p.work(8 * MS))
-    assert all(line.endswith(".") for line in found["evidence"])
-    text = " ".join(found["evidence"])
+    assert all(line.endswith(".") for line in found.evidence)
+    text = " ".join(found.evidence)
     assert "the next batch was being prepared" in text
-    text = " ".join(diagnosed(before_update=lambda p: p.work(8 * MS))["evidence"])
+    text = " ".join(diagnosed(before_update=lambda p: p.work(8 * MS)).evidence)
     assert "Most of it is before what optimizer launches" in text
-    text = " ".join(diagnosed(before_update=items)["evidence"])
+    text = " ".join(diagnosed(before_update=items).evidence)
     assert "cudaStreamSynchronize was called" in text
-    text = " ".join(diagnosed(data=lambda p: p.pageable_copy(12 * MS))["evidence"])
+    text = " ".join(diagnosed(data=lambda p: p.pageable_copy(12 * MS)).evidence)
     assert "Copies of the data phase run alone for 12.00 ms a step" in text
 
 
@@ -131,20 +145,20 @@ def test_what_capturing_adds_is_not_held_against_the_host():
             program.launch(13 * US, 400)
 
     def manifest(free_ms):
-        median = {"median": free_ms, "laps": [free_ms]}
+        steps = WindowSteps(before=Laps(free_ms, [free_ms]))
         overhead = (13.3 / free_ms - 1) * 100
-        return {"step_ms": {"before": median, "after": None}, "overhead_percent": overhead}
+        return Manifest(1, "nsys", CapturedWindow(), steps, overhead_percent=overhead)
 
     program = Program(dispatch_ns=29 * US)
     for _ in range(10):
         with program.step():
             slowed(program)
-    trace = program.trace()
-    assert summarize(trace)["bottleneck"]["verdict"] == "launch"
-    assert summarize(trace, manifest(13.2))["bottleneck"]["verdict"] == "launch"
-    found = summarize(trace, manifest(5.3))["bottleneck"]
-    assert found["verdict"] == "gpu_compute"
-    assert any("Capturing made a step" in line for line in found["evidence"])
+    analysis = Analysis(program.trace())
+    assert summarize(analysis).bottleneck.verdict == "launch"
+    assert summarize(analysis, manifest(13.2)).bottleneck.verdict == "launch"
+    found = summarize(analysis, manifest(5.3)).bottleneck
+    assert found.verdict == "gpu_compute"
+    assert any("Capturing made a step" in line for line in found.evidence)
 
 
 def test_hardware_counters_decide_where_they_are_decided():
@@ -154,13 +168,13 @@ def test_hardware_counters_decide_where_they_are_decided():
             step_of(program)
     times = program.build.trace().operations.start_ns + 10
     metrics = [
-        Metric(f"DRAM {way} Bandwidth [Throughput %]", 0, times, 0 * times + 45.0)
+        CounterSamples(f"DRAM {way} Bandwidth [Throughput %]", 0, times, 0 * times + 45.0)
         for way in ("Read", "Write")
     ]
-    found = summarize(program.trace(metrics=metrics))["bottleneck"]
-    assert found["verdict"] == "gpu_memory"
-    assert "90 %" in " ".join(found["evidence"])
-    assert not any("GPU metrics" in line for line in found["cannot_tell"])
+    found = summarize(Analysis(program.trace(counters=metrics))).bottleneck
+    assert found.verdict == "gpu_memory"
+    assert "90 %" in " ".join(found.evidence)
+    assert not any("GPU metrics" in line for line in found.cannot_tell)
 
 
 def test_what_cannot_be_told_names_the_option():
@@ -168,7 +182,7 @@ def test_what_cannot_be_told_names_the_option():
     for _ in range(6):
         with program.step():
             program.launch(50 * US, 10)
-    text = " ".join(summarize(program.trace())["bottleneck"]["cannot_tell"])
+    text = " ".join(summarize(Analysis(program.trace())).bottleneck.cannot_tell)
     for option in ("--preset metrics", "--phases", "roofline"):
         assert option in text
 
@@ -178,10 +192,10 @@ def test_without_a_gpu_nothing_is_guessed():
     for _ in range(6):
         with program.step(), program.phase("forward"):
             program.work(5 * MS)
-    found = summarize(program.trace())["bottleneck"]
-    assert found["verdict"] == "unknown"
-    assert any("no GPU activity" in line for line in found["cannot_tell"])
-    assert "forward, 5.00 ms a step" in found["evidence"][1]
+    found = summarize(Analysis(program.trace())).bottleneck
+    assert found.verdict == "unknown"
+    assert any("no GPU activity" in line for line in found.cannot_tell)
+    assert "forward, 5.00 ms a step" in found.evidence[1]
 
 
 @own
@@ -193,4 +207,4 @@ def test_verdicts_of_real_captures(capture):
         "slow_eager": "gpu_memory",
         "slow_compile": "gpu_memory",
     }
-    assert report_of(capture)["bottleneck"]["verdict"] == expected[capture]
+    assert report_of(capture).bottleneck.verdict == expected[capture]

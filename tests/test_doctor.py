@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from profiling.tools import nsys_tool
-from profiling.verbs import doctor
+from profiling.launch import doctor
+from profiling.tools import nsight
+from profiling.verbs import doctor as verb
 
 PROJECT = Path(__file__).resolve().parent.parent
 
@@ -37,8 +38,7 @@ def proc(tmp_path, monkeypatch):
 
 @pytest.fixture
 def no_nsys(tmp_path, monkeypatch):
-    monkeypatch.setattr(nsys_tool, "PLACES", ())
-    monkeypatch.setattr(doctor, "NCU_PLACES", ())
+    monkeypatch.setattr(nsight, "PLACES", {"nsys": (), "ncu": ()})
     monkeypatch.setenv("PATH", str(tmp_path))
 
 
@@ -57,15 +57,15 @@ def test_this_machine_as_json():
     assert {*names.split(","), "C++ compiler"} <= set(checks)
     severities = [check["severity"] for check in checks.values()]
     assert found["worst"] == max(severities, key=doctor.SEVERITIES.index)
-    assert done.returncode == doctor.EXIT_CODES[found["worst"]], done.stderr
+    assert done.returncode == verb.EXIT_CODES[found["worst"]], done.stderr
     assert checks["W&B"]["finding"].startswith("an API key is present")
     assert "planted" not in done.stdout + done.stderr
     assert checks["nvtx"]["severity"] == "ok"
 
 
 def test_without_a_gpu_nothing_that_wants_one_is_wrong(no_nsys, monkeypatch, capsys):
-    monkeypatch.setattr(doctor, "has_gpu", lambda: False)
-    assert doctor.main([]) == 1  # for the compiler, which this PATH hides
+    monkeypatch.setattr(verb, "has_gpu", lambda: False)
+    assert verb.main([]) == 1  # for the compiler, which this PATH hides
     lines = capsys.readouterr().out.splitlines()
     for name in ("nsys", "ncu", "GPU counters", "driver", "CUPTI", "NVML"):
         assert any(line.startswith(f"note     {name}: ") for line in lines), name
@@ -87,7 +87,7 @@ def test_an_importer_without_its_library(no_nsys, tmp_path, monkeypatch):
         path.parent.mkdir(parents=True)
         path.write_text(f"#!/bin/sh\necho '{text}'\n")
         path.chmod(0o755)
-    monkeypatch.setattr(nsys_tool, "PLACES", (str(program),))
+    monkeypatch.setitem(nsight.PLACES, "nsys", (str(program),))
     found, broken = doctor.nsys(gpu=True)
     assert (found.severity, found.finding) == ("ok", f"2025.3.1.90 at {program}")
     assert (broken.severity, broken.finding) == ("error", f"{importer} lacks libdw.so.1")
@@ -175,11 +175,28 @@ def test_disabled_ranges_a_full_disk_and_no_compiler(no_nsys, monkeypatch, tmp_p
 def test_the_exit_code_is_the_worst_severity(monkeypatch, capsys):
     for severity, code in (("note", 0), ("warning", 1), ("error", 2)):
         found = [doctor.Check("a", "ok", "fine"), doctor.Check("b", severity, "is so", "do this")]
-        monkeypatch.setattr(doctor, "checks", lambda gpu, found=found: iter(found))
-        assert doctor.main([]) == code
+        monkeypatch.setattr(verb, "checks", lambda gpu, found=found: iter(found))
+        assert verb.main([]) == code
         lines = capsys.readouterr().out.splitlines()
         assert lines[1:] == [f"{severity:8} b: is so", f"{'':8} cure: do this"]
-    doctor.print_table(found)
+    verb.print_table(found)
     assert "cure: do this" in capsys.readouterr().out
     with pytest.raises(ValueError, match="--jsn"):
-        doctor.main(["--jsn"])
+        verb.main(["--jsn"])
+
+
+@pytest.mark.parametrize("name", ["nsys", "ncu"])
+def test_the_tool_that_is_named_is_the_one_that_the_verbs_take(
+    no_nsys, tmp_path, monkeypatch, name
+):
+    """The newest, where none is on PATH: not the first by the names of its folders."""
+    for version in ("2025.2.0", "2025.10.1", "2025.3.1"):
+        program = tmp_path / version / name
+        program.parent.mkdir()
+        program.write_text(f"#!/bin/sh\necho 'Nsight, Version {version}.7 (build 1)'\n")
+        program.chmod(0o755)
+    monkeypatch.setitem(nsight.PLACES, name, (str(tmp_path / "*" / name),))
+    check = doctor.ncu(gpu=True) if name == "ncu" else next(doctor.nsys(gpu=True))
+    taken = nsight.find(name)
+    assert taken == nsight.Program(str(tmp_path / "2025.10.1" / name), "2025.10.1.7")
+    assert check.finding.startswith(f"{taken.version} at {taken.path}; also 2025.3.1.7 at ")

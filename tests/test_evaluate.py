@@ -1,8 +1,9 @@
+import numpy as np
 import pytest
 import torch
 
-from data.batches import Batches
 from model import GPT
+from train import batches_of
 from training.distributed import Ranks
 from training.evaluate import evaluate
 
@@ -18,18 +19,7 @@ def parts(config, prepared):
         dataset = prepared(tiny)
         torch.manual_seed(0)
         model = GPT(tiny, dataset.tokenizer.vocab_size)
-        batches = [
-            Batches(
-                dataset.tokens(split),
-                block_size=tiny.block_size,
-                batch_size=tiny.batch_size,
-                accumulation_steps=tiny.gradient_accumulation_steps,
-                seed=tiny.seed,
-                device=RANKS.device,
-                stream=stream,
-            )
-            for stream, split in enumerate(("train", "val"))
-        ]
+        batches = [batches_of(dataset, split, tiny, RANKS) for split in ("train", "val")]
         return tiny, model, *batches
 
     return make
@@ -48,15 +38,15 @@ def plain_sum(model: GPT, x: torch.Tensor, y: torch.Tensor) -> float:
 
 def test_exact_loss_counts_every_prediction_once(parts):
     tiny, model, train, val = parts()
-    tokens = torch.as_tensor(val.tokens).long()
-    assert (len(tokens) - 1) % tiny.block_size  # so that the last window overlaps
+    tokens = torch.from_numpy(val.sequences.tokens.astype(np.int64))
+    assert (len(tokens) - 1) % tiny.block_size  # so that the last sequence overlaps
     model.eval()
     double = GPT(tiny, model.lm_head.out_features).double().eval()
     double.load_state_dict(model.state_dict())
     total, count = 0.0, 0
     with torch.no_grad():
         for start in range(0, len(tokens) - 1, tiny.block_size):
-            # the last, shorter stretch is predicted at the end of a full window
+            # the last, shorter stretch is predicted at the end of a full sequence
             end = min(start + tiny.block_size, len(tokens) - 1)
             first = end - tiny.block_size
             logits, _ = double(tokens[None, first:end], tokens[None, first + 1 : end + 1])
@@ -72,9 +62,9 @@ def test_exact_loss_counts_every_prediction_once(parts):
 def test_training_loss_is_over_a_sample_of_the_validation_split_s_size(parts):
     tiny, model, train, val = parts()
     model.eval()
-    sample = list(train.windows(limit=val.window_count))
+    sample = list(train.cover(limit=val.sequence_count))
     counted = [(x[i], y[i]) for x, y in sample for i in range(len(x)) if (y[i] != -1).all()]
-    assert len(counted) == val.window_count < train.window_count
+    assert len(counted) == val.sequence_count < train.sequence_count
     x, y = map(torch.stack, zip(*counted, strict=True))
     expected = plain_sum(model, x, y)
     losses = [evaluate(model, train, val, i, tiny, RANKS)["eval/train_loss"] for i in (0, 4)]

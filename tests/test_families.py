@@ -63,14 +63,14 @@ def test_every_family_but_other_has_a_name_here():
 
 @own
 def test_less_than_a_hundredth_of_the_kernel_time_of_a_real_capture_is_unknown(capture):
-    of = {row["family"]: row["percent"] for row in report_of(capture)["families"]}
+    of = {row.family: row.percent for row in report_of(capture).families}
     assert of.get("other", 0) < 1
     assert sum(of.values()) == pytest.approx(100)
 
 
 @own
 def test_the_attention_that_ran_in_a_real_capture(capture):
-    assert report_of(capture)["attention_backend"] == capture.split("_")[0]
+    assert report_of(capture).attention_backend == capture.split("_")[0]
 
 
 def test_which_attention_ran():

@@ -19,8 +19,8 @@ from benchmarks import sampler_overhead
 from configs.capture import GpuMetricsConfig
 from configs.training import WandbConfig
 from profiling import metric_names
-from profiling.capture import gpu_metrics
-from profiling.capture.gpu_metrics import GpuSampler, NoSampler
+from profiling.capture import sampler as sampler_module
+from profiling.capture.sampler import GpuSampler, NoSampler
 from training.distributed import Ranks
 from training.gpu_metrics import open_gpus, sampler_for
 
@@ -204,7 +204,7 @@ def test_an_error_of_ours_ends_the_sampling_alone(nvml, monkeypatch, caplog):
 
 
 def test_a_driver_that_hangs_does_not_hold_up_the_end(nvml, monkeypatch):
-    monkeypatch.setattr(gpu_metrics, "JOIN_S", 0.1)
+    monkeypatch.setattr(sampler_module, "JOIN_S", 0.1)
     gpus = open_gpus(UUIDS[:1])
     monkeypatch.setattr(gpus[0], "sample", lambda: time.sleep(1.0) or {})
     start = time.monotonic()

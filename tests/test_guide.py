@@ -66,7 +66,7 @@ def printed():
         with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as said:
             patch.setenv("COLUMNS", "100")
             patch.chdir(PROJECT)
-            assert import_module(VERBS[words[3]][0]).main(words[4:]) == 0
+            assert import_module(f"profiling.verbs.{words[3]}").main(words[4:]) == 0
         return plain(said.getvalue())
 
     return run

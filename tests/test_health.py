@@ -1,28 +1,28 @@
 """What a report says about its own capture."""
 
+from dataclasses import replace
+
 import pytest
 
+from profiling.analysis.analysis import Analysis
 from profiling.analysis.summary import summarize
+from profiling.manifest import CapturedWindow, CompiledInside, Laps, Manifest, WindowSteps
 from profiling.timeline.trace import GRAPH
 from tests.real_captures import own, report_of
 from tests.synthetic import COPY, MS, TO_DEVICE, US, Builder, training
 
-MANIFEST = {
-    "config": {},
-    "step_ms": {
-        "before": {"median": 4.0, "laps": [4.0]},
-        "captured": {"median": 6.0, "laps": [6.0]},
-        "after": {"median": 8.0, "laps": [8.0]},
-    },
-    "overhead_percent": 0.0,
-    "compiled_inside": {"graphs": 0, "graph_breaks": 0},
-    "window": {"ended_by": None, "errors": []},
-}
+MANIFEST = Manifest(
+    1,
+    "nsys",
+    CapturedWindow(),
+    WindowSteps(before=Laps(4.0, [4.0]), captured=Laps(6.0, [6.0]), after=Laps(8.0, [8.0])),
+    overhead_percent=0.0,
+)
 
 
 def findings(build: Builder, manifest=None, **fields) -> dict[str, str]:
-    health = summarize(build.trace(**fields), manifest)["health"]
-    return {row["what"]: row["level"] for row in health["findings"]}
+    health = summarize(Analysis(build.trace(**fields)), manifest).health
+    return {row.what: row.level for row in health.findings}
 
 
 def said(found: dict[str, str], part: str) -> str | None:
@@ -35,30 +35,30 @@ def test_a_sound_capture_with_its_manifest_has_no_warning():
 
 
 def test_overhead_is_against_the_steps_without_a_profiler():
-    report = summarize(training().trace(), MANIFEST | {"overhead_percent": 51.3})
-    health = report["health"]
-    assert (health["overhead_percent"], health["free_step_ms"]) == (51.3, 6.0)
-    assert any("51 % longer" in row["what"] for row in health["findings"])
-    assert not said(findings(training(), MANIFEST | {"overhead_percent": 5.0}), "longer")
+    report = summarize(Analysis(training().trace()), replace(MANIFEST, overhead_percent=51.3))
+    health = report.health
+    assert (health.overhead_percent, health.free_step_ms) == (51.3, 6.0)
+    assert any("51 % longer" in row.what for row in health.findings)
+    assert not said(findings(training(), replace(MANIFEST, overhead_percent=5.0)), "longer")
 
 
 def test_without_a_manifest_the_overhead_is_unknown_and_not_zero():
-    report = summarize(training().trace())
-    assert report["health"]["overhead_percent"] is None
-    assert report["run"] is None
+    report = summarize(Analysis(training().trace()))
+    assert report.health.overhead_percent is None
+    assert report.run is None
     assert said(findings(training()), "no manifest") == "note"
 
 
 @pytest.mark.parametrize(
-    ("manifest", "part"),
+    ("facts", "part"),
     [
-        ({"compiled_inside": {"graphs": 3}}, "torch.compile made 3 graphs inside"),
-        ({"window": {"ended_by": "interrupted", "errors": []}}, "ended early: interrupted"),
-        ({"window": {"ended_by": None, "errors": ["OSError: full"]}}, "OSError: full"),
+        ({"compiled_inside": CompiledInside(3, 0)}, "torch.compile made 3 graphs inside"),
+        ({"window": CapturedWindow(ended_by="interrupted")}, "ended early: interrupted"),
+        ({"window": CapturedWindow(errors=["OSError: full"])}, "OSError: full"),
     ],
 )
-def test_what_the_manifest_says_went_wrong(manifest, part):
-    assert said(findings(training(), MANIFEST | manifest), part) == "warning"
+def test_what_the_manifest_says_went_wrong(facts, part):
+    assert said(findings(training(), replace(MANIFEST, **facts)), part) == "warning"
 
 
 def test_what_the_tool_lost_and_personal_data():
@@ -124,5 +124,5 @@ def test_what_was_not_captured():
 
 @own
 def test_real_captures_are_sound(capture):
-    levels = {row["level"] for row in report_of(capture)["health"]["findings"]}
+    levels = {row.level for row in report_of(capture).health.findings}
     assert levels == {"note"}

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+from profiling.analysis.analysis import Analysis
 from profiling.analysis.summary import summarize
+from profiling.causes import CAUSES
 from tests.real_captures import foreign, own, reference_is_here, report_of
 from tests.simulated import Program
 from tests.synthetic import MS, US, training
@@ -11,10 +13,10 @@ from tests.synthetic import MS, US, training
 
 def causes(program: Program, steps: int | None = None) -> dict[str, float]:
     """Milliseconds a step."""
-    report = summarize(program.trace())
-    found = report["idle"]["by_cause"]
-    assert sum(found.values()) == pytest.approx(report["breakdown"]["idle_ms"], abs=1e-9)
-    assert steps is None or report["window"]["steps"] == steps
+    report = summarize(Analysis(program.trace()))
+    found = report.idle.by_cause
+    assert sum(found.values()) == pytest.approx(report.breakdown.idle_ms, abs=1e-9)
+    assert steps is None or report.window.steps == steps
     return found
 
 
@@ -24,6 +26,25 @@ def looped(body, steps: int = 10, **options) -> Program:
         with program.step():
             body(program)
     return program
+
+
+def one_of_each(program: Program) -> None:
+    """A gap of each cause."""
+    with program.phase("data"):
+        program.work(1 * MS)
+        program.launch(20 * US)
+    with program.phase("forward"):
+        program.launch(2 * US, 20)
+        program.work(1 * MS)
+        program.graph(50 * US, 10, gap_ns=2 * US)
+        program.launch(200 * US, 20)
+        program.item()
+        program.launch(20 * US)
+
+
+def test_every_cause_of_the_table_has_its_rule():
+    found = causes(looped(one_of_each))
+    assert tuple(found) == CAUSES and min(found.values()) > 0
 
 
 def test_a_slow_launch_is_a_launch():
@@ -67,8 +88,8 @@ def test_work_that_the_queue_hides_is_no_finding():
         with program.phase("forward"):
             program.launch(1 * MS, 10)
 
-    report = summarize(looped(body).trace())
-    assert report["breakdown"]["idle_ms"] < 0.6  # the first step's data, before anything runs
+    report = summarize(Analysis(looped(body).trace()))
+    assert report.breakdown.idle_ms < 0.6  # the first step's data, before anything runs
 
 
 def test_a_wait_behind_a_long_queue_owns_the_gap_behind_it():
@@ -139,13 +160,13 @@ def test_the_longest_gap_says_where_it_is():
             program.work((9 if program.steps == 3 else 1) * MS)
             program.launch(50 * US, name="adam_kernel")
 
-    report = summarize(looped(body).trace())
-    gaps = report["idle"]["gaps"]
+    report = summarize(Analysis(looped(body).trace()))
+    gaps = report.idle.gaps
     assert len(gaps) == 10
-    assert [gap["ms"] for gap in gaps] == sorted((gap["ms"] for gap in gaps), reverse=True)
+    assert [gap.ms for gap in gaps] == sorted((gap.ms for gap in gaps), reverse=True)
     longest = gaps[0]
-    assert (longest["phase"], longest["step"], longest["cause"]) == ("optimizer", 3, "cpu")
-    assert (longest["before"], longest["after"]) == ("nvjet_one", "adam_kernel")
+    assert (longest.phase, longest.step, longest.cause) == ("optimizer", 3, "cpu")
+    assert (longest.before, longest.after) == ("nvjet_one", "adam_kernel")
 
 
 def test_the_causes_by_phase_are_those_before_what_the_phase_launches():
@@ -156,21 +177,21 @@ def test_the_causes_by_phase_are_those_before_what_the_phase_launches():
             program.work(3 * MS)
             program.launch(2 * US)
 
-    report = summarize(looped(body).trace())
-    by_phase = report["idle"]["by_phase"]
-    assert by_phase["optimizer"]["cpu"] == pytest.approx(report["idle"]["by_cause"]["cpu"])
+    report = summarize(Analysis(looped(body).trace()))
+    by_phase = report.idle.by_phase
+    assert by_phase["optimizer"]["cpu"] == pytest.approx(report.idle.by_cause["cpu"])
     assert by_phase["forward"].keys() == {"launch"}
     total = sum(sum(causes.values()) for causes in by_phase.values())
-    assert total == pytest.approx(report["breakdown"]["idle_ms"])
+    assert total == pytest.approx(report.breakdown.idle_ms)
 
 
 def test_without_calls_there_are_no_causes():
     build = training()
     build.operations = [row | {"call": -1} for row in build.operations]
     build.calls.clear()
-    report = summarize(build.trace())
-    assert report["idle"] is None
-    assert report["breakdown"]["idle_ms"] > 0
+    report = summarize(Analysis(build.trace()))
+    assert report.idle is None
+    assert report.breakdown.idle_ms > 0
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -197,15 +218,15 @@ def test_the_causes_of_random_programs_add_up(seed):
 @own
 def test_the_causes_of_a_real_capture_add_up(capture):
     report = report_of(capture)
-    total = sum(report["idle"]["by_cause"].values())
-    assert total == pytest.approx(report["breakdown"]["idle_ms"], rel=1e-9)
+    total = sum(report.idle.by_cause.values())
+    assert total == pytest.approx(report.breakdown.idle_ms, rel=1e-9)
     graphs = capture.endswith("compile")
-    causes = report["idle"]["by_cause"]
+    causes = report.idle.by_cause
     assert (causes["queue"] > causes["launch"]) == graphs
 
 
 @reference_is_here
 @foreign
 def test_eager_captures_of_another_program_are_launch_bound(capture):
-    causes = report_of(capture)["idle"]["by_cause"]
+    causes = report_of(capture).idle.by_cause
     assert max(causes, key=causes.get) == "launch"

@@ -4,13 +4,30 @@ import ast
 import re
 import sys
 import tomllib
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 PROJECT = Path(__file__).resolve().parent.parent
-PACKAGES = ("configs", "data", "profiling", "training")
-TRAINER = ("configs", "training", "train", "sample")
+# from the ground up: what stands on one line does not know its neighbours
+HOUSE = (
+    ("cli",),
+    ("configs",),
+    ("model", "data"),
+    ("profiling",),  # the modules of its own: tables, records, what hardware can do
+    ("profiling.tools", "profiling.capture"),
+    ("profiling.timeline", "training"),
+    ("profiling.analysis", "train", "sample"),
+    ("profiling.report",),
+    ("profiling.launch", "profiling.lab"),
+    ("profiling.verbs",),
+    ("benchmarks",),
+)
+FLOOR = {room: floor for floor, rooms in enumerate(HOUSE) for room in rooms}
+ROOMS = [room for rooms in HOUSE for room in rooms]
+FOLDERS = {room.split(".")[0] for room in ROOMS} - {"model", "train", "sample"}
 
 
 def module_name(path: Path) -> str:
@@ -22,7 +39,7 @@ SOURCES = {
     module_name(path): path
     for path in [
         *PROJECT.glob("*.py"),
-        *(path for package in PACKAGES for path in (PROJECT / package).rglob("*.py")),
+        *(path for folder in FOLDERS for path in (PROJECT / folder).rglob("*.py")),
     ]
 }
 
@@ -31,7 +48,7 @@ def typing_only(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
 
 
-def statements(node: ast.AST, inside_functions: bool):
+def statements(node: ast.AST, inside_functions: bool) -> Iterator[ast.Import | ast.ImportFrom]:
     """The import statements below a node that are executed, at import or ever."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (ast.Import, ast.ImportFrom)):
@@ -42,9 +59,10 @@ def statements(node: ast.AST, inside_functions: bool):
             yield from statements(child, inside_functions)
 
 
-def imports(module: str, inside_functions: bool = True) -> set[str]:
+@cache
+def imports(module: str, inside_functions: bool = True) -> frozenset[str]:
     """What a module imports: dotted names, of this project down to the module."""
-    found = set()
+    found: set[str] = set()
     for node in statements(ast.parse(SOURCES[module].read_text("utf-8")), inside_functions):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
@@ -54,8 +72,8 @@ def imports(module: str, inside_functions: bool = True) -> set[str]:
         modules = inner & set(SOURCES)
         found |= modules
         if len(modules) < len(inner):
-            found.add(node.module)
-    return found
+            found.add(str(node.module))
+    return frozenset(found)
 
 
 def within(name: str, *packages: str) -> bool:
@@ -66,73 +84,51 @@ def modules_of(*packages: str) -> list[str]:
     return [module for module in SOURCES if within(module, *packages)]
 
 
+def room_of(module: str) -> str:
+    """The longest of ROOMS that the module is in."""
+    return max((room for room in ROOMS if within(module, room)), key=len, default=module)
+
+
+def folder_of(module: str) -> str:
+    """The folder that the module lies in, `.` for those beside train.py."""
+    return ".".join(SOURCES[module].relative_to(PROJECT).parts[:-1]) or "."
+
+
+EDGES = [(m, name) for m in SOURCES for name in imports(m) if name in SOURCES and name != m]
+
+
 def test_the_sources_are_found_and_read():
     assert {"train", "model", "data.batches", "training.step", "configs"} <= set(SOURCES)
     assert "training.checkpoint" in imports("train") and "torch" in imports("model")
+    assert ("profiling.verbs.run", "profiling.launch.command") in EDGES
 
 
-@pytest.mark.parametrize("module", modules_of("model", "data", "profiling.capture"))
-def test_the_foundations_do_not_know_the_trainer(module):
-    assert not [name for name in imports(module) if within(name, *TRAINER)]
+def test_every_module_has_its_place_in_the_house():
+    assert {room_of(module) for module in SOURCES} == set(ROOMS)
+    inside = {
+        f"profiling.{path.name}" for path in (PROJECT / "profiling").iterdir() if path.is_dir()
+    }
+    assert {name for name in inside if modules_of(name)} <= set(ROOMS)
 
 
-@pytest.mark.parametrize("module", modules_of("configs"))
-def test_configs_know_of_the_trainer_its_keys_alone(module):
-    known = [name for name in imports(module) if within(name, "training", "train", "sample")]
-    assert set(known) <= {"configs.training"}
-
-
-@pytest.mark.parametrize("module", modules_of("training"))
-def test_training_does_not_know_the_loop(module):
-    assert not [name for name in imports(module) if within(name, "train", "sample")]
-
-
-@pytest.mark.parametrize("module", modules_of("profiling"))
-def test_the_analysis_runs_without_torch_and_trainer(module):
-    if within(module, "profiling.capture", "profiling.lab"):  # inside the training process
-        return
-    forbidden = ("torch", "model", "data", *TRAINER, "profiling.capture", "profiling.lab")
-    assert not [name for name in imports(module, False) if within(name, *forbidden)]
-
-
-# package -> what it may know of profiling besides itself: timeline <- analysis <- report <- verbs
-SHARED = ("profiling.hardware", "profiling.kernel_names", "profiling.metric_names")
-ARROWS = {
-    "profiling.timeline": ("profiling.tools.nsys_tool", "profiling.tools.environment"),
-    "profiling.analysis": ("profiling.timeline", *SHARED),
-    "profiling.report": (
-        "profiling.analysis",
-        "profiling.timeline",
-        "cli.parser",
-        *SHARED,
-    ),
-}
-VERBS_USE = {"profiling.verbs.log": ("profiling.timeline.scrub",)}  # verbs that lie in report
-
-
-@pytest.mark.parametrize("package", ARROWS)
-def test_a_capture_is_read_then_analysed_then_told(package):
+def test_no_import_goes_up():
     """Also inside functions."""
-    for module in modules_of(package):
-        known = (package, *ARROWS[package], *VERBS_USE.get(module, ()))
-        others = [name for name in imports(module) if within(name, "profiling")]
-        assert [name for name in others if not within(name, *known)] == [], module
+    up = [
+        f"{module} -> {name}"
+        for module, name in EDGES
+        if room_of(module) != room_of(name) and FLOOR[room_of(name)] >= FLOOR[room_of(module)]
+    ]
+    assert up == []
 
 
-@pytest.mark.parametrize("module", modules_of("profiling.timeline", "profiling.analysis"))
-def test_figures_need_no_page_and_no_framework(module):
-    framework = ("torch", "triton", "plotly", "jinja2", "rich", "wandb", "configs", "training")
-    assert not [name for name in imports(module) if within(name, *framework)]
-
-
-@pytest.mark.parametrize("module", (*SHARED, "cli.parser"))
-def test_what_both_halves_read_imports_only_the_standard_library(module):
-    assert imports(module) <= sys.stdlib_module_names
-
-
-def test_the_model_has_no_line_about_profiling():
-    assert not [name for name in imports("model") if within(name, "profiling", "nvtx")]
-    assert "profil" not in SOURCES["model"].read_text("utf-8").lower()
+def test_no_two_folders_import_each_other():
+    """A folder and one inside it count as one."""
+    between: dict[tuple[str, str], list[str]] = {}
+    for module, name in EDGES:
+        pair = folder_of(module), folder_of(name)
+        if "." not in pair and not within(pair[0], pair[1]) and not within(pair[1], pair[0]):
+            between.setdefault(pair, []).append(f"{module} -> {name}")
+    assert [between[pair] for pair in between if pair[::-1] in between] == []
 
 
 def test_there_are_no_circles():
@@ -153,13 +149,55 @@ def test_there_are_no_circles():
         visit(module, ())
 
 
+@pytest.mark.parametrize("room", ("profiling.timeline", "profiling.analysis", "profiling.report"))
+def test_captures_are_read_without_torch_and_the_trainer(room):
+    """Of the configuration they know the table of attention backends alone."""
+    others = ("torch", "triton", "hydra", "omegaconf", "model", "data", "training", "train")
+    for module in modules_of(room):
+        known = {name for name in imports(module) if within(name, "configs")}
+        assert known <= {"configs.attention"}, module
+        others_known = [n for n in imports(module) if within(n, *others, "profiling.capture")]
+        assert others_known == [], module
+
+
+@pytest.mark.parametrize("room", ("profiling.tools", "profiling.timeline", "profiling.analysis"))
+def test_figures_need_no_page(room):
+    pages = ("plotly", "jinja2", "rich", "wandb", "wandb_workspaces")
+    for module in modules_of(room):
+        assert not [name for name in imports(module) if within(name, *pages)], module
+
+
+@pytest.mark.parametrize("room", ("profiling.tools", "profiling.launch"))
+def test_tools_and_launcher_start_without_torch(room):
+    """At import: what needs torch, as a check of this machine does, asks for it in a function."""
+    others = ("torch", "triton", "hydra", "model", "data", "training", "train", "sample")
+    for module in modules_of(room):
+        assert not [name for name in imports(module, False) if within(name, *others)], module
+
+
+@pytest.mark.parametrize("module", ("configs.attention", "profiling.causes", "profiling.hardware"))
+def test_tables_import_only_the_standard_library(module):
+    assert {name.split(".")[0] for name in imports(module)} <= sys.stdlib_module_names
+
+
+def test_the_command_line_needs_the_standard_library_and_itself():
+    others = {name.split(".")[0] for module in modules_of("cli") for name in imports(module)}
+    assert others <= sys.stdlib_module_names | {"cli", "_typeshed"}
+
+
+def test_the_model_has_no_line_about_profiling():
+    assert not [name for name in imports("model") if within(name, "profiling", "nvtx")]
+    assert "profil" not in SOURCES["model"].read_text("utf-8").lower()
+
+
 def test_every_imported_package_is_required():
     """Of pyproject.toml alone: what is imported nowhere may still be meant for a reader."""
     optional = {"training.tensorboard": "tensorboard"}  # module -> the extra that it needs
-    optional |= {f"profiling.lab.{name}": "dev" for name in ("square_triton", "timer_check")}
+    optional |= {"profiling.lab.square_triton": "dev", "benchmarks.timer_check": "dev"}
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text("utf-8"))["project"]
     distributions = {"hydra": "hydra-core", "yaml": "omegaconf"}  # which requires PyYAML itself
-    distributions |= {"pynvml": "nvidia-ml-py", "wandb_workspaces": "wandb-workspaces"}
+    distributions |= {"markupsafe": "jinja2", "pynvml": "nvidia-ml-py"}
+    distributions |= {"wandb_workspaces": "wandb-workspaces"}
     for module in SOURCES:
         extra = project["optional-dependencies"].get(optional.get(module), [])
         lines = [*project["dependencies"], *extra]

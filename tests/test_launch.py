@@ -14,7 +14,7 @@ import pytest
 
 from profiling.launch import rank
 from profiling.timeline.scrub import without_folders
-from profiling.tools import environment, nsys_tool
+from profiling.tools import nsight, nsys_tool
 from profiling.verbs import run
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -70,7 +70,7 @@ NEWEST = "2025.3.1.90"
 @pytest.fixture
 def install(tmp_path, monkeypatch):
     """install(version, folder, **facts): a fake nsys in a folder; no other is found."""
-    monkeypatch.setattr(nsys_tool, "PLACES", (str(tmp_path / "opt" / "*" / "bin" / "nsys"),))
+    monkeypatch.setitem(nsight.PLACES, "nsys", (str(tmp_path / "opt" / "*" / "bin" / "nsys"),))
     path = [p for p in os.environ["PATH"].split(os.pathsep) if not (Path(p) / "nsys").exists()]
     monkeypatch.setenv("PATH", os.pathsep.join(path))
 
@@ -93,10 +93,10 @@ def install(tmp_path, monkeypatch):
 def trainer(tmp_path):
     """trainer(body): a program in train.py's place; it prints its words, then does `body`."""
 
-    def write(body: str = "") -> Path:
+    def write(body: str = "") -> list[str]:
         path = tmp_path / "train stub.py"
         path.write_text(f"import sys\nprint('trained', *sys.argv[1:])\n{body}\n")
-        return path
+        return [str(path)]
 
     return write
 
@@ -312,7 +312,7 @@ def test_secrets_do_not_reach_the_report(install, trainer, words, monkeypatch, c
     assert "\n[]\n" in said.out and "planted" not in said.out + said.err
     assert all(name in said.err for name in secrets) and "wandb login" in said.err
     assert shlex.split(said.out.splitlines()[0])[:2] == ["env", "-u"]
-    assert environment.secret_names({"PWD": "/", "PATH": "a", "MONKEY": "1"}) == ["MONKEY"]
+    assert nsight.secret_names({"PWD": "/", "PATH": "a", "MONKEY": "1"}) == ["MONKEY"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -326,10 +326,10 @@ def test_ctrl_c_ends_training_in_order_and_the_report_is_written(
         "signal.signal(signal.SIGINT, stop)\nprint('ready', flush=True)\ntime.sleep(60)"
     )
     code = (
-        "import sys; from pathlib import Path; from profiling.launch import run\n"
-        "sys.exit(run.main(sys.argv[2:], Path(sys.argv[1])))"
+        "import sys; from profiling.verbs import run\n"
+        "sys.exit(run.main(sys.argv[2:], sys.argv[1:2]))"
     )
-    arguments = ["-c", code, str(stub), "--nsys", str(nsys), *words]
+    arguments = ["-c", code, *stub, "--nsys", str(nsys), *words]
     process = start(arguments, PYTHONPATH=str(PROJECT))
     for line in process.stdout:
         if "ready" in line:
@@ -390,8 +390,8 @@ def test_each_rank_samples_the_metrics_of_its_own_gpu(install, words, capsys):
         (["--preset", "heavy"], "--preset"),
         (["--ranks", "0"], "--ranks: only with --nproc-per-node"),
         (["--nproc-per-node", "2", "--ranks", "2"], "starts ranks 0 to 1"),
-        (["--nproc-per-node", "0"], "must be at least 1"),
-        (["--nproc-per-node", "2", "--ranks", "a"], "--ranks a: write numbers"),
+        (["--nproc-per-node", "0"], "must be from 1 up"),
+        (["--nproc-per-node", "2", "--ranks", "a"], "--ranks: a: write numbers"),
         (["--metric-set", "gh100"], "only with --preset metrics"),
         (["--preset", "metrics", "--metric-set", "tu10x"], "this nsys has ga100, gh100"),
         (["-m", "attention=slow,flash"], "one run at a time"),
@@ -418,7 +418,8 @@ def test_nsys_is_found_on_path_and_else_the_newest(install, tmp_path, monkeypatc
     broken.parent.mkdir(parents=True)
     broken.write_text("#!/bin/sh\necho 'no Nsight Systems here' >&2; exit 1\n")
     broken.chmod(0o755)
-    assert [v for _, v in nsys_tool.installed()] == [NEWEST, "2024.10.1", "2024.2.3.38"]
+    versions = [program.version for program in nsight.installed("nsys")]
+    assert versions == [NEWEST, "2024.10.1", "2024.2.3.38"]
     own = install("2022.4.2.1", folder=tmp_path / "own bin")
     command, _ = dry_run(capsys, "--nsys", str(own), *words)
     assert command[0] == str(own)

@@ -1,13 +1,16 @@
 """median_step: one step event by event, in agreement with the report's sums."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import union
 from profiling.analysis.gpu_time import median_step as module
-from profiling.analysis.gpu_time.idle import CAUSES
 from profiling.analysis.gpu_time.median_step import median_step
 from profiling.analysis.kernels.families import FAMILIES
+from profiling.causes import CAUSES
 from tests.captured_report import report_of, trace_of
 
 NAMES = ("slow_eager", "flash_compile")
@@ -15,16 +18,14 @@ NAMES = ("slow_eager", "flash_compile")
 
 @pytest.fixture(scope="module", params=NAMES)
 def made(request):
-    return median_step(trace_of(request.param)), report_of(request.param)
+    return median_step(Analysis(trace_of(request.param))), report_of(request.param)
 
 
 def test_it_is_the_step_whose_time_is_nearest_to_the_median(made):
     step, report = made
-    times = report["window"]["step_ms"]
-    assert step.step_ms == pytest.approx(times["values"][step.number - 100])
-    assert abs(step.step_ms - times["median"]) == min(
-        abs(v - times["median"]) for v in times["values"]
-    )
+    times = report.window.step_ms
+    assert step.step_ms == pytest.approx(times.values[step.number - 100])
+    assert abs(step.step_ms - times.median) == min(abs(v - times.median) for v in times.values)
 
 
 def test_operations_and_gaps_tile_the_step(made):
@@ -48,7 +49,7 @@ def test_operations_have_families_and_owners(made):
     assert len(step.families) == len(step.owners) == len(step.operations.start_ns)
     assert {"gemm", "norm", "optimizer"} <= set(step.families) <= set(FAMILIES)
     assert set(step.owners) >= {"forward", "backward", "optimizer"} and None not in step.owners
-    kernels = sum(row["kernels"] for row in report["ranges"] if row["depth"] == 0) / 20
+    kernels = sum(row.kernels for row in report.ranges if row.depth == 0) / 20
     assert len(step.operations.start_ns) >= 0.95 * kernels
 
 
@@ -63,7 +64,7 @@ def test_the_phases_follow_each_other_on_the_gpu(made):
 
 
 def test_an_eager_step_shows_its_host_ranges_and_calls():
-    step = median_step(trace_of("slow_eager"))
+    step = median_step(Analysis(trace_of("slow_eager")))
     names = {step.names[name] for name in step.ranges.name}
     assert {"data", "forward", "backward", "optimizer", "clip"} <= names
     assert len(step.calls.start_ns) > 500 and set(step.ranges.lane.tolist()) == {0, 1}
@@ -72,9 +73,9 @@ def test_an_eager_step_shows_its_host_ranges_and_calls():
 
 
 def test_the_shortest_are_left_out_of_a_step_that_is_too_long_to_draw(monkeypatch):
-    whole = median_step(trace_of("slow_eager"))
+    whole = median_step(Analysis(trace_of("slow_eager")))
     monkeypatch.setattr(module, "MOST_ROWS", 100)
-    step = median_step(trace_of("slow_eager"))
+    step = median_step(Analysis(trace_of("slow_eager")))
     assert len(step.operations.start_ns) == len(step.calls.start_ns) == 100
     assert step.left_out == len(whole.operations.start_ns) + len(whole.calls.start_ns) - 200
     shortest = (step.operations.end_ns - step.operations.start_ns).min()
@@ -83,6 +84,4 @@ def test_the_shortest_are_left_out_of_a_step_that_is_too_long_to_draw(monkeypatc
 
 
 def test_no_gpu_activity_no_step():
-    from dataclasses import replace
-
-    assert median_step(replace(trace_of("slow_eager"), operations=None)) is None
+    assert median_step(Analysis(replace(trace_of("slow_eager"), operations=None))) is None

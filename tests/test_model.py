@@ -178,8 +178,8 @@ def test_compiled_is_one_graph_with_the_same_loss(attention, scope):
         torch.testing.assert_close(a.grad, b.grad, rtol=1e-4, atol=1e-6, msg=name)
 
 
-def test_cross_entropy_ignores_what_windows_mask():
-    from data.windows import IGNORED
+def test_cross_entropy_ignores_what_batches_mask():
+    from data.batches import IGNORED
 
     logits, target = torch.randn(4, VOCAB), torch.tensor([1, 2, IGNORED, 3])
     expected = F.cross_entropy(logits[[0, 1, 3]], target[[0, 1, 3]])

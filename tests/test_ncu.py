@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from profiling.tools import ncu_tool
+from profiling.tools import nsight
 from profiling.tools.ncu_csv import read_pages
 from profiling.verbs import ncu
 
@@ -272,22 +272,22 @@ def test_dry_run_prints_the_command_alone(fake, tmp_path, capsys):
 
 def test_ncu_is_found_on_path_else_the_newest_elsewhere(fake, tmp_path, monkeypatch):
     fake("report")
-    assert ncu_tool.find().version == "2025.3.1.0"
+    assert nsight.find("ncu").version == "2025.3.1.0"
     newer = tmp_path / "opt" / "2026.1.0" / "ncu"
     newer.parent.mkdir(parents=True)
     newer.write_text("#!/bin/sh\necho 'Version 2026.1.0.0 (build 1)'\n")
     newer.chmod(0o755)
     older = tmp_path / "opt" / "2025.3.1" / "ncu"
     shutil.copytree(tmp_path / "bin", older.parent)
-    monkeypatch.setattr(ncu_tool, "PLACES", (str(tmp_path / "opt/*/ncu"),))
-    assert ncu_tool.find().path == str(tmp_path / "bin" / "ncu")
+    monkeypatch.setitem(nsight.PLACES, "ncu", (str(tmp_path / "opt/*/ncu"),))
+    assert nsight.find("ncu").path == str(tmp_path / "bin" / "ncu")
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     if shutil.which("ncu"):
         pytest.skip("a real ncu lies in /usr/bin")
-    assert ncu_tool.find().path == str(newer)
-    monkeypatch.setattr(ncu_tool, "PLACES", ())
+    assert nsight.find("ncu").path == str(newer)
+    monkeypatch.setitem(nsight.PLACES, "ncu", ())
     with pytest.raises(ValueError, match="ncu: not found on PATH"):
-        ncu_tool.find()
+        nsight.find("ncu")
 
 
 def test_the_verb_reads_a_page_from_the_command_line(tmp_path):

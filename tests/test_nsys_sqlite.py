@@ -80,7 +80,7 @@ def test_a_small_export_event_by_event(export):
     assert trace.names[operations.name[memset]] == "[CUDA memset]"
     assert trace.allocations.bytes.tolist() == [512, -512]  # neither the host's nor loaded code's
     assert trace.allocations.time_ns.tolist() == [10, 20]
-    sampled = [(m.name, m.device, m.time_ns.tolist(), m.value.tolist()) for m in trace.metrics]
+    sampled = [(m.name, m.device, m.time_ns.tolist(), m.value.tolist()) for m in trace.counters]
     assert sampled == [
         ("SMs Active", 0, [20, 30], [5, 7]),
         ("Tensor Active", 0, [20], [50]),
@@ -103,7 +103,7 @@ def test_what_is_not_there_was_not_captured(export):
         """,
     )
     trace = read(export)
-    assert trace.calls is trace.ranges is trace.metrics is trace.allocations is None
+    assert trace.calls is trace.ranges is trace.counters is trace.allocations is None
     assert trace.schema_version is trace.tool_version is None
     assert (trace.operations.call == -1).all()
     kernels = trace.operations.kind == KERNEL

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import sqlite3
 import stat
 import subprocess
@@ -12,9 +13,10 @@ from pathlib import Path
 import pytest
 from small_captures import CAPTURES, small_export, small_trace, write_trace
 
+from profiling.manifest import CapturedWindow, Manifest
 from profiling.timeline import opening
 from profiling.timeline.opening import find_manifest, open_capture, read_manifest
-from profiling.tools import nsys_tool
+from profiling.tools import nsight
 
 PROJECT = Path(__file__).resolve().parent.parent
 
@@ -145,12 +147,12 @@ def report_file(folder: Path) -> Path:
 
 
 def test_a_report_without_nsys(tmp_path, monkeypatch):
-    monkeypatch.setattr(nsys_tool, "installed", list)
+    monkeypatch.setattr(nsight, "installed", lambda tool: [])
     refused(report_file(tmp_path), "nsys export --type sqlite")
 
 
 def test_a_report_beside_its_export(tmp_path, export, capsys, monkeypatch):
-    monkeypatch.setattr(nsys_tool, "installed", list)
+    monkeypatch.setattr(nsight, "installed", lambda tool: [])
     path = report_file(tmp_path)
     os.rename(export, tmp_path / "nsys.sqlite")
     os.utime(path, (1, 1))
@@ -166,8 +168,8 @@ def test_a_report_is_exported(tmp_path, export, monkeypatch, works):
     script = f'for word; do case $word in --output=*) cp {export} "${{word#*=}}";; esac; done'
     nsys.write_text(f"#!/bin/sh\n{script if works else 'echo disk full; exit 1'}\n")
     nsys.chmod(nsys.stat().st_mode | stat.S_IXUSR)
-    found = nsys_tool.Nsys(str(nsys), "2025.3", {}, {})
-    monkeypatch.setattr(nsys_tool, "find", lambda: found)
+    found = [nsight.Program(str(nsys), "2025.3")]
+    monkeypatch.setattr(nsight, "installed", lambda tool: found)
     path = report_file(tmp_path)
     if not works:
         refused(path, "disk full")
@@ -179,8 +181,8 @@ def test_a_report_is_exported(tmp_path, export, monkeypatch, works):
 
 def manifest(folder: Path, name: str, **facts) -> Path:
     path = folder / name
-    facts = {"kind": "nsys", "window": {"first_iteration": 100, "steps": 20}, "files": []} | facts
-    path.write_text(json.dumps(facts))
+    window = {"first_iteration": 100, "steps": 20}
+    path.write_text(json.dumps({"schema_version": 1, "kind": "nsys", "window": window} | facts))
     return path
 
 
@@ -199,7 +201,7 @@ def test_the_manifest_of_an_nsys_capture(tmp_path):
     assert len(trace.warnings) == 3 and "window-4.json" in trace.warnings[0]
     manifest(tmp_path, "window-7.json", config={"attention": "flash"})
     name, content = find_manifest(path, trace)
-    assert name == "window-7.json" and content["config"] == {"attention": "flash"}
+    assert name == "window-7.json" and content.config == {"attention": "flash"}
     assert find_manifest(tmp_path, trace)[0] == "window-7.json"
 
 
@@ -211,8 +213,31 @@ def test_the_manifest_of_a_trace(tmp_path):
     manifest(tmp_path, "window-3.json", kind="torch", files=["window-2.trace.json.gz"])
     assert find_manifest(path, trace)[0] == "window-3.json"
     os.rename(tmp_path / "window-3.json", tmp_path / "window-2.json")
-    manifest(tmp_path, "window-2.json", kind="torch", files=7)
+    manifest(tmp_path, "window-2.json", kind="torch")
     assert find_manifest(path, trace)[0] == "window-2.json"
+
+
+def test_a_manifest_may_lack_what_an_older_trainer_did_not_write_and_hold_what_a_newer_one_does(
+    tmp_path,
+):
+    path = manifest(tmp_path, "window-1.json", of_tomorrow={"x": [1]})
+    assert read_manifest(path) == Manifest(1, "nsys", CapturedWindow(100, steps=20))
+
+
+@pytest.mark.parametrize(
+    ("facts", "field"),
+    [
+        ({"files": 7}, "files"),
+        ({"window": {"steps": "20"}}, "window.steps"),
+        ({"step_ms": {"before": {"laps": []}}}, "median"),
+        ({"kind": None}, "kind"),
+    ],
+)
+def test_a_damaged_manifest_is_told_in_one_line_with_the_field(tmp_path, facts, field):
+    path = manifest(tmp_path, "window-1.json", **facts)
+    with pytest.raises(ValueError, match=rf"window-1\.json: .*{re.escape(field)}") as error:
+        read_manifest(path)
+    assert "\n" not in str(error.value)
 
 
 def test_a_manifest_that_is_none(tmp_path):

@@ -9,11 +9,11 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
+from profiling.analysis.analysis import Analysis
 from profiling.report.perfetto import chrome_trace
 from profiling.report.perfetto.tracks import disjoint_lanes, nested_lanes
 from profiling.timeline.opening import open_capture
-from profiling.timeline.trace import ANY_THREAD, KERNEL, Metric
-from profiling.verbs.export import owning_phases
+from profiling.timeline.trace import ANY_THREAD, KERNEL, CounterSamples
 from tests.captured_report import SHARED, trace_of
 
 KINETO = SHARED / "nanogpt_flash_eager.trace.json.gz"
@@ -21,7 +21,7 @@ KINETO = SHARED / "nanogpt_flash_eager.trace.json.gz"
 
 def exported(trace) -> list[dict]:
     out = io.StringIO()
-    count = chrome_trace.write(trace, owning_phases(trace), out)
+    count = chrome_trace.write(trace, Analysis(trace).owning_phase, out)
     events = json.loads(out.getvalue(), parse_float=Decimal)["traceEvents"]
     assert len(events) == count
     return events
@@ -135,15 +135,15 @@ def test_no_folder_and_nothing_of_the_machine_is_in_it():
 
 def exported_text(trace) -> str:
     out = io.StringIO()
-    chrome_trace.write(trace, owning_phases(trace), out)
+    chrome_trace.write(trace, Analysis(trace).owning_phase, out)
     return out.getvalue()
 
 
 def test_counters_become_tracks_of_their_gpu():
     trace = trace_of("slow_eager")
     times = trace.operations.start_ns[:3]
-    metric = Metric("SMs Active", 0, times, np.array([1.5, 50.0, 99.25]))
-    events = exported(replace(trace, metrics=[metric]))
+    metric = CounterSamples("SMs Active", 0, times, np.array([1.5, 50.0, 99.25]))
+    events = exported(replace(trace, counters=[metric]))
     counters = [e for e in events if e["ph"] == "C"]
     assert [float(e["args"]["value"]) for e in counters] == [1.5, 50.0, 99.25]
     assert {e["pid"] for e in counters} == {e["pid"] for e in slices(events, "kernel")}

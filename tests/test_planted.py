@@ -1,6 +1,6 @@
 """The planted bottlenecks: each fault really happens in a run of the real trainer."""
 
-import sys
+import os
 
 import pytest
 import torch
@@ -23,7 +23,6 @@ def plants(monkeypatch):
     """The table of plants; what they patch is as before when the test has ended."""
     for owner, method in [*PATCHED, (nn.GELU, "forward")]:
         monkeypatch.setattr(owner, method, getattr(owner, method))
-    monkeypatch.setattr(sys, "path", list(sys.path))
     from benchmarks.planted_train import PLANTS
 
     return PLANTS
@@ -59,3 +58,22 @@ def test_the_spelled_out_gelu_is_the_same_function(plants):
     expected = nn.functional.gelu(x, approximate="tanh")
     plants["unfused_elementwise"].put()
     assert torch.allclose(nn.GELU()(x), expected, atol=1e-6)
+
+
+def test_a_plants_environment_ends_with_its_run(plants, tmp_path, monkeypatch):
+    from benchmarks import planted
+
+    seen = []
+
+    def start(words, trainer):
+        seen.append((os.environ["PLANT"], os.environ["NCCL_P2P_DISABLE"], trainer, words[:2]))
+        raise ValueError("the run fails")
+
+    monkeypatch.setattr(planted.run, "main", start)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(ValueError, match="the run fails"):
+        planted.record("slow_link", plants["slow_link"], planted.PlantedConfig(), tmp_path)
+    assert seen == [
+        ("slow_link", "1", ["-m", "benchmarks.planted_train"], ["--nproc-per-node", "2"])
+    ]
+    assert not {"PLANT", "NCCL_P2P_DISABLE"} & set(os.environ)

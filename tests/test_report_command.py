@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cli import files
+from profiling.records import to_json
 from profiling.verbs import export
 from profiling.verbs import report as command
 from tests.captured_report import CAPTURES, MANIFEST
@@ -45,7 +46,7 @@ def test_a_run_folder_is_its_newest_capture_with_its_manifest(tmp_path, capsys):
     folder = tmp_path / "out" / "profile"
     folder.mkdir(parents=True)
     shutil.copy(CAPTURES / "slow_eager.sqlite.gz", folder / "nsys.sqlite.gz")
-    (folder / "window-1.json").write_text(json.dumps(MANIFEST))
+    (folder / "window-1.json").write_text(to_json(MANIFEST))
     assert command.main([str(tmp_path / "out"), "--json", "-"]) == 0
     out, err = capsys.readouterr()
     report = json.loads(out)
@@ -55,7 +56,7 @@ def test_a_run_folder_is_its_newest_capture_with_its_manifest(tmp_path, capsys):
 
 def test_a_manifest_can_lie_elsewhere(tmp_path, capsys):
     manifest = tmp_path / "other.json"
-    manifest.write_text(json.dumps(MANIFEST))
+    manifest.write_text(to_json(MANIFEST))
     command.main([CAPTURE, "--manifest", str(manifest), "--json", "-"])
     assert json.loads(capsys.readouterr().out)["run"]["config"]["n_layer"] == 6
 
@@ -63,7 +64,7 @@ def test_a_manifest_can_lie_elsewhere(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ([], "capture"),
+        ([], "CAPTURE"),
         (["nowhere.sqlite"], "nowhere.sqlite"),
         ([CAPTURE, "--htlm", "x"], "--htlm"),
         ([CAPTURE, "--open"], "--html"),

@@ -3,11 +3,14 @@
 import json
 import re
 import time
+from dataclasses import replace
 
 import pytest
 
+from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.median_step import median_step
-from profiling.report.page import page
+from profiling.report.capture.document import report_document
+from profiling.report.renderers.page import page
 from tests.captured_report import nothing_captured, report_of, trace_of
 from tests.chromium import chromium
 
@@ -33,7 +36,7 @@ def written(tmp_path_factory):
 
     def write(name, report, step):
         path = tmp_path_factory.mktemp("pages") / f"{name}.html"
-        path.write_text(page(report, step), encoding="utf-8")
+        path.write_text(page(report_document(report, step)), encoding="utf-8")
         return path
 
     return write
@@ -41,7 +44,7 @@ def written(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def opened(browser, written):
-    path = written("slow_eager", report_of(), median_step(trace_of()))
+    path = written("slow_eager", report_of(), median_step(Analysis(trace_of("slow_eager"))))
     browser.get_log("performance")
     browser.get(path.as_uri())
     return browser
@@ -65,7 +68,7 @@ def test_every_chart_is_drawn_without_an_error(opened):
 
 
 def test_the_timeline_is_as_many_bars_as_the_step_has_events(opened):
-    step = median_step(trace_of())
+    step = median_step(Analysis(trace_of("slow_eager")))
     tables = (step.ranges, step.projected, step.calls, step.gaps, step.operations)
     bars = opened.execute_script(
         "const chart = document.querySelector('[data-chart=timeline]');"
@@ -186,8 +189,13 @@ def test_a_capture_that_holds_little_still_makes_a_page(browser, written):
 def test_markup_in_names_stays_text(browser, written):
     evil = "</script><img src=x onerror=document.title='run'><b>k</b>"
     report = report_of()
-    report["kernels"][0]["name"] = report["ranges"][0]["name"] = report["capture"]["file"] = evil
-    report["bottleneck"]["evidence"] = [evil]
+    report = replace(
+        report,
+        kernels=[replace(report.kernels[0], name=evil), *report.kernels[1:]],
+        ranges=[replace(report.ranges[0], name=evil), *report.ranges[1:]],
+        capture=replace(report.capture, file=evil),
+        bottleneck=replace(report.bottleneck, evidence=[evil]),
+    )
     browser.get(written("evil", report, None).as_uri())
     assert not browser.find_elements("css selector", "img, main b")
     assert "onerror" in browser.find_element("css selector", "#verdict").text
@@ -196,7 +204,7 @@ def test_markup_in_names_stays_text(browser, written):
 
 
 def test_the_file_needs_nothing_else():
-    text = page(report_of(), None)
+    text = page(report_document(report_of()))
     markup = re.sub(r"<script.*?</script>", "", text, flags=re.S)
     assert not re.search(r"""(?:src|href)\s*=\s*["'](?!#|data:)""", markup)
     assert "default-src 'none'" in text

@@ -9,12 +9,12 @@ from benchmarks import report_speed
 from benchmarks.report_speed import SpeedConfig, hta_command, main, measured
 
 
-def no_nsys():
+def no_nsys(tool):
     raise ValueError("nsys: not found")
 
 
 def test_a_table_of_what_there_is(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(report_speed.nsys_tool, "find", no_nsys)
+    monkeypatch.setattr(report_speed.nsight, "find", no_nsys)
     sqlite = small_export(tmp_path / "x.sqlite")
     trace = write_trace(tmp_path / "x.json", small_trace())
     main(SpeedConfig(sqlite=str(sqlite), trace=str(trace), repeats=1))

@@ -5,18 +5,21 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
 import sample as program
+from cli.help import read_keys
+from configs.sampling import HELP, SampleConfig
 from configs.schema import Config
 from data.standin import stand_in_text
 from data.tokenizers import BpeTokenizer, CharTokenizer
-from model import GPT, KeyValueCache, sample
+from model import GPT, KeyValueCache, draw_token
 from training import checkpoint
-from training.decode import GraphedCache
+from training.decode import GraphedDecode
 
 PROJECT = Path(__file__).resolve().parent.parent
 TEXT = stand_in_text(length=20_000)
@@ -77,7 +80,7 @@ def run(monkeypatch, capsys) -> Run:
         monkeypatch.setattr(sys, "argv", ["sample.py", "device=cpu", *arguments])
         code = 0
         try:
-            program.main()
+            program.main(read_keys(HELP, SampleConfig))
         except SystemExit as exit:
             code = exit.code
         return code, *capsys.readouterr()
@@ -89,8 +92,18 @@ def generator(seed: int = 0, device: str = "cpu") -> torch.Generator:
     return torch.Generator(device).manual_seed(seed)
 
 
+def cache_for(model: GPT, batch: int = 1) -> KeyValueCache:
+    weight = model.lm_head.weight
+    return KeyValueCache(model.config, batch, weight.device, weight.dtype)
+
+
+def decode_of(model: GPT, temperature: float, generator: torch.Generator):
+    return partial(model.decode, temperature=temperature, top_k=None, generator=generator)
+
+
 def tokens(model: GPT, idx: torch.Tensor, count: int, cache=None, temperature=0.0, seed=0):
-    new = model.generate(idx, count, temperature, None, generator(seed, idx.device.type), cache)
+    decode = decode_of(model, temperature, generator(seed, idx.device.type))
+    new = model.generate(idx, count, cache or cache_for(model), decode)
     return [token.item() for token in new]
 
 
@@ -100,7 +113,7 @@ def test_logits_with_the_cache_equal_those_without(attention):
     model = tiny_model(tiny(attention))
     idx = torch.randint(65, (2, BLOCK_SIZE), generator=generator())
     for prompt in (1, 5, BLOCK_SIZE - 1):
-        cache = KeyValueCache(model.config, 2, idx.device, torch.float32)
+        cache = cache_for(model, 2)
         with_cache, _ = model(idx[:, :prompt], cache=cache)
         for length in range(prompt, BLOCK_SIZE + 1):
             without, _ = model(idx[:, :length])
@@ -124,7 +137,7 @@ def test_text_within_and_past_the_block_equals_a_loop_without_cache(attention, t
         if seen > BLOCK_SIZE:
             seen = BLOCK_SIZE // 2
         logits, _ = model(torch.tensor([expected[-seen:]]))
-        expected.append(sample(logits[:, -1], temperature, None, draw).item())
+        expected.append(draw_token(logits[:, -1], temperature, None, draw).item())
         seen += 1
     assert tokens(model, idx, 2 * BLOCK_SIZE, temperature=temperature) == expected[prompt:]
 
@@ -132,25 +145,26 @@ def test_text_within_and_past_the_block_equals_a_loop_without_cache(attention, t
 def test_each_sequence_of_a_batch_goes_its_own_way():
     model = tiny_model(tiny())
     idx = torch.randint(65, (2, 3), generator=generator())
-    both = torch.cat(list(model.generate(idx, 20, 0.0, None, generator())), dim=1)
+    decode = decode_of(model, 0.0, generator())
+    both = torch.cat(list(model.generate(idx, 20, cache_for(model, 2), decode)), dim=1)
     assert both.tolist() == [tokens(model, idx[:1], 20), tokens(model, idx[1:], 20)]
 
 
 def test_a_cache_used_again_gives_the_same_text():
     model = tiny_model(tiny())
-    cache = KeyValueCache(model.config, 1, torch.device("cpu"), torch.float32)
+    cache = cache_for(model)
     idx = torch.zeros(1, 1, dtype=torch.long)
     assert tokens(model, idx, 20, cache) == tokens(model, idx, 20, cache) == tokens(model, idx, 20)
 
 
 def test_draws_have_the_probabilities_of_the_softmax():
     logits = torch.tensor([1.0, 3.0, 2.0, -1.0])
-    draws = sample(logits.expand(50_000, 4), 0.5, None, generator())
+    draws = draw_token(logits.expand(50_000, 4), 0.5, None, generator())
     found = torch.bincount(draws[:, 0], minlength=4) / 50_000
     torch.testing.assert_close(found, (logits / 0.5).softmax(0), rtol=0, atol=0.01)
-    best_two = sample(logits.expand(1000, 4), 5.0, 2, generator())
+    best_two = draw_token(logits.expand(1000, 4), 5.0, 2, generator())
     assert best_two.unique().tolist() == [1, 2]
-    assert sample(logits.expand(3, 4), 0, 2, generator()).tolist() == [[1]] * 3
+    assert draw_token(logits.expand(3, 4), 0, 2, generator()).tolist() == [[1]] * 3
 
 
 def test_stdout_has_the_text_alone_and_stderr_the_facts(run, out_dir):
@@ -329,10 +343,11 @@ def test_graphs_write_the_text_of_the_eager_steps(attention, temperature):
     model = tiny_model(tiny(attention)).to(device, torch.bfloat16)
     idx = torch.zeros(1, 1, dtype=torch.long, device=device)
     graphed_generator = torch.Generator(device)
-    cache = GraphedCache(model.config, device, torch.bfloat16, graphed_generator)
+    cache = cache_for(model)
+    graphed = GraphedDecode(decode_of(model, temperature, graphed_generator), graphed_generator)
     for seed in (0, 1, 2):  # eager, captured, replayed
         expected = tokens(model, idx, 40, temperature=temperature, seed=seed)
         graphed_generator.manual_seed(seed)
-        new = model.generate(idx, 40, temperature, None, graphed_generator, cache)
+        new = model.generate(idx, 40, cache, graphed)
         assert [token.item() for token in new] == expected
-    assert len(cache.graphs) == BLOCK_SIZE and all(cache.graphs.values())
+    assert len(graphed.graphs) == BLOCK_SIZE and all(graphed.graphs.values())

@@ -3,8 +3,8 @@ import copy
 import pytest
 import torch
 
-from data.batches import Batches
 from model import GPT
+from train import batches_of
 from training.distributed import Ranks
 from training.optimizer import adamw
 from training.step import Step
@@ -115,15 +115,14 @@ def test_warm_up_changes_nothing(config, trained):
     losses = iterate(step, *batch(8))  # nor does it count into the first iteration
     assert step.loss.item() == pytest.approx(sum(losses) / 2, abs=1e-6)
     assert facts.attention.ran == "math"  # the fused CPU kernel has no dropout
-    assert facts.compile_s is None and facts.capture_s is None and facts.compiled_graphs == 0
+    assert facts.compile_s is None and facts.capture_s is None and facts.compiled.graphs == 0
 
 
 def test_warm_up_uses_the_batch_that_training_begins_with(config, prepared):
     """Drawing it for the warm-up leaves the order of batches as it is."""
     tiny = config()
-    tokens = prepared(tiny).tokens("train")
-    keys = dict(block_size=32, batch_size=4, accumulation_steps=1, seed=1, device=RANKS.device)
-    touched, fresh = Batches(tokens, **keys), Batches(tokens, **keys)
+    dataset = prepared(tiny)
+    touched, fresh = (batches_of(dataset, "train", tiny, RANKS) for _ in range(2))
     touched.draw(0, 0)
     for iteration in range(3):
         for a, b in zip(touched.draw(iteration, 0), fresh.draw(iteration, 0), strict=True):

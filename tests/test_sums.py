@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from profiling.analysis.analysis import Analysis
 from profiling.analysis.kernels import sums
-from profiling.analysis.kernels.families import families_of
+from profiling.analysis.report import AllocationSum
 from profiling.timeline.trace import Trace
 from tests.real_captures import CAPTURES, REFERENCE, reference_is_here, trace_of
 from tests.synthetic import COPY, MEMSET, MS, TO_DEVICE, Builder
@@ -17,21 +18,21 @@ from tests.synthetic import COPY, MEMSET, MS, TO_DEVICE, Builder
 def test_statistics_are_those_of_the_standard_library():
     random = np.random.default_rng(0)
     name, duration = random.integers(0, 9, 500), random.integers(0, 10**6, 500)
-    rows = sums.statistics_by_name(name, duration)
-    assert [row["total_ns"] for row in rows] == sorted((r["total_ns"] for r in rows), reverse=True)
-    for row in rows:
-        values = duration[name == row["name"]].tolist()
-        assert (row["count"], row["total_ns"]) == (len(values), sum(values))
-        assert (row["min_ns"], row["max_ns"]) == (min(values), max(values))
-        assert row["avg_ns"] == pytest.approx(statistics.fmean(values))
-        assert row["med_ns"] == statistics.median(values)
-        assert row["stddev_ns"] == pytest.approx(statistics.stdev(values))
+    rows = sums.durations_by_name(name, duration)
+    totals = [row[1] for _, row in rows]
+    assert totals == sorted(totals, reverse=True) and len(rows) == 9
+    for index, (count, total, average, middle, least, most, deviation) in rows:
+        values = duration[name == index].tolist()
+        assert (count, total) == (len(values), sum(values))
+        assert (least, most) == (min(values), max(values))
+        assert average == pytest.approx(statistics.fmean(values))
+        assert middle == statistics.median(values)
+        assert deviation == pytest.approx(statistics.stdev(values))
 
 
 def test_a_single_row_has_no_deviation_and_no_rows_give_none():
-    (row,) = sums.statistics_by_name(np.array([3]), np.array([7]))
-    assert (row["stddev_ns"], row["med_ns"]) == (0.0, 7.0)
-    assert sums.statistics_by_name(np.empty(0, int), np.empty(0, int)) == []
+    assert sums.durations_by_name(np.array([3]), np.array([7])) == [(3, (1, 7, 7, 7, 7, 7, 0))]
+    assert sums.durations_by_name(np.empty(0, int), np.empty(0, int)) == []
 
 
 def test_copies_and_memsets_apart_with_their_bytes():
@@ -41,14 +42,16 @@ def test_copies_and_memsets_apart_with_their_bytes():
     build.operation(50, 55, "[CUDA memset]", kind=MEMSET, bytes=8)
     build.operation(60, 70, "a_kernel")
     rows = sums.memops(build.trace())
-    found = [
-        (row["operation"], row["total_ns"], row["total_bytes"], row["pageable"]) for row in rows
-    ]
+    found = [(row.operation, row.total_ns, row.total_bytes, row.pageable) for row in rows]
     assert found == [(TO_DEVICE, 30, 150, 1), ("[CUDA memset]", 5, 8, 0)]
 
 
-def test_allocations_of_the_window_alone():
+def test_allocations_of_the_steps_alone():
     build = Builder()
+    build.range(0, 10, "iteration 0")
+    build.range(10, 20, "iteration 1")
+    build.operation(1, 9)
+    assert sums.allocations(Analysis(build.trace())) is None
     build.allocations = [
         (-5, 1000, 7, 0),
         (1, 100, 7, 0),
@@ -56,31 +59,25 @@ def test_allocations_of_the_window_alone():
         (3, -120, 7, 0),
         (4, 9, 8, 0),
     ]
-    found = sums.allocations(build.trace(), 7, 0, 0, 10)
-    assert found == {
-        "count": 2,
-        "allocated_bytes": 150,
-        "freed_bytes": 120,
-        "peak_bytes": 150,
-    }
-    assert sums.allocations(Builder().trace(), 7, 0, 0, 10) is None
+    found = sums.allocations(Analysis(build.trace()))
+    assert found == AllocationSum(count=2, allocated_bytes=150, freed_bytes=120, peak_bytes=150)
 
 
 def test_self_time_of_operators_is_without_their_children():
     build = Builder()
+    build.range(0, 1 * MS, "iteration 0")
+    assert sums.operators(Analysis(build.trace())) is None
     build.operator(0, 100, "outer")
     build.operator(10, 40, "inner")
     build.operator(20, 30, "innermost")
     build.operator(50, 60, "inner")
     build.operator(10, 90, "inner", thread=99)  # of another thread: nobody's child
-    trace = build.trace()
-    rows = sums.operators(trace.operators, trace.names, 7, 0, 1 * MS)
-    assert {row["name"]: (row["count"], row["total_ns"], row["self_ns"]) for row in rows} == {
+    rows = sums.operators(Analysis(build.trace()))
+    assert {row.name: (row.count, row.total_ns, row.self_ns) for row in rows} == {
         "outer": (1, 100, 60),
         "inner": (3, 120, 110),
         "innermost": (1, 10, 10),
     }
-    assert sums.operators(None, [], 7, 0, 1) is None
 
 
 STOCK_COLUMNS = ("total_ns", "count", "avg_ns", "med_ns", "min_ns", "max_ns", "stddev_ns")
@@ -99,11 +96,12 @@ def stock(prefix: Path, table: str) -> dict[str, list[float]]:
 
 def check_against_stock(trace: Trace, prefix: Path) -> None:
     tables = {
-        "cuda_gpu_kern_sum": sums.kernels(trace, families_of(trace.names, trace.operations.name)),
-        "cuda_api_sum": sums.api(trace),
+        "cuda_gpu_kern_sum": sums.kernels(Analysis(trace)),
+        "cuda_api_sum": sums.calls(trace),
         "cuda_gpu_mem_time_sum": sums.memops(trace),
     }
-    for table, rows in tables.items():
+    for table, records in tables.items():
+        rows = [vars(record) for record in records]
         expected = stock(prefix, table)
         assert sorted(row.get("name", row.get("operation")) for row in rows) == sorted(expected)
         for row in rows:

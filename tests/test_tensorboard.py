@@ -1,5 +1,6 @@
 """TensorBoard beside metrics.jsonl, read back with its own reader."""
 
+import json
 import logging
 import sys
 import time
@@ -23,6 +24,7 @@ def read_back(folder: Path) -> dict[str, dict[int, float]]:
 
 
 def test_a_run_has_the_same_names_and_numbers(run, rows):
+    """As its rows, and its summary at the last iteration."""
     out_dir = run(max_iters=6, eval_interval=3, eval_iters=1, tensorboard=True)
     written = read_back(out_dir / "tensorboard")
     expected: dict[str, dict[int, float]] = {}
@@ -30,7 +32,11 @@ def test_a_run_has_the_same_names_and_numbers(run, rows):
         for name, value in row.items():
             if isinstance(value, float) or (isinstance(value, int) and name != "iter"):
                 expected.setdefault(name, {})[iteration] = pytest.approx(value, rel=1e-6)
+    for name, value in json.loads((out_dir / "summary.json").read_text()).items():
+        if value is not None:
+            expected[f"summary/{name}"] = {6: pytest.approx(value, rel=1e-6)}
     assert written == expected
+    assert {"summary/best_val_loss", "summary/wall_s"} <= set(written)
     assert {"train/loss", "val/loss", "lr", "time/step_ms", "perf/tokens_per_s"} <= set(written)
 
 
@@ -42,7 +48,7 @@ def test_a_resumed_run_goes_on(tmp_path):
     for first in (0, 2):
         board = TensorBoard(tmp_path)
         board.log({"iter": first, "train/loss": 1.0, "none": None, "word": "x"})
-        board.close()
+        board.finish()
         time.sleep(1.1)  # the files are named by the second, and read in that order
     assert read_back(tmp_path) == {"train/loss": {0: 1.0, 2: 1.0}}
 
@@ -60,7 +66,7 @@ def test_a_full_disk_ends_it_alone(tmp_path, monkeypatch, caplog):
     for i in range(50):
         board.log({"iter": i, "train/loss": 1.0})
         time.sleep(0.002)
-    board.close()
+    board.finish()
     (warning,) = [r.message for r in caplog.records if r.levelno == logging.WARNING]
     assert "TensorBoard failed" in warning and "No space left on device" in warning
 
@@ -69,7 +75,7 @@ def test_a_folder_that_cannot_be_made_ends_it_alone(tmp_path, caplog):
     (tmp_path / "file").touch()
     board = TensorBoard(tmp_path / "file" / "tensorboard")
     board.log({"iter": 0, "train/loss": 1.0})
-    board.close()
+    board.finish()
     assert len(caplog.records) == 1 and "TensorBoard failed" in caplog.text
 
 

@@ -4,6 +4,7 @@ Whatever ends the W&B side must not end the process, so those tests run a child 
 how, when and with what output it exits.
 """
 
+import dataclasses
 import json
 import math
 import os
@@ -19,19 +20,18 @@ from fake_wandb_server import FakeWandbServer
 
 from configs.training import WandbConfig
 from training import wandb_mirror
-from training.tracker import last_value, open_tracker
+from training.tracker import NullTracker, RunFacts, Tracker, last_value, open_tracker
 from training.wandb_mirror import check_wandb
 
 REPOSITORY = Path(__file__).parents[1]
 API_KEY = "0123456789abcdef" * 3
-ARGUMENTS = {
-    "rank": 0,
-    "config": {"learning_rate": 0.001, "profile": {"mode": "window"}},
-    "run_record": {"data": "stand-in", "device": "cpu"},
-    "tags": ["stand-in"],
-    "iteration": 0,
-    "name": "a name",
-}
+FACTS = RunFacts(
+    name="a name",
+    config={"learning_rate": 0.001, "profile": {"mode": "window"}},
+    in_force={"data": "stand-in", "device": "cpu"},
+    iteration=0,
+    tags=("stand-in",),
+)
 FLAT_CONFIG = {
     "learning_rate": 0.001,
     "profile.mode": "window",
@@ -46,14 +46,17 @@ from pathlib import Path
 from fake_wandb_server import FakeWandbServer
 from training import wandb_mirror
 from configs.training import WandbConfig
-from training.tracker import open_tracker
+from training.tracker import RunFacts, open_tracker
 
-ARGUMENTS = {ARGUMENTS!r}
+FACTS = {FACTS!r}
 logging.basicConfig(level=logging.INFO)
 told = {{}}
 
 def start(mode, out_dir="out"):
-    return open_tracker(Path(out_dir), WandbConfig(mode=mode, tags=["mine"]), **ARGUMENTS)
+    return open_tracker(Path(out_dir), FACTS, WandbConfig(mode=mode, tags=["mine"]))
+
+def mirror_of(tracker):
+    return next((s for s in tracker._sinks if isinstance(s, wandb_mirror.WandbMirror)), None)
 
 def wait_for(condition, limit_s=20.0):
     end = time.monotonic() + limit_s
@@ -73,8 +76,9 @@ def finish(tracker, exit_code=0):
     begin = time.monotonic()
     tracker.finish(exit_code)
     told["finish_s"] = time.monotonic() - begin
-    told["mode"] = tracker._mirror.mode if tracker._mirror else "disabled"
-    told["failure"] = tracker._mirror and tracker._mirror.failure
+    mirror = mirror_of(tracker)
+    told["mode"] = mirror.mode if mirror else "disabled"
+    told["failure"] = mirror and mirror.failure
     told["sync_command"] = tracker.sync_command
     told["ended"] = time.time()
 """
@@ -152,12 +156,12 @@ def plain(monkeypatch, tmp_path):
 
 
 def test_metrics_lines(tmp_path):
-    tracker = open_tracker(tmp_path / "out", WandbConfig(mode="disabled"), **ARGUMENTS)
+    tracker = open_tracker(tmp_path / "out", FACTS, WandbConfig(mode="disabled"))
     tracker.log({"iter": 0, "train/loss": 4.25, "perf/mfu": None, "lr": math.nan})
     tracker.summary({"val/loss": 1.5, "worst": math.inf})
     tracker.finish()
     assert rows_of(tmp_path / "out" / "metrics.jsonl") == [
-        {"run": ARGUMENTS["run_record"], "iter": 0},
+        {"run": FACTS.in_force, "iter": 0},
         {"iter": 0, "train/loss": 4.25, "perf/mfu": None, "lr": None, "data": "stand-in"},
     ]
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
@@ -173,27 +177,31 @@ def test_metrics_lines(tmp_path):
 def test_last_line_of_a_killed_process(tmp_path, tail, kept):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"run": {}, "iter": 0}\n{"iter": 1}\n' + tail)
-    tracker = open_tracker(tmp_path, WandbConfig(mode="disabled"), **ARGUMENTS | {"iteration": 1})
+    facts = dataclasses.replace(FACTS, iteration=1)
+    tracker = open_tracker(tmp_path, facts, WandbConfig(mode="disabled"))
     tracker.log({"iter": 7})
     tracker.finish()
     assert iterations(tmp_path) == [*kept, 1, 7]
-    assert rows_of(path)[-2]["run"] == ARGUMENTS["run_record"]
+    assert rows_of(path)[-2]["run"] == FACTS.in_force
 
 
-def test_other_ranks_record_nothing(tmp_path):
-    out_dir = tmp_path / "out"
-    tracker = open_tracker(out_dir, WandbConfig(mode="online"), **ARGUMENTS | {"rank": 1})
+def test_other_ranks_record_nothing(tmp_path, monkeypatch):
+    """Under the same surface; that only rank 0 has the other tracker is in test_distributed.py."""
+    monkeypatch.chdir(tmp_path)
+    tracker = NullTracker()
+    tracker.wait_until_quiet()
     tracker.log({"iter": 0})
     tracker.summary({"val/loss": 1.0})
     tracker.finish(exit_code=1)
-    assert not out_dir.exists()
-    assert tracker.sync_command is None
+    assert tracker.sync_command is None and list(tmp_path.iterdir()) == []
+    public = [[name for name in dir(t) if name[0] != "_"] for t in (Tracker, NullTracker)]
+    assert public[0] == public[1]
 
 
 def test_unwritable_out_dir_names_the_key(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="^out_dir: cannot write"):
-        open_tracker(tmp_path / "file" / "out", WandbConfig(mode="disabled"), **ARGUMENTS)
+        open_tracker(tmp_path / "file" / "out", FACTS, WandbConfig(mode="disabled"))
 
 
 def test_auto_mode(plain, tmp_path):
@@ -251,7 +259,7 @@ for seed in (0, 1):
         tracker.log({"iter": i, "train/loss": seed + 0.1 * i, "perf/mfu": None, "phase": "warm"})
     tracker.summary({"val/loss": seed + 0.5, "none": None})
     tracker.wait_until_quiet()
-    assert tracker._mirror._run_dir
+    assert mirror_of(tracker)._run_dir
     told[f"data_dir_{seed}"] = os.environ["WANDB_DATA_DIR"]
     finish(tracker, exit_code=seed)
     told[f"sync_{seed}"] = tracker.sync_command
@@ -330,17 +338,17 @@ def test_wandb_core_killed(tmp_path):
         """
 tracker = start("offline")
 log_rows(tracker, 0, 10)
-wait_for(lambda: tracker._mirror._doing == "log")
+wait_for(lambda: mirror_of(tracker)._doing == "log")
 os.kill(wandb_mirror._wandb_core().pid, signal.SIGKILL)
 time.sleep(0.2)
 log_rows(tracker, 10, 20)
-wait_for(lambda: tracker._mirror.failure)
+wait_for(lambda: mirror_of(tracker).failure)
 log_rows(tracker, 20, 30)
 finish(tracker)
 next_run = start("offline", "next")
 log_rows(next_run, 0, 10)
 next_run.finish()
-told["next_failure"] = next_run._mirror.failure
+told["next_failure"] = mirror_of(next_run).failure
 """,
     )
     assert iterations(tmp_path / "out") == list(range(30))
@@ -362,11 +370,11 @@ wandb_mirror.DEAD_TIMEOUT_S = 2.0
 wandb_mirror.ABANDON_TIMEOUT_S = 0.5
 wandb_mirror.QUEUE_ROWS = 100
 tracker = start("offline")
-wait_for(lambda: tracker._mirror._run_dir)
+wait_for(lambda: mirror_of(tracker)._run_dir)
 os.kill(wandb_mirror._wandb_core().pid, signal.SIGSTOP)
 log_rows(tracker, 0, 20_000)
 finish(tracker)
-told["dropped"] = tracker._mirror.rows_dropped
+told["dropped"] = mirror_of(tracker).rows_dropped
 """,
     )
     assert iterations(tmp_path / "out") == list(range(20_000))
@@ -385,7 +393,7 @@ server = FakeWandbServer()
 os.environ["WANDB_BASE_URL"] = server.url
 tracker = start("online")
 log_rows(tracker, 0, 10)
-wait_for(lambda: tracker._mirror._run_dir)
+wait_for(lambda: mirror_of(tracker)._run_dir)
 server.close()
 log_rows(tracker, 10, 20)
 finish(tracker)

@@ -15,7 +15,8 @@ import yaml
 from configs.compose import compose_jobs
 from configs.schema import Config
 from configs.training import WandbConfig
-from data.prepare import STAND_IN, URL_VARIABLE, prepare
+from data.dataset import STAND_IN
+from data.prepare import URL_VARIABLE, prepare
 from training.device import check_attention, explained_out_of_memory, resolve
 from training.tracker import open_tracker
 
@@ -82,13 +83,13 @@ def test_time_counts_from_the_beginning_and_goes_on_after_a_resume(run):
 def test_wandb_is_told_the_backend_that_auto_came_to(run, monkeypatch, attention, told):
     seen = {}
 
-    def opened(*arguments, **keywords):
-        seen.update(keywords)
-        return open_tracker(*arguments, **keywords)
+    def opened(out_dir, facts, *rest):
+        seen["facts"] = facts
+        return open_tracker(out_dir, facts, *rest)
 
     monkeypatch.setattr("training.record.open_tracker", opened)
     out_dir = run(attention=attention, max_iters=1)
-    assert seen["config"]["attention"] == told and f"-{told}-eager" in seen["name"]
+    assert seen["facts"].config["attention"] == told and f"-{told}-eager" in seen["facts"].name
     assert yaml.safe_load((out_dir / "config.yaml").read_text())["attention"] == attention
 
 

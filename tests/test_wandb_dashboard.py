@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from profiling.capture.gpu_metrics import GpuSampler
+from profiling.capture.sampler import GpuSampler
 from profiling.metric_names import ALL, CAPTURE_MEDIA, metric_of
 from profiling.report.dashboard.wandb_views import Views, as_json
 from tests.fake_wandb_server import FakeWandbServer

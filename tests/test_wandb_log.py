@@ -24,11 +24,11 @@ TRAINING = """
 import sys
 from pathlib import Path
 from configs.training import WandbConfig
-from training.tracker import open_tracker
+from training.tracker import RunFacts, open_tracker
 
 out_dir = Path("out")
-facts = dict(rank=0, config={"attention": "flash"}, run_record={"data": "x"}, tags=[], iteration=0)
-tracker = open_tracker(out_dir, WandbConfig(mode=sys.argv[1]), **facts, name="a name")
+facts = RunFacts("a name", config={"attention": "flash"}, in_force={"data": "x"}, iteration=0)
+tracker = open_tracker(out_dir, facts, WandbConfig(mode=sys.argv[1]))
 for i in range(5):
     tracker.log({"iter": i, "train/loss": 1.0})
 tracker.finish()
@@ -148,7 +148,7 @@ def test_an_online_run_gets_its_report(shell, capture, tmp_path):
         (["out/profile/nsys.nsys-rep"], "cannot be scrubbed; give its export, nsys.sqlite"),
         (["out/profile/nsys.sqlite"], "lies in no run with W&B; name the run's folder with --run"),
         (["out/profile/nsys.sqlite", "--run", "out"], "W&B recorded no run there"),
-        ([], "the following arguments are required: capture; see --help"),
+        ([], "the following arguments are required: CAPTURE; see python -m profiling log --help"),
         (["out/profile/nsys.sqlite", "--rum", "out"], "unrecognized arguments: --rum out"),
     ],
 )
@@ -160,5 +160,6 @@ def test_mistakes(capture, tmp_path, monkeypatch, words, message):
 
 
 def test_help(capsys):
-    assert wandb_log.main(["--help"]) == 0
+    with pytest.raises(SystemExit, match="0"):
+        wandb_log.main(["--help"])
     assert "never a .nsys-rep" in capsys.readouterr().out

@@ -4,16 +4,21 @@ Real recorders: test_spans.py (cudart), test_capture.py (torch.profiler).
 """
 
 import json
+from contextlib import contextmanager
 
 import pytest
 import torch
 from torch._dynamo.utils import counters
 
 from configs.capture import ProfileConfig, plan
+from model import attend
+from profiling.capture import layers
+from profiling.capture.recording import FREE_LAPS, NoRecording, Recording
 from profiling.capture.schedule import PATIENCE_STEPS, SETTLE_STEPS, Schedule, is_stable
 from profiling.capture.spans import Spans
-from profiling.capture.window import FREE_LAPS, Window
-from training.clock import HostClock
+from profiling.capture.window import Window
+from profiling.manifest import CapturedWindow, Manifest
+from training.clock import HISTORY, HostClock
 
 
 class Notes:
@@ -41,23 +46,27 @@ class Notes:
     def close(self):
         self.note("close")
 
-    def facts(self):
-        return {"calls": len(self.calls)}
+    def described(self, manifest):
+        self.note("described")
+        return manifest
 
 
 class Loop:
     """What the trainer's loop does with a window."""
 
-    def __init__(self, folder, first=0, max_iters=100, eval_interval=50, recorder=None, **profile):
+    def __init__(
+        self, folder, first=0, max_iters=100, eval_interval=50, fails="", captures=True, **profile
+    ):
         self.profile = ProfileConfig(kind="nsys", **profile)
         self.folder, self.first, self.max_iters = folder, first, max_iters
-        self.recorder = Notes() if recorder is None else recorder
-        self.clock = HostClock()
+        self.recorder, self.clock, spans = Notes(fails), HostClock(self.profile.steps), Spans()
+        recording = NoRecording()
+        if captures:
+            run = Manifest(schema_version=1, kind="nsys", window=CapturedWindow(), config={})
+            model = torch.nn.Linear(2, 2)
+            recording = Recording(self.recorder, self.profile, spans, model, folder, run)
         schedule = Schedule(self.profile, first, max_iters, eval_interval)
-        self.window = Window(
-            self.profile, schedule, self.recorder or None, Spans(), self.clock,
-            torch.nn.Linear(2, 2), folder, facts={"config": {}},
-        )  # fmt: skip
+        self.window = Window(self.profile, schedule, recording, spans, self.clock)
         self.labels = []
 
     def run(self, work=lambda iteration: None) -> list[int]:
@@ -151,7 +160,7 @@ def test_an_exception_closes_the_window(tmp_path):
     loop = Loop(tmp_path, start="10", steps=20)
     with pytest.raises(KeyboardInterrupt):
         loop.run(work)
-    assert loop.recorder.calls == ["prepare", "start", "stop", "close", "close"]
+    assert loop.recorder.calls == ["prepare", "start", "stop", "described", "close", "close"]
     window = loop.manifest()["window"]
     assert (window["steps"], window["last_iteration"], window["complete"]) == (3, 12, False)
     assert window["ended_by"].startswith("KeyboardInterrupt")
@@ -166,9 +175,9 @@ def test_closing_early_is_recorded_and_training_goes_on(tmp_path):
     assert loop.recorder.calls.count("stop") == 1 and loop.labels[-1][0] == 99
 
 
-@pytest.mark.parametrize("step", ["prepare", "start", "stop", "close"])
+@pytest.mark.parametrize("step", ["prepare", "start", "stop", "described", "close"])
 def test_training_survives_its_profiler(tmp_path, caplog, step):
-    loop = Loop(tmp_path, start="10", steps=5, recorder=Notes(fails=step))
+    loop = Loop(tmp_path, start="10", steps=5, fails=step)
     loop.run()
     assert loop.labels[-1] == (99, None)
     assert f"profile=nsys: RuntimeError: {step} failed" in caplog.text
@@ -176,6 +185,41 @@ def test_training_survives_its_profiler(tmp_path, caplog, step):
         window = loop.manifest()["window"]
         assert window["errors"] == [f"RuntimeError: {step} failed"]
         assert window["complete"] is False
+
+
+def test_training_survives_layers_that_cannot_be_ranged(tmp_path, caplog, monkeypatch):
+    monkeypatch.setitem(layers.FUNCTIONS, "renamed_in_model", "a layer")
+    loop = Loop(tmp_path, start="10", steps=5, detail="layers")
+    assert loop.run() == list(range(10, 15)) and loop.labels[-1] == (99, None)
+    window = loop.manifest()["window"]
+    assert window["complete"] is False and "renamed_in_model" in window["errors"][0]
+    assert loop.recorder.calls[:3] == [
+        "prepare",
+        "start",
+        "stop",
+    ]  # phases are captured all the same
+    assert layers.model_module.attend is attend, "what had been ranged is as before"
+
+
+def test_training_survives_layers_that_cannot_be_left(tmp_path, monkeypatch):
+    @contextmanager
+    def ranged_layers(model, spans):
+        yield
+        raise RuntimeError("a hook was gone")
+
+    monkeypatch.setattr("profiling.capture.recording.ranged_layers", ranged_layers)
+    loop = Loop(tmp_path, start="10", steps=5, detail="layers")
+    loop.run()
+    assert loop.labels[-1] == (99, None)
+    assert loop.manifest()["window"]["errors"] == ["RuntimeError: a hook was gone"]
+    assert torch.autograd.set_multithreading_enabled(True).prev is True
+
+
+def test_a_window_longer_than_the_clock_s_usual_memory(tmp_path):
+    steps = HISTORY + 500
+    loop = Loop(tmp_path, start="10", steps=steps, max_iters=steps + 100, eval_interval=10_000)
+    loop.run()
+    assert len(loop.manifest()["step_ms"]["captured"]["laps"]) == steps
 
 
 def test_a_full_disk_is_a_warning(tmp_path, caplog):
@@ -197,7 +241,7 @@ def test_a_compilation_inside_is_recorded(tmp_path, caplog):
 
 
 def test_a_rank_that_is_not_captured_labels_its_laps_alike(tmp_path):
-    loop = Loop(tmp_path, start="10", steps=5, recorder=False)
+    loop = Loop(tmp_path, start="10", steps=5, captures=False)
     assert loop.run() == list(range(10, 15))
     assert list(tmp_path.iterdir()) == []
 
@@ -235,9 +279,23 @@ def test_auto_waits_for_the_last_compilation():
     assert first == 60
 
 
+NOISY = [10.0 + (iteration // 5 % 2) * 5 for iteration in range(1000)]
+
+
 def test_auto_does_not_wait_for_ever(caplog):
-    noisy = [10.0 + (iteration // 5 % 2) * 5 for iteration in range(1000)]
-    _, first = settled_schedule(lambda iteration: noisy[:iteration])
+    _, first = settled_schedule(lambda iteration: NOISY[:iteration])
+    assert first == PATIENCE_STEPS and "still varies" in caplog.text
+
+
+def test_auto_that_is_stable_at_last_does_not_say_otherwise(caplog):
+    laps = [*NOISY[: PATIENCE_STEPS - SETTLE_STEPS], *[10.0] * 1000]
+    _, first = settled_schedule(lambda iteration: laps[:iteration])
+    assert first == PATIENCE_STEPS and "still varies" not in caplog.text
+
+
+def test_auto_with_a_restless_rank_elsewhere(caplog):
+    """This rank is stable; the ranks wait together, and say together why they stop waiting."""
+    _, first = settled_schedule(lambda iteration: [10.0] * iteration, agreed=lambda stable: False)
     assert first == PATIENCE_STEPS and "still varies" in caplog.text
 
 

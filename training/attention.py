@@ -1,18 +1,26 @@
-"""Proves the attention switch: refuses a backend that does not run here, names what did run."""
+"""Tells which attention ran: refuses a backend that does not run here, or that something replaced.
+
+A fused kernel proves itself by its name, on a CPU by its operator. The unfused backends have none:
+for slow and math there is the evidence that no fused one ran, and not which of them did.
+"""
 
 import warnings
 from contextlib import nullcontext
-from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch._dynamo.utils import counters
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cli.errors import one_line
+from configs.attention import TABLE
 from configs.model import ModelConfig
 from model import attend, attention_in_force
+from profiling.capture.dynamo import fused_attentions
 from profiling.kernel_names import fused_attention, short_name
+from profiling.manifest import AttentionFacts
 
+UNFUSED = {each.name for each in TABLE if not each.fused}
+SPELLED_OUT = {each.name for each in TABLE if not each.fused and each.sdpa is None}
 # what scaled_dot_product_attention dispatches to on a CPU
 CPU_OPERATORS = {
     "_scaled_dot_product_flash_attention_for_cpu": "flash",
@@ -20,23 +28,16 @@ CPU_OPERATORS = {
 }
 
 
-@dataclass
-class AttentionProof:
-    """What ran, and how that is known. `ran` is slow, math, ... or None: it could not be seen."""
-
-    requested: str
-    ran: str | None
-    evidence: str
-
-
 class OperatorNames(TorchDispatchMode):
     """Records the ATen operators that are called inside it."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.names: list[str] = []
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:  # PyTorch's own signature
         self.names.append(func.overloadpacket.__name__)
         return func(*args, **(kwargs or {}))
 
@@ -70,39 +71,45 @@ def try_attention(config: ModelConfig, device: torch.device, dtype: str) -> list
     return operators.names
 
 
-def prove_on_cpu(config: ModelConfig, operators: list[str]) -> AttentionProof:
-    """From the operators that `try_attention` saw."""
-    expected = attention_in_force(config.attention, "cpu", config.dropout)
+def seen_on_cpu(config: ModelConfig, operators: list[str]) -> AttentionFacts:
+    """From the operators that `try_attention` saw. Raises ValueError as `checked` does."""
     fused = [name for name in dict.fromkeys(operators) if name in CPU_OPERATORS]
-    without_fused = "slow" if config.attention == "slow" else "math"
-    ran = CPU_OPERATORS[fused[0]] if fused else without_fused
+    ran = CPU_OPERATORS[fused[0]] if fused else without_fused(config.attention)
     evidence = f"operators: {', '.join(fused) or 'no fused one; softmax of the scores'}"
-    return checked(AttentionProof(config.attention, ran, evidence), expected)
+    expected = attention_in_force(config.attention, "cpu", config.dropout)
+    return checked(AttentionFacts(config.attention, ran, evidence), expected)
 
 
-def prove_on_cuda(config: ModelConfig, kernels: list[str] | None) -> AttentionProof:
-    """From the names of the kernels in a captured training step; None: they could not be read."""
+def seen_on_cuda(config: ModelConfig, kernels: list[str] | None) -> AttentionFacts:
+    """From the names of the kernels in a captured training step; None: they could not be read.
+
+    Raises ValueError as `checked` does.
+    """
     if kernels is None:
-        return AttentionProof(config.attention, None, "not checked: needs PyTorch 2.8 or newer")
+        return AttentionFacts(config.attention, None, "not checked: needs PyTorch 2.8 or newer")
     found = fused_attention(kernels)
-    without_fused = "slow" if config.attention == "slow" else "math"
-    ran = "+".join(found) or without_fused
+    ran = "+".join(found) or without_fused(config.attention)
     names = dict.fromkeys(short_name(name) for names in found.values() for name in names)
     evidence = (
         f"kernels: {', '.join(names)}" if names else f"no fused one in {len(kernels)} kernels"
     )
-    return checked(AttentionProof(config.attention, ran, evidence), config.attention)
+    return checked(AttentionFacts(config.attention, ran, evidence), config.attention)
 
 
-def checked(proof: AttentionProof, expected: str) -> AttentionProof:
-    """Raises ValueError when something other than the requested backend ran."""
-    if counters["inductor"]["fuse_attention"] and proof.requested == "slow":
+def without_fused(requested: str) -> str:
+    """The backend where no fused one was seen: the one that was asked for if it is unfused."""
+    return requested if requested in UNFUSED else "math"
+
+
+def checked(facts: AttentionFacts, expected: str) -> AttentionFacts:
+    """Raises ValueError when something other than the expected backend ran."""
+    if facts.requested in SPELLED_OUT and (times := fused_attentions()):
         raise ValueError(
-            "attention=slow: torch.compile rewrote it into a fused call "
-            f"({counters['inductor']['fuse_attention']} times); use compile=false"
+            f"attention={facts.requested}: torch.compile rewrote it into a fused call "
+            f"({times} times); use compile=false"
         )
-    if expected != "auto" and proof.ran != expected:
+    if expected != "auto" and facts.ran != expected:
         raise ValueError(
-            f"attention={proof.requested}: {proof.ran} ran instead of {expected} ({proof.evidence})"
+            f"attention={facts.requested}: {facts.ran} ran instead of {expected} ({facts.evidence})"
         )
-    return proof
+    return facts

@@ -4,17 +4,17 @@ import logging
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from configs.schema import Config
 from model import GPT
 from profiling.capture.memory import MemoryRecorder
 from profiling.capture.nsys import NsysRecorder, how_to_attach, is_attached
+from profiling.capture.recording import NoRecording, Recorder, Recording
 from profiling.capture.schedule import Schedule
-from profiling.capture.spans import NoSpans, Spans
+from profiling.capture.spans import NoSpans, spans_for
 from profiling.capture.torch_profiler import TorchRecorder
-from profiling.capture.window import NoWindow, Recorder, Window
-from training.checkpoint import Progress
+from profiling.capture.window import NoWindow, Window
+from profiling.manifest import SCHEMA_VERSION, CapturedWindow, CompileFacts, Manifest
 from training.clock import Clock
 from training.distributed import Ranks
 from training.run_folder import environment
@@ -23,90 +23,80 @@ from training.warm_up import WarmUp
 log = logging.getLogger(__name__)
 
 
-def recorder_for(config: Config, ranks: Ranks) -> Recorder | None:
-    """What captures on this rank, if anything; made first, because memory is recorded at once.
+class Profiler:
+    """What `profile` means on this rank: the ranges from the beginning, the window for the loop.
 
     Raises ValueError where nsys is in torch.profiler's way.
     """
-    profile = config.profile
-    on_cuda = ranks.device.type == "cuda"
-    if profile.kind == "torch" and on_cuda and is_attached(os.environ):
-        raise ValueError(
-            "profile=torch: nsys is attached, and only one of them can record the GPU; "
-            "use profile=nsys, or start without nsys"
+
+    def __init__(self, config: Config, ranks: Ranks):
+        self.config, self.ranks = config, ranks
+        self.folder = Path(config.out_dir) / "profile"
+        self.spans = spans_for(config.profile.kind)
+        self.recorder = self.recorder_of_rank()  # now, because memory is recorded at once
+
+    def recorder_of_rank(self) -> Recorder | None:
+        profile, rank = self.config.profile, self.ranks.rank
+        on_cuda = self.ranks.device.type == "cuda"
+        if profile.kind == "torch" and on_cuda and is_attached(os.environ):
+            raise ValueError(
+                "profile=torch: nsys is attached, and only one of them can record the GPU; "
+                "use profile=nsys, or start without nsys"
+            )
+        if profile.kind == "none" or rank not in profile.ranks:
+            return None
+        if profile.kind == "torch":
+            return TorchRecorder(profile, on_cuda)
+        if profile.kind == "memory":
+            suffix = f"-rank{rank}" if self.ranks.world_size > 1 else ""
+            return MemoryRecorder(self.folder / f"out-of-memory{suffix}.pickle")
+        if not is_attached(os.environ):
+            log.warning(
+                "profile=nsys: nsys is not attached, so nothing is recorded; start it with %s",
+                how_to_attach(profile),
+            )
+        return NsysRecorder()
+
+    def window(self, model: GPT, warm: WarmUp, clock: Clock, iteration: int) -> Window | NoWindow:
+        """For a loop that begins at `iteration`."""
+        if isinstance(self.spans, NoSpans):
+            return NoWindow()
+        config, ranks = self.config, self.ranks
+        schedule = Schedule(
+            config.profile,
+            iteration,
+            config.max_iters,
+            config.eval_interval,
+            agreed=lambda answer: not ranks.any(not answer),
         )
-    if profile.kind == "none" or ranks.rank not in profile.ranks:
-        return None
-    if profile.kind == "torch":
-        return TorchRecorder(profile, on_cuda)
-    if profile.kind == "memory":
-        return MemoryRecorder(folder_of(config), suffix_of(ranks))
-    if not is_attached(os.environ):
-        log.warning(
-            "profile=nsys: nsys is not attached, so nothing is recorded; start it with %s",
-            how_to_attach(profile),
-        )
-    return NsysRecorder()
+        recording: Recording | NoRecording = NoRecording()
+        if self.recorder:
+            run = manifest_of_run(config, model, warm, ranks)
+            recording = Recording(
+                self.recorder, config.profile, self.spans, model, self.folder, run
+            )
+        return Window(config.profile, schedule, recording, self.spans, clock)
 
 
-def window_for(
-    config: Config,
-    model: GPT,
-    recorder: Recorder | None,
-    spans: Spans | NoSpans,
-    clock: Clock,
-    warm: WarmUp,
-    progress: Progress,
-    ranks: Ranks,
-) -> Window | NoWindow:
-    if isinstance(spans, NoSpans):
-        return NoWindow()
-    schedule = Schedule(
-        config.profile,
-        progress.iteration,
-        config.max_iters,
-        config.eval_interval,
-        agreed=lambda answer: not ranks.any(not answer),
+def manifest_of_run(config: Config, model: GPT, warm: WarmUp, ranks: Ranks) -> Manifest:
+    """What is known before there is a window."""
+    return Manifest(
+        schema_version=SCHEMA_VERSION,
+        kind=config.profile.kind,
+        window=CapturedWindow(),
+        rank=ranks.rank,
+        world_size=ranks.world_size,
+        device=str(ranks.device),
+        vocab_size=model.lm_head.out_features,
+        attention=warm.attention,
+        compile=CompileFacts(
+            compile=config.compile,
+            cuda_graphs=config.cuda_graphs == "true",
+            graphs=warm.compiled.graphs,
+            graph_breaks=warm.compiled.graph_breaks,
+            compile_s=warm.compile_s,
+            capture_s=warm.capture_s,
+        ),
+        environment=environment(),
+        config=asdict(config),
     )
-    facts = facts_of(config, model, warm, ranks) if recorder else None
-    return Window(
-        config.profile,
-        schedule,
-        recorder,
-        spans,
-        clock,
-        model,
-        folder_of(config),
-        suffix_of(ranks),
-        facts,
-    )
-
-
-def facts_of(config: Config, model: GPT, warm: WarmUp, ranks: Ranks) -> dict[str, Any]:
-    """What a manifest says of the run."""
-    return {
-        "rank": ranks.rank,
-        "world_size": ranks.world_size,
-        "device": str(ranks.device),
-        "vocab_size": model.lm_head.out_features,
-        "attention": asdict(warm.attention),
-        "compile": {
-            "compile": config.compile,
-            "cuda_graphs": config.cuda_graphs == "true",
-            "graphs": warm.compiled_graphs,
-            "graph_breaks": warm.graph_breaks,
-            "compile_s": warm.compile_s,
-            "capture_s": warm.capture_s,
-        },
-        "environment": environment(),
-        "config": asdict(config),
-    }
-
-
-def folder_of(config: Config) -> Path:
-    return Path(config.out_dir) / "profile"
-
-
-def suffix_of(ranks: Ranks) -> str:
-    """Files of several ranks lie side by side."""
-    return f"-rank{ranks.rank}" if ranks.world_size > 1 else ""

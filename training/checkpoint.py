@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from cli.errors import one_line
-from configs.training import TrainingConfig
-from data.prepare import Dataset
+from configs.schema import Config
+from data.dataset import Dataset
 from model import GPT
 from training.distributed import Ranks
 from training.step import Step
@@ -41,12 +41,7 @@ class Progress:
 
 
 def save(
-    model: GPT,
-    step: Step,
-    config: TrainingConfig,
-    dataset: Dataset,
-    ranks: Ranks,
-    progress: Progress,
+    model: GPT, step: Step, config: Config, dataset: Dataset, ranks: Ranks, progress: Progress
 ) -> None:
     """Writes out_dir/ckpt.pt: every rank calls this, rank 0 writes.
 
@@ -131,9 +126,7 @@ def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     return state
 
 
-def resume(
-    model: GPT, step: Step, config: TrainingConfig, dataset: Dataset, ranks: Ranks
-) -> Progress:
+def resume(model: GPT, step: Step, config: Config, dataset: Dataset, ranks: Ranks) -> Progress:
     """Puts everything back where `save` took it from. Raises ValueError naming what differs."""
     state = load(Path(config.out_dir) / "ckpt.pt", ranks.device)
     for key in MODEL_KEYS:

@@ -1,6 +1,7 @@
 """Time of iterations, without making the host wait for the GPU."""
 
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass
 from itertools import pairwise
@@ -8,7 +9,9 @@ from typing import NamedTuple
 
 import torch
 
-HISTORY = 1000  # laps that `recent` looks back to
+from profiling.capture.recording import CAPTURED
+
+HISTORY = 1000  # laps that `recent` looks back to, at least
 
 
 class Lap(NamedTuple):
@@ -24,19 +27,35 @@ class Laps:
     captured_ms: list[float]
 
 
-class Clock:
-    """What both clocks do with their laps."""
+class Speed(NamedTuple):
+    """Of iterations without a profiler."""
 
-    def __init__(self):
+    step_ms: float  # the median
+    tokens_per_s: float  # of the mean one
+    mfu: float | None  # 0 to 1; None: the device's peak is not known
+
+
+class Clock(ABC):
+    """What both clocks do with their laps; `recent` looks back over the longest window."""
+
+    def __init__(self, longest_window: int = 0):
         self.unread: list[Lap] = []
-        self.history: deque[Lap] = deque(maxlen=HISTORY)
+        self.history: deque[Lap] = deque(maxlen=max(HISTORY, longest_window))
         self.start()
+
+    @abstractmethod
+    def start(self) -> None:
+        """Begins anew: what happened since the last lap is nobody's."""
+
+    @abstractmethod
+    def lap(self, label: str | None = None) -> None:
+        """An iteration has ended."""
 
     def passed(self, ms: float, label: str | None) -> None:
         self.unread.append(Lap(ms, label))
         self.history.append(self.unread[-1])
 
-    def settle(self) -> None:
+    def settle(self) -> None:  # noqa: B027  most clocks have nothing to wait for
         """Makes laps of what has only been marked so far."""
 
     def read(self) -> Laps:
@@ -45,7 +64,7 @@ class Clock:
         laps, self.unread = self.unread, []
         return Laps(
             [lap.ms for lap in laps if lap.label is None],
-            [lap.ms for lap in laps if lap.label == "captured"],
+            [lap.ms for lap in laps if lap.label == CAPTURED],
         )
 
     def recent(self, label: str | None, after: str | None = None) -> list[float]:
@@ -60,13 +79,12 @@ class Clock:
 class CudaClock(Clock):
     """A CUDA event behind each iteration, read when the GPU has passed it."""
 
-    def __init__(self):
+    def __init__(self, longest_window: int = 0):
         self.events: list[torch.cuda.Event] = []
         self.labels: list[str | None] = []
-        super().__init__()
+        super().__init__(longest_window)
 
     def start(self) -> None:
-        """Begins anew: what happened since the last lap is nobody's."""
         self.settle()
         self.events = [self.now()]
 
@@ -101,5 +119,5 @@ class HostClock(Clock):
         self.last = now
 
 
-def clock_for(device: torch.device) -> CudaClock | HostClock:
-    return CudaClock() if device.type == "cuda" else HostClock()
+def clock_for(device: torch.device, longest_window: int) -> Clock:
+    return (CudaClock if device.type == "cuda" else HostClock)(longest_window)

@@ -8,6 +8,8 @@ from rich.highlighter import NullHighlighter
 from rich.logging import RichHandler
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from training.clock import Speed
+
 log = logging.getLogger("train")
 console = Console(file=sys.stdout, highlight=False)
 
@@ -22,6 +24,7 @@ class PlainFormatter(logging.Formatter):
 
 def configure_logging(rank: int) -> None:
     """Rank 0 speaks; the others, which would say the same, only of errors."""
+    handler: logging.Handler = logging.StreamHandler(sys.stdout)
     if console.is_terminal:
         handler = RichHandler(
             console=console,
@@ -30,8 +33,6 @@ def configure_logging(rank: int) -> None:
             show_level=False,
             highlighter=NullHighlighter(),
         )
-    else:
-        handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(PlainFormatter())
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     for name in ("train", "training", "data", "configs", "profiling"):
@@ -63,28 +64,30 @@ class Display:
     def __exit__(self, *_: object) -> None:
         self.progress.stop()
 
-    def trained(self, row: dict) -> None:
-        """A row of training metrics, under their names in metrics.jsonl."""
-        parts = [f"loss {row['train/loss']:.4f}"]
-        if row["time/step_ms"] is not None:
-            parts.append(f"time {row['time/step_ms']:.2f}ms")
-            parts.append(f"{row['perf/tokens_per_s'] / 1e3:,.0f}k tokens/s")
-        if row["perf/mfu"] is not None:
-            parts.append(f"mfu {row['perf/mfu']:.1%}")
-        if "profile/step_ms" in row:
-            parts.append(f"captured {row['profile/step_ms']:.2f}ms")
+    def trained(
+        self, iteration: int, loss: float, speed: Speed | None, captured_ms: float | None
+    ) -> None:
+        """`captured_ms`: the median step under a profiler."""
+        parts = [f"loss {loss:.4f}"]
+        if speed:
+            parts.append(f"time {speed.step_ms:.2f}ms")
+            parts.append(f"{speed.tokens_per_s / 1e3:,.0f}k tokens/s")
+        if speed and speed.mfu is not None:
+            parts.append(f"mfu {speed.mfu:.1%}")
+        if captured_ms is not None:
+            parts.append(f"captured {captured_ms:.2f}ms")
         now = ", ".join(parts)
-        self.progress.update(self.task, completed=row["iter"] + 1, now=now)
+        self.progress.update(self.task, completed=iteration + 1, now=now)
         if self.progress.disable:
-            log.info("iter %d: %s", row["iter"], now)
+            log.info("iter %d: %s", iteration, now)
 
-    def evaluated(self, row: dict) -> None:
-        self.progress.update(self.task, completed=row["iter"])
+    def evaluated(self, iteration: int, losses: dict[str, float]) -> None:
+        self.progress.update(self.task, completed=iteration)
         log.info(
             "step %d: train loss %.4f, val loss %.4f",
-            row["iter"],
-            row["eval/train_loss"],
-            row["val/loss"],
+            iteration,
+            losses["eval/train_loss"],
+            losses["val/loss"],
         )
 
 

@@ -9,51 +9,46 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from configs.model import ModelConfig
 from model import KeyValueCache
 
 
-class GraphedCache(KeyValueCache):
-    """A cache of one sequence; the step at each length is captured when it comes a second time.
+class GraphedDecode:
+    """`decode` for one sequence; its step at each length is captured when it comes a second time.
 
-    Every step must draw from `generator` and with the same sampling parameters.
+    It must draw from `generator`, and always be given the same cache, whose memory graphs write to.
     """
 
     def __init__(
-        self,
-        config: ModelConfig,
-        device: torch.device,
-        dtype: torch.dtype,
-        generator: torch.Generator,
+        self, decode: Callable[[Tensor, KeyValueCache], Tensor], generator: torch.Generator
     ):
-        super().__init__(config, 1, device, dtype)
-        self.generator = generator
+        self.decode, self.generator = decode, generator
+        device = generator.device
         self.token = torch.zeros(1, 1, dtype=torch.long, device=device)  # each graph's in and out
         self.graphs: dict[int, torch.cuda.CUDAGraph | None] = {}  # None: has run eagerly once
         self.pool = torch.cuda.graph_pool_handle()
         self.stream = torch.cuda.Stream(device)
 
-    def run(self, next_token: Callable[[Tensor], Tensor], tokens: Tensor) -> Tensor:
-        length = self.length
+    def __call__(self, tokens: Tensor, cache: KeyValueCache) -> Tensor:
+        length = cache.length
         if tokens.size(1) > 1:
-            return next_token(tokens)
+            return self.decode(tokens, cache)
         if length not in self.graphs:  # eager, so that no kernel is loaded during the capture
             self.graphs[length] = None
-            return next_token(tokens)
+            return self.decode(tokens, cache)
         self.token.copy_(tokens)
-        graph = self.graphs[length] = self.graphs[length] or self.capture(next_token)
+        graph = self.graphs[length] = self.graphs[length] or self.capture(cache)
         graph.replay()
-        self.length = length + 1
+        cache.length = length + 1
         return self.token.clone()
 
-    def capture(self, next_token: Callable[[Tensor], Tensor]) -> torch.cuda.CUDAGraph:
+    def capture(self, cache: KeyValueCache) -> torch.cuda.CUDAGraph:
         """Not with torch.cuda.graph, which empties the allocator's cache each time."""
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.generator)
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
             graph.capture_begin(pool=self.pool)
-            self.token.copy_(next_token(self.token))
+            self.token.copy_(self.decode(self.token, cache))
             graph.capture_end()
         torch.cuda.current_stream().wait_stream(self.stream)
         return graph

@@ -1,25 +1,37 @@
-"""Settles what `auto` means on this machine: device, dtype, CUDA graphs, scope of compilation.
+"""Decides what `auto` means on this machine: device, dtype, CUDA graphs, scope of compilation.
 
-Called by train.py and sample.py before the first tensor is made.
+Called by train.py and sample.py before the first tensor is made. The other decisions are made where
+they are carried out: the storage of tokens by data.batches, the attention kernel by
+model.attention_in_force.
 """
 
 import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import torch
 
+from configs.attention import BACKENDS
 from configs.data import DataConfig
 from configs.model import ModelConfig
-from configs.training import TrainingConfig
+from configs.schema import Config
 
-FUSED_ON_CUDA_ONLY = ("efficient", "cudnn")
+AUTO = "auto"
+WITHOUT_FLOAT32 = ("flash", "cudnn")  # on CUDA
+
+
+class Decision(NamedTuple):
+    """What a key comes to, and why: no reason where it was asked for."""
+
+    value: str
+    reason: str = ""
 
 
 def resolve_device(device: str, local_rank: int = 0, world_size: int = 1) -> torch.device:
     """The device of this rank. Raises ValueError naming `device` when it is not to be had."""
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if device == "auto":
+    if device == AUTO:
         device = "cuda" if gpus else "mps" if torch.backends.mps.is_available() else "cpu"
     kind, _, index = device.partition(":")
     if kind == "mps" and not torch.backends.mps.is_available():
@@ -41,55 +53,94 @@ def resolve_device(device: str, local_rank: int = 0, world_size: int = 1) -> tor
 
 def resolve_dtype(dtype: str, device: torch.device) -> str:
     """auto becomes bfloat16 or float16 on a GPU and float32 elsewhere."""
-    bfloat16 = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
-    if dtype == "auto":
-        return (
-            {True: "bfloat16", False: "float16"}[bfloat16] if device.type == "cuda" else "float32"
-        )
-    if dtype == "float16" and device.type != "cuda":
+    return decide_dtype(dtype, device).value
+
+
+def decide_dtype(dtype: str, device: torch.device) -> Decision:
+    on_cuda = device.type == "cuda"
+    bfloat16 = on_cuda and torch.cuda.get_device_capability(device) >= (8, 0)
+    if dtype == "float16" and not on_cuda:
         raise ValueError(
             f"dtype=float16: needs a CUDA GPU; on {device.type} use float32 or bfloat16"
         )
-    if dtype == "bfloat16" and device.type == "cuda" and not bfloat16:
+    if dtype == "bfloat16" and on_cuda and not bfloat16:
         name = torch.cuda.get_device_name(device)
         raise ValueError(f"dtype=bfloat16: {name} has no bfloat16 units; use dtype=float16")
-    return dtype
+    if dtype != AUTO:
+        return Decision(dtype)
+    if not on_cuda:
+        return Decision("float32", f"16 bits are for CUDA GPUs, this run is on {device.type}")
+    if bfloat16:
+        return Decision("bfloat16", "this GPU has units for it")
+    return Decision("float16", "this GPU has no bfloat16 units")
+
+
+def decide_cuda_graphs(config: Config, device: torch.device, dtype: str) -> Decision:
+    obstacle = None
+    if device.type != "cuda":
+        obstacle = f"device={device.type}"
+    elif dtype == "float16":
+        obstacle = "float16's loss scaler"
+    if config.cuda_graphs == "true" and obstacle:
+        raise ValueError(f"cuda_graphs=true: not with {obstacle}; use cuda_graphs=auto")
+    if config.cuda_graphs != AUTO:
+        return Decision(config.cuda_graphs)
+    if obstacle or not config.compile:
+        return Decision("false", f"not with {obstacle or 'compile=false'}")
+    return Decision("true", "compiled, on CUDA")
+
+
+def decide_compile_scope(scope: str, cuda_graphs: str) -> Decision:
+    if scope != AUTO:
+        return Decision(scope)
+    if cuda_graphs == "true":
+        return Decision("block", "starts sooner; fewer launches gain nothing under CUDA graphs")
+    return Decision("model", "fewer launches")
+
+
+def decide(config: Config, device: torch.device) -> dict[str, Decision]:
+    """What each key that knows `auto` comes to on `device`. Raises ValueError naming a key."""
+    found = {"cuda": "PyTorch sees a GPU", "mps": "Metal, and no CUDA GPU", "cpu": "no GPU"}
+    dtype = decide_dtype(config.dtype, device)
+    graphs = decide_cuda_graphs(config, device, dtype.value)
+    return {
+        "device": Decision(str(device), found[device.type] if config.device == AUTO else ""),
+        "dtype": dtype,
+        "cuda_graphs": graphs,
+        "compile_scope": decide_compile_scope(config.compile_scope, graphs.value),
+    }
+
+
+def reasons(asked: Config, device: torch.device) -> dict[str, str]:
+    """Why each key that was left at `auto` comes to what `resolve` makes of it."""
+    return {key: each.reason for key, each in decide(asked, device).items() if each.reason}
+
+
+def resolve(config: Config, device: torch.device) -> Config:
+    """A copy of the configuration in which every `auto` has become what it means here."""
+    decided = decide(config, device)
+    return dataclasses.replace(
+        config,
+        device=decided["device"].value,
+        dtype=decided["dtype"].value,
+        cuda_graphs=decided["cuda_graphs"].value,
+        compile_scope=decided["compile_scope"].value,
+    )
 
 
 def check_attention(config: ModelConfig, device: torch.device, dtype: str) -> None:
     """Refuses what is known not to exist; `training.attention` tries the rest for real."""
-    if device.type != "cuda" and config.attention in FUSED_ON_CUDA_ONLY:
+    backend = BACKENDS.get(config.attention)
+    if device.type != "cuda" and backend and backend.cuda_only:
         raise ValueError(
-            f"attention={config.attention}: exists on CUDA only, this run is on {device.type}; "
+            f"attention={backend.name}: exists on CUDA only, this run is on {device.type}; "
             "use slow, math, flash or auto"
         )
-    if device.type == "cuda" and dtype == "float32" and config.attention in ("flash", "cudnn"):
+    if device.type == "cuda" and dtype == "float32" and config.attention in WITHOUT_FLOAT32:
         raise ValueError(
             f"attention={config.attention}: its CUDA kernels have no float32; "
             "use dtype=bfloat16, or attention=efficient"
         )
-
-
-def resolve(config: TrainingConfig, device: torch.device) -> TrainingConfig:
-    """A copy of the configuration in which every `auto` has become what it means here."""
-    dtype = resolve_dtype(config.dtype, device)
-    graphs_possible = device.type == "cuda" and dtype != "float16"
-    if config.cuda_graphs == "true" and not graphs_possible:
-        reason = "float16's loss scaler" if device.type == "cuda" else f"device={device.type}"
-        raise ValueError(f"cuda_graphs=true: not with {reason}; use cuda_graphs=auto")
-    graphs = config.cuda_graphs == "true" or (
-        config.cuda_graphs == "auto" and config.compile and graphs_possible
-    )
-    scope = config.compile_scope
-    if scope == "auto":
-        scope = "block" if graphs else "model"
-    return dataclasses.replace(
-        config,
-        device=str(device),
-        dtype=dtype,
-        cuda_graphs=str(graphs).lower(),
-        compile_scope=scope,
-    )
 
 
 @contextmanager

@@ -1,17 +1,20 @@
 """The ranks of a torchrun job, or the one rank of a plain run."""
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from training.device import resolve_device
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,7 @@ class Ranks:
     rank: int
     world_size: int
     device: torch.device
+    began_s: float = field(default_factory=time.perf_counter)  # when the run began in this process
 
     @cached_property
     def device_name(self) -> str:
@@ -55,7 +59,7 @@ class Ranks:
         dist.all_gather(all_values, mine)
         return [value.cpu() for value in all_values]
 
-    def from_first(self, make: Callable[[], Any]) -> Any:
+    def from_first(self, make: Callable[[], T]) -> T:
         """What `make` returns on rank 0, on each of them; its ValueError ends them all."""
         if self.world_size == 1:
             return make()
@@ -65,12 +69,11 @@ class Ranks:
                 made = make()
             except ValueError as mistake:
                 error = mistake
-        box = [made, error is None]
+        box: list[object] = [made, error is None]
         dist.broadcast_object_list(box, src=0, device=self.device)
-        made, succeeded = box
-        if not succeeded:
+        if not box[1]:
             raise error or SystemExit(2)  # rank 0 says why, once
-        return made
+        return cast(T, box[0])
 
 
 @contextmanager
@@ -79,18 +82,19 @@ def started(device: str) -> Iterator[Ranks]:
 
     Raises ValueError naming `device` when it is not to be had.
     """
+    began_s = time.perf_counter()
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     mine = resolve_device(device, int(os.environ.get("LOCAL_RANK", "0")), world_size)
     if mine.type == "cuda":
         torch.cuda.set_device(mine)
     if world_size == 1:
-        yield Ranks(0, 1, mine)
+        yield Ranks(0, 1, mine, began_s)
         return
     if mine.type == "mps":
         raise ValueError("device=mps: several ranks need cuda or cpu")
     on_cuda = mine.type == "cuda"
     dist.init_process_group("nccl" if on_cuda else "gloo", device_id=mine if on_cuda else None)
     try:
-        yield Ranks(dist.get_rank(), world_size, mine)
+        yield Ranks(dist.get_rank(), world_size, mine, began_s)
     finally:
         dist.destroy_process_group()

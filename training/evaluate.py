@@ -1,7 +1,7 @@
 """Losses of both splits, in evaluation mode, without a host synchronisation per batch."""
 
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -29,8 +29,8 @@ def evaluate(
             val_batches = random_batches(val, number, config, ranks)
             train_batches = random_batches(train, number, config, ranks)
         else:
-            val_batches = val.windows()
-            train_batches = train.windows(limit=val.window_count)
+            val_batches = val.cover()
+            train_batches = train.cover(limit=val.sequence_count)
         losses = torch.stack(
             [
                 mean_loss(model, val_batches, ranks),
@@ -64,7 +64,7 @@ def random_batches(
     return (batches.draw(iteration, 0) for iteration in range(first, first + share))
 
 
-def uncompiled(model: GPT):
+def uncompiled(model: GPT) -> AbstractContextManager[object]:
     """Evaluation is a sliver of the run: compiling the model a second time for it does not pay.
 
     FlexAttention alone stays compiled, because it is only fused when it is.

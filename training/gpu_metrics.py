@@ -7,8 +7,8 @@ import pynvml
 import torch
 
 from configs.capture import GpuMetricsConfig
-from profiling.capture.gpu_metrics import GpuSampler, NoSampler
 from profiling.capture.nvml import Gpu
+from profiling.capture.sampler import GpuSampler, NoSampler
 from training.distributed import Ranks
 
 log = logging.getLogger(__name__)

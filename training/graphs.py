@@ -1,10 +1,11 @@
 """Forward, backward and update as CUDA graphs: one launch each instead of hundreds.
 
 They stay separate graphs so that every phase keeps a beginning and an end on the host, and each
-can be ranged and timed. Same surface as training.step.Step, whose methods are what is captured.
+can be ranged and timed. What is captured are the methods of training.step.Step.
 """
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -12,6 +13,9 @@ from torch import Tensor
 from profiling.capture.graph_kernels import kernel_names
 from training.optimizer import set_learning_rate
 from training.step import Step
+
+if TYPE_CHECKING:
+    from torch.cuda import _POOL_HANDLE
 
 CAN_KEEP = hasattr(torch.cuda.CUDAGraph, "raw_cuda_graph")  # PyTorch 2.8 and newer
 
@@ -34,7 +38,7 @@ class GraphedStep:
         self.done = 0  # micro-steps of this iteration so far
 
     def capture_micro_step(self) -> tuple[torch.cuda.CUDAGraph, torch.cuda.CUDAGraph]:
-        losses = []
+        losses: list[Tensor] = []
         forward = captured(lambda: losses.append(self.step.forward(self.x, self.y)), self.pool)
         backward = captured(lambda: self.step.backward(losses.pop()), self.pool)
         return forward, backward
@@ -48,12 +52,14 @@ class GraphedStep:
     def loss(self) -> Tensor:
         return self.step.loss
 
-    def forward(self, x: Tensor, y: Tensor) -> None:
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
         self.x.copy_(x)
         self.y.copy_(y)
         self.micro_graphs[min(self.done, 1)][0].replay()
+        return self.loss
 
-    def backward(self, loss: None) -> None:
+    def backward(self, loss: Tensor) -> None:
+        """Of the forward before it; the graph knows its loss."""
         self.micro_graphs[min(self.done, 1)][1].replay()
         self.done += 1
 
@@ -79,7 +85,7 @@ def kernels_of(*graphs: torch.cuda.CUDAGraph) -> list[str] | None:
     return [name for graph in graphs for name in kernel_names(graph)] if CAN_KEEP else None
 
 
-def captured(work: Callable[[], object], pool: tuple[int, int]) -> torch.cuda.CUDAGraph:
+def captured(work: Callable[[], object], pool: "_POOL_HANDLE") -> torch.cuda.CUDAGraph:
     """A graph of what `work` launches, kept so that its kernels can be named."""
     graph = torch.cuda.CUDAGraph(**({"keep_graph": True} if CAN_KEEP else {}))
     with torch.cuda.graph(graph, pool=pool):

@@ -16,8 +16,9 @@ ECHO_S = 0.5  # torchrun passes a Ctrl-C on that the terminal has sent to every 
 class Interrupt:
     """`with Interrupt() as interrupt:` then ask `interrupt.agreed` once an iteration."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.signal: signal.Signals | None = None
+        self.received_s = 0.0
 
     def __enter__(self) -> "Interrupt":
         self.previous = {

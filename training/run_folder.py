@@ -1,6 +1,5 @@
 """The run's folder documents the run: config.yaml and environment.json, written at its start."""
 
-import json
 import logging
 import os
 import platform
@@ -9,22 +8,25 @@ import sys
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 import torch
 from omegaconf import OmegaConf
 
-from configs.training import TrainingConfig
+from cli.files import write_text
+from configs.schema import Config
+from profiling.records import JsonObject, to_json
 
 log = logging.getLogger(__name__)
 
 PROJECT = Path(__file__).resolve().parent.parent
 PACKAGES = ("torch", "numpy", "triton", "hydra-core", "omegaconf", "wandb", "nvtx", "tiktoken")
-RUN_FILES = ("config.yaml", "environment.json", "metrics.jsonl", "summary.json", "wandb")
-RUN_FILES += ("ckpt.pt", "ckpt_best.pt", "profile", "tensorboard")
+RUN_FILES = (
+    *("config.yaml", "environment.json", "metrics.jsonl", "summary.json", "wandb"),
+    *("ckpt.pt", "ckpt_best.pt", "profile", "tensorboard"),
+)
 
 
-def open_run_folder(config: TrainingConfig, in_force: dict[str, Any]) -> Path:
+def open_run_folder(config: Config, in_force: JsonObject) -> Path:
     """Rank 0 makes out_dir and describes the run in it. Raises ValueError naming out_dir.
 
     A finished run that lies there is moved to out_dir/previous-N, not overwritten.
@@ -34,18 +36,18 @@ def open_run_folder(config: TrainingConfig, in_force: dict[str, Any]) -> Path:
         out_dir.mkdir(parents=True, exist_ok=True)
         if config.init_from == "scratch":
             move_aside(out_dir)
-        settled = OmegaConf.to_yaml(OmegaConf.create(asdict(config)))
-        facts = OmegaConf.to_yaml(OmegaConf.create({"in_force": in_force}))
-        write_text(
-            out_dir / "config.yaml",
-            f"# every key of this run; again: python train.py {out_dir}/config.yaml\n{settled}"
-            f"\n# what the keys came to here; ignored when this file is read\n{facts}",
-        )
-        write_text(out_dir / "environment.json", json.dumps(environment(), indent=2) + "\n")
     except OSError as error:
         raise ValueError(
             f"out_dir={config.out_dir}: cannot write there: {error.strerror}"
         ) from error
+    settled = OmegaConf.to_yaml(OmegaConf.create(asdict(config)))
+    facts = OmegaConf.to_yaml(OmegaConf.create({"in_force": in_force}))
+    write_text(
+        out_dir / "config.yaml",
+        f"# every key of this run; again: python train.py {out_dir}/config.yaml\n{settled}"
+        f"\n# what the keys came to here; ignored when this file is read\n{facts}",
+    )
+    write_text(out_dir / "environment.json", to_json(environment()))
     return out_dir
 
 
@@ -63,15 +65,9 @@ def move_aside(out_dir: Path) -> None:
     log.info("the run that lay in %s is now in %s", out_dir, folder)
 
 
-def write_text(path: Path, text: str) -> None:
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
-
-
-def environment() -> dict[str, Any]:
+def environment() -> JsonObject:
     """Versions, hardware and commit: what is needed to know whether two runs compare."""
-    facts: dict[str, Any] = {
+    facts: JsonObject = {
         "command": sys.argv,
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -97,7 +93,7 @@ def package_version(name: str) -> str | None:
         return None
 
 
-def git_state() -> dict[str, Any] | None:
+def git_state() -> JsonObject | None:
     """Commit and whether files differ from it; None outside a checkout."""
     try:
         commit = git("rev-parse", "HEAD")

@@ -1,23 +1,38 @@
-"""The arithmetic of one iteration, launched kernel by kernel: forward, backward, average, update.
-
-training/graphs.py has the same surface over CUDA graphs of these very methods.
-"""
+"""The arithmetic of one iteration, kernel by kernel: forward, backward, average, update."""
 
 import warnings
+from collections.abc import Callable
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from configs.training import TrainingConfig
-from model import GPT
+from model import GPT, Block
 from profiling.capture.spans import NoSpans, Spans
 from training.distributed import Ranks
 from training.optimizer import set_learning_rate
 
 
+class TrainingStep(Protocol):
+    """`micro_steps` times forward and backward, then average_gradients and update.
+
+    Step launches the kernels one by one; training.graphs.GraphedStep replays CUDA graphs of them.
+    """
+
+    micro_steps: int
+
+    @property
+    def loss(self) -> Tensor: ...  # this rank's mean over the micro-steps so far
+    def forward(self, x: Tensor, y: Tensor) -> Tensor: ...  # returns what backward is to be given
+    def backward(self, loss: Tensor) -> None: ...
+    def average_gradients(self) -> None: ...
+    def update(self, learning_rate: float) -> None: ...
+
+
 class Step:
-    """`micro_steps` times forward and backward, then average_gradients and update."""
+    """The step itself, with the model compiled or not."""
 
     def __init__(
         self,
@@ -37,7 +52,7 @@ class Step:
             ranks.device.type, enabled=config.dtype == "float16", init_scale=2.0**16
         )
         self.autocast = autocast(config.dtype, ranks.device)
-        self.loss = torch.zeros((), device=ranks.device)  # this rank's mean over the micro-steps
+        self.loss = torch.zeros((), device=ranks.device)
         self.first_micro_step = True
         self.spans = spans or NoSpans()
 
@@ -61,7 +76,7 @@ class Step:
         if self.world_size == 1:
             return
         with self.spans.phase("gradient_sync"):
-            gradients = [p.grad for p in self.parameters]
+            gradients = [p.grad for p in self.parameters if p.grad is not None]
             flat = torch.cat([gradient.flatten() for gradient in gradients])
             dist.all_reduce(flat)
             flat /= self.world_size
@@ -89,7 +104,7 @@ class Step:
         self.first_micro_step = True
 
 
-def compiled(model: GPT, config: TrainingConfig) -> torch.nn.Module:
+def compiled(model: GPT, config: TrainingConfig) -> Callable[..., tuple[Tensor, Tensor]]:
     """The model, or each of its blocks, behind torch.compile when `compile` asks for it."""
     if not config.compile:
         return model
@@ -97,8 +112,9 @@ def compiled(model: GPT, config: TrainingConfig) -> torch.nn.Module:
     warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
     if config.compile_scope == "model":
         return torch.compile(model)
-    for block in model.transformer.h:
-        block.compile()
+    for module in model.modules():
+        if isinstance(module, Block):
+            module.compile()
     return model
 
 

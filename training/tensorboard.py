@@ -6,6 +6,9 @@ tensorboard --logdir OUT_DIR
 import logging
 from pathlib import Path
 
+from profiling.records import JsonObject
+from training.sink import Row, Value
+
 log = logging.getLogger(__name__)
 
 
@@ -23,37 +26,52 @@ def check_tensorboard() -> None:
 class TensorBoard:
     """Event files in `folder`; a disk that fails ends them, and nothing else."""
 
+    sync_command = None
+
     def __init__(self, folder: Path):
         from tensorboard.compat.proto.summary_pb2 import Summary  # here: it is optional
         from torch.utils.tensorboard.writer import FileWriter
 
-        self.summary, self.writer = Summary, None
+        self.event, self.writer = Summary, None
         try:
             self.writer = FileWriter(str(folder))
         except Exception as error:
             self.fail(error)
 
-    def log(self, row: dict) -> None:
-        """The row's numbers as one event, which a thread writes."""
+    def wait_until_started(self) -> None:
+        pass
+
+    def log(self, row: Row) -> None:
+        self.write(row, row["iter"])
+
+    def summary(self, values: Row) -> None:
+        """Under summary/NAME, since the rows have some of these names, at the last iteration."""
+        self.write(
+            {f"summary/{name}": value for name, value in values.items()}, values.get("iterations")
+        )
+
+    def write(self, values: Row, iteration: Value) -> None:
+        """The numbers as one event, which a thread writes."""
         if self.writer is None:
             return
-        values = [
-            self.summary.Value(tag=name, simple_value=value)
-            for name, value in row.items()
+        scalars = [
+            self.event.Value(tag=name, simple_value=value)
+            for name, value in values.items()
             if isinstance(value, (int, float)) and name != "iter"
         ]
         try:
-            self.writer.add_summary(self.summary(value=values), row["iter"])
+            self.writer.add_summary(self.event(value=scalars), iteration)
         except Exception as error:
             self.fail(error)
 
-    def close(self) -> None:
+    def finish(self, exit_code: int = 0, disk_refused: bool = False) -> JsonObject:
         writer, self.writer = self.writer, None
         try:
             if writer:
                 writer.close()
         except Exception as error:
             self.fail(error)
+        return {}
 
     def fail(self, error: Exception) -> None:
         self.writer = None

@@ -1,7 +1,7 @@
-"""The record of a training run: metrics.jsonl is the truth, W&B a mirror under the same names.
+"""The rows of a training run: metrics.jsonl is the truth, W&B and TensorBoard have the same names.
 
-train.py opens one tracker, logs rows to it, and calls finish() in a `finally`: that call is what
-bounds the time W&B can take at the end. Beside metrics.jsonl it writes summary.json.
+training.record opens one tracker, logs rows to it, and calls finish() in the end: that call is what
+bounds the time that W&B can take there. Beside metrics.jsonl it writes summary.json.
 """
 
 import contextlib
@@ -9,144 +9,120 @@ import json
 import logging
 import math
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
+from cli.files import write_text
 from configs.training import WandbConfig
+from profiling.records import JsonObject
+from training.sink import Row, Sink, Value
 from training.tensorboard import TensorBoard
 from training.wandb_mirror import WandbMirror, check_wandb
 
 log = logging.getLogger(__name__)
 
-Value = float | int | None | str
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What a tracker is told of a run at its beginning."""
+
+    name: str  # in W&B, unless wandb.name says another
+    config: JsonObject  # keys and values, nested or not; W&B gets them flat (`section.key`)
+    in_force: JsonObject  # what the keys came to, with "data": the first line of metrics.jsonl
+    iteration: int  # the first to be trained; above 0 on resume
+    tags: tuple[str, ...] = ()  # in W&B, besides wandb.tags
 
 
 def open_tracker(
-    out_dir: Path,
-    wandb: WandbConfig,
-    *,
-    rank: int,
-    config: dict,
-    run_record: dict,
-    tags: list[str],
-    iteration: int,
-    name: str,
-    tensorboard: bool = False,
-) -> "Tracker | NullTracker":
-    """The tracker of rank 0; any other rank gets one that does nothing.
+    out_dir: Path, facts: RunFacts, wandb: WandbConfig, tensorboard: bool = False
+) -> "Tracker":
+    """The tracker of rank 0.
 
-    config: keys and values, nested or not; W&B gets them flat (`section.key`).
-    run_record: JSON values that tell what ran: "data" (required), attention backend, device,
-        versions, start time; the first line of metrics.jsonl, and `run.*` in W&B's config.
-    tags, name: for W&B; `wandb.tags` are added to the first, `wandb.name` goes before the second.
-    iteration: the first to be trained; above 0 on resume. Lines of metrics.jsonl that come before
-        this opening and have a larger `iter` belong to work that was lost with the old process.
-
-    Raises ValueError where check_wandb does, and where out_dir cannot be written.
+    Lines of metrics.jsonl that come before this opening and have a larger `iter` than its first
+    iteration belong to work that was lost with the old process. Raises ValueError where check_wandb
+    does, and where out_dir cannot be written.
     """
-    if rank != 0:
-        return NullTracker()
     mode = check_wandb(wandb)
     if mode == "offline" and wandb.mode == "auto":
         log.info("W&B: this run is recorded offline (no API key, or WANDB_MODE says so)")
     lines = JsonLines(out_dir / "metrics.jsonl")
-    lines.append({"run": run_record, "iter": iteration})
-    mirror = None
+    lines.append({"run": facts.in_force, "iter": facts.iteration})
+    sinks: list[Sink] = []
+    if tensorboard:
+        sinks.append(TensorBoard(out_dir / "tensorboard"))
     if mode != "disabled":
         mirror = WandbMirror(
             out_dir,
             mode,
             project=wandb.project,
-            name=wandb.name or name,
+            name=wandb.name or facts.name,
             group=wandb.group,
-            tags=list(dict.fromkeys([*wandb.tags, *tags])),
-            config=_flat({**config, "run": run_record}),
+            tags=list(dict.fromkeys([*wandb.tags, *facts.tags])),
+            config=_flat({**facts.config, "run": facts.in_force}),
         )
-    board = TensorBoard(out_dir / "tensorboard") if tensorboard else None
-    return Tracker(out_dir, lines, mirror, board, data=run_record["data"])
+        sinks.append(mirror)
+    return Tracker(out_dir, lines, sinks, str(facts.in_force["data"]))
 
 
 class Tracker:
-    """Writes rows to metrics.jsonl and, where wanted, to W&B and TensorBoard."""
+    """Writes rows to metrics.jsonl and hands them to the sinks."""
 
-    def __init__(
-        self,
-        out_dir: Path,
-        lines: "JsonLines",
-        mirror: WandbMirror | None,
-        board: TensorBoard | None,
-        *,
-        data: str,
-    ) -> None:
+    def __init__(self, out_dir: Path, lines: "JsonLines", sinks: list[Sink], data: str) -> None:
         self._out_dir = out_dir
         self._lines = lines
-        self._mirror = mirror
-        self._board = board
+        self._sinks = sinks
         self._data = data
-        self._summary: dict = {}
+        self._summary: JsonObject = {}
         self._finished = False
 
     def wait_until_quiet(self) -> None:
         """Until W&B has started, which takes the interpreter away from training for a second."""
-        if self._mirror:
-            self._mirror.wait_until_started()
+        for sink in self._sinks:
+            sink.wait_until_started()
 
-    def log(self, metrics: dict[str, Value]) -> None:
+    def log(self, metrics: Row) -> None:
         """Record a row; `metrics` has "iter". Costs microseconds, and survives the disk and W&B.
 
-        NaN and infinities become null, which is all that JSON has for them; nulls are not sent to
-        W&B. Each line names the data, so that a loss on a stand-in text is never mistaken.
+        NaN and infinities become null, which is all that JSON has for them. Each line names the
+        data, so that a loss on a stand-in text is never mistaken.
         """
         row = _without_nan(metrics)
         self._lines.append({**row, "data": self._data})
-        if self._mirror:
-            self._mirror.log(_without_none(row))
-        if self._board:
-            self._board.log(row)
+        for sink in self._sinks:
+            sink.log(row)
 
-    def summary(self, values: dict[str, Value]) -> None:
-        """Add the run's results to summary.json and to W&B's summary."""
-        values = _without_nan(values)
+    def summary(self, results: Row) -> None:
+        """Add the run's results, with "iterations", to summary.json and the sinks' summaries."""
+        values = _without_nan(results)
         self._summary.update(values)
         self._write_summary()
-        if self._mirror:
-            self._mirror.summary(_without_none(values))
+        for sink in self._sinks:
+            sink.summary(values)
 
     def finish(self, exit_code: int = 0) -> None:
-        """Close the record; W&B gets a minute to upload, and half of one if it does not answer."""
+        """Close all; W&B gets a minute to upload, and half of one if it does not answer."""
         if self._finished:
             return
         self._finished = True
         try:
-            if self._board:
-                self._board.close()
-            if self._mirror:
-                self._mirror.finish(exit_code)
-                failure = self._mirror.failure
-                if self._lines.refused and self._mirror.mode == "offline" and not failure:
-                    failure = "its offline file may lack rows, too: the disk refused some"
-                    log.warning("W&B: %s", failure)  # wandb itself is silent about that
-                self._summary["wandb"] = {
-                    "mode": self._mirror.mode,
-                    "failure": failure,
-                    "rows_dropped": self._mirror.rows_dropped,
-                }
-                self._write_summary()
+            for sink in self._sinks:
+                if said := sink.finish(exit_code, self._lines.refused):
+                    self._summary.update(said)
+                    self._write_summary()
         finally:
             self._lines.close()
 
     @property
     def sync_command(self) -> str | None:
-        """After finish(): how to upload what W&B's server has not got; None if it has all."""
-        return self._mirror.sync_command if self._mirror else None
+        """After finish(): how to upload what a server has not got; None if it has all."""
+        return next(filter(None, (sink.sync_command for sink in self._sinks)), None)
 
     def _write_summary(self) -> None:
-        path = self._out_dir / "summary.json"
-        temporary = path.with_suffix(".json.tmp")
         try:
-            temporary.write_text(json.dumps(self._summary, indent=1, allow_nan=False) + "\n")
-            os.replace(temporary, path)
-        except OSError as error:
-            log.warning("cannot write %s: %s", path, error)
+            text = json.dumps(self._summary, indent=1, allow_nan=False) + "\n"
+            write_text(self._out_dir / "summary.json", text)
+        except ValueError as error:
+            log.warning("%s", error)
 
 
 class NullTracker:
@@ -157,10 +133,10 @@ class NullTracker:
     def wait_until_quiet(self) -> None:
         pass
 
-    def log(self, metrics: dict[str, Value]) -> None:
+    def log(self, metrics: Row) -> None:
         pass
 
-    def summary(self, values: dict[str, Value]) -> None:
+    def summary(self, results: Row) -> None:
         pass
 
     def finish(self, exit_code: int = 0) -> None:
@@ -188,8 +164,8 @@ class JsonLines:
                 f"out_dir: cannot write {path} ({error.strerror}); choose another folder"
             ) from None
 
-    def append(self, record: dict) -> None:
-        self._unwritten += json.dumps(record, allow_nan=False).encode() + b"\n"
+    def append(self, line: JsonObject) -> None:
+        self._unwritten += json.dumps(line, allow_nan=False).encode() + b"\n"
         try:
             self._write()
         except OSError as error:
@@ -238,20 +214,16 @@ def _mend_last_line(path: Path) -> None:
         os.truncate(path, start)
 
 
-def _without_nan(values: dict) -> dict:
+def _without_nan(values: Row) -> dict[str, Value]:
     return {
         key: None if isinstance(value, float) and not math.isfinite(value) else value
         for key, value in values.items()
     }
 
 
-def _without_none(values: dict) -> dict:
-    return {key: value for key, value in values.items() if value is not None}
-
-
-def _flat(values: dict, prefix: str = "") -> dict:
+def _flat(values: JsonObject, prefix: str = "") -> JsonObject:
     """{"a": {"b": 1}} as {"a.b": 1}: W&B's comparison panels want flat keys."""
-    flat: dict = {}
+    flat: JsonObject = {}
     for key, value in values.items():
         name = f"{prefix}{key}"
         flat |= _flat(value, name + ".") if isinstance(value, dict) else {name: value}

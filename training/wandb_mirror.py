@@ -18,10 +18,12 @@ import threading
 import time
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 from urllib.parse import urlsplit
 
 from configs.training import WandbConfig
+from profiling.records import JsonObject
+from training.sink import Row
 
 if TYPE_CHECKING:  # importing it takes a third of a second, so only the mirror's thread does
     from wandb import Run
@@ -36,27 +38,29 @@ UPLOAD_TIMEOUT_S = 60.0  # ... and this long for the upload to one that does
 ABANDON_TIMEOUT_S = 2.0
 
 
-def check_wandb(config: WandbConfig) -> str:
+Mode = Literal["online", "offline", "disabled"]
+MODES: dict[str, Mode] = {"online": "online", "offline": "offline", "disabled": "disabled"}
+MODES |= {"run": "online", "dryrun": "offline"}  # W&B's older names, in its variable alone
+
+
+def check_wandb(config: WandbConfig) -> Mode:
     """The mode that `config` means on this machine: online, offline or disabled.
 
     auto is WANDB_MODE where that is set, else online with an API key; without a key it is never
     online, so wandb has no reason to ask for one at the terminal. The trainer calls this early.
     Raises ValueError for mode=online without a key and for an unknown WANDB_MODE.
     """
-    mode = config.mode
-    if mode == "auto":
-        mode = os.environ.get("WANDB_MODE") or "online"
-        mode = {"dryrun": "offline", "run": "online"}.get(mode, mode)  # W&B's older names
-        if mode not in ("online", "offline", "disabled"):
-            raise ValueError(f"WANDB_MODE={mode} is unknown; set online, offline or disabled")
-        if mode == "online" and not _has_credentials():
-            mode = "offline"
-    elif mode == "online" and not _has_credentials():
-        raise ValueError(
-            f"wandb.mode=online, but there is no API key for {_base_url()}; "
-            "set WANDB_API_KEY, run `wandb login`, or choose wandb.mode=offline"
-        )
-    return mode
+    word = (os.environ.get("WANDB_MODE") or "online") if config.mode == "auto" else config.mode
+    if word not in MODES:
+        raise ValueError(f"WANDB_MODE={word} is unknown; set online, offline or disabled")
+    if MODES[word] != "online" or _has_credentials():
+        return MODES[word]
+    if config.mode == "auto":
+        return "offline"
+    raise ValueError(
+        f"wandb.mode=online, but there is no API key for {_base_url()}; "
+        "set WANDB_API_KEY, run `wandb login`, or choose wandb.mode=offline"
+    )
 
 
 def online_key() -> str | None:
@@ -70,6 +74,16 @@ def online_key() -> str | None:
     return _api_key()
 
 
+class Init(TypedDict):
+    """Arguments of wandb.init that are the run's own."""
+
+    project: str
+    name: str
+    group: str | None
+    tags: list[str]
+    config: JsonObject
+
+
 class WandbMirror:
     """One W&B run, fed from a queue.
 
@@ -77,16 +91,16 @@ class WandbMirror:
     what ended the mirror, `rows_dropped` counts the rows that it was too slow for.
     """
 
-    def __init__(self, out_dir: Path, mode: str, **init: object) -> None:
-        """Start a run in `out_dir`/wandb; `init` are arguments of wandb.init. Returns at once."""
-        self.mode = mode
+    def __init__(self, out_dir: Path, mode: Mode, **init: Unpack[Init]) -> None:
+        """Start a run in `out_dir`/wandb. Returns at once."""
+        self.mode: Mode = mode
         self.failure: str | None = None
         self.rows_dropped = 0
         self._out_dir = out_dir.resolve()
         self._init = init
         self._run_dir: Path | None = None
         self._doing = "init"  # for the warning: what wandb was asked when it failed
-        self._queue: queue.SimpleQueue[tuple[str, dict] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[str, JsonObject] | None] = queue.SimpleQueue()
         self._exit_code = 0
         self._started = threading.Event()  # there is a run, or there will be none
         self._answered = threading.Event()  # wandb-core took every row and answers, or has failed
@@ -107,21 +121,21 @@ class WandbMirror:
         """Waits for wandb.init, at most for as long as it may take."""
         self._started.wait(INIT_TIMEOUT_S)
 
-    def log(self, row: dict) -> None:
+    def log(self, row: Row) -> None:
         """Send a row of the history; costs the caller about a microsecond."""
         if self.failure:
             return
         if self._queue.qsize() < QUEUE_ROWS:
-            self._queue.put(("log", row))
+            self._queue.put(("log", _without_none(row)))
             return
         if self.rows_dropped == 0:
             log.warning("W&B is too slow or hangs: rows are dropped there, metrics.jsonl has all")
         self.rows_dropped += 1
 
-    def summary(self, values: dict) -> None:
-        self._queue.put(("summary", values))
+    def summary(self, values: Row) -> None:
+        self._queue.put(("summary", _without_none(values)))
 
-    def finish(self, exit_code: int = 0) -> None:
+    def finish(self, exit_code: int = 0, disk_refused: bool = False) -> JsonObject:
         """Upload what is left, for a bounded time, and leave nothing that blocks the exit."""
         self._exit_code = exit_code
         self._queue.put(None)
@@ -135,6 +149,11 @@ class WandbMirror:
                 _abandon()
             if self._sets_data_dir:
                 os.environ.pop("WANDB_DATA_DIR", None)
+        if disk_refused and self.mode == "offline" and not self.failure:
+            self.failure = "its offline file may lack rows, too: the disk refused some"
+            log.warning("W&B: %s", self.failure)  # wandb itself is silent about that
+        outcome = {"mode": self.mode, "failure": self.failure, "rows_dropped": self.rows_dropped}
+        return {"wandb": outcome}
 
     @property
     def sync_command(self) -> str | None:
@@ -184,7 +203,7 @@ class WandbMirror:
             self.mode = "offline"
         return self._wandb_init("offline")
 
-    def _wandb_init(self, mode: str) -> "Run":
+    def _wandb_init(self, mode: Mode) -> "Run":
         import wandb
 
         # Its informative lines would break a progress bar; its warnings stay.
@@ -238,13 +257,20 @@ def _abandon() -> None:
         wandb_core.kill()
 
 
-def _wandb_core() -> subprocess.Popen | None:
+def _wandb_core() -> subprocess.Popen[Any] | None:
     """The background process, for which wandb has no public name."""
     with contextlib.suppress(Exception):
         from wandb.sdk import wandb_setup
 
-        return wandb_setup.singleton()._connection._proc._process
+        connection = wandb_setup.singleton()._connection
+        service = connection._proc if connection else None
+        return service._process if service else None
     return None
+
+
+def _without_none(values: Row) -> JsonObject:
+    """W&B gets no nulls."""
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def _one_line(error: Exception) -> str:

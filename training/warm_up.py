@@ -1,4 +1,4 @@
-"""Before the loop: compile, capture CUDA graphs, and prove which attention kernels they hold.
+"""Before the loop: compile, capture CUDA graphs, and see which attention kernels they hold.
 
 So no iteration of the loop compiles, and a profiling window never meets a compilation.
 """
@@ -9,43 +9,41 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch._dynamo.exc import BackendCompilerFailed
-from torch._dynamo.utils import counters
 
 from cli.errors import one_line
 from configs.schema import Config
-from training.attention import AttentionProof, prove_on_cpu, prove_on_cuda, try_attention
+from profiling.capture import dynamo
+from profiling.manifest import AttentionFacts, CompileCounts
+from training.attention import seen_on_cpu, seen_on_cuda, try_attention
 from training.console import duration
 from training.distributed import Ranks
 from training.graphs import GraphedStep, micro_step_kernels
-from training.step import Step
+from training.step import Step, TrainingStep
 
 log = logging.getLogger(__name__)
 
 LONG_S = 1800  # above this a run on a CPU is not what a newcomer meant
 
 
-@dataclass
+@dataclass(frozen=True)
 class WarmUp:
     """What the warm-up found out. Times are seconds on the host, after a synchronisation."""
 
     compile_s: float | None  # by which the first micro-step was longer than the second
     capture_s: float | None  # of the CUDA graphs, None without
-    compiled_graphs: int
-    graph_breaks: int
-    attention: AttentionProof
+    compiled: CompileCounts
+    attention: AttentionFacts
 
 
 def warm_up(
     step: Step, x: Tensor, y: Tensor, config: Config, ranks: Ranks
-) -> tuple[Step | GraphedStep, WarmUp]:
+) -> tuple[TrainingStep, WarmUp]:
     """The step to train with, and the facts. x and y are a batch, (B, T).
 
     Changes neither weights nor the state of any random generator. Raises ValueError when the
     attention backend, or the compiler, does not work here.
     """
-    torch._dynamo.reset()  # what an earlier job of a sweep compiled and counted is not this one's
-    counters.clear()
+    dynamo.forget()
     with torch.random.fork_rng([ranks.device] if x.is_cuda else []):
         operators = try_attention(config, ranks.device, config.dtype)  # may draw for dropout
         if ranks.device.type == "cpu":
@@ -54,22 +52,19 @@ def warm_up(
             log.info("compiling")
         first_s = timed_micro_step(step, x, y) if config.compile or x.is_cuda else 0.0
         second_s = timed_micro_step(step, x, y) if config.compile else 0.0
-        start = time.perf_counter()
-        ready = GraphedStep(step, x, y) if config.cuda_graphs == "true" else step
-        capture_s = time.perf_counter() - start if config.cuda_graphs == "true" else None
-        if isinstance(ready, GraphedStep):
-            proof = prove_on_cuda(config, ready.kernels())
+        ready: TrainingStep = step
+        capture_s = None
+        if config.cuda_graphs == "true":
+            start = time.perf_counter()
+            ready = graphed = GraphedStep(step, x, y)
+            capture_s = time.perf_counter() - start
+            attention = seen_on_cuda(config, graphed.kernels())
         elif x.is_cuda:
-            proof = prove_on_cuda(config, micro_step_kernels(step, x, y))
+            attention = seen_on_cuda(config, micro_step_kernels(step, x, y))
         else:
-            proof = prove_on_cpu(config, operators)
-    return ready, WarmUp(
-        compile_s=first_s - second_s if config.compile else None,
-        capture_s=capture_s,
-        compiled_graphs=counters["stats"]["unique_graphs"],
-        graph_breaks=sum(counters["graph_break"].values()),
-        attention=proof,
-    )
+            attention = seen_on_cpu(config, operators)
+    compile_s = first_s - second_s if config.compile else None
+    return ready, WarmUp(compile_s, capture_s, dynamo.compiled(), attention)
 
 
 def say_how_long(step: Step, x: Tensor, y: Tensor, config: Config) -> None:
@@ -93,7 +88,9 @@ def timed_micro_step(step: Step, x: Tensor, y: Tensor) -> float:
     start = time.perf_counter()
     try:
         step.backward(step.forward(x, y))
-    except BackendCompilerFailed as error:
+    except RuntimeError as error:
+        if not dynamo.is_compiler_error(error):
+            raise
         raise ValueError(
             f"compile=true: does not work here, use compile=false: {one_line(error)[:200]}"
         ) from error

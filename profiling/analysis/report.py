@@ -5,7 +5,7 @@ JSON of --json is these records field by field (docs/report-schema.md). Times in
 as captured, in `_ms` floats; what a capture does not hold is None, never 0.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
@@ -246,9 +246,9 @@ class Finding:
 
 @dataclass(frozen=True)
 class Health:
-    overhead_percent: float | None  # by which capturing made a step longer
-    free_step_ms: float | None  # the step without a profiler
-    findings: list[Finding]
+    overhead_percent: float | None = None  # by which capturing made a step longer
+    free_step_ms: float | None = None  # the step without a profiler
+    findings: list[Finding] = field(default_factory=list)
 
 
 # a Struct, because in JSON the field is called `class`
@@ -261,11 +261,12 @@ class Gain(msgspec.Struct, frozen=True, rename={"verdict": "class"}):
 
 @dataclass(frozen=True)
 class Bottleneck:
-    verdict: str  # of causes.VERDICTS
-    evidence: list[str]
-    next: list[str]  # what to try, the most promising first
-    ranked: list[Gain]
-    cannot_tell: list[str]  # what is missing, and the option that would have captured it
+    verdict: str = "unknown"  # of causes.VERDICTS
+    evidence: list[str] = field(default_factory=list)
+    next: list[str] = field(default_factory=list)  # what to try, the most promising first
+    ranked: list[Gain] = field(default_factory=list)
+    # what is missing, and the option that would have captured it
+    cannot_tell: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -295,5 +296,18 @@ class Report:
     operators: list[OperatorSum] | None
     attention_backend: str | None  # of configs.attention, or unknown
     roofline: Roofline | None
-    health: Health
-    bottleneck: Bottleneck
+    # these two are told last, by all the rest
+    health: Health = Health()
+    bottleneck: Bottleneck = Bottleneck()
+
+    @property
+    def parts_ms(self) -> dict[str, float] | None:
+        """The mean step by causes.PARTS, which add up to it; None without GPU activity."""
+        if self.breakdown is None:
+            return None
+        return {
+            "compute": self.breakdown.compute_ms,
+            "communication": self.breakdown.communication_ms,
+            "copy": self.breakdown.copy_ms,
+            **(self.idle.by_cause if self.idle else {"idle": self.breakdown.idle_ms}),
+        }

@@ -1,231 +1,214 @@
-"""A capture in, the report's dict out (docs/report-schema.md). Called by the verbs that read one.
+"""An analysis in, the report's records out (docs/report-schema.md). Called by capture.
 
-Asks each module for its part; computes nothing itself but the window's own figures.
+Each module makes its part; here are those that need no rules.
 """
 
-from dataclasses import asdict
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
-from profiling.analysis.gpu_time import breakdown, idle
-from profiling.analysis.gpu_time.attribution import (
-    Owned,
-    attribute,
-    boundaries,
-    coverage,
-    range_totals,
-)
-from profiling.analysis.kernels import counters as gpu_metrics
-from profiling.analysis.kernels import sums
-from profiling.analysis.kernels.families import FAMILIES, attention_backend, families_of
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.gpu_time import breakdown
+from profiling.analysis.gpu_time.attribution import coverage, kernels_of_ranges
+from profiling.analysis.gpu_time.idle import Gaps
+from profiling.analysis.kernels import counters, sums
+from profiling.analysis.kernels.families import FAMILIES, attention_backend
 from profiling.analysis.kernels.roofline import roofline
-from profiling.analysis.steps.find import find_window
-from profiling.analysis.steps.steps import Window
-from profiling.analysis.verdict.diagnosis import SMALL_US, Launches, diagnose
+from profiling.analysis.report import (
+    SCHEMA_VERSION,
+    Breakdown,
+    CaptureFacts,
+    Gap,
+    GpuTime,
+    Idle,
+    RangeTotal,
+    Report,
+    RunFacts,
+    StepTimes,
+    WindowFacts,
+)
+from profiling.analysis.verdict.diagnosis import diagnose
 from profiling.analysis.verdict.health import health
-from profiling.timeline.trace import COPY, KERNEL, Device, Trace
+from profiling.causes import CAUSES
+from profiling.manifest import Manifest
+from profiling.timeline.trace import KERNEL, Trace
 
-SCHEMA_VERSION = 1
+MOST_GAPS = 10
 
 
 def summarize(
-    trace: Trace,
-    manifest: dict[str, Any] | None = None,
-    manifest_name: str | None = None,
-    *,
-    step: str | None = None,
-    phases: list[str] | None = None,
-    device: int | None = None,
-) -> dict[str, Any]:
-    """The report about one process and device of a capture: plain dicts of JSON types.
-
-    `step`, `phases`, `device` choose what is otherwise found out (steps.find). Raises
-    ValueError for one that the capture does not hold.
-    """
-    window = find_window(trace, step, phases, device)
-    owned = attribute(trace, window)
-    bounds_ns = boundaries(window, owned)
-    family = families_of(trace.names, used_names(trace))
-    activity = device_activity(trace, window, family)
-    report = {
-        "schema_version": SCHEMA_VERSION,
-        "capture": capture_facts(trace, window, manifest_name),
-        "run": run_facts(manifest),
-        "window": window_facts(window, bounds_ns),
-        **gpu_facts(activity, bounds_ns),
-        "ranges": range_totals(trace.names, window, owned, int(bounds_ns[-1])),
-        "attribution": coverage(owned),
-        "idle": idle_facts(trace, window, owned, activity, bounds_ns),
-        "family_ms": family_ms(owned, family, len(bounds_ns) - 1),
-        **sums_of(trace, window, family, activity, bounds_ns),
-    }
-    gpu = device_of(trace, window.device)
-    report["roofline"] = roofline(
-        manifest,
-        gpu.name if gpu else None,
-        report["attention_backend"],
-        report["family_ms"],
-        report["window"]["step_ms"]["mean"],
+    analysis: Analysis, manifest: Manifest | None = None, manifest_name: str | None = None
+) -> Report:
+    """Raises ValueError for a step, phase or device that the capture does not hold."""
+    trace = analysis.trace
+    capture, window = capture_facts(analysis, manifest_name), window_facts(analysis)
+    kernels, families = sums.kernels(analysis), family_ms(analysis)
+    backend = attention_backend([row.name for row in kernels])
+    gpu_name = capture.gpu.name if capture.gpu else None
+    report = Report(
+        schema_version=SCHEMA_VERSION,
+        capture=capture,
+        run=run_facts(manifest),
+        window=window,
+        gpu=gpu_time(analysis),
+        breakdown=breakdown_of(analysis),
+        ranges=range_totals(analysis),
+        attribution=coverage(analysis.owned) if analysis.owned is not None else None,
+        idle=idle_time(analysis),
+        family_ms=families,
+        kernels=kernels,
+        families=sums.by_family(kernels),
+        api=sums.calls(trace),
+        memops=sums.memops(trace),
+        allocations=sums.allocations(analysis),
+        gpu_metrics=counters.means(analysis),
+        operators=sums.operators(analysis),
+        attention_backend=backend,
+        roofline=roofline(manifest, gpu_name, backend, families, window.step_ms.mean),
     )
-    report["health"] = health(trace, manifest, window, report)
-    steps = len(bounds_ns) - 1
-    copy_ms = data_copy_ms(trace, window, owned, activity) / steps
-    report["bottleneck"] = diagnose(report, launches(trace, owned, gpu, steps), copy_ms)
-    return report
+    report = replace(report, health=health(analysis, manifest, report))
+    return replace(report, bottleneck=diagnose(analysis, report))
 
 
-def sums_of(
-    trace: Trace,
-    window: Window,
-    family: np.ndarray,
-    activity: breakdown.Activity | None,
-    bounds_ns: np.ndarray,
-) -> dict[str, Any]:
-    """The tables of the report, by name."""
-    kernels = sums.kernels(trace, family)
-    process, device = window.process, window.device
-    begin, end = int(bounds_ns[0]), int(bounds_ns[-1])
-    busy = activity.busy if activity else None
-    return {
-        "kernels": kernels,
-        "families": sums.by_family(kernels),
-        "api": sums.api(trace),
-        "memops": sums.memops(trace),
-        "allocations": sums.allocations(trace, process, device, begin, end),
-        "gpu_metrics": gpu_metrics.means(trace.metrics, device, busy, bounds_ns),
-        "operators": sums.operators(trace.operators, trace.names, process, begin, end),
-        "attention_backend": attention_backend([row["name"] for row in kernels]),
-    }
+def capture_facts(analysis: Analysis, manifest_name: str | None) -> CaptureFacts:
+    trace = analysis.trace
+    return CaptureFacts(
+        kind=trace.kind,
+        file=trace.file.name,
+        tool_version=trace.tool_version,
+        schema_version=trace.schema_version,
+        devices=trace.devices,
+        manifest=manifest_name,
+        personal=trace.personal,
+        process=analysis.steps.process,
+        device=analysis.steps.device,
+    )
 
 
-def used_names(trace: Trace) -> np.ndarray:
-    """Names of what ran on GPUs."""
-    return np.empty(0, np.int32) if trace.operations is None else trace.operations.name
-
-
-def device_of(trace: Trace, device: int | None) -> Device | None:
-    return next((each for each in trace.devices if each.id == device), None)
-
-
-def capture_facts(trace: Trace, window: Window, manifest_name: str | None) -> dict[str, Any]:
-    return {
-        "kind": trace.kind,
-        "file": trace.file.name,
-        "tool_version": trace.tool_version,
-        "schema_version": trace.schema_version,
-        "devices": [asdict(device) for device in trace.devices],
-        "manifest": manifest_name,
-        "personal": trace.personal,
-        "process": window.process,
-        "device": window.device,
-    }
-
-
-def run_facts(manifest: dict[str, Any] | None) -> dict[str, Any] | None:
+def run_facts(manifest: Manifest | None) -> RunFacts | None:
     if manifest is None:
         return None
-    return {key: manifest.get(key) for key in ("config", "environment", "attention", "compile")}
+    return RunFacts(manifest.config, manifest.environment, manifest.attention, manifest.compile)
 
 
-def window_facts(window: Window, bounds_ns: np.ndarray) -> dict[str, Any]:
-    step_ms = np.diff(bounds_ns) / 1e6
-    return {
-        "steps": len(step_ms),
-        "wall_ms": int(bounds_ns[-1] - bounds_ns[0]) / 1e6,
-        "first_iteration": window.first_iteration,
-        "step_name": window.step_name,
-        "phases_from": window.phases_from,
-        "step_ms": {
-            "median": float(np.median(step_ms)),
-            "mean": float(step_ms.mean()),
-            "min": float(step_ms.min()),
-            "max": float(step_ms.max()),
-            "p95": float(np.percentile(step_ms, 95)),
-            "values": step_ms.tolist(),
-        },
-    }
+def window_facts(analysis: Analysis) -> WindowFacts:
+    step_ms = np.diff(analysis.bounds_ns) / 1e6
+    return WindowFacts(
+        steps=len(step_ms),
+        wall_ms=(analysis.end_ns - analysis.begin_ns) / 1e6,
+        first_iteration=analysis.steps.first_iteration,
+        step_name=analysis.steps.name,
+        phases_from=analysis.steps.phases_from,
+        step_ms=StepTimes(
+            median=float(np.median(step_ms)),
+            mean=float(step_ms.mean()),
+            min=float(step_ms.min()),
+            max=float(step_ms.max()),
+            p95=float(np.percentile(step_ms, 95)),
+            values=step_ms.tolist(),
+        ),
+    )
 
 
-def device_activity(trace: Trace, window: Window, family: np.ndarray) -> breakdown.Activity | None:
-    operations = trace.operations
-    if operations is None:
+def gpu_time(analysis: Analysis) -> GpuTime | None:
+    if analysis.activity is None:
         return None
-    rows = sums.operations_of(operations, window.process, window.device)
-    return breakdown.activity_of(operations, rows, family)
+    wall_ns = analysis.end_ns - analysis.begin_ns
+    idle_ns = analysis.activity.idle.total_ns()
+    busy_ns = wall_ns - idle_ns
+    return GpuTime(busy_ns / 1e6, idle_ns / 1e6, 100 * busy_ns / wall_ns if wall_ns else 0.0)
 
 
-def gpu_facts(activity: breakdown.Activity | None, bounds_ns: np.ndarray) -> dict[str, Any]:
-    if activity is None:
-        return {"gpu": None, "breakdown": None}
-    parts = breakdown.split(activity, bounds_ns)
-    steps = len(bounds_ns) - 1
-    wall, idle_ns = int(bounds_ns[-1] - bounds_ns[0]), int(parts["idle"].sum())
-    return {
-        "gpu": {
-            "busy_ms": (wall - idle_ns) / 1e6,
-            "idle_ms": idle_ns / 1e6,
-            "busy_percent": 100 * (wall - idle_ns) / wall if wall else 0.0,
-        },
-        "breakdown": {f"{name}_ms": int(ns.sum()) / 1e6 / steps for name, ns in parts.items()},
-    }
-
-
-def idle_facts(
-    trace: Trace,
-    window: Window,
-    owned: Owned | None,
-    activity: breakdown.Activity | None,
-    bounds_ns: np.ndarray,
-) -> dict[str, Any] | None:
-    if owned is None or activity is None:
+def breakdown_of(analysis: Analysis) -> Breakdown | None:
+    if analysis.activity is None:
         return None
-    gaps = idle.find_gaps(trace, window, owned, activity.busy, bounds_ns)
-    if gaps is None:
+    parts = breakdown.split(analysis.activity, analysis.bounds_ns)
+    ms = {f"{name}_ms": int(ns.sum()) / 1e6 / analysis.step_count for name, ns in parts.items()}
+    return Breakdown(**ms)
+
+
+def range_totals(analysis: Analysis) -> list[RangeTotal]:
+    """Totals of each range's name and depth: on the host, and of the kernels that it owns."""
+    ranges, owned = analysis.steps.ranges, analysis.owned
+    inside = np.flatnonzero(ranges.start_ns < analysis.end_ns)
+    gpu_ns, kernels = kernels_of_ranges(owned) if owned is not None else (None, None)
+    found = []
+    keys = ranges.name[inside] * 64 + np.minimum(ranges.depth[inside], 63)
+    for key in dict.fromkeys(keys.tolist()):
+        rows = inside[keys == key]
+        found.append(
+            RangeTotal(
+                name=analysis.trace.names[key // 64],
+                depth=key % 64,
+                count=len(rows),
+                host_ms=int((ranges.end_ns[rows] - ranges.start_ns[rows]).sum()) / 1e6,
+                gpu_ms=None if gpu_ns is None else int(gpu_ns[rows].sum()) / 1e6,
+                kernels=None if kernels is None else int(kernels[rows].sum()),
+            )
+        )
+    return found
+
+
+def idle_time(analysis: Analysis) -> Idle | None:
+    gaps, owning_phase = analysis.gaps, analysis.owning_phase
+    if gaps is None or owning_phase is None:
         return None
-    steps = len(bounds_ns) - 1
-    return {
-        "by_cause": idle.by_cause(gaps, steps),
-        "by_phase": idle.by_phase(trace, window, owned, gaps, steps),
-        "gaps": idle.longest(trace, window, owned, gaps, bounds_ns),
-    }
+    # before what the phase launches
+    phase = np.where(gaps.after >= 0, owning_phase[gaps.after], -1)
+    by_phase = {}
+    for name in sorted(set(phase.tolist()) - {-1}):
+        of_phase = by_cause(gaps.cause_ns[phase == name], analysis.step_count)
+        by_phase[analysis.trace.names[name]] = {cause: ms for cause, ms in of_phase.items() if ms}
+    return Idle(
+        by_cause=by_cause(gaps.cause_ns, analysis.step_count),
+        by_phase=by_phase,
+        gaps=longest_gaps(analysis, gaps, phase),
+    )
 
 
-def family_ms(owned: Owned | None, family: np.ndarray, steps: int) -> dict[str, float]:
-    """Kernel time of each family a step, of the window's steps alone."""
+def by_cause(cause_ns: np.ndarray, steps: int) -> dict[str, float]:
+    """Milliseconds a step."""
+    total = cause_ns.sum(axis=0).tolist()
+    return {cause: ns / 1e6 / steps for cause, ns in zip(CAUSES, total, strict=True)}
+
+
+def longest_gaps(analysis: Analysis, gaps: Gaps, phase: np.ndarray) -> list[Gap]:
+    """`phase`: of each gap the name of the phase that launched what ends it; -1: none."""
+    length_ns = gaps.end_ns - gaps.start_ns
+    if not len(length_ns):
+        return []
+    rows = np.argpartition(-length_ns, min(MOST_GAPS, len(length_ns) - 1))[:MOST_GAPS].tolist()
+    step = np.searchsorted(analysis.bounds_ns, gaps.start_ns, side="right") - 1
+    return [
+        Gap(
+            start_ms=int(gaps.start_ns[row] - analysis.begin_ns) / 1e6,
+            ms=int(length_ns[row]) / 1e6,
+            step=int(min(step[row], analysis.step_count - 1)),
+            cause=CAUSES[int(np.argmax(gaps.cause_ns[row]))],
+            phase=analysis.trace.names[phase[row]] if phase[row] >= 0 else None,
+            before=operation_name(analysis.trace, gaps.before[row]),
+            after=operation_name(analysis.trace, gaps.after[row]),
+        )
+        for row in sorted(rows, key=lambda row: (-length_ns[row], row))
+    ]
+
+
+def operation_name(trace: Trace, row: int) -> str | None:
+    if trace.operations is None or row < 0:
+        return None
+    return trace.names[trace.operations.name[row]]
+
+
+def family_ms(analysis: Analysis) -> dict[str, float]:
+    """Kernel time of each family a step, of the steps alone."""
+    owned = analysis.owned
     if owned is None:
         return {}
     kernel = owned.kind == KERNEL
-    of = family[owned.name[kernel]]
+    of = analysis.family[owned.name[kernel]]
     total = np.zeros(len(FAMILIES), np.int64)
-    np.add.at(total, of, (owned.end_ns - owned.start_ns)[kernel])
-    return {FAMILIES[i]: int(total[i]) / 1e6 / steps for i in np.flatnonzero(total).tolist()}
-
-
-def data_copy_ms(
-    trace: Trace, window: Window, owned: Owned | None, activity: breakdown.Activity | None
-) -> float:
-    """Milliseconds in which copies that the data phase launched ran alone."""
-    if owned is None or activity is None:
-        return 0.0
-    is_data = window.phases_called(trace, idle.DATA_PHASES)
-    chosen = (owned.kind == COPY) & (owned.phase >= 0)
-    chosen[chosen] = is_data[owned.phase[chosen]]
-    start_ns, end_ns = owned.start_ns[chosen], owned.end_ns[chosen]
-    return int(breakdown.exclusive_copies(activity, start_ns, end_ns).sum()) / 1e6
-
-
-def launches(trace: Trace, owned: Owned | None, gpu: Device | None, steps: int) -> Launches:
-    """How many there are, how long kernels are, and how much time is in those too small."""
-    if owned is None or not (kernel := owned.kind == KERNEL).any():
-        return Launches(None, None, None)
-    is_launch = np.zeros(int(owned.call.max()) + 2, bool)
-    is_launch[owned.call] = True  # the last is that of an unknown call, -1
-    per_step = int(is_launch[:-1].sum()) / steps
-    duration_ns = (owned.end_ns - owned.start_ns)[kernel]
-    small = duration_ns < SMALL_US * 1000
-    if gpu is not None and gpu.sm_count:
-        blocks = trace.operations.blocks[owned.row[kernel]]
-        small |= (blocks >= 0) & (2 * blocks < gpu.sm_count)
-    share = float(duration_ns[small].sum() / max(1, duration_ns.sum()))
-    return Launches(per_step, float(duration_ns.mean()) / 1e3, share)
+    np.add.at(total, of, owned.duration_ns[kernel])
+    return {
+        FAMILIES[i]: int(total[i]) / 1e6 / analysis.step_count
+        for i in np.flatnonzero(total).tolist()
+    }

@@ -30,7 +30,7 @@ def driver() -> ctypes.CDLL:
     return ctypes.CDLL("libcuda.so.1")
 
 
-def call(function: str, *arguments) -> None:
+def call(function: str, *arguments: object) -> None:
     status = getattr(driver(), function)(*arguments)
     if status != 0:
         raise OSError(f"{function} answered {status}")
@@ -46,7 +46,7 @@ def kernel_names(graph: torch.cuda.CUDAGraph) -> list[str]:
     call("cuGraphGetNodes", raw, None, ctypes.byref(count))
     nodes = (ctypes.c_void_p * count.value)()
     call("cuGraphGetNodes", raw, nodes, ctypes.byref(count))
-    return [kernel_name(ctypes.c_void_p(node)) for node in nodes if is_kernel(node)]
+    return [kernel_name(ctypes.c_void_p(node)) for node in nodes if node and is_kernel(node)]
 
 
 def is_kernel(node: int) -> bool:

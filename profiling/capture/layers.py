@@ -10,6 +10,7 @@ from functools import partial
 from torch import nn
 
 import model as model_module
+from model import Block
 from profiling.capture.spans import Range, Spans
 
 # functions of model.py that are ranged like layers; the last three are the slow path's
@@ -40,7 +41,8 @@ def ranged_layers(model: nn.Module, spans: Spans) -> Iterator[None]:
     serves them all.
     """
     with ExitStack() as stack:
-        for number, block in enumerate(model.transformer.h):
+        blocks = (module for module in model.modules() if isinstance(module, Block))
+        for number, block in enumerate(blocks):
             for module, name in (
                 (block, f"block {number}"),
                 (block.attn, "attention"),

@@ -4,11 +4,12 @@ The files are pickles, as that page wants them. They are written here, and never
 """
 
 import logging
-import os
 from pathlib import Path
-from typing import Any
 
 import torch
+
+from cli.files import replacing
+from profiling.manifest import Manifest
 
 log = logging.getLogger(__name__)
 
@@ -18,13 +19,15 @@ MAX_ENTRIES = 200_000  # the newest ones are kept; one is about a kilobyte with 
 class MemoryRecorder:
     """Records from the beginning of the run, so that an out-of-memory before the window is told."""
 
-    def __init__(self, folder: Path, suffix: str):
-        self.oom_path = folder / f"out-of-memory{suffix}.pickle"
+    def __init__(self, oom_path: Path):
+        self.oom_path = oom_path
         self.closed = False
         torch.cuda.init()
         record_history()
         # called by the allocator before the exception frees what was allocated
-        torch._C._cuda_attach_out_of_memory_observer(self.out_of_memory)
+        torch._C._cuda_attach_out_of_memory_observer(  # type: ignore[attr-defined]  # no stub
+            self.out_of_memory
+        )
 
     def prepare(self) -> None:
         pass
@@ -53,8 +56,8 @@ class MemoryRecorder:
         history = ", without the history, which ended with the last window" if self.closed else ""
         log.warning("out of memory: %s for pytorch.org/memory_viz%s", self.oom_path, history)
 
-    def facts(self) -> dict[str, Any]:
-        return {}
+    def described(self, manifest: Manifest) -> Manifest:
+        return manifest
 
 
 def record_history() -> None:
@@ -63,6 +66,5 @@ def record_history() -> None:
 
 def dump(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    torch.cuda.memory._dump_snapshot(str(temporary))
-    os.replace(temporary, path)
+    with replacing(path) as temporary:
+        torch.cuda.memory._dump_snapshot(str(temporary))

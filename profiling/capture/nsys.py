@@ -5,12 +5,14 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from configs.capture import ProfileConfig
+from profiling.manifest import Manifest
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +43,9 @@ class NsysRecorder:
         if code:
             log.warning("%s answered %d: the window may be missing from the report", name, code)
 
-    def facts(self) -> dict[str, Any]:
-        return {"return_codes": self.return_codes, "nsys_attached": is_attached(os.environ)}
+    def described(self, manifest: Manifest) -> Manifest:
+        attached = is_attached(os.environ)
+        return replace(manifest, return_codes=dict(self.return_codes), nsys_attached=attached)
 
 
 def is_attached(environ: Mapping[str, str]) -> bool:

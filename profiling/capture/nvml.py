@@ -1,4 +1,4 @@
-"""What NVIDIA's driver tells of one GPU, through NVML. Called by profiling.capture.gpu_metrics.
+"""What NVIDIA's driver tells of one GPU, through NVML. Called by profiling.capture.sampler.
 
 NVML's numbering is not PyTorch's (CUDA_VISIBLE_DEVICES, order by speed), so a GPU is found by UUID.
 https://docs.nvidia.com/deploy/nvml-api/
@@ -52,7 +52,8 @@ REFUSED = (
     pynvml.NVML_ERROR_DEPRECATED,
 )
 
-Handle = pynvml.c_nvmlDevice_t
+Handle = object  # a c_nvmlDevice_t, which only NVML looks into
+Sample = object  # a c_nvmlGpmSample_t, the same
 Reading = Callable[[Handle], dict[str, float]]
 
 
@@ -96,10 +97,11 @@ class Activity:
 
     __name__ = "activity"
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.request = pynvml.c_nvmlGpmMetricsGet_t(version=pynvml.NVML_GPM_METRICS_GET_VERSION)
         self.ask(list(GPM_METRICS))
-        self.before = self.now = None
+        self.before: Sample | None = None
+        self.now: Sample | None = None
 
     def ask(self, metrics: list[int]) -> None:
         self.request.numMetrics = len(metrics)
@@ -120,8 +122,9 @@ class Activity:
         return self.answered()
 
     def close(self) -> None:
-        for sample in filter(None, (self.before, self.now)):
-            pynvml.nvmlGpmSampleFree(sample)
+        for sample in (self.before, self.now):
+            if sample is not None:
+                pynvml.nvmlGpmSampleFree(sample)
 
     def answered(self) -> dict[str, float]:
         values, refused = {}, []

@@ -4,20 +4,14 @@ import logging
 import statistics
 from collections.abc import Callable
 
-from torch._dynamo.utils import counters
-
 from configs.capture import AUTO, Planned, ProfileConfig, plan
+from profiling.capture.dynamo import compiled
 
 log = logging.getLogger(__name__)
 
 SETTLE_STEPS = 10  # start=auto looks at so many iterations at a time
 STABLE_PERCENT = 10.0  # by which the halves of them may differ in median step time
 PATIENCE_STEPS = 200  # after which it opens all the same
-
-
-def compiled_graphs() -> int:
-    """How many graphs torch.compile has made so far in this process."""
-    return counters["stats"]["unique_graphs"]
 
 
 class Schedule:
@@ -35,7 +29,7 @@ class Schedule:
         self.profile, self.max_iters, self.eval_interval = profile, max_iters, eval_interval
         self.first_iteration = iteration
         self.agreed = agreed
-        self.graphs = compiled_graphs()
+        self.graphs = compiled().graphs
         self.undecided = profile.start == AUTO
         self.windows: list[Planned] = []
         if not self.undecided:
@@ -63,18 +57,16 @@ class Schedule:
     def settle(self, iteration: int, laps_ms: list[float]) -> None:
         """Decides the windows of start=auto once nothing compiles and step times are stable.
 
-        `laps_ms` are the step times of the last iterations.
+        `laps_ms` are the step times of the last iterations. All ranks decide alike.
         """
-        graphs, before = compiled_graphs(), self.graphs
-        self.graphs = graphs
-        stable = graphs == before and is_stable(laps_ms[-SETTLE_STEPS:])
-        impatient = iteration - self.first_iteration >= PATIENCE_STEPS
-        if not self.agreed(stable or impatient):
-            return
-        if impatient:
+        before, self.graphs = self.graphs, compiled().graphs
+        stable = self.graphs == before and is_stable(laps_ms[-SETTLE_STEPS:])
+        if not self.agreed(stable):
+            if iteration - self.first_iteration < PATIENCE_STEPS:
+                return
             log.warning(
                 "profile.start=auto: after %d iterations the step time still varies by more than "
-                "%.0f %%; the window opens all the same",
+                "%.0f %%, or something still compiles; the window opens all the same",
                 PATIENCE_STEPS,
                 STABLE_PERCENT,
             )

@@ -64,23 +64,22 @@ class Range:
 class Spans:
     """The ranges of one training process."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.domain = nvtx.get_domain(DOMAIN)
-        self.now = 0  # the iteration, which the ranges carry
+        self.now = 0  # the iteration, which the ranges carry; the loop sets it
         self.recording = False  # whether torch.profiler is to see the ranges too
         self.open: list[Range] = []
         self.phases = {name: Range(self, name, color) for name, color in PHASE_COLORS.items()}
         self.micro_steps: list[Range] = []
 
-    def iteration(self, number: int) -> AbstractContextManager:
-        self.now = number
+    def iteration(self, number: int) -> AbstractContextManager[None]:
         return Range(self, f"iteration {number}", ITERATION_COLOR)
 
-    def phase(self, name: str) -> AbstractContextManager:
+    def phase(self, name: str) -> AbstractContextManager[None]:
         """One of PHASE_COLORS."""
         return self.phases[name]
 
-    def micro_step(self, number: int, of: int) -> AbstractContextManager:
+    def micro_step(self, number: int, of: int) -> AbstractContextManager[None]:
         """Data, forward and backward of a micro-batch; nothing when the iteration is just one."""
         if of == 1:
             return NOTHING
@@ -98,13 +97,13 @@ class NoSpans:
 
     now = 0
 
-    def iteration(self, number: int) -> AbstractContextManager:
+    def iteration(self, number: int) -> AbstractContextManager[None]:
         return NOTHING
 
-    def phase(self, name: str) -> AbstractContextManager:
+    def phase(self, name: str) -> AbstractContextManager[None]:
         return NOTHING
 
-    def micro_step(self, number: int, of: int) -> AbstractContextManager:
+    def micro_step(self, number: int, of: int) -> AbstractContextManager[None]:
         return NOTHING
 
 

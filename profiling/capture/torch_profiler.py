@@ -1,14 +1,14 @@
 """profile=torch: torch.profiler over the window; a gzipped Chrome trace and a table."""
 
 import contextlib
-import os
 from pathlib import Path
-from typing import Any
 
 from torch.profiler import ProfilerActivity
 from torch.profiler import profile as TorchProfiler
 
+from cli.files import write_text
 from configs.capture import ProfileConfig
+from profiling.manifest import Manifest
 
 TABLE_ROWS = 100
 
@@ -31,6 +31,7 @@ class TorchRecorder:
         self.profiler.prepare_trace()
 
     def start(self) -> None:
+        assert self.profiler is not None
         self.profiler.start_trace()
         self.started = True
 
@@ -38,18 +39,17 @@ class TorchRecorder:
         """Writes STEM.trace.json.gz and STEM.operators.txt."""
         profiler, self.profiler = self.profiler, None
         self.started = False
+        assert profiler is not None
         profiler.stop_trace()
         trace = stem.with_name(stem.name + ".trace.json.gz")
         temporary = stem.with_name(stem.name + ".tmp.json.gz")  # its end makes torch compress it
         profiler.export_chrome_trace(str(temporary))
-        os.replace(temporary, trace)
+        temporary.replace(trace)
         averages = profiler.key_averages(group_by_input_shape=self.profile.shapes)
         by = "self_cuda_time_total" if self.on_cuda else "self_cpu_time_total"
         table = stem.with_name(stem.name + ".operators.txt")
-        temporary = table.with_name(table.name + ".tmp")
         text = averages.table(sort_by=by, row_limit=TABLE_ROWS, max_name_column_width=80)
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, table)
+        write_text(table, text)
         return [trace, table]
 
     def close(self) -> None:
@@ -60,5 +60,5 @@ class TorchRecorder:
                 self.profiler.stop_trace()
         self.profiler = None
 
-    def facts(self) -> dict[str, Any]:
-        return {}
+    def described(self, manifest: Manifest) -> Manifest:
+        return manifest

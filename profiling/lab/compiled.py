@@ -79,7 +79,8 @@ def compile_once(config: "Config", cache: Path) -> Compilation:
 
     import torch
 
-    from data.prepare import load_dataset, prepare
+    from data.dataset import load_dataset
+    from data.prepare import prepare
     from profiling.capture.spans import NoSpans
     from train import batches_of, model_of, settled
     from training.distributed import started

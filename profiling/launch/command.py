@@ -1,11 +1,13 @@
 """The command line of a profiled run, in the spelling of the installed nsys.
 
-Called by profiling.verbs.run. What a preset wants and the version lacks is left out, and said.
+What a preset wants and the version lacks is left out, and said.
 """
 
+import shlex
 import sys
 from pathlib import Path
 
+from profiling.tools import nsys_tool
 from profiling.tools.nsys_tool import Nsys
 
 RANK_PROGRAM = Path(__file__).resolve().parent / "rank.py"
@@ -38,7 +40,7 @@ def nsys_options(
     """
     wanted = dict(PRESETS[preset])
     if preset == "metrics":
-        wanted |= gpu_metrics(nsys, per_rank)
+        wanted |= metric_options(nsys, per_rank)
     if metric_set:
         wanted["gpu-metrics-set"] = nsys.metric_set(metric_set)
     wanted["capture-range"] = "cudaProfilerApi"
@@ -48,9 +50,8 @@ def nsys_options(
     notes = []
     if windows > 1 and wanted["capture-range-end"] == "stop":
         notes.append(f"nsys {nsys.version} records one window: the first of {windows}")
-    own = set(option_names(nsys, extra))
-    for name in [name for name in wanted if name in own]:
-        del wanted[name]
+    own = option_names(nsys, extra)
+    wanted = {name: value for name, value in wanted.items() if name not in own}
     for name in [name for name in wanted if not nsys.takes(name)]:
         notes.append(f"nsys {nsys.version} has no --{name}: left out{EFFECTS.get(name, '')}")
         del wanted[name]
@@ -70,7 +71,7 @@ EFFECTS = {
 }
 
 
-def gpu_metrics(nsys: Nsys, per_rank: bool) -> dict[str, str]:
+def metric_options(nsys: Nsys, per_rank: bool) -> dict[str, str]:
     """Metrics of the GPUs that training sees; the set is nsys's choice for the GPU."""
     devices = "gpu-metrics-devices"
     if not nsys.takes(devices) and nsys.takes("gpu-metrics-device"):
@@ -100,13 +101,36 @@ def option_names(nsys: Nsys, words: list[str]) -> list[str]:
     return names
 
 
-def training_command(trainer: Path, words: list[str], ranks: list[int] | None) -> list[str]:
-    """train.py with the user's words, profile=nsys and, under torchrun, the chosen ranks."""
+def chosen_ranks(
+    words: list[str], configured: list[int], asked: list[int] | None, processes: int | None
+) -> list[int]:
+    """The ranks to record: those of --ranks, else of profile.ranks. Raises ValueError."""
+    if processes is None:
+        if asked is not None:
+            raise ValueError("--ranks: only with --nproc-per-node, which starts several")
+        return [0]
+    typed_key = any(word.removeprefix("--").startswith("profile.ranks=") for word in words)
+    if typed_key and asked not in (None, sorted(configured)):
+        raise ValueError("--ranks: differs from profile.ranks; give one of them")
+    ranks = sorted(configured) if asked is None else asked
+    if not ranks or ranks[0] < 0 or ranks[-1] >= processes:
+        raise ValueError(
+            f"--ranks {spell(ranks)}: --nproc-per-node {processes} starts ranks 0 to "
+            f"{processes - 1}"
+        )
+    return ranks
+
+
+def training_command(trainer: list[str], words: list[str], ranks: list[int] | None) -> list[str]:
+    """The trainer with the user's words, profile=nsys and, under torchrun, the chosen ranks.
+
+    `trainer`: python's arguments, train.py as a rule.
+    """
     keys = [word.removeprefix("--").split("=")[0] for word in words]
     added = [] if "profile" in keys else [PROFILE_NSYS]
     if ranks is not None and "profile.ranks" not in keys:
         added.append(f"profile.ranks=[{spell(ranks)}]")
-    return [sys.executable, "-u", str(trainer), *words, *added]
+    return [sys.executable, "-u", *trainer, *words, *added]
 
 
 def whole_command(
@@ -125,6 +149,24 @@ def whole_command(
     torchrun += [f"--nproc_per_node={processes}", str(RANK_PROGRAM), spell(ranks)]
     inner = [nsys.path, "profile", *options, "-o", f"{name}-rank%q{{RANK}}"]
     return [*torchrun, *inner, "--", *program]
+
+
+def environment_notes(nsys: Nsys, removed: list[str]) -> list[str]:
+    """What to say before the start, of the variables that the run does not get and of nsys."""
+    notes = []
+    if removed:
+        notes.append(f"kept out of the report and so from the run: {', '.join(removed)}")
+    if "WANDB_API_KEY" in removed:
+        notes.append("W&B records offline unless `wandb login` has left a key in the home folder")
+    if problem := nsys_tool.importer_problem(nsys.path):
+        notes.append(f"warning: without it the report stays a .qdstrm: {problem}")
+    return notes
+
+
+def as_typed(words: list[str], removed: list[str]) -> str:
+    """The command as a shell takes it."""
+    without = [word for name in removed for word in ("-u", name)]
+    return shlex.join(["env", *without, *words] if removed else words)
 
 
 def spell(ranks: list[int]) -> str:

@@ -1,7 +1,4 @@
-"""What nsys left behind: reports put in their place and exported, or why there are none.
-
-Called by profiling.verbs.run when training has ended.
-"""
+"""What nsys left behind: reports put in their place and exported, or why there are none."""
 
 import os
 import re

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from profiling.tools.ncu_tool import Ncu
+from profiling.tools.nsight import Program
 
 # (what ncu prints, why there is no report, how to go on)
 CAUSES = (
@@ -58,7 +58,7 @@ def check_program(program: list[str], range_name: str) -> None:
         )
 
 
-def command(ncu: Ncu, chosen: Selection, report: Path, program: list[str]) -> list[str]:
+def command(ncu: Program, chosen: Selection, report: Path, program: list[str]) -> list[str]:
     words = [ncu.path, "--force-overwrite", "--export", str(report), "--set", chosen.set]
     words += ["--clock-control", chosen.clock_control, "--graph-profiling", "node"]
     if chosen.range != "none":

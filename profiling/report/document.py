@@ -6,7 +6,7 @@ know widths, escapes and number formats. Texts here are plain: names from captur
 and lose control characters and markup at the renderer's edge.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -15,6 +15,8 @@ from profiling.causes import Part
 Place = Literal["terminal", "markdown", "page"]
 Places = tuple[Place, ...]
 EVERYWHERE: Places = ("terminal", "markdown", "page")
+TERMINAL: Places = ("terminal",)
+MARKDOWN: Places = ("markdown",)
 TEXT: Places = ("terminal", "markdown")
 PAGE: Places = ("page",)
 Tone = Literal["plain", "note", "warning", "good", "bad"]
@@ -142,7 +144,7 @@ class Source(Placed):
 class Beside(Placed):
     """On a page side by side where there is room, elsewhere one after the other."""
 
-    blocks: "list[Block]"
+    blocks: "Sequence[Block]"
 
 
 Block = Verdict | Said | Facts | Bullets | Finding | StepBar | Chart | Table | Source | Beside
@@ -154,7 +156,7 @@ class Section(Placed):
 
     name: str  # its anchor on a page
     title: str
-    blocks: list[Block]
+    blocks: Sequence[Block]
     short: str | None = None  # in the page's navigation
     lead: str = ""  # on a page; without one the note of the table that has the section's title
 
@@ -163,8 +165,8 @@ class Section(Placed):
 class Document:
     title: str
     notes: list[str]  # under the title
-    verdict: list[Block]  # the answer, before all else
-    sections: list[Section]
+    verdict: Sequence[Block]  # the answer, before all else
+    sections: Sequence[Section]
 
 
 def shown(blocks: Iterable[Block], place: Place) -> Iterator[Block]:

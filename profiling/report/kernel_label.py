@@ -1,12 +1,13 @@
 """A kernel's demangled name made short enough to read; the whole name stays beside it.
 
-Called by profiling.report.tables and timeline_chart.
+Called by the modules that make documents, charts and traces.
 """
 
 import re
 from functools import cache
 
 from profiling.kernel_names import short_name
+from profiling.report.text import shorten
 
 # what an elementwise or reduce kernel computes stands in its template arguments, in these words
 OPERATION = re.compile(r"\b\w*(?:[Ff]unctor|_kernel_cuda|KernelImpl|_kernel\b|kernel_impl)\w*")
@@ -31,7 +32,9 @@ def kernel_label(name: str, width: int = 64) -> str:
     plain = UNNAMED.sub("", name)
     head = re.match(r"[^<(]+", plain)
     function = head[0].split("::")[-1].split(" ")[-1] if head else ""
-    if not function or head[0] == plain:  # nvjet_..., triton_..., "[CUDA memcpy HtoD]"
+    if (
+        head is None or not function or head[0] == plain
+    ):  # nvjet_..., triton_..., "[CUDA memcpy HtoD]"
         return shorten(name, width)
     template = template_arguments(plain[head.end() :])
     if match := CUTLASS.search(template):  # function is Kernel, Kernel2 or device_kernel
@@ -66,11 +69,3 @@ def operation_of(template: str) -> str | None:
 def scalars(template: str) -> str:
     found = list(dict.fromkeys(SCALARS.findall(template)))
     return f"<{', '.join(found)}>" if found else ""
-
-
-def shorten(text: str, width: int) -> str:
-    """The middle goes: names of generated kernels differ at both ends."""
-    if len(text) <= width:
-        return text
-    tail = (width - 1) // 3
-    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"

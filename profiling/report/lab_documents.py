@@ -8,9 +8,11 @@ from profiling.units import duration_ns, size_bytes
 
 
 def device_document(results: DeviceResults) -> Document:
-    tables = [rates(results), ridges(results)]
-    sections = [Section(table.name, table.title, [table]) for table in tables]
-    sections[-1].blocks.append(Said(empty_launch(results)))
+    rate, ridge = rates(results), ridges(results)
+    sections = [
+        Section(rate.name, rate.title, [rate]),
+        Section(ridge.name, ridge.title, [ridge, Said(empty_launch(results))]),
+    ]
     return Document(results.device, [properties(results)], [], sections)
 
 

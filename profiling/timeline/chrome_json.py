@@ -9,24 +9,29 @@ from typing import Any
 import numpy as np
 
 from profiling.timeline import personal
-from profiling.timeline.chrome_events import Event, Top, pieces
-from profiling.timeline.nsys_export import LATEST_NS, Names
+from profiling.timeline.chrome_events import Args, Event, Top, pieces
 from profiling.timeline.trace import (
     COPY,
     KERNEL,
+    LATEST_NS,
     MEMSET,
     Allocations,
     Calls,
     Device,
+    Names,
     Operations,
     Ranges,
     Trace,
+    possible,
 )
 
 KINDS = {"kernel": KERNEL, "gpu_memcpy": COPY, "gpu_memset": MEMSET}
-CALLS = ("cuda_runtime", "cuda_driver")
-RANGES = ("user_annotation",)
-OPERATORS = ("cpu_op",)
+ON_HOST = {
+    "cuda_runtime": "calls",
+    "cuda_driver": "calls",
+    "user_annotation": "ranges",
+    "cpu_op": "operators",
+}
 THREAD_BITS = 32  # of a thread's number, below those of its process
 CUDA = 1  # "Device Type" of an allocation
 COPIED = re.compile(r"Memcpy (?P<from>\w)to(?P<to>\w)\b")
@@ -47,11 +52,11 @@ def read(path: Path) -> Trace:
         file=path,
         names=list(reading.names.numbers),
         devices=sorted(reading.devices.values(), key=lambda device: device.id),
-        operations=all_operations(tables.get("operations"), calls),
-        calls=all_calls(calls),
-        ranges=all_ranges(tables.get("ranges")),
-        operators=all_ranges(tables.get("operators")),
-        allocations=all_allocations(tables.get("allocations")),
+        operations=kineto_operations(tables.get("operations"), calls),
+        calls=kineto_calls(calls),
+        ranges=kineto_ranges(tables.get("ranges")),
+        operators=kineto_ranges(tables.get("operators")),
+        allocations=kineto_allocations(tables.get("allocations")),
         schema_version=reading.schema_version,
         warnings=reading.warnings(),
         personal=reading.personal or any(map(personal.is_personal, reading.names.numbers)),
@@ -87,14 +92,14 @@ class Reading:
     def take_events(self, events: dict[str, list[Event]]) -> None:
         for category, kind in KINDS.items():
             self.keep("operations", events[category], kind)
-        for table, categories in (("calls", CALLS), ("ranges", RANGES), ("operators", OPERATORS)):
-            for category in categories:
-                self.keep(table, events[category], None)
+        for category, table in ON_HOST.items():
+            self.keep(table, events[category], None)
         memory = [event for event in events["i"] if event.name == "[memory]" and event.args]
         if memory:
-            self.add("allocations", of_memory([e for e in memory if e.args.device_type == CUDA]))
+            of_gpus = [e for e in memory if e.args and e.args.device_type == CUDA]
+            self.add("allocations", of_memory(of_gpus))
         for event in events["M"]:
-            self.personal |= bool(event.args) and personal.is_personal(str(event.args.name))
+            self.personal |= event.args is not None and personal.is_personal(str(event.args.name))
         for event in events["cpu_op"]:
             if event.args and (event.args.kernel_file or event.args.stack):
                 told = f"{event.args.kernel_file} {event.args.stack}"
@@ -110,8 +115,7 @@ class Reading:
 
     def add(self, table: str, rows: Columns) -> None:
         """The rows whose times make sense."""
-        good = (rows["start"] <= rows["end"]) & (abs(rows["start"]) < LATEST_NS)
-        good &= rows["end"] < LATEST_NS
+        good = possible(rows["start"], rows["end"])
         if bad := len(good) - int(np.count_nonzero(good)):
             self.left_out += bad
             rows = {name: values[good] for name, values in rows.items()}
@@ -147,10 +151,7 @@ def of_host(events: list[Event], names: Names) -> Columns:
 
 
 def of_device(events: list[Event], names: Names, kind: int) -> Columns:
-    bare = [event for event in events if event.args is None]
-    if bare:
-        raise ValueError(f"{bare[0].cat} without args")
-    found = [event.args for event in events]
+    found = args_of(events)
     return {
         "kind": np.full(len(events), kind, np.int8),
         "name": names.numbered(operation_name(event.name, kind) for event in events),
@@ -165,16 +166,24 @@ def of_device(events: list[Event], names: Names, kind: int) -> Columns:
 
 
 def of_memory(events: list[Event]) -> Columns:
+    found = args_of(events)
     return times(events) | {
         "process": whole(event.pid for event in events),
-        "bytes": whole(event.args.allocated for event in events),
-        "device": whole((event.args.device_id for event in events), np.int32),
+        "bytes": whole(args.allocated for args in found),
+        "device": whole((args.device_id for args in found), np.int32),
     }
 
 
-def whole(values: Iterable[Any], type: type = np.int64) -> np.ndarray:
+def args_of(events: list[Event]) -> list[Args]:
+    found = [event.args for event in events if event.args is not None]
+    if len(found) < len(events):
+        raise ValueError(f"{events[0].cat} without args")
+    return found
+
+
+def whole(values: Iterable[Any], dtype: type[np.integer] = np.int64) -> np.ndarray:
     """As integers; -1 for what is missing. Raises where something is no number, or too large."""
-    return np.fromiter((-1 if value is None else value for value in values), type)
+    return np.fromiter((-1 if value is None else value for value in values), dtype)
 
 
 def product(sizes: Any) -> int | None:
@@ -205,13 +214,13 @@ def joined(parts: list[Columns]) -> Columns:
     return {name: values[order] for name, values in rows.items()}
 
 
-def all_calls(rows: Columns | None) -> Calls | None:
+def kineto_calls(rows: Columns | None) -> Calls | None:
     if rows is None:
         return None
     return Calls(rows["start"], rows["end"], rows["name"], rows["process"], rows["thread"])
 
 
-def all_operations(rows: Columns | None, calls: Columns | None) -> Operations | None:
+def kineto_operations(rows: Columns | None, calls: Columns | None) -> Operations | None:
     if rows is None:
         return None
     call = np.full(len(rows["start"]), -1)
@@ -239,7 +248,7 @@ def all_operations(rows: Columns | None, calls: Columns | None) -> Operations | 
     )
 
 
-def all_ranges(rows: Columns | None) -> Ranges | None:
+def kineto_ranges(rows: Columns | None) -> Ranges | None:
     if rows is None:
         return None
     length = len(rows["start"])
@@ -254,7 +263,7 @@ def all_ranges(rows: Columns | None) -> Ranges | None:
     )
 
 
-def all_allocations(rows: Columns | None) -> Allocations | None:
+def kineto_allocations(rows: Columns | None) -> Allocations | None:
     if rows is None:
         return None
     return Allocations(rows["start"], rows["bytes"], rows["process"], rows["device"])

@@ -1,10 +1,9 @@
-"""What the readers of an nsys export share: its tables by columns, and names as numbers.
+"""What the readers of an nsys export share: its tables by columns.
 
 Called by profiling.timeline.nsys_sqlite and nsys_facts.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
 from itertools import count
 from pathlib import Path
 
@@ -19,26 +18,11 @@ from profiling.timeline.sqlite_columns import (
     tables,
     texts,
 )
+from profiling.timeline.trace import LATEST_NS, Names, possible
 
 NVTX = "NVTX_EVENTS"
 OPEN = 2**63 - 1  # the end of a range that has none
-LATEST_NS = 4 * 10**18  # beyond, the difference of two times would not fit into 64 bits
 PROCESS_BITS = 24  # of a globalPid, and of the thread below them in a globalTid
-
-
-class Names:
-    """Gives each name its number."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[str, int] = defaultdict(count().__next__)
-
-    def of(self, keys: np.ndarray, name: Callable[[int], str]) -> np.ndarray:
-        """The numbers of what `name` calls the keys."""
-        distinct, where = np.unique(keys, return_inverse=True)
-        return self.numbered(map(name, distinct.tolist()))[where]
-
-    def numbered(self, names: Iterable[str]) -> np.ndarray:
-        return np.fromiter(map(self.numbers.__getitem__, names), np.int32)
 
 
 class Export:
@@ -69,7 +53,7 @@ class Export:
     def sensible(self, table: str, rows: Columns) -> Columns:
         """The rows whose times make sense."""
         start, end = rows["start"], rows["end"]
-        good = (start <= end) & (start > -LATEST_NS) & (end < LATEST_NS)
+        good = possible(start, end)
         if table == NVTX:
             good |= (end == OPEN) & (abs(start) < LATEST_NS)
         if bad := len(good) - int(np.count_nonzero(good)):

@@ -8,9 +8,9 @@ import re
 import numpy as np
 
 from profiling.timeline import personal
-from profiling.timeline.nsys_export import LATEST_NS, Export, narrow, process_of
+from profiling.timeline.nsys_export import Export, narrow, process_of
 from profiling.timeline.sqlite_columns import FIRST_ROW, numbers
-from profiling.timeline.trace import Allocations, Device, Metric
+from profiling.timeline.trace import LATEST_NS, Allocations, CounterSamples, Device
 
 MEMORY = "CUDA_GPU_MEMORY_USAGE_EVENTS"
 DEVICE_MEMORY, ARRAY_MEMORY = 2, 3  # ENUM_CUDA_MEM_KIND
@@ -37,8 +37,6 @@ def devices(export: Export) -> list[Device]:
 def allocations(export: Export) -> Allocations | None:
     """Of device memory; what else nsys lists there is the host's, or belongs to loaded code."""
     present = export.tables.get(MEMORY, set())
-    if not {"start", "bytes", "memoryOperationType"} <= present:
-        return None
     wanted = {
         "bytes": "bytes",
         "kind": "memKind",
@@ -49,6 +47,8 @@ def allocations(export: Export) -> Allocations | None:
         "end": "start",
     }
     rows = export.read(MEMORY, wanted)
+    if rows is None or not {"start", "bytes", "memoryOperationType"} <= present:
+        return None
     of_device = np.isin(rows["operation"], (ALLOCATED, FREED)) & (rows["bytes"] >= 0)
     if "memKind" in present:
         of_device &= np.isin(rows["kind"], (DEVICE_MEMORY, ARRAY_MEMORY))
@@ -63,7 +63,7 @@ def allocations(export: Export) -> Allocations | None:
     )
 
 
-def metrics(export: Export) -> list[Metric] | None:
+def counters(export: Export) -> list[CounterSamples] | None:
     present = export.tables.get("GPU_METRICS", set())
     if not {"timestamp", "typeId", "metricId", "value"} <= present:
         return None
@@ -85,7 +85,7 @@ def metrics(export: Export) -> list[Metric] | None:
             time_ns, value = rows["time"][first:last], rows["value"][first:last]
             if names[key].endswith("[MHz]"):
                 value = value / 1e6  # nsys 2025.3 stores hertz under that name
-            found.append(Metric(names[key], key[0] & 0xFF, time_ns, value))
+            found.append(CounterSamples(names[key], key[0] & 0xFF, time_ns, value))
     return found
 
 

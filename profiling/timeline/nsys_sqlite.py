@@ -68,21 +68,22 @@ def read(path: Path) -> Trace:
             kind: pool.submit(export.read, ACTIVITY + table, PLACE | columns)
             for kind, (table, columns) in OPERATIONS.items()
         }
-        calls = by_start(reading.result())
         found = {kind: table.result() for kind, table in tables.items()}
+        rows = reading.result()
+    calls = None if rows is None else by_start(rows)
     events = export.read(NVTX, RANGE)
     tool_version, schema_version = nsys_facts.versions(export)
-    operations = all_operations(export, found, calls)
+    operations = nsys_operations(export, found, calls)
     ends = [rows["end"] for rows in (calls, *found.values()) if rows]
     return Trace(
         kind="nsys",
         file=path,
         devices=nsys_facts.devices(export),
         operations=operations,
-        calls=all_calls(export, calls),
-        ranges=all_ranges(export, events, ends),
+        calls=nsys_calls(export, calls),
+        ranges=nsys_ranges(export, events, ends),
         allocations=nsys_facts.allocations(export),
-        metrics=nsys_facts.metrics(export),
+        counters=nsys_facts.counters(export),
         tool_version=tool_version,
         schema_version=schema_version,
         warnings=nsys_facts.complaints(export) + export.warnings,
@@ -91,9 +92,7 @@ def read(path: Path) -> Trace:
     )
 
 
-def by_start(rows: Columns | None) -> Columns | None:
-    if rows is None:
-        return None
+def by_start(rows: Columns) -> Columns:
     start = rows["start"]
     if np.all(start[1:] >= start[:-1]):
         return rows
@@ -101,7 +100,7 @@ def by_start(rows: Columns | None) -> Columns | None:
     return {name: values[order] for name, values in rows.items()}
 
 
-def all_calls(export: Export, rows: Columns | None) -> Calls | None:
+def nsys_calls(export: Export, rows: Columns | None) -> Calls | None:
     if rows is None:
         return None
     return Calls(
@@ -113,14 +112,13 @@ def all_calls(export: Export, rows: Columns | None) -> Calls | None:
     )
 
 
-def all_operations(
+def nsys_operations(
     export: Export, found: dict[int, Columns | None], calls: Columns | None
 ) -> Operations | None:
     tables = [named(export, kind, rows) for kind, rows in found.items() if rows is not None]
     if not tables:
         return None
-    rows = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
-    rows = by_start(rows)
+    rows = by_start({name: np.concatenate([t[name] for t in tables]) for name in tables[0]})
     none = np.empty(0, np.int64)
     of = calls or {"thread": none, "id": none}
     return Operations(
@@ -161,32 +159,34 @@ def named(export: Export, kind: int, rows: Columns) -> Columns:
 
 
 def matching(
-    process: np.ndarray, id: np.ndarray, of_process: np.ndarray, of_id: np.ndarray
+    process: np.ndarray, number: np.ndarray, of_process: np.ndarray, of_number: np.ndarray
 ) -> np.ndarray:
-    """For each process and id the first row among the others with the same two; -1 without one."""
-    found = np.full(len(id), -1)
-    if not len(of_id):
+    """For each process and number the first row of the others with the same two; -1 without one."""
+    found = np.full(len(number), -1)
+    if not len(of_number):
         return found
     processes = np.unique(of_process >> PROCESS_BITS)
-    others, _ = keys(of_process, of_id, processes)
+    others, _ = joint_keys(of_process, of_number, processes)
     order = np.argsort(others, kind="stable")
     others = others[order]
-    wanted, known = keys(process, id, processes)
+    wanted, known = joint_keys(process, number, processes)
     at = np.minimum(np.searchsorted(others, wanted), len(order) - 1)
     matched = known & (others[at] == wanted)
     found[matched] = order[at[matched]]
     return found
 
 
-def keys(process: np.ndarray, id: np.ndarray, processes: np.ndarray) -> tuple:
-    """(one number for process and id, whether there are both)"""
+def joint_keys(
+    process: np.ndarray, number: np.ndarray, processes: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(one number for process and number, whether there are both)."""
     process = process >> PROCESS_BITS
     index = np.minimum(np.searchsorted(processes, process), len(processes) - 1)
-    known = (processes[index] == process) & (id >= 0) & (id < 1 << ID_BITS)
-    return np.where(known, (index << ID_BITS) | id, MISSING), known
+    known = (processes[index] == process) & (number >= 0) & (number < 1 << ID_BITS)
+    return np.where(known, (index << ID_BITS) | number, MISSING), known
 
 
-def all_ranges(export: Export, events: Columns | None, ends: list[np.ndarray]) -> Ranges | None:
+def nsys_ranges(export: Export, events: Columns | None, ends: list[np.ndarray]) -> Ranges | None:
     """`ends` of all other events, as the end of a range that has none is that of the capture."""
     if events is None:
         return None

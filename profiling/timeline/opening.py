@@ -4,7 +4,6 @@ What a file is, its content says: names are changed. Each damaged one is told in
 """
 
 import gzip
-import json
 import re
 import subprocess
 import sys
@@ -14,14 +13,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import numpy as np
 
+from profiling.manifest import Manifest
 from profiling.timeline import chrome_json, nsys_sqlite
 from profiling.timeline.trace import Trace
-from profiling.tools import nsys_tool
-from profiling.tools.environment import without_secrets
+from profiling.tools import nsight
 
 SQLITE, GZIP = b"SQLite format 3\0", b"\x1f\x8b"
 REPORT = ".nsys-rep"  # the one kind that only its name tells
@@ -140,7 +139,7 @@ def read_report(path: Path) -> Trace:
         print(f"reading {beside}, the export of {path.name}", file=sys.stderr)
         return read_plain(beside)
     try:
-        nsys = nsys_tool.find()
+        nsys = nsight.find("nsys")
     except ValueError as error:
         raise ValueError(
             f"{path}: only nsys reads a .nsys-rep, and there is none here; where there is one: "
@@ -148,7 +147,7 @@ def read_report(path: Path) -> Trace:
         ) from error
     with temporary_beside(path, "exported.sqlite") as exported:
         command = [nsys.path, "export", "--type=sqlite", f"--output={exported}", str(path)]
-        environ, _ = without_secrets()
+        environ, _ = nsight.without_secrets()
         try:
             done = subprocess.run(
                 command, env=environ, capture_output=True, timeout=EXPORT_S, check=False
@@ -161,22 +160,21 @@ def read_report(path: Path) -> Trace:
         return read_plain(exported)
 
 
-def read_manifest(path: Path) -> dict[str, Any]:
+def read_manifest(path: Path) -> Manifest:
     """What profiling.capture.window told about a window. Raises ValueError with one line."""
     try:
         if path.stat().st_size > MANIFEST_BYTES:
             raise ValueError(f"{path}: is too big for a manifest")
-        manifest = json.loads(path.read_bytes())
+        return msgspec.json.decode(path.read_bytes(), type=Manifest)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (RecursionError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{path}: is JSON, but no manifest of a window: {error}") from error
+    except (RecursionError, UnicodeDecodeError, msgspec.DecodeError) as error:
         raise ValueError(f"{path}: is a damaged manifest ({error})") from error
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("window"), dict):
-        raise ValueError(f"{path}: is JSON, but no manifest of a window")
-    return manifest
 
 
-def find_manifest(path: Path, trace: Trace) -> tuple[str, dict[str, Any]] | None:
+def find_manifest(path: Path, trace: Trace) -> tuple[str, Manifest] | None:
     """(name, content) of the manifest that lies beside the capture and belongs to it.
 
     What is wrong with a damaged one goes to trace.warnings.
@@ -196,18 +194,15 @@ def find_manifest(path: Path, trace: Trace) -> tuple[str, dict[str, Any]] | None
     return max(found, key=lambda item: item[:2])[1:] if found else None
 
 
-def belongs(file: Path, manifest: dict[str, Any], trace: Trace) -> bool:
+def belongs(file: Path, manifest: Manifest, trace: Trace) -> bool:
     name = trace.file.name.removesuffix(".gz")
     if trace.kind == "kineto":
-        files = manifest.get("files")
-        told = (
-            [str(other).removesuffix(".gz") for other in files] if isinstance(files, list) else []
-        )
+        told = [other.removesuffix(".gz") for other in manifest.files]
         return name in told or name.removesuffix(".json").removesuffix(".trace") == file.stem
-    if manifest.get("kind") != "nsys" or RANK.findall(file.name) != RANK.findall(name):
+    if manifest.kind != "nsys" or RANK.findall(file.name) != RANK.findall(name):
         return False
-    window, iterations = manifest["window"], iterations_of(trace)
-    return bool(iterations) and (window.get("first_iteration"), window.get("steps")) == (
+    window, iterations = manifest.window, iterations_of(trace)
+    return bool(iterations) and (window.first_iteration, window.steps) == (
         min(iterations),
         len(iterations),
     )

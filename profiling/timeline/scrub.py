@@ -1,18 +1,11 @@
 """Takes the environment and the folders out of a capture, so that it can be passed on.
 
-    python -m profiling scrub CAPTURE -o FILE      writes FILE, leaves CAPTURE
-    python -m profiling scrub CAPTURE ...          scrubs each in place
-
-CAPTURE is an nsys export (.sqlite) or a trace of torch.profiler (.json), each also as .gz. Every
-number stays, and so do the names of kernels and ranges.
-
 nsys stores the environment of the traced program, and that of every process above it: the shell's
 too, secrets and all, whatever the program itself was given. It also lists every process and thread
-of the machine; those that nothing was recorded of go too. A .nsys-rep cannot be edited: scrub its
-export, and keep the report. What the program was told on its command line stays, less its folders.
+of the machine; those that nothing was recorded of go too. Called by profiling.verbs.scrub, and for
+what is uploaded by profiling.verbs.log.
 """
 
-import argparse
 import gzip
 import os
 import re
@@ -164,24 +157,3 @@ def scrubbed_json(text: bytes) -> bytes:
     if "USER" in whole or any(hint in small for hint in HINTS):
         whole = MEMBER.sub(r'\1""', whole)
     return without_folders(whole).encode("utf-8")
-
-
-def main(words: list[str]) -> int:
-    if not words or {"-h", "--help"} & set(words):
-        print(__doc__)
-        return 0
-    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
-    parser.add_argument("captures", nargs="+", type=Path)
-    parser.add_argument("-o", "--output", type=Path)
-    try:
-        asked, unknown = parser.parse_known_args(words)
-    except argparse.ArgumentError as error:
-        raise ValueError(f"scrub: {error}; see --help") from error
-    if unknown:
-        raise ValueError(f"{unknown[0]}: no such option of scrub; see --help")
-    if asked.output and len(asked.captures) > 1:
-        raise ValueError("-o: takes one capture; without it each is scrubbed in place")
-    for path in asked.captures:
-        scrub(path, asked.output)
-        print(f"{asked.output or path}: scrubbed")
-    return 0

@@ -7,7 +7,7 @@ that two tables are read at once.
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -83,11 +83,11 @@ def numbers(
         f'FROM "{table}" WHERE rowid > ? ORDER BY rowid LIMIT {ROWS})'
     )
     types = [np.float64 if name in real else np.int64 for name in terms]
-    pieces: list[list[np.ndarray]] = [[np.empty(0, type)] for type in types]
+    pieces: list[list[np.ndarray]] = [[np.empty(0, dtype)] for dtype in types]
     with opened(path) as database:
         for rows, texts in pages(database, query) if terms else ():
-            for text, type, column in zip(texts, types, pieces, strict=True):
-                column.append(parsed(text, type, rows))
+            for text, dtype, column in zip(texts, types, pieces, strict=True):
+                column.append(parsed(text, dtype, rows))
     found = {}
     for name, column in zip(terms, pieces, strict=True):
         found[name] = np.concatenate(column)
@@ -115,14 +115,12 @@ def pages(database: sqlite3.Connection, query: str) -> Iterator[tuple[int, list[
         yield rows, joined
 
 
-def parsed(text: bytes, type: type, rows: int) -> np.ndarray:
-    try:
-        values = np.fromstring(text, type, sep=",")
-    except (ValueError, DeprecationWarning):  # the one is to become the other
-        values = ()
-    if len(values) != rows:
-        raise sqlite3.DatabaseError("text where numbers belong")
-    return values
+def parsed(text: bytes, dtype: type[np.number], rows: int) -> np.ndarray:
+    with suppress(ValueError, DeprecationWarning):  # the one is to become the other
+        values: np.ndarray = np.fromstring(text, dtype, sep=",")
+        if len(values) == rows:
+            return values
+    raise sqlite3.DatabaseError("text where numbers belong")
 
 
 def texts(path: Path, query: str) -> list[tuple]:

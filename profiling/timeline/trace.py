@@ -4,12 +4,16 @@ Times are integer nanoseconds on one clock for host and GPU. Where a capture can
 None ("not captured"), an index -1, a count -1: never 0. Names are indices into `Trace.names`.
 """
 
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 
 KERNEL, COPY, MEMSET, GRAPH = 0, 1, 2, 3  # Operations.kind; GRAPH: a CUDA graph captured as a whole
+LATEST_NS = 4 * 10**18  # beyond, the difference of two times would not fit into 64 bits
 ANY_THREAD = -1  # Ranges.thread of a range that may start on one thread and end on another
 
 
@@ -66,8 +70,8 @@ class Allocations:
 
 
 @dataclass(frozen=True)
-class Metric:
-    """Samples of one hardware counter of one GPU, as `nsys profile --gpu-metrics-devices` takes."""
+class CounterSamples:
+    """One hardware counter of one GPU, as `nsys profile --gpu-metrics-devices` samples it."""
 
     name: str
     device: int
@@ -99,8 +103,28 @@ class Trace:
     ranges: Ranges | None
     operators: Ranges | None = None  # PyTorch's own operators, in Kineto traces
     allocations: Allocations | None = None
-    metrics: list[Metric] | None = None
+    counters: list[CounterSamples] | None = None
     tool_version: str | None = None
     schema_version: str | None = None
     warnings: list[str] = field(default_factory=list)  # what the tool says it lost or could not do
     personal: bool = False  # it still holds an environment, a user, a host or folders
+
+
+class Names:
+    """Gives each name its number, while a capture is read."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = defaultdict(count().__next__)
+
+    def of(self, keys: np.ndarray, name: Callable[[int], str]) -> np.ndarray:
+        """The numbers of what `name` calls the keys."""
+        distinct, where = np.unique(keys, return_inverse=True)
+        return self.numbered(map(name, distinct.tolist()))[where]
+
+    def numbered(self, names: Iterable[str]) -> np.ndarray:
+        return np.fromiter(map(self.numbers.__getitem__, names), np.int32)
+
+
+def possible(start_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
+    """Whether each pair of times makes sense."""
+    return (start_ns <= end_ns) & (start_ns > -LATEST_NS) & (end_ns < LATEST_NS)

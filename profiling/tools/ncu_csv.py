@@ -11,7 +11,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from profiling.tools import ncu_tool
+from profiling.tools import nsight
 
 RANGE = re.compile(r'"[^":]+:([^":]+):')  # "DOMAIN:NAME:payload:colour:..."
 # unit -> how many of its base unit; ncu's newer versions write us, older ones usecond
@@ -110,7 +110,7 @@ class ProfiledKernel:
 
 
 def read_report(report: Path, ncu: str | None) -> list[ProfiledKernel]:
-    """Of a .ncu-rep, which takes ncu (the one given, or see ncu_tool), or of a CSV page.
+    """Of a .ncu-rep, which takes ncu (the one given, or see nsight), or of a CSV page.
 
     Raises ValueError naming the file.
     """
@@ -127,7 +127,7 @@ def read_report(report: Path, ncu: str | None) -> list[ProfiledKernel]:
 
 
 def imported(report: Path, ncu: str | None) -> str:
-    words = [ncu_tool.find(ncu).path, "--import", str(report)]
+    words = [nsight.find("ncu", ncu).path, "--import", str(report)]
     words += ["--page", "details", "--csv", "--print-units", "base"]  # base: without rounding
     done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode:

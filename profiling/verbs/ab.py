@@ -9,7 +9,6 @@ import signal
 from argparse import Namespace
 from pathlib import Path
 
-import msgspec
 from rich.console import Console
 
 from cli.files import write_text
@@ -30,9 +29,8 @@ from profiling.launch.experiment.plan import (
 )
 from profiling.launch.experiment.processes import RESULTS, measure, open_experiment, say
 from profiling.records import to_json
-from profiling.report.experiment_console import print_experiment
-from profiling.report.experiment_markdown import experiment_markdown
-from profiling.report.experiment_page import experiment_page
+from profiling.report.comparison.document import experiment_document
+from profiling.report.renderers import markdown, page, terminal
 
 TRAINER = Path(__file__).resolve().parent.parent.parent / "train.py"
 OUT = Path("out-ab")
@@ -167,16 +165,17 @@ def again(argv: list[str], folder: Path) -> str:
 
 def deliver(flags: Namespace, folder: Path, experiment: Experiment, console: Console) -> None:
     """Everything that the user asked for, and the page in any case."""
-    text, told = to_json(experiment, indent=1), msgspec.to_builtins(experiment)
-    page = flags.html or folder / "report.html"
+    text, document = to_json(experiment, indent=1), experiment_document(experiment)
+    html = flags.html or folder / "report.html"
     write_text(folder / RESULTS, text)
-    write_text(page, experiment_page(told))
+    write_text(html, page.page(document))
     if flags.json:
         write_text(flags.json, text)
     if flags.markdown:
-        write_text(flags.markdown, experiment_markdown(told))
-    print_experiment(told, console)
-    say(console, f"\nrecord  {folder / RESULTS}\npage    {page}")
+        write_text(flags.markdown, markdown.markdown(document))
+    console.print()
+    terminal.show(document, console)
+    say(console, f"\nrecord  {folder / RESULTS}\npage    {html}")
     for label in experiment.factor.labels:
         if made := newest_capture(capture_folder(folder, label)):
             say(console, f"next    python -m profiling report {shlex.quote(str(made))}")

@@ -5,16 +5,15 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-import msgspec
 from rich.console import Console
 
 from cli.files import write_text
 from cli.keys import spell
 from cli.parser import Parser, names, new_file, within
+from profiling.analysis.capture import open_report
 from profiling.analysis.difference.comparability import FEWEST_STEPS
 from profiling.analysis.difference.compared import (
     Compared,
-    capture_report,
     compared_capture,
     compared_run,
 )
@@ -23,9 +22,9 @@ from profiling.analysis.difference.records import Comparison
 from profiling.analysis.runs.configuration import factor
 from profiling.analysis.runs.folder import RunFolder, is_run_folder, newest_capture, read_run
 from profiling.records import to_json
-from profiling.report.comparison_console import print_comparison
-from profiling.report.comparison_markdown import comparison_markdown
-from profiling.report.comparison_page import comparison_page
+from profiling.report.comparison.document import comparison_document
+from profiling.report.document import Document
+from profiling.report.renderers import markdown, page, terminal
 from profiling.timeline.opening import newest
 
 PURPOSE = "Says what changed between two captures, or two run folders, and how sure that is."
@@ -53,10 +52,10 @@ def main(argv: list[str]) -> int:
     """Compares, prints, writes; returns the exit code. Raises ValueError for bad input."""
     flags = parse(argv)
     comparison = compare(*both_sides(flags), flags.force)
-    deliver(flags, comparison)
+    document = deliver(flags, comparison)
     if comparison.verdict == "not_comparable":
         raise ValueError(refusal(comparison, flags.force))
-    print_comparison(msgspec.to_builtins(comparison), Console(highlight=False))
+    terminal.show(document, Console(highlight=False))
     print_next(flags, comparison)
     if regressed(comparison, flags.fail_on_regression):
         print(f"\nregression: slower by more than {flags.fail_on_regression:g} %")
@@ -115,12 +114,12 @@ def capture_of(path: Path) -> Path | None:
 def side(run: RunFolder | None, capture: Path | None, flags: Namespace) -> Compared:
     if run is None:
         assert capture, "what is no run is a capture"
-        return compared_capture(capture_report(capture, flags.step, flags.phases))
+        return compared_capture(open_report(capture, step=flags.step, phases=flags.phases).report)
     if capture is None:
         profile = run.folder / "profile"
         why = f"no capture in {profile}, so no families and kernels; train with profile=nsys"
         return compared_run(run, None, why)
-    return compared_run(run, capture_report(capture))  # of this project: its ranges are known
+    return compared_run(run, open_report(capture).report)  # of this project: its ranges are known
 
 
 def refusal(comparison: Comparison, forced: bool) -> str:
@@ -129,14 +128,16 @@ def refusal(comparison: Comparison, forced: bool) -> str:
     return f"{comparison.baseline.file} and {comparison.candidate.file}: {reasons}{cure}"
 
 
-def deliver(flags: Namespace, comparison: Comparison) -> None:
-    """The files that were asked for."""
+def deliver(flags: Namespace, comparison: Comparison) -> Document:
+    """Writes the files that were asked for; returns what they say."""
+    document = comparison_document(comparison)
     if flags.json:
         write_text(flags.json, to_json(comparison, indent=1))
     if flags.markdown:
-        write_text(flags.markdown, comparison_markdown(msgspec.to_builtins(comparison)))
+        write_text(flags.markdown, markdown.markdown(document))
     if flags.html:
-        write_text(flags.html, comparison_page(msgspec.to_builtins(comparison)))
+        write_text(flags.html, page.page(document))
+    return document
 
 
 def print_next(flags: Namespace, comparison: Comparison) -> None:

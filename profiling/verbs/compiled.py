@@ -61,16 +61,9 @@ def main(argv: list[str]) -> int:
 
 
 def composed(words: list[str]) -> "Config":
-    from configs import command_line
-    from configs.compose import compose_jobs
+    from configs.command_line import compose_one  # here: --help needs no Hydra
 
-    options, flags, words = command_line.split_arguments(words)
-    if options.multirun or flags:
-        raise ValueError(f"{(flags or ['-m'])[0]}: one configuration at a time is compiled")
-    path, overrides = command_line.split_words(words, None)
-    if not any(word.startswith("compile=") for word in overrides):
-        overrides.append("compile=true")
-    (config,) = compose_jobs(path, [*overrides, "wandb.mode=disabled"], multirun=False)
+    config = compose_one([*words, "wandb.mode=disabled"], "compile=true")
     if not config.compile:
         raise ValueError("compile=false: nothing would be compiled; leave it out")
     return config

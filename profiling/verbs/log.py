@@ -3,7 +3,6 @@
 Everything is read from a scrubbed copy of the capture, so nothing else can be uploaded.
 """
 
-import argparse
 import os
 import re
 import shlex
@@ -12,27 +11,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from profiling.analysis.gpu_time.median_step import median_step
+from cli.parser import Parser
+from profiling.analysis.capture import open_report
+from profiling.analysis.report import Report
 from profiling.analysis.runs.folder import read_config
-from profiling.analysis.summary import summarize
 from profiling.metric_names import CAPTURE_MEDIA
-from profiling.report import tables, wording
+from profiling.report.capture import tables
+from profiling.report.capture.document import report_document, verdict_line
+from profiling.report.document import Cell, Value
+from profiling.report.renderers.page import page
 from profiling.timeline import opening
 from profiling.timeline.scrub import scrub
-from profiling.verbs.report import refuse
 
 if TYPE_CHECKING:  # importing it takes a third of a second
     from wandb import Run, Settings
 
-HELP = """\
-Adds the report of a capture to the W&B run of its training, when that has ended.
-
-usage: python -m profiling log CAPTURE [--run OUT_DIR]
-
-  CAPTURE             an nsys export (.sqlite), a torch.profiler trace (.json), either as .gz, or a
-                      run's folder: its newest capture
-  --run OUT_DIR       the run's folder, where CAPTURE does not lie in it
-
+PURPOSE = "Adds the report of a capture to the W&B run of its training, when that has ended."
+NOTES = """\
 The run gets tables (capture/summary, capture/families, capture/phases), the page with its charts
 (capture/report), and the capture as an artifact. Of the capture a copy is uploaded from which the
 environment, user, host and folders were taken (python -m profiling scrub); never a .nsys-rep,
@@ -69,9 +64,6 @@ class TrainingRun:
 
 def main(argv: list[str]) -> int:
     """Runs it and returns the exit code. Raises ValueError with one line where it cannot."""
-    if {"-h", "--help"} & set(argv):
-        print(HELP, end="")
-        return 0
     capture, out_dir = parse(argv)
     if capture.is_dir():
         capture = opening.newest(capture)
@@ -84,19 +76,29 @@ def main(argv: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="profiling-") as folder:
         copy = Path(folder) / capture.name
         scrub(capture, copy)
-        report, page = read(capture, copy)
-        upload(run, report, page, copy)
-    print(f"{capture.name}: {wording.headline(report)}; added to W&B run {run.id} of {run.project}")
+        report, html = read(capture, copy)
+        upload(run, report, html, copy)
+    print(f"{capture.name}: {verdict_line(report)}; added to W&B run {run.id} of {run.project}")
     if run.offline:
         print(f"offline so far: {run.sync_command()}")
     return 0
 
 
 def parse(argv: list[str]) -> tuple[Path, Path | None]:
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.error = refuse
-    parser.add_argument("capture", type=Path)
-    parser.add_argument("--run", type=Path)
+    parser = Parser("log", PURPOSE, NOTES)
+    parser.add_argument(
+        "capture",
+        type=Path,
+        metavar="CAPTURE",
+        help="an nsys export (.sqlite), a torch.profiler trace (.json), either as .gz, or a run's "
+        "folder: its newest capture",
+    )
+    parser.add_argument(
+        "--run",
+        type=Path,
+        metavar="OUT_DIR",
+        help="the run's folder, where CAPTURE does not lie in it",
+    )
     flags = parser.parse_args(argv)
     return flags.capture, flags.run
 
@@ -122,17 +124,13 @@ def training_run(out_dir: Path) -> TrainingRun:
     return TrainingRun(out_dir, found[-1][2], project, found[-1][1] is not None)
 
 
-def read(capture: Path, copy: Path) -> tuple[dict[str, Any], str]:
+def read(capture: Path, copy: Path) -> tuple[Report, str]:
     """The report and its page, of the scrubbed copy; the manifest lies beside the capture."""
-    from profiling.report.page import page  # here: plotly takes long to import
-
-    trace = opening.open_capture(copy)
-    name, manifest = opening.find_manifest(capture, trace) or (None, None)
-    report = summarize(trace, manifest, name)
-    return report, page(report, median_step(trace))
+    opened = open_report(copy, beside=capture)
+    return opened.report, page(report_document(opened.report, opened.median_step))
 
 
-def upload(run: TrainingRun, report: dict[str, Any], page: str, copy: Path) -> None:
+def upload(run: TrainingRun, report: Report, html: str, copy: Path) -> None:
     """Raises ValueError with what W&B said."""
     import wandb
 
@@ -148,7 +146,7 @@ def upload(run: TrainingRun, report: dict[str, Any], page: str, copy: Path) -> N
             resume="allow" if run.offline else "must",
             settings=settings(run.offline),
         )
-        add(resumed, report, page, copy)
+        add(resumed, report, html, copy)
         resumed.finish()
     except (wandb.Error, OSError, TimeoutError) as error:
         raise ValueError(f"W&B: {' '.join(str(error).split())}") from error
@@ -173,23 +171,22 @@ def settings(offline: bool) -> "Settings":
     )
 
 
-def add(run: "Run", report: dict[str, Any], page: str, copy: Path) -> None:
+def add(run: "Run", report: Report, html: str, copy: Path) -> None:
     import wandb
 
-    window = report["window"]
     figures = summary(report)
     panels: dict[str, Any] = {
         SUMMARY: wandb.Table(["what", "value"], data=[[k, str(v)] for k, v in figures]),
-        PAGE: wandb.Html(page, inject=False),
+        PAGE: wandb.Html(html, inject=False),
     }
     named = {FAMILIES: tables.families(report), "capture/phases": tables.phases(report)}
     for panel, table in named.items():
         if table.rows:
-            columns = [column.key for column in table.columns]  # with their units
-            rows = [[row[key] for key in columns] for row in table.rows]
+            columns: list[str | int] = [column.key for column in table.columns]  # with units
+            rows = [[bare(row[column.key]) for column in table.columns] for row in table.rows]
             panels[panel] = wandb.Table(columns, data=rows)
-    if window["first_iteration"] is not None:
-        panels["iter"] = window["first_iteration"]
+    if report.window.first_iteration is not None:
+        panels["iter"] = report.window.first_iteration
     run.log(panels)
     run.summary.update({f"capture/{name}": value for name, value in figures if value is not None})
     artifact = wandb.Artifact(f"capture-{run.id}", type="capture")
@@ -197,16 +194,19 @@ def add(run: "Run", report: dict[str, Any], page: str, copy: Path) -> None:
     run.log_artifact(artifact)
 
 
-def summary(report: dict[str, Any]) -> list[tuple[str, Any]]:
+def bare(value: Value) -> Value:
+    return value.text if isinstance(value, Cell) else value
+
+
+def summary(report: Report) -> list[tuple[str, Value]]:
     """What one would compare runs by."""
-    gpu = report["gpu"] or {}
-    breakdown = report["breakdown"] or {}
+    breakdown = {} if report.breakdown is None else vars(report.breakdown)
     return [
-        ("bottleneck", report["bottleneck"]["verdict"]),
-        ("attention_backend", report["attention_backend"]),
-        ("steps", report["window"]["steps"]),
-        ("step_ms", report["window"]["step_ms"]["median"]),
-        ("gpu_busy_percent", gpu.get("busy_percent")),
-        *((name, breakdown[name]) for name in breakdown),
-        ("file", report["capture"]["file"]),
+        ("bottleneck", report.bottleneck.verdict),
+        ("attention_backend", report.attention_backend),
+        ("steps", report.window.steps),
+        ("step_ms", report.window.step_ms.median),
+        ("gpu_busy_percent", report.gpu.busy_percent if report.gpu else None),
+        *breakdown.items(),
+        ("file", report.capture.file),
     ]

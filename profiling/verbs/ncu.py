@@ -14,14 +14,14 @@ from rich.console import Console
 from cli.files import write_text
 from cli.parser import Parser, new_file, within
 from profiling.launch import reports
+from profiling.launch.process import stream
 from profiling.launch.under_ncu import Selection, check_program, command, explain
 from profiling.records import to_json
 from profiling.report.ncu_document import ncu_document
 from profiling.report.renderers import terminal
 from profiling.report.renderers.page import page
-from profiling.tools import environment, ncu_tool
+from profiling.tools import nsight
 from profiling.tools.ncu_csv import ProfiledKernel, read_report
-from profiling.verbs.run import stream
 
 PURPOSE = """\
 Profiles single kernels of a program with Nsight Compute, or reads what it has recorded."""
@@ -51,13 +51,13 @@ def main(argv: list[str]) -> int:
     if flags.report:
         return show(read_report(flags.report, flags.ncu), flags)
     check_program(program, flags.range)
-    ncu = ncu_tool.find(flags.ncu)
+    ncu = nsight.find("ncu", flags.ncu)
     chosen = Selection(
         flags.kernel, flags.range, flags.skip, flags.count, flags.set, flags.clock_control
     )
     partial = flags.out / "ncu.partial" / "ncu.ncu-rep"
     words = command(ncu, chosen, partial, program)
-    environ, removed = environment.without_secrets()
+    environ, removed = nsight.without_secrets()
     # ncu attaches to every child process, and inductor's compile workers can crash of it
     environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     if removed:

@@ -1,7 +1,6 @@
 """`python -m profiling report CAPTURE`: what took the time, and what holds the step back."""
 
-import argparse
-import json
+import io
 import shlex
 import sys
 import webbrowser
@@ -9,37 +8,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
-from cli import files
-from profiling.analysis.gpu_time.median_step import median_step
-from profiling.analysis.summary import summarize
-from profiling.report import console, wording
+from cli import files, parser
+from cli.parser import Parser
+from profiling.analysis.capture import Capture, open_report
+from profiling.analysis.report import Report
+from profiling.records import to_json
+from profiling.report.capture.document import report_document, verdict_line
 from profiling.report.capture.kernel_sources import Links, source_links
-from profiling.report.markdown import markdown
-from profiling.timeline import opening
+from profiling.report.renderers import markdown, page, terminal
 from profiling.timeline.trace import Trace
 
-HELP = """\
-Says what took the time in a capture, and what holds the step back.
-
-usage: python -m profiling report CAPTURE [FLAGS]
-
-  CAPTURE             an nsys report (.sqlite, .sqlite.gz, .nsys-rep), a torch.profiler trace
-                      (.json, .json.gz), or a run's folder: its newest capture
-
-flags: without an output the report is printed
-  --json FILE         all figures (docs/report-schema.md); - is stdout, here and below
-  --markdown FILE     for a pull request
-  --html FILE         one page with charts, which needs no network
-  --open              show that page in the browser
-
-  --step NAME         the ranges that are a step, without their number (found out otherwise)
-  --phases A,B        the ranges that are phases (found out otherwise)
-  --device N          the GPU to report about, of several (the busiest otherwise)
-  --manifest FILE     the window's manifest, where it does not lie beside the capture
+PURPOSE = "Says what took the time in a capture, and what holds the step back."
+CAPTURE = """\
+an nsys report (.sqlite, .sqlite.gz, .nsys-rep), a torch.profiler trace (.json, .json.gz), or a
+run's folder: its newest capture"""
+NOTES = """\
+Without --json, --markdown and --html the report is printed.
 
 examples
   python -m profiling report out-shakespeare-char
@@ -68,52 +55,60 @@ class Request:
     manifest: Path | None
 
     @property
-    def choice(self) -> dict[str, Any]:
-        """The keywords of summarize and median_step."""
-        return {"step": self.step, "phases": self.phases, "device": self.device}
+    def outputs(self) -> list[str]:
+        return [output for output in (self.json, self.markdown, self.html) if output]
 
 
 def main(argv: list[str]) -> int:
     """Runs it and returns the exit code. Raises ValueError for a mistake or a damaged capture."""
-    if {"-h", "--help"} & set(argv):
-        print(HELP, end="")
-        return 0
     request = parse(argv)
-    if hasattr(sys.stdout, "reconfigure"):
+    if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode gets ? for a bar
     with progress(request.capture):
-        trace, name, manifest = read(request.capture, request.manifest)
-        report = summarize(trace, manifest, name, **request.choice)
-    write(request, report, trace)
+        capture = open_report(
+            request.capture,
+            request.manifest,
+            step=request.step,
+            phases=request.phases,
+            device=request.device,
+        )
+        report = capture.report  # made here, while the terminal shows that something goes on
+    write(request, report, capture)
     return 0
 
 
 def parse(argv: list[str]) -> Request:
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.error = refuse
-    parser.add_argument("capture", type=Path)
-    for output in ("--json", "--markdown", "--html"):
-        parser.add_argument(output)
-    parser.add_argument("--open", action="store_true")
-    parser.add_argument("--step")
-    parser.add_argument("--phases", type=names)
-    parser.add_argument("--device", type=int)
-    parser.add_argument("--manifest", type=Path)
-    request = Request(**vars(parser.parse_args(argv)))
-    outputs = [output for output in (request.json, request.markdown, request.html) if output]
-    if len(set(outputs)) < len(outputs):
+    flags = Parser("report", PURPOSE, NOTES)
+    flags.add_argument("capture", type=Path, metavar="CAPTURE", help=CAPTURE)
+    outputs = flags.add_argument_group("outputs")
+    outputs.add_argument(
+        "--json", metavar="FILE", help="all figures (docs/report-schema.md); - is stdout in each"
+    )
+    outputs.add_argument("--markdown", metavar="FILE", help="for a pull request")
+    outputs.add_argument(
+        "--html", metavar="FILE", help="one page with charts, which needs no network"
+    )
+    outputs.add_argument("--open", action="store_true", help="show that page in the browser")
+    chosen = flags.add_argument_group("what is found out otherwise")
+    chosen.add_argument("--step", metavar="NAME", help="the ranges that are a step, without number")
+    chosen.add_argument(
+        "--phases", metavar="A,B", type=parser.names, help="the ranges that are phases"
+    )
+    chosen.add_argument(
+        "--device", metavar="N", type=int, help="the GPU to report about, of several: the busiest"
+    )
+    chosen.add_argument(
+        "--manifest",
+        metavar="FILE",
+        type=Path,
+        help="the window's manifest, where it does not lie beside the capture",
+    )
+    request = Request(**vars(flags.parse_args(argv)))
+    if len(set(request.outputs)) < len(request.outputs):
         raise ValueError("--json, --markdown, --html: two of them have the same FILE")
     if request.open and request.html in (None, "-"):
         raise ValueError("--open: shows the page, so it needs --html FILE")
     return request
-
-
-def refuse(message: str) -> None:
-    raise ValueError(f"{message}; see --help")
-
-
-def names(words: str) -> list[str]:
-    return [word.strip() for word in words.split(",") if word.strip()]
 
 
 @contextmanager
@@ -128,37 +123,25 @@ def progress(path: Path) -> Iterator[None]:
         yield
 
 
-def read(path: Path, manifest_path: Path | None) -> tuple[Trace, str | None, dict | None]:
-    """(the capture, its manifest's name, its manifest)."""
-    if path.is_dir():
-        path = opening.newest(path)
-        print(f"reading {path}", file=sys.stderr)
-    trace = opening.open_capture(path)
-    if manifest_path is not None:
-        return trace, manifest_path.name, opening.read_manifest(manifest_path)
-    name, manifest = opening.find_manifest(path, trace) or (None, None)
-    return trace, name, manifest
-
-
-def write(request: Request, report: dict[str, Any], trace: Trace) -> None:
+def write(request: Request, report: Report, capture: Capture) -> None:
     """Every output that was asked for, or the report in words."""
-    if request.json:
-        put(request.json, json.dumps(report, indent=2, allow_nan=False) + "\n")
-    if request.markdown:
-        put(request.markdown, markdown(report))
+    step, sources = None, None
     if request.html:
-        from profiling.report.page import page  # here: plotly takes long to import
-
-        step = median_step(trace, **request.choice)
-        put(request.html, page(report, step, sources_of(trace, request.html)))
-    outputs = (request.json, request.markdown, request.html)
-    if not any(outputs):
-        console.show(report)
+        step, sources = capture.median_step, sources_of(capture.trace, request.html)
+    document = report_document(report, step, sources)
+    if request.json:
+        put(request.json, to_json(report))
+    if request.markdown:
+        put(request.markdown, markdown.markdown(document))
+    if request.html:
+        put(request.html, page.page(document))
+    if not request.outputs:
+        terminal.show(document, Console(highlight=False))
         print(next_steps(request.capture, report))
-    elif "-" not in outputs:
-        print(wording.headline(report))
-        print("written:", ", ".join(output for output in outputs if output))
-    if request.open:
+    elif "-" not in request.outputs:
+        print(verdict_line(report))
+        print("written:", ", ".join(request.outputs))
+    if request.open and request.html:
         webbrowser.open(Path(request.html).resolve().as_uri())
 
 
@@ -180,7 +163,7 @@ def put(output: str, content: str) -> None:
         files.write_text(Path(output), content)
 
 
-def next_steps(path: Path, report: dict[str, Any]) -> str:
+def next_steps(path: Path, report: Report) -> str:
     verb = "python -m profiling"
     capture = shlex.quote(str(path))
     commands = [
@@ -188,7 +171,7 @@ def next_steps(path: Path, report: dict[str, Any]) -> str:
         (f"compare {capture} OTHER", "what a change bought"),
         (f"export {capture} --perfetto trace.json.gz", "for ui.perfetto.dev"),
     ]
-    if report["capture"]["personal"] and report["capture"]["kind"] == "nsys":
+    if report.capture.personal and report.capture.kind == "nsys":
         commands.append(
             (f"scrub {capture}", "before it leaves this machine: who and where is in it")
         )

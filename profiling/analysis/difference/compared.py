@@ -4,16 +4,13 @@ Called by the verb compare and by launch.experiment.captures.
 """
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import msgspec
 
 from profiling.analysis.difference.records import KernelOnOneSide
 from profiling.analysis.report import Report
 from profiling.analysis.runs.folder import METRICS, SETTLING_ROWS, RunFolder
-from profiling.analysis.summary import summarize
 from profiling.records import JsonObject
-from profiling.timeline.opening import find_manifest, open_capture
 
 TRAINING = "training"  # the kind of a run's own step times
 FEWEST_ROWS = 2
@@ -70,13 +67,6 @@ class Compared:
     environment: Environment
     captured: CapturedStep  # of a run: by its newest capture
     notes: list[str]  # what a reader should know of this side
-
-
-def capture_report(path: Path, step: str | None = None, phases: list[str] | None = None) -> Report:
-    """The report of a capture with its manifest. Raises ValueError with one line."""
-    trace = open_capture(path)
-    name, manifest = find_manifest(path, trace) or (None, None)
-    return msgspec.convert(summarize(trace, manifest, name, step=step, phases=phases), Report)
 
 
 def compared_capture(report: Report) -> Compared:

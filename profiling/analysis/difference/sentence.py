@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from profiling.analysis.difference.records import MS_A_STEP, Comparison, StepComparison
 from profiling.causes import PART
+from profiling.units import milliseconds
 
 MOST_PARTS = 4
 LEAST_SHARE = 0.01  # of the step: a smaller change of a part is not worth a word
@@ -129,11 +130,3 @@ def step_noise_ms(comparison: Comparison) -> float:
 def captured_step(comparison: Comparison) -> StepComparison:
     """step_ms of the capture that the parts are of; `ab` has its own step times beside."""
     return comparison.captured_step_ms or comparison.step_ms
-
-
-def milliseconds(ms: float) -> str:
-    """Three significant digits or more: 12,345, 13.40, 0.902, 0."""
-    if ms == 0:
-        return "0"
-    digits = 0 if ms >= 1000 else 1 if ms >= 100 else 2 if ms >= 1 else 3
-    return f"{ms:,.{digits}f}"

@@ -1,10 +1,11 @@
-"""What the GPU did in each step, split so that it adds up to the wall. Called by summary.
+"""What the GPU did in each step, split so that it adds up to the wall. Called by analysis.
 
 Each nanosecond counts once: as compute if a kernel runs, else as communication, else as copy
 (copies and memsets), else as idle. So communication_ms is only what no kernel hides.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -19,18 +20,28 @@ COMMUNICATION = FAMILIES.index("communication")
 class Activity:
     """When one device was busy, by class. `computing` <= `talking` <= `busy`, as sets."""
 
+    begin_ns: int  # of the first step; the sets reach beyond the steps
+    end_ns: int  # of the last
     computing: Intervals
     talking: Intervals  # or computing
     busy: Intervals  # or copying
 
+    @cached_property
+    def idle(self) -> Intervals:
+        return self.busy.gaps(self.begin_ns, self.end_ns)
 
-def activity_of(operations: Operations, rows: np.ndarray, family: np.ndarray) -> Activity:
+
+def activity_of(
+    operations: Operations, rows: np.ndarray, family: np.ndarray, bounds_ns: np.ndarray
+) -> Activity:
     """`rows`: those of the device; `family`: of each of the trace's names."""
     start_ns, end_ns = operations.start_ns[rows], operations.end_ns[rows]
     kind, of = operations.kind[rows], family[operations.name[rows]]
     copying = (kind == COPY) | (kind == MEMSET)
     computing = ~copying & (of != COMMUNICATION)
     return Activity(
+        int(bounds_ns[0]),
+        int(bounds_ns[-1]),
         union(start_ns[computing], end_ns[computing]),
         union(start_ns[~copying], end_ns[~copying]),
         union(start_ns, end_ns),

@@ -1,4 +1,4 @@
-"""Why the GPU had nothing to do: each gap split by what the host did. Called by summary.
+"""Why the GPU had nothing to do: each gap split by what the host did. Called by analysis.
 
 For a gap that ends with operation N, launched by a call that returned at L:
 
@@ -24,30 +24,33 @@ GPU in the data phase. All sums are integers: the causes of a gap add up to it t
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from profiling.analysis.columns import Intervals, called, distinct, union
 from profiling.analysis.gpu_time.attribution import Owned
-from profiling.analysis.gpu_time.waits import called_by, charge, drained_by, fetched_by, is_to_host
-from profiling.analysis.steps.steps import Window
-from profiling.timeline.trace import COPY, GRAPH, KERNEL, Trace
+from profiling.analysis.gpu_time.breakdown import Activity
+from profiling.analysis.gpu_time.waits import charge, find_awaited, find_drained
+from profiling.causes import CAUSES
+from profiling.timeline.trace import COPY, Calls, Operations, Trace
 
-CAUSES = ("launch", "synchronization", "data", "cpu", "queue")
-LAUNCH, SYNCHRONIZATION, DATA, CPU, QUEUE = range(5)
 LONG_NS = 200_000  # without a CUDA call; a launch and its dispatch take 5 to 50 us
 BLOCKING = re.compile(
     r"(cuda(Stream|Device|Event|Thread)Synchronize|cu(Stream|Ctx|Event)Synchronize|cudaFree|"
     r"cuMemFree|cudaMemcpy|cudaMemcpy2D|cuMemcpy(DtoH|HtoD|DtoD)?)(_ptsz|_ptds)?(_v\d+)?"
 )
+TO_HOST = "Device-to-Host"  # in the name of a copy
 DATA_PHASES = ("data", "dataloader", "data_loading", "get_batch", "load", "batch")
+# what a late host did, as in Host, and the rest: the cause that it is, unless a wait is charged
+LATE = {"data_stalls": "data", "stalls": "cpu", "data": "data", "launching": "launch"}
+NOTHING = union(np.empty(0), np.empty(0))
 
 
 @dataclass(frozen=True)
 class Gaps:
-    """The device's idle intervals in the window. `cause_ns` is (gaps, causes) and sums to them."""
+    """The device's idle intervals in the steps. `cause_ns` is (gaps, CAUSES) and sums to them."""
 
     start_ns: np.ndarray
     end_ns: np.ndarray
@@ -57,8 +60,18 @@ class Gaps:
 
 
 @dataclass(frozen=True)
+class GapLaunches:
+    """How the operations around each gap were launched."""
+
+    before_ns: np.ndarray  # begin of the call for the one before; of the gap where it is unknown
+    returned_ns: np.ndarray  # end of the call for the one behind; of the gap where it is unknown
+    same_call: np.ndarray  # bool: one call launched both
+    to_host: np.ndarray  # bool: a known call launched the one behind, which copies to the host
+
+
+@dataclass(frozen=True)
 class Host:
-    """What the threads that drive the device did, as sets of intervals in the window."""
+    """What the threads that drive the device did, as sets of intervals in the steps."""
 
     data: Intervals  # in the data phase
     data_waits: Intervals  # in calls that wait for the GPU or copy from pageable memory there
@@ -67,174 +80,122 @@ class Host:
     stalls: Intervals  # long without a call, or copying from pageable memory
 
 
-def find_gaps(
-    trace: Trace, window: Window, owned: Owned, busy: Intervals, bounds_ns: np.ndarray
-) -> Gaps | None:
+def find_gaps(trace: Trace, owned: Owned, activity: Activity) -> Gaps | None:
     """None where the capture has no calls: then nothing tells a cause."""
-    if trace.calls is None:
+    calls, operations, idle = trace.calls, owned.operations, activity.idle
+    if calls is None:
         return None
-    begin, end = int(bounds_ns[0]), int(bounds_ns[-1])
-    idle = busy.gaps(begin, end)
-    before, after = neighbours(trace, window, idle)
-    host = host_activity(trace, window, owned, begin, end)
-    cause_ns = split_causes(trace, idle, before, after, host, busy)
+    before, after = neighbours(operations, owned.steps.rows_of(operations), idle)
+    call_before = np.where(before >= 0, operations.call[before], -1)
+    call = np.where(after >= 0, operations.call[after], -1)
+    launches = GapLaunches(
+        before_ns=np.where(call_before >= 0, calls.start_ns[call_before], idle.start_ns),
+        returned_ns=np.where(call >= 0, calls.end_ns[call], idle.end_ns),
+        same_call=(call >= 0) & (call_before == call),
+        to_host=(call >= 0) & is_to_host(trace.names, operations, after),
+    )
+    host = host_activity(trace.names, calls, owned, activity)
+    cause_ns = split_causes(idle, launches, host, activity.busy)
     return Gaps(idle.start_ns, idle.end_ns, before, after, cause_ns)
 
 
-def neighbours(trace: Trace, window: Window, idle: Intervals) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of the operations that end each gap's busy time before it, and that follow it."""
-    operations = trace.operations
-    mine = np.flatnonzero(
-        (operations.process == window.process) & (operations.device == window.device)
-    )
-    by_end = mine[np.argsort(operations.end_ns[mine], kind="stable")]
+def neighbours(
+    operations: Operations, rows: np.ndarray, idle: Intervals
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which of the rows ends the busy time before each gap, and which follows it; -1: none."""
+    by_end = rows[np.argsort(operations.end_ns[rows], kind="stable")]
     last = np.searchsorted(operations.end_ns[by_end], idle.start_ns, side="right") - 1
     before = np.where(last >= 0, by_end[np.maximum(last, 0)], -1)
-    first = np.searchsorted(operations.start_ns[mine], idle.end_ns, side="left")
-    after = np.where(first < len(mine), mine[np.minimum(first, len(mine) - 1)], -1)
+    first = np.searchsorted(operations.start_ns[rows], idle.end_ns, side="left")
+    after = np.where(first < len(rows), rows[np.minimum(first, len(rows) - 1)], -1)
     return before, after
 
 
-def host_activity(trace: Trace, window: Window, owned: Owned, begin: int, end: int) -> Host:
-    calls, operations = trace.calls, trace.operations
-    launches = (owned.kind == KERNEL) | (owned.kind == GRAPH)
-    threads = set(distinct(owned.thread[launches]).tolist()) | {window.thread}
+def is_to_host(names: list[str], operations: Operations, rows: np.ndarray) -> np.ndarray:
+    return called(names, operations.name[rows], lambda name: TO_HOST in name)
+
+
+def host_activity(names: list[str], calls: Calls, owned: Owned, activity: Activity) -> Host:
+    begin, end = activity.begin_ns, activity.end_ns
+    steps, operations = owned.steps, owned.operations
+    threads = set(distinct(owned.thread[owned.kernels_and_graphs]).tolist()) | {steps.thread}
     of_host = np.isin(calls.thread, [thread for thread in threads if thread is not None])
     of_host &= (calls.end_ns > begin) & (calls.start_ns < end)
     rows = np.flatnonzero(of_host)
-    every = union(calls.start_ns[rows], calls.end_ns[rows])
-    quiet = every.gaps(begin, end)
+    quiet = union(calls.start_ns[rows], calls.end_ns[rows]).gaps(begin, end)
     long = quiet.end_ns - quiet.start_ns > LONG_NS
     quiet = Intervals(quiet.start_ns[long], quiet.end_ns[long])
 
-    waiting = rows[called(trace.names, calls.name[rows], BLOCKING.fullmatch)]
     copies = np.flatnonzero((operations.kind == COPY) & operations.pageable)
     copies = copies[operations.call[copies] >= 0]
-    is_host = np.zeros(len(calls.start_ns), bool)
-    is_host[rows] = True
-    copies = copies[is_host[operations.call[copies]]]
-    to_host = is_to_host(trace, copies)
+    copies = copies[of_host[operations.call[copies]]]
+    to_host = is_to_host(names, operations, copies)
     fetching, staging = operations.call[copies[to_host]], operations.call[copies[~to_host]]
-
-    phases, chosen = window.phases(), window.phases_called(trace, DATA_PHASES)
-    data = union(phases.start_ns[chosen], phases.end_ns[chosen]).clipped(begin, end)
+    waiting = rows[called(names, calls.name[rows], BLOCKING.fullmatch)]
     blocking = np.union1d(waiting, fetching)
     waits = union(calls.start_ns[blocking], calls.end_ns[blocking]).clipped(begin, end)
     staged = union(calls.start_ns[staging], calls.end_ns[staging]).clipped(begin, end)
     stalls = quiet.joined(staged)
-    not_data = data.gaps(begin, end)
+
+    phases = steps.phases.rows(steps.phases_called(names, DATA_PHASES))
+    data = union(phases.start_ns, phases.end_ns).clipped(begin, end)
     return Host(
         data,
         data_waits=waits.joined(staged).common(data, begin, end),
-        other_waits=waits.common(not_data, begin, end),
+        other_waits=waits.common(data.gaps(begin, end), begin, end),
         data_stalls=stalls.common(data, begin, end),
         stalls=stalls,
     )
 
 
-def split_causes(
-    trace: Trace,
-    idle: Intervals,
-    before: np.ndarray,
-    after: np.ndarray,
-    host: Host,
-    busy: Intervals,
-) -> np.ndarray:
-    """(gaps, causes) in nanoseconds; each row adds up to its gap."""
+def split_causes(idle: Intervals, launches: GapLaunches, host: Host, busy: Intervals) -> np.ndarray:
+    """(gaps, CAUSES) in nanoseconds; each row adds up to its gap."""
     start, end = idle.start_ns, idle.end_ns
-    causes = np.zeros((len(start), len(CAUSES)), np.int64)
-    call = called_by(trace, after)
-    same_call = (call >= 0) & (called_by(trace, before) == call)
-    returned = np.where(call >= 0, trace.calls.end_ns[call], end)
-    late_end = np.where(same_call, start, np.clip(returned, start, end))
-    queued = np.where(late_end > start, 0, end - start)
+    returned = np.clip(launches.returned_ns, start, end)
+    late_until = np.where(launches.same_call, start, returned)  # the host; else the gap is queued
+    queued = np.where(late_until > start, 0, end - start)
 
-    # layers, each adding what the ones before it do not hold
-    layers = (host.data_waits, host.other_waits, host.data_stalls, host.stalls, host.data)
-    held, parts, measured = host.data_waits, [], np.zeros(len(start), np.int64)
-    for layer in layers:
-        held = held.joined(layer)
-        reached = held.within(start, late_end)
-        parts.append(reached - measured)
-        measured = reached
-    parts.append(end - start - queued - measured)
-    causes[:, DATA] += parts[0]
-    causes[:, SYNCHRONIZATION] += parts[1]
-    late = dict(zip(("data_stalls", "stalls", "data", "launch"), parts[2:], strict=True))
-    for waits, cause in ((host.data_waits, DATA), (host.other_waits, SYNCHRONIZATION)):
-        fetched = fetched_by(trace, waits, after)
-        causes[:, cause] += np.where(fetched, queued, 0)
-        queued = np.where(fetched, 0, queued)
-        drained = fetched | drained_by(trace, waits, start, late_end, before)
-        for name in ("data", "launch"):
-            causes[:, cause] += np.where(drained, late[name], 0)
-            late[name] = np.where(drained, 0, late[name])
-        owed = charge(waits, busy, start, np.sum(list(late.values()), axis=0))
-        causes[:, cause] += owed
-        for name in ("launch", "data", "stalls", "data_stalls"):
-            paid = np.minimum(late[name], owed)
-            late[name], owed = late[name] - paid, owed - paid
-    causes[:, DATA] += late["data_stalls"] + late["data"]
-    causes[:, CPU] += late["stalls"]
-    causes[:, LAUNCH] += late["launch"]
-    causes[:, QUEUE] += queued
-    return causes
+    sets = (host.data_waits, host.other_waits, host.data_stalls, host.stalls, host.data)
+    in_data_waits, in_other_waits, *parts = exclusive_ns(sets, start, late_until)
+    parts.append(end - start - queued - in_data_waits - in_other_waits - sum(parts))
+    late = dict(zip(LATE, parts, strict=True))
+    cause_ns = {cause: np.zeros(len(start), np.int64) for cause in CAUSES}
+    for waits, inside, cause in (
+        (host.data_waits, in_data_waits, "data"),
+        (host.other_waits, in_other_waits, "synchronization"),
+    ):
+        charged = cause_ns[cause]
+        charged += inside
+        fetched = launches.to_host & find_awaited(waits, launches.returned_ns)
+        move(queued, charged, np.where(fetched, queued, 0))
+        drained = fetched | find_drained(waits, start, late_until, launches.before_ns)
+        for what in ("data", "launching"):
+            move(late[what], charged, np.where(drained, late[what], 0))
+        debt = charge(waits, busy, start, np.sum(list(late.values()), axis=0))
+        for part in reversed(late.values()):
+            paid = np.minimum(part, debt)
+            move(part, charged, paid)
+            debt -= paid
+    for what, cause in LATE.items():
+        cause_ns[cause] += late[what]
+    cause_ns["queue"] += queued
+    return np.stack(list(cause_ns.values()), axis=1)
 
 
-def by_cause(gaps: Gaps, steps: int) -> dict[str, float]:
-    """Milliseconds a step."""
-    total = gaps.cause_ns.sum(axis=0)
-    return {cause: int(ns) / 1e6 / steps for cause, ns in zip(CAUSES, total, strict=True)}
-
-
-def by_phase(
-    trace: Trace, window: Window, owned: Owned, gaps: Gaps, steps: int
-) -> dict[str, dict[str, float]]:
-    """Phase -> cause -> milliseconds a step, of the gaps before what the phase launched."""
-    phases = window.phases()
-    phase = phase_of(owned, gaps.after)
-    name = np.where(phase >= 0, phases.name[phase], -1) if len(phases.name) else phase
-    found = {}
-    for row in sorted(set(name.tolist()) - {-1}):
-        total = gaps.cause_ns[name == row].sum(axis=0).tolist()
-        causes = zip(CAUSES, total, strict=True)
-        found[trace.names[row]] = {cause: ns / 1e6 / steps for cause, ns in causes if ns}
-    return found
-
-
-def phase_of(owned: Owned, rows: np.ndarray) -> np.ndarray:
-    """The row in window.phases() of each of these operations; -1: none."""
-    if not len(owned.row):
-        return np.full(len(rows), -1)
-    at = np.minimum(np.searchsorted(owned.row, rows), len(owned.row) - 1)
-    return np.where(owned.row[at] == rows, owned.phase[at], -1)
-
-
-def longest(
-    trace: Trace, window: Window, owned: Owned, gaps: Gaps, bounds_ns: np.ndarray, count: int = 10
-) -> list[dict[str, Any]]:
-    """The longest: when (from the window's begin), their main cause, what is around them."""
-    length = gaps.end_ns - gaps.start_ns
-    chosen = np.argpartition(-length, min(count, len(length) - 1))[:count] if len(length) else []
-    chosen = sorted(chosen, key=lambda i: (-length[i], i))
-    phases = window.phases()
+def exclusive_ns(
+    sets: Iterable[Intervals], start_ns: np.ndarray, end_ns: np.ndarray
+) -> list[np.ndarray]:
+    """Of each [start, end) how much is in each of the sets and in none before it."""
+    held, measured = NOTHING, np.zeros(len(start_ns), np.int64)
     found = []
-    for i in chosen:
-        step = np.searchsorted(bounds_ns, gaps.start_ns[i], side="right") - 1
-        phase = int(phase_of(owned, gaps.after[i : i + 1])[0])
-        found.append(
-            {
-                "start_ms": int(gaps.start_ns[i] - bounds_ns[0]) / 1e6,
-                "ms": int(length[i]) / 1e6,
-                "step": int(min(step, len(bounds_ns) - 2)),
-                "cause": CAUSES[int(np.argmax(gaps.cause_ns[i]))],
-                "phase": trace.names[phases.name[phase]] if phase >= 0 else None,
-                "before": operation_name(trace, int(gaps.before[i])),
-                "after": operation_name(trace, int(gaps.after[i])),
-            }
-        )
+    for each in sets:
+        held = held.joined(each)
+        reached = held.within(start_ns, end_ns)
+        found.append(reached - measured)
+        measured = reached
     return found
 
 
-def operation_name(trace: Trace, row: int) -> str | None:
-    return trace.names[trace.operations.name[row]] if row >= 0 else None
+def move(source_ns: np.ndarray, target_ns: np.ndarray, ns: np.ndarray) -> None:
+    source_ns -= ns
+    target_ns += ns

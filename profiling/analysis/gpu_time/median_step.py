@@ -1,21 +1,22 @@
 """One step of a capture event by event: the one whose time is the median.
 
-Called by profiling.report. The step is that of the report's window, from one boundary to the next,
-so that its busy and idle time are those of the breakdown. What began before it or ends behind it is
-cut at the boundary.
+Called by profiling.analysis.capture. The step is one of the report's, from one boundary to the
+next, so that its busy and idle time are those of the breakdown. What began before it or ends behind
+it is cut at the boundary.
 """
 
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from profiling.analysis.gpu_time import idle
-from profiling.analysis.gpu_time.attribution import Owned, attribute, boundaries
-from profiling.analysis.kernels.families import FAMILIES, families_of
-from profiling.analysis.kernels.sums import operations_of
-from profiling.analysis.steps.find import Window, find_window
-from profiling.analysis.summary import device_activity
-from profiling.timeline.trace import ANY_THREAD, COPY, GRAPH, MEMSET, Trace
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.columns import called
+from profiling.analysis.gpu_time.attribution import Owned, owning_phases
+from profiling.analysis.gpu_time.idle import BLOCKING
+from profiling.analysis.kernels.families import FAMILIES
+from profiling.analysis.steps.steps import Steps
+from profiling.causes import CAUSES
+from profiling.timeline.trace import ANY_THREAD, COPY, GRAPH, MEMSET
 
 MOST_ROWS = 4000  # of calls, and of operations: more than a page should draw
 KINDS = {COPY: "copy", MEMSET: "copy", GRAPH: "other"}  # a graph as a whole has no family
@@ -57,32 +58,24 @@ class MedianStep:
         return (self.end_ns - self.start_ns) / 1e6
 
 
-def median_step(
-    trace: Trace,
-    *,
-    step: str | None = None,
-    phases: list[str] | None = None,
-    device: int | None = None,
-) -> MedianStep | None:
-    """None where no GPU activity was captured. The choices are those of summary.summarize."""
-    window = find_window(trace, step, phases, device)
-    owned = attribute(trace, window)
+def median_step(analysis: Analysis) -> MedianStep | None:
+    """None where no GPU activity was captured."""
+    owned, bounds_ns = analysis.owned, analysis.bounds_ns
     if owned is None:
         return None
-    bounds_ns = boundaries(window, owned)
     length = np.diff(bounds_ns)
     index = int(np.argmin(np.abs(length - np.median(length))))
     begin, end = int(bounds_ns[index]), int(bounds_ns[index + 1])
-    operations, families, owners, few = operations_in(trace, window, owned, begin, end)
-    calls, waits, fewer = calls_in(trace, window, begin, end)
-    gaps, causes = gaps_in(trace, window, owned, bounds_ns, begin, end)
+    operations, families, owners, few = operations_in(analysis, owned, begin, end)
+    calls, waits, fewer = calls_in(analysis, begin, end)
+    gaps, causes = gaps_in(analysis, begin, end)
     return MedianStep(
-        index + (window.first_iteration or 0),
+        index + (analysis.steps.first_iteration or 0),
         begin,
         end,
-        trace.names,
-        ranges_in(window, begin, end),
-        projections(window, owned, begin, end),
+        analysis.trace.names,
+        ranges_in(analysis.steps, begin, end),
+        projections(owned, begin, end),
         calls,
         waits,
         operations,
@@ -94,15 +87,15 @@ def median_step(
     )
 
 
-def ranges_in(window: Window, begin: int, end: int) -> Slices:
-    spans = window.spans
-    chosen = (spans.start_ns < end) & (spans.end_ns > begin)
-    chosen &= (spans.thread == window.thread) | (spans.thread == ANY_THREAD)
-    found = Slices(spans.start_ns, spans.end_ns, spans.name, spans.depth).rows(chosen)
+def ranges_in(steps: Steps, begin: int, end: int) -> Slices:
+    ranges = steps.ranges
+    chosen = (ranges.start_ns < end) & (ranges.end_ns > begin)
+    chosen &= (ranges.thread == steps.thread) | (ranges.thread == ANY_THREAD)
+    found = Slices(ranges.start_ns, ranges.end_ns, ranges.name, ranges.depth).rows(chosen)
     return cut(found, begin, end)
 
 
-def projections(window: Window, owned: Owned, begin: int, end: int) -> Slices:
+def projections(owned: Owned, begin: int, end: int) -> Slices:
     """Each phase from its first operation on the GPU to its last.
 
     A host that runs ahead has left the phase by then.
@@ -113,68 +106,52 @@ def projections(window: Window, owned: Owned, begin: int, end: int) -> Slices:
     end_ns = np.full(len(phases), begin)
     np.minimum.at(start_ns, which, owned.start_ns[chosen])
     np.maximum.at(end_ns, which, owned.end_ns[chosen])
-    names = window.phases().name[phases]
+    names = owned.steps.phases.name[phases]
     return cut(Slices(start_ns, end_ns, names, np.zeros(len(phases), np.int64)), begin, end)
 
 
-def calls_in(trace: Trace, window: Window, begin: int, end: int) -> tuple[Slices, np.ndarray, int]:
+def calls_in(analysis: Analysis, begin: int, end: int) -> tuple[Slices, np.ndarray, int]:
     """(the process's calls, which of them wait for the GPU, how many were left out)."""
-    calls = trace.calls
+    calls, names = analysis.trace.calls, analysis.trace.names
     if calls is None:
         none = np.empty(0, np.int64)
         return Slices(none, none, none, none), np.empty(0, bool), 0
-    chosen = (calls.process == window.process) & (calls.start_ns < end) & (calls.end_ns > begin)
+    chosen = calls.process == analysis.steps.process
+    chosen &= (calls.start_ns < end) & (calls.end_ns > begin)
     rows, few = longest(np.flatnonzero(chosen), calls.start_ns, calls.end_ns)
-    names = [name for name in np.unique(calls.name[rows]) if waits_for_gpu(trace.names[name])]
-    waits = np.isin(calls.name[rows], names)
+    waits = called(names, calls.name[rows], BLOCKING.fullmatch)
     found = Slices(calls.start_ns, calls.end_ns, calls.name, calls.thread).rows(rows)
     return cut(found, begin, end), waits, few
 
 
-def waits_for_gpu(name: str) -> bool:
-    return idle.BLOCKING.fullmatch(name) is not None
-
-
 def operations_in(
-    trace: Trace, window: Window, owned: Owned, begin: int, end: int
+    analysis: Analysis, owned: Owned, begin: int, end: int
 ) -> tuple[Slices, list[str], list[str | None], int]:
     """(what ran on the device, families, owning phases, how many were left out)."""
-    operations = trace.operations
-    rows = operations_of(operations, window.process, window.device)
+    operations, names = owned.operations, analysis.trace.names
+    rows = owned.steps.rows_of(operations)
     rows = rows[(operations.start_ns[rows] < end) & (operations.end_ns[rows] > begin)]
     rows, few = longest(rows, operations.start_ns, operations.end_ns)
-    family = families_of(trace.names, operations.name[rows])
-    families = [
-        KINDS.get(kind, FAMILIES[of])
-        for kind, of in zip(
-            operations.kind[rows].tolist(), family[operations.name[rows]].tolist(), strict=True
-        )
-    ]
-    phase = np.full(len(operations.start_ns), -1)
-    phase[owned.row] = owned.phase
-    phase_name = [trace.names[name] for name in window.phases().name]
-    owners = [phase_name[of] if of >= 0 else None for of in phase[rows].tolist()]
-    found = Slices(operations.start_ns, operations.end_ns, operations.name, operations.stream).rows(
-        rows
-    )
-    return cut(found, begin, end), families, owners, few
+    kinds, family = operations.kind[rows].tolist(), analysis.family[operations.name[rows]].tolist()
+    families = [KINDS.get(kind, FAMILIES[of]) for kind, of in zip(kinds, family, strict=True)]
+    phases = owning_phases(owned)[rows].tolist()
+    owners = [names[phase] if phase >= 0 else None for phase in phases]
+    slices = Slices(operations.start_ns, operations.end_ns, operations.name, operations.stream)
+    return cut(slices.rows(rows), begin, end), families, owners, few
 
 
-def gaps_in(
-    trace: Trace, window: Window, owned: Owned, bounds_ns: np.ndarray, begin: int, end: int
-) -> tuple[Slices, list[str]]:
+def gaps_in(analysis: Analysis, begin: int, end: int) -> tuple[Slices, list[str]]:
     """The idle gaps and the main cause of each; "idle" where nothing tells causes."""
-    family = families_of(trace.names, trace.operations.name)
-    busy = device_activity(trace, window, family).busy
-    gaps = idle.find_gaps(trace, window, owned, busy, bounds_ns)
-    if gaps is None:
-        free = busy.gaps(begin, end)
-        start_ns, end_ns = free.start_ns, free.end_ns
-        causes = ["idle"] * len(start_ns)
-    else:
+    gaps, activity = analysis.gaps, analysis.activity
+    if gaps is not None:
         chosen = (gaps.start_ns < end) & (gaps.end_ns > begin)
         start_ns, end_ns = gaps.start_ns[chosen], gaps.end_ns[chosen]
-        causes = [idle.CAUSES[i] for i in np.argmax(gaps.cause_ns[chosen], axis=1).tolist()]
+        causes = [CAUSES[i] for i in np.argmax(gaps.cause_ns[chosen], axis=1).tolist()]
+    else:
+        assert activity is not None  # or there were no steps on a GPU
+        free = activity.busy.gaps(begin, end)
+        start_ns, end_ns = free.start_ns, free.end_ns
+        causes = ["idle"] * len(start_ns)
     zeros = np.zeros(len(start_ns), np.int64)
     return cut(Slices(start_ns, end_ns, zeros, zeros), begin, end), causes
 

@@ -1,4 +1,4 @@
-"""Which part of a transformer's work a kernel does, by its name. Used by summary and sums.
+"""Which part of a transformer's work a kernel does, by its name.
 
 Knows the names of cuBLAS, cuDNN and CUTLASS from Volta to Blackwell, FlashAttention 2 and 3,
 PyTorch's own kernels, NCCL, and what inductor calls the Triton kernels it generates. Batched matrix

@@ -26,78 +26,112 @@ attention does.
 """
 
 import math
-from typing import Any
+from dataclasses import MISSING, dataclass, fields
 
+import msgspec
+
+from configs.attention import is_fused
+from profiling.analysis.report import Roofline, RooflineRow
 from profiling.hardware import mfu, peak_bytes_per_s, peak_flops_per_s
+from profiling.manifest import Manifest
 
-NEEDED = (
-    "n_layer",
-    "n_head",
-    "n_embd",
-    "block_size",
-    "batch_size",
-    "dtype",
-    "dropout",
-    "grad_clip",
-)
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
-def vocab_size_of(manifest: dict[str, Any]) -> int | None:
-    config = manifest.get("config") or {}
-    return manifest.get("vocab_size") or config.get("vocab_size")
+@dataclass(frozen=True)
+class StepConfig:
+    """The keys of a run's configuration that say what a step computes."""
+
+    n_layer: int
+    n_head: int
+    n_embd: int
+    block_size: int
+    batch_size: int
+    dtype: str
+    dropout: float
+    grad_clip: float
+    bias: bool = False
+    compile: bool = False
+    gradient_accumulation_steps: int = 1
+    vocab_size: int | None = None  # the manifest has it
 
 
-def missing(manifest: dict[str, Any] | None, device_name: str | None) -> str | None:
-    """Why there is no roofline, in a sentence; None if there can be one."""
+@dataclass(frozen=True)
+class Work:
+    """What a step of one rank computes, and the peaks of its GPU."""
+
+    config: StepConfig
+    vocab_size: int
+    tokens: int
+    device_name: str
+    flops_per_s: float
+    bytes_per_s: float
+
+    @property
+    def parameters(self) -> int:
+        """Of model.GPT without position embeddings, as the trainer counts them."""
+        C, L = self.config.n_embd, self.config.n_layer
+        biases = L * (9 * C + 2 * C) + C if self.config.bias else 0
+        return 12 * L * C * C + (2 * L + 1) * C + self.vocab_size * C + biases
+
+
+def work_of(manifest: Manifest | None, device_name: str | None) -> Work:
+    """Raises ValueError for what is not known, in a sentence."""
     if manifest is None:
-        return "the capture has no manifest, so the model's shapes are not known"
-    config = manifest.get("config") or {}
-    for key in NEEDED:
-        if key not in config:
-            return f"the manifest's config has no {key}"
-    if config["dtype"] not in BYTES:
-        return f"the manifest's dtype={config['dtype']} is not known"
-    if vocab_size_of(manifest) is None:
-        return "the manifest does not say vocab_size"
+        raise ValueError("the capture has no manifest, so the model's shapes are not known")
+    config = step_config(manifest)
+    vocab_size = manifest.vocab_size or config.vocab_size
+    if vocab_size is None:
+        raise ValueError("the manifest does not say vocab_size")
     if device_name is None:
-        return "no GPU was captured"
-    if not peak_flops_per_s(device_name, config["dtype"]) or not peak_bytes_per_s(device_name):
-        return f"the peaks of {device_name} are not known (profiling/hardware.py)"
+        raise ValueError("no GPU was captured")
+    peaks = peak_flops_per_s(device_name, config.dtype), peak_bytes_per_s(device_name)
+    if not peaks[0] or not peaks[1]:
+        raise ValueError(f"the peaks of {device_name} are not known (profiling/hardware.py)")
+    micro_steps = max(1, config.gradient_accumulation_steps // (manifest.world_size or 1))
+    tokens = config.batch_size * config.block_size * micro_steps
+    return Work(config, vocab_size, tokens, device_name, peaks[0], peaks[1])
+
+
+def step_config(manifest: Manifest) -> StepConfig:
+    config = manifest.config or {}
+    for field in fields(StepConfig):
+        if field.default is MISSING and field.name not in config:
+            raise ValueError(f"the manifest's config has no {field.name}")
+    try:
+        found = msgspec.convert(config, StepConfig)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"the manifest's config: {error}") from error
+    if found.dtype not in BYTES:
+        raise ValueError(f"the manifest's dtype={found.dtype} is not known")
+    return found
+
+
+def missing(manifest: Manifest | None, device_name: str | None) -> str | None:
+    """Why there is no roofline, in a sentence; None if there can be one."""
+    try:
+        work_of(manifest, device_name)
+    except ValueError as error:
+        return str(error)
     return None
 
 
-def parameters(config: dict[str, Any], vocab_size: int) -> int:
-    """Of model.GPT without position embeddings, as the trainer counts them."""
-    C, L = config["n_embd"], config["n_layer"]
-    biases = L * (9 * C + 2 * C) + C if config.get("bias") else 0
-    return 12 * L * C * C + (2 * L + 1) * C + vocab_size * C + biases
-
-
-def tokens_per_step(manifest: dict[str, Any]) -> int:
-    """Of one rank."""
-    config = manifest["config"]
-    ranks = manifest.get("world_size") or 1
-    micro_steps = max(1, config.get("gradient_accumulation_steps", 1) // ranks)
-    return config["batch_size"] * config["block_size"] * micro_steps
-
-
-def costs(manifest: dict[str, Any], fused: bool) -> dict[str, tuple[float, float]]:
+def costs(work: Work, fused: bool) -> dict[str, tuple[float, float]]:
     """family -> (FLOPs, bytes) a step, by the formulae above."""
-    config, V = manifest["config"], vocab_size_of(manifest)
-    C, L, T, H = (config[key] for key in ("n_embd", "n_layer", "block_size", "n_head"))
-    M, s = tokens_per_step(manifest), BYTES[config["dtype"]]
+    config, M, V = work.config, work.tokens, work.vocab_size
+    C, L, T, H = config.n_embd, config.n_layer, config.block_size, config.n_head
+    s = BYTES[config.dtype]
     S = M * T * H
-    N = parameters(config, V) + T * C
+    N = work.parameters + T * C
     matrices = [(C, 3 * C), (C, C), (C, 4 * C), (4 * C, C)] * L + [(C, V)]
     gemm_flops = 6 * M * (12 * L * C * C + C * V)
     gemm_bytes = sum(3 * s * (M * i + i * o + M * o) for i, o in matrices)
     products = 12 * L * M * T * C
     dropped = (2 * L + 1) * M * C
-    found = {
+    found: dict[str, tuple[float, float]] = {
         "norm": (20 * (2 * L + 1) * M * C, 20 * (2 * L + 1) * M * C),
         "elementwise": (120 * L * M * C, 20 * s * L * M * C),
-        "optimizer": (14 * N, (40 if config["grad_clip"] else 28) * N),
+        "optimizer": (14 * N, (40 if config.grad_clip else 28) * N),
         "loss": (8 * M * V, 4 * s * M * V),
         "embedding": (2 * M * C, 16 * M * C),
     }
@@ -107,52 +141,52 @@ def costs(manifest: dict[str, Any], fused: bool) -> dict[str, tuple[float, float
         gemm_flops += products
         gemm_bytes += 3 * s * L * (2 * S + 4 * M * C)
         found["softmax"] = (8 * L * S, 5 * s * L * S)
-        dropped += 0 if config.get("compile") else L * S
+        dropped += 0 if config.compile else L * S
     found["gemm"] = (gemm_flops, gemm_bytes)
-    if config["dropout"]:
+    if config.dropout:
         found["dropout"] = (4 * dropped, (4 * s + 2) * dropped)
     return found
 
 
 def roofline(
-    manifest: dict[str, Any] | None,
+    manifest: Manifest | None,
     device_name: str | None,
     backend: str | None,
     family_ms: dict[str, float],
     step_ms: float,
-) -> dict[str, Any] | None:
+) -> Roofline | None:
     """`family_ms`: kernel time a step. None where `missing` says why."""
-    if missing(manifest, device_name):
+    try:
+        work = work_of(manifest, device_name)
+    except ValueError:
         return None
-    config = manifest["config"]
-    dtype = config["dtype"]
-    flops_per_s, bytes_per_s = peak_flops_per_s(device_name, dtype), peak_bytes_per_s(device_name)
-    tokens = tokens_per_step(manifest)
-    attention = 12 * config["n_layer"] * config["n_embd"] * config["block_size"]
-    flops_per_token = 6 * parameters(config, vocab_size_of(manifest)) + attention
-    rows = []
-    for family, (flops, size) in costs(manifest, backend not in ("slow", None)).items():
-        ms = family_ms.get(family, 0.0)
-        if not ms:
-            continue
-        compute_ms, memory_ms = flops / flops_per_s * 1e3, size / bytes_per_s * 1e3
-        rows.append(
-            {
-                "family": family,
-                "flops": float(flops),
-                "bytes": float(size),
-                "ms": ms,
-                "tflops": flops / ms / 1e9,
-                "gbps": size / ms / 1e6,
-                "flops_per_byte": flops / size,
-                "bound": "compute" if compute_ms >= memory_ms else "memory",
-                "percent_of_bound": 100 * max(compute_ms, memory_ms) / ms,
-            }
-        )
-    assert all(math.isfinite(row["percent_of_bound"]) for row in rows)
-    return {
-        "peak_tflops": flops_per_s / 1e12,
-        "peak_gbps": bytes_per_s / 1e9,
-        "mfu": mfu(flops_per_token, tokens / step_ms * 1e3, device_name, dtype, 1),
-        "families": sorted(rows, key=lambda row: -row["ms"]),
-    }
+    config = work.config
+    rows = [
+        row_of(family, *cost, ms, work)
+        for family, cost in costs(work, is_fused(backend)).items()
+        if (ms := family_ms.get(family, 0.0))
+    ]
+    flops_per_token = 6 * work.parameters + 12 * config.n_layer * config.n_embd * config.block_size
+    return Roofline(
+        work.flops_per_s / 1e12,
+        work.bytes_per_s / 1e9,
+        mfu(flops_per_token, work.tokens / step_ms * 1e3, work.device_name, config.dtype, 1),
+        sorted(rows, key=lambda row: -row.ms),
+    )
+
+
+def row_of(family: str, flops: float, size: float, ms: float, work: Work) -> RooflineRow:
+    compute_ms, memory_ms = flops / work.flops_per_s * 1e3, size / work.bytes_per_s * 1e3
+    percent_of_bound = 100 * max(compute_ms, memory_ms) / ms
+    assert math.isfinite(percent_of_bound)
+    return RooflineRow(
+        family=family,
+        flops=float(flops),
+        bytes=float(size),
+        ms=ms,
+        tflops=flops / ms / 1e9,
+        gbps=size / ms / 1e6,
+        flops_per_byte=flops / size,
+        bound="compute" if compute_ms >= memory_ms else "memory",
+        percent_of_bound=percent_of_bound,
+    )

@@ -1,11 +1,11 @@
 """What a capture is about: which process and GPU, which ranges are steps, which are phases.
 
-Called by summary. Steps are, in this order: what --step names; ranges "iteration N" (this project's
-are in the NVTX domain "nanogpt"); torch.profiler's "ProfilerStep#N"; in a Kineto capture what ends
-with an optimizer's step; the most frequent outermost range that is repeated; the whole capture.
-Phases are the outermost ranges of the steps' domain and thread that are no steps or micro-steps
-themselves, in steps or between them; or what --phases names; or, in a Kineto capture without any,
-what autograd's and the optimizer's operators tell.
+Called by analysis. Steps are, in this order: what --step names; ranges "iteration N" (this
+project's are in the NVTX domain "nanogpt"); torch.profiler's "ProfilerStep#N"; in a Kineto capture
+what ends with an optimizer's step; the most frequent outermost range that is repeated; the whole
+capture. Phases are the outermost ranges of the steps' domain and thread that are no steps or
+micro-steps themselves, in steps or between them; or what --phases names; or, in a Kineto capture
+without any, what autograd's and the optimizer's operators tell.
 """
 
 import re
@@ -15,8 +15,8 @@ import numpy as np
 
 from profiling.analysis.columns import called, depths, distinct, used
 from profiling.analysis.steps.operators import operator_phases, optimizer_steps
-from profiling.analysis.steps.phases import phase_spans
-from profiling.analysis.steps.steps import NO_SPANS, Spans, Window
+from profiling.analysis.steps.phases import phase_ranges
+from profiling.analysis.steps.steps import Steps
 from profiling.timeline.trace import ANY_THREAD, Ranges, Trace
 
 PROJECT_DOMAIN = "nanogpt"
@@ -25,26 +25,27 @@ NUMBER = re.compile(r"[\s#_:]*(\d+)$")
 PHASE_WORDS = re.compile(r"forward|backward|fwd|bwd", re.IGNORECASE)
 
 
-def find_window(
-    trace: Trace, step: str | None, phases: list[str] | None, device: int | None
-) -> Window:
+def find_steps(
+    trace: Trace,
+    step: str | None = None,
+    phases: list[str] | None = None,
+    device: int | None = None,
+) -> Steps:
     """Raises ValueError for a step, phase or device that the capture does not hold."""
     process, device = subject(trace, step, device)
-    chosen = step_rows(trace, process, step)
-    if not len(chosen) and step is None and (found := optimizer_steps(trace, process)):
-        window = Window(process, device, *found, None, NO_SPANS)
-    elif not len(chosen):
-        window = whole_capture(trace, process, device)
+    rows = step_rows(trace, process, step)
+    if trace.ranges is not None and len(rows):
+        steps = ranged_steps(trace, trace.ranges, process, device, rows)
+    elif step is None and (found := optimizer_steps(trace, process, device)):
+        steps = found
     else:
-        window = range_window(trace, process, device, chosen)
-    spans, unclosed = phase_spans(trace, window, chosen, phases)
-    has_phases = called(trace.names, spans.name, PHASE_WORDS.search).any()
-    if phases is None and trace.operators is not None and not has_phases:
-        guessed = operator_phases(trace, process, window.thread, window.start_ns, window.end_ns)
-        if guessed is not None:
-            return replace(window, phases_from="operators", spans=Spans(*guessed))
-    from_ranges = "ranges" if len(spans.start_ns) else None
-    return replace(window, phases_from=from_ranges, spans=spans, unclosed=unclosed)
+        steps = whole_capture(trace, process, device)
+    ranges, unclosed = phase_ranges(trace, steps, rows, phases)
+    has_phases = called(trace.names, ranges.name, PHASE_WORDS.search).any()
+    if phases is None and not has_phases and (guessed := operator_phases(trace, steps)):
+        return replace(steps, ranges=guessed, phases_from="operators")
+    phases_from = "ranges" if len(ranges.start_ns) else None
+    return replace(steps, ranges=ranges, phases_from=phases_from, unclosed=unclosed)
 
 
 def subject(trace: Trace, step: str | None, device: int | None) -> tuple[int | None, int | None]:
@@ -82,20 +83,16 @@ def step_mask(trace: Trace, step: str | None) -> np.ndarray:
     ranges = trace.ranges
     if ranges is None:
         return np.empty(0, bool)
-    prefix = None if step is None else re.escape(step)
-    patterns = KNOWN_STEPS if step is None else (prefix, rf"{prefix}[\s#_:]*\d+")
+    patterns = KNOWN_STEPS
+    if step is not None:
+        patterns = (re.escape(step), rf"{re.escape(step)}[\s#_:]*\d+")
     for pattern in patterns:
-        found = named(trace, ranges, pattern)
+        found = called(trace.names, ranges.name, re.compile(pattern).fullmatch)
         own = found & (ranges.domain >= 0)
         own[own] = [trace.names[d] == PROJECT_DOMAIN for d in ranges.domain[own]]
         if found.any():
             return own if own.any() else found
     return np.zeros(len(ranges.start_ns), bool)
-
-
-def named(trace: Trace, ranges: Ranges, pattern: str) -> np.ndarray:
-    whole = re.compile(pattern)
-    return called(trace.names, ranges.name, whole.fullmatch)
 
 
 def step_rows(trace: Trace, process: int | None, step: str | None) -> np.ndarray:
@@ -107,8 +104,8 @@ def step_rows(trace: Trace, process: int | None, step: str | None) -> np.ndarray
     if not len(rows) and step is not None:
         known = sorted({trace.names[row] for row in used(ranges.name)})[:8]
         raise ValueError(f"step={step}: no range is called so; there are {', '.join(known)}, ...")
-    if not len(rows) and not optimizer_steps(trace, process):
-        rows = repeated_rows(trace, ranges, process)
+    if not len(rows) and not optimizer_steps(trace, process, None):
+        rows = repeated_rows(ranges, process)
     if not len(rows):
         return rows
     threads, count = np.unique(ranges.thread[rows], return_counts=True)
@@ -116,7 +113,7 @@ def step_rows(trace: Trace, process: int | None, step: str | None) -> np.ndarray
     return rows[depths(ranges.start_ns[rows], ranges.end_ns[rows]) == 0]
 
 
-def repeated_rows(trace: Trace, ranges: Ranges, process: int | None) -> np.ndarray:
+def repeated_rows(ranges: Ranges, process: int | None) -> np.ndarray:
     """The most frequent outermost range that comes more than once; of a tie the first."""
     found = []
     mine = ranges.process == process
@@ -129,24 +126,18 @@ def repeated_rows(trace: Trace, ranges: Ranges, process: int | None) -> np.ndarr
     return min(found, key=lambda row: row[:2])[2] if found else np.empty(0, np.int64)
 
 
-def range_window(trace: Trace, process: int | None, device: int | None, rows: np.ndarray) -> Window:
-    ranges = trace.ranges
+def ranged_steps(
+    trace: Trace, ranges: Ranges, process: int | None, device: int | None, rows: np.ndarray
+) -> Steps:
     first = trace.names[ranges.name[rows[0]]]
     number = NUMBER.search(first)
-    thread = int(ranges.thread[rows[0]])
+    thread: int | None = int(ranges.thread[rows[0]])
     if thread == ANY_THREAD:
         thread = busiest_thread(trace, process)
-    return Window(
-        process,
-        device,
-        thread,
-        first[: number.start()] if number else first,
-        int(number.group(1)) if number else None,
-        ranges.start_ns[rows],
-        ranges.end_ns[rows],
-        None,
-        NO_SPANS,
-    )
+    name = first[: number.start()] if number else first
+    iteration = int(number.group(1)) if number else None
+    starts, ends = ranges.start_ns[rows], ranges.end_ns[rows]
+    return Steps(process, device, thread, name, iteration, starts, ends)
 
 
 def busiest_thread(trace: Trace, process: int | None) -> int | None:
@@ -160,7 +151,7 @@ def busiest_thread(trace: Trace, process: int | None) -> int | None:
     return int(unique[np.argmax(count)])
 
 
-def whole_capture(trace: Trace, process: int | None, device: int | None) -> Window:
+def whole_capture(trace: Trace, process: int | None, device: int | None) -> Steps:
     """One step from the first event of the process to the last."""
     tables = [trace.calls, trace.ranges, trace.operators, trace.operations]
     starts, ends = [], []
@@ -172,5 +163,4 @@ def whole_capture(trace: Trace, process: int | None, device: int | None) -> Wind
     if not starts:
         raise ValueError(f"{trace.file.name}: it holds no event; was a window captured at all?")
     start, end = np.array([min(starts)]), np.array([max(ends)])
-    thread = busiest_thread(trace, process)
-    return Window(process, device, thread, None, None, start, end, None, NO_SPANS)
+    return Steps(process, device, busiest_thread(trace, process), None, None, start, end)

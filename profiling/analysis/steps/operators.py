@@ -1,4 +1,4 @@
-"""Steps and phases of a Kineto capture that has no ranges for them. Called by steps.
+"""Steps and phases of a Kineto capture that has no ranges for them. Called by find.
 
 A step ends where an optimizer's step ends. Backward is from its first autograd operator to the
 last, forward what is before, optimizer what is behind (clipping included).
@@ -7,32 +7,27 @@ last, forward what is before, optimizer what is behind (clipping included).
 import numpy as np
 
 from profiling.analysis.columns import called
-from profiling.timeline.trace import Ranges, Trace
+from profiling.analysis.steps.steps import StepRanges, Steps
+from profiling.timeline.trace import ANY_THREAD, Ranges, Trace
 
 BACKWARD = "autograd::engine::evaluate_function"
 OPTIMIZER = "Optimizer.step#"
 
-StepsFound = tuple[int, str, None, np.ndarray, np.ndarray]
 
-
-def optimizer_steps(trace: Trace, process: int | None) -> StepsFound | None:
-    """(thread, step name, no first iteration, starts, ends) of the steps; None without any."""
-    ends = begun = None
-    for table in (trace.ranges, trace.operators):
-        if table is None or trace.operators is None:
-            continue
-        rows = rows_called(trace, table, OPTIMIZER, process)
-        if len(rows):
-            ends, begun = table.end_ns[rows], table.start_ns[rows]
-            thread = int(table.thread[rows[0]])
-            break
-    if ends is None:
+def optimizer_steps(trace: Trace, process: int | None, device: int | None) -> Steps | None:
+    """Steps by the ends of the optimizer's; None without any."""
+    operators = trace.operators
+    if operators is None:
         return None
-    assert begun is not None
-    of_process = trace.operators.process == process
-    first = min(trace.operators.start_ns[of_process].min(initial=begun[0]), begun[0])
-    starts = np.concatenate(([first], ends[:-1])).astype(np.int64)
-    return thread, OPTIMIZER.rstrip("#"), None, starts, ends
+    for table in (trace.ranges, operators):
+        if table is not None and len(rows := rows_called(trace, table, OPTIMIZER, process)):
+            thread, name = int(table.thread[rows[0]]), OPTIMIZER.rstrip("#")
+            of_process = operators.process == process
+            first = operators.start_ns[of_process].min(initial=table.start_ns[rows[0]])
+            ends = table.end_ns[rows]
+            starts = np.concatenate(([first], ends[:-1])).astype(np.int64)
+            return Steps(process, device, thread, name, None, starts, ends)
+    return None
 
 
 def rows_called(trace: Trace, table: Ranges, prefix: str, process: int | None) -> np.ndarray:
@@ -40,32 +35,23 @@ def rows_called(trace: Trace, table: Ranges, prefix: str, process: int | None) -
     return np.flatnonzero(wanted & (table.process == process))
 
 
-def operator_phases(
-    trace: Trace,
-    process: int | None,
-    thread: int | None,
-    step_start_ns: np.ndarray,
-    step_end_ns: np.ndarray,
-) -> tuple[np.ndarray, ...] | None:
-    """Columns of steps.Spans; adds the phases' names to the trace's. None without autograd's."""
+def operator_phases(trace: Trace, steps: Steps) -> StepRanges | None:
+    """Adds the phases' names to the trace's. None without autograd's operators."""
     table = trace.operators
-    rows = rows_called(trace, table, BACKWARD, process)
-    if not len(rows):
+    if table is None or not len(rows := rows_called(trace, table, BACKWARD, steps.process)):
         return None
-    order = {name: name_index(trace, name) for name in ("forward", "backward", "optimizer")}
-    starts, ends, names = [], [], []
-    for start, end in zip(step_start_ns, step_end_ns, strict=True):
+    names = [name_index(trace, name) for name in ("forward", "backward", "optimizer")]
+    thread = ANY_THREAD if steps.thread is None else steps.thread
+    found = []
+    for start, end in zip(steps.start_ns, steps.end_ns, strict=True):
         inside = rows[(table.start_ns[rows] >= start) & (table.start_ns[rows] < end)]
         if not len(inside):
             continue
         first, last = table.start_ns[inside].min(), min(table.end_ns[inside].max(), end)
-        bounds = (("forward", start, first), ("backward", first, last), ("optimizer", last, end))
-        for name, begin, stop in bounds:
-            starts.append(begin)
-            ends.append(stop)
-            names.append(order[name])
-    columns = (starts, ends, names, [thread] * len(starts), [0] * len(starts))
-    return tuple(np.array(column, np.int64) for column in columns)
+        bounds = ((start, first), (first, last), (last, end))
+        for name, (begin, stop) in zip(names, bounds, strict=True):
+            found.append((begin, stop, name, thread, 0))
+    return StepRanges(*np.array(found, np.int64).reshape(-1, 5).T)
 
 
 def name_index(trace: Trace, name: str) -> int:

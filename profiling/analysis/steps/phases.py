@@ -1,62 +1,62 @@
-"""Which ranges are phases, and what lies inside them. Called by steps."""
+"""Which ranges are phases, and what lies inside them. Called by find."""
 
 import re
 
 import numpy as np
 
 from profiling.analysis.columns import called, depths, distinct, used
-from profiling.analysis.steps.steps import NO_SPANS, Spans, Window
+from profiling.analysis.steps.steps import NO_RANGES, StepRanges, Steps
 from profiling.timeline.trace import ANY_THREAD, Ranges, Trace
 
 WRAPPERS = re.compile(r"micro_step \d+|iteration \d+|ProfilerStep#\d+")  # around phases
 
 
-def phase_spans(
-    trace: Trace, window: Window, steps: np.ndarray, phases: list[str] | None
-) -> tuple[Spans, int]:
+def phase_ranges(
+    trace: Trace, steps: Steps, step_rows: np.ndarray, phases: list[str] | None
+) -> tuple[StepRanges, int]:
     """Phases and the ranges inside them, and how many of them the capture left open.
 
-    `steps`: rows of the ranges that are steps. Those that bear one name are phases themselves if
+    `step_rows`: the ranges that are steps. Those that bear one name are phases themselves if
     nothing is inside them: the program ranges its phases alone.
     """
     ranges = trace.ranges
     if ranges is None:
-        return NO_SPANS, 0
-    chosen = (ranges.process == window.process) & (ranges.start_ns >= window.start_ns[0])
+        return NO_RANGES, 0
+    chosen = (ranges.process == steps.process) & (ranges.start_ns >= steps.start_ns[0])
     if phases:
         chosen &= np.isin(ranges.name, phase_names(trace, ranges, phases))
-    elif len(steps):
-        chosen &= ranges.domain == ranges.domain[steps[0]]
+    elif len(step_rows):
+        chosen &= ranges.domain == ranges.domain[step_rows[0]]
         chosen &= ~called(trace.names, ranges.name, WRAPPERS.fullmatch)
-        alike = chosen[steps].all() and len(used(ranges.name[steps])) == 1
-        chosen[steps] = False
-        chosen[steps] = alike and not in_steps(window, ranges.start_ns[chosen])
+        alike = chosen[step_rows].all() and len(used(ranges.name[step_rows])) == 1
+        chosen[step_rows] = False
+        chosen[step_rows] = alike and not in_steps(steps, ranges.start_ns[chosen])
     else:
-        return NO_SPANS, 0
+        return NO_RANGES, 0
     rows = np.flatnonzero(chosen)
-    spans = Spans(
+    found = StepRanges(
         ranges.start_ns[rows],
         ranges.end_ns[rows],
         ranges.name[rows].astype(np.int64),
         ranges.thread[rows],
-        depth_of(window, ranges, rows),
+        depth_of(steps, ranges, rows),
     )
-    return spans, int((~ranges.closed[np.union1d(rows, steps)]).sum())
+    return found, int((~ranges.closed[np.union1d(rows, step_rows)]).sum())
 
 
-def in_steps(window: Window, time_ns: np.ndarray) -> bool:
+def in_steps(steps: Steps, time_ns: np.ndarray) -> bool:
     """Whether any of the times is inside a step."""
-    step = np.searchsorted(window.start_ns, time_ns, side="right") - 1
-    return bool(np.any(time_ns[step >= 0] < window.end_ns[step[step >= 0]]))
+    step = np.searchsorted(steps.start_ns, time_ns, side="right") - 1
+    return bool(np.any(time_ns[step >= 0] < steps.end_ns[step[step >= 0]]))
 
 
-def depth_of(window: Window, ranges: Ranges, rows: np.ndarray) -> np.ndarray:
+def depth_of(steps: Steps, ranges: Ranges, rows: np.ndarray) -> np.ndarray:
     """0 for phases. Where the steps' thread has some, another's ranges are only if called alike."""
     depth = np.zeros(len(rows), np.int64)
     for thread in distinct(ranges.thread[rows]).tolist():
         of = np.flatnonzero(ranges.thread[rows] == thread)
         depth[of] = depths(ranges.start_ns[rows[of]], ranges.end_ns[rows[of]])
-    elsewhere = ranges.thread[rows] != window.thread
+    elsewhere = ranges.thread[rows] != steps.thread
     if np.all(elsewhere):
         elsewhere &= ranges.thread[rows] != ANY_THREAD
     own_phases = ranges.name[rows[~elsewhere & (depth == 0)]]

@@ -12,12 +12,17 @@ A wait for the GPU is no finding by itself: it counts only as the idle time that
 """
 
 from dataclasses import dataclass
-from typing import Any
 
-from profiling.analysis.gpu_time.idle import BLOCKING
-from profiling.analysis.verdict.advice import advice
+import numpy as np
 
-HOST_CLASSES = ("launch", "synchronization", "data", "cpu", "communication")
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.gpu_time.breakdown import exclusive_copies
+from profiling.analysis.gpu_time.idle import BLOCKING, DATA_PHASES
+from profiling.analysis.report import Bottleneck, Gain, Health, Report
+from profiling.analysis.verdict.advice import advise
+from profiling.causes import PART, VERDICT
+from profiling.timeline.trace import COPY, KERNEL, Device
+
 WAITING_SHARE = 0.15
 WORTH_TELLING = 0.02  # of a step
 MATRIX_FAMILIES = ("gemm", "attention")
@@ -25,123 +30,123 @@ MATRIX_SHARE = 0.5
 SMALL_US = 5.0
 SMALL_SHARE = 0.5
 SATURATED_PERCENT = 60.0  # of a hardware counter
-WORDS = {
-    "launch": "work had not been launched yet (CUDA API and the framework's dispatch)",
-    "synchronization": "the host had waited for the GPU and launched too late after it",
-    "data": "the next batch was being prepared or copied",
-    "cpu": "the host was busy with something else (Python)",
-    "communication": "only communication ran",
-}
 
 
 @dataclass(frozen=True)
 class Launches:
-    """What is launched in the window, and how well single kernels fill the GPU. None: not known."""
+    """What is launched in the steps, and how well single kernels fill the GPU. None: not known."""
 
-    per_step: float | None  # calls that launched an operation
-    mean_us: float | None
-    small_share: float | None  # of kernel time, in kernels that are short or have few blocks
+    per_step: float | None = None  # calls that launched an operation
+    mean_us: float | None = None
+    small_share: float | None = None  # of kernel time, in kernels that are short or have few blocks
 
 
-def diagnose(report: dict[str, Any], launches: Launches, data_copy_ms: float) -> dict[str, Any]:
-    """The dict `bottleneck` of a report whose other parts are there.
-
-    `data_copy_ms`: copies of the data phase that no kernel hides, a step.
-    """
+def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
+    """`report`: all but its bottleneck is there."""
     cannot = cannot_tell(report)
-    if report["breakdown"] is None or not report["window"]["step_ms"]["mean"]:
-        return verdict(report, "unknown", host_sentences(report), [], cannot)
-    waiting, taken_off = waiting_ms(report, data_copy_ms)
-    step_ms = max(report["window"]["step_ms"]["mean"] - taken_off, 1e-9)
-    evidence = [busy_sentence(report)]
+    if report.breakdown is None or not report.window.step_ms.mean:
+        return Bottleneck("unknown", host_sentences(report), advise("unknown", report), [], cannot)
+    copy_ms, launches = data_copy_ms(analysis), launches_of(analysis, report.capture.gpu)
+    lost, taken_off = lost_ms(report, copy_ms)
+    step_ms = max(report.window.step_ms.mean - taken_off, 1e-9)
+    waiting = {name: ms for name, ms in lost.items() if VERDICT[name].waiting}
+    evidence = busy_sentences(report)
     if taken_off >= WORTH_TELLING * step_ms:
-        evidence.append(overhead_sentence(report, taken_off))
-    ranked = ranking(report, waiting)
-    if waiting is None:
-        if report["breakdown"]["idle_ms"] >= WAITING_SHARE * step_ms:
-            evidence.append("Why it was idle cannot be told without the CUDA calls.")
-            return verdict(report, "unknown", evidence, ranked, cannot)
+        evidence.append(overhead_sentence(report.health, taken_off))
+    if report.idle is None and report.breakdown.idle_ms >= WAITING_SHARE * step_ms:
+        verdict = "unknown"
+        evidence.append("Why it was idle cannot be told without the CUDA calls.")
     elif sum(waiting.values()) >= WAITING_SHARE * step_ms:
-        largest = max(waiting, key=waiting.get)
-        for name in sorted(waiting, key=waiting.get, reverse=True):
-            if waiting[name] >= WORTH_TELLING * step_ms:
-                evidence.append(waiting_sentence(name, waiting[name], step_ms))
-        evidence += host_details(report, largest, waiting[largest], launches)
-        if largest == "data" and data_copy_ms >= WORTH_TELLING * step_ms:
-            evidence.append(f"Copies of the data phase run alone for {data_copy_ms:.2f} ms a step.")
-        return verdict(report, largest, evidence, ranked, cannot)
-    name, why = gpu_class(report, launches, step_ms)
-    return verdict(report, name, evidence + why, ranked, cannot)
+        waiting = dict(sorted(waiting.items(), key=lambda item: -item[1]))
+        verdict = next(iter(waiting))
+        evidence += waiting_sentences(waiting, step_ms)
+        evidence += host_details(report, verdict, waiting[verdict], launches)
+        if verdict == "data" and copy_ms >= WORTH_TELLING * step_ms:
+            evidence.append(f"Copies of the data phase run alone for {copy_ms:.2f} ms a step.")
+    else:
+        verdict, why = gpu_verdict(report, launches, lost.get("gpu_latency", 0.0), step_ms)
+        evidence += why
+    return Bottleneck(verdict, evidence, advise(verdict, report), ranking(report, lost), cannot)
 
 
-def verdict(
-    report: dict[str, Any],
-    name: str,
-    evidence: list[str],
-    ranked: list[dict[str, Any]],
-    cannot: list[str],
-) -> dict[str, Any]:
-    return {
-        "verdict": name,
-        "evidence": evidence,
-        "next": advice(name, report),
-        "ranked": ranked,
-        "cannot_tell": cannot,
-    }
+def data_copy_ms(analysis: Analysis) -> float:
+    """Milliseconds a step in which copies that the data phase launched run alone."""
+    owned, activity = analysis.owned, analysis.activity
+    if owned is None or activity is None:
+        return 0.0
+    is_data = owned.steps.phases_called(analysis.trace.names, DATA_PHASES)
+    chosen = (owned.kind == COPY) & (owned.phase >= 0)
+    chosen[chosen] = is_data[owned.phase[chosen]]
+    alone_ns = exclusive_copies(activity, owned.start_ns[chosen], owned.end_ns[chosen])
+    return int(alone_ns.sum()) / 1e6 / analysis.step_count
 
 
-def waiting_ms(
-    report: dict[str, Any], data_copy_ms: float
-) -> tuple[dict[str, float] | None, float]:
-    """(class -> ms a step that the GPU waits, ms of the host's time that capturing added)."""
-    if report["idle"] is None:
-        return None, 0.0
-    causes = report["idle"]["by_cause"]
-    found = {name: causes.get(name, 0.0) for name in HOST_CLASSES}
-    found["data"] += data_copy_ms
-    found["communication"] = report["breakdown"]["communication_ms"]
-    health = report["health"]
-    added = 0.0
-    if health["free_step_ms"] and (health["overhead_percent"] or 0) > 0:
-        added = health["free_step_ms"] * health["overhead_percent"] / 100
-    slowed = found["launch"] + found["cpu"]
-    taken_off = min(added, slowed)
-    for name in ("launch", "cpu"):
-        found[name] -= taken_off * found[name] / slowed if slowed else 0.0
-    return found, taken_off
+def launches_of(analysis: Analysis, gpu: Device | None) -> Launches:
+    owned = analysis.owned
+    if owned is None or not (kernel := owned.kind == KERNEL).any():
+        return Launches()
+    launched = np.zeros(int(owned.call.max()) + 2, bool)
+    launched[owned.call] = True  # the last is that of an unknown call, -1
+    duration_ns = owned.duration_ns[kernel]
+    small = duration_ns < SMALL_US * 1000
+    if gpu is not None and gpu.sm_count:
+        blocks = owned.operations.blocks[owned.row[kernel]]
+        small |= (blocks >= 0) & (2 * blocks < gpu.sm_count)
+    return Launches(
+        per_step=int(launched[:-1].sum()) / analysis.step_count,
+        mean_us=float(duration_ns.mean()) / 1e3,
+        small_share=float(duration_ns[small].sum() / max(1, duration_ns.sum())),
+    )
 
 
-def ranking(report: dict[str, Any], waiting: dict[str, float] | None) -> list[dict[str, Any]]:
+def lost_ms(report: Report, copy_ms: float) -> tuple[dict[str, float], float]:
+    """(verdict -> ms of the step that it costs, ms of the host's time that capturing added)."""
+    parts = report.parts_ms
+    if report.idle is None or parts is None:
+        return {}, 0.0
+    parts["data"] += copy_ms
+    host_ms = sum(ms for name, ms in parts.items() if PART[name].host)
+    taken_off = min(added_ms(report.health), host_ms)
+    lost: dict[str, float] = {}
+    for name, ms in parts.items():
+        if PART[name].host and host_ms:
+            ms -= taken_off * ms / host_ms
+        if verdict := PART[name].verdict:
+            lost[verdict] = lost.get(verdict, 0.0) + ms
+    return lost, taken_off
+
+
+def added_ms(health: Health) -> float:
+    """By how much capturing lengthened a step."""
+    if not health.free_step_ms or not health.overhead_percent:
+        return 0.0
+    return max(0.0, health.free_step_ms * health.overhead_percent / 100)
+
+
+def ranking(report: Report, lost: dict[str, float]) -> list[Gain]:
     """What each class would give back at most, in ms a step, the largest first.
 
     Of the GPU's classes it is the time above the roofline's floor, of families without a floor all.
     """
-    found = dict(waiting or {})
-    if report["idle"] is not None:
-        found["gpu_latency"] = report["idle"]["by_cause"]["queue"]
-    floors = {row["family"]: row for row in (report["roofline"] or {}).get("families", [])}
-    above = {"gpu_compute": 0.0, "gpu_memory": 0.0}
-    for family, ms in report["family_ms"].items():
-        if family == "communication":
-            continue
-        row = floors.get(family)
-        if row is not None:
-            ms = max(0.0, ms * (1 - row["percent_of_bound"] / 100))
-        above["gpu_compute" if family in MATRIX_FAMILIES else "gpu_memory"] += ms
-    found |= above
-    rows = [{"class": name, "recoverable_ms_per_step": ms} for name, ms in found.items() if ms > 0]
-    return sorted(rows, key=lambda row: -row["recoverable_ms_per_step"])
+    floors = report.roofline.families if report.roofline else []
+    percent = {row.family: row.percent_of_bound for row in floors}
+    gains = lost | {"gpu_compute": 0.0, "gpu_memory": 0.0}
+    for family, ms in report.family_ms.items():
+        if family != "communication":
+            above = max(0.0, ms * (1 - percent.get(family, 0.0) / 100))
+            gains["gpu_compute" if family in MATRIX_FAMILIES else "gpu_memory"] += above
+    ranked = [Gain(verdict, ms) for verdict, ms in gains.items() if ms > 0]
+    return sorted(ranked, key=lambda gain: -gain.recoverable_ms_per_step)
 
 
-def gpu_class(report: dict[str, Any], launches: Launches, step_ms: float) -> tuple[str, list[str]]:
+def gpu_verdict(
+    report: Report, launches: Launches, latency_ms: float, step_ms: float
+) -> tuple[str, list[str]]:
     """(verdict, evidence) for a GPU that is kept busy."""
-    queue_ms = report["idle"]["by_cause"]["queue"] if report["idle"] else 0.0
-    if queue_ms >= WAITING_SHARE * step_ms:
-        share = 100 * queue_ms / step_ms
-        text = f"{queue_ms:.2f} ms a step ({share:.0f} %) pass between kernels that are queued."
+    if latency_ms >= WAITING_SHARE * step_ms:
+        share = 100 * latency_ms / step_ms
+        text = f"{latency_ms:.2f} ms a step ({share:.0f} %) pass between kernels that are queued."
         return "gpu_latency", [text]
-    tensor, dram = counter(report, "Tensor Active"), counter(report, "DRAM Read")
-    written = counter(report, "DRAM Write")
     small = launches.small_share is not None and launches.small_share >= SMALL_SHARE
     if launches.mean_us is not None and (small or launches.mean_us < SMALL_US):
         text = f"A kernel takes {launches.mean_us:.1f} us on average"
@@ -151,102 +156,109 @@ def gpu_class(report: dict[str, Any], launches: Launches, step_ms: float) -> tup
                 f"shorter than {SMALL_US:.0f} us or have blocks for less than half of the SMs"
             )
         return "gpu_latency", [text + "."]
+    dram, written = counter(report, "DRAM Read"), counter(report, "DRAM Write")
     if dram is not None and dram + (written or 0.0) >= SATURATED_PERCENT:
         text = f"DRAM is used to {dram + (written or 0.0):.0f} % while the GPU is busy."
         return "gpu_memory", [text]
+    tensor = counter(report, "Tensor Active")
     if tensor is not None and tensor >= SATURATED_PERCENT:
         return "gpu_compute", [f"Tensor cores are active {tensor:.0f} % of the busy time."]
-    return by_families(report)
+    return by_families(report.family_ms)
 
 
-def by_families(report: dict[str, Any]) -> tuple[str, list[str]]:
-    families = report["family_ms"]
-    total = sum(families.values()) or 1.0
-    matrix = sum(families.get(name, 0.0) for name in MATRIX_FAMILIES)
+def by_families(family_ms: dict[str, float]) -> tuple[str, list[str]]:
+    total = sum(family_ms.values()) or 1.0
+    matrix = sum(family_ms.get(name, 0.0) for name in MATRIX_FAMILIES)
     text = (
         f"Matrix products and fused attention take {matrix:.2f} of {total:.2f} ms kernel time a "
         f"step ({100 * matrix / total:.0f} %)."
     )
-    top = sorted(families, key=families.get, reverse=True)[:3]
-    largest = ", ".join(f"{name} {families[name]:.2f} ms" for name in top)
+    top = sorted(family_ms, key=lambda name: -family_ms[name])[:3]
+    largest = ", ".join(f"{name} {family_ms[name]:.2f} ms" for name in top)
     name = "gpu_compute" if matrix >= MATRIX_SHARE * total else "gpu_memory"
     return name, [text, f"The largest families: {largest} a step."]
 
 
-def counter(report: dict[str, Any], part: str) -> float | None:
-    for row in report["gpu_metrics"] or []:
-        if part.lower() in row["name"].lower() and row["mean_busy"] is not None:
-            return row["mean_busy"]
+def counter(report: Report, part: str) -> float | None:
+    for row in report.gpu_metrics or []:
+        if part.lower() in row.name.lower() and row.mean_busy is not None:
+            return row.mean_busy
     return None
 
 
-def busy_sentence(report: dict[str, Any]) -> str:
-    steps, gpu = report["window"]["steps"], report["gpu"]
-    return (
-        f"The GPU is busy {gpu['busy_percent']:.0f} % of the time: {gpu['busy_ms'] / steps:.2f} of "
-        f"{report['window']['step_ms']['mean']:.2f} ms a step."
-    )
+def busy_sentences(report: Report) -> list[str]:
+    if report.gpu is None:
+        return []
+    return [
+        f"The GPU is busy {report.gpu.busy_percent:.0f} % of the time: "
+        f"{report.gpu.busy_ms / report.window.steps:.2f} of {report.window.step_ms.mean:.2f} ms a "
+        "step."
+    ]
 
 
-def host_sentences(report: dict[str, Any]) -> list[str]:
+def host_sentences(report: Report) -> list[str]:
     """What can be said of a capture without a GPU."""
     found = ["Without GPU activity in the capture the bottleneck cannot be named."]
-    phases = [row for row in report["ranges"] if row["depth"] == 0]
+    phases = [row for row in report.ranges if row.depth == 0]
     if phases:
-        longest = max(phases, key=lambda row: row["host_ms"])
-        ms = longest["host_ms"] / report["window"]["steps"]
-        found.append(f"The longest phase on the host: {longest['name']}, {ms:.2f} ms a step.")
+        longest = max(phases, key=lambda row: row.host_ms)
+        ms = longest.host_ms / report.window.steps
+        found.append(f"The longest phase on the host: {longest.name}, {ms:.2f} ms a step.")
     return found
 
 
-def waiting_sentence(name: str, ms: float, step_ms: float) -> str:
-    return f"{ms:.2f} ms a step ({100 * ms / step_ms:.0f} %): {WORDS[name]}."
+def waiting_sentences(waiting: dict[str, float], step_ms: float) -> list[str]:
+    return [
+        f"{ms:.2f} ms a step ({100 * ms / step_ms:.0f} %): {VERDICT[name].waiting}."
+        for name, ms in waiting.items()
+        if ms >= WORTH_TELLING * step_ms
+    ]
 
 
-def overhead_sentence(report: dict[str, Any], taken_off: float) -> str:
-    health = report["health"]
+def overhead_sentence(health: Health, taken_off: float) -> str:
     return (
-        f"Capturing made a step {health['overhead_percent']:.0f} % longer "
-        f"({health['free_step_ms']:.2f} ms without it): {taken_off:.2f} ms of the idle time are "
+        f"Capturing made a step {health.overhead_percent:.0f} % longer "
+        f"({health.free_step_ms:.2f} ms without it): {taken_off:.2f} ms of the idle time are "
         "not held against the host."
     )
 
 
-def host_details(report: dict[str, Any], name: str, ms: float, launches: Launches) -> list[str]:
-    """Where the `ms` of the class that won come from."""
-    if report["idle"] is None or name in ("communication", "data"):
+def host_details(report: Report, verdict: str, ms: float, launches: Launches) -> list[str]:
+    """Where the `ms` of the verdict come from."""
+    if report.idle is None or verdict == "data":
         return []
     found = []
-    of_phase = {phase: ms.get(name, 0.0) for phase, ms in report["idle"]["by_phase"].items()}
-    phase = max(of_phase, key=of_phase.get, default=None)
-    if phase is not None and 2 * of_phase[phase] >= ms:
-        most = of_phase[phase]
+    of_phase = {
+        phase: sum(part for cause, part in causes.items() if PART[cause].verdict == verdict)
+        for phase, causes in report.idle.by_phase.items()
+    }
+    phase, most = max(of_phase.items(), key=lambda item: item[1], default=(None, 0.0))
+    if phase is not None and 2 * most >= ms:
         found.append(f"Most of it is before what {phase} launches: {most:.2f} ms a step.")
-    if name == "launch" and launches.per_step:
+    if verdict == "launch" and launches.per_step:
         found.append(f"{launches.per_step:.0f} launches a step.")
-    if name == "synchronization":
-        waits = [row for row in report["api"] if BLOCKING.fullmatch(row["name"])]
-        if waits:
-            often = max(waits, key=lambda row: row["count"])
-            found.append(f"{often['name']} was called {often['count']} times in the capture.")
+    waits = [row for row in report.api if BLOCKING.fullmatch(row.name)]
+    if verdict == "synchronization" and waits:
+        often = max(waits, key=lambda row: row.count)
+        found.append(f"{often.name} was called {often.count} times in the capture.")
     return found
 
 
-def cannot_tell(report: dict[str, Any]) -> list[str]:
+def cannot_tell(report: Report) -> list[str]:
     """What is missing, and the option that would have captured it."""
     found = []
-    if report["window"]["phases_from"] is None:
+    if report.window.phases_from is None:
         found.append("which phase is slow: no phase ranges: --step NAME --phases a,b")
-    if report["breakdown"] is None:
+    if report.breakdown is None:
         found.append("anything about the GPU: no GPU activity was captured: --trace=cuda,nvtx")
         return found
-    if report["idle"] is None:
+    if report.idle is None:
         found.append("why the GPU was idle: CUDA calls were not captured: --trace=cuda,nvtx")
-    if report["gpu_metrics"] is None:
+    if report.gpu_metrics is None:
         found.append(
             "how well kernels use the SMs: GPU metrics were not captured: --preset metrics"
         )
-    if report["roofline"] is None:
+    if report.roofline is None:
         found.append(
             "how far kernels are from the GPU's peaks: no roofline, see health; gpu_compute and "
             "gpu_memory are ranked by their whole kernel time"

@@ -1,12 +1,12 @@
 """What may be wrong with a capture, so that nobody reads too much into it. Called by summary."""
 
-from typing import Any
-
 import numpy as np
 
+from profiling.analysis.analysis import Analysis
 from profiling.analysis.kernels import roofline
-from profiling.analysis.steps.steps import Window
-from profiling.timeline.trace import GRAPH, Trace
+from profiling.analysis.report import Finding, Health, Report
+from profiling.manifest import Manifest
+from profiling.timeline.trace import GRAPH, Device, Trace
 
 FEW_STEPS = 5
 HIGH_OVERHEAD_PERCENT = 10.0
@@ -15,37 +15,33 @@ SLOW_START = 1.5  # the first step against the median of the rest
 RESTLESS = 0.2  # the middle half of the step times, against their median
 DISTURBANCES = ("evaluate", "checkpoint")
 
-Finding = dict[str, str | None]
-
 
 def note(what: str, cure: str | None = None) -> Finding:
-    return {"level": "note", "what": what, "cure": cure}
+    return Finding("note", what, cure)
 
 
 def warning(what: str, cure: str | None = None) -> Finding:
-    return {"level": "warning", "what": what, "cure": cure}
+    return Finding("warning", what, cure)
 
 
-def health(
-    trace: Trace, manifest: dict[str, Any] | None, window: Window, report: dict[str, Any]
-) -> dict[str, Any]:
-    """The dict `health` of a report whose other parts are there."""
+def health(analysis: Analysis, manifest: Manifest | None, report: Report) -> Health:
+    """`report`: all but its health and bottleneck is there."""
     free = free_step_ms(manifest)
-    overhead = (manifest or {}).get("overhead_percent")
+    overhead = manifest.overhead_percent if manifest else None
     findings = [
-        *tool_findings(trace),
-        *overhead_findings(overhead, free, report["window"]["step_ms"]["median"]),
-        *manifest_findings(manifest, device_name(report["capture"])),
-        *window_findings(trace, window, report),
-        *content_findings(trace, window, report),
+        *tool_findings(analysis.trace),
+        *overhead_findings(overhead, free, report.window.step_ms.median),
+        *manifest_findings(manifest, report.capture.gpu),
+        *window_findings(report, analysis.steps.unclosed),
+        *content_findings(analysis.trace, report),
     ]
-    return {"overhead_percent": overhead, "free_step_ms": free, "findings": findings}
+    return Health(overhead, free, findings)
 
 
-def free_step_ms(manifest: dict[str, Any] | None) -> float | None:
+def free_step_ms(manifest: Manifest | None) -> float | None:
     """The mean of the medians before and after the window, as the manifest's overhead has it."""
-    steps = (manifest or {}).get("step_ms") or {}
-    medians = [steps[when]["median"] for when in ("before", "after") if steps.get(when)]
+    around = (manifest.step_ms.before, manifest.step_ms.after) if manifest else ()
+    medians = [laps.median for laps in around if laps]
     return float(np.mean(medians)) if medians else None
 
 
@@ -69,38 +65,28 @@ def overhead_findings(overhead: float | None, free: float | None, median: float)
     ]
 
 
-def device_name(capture: dict[str, Any]) -> str | None:
-    """Of the GPU that the report is about."""
-    names = {device["id"]: device["name"] for device in capture["devices"]}
-    return names.get(capture["device"])
-
-
-def manifest_findings(manifest: dict[str, Any] | None, device: str | None) -> list[Finding]:
+def manifest_findings(manifest: Manifest | None, gpu: Device | None) -> list[Finding]:
     if manifest is None:
         cure = (
             "keep the window-N.json that the trainer writes beside its capture, or give --manifest"
         )
         return [note("no manifest: configuration and uncaptured step times are unknown", cure)]
     found = []
-    inside = manifest.get("compiled_inside") or {}
-    if inside.get("graphs"):
-        what = f"torch.compile made {inside['graphs']} graphs inside the window"
+    if graphs := manifest.compiled_inside.graphs:
+        what = f"torch.compile made {graphs} graphs inside the window"
         found.append(warning(what, "a later profile.start="))
-    state = manifest.get("window") or {}
-    if state.get("ended_by"):
-        found.append(warning(f"the window ended early: {state['ended_by']}"))
-    found += [warning(f"while capturing: {error}") for error in state.get("errors") or []]
-    why = roofline.missing(manifest, device)
-    if why and device:
+    if manifest.window.ended_by:
+        found.append(warning(f"the window ended early: {manifest.window.ended_by}"))
+    found += [warning(f"while capturing: {error}") for error in manifest.window.errors]
+    if gpu and (why := roofline.missing(manifest, gpu.name)):
         found.append(note(f"no roofline: {why}"))
     return found
 
 
-def window_findings(trace: Trace, window: Window, report: dict[str, Any]) -> list[Finding]:
+def window_findings(report: Report, unclosed: int) -> list[Finding]:
     found = []
-    steps = report["window"]["steps"]
-    values = report["window"]["step_ms"]["values"]
-    if window.step_name is None:
+    steps, values = report.window.steps, report.window.step_ms.values
+    if report.window.step_name is None:
         cure = "range your steps and phases, or name them: --step NAME --phases a,b"
         found.append(warning("no range repeats: the whole capture counts as one step", cure))
     elif steps < FEW_STEPS:
@@ -122,19 +108,19 @@ def window_findings(trace: Trace, window: Window, report: dict[str, Any]) -> lis
                 "capture again on a quieter machine, or compare with its neighbours: --html",
             )
         )
-    inside = {row["name"]: row["count"] for row in report["ranges"] if row["depth"] == 0}
+    inside = {row.name: row.count for row in report.ranges if row.depth == 0}
     for name in DISTURBANCES:
         if name in inside:
             what = f"{name} ran {inside[name]} times inside the window"
             found.append(warning(what, "move the window: profile.start="))
-    if window.unclosed:
-        found.append(note(f"{window.unclosed} ranges were still open when the capture ended"))
+    if unclosed:
+        found.append(note(f"{unclosed} ranges were still open when the capture ended"))
     return found
 
 
-def content_findings(trace: Trace, window: Window, report: dict[str, Any]) -> list[Finding]:
+def content_findings(trace: Trace, report: Report) -> list[Finding]:
     found = []
-    phases_from = report["window"]["phases_from"]
+    phases_from = report.window.phases_from
     if phases_from is None and (trace.ranges is None or not len(trace.ranges.start_ns)):
         cure = "nsys profile --trace=cuda,nvtx"
         found.append(warning("no ranges were captured: no phases", cure))
@@ -147,7 +133,7 @@ def content_findings(trace: Trace, window: Window, report: dict[str, Any]) -> li
     if np.any(trace.operations.kind == GRAPH):
         cure = "nsys profile --cuda-graph-trace=node"
         found.append(warning("CUDA graphs were captured as wholes, without their kernels", cure))
-    covered = (report["attribution"] or {}).get("coverage")
+    covered = report.attribution.coverage if report.attribution else None
     if covered is not None and covered < LOW_COVERAGE and phases_from:
         what = f"{100 * covered:.1f} % of the kernel time belongs to a phase"
         found.append(warning(what, "name the phases: --phases a,b"))

@@ -9,13 +9,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from profiling.analysis.difference.compared import Compared, capture_report, compared_capture
+from profiling.analysis.capture import open_report
+from profiling.analysis.difference.compared import Compared, compared_capture
 from profiling.analysis.difference.comparison import compare
 from profiling.analysis.difference.records import Comparison, Experiment
 from profiling.analysis.runs.folder import newest_capture
 from profiling.launch.experiment.plan import plain, training_command, value_words
 from profiling.launch.experiment.processes import remove_checkpoints, run_process, say
-from profiling.tools import nsys_tool
+from profiling.tools import nsight
 
 CAPTURED_STEPS = 20
 FREE_STEPS = 25  # behind the window, for the step time without a profiler
@@ -29,7 +30,7 @@ def explanations(
     for value, label in enumerate(experiment.factor.labels):
         try:
             path = capture(experiment, trainer, folder, value, console)
-            sides.append(compared_capture(capture_report(path)))
+            sides.append(compared_capture(open_report(path).report))
         except ValueError as error:
             say(console, f"no capture of {label}, so no explanation: {error}")
             sides.append(None)
@@ -73,4 +74,4 @@ def capture_folder(folder: Path, label: str) -> Path:
 def can_use_nsys(experiment: Experiment) -> bool:
     """Whether it ran on a CUDA GPU and nsys is installed."""
     devices = [facts.get("device") for facts in experiment.in_force.values()]
-    return "cpu" not in devices and "mps" not in devices and bool(nsys_tool.installed())
+    return "cpu" not in devices and "mps" not in devices and bool(nsight.installed("nsys"))

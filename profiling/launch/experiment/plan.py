@@ -78,6 +78,8 @@ def planned(words: list[str], steps: int, warm_up: int = WARM_UP) -> Experiment:
 
     Every value's configuration is composed here, so that a mistake shows before anything runs.
     """
+    from configs.command_line import compose_one  # here: --help needs no Hydra
+
     words = [word[2:] if word.startswith("--") and "=" in word else word for word in words]
     for word in words:
         key = word.split("=")[0]
@@ -103,7 +105,7 @@ def planned(words: list[str], steps: int, warm_up: int = WARM_UP) -> Experiment:
         runs=[],
     )
     for number in range(len(values)):
-        check_composes(timed_words(experiment, number, Path("out-ab")))
+        compose_one(timed_words(experiment, number, Path("out-ab")))
     return experiment
 
 
@@ -132,12 +134,3 @@ def swept_values(word: str) -> list[str]:
         return []
     values = list(override.sweep_string_iterator())
     return [value.lower() if value in ("True", "False") else value for value in values]
-
-
-def check_composes(words: list[str]) -> None:
-    """Raises ValueError where train.py would refuse the words."""
-    from configs import command_line  # here: other verbs import this package without the trainer
-    from configs.compose import compose_jobs
-
-    path, overrides = command_line.split_words(words, None)
-    compose_jobs(path, overrides, multirun=False)

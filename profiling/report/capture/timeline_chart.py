@@ -1,19 +1,20 @@
 """The timeline of one step as plotly draws it: a trace for each colour, a bar for each event.
 
-Called by profiling.report.page. Rows from above: host ranges by depth, API calls by thread, the
-idle gaps of the GPU, its streams.
+Called by profiling.report.capture.document. Rows from above: host ranges by depth, API calls by
+thread, the idle gaps of the GPU, its streams.
 """
 
 from html import escape
-from typing import Any
 
 import numpy as np
 
 from profiling.analysis.gpu_time.median_step import MedianStep, Slices
-from profiling.report import text, wording
+from profiling.causes import part_named
+from profiling.report.capture.charts import called
 from profiling.report.charts import colour
 from profiling.report.document import Figure
 from profiling.report.kernel_label import kernel_label
+from profiling.units import duration_ns
 
 ROW_PX = 42
 FEWEST_ROWS_PX = 260
@@ -101,8 +102,8 @@ def bars(
     slices: Slices,
     place: dict[Lane, int],
     hover: list[str],
-    **style: Any,
-) -> dict[str, Any]:
+    **style: object,
+) -> Figure:
     """One trace of bars, lying on the row of their lane."""
     row = {lane: at for (of, lane, _), at in place.items() if of == kind}
     begin_ms = (slices.start_ns - step.start_ns) / 1e6
@@ -120,21 +121,19 @@ def bars(
     }
 
 
-def marker(shade: str) -> dict[str, Any]:
+def marker(shade: str) -> Figure:
     return {"color": colour(shade), "line": {"width": 0}}
 
 
 def hover_of(step: MedianStep, slices: Slices) -> list[str]:
     took = (slices.end_ns - slices.start_ns).tolist()
     names = [escape(kernel_label(step.names[name])) for name in slices.name.tolist()]
-    return [
-        f"<b>{name}</b><br>{text.duration_ns(ns)}" for name, ns in zip(names, took, strict=True)
-    ]
+    return [f"<b>{name}</b><br>{duration_ns(ns)}" for name, ns in zip(names, took, strict=True)]
 
 
 def range_bars(
     step: MedianStep, kind: str, shade: str, ranges: Slices, place: dict[Lane, int]
-) -> list[dict[str, Any]]:
+) -> list[Figure]:
     """Phases and ranges with their names in them."""
     if not len(ranges.start_ns):
         return []
@@ -151,7 +150,7 @@ def range_bars(
     return [bars(step, kind, ranges, place, hover_of(step, ranges), **style)]
 
 
-def call_bars(step: MedianStep, place: dict[Lane, int]) -> list[dict[str, Any]]:
+def call_bars(step: MedianStep, place: dict[Lane, int]) -> list[Figure]:
     """Calls that wait for the GPU in a colour of their own."""
     found = []
     for name, shade, chosen in (
@@ -165,24 +164,24 @@ def call_bars(step: MedianStep, place: dict[Lane, int]) -> list[dict[str, Any]]:
     return found
 
 
-def gap_bars(step: MedianStep, place: dict[Lane, int]) -> list[dict[str, Any]]:
+def gap_bars(step: MedianStep, place: dict[Lane, int]) -> list[Figure]:
     found = []
     for cause in dict.fromkeys(step.causes):
         gaps = step.gaps.rows(np.array([each == cause for each in step.causes]))
         took = (gaps.end_ns - gaps.start_ns).tolist()
-        hover = [f"<b>{wording.PARTS[cause]}</b><br>{text.duration_ns(ns)}" for ns in took]
-        style = {"name": f"idle: {cause}", "marker": marker(cause)}
+        hover = [f"<b>{part_named(cause).meaning}</b><br>{duration_ns(ns)}" for ns in took]
+        style = {"name": called(part_named(cause)), "marker": marker(cause)}
         found.append(bars(step, "gaps", gaps, place, hover, **style))
     return found
 
 
-def operation_bars(step: MedianStep, place: dict[Lane, int]) -> list[dict[str, Any]]:
+def operation_bars(step: MedianStep, place: dict[Lane, int]) -> list[Figure]:
     """A trace for each family, the one with the most time first."""
     took = step.operations.end_ns - step.operations.start_ns
     families = np.array(step.families, dtype=object)
     total = {family: took[families == family].sum() for family in dict.fromkeys(step.families)}
     found = []
-    for family in sorted(total, key=total.get, reverse=True):
+    for family in sorted(total, key=total.__getitem__, reverse=True):
         chosen = families == family
         operations = step.operations.rows(chosen)
         hover = [

@@ -16,7 +16,16 @@ from profiling.analysis.kernels.families import FAMILIES, families_of
 from profiling.report.kernel_label import kernel_label
 from profiling.report.perfetto.tracks import disjoint_lanes, nested_lanes
 from profiling.timeline.personal import without_folders
-from profiling.timeline.trace import ANY_THREAD, COPY, GRAPH, KERNEL, MEMSET, Metric, Trace
+from profiling.timeline.trace import (
+    ANY_THREAD,
+    COPY,
+    GRAPH,
+    KERNEL,
+    MEMSET,
+    CounterSamples,
+    Operations,
+    Trace,
+)
 
 FIRST_GPU_PID = 1 << 23  # above any pid of Linux, so that no process has it
 LANES = 1000  # tids between one stream or thread and the next: for what overlaps on it
@@ -63,7 +72,7 @@ def first_ns(trace: Trace) -> int:
     """Times are told from here: in microseconds since the boot a double would lose nanoseconds."""
     tables = (trace.ranges, trace.calls, trace.operators, trace.operations)
     starts = [int(t.start_ns.min()) for t in tables if t is not None and len(t.start_ns)]
-    starts += [int(m.time_ns.min()) for m in trace.metrics or [] if len(m.time_ns)]
+    starts += [int(m.time_ns.min()) for m in trace.counters or [] if len(m.time_ns)]
     return min(starts, default=0)
 
 
@@ -74,8 +83,8 @@ def events(source: Source) -> Iterator[str]:
         yield from host_slices(source, process, thread, tid, launched)
     yield from unowned_ranges(source)
     if source.trace.operations is not None:
-        yield from gpu_slices(source)
-    for metric in source.trace.metrics or []:
+        yield from gpu_slices(source, source.trace.operations)
+    for metric in source.trace.counters or []:
         yield from counter(source, metric)
 
 
@@ -144,25 +153,24 @@ def host_slices(
     """What one thread did, merged and sorted so that the outer slice comes first."""
     tables = (source.trace.ranges, source.trace.operators, source.trace.calls)
     parts = []
-    for kind, table in enumerate(tables):
+    for outer, table in enumerate(tables):
         if table is None:
             continue
         rows = np.flatnonzero((table.process == process) & (table.thread == thread))
-        start_ns = table.start_ns[rows] - source.origin_ns
-        took_ns = np.maximum(table.end_ns[rows] - table.start_ns[rows], 0)
-        parts.append((start_ns, took_ns, table.name[rows], np.full(len(rows), kind), rows))
+        begin = table.start_ns[rows] - source.origin_ns
+        took = np.maximum(table.end_ns[rows] - table.start_ns[rows], 0)
+        parts.append((begin, took, table.name[rows], np.full(len(rows), outer), rows))
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    start_ns, took_ns, _, kind, _ = columns
-    order = np.lexsort((kind, -(start_ns + took_ns), start_ns))
+    order = np.lexsort((columns[3], -(columns[0] + columns[1]), columns[0]))
     start_ns, took_ns, name, kind, row = (column[order].tolist() for column in columns)
-    ends = [start + took for start, took in zip(start_ns, took_ns, strict=True)]
+    ends = [start + ns for start, ns in zip(start_ns, took_ns, strict=True)]
     lanes = nested_lanes(start_ns, ends)
     yield from lane_names(process, tid, f"thread {thread & TID}", lanes)
-    for start, took, named, of, at, lane in zip(
+    for start, ns, named, of, at, lane in zip(
         start_ns, took_ns, name, kind, row, lanes, strict=True
     ):
         track = f'"pid":{process},"tid":{tid + lane}'
-        yield slice_of(source.names[named], HOST[of], track, start, took)
+        yield slice_of(source.names[named], HOST[of], track, start, ns)
         for operation in launched.get(at, ()) if HOST[of] == "cuda" else ():
             yield arrow("s", operation, track, start)
 
@@ -191,19 +199,17 @@ def lane_names(pid: int, tid: int, name: str, lanes: Iterable[int]) -> Iterator[
 # --- GPU
 
 
-def gpu_pid(trace: Trace, process: int, device: int) -> int:
-    operations = trace.operations
+def gpu_pid(operations: Operations, process: int, device: int) -> int:
     processes = np.unique(operations.process)
     return FIRST_GPU_PID + int(np.searchsorted(processes, process)) * 64 + device
 
 
-def gpu_slices(source: Source) -> Iterator[str]:
-    operations = source.trace.operations
+def gpu_slices(source: Source, operations: Operations) -> Iterator[str]:
     models = {device.id: device.name for device in source.trace.devices}
     family = families_of(source.trace.names, operations.name[operations.kind == KERNEL])
     pairs = np.unique(np.stack((operations.process, operations.device)), axis=1).T.tolist()
     for process, device in pairs:
-        pid = gpu_pid(source.trace, process, device)
+        pid = gpu_pid(operations, process, device)
         title = f"GPU {device} {models.get(device, '')}".strip() + f", process {process}"
         yield metadata("process_name", pid, 0, title)
         yield metadata("process_sort_index", pid, 0, pid)
@@ -213,14 +219,19 @@ def gpu_slices(source: Source) -> Iterator[str]:
             tid = (index + 1) * LANES
             lanes = disjoint_lanes(operations.start_ns[rows], operations.end_ns[rows])
             yield from lane_names(pid, tid, f"stream {stream}", lanes)
-            arguments = operation_arguments(source, rows, family)
-            yield from stream_slices(source, rows, arguments, pid, tid, lanes)
+            arguments = operation_arguments(source, operations, rows, family)
+            yield from stream_slices(source, operations, rows, arguments, pid, tid, lanes)
 
 
 def stream_slices(
-    source: Source, rows: np.ndarray, arguments: Iterator[str], pid: int, tid: int, lanes: list[int]
+    source: Source,
+    operations: Operations,
+    rows: np.ndarray,
+    arguments: Iterator[str],
+    pid: int,
+    tid: int,
+    lanes: list[int],
 ) -> Iterator[str]:
-    operations = source.trace.operations
     start_ns = (operations.start_ns[rows] - source.origin_ns).tolist()
     took_ns = (operations.end_ns - operations.start_ns)[rows].tolist()
     launched = operations.call[rows] >= 0
@@ -242,12 +253,13 @@ def stream_slices(
             yield arrow("f", row, track, start)
 
 
-def operation_arguments(source: Source, rows: np.ndarray, family: np.ndarray) -> Iterator[str]:
+def operation_arguments(
+    source: Source, operations: Operations, rows: np.ndarray, family: np.ndarray
+) -> Iterator[str]:
     """What a click on each operation shows, as JSON."""
-    operations = source.trace.operations
     phases = source.phases[rows] if len(source.phases) else np.full(len(rows), -1)
-    columns = (operations.name, operations.kind, operations.bytes)
-    columns += (operations.blocks, operations.threads)
+    sizes = (operations.bytes, operations.blocks, operations.threads)
+    columns = (operations.name, operations.kind, *sizes)
     for name, kind, size, blocks, threads, phase in zip(
         *(column[rows].tolist() for column in columns), phases.tolist(), strict=True
     ):
@@ -259,12 +271,12 @@ def operation_arguments(source: Source, rows: np.ndarray, family: np.ndarray) ->
         yield f',"args":{{{",".join(told)}}}'
 
 
-def counter(source: Source, metric: Metric) -> Iterator[str]:
+def counter(source: Source, metric: CounterSamples) -> Iterator[str]:
     """A track for each hardware counter, beside the streams of its GPU."""
     operations = source.trace.operations
     pid = FIRST_GPU_PID
     if operations is not None and (on_device := operations.device == metric.device).any():
-        pid = gpu_pid(source.trace, int(operations.process[on_device][0]), metric.device)
+        pid = gpu_pid(operations, int(operations.process[on_device][0]), metric.device)
     common = f'"ph":"C","name":{json.dumps(metric.name)},"pid":{pid},"tid":0'
     known = np.isfinite(metric.value)  # JSON has no NaN
     times = (metric.time_ns[known] - source.origin_ns).tolist()

@@ -33,7 +33,7 @@ class NoSampler:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def paused(self) -> AbstractContextManager:
+    def paused(self) -> AbstractContextManager[None]:
         return NOTHING
 
     def read(self, tokens_per_s: float | None) -> dict[str, float | None]:
@@ -46,7 +46,7 @@ class NoSampler:
 class Means:
     """Sums and counts by name."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.sums: dict[str, float] = {}
         self.counts: dict[str, int] = {}
 

@@ -1,6 +1,6 @@
 """Whole training processes on one machine, one after the other, each on the same work.
 
-    python -m benchmarks.training nanogpt=../nanoGPT seeds=1,2,3 attention=flash,slow out=out-lab
+    python -m benchmarks training_runs nanogpt=../nanoGPT seeds=1,2,3 attention=flash,slow
 
 Interleaves the variants (nanoGPT, flash, slow, flash, slow, ...), so that a drifting clock or
 neighbour touches all of them, and prints a Markdown table: wall time of the process, median step
@@ -16,19 +16,22 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-
-from benchmarks.command import run_lab
+from typing import Any
 
 PROJECT = Path(__file__).resolve().parent.parent
 NANOGPT_STEP = re.compile(r"^iter \d+: loss [\d.]+, time ([\d.]+)ms", re.M)
 NANOGPT_VAL_LOSS = re.compile(r"^step (\d+): train loss [\d.]+, val loss ([\d.]+)", re.M)
+Row = dict[str, Any]  # of results.jsonl
+Job = Callable[[], Row]
 SETTLING_ROWS = 5  # logged rows at the start that are left out of step times: compile, caches
 
 
 @dataclass
-class LabConfig:
+class RunsConfig:
     nanogpt: str | None = field(default=None, metadata={"help": "checkout of karpathy/nanoGPT"})
     config: str = field(default="shakespeare_char", metadata={"help": "experiment to train"})
     attention: str = field(
@@ -39,14 +42,14 @@ class LabConfig:
     out: str = field(default="out-lab", metadata={"help": "folder of logs and results.jsonl"})
 
 
-def main(config: LabConfig) -> None:
+def main(config: RunsConfig) -> None:
     out = Path(config.out)
     out.mkdir(parents=True, exist_ok=True)
     attentions = [word for word in config.attention.split(",") if word]
     for number, seed in enumerate(config.seeds.split(",")):
-        jobs = [lambda a=a, seed=seed: run_ours(a, seed, config, out) for a in attentions]
+        jobs: list[Job] = [partial(run_ours, a, seed, config, out) for a in attentions]
         if config.nanogpt and number == 0:
-            jobs.insert(0, lambda: run_nanogpt(Path(config.nanogpt), out))
+            jobs.insert(0, partial(run_nanogpt, Path(config.nanogpt), out))
         for job in jobs:
             row = job()
             with open(out / "results.jsonl", "a", encoding="utf-8") as file:
@@ -58,7 +61,7 @@ def main(config: LabConfig) -> None:
         print(markdown_row(json.loads(line)))
 
 
-def run_ours(attention: str, seed: str, config: LabConfig, out: Path) -> dict:
+def run_ours(attention: str, seed: str, config: RunsConfig, out: Path) -> Row:
     run_dir = out / f"{attention}-{seed}"
     command = [sys.executable, "train.py", config.config, f"attention={attention}", f"seed={seed}"]
     command += [f"out_dir={run_dir.resolve()}", *config.more.split()]
@@ -69,7 +72,7 @@ def run_ours(attention: str, seed: str, config: LabConfig, out: Path) -> dict:
     return result(f"{attention}, seed {seed}", command, wall_s, steps_ms, evaluations)
 
 
-def run_nanogpt(checkout: Path, out: Path) -> dict:
+def run_nanogpt(checkout: Path, out: Path) -> Row:
     command = [sys.executable, "train.py", "config/train_shakespeare_char.py"]
     log = out / "nanogpt.log"
     wall_s = timed(command, checkout, log)
@@ -90,8 +93,12 @@ def timed(command: list[str], folder: Path, log: Path) -> float:
 
 
 def result(
-    name: str, command: list[str], wall_s: float, steps_ms: list[float], evaluations: list[tuple]
-) -> dict:
+    name: str,
+    command: list[str],
+    wall_s: float,
+    steps_ms: list[float],
+    evaluations: list[tuple[float, int]],
+) -> Row:
     if len(steps_ms) < SETTLING_ROWS + 2:
         raise ValueError(
             f"more: {name} logged {len(steps_ms)} rows, too few for a step time; "
@@ -111,13 +118,9 @@ def result(
     }
 
 
-def markdown_row(row: dict) -> str:
+def markdown_row(row: Row) -> str:
     low, median, high = row["step_quartiles_ms"]
     return (
         f"| {row['run']} | {row['wall_s']:.1f} s | {median:.3f} ms ({low:.3f}, {high:.3f}) "
         f"| {row['best_val_loss']:.4f} at {row['best_iteration']} |"
     )
-
-
-if __name__ == "__main__":
-    run_lab(__doc__, LabConfig, main)

@@ -1,0 +1,76 @@
+"""`python -m benchmarks`: what is measured of this project itself; `... NAME` measures it.
+
+    python -m benchmarks NAME KEY=VALUE ...
+    python -m benchmarks NAME --help
+
+From a checkout's own folder. What was measured so far stands in docs/benchmarks.md.
+"""
+
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+from typing import get_type_hints
+
+from cli.errors import suggestion, user_errors
+from cli.help import key_table
+from cli.keys import parse_keys
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Of the module benchmarks.NAME, whose main(config) makes it."""
+
+    what: str
+    gpu: bool  # needs one
+    keys: str = ""  # those that it asks for
+
+
+MEASUREMENTS = {
+    "training_runs": Measurement(
+        "whole trainings in turns: seconds, step time, loss; beside karpathy/nanoGPT", False
+    ),
+    "span_overhead": Measurement("what the loop's NVTX ranges cost a step", False),
+    "sampler_overhead": Measurement("what sampling the GPUs costs a step", True),
+    "timer_check": Measurement("the lab's timer against Triton's, and against itself", True),
+    "planted": Measurement("does the verdict find bottlenecks that were put in?", True),
+    "aa_trials": Measurement(
+        "how often `ab` calls a difference where there is none", False, "records=FILE"
+    ),
+    "report_speed": Measurement("seconds and memory of `report` on large captures", False),
+    "repeat_capture": Measurement(
+        "nothing: repeats a capture until it is large", False, "capture=FILE out=FILE"
+    ),
+}
+
+
+def main(words: list[str]) -> None:
+    """Raises ValueError for a mistake."""
+    if not words or words[0] in ("-h", "--help"):
+        print(__doc__)
+        print_table()
+        return
+    name, *rest = words
+    if name not in MEASUREMENTS:
+        near = suggestion(name, MEASUREMENTS) or f"; there are {', '.join(MEASUREMENTS)}"
+        raise ValueError(f"{name}: no such measurement{near}")
+    sys.argv[0] = f"benchmarks {name}"  # as errors name it
+    module = import_module(f"benchmarks.{name}")
+    schema = get_type_hints(module.main)["config"]
+    if {"-h", "--help"} & set(rest):
+        defaults = schema.__new__(schema)  # without __init__, which asks for the keys that it needs
+        print(f"{module.__doc__}\n{key_table(defaults)}")
+        return
+    module.main(parse_keys(rest, schema))
+
+
+def print_table() -> None:
+    print(f"{'name':18}{'GPU':9}measures; command")
+    for name, measurement in MEASUREMENTS.items():
+        print(f"{name:18}{'needed' if measurement.gpu else '-':9}{measurement.what}")
+        print(f"{'':27}python -m benchmarks {name} {measurement.keys}".rstrip())
+
+
+if __name__ == "__main__":
+    sys.argv[0] = "benchmarks"
+    with user_errors():
+        main(sys.argv[1:])

@@ -1,0 +1,42 @@
+"""The table of keys in --help, and the start of a program whose command line is keys alone."""
+
+import sys
+import textwrap
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from cli.errors import user_errors
+from cli.keys import Schema, keys, parse_keys, spell
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+WIDTH = 108
+KEY_WIDTH = 34
+
+
+def read_keys(purpose: str, schema: type[Schema]) -> Schema:
+    """The `schema` that sys.argv asks for. --help prints `purpose` and the keys, and ends it."""
+    with user_errors():
+        if {"-h", "--help"} & set(sys.argv[1:]):
+            print(f"{purpose}\n{key_table(schema())}")
+            raise SystemExit(0)
+        return parse_keys(sys.argv[1:], schema)
+
+
+def key_table(config: "DataclassInstance") -> str:
+    """Every key with its value in `config`, its meaning and choices."""
+    lines = []
+    section = None
+    for key in keys(type(config)).values():
+        if key.section != section:
+            section = key.section
+            lines += ["", f"keys: {section}"]
+        spelled = f"  {key.name}={spell(attrgetter(key.name)(config))}"
+        choices = f" [{' | '.join(key.choices)}]" if key.choices else ""
+        text = textwrap.wrap(key.help + choices, WIDTH - KEY_WIDTH) or [""]
+        if len(spelled) >= KEY_WIDTH:
+            lines.append(spelled)
+            spelled = ""
+        lines += [f"{spelled:{KEY_WIDTH}}{text[0]}", *(" " * KEY_WIDTH + t for t in text[1:])]
+    return "\n".join(lines[1:])

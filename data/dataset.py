@@ -1,0 +1,131 @@
+"""A prepared text: a folder with its tokens, its tokenizer and what they were made from.
+
+`data.prepare` writes such folders, training loads them; several processes may do both at once.
+"""
+
+import errno
+import json
+import os
+import secrets
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from data.tokenizers import BpeTokenizer, CharTokenizer, load_tokenizer, token_dtype
+
+STAND_IN = "stand-in"  # the source of the built-in text
+FILES = {"train.bin", "val.bin", "vocab.json", "meta.json"}
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A prepared folder."""
+
+    name: str  # shakespeare_char or shakespeare_bpe
+    source: str  # tiny_shakespeare, stand-in, or the name of the user's file
+    text_sha256: str
+    tokenizer: CharTokenizer | BpeTokenizer
+    directory: Path
+    train_tokens: int
+    val_tokens: int
+
+    @property
+    def is_stand_in(self) -> bool:
+        return self.source == STAND_IN
+
+    @property
+    def train_path(self) -> Path:
+        return self.directory / "train.bin"
+
+    @property
+    def val_path(self) -> Path:
+        return self.directory / "val.bin"
+
+    def tokens(self, split: str) -> np.memmap:
+        """The ids of "train" or "val", mapped from the file."""
+        return np.memmap(
+            self.directory / f"{split}.bin", token_dtype(self.tokenizer.vocab_size), mode="r"
+        )
+
+
+def load_dataset(directory: Path) -> Dataset:
+    """A folder that `write_dataset` made; ValueError says what is missing or damaged."""
+    try:
+        meta = json.loads((directory / "meta.json").read_text(encoding="utf-8"))
+        record = json.loads((directory / "vocab.json").read_text(encoding="utf-8"))
+        dataset = Dataset(
+            name=meta["dataset"],
+            source=meta["source"],
+            text_sha256=meta["text_sha256"],
+            tokenizer=load_tokenizer(record),
+            directory=directory,
+            train_tokens=meta["train_tokens"],
+            val_tokens=meta["val_tokens"],
+        )
+        itemsize = token_dtype(dataset.tokenizer.vocab_size).itemsize
+        for path, count in (
+            (dataset.train_path, dataset.train_tokens),
+            (dataset.val_path, dataset.val_tokens),
+        ):
+            if path.stat().st_size != count * itemsize:
+                raise ValueError(f"{path.name} has not the {count * itemsize} bytes it should have")
+    except FileNotFoundError as error:
+        raise ValueError(f"{directory}: incomplete: no {Path(error.filename).name}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        raise ValueError(f"{directory}: damaged: {type(error).__name__}: {error}") from error
+    return dataset
+
+
+def refuse_foreign_files(directory: Path) -> None:
+    """A folder is replaced as a whole, so it must hold nothing that somebody else put there."""
+    try:
+        foreign = sorted({path.name for path in directory.iterdir()} - FILES)
+    except FileNotFoundError:
+        return  # another process is replacing it
+    if foreign:
+        raise ValueError(
+            f"{directory}: holds {', '.join(foreign[:3])}, which data.prepare did not write; "
+            "move the folder elsewhere"
+        )
+
+
+def write_dataset(
+    directory: Path,
+    meta: dict[str, str | int],
+    tokenizer: CharTokenizer | BpeTokenizer,
+    train: np.ndarray,
+    val: np.ndarray,
+) -> Dataset:
+    """The folder with these tokens, (train,) and (val,): all of it or, after an error, nothing."""
+    unfinished = directory.with_name(f".{directory.name}.{secrets.token_hex(4)}")
+    unfinished.mkdir(parents=True)
+    try:
+        train.tofile(unfinished / "train.bin")
+        val.tofile(unfinished / "val.bin")
+        (unfinished / "vocab.json").write_text(json.dumps(tokenizer.to_record()), encoding="utf-8")
+        (unfinished / "meta.json").write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
+        put_in_place(unfinished, directory, meta)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)  # already renamed, unless something failed
+    return load_dataset(directory)
+
+
+def put_in_place(finished: Path, directory: Path, meta: dict[str, str | int]) -> None:
+    """Renames the folder; one that another process completed meanwhile stays."""
+    while True:
+        try:
+            os.rename(finished, directory)
+            return
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        with suppress(ValueError):  # damaged: it goes
+            if load_dataset(directory).text_sha256 == meta["text_sha256"]:
+                return
+        damaged = finished.with_name(f"{finished.name}.damaged")
+        with suppress(FileNotFoundError):  # another process was quicker
+            os.rename(directory, damaged)
+            shutil.rmtree(damaged)

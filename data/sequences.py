@@ -1,0 +1,87 @@
+"""Sequences of `block_size` tokens and of their successors, cut out of a text at given starts.
+
+Which ones a batch has is `data.batches`' affair.
+"""
+
+import logging
+import os
+
+import numpy as np
+import torch
+from torch import Tensor
+
+log = logging.getLogger(__name__)
+
+UPLOAD_TOKENS = 1 << 24  # converted and copied to the device at once
+
+
+class Sequences:
+    """`tokens`: the text's ids (N,), usually a memory map.
+
+    They are kept on the device, where a batch is three kernels, or stay in their file. Both give
+    the same. `storage` is device, mmap, or auto: device if they fit; the attribute is never auto.
+    """
+
+    def __init__(self, tokens: np.ndarray, block_size: int, device: torch.device, storage: str):
+        self.tokens, self.block_size, self.device = tokens, block_size, device
+        self.storage = storage if storage != "auto" else choose_storage(len(tokens), device)
+        self.resident = upload(tokens, device) if self.storage == "device" else None
+
+    def place(self, starts: np.ndarray) -> Tensor:
+        """The starts where `cut` wants them: on the device if the text is there, else here."""
+        return torch.from_numpy(starts) if self.resident is None else self.send(starts)
+
+    def cut(self, starts: Tensor) -> tuple[Tensor, Tensor]:
+        """x, y (b, block_size) int64 on the device for starts (b,) from `place`; no host sync."""
+        if self.resident is None:
+            x, y = self.read(starts, self.room(len(starts))).to(self.device, non_blocking=True)
+            return x, y
+        # A view of every sequence there is: one indexing kernel, then one conversion each.
+        both = self.resident.unfold(0, self.block_size + 1, 1).index_select(0, starts)
+        return both[:, :-1].long().contiguous(), both[:, 1:].long().contiguous()
+
+    def read(self, starts: Tensor, room: Tensor) -> Tensor:
+        """Fills `room` (2, b, block_size) with x and y from the file, and returns it."""
+        both = self.tokens[starts.numpy()[:, None] + np.arange(self.block_size + 1)]
+        x, y = room.numpy()
+        x[:], y[:] = both[:, :-1], both[:, 1:]
+        return room
+
+    def room(self, count: int) -> Tensor:
+        """For x and y on the host: (2, count, block_size) int64, pinned where they go to a GPU.
+
+        PyTorch's allocator gives pinned memory out again only once the copies from it are done.
+        """
+        size = (2, count, self.block_size)
+        return torch.empty(size, dtype=torch.int64, pin_memory=self.device.type == "cuda")
+
+    def send(self, array: np.ndarray) -> Tensor:
+        """A copy of the array on the device, without waiting for it."""
+        tensor = torch.from_numpy(np.ascontiguousarray(array))
+        if self.device.type == "cuda":
+            tensor = tensor.pin_memory()
+        return tensor.to(self.device, non_blocking=True)
+
+
+def choose_storage(n_tokens: int, device: torch.device) -> str:
+    needed, free = 4 * n_tokens, free_bytes(device)
+    chosen = "device" if needed <= free // 4 else "mmap"
+    log.debug("token_storage=%s: %d of %d free bytes needed", chosen, needed, free)
+    return chosen
+
+
+def free_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    # Not every system says how much memory is free; then all of it stands for that.
+    name = "SC_AVPHYS_PAGES" if "SC_AVPHYS_PAGES" in os.sysconf_names else "SC_PHYS_PAGES"
+    return os.sysconf(name) * os.sysconf("SC_PAGE_SIZE")
+
+
+def upload(tokens: np.ndarray, device: torch.device) -> Tensor:
+    """The tokens as int32 on the device, in slices, so that no whole copy is made on the host."""
+    resident = torch.empty(len(tokens), dtype=torch.int32, device=device)
+    for start in range(0, len(tokens), UPLOAD_TOKENS):
+        part = slice(start, start + UPLOAD_TOKENS)
+        resident[part] = torch.from_numpy(tokens[part].astype(np.int32))
+    return resident

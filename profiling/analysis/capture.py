@@ -1,0 +1,58 @@
+"""A capture, its manifest, and what they come to. Called by the verbs that read one."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.gpu_time.median_step import MedianStep, median_step
+from profiling.analysis.report import Report
+from profiling.analysis.summary import summarize
+from profiling.manifest import Manifest
+from profiling.timeline import opening
+from profiling.timeline.trace import Trace
+
+
+@dataclass(frozen=True, eq=False)
+class Capture:
+    """Opened, and analysed when it is asked for."""
+
+    analysis: Analysis
+    manifest: Manifest | None
+    manifest_name: str | None
+
+    @property
+    def trace(self) -> Trace:
+        return self.analysis.trace
+
+    @cached_property
+    def report(self) -> Report:
+        return summarize(self.analysis, self.manifest, self.manifest_name)
+
+    @cached_property
+    def median_step(self) -> MedianStep | None:
+        return median_step(self.analysis)
+
+
+def open_report(
+    path: Path,
+    manifest: Path | None = None,
+    *,
+    step: str | None = None,
+    phases: list[str] | None = None,
+    device: int | None = None,
+    beside: Path | None = None,
+) -> Capture:
+    """The capture at `path`; of a folder, a run's or its profile/, the newest.
+
+    The manifest is the file `manifest`, or else what lies beside `beside`, or else beside the
+    capture. `step`, `phases`, `device`: see Analysis. Raises ValueError with one line.
+    """
+    trace = opening.open_capture(path)
+    found: tuple[str, Manifest] | None
+    if manifest is not None:
+        found = manifest.name, opening.read_manifest(manifest)
+    else:
+        found = opening.find_manifest(beside or path, trace)
+    name, content = found or (None, None)
+    return Capture(Analysis(trace, step, phases, device), content, name)

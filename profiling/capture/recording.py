@@ -1,0 +1,242 @@
+"""What one rank captures of a window: its recorder under a guard, and the manifest of its files."""
+
+import logging
+import statistics
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeVar
+
+import torch
+from torch import nn
+
+from cli.errors import one_line
+from cli.files import write_text
+from configs.capture import Planned, ProfileConfig
+from profiling.capture.dynamo import compiled
+from profiling.capture.layers import ranged_layers
+from profiling.capture.spans import Spans
+from profiling.manifest import CapturedWindow, CompileCounts, Laps, Manifest, WindowSteps
+from profiling.records import to_json
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+FREE_LAPS = 20  # uncaptured step times that a manifest compares with, before and after
+CAPTURED, PREPARED = "captured", "prepared"  # labels of laps that are no training step times
+
+
+class Recorder(Protocol):
+    """A way to capture: profiling.capture.nsys, torch_profiler, memory."""
+
+    def prepare(self) -> None: ...
+    def start(self) -> None: ...
+    def stop(self, stem: Path) -> list[Path]: ...  # the files it wrote
+    def close(self) -> None: ...
+    def described(self, manifest: Manifest) -> Manifest: ...  # with what it alone knows
+
+
+class Clock(Protocol):
+    """Of the training loop; its laps have labels, None for an ordinary iteration."""
+
+    def start(self) -> None: ...
+    def recent(self, label: str | None, after: str | None = None) -> list[float]: ...
+
+
+@dataclass
+class OpenWindow:
+    """A window from its opening to its close: what it began with, and how far it has come."""
+
+    planned: Planned
+    free_ms: list[float]  # step times before it
+    compiled: CompileCounts  # by then
+    last: int  # the last whole iteration, at first the one before it
+
+
+class Untold(NamedTuple):
+    """A manifest that lacks the step times after its window."""
+
+    path: Path
+    manifest: Manifest
+    due: int  # the iteration that brings the last of them
+
+
+def said(who: str, error: Exception) -> str:
+    """Training is not to die of its profiler: the error is only told."""
+    text = one_line(f"{type(error).__name__}: {error}")[:300]
+    log.warning("%s: %s", who, text)
+    return text
+
+
+class NoRecording:
+    """The same surface on a rank that captures nothing."""
+
+    def prepare(self) -> None:
+        pass
+
+    def open(self) -> None:
+        pass
+
+    def close(self, window: OpenWindow, clock: Clock, ended_by: str | None) -> None:
+        try:
+            clock.start()
+        except Exception as error:
+            said("profile", error)
+
+    def passed(self, iteration: int, clock: Clock) -> None:
+        pass
+
+    def complete(self, clock: Clock) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
+
+
+class Recording:
+    """Synchronises, starts the recorder; synchronises, stops it, and tells of it in a manifest.
+
+    `folder` gets the files; `run` is the manifest as far as it is known before any window. Whatever
+    fails is said and recorded, and training goes on.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        profile: ProfileConfig,
+        spans: Spans,
+        model: nn.Module,
+        folder: Path,
+        run: Manifest,
+    ):
+        self.recorder, self.profile, self.spans, self.model = recorder, profile, spans, model
+        self.folder, self.run = folder, run
+        self.device = next(model.parameters()).device
+        self.inside = ExitStack()  # what holds while a window is open
+        self.errors: list[str] = []
+        self.untold: Untold | None = None
+
+    def attempt(self, action: Callable[[], T]) -> T | None:
+        try:
+            return action()
+        except Exception as error:
+            self.errors.append(said(f"profile={self.profile.kind}", error))
+            return None
+
+    def prepare(self) -> None:
+        self.attempt(self.recorder.prepare)
+
+    def open(self) -> None:
+        if self.profile.backward_on_calling_thread:
+            self.inside.enter_context(torch.autograd.set_multithreading_enabled(False))
+        self.spans.recording = self.profile.kind == "torch"
+        self.inside.callback(setattr, self.spans, "recording", False)
+        if self.profile.detail == "layers":
+            layers = ranged_layers(self.model, self.spans)
+            self.attempt(lambda: self.inside.enter_context(layers))
+        self.attempt(self.synchronize)
+        self.attempt(self.recorder.start)
+
+    def synchronize(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def close(self, window: OpenWindow, clock: Clock, ended_by: str | None) -> None:
+        stem = self.next_stem()
+        self.attempt(self.synchronize)
+        self.attempt(lambda: self.folder.mkdir(parents=True, exist_ok=True))
+        files = self.attempt(lambda: self.recorder.stop(stem)) or []
+        self.attempt(self.inside.close)
+        self.attempt(clock.start)
+        manifest = self.manifest_of(window, clock.recent(CAPTURED), ended_by, files)
+        path = stem.with_name(stem.name + ".json")
+        self.untold = Untold(path, manifest, window.last + FREE_LAPS)
+        self.attempt(lambda: write_text(path, to_json(manifest)))
+        self.errors = []
+        early = "" if ended_by is None else f", then {ended_by}"
+        log.info(
+            "profile: %d iterations from %d on%s: %s",
+            manifest.window.steps,
+            window.planned.first,
+            early,
+            path,
+        )
+        for file in files:
+            log.info("profile: %s", file)
+
+    def next_stem(self) -> Path:
+        """window-1, or one more than the last of which a manifest lies there: after a resume.
+
+        Files of several ranks lie side by side.
+        """
+        suffix = f"-rank{self.run.rank}" if self.run.world_size > 1 else ""
+        number = 1
+        while (self.folder / f"window-{number}{suffix}.json").exists():
+            number += 1
+        return self.folder / f"window-{number}{suffix}"
+
+    def manifest_of(
+        self, window: OpenWindow, captured_ms: list[float], ended_by: str | None, files: list[Path]
+    ) -> Manifest:
+        planned, now = window.planned, compiled()
+        steps = window.last - planned.first + 1  # whole ones
+        inside = CompileCounts(
+            now.graphs - window.compiled.graphs, now.graph_breaks - window.compiled.graph_breaks
+        )
+        if inside.graphs:
+            log.warning("profile: torch.compile made %d graphs inside the window", inside.graphs)
+        laps = captured_ms[-steps:] if steps else []
+        step_ms = WindowSteps(before=step_times(window.free_ms), captured=step_times(laps))
+        manifest = replace(
+            self.run,
+            step_ms=step_ms,
+            overhead_percent=overhead_percent(step_ms),
+            backward_on_calling_thread=self.profile.backward_on_calling_thread,
+            compiled_inside=inside,
+            files=[file.name for file in files],
+        )
+        manifest = self.attempt(lambda: self.recorder.described(manifest)) or manifest
+        captured = CapturedWindow(
+            first_iteration=planned.first,
+            last_iteration=window.last if steps else None,
+            steps=steps,
+            steps_asked=self.profile.steps,
+            moved_from=planned.asked if planned.moved else None,
+            complete=ended_by is None and not self.errors,
+            ended_by=ended_by,
+            errors=self.errors,
+        )
+        return replace(manifest, window=captured)
+
+    def passed(self, iteration: int, clock: Clock) -> None:
+        """After each iteration outside a window's last."""
+        if self.untold and iteration == self.untold.due:
+            self.complete(clock)
+
+    def complete(self, clock: Clock) -> None:
+        """Adds what the step times are after the window to its manifest."""
+        if self.untold is None:
+            return
+        (path, manifest, _), self.untold = self.untold, None
+        self.attempt(clock.start)
+        after_ms = clock.recent(None, after=CAPTURED)[:FREE_LAPS]
+        step_ms = replace(manifest.step_ms, after=step_times(after_ms))
+        whole = replace(manifest, step_ms=step_ms, overhead_percent=overhead_percent(step_ms))
+        self.attempt(lambda: write_text(path, to_json(whole)))
+
+    def end(self) -> None:
+        """No window comes any more."""
+        self.attempt(self.recorder.close)
+
+
+def step_times(laps_ms: list[float]) -> Laps | None:
+    return Laps(statistics.median(laps_ms), laps_ms) if laps_ms else None
+
+
+def overhead_percent(step_ms: WindowSteps) -> float | None:
+    """By how much captured steps are longer than those before and after; None if it is unknown."""
+    free = [laps.median for laps in (step_ms.before, step_ms.after) if laps]
+    if not free or not step_ms.captured:
+        return None
+    return (step_ms.captured.median / statistics.fmean(free) - 1) * 100

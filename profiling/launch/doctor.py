@@ -1,0 +1,223 @@
+"""What profiling needs of this machine: each thing checked, with a cure where it is amiss."""
+
+import glob
+import importlib
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from profiling.tools import nsight, nsys_tool
+
+SEVERITIES = ("ok", "note", "warning", "error")
+PROC = Path("/proc")
+SCARCE_BYTES, FULL_BYTES = 5e9, 5e8  # a long capture with GPU metrics takes gigabytes on its way
+NO_GPU = "not applicable: no GPU"
+
+
+@dataclass(frozen=True)
+class Check:
+    name: str
+    severity: str  # of SEVERITIES
+    finding: str
+    cure: str = ""
+
+
+def has_gpu() -> bool:
+    return bool(glob.glob("/dev/nvidia[0-9]*")) or Path("/dev/dxg").exists()  # the latter: WSL
+
+
+def checks(gpu: bool) -> Iterator[Check]:
+    yield from nsys(gpu)
+    yield ncu(gpu)
+    yield perf_events()
+    yield counters(gpu)
+    yield driver(gpu)
+    yield from torch_build(gpu)
+    yield from nvml(gpu)
+    yield nvtx()
+    yield wandb()
+    yield disk(Path.cwd())
+    yield compiler()
+
+
+def nsys(gpu: bool) -> Iterator[Check]:
+    """The one that `profiling run` takes, the others, and its importer."""
+    there = nsight.installed("nsys")
+    yield tool("nsys", there, "error" if gpu else "note")
+    if not there:
+        return
+    path = there[0].path
+    if problem := nsys_tool.importer_problem(path):
+        finding, _, cure = problem.rpartition("; ")
+        yield Check("nsys importer", "error" if gpu else "warning", finding, cure)
+    elif program := nsys_tool.importer(path):
+        yield Check("nsys importer", "ok", str(program))
+    else:
+        finding = "no QdstrmImporter beside it: reports may stay .qdstrm files"
+        yield Check("nsys importer", "note", finding, "import them where Nsight Systems is whole")
+
+
+def ncu(gpu: bool) -> Check:
+    return tool("ncu", nsight.installed("ncu"), "warning" if gpu else "note")
+
+
+def tool(name: str, there: list[nsight.Program], severity: str) -> Check:
+    if there:
+        return Check(name, "ok", "; also ".join(f"{p.version} at {p.path}" for p in there))
+    finding, _, cure = nsight.NOT_FOUND[name].partition("; ")
+    return Check(name, severity, finding, cure)
+
+
+def perf_events() -> Check:
+    """Above 2 the kernel gives a user no CPU samples, which preset full wants."""
+    name = "perf_event_paranoid"
+    try:
+        level = int((PROC / "sys/kernel/perf_event_paranoid").read_text())
+    except (OSError, ValueError):
+        return Check(name, "note", "not readable: CPU samples (--preset full) may be missing")
+    if level <= 2 or os.geteuid() == 0:
+        return Check(name, "ok", str(level))
+    finding = f"{level}: no CPU samples in --preset full"
+    return Check(name, "note", finding, "sudo sysctl kernel.perf_event_paranoid=2")
+
+
+def counters(gpu: bool) -> Check:
+    """Whether nsys and ncu may read the GPU's performance counters."""
+    name = "GPU counters"
+    if not gpu:
+        return Check(name, "note", NO_GPU)
+    try:
+        parameters = (PROC / "driver/nvidia/params").read_text()
+    except OSError:
+        return Check(name, "note", "/proc/driver/nvidia/params is not readable: try and see")
+    if not re.search(r"^RmProfilingAdminOnly: 1", parameters, re.M):
+        return Check(name, "ok", "for every user (RmProfilingAdminOnly: 0)")
+    if os.geteuid() == 0:
+        return Check(name, "ok", "for the administrator, which you are (a container may not count)")
+    return Check(
+        name,
+        "warning",
+        "for the administrator only (RmProfilingAdminOnly: 1): no --preset metrics, no ncu",
+        "options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d, and reboot",
+    )
+
+
+def driver(gpu: bool) -> Check:
+    with suppress(OSError):
+        told = (PROC / "driver/nvidia/version").read_text()
+        if version := re.search(r"\d{3,}\.\d+(\.\d+)?", told):
+            return Check("driver", "ok", version[0])
+    return Check("driver", "note", "no version in /proc/driver/nvidia" if gpu else NO_GPU)
+
+
+def torch_build(gpu: bool) -> Iterator[Check]:
+    """torch against the driver, and CUPTI, through which torch.profiler and nsys see kernels."""
+    import torch
+
+    build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU"
+    finding = f"{torch.__version__}, built for {build}"
+    if torch.cuda.is_available():
+        finding += f", on {torch.cuda.get_device_name()}"
+        yield Check("torch", "ok", finding)
+    elif not gpu:
+        yield Check("torch", "note", f"{finding}; trains on the CPU here")
+    elif torch.version.cuda:
+        cure = "a newer driver, or a torch for this driver's CUDA (pytorch.org/get-started)"
+        yield Check("torch", "error", f"{finding}, but finds no usable GPU", cure)
+    else:
+        cure = "pip install a CUDA build of torch (pytorch.org/get-started)"
+        yield Check("torch", "error", f"{finding}: it cannot use the GPU", cure)
+
+    activities = {activity.name for activity in torch.profiler.supported_activities()}
+    if "CUDA" in activities and torch.cuda.is_available():
+        yield Check("CUPTI", "ok", "torch.profiler records kernels")
+    elif torch.cuda.is_available():
+        cure = "pip install a torch with CUPTI: the official builds have it"
+        yield Check("CUPTI", "warning", "torch.profiler records no kernels", cure)
+    else:
+        yield Check("CUPTI", "note", "torch cannot use the GPU" if gpu else NO_GPU)
+
+
+def nvml(gpu: bool) -> Iterator[Check]:
+    """Utilisation, power and clocks; and GPM, Hopper's counters without a profiler."""
+    try:
+        pynvml = importlib.import_module("pynvml")
+    except ImportError:
+        finding = "nvidia-ml-py is not installed: no power, clocks, utilisation"
+        yield Check("NVML", "warning" if gpu else "note", finding, "pip install nvidia-ml-py")
+        return
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        yield Check("NVML", "warning" if gpu else "note", f"{error}" if gpu else NO_GPU)
+        return
+    try:
+        count = pynvml.nvmlDeviceGetCount()
+        yield Check(
+            "NVML", "ok", f"driver {text(pynvml.nvmlSystemGetDriverVersion())}, {count} GPU"
+        )
+        for index in range(count):
+            yield gpm(pynvml, index)
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def gpm(pynvml: ModuleType, index: int) -> Check:
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    name = f"NVML GPM, GPU {index}"
+    device = text(pynvml.nvmlDeviceGetName(handle))
+    with suppress(pynvml.NVMLError, AttributeError):
+        if pynvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
+            return Check(name, "ok", f"{device}: tensor and memory activity while training")
+    return Check(name, "note", f"{device} has none (Hopper and later have)")
+
+
+def text(value: str | bytes) -> str:
+    """Older versions of nvidia-ml-py answer in bytes."""
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def nvtx() -> Check:
+    try:
+        importlib.import_module("nvtx")
+    except ImportError as error:
+        return Check("nvtx", "error", f"{error}: no ranges in captures", "pip install nvtx")
+    if os.environ.get("NVTX_DISABLE"):
+        finding = f"NVTX_DISABLE={os.environ['NVTX_DISABLE']} (any value disables): no ranges"
+        return Check("nvtx", "error", finding, "unset NVTX_DISABLE")
+    return Check("nvtx", "ok", "importable")
+
+
+def wandb() -> Check:
+    """Whether runs go to the server; never the key itself."""
+    from configs.training import WandbConfig
+    from training.wandb_mirror import check_wandb
+
+    try:
+        mode = check_wandb(WandbConfig())
+    except ValueError as error:
+        return Check("W&B", "warning", str(error))
+    if mode == "online":
+        return Check("W&B", "ok", "an API key is present: runs are online")
+    return Check("W&B", "note", f"{mode}: metrics.jsonl has everything", "wandb login, if wanted")
+
+
+def disk(folder: Path) -> Check:
+    free = shutil.disk_usage(folder).free
+    severity = "error" if free < FULL_BYTES else "warning" if free < SCARCE_BYTES else "ok"
+    cure = "" if severity == "ok" else "set out_dir and TMPDIR to a larger disk"
+    return Check("disk", severity, f"{free / 1e9:.1f} GB free in {folder}", cure)
+
+
+def compiler() -> Check:
+    """torch.compile builds its C++ (CPU) or its launchers (GPU, through Triton) with it."""
+    name = "C++ compiler"
+    for program in filter(None, (os.environ.get("CXX"), "c++", "g++", "clang++")):
+        if path := shutil.which(program):
+            return Check(name, "ok", path)
+    return Check(name, "warning", "none: compile=true fails", "apt-get install g++")

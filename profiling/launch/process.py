@@ -1,0 +1,61 @@
+"""A program that records, run to its end: its output streams through, Ctrl-C ends it in order."""
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+from types import FrameType
+from typing import IO
+
+TAIL_BYTES = 100_000  # of the output, kept to explain a report that did not come out
+
+
+def stream(words: list[str], environ: dict[str, str]) -> tuple[int, str]:
+    """Runs the command; its output streams through. (exit code, the end of the output).
+
+    It gets a process group of its own and is sent each Ctrl-C and SIGTERM once, as SIGINT, however
+    we got it: training then ends its window, and nsys writes the report.
+    """
+    process = subprocess.Popen(
+        words,
+        env=environ,
+        stdin=subprocess.DEVNULL,  # a background group that reads the terminal would be stopped
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        process_group=0,
+    )
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGINT)
+
+    previous = {n: signal.signal(n, forward) for n in (signal.SIGINT, signal.SIGTERM)}
+    assert process.stdout is not None  # it is a pipe
+    try:
+        tail = copy_output(process, process.stdout)
+        status = process.wait()
+    finally:
+        if process.poll() is None:  # our own output is gone: nobody would watch the training
+            forward(signal.SIGINT, None)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        process.stdout.close()
+    return (status if status >= 0 else 128 - status), tail.decode(errors="replace")
+
+
+def copy_output(process: subprocess.Popen[bytes], pipe: IO[bytes]) -> bytes:
+    """To our own output until the process ends, whoever else still holds the pipe."""
+    tail = b""
+    while True:
+        ready, _, _ = select.select([pipe], [], [], 0.5)
+        if ready:
+            chunk = os.read(pipe.fileno(), 65536)
+            if not chunk:
+                return tail
+            sys.stdout.buffer.write(chunk)
+            sys.stdout.flush()
+            tail = (tail + chunk)[-TAIL_BYTES:]
+        elif process.poll() is not None:
+            return tail

@@ -1,0 +1,300 @@
+"""The report of a capture as a Document, verdict first. Called by the verbs report, run and log."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from profiling.analysis.gpu_time.median_step import MedianStep
+from profiling.analysis.report import Report
+from profiling.causes import PART, VERDICT, Part, part_named
+from profiling.report.capture import charts, tables
+from profiling.report.capture.kernel_sources import Links
+from profiling.report.capture.timeline_chart import timeline, timeline_height
+from profiling.report.document import (
+    MARKDOWN,
+    PAGE,
+    TERMINAL,
+    TEXT,
+    Beside,
+    Block,
+    Bullets,
+    Chart,
+    Document,
+    Facts,
+    Finding,
+    Places,
+    Said,
+    Section,
+    StepBar,
+    Verdict,
+)
+from profiling.timeline.personal import without_folders
+from profiling.units import ABSENT, duration_ns, milliseconds, number, percent, size_bytes
+
+TOOLS = {"nsys": "nsys", "kineto": "torch.profiler"}
+GAINS_SHOWN = 4  # in a terminal
+NO_GPU = "Not known: the capture holds no GPU activity."
+
+
+def report_document(
+    report: Report, median_step: MedianStep | None = None, sources: Links | None = None
+) -> Document:
+    """`median_step` for the timeline; `sources`: those of the kernels, relative to the page."""
+    gpu = report.capture.gpu
+    return Document(
+        f"{report.capture.file} · {gpu.name if gpu else 'no GPU activity'}",
+        [steps_by_tool(report)],
+        verdict(report),
+        [
+            step_section(report),
+            phase_section(report),
+            Section("families", "Kernel families", [tables.families(report)], places=TEXT),
+            timeline_section(report, median_step),
+            roofline_section(report),
+            *table_sections(report, sources or {}),
+            health_section(report),
+            run_section(report),
+        ],
+    )
+
+
+def verdict_line(report: Report) -> str:
+    """'Bound by kernel launches: the GPU waits for ...'."""
+    found = VERDICT[report.bottleneck.verdict]
+    if found.name == "unknown":
+        return f"No bottleneck named: {found.why}"
+    return f"Bound by {found.title}: {found.why}"
+
+
+def steps_by_tool(report: Report) -> str:
+    """Which steps, by which tool."""
+    capture, window = report.capture, report.window
+    steps = f"{window.steps} step{'s' if window.steps != 1 else ''}"
+    if window.first_iteration is not None:
+        last = window.first_iteration + window.steps - 1
+        steps += f" ({window.step_name} {window.first_iteration} to {last})"
+    elif window.step_name is None:
+        steps = "no steps found: the whole capture counts as one"
+    version = f" {capture.tool_version}" if capture.tool_version else ""
+    return f"{steps}, {milliseconds(window.wall_ms)} ms in all, by {TOOLS[capture.kind]}{version}"
+
+
+def verdict(report: Report) -> list[Block]:
+    bottleneck = report.bottleneck
+    gains = [
+        f"{VERDICT[gain.verdict].title} {milliseconds(gain.recoverable_ms_per_step)} ms"
+        for gain in bottleneck.ranked
+        if gain.recoverable_ms_per_step > 0
+    ]
+    gain = "Without it a step gains"
+    pairs, step = key_figures(report), report.window.step_ms
+    spread = [("min", step.min), ("mean", step.mean), ("p95", step.p95), ("max", step.max)]
+    told = ", ".join(f"{name} {milliseconds(ms)}" for name, ms in spread)
+    return [
+        Verdict(verdict_line(report), "warning"),
+        Beside(
+            [
+                Bullets(None, bottleneck.evidence, places=TEXT),
+                Bullets("Evidence", bottleneck.evidence, places=PAGE),
+                Bullets("Next", bottleneck.next),
+                Bullets(gain, gains[:GAINS_SHOWN], places=TERMINAL),
+                Bullets(gain, gains, places=PAGE),
+                Bullets("Cannot be told", bottleneck.cannot_tell),
+            ]
+        ),
+        *(Finding(f.level, f.what, f.cure, places=MARKDOWN) for f in report.health.findings),
+        Facts(pairs, cards=True, places=("markdown", "page")),
+        Facts([*pairs, ("step, ms", told)], places=TERMINAL),
+    ]
+
+
+def key_figures(report: Report) -> list[tuple[str, str]]:
+    """(what, figure): those that everyone asks for first."""
+    free_ms, mfu = report.health.free_step_ms, report.roofline and report.roofline.mfu
+    return [
+        ("median step, captured", f"{milliseconds(report.window.step_ms.median)} ms"),
+        ("median step, uncaptured", ABSENT if free_ms is None else f"{milliseconds(free_ms)} ms"),
+        ("GPU busy", percent(report.gpu.busy_percent if report.gpu else None)),
+        ("MFU", percent(100 * mfu if mfu else None)),
+        ("attention kernels", report.attention_backend or ABSENT),
+        ("kernel time owned by a phase", percent(coverage_percent(report))),
+    ]
+
+
+def coverage_percent(report: Report) -> float | None:
+    known = report.attribution
+    return None if known is None or known.coverage is None else 100 * known.coverage
+
+
+def coverage(report: Report) -> str:
+    """The sentence that every report prints: how much of the kernel time has an owner."""
+    known = report.attribution
+    if known is None:
+        return "Attribution: not known, the capture has no kernels or no ranges."
+    return (
+        f"Attribution: {percent(coverage_percent(report))} of the kernel time belongs to a phase "
+        f"({duration_ns(known.attributed_ns)} of {duration_ns(known.kernel_ns)}; "
+        f"{duration_ns(known.by_time_ns)} by time, launched by a thread without ranges)."
+    )
+
+
+def step_parts(report: Report) -> list[tuple[Part, float]]:
+    """(part, ms a step), adding up to the mean step; idle by cause where causes are known."""
+    known = report.breakdown
+    if known is None:
+        return []
+    found = {
+        "compute": known.compute_ms,
+        "communication": known.communication_ms,
+        "copy": known.copy_ms,
+    }
+    found |= report.idle.by_cause if report.idle else {"idle": known.idle_ms}
+    in_order = [*(name for name in PART if name in found), *(n for n in found if n not in PART)]
+    return [(part_named(name), found[name]) for name in in_order]
+
+
+def step_section(report: Report) -> Section:
+    parts = step_parts(report)
+    height = max(280, 70 + 28 * len(report.families))
+    family_chart = Chart(
+        "families",
+        "kernel time by family",
+        charts.families(report),
+        height,
+        title="Kernel families",
+        absent="Not known: the capture holds no kernels.",
+    )
+    times = charts.step_times(report)
+    title = "Step times over the window"
+    blocks: list[Block] = [
+        StepBar(parts),
+        Chart(
+            "breakdown",
+            "the mean step by what the GPU did",
+            charts.breakdown(parts),
+            190,
+            absent=NO_GPU,
+        ),
+        Beside(
+            [Chart("step_times", "time of each step", times, height, title=title), family_chart]
+        ),
+    ]
+    lead = (
+        "The mean step, each moment counted once: computing if any kernel computes, else "
+        "communication, else copies, else idle."
+    )
+    return Section("step", "The step adds up", blocks, "Step", lead)
+
+
+def phase_section(report: Report) -> Section:
+    table = tables.phases(report)
+    chart = Chart(
+        "phases",
+        "host and GPU time of each phase",
+        charts.phases(report),
+        90 + 52 * sum(entry.depth == 0 for entry in report.ranges),
+        absent="Not known: the capture holds no ranges; --phases names them.",
+    )
+    said = coverage(report)
+    return Section(
+        "phases",
+        "Phases: host against GPU",
+        [Beside([chart, *([table] if table.rows else [])]), Said(said, places=TEXT)],
+        "Phases",
+        f"{table.note} {said}",
+    )
+
+
+def timeline_section(report: Report, step: MedianStep | None) -> Section:
+    label = "host ranges, API calls and kernels of the median step"
+    figure, height = (timeline(step), timeline_height(step)) if step else (None, 0)
+    chart = Chart("timeline", label, figure, height, zoom=True, absent=NO_GPU)
+    lead = "What the host and the GPU did in the step whose time is the median."
+    if step:
+        lead = (
+            f"Step {step.number}, {milliseconds(step.step_ms)} ms. Above what the host had open "
+            "and called, below what ran on the GPU. Drag to zoom, double-click to return."
+        )
+        if not len(step.ranges.start_ns):
+            lead += " The host was ahead: it had left this step's phases before the GPU began them."
+        if step.left_out:
+            lead += f" The {step.left_out:,} shortest rows are not drawn."
+    title = "Timeline of the median step"
+    return Section("timeline", title, [chart, tables.gaps(report)], "Timeline", lead)
+
+
+def roofline_section(report: Report) -> Section:
+    table = tables.roofline(report)
+    absent = "it takes a manifest with the model's shapes and a GPU of known peaks."
+    chart = Chart(
+        "roofline",
+        "arithmetic rate against intensity",
+        charts.roofline(report.roofline),
+        400,
+        absent=f"Not known: {absent}",
+    )
+    blocks: list[Block] = [chart, *([table] if table.rows else [])]
+    return Section("roofline", "Roofline", blocks, lead=table.note)
+
+
+def table_sections(report: Report, sources: Links) -> list[Section]:
+    """Tables without a chart."""
+    others = (tables.api, tables.memops, tables.operators, tables.counters)
+    found = [tables.kernels(report, sources), *(make(report) for make in others)]
+    return [Section(table.name, table.title, [table]) for table in found if table.rows is not None]
+
+
+def health_section(report: Report) -> Section:
+    health, memory = report.health, report.allocations
+    blocks: list[Block] = []
+    if health.overhead_percent is not None:
+        blocks.append(Said(f"Capturing made a step {health.overhead_percent:.1f} % longer."))
+    blocks += [Finding(found.level, found.what, found.cure) for found in health.findings]
+    if not health.findings:
+        blocks.append(Said("Nothing was found that spoils it."))
+    if memory is not None:
+        pairs = [
+            ("allocations", number(memory.count)),
+            ("allocated", size_bytes(memory.allocated_bytes)),
+            ("freed", size_bytes(memory.freed_bytes)),
+            ("peak", size_bytes(memory.peak_bytes)),
+        ]
+        blocks.append(Facts(pairs, heading="Device memory during the window", places=PAGE))
+    places: Places = ("terminal", "page")  # in Markdown the findings stand under the verdict
+    return Section("health", "The capture's health", blocks, "Health", places=places)
+
+
+def run_section(report: Report) -> Section:
+    run = msgspec.to_builtins(report.run) or {}
+    blocks: list[Block] = [Facts(dotted_pairs(msgspec.to_builtins(report.capture)))]
+    if not run:
+        said = "No manifest lies beside this capture: give one with --manifest FILE."
+        blocks.insert(0, Said(said, "note"))
+    blocks += [Facts(dotted_pairs(part), heading=name) for name, part in run.items() if part]
+    return Section("run", "The run", blocks, "Run", places=PAGE)
+
+
+def dotted_pairs(part: object, name: str = "") -> list[tuple[str, str]]:
+    """Nested mappings as (dotted key, value)."""
+    if isinstance(part, Mapping):
+        inner = [(str(key), value) for key, value in part.items()]
+    elif isinstance(part, list) and part and isinstance(part[0], Mapping):
+        inner = [(str(index), value) for index, value in enumerate(part)]
+    else:
+        return [(name, told(name, part))]
+    return [
+        pair for key, value in inner for pair in dotted_pairs(value, f"{name}.{key}".strip("."))
+    ]
+
+
+def told(name: str, value: object) -> str:
+    """Without folders: a page is passed on."""
+    if value is None:
+        return ABSENT
+    if name.endswith(("_bytes", "_bytes_per_s")) and isinstance(value, int):
+        return size_bytes(value) + ("/s" if name.endswith("_per_s") else "")
+    if isinstance(value, list):
+        return without_folders((" " if name == "command" else ", ").join(map(str, value))) or "none"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return str(value).lower() if isinstance(value, bool) else without_folders(str(value))

@@ -1,0 +1,129 @@
+"""What plotly draws of comparisons and experiments. Called by profiling.report.comparison.document.
+
+Names are anyone's, and plotly reads markup in its texts: they are escaped.
+"""
+
+from html import escape
+
+from profiling.analysis.difference.records import Comparison, Experiment
+from profiling.report.charts import colour
+from profiling.report.comparison.tables import bucket_label
+from profiling.report.document import Figure
+
+BASELINE, CANDIDATE = colour("muted"), colour("accent")
+MARGIN = {"l": 90, "r": 20, "t": 10, "b": 44}
+SMALL_SHARE = 0.001  # of the step: a smaller change is not drawn
+PALETTE = ("muted", "accent", "attention", "norm", "optimizer", "loss", "softmax", "elementwise")
+
+
+def waterfall(comparison: Comparison) -> Figure | None:
+    """From the mean step of the baseline, part by part, to that of the candidate."""
+    rows = comparison.buckets
+    if not rows:
+        return None
+    start_ms, end_ms = sum(row.baseline_ms for row in rows), sum(row.candidate_ms for row in rows)
+    drawn = [row for row in rows if abs(row.delta_ms) >= SMALL_SHARE * start_ms]
+    rest_ms = sum(row.delta_ms for row in rows if row not in drawn)
+    changes = [(escape(bucket_label(row.bucket)), row.delta_ms) for row in drawn]
+    if abs(rest_ms) >= SMALL_SHARE * start_ms:
+        changes.append(("the rest", rest_ms))
+    labels, deltas_ms = [label for label, _ in changes], [ms for _, ms in changes]
+    bars = {
+        "type": "waterfall",
+        "x": [escape(comparison.baseline.name), *labels, escape(comparison.candidate.name)],
+        "y": [start_ms, *deltas_ms, end_ms],
+        "measure": ["absolute", *["relative"] * len(deltas_ms), "total"],
+        "text": [f"{start_ms:.2f}", *(f"{ms:+.2f}" for ms in deltas_ms), f"{end_ms:.2f}"],
+        "textposition": "outside",
+        "cliponaxis": False,
+        "increasing": {"marker": {"color": colour("bad")}},
+        "decreasing": {"marker": {"color": colour("good")}},
+        "totals": {"marker": {"color": BASELINE}},
+        "connector": {"line": {"color": colour("line"), "width": 1}},
+        "hovertemplate": "%{x}: %{text} ms<extra></extra>",
+    }
+    layout = {
+        "yaxis": {"title": {"text": "ms a step"}, "rangemode": "tozero"},
+        "xaxis": {"automargin": True, "type": "category"},
+        "margin": MARGIN | {"l": 60, "t": 25},
+        "showlegend": False,
+    }
+    return {"data": [bars], "layout": layout}
+
+
+def families(comparison: Comparison) -> Figure | None:
+    """Families side by side, the one that takes the most on top."""
+    if not comparison.families:
+        return None
+    rows = sorted(comparison.families, key=lambda row: max(row.baseline_ms, row.candidate_ms))
+    data = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": escape(side.name),
+            "y": [escape(row.family) for row in rows],
+            "x": ms,
+            "marker": {"color": shade},
+            "hovertemplate": "%{y}: %{x:.3f} ms<extra>%{fullData.name}</extra>",
+        }
+        for side, ms, shade in (
+            (comparison.candidate, [row.candidate_ms for row in rows], CANDIDATE),
+            (comparison.baseline, [row.baseline_ms for row in rows], BASELINE),
+        )
+    ]
+    layout = {
+        "barmode": "group",
+        "xaxis": {"title": {"text": "ms of kernels a step"}},
+        "yaxis": {"automargin": True, "type": "category"},
+        "legend": {"orientation": "h", "y": 1.08, "traceorder": "reversed"},
+        "margin": MARGIN,
+    }
+    return {"data": data, "layout": layout}
+
+
+def steps(comparison: Comparison) -> Figure:
+    """Every step time of both sides."""
+    step = comparison.step_ms
+    sides = [
+        (comparison.candidate.name, step.candidate_values, CANDIDATE),
+        (comparison.baseline.name, step.baseline_values, BASELINE),
+    ]
+    return boxes(sides, step.unit, size=4)
+
+
+def processes(experiment: Experiment) -> Figure | None:
+    """Every process as a point, a box for each value; the first value on top."""
+    result = experiment.result
+    if result is None:
+        return None
+    shades = [colour(PALETTE[number % len(PALETTE)]) for number in range(len(result.values))]
+    rows = [
+        (row.label, row.processes, shade) for row, shade in zip(result.values, shades, strict=True)
+    ]
+    return boxes(rows[::-1], result.unit, size=7)
+
+
+def boxes(rows: list[tuple[str, list[float], str]], unit: str, size: int) -> Figure:
+    """(name, values, colour) from below: each value as a point, and their quartiles."""
+    data = [
+        {
+            "type": "box",
+            "name": escape(name),
+            "x": values,
+            "boxpoints": "all",
+            "jitter": 0.5,
+            "pointpos": 0,
+            "marker": {"color": shade, "size": size, "opacity": 0.7},
+            "line": {"color": shade},
+            "fillcolor": "rgba(0,0,0,0)",
+            "hovertemplate": "%{x:.4f}<extra>%{fullData.name}</extra>",
+        }
+        for name, values, shade in rows
+    ]
+    layout = {
+        "xaxis": {"title": {"text": unit}},
+        "yaxis": {"automargin": True},
+        "margin": MARGIN,
+        "showlegend": False,
+    }
+    return {"data": data, "layout": layout}

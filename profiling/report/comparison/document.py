@@ -1,0 +1,158 @@
+"""A comparison, and an experiment of several, as Documents. Called by the verbs compare and ab."""
+
+from dataclasses import replace
+
+from profiling.analysis.difference.records import Comparison, Experiment
+from profiling.causes import VERDICT
+from profiling.report.comparison import charts, tables
+from profiling.report.document import (
+    EVERYWHERE,
+    PAGE,
+    Block,
+    Chart,
+    Document,
+    Facts,
+    Finding,
+    Section,
+    Table,
+    Tone,
+    Verdict,
+)
+from profiling.units import ABSENT, milliseconds
+
+TONES: dict[str, Tone] = {"faster": "good", "slower": "bad"}
+IN_TEXT = ("buckets", "families")  # of what explains an experiment: the page has all tables
+
+
+def comparison_document(comparison: Comparison) -> Document:
+    baseline, candidate = comparison.baseline, comparison.candidate
+    files = f"{candidate.file} against {baseline.file}"
+    return Document(
+        title(comparison),
+        [f"{files} · {candidate.device}" if candidate.device else files],
+        [*verdict(comparison), Facts(facts(comparison), cards=True), *notes(comparison)],
+        [
+            step_section(comparison),
+            *explaining_charts(comparison),
+            *(Section(t.name, t.title, [t]) for t in tables.of_comparison(comparison)),
+        ],
+    )
+
+
+def title(comparison: Comparison) -> str:
+    return f"{comparison.candidate.name} against {comparison.baseline.name}"
+
+
+def verdict(comparison: Comparison) -> list[Block]:
+    word = tables.OUTCOMES[comparison.verdict]
+    return [
+        Verdict(comparison.sentence, TONES.get(comparison.verdict, "plain"), word),
+        *(Finding("warning", why, word="not alike") for why in comparison.comparability.reasons),
+    ]
+
+
+def notes(comparison: Comparison) -> list[Block]:
+    return [Finding("note", note) for note in comparison.comparability.notes]
+
+
+def facts(comparison: Comparison) -> list[tuple[str, str]]:
+    """(what, figure) under the verdict."""
+    step, sides = comparison.step_ms, (comparison.baseline, comparison.candidate)
+    unit = step.unit.removesuffix(" a step")
+    interval = "none: too few steps"
+    if step.ci95:
+        interval = f"{step.ci95[0]:.3f} to {step.ci95[1]:.3f}"
+    pairs = [
+        (sides[0].name, f"{milliseconds(step.baseline)} {unit}"),
+        (sides[1].name, f"{milliseconds(step.candidate)} {unit}"),
+        ("ratio", f"{step.ratio:.3f}"),
+        ("95 % interval", interval),
+    ]
+    if free := comparison.free_step_ms:
+        both = f"{milliseconds(free.baseline)} -> {milliseconds(free.candidate)}"
+        pairs.append(("uncaptured steps", f"{both} ms ({free.ratio:.3f})"))
+    ran = [side.attention_backend or ABSENT for side in sides]
+    bound = [VERDICT[side.bottleneck].title if side.bottleneck else ABSENT for side in sides]
+    for what, both_sides in (("attention kernels", ran), ("bound by", bound)):
+        if both_sides != [ABSENT, ABSENT]:
+            pairs.append((what, " -> ".join(dict.fromkeys(both_sides))))
+    return pairs
+
+
+def step_section(comparison: Comparison) -> Section:
+    point = "a step"
+    if comparison.baseline.kind == "training":
+        point = "a logged row, the median of its iterations"
+    lead = f"Each point is {point}; the box holds the middle half of them."
+    chart = Chart("steps", "step times of both sides", charts.steps(comparison), 220)
+    return Section("steps", "Step times", [chart], lead=lead, places=PAGE)
+
+
+def explaining_charts(comparison: Comparison) -> list[Section]:
+    """Of what a capture of each side explains."""
+    found = []
+    if (figure := charts.waterfall(comparison)) is not None:
+        label = "the difference of the mean step, part by part"
+        lead = (
+            "From the one mean step to the other; green is time saved. The parts exclude each "
+            "other and add up."
+        )
+        chart, name = Chart("waterfall", label, figure, 380), "Where the difference is"
+        found.append(Section("waterfall", name, [chart], "Difference", lead, places=PAGE))
+    if (figure := charts.families(comparison)) is not None:
+        label = "time of each kernel family on both sides"
+        lead = "Matched by what they compute: another attention or a compiler renames every kernel."
+        chart, name = Chart("families", label, figure, 460), "Kernel families side by side"
+        found.append(Section("family-chart", name, [chart], "Families", lead, places=PAGE))
+    return found
+
+
+def experiment_document(experiment: Experiment) -> Document:
+    """Raises AssertionError for one that has not come to a result."""
+    assert experiment.result is not None
+    labels, processes = experiment.factor.labels, len(experiment.runs)
+    ran = f"{processes} processes, {experiment.steps} timed steps each behind "
+    ran += f"{experiment.warm_up + 1} of warm-up · {' '.join(experiment.words)}"
+    chart = Chart(
+        "processes",
+        "step time of every process",
+        charts.processes(experiment),
+        120 + 70 * len(labels),
+    )
+    lead = (
+        "Each point is a process: the median of its steps. Only processes tell what another start "
+        "would give."
+    )
+    return Document(
+        f"{experiment.factor.key}: {' against '.join(labels)}",
+        [ran],
+        [
+            *(block for each in experiment.comparisons for block in verdict(each)),
+            *(Finding("warning", warning) for warning in experiment.result.warnings),
+        ],
+        [
+            Section("processes", "Processes", [chart], lead=lead, places=PAGE),
+            *(Section(t.name, t.title, [t]) for t in tables.of_experiment(experiment)),
+            *(why_section(*each) for each in enumerate(experiment.comparisons)),
+        ],
+    )
+
+
+def why_section(number: int, comparison: Comparison) -> Section:
+    """What the captures say of the reason."""
+    shown_charts = [block for made in explaining_charts(comparison) for block in made.blocks]
+    blocks = notes(comparison)
+    for block in [*shown_charts, *tables.of_comparison(comparison)]:
+        assert isinstance(block, (Chart, Table))
+        everywhere = isinstance(block, Table) and block.name in IN_TEXT
+        places = EVERYWHERE if everywhere else PAGE
+        blocks.append(replace(block, name=f"{block.name}-{number}", places=places))
+    return Section(
+        f"why-{number}",
+        f"Why: {title(comparison)}",
+        blocks,
+        f"Why: {comparison.candidate.name}",
+        "From one capture of each. Captured steps are slower than the timed ones."
+        if comparison.buckets
+        else "",
+    )

@@ -1,0 +1,113 @@
+"""The command lines of Nsight on this machine: found, asked, and started without secrets.
+
+nsys stores the environment of the processes that it starts, and those blocks also come back among
+the strings of child processes; reports are made to be passed on. So neither a tool nor the run that
+it profiles gets the secrets at all.
+"""
+
+import glob
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+PLACES = {
+    "nsys": (
+        "/opt/nvidia/nsight-systems*/*/bin/nsys",
+        "/opt/nvidia/nsight-systems*/*/target-linux-*/nsys",
+        "/opt/nvidia/nsight-systems*/bin/nsys",
+        "/usr/local/cuda*/bin/nsys",
+        "/opt/nvidia/nsight-compute/*/host/target-linux-*/nsys",
+        "/usr/local/cuda*/nsight-compute*/host/target-linux-*/nsys",
+    ),
+    "ncu": (
+        "/opt/nvidia/nsight-compute/*/ncu",
+        "/usr/local/cuda*/bin/ncu",
+        "/usr/local/cuda*/nsight-compute*/ncu",
+    ),
+}
+# what is wrong; what to do
+NOT_FOUND = {
+    "nsys": "not found on PATH, in /opt/nvidia, nor in the CUDA toolkit; install Nsight Systems "
+    "(package nsight-systems-cli of NVIDIA's repository, or developer.nvidia.com/nsight-systems)",
+    "ncu": "not found on PATH, in /opt/nvidia/nsight-compute, nor in the CUDA toolkit; install "
+    "Nsight Compute (package nsight-compute of NVIDIA's repository, or "
+    "developer.nvidia.com/nsight-compute)",
+}
+VERSION = re.compile(r"\bversion (20\d\d(\.\d+)+)", re.I)
+ANSWER_S = 60.0  # the first start from a network disk is slow
+
+SECRET_NAME = re.compile(
+    r"KEY|(?<!TIK)TOKEN(?!IZ)|SECRET|PASSW|PASSPHRASE|(^|_)PASS(_|$)|CREDENTIAL|AUTH|COOKIE|PRIVATE",
+    re.I,
+)
+SECRET_VALUE = re.compile(r"://[^/\s]*:[^/\s]+@")  # https://user:password@host
+
+
+@dataclass(frozen=True)
+class Program:
+    path: str
+    version: str  # 2025.3.1.90
+
+
+def find(tool: str, given: str | None = None) -> Program:
+    """The nsys or ncu that is `given`, else the first of those installed.
+
+    Raises ValueError saying how to get one.
+    """
+    if given:
+        path = shutil.which(given) or given
+        if version := version_of(path):
+            return Program(path, version)
+        raise ValueError(f"--{tool} {given}: does not answer --version as {tool} does")
+    for program in installed(tool):
+        return program
+    raise ValueError(f"{tool}: {NOT_FOUND[tool]}, or give --{tool} PATH")
+
+
+def installed(tool: str) -> list[Program]:
+    """Each that answers: the one on PATH, then the newest first."""
+    on_path = shutil.which(tool)
+    elsewhere = [path for place in PLACES[tool] for path in glob.glob(place)]
+    paths = dict.fromkeys([on_path, *elsewhere] if on_path else elsewhere)
+    # a toolkit's bin/nsys may be a script that finds no Nsight Systems: it has no version
+    answers = [Program(path, version) for path in paths if (version := version_of(path))]
+    answers.sort(key=lambda p: [-int(n) for n in p.version.split(".")])  # 2025.10 before 2025.3
+    return sorted(answers, key=lambda p: p.path != on_path)
+
+
+def version_of(path: str) -> str | None:
+    match = VERSION.search(answer([path, "--version"]))
+    return match[1] if match else None
+
+
+def answer(command: list[str]) -> str:
+    """What a tool says, on either stream; nothing if it cannot be run."""
+    environ, _ = without_secrets()
+    try:
+        done = subprocess.run(
+            command,
+            env=environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=ANSWER_S,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode(errors="replace")
+
+
+def without_secrets() -> tuple[dict[str, str], list[str]]:
+    """The environment of this process without them, and their names."""
+    removed = secret_names(dict(os.environ))
+    return {name: os.environ[name] for name in os.environ if name not in removed}, removed
+
+
+def secret_names(environ: dict[str, str]) -> list[str]:
+    """The variables that look like secrets, by their name or by a password inside a URL."""
+    return sorted(
+        name
+        for name, value in environ.items()
+        if SECRET_NAME.search(name) or SECRET_VALUE.search(value)
+    )

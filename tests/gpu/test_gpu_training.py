@@ -1,0 +1,248 @@
+"""Training on a CUDA GPU, end to end: `pytest -m gpu tests/gpu`, some minutes on one GPU.
+
+The rest of the suite never trains on a GPU. What is held here: every way to launch a step comes to
+the same losses, a switch is proved by kernels, a window is captured and read back, a run resumes.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from configs.attention import TABLE
+from configs.capture import ProfileConfig
+
+PROJECT = Path(__file__).resolve().parent.parent.parent
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
+]
+
+# large enough for every kernel of attention, small enough to train in seconds
+SMALL = dict(
+    device="cuda",
+    dtype="bfloat16",
+    compile=False,
+    cuda_graphs="false",
+    attention="flash",
+    n_layer=2,
+    n_head=4,
+    n_embd=128,
+    block_size=128,
+    batch_size=8,
+    dropout=0.0,
+    max_iters=30,
+    eval_interval=30,
+    log_interval=1,
+    learning_rate=1e-3,
+    min_lr=1e-4,
+    warmup_iters=5,
+)
+WAYS = {
+    "eager": {},
+    "graphs": {"cuda_graphs": "true"},
+    "compile": {"compile": True},
+    "compile and graphs": {"compile": True, "cuda_graphs": "true"},
+    "whole model, graphs": {"compile": True, "cuda_graphs": "true", "compile_scope": "model"},
+}
+
+
+@pytest.fixture
+def train_on_gpu(run, rows, tmp_path):
+    """train_on_gpu(**keys): (out_dir, training losses by iteration) of the small configuration."""
+
+    def train(**keys) -> tuple[Path, list[float]]:
+        out_dir = run(**{**SMALL, **keys})
+        by_iteration = rows(out_dir)
+        return out_dir, [
+            by_iteration[i]["train/loss"] for i in sorted(by_iteration) if "lr" in by_iteration[i]
+        ]
+
+    return train
+
+
+def in_force(out_dir: Path) -> dict:
+    return yaml.safe_load((out_dir / "config.yaml").read_text())["in_force"]
+
+
+@pytest.fixture(scope="module")
+def eager_losses():
+    """Losses of the plain way, filled by its test: what the other ways are held against."""
+    return {}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_to_launch_a_step_comes_to_the_same_losses(way, train_on_gpu, eager_losses):
+    out_dir, losses = train_on_gpu(**WAYS[way])
+    assert len(losses) == 30 and losses[-1] < losses[0] - 0.5
+    eager = eager_losses.setdefault("losses", losses)  # the first way is the eager one
+    # the same kernels in a graph; a compiler may round otherwise, which bfloat16 shows
+    tolerance = 0.02 if "compile" in way or "whole" in way else 2e-3
+    assert losses == pytest.approx(eager, rel=tolerance)
+    summary = json.loads((out_dir / "summary.json").read_text())
+    assert summary["compile/graph_breaks"] == 0 and summary["best_val_loss"] < losses[0]
+    assert summary["time/step_ms"] > 0 and summary["memory/peak_bytes"] > 0
+
+
+@pytest.mark.parametrize("graphs", ["false", "true"])
+def test_micro_steps_add_up_to_the_batch(graphs, train_on_gpu):
+    """Four micro-batches of 2 draw other windows than one of 8: the fall of the loss is alike."""
+    keys = {"gradient_accumulation_steps": 4, "batch_size": 2, "cuda_graphs": graphs}
+    _, losses = train_on_gpu(**keys)
+    assert losses[-1] < losses[0] - 0.5
+
+
+def test_graphs_with_accumulation_equal_eager_ones(train_on_gpu, tmp_path):
+    keys = {"gradient_accumulation_steps": 3, "max_iters": 10}
+    _, eager = train_on_gpu(**keys, out_dir=str(tmp_path / "eager"))
+    _, graphed = train_on_gpu(**keys, cuda_graphs="true", out_dir=str(tmp_path / "graphed"))
+    assert graphed == pytest.approx(eager, rel=2e-3)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_float16_trains_with_its_scaler(compiled, train_on_gpu):
+    _, losses = train_on_gpu(dtype="float16", compile=compiled)
+    assert losses[-1] < losses[0] - 0.5
+
+
+@pytest.mark.parametrize("backend", [backend.name for backend in TABLE])
+@pytest.mark.parametrize("graphs", ["false", "true"])
+def test_the_attention_switch_is_proved_by_kernels(backend, graphs, train_on_gpu):
+    out_dir, losses = train_on_gpu(attention=backend, cuda_graphs=graphs, max_iters=8)
+    facts = in_force(out_dir)
+    assert facts["attention"] == backend
+    assert "kernel" in facts["attention_evidence"]
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("way", ["eager", "compile and graphs"])
+def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(way, train_on_gpu, tmp_path):
+    keys = {**WAYS[way], "eval_interval": 10, "dropout": 0.1, "always_save_checkpoint": True}
+    _, whole = train_on_gpu(**keys, max_iters=20, out_dir=str(tmp_path / "whole"))
+    halves = {**keys, "out_dir": str(tmp_path / "halves")}
+    _, first = train_on_gpu(**halves, max_iters=10)
+    _, both = train_on_gpu(**halves, max_iters=20, init_from="resume")
+    assert len(both) == 20
+    assert both[:10] == pytest.approx(whole[:10], rel=2e-3)
+    assert both[10:] == pytest.approx(whole[10:], rel=0.02)  # as two equal runs differ
+
+
+def report_of(place: Path, tmp_path: Path) -> dict:
+    """What `python -m profiling report` says of the newest capture in a folder."""
+    written = tmp_path / "report.json"
+    command = [sys.executable, "-m", "profiling", "report", str(place), "--json", str(written)]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(written.read_text())
+
+
+def captured(kind: str, **keys) -> dict:
+    start = {"profile": ProfileConfig(kind=kind, start="40", steps=10, **keys)}
+    return {**start, "max_iters": 80, "eval_interval": 100}
+
+
+@pytest.mark.parametrize("way", ["eager", "compile and graphs"])
+def test_torch_profiler_s_window_is_read_back(way, train_on_gpu, tmp_path):
+    out_dir, _ = train_on_gpu(**WAYS[way], **captured("torch"))
+    manifest = json.loads((out_dir / "profile" / "window-1.json").read_text())
+    assert manifest["window"]["complete"] and manifest["window"]["steps"] == 10
+    assert manifest["compiled_inside"]["graphs"] == 0
+    assert len(manifest["step_ms"]["captured"]["laps"]) == 10
+    assert manifest["step_ms"]["before"] and manifest["step_ms"]["after"]
+    report = report_of(out_dir, tmp_path)
+    assert report["window"]["steps"] == 10 and report["window"]["first_iteration"] == 40
+    assert report["attention_backend"] == "flash"
+    assert report["attribution"]["coverage"] > 0.99
+    parts = report["breakdown"]
+    assert sum(parts.values()) == pytest.approx(report["window"]["step_ms"]["mean"], rel=1e-9)
+    assert {row["name"] for row in report["ranges"] if row["depth"] == 0} >= {
+        "data",
+        "forward",
+        "backward",
+        "optimizer",
+    }
+
+
+def test_layers_are_ranged_in_an_eager_run(train_on_gpu, tmp_path):
+    out_dir, _ = train_on_gpu(**captured("torch", detail="layers"))
+    names = {row["name"] for row in report_of(out_dir, tmp_path)["ranges"] if row["depth"] > 0}
+    assert any("attention" in name or "attn" in name for name in names), names
+
+
+def test_a_memory_snapshot_is_written(train_on_gpu):
+    out_dir, _ = train_on_gpu(**captured("memory"))
+    files = list((out_dir / "profile").glob("*.pickle"))
+    assert files and files[0].stat().st_size > 10_000
+
+
+def test_a_window_of_nsys_without_nsys_says_so_and_training_goes_on(train_on_gpu, caplog):
+    out_dir, losses = train_on_gpu(**captured("nsys"))
+    manifest = json.loads((out_dir / "profile" / "window-1.json").read_text())
+    assert manifest["return_codes"] == {"cudaProfilerStart": 0, "cudaProfilerStop": 0}
+    assert manifest["nsys_attached"] is False and len(losses) == 80
+
+
+def words(out_dir: Path, text_file: Path, **keys) -> list[str]:
+    small = {
+        **SMALL,
+        "out_dir": out_dir,
+        "data_source": text_file,
+        "wandb.mode": "disabled",
+        **keys,
+    }
+    return [
+        f"{key}={str(value).lower() if isinstance(value, bool) else value}"
+        for key, value in small.items()
+    ]
+
+
+NSYS = shutil.which("nsys") or os.environ.get("NSYS")
+
+
+@pytest.mark.skipif(not NSYS, reason="needs nsys on PATH or in the variable NSYS")
+@pytest.mark.parametrize("way", ["eager", "compile and graphs"])
+def test_training_under_nsys_ends_with_a_report_whose_phases_own_the_kernels(
+    way, text_file, project_data, tmp_path
+):
+    keys = {"profile.start": 40, "profile.steps": 10, "max_iters": 80, "eval_interval": 100}
+    typed = words(tmp_path / "out", text_file, **WAYS[way], **keys)
+    command = [sys.executable, "-m", "profiling", "run", "--nsys", NSYS, *typed]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=170)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
+    report = report_of(tmp_path / "out", tmp_path)
+    assert report["capture"]["kind"] == "nsys" and report["capture"]["personal"] is False
+    assert report["window"]["steps"] == 10 and report["attention_backend"] == "flash"
+    assert report["attribution"]["coverage"] == 1.0
+    gpu_ms = {row["name"]: row["gpu_ms"] for row in report["ranges"] if row["depth"] == 0}
+    assert gpu_ms["backward"] > gpu_ms["forward"] > gpu_ms["optimizer"] * 0.1 > 0
+    assert sum(report["idle"]["by_cause"].values()) == pytest.approx(report["breakdown"]["idle_ms"])
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA GPUs")
+def test_two_ranks_train_like_one_of_twice_the_batch(text_file, project_data, tmp_path):
+    losses = {}
+    for ranks in (1, 2):
+        out_dir = tmp_path / str(ranks)
+        typed = words(out_dir, text_file, gradient_accumulation_steps=2, max_iters=10)
+        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]
+        command = [sys.executable, *launcher, str(PROJECT / "train.py"), *typed]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=170)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
+        lines = map(json.loads, (out_dir / "metrics.jsonl").read_text().splitlines())
+        losses[ranks] = [line["train/loss"] for line in lines if "train/loss" in line]
+    assert losses[2] == pytest.approx(losses[1], rel=5e-3)
+
+
+def test_sampling_from_a_trained_model_replays_graphs(train_on_gpu):
+    out_dir, _ = train_on_gpu(max_iters=10, eval_interval=5)
+    command = [sys.executable, "sample.py", f"out_dir={out_dir}", "start=ROMEO:"]
+    command += ["num_samples=2", "max_new_tokens=100"]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("ROMEO:") >= 2
