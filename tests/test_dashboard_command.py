@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from profiling.report.dashboard_server import DashboardServer
+from profiling.report.dashboard.server import DashboardServer
 from profiling.verbs import dashboard as dashboard_command
 from tests.chromium import chromium
 from tests.run_folders import write_run
@@ -52,10 +52,14 @@ def test_mistakes_are_one_line_that_names_them(tmp_path):
     out = tmp_path / "made.html"
     assert "empty: no metrics.jsonl" in refused(tmp_path / "empty", "-o", out)
     assert "did you mean gpu/power_w" in refused(run, "--metric", "gpu/power", "-o", out)
-    assert "--loss nan: must be" in refused(run, "--loss", "nan", "-o", out)
+    assert "--loss: nan: must be" in refused(run, "--loss", "nan", "-o", out)
     assert "which runs?" in refused()
     assert "--project: is missing" in refused("--entity", "me")
     assert "--group: needs --entity" in refused(run, "--group", "g")
+    assert "--by: needs --entity" in refused(run, "--by", "dropout")
+    assert "--by attentio: no such key; did you mean attention?" in refused(
+        "--entity", "me", "--project", "p", "--by", "attentio"
+    )
     assert "not both" in refused(run, "--entity", "me", "--project", "p")
     assert "there is no folder" in refused(run, "-o", tmp_path / "no" / "made.html")
     assert "is a folder" in refused(run, "-o", tmp_path)
@@ -92,11 +96,18 @@ def test_a_dry_run_needs_no_login(tmp_path, capsys, monkeypatch):
     assert set(json.loads(capsys.readouterr().out)) == {"workspace", "report"}
 
 
+def test_runs_in_wandb_are_told_apart_by_the_key_that_is_named(capsys):
+    words = ["--entity", "me", "--project", "p", "--by", "dropout", "--dry-run"]
+    assert dashboard_command.main(words) == 0
+    printed = capsys.readouterr().out
+    assert "runs by dropout" in printed and "validation loss by dropout" in printed
+    assert "dropout.value" in printed and "attention" not in printed
+
+
 @contextmanager
 def serving(place: Path):
-    options = dashboard_command.parsed([str(place), "--watch"])
-    made = dashboard_command.Making(options)
-    server = DashboardServer(made.folders, made.page, options.host, 0)
+    flags = dashboard_command.parse([str(place), "--watch"])
+    server = DashboardServer(*dashboard_command.watched(flags), flags.host, 0)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     try:

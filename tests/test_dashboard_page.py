@@ -11,9 +11,8 @@ import pytest
 from profiling.analysis.runs.folder import read_run
 from profiling.analysis.runs.groups import Spread, sections_of
 from profiling.metric_names import PEAK_BYTES, STEP_MS, VAL_LOSS
-from profiling.report import dashboard_charts as charts
-from profiling.report import dashboard_words as words
-from profiling.report.dashboard_page import dashboard_page
+from profiling.report.dashboard import charts, words
+from profiling.report.dashboard.document import dashboard_page
 from tests.chromium import chromium
 from tests.run_folders import write_run
 
@@ -163,7 +162,8 @@ def test_captures_are_linked_from_where_the_page_lies(tmp_path):
     run = read_run(folder)
     linked = dashboard_page([run], links_from=tmp_path)
     assert '<a href="runs/a%20b/profile/nsys.sqlite">nsys.sqlite</a>' in linked
-    assert "<a href=" not in dashboard_page([run]).split("Captures</h3>")[1].split("</dl>")[0]
+    unlinked = dashboard_page([run]).split("Captures</h3>")[1].split("</table>")[0]
+    assert "<a href=" not in unlinked and "a b/profile/nsys.sqlite" in unlinked
 
 
 @pytest.fixture(scope="module")

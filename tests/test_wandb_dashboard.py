@@ -10,12 +10,15 @@ import pytest
 
 from profiling.capture.sampler import GpuSampler
 from profiling.metric_names import ALL, CAPTURE_MEDIA, metric_of
-from profiling.report import wandb_dashboard
+from profiling.report.dashboard.wandb_views import Views, as_json
 from tests.fake_wandb_server import FakeWandbServer
 
 PROJECT = Path(__file__).resolve().parent.parent
 AXES = {"iter", "_absolute_runtime"}
-PUBLISH = "from profiling.report.wandb_dashboard import publish; print(publish('me', 'p', 'g'))"
+PUBLISH = """
+from profiling.report.dashboard.wandb_views import Views, publish
+print(publish(Views("me", "p", "g", "attention")))
+"""
 
 
 def found(content, key: str) -> list:
@@ -36,7 +39,7 @@ def panel_metrics(spec) -> set[str]:
 
 @pytest.fixture
 def spec():
-    return json.loads(wandb_dashboard.as_json("me", "nano", "slow-flash"))
+    return json.loads(as_json(Views("me", "nano", "slow-flash", "attention")))
 
 
 @pytest.fixture
@@ -79,7 +82,7 @@ def test_what_the_dashboard_shows(spec, view):
 
 def test_a_group_that_the_library_would_mangle_is_refused():
     with pytest.raises(ValueError, match="--group a=b: .* cannot filter"):
-        wandb_dashboard.as_json("me", "nano", "a=b")
+        Views("me", "nano", "a=b", "attention")
 
 
 def test_metrics_of_other_gpus_are_named_after_the_first():

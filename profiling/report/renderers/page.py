@@ -1,7 +1,7 @@
 """A Document as a page: one HTML file that needs nothing else.
 
 templates/document.html.j2 lays it out; a page that is more than a Document has a template of its
-own, which `render` takes.
+own that extends it.
 """
 
 from functools import cache
@@ -26,18 +26,19 @@ from profiling.report.document import (
 )
 
 
-def page(document: Document) -> str:
-    """The whole HTML text."""
+def page(document: Document, template: str = "document.html.j2", **values: object) -> str:
+    """The whole HTML text. `values`: what a template takes that extends document.html.j2."""
     sections = [section for section in document.sections if "page" in section.places]
     blocks = [*document.verdict, *(block for section in sections for block in section.blocks)]
     charts = [block for block in shown(blocks, "page") if isinstance(block, Chart)]
     headlines = [b.word or b.text for b in document.verdict if isinstance(b, Verdict)][:1]
     return render(
-        "document.html.j2",
+        template,
         {chart.name: chart.figure for chart in charts if chart.figure is not None},
         document=document,
         sections=sections,
         tab=" · ".join([*headlines, document.title]),
+        **values,
     )
 
 

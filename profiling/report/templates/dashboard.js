@@ -1,6 +1,11 @@
 // Charts that are drawn when they come into view, on an x axis that the reader chooses; page.js has
-// the colours. It runs after this, so everything here waits for the whole page.
+// the colours. It runs after this, so all else waits for the whole page.
 "use strict";
+
+for (const chart of document.querySelectorAll("[data-chart]")) {
+  chart.dataset.lazy = chart.dataset.chart; // page.js would draw it at once
+  delete chart.dataset.chart;
+}
 
 const hiddenGroups = {}; // section -> Set of the legend groups that were switched off
 let axisChoice = "iteration";

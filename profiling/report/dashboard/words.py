@@ -1,8 +1,8 @@
-"""What the runs say in plain words. Called by profiling.report.dashboard_page."""
+"""What the runs say in plain words. Called by profiling.report.dashboard.document."""
 
 import numpy as np
 
-from profiling.analysis.difference.sentence import milliseconds, speed
+from profiling.analysis.difference.sentence import speed
 from profiling.analysis.runs.groups import (
     Group,
     Section,
@@ -14,7 +14,7 @@ from profiling.analysis.runs.groups import (
     time_scale,
     typical_ms,
 )
-from profiling.report.text import number
+from profiling.units import milliseconds, number
 
 MOST_KEYS = 6
 MOST_GROUPS = 5  # of which each is named; the tables have all
@@ -51,8 +51,12 @@ def against(section: Section, fastest: Group, other: Group) -> str:
 
 def by_speed(section: Section) -> list[Group]:
     """Groups with step times, the fastest first."""
-    known = [group for group in section.groups if typical_ms(group) is not None]
-    return sorted(known, key=lambda group: typical_ms(group) * time_scale(group.runs[0], section))
+    known = [
+        (ms * time_scale(group.runs[0], section), place, group)
+        for place, group in enumerate(section.groups)
+        if (ms := typical_ms(group)) is not None
+    ]
+    return [group for *_, group in sorted(known)]
 
 
 def times(section: Section, group: Group) -> str:
@@ -61,6 +65,7 @@ def times(section: Section, group: Group) -> str:
 
 def time_of(section: Section, group: Group) -> str:
     ms = typical_ms(group)
+    assert ms is not None, "of groups with step times"
     return milliseconds(ms if section.same_work else ms * 1e6 / group.runs[0].tokens)
 
 
@@ -82,7 +87,10 @@ def differing(section: Section) -> str:
 
 def certainty(section: Section) -> list[str]:
     """The interval of each ratio, and what it was taken over."""
-    fastest, *others = by_speed(section) or [None]
+    ranked = by_speed(section)
+    if not ranked:
+        return []
+    fastest, *others = ranked
     if len(others) > MOST_GROUPS:
         return among_many(section, fastest, others)
     lines = []

@@ -1,4 +1,4 @@
-"""Serves the dashboard on this machine while runs go on. Called by dashboard_command, for --watch.
+"""Serves the dashboard on this machine while runs go on. Called by the verb, for --watch.
 
 It has two answers, the page and its version, and reads no path from a request.
 """

@@ -1,22 +1,21 @@
 """The dashboard's charts: figures as plain dicts, with few enough points to draw at once.
 
-Called by profiling.report.dashboard_page. A trace's `meta.elapsed_s` is its other x axis: the page
-switches between iterations and time. Colours are names of templates/style.css.
+A trace's `meta.elapsed_s` is its other x axis: the page switches between iterations and time.
+Colours are names of templates/style.css. Called by profiling.report.dashboard.document.
 """
 
 from html import escape
-from typing import Any
 
 import numpy as np
 
 from profiling.analysis.runs.folder import Series
 from profiling.analysis.runs.groups import Group, Section, Spread, spread_of, time_to_loss
 from profiling.metric_names import VAL_LOSS, Metric
+from profiling.report.charts import colour
+from profiling.report.document import Figure
 
-Figure = dict[str, Any]
-
-COLOURS = ("gemm", "attention", "elementwise", "optimizer", "norm", "communication")
-COLOURS += ("loss", "reduction", "embedding", "dropout", "softmax", "copy")
+COLOURS: tuple[str, ...] = ("gemm", "attention", "elementwise", "optimizer", "norm")
+COLOURS += ("communication", "loss", "reduction", "embedding", "dropout", "softmax", "copy")
 DASHES = ("solid", "dash", "dot", "dashdot")
 MARGIN = {"l": 64, "r": 14, "t": 8, "b": 42}
 POINTS_OF_CHART = 5000  # what draws in a moment; shared by its curves
@@ -29,7 +28,7 @@ WHISKERS = (0.01, 0.25, 0.5, 0.75, 0.99)
 
 
 def colour_of(number: int) -> str:
-    return f"var(--{COLOURS[number % len(COLOURS)]})"
+    return colour(COLOURS[number % len(COLOURS)])
 
 
 def dash_of(number: int) -> str:
@@ -54,21 +53,19 @@ def curves(
         return None
     least, most = POINTS_OF_CURVE
     points = max(least, min(most, POINTS_OF_CHART // count))
-    bands, lines = [], []
+    bands, lines, settled = [], [], []
     for number, (group, spread) in enumerate(zip(section.groups, spreads, strict=True)):
         if spread is None:
             continue
         shown = decimated(spread, points)
         if (shown.high > shown.low).any():
-            bands.append(band(group, shown, number, metric))
-        lines.append(line(group, shown, number, metric))
-    data = bands + lines
-    yaxis: dict[str, Any] = {"title": {"text": metric.unit}}
+            y = there_and_back(shown.high, shown.low) * metric.scale
+            bands.append(band(group, number, y, x_axis(shown, over_time, back=True)))
+        lines.append(line(group, number, shown.mean * metric.scale, x_axis(shown, over_time)))
+        settled.append(shown.mean[len(shown.mean) // 20 :] * metric.scale)
+    yaxis: Figure = {"title": {"text": metric.unit}}
     if common:
-        yaxis["range"] = common_range(lines)
-    if over_time:
-        for trace in data:
-            trace["x"] = trace.pop("meta")["elapsed_s"]
+        yaxis["range"] = common_range(settled)
     layout = {
         "margin": MARGIN,
         "xaxis": {"title": {"text": seconds_axis(section) if over_time else "iteration"}},
@@ -76,14 +73,14 @@ def curves(
         "showlegend": False,
         "hovermode": "x unified" if count <= 8 else "closest",
     }
-    return {"data": data, "layout": layout}
+    return {"data": bands + lines, "layout": layout}
 
 
-def common_range(lines: list[dict[str, Any]]) -> list[float]:
+def common_range(settled: list[np.ndarray]) -> list[float]:
     """From zero, so that lengths compare; the first points, of the start, may stick out."""
-    settled = [trace["y"][len(trace["y"]) // 20 :] for trace in lines]
     low, high = (
-        f(np.quantile(y, q) for y in settled) for f, q in zip((min, max), COMMON, strict=True)
+        f(float(np.quantile(y, q)) for y in settled)
+        for f, q in zip((min, max), COMMON, strict=True)
     )
     return [min(0.0, 1.1 * low), max(0.0, 1.1 * high) or 1.0]
 
@@ -111,32 +108,44 @@ def rounded(values: np.ndarray) -> list[float]:
     return [float(f"{value:.5g}") for value in values.tolist()]
 
 
-def line(group: Group, spread: Spread, number: int, metric: Metric) -> dict[str, Any]:
+def there_and_back(there: np.ndarray, back: np.ndarray) -> np.ndarray:
+    return np.concatenate([there, back[::-1]])
+
+
+def x_axis(spread: Spread, over_time: bool, back: bool = False) -> Figure:
+    """The trace's x, and the other axis to switch to. back: of a band, which comes back."""
+    iteration, elapsed_s = (
+        there_and_back(values, values) if back else values
+        for values in (spread.iteration, spread.elapsed_s)
+    )
+    if over_time:
+        return {"x": rounded(elapsed_s)}
+    x = np.round(iteration).astype(int).tolist()
+    return {"x": x, "meta": {"elapsed_s": rounded(elapsed_s)}}
+
+
+def line(group: Group, number: int, y: np.ndarray, x: Figure) -> Figure:
     return {
         "type": "scatter",
-        "mode": "lines" if len(spread.mean) > 1 else "markers",
+        "mode": "lines" if len(y) > 1 else "markers",
         "name": escape(group.label),
         "legendgroup": str(number),
-        "x": np.round(spread.iteration).astype(int).tolist(),
-        "y": rounded(spread.mean * metric.scale),
-        "meta": {"elapsed_s": rounded(spread.elapsed_s)},
+        **x,
+        "y": rounded(y),
         "line": {"color": colour_of(number), "dash": dash_of(number), "width": width_of(number)},
         "hovertemplate": "%{y:.5g}<extra>%{fullData.name}</extra>",
     }
 
 
-def band(group: Group, spread: Spread, number: int, metric: Metric) -> dict[str, Any]:
+def band(group: Group, number: int, y: np.ndarray, x: Figure) -> Figure:
     """From the least to the greatest value, as one closed shape."""
-    there_and_back = np.concatenate([spread.iteration, spread.iteration[::-1]])
-    elapsed_s = np.concatenate([spread.elapsed_s, spread.elapsed_s[::-1]])
     return {
         "type": "scatter",
         "mode": "lines",
         "name": f"{escape(group.label)}, spread",
         "legendgroup": str(number),
-        "x": np.round(there_and_back).astype(int).tolist(),
-        "y": rounded(np.concatenate([spread.high, spread.low[::-1]]) * metric.scale),
-        "meta": {"elapsed_s": rounded(elapsed_s)},
+        **x,
+        "y": rounded(y),
         "fill": "toself",
         "fillcolor": colour_of(number),
         "line": {"width": 0, "color": colour_of(number)},
@@ -171,7 +180,7 @@ def step_times(section: Section) -> Figure | None:
     return {"data": data, "layout": layout}
 
 
-def box(name: str, step_ms: np.ndarray, number: int) -> dict[str, Any]:
+def box(name: str, step_ms: np.ndarray, number: int) -> Figure:
     low, q1, median, q3, high = (round(float(q), 5) for q in np.quantile(step_ms, WHISKERS))
     return {
         "type": "box",
@@ -204,17 +213,12 @@ def time_to_each_loss(section: Section, loss: float | None) -> Figure | None:
         known = np.isfinite(seconds).all(axis=0)
         if not known.any():
             continue
-        reached = seconds[:, known]
-        spread = Spread(losses[known], *(f(reached, 0) for f in (np.mean, np.mean, np.min, np.max)))
-        traces = [line(group, spread, number, VAL_LOSS)]
+        reached, there = seconds[:, known], losses[known]
         if len(group.runs) > 1:
-            traces.insert(0, band(group, spread, number, VAL_LOSS))
-        there = rounded(losses[known])
-        for trace in traces:
-            trace["x"] = there + there[::-1] if "fill" in trace else there
-            del trace["meta"]
-        data += traces
-    layout = {
+            y = there_and_back(reached.max(axis=0), reached.min(axis=0))
+            data.append(band(group, number, y, {"x": rounded(there_and_back(there, there))}))
+        data.append(line(group, number, reached.mean(axis=0), {"x": rounded(there)}))
+    layout: Figure = {
         "margin": MARGIN,
         "xaxis": {"title": {"text": "validation loss to reach"}, "autorange": "reversed"},
         "yaxis": {"title": {"text": seconds_axis(section)}, "rangemode": "tozero"},
@@ -226,15 +230,15 @@ def time_to_each_loss(section: Section, loss: float | None) -> Figure | None:
     return {"data": data, "layout": layout}
 
 
-def early_value(column: Series) -> float:
-    first, last = column.elapsed_s[[0, -1]]
-    return float(np.interp(first + EARLY * (last - first), column.elapsed_s, column.value))
+def early_value(losses: Series) -> float:
+    first, last = losses.elapsed_s[[0, -1]]
+    return float(np.interp(first + EARLY * (last - first), losses.elapsed_s, losses.value))
 
 
 def seconds_axis(section: Section) -> str:
     return f"{section.time_axis}, s"
 
 
-def vertical(x: float) -> dict[str, Any]:
+def vertical(x: float) -> Figure:
     style = {"color": "var(--muted)", "width": 1.5, "dash": "dot"}
     return {"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": style}

@@ -1,0 +1,274 @@
+"""Many runs side by side on one page. Called by `python -m profiling dashboard` and its server.
+
+A page has a part for each text that runs were trained on. templates/dashboard.html.j2 adds to the
+Document what a reader switches, dashboard.js draws charts when they come into view.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cli.errors import suggestion
+from profiling.analysis.runs import groups
+from profiling.analysis.runs.folder import TRAINING_TIME, WALL_TIME, RunFolder
+from profiling.metric_names import GPU, LATER_GPU, SPEED, TRAIN_LOSS, VAL_LOSS, Metric, metric_of
+from profiling.report.dashboard import charts, tables, words
+from profiling.report.document import (
+    Beside,
+    Block,
+    Bullets,
+    Chart,
+    Document,
+    Figure,
+    Finding,
+    Said,
+    Section,
+    Verdict,
+)
+from profiling.report.renderers.page import page
+
+TIMES = {
+    WALL_TIME: "Wall time counts from the beginning of a run: compiling, evaluations and "
+    "checkpoints are in it.",
+    TRAINING_TIME: "Training time is the sum of the step times, because not all of these runs have "
+    "logged wall time (time/elapsed_s): compiling, evaluations and checkpoints do not count.",
+}
+
+
+@dataclass(frozen=True)
+class LegendEntry:
+    label: str
+    runs: int
+    colour: str
+
+
+@dataclass(frozen=True)
+class Toolbar:
+    """What switches groups off, and the charts' axis, in one part of the page."""
+
+    part: str
+    text: str  # that the runs were trained on
+    groups: list[LegendEntry]
+    time_axis: str
+
+
+def dashboard_page(
+    runs: list[RunFolder],
+    *,
+    notes: Sequence[str] = (),
+    loss: float | None = None,
+    extra: Sequence[str] = (),
+    links_from: Path | None = None,
+    version: str | None = None,
+) -> str:
+    """The page as text.
+
+    notes: what a reader should know of the files.
+    loss: for the time to it; None: the lowest that all runs of a part reach.
+    extra: more metrics to draw; ValueError for one that no run has.
+    links_from: the folder of the page, to link captures from; None: name them without a link.
+    version: of a page that is served: it asks now and then whether there is a newer one.
+    """
+    check_metrics(runs, extra)
+    parts = {f"s{number}": part for number, part in enumerate(groups.sections_of(runs))}
+    sections = [
+        section
+        for name, part in parts.items()
+        for section in part_sections(
+            name,
+            part,
+            loss_of(part, loss),
+            extra,
+            links_from,
+            len(parts) > 1,
+        )
+    ]
+    document = Document(
+        title_of(runs, list(parts.values())),
+        [subtitle_of(runs)],
+        verdict(list(parts.values()), loss, notes),
+        sections,
+    )
+    toolbars = {f"{name}-summary": toolbar(name, part) for name, part in parts.items()}
+    return page(document, "dashboard.html.j2", toolbars=toolbars, version=version)
+
+
+def check_metrics(runs: list[RunFolder], names: Sequence[str]) -> None:
+    logged = dict.fromkeys(name for run in runs for name in run.columns)
+    for name in names:
+        if name not in logged:
+            near = suggestion(name, logged) or f"; there are {', '.join(logged)}"
+            raise ValueError(f"--metric {name}: no run has logged it{near}")
+
+
+def loss_of(part: groups.Section, loss: float | None) -> float | None:
+    return groups.loss_that_all_reach(part.runs) if loss is None else loss
+
+
+def title_of(runs: list[RunFolder], parts: list[groups.Section]) -> str:
+    labels = [group.label for group in parts[0].groups]
+    if len(parts) == 1 and 1 < len(labels) <= 3:
+        return " against ".join(labels)
+    return counted(runs)
+
+
+def subtitle_of(runs: list[RunFolder]) -> str:
+    texts = dict.fromkeys(str(run.config.get("dataset")) for run in runs)
+    machines = dict.fromkeys(str(run.in_force.get("device")) for run in runs)
+    versions = dict.fromkeys(f"torch {run.in_force.get('torch')}" for run in runs)
+    return " · ".join([counted(runs), *map(", ".join, (texts, machines, versions))])
+
+
+def counted(runs: list[RunFolder]) -> str:
+    return f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
+
+
+def verdict(parts: list[groups.Section], loss: float | None, notes: Sequence[str]) -> list[Block]:
+    blocks: list[Block] = []
+    for part in parts:
+        blocks += [Said(f"on {part.name}", "note")] if len(parts) > 1 else []
+        blocks.append(Verdict(words.headline(part)))
+        blocks.append(Bullets(None, words.findings(part, loss_of(part, loss))))
+    warnings = list(notes)
+    if len(parts) > 1:
+        apart = (
+            f"These runs were trained on {len(parts)} different texts: they are kept apart below, "
+            "because their losses do not compare."
+        )
+        warnings.insert(0, apart)
+    return blocks + [Finding("warning", warning) for warning in warnings]
+
+
+def toolbar(name: str, part: groups.Section) -> Toolbar:
+    legend = [
+        LegendEntry(group.label, len(group.runs), charts.colour_of(number))
+        for number, group in enumerate(part.groups)
+    ]
+    return Toolbar(name, part.name, legend, part.time_axis)
+
+
+def part_sections(
+    name: str,
+    part: groups.Section,
+    loss: float | None,
+    extra: Sequence[str],
+    links_from: Path | None,
+    many: bool,
+) -> list[Section]:
+    """Of one text, among `many`."""
+    summary = tables.summary_table(name, part, loss)
+    settings = tables.settings_table(name, part)
+    same = Said("Nothing but seeds and names.", "note")
+    more = small_charts(name, part, extra_metrics(extra))
+    return [
+        Section(f"{name}-summary", summary.title, [summary], short=part.name if many else None),
+        loss_section(name, part, loss),
+        speed_section(name, part),
+        gpu_section(name, part),
+        *([Section(f"{name}-more", "More metrics", more, short="More")] if more else []),
+        Section(
+            f"{name}-settings",
+            settings.title,
+            [settings if settings.rows else same],
+            short="Configurations",
+        ),
+        runs_section(name, part, links_from),
+    ]
+
+
+def loss_section(name: str, part: groups.Section, loss: float | None) -> Section:
+    time = part.time_axis
+    dotted = "" if loss is None else f", dotted: {loss:g}"
+    drawn = [
+        ("loss", "validation loss over iterations", charts.curves(part, VAL_LOSS), 320),
+        (
+            "loss_time",
+            f"validation loss over {time}",
+            charts.curves(part, VAL_LOSS, over_time=True),
+            320,
+        ),
+        ("train", "training loss", charts.curves(part, TRAIN_LOSS), 280),
+        (
+            "reach",
+            f"{time} to a validation loss{dotted}",
+            charts.time_to_each_loss(part, loss),
+            280,
+        ),
+    ]
+    made: list[Block] = [
+        Chart(f"{name}-{key}", title, figure, height, title=title)
+        for key, title, figure, height in drawn
+        if figure
+    ]
+    none = [] if drawn[0][2] else [Said("No evaluation was logged yet.", "note")]
+    lead = (
+        "Lines are means over the seeds, as far as all of them came; bands reach from the least to "
+        f"the greatest value. {TIMES[time]}"
+    )
+    return Section(f"{name}-loss", "Loss", [*none, Beside(made)], lead=lead)
+
+
+def speed_section(name: str, part: groups.Section) -> Section:
+    steps, blocks, lead = charts.step_times(part), small_charts(name, part, SPEED), ""
+    if steps:
+        height = 90 + 26 * boxes(steps)
+        blocks.insert(
+            0, Chart(f"{name}-steps", "step times", steps, height, title="step times, ms")
+        )
+        lead = (
+            "Step times of each run, of each configuration where runs are many: the box holds the "
+            "middle half, whiskers reach from 1 to 99 %. A value is the median of iterations that "
+            "were logged together; those of the start and those under a profiler are left out."
+        )
+    return Section(f"{name}-speed", "Speed and memory", blocks, short="Speed", lead=lead)
+
+
+def boxes(figure: Figure) -> int:
+    data = figure["data"]
+    assert isinstance(data, list)
+    return len(data)
+
+
+def gpu_section(name: str, part: groups.Section) -> Section:
+    logged = sorted({metric for run in part.runs for metric in run.columns})
+    later = [metric_of(metric) for metric in logged if re.fullmatch(LATER_GPU, metric)]
+    known = [metric for metric in later if metric.title != metric.name]  # of further GPUs
+    blocks = small_charts(name, part, [*GPU, *known])
+    lead = "Means over the iterations of each logged row, as the driver tells them."
+    if not any(isinstance(block, Beside) for block in blocks):
+        said = dict.fromkeys(run.in_force.get("gpu_metrics") for run in part.runs)
+        why = "; ".join(str(reason) for reason in said if reason) or "no sampler ran"
+        blocks, lead = [Said(f"These runs logged no GPU metrics: {why}.", "note")], ""
+    return Section(f"{name}-gpu", "GPU", blocks, lead=lead)
+
+
+def extra_metrics(names: Sequence[str]) -> list[Metric]:
+    shown = {metric.name for metric in (VAL_LOSS, TRAIN_LOSS, *SPEED, *GPU)}
+    return [metric_of(name) for name in dict.fromkeys(names) if name not in shown]
+
+
+def small_charts(name: str, part: groups.Section, metrics: Iterable[Metric]) -> list[Block]:
+    """Charts of those metrics that some run has, and the titles of the others."""
+    drawn = [(metric, charts.curves(part, metric, common=True)) for metric in metrics]
+    made: list[Block] = [
+        Chart(
+            f"{name}-{metric.name}",
+            metric.title,
+            figure,
+            250,
+            title=f"{metric.title}, {metric.unit}" if metric.unit else metric.title,
+        )
+        for metric, figure in drawn
+        if figure
+    ]
+    missing = ", ".join(metric.title for metric, figure in drawn if not figure)
+    blocks: list[Block] = [Beside(made)] if made else []
+    return blocks + ([Said(f"Not logged by these runs: {missing}.", "note")] if missing else [])
+
+
+def runs_section(name: str, part: groups.Section, links_from: Path | None) -> Section:
+    captures = tables.captures_table(name, part, links_from)
+    none = Said("No run has a capture; profile=nsys or profile=torch makes one.", "note")
+    blocks: list[Block] = [tables.runs_table(name, part), captures if captures.rows else none]
+    return Section(f"{name}-runs", "Runs", blocks)
