@@ -275,7 +275,7 @@ def test_what_a_cpu_cannot_do_is_refused_by_name(config, keys, message):
 
 
 def test_a_start_does_without_the_compiler(start):
-    """Dynamo takes as long to import as the rest of PyTorch; a mistyped key need not wait."""
+    """Dynamo takes as long to import as all of PyTorch; a mistyped key need not wait for it."""
     code = "import sys, train; from profiling.capture.dynamo import compiled; print(compiled())"
     process = start(["-c", f"{code}; assert 'torch._dynamo' not in sys.modules"])
     output = process.communicate(timeout=100)[0]

@@ -3,7 +3,7 @@
 import logging
 import statistics
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -66,10 +66,8 @@ class NoRecording:
     prepare = open = passed = complete = end = nothing
 
     def close(self, window: OpenWindow, clock: Clock, ended_by: str | None) -> None:
-        try:
+        with suppress(Exception):  # the error that ends the run is the one to see
             clock.start()
-        except Exception as error:
-            said("profile", error)
 
 
 class Recording:
@@ -97,10 +95,12 @@ class Recording:
         self.due = 0  # the iteration that brings the last of them
 
     def attempt(self, action: Callable[[], T]) -> T | None:
+        """Training is not to die of its profiler."""
         try:
             return action()
         except Exception as error:
-            self.errors.append(said(f"profile={self.profile.kind}", error))
+            self.errors.append(one_line(f"{type(error).__name__}: {error}")[:300])
+            log.warning("profile=%s: %s", self.profile.kind, self.errors[-1])
             return None
 
     def prepare(self) -> None:
@@ -201,13 +201,6 @@ class Recording:
     def end(self) -> None:
         """No window comes any more."""
         self.attempt(self.recorder.close)
-
-
-def said(who: str, error: Exception) -> str:
-    """Training is not to die of its profiler: the error is only told."""
-    text = one_line(f"{type(error).__name__}: {error}")[:300]
-    log.warning("%s: %s", who, text)
-    return text
 
 
 def step_times(laps_ms: list[float]) -> Laps | None:
