@@ -120,7 +120,7 @@ def later_gpus(section: Section) -> list[Metric]:
 
 def why_no_gpu(section: Section) -> str:
     reasons = dict.fromkeys(run.in_force.get("gpu_metrics") for run in section.runs)
-    return "; ".join(reason for reason in reasons if reason) or "no sampler ran"
+    return "; ".join(str(reason) for reason in reasons if reason) or "no sampler ran"
 
 
 def small_charts(
