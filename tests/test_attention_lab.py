@@ -26,8 +26,8 @@ from profiling.lab.attention_work import (
     minimal_bytes,
     reference,
 )
-from profiling.lab.records import BACKENDS, AttentionResults, LaunchCount, Measurement
 from profiling.lab.timer import Timing
+from profiling.measurements import BACKENDS, AttentionResults, LaunchCount, Measurement
 from profiling.report.attention_document import (
     attention_document,
     kernels_section,

@@ -22,7 +22,8 @@ from profiling.lab import memory
 from profiling.lab.attention_work import Call, Case, errors, flops, minimal_bytes, reference
 from profiling.lab.device import device_name
 from profiling.lab.launched import Launched, kernels_of_calls, operators_of
-from profiling.lab.records import (
+from profiling.lab.timer import Timing, empty_launch, measure
+from profiling.measurements import (
     BACKENDS,
     COMPILE,
     Attempt,
@@ -30,7 +31,6 @@ from profiling.lab.records import (
     LaunchCount,
     Measurement,
 )
-from profiling.lab.timer import Timing, empty_launch, measure
 from training.attention import CPU_OPERATORS
 
 REFERENCE_TOKENS = 4096  # heads x tokens that are compared with float64

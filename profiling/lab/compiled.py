@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli.files import write_text
-from profiling.launch import reports
 from profiling.records import to_json
 from profiling.report.compiled_document import compiled_document
 from profiling.report.renderers.page import page
@@ -187,11 +186,14 @@ def compilation_of(
 def write_folder(folder: Path, made: Compilation) -> None:
     """Written beside `folder` and put in its place at the end."""
     partial = folder.with_name(f"{folder.name}.partial")
-    reports.empty(partial)
+    shutil.rmtree(partial, ignore_errors=True)
     document = compiled_document(made.index, made.files)
     written = {"index.json": to_json(made.index), "index.html": page(document)}
     for name, text in (made.files | written).items():
-        (partial / name).parent.mkdir(exist_ok=True)
+        try:
+            (partial / name).parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(f"{folder}: cannot write: {error.strerror}") from error
         write_text(partial / name, text)
     if folder.exists():
         shutil.rmtree(folder)

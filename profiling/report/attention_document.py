@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import asdict
 
-from profiling.lab.records import BACKENDS, AttentionResults, Measurement
+from profiling.measurements import BACKENDS, AttentionResults, Measurement
 from profiling.report.charts import colour, logarithmic, reach, roofs
 from profiling.report.document import (
     PAGE,

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 
-from profiling.lab.records import DeviceResults, SquareResults, TimedVariant, Variant
+from profiling.measurements import DeviceResults, SquareResults, TimedVariant, Variant
 from profiling.report.document import Block, Column, Document, Row, Said, Section, Table
 from profiling.units import duration_ns, size_bytes
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from cli.files import write_text
 from cli.parser import Parser, names, new_file, within
 from profiling.lab.arguments import DTYPES, add_shared, positive_integers
-from profiling.lab.records import BACKENDS
+from profiling.measurements import BACKENDS
 from profiling.records import to_json
 from profiling.report.attention_document import attention_document
 from profiling.report.renderers import terminal
