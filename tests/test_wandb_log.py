@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from fake_wandb_server import FakeWandbServer
 
-from profiling.verbs import log as wandb_log
+from profiling.launch.wandb_log import training_run
+from profiling.verbs import log
 
 PROJECT = Path(__file__).resolve().parent.parent
 CAPTURE = PROJECT / "tests" / "captures" / "flash_compile.sqlite.gz"
@@ -122,7 +123,7 @@ def test_an_offline_run_gets_its_report_offline(shell, capture, tmp_path):
     server.close()
     assert sent.returncode == 0, sent.stderr
     check_what_arrived(server)
-    assert wandb_log.training_run(tmp_path / "out").sync_command() == "wandb sync"  # all are sent
+    assert training_run(tmp_path / "out").sync_command() == "wandb sync"  # all are sent
 
 
 def test_an_online_run_gets_its_report(shell, capture, tmp_path):
@@ -155,11 +156,11 @@ def test_an_online_run_gets_its_report(shell, capture, tmp_path):
 def test_mistakes(capture, tmp_path, monkeypatch, words, message):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=message) as error:
-        wandb_log.main(words)
+        log.main(words)
     assert "\n" not in str(error.value)
 
 
 def test_help(capsys):
     with pytest.raises(SystemExit, match="0"):
-        wandb_log.main(["--help"])
+        log.main(["--help"])
     assert "never a .nsys-rep" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""What the lab measured: the records that its verbs tell and write as JSON. Imports no torch."""
+"""What the lab measured: the records that its verbs tell and write as JSON. No torch, no numpy."""
 
 from dataclasses import dataclass
 from typing import Literal
