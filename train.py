@@ -67,7 +67,7 @@ def train_on(ranks: Ranks, asked: Config) -> None:
     step, warm = warm_up(plain_step, *train_batches.draw(progress.iteration, 0), config, ranks)
 
     in_force = in_force_of(
-        dataset, model, warm, gpu, ranks, train_batches.storage, reasons(asked, ranks.device)
+        dataset, model, warm, gpu, ranks, train_batches.sequences.storage, reasons(asked, ranks.device)
     )
     record = open_record(config, in_force, warm, progress, gpu, ranks)
     clock = clock_for(ranks.device, longest_window=config.profile.steps)
@@ -109,12 +109,12 @@ def train_on(ranks: Ranks, asked: Config) -> None:
             logged = iteration % config.log_interval == 0
             if logged:
                 with spans.phase("log"):
-                    record.trained(iteration, lr, ranks.mean(step.loss), clock.read())
+                    record.trained(iteration, lr, ranks.means(step.readings), clock.read())
 
             # Ctrl-C and SIGTERM end the run between iterations, and a resume goes on from here
             if interrupt.agreed(ranks, logged):
                 window.close("interrupted")
-                record.check_loss(iteration, "training", ranks.mean(step.loss).item())
+                record.check_loss(iteration, "training", ranks.means(step.readings)["train/loss"])
                 save()
                 raise SystemExit(interrupt.exit_code)
 

@@ -33,9 +33,10 @@ class Ranks:
             return torch.cuda.get_device_name(self.device)
         return self.device.type
 
-    def mean(self, value: Tensor) -> Tensor:
-        """Mean over the ranks, on each of them."""
-        return self.sum(value) / self.world_size
+    def means(self, values: dict[str, Tensor]) -> dict[str, float]:
+        """Of scalars, over the ranks, on each of them. Waits for the GPU, once for all."""
+        means = self.sum(torch.stack(list(values.values()))) / self.world_size
+        return dict(zip(values, means.tolist(), strict=True))
 
     def sum(self, value: Tensor) -> Tensor:
         """Sum over the ranks, on each of them."""

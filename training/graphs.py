@@ -49,14 +49,14 @@ class GraphedStep:
         return kernels_of(forward, backward)
 
     @property
-    def loss(self) -> Tensor:
-        return self.step.loss
+    def readings(self) -> dict[str, Tensor]:
+        return self.step.readings
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         self.x.copy_(x)
         self.y.copy_(y)
         self.micro_graphs[min(self.done, 1)][0].replay()
-        return self.loss
+        return self.step.loss
 
     def backward(self, loss: Tensor) -> None:
         """Of the forward before it; the graph knows its loss."""

@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from configs.schema import Config
 from data.dataset import STAND_IN, Dataset
@@ -79,12 +78,12 @@ class Record:
         self.display.__enter__()
         return self
 
-    def trained(self, iteration: int, lr: float, loss: Tensor, laps: Laps) -> None:
-        """A row for the iterations since the last one: `loss` of the last, times of all."""
+    def trained(self, iteration: int, lr: float, readings: dict[str, float], laps: Laps) -> None:
+        """A row for the iterations since the last one: `readings` of the last, times of all."""
         self.step_ms += laps.ms
-        train_loss, speed = loss.item(), self.speed(laps.ms)
+        train_loss, speed = readings["train/loss"], self.speed(laps.ms)
         captured_ms = statistics.median(laps.captured_ms) if laps.captured_ms else None
-        row: dict[str, Value] = {"iter": iteration, "train/loss": train_loss, "lr": lr}
+        row: dict[str, Value] = {"iter": iteration, **readings, "lr": lr}
         row |= self.speed_metrics(speed)
         row["time/elapsed_s"] = self.elapsed_s()
         if laps.captured_ms:
@@ -246,7 +245,7 @@ def in_force_of(
         data=dataset.source,
         is_tiny_shakespeare=dataset.text_sha256 == TINY_SHAKESPEARE_SHA256,
         text_sha256=dataset.text_sha256,
-        tokenizer=dataset.tokenizer.to_record()["kind"],
+        tokenizer=str(dataset.tokenizer.to_record()["kind"]),
         vocab_size=dataset.tokenizer.vocab_size,
         parameters=model.parameter_count(),
         flops_per_token=model.flops_per_token(),

@@ -24,7 +24,7 @@ class TrainingStep(Protocol):
     micro_steps: int
 
     @property
-    def loss(self) -> Tensor: ...  # this rank's mean over the micro-steps so far
+    def readings(self) -> dict[str, Tensor]: ...  # of this rank, under their names in metrics.jsonl
     def forward(self, x: Tensor, y: Tensor) -> Tensor: ...  # returns what backward is to be given
     def backward(self, loss: Tensor) -> None: ...
     def average_gradients(self) -> None: ...
@@ -52,7 +52,9 @@ class Step:
             ranks.device.type, enabled=config.dtype == "float16", init_scale=2.0**16
         )
         self.autocast = autocast(config.dtype, ranks.device)
-        self.loss = torch.zeros((), device=ranks.device)
+        self.loss = torch.zeros((), device=ranks.device)  # the mean over the micro-steps so far
+        # read when a row is logged; CUDA graphs write into the same tensors again and again
+        self.readings = {"train/loss": self.loss}
         self.first_micro_step = True
         self.spans = spans or NoSpans()
 
