@@ -67,7 +67,13 @@ def train_on(ranks: Ranks, asked: Config) -> None:
     step, warm = warm_up(plain_step, *train_batches.draw(progress.iteration, 0), config, ranks)
 
     in_force = in_force_of(
-        dataset, model, warm, gpu, ranks, train_batches.sequences.storage, reasons(asked, ranks.device)
+        dataset,
+        model,
+        warm,
+        gpu,
+        ranks,
+        train_batches.sequences.storage,
+        reasons(asked, ranks.device),
     )
     record = open_record(config, in_force, warm, progress, gpu, ranks)
     clock = clock_for(ranks.device, longest_window=config.profile.steps)

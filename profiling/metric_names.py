@@ -30,7 +30,12 @@ POWER_W = Metric("gpu/power_w", "power", "W")
 ENERGY_PER_TOKEN = Metric("perf/energy_per_token_j", "energy", "µJ a token", 1e6)
 
 LOSS = (VAL_LOSS, TRAIN_LOSS, Metric("eval/train_loss", "training loss, evaluated", "nats a token"))
-SPEED = (STEP_MS, TOKENS_PER_S, MFU, PEAK_BYTES)
+SPEED = (
+    STEP_MS,
+    TOKENS_PER_S,
+    MFU,
+    PEAK_BYTES,
+)
 FIGURES = (TOKENS_PER_S, STEP_MS, MFU, PEAK_BYTES, ENERGY_PER_TOKEN)  # one of each run
 GPU = (
     Metric("gpu/tensor_active_percent", "tensor cores active", "%"),

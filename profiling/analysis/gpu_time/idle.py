@@ -44,7 +44,12 @@ BLOCKING = re.compile(
 TO_HOST = "Device-to-Host"  # in the name of a copy
 DATA_PHASES = ("data", "dataloader", "data_loading", "get_batch", "load", "batch")
 # what a late host did, as in Host, and the rest: the cause that it is, unless a wait is charged
-LATE = {"data_stalls": "data", "stalls": "cpu", "data": "data", "launching": "launch"}
+LATE = {
+    "data_stalls": "data",
+    "stalls": "cpu",
+    "data": "data",
+    "launching": "launch",
+}
 NOTHING = union(np.empty(0), np.empty(0))
 
 
@@ -155,7 +160,8 @@ def split_causes(idle: Intervals, launches: GapLaunches, host: Host, busy: Inter
     late_until = np.where(launches.same_call, start, returned)  # the host; else the gap is queued
     queued = np.where(late_until > start, 0, end - start)
 
-    sets = (host.data_waits, host.other_waits, host.data_stalls, host.stalls, host.data)
+    did = (getattr(host, what) for what in LATE if what != "launching")
+    sets = (host.data_waits, host.other_waits, *did)
     in_data_waits, in_other_waits, *parts = exclusive_ns(sets, start, late_until)
     parts.append(end - start - queued - in_data_waits - in_other_waits - sum(parts))
     late = dict(zip(LATE, parts, strict=True))
