@@ -78,7 +78,7 @@ def steps_by_tool(report: Report) -> str:
     elif window.step_name is None:
         steps = "no steps found: the whole capture counts as one"
     version = f" {capture.tool_version}" if capture.tool_version else ""
-    return f"{steps}, {milliseconds(window.wall_ms)} ms in all, by {TOOLS[capture.kind]}{version}"
+    return f"{steps}, {milliseconds(window.wall_ms)} ms in all, by {TOOLS.get(capture.kind, capture.kind)}{version}"
 
 
 def verdict(report: Report) -> list[Block]:
