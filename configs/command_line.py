@@ -57,12 +57,8 @@ flags (Hydra's)
   -sc install=bash         tab completion: eval "$(python train.py -sc install=bash)"
   --hydra-help, --version  of Hydra
 """
-REFUSED = {
-    "config_path": "--config-path: not offered; give the path of the YAML file itself",
-    "config_dir": "--config-dir: not offered; give the path of the YAML file itself",
-    "experimental_rerun": "--experimental-rerun: not offered, a pickle may run any code; "
-    "repeat the command line",
-}
+# a file is given by its own path; a pickle of an earlier run may run any code
+REFUSED = ("config_path", "config_dir", "experimental_rerun")
 Train = Callable[[Config], None]
 
 
@@ -172,9 +168,9 @@ def split_arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str], lis
         key = flag.lstrip("-")
         cure = f"; as a key, write {key}=VALUE" if key in keys(Config) else ending(flag, own)
         raise ValueError(f"{flag}: no such flag{cure}")
-    for name, message in REFUSED.items():
+    for name in REFUSED:
         if getattr(options, name) is not None:
-            raise ValueError(message)
+            raise ValueError(f"--{name.replace('_', '-')}: not offered; give FILE and KEY=VALUE")
     flags = [word for word in argv if word not in options.overrides]
     return options, flags, options.overrides
 
@@ -192,15 +188,11 @@ def split_words(words: list[str], config_name: str | None) -> tuple[Path | None,
 
 
 def find_config(word: str) -> Path:
-    path = files.find(word)
-    if path is None and word in keys(Config):
-        raise ValueError(
-            f"{word}: as a key it lacks its value, write {word}=VALUE; "
-            f"as a config file it does not exist (configs/ has {', '.join(files.names())})"
-        )
-    if path is None:
-        raise ValueError(files.missing(word))
-    return path
+    if path := files.find(word):
+        return path
+    if word in keys(Config):
+        raise ValueError(f"{word}: a key, and lacks its value; write {word}=VALUE")
+    raise ValueError(files.missing(word))
 
 
 def sets_hydra(path: Path | None, overrides: list[str]) -> bool:

@@ -151,7 +151,7 @@ def test_train_sees_the_typed_command_line(run):
         ("seed=range(3)", "seed=range(3): several values; add -m"),
         ("out_dir=${nope}", "out_dir: Interpolation key 'nope' not found"),
         ("n_layer=${attention}", "n_layer: While dereferencing"),
-        ("attention", "attention: as a key it lacks its value, write attention=VALUE; as a config"),
+        ("attention", "attention: a key, and lacks its value; write attention=VALUE"),
         ("hello", "hello: neither key=value nor a config file (configs/ has shakespeare_bpe, "),
         ("config/shakespeare_chr.yaml", "config/shakespeare_chr.yaml: no such file; did you mean"),
         (".", ".: a folder, not a YAML file"),
