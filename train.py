@@ -9,7 +9,7 @@ from configs import command_line
 
 if __name__ == "__main__":
     # --help, mistakes and TAB completion end here, before torch, which takes seconds to import
-    jobs = command_line.read()
+    start = command_line.read()
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,22 +49,22 @@ def train(config: Config) -> None:
 
 
 def train_on(ranks: Ranks, asked: Config) -> None:
+    """The run of one rank."""
     # what `auto` means here, and the text as tokens: rank 0 makes what is not there yet
     config = settled(asked, ranks)
     dataset = load_dataset(ranks.from_first(lambda: prepare(config).directory))
     train_batches = batches_of(dataset, "train", config, ranks)
     val_batches = batches_of(dataset, "val", config, ranks)
 
-    # what watches the run: each of them does nothing where it is off
+    # what watches the run; each does nothing where it is off
     profiler = Profiler(config, ranks)
     spans = profiler.spans
     gpu = sampler_for(config.gpu_metrics, ranks)
 
-    # the model as it begins or as the checkpoint has it; it is compiled, and its step captured in
-    # CUDA graphs, before the loop, so that no iteration pays for that
-    model, eager_step, progress = model_of(config, dataset, spans, ranks)
-    first_batch = train_batches.draw(progress.iteration, 0)
-    step, warm = warm_up(eager_step, *first_batch, config, ranks)
+    # the model, fresh or as the checkpoint has it; what is to be compiled and captured is so before
+    # the loop, where no iteration pays for it: `step` is plain_step, or CUDA graphs of it
+    model, plain_step, progress = model_of(config, dataset, spans, ranks)
+    step, warm = warm_up(plain_step, *train_batches.draw(progress.iteration, 0), config, ranks)
 
     in_force = in_force_of(
         dataset, model, warm, gpu, ranks, train_batches.storage, reasons(asked, ranks.device)
@@ -75,14 +75,14 @@ def train_on(ranks: Ranks, asked: Config) -> None:
 
     def save() -> None:
         with aside("checkpoint", spans, gpu):
-            checkpoint.save(model, eager_step, config, dataset, ranks, progress)
+            checkpoint.save(model, plain_step, config, dataset, ranks, progress)
 
     with record, gpu, Interrupt() as interrupt, window:
         while True:
             iteration = spans.now = progress.iteration
             finished = iteration >= config.max_iters or config.eval_only
 
-            # every so often look at both splits, and keep the weights if they are better
+            # every eval_interval iterations look at both splits, and keep weights that are better
             if iteration % config.eval_interval == 0 or finished:
                 with aside("evaluate", spans, gpu):
                     losses = evaluate(model, train_batches, val_batches, iteration, config, ranks)
@@ -90,12 +90,12 @@ def train_on(ranks: Ranks, asked: Config) -> None:
                 improved = progress.improved(losses["val/loss"])
                 if iteration > 0 and (improved or config.always_save_checkpoint):
                     save()
-                clock.start()  # a lap lasts from the one before: this one is not to have all that
+                clock.start()  # anew, behind all this: a lap counts from the one before it
             if finished:
                 break
 
-            # add up the gradients of all micro-batches, then update; the host only launches work
-            # and runs ahead of the GPU, nothing in here waits for it
+            # gradients of all micro-batches, then the update; the host only launches this work and
+            # runs ahead of the GPU, for which nothing in here waits
             lr = learning_rate(iteration, config)
             with window.iteration(iteration):
                 accumulate(step, train_batches, iteration, spans)
@@ -105,13 +105,13 @@ def train_on(ranks: Ranks, asked: Config) -> None:
                 clock.lap(window.label)
             progress.iteration += 1
 
-            # reading the loss and the times waits for the GPU, so only some iterations are logged
+            # the loss and the times are on the GPU: to read them is to wait for it, so not often
             logged = iteration % config.log_interval == 0
             if logged:
                 with spans.phase("log"):
                     record.trained(iteration, lr, ranks.mean(step.loss), clock.read())
 
-            # Ctrl-C and SIGTERM end the run here, where it can go on from without a difference
+            # Ctrl-C and SIGTERM end the run between iterations, and a resume goes on from here
             if interrupt.agreed(ranks, logged):
                 window.close("interrupted")
                 record.check_loss(iteration, "training", ranks.mean(step.loss).item())
@@ -175,4 +175,4 @@ def batches_of(dataset: Dataset, split: str, config: Config, ranks: Ranks) -> Ba
 
 
 if __name__ == "__main__":
-    jobs.run(train)
+    start(train)

@@ -30,6 +30,7 @@ def user_errors() -> Iterator[None]:
     except BrokenPipeError:
         # the reader, such as head, has had enough; Python's own flush at exit must not complain
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(0) from None
     except KeyboardInterrupt:  # before the loop, which has its own way to stop
         raise SystemExit(130) from None
 

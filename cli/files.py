@@ -1,6 +1,7 @@
 """Files written whole or not at all. Called by the verbs that write reports and traces."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,15 @@ def check_folder(path: Path) -> None:
     """For a file that is written after long work, too, before it. Raises ValueError."""
     if not path.parent.is_dir():
         raise ValueError(f"{path}: there is no folder {path.parent}; make it first")
+
+
+def empty_folder(folder: Path) -> None:
+    """Makes it, for a tool to write to; what an interrupted one left there goes. ValueError."""
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise ValueError(f"{folder.parent}: cannot be written to: {error.strerror}") from error
 
 
 @contextmanager

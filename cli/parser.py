@@ -14,7 +14,8 @@ Number = TypeVar("Number", int, float)
 class Parser(argparse.ArgumentParser):
     """argparse's, but that a mistake is a ValueError: cli.errors tells it in one line.
 
-    `purpose` stands above the flags in --help, `notes` (examples, exit codes) below them.
+    `purpose` stands above the flags in --help, `notes` (examples, exit codes) below them. Flags of
+    `parents` are taken over, their --help too.
     """
 
     def __init__(
@@ -24,17 +25,11 @@ class Parser(argparse.ArgumentParser):
         notes: str = "",
         usage: str | None = None,
         parents: Sequence[argparse.ArgumentParser] = (),
-        add_help: bool = True,
     ):
+        shape = argparse.RawDescriptionHelpFormatter
+        prog = f"python -m profiling {verb}"
         super().__init__(
-            prog=f"python -m profiling {verb}",
-            usage=usage,
-            description=purpose,
-            epilog=notes,
-            parents=parents,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            add_help=add_help,
-            allow_abbrev=False,
+            prog, usage, purpose, notes, parents, shape, add_help=not parents, allow_abbrev=False
         )
 
     def error(self, message: str) -> NoReturn:

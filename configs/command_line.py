@@ -10,7 +10,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import hydra
@@ -63,90 +63,81 @@ REFUSED = {
     "experimental_rerun": "--experimental-rerun: not offered, a pickle may run any code; "
     "repeat the command line",
 }
+Train = Callable[[Config], None]
 
 
-@dataclass(frozen=True)
-class Jobs:
-    """What a checked command line asks for."""
+def run(train: Train) -> None:
+    """Trains what sys.argv asks for, where `train` is at hand before it is read."""
+    read()(train)
 
-    configs: list[Config]
-    multirun: bool
-    path: Path | None  # the config file
-    for_hydra: list[str] | None  # the arguments of Hydra's own main, where that is to run the jobs
 
-    def run(self, train: Callable[[Config], None]) -> None:
-        """Calls `train` once, or under -m once for each job.
+@user_errors()
+def read() -> Callable[[Train], None]:
+    """Checks sys.argv and returns what is to be called with `train`; it trains the job or jobs.
 
-        A ValueError of it ends the program with one line and exit code 2.
-        """
+    --help, --cfg, TAB completion and the like are answered, and end the program.
+    """
+    options, flags, words = split_arguments(sys.argv[1:])
+    path, overrides = split_words(words, options.config_name)
+    if options.shell_completion:
+        path, overrides = config_on_typed_line(), []
+    if options.help:
+        (config,) = compose_jobs(path, [], multirun=False)
+        print(HELP.format(files=", ".join(files.names())) + "\n" + key_table(config))
+        raise SystemExit(0)
+    configs = compose_jobs(path, overrides, options.multirun)
+    asked = words if options.shell_completion else [] if options.hydra_help else overrides
+    for_hydra = [*flags, "--config-name", PRIMARY, *asked]
+    by_hydra = partial(train_by_hydra, for_hydra, path, len(configs))
+    shown = options.cfg or options.info or options.hydra_help or options.resolve
+    if shown or options.shell_completion:
+        by_hydra(lambda config: None)
+        raise SystemExit(0)
+    if options.run or sets_hydra(path, overrides):
+        return by_hydra
+    return partial(train_each, configs, options.multirun)
+
+
+@user_errors()
+def train_each(configs: list[Config], multirun: bool, train: Train) -> None:
+    for number, config in enumerate(configs, start=1):
+        if multirun:
+            announce(number, len(configs), config)
+        train(config)
+
+
+def announce(number: int, count: int, config: Config) -> None:
+    if os.environ.get("RANK", "0") == "0":
+        print(f"job {number} of {count}: {config.out_dir}", flush=True)
+
+
+@user_errors()
+def train_by_hydra(arguments: list[str], path: Path | None, count: int, train: Train) -> None:
+    """Hydra's own main on the rewritten arguments: it shows, completes, or runs the jobs.
+
+    It composes each once more, since its launchers may run them in other processes.
+    """
+    typed = sys.argv
+
+    @hydra.main(version_base=None, config_path=str(files.FOLDER), config_name=PRIMARY)
+    def job(composed: DictConfig) -> None:
+        sys.argv = typed  # whoever records the command line is to see the user's
+        settings = HydraConfig.get()
+        swept = settings.mode is RunMode.MULTIRUN
         with user_errors():
-            if self.for_hydra is not None:
-                self.run_by_hydra(train, self.for_hydra)
-                return
-            for number, config in enumerate(self.configs, start=1):
-                if self.multirun:
-                    self.announce(number, config)
-                train(config)
+            config = to_config(composed, settings.sweep.subdir if swept else "")
+            if swept:
+                announce(settings.job.num + 1, count, config)
+            train(config)
 
-    def announce(self, number: int, config: Config) -> None:
-        if os.environ.get("RANK", "0") == "0":
-            print(f"job {number} of {len(self.configs)}: {config.out_dir}", flush=True)
-
-    def run_by_hydra(self, train: Callable[[Config], None], arguments: list[str]) -> None:
-        """Hydra's own main on the rewritten arguments: it shows, completes, or runs the jobs.
-
-        It composes each once more, since its launchers may run them in other processes.
-        """
-        typed = sys.argv
-
-        @hydra.main(version_base=None, config_path=str(files.FOLDER), config_name=PRIMARY)
-        def job(composed: DictConfig) -> None:
-            sys.argv = typed  # whoever records the command line is to see the user's
-            settings = HydraConfig.get()
-            swept = settings.mode is RunMode.MULTIRUN
-            with user_errors():
-                config = to_config(composed, settings.sweep.subdir if swept else None)
-                if swept:
-                    self.announce(settings.job.num + 1, config)
-                train(config)
-
-        sys.argv = [typed[0], *arguments]
-        try:
-            with env_override({"HYDRA_FULL_ERROR": "1"}):  # raise, rather than print and exit
-                job()
-        except (HydraException, OmegaConfBaseException) as error:
-            raise ValueError(explain(error, self.path)) from error
-        finally:
-            sys.argv = typed
-
-
-def run(train: Callable[[Config], None]) -> None:
-    """What train.py does, for a program that has its `train` at hand."""
-    read().run(train)
-
-
-def read() -> Jobs:
-    """The checked jobs of sys.argv. Help, TAB completion and --cfg are answered, and end it."""
-    with user_errors():
-        options, flags, words = split_arguments(sys.argv[1:])
-        path, overrides = split_words(words, options.config_name)
-        if options.shell_completion:
-            path, overrides = config_on_typed_line(), []
-        if options.help:
-            (config,) = compose_jobs(path, [], multirun=False)
-            print(HELP.format(files=", ".join(files.names())) + "\n" + key_table(config))
-            raise SystemExit(0)
-        configs = compose_jobs(path, overrides, options.multirun)
-        shown = options.cfg or options.info or options.hydra_help or options.resolve
-        shown = shown or options.shell_completion
-        asked = words if options.shell_completion else [] if options.hydra_help else overrides
-        for_hydra = [*flags, "--config-name", PRIMARY, *asked]
-        by_hydra = shown or sets_hydra(path, overrides)
-        jobs = Jobs(configs, options.multirun, path, for_hydra if by_hydra else None)
-        if shown:
-            jobs.run(lambda config: None)
-            raise SystemExit(0)
-        return jobs
+    sys.argv = [typed[0], *arguments]
+    try:
+        with env_override({"HYDRA_FULL_ERROR": "1"}):  # raise, rather than print and exit
+            job()
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ValueError(explain(error, path)) from error
+    finally:
+        sys.argv = typed
 
 
 def compose_one(words: list[str], *added: str) -> Config:
@@ -166,7 +157,7 @@ def compose_one(words: list[str], *added: str) -> Config:
 
 def split_arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str], list[str]]:
     """Hydra's flags as options and as typed, and the other words; --key=value becomes key=value."""
-    parser = Parser("", parents=[get_args_parser()], add_help=False)
+    parser = Parser("", parents=[get_args_parser()])
     parser.prog = called()
     own = {flag for action in parser._actions for flag in action.option_strings}
     argv = [

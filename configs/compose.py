@@ -17,7 +17,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType, Sweep
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from cli.errors import one_line, suggestion
@@ -50,53 +50,37 @@ def compose_jobs(path: Path | None, arguments: list[str], multirun: bool) -> lis
         with initialize_config_dir(str(files.FOLDER), version_base=None):
             parser = OverridesParser.create(GlobalHydra.instance().config_loader())
             overrides = [parse_override(parser, text, multirun) for text in arguments]
-            store_primary(values, overrides)
+            # the last one of a key counts; a job's folder is named by what is swept
+            named = {o.key_or_group: o.is_sweep_override() for o in overrides} | {"out_dir": False}
+            store_primary(values, [key for key in named if not named[key]])
             lines = [arguments]
             if multirun:
                 (lines,) = BasicSweeper.split_arguments(overrides, None)
             words = {t: parser.parse_override(t) for t in dict.fromkeys(itertools.chain(*lines))}
             for override in words.values():
                 check_override(override)
-            jobs = composed([[words[text] for text in line] for line in lines], multirun)
+            # what groups and Hydra's own settings say takes Hydra long: once for all jobs alike
+            base_of = cache(lambda *base: compose(PRIMARY, list(base)))
+            jobs = []
+            for line in lines:
+                job = copy.deepcopy(base_of(*(t for t in line if not sets_key(words[t]))))
+                for override in (words[t] for t in line if sets_key(words[t])):
+                    OmegaConf.update(job, override.key_or_group, override.value())
+                name = sorted(t for t in line if named[words[t].key_or_group])
+                jobs.append(to_config(job, ",".join(name)))
     except (HydraException, OmegaConfBaseException) as error:
         raise ValueError(explain(error, path)) from error
     check_folders(jobs)
     return jobs
 
 
-def composed(lines: list[list[Override]], multirun: bool) -> list[Config]:
-    """A job for each line of checked overrides.
-
-    Hydra, which takes long, composes what groups and its own settings say, once for all jobs that
-    agree in it; the other keys are set on a copy.
-    """
-    bases: dict[tuple[str, ...], DictConfig] = {}
-    jobs = []
-    for line in lines:
-        base = tuple(str(override.input_line) for override in line if not sets_key(override))
-        if base not in bases:
-            bases[base] = compose(PRIMARY, list(base), return_hydra_config=True)
-        job = copy.deepcopy(bases[base])
-        for override in filter(sets_key, line):
-            OmegaConf.update(job, override.key_or_group, override.value())
-        name = job.hydra.job.config.override_dirname
-        named = [str(o.input_line) for o in line if o.key_or_group not in name.exclude_keys]
-        dirname = name.item_sep.join(sorted(named)).replace("=", name.kv_sep)
-        job.hydra.job.override_dirname = dirname
-        subdir = job.hydra.sweep.subdir if multirun else None
-        with open_dict(job):
-            del job["hydra"]
-        jobs.append(to_config(job, subdir))
-    return jobs
-
-
 def sets_key(override: Override) -> bool:
-    """Whether it sets keys alone, and chooses no group's file and nothing of Hydra's."""
+    """Whether it sets a key, and chooses no group's file and nothing of Hydra's."""
     choosing = override.key_or_group in files.groups() or override.package is not None
     return not choosing and not override.is_hydra_override()
 
 
-def to_config(job: DictConfig, subdir: str | None) -> Config:
+def to_config(job: DictConfig, subdir: str) -> Config:
     """The typed object of what Hydra composed.
 
     A job of a sweep writes into its own `subdir`; in W&B the jobs share a group, which has the
@@ -128,15 +112,13 @@ def load(path: Path | None) -> dict[str, Value]:
     return values
 
 
-def store_primary(values: dict[str, Value], overrides: list[Override]) -> None:
+def store_primary(values: dict[str, Value], unnamed: list[str]) -> None:
     """Puts the file's values over the schema, with the project's settings of Hydra between.
 
     A defaults list of the file's own stays, its groups come from configs/. A group's option comes
-    below the file's section of that name; the file names the option itself by `kind`. The folder
-    of a job in a sweep is named by the swept keys alone.
+    below the file's section of that name; the file names the option itself by `kind`. The `unnamed`
+    keys are none of the name of a job's folder.
     """
-    swept = {o.key_or_group: o.is_sweep_override() for o in overrides}  # the last one counts
-    unnamed = ["out_dir", *(key for key in swept if not swept[key])]
     folders = {"job": {"config": {"override_dirname": {"exclude_keys": unnamed}}}}
     defaults = values.get("defaults") or []
     assert isinstance(defaults, list)

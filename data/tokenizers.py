@@ -4,6 +4,8 @@
 record, which holds the whole vocabulary, so that no tokenizer needs a network a second time.
 """
 
+from typing import Any
+
 import numpy as np
 import tiktoken
 from numpy.typing import ArrayLike
@@ -61,7 +63,7 @@ class CharTokenizer:
     def decode_bytes(self, ids: ArrayLike) -> bytes:
         return self.decode(ids).encode()
 
-    def to_record(self) -> dict:
+    def to_record(self) -> dict[str, str]:
         return {"kind": self.kind, "characters": self.characters}
 
 
@@ -131,12 +133,12 @@ class BpeTokenizer:
         """The UTF-8 bytes of a sequence of ids; ValueError for an id outside the vocabulary."""
         return self._encoding.decode_bytes(_checked_ids(ids, self.vocab_size).tolist())
 
-    def to_record(self) -> dict:
+    def to_record(self) -> dict[str, str | list[str]]:
         # Latin-1 has a character for each byte, so that JSON can hold tokens that are no text.
         return {"kind": self.kind, "tokens": [token.decode("latin-1") for token in self.tokens]}
 
 
-def load_tokenizer(record: dict) -> CharTokenizer | BpeTokenizer:
+def load_tokenizer(record: dict[str, Any]) -> CharTokenizer | BpeTokenizer:
     """The tokenizer that `to_record` described; ValueError for a record of no known kind."""
     kind = record.get("kind")
     if kind == "char":

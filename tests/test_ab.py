@@ -15,8 +15,8 @@ from benchmarks.aa_trials import TrialsConfig, count_called, recorded
 from benchmarks.aa_trials import main as aa_trials
 from profiling.analysis.difference.experiment import analyse
 from profiling.analysis.difference.records import Experiment, Factor, ProcessRun
-from profiling.launch.experiment.plan import order, planned, quoted
-from profiling.launch.experiment.processes import measured
+from profiling.launch.experiment.plan import order, plan_experiment, quoted
+from profiling.launch.experiment.processes import time_process
 from profiling.verbs import ab
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -231,8 +231,8 @@ def test_mistakes_are_refused_before_anything_runs(words, message, tmp_path, mon
 
 
 def test_the_factor_is_what_hydra_reads_as_several_values():
-    assert planned(["compile=false,true"], 20).factor.values == ["false", "true"]
-    labels = planned(["learning_rate=choice(1e-3,2e-3)"], 20).factor.labels
+    assert plan_experiment(["compile=false,true"], 20).factor.values == ["false", "true"]
+    labels = plan_experiment(["learning_rate=choice(1e-3,2e-3)"], 20).factor.labels
     assert labels == ["learning_rate=0.001", "learning_rate=0.002"]
 
 
@@ -270,8 +270,8 @@ TINY = ["n_layer=1", "n_embd=16", "n_head=1", "block_size=8", "batch_size=2"]
 
 def test_a_process_of_the_real_trainer_is_timed(tmp_path):
     """Its rows lie where the plan expects them, and nothing of the warm-up is among them."""
-    asked = planned([CPU, "attention=slow,flash", *TINY], steps=40)
-    process, run = measured(asked, ab.TRAINER, tmp_path, number=0, value=1)
+    asked = plan_experiment([CPU, "attention=slow,flash", *TINY], steps=40)
+    process, run = time_process(asked, ab.TRAINER, tmp_path, number=0, value=1)
     assert process.label == "flash" and process.tokens_per_iteration == 16
     assert process.iterations == [60, 70, 80, 90]
     assert all(0 < ms < 1000 for ms in [*process.step_ms, *process.mean_ms])

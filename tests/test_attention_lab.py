@@ -27,12 +27,12 @@ from profiling.lab.attention_work import (
     reference,
 )
 from profiling.lab.timer import Timing
-from profiling.measurements import BACKENDS, AttentionResults, LaunchCount, Measurement
-from profiling.report.attention_document import (
+from profiling.report.lab.attention_document import (
     attention_document,
     kernels_section,
     slow_against_flash,
 )
+from profiling.report.lab.records import BACKENDS, AttentionResults, LaunchCount, Measurement
 from profiling.report.renderers import terminal
 from profiling.report.renderers.page import page
 from profiling.verbs import attention as attention_command

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+import configs.compose
 from configs import command_line
+from configs.command_line import compose_one
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -221,6 +223,57 @@ def test_a_sweep_of_a_file(run):
     assert [(job.n_layer, job.cuda_graphs) for job in jobs] == [(4, "auto"), (4, "false")]
 
 
+def test_hydra_composes_a_sweep_once(run, monkeypatch):
+    """And once more for each group's file, not for each value of a key."""
+    composed = []
+    compose = configs.compose.compose
+    monkeypatch.setattr(
+        configs.compose, "compose", lambda *a, **k: composed.append(a[1]) or compose(*a, **k)
+    )
+    monkeypatch.setattr(command_line.hydra, "main", lambda **_: pytest.fail("composes once more"))
+    jobs = run("-m", "attention=slow,flash", "seed=range(1,9)", "profile=torch,none")
+    assert len(jobs) == 32 and len({job.out_dir for job in jobs}) == 32
+    assert composed == [["profile=torch"], ["profile=none"]]
+
+
+SWEEP = ("-m", "out_dir=o-${attention}", "attention=slow,flash", "profile=torch,none", "n_head=2")
+
+
+@pytest.mark.parametrize("setting", ["hydra.verbose=false", "hydra/launcher=basic"])
+def test_hydra_s_launcher_gets_the_same_jobs(run, capsys, setting):
+    jobs = run(*SWEEP)
+    told = capsys.readouterr().out
+    seen = []
+    assert run(*SWEEP, setting, train=lambda config: seen.append((config, sys.argv[-1]))) == []
+    assert seen == [(job, setting) for job in jobs]
+    assert capsys.readouterr().out == told and told.count("job ") == 4
+
+
+def test_settings_of_hydra_are_in_force(run, tmp_path, monkeypatch):
+    monkeypatch.delenv("PLANTED", raising=False)
+    (tmp_path / "x.yaml").write_text(
+        "hydra: {sweep: {subdir: 's-${attention}'}, job: {env_set: {PLANTED: '5'}}}"
+    )
+    seen = []
+    run("-m", "x.yaml", "attention=slow,flash",
+        train=lambda config: seen.append((config.out_dir, os.environ["PLANTED"])))  # fmt: skip
+    assert seen == [(f"out-shakespeare-char/s-{name}", "5") for name in ("slow", "flash")]
+
+
+def test_ranks_but_the_first_do_not_announce_jobs(run, monkeypatch, capsys):
+    monkeypatch.setenv("RANK", "1")
+    assert len(run("-m", "seed=1,2")) == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_one_configuration_for_a_verb():
+    config = compose_one(["shakespeare_char_cpu", "--compile=false"], "compile=true", "seed=3")
+    assert (config.n_layer, config.compile, config.seed) == (4, False, 3)
+    for words in (["-m", "seed=1,2"], ["--cfg", "job"]):
+        with pytest.raises(ValueError, match=f"^{words[0]}: a flag of train.py; here one run at"):
+            compose_one(words)
+
+
 @pytest.mark.parametrize(
     "argument, message",
     [
@@ -316,15 +369,22 @@ def test_as_a_program(tmp_path):
     assert config["attention"] == "flash" and config["block_size"] == 256
     assert config["argv"] == ["config/shakespeare_char.yaml", "attention=flash"]
 
-    refused = call("n_layers=4")
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr == "train.py: error: n_layers: no such key; did you mean n_layer?\n"
+    for argument, message in (
+        ("n_layers=4", "n_layers: no such key; did you mean n_layer?"),
+        ("qqq=4", "qqq: no such key; see python train.py --help"),
+        ("-x", "-x: no such flag; see python train.py --help"),
+        ("--cfg=x", "argument --cfg/-c: invalid choice: 'x' (choose from 'job', 'hydra', 'all'); "
+         "see python train.py --help"),
+    ):  # fmt: skip
+        refused = call(argument)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert refused.stderr == f"train.py: error: {message}\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["train.py"]
 
 
 def test_a_closed_pipe_is_no_traceback():
     program = "from cli.errors import user_errors\nwith user_errors():\n"
-    program += "    for _ in range(10_000): print('x' * 100)"
+    program += "    for _ in range(10_000): print('x' * 100)\nassert False, 'it ends there'"
     process = subprocess.Popen(
         [sys.executable, "-c", program],
         cwd=Path(command_line.__file__).parents[1],

@@ -18,7 +18,7 @@ from profiling.analysis.difference.comparison import compare, stem
 from profiling.analysis.difference.records import Comparison, Pair
 from profiling.analysis.difference.sentence import speed
 from profiling.analysis.report import Finding
-from profiling.analysis.runs.configuration import factor, flat
+from profiling.analysis.runs.configuration import factor, flatten
 
 
 def deltas(comparison: Comparison) -> dict[str, float]:
@@ -248,7 +248,7 @@ def test_differences_of_the_configuration_leave_out_names_and_folders():
     found = config_differences(slow().config, other)
     assert found == {"attention": Pair("slow", "flash"), "profile.steps": Pair(20, 40)}
     assert factor(found) == "attention"
-    assert flat(CONFIG)["wandb.mode"] == "disabled"
+    assert flatten(CONFIG)["wandb.mode"] == "disabled"
     assert config_differences(slow().config, None) is None
 
 

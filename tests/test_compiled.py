@@ -16,7 +16,7 @@ from rich.console import Console
 
 from profiling.lab.compiled import write_folder
 from profiling.records import to_json
-from profiling.report.compiled_document import compiled_document, headline, short_kernel
+from profiling.report.lab.compiled_document import compiled_document, headline, short_kernel
 from profiling.report.renderers import terminal
 from profiling.tools.torch_compile import (
     Binary,

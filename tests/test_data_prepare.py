@@ -550,8 +550,8 @@ def test_help_shows_examples_and_every_key():
         ("bpe_vocab_size=100", "bpe_vocab_size=100: must be at least 256"),
         ("bpe_vocab_size=many", "bpe_vocab_size=many: must be a whole number"),
         ("offline_fallback=maybe", "offline_fallback=maybe: must be true or false"),
-        ("--force", "--force: write key=value; --help lists the keys"),
-        ("color=red", "color: no such key; --help lists the keys"),
+        ("--force", "--force: write key=value"),
+        ("color=red", "color: no such key"),
     ],
 )
 def test_arguments_that_make_no_sense_are_named(argument, complaint, capsys):

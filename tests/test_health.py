@@ -6,7 +6,7 @@ import pytest
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.summary import summarize
-from profiling.manifest import CapturedWindow, CompiledInside, Laps, Manifest, WindowSteps
+from profiling.manifest import CapturedWindow, Laps, Manifest, WindowSteps
 from profiling.timeline.trace import GRAPH
 from tests.real_captures import own, report_of
 from tests.synthetic import COPY, MS, TO_DEVICE, US, Builder, training
@@ -52,7 +52,10 @@ def test_without_a_manifest_the_overhead_is_unknown_and_not_zero():
 @pytest.mark.parametrize(
     ("facts", "part"),
     [
-        ({"compiled_inside": CompiledInside(3, 0)}, "torch.compile made 3 graphs inside"),
+        (
+            {"compiled_inside": replace(MANIFEST.compiled_inside, graphs=3)},
+            "torch.compile made 3 graphs inside",
+        ),
         ({"window": CapturedWindow(ended_by="interrupted")}, "ended early: interrupted"),
         ({"window": CapturedWindow(errors=["OSError: full"])}, "OSError: full"),
     ],

@@ -7,13 +7,14 @@ import torch
 from torch._dynamo.utils import counters
 from torch.nn import functional as F
 
-from configs.attention import CHOICES
+from configs.attention import AUTO, BACKENDS, CHOICES, TABLE
 from configs.model import ModelConfig
 from configs.schema import Config
 from model import GPT
 from training.step import compiled
 
-BACKENDS = CHOICES
+ON_CPU = [*(each.name for each in TABLE if not each.cuda_only), AUTO]
+WITH_DROPOUT = [name for name in ON_CPU if name == AUTO or BACKENDS[name].dropout]
 TINY = dict(n_layer=2, n_head=2, n_embd=32, block_size=32, dropout=0.0)
 VOCAB = 17
 
@@ -61,11 +62,11 @@ def test_a_checkpoint_fits_every_backend(bias):
     x, y = batch()
     reference = tiny(attention="slow", bias=bias)
     state, loss = reference.state_dict(), reference(x, y)[1]
-    for attention in BACKENDS:
+    for attention in CHOICES:
         model = tiny(seed=5, attention=attention, bias=bias)
         assert list(model.state_dict()) == list(state)
         model.load_state_dict(state)
-        if attention in ("efficient", "cudnn"):  # exist on CUDA only
+        if attention not in ON_CPU:
             continue
         with torch.no_grad():
             torch.testing.assert_close(model(x, y)[1], loss.detach(), msg=attention)
@@ -91,7 +92,7 @@ def test_without_targets_only_the_last_token_is_predicted():
     torch.testing.assert_close(logits[:, 0], model(x, y)[0][:, -1])
 
 
-@pytest.mark.parametrize("attention", ["slow", "math", "flash", "auto", "flex"])
+@pytest.mark.parametrize("attention", ON_CPU)
 def test_no_token_sees_the_future(attention):
     model = tiny(attention=attention).eval()
     x, y = batch()
@@ -103,7 +104,7 @@ def test_no_token_sees_the_future(attention):
     assert not torch.allclose(before[:, 20:], after[:, 20:])
 
 
-@pytest.mark.parametrize("attention", ["slow", "math", "flash", "auto"])
+@pytest.mark.parametrize("attention", WITH_DROPOUT)
 def test_attention_dropout_drops_in_training_alone(attention):
     model = tiny(attention=attention, dropout=0.5)
     for module in model.modules():  # what is left can only be attention's own

@@ -13,6 +13,7 @@ import torch
 
 import sample as program
 from cli.help import read_keys
+from configs.attention import AUTO, TABLE
 from configs.sampling import HELP, SampleConfig
 from configs.schema import Config
 from data.standin import stand_in_text
@@ -24,6 +25,7 @@ from training.decode import GraphedDecode
 PROJECT = Path(__file__).resolve().parent.parent
 TEXT = stand_in_text(length=20_000)
 BLOCK_SIZE = 16
+ON_CPU = [*(each.name for each in TABLE if not each.cuda_only), AUTO]
 SEPARATOR = "\n---------------\n"
 Run = Callable[..., tuple[int, str, str]]
 
@@ -107,7 +109,7 @@ def tokens(model: GPT, idx: torch.Tensor, count: int, cache=None, temperature=0.
     return [token.item() for token in new]
 
 
-@pytest.mark.parametrize("attention", ["slow", "math", "flash", "auto", "flex"])
+@pytest.mark.parametrize("attention", ON_CPU)
 @torch.no_grad()
 def test_logits_with_the_cache_equal_those_without(attention):
     model = tiny_model(tiny(attention))
@@ -123,7 +125,7 @@ def test_logits_with_the_cache_equal_those_without(attention):
         assert cache.length == BLOCK_SIZE
 
 
-@pytest.mark.parametrize("attention", ["slow", "math", "flash", "auto", "flex"])
+@pytest.mark.parametrize("attention", ON_CPU)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("prompt", [1, BLOCK_SIZE, BLOCK_SIZE + 5])
 @torch.no_grad()
@@ -228,7 +230,7 @@ def test_attention_of_the_checkpoint_that_does_not_exist_here(run, tmp_path, out
     assert (code, out) == (2, "") and "attention=cudnn: exists on CUDA only" in err
 
 
-@pytest.mark.parametrize("attention", ["slow", "math", "flash", "flex", "auto"])
+@pytest.mark.parametrize("attention", ON_CPU)
 def test_a_checkpoint_loads_under_every_backend(run, out_dir, attention):
     keys = [out_dir, "temperature=0", "num_samples=1", "max_new_tokens=30"]
     code, out, err = run(*keys, f"attention={attention}")

@@ -17,7 +17,7 @@ from configs.schema import Config
 from configs.training import WandbConfig
 from data.dataset import STAND_IN
 from data.prepare import URL_VARIABLE, prepare
-from training.device import check_attention, explained_out_of_memory, resolve
+from training.device import check_attention, explained_out_of_memory, reasons, resolve
 from training.tracker import open_tracker
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -116,6 +116,8 @@ def test_config_yaml_gives_the_run_again(run, config, losses, tmp_path):
     (again,) = compose_jobs(out_dir / "config.yaml", [], multirun=False)
     assert asdict(again) == written
     assert in_force["parameters"] > 0 and in_force["attention"] == "math"
+    assert in_force["token_storage"] == "device"
+    assert set(in_force["reasons"]) == {"cuda_graphs", "compile_scope"}  # all that was left at auto
     assert "auto" not in (again.device, again.dtype, again.cuda_graphs, again.compile_scope)
     elsewhere = f"out_dir={tmp_path}/again"
     (longer,) = compose_jobs(out_dir / "config.yaml", [elsewhere, "max_iters=9"], multirun=False)
@@ -246,6 +248,21 @@ def test_every_experiment_can_be_settled_for_a_cpu(path, attention):
 
 
 @pytest.mark.parametrize(
+    "capability, expected",
+    [((9, 0), ("bfloat16", "true", "block")), ((7, 5), ("float16", "false", "model"))],
+)
+def test_auto_on_a_gpu_and_its_reasons(config, monkeypatch, capability, expected):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    device = torch.device("cuda", 0)
+    asked = config(device="auto", dtype="auto", compile=True)
+    settled = resolve(asked, device)
+    assert (settled.dtype, settled.cuda_graphs, settled.compile_scope) == expected
+    told = reasons(asked, device)
+    assert set(told) == {"device", "dtype", "cuda_graphs", "compile_scope"} and all(told.values())
+    assert reasons(settled, device) == {}
+
+
+@pytest.mark.parametrize(
     "keys, message",
     [
         (dict(dtype="float16"), "dtype=float16: needs a CUDA GPU"),
@@ -255,6 +272,14 @@ def test_every_experiment_can_be_settled_for_a_cpu(path, attention):
 def test_what_a_cpu_cannot_do_is_refused_by_name(config, keys, message):
     with pytest.raises(ValueError, match=message):
         resolve(config(**keys), CPU)
+
+
+def test_a_start_does_without_the_compiler(start):
+    """Dynamo takes as long to import as all of PyTorch; a mistyped key need not wait for it."""
+    code = "import sys, train; from profiling.capture.dynamo import compiled; print(compiled())"
+    process = start(["-c", f"{code}; assert 'torch._dynamo' not in sys.modules"])
+    output = process.communicate(timeout=100)[0]
+    assert process.returncode == 0 and output == "CompileCounts(graphs=0, graph_breaks=0)\n", output
 
 
 def test_a_job_of_a_sweep_counts_its_own_compilation_alone(run):

@@ -10,6 +10,7 @@ import pytest
 
 from profiling.analysis.capture import open_report
 from profiling.analysis.report import Report
+from profiling.causes import CAUSES, PART
 from profiling.timeline.opening import read_manifest
 from tests.real_captures import CAPTURES
 
@@ -113,3 +114,14 @@ def test_phases_are_the_same_by_thread_and_by_time(other):
 def test_without_the_switch_backward_is_launched_by_another_thread():
     covered = report_of("flash_attr_false.sqlite.gz").attribution
     assert covered.by_time_ns > covered.same_thread_ns > 0
+
+
+@pytest.mark.parametrize(
+    "name", sorted(path.name for path in CAPTURES.glob("*.gz") if ".py" not in path.name)
+)
+def test_the_parts_of_every_capture_add_up_to_its_mean_step(name):
+    report = report_of(name)
+    assert set(report.parts_ms) == {"compute", "communication", "copy", *CAUSES} <= set(PART)
+    assert sum(report.parts_ms.values()) == pytest.approx(report.window.step_ms.mean, rel=1e-9)
+    for phase, causes in report.idle.by_phase.items():
+        assert set(causes) <= set(CAUSES), phase

@@ -24,6 +24,8 @@ from training.clock import HISTORY, HostClock
 class Notes:
     """A recorder."""
 
+    return_codes = nsys_attached = None
+
     def __init__(self, fails: str = ""):
         self.calls, self.fails = [], fails
 
@@ -45,10 +47,6 @@ class Notes:
 
     def close(self):
         self.note("close")
-
-    def described(self, manifest):
-        self.note("described")
-        return manifest
 
 
 class Loop:
@@ -160,7 +158,7 @@ def test_an_exception_closes_the_window(tmp_path):
     loop = Loop(tmp_path, start="10", steps=20)
     with pytest.raises(KeyboardInterrupt):
         loop.run(work)
-    assert loop.recorder.calls == ["prepare", "start", "stop", "described", "close", "close"]
+    assert loop.recorder.calls == ["prepare", "start", "stop", "close", "close"]
     window = loop.manifest()["window"]
     assert (window["steps"], window["last_iteration"], window["complete"]) == (3, 12, False)
     assert window["ended_by"].startswith("KeyboardInterrupt")
@@ -175,7 +173,7 @@ def test_closing_early_is_recorded_and_training_goes_on(tmp_path):
     assert loop.recorder.calls.count("stop") == 1 and loop.labels[-1][0] == 99
 
 
-@pytest.mark.parametrize("step", ["prepare", "start", "stop", "described", "close"])
+@pytest.mark.parametrize("step", ["prepare", "start", "stop", "close"])
 def test_training_survives_its_profiler(tmp_path, caplog, step):
     loop = Loop(tmp_path, start="10", steps=5, fails=step)
     loop.run()
@@ -193,11 +191,7 @@ def test_training_survives_layers_that_cannot_be_ranged(tmp_path, caplog, monkey
     assert loop.run() == list(range(10, 15)) and loop.labels[-1] == (99, None)
     window = loop.manifest()["window"]
     assert window["complete"] is False and "renamed_in_model" in window["errors"][0]
-    assert loop.recorder.calls[:3] == [
-        "prepare",
-        "start",
-        "stop",
-    ]  # phases are captured all the same
+    assert loop.recorder.calls[:3] == ["prepare", "start", "stop"], "phases are captured"
     assert layers.model_module.attend is attend, "what had been ranged is as before"
 
 

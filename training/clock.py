@@ -55,7 +55,8 @@ class Clock(ABC):
         self.unread.append(Lap(ms, label))
         self.history.append(self.unread[-1])
 
-    def settle(self) -> None:  # noqa: B027  most clocks have nothing to wait for
+    @abstractmethod
+    def settle(self) -> None:
         """Makes laps of what has only been marked so far."""
 
     def read(self) -> Laps:
@@ -117,6 +118,9 @@ class HostClock(Clock):
         now = time.perf_counter()
         self.passed((now - self.last) * 1e3, label)
         self.last = now
+
+    def settle(self) -> None:
+        pass  # `lap` has
 
 
 def clock_for(device: torch.device, longest_window: int) -> Clock:

@@ -90,25 +90,18 @@ def decide_cuda_graphs(config: Config, device: torch.device, dtype: str) -> Deci
     return Decision("true", "compiled, on CUDA")
 
 
-def decide_compile_scope(scope: str, cuda_graphs: str) -> Decision:
-    if scope != AUTO:
-        return Decision(scope)
-    if cuda_graphs == "true":
-        return Decision("block", "starts sooner; fewer launches gain nothing under CUDA graphs")
-    return Decision("model", "fewer launches")
-
-
 def decide(config: Config, device: torch.device) -> dict[str, Decision]:
     """What each key that knows `auto` comes to on `device`. Raises ValueError naming a key."""
-    found = {"cuda": "PyTorch sees a GPU", "mps": "Metal, and no CUDA GPU", "cpu": "no GPU"}
+    place, scope = Decision(str(device)), Decision(config.compile_scope)
     dtype = decide_dtype(config.dtype, device)
     graphs = decide_cuda_graphs(config, device, dtype.value)
-    return {
-        "device": Decision(str(device), found[device.type] if config.device == AUTO else ""),
-        "dtype": dtype,
-        "cuda_graphs": graphs,
-        "compile_scope": decide_compile_scope(config.compile_scope, graphs.value),
-    }
+    if config.device == AUTO:
+        place = Decision(str(device), "the fastest kind that PyTorch sees here")
+    if scope.value == AUTO and graphs.value == "true":
+        scope = Decision("block", "starts sooner; CUDA graphs save the launches already")
+    elif scope.value == AUTO:
+        scope = Decision("model", "fewer launches")
+    return {"device": place, "dtype": dtype, "cuda_graphs": graphs, "compile_scope": scope}
 
 
 def reasons(asked: Config, device: torch.device) -> dict[str, str]:
@@ -118,13 +111,13 @@ def reasons(asked: Config, device: torch.device) -> dict[str, str]:
 
 def resolve(config: Config, device: torch.device) -> Config:
     """A copy of the configuration in which every `auto` has become what it means here."""
-    decided = decide(config, device)
+    decided = {key: each.value for key, each in decide(config, device).items()}
     return dataclasses.replace(
         config,
-        device=decided["device"].value,
-        dtype=decided["dtype"].value,
-        cuda_graphs=decided["cuda_graphs"].value,
-        compile_scope=decided["compile_scope"].value,
+        device=decided["device"],
+        dtype=decided["dtype"],
+        cuda_graphs=decided["cuda_graphs"],
+        compile_scope=decided["compile_scope"],
     )
 
 

@@ -25,8 +25,7 @@ from training.clock import Laps, Speed
 from training.console import Display, duration
 from training.distributed import Ranks
 from training.run_folder import open_run_folder
-from training.sink import Value
-from training.tracker import NullTracker, RunFacts, Tracker, last_value, open_tracker
+from training.tracker import NullTracker, RunFacts, Tracker, Value, last_value, open_tracker
 from training.warm_up import WarmUp
 
 log = logging.getLogger(__name__)

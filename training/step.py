@@ -1,4 +1,4 @@
-"""The arithmetic of one iteration, kernel by kernel: forward, backward, average, update."""
+"""The arithmetic of an iteration, launched kernel by kernel: forward, backward, average, update."""
 
 import warnings
 from collections.abc import Callable

@@ -4,10 +4,10 @@ tensorboard --logdir OUT_DIR
 """
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 from profiling.records import JsonObject
-from training.sink import Row, Value
 
 log = logging.getLogger(__name__)
 
@@ -41,16 +41,15 @@ class TensorBoard:
     def wait_until_started(self) -> None:
         pass
 
-    def log(self, row: Row) -> None:
+    def log(self, row: Mapping[str, object]) -> None:
         self.write(row, row["iter"])
 
-    def summary(self, values: Row) -> None:
+    def summary(self, values: Mapping[str, object]) -> None:
         """Under summary/NAME, since the rows have some of these names, at the last iteration."""
-        self.write(
-            {f"summary/{name}": value for name, value in values.items()}, values.get("iterations")
-        )
+        named = {f"summary/{name}": value for name, value in values.items()}
+        self.write(named, values.get("iterations"))
 
-    def write(self, values: Row, iteration: Value) -> None:
+    def write(self, values: Mapping[str, object], iteration: object) -> None:
         """The numbers as one event, which a thread writes."""
         if self.writer is None:
             return

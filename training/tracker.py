@@ -9,17 +9,32 @@ import json
 import logging
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from cli.files import write_text
 from configs.training import WandbConfig
 from profiling.records import JsonObject
-from training.sink import Row, Sink, Value
 from training.tensorboard import TensorBoard
 from training.wandb_mirror import WandbMirror, check_wandb
 
 log = logging.getLogger(__name__)
+
+Value = float | int | str | None
+Row = Mapping[str, Value]  # by the metrics' names; "iter" is the iteration
+
+
+class Sink(Protocol):
+    """Where rows go besides metrics.jsonl. One that fails says so once, and takes no more."""
+
+    def wait_until_started(self) -> None: ...
+    def log(self, row: Row) -> None: ...
+    def summary(self, values: Row) -> None: ...
+    def finish(self, exit_code: int, disk_refused: bool) -> JsonObject: ...  # for summary.json
+    @property
+    def sync_command(self) -> str | None: ...  # what uploads the rest, after finish()
 
 
 @dataclass(frozen=True)
@@ -130,17 +145,10 @@ class NullTracker:
 
     sync_command = None
 
-    def wait_until_quiet(self) -> None:
+    def nothing(self, *_: object) -> None:
         pass
 
-    def log(self, metrics: Row) -> None:
-        pass
-
-    def summary(self, results: Row) -> None:
-        pass
-
-    def finish(self, exit_code: int = 0) -> None:
-        pass
+    wait_until_quiet = log = summary = finish = nothing
 
 
 class JsonLines:

@@ -17,13 +17,13 @@ import subprocess
 import threading
 import time
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 from urllib.parse import urlsplit
 
 from configs.training import WandbConfig
 from profiling.records import JsonObject
-from training.sink import Row
 
 if TYPE_CHECKING:  # importing it takes a third of a second, so only the mirror's thread does
     from wandb import Run
@@ -121,7 +121,7 @@ class WandbMirror:
         """Waits for wandb.init, at most for as long as it may take."""
         self._started.wait(INIT_TIMEOUT_S)
 
-    def log(self, row: Row) -> None:
+    def log(self, row: Mapping[str, object]) -> None:
         """Send a row of the history; costs the caller about a microsecond."""
         if self.failure:
             return
@@ -132,7 +132,7 @@ class WandbMirror:
             log.warning("W&B is too slow or hangs: rows are dropped there, metrics.jsonl has all")
         self.rows_dropped += 1
 
-    def summary(self, values: Row) -> None:
+    def summary(self, values: Mapping[str, object]) -> None:
         self._queue.put(("summary", _without_none(values)))
 
     def finish(self, exit_code: int = 0, disk_refused: bool = False) -> JsonObject:
@@ -268,7 +268,7 @@ def _wandb_core() -> subprocess.Popen[Any] | None:
     return None
 
 
-def _without_none(values: Row) -> JsonObject:
+def _without_none(values: Mapping[str, object]) -> JsonObject:
     """W&B gets no nulls."""
     return {key: value for key, value in values.items() if value is not None}
 

@@ -5,7 +5,6 @@ For eager runs, and only while a window is open (profiling.capture.window).
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 
 from torch import nn
 
@@ -70,7 +69,7 @@ def ranged_function(name: str, layer: Range) -> Iterator[None]:
 @contextmanager
 def ranged(module: nn.Module, layer: Range) -> Iterator[None]:
     """The range around the module's forward, and around its backward."""
-    enter, leave = partial(opened, layer), partial(closed, layer)
+    enter, leave = (lambda *_: layer.__enter__()), (lambda *_: layer.__exit__())
     hooks = [
         module.register_forward_pre_hook(enter),
         module.register_forward_hook(leave, always_call=True),  # an exception closes it too
@@ -82,11 +81,3 @@ def ranged(module: nn.Module, layer: Range) -> Iterator[None]:
     finally:
         for hook in hooks:
             hook.remove()
-
-
-def opened(layer: Range, *_: object) -> None:
-    layer.__enter__()
-
-
-def closed(layer: Range, *_: object) -> None:
-    layer.__exit__()

@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 
 from cli.files import replacing
-from profiling.manifest import Manifest
 
 log = logging.getLogger(__name__)
 
@@ -18,6 +17,8 @@ MAX_ENTRIES = 200_000  # the newest ones are kept; one is about a kilobyte with 
 
 class MemoryRecorder:
     """Records from the beginning of the run, so that an out-of-memory before the window is told."""
+
+    return_codes = nsys_attached = None
 
     def __init__(self, oom_path: Path):
         self.oom_path = oom_path
@@ -55,9 +56,6 @@ class MemoryRecorder:
             return
         history = ", without the history, which ended with the last window" if self.closed else ""
         log.warning("out of memory: %s for pytorch.org/memory_viz%s", self.oom_path, history)
-
-    def described(self, manifest: Manifest) -> Manifest:
-        return manifest
 
 
 def record_history() -> None:

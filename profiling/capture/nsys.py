@@ -5,14 +5,12 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from configs.capture import ProfileConfig
-from profiling.manifest import Manifest
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +22,7 @@ class NsysRecorder:
         """`cudart` has cudaProfilerStart and cudaProfilerStop; by default torch's."""
         self.cudart = cudart or torch.cuda.cudart()
         self.return_codes: dict[str, int] = {}
+        self.nsys_attached = is_attached(os.environ)
 
     def prepare(self) -> None:
         pass
@@ -42,10 +41,6 @@ class NsysRecorder:
         self.return_codes[name] = code = int(getattr(self.cudart, name)())
         if code:
             log.warning("%s answered %d: the window may be missing from the report", name, code)
-
-    def described(self, manifest: Manifest) -> Manifest:
-        attached = is_attached(os.environ)
-        return replace(manifest, return_codes=dict(self.return_codes), nsys_attached=attached)
 
 
 def is_attached(environ: Mapping[str, str]) -> bool:

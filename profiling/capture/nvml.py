@@ -57,45 +57,33 @@ Sample = object  # a c_nvmlGpmSample_t, the same
 Reading = Callable[[Handle], dict[str, float]]
 
 
-def utilisation(gpu: Handle) -> dict[str, float]:
-    return {"util_percent": pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu}
-
-
-def memory(gpu: Handle) -> dict[str, float]:
-    return {"memory_bytes": pynvml.nvmlDeviceGetMemoryInfo(gpu).used}
-
-
-def power(gpu: Handle) -> dict[str, float]:
-    """On Ampere and newer the driver's own mean over a second: it lags behind a run's start."""
-    return {"power_w": pynvml.nvmlDeviceGetPowerUsage(gpu) / 1e3}
-
-
-def energy(gpu: Handle) -> dict[str, float]:
-    return {ENERGY: pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1e3}
-
-
-def temperature(gpu: Handle) -> dict[str, float]:
-    return {"temperature_c": pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU)}
-
-
-def sm_clock(gpu: Handle) -> dict[str, float]:
-    return {"sm_clock_mhz": pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM)}
-
-
-def memory_clock(gpu: Handle) -> dict[str, float]:
-    return {"memory_clock_mhz": pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_MEM)}
-
-
-def throttle(gpu: Handle) -> dict[str, float]:
+def read_throttles(gpu: Handle) -> dict[str, float]:
     """100 while the clock is held down for that reason; the mean is the share of time."""
     reasons = pynvml.nvmlDeviceGetCurrentClocksEventReasons(gpu)
     return {name: 100.0 * bool(reasons & bits) for name, bits in THROTTLES.items()}
 
 
+READINGS: dict[str, Reading] = {
+    "utilisation": lambda gpu: {"util_percent": pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu},
+    "memory": lambda gpu: {"memory_bytes": pynvml.nvmlDeviceGetMemoryInfo(gpu).used},
+    # on Ampere and newer the driver's own mean over a second: it lags behind a run's start
+    "power": lambda gpu: {"power_w": pynvml.nvmlDeviceGetPowerUsage(gpu) / 1e3},
+    "energy": lambda gpu: {ENERGY: pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1e3},
+    "temperature": lambda gpu: {
+        "temperature_c": pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU)
+    },
+    "sm clock": lambda gpu: {
+        "sm_clock_mhz": pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM)
+    },
+    "memory clock": lambda gpu: {
+        "memory_clock_mhz": pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_MEM)
+    },
+    "throttle": read_throttles,
+}
+
+
 class Activity:
     """Of the parts of the chip since the last sample (GPM): Hopper and newer."""
-
-    __name__ = "activity"
 
     def __init__(self) -> None:
         self.request = pynvml.c_nvmlGpmMetricsGet_t(version=pynvml.NVML_GPM_METRICS_GET_VERSION)
@@ -149,10 +137,7 @@ class Gpu:
         self.handle = handle_of(uuid)
         self.name = pynvml.nvmlDeviceGetName(self.handle)
         self.activity = Activity()
-        self.readings: list[Reading] = [
-            *(utilisation, memory, power, energy, temperature, sm_clock, memory_clock, throttle),
-            self.activity,
-        ]
+        self.readings = READINGS | {"activity": self.activity}
         self.failed: set[str] = set()
 
     @property
@@ -162,11 +147,11 @@ class Gpu:
     def sample(self) -> dict[str, float]:
         """What can be read now: units are in the names, without the `gpu/` before them."""
         values: dict[str, float] = {}
-        for reading in list(self.readings):
+        for what, reading in list(self.readings.items()):
             try:
                 values |= reading(self.handle)
             except NVMLError as error:
-                self.refused(reading, error)
+                self.refused(what, error)
                 if self.lost:
                     return {}
         return values
@@ -175,14 +160,13 @@ class Gpu:
         with contextlib.suppress(NVMLError):
             self.activity.close()
 
-    def refused(self, reading: Reading, error: NVMLError) -> None:
-        what = reading.__name__.replace("_", " ")
+    def refused(self, what: str, error: NVMLError) -> None:
         if error.value in LOST:
-            self.readings = []
+            self.readings = {}
             log.warning("gpu_metrics: %s answers no more (%s); its metrics end", self.name, error)
             return
         if error.value in REFUSED:
-            self.readings.remove(reading)
+            del self.readings[what]
         if what not in self.failed:
             self.failed.add(what)
             log.info(

@@ -3,10 +3,10 @@
 import logging
 import statistics
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 from torch import nn
@@ -30,11 +30,14 @@ CAPTURED, PREPARED = "captured", "prepared"  # labels of laps that are no traini
 class Recorder(Protocol):
     """A way to capture: profiling.capture.nsys, torch_profiler, memory."""
 
+    @property
+    def return_codes(self) -> dict[str, int] | None: ...  # for the manifest; of nsys alone
+    @property
+    def nsys_attached(self) -> bool | None: ...
     def prepare(self) -> None: ...
     def start(self) -> None: ...
     def stop(self, stem: Path) -> list[Path]: ...  # the files it wrote
     def close(self) -> None: ...
-    def described(self, manifest: Manifest) -> Manifest: ...  # with what it alone knows
 
 
 class Clock(Protocol):
@@ -54,44 +57,17 @@ class OpenWindow:
     last: int  # the last whole iteration, at first the one before it
 
 
-class Untold(NamedTuple):
-    """A manifest that lacks the step times after its window."""
-
-    path: Path
-    manifest: Manifest
-    due: int  # the iteration that brings the last of them
-
-
-def said(who: str, error: Exception) -> str:
-    """Training is not to die of its profiler: the error is only told."""
-    text = one_line(f"{type(error).__name__}: {error}")[:300]
-    log.warning("%s: %s", who, text)
-    return text
-
-
 class NoRecording:
     """The same surface on a rank that captures nothing."""
 
-    def prepare(self) -> None:
+    def nothing(self, *_: object) -> None:
         pass
 
-    def open(self) -> None:
-        pass
+    prepare = open = passed = complete = end = nothing
 
     def close(self, window: OpenWindow, clock: Clock, ended_by: str | None) -> None:
-        try:
+        with suppress(Exception):  # the error that ends the run is the one to see
             clock.start()
-        except Exception as error:
-            said("profile", error)
-
-    def passed(self, iteration: int, clock: Clock) -> None:
-        pass
-
-    def complete(self, clock: Clock) -> None:
-        pass
-
-    def end(self) -> None:
-        pass
 
 
 class Recording:
@@ -115,13 +91,16 @@ class Recording:
         self.device = next(model.parameters()).device
         self.inside = ExitStack()  # what holds while a window is open
         self.errors: list[str] = []
-        self.untold: Untold | None = None
+        self.waiting: tuple[Path, Manifest] | None = None  # for the step times after its window
+        self.due = 0  # the iteration that brings the last of them
 
     def attempt(self, action: Callable[[], T]) -> T | None:
+        """Training is not to die of its profiler."""
         try:
             return action()
         except Exception as error:
-            self.errors.append(said(f"profile={self.profile.kind}", error))
+            self.errors.append(one_line(f"{type(error).__name__}: {error}")[:300])
+            log.warning("profile=%s: %s", self.profile.kind, self.errors[-1])
             return None
 
     def prepare(self) -> None:
@@ -151,17 +130,12 @@ class Recording:
         self.attempt(clock.start)
         manifest = self.manifest_of(window, clock.recent(CAPTURED), ended_by, files)
         path = stem.with_name(stem.name + ".json")
-        self.untold = Untold(path, manifest, window.last + FREE_LAPS)
+        self.waiting, self.due = (path, manifest), window.last + FREE_LAPS
         self.attempt(lambda: write_text(path, to_json(manifest)))
         self.errors = []
+        steps, first = manifest.window.steps, window.planned.first
         early = "" if ended_by is None else f", then {ended_by}"
-        log.info(
-            "profile: %d iterations from %d on%s: %s",
-            manifest.window.steps,
-            window.planned.first,
-            early,
-            path,
-        )
+        log.info("profile: %d iterations from %d on%s: %s", steps, first, early, path)
         for file in files:
             log.info("profile: %s", file)
 
@@ -179,24 +153,13 @@ class Recording:
     def manifest_of(
         self, window: OpenWindow, captured_ms: list[float], ended_by: str | None, files: list[Path]
     ) -> Manifest:
-        planned, now = window.planned, compiled()
+        planned, before, now = window.planned, window.compiled, compiled()
         steps = window.last - planned.first + 1  # whole ones
-        inside = CompileCounts(
-            now.graphs - window.compiled.graphs, now.graph_breaks - window.compiled.graph_breaks
-        )
-        if inside.graphs:
-            log.warning("profile: torch.compile made %d graphs inside the window", inside.graphs)
         laps = captured_ms[-steps:] if steps else []
         step_ms = WindowSteps(before=step_times(window.free_ms), captured=step_times(laps))
-        manifest = replace(
-            self.run,
-            step_ms=step_ms,
-            overhead_percent=overhead_percent(step_ms),
-            backward_on_calling_thread=self.profile.backward_on_calling_thread,
-            compiled_inside=inside,
-            files=[file.name for file in files],
-        )
-        manifest = self.attempt(lambda: self.recorder.described(manifest)) or manifest
+        inside = CompileCounts(now.graphs - before.graphs, now.graph_breaks - before.graph_breaks)
+        if inside.graphs:
+            log.warning("profile: torch.compile made %d graphs inside the window", inside.graphs)
         captured = CapturedWindow(
             first_iteration=planned.first,
             last_iteration=window.last if steps else None,
@@ -207,18 +170,28 @@ class Recording:
             ended_by=ended_by,
             errors=self.errors,
         )
-        return replace(manifest, window=captured)
+        return replace(
+            self.run,
+            window=captured,
+            step_ms=step_ms,
+            overhead_percent=overhead_percent(step_ms),
+            backward_on_calling_thread=self.profile.backward_on_calling_thread,
+            compiled_inside=inside,
+            return_codes=self.recorder.return_codes,
+            nsys_attached=self.recorder.nsys_attached,
+            files=[file.name for file in files],
+        )
 
     def passed(self, iteration: int, clock: Clock) -> None:
-        """After each iteration outside a window's last."""
-        if self.untold and iteration == self.untold.due:
+        """Once the step times after a window are all there, its manifest gets them."""
+        if iteration == self.due:
             self.complete(clock)
 
     def complete(self, clock: Clock) -> None:
-        """Adds what the step times are after the window to its manifest."""
-        if self.untold is None:
+        """Adds what step times there are after the last window to its manifest."""
+        if self.waiting is None:
             return
-        (path, manifest, _), self.untold = self.untold, None
+        (path, manifest), self.waiting = self.waiting, None
         self.attempt(clock.start)
         after_ms = clock.recent(None, after=CAPTURED)[:FREE_LAPS]
         step_ms = replace(manifest.step_ms, after=step_times(after_ms))

@@ -8,13 +8,14 @@ from torch.profiler import profile as TorchProfiler
 
 from cli.files import write_text
 from configs.capture import ProfileConfig
-from profiling.manifest import Manifest
 
 TABLE_ROWS = 100
 
 
 class TorchRecorder:
     """One torch.profiler for each window: its tracer on from `prepare`, recording from `start`."""
+
+    return_codes = nsys_attached = None
 
     def __init__(self, profile: ProfileConfig, on_cuda: bool):
         self.profile, self.on_cuda = profile, on_cuda
@@ -31,7 +32,7 @@ class TorchRecorder:
         self.profiler.prepare_trace()
 
     def start(self) -> None:
-        assert self.profiler is not None
+        assert self.profiler is not None, "not prepared"
         self.profiler.start_trace()
         self.started = True
 
@@ -39,7 +40,7 @@ class TorchRecorder:
         """Writes STEM.trace.json.gz and STEM.operators.txt."""
         profiler, self.profiler = self.profiler, None
         self.started = False
-        assert profiler is not None
+        assert profiler is not None, "not prepared"
         profiler.stop_trace()
         trace = stem.with_name(stem.name + ".trace.json.gz")
         temporary = stem.with_name(stem.name + ".tmp.json.gz")  # its end makes torch compress it
@@ -59,6 +60,3 @@ class TorchRecorder:
                 self.profiler.start_trace()
                 self.profiler.stop_trace()
         self.profiler = None
-
-    def described(self, manifest: Manifest) -> Manifest:
-        return manifest

@@ -23,7 +23,7 @@ from profiling.lab.attention_work import Call, Case, errors, flops, minimal_byte
 from profiling.lab.device import device_name
 from profiling.lab.launched import Launched, kernels_of_calls, operators_of
 from profiling.lab.timer import Timing, empty_launch, measure
-from profiling.measurements import (
+from profiling.report.lab.records import (
     BACKENDS,
     COMPILE,
     Attempt,

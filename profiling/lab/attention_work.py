@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from model import attend
-from profiling.measurements import COMPILE
+from profiling.report.lab.records import COMPILE
 
 QUERIES = 1024  # of a block of the reference: its float64 scores are QUERIES x seq for each head
 NO_NORM = 1e-30
@@ -29,7 +29,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Case:
-    backend: str  # of profiling.measurements.BACKENDS
+    backend: str  # of profiling.report.lab.records.BACKENDS
     shape: Shape
     dtype: str
     dropout: float

@@ -8,7 +8,7 @@ import torch
 
 from profiling.hardware import peak_bytes_per_s, peak_flops_per_s
 from profiling.lab.timer import Timing, empty_launch, measure
-from profiling.measurements import DeviceResults, Rate, Ridge
+from profiling.report.lab.records import DeviceResults, Rate, Ridge
 from training.device import resolve_device
 
 COPY_BYTES = {"cuda": 2**30, "cpu": 2**28}  # each way; far beyond any cache

@@ -17,7 +17,7 @@ from cli.errors import one_line
 from profiling.capture.graph_kernels import kernel_names
 from profiling.kernel_names import short_name
 from profiling.lab.attention_work import Call
-from profiling.measurements import LaunchCount
+from profiling.report.lab.records import LaunchCount
 
 LEAST_SHARE = 0.03  # of the operators' time: others only pass their arguments on
 COMPILED = "## Call CompiledFxGraph"

@@ -13,7 +13,7 @@ from profiling.hardware import peak_bytes_per_s
 from profiling.lab.device import device_name
 from profiling.lab.launched import quiet_stderr
 from profiling.lab.timer import Timing, empty_launch, measure
-from profiling.measurements import SquareResults, TimedVariant, Variant
+from profiling.report.lab.records import SquareResults, TimedVariant, Variant
 
 VARIANTS = ("torch.square(a)", "a * a", "a ** 2", "torch.compile", "Triton", "CUDA C++")
 EAGER: dict[str, Callable[[Tensor], Tensor]] = {

@@ -42,15 +42,6 @@ NO_WINDOW = (
 )
 
 
-def empty(folder: Path) -> None:
-    """Makes the folder that nsys writes to; what an interrupted run left there goes."""
-    try:
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-    except OSError as error:
-        raise ValueError(f"out_dir={folder.parent}: cannot write: {error.strerror}") from error
-
-
 def finish(
     nsys: Nsys,
     folder: Path,

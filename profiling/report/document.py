@@ -86,9 +86,9 @@ class Chart(Placed):
     label: str  # for those who cannot see it
     figure: Figure | None
     height: int = 320
-    zoom: bool = False
     title: str | None = None
     absent: str = "Not captured."  # said where there is no figure
+    zoom: bool = False
     places: Places = field(default=PAGE, kw_only=True)
 
 
@@ -152,8 +152,6 @@ Block = Verdict | Said | Facts | Bullets | Finding | StepBar | Chart | Table | S
 
 @dataclass(frozen=True)
 class Section(Placed):
-    """In text the title is left out where the first block has its own: a table, the step's bar."""
-
     name: str  # its anchor on a page
     title: str
     blocks: Sequence[Block]
@@ -178,3 +176,15 @@ def shown(blocks: Iterable[Block], place: Place) -> Iterator[Block]:
             yield from shown(block.blocks, place)
         else:
             yield block
+
+
+def in_text(document: Document, place: Place) -> Iterator[tuple[str | None, list[Block]]]:
+    """(title, blocks) of each section that has something to show in this place.
+
+    The title is None where the first block has its own: a table, the bar of the step.
+    """
+    for section in document.sections:
+        blocks = list(shown(section.blocks, place))
+        if place in section.places and blocks:
+            own = isinstance(blocks[0], (Table, StepBar))
+            yield None if own else section.title, blocks

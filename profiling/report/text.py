@@ -4,7 +4,7 @@ import re
 
 from profiling import units
 from profiling.report.document import Cell, Value
-from profiling.units import ABSENT, duration_ns, milliseconds, number, percent, size_bytes  # noqa: F401
+from profiling.units import ABSENT
 
 FORMATS = {
     "ms": units.milliseconds,
@@ -52,7 +52,3 @@ def shorten(words: str, width: int) -> str:
         return words
     tail = (width - 1) // 3
     return f"{words[: width - 1 - tail]}…{words[len(words) - tail :]}"
-
-
-def format_as(value: Value, kind: str) -> str:
-    return cell(value, kind)

@@ -13,17 +13,17 @@ from rich.console import Console
 
 from cli.files import write_text
 from cli.parser import Parser, new_file, within
-from profiling.analysis.difference.experiment import concluded
+from profiling.analysis.difference.experiment import conclude
 from profiling.analysis.difference.records import Comparison, Experiment, Factor
 from profiling.analysis.runs.folder import newest_capture
 from profiling.launch.experiment.captures import capture_folder, explanations
 from profiling.launch.experiment.plan import (
-    FEWEST_STEPS,
+    FEWEST_TIMED,
     WARM_UP,
     max_iters,
     order,
     plain,
-    planned,
+    plan_experiment,
     timed_words,
     training_command,
 )
@@ -66,7 +66,7 @@ exit code: 0 whatever is found; 2 for a mistake or a process that failed; 130 af
 def main(argv: list[str], trainer: Path = TRAINER) -> int:
     """Runs the experiment; returns the exit code. Raises ValueError for what the user can mend."""
     flags, words = parse(argv)
-    asked = planned(words, flags.steps)
+    asked = plan_experiment(words, flags.steps)
     values = order(len(asked.factor.values), flags.repeats)
     folder = flags.out or fresh_folder(asked.factor)
     console = Console(highlight=False)
@@ -88,7 +88,7 @@ def main(argv: list[str], trainer: Path = TRAINER) -> int:
         print(f"\nstopped; {done} of {len(values)} processes are in {folder}")
         print(f"go on   {again(argv, folder)}")
         return 130
-    deliver(flags, folder, concluded(experiment, captured), console)
+    deliver(flags, folder, conclude(experiment, captured), console)
     return 0
 
 
@@ -105,7 +105,7 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
     )
     add(
         "--steps",
-        type=within(int, FEWEST_STEPS),
+        type=within(int, FEWEST_TIMED),
         default=300,
         metavar="N",
         help=f"timed iterations of each process (default %(default)s), behind {WARM_UP} of warm-up",

@@ -8,9 +8,9 @@ from rich.console import Console
 from cli.files import write_text
 from cli.parser import Parser, names, new_file, within
 from profiling.lab.arguments import DTYPES, add_shared, positive_integers
-from profiling.measurements import BACKENDS
 from profiling.records import to_json
-from profiling.report.attention_document import attention_document
+from profiling.report.lab.attention_document import attention_document
+from profiling.report.lab.records import BACKENDS
 from profiling.report.renderers import terminal
 from profiling.report.renderers.page import page
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from cli.files import write_text
 from cli.parser import Parser, new_file
 from profiling.lab.compiled import check_ours, compile_once, write_folder
-from profiling.report.compiled_document import compiled_document
+from profiling.report.lab.compiled_document import compiled_document
 from profiling.report.renderers import terminal
 
 if TYPE_CHECKING:

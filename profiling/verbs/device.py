@@ -5,7 +5,7 @@ from rich.console import Console
 from cli.parser import Parser
 from profiling.lab.arguments import add_shared
 from profiling.records import to_json
-from profiling.report.lab_documents import device_document
+from profiling.report.lab.documents import device_document
 from profiling.report.renderers import terminal
 
 PURPOSE = """\

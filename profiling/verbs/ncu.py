@@ -11,13 +11,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cli.files import write_text
+from cli.files import empty_folder, write_text
 from cli.parser import Parser, new_file, within
 from profiling.launch import reports
 from profiling.launch.process import stream
 from profiling.launch.under_ncu import Selection, check_program, command, explain
 from profiling.records import to_json
-from profiling.report.ncu_document import ncu_document
+from profiling.report.lab.ncu_document import ncu_document
 from profiling.report.renderers import terminal
 from profiling.report.renderers.page import page
 from profiling.tools import nsight
@@ -66,7 +66,7 @@ def main(argv: list[str]) -> int:
     print(shlex.join(words), flush=True)
     if flags.dry_run:
         return 0
-    reports.empty(partial.parent)
+    empty_folder(partial.parent)
     status, output = stream(words, environ)
     if not partial.exists():
         why, cure = explain(output, chosen)

@@ -4,15 +4,15 @@ import io
 import shlex
 import sys
 import webbrowser
+from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
-from cli import files, parser
-from cli.parser import Parser
+from cli import files
+from cli.parser import Parser, names
 from profiling.analysis.capture import Capture, open_report
 from profiling.analysis.report import Report
 from profiling.records import to_json
@@ -40,75 +40,44 @@ exit code: 0, or 2 for a mistake in the command line or a capture that cannot be
 LARGE_BYTES = 20e6  # reading less takes no time that one would want to see pass
 
 
-@dataclass(frozen=True)
-class Request:
-    """What the user typed."""
-
-    capture: Path
-    json: str | None
-    markdown: str | None
-    html: str | None
-    open: bool
-    step: str | None
-    phases: list[str] | None
-    device: int | None
-    manifest: Path | None
-
-    @property
-    def outputs(self) -> list[str]:
-        return [output for output in (self.json, self.markdown, self.html) if output]
-
-
 def main(argv: list[str]) -> int:
     """Runs it and returns the exit code. Raises ValueError for a mistake or a damaged capture."""
-    request = parse(argv)
+    flags = parse(argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode gets ? for a bar
-    with progress(request.capture):
-        capture = open_report(
-            request.capture,
-            request.manifest,
-            step=request.step,
-            phases=request.phases,
-            device=request.device,
-        )
+    with progress(flags.capture):
+        choice = {"step": flags.step, "phases": flags.phases, "device": flags.device}
+        capture = open_report(flags.capture, flags.manifest, **choice)
         report = capture.report  # made here, while the terminal shows that something goes on
-    write(request, report, capture)
+    write(flags, report, capture)
     return 0
 
 
-def parse(argv: list[str]) -> Request:
-    flags = Parser("report", PURPOSE, NOTES)
-    flags.add_argument("capture", type=Path, metavar="CAPTURE", help=CAPTURE)
-    outputs = flags.add_argument_group("outputs")
-    outputs.add_argument(
-        "--json", metavar="FILE", help="all figures (docs/report-schema.md); - is stdout in each"
-    )
-    outputs.add_argument("--markdown", metavar="FILE", help="for a pull request")
-    outputs.add_argument(
-        "--html", metavar="FILE", help="one page with charts, which needs no network"
-    )
-    outputs.add_argument("--open", action="store_true", help="show that page in the browser")
-    chosen = flags.add_argument_group("what is found out otherwise")
-    chosen.add_argument("--step", metavar="NAME", help="the ranges that are a step, without number")
-    chosen.add_argument(
-        "--phases", metavar="A,B", type=parser.names, help="the ranges that are phases"
-    )
-    chosen.add_argument(
-        "--device", metavar="N", type=int, help="the GPU to report about, of several: the busiest"
-    )
-    chosen.add_argument(
-        "--manifest",
-        metavar="FILE",
-        type=Path,
-        help="the window's manifest, where it does not lie beside the capture",
-    )
-    request = Request(**vars(flags.parse_args(argv)))
-    if len(set(request.outputs)) < len(request.outputs):
+def parse(argv: list[str]) -> Namespace:
+    parser = Parser("report", PURPOSE, NOTES)
+    parser.add_argument("capture", type=Path, metavar="CAPTURE", help=CAPTURE)
+    add = parser.add_argument_group("outputs; - is stdout").add_argument
+    add("--json", metavar="FILE", help="all figures (docs/report-schema.md)")
+    add("--markdown", metavar="FILE", help="for a pull request")
+    add("--html", metavar="FILE", help="one page with charts, which needs no network")
+    add("--open", action="store_true", help="show that page in the browser")
+    add = parser.add_argument_group("what is found out otherwise").add_argument
+    add("--step", metavar="NAME", help="the ranges that are a step, without their number")
+    add("--phases", metavar="A,B", type=names, help="the ranges that are phases")
+    busiest = "the GPU to report about, of several (the busiest otherwise)"
+    add("--device", metavar="N", type=int, help=busiest)
+    beside = "the window's manifest, where it does not lie beside the capture"
+    add("--manifest", metavar="FILE", type=Path, help=beside)
+    flags = parser.parse_args(argv)
+    if len(set(outputs(flags))) < len(outputs(flags)):
         raise ValueError("--json, --markdown, --html: two of them have the same FILE")
-    if request.open and request.html in (None, "-"):
+    if flags.open and flags.html in (None, "-"):
         raise ValueError("--open: shows the page, so it needs --html FILE")
-    return request
+    return flags
+
+
+def outputs(flags: Namespace) -> list[str]:
+    return [output for output in (flags.json, flags.markdown, flags.html) if output]
 
 
 @contextmanager
@@ -123,26 +92,26 @@ def progress(path: Path) -> Iterator[None]:
         yield
 
 
-def write(request: Request, report: Report, capture: Capture) -> None:
+def write(flags: Namespace, report: Report, capture: Capture) -> None:
     """Every output that was asked for, or the report in words."""
     step, sources = None, None
-    if request.html:
-        step, sources = capture.median_step, sources_of(capture.trace, request.html)
+    if flags.html:
+        step, sources = capture.median_step, sources_of(capture.trace, flags.html)
     document = report_document(report, step, sources)
-    if request.json:
-        put(request.json, to_json(report))
-    if request.markdown:
-        put(request.markdown, markdown.markdown(document))
-    if request.html:
-        put(request.html, page.page(document))
-    if not request.outputs:
+    if flags.json:
+        put(flags.json, to_json(report))
+    if flags.markdown:
+        put(flags.markdown, markdown.markdown(document))
+    if flags.html:
+        put(flags.html, page.page(document))
+    if not outputs(flags):
         terminal.show(document, Console(highlight=False))
-        print(next_steps(request.capture, report))
-    elif "-" not in request.outputs:
+        print(next_steps(flags.capture, report))
+    elif "-" not in outputs(flags):
         print(verdict_line(report))
-        print("written:", ", ".join(request.outputs))
-    if request.open and request.html:
-        webbrowser.open(Path(request.html).resolve().as_uri())
+        print("written:", ", ".join(outputs(flags)))
+    if flags.open:
+        webbrowser.open(Path(flags.html).resolve().as_uri())
 
 
 def sources_of(trace: Trace, output: str) -> Links:

@@ -9,6 +9,7 @@ from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from cli.files import empty_folder
 from cli.parser import Parser, within
 from profiling.launch import command, reports
 from profiling.launch.command import PROFILE_NSYS
@@ -80,7 +81,7 @@ def main(argv: list[str], trainer: list[str] | None = None) -> int:
     if flags.dry_run:
         return 0
 
-    reports.empty(folder)
+    empty_folder(folder)
     status, output = stream(whole, environ)
     names = [f"nsys-rank{rank}" for rank in ranks] if several else ["nsys"]
     expected = dict.fromkeys(names, windows if any("=repeat" in o for o in options) else 1)

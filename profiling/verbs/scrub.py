@@ -25,20 +25,10 @@ exit code: 0; 2 for a mistake, and for a file that is no capture, which stays as
 
 def main(words: list[str]) -> int:
     parser = Parser("scrub", PURPOSE, NOTES)
-    parser.add_argument(
-        "captures",
-        nargs="+",
-        type=Path,
-        metavar="CAPTURE",
-        help="an nsys export (.sqlite) or a trace of torch.profiler (.json), each also as .gz",
-    )
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=Path,
-        metavar="FILE",
-        help="where to write it, of one CAPTURE; without it each is scrubbed in place",
-    )
+    what = "an nsys export (.sqlite) or a trace of torch.profiler (.json), each also as .gz"
+    parser.add_argument("captures", nargs="+", type=Path, metavar="CAPTURE", help=what)
+    output = "where to write it, of one CAPTURE; without it each is scrubbed in place"
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=output)
     asked = parser.parse_args(words)
     if asked.output and len(asked.captures) > 1:
         parser.error("-o: takes one capture; without it each is scrubbed in place")

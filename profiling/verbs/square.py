@@ -9,7 +9,7 @@ from cli.files import write_text
 from cli.parser import Parser, new_file
 from profiling.lab.arguments import DTYPES, add_shared, positive_integers
 from profiling.records import to_json
-from profiling.report.lab_documents import square_notes, square_table
+from profiling.report.lab.documents import square_notes, square_table
 from profiling.report.renderers.terminal import show_blocks
 
 PURPOSE = """\

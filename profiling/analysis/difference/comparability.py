@@ -2,7 +2,7 @@
 
 from profiling.analysis.difference.compared import Compared, Environment
 from profiling.analysis.difference.records import Pair
-from profiling.analysis.runs.configuration import WORK, flat, top_level
+from profiling.analysis.runs.configuration import WORK, flatten, top_level
 from profiling.records import JsonObject
 
 PACKAGES = ("torch", "triton")
@@ -16,7 +16,7 @@ def config_differences(
     """By key, names and folders left out; None where a side has no configuration."""
     if not baseline or not candidate:
         return None
-    one, other = flat(baseline), flat(candidate)
+    one, other = flatten(baseline), flatten(candidate)
     return {
         key: Pair(one.get(key), other.get(key))
         for key in one | other

@@ -89,13 +89,13 @@ def names_of(
 ) -> tuple[str, str]:
     """What to call the two: by the value of the one key that differs, else by their files."""
     if differences and (key := factor(differences)):
-        pair = differences[key]
-        return spelled(key, pair.baseline), spelled(key, pair.candidate)
+        values = differences[key]
+        return spell_value(key, values.baseline), spell_value(key, values.candidate)
     names = stem(baseline.file), stem(candidate.file)
     return ("the baseline", "the candidate") if names[0] == names[1] else names
 
 
-def spelled(key: str, value: object) -> str:
+def spell_value(key: str, value: object) -> str:
     """flash, for attention; compile=true, as one types it, for all else."""
     return spell(value) if key == "attention" else f"{key}={spell(value)}"
 
@@ -145,9 +145,7 @@ def free_steps(baseline: Compared, candidate: Compared) -> FreeSteps | None:
     return FreeSteps(one, other, other / one)
 
 
-def paired(
-    baseline: dict[str, float], candidate: dict[str, float]
-) -> list[tuple[str, float, float]]:
+def pair(baseline: dict[str, float], candidate: dict[str, float]) -> list[tuple[str, float, float]]:
     """(name, baseline ms, candidate ms) of all names; empty where a side was not captured.
 
     A name that one side lacks took no time there.
@@ -166,10 +164,10 @@ def buckets(baseline: Compared, candidate: Compared) -> list[BucketChange] | Non
     leave of its mean step is a bucket of its own: in a run folder the parts come from a capture,
     the mean from steps without one. None where neither was captured.
     """
-    pairs = paired(baseline.captured.gpu_parts, candidate.captured.gpu_parts)
+    pairs = pair(baseline.captured.gpu_parts, candidate.captured.gpu_parts)
     left_over = "unexplained"
     if not pairs:
-        pairs = paired(baseline.captured.host_parts, candidate.captured.host_parts)
+        pairs = pair(baseline.captured.host_parts, candidate.captured.host_parts)
         left_over = "host_other"
     if not pairs:
         return None
@@ -184,7 +182,7 @@ def buckets(baseline: Compared, candidate: Compared) -> list[BucketChange] | Non
 
 def families(baseline: Compared, candidate: Compared) -> list[FamilyChange] | None:
     """Kernel families side by side, ms a step, the largest change first."""
-    pairs = paired(baseline.captured.families, candidate.captured.families)
+    pairs = pair(baseline.captured.families, candidate.captured.families)
     rows = [FamilyChange(name, one, other, other - one) for name, one, other in pairs]
     return sorted(rows, key=lambda row: -abs(row.delta_ms)) or None
 

@@ -113,7 +113,7 @@ def against(first: str, label: str, times: dict[str, list[float]]) -> Against:
     )
 
 
-def concluded(experiment: Experiment, captured: list[Comparison | None]) -> Experiment:
+def conclude(experiment: Experiment, captured: list[Comparison | None]) -> Experiment:
     """With what it came to, and each comparison in full; `captured` are those of the captures."""
     result = analyse(experiment)
     comparisons = [

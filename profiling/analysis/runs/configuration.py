@@ -17,12 +17,12 @@ UNTIMED += ("min_lr", "eval_interval", "eval_iters", "log_interval", "profile")
 FOLLOWS = {"cuda_graphs": "compile", "compile_scope": "compile"}  # `auto` settles them by the other
 
 
-def flat(config: JsonObject, prefix: str = "") -> JsonObject:
+def flatten(config: JsonObject, prefix: str = "") -> JsonObject:
     """{"profile": {"steps": 20}} as {"profile.steps": 20}."""
     values: JsonObject = {}
     for key, value in config.items():
         if isinstance(value, dict):
-            values |= flat(value, f"{prefix}{key}.")
+            values |= flatten(value, f"{prefix}{key}.")
         else:
             values[prefix + key] = value
     return values

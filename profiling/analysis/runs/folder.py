@@ -260,7 +260,7 @@ def numbers_of(values: JsonObject) -> Numbers:
 
 def columns_of(rows: Rows, tokens: int, wall: bool) -> dict[str, Series]:
     """A series for each name with numbers; `tokens` are those of an iteration."""
-    done, training_s = timed(rows, tokens)
+    done, training_s = training_time(rows, tokens)
     columns = {}
     for name in dict.fromkeys(name for row in rows.values() for name in row):
         if name in ("iter", ELAPSED_S):
@@ -279,7 +279,7 @@ def column(rows: Rows, name: str) -> np.ndarray:
     return np.array([row.get(name, math.nan) for row in rows.values()], dtype=float)
 
 
-def timed(rows: Rows, tokens: int) -> tuple[np.ndarray, np.ndarray]:
+def training_time(rows: Rows, tokens: int) -> tuple[np.ndarray, np.ndarray]:
     """(iterations done, seconds of training up to there), summed from the rows' mean step times.
 
     Compiling and evaluations do not count, so that runs compare. Where a profiler was on in every

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cli.keys import spell
-from profiling.analysis.runs.configuration import WORK, flat, leading, top_level
+from profiling.analysis.runs.configuration import WORK, flatten, leading, top_level
 from profiling.analysis.runs.folder import RunFolder
 from profiling.analysis.statistics import (
     BETWEEN_PROCESSES,
@@ -87,10 +87,10 @@ class Spread:
 
 def sections_of(runs: list[RunFolder]) -> list[Section]:
     """In the order of the runs."""
-    return [section_of(found) for found in gathered(runs, text_of).values()]
+    return [section_of(found) for found in gather(runs, text_of).values()]
 
 
-def gathered(
+def gather(
     runs: list[RunFolder], key: Callable[[RunFolder], tuple]
 ) -> dict[tuple, list[RunFolder]]:
     found: dict[tuple, list[RunFolder]] = {}
@@ -104,7 +104,7 @@ def text_of(run: RunFolder) -> tuple:
 
 
 def section_of(runs: list[RunFolder]) -> Section:
-    grouped = list(gathered(runs, lambda run: tuple(map(str, settings_of(run).items()))).values())
+    grouped = list(gather(runs, lambda run: tuple(map(str, settings_of(run).items()))).values())
     settings = [settings_of(found[0]) for found in grouped]
     keys = dict.fromkeys(key for known in settings for key in known)
     differs = [key for key in keys if len({str(known.get(key)) for known in settings}) > 1]
@@ -121,7 +121,7 @@ def settings_of(run: RunFolder) -> JsonObject:
     """All keys that make a run what it is, and the machine it ran on."""
     config = {
         key: value
-        for key, value in flat(run.config).items()
+        for key, value in flatten(run.config).items()
         if top_level(key) not in NOT_THE_CONFIGURATION
     }
     if config.get("attention") == "auto" and run.in_force.get("attention"):

@@ -10,7 +10,7 @@ from pathlib import Path
 from profiling.analysis.difference.records import SCHEMA_VERSION, Experiment, Factor
 
 LOG_INTERVAL = 10  # iterations between two readings of the clock: each waits for the GPU
-FEWEST_STEPS = 2 * LOG_INTERVAL
+FEWEST_TIMED = 2 * LOG_INTERVAL
 WARM_UP = 50  # iterations that are not timed; compiling comes before the first
 # keys that the experiment sets itself, and what to use instead
 OWN = {
@@ -73,7 +73,7 @@ def training_command(trainer: Path, words: list[str]) -> list[str]:
     return [sys.executable, "-u", str(trainer), *words]
 
 
-def planned(words: list[str], steps: int, warm_up: int = WARM_UP) -> Experiment:
+def plan_experiment(words: list[str], steps: int, warm_up: int = WARM_UP) -> Experiment:
     """The experiment that the words describe. Raises ValueError naming the word that is wrong.
 
     Every value's configuration is composed here, so that a mistake shows before anything runs.

@@ -70,7 +70,7 @@ def measure(
             if number in done:
                 continue
             progress.update(task, description=experiment.factor.labels[value])
-            process, run = measured(experiment, trainer, folder, number, value)
+            process, run = time_process(experiment, trainer, folder, number, value)
             experiment = with_process(experiment, process, run)
             write_text(folder / RESULTS, to_json(experiment, indent=1))
             progress.advance(task)
@@ -84,7 +84,7 @@ def measure(
     return experiment
 
 
-def measured(
+def time_process(
     experiment: Experiment, trainer: Path, folder: Path, number: int, value: int
 ) -> tuple[ProcessRun, RunFolder]:
     """One process from its start to its row of the record, and what it left."""

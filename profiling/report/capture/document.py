@@ -26,6 +26,7 @@ from profiling.report.document import (
     Said,
     Section,
     StepBar,
+    Table,
     Verdict,
 )
 from profiling.timeline.personal import without_folders
@@ -33,6 +34,7 @@ from profiling.units import ABSENT, duration_ns, milliseconds, number, percent, 
 
 TOOLS = {"nsys": "nsys", "kineto": "torch.profiler"}
 GAINS_SHOWN = 4  # in a terminal
+FAMILIES = "Kernel families"
 NO_GPU = "Not known: the capture holds no GPU activity."
 
 
@@ -48,7 +50,7 @@ def report_document(
         [
             step_section(report),
             phase_section(report),
-            Section("families", "Kernel families", [tables.families(report)], places=TEXT),
+            Section("families", FAMILIES, [tables.families(report)], places=TEXT),
             timeline_section(report, median_step),
             roofline_section(report),
             *table_sections(report, sources or {}),
@@ -86,7 +88,7 @@ def verdict(report: Report) -> list[Block]:
         for gain in bottleneck.ranked
         if gain.recoverable_ms_per_step > 0
     ]
-    gain = "Without it a step gains"
+    without = "Without it a step gains"
     pairs, step = key_figures(report), report.window.step_ms
     spread = [("min", step.min), ("mean", step.mean), ("p95", step.p95), ("max", step.max)]
     told = ", ".join(f"{name} {milliseconds(ms)}" for name, ms in spread)
@@ -97,8 +99,8 @@ def verdict(report: Report) -> list[Block]:
                 Bullets(None, bottleneck.evidence, places=TEXT),
                 Bullets("Evidence", bottleneck.evidence, places=PAGE),
                 Bullets("Next", bottleneck.next),
-                Bullets(gain, gains[:GAINS_SHOWN], places=TERMINAL),
-                Bullets(gain, gains, places=PAGE),
+                Bullets(without, gains[:GAINS_SHOWN], places=TERMINAL),
+                Bullets(without, gains, places=PAGE),
                 Bullets("Cannot be told", bottleneck.cannot_tell),
             ]
         ),
@@ -154,30 +156,18 @@ def step_parts(report: Report) -> list[tuple[Part, float]]:
 
 
 def step_section(report: Report) -> Section:
-    parts = step_parts(report)
-    height = max(280, 70 + 28 * len(report.families))
-    family_chart = Chart(
-        "families",
-        "kernel time by family",
-        charts.families(report),
-        height,
-        title="Kernel families",
-        absent="Not known: the capture holds no kernels.",
-    )
-    times = charts.step_times(report)
+    parts, height = step_parts(report), max(280, 70 + 28 * len(report.families))
+    bar, times = charts.breakdown(parts), charts.step_times(report)
+    families, no_kernels = charts.families(report), "Not known: the capture holds no kernels."
     title = "Step times over the window"
+    beside = [
+        Chart("step_times", "time of each step", times, height, title),
+        Chart("families", "kernel time by family", families, height, FAMILIES, no_kernels),
+    ]
     blocks: list[Block] = [
         StepBar(parts),
-        Chart(
-            "breakdown",
-            "the mean step by what the GPU did",
-            charts.breakdown(parts),
-            190,
-            absent=NO_GPU,
-        ),
-        Beside(
-            [Chart("step_times", "time of each step", times, height, title=title), family_chart]
-        ),
+        Chart("breakdown", "the mean step by what the GPU did", bar, 190, absent=NO_GPU),
+        Beside(beside),
     ]
     lead = (
         "The mean step, each moment counted once: computing if any kernel computes, else "
@@ -187,61 +177,50 @@ def step_section(report: Report) -> Section:
 
 
 def phase_section(report: Report) -> Section:
-    table = tables.phases(report)
-    chart = Chart(
-        "phases",
-        "host and GPU time of each phase",
-        charts.phases(report),
-        90 + 52 * sum(entry.depth == 0 for entry in report.ranges),
-        absent="Not known: the capture holds no ranges; --phases names them.",
-    )
-    said = coverage(report)
-    return Section(
-        "phases",
-        "Phases: host against GPU",
-        [Beside([chart, *([table] if table.rows else [])]), Said(said, places=TEXT)],
-        "Phases",
-        f"{table.note} {said}",
-    )
+    table, said = tables.phases(report), coverage(report)
+    absent = "Not known: the capture holds no ranges; --phases names them."
+    height = 90 + 52 * sum(entry.depth == 0 for entry in report.ranges)
+    label, figure = "host and GPU time of each phase", charts.phases(report)
+    chart = Chart("phases", label, figure, height, absent=absent)
+    blocks: list[Block] = [Beside([chart, *with_rows(table)]), Said(said, places=TEXT)]
+    lead = f"{table.note} {said}"
+    return Section("phases", "Phases: host against GPU", blocks, "Phases", lead)
+
+
+def with_rows(table: Table) -> list[Table]:
+    return [table] if table.rows else []
 
 
 def timeline_section(report: Report, step: MedianStep | None) -> Section:
     label = "host ranges, API calls and kernels of the median step"
     figure, height = (timeline(step), timeline_height(step)) if step else (None, 0)
-    chart = Chart("timeline", label, figure, height, zoom=True, absent=NO_GPU)
+    chart = Chart("timeline", label, figure, height, absent=NO_GPU, zoom=True)
     lead = "What the host and the GPU did in the step whose time is the median."
     if step:
         lead = (
             f"Step {step.number}, {milliseconds(step.step_ms)} ms. Above what the host had open "
             "and called, below what ran on the GPU. Drag to zoom, double-click to return."
         )
-        if not len(step.ranges.start_ns):
-            lead += " The host was ahead: it had left this step's phases before the GPU began them."
-        if step.left_out:
-            lead += f" The {step.left_out:,} shortest rows are not drawn."
+    if step and not len(step.ranges.start_ns):
+        lead += " The host was ahead: it had left this step's phases before the GPU began them."
+    if step and step.left_out:
+        lead += f" The {step.left_out:,} shortest rows are not drawn."
     title = "Timeline of the median step"
     return Section("timeline", title, [chart, tables.gaps(report)], "Timeline", lead)
 
 
 def roofline_section(report: Report) -> Section:
-    table = tables.roofline(report)
-    absent = "it takes a manifest with the model's shapes and a GPU of known peaks."
-    chart = Chart(
-        "roofline",
-        "arithmetic rate against intensity",
-        charts.roofline(report.roofline),
-        400,
-        absent=f"Not known: {absent}",
-    )
-    blocks: list[Block] = [chart, *([table] if table.rows else [])]
-    return Section("roofline", "Roofline", blocks, lead=table.note)
+    table, figure = tables.roofline(report), charts.roofline(report.roofline)
+    absent = "Not known: it takes a manifest with the model's shapes and a GPU of known peaks."
+    chart = Chart("roofline", "arithmetic rate against intensity", figure, 400, absent=absent)
+    return Section("roofline", "Roofline", [chart, *with_rows(table)], lead=table.note)
 
 
 def table_sections(report: Report, sources: Links) -> list[Section]:
     """Tables without a chart."""
     others = (tables.api, tables.memops, tables.operators, tables.counters)
     found = [tables.kernels(report, sources), *(make(report) for make in others)]
-    return [Section(table.name, table.title, [table]) for table in found if table.rows is not None]
+    return [Section(of.name, of.title, [of]) for of in found if of.rows is not None]
 
 
 def health_section(report: Report) -> Section:

@@ -6,7 +6,7 @@ Names are anyone's, and plotly reads markup in its texts: they are escaped.
 from html import escape
 
 from profiling.analysis.difference.records import Comparison, Experiment
-from profiling.report.charts import colour
+from profiling.report.charts import bars, colour
 from profiling.report.comparison.tables import bucket_label
 from profiling.report.document import Figure
 
@@ -28,7 +28,7 @@ def waterfall(comparison: Comparison) -> Figure | None:
     if abs(rest_ms) >= SMALL_SHARE * start_ms:
         changes.append(("the rest", rest_ms))
     labels, deltas_ms = [label for label, _ in changes], [ms for _, ms in changes]
-    bars = {
+    trace = {
         "type": "waterfall",
         "x": [escape(comparison.baseline.name), *labels, escape(comparison.candidate.name)],
         "y": [start_ms, *deltas_ms, end_ms],
@@ -48,7 +48,7 @@ def waterfall(comparison: Comparison) -> Figure | None:
         "margin": MARGIN | {"l": 60, "t": 25},
         "showlegend": False,
     }
-    return {"data": [bars], "layout": layout}
+    return {"data": [trace], "layout": layout}
 
 
 def families(comparison: Comparison) -> Figure | None:
@@ -56,20 +56,11 @@ def families(comparison: Comparison) -> Figure | None:
     if not comparison.families:
         return None
     rows = sorted(comparison.families, key=lambda row: max(row.baseline_ms, row.candidate_ms))
-    data = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": escape(side.name),
-            "y": [escape(row.family) for row in rows],
-            "x": ms,
-            "marker": {"color": shade},
-            "hovertemplate": "%{y}: %{x:.3f} ms<extra>%{fullData.name}</extra>",
-        }
-        for side, ms, shade in (
-            (comparison.candidate, [row.candidate_ms for row in rows], CANDIDATE),
-            (comparison.baseline, [row.baseline_ms for row in rows], BASELINE),
-        )
+    names = [escape(row.family) for row in rows]
+    hover = "%{y}: %{x:.3f} ms<extra>%{fullData.name}</extra>"
+    sides = [
+        (comparison.candidate.name, [row.candidate_ms for row in rows], CANDIDATE),
+        (comparison.baseline.name, [row.baseline_ms for row in rows], BASELINE),
     ]
     layout = {
         "barmode": "group",
@@ -78,6 +69,7 @@ def families(comparison: Comparison) -> Figure | None:
         "legend": {"orientation": "h", "y": 1.08, "traceorder": "reversed"},
         "margin": MARGIN,
     }
+    data = [bars(names, ms, shade, name=escape(of), hovertemplate=hover) for of, ms, shade in sides]
     return {"data": data, "layout": layout}
 
 

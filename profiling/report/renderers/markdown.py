@@ -15,6 +15,7 @@ from profiling.report.document import (
     StepBar,
     Table,
     Verdict,
+    in_text,
     shown,
 )
 from profiling.report.text import INDENT, WORDS
@@ -22,7 +23,6 @@ from profiling.units import milliseconds, percent
 
 MOST_ROWS, FOLDED_ROWS = 30, 10
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~&])")
-OWN_TITLE = (Table, StepBar)
 
 
 def markdown(document: Document) -> str:
@@ -33,12 +33,8 @@ def markdown(document: Document) -> str:
     else:
         lines = [f"## {escaped(document.title)}", "", escaped(under), ""]
     lines += written(blocks)
-    for section in document.sections:
-        blocks = list(shown(section.blocks, "markdown"))
-        if "markdown" not in section.places or not blocks:
-            continue
-        if not isinstance(blocks[0], OWN_TITLE):
-            lines += [f"**{escaped(section.title)}**", ""]
+    for title, blocks in in_text(document, "markdown"):
+        lines += [f"**{escaped(title)}**", ""] if title else []
         lines += written(blocks)
     return "\n".join(lines).rstrip() + "\n"
 

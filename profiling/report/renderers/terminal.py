@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 
 from rich import box
-from rich.console import Console, Group, RenderableType
-from rich.table import Column as GridColumn
+from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -22,6 +21,7 @@ from profiling.report.document import (
     Table,
     Tone,
     Verdict,
+    in_text,
     shown,
 )
 from profiling.report.text import WORDS, shorten
@@ -37,7 +37,6 @@ TONES: dict[Tone, str] = {
 BAR_WIDTH = 70
 LEAST_NAME, LEAST_HEADING = 8, 12  # characters to which names and headings are shortened
 GAP = 2  # between columns
-OWN_TITLE = (Table, StepBar)
 
 
 def show(document: Document, console: Console) -> None:
@@ -45,12 +44,9 @@ def show(document: Document, console: Console) -> None:
     for line in document.notes:
         console.print(styled(line, "dim"))
     show_blocks(document.verdict, console)
-    for section in document.sections:
-        blocks = list(shown(section.blocks, "terminal"))
-        if "terminal" not in section.places or not blocks:
-            continue
-        if not isinstance(blocks[0], OWN_TITLE):
-            console.print(heading(section.title))
+    for title, blocks in in_text(document, "terminal"):
+        if title:
+            console.print(heading(title))
         show_blocks(blocks, console)
 
 
@@ -134,28 +130,18 @@ def grid(table: Table, width: int) -> Group | None:
     if not table.rows:
         return None
     columns = [column for column in table.columns if column.brief]
-    rows = table.rows[: table.most]
     left_out: list[str] = []
-    while sum(least(columns, rows)) + GAP * len(columns) > width and any(map(is_figure, columns)):
+    while sum(rooms := widths(columns, table, width)) > width and any(map(is_figure, columns)):
         last = max(index for index, column in enumerate(columns) if is_figure(column))
         left_out.insert(0, text.plain(columns.pop(last).heading))
-    rooms = widths(columns, rows, width)
-    made = Grid(
-        *(
-            GridColumn(
-                Text(shorten(text.plain(column.heading), room)),
-                justify="right" if is_figure(column) else "left",
-                no_wrap=True,
-                min_width=room,
-            )
-            for column, room in zip(columns, rooms, strict=True)
-        ),
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-    )
-    for row in rows:
-        cells = (text.cell(row[column.key], column.kind) for column in columns)
-        made.add_row(*(Text(shorten(*pair)) for pair in zip(cells, rooms, strict=True)))
+    made = Grid(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for column, room in zip(columns, rooms, strict=True):
+        title = Text(shorten(text.plain(column.heading), room - GAP))
+        side: JustifyMethod = "right" if is_figure(column) else "left"
+        made.add_column(title, justify=side, no_wrap=True, min_width=room - GAP)
+    for row in table.rows[: table.most]:
+        cells = zip(cells_of(row, columns), rooms, strict=True)
+        made.add_row(*(Text(shorten(cell, room - GAP)) for cell, room in cells))
     more = len(table.rows) - table.most
     rest = [Text(f"… {more} more: --json or --html has them", "dim")] if more > 0 else []
     if left_out:
@@ -167,39 +153,26 @@ def is_figure(column: Column) -> bool:
     return column.kind not in WORDS
 
 
-def needed(columns: list[Column], rows: list[Row]) -> list[tuple[int, int]]:
-    """(characters of the heading, of the longest cell) of each column."""
-    return [
-        (
-            len(text.plain(column.heading)),
-            max(len(text.cell(row[column.key], column.kind)) for row in rows),
-        )
-        for column in columns
-    ]
+def cells_of(row: Row, columns: list[Column]) -> list[str]:
+    return [text.cell(row[column.key], column.kind) for column in columns]
 
 
-def least(columns: list[Column], rows: list[Row]) -> list[int]:
-    """Characters of each column with headings and names as short as they get.
+def widths(columns: list[Column], table: Table, width: int) -> list[int]:
+    """Characters for each column and the gap behind it; more than `width` if they do not fit.
 
-    Names are columns of code and the first one.
+    Headings and names (code, and the first column) may be shortened: what room is left is shared
+    equally among them.
     """
-    return [
-        max(
-            min(title, LEAST_HEADING),
-            min(cell, LEAST_NAME) if column.kind == "code" or index == 0 else cell,
-        )
-        for index, (column, (title, cell)) in enumerate(
-            zip(columns, needed(columns, rows), strict=True)
-        )
-    ]
-
-
-def widths(columns: list[Column], rows: list[Row], width: int) -> list[int]:
-    """Characters for each column: its least, and an equal share of what they leave."""
-    rooms = least(columns, rows)
-    wanted = [max(pair) - room for pair, room in zip(needed(columns, rows), rooms, strict=True)]
+    rows = [cells_of(row, columns) for row in (table.rows or [])[: table.most]]
+    rooms, wanted = [], []
+    for index, column in enumerate(columns):
+        title, cell = len(text.plain(column.heading)), max(len(row[index]) for row in rows)
+        is_name = column.kind == "code" or index == 0
+        least = max(min(title, LEAST_HEADING), min(cell, LEAST_NAME) if is_name else cell)
+        rooms.append(least + GAP)
+        wanted.append(max(title, cell) - least)
+    left = max(0, width - 1 - sum(rooms))
     elastic = sorted((index for index, more in enumerate(wanted) if more), key=wanted.__getitem__)
-    left = max(0, width - GAP * len(columns) - 1 - sum(rooms))
     for place, index in enumerate(elastic):
         more = min(wanted[index], left // (len(elastic) - place))
         rooms[index] += more

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import asdict
 
-from profiling.measurements import BACKENDS, AttentionResults, Measurement
 from profiling.report.charts import colour, logarithmic, reach, roofs
 from profiling.report.document import (
     PAGE,
@@ -22,6 +21,7 @@ from profiling.report.document import (
     Verdict,
 )
 from profiling.report.kernel_label import kernel_label
+from profiling.report.lab.records import BACKENDS, AttentionResults, Measurement
 from profiling.units import number, percent
 
 MARGIN = {"l": 70, "r": 20, "t": 34, "b": 48}

@@ -2,8 +2,8 @@
 
 from dataclasses import asdict
 
-from profiling.measurements import DeviceResults, SquareResults, TimedVariant, Variant
 from profiling.report.document import Block, Column, Document, Row, Said, Section, Table
+from profiling.report.lab.records import DeviceResults, SquareResults, TimedVariant, Variant
 from profiling.units import duration_ns, size_bytes
 
 

@@ -1,0 +1,1 @@
+"""What the lab measured and what tools told, as Documents."""
