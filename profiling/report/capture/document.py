@@ -77,8 +77,9 @@ def steps_by_tool(report: Report) -> str:
         steps += f" ({window.step_name} {window.first_iteration} to {last})"
     elif window.step_name is None:
         steps = "no steps found: the whole capture counts as one"
+    tool = TOOLS.get(capture.kind, capture.kind)
     version = f" {capture.tool_version}" if capture.tool_version else ""
-    return f"{steps}, {milliseconds(window.wall_ms)} ms in all, by {TOOLS.get(capture.kind, capture.kind)}{version}"
+    return f"{steps}, {milliseconds(window.wall_ms)} ms in all, by {tool}{version}"
 
 
 def verdict(report: Report) -> list[Block]:
