@@ -1,0 +1,167 @@
+"""What the lab measured: the records that its verbs tell and write as JSON. No torch, no numpy."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from configs import attention
+from configs.attention import Backend
+
+COMPILE = Backend(
+    "compile",
+    "torch.compile of slow",
+    fused=False,
+    cuda_only=False,
+    dropout=True,
+    dropout_on_cpu="compile",
+    kernels=(),
+    sdpa=None,
+    colour="attention",
+)
+BACKENDS = attention.BACKENDS | {COMPILE.name: COMPILE}  # those of the model, and the lab's own
+
+
+@dataclass(frozen=True)
+class LaunchCount:
+    """A kernel (on a CPU an operator) and how often one call launches it."""
+
+    name: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A backend at a shape, and how it went."""
+
+    backend: str  # of BACKENDS
+    direction: str  # forward, backward; of one that failed also both
+    batch: int
+    heads: int
+    seq: int
+    head_dim: int
+    dtype: str
+    dropout: float
+    status: Literal["ok", "refused", "out_of_memory"]
+    reason: str | None  # of what was not measured
+
+
+@dataclass(frozen=True)
+class Measurement(Attempt):
+    """An attempt that went well. What this device or PyTorch does not tell is None."""
+
+    median_ms: float
+    quartiles_ms: tuple[float, float]
+    ci95_ms: tuple[float, float]  # of the median
+    samples: int
+    launch_ms: float | None  # of the host
+    stable: bool  # see profiling.lab.timer.Timing
+    precise: bool
+    flops: int  # these three: the function's own need, the same for all backends
+    bytes: int
+    flops_per_byte: float
+    tflops: float  # a second
+    percent_of_peak: float | None
+    gbps: float
+    percent_of_bandwidth: float | None
+    percent_of_roof: float | None  # the nearer of the two limits
+    peak_memory_bytes: int | None  # above the inputs
+    max_abs_error: float | None  # against float64
+    relative_error: float | None
+    kernels: list[LaunchCount] | None
+    kernels_missing: str | None  # why they are not known
+    ran: str | None  # the backend whose kernels ran, or unfused
+    note: str | None  # where that is not what the name says
+
+
+@dataclass(frozen=True)
+class AttentionResults:
+    """What all attempts share, and the attempts."""
+
+    kind: Literal["attention"]
+    device: str
+    torch: str
+    dtype: str
+    dropout: float
+    heads: int
+    head_dim: int
+    tokens: int | None  # of a call; None: the batch was given
+    backward: bool
+    peak_tflops: float | None  # by the data sheet, as the next
+    peak_gbps: float | None
+    empty_launch_ms: float | None
+    l2_flushed: bool
+    rows: list[Attempt]
+
+    @property
+    def measured(self) -> list[Measurement]:
+        return [row for row in self.rows if isinstance(row, Measurement)]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A way to square a matrix that could not be timed here, and why."""
+
+    name: str
+    bytes: int  # of the matrix
+    median_ms: float | None
+    result: str | None  # exact, or how far off it is
+    missing: str | None  # what it lacks, or what is wrong
+
+
+@dataclass(frozen=True)
+class TimedVariant(Variant):
+    median_ms: float
+    quartiles_ms: tuple[float, float]
+    ci95_ms: tuple[float, float]
+    samples: int
+    launch_ms: float | None
+    gbps: float
+    percent_of_copy: float
+
+
+@dataclass(frozen=True)
+class SquareResults:
+    kind: Literal["square"]
+    device: str
+    torch: str
+    dtype: str
+    peak_gbps: float | None
+    empty_launch_ms: float | None
+    l2_flushed: bool
+    rows: list[Variant]
+
+
+@dataclass(frozen=True)
+class Rate:
+    what: str
+    unit: str
+    measured: float
+    uncertainty_percent: float
+    nominal: float | None  # the data sheet's
+    percent_of_nominal: float | None
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """FLOP per byte from which on arithmetic, and no more memory, is the limit."""
+
+    measured: float | None
+    nominal: float | None
+
+
+@dataclass(frozen=True)
+class DeviceResults:
+    """What a device is by its driver, and what it does. None: not known here."""
+
+    torch: str
+    device: str
+    capability: str | None
+    multiprocessors: int | None
+    l2_bytes: int | None
+    memory_bytes: int | None
+    sm_clock_mhz: int | None  # the highest, as the next
+    memory_clock_mhz: int | None
+    bandwidth: Rate
+    products: dict[str, Rate]  # by dtype
+    empty_launch_ms: float | None
+    empty_launch_host_ms: float | None
+    ridge_flops_per_byte: dict[str, Ridge]  # by dtype
