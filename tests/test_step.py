@@ -8,7 +8,7 @@ from train import batches_of
 from training.distributed import Ranks
 from training.optimizer import adamw
 from training.step import Step
-from training.warm_up import warm_up
+from training.warm_up import timed_micro_step, warm_up
 
 RANKS = Ranks(0, 1, torch.device("cpu"))
 VOCAB = 13
@@ -116,6 +116,16 @@ def test_warm_up_changes_nothing(config, trained):
     assert step.loss.item() == pytest.approx(sum(losses) / 2, abs=1e-6)
     assert facts.attention.ran == "math"  # the fused CPU kernel has no dropout
     assert facts.compile_s is None and facts.capture_s is None and facts.compiled.graphs == 0
+
+
+def test_a_compiler_that_fails_is_one_line(config):
+    def backend(graph, inputs):
+        raise OSError("no C compiler here")
+
+    step, (x, y) = make_step(config), batch(4)
+    step.model = torch.compile(step.model, backend=backend)
+    with pytest.raises(ValueError, match="^compile=true: .*use compile=false: .*no C compiler"):
+        timed_micro_step(step, x, y)
 
 
 def test_warm_up_uses_the_batch_that_training_begins_with(config, prepared):
