@@ -259,7 +259,6 @@ def timing_of(ms, precise=True):
 
 def results_of(rows):
     return AttentionResults(
-        kind="attention",
         device="NVIDIA H200",
         torch="2.11",
         dtype="bfloat16",
