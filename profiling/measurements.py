@@ -17,6 +17,7 @@ COMPILE = Backend(
     sdpa=None,
     colour="attention",
 )
+Status = Literal["ok", "refused", "out_of_memory"]
 BACKENDS = attention.BACKENDS | {COMPILE.name: COMPILE}  # those of the model, and the lab's own
 
 
@@ -40,7 +41,7 @@ class Attempt:
     head_dim: int
     dtype: str
     dropout: float
-    status: Literal["ok", "refused", "out_of_memory"]
+    status: Status
     reason: str | None  # of what was not measured
 
 
@@ -72,11 +73,11 @@ class Measurement(Attempt):
     note: str | None  # where that is not what the name says
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AttentionResults:
     """What all attempts share, and the attempts."""
 
-    kind: Literal["attention"]
+    kind: Literal["attention"] = "attention"
     device: str
     torch: str
     dtype: str
@@ -118,9 +119,9 @@ class TimedVariant(Variant):
     percent_of_copy: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SquareResults:
-    kind: Literal["square"]
+    kind: Literal["square"] = "square"
     device: str
     torch: str
     dtype: str

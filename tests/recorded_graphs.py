@@ -3,18 +3,10 @@
 import gzip
 from pathlib import Path
 
-from profiling.lab.compiled import Compilation, Setup, compilation_of
-from profiling.tools.torch_compile import Binary, GraphBreak, parse_graph
+from profiling.lab.compiled import Compilation, indexed
+from profiling.tools.torch_compile import Binary, GraphBreak, Index, parse_graph
 
 CAPTURES = Path(__file__).resolve().parent / "captures"
-SETUP = Setup(
-    torch="2.11.0",
-    device="NVIDIA H200",
-    attention="flash",
-    dtype="bfloat16",
-    compile_scope="block",
-    first_micro_step_s=12.34,
-)
 
 
 def recorded(part: str) -> str:
@@ -28,5 +20,16 @@ def compilation(
 ) -> Compilation:
     """Of a block, forward and backward."""
     texts = [recorded(part) for part in ("forward", "backward")]
-    pairs = [(parse_graph(text), text) for text in texts]
-    return compilation_of(SETUP, pairs, breaks or [], binaries or {})
+    graphs, kernels, files = indexed([(parse_graph(text), text) for text in texts], binaries or {})
+    index = Index(
+        torch="2.11.0",
+        device="NVIDIA H200",
+        attention="flash",
+        dtype="bfloat16",
+        compile_scope="block",
+        first_micro_step_s=12.34,
+        graphs=graphs,
+        graph_breaks=breaks or [],
+        kernels=kernels,
+    )
+    return Compilation(index, files)

@@ -69,8 +69,8 @@ def test_mistakes_are_one_line_that_names_them(tmp_path):
     assert "config.yaml: cannot be read" in refused(run, "-o", out)
     assert not out.exists()
     assert refused(run, "-o", tmp_path / "x.html", "--watch").startswith("-o: --watch serves")
-    assert refused(run, "--bogus") == (
-        "unrecognized arguments: --bogus; see python -m profiling dashboard --help"
+    assert refused(run, "--xyzzy") == (
+        "unrecognized arguments: --xyzzy; see python -m profiling dashboard --help"
     )
 
 

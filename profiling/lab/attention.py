@@ -6,7 +6,6 @@ Each measurement becomes a row, the same in table, JSON and page.
 import re
 import warnings
 from dataclasses import asdict
-from typing import Literal
 
 import torch
 from rich.console import Console
@@ -18,10 +17,18 @@ from configs.attention import pinned_kernel
 from model import attention_in_force
 from profiling.hardware import peak_bytes_per_s, peak_flops_per_s
 from profiling.kernel_names import fused_attention
-from profiling.lab import memory
 from profiling.lab.attention_work import Call, Case, errors, flops, minimal_bytes, reference
 from profiling.lab.device import device_name
-from profiling.lab.launched import Launched, kernels_of_calls, operators_of
+from profiling.lab.footprint import (
+    Launched,
+    begin_memory,
+    beyond_host,
+    kernels_of_calls,
+    operators_of,
+    out_of_memory,
+    peak_memory,
+    release_memory,
+)
 from profiling.lab.timer import Timing, empty_launch, measure
 from profiling.measurements import (
     BACKENDS,
@@ -30,6 +37,7 @@ from profiling.measurements import (
     AttentionResults,
     LaunchCount,
     Measurement,
+    Status,
 )
 from training.attention import CPU_OPERATORS
 
@@ -47,7 +55,6 @@ def results_of(cases: list[Case], tokens: int | None, max_s: float) -> Attention
     name = device_name(case.device)
     flops_per_s, bytes_per_s = peak_flops_per_s(name, case.dtype), peak_bytes_per_s(name)
     return AttentionResults(
-        kind="attention",
         device=name,
         torch=str(torch.__version__),
         dtype=case.dtype,
@@ -89,7 +96,7 @@ def measured(case: Case, max_s: float) -> list[Attempt]:
     """A row for each direction; of a backend that cannot, one that says why."""
     if case.backend in COMPILED:
         start_compiler()
-    memory.start(case.device)
+    begin_memory(case.device)
     call: Call | None = None
     results: list[Tensor] = []
     said: list[str] = []
@@ -108,11 +115,11 @@ def measured(case: Case, max_s: float) -> list[Attempt]:
         return [*measurements(call, results, max_s)]
     except (RuntimeError, ValueError) as error:  # PyTorch has both, and subclasses of its own
         if isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error):
-            return [failed(case, "out_of_memory", memory.said(str(error), case.device))]
+            return [failed(case, "out_of_memory", out_of_memory(str(error), case.device))]
         return [failed(case, "refused", refusal(case, said, str(error)))]
     finally:
         call, results = None, []  # what they hold makes room for the next
-        memory.release(case.device)
+        release_memory(case.device)
 
 
 def start_compiler() -> None:
@@ -149,7 +156,7 @@ def beyond_memory(case: Case) -> str | None:
         return None
     shape = case.shape
     matrix = shape.batch * shape.heads * shape.seq**2 * getattr(torch, case.dtype).itemsize
-    return memory.beyond_host(MATRICES * matrix)
+    return beyond_host(MATRICES * matrix)
 
 
 def refusal(case: Case, said: list[str], error: str) -> str:
@@ -161,12 +168,17 @@ def refusal(case: Case, said: list[str], error: str) -> str:
     return one_line("; ".join(dict.fromkeys(reasons)))[:400]
 
 
-def failed(case: Case, status: Literal["refused", "out_of_memory"], reason: str) -> Attempt:
+def failed(case: Case, status: Status, reason: str) -> Attempt:
     """One row for both directions: `measured` cannot have one without the other."""
+    return attempt(case, " + ".join(case.directions), status, reason)
+
+
+def attempt(case: Case, direction: str, status: Status, reason: str | None) -> Attempt:
+    sizes = asdict(case.shape)
     return Attempt(
-        backend=case.backend,
-        direction=" + ".join(case.directions),
-        **asdict(case.shape),
+        case.backend,
+        direction,
+        **sizes,
         dtype=case.dtype,
         dropout=case.dropout,
         status=status,
@@ -193,7 +205,7 @@ def measurements(call: Call, results: list[Tensor], max_s: float) -> list[Measur
     case = call.case
     fused = fused_calls(case)  # counted while the first run compiled
     exact = exact_results(call, results[0].size(1)) if case.dropout == 0 else None
-    peaks = memory.peaks(call)
+    peaks = peak_memory(call)
     launched = kernels_of_calls(call) if case.device.type == "cuda" else operators_of(call)
     rows = []
     for direction in case.directions:
@@ -236,13 +248,7 @@ def measurement(
     of_peak = 100 * flops_per_s / peak_flops if peak_flops else None
     of_bandwidth = 100 * bytes_per_s / peak_bytes if peak_bytes else None
     return Measurement(
-        backend=case.backend,
-        direction=direction,
-        **asdict(case.shape),
-        dtype=case.dtype,
-        dropout=case.dropout,
-        status="ok",
-        reason=None,
+        **vars(attempt(case, direction, "ok", None)),
         median_ms=timing.median_ms,
         quartiles_ms=timing.quartiles_ms,
         ci95_ms=timing.ci95_ms,

@@ -4,7 +4,6 @@ Nothing comes from a cache; the output code that inductor leaves behind is read,
 Called by profiling.verbs.compiled.
 """
 
-import dataclasses
 import logging
 import os
 import shutil
@@ -22,7 +21,6 @@ from profiling.report.renderers.page import page
 from profiling.tools.torch_compile import (
     Binary,
     Graph,
-    GraphBreak,
     GraphEntry,
     Index,
     KernelEntry,
@@ -37,18 +35,6 @@ if TYPE_CHECKING:
 
 ENDINGS = {"triton": ".py", "cpp": ".cpp"}
 UNKNOWN = Binary(None, None, None, None, None)
-
-
-@dataclass(frozen=True)
-class Setup:
-    """What was compiled, and on what."""
-
-    torch: str
-    device: str
-    attention: str
-    dtype: str
-    compile_scope: str
-    first_micro_step_s: float
 
 
 @dataclass(frozen=True)
@@ -105,16 +91,20 @@ def compile_once(config: "Config", cache: Path) -> Compilation:
         for (path, name), binary in triton_binaries(cache).items()
         if path in graphs
     }
-    setup = Setup(
+    ordered = sorted(graphs.values(), key=lambda pair: (pair[0].number, pair[0].part != "forward"))
+    entries, kernels, files = indexed(ordered, binaries)
+    index = Index(
         torch=str(torch.__version__),
         device=device,
         attention=config.attention,
         dtype=config.dtype,
         compile_scope=config.compile_scope,
         first_micro_step_s=round(seconds, 3),
+        graphs=entries,
+        graph_breaks=graph_breaks(messages),
+        kernels=kernels,
     )
-    ordered = sorted(graphs.values(), key=lambda pair: (pair[0].number, pair[0].part != "forward"))
-    return compilation_of(setup, ordered, graph_breaks(messages), binaries)
+    return Compilation(index, files)
 
 
 @contextmanager
@@ -142,45 +132,42 @@ def heard_breaks() -> Iterator[list[str]]:
         torch._logging.set_logs()
 
 
-def compilation_of(
-    setup: Setup,
-    graphs: list[tuple[Graph, str]],
-    breaks: list[GraphBreak],
-    binaries: dict[tuple[str, str], Binary],
-) -> Compilation:
-    """`graphs` with the text of their output code; `binaries` by graph and kernel."""
-    files, entries, kernels = {}, [], []
+def indexed(
+    graphs: list[tuple[Graph, str]], binaries: dict[tuple[str, str], Binary]
+) -> tuple[list[GraphEntry], list[KernelEntry], dict[str, str]]:
+    """Graphs and kernels of the index, and the folder's files, of graphs with their output code.
+
+    `binaries`: by graph and kernel.
+    """
+    files: dict[str, str] = {}
+    entries, kernels = [], []
     for graph, text in graphs:
         place = graph.label
-        code = f"{place}/output_code.py"
-        files[code] = text
-        entries.append(GraphEntry(place, code, graph.calls))
+        entries.append(GraphEntry(place, f"{place}/output_code.py", graph.calls))
+        files[f"{place}/output_code.py"] = text
         for kernel in graph.kernels:
+            stem = f"{place}/{kernel.name}"
             binary = binaries.get((place, kernel.name), UNKNOWN)
-            source = f"{place}/{kernel.name}{ENDINGS[kernel.language]}"
-            files[source] = kernel.source
-            ptx = f"{place}/{kernel.name}.ptx" if binary.ptx else None
-            if binary.ptx and ptx:
-                files[ptx] = binary.ptx
-            kernels.append(
-                KernelEntry(
-                    name=kernel.name,
-                    graph=place,
-                    anchor=f"{place}.{kernel.name}",
-                    language=kernel.language,
-                    file=source,
-                    ptx=ptx,
-                    calls=sum(call.name == kernel.name for call in graph.calls),
-                    operators=kernel.operators,
-                    nodes=kernel.nodes,
-                    registers=binary.registers,
-                    spills=binary.spills,
-                    shared_bytes=binary.shared_bytes,
-                    config=binary.config,
-                )
+            if binary.ptx:
+                files[f"{stem}.ptx"] = binary.ptx
+            entry = KernelEntry(
+                name=kernel.name,
+                graph=place,
+                anchor=f"{place}.{kernel.name}",
+                language=kernel.language,
+                file=stem + ENDINGS[kernel.language],
+                ptx=f"{stem}.ptx" if binary.ptx else None,
+                calls=sum(call.name == kernel.name for call in graph.calls),
+                operators=kernel.operators,
+                nodes=kernel.nodes,
+                registers=binary.registers,
+                spills=binary.spills,
+                shared_bytes=binary.shared_bytes,
+                config=binary.config,
             )
-    index = Index(**dataclasses.asdict(setup), graphs=entries, graph_breaks=breaks, kernels=kernels)
-    return Compilation(index, files)
+            files[entry.file] = kernel.source
+            kernels.append(entry)
+    return entries, kernels, files
 
 
 def write_folder(folder: Path, made: Compilation) -> None:

@@ -11,7 +11,7 @@ from torch.profiler import ProfilerActivity, profile
 from cli.errors import one_line
 from profiling.hardware import peak_bytes_per_s
 from profiling.lab.device import device_name
-from profiling.lab.launched import quiet_stderr
+from profiling.lab.footprint import quiet_stderr
 from profiling.lab.timer import Timing, empty_launch, measure
 from profiling.measurements import SquareResults, TimedVariant, Variant
 
@@ -33,7 +33,6 @@ def results_of(dtype: str, device: torch.device) -> SquareResults:
     name = device_name(device)
     nominal = peak_bytes_per_s(name)
     return SquareResults(
-        kind="square",
         device=name,
         torch=str(torch.__version__),
         dtype=dtype,

@@ -76,12 +76,7 @@ def dashboard_page(
         section
         for name, part in parts.items()
         for section in part_sections(
-            name,
-            part,
-            loss_of(part, loss),
-            extra,
-            links_from,
-            len(parts) > 1,
+            name, part, loss_of(part, loss), extra, links_from, len(parts) > 1
         )
     ]
     document = Document(

@@ -122,9 +122,7 @@ def workspace(views: Views) -> ws.Workspace:
         ],
         settings=ws.WorkspaceSettings(x_axis="iter", max_runs=100),
         runset_settings=ws.RunsetSettings(
-            groupby=[ws.Config(views.by)],
-            filters=views.filters,
-            pinned_columns=pinned,
+            groupby=[ws.Config(views.by)], filters=views.filters, pinned_columns=pinned
         ),
     )
 

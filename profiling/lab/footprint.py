@@ -1,14 +1,18 @@
-"""What a call really launches: kernels on a GPU, operators on a CPU. Called by attention.
+"""What a call launches and holds: kernels on a GPU, operators on a CPU, and the peak of its memory.
 
-Never while something is timed. On a GPU the call is captured into a CUDA graph and the driver names
-its kernels, which works under a profiler as well; on a CPU torch.profiler names the operators.
+Never found out while something is timed. On a GPU the call is captured into a CUDA graph and the
+driver names its kernels, which works under a profiler as well; on a CPU torch.profiler names the
+operators. Called by attention.
 """
 
+import gc
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -19,6 +23,7 @@ from profiling.kernel_names import short_name
 from profiling.lab.attention_work import Call
 from profiling.measurements import LaunchCount
 
+MEMINFO = Path("/proc/meminfo")
 LEAST_SHARE = 0.03  # of the operators' time: others only pass their arguments on
 COMPILED = "## Call CompiledFxGraph"
 Launched = tuple[list[LaunchCount] | None, str | None]  # what ran, or why it is not known
@@ -81,3 +86,55 @@ def quiet_stderr() -> Iterator[None]:
 
 def listed(counts: Counter[str]) -> list[LaunchCount]:
     return [LaunchCount(name, count) for name, count in counts.items()]
+
+
+def begin_memory(device: torch.device) -> None:
+    """So that what `out_of_memory` says is of what follows."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def peak_memory(call: Call) -> dict[str, int | None]:
+    """By direction, bytes above the inputs at the worst moment; None where nobody counts them.
+
+    Those of backward include what forward kept for it.
+    """
+    device = call.case.device
+    if device.type != "cuda":
+        return dict.fromkeys(call.passes)
+    found: dict[str, int | None] = {}
+    torch.cuda.synchronize(device)
+    before = torch.cuda.memory_allocated(device)
+    for direction, run in call.passes.items():
+        torch.cuda.reset_peak_memory_stats(device)
+        run()
+        found[direction] = torch.cuda.max_memory_allocated(device) - before
+    return found
+
+
+def beyond_host(needed_bytes: float) -> str | None:
+    """Linux ends a process that takes too much of the host's memory: this is asked beforehand.
+
+    None: it fits, or the system does not tell how much there is.
+    """
+    if not MEMINFO.exists():
+        return None
+    kibibytes = re.search(r"MemAvailable:\s+(\d+)", MEMINFO.read_text("utf-8"))
+    if kibibytes is None or needed_bytes < int(kibibytes.group(1)) * 2**10:
+        return None
+    needed, free = needed_bytes / 2**30, int(kibibytes.group(1)) / 2**20
+    return f"out of memory: needs about {needed:.0f} GiB, {free:.0f} are free (not tried)"
+
+
+def out_of_memory(error: str, device: torch.device) -> str:
+    """How much was held, and the piece that did not fit."""
+    held = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
+    asked = re.search(r"allocate ([\d.]+ [KMG]iB)", error)
+    more = f", {asked.group(1)} more did not fit" if asked else ""
+    return f"out of memory at {held / 2**30:.1f} GiB{more}"
+
+
+def release_memory(device: torch.device) -> None:
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
