@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from profiling.measurements import BACKENDS, AttentionResults, LaunchCount, Measurement
 from rich.console import Console
 from torch.nn import functional as F
 
@@ -28,6 +27,7 @@ from profiling.lab.attention_work import (
     reference,
 )
 from profiling.lab.timer import Timing
+from profiling.measurements import BACKENDS, AttentionResults, LaunchCount, Measurement
 from profiling.report.lab.attention_document import (
     attention_document,
     kernels_section,
