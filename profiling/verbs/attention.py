@@ -58,9 +58,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add = parser.add_argument
     add_shared(parser, max_s=0.3)
     count = within(int, 1)
-    add("--seq", type=positive_integers, default="256", metavar="N,N,...", help="lengths (256)")
+    lengths = "sequence lengths (256)"
+    add("--seq", type=positive_integers, default="256", metavar="N,N,...", help=lengths)
     batch = parser.add_mutually_exclusive_group().add_argument
-    batch("--tokens", type=count, metavar="N", help=f"batch = N / seq, at least 1 ({TOKENS})")
+    tokens = f"tokens in a call: the batch is N / seq, at least 1 ({TOKENS})"
+    batch("--tokens", type=count, metavar="N", help=tokens)
     batch("--batch", type=count, metavar="N", help="the same at every length, instead of --tokens")
     add("--heads", type=count, default=6, metavar="N", help="attention heads (6)")
     add("--head-dim", type=count, default=64, metavar="N", help="of each (64)")

@@ -70,7 +70,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add("--entity", help="user or team: make a Workspace and a Report there")
     add("--project", help="the project of the runs")
     add("--group", help="only runs of this group (wandb.group)")
-    by = "that runs are told apart by; default: attention. A page finds what differs by itself"
+    by = "the key that runs are told apart by; default: attention. A page finds what differs"
     add("--by", metavar="KEY", help=by)
     unsent = "write what would be made as JSON, to FILE or the screen; needs no login"
     add("--dry-run", nargs="?", type=Path, const=Path("-"), metavar="FILE", help=unsent)

@@ -75,9 +75,7 @@ def dashboard_page(
     sections = [
         section
         for name, part in parts.items()
-        for section in part_sections(
-            name, part, loss_of(part, loss), extra, links_from, len(parts) > 1
-        )
+        for section in part_sections(name, part, loss, extra, links_from, len(parts) > 1)
     ]
     texts = list(parts.values())
     said = verdict(texts, loss, notes)
