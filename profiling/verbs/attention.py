@@ -8,7 +8,7 @@ from rich.console import Console
 from cli.files import write_text
 from cli.parser import Parser, names, new_file, within
 from profiling.lab.arguments import DTYPES, add_shared, positive_integers
-from profiling.measurements import BACKENDS
+from profiling.measurements import BACKENDS, COMPILE
 from profiling.records import to_json
 from profiling.report.lab.attention_document import attention_document
 from profiling.report.renderers import terminal
@@ -57,44 +57,23 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser = Parser("attention", PURPOSE, NOTES)
     add = parser.add_argument
     add_shared(parser, max_s=0.3)
-    lengths = "sequence lengths (%(default)s)"
+    count = within(int, 1)
+    lengths = "sequence lengths (256)"
     add("--seq", type=positive_integers, default="256", metavar="N,N,...", help=lengths)
-    at_least_1 = within(int, 1)
-    batch = parser.add_mutually_exclusive_group()
-    batch.add_argument(
-        "--tokens",
-        type=at_least_1,
-        metavar="N",
-        help=f"tokens in a call: the batch is tokens / seq, at least 1 ({TOKENS})",
-    )
-    batch.add_argument(
-        "--batch",
-        type=at_least_1,
-        metavar="N",
-        help="the same batch at every length, in place of --tokens",
-    )
-    add("--heads", type=at_least_1, default=6, metavar="N", help="attention heads (%(default)s)")
-    add("--head-dim", type=at_least_1, default=64, metavar="N", help="of each (%(default)s)")
+    batch = parser.add_mutually_exclusive_group().add_argument
+    tokens = f"tokens in a call: the batch is N / seq, at least 1 ({TOKENS})"
+    batch("--tokens", type=count, metavar="N", help=tokens)
+    batch("--batch", type=count, metavar="N", help="the same at every length, instead of --tokens")
+    add("--heads", type=count, default=6, metavar="N", help="attention heads (6)")
+    add("--head-dim", type=count, default=64, metavar="N", help="of each (64)")
     add("--dtype", choices=("auto", *DTYPES), default="auto", help="auto: the trainer's choice")
-    add(
-        "--dropout",
-        type=within(float, 0, 0.999),
-        default=0.0,
-        metavar="P",
-        help="probability of dropping a weight (0)",
-    )
-    add(
-        "--backward",
-        action="store_true",
-        help="also backward; forward then keeps what backward needs, as in training",
-    )
-    add(
-        "--backends",
-        type=names,
-        default=",".join(BACKENDS),
-        metavar="NAME,...",
-        help="of %(default)s (all); compile is torch.compile of slow",
-    )
+    dropped = "probability of dropping a weight (0)"
+    add("--dropout", type=within(float, 0, 0.999), default=0.0, metavar="P", help=dropped)
+    backward = "also backward; forward then keeps what backward needs, as in training"
+    add("--backward", action="store_true", help=backward)
+    every = ",".join(BACKENDS)
+    which = f"of {every} (all); {COMPILE.name} is {COMPILE.meaning}"
+    add("--backends", type=names, default=every, metavar="NAME,...", help=which)
     add("--json", type=new_file, metavar="FILE", help="all figures")
     page = "one self-contained page, with time, memory and roofline over seq"
     add("--html", type=new_file, metavar="FILE", help=page)

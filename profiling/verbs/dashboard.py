@@ -60,11 +60,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("places", nargs="*", type=Path, metavar="OUT_DIR", help="run folders, or folders of them")
     add("-o", "--output", type=Path, metavar="FILE", help=f"default: {DEFAULT_FILE}")
-    add(
-        "--loss",
-        type=within(float, 0.0001, 10_000),
-        help="the validation loss that times are taken to; default: all reach it",
-    )
+    loss = "the validation loss that times are taken to; default: all reach it"
+    add("--loss", type=within(float, 0.0001, 10_000), help=loss)
     add("--metric", action="append", default=[], metavar="NAME", help="one more chart; repeatable")
     add("--watch", action="store_true", help="serve the page and follow the runs; Ctrl-C ends it")
     add("--host", default="127.0.0.1", help="that --watch listens on; default: this machine alone")
@@ -73,19 +70,10 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add("--entity", help="user or team: make a Workspace and a Report there")
     add("--project", help="the project of the runs")
     add("--group", help="only runs of this group (wandb.group)")
-    add(
-        "--by",
-        metavar="KEY",
-        help="the key that runs are told apart by; default: attention. A page finds what differs",
-    )
-    add(
-        "--dry-run",
-        nargs="?",
-        type=Path,
-        const=Path("-"),
-        metavar="FILE",
-        help="write what would be made as JSON, to FILE or the screen; needs no login",
-    )
+    by = "the key that runs are told apart by; default: attention. A page finds what differs"
+    add("--by", metavar="KEY", help=by)
+    unsent = "write what would be made as JSON, to FILE or the screen; needs no login"
+    add("--dry-run", nargs="?", type=Path, const=Path("-"), metavar="FILE", help=unsent)
     return parser.parse_args(argv)
 
 

@@ -85,56 +85,31 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("report", nargs="?", type=Path, help="recorded before: .ncu-rep or .csv")
     add = parser.add_argument_group("which kernels").add_argument
     add("--kernel", metavar="REGEX", help="those whose function name it matches; all")
-    add(
-        "--range",
-        default="forward",
-        metavar="NAME",
-        help="those launched in the trainer's range NAME: forward (default), backward, "
-        "optimizer ...; none: wherever launched, in any program",
+    ranges = (
+        "those launched in the trainer's range NAME: forward (default), backward, optimizer ...; "
+        "none: wherever launched, in any program"
     )
-    add(
-        "--skip",
-        type=within(int, 0),
-        default=0,
-        metavar="N",
-        help="leave out the first N of them (%(default)s)",
-    )
-    add(
-        "--count",
-        type=within(int, 1),
-        default=5,
-        metavar="N",
-        help="then profile N (%(default)s), and end the program",
-    )
+    add("--range", default="forward", metavar="NAME", help=ranges)
+    add("--skip", type=within(int, 0), default=0, metavar="N", help="leave out the first N (0)")
+    count = "then profile N (5), and end the program"
+    add("--count", type=within(int, 1), default=5, metavar="N", help=count)
     add = parser.add_argument_group("how").add_argument
-    add(
-        "--set",
-        default="full",
-        choices=("full", "detailed", "basic"),
-        help="how much is measured of each (%(default)s)",
+    sets = ("full", "detailed", "basic")
+    add("--set", default="full", choices=sets, help="how much is measured of each (full)")
+    clocks = (
+        "none (default): clocks as in training; base: locked at the base clock, which repeats "
+        "better and is slower than training"
     )
-    add(
-        "--clock-control",
-        default="none",
-        choices=("none", "base"),
-        help="none (default): clocks as in training; base: locked at the base clock, which repeats "
-        "better and is slower than training",
+    add("--clock-control", default="none", choices=("none", "base"), help=clocks)
+    places = (
+        "this ncu; else the one on PATH, else the newest in /opt/nvidia/nsight-compute and in the "
+        "CUDA toolkit"
     )
-    add(
-        "--ncu",
-        metavar="PATH",
-        help="this ncu; else the one on PATH, else the newest in /opt/nvidia/nsight-compute and in "
-        "the CUDA toolkit",
-    )
+    add("--ncu", metavar="PATH", help=places)
     add("--dry-run", action="store_true", help="print the command and stop")
     add = parser.add_argument_group("results").add_argument
-    add(
-        "--out",
-        type=Path,
-        default=Path("out-ncu"),
-        metavar="FOLDER",
-        help="where ncu.ncu-rep goes (%(default)s); an older one is kept as ncu.previous-N",
-    )
+    out = "where ncu.ncu-rep goes (out-ncu); an older one is kept as ncu.previous-N"
+    add("--out", type=Path, default=Path("out-ncu"), metavar="FOLDER", help=out)
     add("--json", type=new_file, metavar="FILE", help="all figures")
     add("--html", type=new_file, metavar="FILE", help="one self-contained page")
     flags, program = parser.parse_args(argv[:place]), argv[place + 1 :]

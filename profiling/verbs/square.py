@@ -62,18 +62,11 @@ def main(argv: list[str]) -> int:
 def parse(argv: list[str]) -> argparse.Namespace:
     parser = Parser("square", PURPOSE, NOTES)
     add_shared(parser, max_s=0.3)
-    parser.add_argument(
-        "--mib",
-        type=positive_integers,
-        default="1,64,1024",
-        metavar="N,N,...",
-        help="sizes of the matrix in MiB (%(default)s)",
-    )
-    parser.add_argument("--dtype", choices=DTYPES, default="float32", help="(%(default)s)")
-    parser.add_argument(
-        "--profiler",
-        action="store_true",
-        help="torch.profiler's table of one call of each, at the first size",
-    )
-    parser.add_argument("--json", type=new_file, metavar="FILE", help="all figures")
+    add = parser.add_argument
+    sizes = "sizes of the matrix in MiB (1,64,1024)"
+    add("--mib", type=positive_integers, default="1,64,1024", metavar="N,N,...", help=sizes)
+    add("--dtype", choices=DTYPES, default="float32", help="(%(default)s)")
+    profiler = "torch.profiler's table of one call of each, at the first size"
+    add("--profiler", action="store_true", help=profiler)
+    add("--json", type=new_file, metavar="FILE", help="all figures")
     return parser.parse_args(argv)

@@ -75,16 +75,11 @@ def dashboard_page(
     sections = [
         section
         for name, part in parts.items()
-        for section in part_sections(
-            name, part, loss_of(part, loss), extra, links_from, len(parts) > 1
-        )
+        for section in part_sections(name, part, loss, extra, links_from, len(parts) > 1)
     ]
-    document = Document(
-        title_of(runs, list(parts.values())),
-        [subtitle_of(runs)],
-        verdict(list(parts.values()), loss, notes),
-        sections,
-    )
+    texts = list(parts.values())
+    said = verdict(texts, loss, notes)
+    document = Document(title_of(runs, texts), [subtitle_of(runs)], said, sections)
     toolbars = {f"{name}-summary": toolbar(name, part) for name, part in parts.items()}
     return page(document, "dashboard.html.j2", toolbars=toolbars, version=version)
 
@@ -152,9 +147,10 @@ def part_sections(
     many: bool,
 ) -> list[Section]:
     """Of one text, among `many`."""
+    loss = loss_of(part, loss)
     summary = tables.summary_table(name, part, loss)
     settings = tables.settings_table(name, part)
-    same = Said("Nothing but seeds and names.", "note")
+    differ = settings if settings.rows else Said("Nothing but seeds and names.", "note")
     more = small_charts(name, part, extra_metrics(extra))
     return [
         Section(f"{name}-summary", summary.title, [summary], short=part.name if many else None),
@@ -162,41 +158,28 @@ def part_sections(
         speed_section(name, part),
         gpu_section(name, part),
         *([Section(f"{name}-more", "More metrics", more, short="More")] if more else []),
-        Section(
-            f"{name}-settings",
-            settings.title,
-            [settings if settings.rows else same],
-            short="Configurations",
-        ),
+        Section(f"{name}-settings", settings.title, [differ], short="Configurations"),
         runs_section(name, part, links_from),
     ]
 
 
 def loss_section(name: str, part: groups.Section, loss: float | None) -> Section:
     time = part.time_axis
-    dotted = "" if loss is None else f", dotted: {loss:g}"
+    reach = f"{time} to a validation loss" + (f", dotted: {loss:g}" if loss is not None else "")
+    evaluated = charts.curves(part, VAL_LOSS)
+    over_time = charts.curves(part, VAL_LOSS, over_time=True)
     drawn = [
-        ("loss", "validation loss over iterations", charts.curves(part, VAL_LOSS), 320),
-        (
-            "loss_time",
-            f"validation loss over {time}",
-            charts.curves(part, VAL_LOSS, over_time=True),
-            320,
-        ),
+        ("loss", "validation loss over iterations", evaluated, 320),
+        ("loss_time", f"validation loss over {time}", over_time, 320),
         ("train", "training loss", charts.curves(part, TRAIN_LOSS), 280),
-        (
-            "reach",
-            f"{time} to a validation loss{dotted}",
-            charts.time_to_each_loss(part, loss),
-            280,
-        ),
+        ("reach", reach, charts.time_to_each_loss(part, loss), 280),
     ]
     made: list[Block] = [
         Chart(f"{name}-{key}", title, figure, height, title=title)
         for key, title, figure, height in drawn
         if figure
     ]
-    none = [] if drawn[0][2] else [Said("No evaluation was logged yet.", "note")]
+    none = [] if evaluated else [Said("No evaluation was logged yet.", "note")]
     lead = (
         "Lines are means over the seeds, as far as all of them came; bands reach from the least to "
         f"the greatest value. {TIMES[time]}"
@@ -247,19 +230,17 @@ def small_charts(name: str, part: groups.Section, metrics: Iterable[Metric]) -> 
     """Charts of those metrics that some run has, and the titles of the others."""
     drawn = [(metric, charts.curves(part, metric, common=True)) for metric in metrics]
     made: list[Block] = [
-        Chart(
-            f"{name}-{metric.name}",
-            metric.title,
-            figure,
-            250,
-            title=f"{metric.title}, {metric.unit}" if metric.unit else metric.title,
-        )
+        Chart(f"{name}-{metric.name}", metric.title, figure, 250, title=titled(metric))
         for metric, figure in drawn
         if figure
     ]
     missing = ", ".join(metric.title for metric, figure in drawn if not figure)
     blocks: list[Block] = [Beside(made)] if made else []
     return blocks + ([Said(f"Not logged by these runs: {missing}.", "note")] if missing else [])
+
+
+def titled(metric: Metric) -> str:
+    return f"{metric.title}, {metric.unit}" if metric.unit else metric.title
 
 
 def runs_section(name: str, part: groups.Section, links_from: Path | None) -> Section:

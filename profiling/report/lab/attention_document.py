@@ -26,6 +26,13 @@ from profiling.units import number, percent
 
 MARGIN = {"l": 70, "r": 20, "t": 34, "b": 48}
 LEGEND = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}
+LEADS = {
+    "time": "Median of a call; both axes are logarithmic.",
+    "memory": "Peak above the inputs for one sequence. A matrix of scores grows with T²; a fused "
+    "kernel keeps a row at a time and grows with T.",
+    "roofline": "The function's arithmetic over its least traffic. A longer sequence lies further "
+    "right: more arithmetic for each byte.",
+}
 MOST_KERNELS = 6  # named in a cell
 PAGE_ROWS = 60
 
@@ -101,41 +108,21 @@ def slow_against_flash(rows: list[Measurement]) -> list[str]:
 
 
 def charts_of(results: AttentionResults, direction: str, rows: list[Measurement]) -> list[Section]:
-    """Of one pass: time, memory where it is known, roofline."""
-    charts = [
-        (
-            "time",
-            "Time",
-            "Median of a call; both axes are logarithmic.",
-            over_seq(rows, lambda row: row.median_ms, "ms of a call"),
-            380,
-        ),
-        (
-            "memory",
-            "Memory",
-            "Peak above the inputs for one sequence. A matrix of scores grows with T²; a fused "
-            "kernel keeps a row at a time and grows with T.",
-            memory([row for row in rows if row.peak_memory_bytes]),
-            380,
-        ),
-        (
-            "roofline",
-            "Roofline",
-            "The function's arithmetic over its least traffic. A longer sequence lies further "
-            "right: more arithmetic for each byte.",
-            roofline(results, rows),
-            400,
-        ),
-    ]
+    """Of one pass."""
+    figures = {
+        "time": over_seq(rows, lambda row: row.median_ms, "ms of a call"),
+        "memory": memory([row for row in rows if row.peak_memory_bytes]),
+        "roofline": roofline(results, rows),
+    }
     return [
         Section(
             f"{name}-{direction}",
-            f"{title}, {direction}",
-            [Chart(f"{name}-{direction}", f"{name} of each backend", figure, height)],
-            lead=lead,
+            f"{name.capitalize()}, {direction}",
+            [Chart(f"{name}-{direction}", f"{name} of each backend", figure, 380)],
+            lead=LEADS[name],
             places=PAGE,
         )
-        for name, title, lead, figure, height in charts
+        for name, figure in figures.items()
         if figure
     ]
 
