@@ -91,6 +91,7 @@ def listed(counts: Counter[str]) -> list[LaunchCount]:
 def begin_memory(device: torch.device) -> None:
     """So that what `out_of_memory` says is of what follows."""
     if device.type == "cuda":
+        torch.cuda.init()  # without a context there is nothing to count
         torch.cuda.reset_peak_memory_stats(device)
 
 
