@@ -36,6 +36,7 @@ MEASUREMENTS = {
     "aa_trials": Measurement(
         "how often `ab` calls a difference where there is none", False, "records=FILE"
     ),
+    "start_up": Measurement("--help and a mistake against `import torch`, in turns", False),
     "report_speed": Measurement("seconds and memory of `report` on large captures", False),
     "repeat_capture": Measurement(
         "nothing: repeats a capture until it is large", False, "capture=FILE out=FILE"

@@ -177,7 +177,7 @@ def write_folder(folder: Path, made: Compilation) -> None:
     document = compiled_document(made.index, made.files)
     written = {"index.json": to_json(made.index), "index.html": page(document)}
     for name, text in (made.files | written).items():
-        (partial / name).parent.mkdir(exist_ok=True)
+        (partial / name).parent.mkdir(parents=True, exist_ok=True)
         write_text(partial / name, text)
     if folder.exists():
         shutil.rmtree(folder)
