@@ -99,7 +99,7 @@ def test_energy_of_the_rows_adds_up_to_the_run(nvml):
     rows = []
     with GpuSampler(open_gpus(UUIDS[:1]), 10) as sampler:
         for _ in range(5):
-            time.sleep(0.03)
+            time.sleep(0.15)  # long beside the time that a reading takes
             rows.append(sampler.read(10.0))
         started_s = sampler.meters[0].first.at_s
     rows.append(sampler.read(10.0))
