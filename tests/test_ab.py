@@ -55,6 +55,7 @@ def process(label: str, ms: float) -> ProcessRun:
     return ProcessRun(0, label, [], "runs/01", 20.0, 128, [60, 70, 80], step_ms, step_ms)
 
 
+@pytest.mark.slow
 def test_processes_are_interleaved_and_a_difference_is_found(fake, capsys):
     code, starts = fake("attention=slow,flash", "--repeats", "3")
     assert code == 0
@@ -69,6 +70,7 @@ def test_processes_are_interleaved_and_a_difference_is_found(fake, capsys):
     assert 0.78 < low < 0.8 < high < 0.82
 
 
+@pytest.mark.slow
 def test_the_record_holds_every_step_time_behind_the_warm_up(fake):
     fake("attention=slow,flash", "--repeats", "2")
     found = results("out-ab/attention-slow-flash")
@@ -81,6 +83,7 @@ def test_the_record_holds_every_step_time_behind_the_warm_up(fake):
     assert found["words"] == [CPU]
 
 
+@pytest.mark.slow
 def test_timed_processes_are_neither_profiled_nor_evaluated_nor_mirrored(fake):
     _, starts = fake("attention=slow,flash", "--repeats", "2")
     for start in starts:
@@ -90,6 +93,7 @@ def test_timed_processes_are_neither_profiled_nor_evaluated_nor_mirrored(fake):
         assert "profile" not in words
 
 
+@pytest.mark.slow
 def test_equal_values_are_an_experiment_of_a_against_a(fake, capsys):
     code, _ = fake("attention=slow,slow", "--repeats", "5")
     assert code == 0
@@ -102,6 +106,7 @@ def test_equal_values_are_an_experiment_of_a_against_a(fake, capsys):
     assert by_ab <= 10 and by_ab <= by_interval < by_steps
 
 
+@pytest.mark.slow
 def test_more_than_two_values_are_compared_with_the_first(fake, capsys):
     fake("attention=slow,flash,math", "--repeats", "3", "--markdown", "t.md", "--html", "t.html")
     out = " ".join(capsys.readouterr().out.split())
@@ -113,6 +118,7 @@ def test_more_than_two_values_are_compared_with_the_first(fake, capsys):
     assert "flash is 1.25x faster" in page and '"processes"' in page
 
 
+@pytest.mark.slow
 def test_sizes_of_a_batch_are_compared_by_the_token(fake, capsys):
     fake("batch_size=4,8", "attention=slow", "--repeats", "3")
     found = results("out-ab/batch_size-4-8")["result"]
@@ -123,6 +129,7 @@ def test_sizes_of_a_batch_are_compared_by_the_token(fake, capsys):
     assert "not alike: batch_size: 4 against 8, so a step does other work" in out
 
 
+@pytest.mark.slow
 def test_a_process_that_fails_shows_its_end_and_the_rest_goes_on(fake, monkeypatch, capsys):
     monkeypatch.setenv("FAKE_FAIL", "3")
     with pytest.raises(
@@ -140,12 +147,14 @@ def test_a_process_that_fails_shows_its_end_and_the_rest_goes_on(fake, monkeypat
     assert len(starts) == 7  # more repeats of the same experiment
 
 
+@pytest.mark.slow
 def test_a_folder_of_another_experiment_is_not_mixed_with(fake):
     fake("attention=slow,flash", "--repeats", "2", "--out", "exp")
     with pytest.raises(ValueError, match="--out exp: holds an experiment with another words"):
         fake("attention=slow,flash", "n_layer=1", "--repeats", "2", "--out", "exp")
 
 
+@pytest.mark.slow
 def test_a_damaged_record_is_named_with_its_field(fake):
     fake("attention=slow,flash", "--repeats", "2", "--out", "exp")
     path = Path("exp/results.json")
@@ -162,12 +171,14 @@ def test_help_has_examples_and_exit_codes(capsys):
     assert "--repeats N" in out and "examples" in out and "exit code" in out
 
 
+@pytest.mark.slow
 def test_a_second_experiment_gets_a_folder_of_its_own(fake):
     fake("attention=slow,flash", "--repeats", "2")
     fake("attention=slow,flash", "--repeats", "2")
     assert results("out-ab/attention-slow-flash-2")["runs"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_was_measured_and_says_how_to_go_on(tmp_path):
     log = tmp_path / "starts.log"
     environ = os.environ | {"FAKE_LOG": str(log), "FAKE_HANG": "3", "PYTHONPATH": str(PROJECT)}
@@ -194,6 +205,7 @@ sys.exit(ab.main(sys.argv[1:], Path({str(FAKE)!r})))"
     assert len(results(str(folder))["runs"]) == 2
 
 
+@pytest.mark.slow
 def test_dry_run_prints_the_commands_and_starts_nothing(fake, capsys):
     code, starts = fake("attention=slow,flash", "--repeats", "2", "--dry-run")
     assert code == 0 and not starts and not Path("out-ab").exists()
@@ -201,6 +213,7 @@ def test_dry_run_prints_the_commands_and_starts_nothing(fake, capsys):
     assert len(lines) == 4 and all("max_iters=91" in line for line in lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -230,6 +243,7 @@ def test_mistakes_are_refused_before_anything_runs(words, message, tmp_path, mon
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_the_factor_is_what_hydra_reads_as_several_values():
     assert plan_experiment(["compile=false,true"], 20).factor.values == ["false", "true"]
     labels = plan_experiment(["learning_rate=choice(1e-3,2e-3)"], 20).factor.labels
@@ -268,6 +282,7 @@ def test_a_value_with_one_process_has_no_interval():
 TINY = ["n_layer=1", "n_embd=16", "n_head=1", "block_size=8", "batch_size=2"]
 
 
+@pytest.mark.slow
 def test_a_process_of_the_real_trainer_is_timed(tmp_path):
     """Its rows lie where the plan expects them, and nothing of the warm-up is among them."""
     asked = plan_experiment([CPU, "attention=slow,flash", *TINY], steps=40)
@@ -281,6 +296,7 @@ def test_a_process_of_the_real_trainer_is_timed(tmp_path):
     assert "val loss" in (tmp_path / "runs" / "01-flash.log").read_text()
 
 
+@pytest.mark.slow
 def test_captures_of_the_real_trainer_explain(fake):
     """Timed by the fake, captured for real: the same folder goes on."""
     words = ["attention=slow,flash", *TINY, "--repeats", "2", "--out", "exp"]

@@ -46,6 +46,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_manifest_lies_beside_the_capture_or_where_it_is_said(folder, tmp_path_factory):
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     path = folder / "nsys.sqlite.gz"

@@ -74,6 +74,7 @@ def test_outputs_and_gradients_are_the_reference_s(attention, dtype, tolerance):
         assert difference < tolerance, f"{name}: {difference:.1e}"
 
 
+@pytest.mark.slow
 def test_flex_s_outputs_are_the_reference_s():
     q, k, v = (tensor.detach() for tensor in inputs(torch.float32))
     with torch.no_grad():
@@ -220,6 +221,7 @@ def test_slow_that_the_compiler_fused_is_refused(monkeypatch):
     assert checked(AttentionFacts("flash", "flash", ""), "flash").ran == "flash"
 
 
+@pytest.mark.slow
 def test_slow_and_flash_learn_the_same(run, losses, tmp_path):
     keys = dict(max_iters=30, eval_interval=30, learning_rate=2e-3)
     slow = losses(run(attention="slow", out_dir=str(tmp_path / "slow"), **keys))

@@ -101,6 +101,7 @@ def test_what_is_measured_is_the_model_on_tensors_laid_out_as_the_models(monkeyp
         assert (mine.shape, mine.stride()) == (theirs.shape, theirs.stride())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ("slow", "math", "flash"))
 def test_a_backend_of_a_cpu_is_right_in_both_directions(backend):
     forward, backward = measured(case(backend, backward=True), 0.01)
@@ -125,6 +126,7 @@ def test_a_wrong_kernel_shows_in_the_error(monkeypatch):
     assert row.relative_error > 0.1
 
 
+@pytest.mark.slow
 def test_what_a_cpu_lacks_is_listed_with_the_reason():
     for backend, reason in (("efficient", "CUDA only"), ("cudnn", "CUDA only")):
         (row,) = measured(case(backend, backward=True), 0.01)
@@ -235,6 +237,7 @@ def test_a_bad_flag_is_one_line(flags, said, capsys):
     assert end.value.code == 2 and said in error and error.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_the_command_measures_prints_and_writes(tmp_path, capsys):
     files = ["--json", str(tmp_path / "a.json"), "--html", str(tmp_path / "a.html")]
     words = [*SMALL_FLAGS.split(), "--seq=16,32", "--backends=slow,flash,cudnn", *files]
@@ -394,6 +397,7 @@ return [...document.querySelectorAll('[data-chart]')].map(chart =>
 """
 
 
+@pytest.mark.slow
 def test_chromium_draws_every_chart_without_an_error(tmp_path):
     path = tmp_path / "attention.html"
     path.write_text(page(attention_document(gpu_results())), encoding="utf-8")

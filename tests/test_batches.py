@@ -160,6 +160,7 @@ def test_a_failed_read_reaches_the_caller(make, monkeypatch):
 # The exact evaluation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("storage", ["device", "mmap"])
 @pytest.mark.parametrize("block_size", [1, 4, 7, 16])
 @pytest.mark.parametrize("extra", [1, 2, 5, 16, 33, 100])

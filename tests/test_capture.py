@@ -46,6 +46,7 @@ def ranges_in(path) -> list[tuple[int, str]]:
     return [r for r in found if not r[1].startswith(("PyTorch Profiler", "Optimizer.", "gloo:"))]
 
 
+@pytest.mark.slow
 def test_torch_profiler_captures_these_iterations_and_no_others(run, rows, losses, tmp_path):
     plain = run(**LONG, out_dir=str(tmp_path / "plain"))
     out_dir = run(**LONG, profile=torch_profile())
@@ -68,6 +69,7 @@ def test_torch_profiler_captures_these_iterations_and_no_others(run, rows, losse
     assert "aten::addmm" in table or "aten::mm" in table
 
 
+@pytest.mark.slow
 def test_the_manifest_tells_of_the_run(run, capsys):
     out_dir = run(**LONG, profile=torch_profile())
     manifest = manifest_of(out_dir)
@@ -122,6 +124,7 @@ backward
 """.strip("\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attention", ["slow", "math"])
 def test_layers_are_ranged_forward_and_backward(run, losses, tmp_path, attention):
     keys = dict(attention=attention, dropout=0.1, **LONG)
@@ -138,6 +141,7 @@ def test_layers_are_ranged_forward_and_backward(run, losses, tmp_path, attention
     assert manifest_of(out_dir)["backward_on_calling_thread"] is True
 
 
+@pytest.mark.slow
 def test_options_reach_torch_profiler(run):
     out_dir = run(**LONG, profile=torch_profile(shapes=True, stack=True, memory=True, steps=1))
     with gzip.open(out_dir / "profile" / "window-1.trace.json.gz", "rt") as file:
@@ -146,6 +150,7 @@ def test_options_reach_torch_profiler(run):
     assert any("Input Dims" in event.get("args", {}) for event in trace["traceEvents"])
 
 
+@pytest.mark.slow
 def test_a_run_ended_by_a_signal_has_its_window(command, start, tmp_path):
     keys = {"profile": "torch", "profile.start": 10, "profile.steps": 5000}
     process = start(command(max_iters=10_000, eval_interval=10_000, **keys))
@@ -162,6 +167,7 @@ def test_a_run_ended_by_a_signal_has_its_window(command, start, tmp_path):
     assert (tmp_path / "out" / "ckpt.pt").exists()
 
 
+@pytest.mark.slow
 def test_a_resumed_run_counts_on(run, rows):
     out_dir = run(max_iters=8, eval_interval=8)
     keys = dict(max_iters=24, eval_interval=8, init_from="resume")
@@ -174,6 +180,7 @@ def test_a_resumed_run_counts_on(run, rows):
     assert manifest_of(out_dir, 2)["window"]["first_iteration"] == 30
 
 
+@pytest.mark.slow
 def test_every_chosen_rank_captures(command, start, tmp_path):
     keys = {"profile": "torch", "profile.start": 2, "profile.steps": 2, "profile.ranks": "[0,1]"}
     words = command(gradient_accumulation_steps=4, dropout=0.0, **keys)
@@ -190,6 +197,7 @@ def test_every_chosen_rank_captures(command, start, tmp_path):
         assert names == ["micro_step 0", "micro_step 1", "gradient_sync", "optimizer"] * 2
 
 
+@pytest.mark.slow
 def test_a_new_run_moves_the_captures_of_the_old_one_aside(run):
     out_dir = run(**LONG, profile=torch_profile())
     run(max_iters=4)
@@ -197,6 +205,7 @@ def test_a_new_run_moves_the_captures_of_the_old_one_aside(run):
     assert (out_dir / "previous-1" / "profile" / "window-1.json").exists()
 
 
+@pytest.mark.slow
 def test_auto_opens_by_itself(run):
     out_dir = run(max_iters=300, eval_interval=300, profile=torch_profile(start="auto"))
     window = manifest_of(out_dir)["window"]
@@ -279,6 +288,7 @@ def test_nsys_without_a_gpu_is_refused_before_anything_is_made(run, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_word_sets_a_kind_and_keys_lie_over_it():
     jobs = compose_jobs(None, ["profile=nsys,torch,memory,none", "profile.start=100"], True)
     assert [(job.profile.kind, job.profile.steps) for job in jobs] == [

@@ -31,6 +31,7 @@ def assert_same(left: Path, right: Path) -> None:
         torch.testing.assert_close(a[key], b[key], rtol=0, atol=0, msg=lambda m, key=key: key + m)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", [{}, {"token_storage": "mmap", "attention": "slow"}])
 def test_resumed_is_uninterrupted_to_the_last_bit(run, rows, tmp_path, keys):
     keys |= dict(dropout=0.1, gradient_accumulation_steps=2, always_save_checkpoint=True)
@@ -47,6 +48,7 @@ def test_resumed_is_uninterrupted_to_the_last_bit(run, rows, tmp_path, keys):
     assert expected[0]["train/loss"] != expected[8]["train/loss"]
 
 
+@pytest.mark.slow
 def test_dropout_s_random_state_is_what_makes_it_exact(run, tmp_path, monkeypatch):
     """The test above would notice: without the restored state the halves differ."""
     keys = dict(dropout=0.1, always_save_checkpoint=True)
@@ -59,6 +61,7 @@ def test_dropout_s_random_state_is_what_makes_it_exact(run, tmp_path, monkeypatc
         assert_same(Path(straight), Path(halves))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", [{"attention": "slow"}, {"attention": "flash", "compile": True}])
 def test_resumes_under_another_backend_and_compiled(run, losses, tmp_path, keys):
     out_dir, straight = tmp_path / "out", str(tmp_path / "straight")
@@ -191,6 +194,7 @@ def save_for_ever(path: Path) -> None:
         number += 1
 
 
+@pytest.mark.slow
 def test_killed_while_saving_leaves_a_whole_checkpoint(tmp_path):
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "training.checkpoint"])

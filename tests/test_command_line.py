@@ -98,6 +98,7 @@ def test_values_are_of_their_type(run):
     assert config.out_dir == "out-auto"
 
 
+@pytest.mark.slow
 def test_a_file_from_elsewhere_lies_over_the_defaults(run, tmp_path):
     (tmp_path / "sub").mkdir()
     (tmp_path / "x.yaml").write_text("n_layer: 2\ncuda_graphs: false\nwandb: {mode: offline}\n")
@@ -113,6 +114,7 @@ def test_a_file_may_build_on_one_of_configs(run, tmp_path):
     assert (config.n_layer, config.n_head, config.device) == (2, 4, "cpu")
 
 
+@pytest.mark.slow
 def test_an_empty_file_is_the_defaults(run, tmp_path):
     (tmp_path / "x.yaml").write_text("# nothing yet\n")
     assert run("x.yaml") == run()
@@ -223,6 +225,7 @@ def test_a_sweep_of_a_file(run):
     assert [(job.n_layer, job.cuda_graphs) for job in jobs] == [(4, "auto"), (4, "false")]
 
 
+@pytest.mark.slow
 def test_hydra_composes_a_sweep_once(run, monkeypatch):
     """And once more for each group's file, not for each value of a key."""
     composed = []
@@ -239,6 +242,7 @@ def test_hydra_composes_a_sweep_once(run, monkeypatch):
 SWEEP = ("-m", "out_dir=o-${attention}", "attention=slow,flash", "profile=torch,none", "n_head=2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", ["hydra.verbose=false", "hydra/launcher=basic"])
 def test_hydra_s_launcher_gets_the_same_jobs(run, capsys, setting):
     jobs = run(*SWEEP)
@@ -249,6 +253,7 @@ def test_hydra_s_launcher_gets_the_same_jobs(run, capsys, setting):
     assert capsys.readouterr().out == told and told.count("job ") == 4
 
 
+@pytest.mark.slow
 def test_settings_of_hydra_are_in_force(run, tmp_path, monkeypatch):
     monkeypatch.delenv("PLANTED", raising=False)
     (tmp_path / "x.yaml").write_text(
@@ -325,6 +330,7 @@ def test_help_shows_the_values_of_the_file(run, capsys):
     assert max(map(len, out.splitlines())) <= 110
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "argv, expected",
     [
@@ -338,6 +344,7 @@ def test_hydra_s_own_flags_work(run, capsys, argv, expected):
     assert expected in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line, expected",
     [
@@ -353,6 +360,7 @@ def test_tab_completion_knows_the_file(run, monkeypatch, capsys, line, expected)
     assert capsys.readouterr().out.split() == [expected]
 
 
+@pytest.mark.slow
 def test_as_a_program(tmp_path):
     (tmp_path / "train.py").write_text(STUB)
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

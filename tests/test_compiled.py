@@ -182,6 +182,7 @@ for found in graph_breaks(messages):
 """
 
 
+@pytest.mark.slow
 def test_real_breaks_are_heard_with_their_lines(tmp_path):
     script = tmp_path / "broken.py"
     script.write_text(BROKEN)
@@ -200,6 +201,7 @@ def in_process(words: list[str]) -> subprocess.CompletedProcess:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("g++"), reason="inductor needs a C++ compiler")
 def test_a_tiny_model_compiled_here(command, tmp_path):
     keys = dict(n_layer=1, block_size=8, batch_size=2, attention="flash")

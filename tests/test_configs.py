@@ -32,6 +32,7 @@ def test_cpu_experiment_has_nanogpt_s_size():
     assert (config.max_iters, config.dropout, config.device) == (2000, 0.0, "cpu")
 
 
+@pytest.mark.slow
 def test_experiments_write_to_different_folders():
     folders = [compose_jobs(files.find(n), [], multirun=False)[0].out_dir for n in files.names()]
     assert len(set(folders)) == len(folders)

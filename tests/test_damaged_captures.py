@@ -104,11 +104,13 @@ def trace() -> bytes:
     return json.dumps(small_trace()).encode()
 
 
+@pytest.mark.slow
 def test_bytes_of_an_export(tmp_path, export):
     read = survive(tmp_path / "x.sqlite", 600, lambda chance: flipped(export, chance))
     assert 0 < read < 600
 
 
+@pytest.mark.slow
 def test_the_first_page_of_an_export(tmp_path, export):
     """Its header and schema, which SQLite itself leans on."""
     page = 1024
@@ -132,6 +134,7 @@ def column_of(database: sqlite3.Connection, table: str, chance: random.Random) -
     return chance.choice(database.execute(f"PRAGMA table_info({table})").fetchall())[1]
 
 
+@pytest.mark.slow
 def test_cells_of_an_export(tmp_path, export):
     def damage(chance: random.Random) -> bytes:
         def change(database: sqlite3.Connection) -> None:
@@ -147,6 +150,7 @@ def test_cells_of_an_export(tmp_path, export):
     assert 0 < survive(tmp_path / "x.sqlite", 700, damage) < 700
 
 
+@pytest.mark.slow
 def test_tables_of_an_export(tmp_path, export):
     def damage(chance: random.Random) -> bytes:
         def change(database: sqlite3.Connection) -> None:
@@ -168,6 +172,7 @@ def test_tables_of_an_export(tmp_path, export):
     assert 0 < survive(tmp_path / "x.sqlite", 200, damage) <= 200
 
 
+@pytest.mark.slow
 def test_bytes_of_a_trace(tmp_path, trace):
     read = survive(tmp_path / "x.json", 1500, lambda chance: flipped(trace, chance))
     assert 0 < read < 1500
@@ -177,6 +182,7 @@ def test_the_beginning_of_a_trace(tmp_path, trace):
     assert survive(tmp_path / "x.json", 500, lambda chance: cut(trace, chance)) == 0
 
 
+@pytest.mark.slow
 def test_values_of_a_trace(tmp_path):
     whole = small_trace()
 

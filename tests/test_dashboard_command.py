@@ -165,6 +165,7 @@ def test_the_server_has_nothing_but_the_page(tmp_path):
         assert 'http-equiv="refresh"' in content, "the browser asks again"
 
 
+@pytest.mark.slow
 def test_the_page_reloads_when_a_run_goes_on(tmp_path):
     folder = write_run(tmp_path / "run")
     with chromium() as driver, serving(tmp_path) as server:
@@ -178,6 +179,7 @@ def test_the_page_reloads_when_a_run_goes_on(tmp_path):
         assert driver.get_log("browser") == []
 
 
+@pytest.mark.slow
 def test_watching_says_where_and_ends_with_ctrl_c(start, tmp_path):
     write_run(tmp_path / "run")
     words = ["-m", "profiling", "dashboard", str(tmp_path), "--watch", "--port", "0"]

@@ -189,6 +189,7 @@ def scroll_through(driver):
     driver.execute_script("scrollTo(0, 0)")
 
 
+@pytest.mark.slow
 def test_every_chart_is_drawn_without_an_error_and_without_the_network(opened):
     scroll_through(opened)
     drawn = dict(opened.execute_script(DRAWN))
@@ -204,6 +205,7 @@ def test_every_chart_is_drawn_without_an_error_and_without_the_network(opened):
     assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
 
 
+@pytest.mark.slow
 def test_the_x_axis_switches_between_iterations_and_time(opened):
     def x_axis():
         return opened.execute_script(
@@ -218,6 +220,7 @@ def test_the_x_axis_switches_between_iterations_and_time(opened):
     assert x_axis() == ["iteration", 390]
 
 
+@pytest.mark.slow
 def test_a_configuration_can_be_hidden(opened):
     button = opened.find_element("css selector", "[data-group='0']")
     shown = f"return {FIRST}.data.filter(trace => trace.visible !== false).map(t => t.name)"
@@ -227,6 +230,7 @@ def test_a_configuration_can_be_hidden(opened):
     assert len(opened.execute_script(shown)) == 4
 
 
+@pytest.mark.slow
 def test_charts_follow_the_theme(opened):
     ink = f"return getComputedStyle({FIRST}.querySelector('.xtick text')).fill"
     before = opened.execute_script(ink)
@@ -235,6 +239,7 @@ def test_charts_follow_the_theme(opened):
     opened.find_element("id", "theme").click()
 
 
+@pytest.mark.slow
 def test_twenty_runs_of_five_thousand_points_load_at_once(browser, tmp_path):
     runs = []
     for attention in ("slow", "flash"):

@@ -192,6 +192,7 @@ def test_a_server_that_hangs_or_trickles_is_left(
     assert len(requests) == 1
 
 
+@pytest.mark.slow
 def test_a_refused_connection_costs_little(data_dir, monkeypatch):
     monkeypatch.setattr(download, "PAUSE_S", 0.5)  # the true one
     with socket.socket() as unused:
@@ -263,6 +264,7 @@ def test_the_stand_in_has_the_form_of_tiny_shakespeare():
     assert len(set(speeches)) > 0.9 * len(speeches)  # nothing to be learnt by heart at once
 
 
+@pytest.mark.slow
 def test_the_stand_in_is_the_same_everywhere():
     # runs of different machines are compared; this one's text is known by its hash
     assert sha256(stand_in_text()) == STAND_IN_SHA256
@@ -278,6 +280,7 @@ def test_there_is_something_to_learn_in_the_stand_in():
     assert len(zlib.compress(text)) < 0.7 * len(zlib.compress(letters))
 
 
+@pytest.mark.slow
 def test_without_a_network_the_stand_in_is_used_and_said_loudly(data_dir, caplog):
     for _ in range(2):  # found again the second time, and said again
         caplog.clear()
@@ -291,6 +294,7 @@ def test_without_a_network_the_stand_in_is_used_and_said_loudly(data_dir, caplog
     assert json.loads((dataset.directory / "meta.json").read_text())["source"] == "stand-in"
 
 
+@pytest.mark.slow
 def test_the_real_text_replaces_the_stand_in_once_it_can_be_had(serve, data_dir):
     assert prepare.prepare(DataConfig(), data_dir).is_stand_in
     serve(ok)

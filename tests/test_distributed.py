@@ -9,6 +9,7 @@ import torch
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
 
 
+@pytest.mark.slow
 def test_two_ranks_train_as_one_process(run, command, start, losses, tmp_path):
     keys = dict(gradient_accumulation_steps=2, max_iters=12, always_save_checkpoint=True)
     alone = run(out_dir=str(tmp_path / "alone"), **keys)
@@ -31,6 +32,7 @@ def test_two_ranks_train_as_one_process(run, command, start, losses, tmp_path):
     assert not torch.equal(first, second)  # dropout of its own on each rank
 
 
+@pytest.mark.slow
 def test_micro_batches_that_ranks_cannot_share_are_refused(command, start, tmp_path):
     process = start([*TORCHRUN, *command(gradient_accumulation_steps=3)])
     output = process.communicate(timeout=100)[0]
@@ -41,6 +43,7 @@ def test_micro_batches_that_ranks_cannot_share_are_refused(command, start, tmp_p
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_mistake_that_only_the_first_rank_meets_is_said_once(command, start, tmp_path):
     missing = str(tmp_path / "missing.txt")
     process = start([*TORCHRUN, *command(gradient_accumulation_steps=2, data_source=missing)])
@@ -50,6 +53,7 @@ def test_a_mistake_that_only_the_first_rank_meets_is_said_once(command, start, t
     assert "[rank1]" not in output  # how PyTorch marks a traceback of that rank
 
 
+@pytest.mark.slow
 def test_sigterm_to_torchrun_ends_with_a_checkpoint(command, start, tmp_path):
     process = start([*TORCHRUN, *command(gradient_accumulation_steps=2, max_iters=100_000)])
     for line in process.stdout:

@@ -42,6 +42,7 @@ def no_nsys(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
 
 
+@pytest.mark.slow
 def test_this_machine_as_json():
     environ = {**os.environ, "WANDB_API_KEY": "planted"}
     done = subprocess.run(

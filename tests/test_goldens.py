@@ -33,6 +33,7 @@ def differences(one: object, other: object, place: str = "") -> list[str]:
     return [f"{place}: {one!r} was, {other!r} is"]
 
 
+@pytest.mark.slow
 def test_every_fixture_is_frozen(made):
     assert sorted(made) == sorted(FROZEN) and len(made) == 17
 

@@ -166,6 +166,7 @@ def test_a_refused_metric_is_lost_alone_and_said_once(
     assert asked_again == (error == 999)
 
 
+@pytest.mark.slow
 def test_a_gpu_that_is_lost_midway(nvml, monkeypatch, caplog):
     monkeypatch.setenv("FAKE_NVML_LOST_MS", "300")
     with GpuSampler(open_gpus(UUIDS), 10) as sampler:
@@ -203,6 +204,7 @@ def test_an_error_of_ours_ends_the_sampling_alone(nvml, monkeypatch, caplog):
     assert sampler.read(1.0) == {"perf/energy_per_token_j": None}
 
 
+@pytest.mark.slow
 def test_a_driver_that_hangs_does_not_hold_up_the_end(nvml, monkeypatch):
     monkeypatch.setattr(sampler_module, "JOIN_S", 0.1)
     gpus = open_gpus(UUIDS[:1])
@@ -227,6 +229,7 @@ def test_a_sample_holds_the_interpreter_for_little(nvml):
     assert statistics.median(times_s) < 200e-6  # 0.2 % of the 100 ms between two
 
 
+@pytest.mark.slow
 def test_the_cost_is_measured(nvml, capsys):
     more = "n_layer=1 n_embd=16 block_size=8 batch_size=2 dtype=float32"
     keys = dict(config="shakespeare_char_cpu", more=more, rounds=2, stretch_ms=20, interval_ms=5)
@@ -280,6 +283,7 @@ def test_the_interval_is_checked():
         GpuMetricsConfig(interval_ms=99)
 
 
+@pytest.mark.slow
 def test_a_run_with_gpus_and_one_without(nvml, run, rows, monkeypatch):
     """The loop, the rows and the summary; the device is the CPU, the GPUs are the fake's."""
     without = run(max_iters=4, eval_iters=1)

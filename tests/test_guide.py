@@ -72,6 +72,7 @@ def printed():
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "lines"), SHOWN, ids=[command[20:70] for command, _ in SHOWN])
 def test_a_command_prints_what_is_shown(command, lines, printed):
     assert lines

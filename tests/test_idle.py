@@ -143,6 +143,7 @@ def test_a_copy_from_pageable_memory_in_the_data_phase_makes_the_gap_datas():
     assert found["synchronization"] == 0
 
 
+@pytest.mark.slow
 def test_gaps_inside_a_graph_are_the_queues():
     def body(program):
         with program.phase("forward"):

@@ -47,6 +47,7 @@ def test_an_echo_of_the_signal_is_not_a_second_one(monkeypatch):
         assert left == [130]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number, exit_code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_interrupted_and_resumed_is_uninterrupted(
     run, command, start, losses, tmp_path, number, exit_code
@@ -74,6 +75,7 @@ def test_interrupted_and_resumed_is_uninterrupted(
     assert losses(out_dir) == losses(straight)
 
 
+@pytest.mark.slow
 def test_the_second_signal_leaves_at_once(command, start, tmp_path):
     # an iteration of several seconds: the first signal would take as long
     process = start(command(gradient_accumulation_steps=20_000, batch_size=1, eval_iters=1))

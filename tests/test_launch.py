@@ -156,6 +156,7 @@ def test_the_dry_run_is_the_command_and_starts_nothing(install, words, out_dir, 
     assert [call["arguments"][0] for call in calls(nsys)] == ["--version", "profile"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 def test_metrics_are_spelled_as_the_version_has_them(install, words, capsys, version):
     install(version)
@@ -169,6 +170,7 @@ def test_metrics_are_spelled_as_the_version_has_them(install, words, capsys, ver
     assert ("has no --discard-environment" in said) == (version != NEWEST)
 
 
+@pytest.mark.slow
 def test_what_the_version_lacks_is_left_out_and_said(install, words, capsys):
     lines = [line for line in HELP_2022.splitlines() if "--cuda-graph-trace" not in line]
     install("2022.4.2.1", help="\n".join(lines))
@@ -182,6 +184,7 @@ def test_what_the_version_lacks_is_left_out_and_said(install, words, capsys):
     assert set(found) <= set(nsys_tool.find().options)
 
 
+@pytest.mark.slow
 def test_memory_and_full(install, words, capsys):
     install()
     command, said = dry_run(capsys, "--preset", "memory", *words)
@@ -207,6 +210,7 @@ def test_several_windows_are_all_recorded(install, words, capsys):
     assert options(command)["capture-range-end"] == "repeat:3"
 
 
+@pytest.mark.slow
 def test_the_report_and_its_sqlite(install, trainer, words, out_dir, capfd):
     install()
     for _ in range(2):
@@ -228,6 +232,7 @@ def test_the_report_and_its_sqlite(install, trainer, words, out_dir, capfd):
     assert f"python -m profiling compare {capture} OTHER.sqlite" in said
 
 
+@pytest.mark.slow
 def test_a_report_for_each_window(install, trainer, words, out_dir, capfd):
     install(outcome="two windows")
     assert run.main([*words, "profile.windows=3", "profile.start=10"], trainer()) == 1
@@ -238,6 +243,7 @@ def test_a_report_for_each_window(install, trainer, words, out_dir, capfd):
     assert names == ["nsys.1.nsys-rep", "nsys.1.sqlite", "nsys.2.nsys-rep", "nsys.2.sqlite"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "outcome, status, why, cure",
     [
@@ -257,6 +263,7 @@ def test_no_report_is_explained(install, trainer, words, capfd, outcome, status,
     assert why in said and cure in said
 
 
+@pytest.mark.slow
 def test_the_capture_that_was_not_imported_is_kept(install, trainer, words, out_dir, capfd):
     """The importer is there and lacks a library: said before training starts, and at the end."""
     nsys = install(outcome="qdstrm")
@@ -273,6 +280,7 @@ def test_the_capture_that_was_not_imported_is_kept(install, trainer, words, out_
     assert "--input-file" in said.out and (out_dir / "profile" / "nsys.qdstrm").exists()
 
 
+@pytest.mark.slow
 def test_trainings_own_failure_passes_through(install, trainer, words, out_dir, capfd):
     install()
     assert run.main(words, trainer("sys.exit('out of luck')")) == 1
@@ -288,6 +296,7 @@ def test_a_failure_before_the_window_is_not_blamed_on_nsys(install, trainer, wor
     assert "training ended before a window was opened" in capfd.readouterr().out
 
 
+@pytest.mark.slow
 def test_secrets_do_not_reach_the_report(install, trainer, words, monkeypatch, capfd):
     nsys = install()
     secrets = {
@@ -315,6 +324,7 @@ def test_secrets_do_not_reach_the_report(install, trainer, words, monkeypatch, c
     assert nsight.secret_names({"PWD": "/", "PATH": "a", "MONKEY": "1"}) == ["MONKEY"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_ends_training_in_order_and_the_report_is_written(
     install, trainer, words, out_dir, start, number
@@ -341,6 +351,7 @@ def test_ctrl_c_ends_training_in_order_and_the_report_is_written(
     assert (out_dir / "profile" / "nsys.sqlite").exists()
 
 
+@pytest.mark.slow
 def test_torchrun_has_nsys_inside_the_chosen_ranks(install, trainer, words, out_dir, capfd):
     nsys = install()
     body = (
@@ -359,6 +370,7 @@ def test_torchrun_has_nsys_inside_the_chosen_ranks(install, trainer, words, out_
     assert all(f"sum 3 {rank}" in said for rank in range(3))
 
 
+@pytest.mark.slow
 def test_a_failing_rank_passes_its_failure_on(install, trainer, words, out_dir, capfd):
     install()
     assert run.main(["--nproc-per-node", "1", *words], trainer("sys.exit(3)")) != 0
@@ -409,6 +421,7 @@ def test_mistakes_are_refused_before_anything_starts(install, words, out_dir, ar
     assert not out_dir.exists()
 
 
+@pytest.mark.slow
 def test_nsys_is_found_on_path_and_else_the_newest(install, tmp_path, monkeypatch, words, capsys):
     with pytest.raises(ValueError, match="nsys: not found .* install Nsight Systems"):
         run.main(["--dry-run", *words])
@@ -427,6 +440,7 @@ def test_nsys_is_found_on_path_and_else_the_newest(install, tmp_path, monkeypatc
     assert nsys_tool.find().path == str(own)
 
 
+@pytest.mark.slow
 def test_the_verbs_on_the_command_line(start):
     for arguments, status, message in (
         (["--help"], 0, "the lab\n  attention "),

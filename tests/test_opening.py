@@ -117,6 +117,7 @@ def test_a_view_is_never_run(export):
     assert open_capture(export).ranges is None
 
 
+@pytest.mark.slow
 def test_a_bomb_is_not_unpacked(tmp_path):
     path = tmp_path / "bomb.json.gz"
     with gzip.open(path, "wb", compresslevel=9) as file:

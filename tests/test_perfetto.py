@@ -48,6 +48,7 @@ def ns(microseconds) -> int:
     return int(value)
 
 
+@pytest.mark.slow
 def test_every_event_has_what_the_format_asks_for(made):
     _, events = made
     assert {e["ph"] for e in events} >= {"M", "X", "s", "f"}

@@ -35,6 +35,7 @@ def test_there_are_commands():
     assert all(len(command.splitlines()) == 1 for command in COMMANDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("argv", arguments_of("train.py"), ids=" ".join)
 def test_each_training_command_composes(argv, tmp_path):
     if "--help" in argv:

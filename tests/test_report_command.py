@@ -84,6 +84,7 @@ def test_a_mistake_is_told_in_one_line(words, told):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_the_verbs_are_listed_and_a_mistake_exits_with_2(tmp_path):
     def run(*words):
         command = [sys.executable, "-m", "profiling", *words]

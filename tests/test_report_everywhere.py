@@ -147,6 +147,7 @@ def test_every_cause_is_told_everywhere_and_the_parts_add_up():
     check_comparison(every_cause())
 
 
+@pytest.mark.slow
 def test_a_new_row_of_the_table_is_all_that_a_new_cause_takes(monkeypatch):
     monkeypatch.setitem(causes.PART, MADE_UP.name, MADE_UP)
     assert "allocation" in every_cause()
@@ -161,6 +162,7 @@ def test_a_cause_that_no_table_knows_is_told_all_the_same():
     check_comparison(every_cause() | {"mystery": 50.0})
 
 
+@pytest.mark.slow
 def test_what_has_no_colour_is_drawn_in_a_neutral_one(tmp_path):
     path = tmp_path / "page.html"
     path.write_text(page(report_document(report_with({"launch": 4.0, "mystery": 50.0}))), "utf-8")
@@ -185,6 +187,7 @@ def test_idle_time_without_causes_is_told_as_such():
     assert "var(--idle)" in page(document)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", causes.VERDICT)
 def test_every_verdict_is_told_everywhere(name):
     report, found = report_of(), causes.VERDICT[name]

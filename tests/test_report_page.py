@@ -59,6 +59,7 @@ def background(driver) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", colour)[:3])
 
 
+@pytest.mark.slow
 def test_every_chart_is_drawn_without_an_error(opened):
     drawn = opened.execute_script(DRAWN)
     assert set(drawn) == CHARTS
@@ -124,6 +125,7 @@ def test_a_table_sorts_on_click(opened):
     assert (up := opened.execute_script(values)) == sorted(up)
 
 
+@pytest.mark.slow
 def test_a_table_filters_by_label_and_by_the_whole_name(opened):
     field = opened.find_element("css selector", "#table-kernels input")
     names = COLUMN + "r.cells[0].textContent)"
@@ -141,6 +143,7 @@ def test_a_table_filters_by_label_and_by_the_whole_name(opened):
     assert len(opened.execute_script(names)) == 77
 
 
+@pytest.mark.slow
 def test_light_and_dark_with_the_charts_and_the_choice_is_kept(opened):
     colour = (
         "return document.querySelector('[data-chart=families] .barlayer path').style.fill + "
@@ -159,6 +162,7 @@ def test_light_and_dark_with_the_charts_and_the_choice_is_kept(opened):
     assert theme(opened) == chosen and min(opened.execute_script(DRAWN).values()) >= 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["dark", "light"])
 def test_without_a_choice_it_follows_the_system(opened, scheme):
     opened.execute_script("localStorage.clear()")
@@ -179,6 +183,7 @@ def test_the_network_is_not_asked_for_anything(opened):
     assert all(url.startswith(("file://", "data:", "blob:")) for url in urls), urls
 
 
+@pytest.mark.slow
 def test_a_capture_that_holds_little_still_makes_a_page(browser, written):
     browser.get(written("nothing", nothing_captured(), None).as_uri())
     assert "No bottleneck named" in browser.find_element("css selector", "#verdict h2").text
@@ -186,6 +191,7 @@ def test_a_capture_that_holds_little_still_makes_a_page(browser, written):
     assert browser.get_log("browser") == []
 
 
+@pytest.mark.slow
 def test_markup_in_names_stays_text(browser, written):
     evil = "</script><img src=x onerror=document.title='run'><b>k</b>"
     report = report_of()

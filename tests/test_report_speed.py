@@ -13,6 +13,7 @@ def no_nsys(tool):
     raise ValueError("nsys: not found")
 
 
+@pytest.mark.slow
 def test_a_table_of_what_there_is(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(report_speed.nsight, "find", no_nsys)
     sqlite = small_export(tmp_path / "x.sqlite")

@@ -92,6 +92,7 @@ def test_a_run_that_logged_too_little_says_what_to_do(tmp_path):
         compared_run(run, None, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

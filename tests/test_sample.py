@@ -109,6 +109,7 @@ def tokens(model: GPT, idx: torch.Tensor, count: int, cache=None, temperature=0.
     return [token.item() for token in new]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attention", ON_CPU)
 @torch.no_grad()
 def test_logits_with_the_cache_equal_those_without(attention):
@@ -125,6 +126,7 @@ def test_logits_with_the_cache_equal_those_without(attention):
         assert cache.length == BLOCK_SIZE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attention", ON_CPU)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("prompt", [1, BLOCK_SIZE, BLOCK_SIZE + 5])
@@ -313,6 +315,7 @@ def shell(command: str) -> subprocess.Popen:
     )
 
 
+@pytest.mark.slow
 def test_text_comes_while_it_is_made_and_ctrl_c_ends_it(out_dir):
     process = shell(f'exec "$PYTHON" sample.py device=cpu {out_dir} max_new_tokens=100000000')
     try:
@@ -325,6 +328,7 @@ def test_text_comes_while_it_is_made_and_ctrl_c_ends_it(out_dir):
     assert process.returncode == 130 and b"Traceback" not in err
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_enough_ends_it_quietly(out_dir):
     keys = f"device=cpu {out_dir} max_new_tokens=100000000"
     process = shell(f'"$PYTHON" sample.py {keys} | head -c 10')

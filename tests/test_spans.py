@@ -43,6 +43,7 @@ def iteration(number: int, micro_steps: int = 1) -> list[tuple[int, str, int]]:
     return [(depth, name, number) for depth, name in names]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("micro_steps", [1, 2])
 def test_every_range_of_a_run(events_of, tmp_path, micro_steps):
     keys = {"profile": "nsys", "profile.start": 2, "profile.steps": 3}
@@ -69,6 +70,7 @@ def test_every_range_of_a_run(events_of, tmp_path, micro_steps):
     assert manifest["nsys_attached"] is False and manifest["backward_on_calling_thread"] is True
 
 
+@pytest.mark.slow
 def test_an_exception_closes_ranges_and_window(events_of, tmp_path):
     """The loss becomes NaN while the window is open: found, and raised, inside the range log."""
     keys = {"profile": "nsys", "profile.start": 0, "profile.steps": 8}
@@ -83,6 +85,7 @@ def test_an_exception_closes_ranges_and_window(events_of, tmp_path):
     assert "cudaProfilerStart answered 5" in events_of.output
 
 
+@pytest.mark.slow
 def test_without_profile_no_range_is_pushed(events_of):
     assert events_of(**ALL) == []
 
@@ -122,6 +125,7 @@ def test_an_exception_inside_a_layer_closes_all_ranges(config, where):
     assert not [m for m in model.modules() for name in hooks if getattr(m, name)]
 
 
+@pytest.mark.slow
 def test_compiled_graphs_are_the_same_with_ranges(run, tmp_path):
     """Ranges go around the compiled call: no more graphs and no break with them."""
     found = {}

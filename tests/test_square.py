@@ -80,6 +80,7 @@ def test_rows_give_bandwidth_against_the_copy_and_what_is_missing(monkeypatch):
         assert cuda.missing == "needs a CUDA GPU"
 
 
+@pytest.mark.slow
 def test_the_command_prints_and_writes_and_a_wrong_variant_is_exit_code_1(
     monkeypatch, tmp_path, capsys
 ):
@@ -141,6 +142,7 @@ print("all right")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
 def test_the_triton_kernel_is_right_for_any_width():
     """In a process of its own: triton reads TRITON_INTERPRET once."""

@@ -28,6 +28,7 @@ def imported(*words: str) -> tuple[int, set[str]]:
     return process.returncode, set(re.findall(r"^import time:.*\| +(\S+)$", process.stderr, re.M))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "code", "needed"),
     [

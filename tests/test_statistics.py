@@ -39,6 +39,7 @@ def test_degrees_of_freedom_may_be_broken_as_welchs_are():
     assert student_t_quantile(0.975, 4) < student_t_quantile(0.975, 3.5) < 3.19
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "rho"), [(20, 0.0), (20, 0.3), (50, 0.6)])
 def test_the_interval_over_steps_covers_equal_series(count, rho, monkeypatch):
     """At most 8 % of the intervals miss, autocorrelated as steps are, and some do."""
@@ -76,6 +77,7 @@ def test_one_step_has_no_interval_and_equal_steps_one_of_no_width():
     assert ratio_over_steps([2.0] * 5, [1.0] * 5) == Ratio(0.5, 0.5, 0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 5, 10])
 def test_the_interval_over_processes_covers_where_steps_would_not(count):
     """Five processes a side, each with a level of its own: Welch misses in 5 %, not in most."""

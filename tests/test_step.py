@@ -118,6 +118,7 @@ def test_warm_up_changes_nothing(config, trained):
     assert facts.compile_s is None and facts.capture_s is None and facts.compiled.graphs == 0
 
 
+@pytest.mark.slow
 def test_a_compiler_that_fails_is_one_line(config):
     def backend(graph, inputs):
         raise OSError("no C compiler here")

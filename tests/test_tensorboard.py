@@ -44,6 +44,7 @@ def test_off_by_default(run):
     assert not (run(max_iters=2, eval_iters=1) / "tensorboard").exists()
 
 
+@pytest.mark.slow
 def test_a_resumed_run_goes_on(tmp_path):
     for first in (0, 2):
         board = TensorBoard(tmp_path)

@@ -247,6 +247,7 @@ def test_proxy_is_not_probed_around(plain):
     assert wandb_mirror._why_unreachable(dead) is None
 
 
+@pytest.mark.slow
 def test_offline_runs_read_back(tmp_path):
     """Two runs in one process, as under `-m`, read by W&B's own reader, then uploaded."""
     child = Child(
@@ -300,6 +301,7 @@ told["same_handlers"] = handlers == [signal.getsignal(s) for s in (signal.SIGINT
     )
 
 
+@pytest.mark.slow
 def test_online(tmp_path):
     child = Child(
         tmp_path,
@@ -332,6 +334,7 @@ told["uploads"] = sorted(server.uploads)
     assert not any(API_KEY.encode() in path.read_bytes() for path in files)
 
 
+@pytest.mark.slow
 def test_wandb_core_killed(tmp_path):
     child = Child(
         tmp_path,
@@ -361,6 +364,7 @@ told["next_failure"] = mirror_of(next_run).failure
     assert summary["wandb"]["failure"] == child.told["failure"]
 
 
+@pytest.mark.slow
 def test_wandb_core_stopped(tmp_path):
     """Nothing answers, nothing fails: only limits of time and of memory help."""
     child = Child(
@@ -384,6 +388,7 @@ told["dropped"] = mirror_of(tracker).rows_dropped
     assert child.told["finish_s"] < 6 and child.exit_s < 5
 
 
+@pytest.mark.slow
 def test_server_dies(tmp_path):
     child = Child(
         tmp_path,
@@ -410,6 +415,7 @@ finish(tracker)
     assert len([r for r in records if r["type"] == "history"]) == 20  # for `wandb sync`
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server", ["absent", "mute"])
 def test_no_server_at_the_start(tmp_path, server):
     """Refused, or connected and never answered: the run goes on offline."""
@@ -436,6 +442,7 @@ finish(tracker)
     assert json.loads(inspect(run_dir, "--summary"))["summary"]["iter"] == 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["", "no-key-at-all"])
 def test_no_question_at_a_terminal(tmp_path, key):
     """Without a key, and with a malformed one, where wandb would like to ask for one."""
@@ -481,6 +488,7 @@ told["imported_wandb"] = "wandb" in sys.modules
     assert not child.told["imported_wandb"]
 
 
+@pytest.mark.slow
 def test_full_disk_under_wandb(tmp_path):
     """The same limit on wandb-core's files: it loses rows in silence, so the tracker says so."""
     child = Child(

@@ -64,6 +64,7 @@ def test_metrics_have_the_documented_fields(run, text_file):
     assert {row["data"] for row in rows} == {first["run"]["data"]} == {text_file.name}
 
 
+@pytest.mark.slow
 def test_time_counts_from_the_beginning_and_goes_on_after_a_resume(run):
     def seconds(out_dir):
         return [row["time/elapsed_s"] for row in lines(out_dir) if "run" not in row]
@@ -100,6 +101,7 @@ def test_the_loss_is_that_of_a_uniform_guess_at_first_and_falls(run, rows):
     assert by_iteration[40]["val/loss"] < by_iteration[0]["val/loss"] - 0.7
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_run_and_another_seed_another(run, losses, tmp_path):
     keys = dict(dropout=0.1)
     a, b, c = (
@@ -109,6 +111,7 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(run, losses, 
     assert a == b != c
 
 
+@pytest.mark.slow
 def test_config_yaml_gives_the_run_again(run, config, losses, tmp_path):
     out_dir = run(dropout=0.1, wandb=WandbConfig(mode="disabled", tags=["a", "b c"]))
     written = yaml.safe_load((out_dir / "config.yaml").read_text())
@@ -129,6 +132,7 @@ def test_config_yaml_gives_the_run_again(run, config, losses, tmp_path):
     assert {i: after[i][0] for i in range(8)} == {i: before[i][0] for i in range(8)}
 
 
+@pytest.mark.slow
 def test_the_command_line_trains_from_a_finished_run_s_file(run, start, tmp_path, project_data):
     out_dir = run()
     words = ["max_iters=3", f"out_dir={tmp_path}/again"]
@@ -139,6 +143,7 @@ def test_the_command_line_trains_from_a_finished_run_s_file(run, start, tmp_path
     assert lines(tmp_path / "again")[-1]["iter"] == 3
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_moved_aside(run):
     out_dir = run(seed=1)
     files = {path.name: path.read_bytes() for path in out_dir.iterdir()}
@@ -189,6 +194,7 @@ def test_nan_before_any_checkpoint_is_found_at_a_log_or_an_evaluation(run, log_i
         run(learning_rate=1e30, log_interval=log_interval, always_save_checkpoint=True)
 
 
+@pytest.mark.slow
 def test_nan_is_exit_code_1(command, start, tmp_path):
     process = start(command(learning_rate=1e30, max_iters=50))
     output = process.communicate(timeout=60)[0]
@@ -207,6 +213,7 @@ def test_eval_only_evaluates_once(run, rows):
     torch.testing.assert_close(kept["model"], trained["model"], rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_the_stand_in_is_named_everywhere(config, monkeypatch, tmp_path, capsys):
     """No network: the invented play takes the text's place, and nobody can overlook it."""
     import train
@@ -274,6 +281,7 @@ def test_what_a_cpu_cannot_do_is_refused_by_name(config, keys, message):
         resolve(config(**keys), CPU)
 
 
+@pytest.mark.slow
 def test_a_start_does_without_the_compiler(start):
     """Dynamo takes as long to import as all of PyTorch; a mistyped key need not wait for it."""
     code = "import sys, train; from profiling.capture.dynamo import compiled; print(compiled())"

@@ -125,6 +125,7 @@ def published(home: Path, **environ: str) -> subprocess.CompletedProcess:
     )
 
 
+@pytest.mark.slow
 def test_publishing_sends_both_views(tmp_path):
     server = ViewServer()
     try:
@@ -139,11 +140,13 @@ def test_publishing_sends_both_views(tmp_path):
     assert f"{server.url}/me/p" in done.stdout
 
 
+@pytest.mark.slow
 def test_without_a_login_the_way_to_one_is_said(tmp_path):
     done = published(tmp_path, WANDB_BASE_URL="http://127.0.0.1:9")
     assert "wandb login` or set WANDB_API_KEY, or see what would be made: --dry-run" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_answer_is_one_line(tmp_path):
     done = published(
         tmp_path,

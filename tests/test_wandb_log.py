@@ -103,6 +103,7 @@ def check_what_arrived(server: FakeWandbServer) -> None:
         assert secret.encode() not in server.received
 
 
+@pytest.mark.slow
 def test_an_offline_run_gets_its_report_offline(shell, capture, tmp_path):
     trained = shell("-c", TRAINING, "offline")
     assert trained.returncode == 0, trained.stderr
@@ -126,6 +127,7 @@ def test_an_offline_run_gets_its_report_offline(shell, capture, tmp_path):
     assert training_run(tmp_path / "out").sync_command() == "wandb sync"  # all are sent
 
 
+@pytest.mark.slow
 def test_an_online_run_gets_its_report(shell, capture, tmp_path):
     server = FakeWandbServer()
     environ = {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": API_KEY}
