@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cli.files import write_text
+from cli.files import empty_folder, write_text
 from profiling.records import to_json
 from profiling.report.lab.compiled_document import compiled_document
 from profiling.report.renderers.page import page
@@ -173,7 +173,7 @@ def indexed(
 def write_folder(folder: Path, made: Compilation) -> None:
     """Written beside `folder` and put in its place at the end."""
     partial = folder.with_name(f"{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    empty_folder(partial)
     document = compiled_document(made.index, made.files)
     written = {"index.json": to_json(made.index), "index.html": page(document)}
     for name, text in (made.files | written).items():
