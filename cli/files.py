@@ -13,8 +13,10 @@ def write_text(path: Path, content: str) -> None:
         temporary.write_text(content, encoding="utf-8")
 
 
-def check_folder(path: Path) -> None:
+def check_place(path: Path) -> None:
     """For a file that is written after long work, too, before it. Raises ValueError."""
+    if path.is_dir():
+        raise ValueError(f"{path}: is a folder; name a file in it")
     if not path.parent.is_dir():
         raise ValueError(f"{path}: there is no folder {path.parent}; make it first")
 
@@ -31,9 +33,7 @@ def empty_folder(folder: Path) -> None:
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A path beside `path` to write to; it takes that place at the end, if all went well."""
-    if path.is_dir():
-        raise ValueError(f"{path}: is a folder; name a file in it")
-    check_folder(path)
+    check_place(path)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary

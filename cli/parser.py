@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from cli.errors import ending
+from cli.files import check_place
 
 Number = TypeVar("Number", int, float)
 
@@ -61,8 +62,8 @@ def names(words: str) -> list[str]:
 def new_file(word: str) -> Path:
     """The type of a flag: a file to write after long work, whose folder is looked for before it."""
     path = Path(word)
-    if path.is_dir():
-        raise argparse.ArgumentTypeError(f"{word}: is a folder; name a file in it")
-    if not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"{word}: there is no folder {path.parent}; make it first")
+    try:
+        check_place(path)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
     return path

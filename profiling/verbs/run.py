@@ -7,7 +7,7 @@ round each chosen rank. Its output streams through; its exit code becomes ours.
 import sys
 from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from cli.files import empty_folder
 from cli.parser import Parser, within
@@ -139,10 +139,6 @@ def ranks_of(text: str) -> list[int]:
         return sorted({int(word) for word in text.strip("[]").split(",")})
     except ValueError:
         raise ArgumentTypeError(f"{text}: write numbers by comma, as 0,1") from None
-
-
-def refuse(message: str) -> NoReturn:
-    raise ValueError(message)
 
 
 def composed(words: list[str]) -> "Config":

@@ -140,14 +140,9 @@ def captured_step(report: Report) -> CapturedStep:
 
 def gpu_parts(report: Report) -> dict[str, float]:
     """compute, communication, copy and idle by cause, in ms a step; empty without a GPU."""
-    if report.breakdown is None:
-        return {}
-    parts = msgspec.to_builtins(report.breakdown)
-    parts = {name.removesuffix("_ms"): ms for name, ms in parts.items()}
-    if report.idle is None:
-        return parts
-    del parts["idle"]
-    return parts | {f"idle_{cause}": ms for cause, ms in report.idle.by_cause.items()}
+    causes = report.idle.by_cause if report.idle else {}
+    parts = report.parts_ms or {}
+    return {f"idle_{name}" if name in causes else name: ms for name, ms in parts.items()}
 
 
 def environment_of(facts: JsonObject | None, file: str) -> Environment:

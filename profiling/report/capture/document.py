@@ -143,15 +143,7 @@ def coverage(report: Report) -> str:
 
 def step_parts(report: Report) -> list[tuple[Part, float]]:
     """(part, ms a step), adding up to the mean step; idle by cause where causes are known."""
-    known = report.breakdown
-    if known is None:
-        return []
-    found = {
-        "compute": known.compute_ms,
-        "communication": known.communication_ms,
-        "copy": known.copy_ms,
-    }
-    found |= report.idle.by_cause if report.idle else {"idle": known.idle_ms}
+    found = report.parts_ms or {}
     in_order = [*(name for name in PART if name in found), *(n for n in found if n not in PART)]
     return [(part_named(name), found[name]) for name in in_order]
 
