@@ -63,6 +63,7 @@ def warm_up(
             attention = seen_on_cuda(config, micro_step_kernels(step, x, y))
         else:
             attention = seen_on_cpu(config, operators)
+    dynamo.dismiss_compilers()
     compile_s = first_s - second_s if config.compile else None
     return ready, WarmUp(compile_s, capture_s, dynamo.compiled(), attention)
 
