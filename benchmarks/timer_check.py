@@ -43,7 +43,7 @@ def main(config: CheckConfig) -> None:
         for _ in range(config.repetitions):
             timing = measure(call, device)
             ours.append(timing.median_ms)
-            samples.append(len(timing.samples_ms))
+            samples.append(timing.samples)
             theirs.append(do_bench(call, return_mode="median"))
         ratio = median(ours) / median(theirs)
         print(

@@ -89,9 +89,11 @@ def listed(counts: Counter[str]) -> list[LaunchCount]:
 
 
 def begin_memory(device: torch.device) -> None:
-    """So that what `out_of_memory` says is of what follows."""
+    """Makes room, and lets what `out_of_memory` says be of what follows."""
+    gc.collect()
     if device.type == "cuda":
         torch.cuda.init()  # without a context there is nothing to count
+        torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
 
 
@@ -133,9 +135,3 @@ def out_of_memory(error: str, device: torch.device) -> str:
     asked = re.search(r"allocate ([\d.]+ [KMG]iB)", error)
     more = f", {asked.group(1)} more did not fit" if asked else ""
     return f"out of memory at {held / 2**30:.1f} GiB{more}"
-
-
-def release_memory(device: torch.device) -> None:
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
