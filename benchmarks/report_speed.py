@@ -17,15 +17,14 @@ import platform
 import subprocess
 import sys
 import tempfile
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 
-from benchmarks import at_least
+from benchmarks.measuring import PROJECT, Keys, Process, in_turns, key, run_process
 from profiling.tools import nsight
 
-PROJECT = Path(__file__).resolve().parents[1]
 CAPTURES = PROJECT / "tests" / "captures"
 KERNELS = {"long.sqlite": 1_000_000, "long.json": 100_000}
 SOURCES = {"long.sqlite": "slow_eager.sqlite.gz", "long.json": "flash_eager.trace.json.gz"}
@@ -37,30 +36,14 @@ analysis = TraceAnalysis(trace_files={0: sys.argv[1]})
 analysis.get_temporal_breakdown(visualize=False)
 analysis.get_gpu_kernel_breakdown(visualize=False)
 """
-BYTES_OF_MAXRSS = 1 if sys.platform == "darwin" else 1024  # getrusage's unit
 
 
 @dataclass
-class SpeedConfig:
-    sqlite: str = field(
-        default="", metadata={"help": "nsys export; empty: made, a million kernels"}
-    )
-    trace: str = field(default="", metadata={"help": "Chrome trace; empty: made, 100,000 kernels"})
-    hta_python: str = field(default="", metadata={"help": "interpreter that has HTA"})
-    repeats: int = field(default=3, metadata={"help": "runs of each program"})
-
-    def __post_init__(self) -> None:
-        at_least(self, repeats=1)
-        for key in ("sqlite", "trace", "hta_python"):
-            value = getattr(self, key)
-            if value and not Path(value).is_file():
-                raise ValueError(f"{key}={value}: no such file")
-
-
-@dataclass(frozen=True)
-class Run:
-    wall_s: float
-    peak_bytes: int
+class SpeedConfig(Keys):
+    sqlite: str = key("", "nsys export; empty: made, a million kernels", file=True)
+    trace: str = key("", "Chrome trace; empty: made, 100,000 kernels", file=True)
+    hta_python: str = key("", "interpreter that has HTA", file=True)
+    repeats: int = key(3, "runs of each program", least=1)
 
 
 def main(config: SpeedConfig) -> None:
@@ -75,7 +58,7 @@ def main(config: SpeedConfig) -> None:
             trace: {"report --json": report_command(trace, folder), **hta},
         }
         load = os.getloadavg()[0]
-        runs = {path: take_turns(programs, config.repeats) for path, programs in contests.items()}
+        runs = {path: warmed(programs, config.repeats) for path, programs in contests.items()}
     print(f"{platform.machine()}, {os.cpu_count()} cores, load before {load:.1f}; medians\n")
     print("| capture | program | wall s (least, most) | peak MB | of report's time, memory |")
     print("|---|---|---:|---:|---:|")
@@ -129,36 +112,31 @@ def hta_command(python: str, path: Path) -> tuple[dict[str, list[str]], str | No
     return {f"HolisticTraceAnalysis {told.stdout.strip()}": command}, None
 
 
-def take_turns(programs: dict[str, list[str]], repeats: int) -> dict[str, list[Run]]:
-    found: dict[str, list[Run]] = {name: [] for name in programs}
-    for number in range(repeats + 1):
-        for name, command in programs.items():
-            run = measured(command)
-            print(f"{name}: {run.wall_s:.1f} s, {run.peak_bytes / 1e6:.0f} MB", file=sys.stderr)
-            if number:
-                found[name].append(run)
-    return found
+def warmed(programs: dict[str, list[str]], repeats: int) -> dict[str, list[Process]]:
+    """The runs that count: behind a first one of each."""
+    measures = {name: partial(told, name, command) for name, command in programs.items()}
+    return {name: runs[1:] for name, runs in in_turns(measures, repeats + 1).items()}
 
 
-def measured(command: list[str]) -> Run:
+def told(name: str, command: list[str]) -> Process:
+    run = measured(command)
+    print(f"{name}: {run.wall_s:.1f} s, {run.peak_bytes / 1e6:.0f} MB", file=sys.stderr)
+    return run
+
+
+def measured(command: list[str]) -> Process:
     """One run of it. Raises ValueError with the end of what it printed where it fails."""
     environ = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryFile() as printed:
-        start = time.perf_counter()
-        child = subprocess.Popen(
-            command, cwd=PROJECT, env=environ, stdout=printed, stderr=subprocess.STDOUT
-        )
-        _, status, usage = os.wait4(child.pid, 0)
-        wall_s = time.perf_counter() - start
-        child.returncode = os.waitstatus_to_exitcode(status)
-        if child.returncode:
+        run = run_process(command, printed, environ=environ)
+        if run.status:
             printed.seek(0)
             last = " ".join(printed.read().decode(errors="replace").split())[-300:]
-            raise ValueError(f"{command[0]} ended with {child.returncode}: {last}")
-    return Run(wall_s, usage.ru_maxrss * BYTES_OF_MAXRSS)
+            raise ValueError(f"{command[0]} ended with {run.status}: {last}")
+    return run
 
 
-def print_rows(capture: str, results: dict[str, list[Run]]) -> None:
+def print_rows(capture: str, results: dict[str, list[Process]]) -> None:
     ours = next(iter(results.values()))
     for name, runs in results.items():
         wall_s = [run.wall_s for run in runs]

@@ -9,13 +9,13 @@ spreads by more than 2 %.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
 import torch
 
-from benchmarks import at_least
+from benchmarks.measuring import Keys, key
 from model import attend
 from profiling.lab.timer import empty_launch, measure
 
@@ -23,11 +23,8 @@ MOST_DIFFERENCE, MOST_SPREAD = 0.05, 0.02
 
 
 @dataclass
-class CheckConfig:
-    repetitions: int = field(default=10, metadata={"help": "of each timer, in turns"})
-
-    def __post_init__(self) -> None:
-        at_least(self, repetitions=2)
+class CheckConfig(Keys):
+    repetitions: int = key(10, "of each timer, in turns", least=2)
 
 
 def main(config: CheckConfig) -> None:
