@@ -38,6 +38,7 @@ MEASUREMENTS = {
     ),
     "start_up": Measurement("--help and a mistake against `import torch`, in turns", False),
     "report_speed": Measurement("seconds and memory of `report` on large captures", False),
+    "code_lines": Measurement("lines of code, types, docs, templates, by folder", False),
     "repeat_capture": Measurement(
         "nothing: repeats a capture until it is large", False, "capture=FILE out=FILE"
     ),
