@@ -52,9 +52,8 @@ def kinds_of(path: Path) -> Counter[str]:
     if path.suffix in TEMPLATES:
         return Counter("templates" for line in lines.values() if line.strip())
     kinds = dict.fromkeys(lines, "code")
-    for node in ast.walk(
-        ast.parse(path.read_bytes())
-    ):  # inwards: what is inside another node comes later
+    # from the outside inwards: what a node inside another says of its lines counts
+    for node in ast.walk(ast.parse(path.read_bytes())):
         for part, kind in parts_of(node):
             kinds |= dict.fromkeys(range(part.lineno, (part.end_lineno or part.lineno) + 1), kind)
     for number, line in lines.items():
