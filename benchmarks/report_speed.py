@@ -26,8 +26,10 @@ from benchmarks.measuring import PROJECT, Keys, Process, in_turns, key, run_proc
 from profiling.tools import nsight
 
 CAPTURES = PROJECT / "tests" / "captures"
-KERNELS = {"long.sqlite": 1_000_000, "long.json": 100_000}
-SOURCES = {"long.sqlite": "slow_eager.sqlite.gz", "long.json": "flash_eager.trace.json.gz"}
+LONG = {  # made of a capture of the tests, with so many kernels
+    "long.sqlite": ("slow_eager.sqlite.gz", 1_000_000),
+    "long.json": ("flash_eager.trace.json.gz", 100_000),
+}
 STOCK = ("cuda_gpu_kern_sum", "cuda_api_sum", "cuda_gpu_mem_time_sum")
 HTA = """
 import sys
@@ -51,12 +53,15 @@ def main(config: SpeedConfig) -> None:
         folder = Path(name)
         sqlite = Path(config.sqlite) if config.sqlite else made("long.sqlite", folder)
         trace = Path(config.trace) if config.trace else made("long.json", folder)
-        stock, why_not_stock = stock_command(sqlite)
-        hta, why_not_hta = hta_command(config.hta_python, trace)
         contests = {
-            sqlite: {"report --json": report_command(sqlite, folder), **stock},
-            trace: {"report --json": report_command(trace, folder), **hta},
+            path: {"report --json": report_command(path, folder)} for path in (sqlite, trace)
         }
+        left_out = []
+        for path, others in ((sqlite, stock_programs), (trace, hta_programs)):
+            try:
+                contests[path] |= others(path, config)
+            except ValueError as error:
+                left_out.append(str(error))
         load = os.getloadavg()[0]
         runs = {path: warmed(programs, config.repeats) for path, programs in contests.items()}
     print(f"{platform.machine()}, {os.cpu_count()} cores, load before {load:.1f}; medians\n")
@@ -64,23 +69,18 @@ def main(config: SpeedConfig) -> None:
     print("|---|---|---:|---:|---:|")
     for path, results in runs.items():
         print_rows(path.name, results)
-    for why in (why_not_stock, why_not_hta):
-        if why:
-            print(f"\nleft out: {why}")
+    for why in left_out:
+        print(f"\nleft out: {why}")
 
 
 def made(name: str, folder: Path) -> Path:
     """A long capture, made by another process: no child's peak memory is below its parent's."""
-    source = CAPTURES / SOURCES[name]
+    source, kernels = CAPTURES / LONG[name][0], LONG[name][1]
     if not source.is_file():
         raise ValueError(f"{source}: no such file; give sqlite= and trace=")
-    words = [f"capture={source}", f"out={folder / name}", f"kernels={KERNELS[name]}"]
-    subprocess.run(
-        [sys.executable, "-m", "benchmarks", "repeat_capture", *words],
-        cwd=PROJECT,
-        stdout=sys.stderr,
-        check=True,
-    )
+    command = [sys.executable, "-m", "benchmarks", "repeat_capture"]
+    command += [f"capture={source}", f"out={folder / name}", f"kernels={kernels}"]
+    subprocess.run(command, cwd=PROJECT, stdout=sys.stderr, check=True)
     return folder / name
 
 
@@ -89,27 +89,25 @@ def report_command(path: Path, folder: Path) -> list[str]:
     return [sys.executable, "-m", "profiling", *words]
 
 
-def stock_command(path: Path) -> tuple[dict[str, list[str]], str | None]:
-    """(name -> command, why there is none)."""
-    try:
-        nsys = nsight.find("nsys")
-    except ValueError as error:
-        return {}, str(error)
+def stock_programs(path: Path, _: SpeedConfig) -> dict[str, list[str]]:
+    """Name -> command. Raises ValueError where there is no nsys."""
+    nsys = nsight.find("nsys")
     reports = [word for name in STOCK for word in ("--report", name)]
     command = [nsys.path, "stats", "--format", "csv", *reports, str(path.resolve())]
-    return {f"nsys {nsys.version} stats, {len(STOCK)} reports": command}, None
+    return {f"nsys {nsys.version} stats, {len(STOCK)} reports": command}
 
 
-def hta_command(python: str, path: Path) -> tuple[dict[str, list[str]], str | None]:
-    """(name -> command, why there is none)."""
+def hta_programs(path: Path, config: SpeedConfig) -> dict[str, list[str]]:
+    """Name -> command. Raises ValueError where no interpreter with it is known."""
+    python = config.hta_python
     if not python:
-        return {}, "HolisticTraceAnalysis: hta_python= is not given"
+        raise ValueError("HolisticTraceAnalysis: hta_python= is not given")
     asked = "from importlib.metadata import version; print(version('HolisticTraceAnalysis'))"
     told = subprocess.run([python, "-c", asked], capture_output=True, text=True)
     if told.returncode:
-        return {}, f"HolisticTraceAnalysis: {python} has none"
+        raise ValueError(f"HolisticTraceAnalysis: {python} has none")
     command = [str(Path(python).absolute()), "-c", HTA, str(path.resolve())]
-    return {f"HolisticTraceAnalysis {told.stdout.strip()}": command}, None
+    return {f"HolisticTraceAnalysis {told.stdout.strip()}": command}
 
 
 def warmed(programs: dict[str, list[str]], repeats: int) -> dict[str, list[Process]]:
@@ -144,7 +142,4 @@ def print_rows(capture: str, results: dict[str, list[Process]]) -> None:
         times = median(wall_s) / median(run.wall_s for run in ours)
         memory = peak / median(run.peak_bytes for run in ours)
         spread = f"{median(wall_s):.2f} ({min(wall_s):.2f}, {max(wall_s):.2f})"
-        print(
-            f"| {capture} | {name} | {spread} | {peak / 1e6:.0f} | {times:.2f}, {memory:.2f} |",
-            flush=True,
-        )
+        print(f"| {capture} | {name} | {spread} | {peak / 1e6:.0f} | {times:.2f}, {memory:.2f} |")

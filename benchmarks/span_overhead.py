@@ -11,11 +11,12 @@ iteration are also timed by themselves, many times over, and given as a share of
 
 import timeit
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from benchmarks.measuring import Keys, in_turns, key
+from benchmarks.measuring import Keys, key
 from benchmarks.steps import compared, eager_step, iterate, random_batch, timed_ms
 from configs.command_line import compose_one
 from profiling.capture.spans import NoSpans, Spans
@@ -38,25 +39,22 @@ def main(config: OverheadConfig) -> None:
     torch.set_num_threads(config.threads)
     experiment = compose_one([config.config, "device=cpu", "dtype=float32", "compile=false"])
     step, tokens = eager_step(experiment, Ranks(0, 1, CPU)), random_batch(experiment, CPU)
-    no_spans, spans = NoSpans(), Spans()
+    off, on = NoSpans(), Spans()
 
-    def off_ms() -> float:
-        step.spans = no_spans
-        return timed_ms(step, tokens, no_spans, 1)
-
-    def on_ms() -> float:
+    def step_ms(spans: Spans | NoSpans) -> float:
         step.spans = spans
         return timed_ms(step, tokens, spans, 1)
 
-    in_turns({"off": off_ms, "on": on_ms}, SETTLING_TURNS)
-    step_ms, (low, middle, high) = compared(off_ms, on_ms, config.rounds, config.steps)
-    listening = "a tool listens" if spans.phases["data"].attributes else "no tool listens"
-    print(f"step without ranges: {step_ms:.3f} ms ({experiment.n_layer} layers of")
+    measures = partial(step_ms, off), partial(step_ms, on)
+    compared(*measures, rounds=2, turns=SETTLING_TURNS)
+    off_ms, (low, middle, high) = compared(*measures, config.rounds, config.steps)
+    listening = "a tool listens" if on.phases["data"].attributes else "no tool listens"
+    print(f"step without ranges: {off_ms:.3f} ms ({experiment.n_layer} layers of")
     print(f"{experiment.n_embd}, {config.threads} threads); {listening} to NVTX")
     print("\n| ranges | an iteration's ranges alone | share of a step |\n|---|---|---|")
-    for name, each in (("off", no_spans), ("on", spans)):
-        alone_us = ranges_alone_us(each)
-        print(f"| {name} | {alone_us:.2f} us | {alone_us / step_ms / 10:.3f} % |")
+    for name, spans in (("off", off), ("on", on)):
+        alone_us = ranges_alone_us(spans)
+        print(f"| {name} | {alone_us:.2f} us | {alone_us / off_ms / 10:.3f} % |")
     print(
         f"\nwhole steps, on / off: {middle:.4f} (quartiles {low:.4f}, {high:.4f}; "
         f"{config.rounds} rounds)"

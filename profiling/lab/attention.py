@@ -94,7 +94,7 @@ def measured(case: Case, max_s: float) -> list[Attempt]:
     begin_memory(case.device)
     if reason := impossible(case):
         return [failed(case, "refused", reason)]
-    if reason := beyond_memory(case):
+    if reason := beyond_host(needed_bytes(case)):
         return [failed(case, "out_of_memory", reason)]
     warned: list[warnings.WarningMessage] = []
     try:
@@ -119,13 +119,12 @@ def impossible(case: Case) -> str | None:
     return None
 
 
-def beyond_memory(case: Case) -> str | None:
-    """Of a CPU: why this will not fit."""
+def needed_bytes(case: Case) -> int:
+    """Of the host's memory, about; 0 where that is no matter."""
     if case.device.type == "cuda" or BACKENDS[case.backend].fused:
-        return None
-    shape = case.shape
-    matrix = shape.batch * shape.heads * shape.seq**2 * getattr(torch, case.dtype).itemsize
-    return beyond_host(MATRICES * matrix)
+        return 0
+    shape, element_bytes = case.shape, getattr(torch, case.dtype).itemsize
+    return MATRICES * shape.batch * shape.heads * shape.seq**2 * element_bytes
 
 
 def refusal(case: Case, said: list[str], error: str) -> str:
