@@ -104,21 +104,20 @@ def heard_breaks() -> Iterator[list[str]]:
 
     messages: list[str] = []
 
-    class Keeper(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            messages.append(record.getMessage())
+    def keep(record: logging.LogRecord) -> bool:
+        messages.append(record.getMessage())
+        return False  # it goes no further
 
     torch._logging.set_logs(graph_breaks=True)
     names = [name for name in logging.root.manager.loggerDict if name.endswith("__graph_breaks")]
     loggers = [logging.getLogger(name) for name in names]
-    kept = [(logger, logger.handlers, logger.propagate) for logger in loggers]
     for logger in loggers:
-        logger.handlers, logger.propagate = [Keeper()], False
+        logger.addFilter(keep)
     try:
         yield messages
     finally:
-        for logger, handlers, propagate in kept:
-            logger.handlers, logger.propagate = handlers, propagate
+        for logger in loggers:
+            logger.removeFilter(keep)
         torch._logging.set_logs()
 
 
