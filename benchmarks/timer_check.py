@@ -36,17 +36,16 @@ def main(config: CheckConfig) -> None:
     print("|---|---|---|---|---|---|---|")
     good = True
     for name, call in calls(device).items():
-        ours, theirs, samples = [], [], []
+        timings, theirs = [], []
         for _ in range(config.repetitions):
-            timing = measure(call, device)
-            ours.append(timing.median_ms)
-            samples.append(timing.samples)
+            timings.append(measure(call, device))
             theirs.append(do_bench(call, return_mode="median"))
+        ours = [timing.median_ms for timing in timings]
         ratio = median(ours) / median(theirs)
         print(
             f"| {name} | {median(ours) * 1e3:.2f} us | {median(theirs) * 1e3:.2f} us "
             f"| {ratio:.4f} | {100 * spread(ours):.2f} % | {100 * spread(theirs):.2f} % "
-            f"| {median(samples):.0f} |",
+            f"| {median(timing.samples for timing in timings):.0f} |",
             flush=True,
         )
         if name.startswith("flash"):

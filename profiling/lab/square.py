@@ -60,15 +60,15 @@ def measured(a: Tensor, max_s: float) -> list[Variant]:
         try:
             rows.append(measured_variant(name, a, copy, max_s))
         except (RuntimeError, ValueError) as error:  # a compiler or a device that is not there
-            rows.append(missing(name, a, one_line(error)[:300]))
+            rows.append(Variant(name, a.nbytes, None, None, one_line(error)[:300]))
     return rows
 
 
-def measured_variant(name: str, a: Tensor, copy: Timing, max_s: float) -> Variant:
-    """Raises ValueError for one that is not to be had here, or gives wrong results."""
+def measured_variant(name: str, a: Tensor, copy: Timing, max_s: float) -> TimedVariant:
+    """Raises ValueError for one that cannot be timed here, or gives wrong results."""
     function = variant(name, a.device)
     if name == "Triton" and a.device.type == "cpu":
-        return missing(name, a, f"{check(function, a[:SMALL_ROWS])}; interpreted, so not timed")
+        raise ValueError(f"{check(function, a[:SMALL_ROWS])}; interpreted, so not timed")
     result = check(function, a)
     return timed(name, a, measure(partial(function, a), a.device, max_s=max_s), copy, result)
 
@@ -128,10 +128,6 @@ def timed(name: str, a: Tensor, timing: Timing, copy: Timing, result: str | None
         gbps=2 * a.nbytes / timing.median_ms / 1e6,
         percent_of_copy=100 * copy.median_ms / timing.median_ms,
     )
-
-
-def missing(name: str, a: Tensor, reason: str) -> Variant:
-    return Variant(name, a.nbytes, None, None, reason)
 
 
 def profiler_table(name: str, a: Tensor) -> str:
