@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 import torch
@@ -85,7 +86,6 @@ def item_in_every_step() -> None:
 
 def item_in_every_layer() -> None:
     """.item() of two checks in each layer."""
-    hooked: list[GPT] = []
 
     def check(module: nn.Module, inputs: object, output: Tensor) -> None:
         if output.is_cuda and torch.cuda.is_current_stream_capturing():
@@ -93,14 +93,13 @@ def item_in_every_layer() -> None:
         assert torch.isfinite(module.get_parameter("weight")).all().item()
         assert torch.isfinite(output).all().item()
 
-    def hook(model: GPT, *_: object) -> None:
-        if model not in hooked:
-            hooked.append(model)
-            for module in model.get_submodule("transformer.h").modules():
-                if hasattr(module, "weight"):
-                    module.register_forward_hook(check)
+    @cache  # once for each model
+    def hook(model: GPT) -> None:
+        for module in model.get_submodule("transformer.h").modules():
+            if hasattr(module, "weight"):
+                module.register_forward_hook(check)
 
-    before(GPT, "forward", hook)
+    before(GPT, "forward", lambda model, *_: hook(model))
 
 
 def python_stall() -> None:

@@ -171,7 +171,9 @@ def measurements(call: Call, results: list[Tensor], max_s: float) -> list[Measur
     rows = []
     for direction in case.directions:
         part = slice(0, 1) if direction == "forward" else slice(1, None)
-        timing = timed(call, direction, max_s)
+        prepare = call.forward if direction == "backward" else None
+        timing = measure(call.passes[direction], case.device, prepare=prepare, max_s=max_s)
+        call.out = None
         error = errors(results[part], exact[part]) if exact else (None, None)
         finite = all(bool(result.isfinite().all()) for result in results[part])
         ran = what_ran(case, launched[direction][0])
@@ -180,13 +182,6 @@ def measurements(call: Call, results: list[Tensor], max_s: float) -> list[Measur
             measurement(case, direction, timing, peaks[direction], error, launched[direction], said)
         )
     return rows
-
-
-def timed(call: Call, direction: str, max_s: float) -> Timing:
-    prepare = call.forward if direction == "backward" else None
-    timing = measure(call.passes[direction], call.case.device, prepare=prepare, max_s=max_s)
-    call.out = None
-    return timing
 
 
 def measurement(
