@@ -131,17 +131,17 @@ def repeat_json(trace: dict[str, Any], out: Path, kernels: int) -> int:
     return count * repetitions
 
 
-def largest(records: list[dict[str, Any]], key: str) -> int:
-    return max((record[key] for record in records if key in record), default=0)
+def largest(records: list[dict[str, Any]], name: str) -> int:
+    return max((record[name] for record in records if name in record), default=0)
 
 
 def moved(event: dict[str, Any], grown: Mapping[str, float], iterations: int) -> dict[str, Any]:
     """The event in a later repetition."""
-    event = event | {key: round(event[key] + grown[key], 3) for key in ("ts", "id") if key in event}
+    event = event | {n: round(event[n] + grown[n], 3) for n in ("ts", "id") if n in event}
     if match := ITERATION.fullmatch(event["name"]):
         event["name"] = f"iteration {int(match[1]) + iterations}"
     if args := event.get("args"):
-        event["args"] = args | {key: args[key] + grown[key] for key in IDS if key in args}
+        event["args"] = args | {n: args[n] + grown[n] for n in IDS if n in args}
     return event
 
 

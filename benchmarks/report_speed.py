@@ -124,7 +124,7 @@ def told(name: str, command: list[str]) -> Process:
 
 def measured(command: list[str]) -> Process:
     """One run of it. Raises ValueError with the end of what it printed where it fails."""
-    environ = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    environ = {n: value for n, value in os.environ.items() if n != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryFile() as printed:
         run = run_process(command, printed, environ=environ)
         if run.status:

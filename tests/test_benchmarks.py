@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import itertools
 import sys
 from pathlib import Path
 from typing import get_type_hints
@@ -9,6 +10,7 @@ from typing import get_type_hints
 import pytest
 
 from benchmarks.__main__ import MEASUREMENTS, main
+from benchmarks.measuring import in_turns
 
 FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
 PARTS = {
@@ -44,6 +46,14 @@ def test_help_lists_the_keys_also_of_one_that_asks_for_some(name, capsys):
     assert f"python -m benchmarks {name}" in said
     assert all(f"  {key}=" in said for key in keys)
     assert {word.split("=")[0] for word in MEASUREMENTS[name].keys.split()} <= set(keys)
+
+
+def test_turns_go_back_and_forth_so_that_a_drift_touches_all_alike():
+    clock = itertools.count()
+    assert in_turns({"off": lambda: next(clock), "on": lambda: next(clock)}, 4) == {
+        "off": [0, 3, 4, 7],
+        "on": [1, 2, 5, 6],
+    }
 
 
 SOURCE = '''
