@@ -55,8 +55,8 @@ def test_times_are_exact_to_the_nanosecond():
     texts = [f"{ns // 1000}.{ns % 1000:03}" for ns in expected.tolist()]
     events = [chrome_events.Event(ts=float(text), dur=1.001) for text in texts]
     found = times(events)
-    assert np.array_equal(found["start"], expected)
-    assert (found["end"] - found["start"] == 1001).all()
+    assert np.array_equal(found["start_ns"], expected)
+    assert (found["end_ns"] - found["start_ns"] == 1001).all()
 
 
 @pytest.mark.parametrize("piece_bytes", [200, 400, 1500])

@@ -8,9 +8,10 @@ import re
 import numpy as np
 
 from profiling.timeline import personal
-from profiling.timeline.nsys_export import Export, narrow, process_of
+from profiling.timeline.nsys_export import Export, process_of
+from profiling.timeline.reading import LATEST_NS, by_start, rows_of
 from profiling.timeline.sqlite_columns import FIRST_ROW, numbers
-from profiling.timeline.trace import LATEST_NS, Allocations, CounterSamples, Device
+from profiling.timeline.trace import Allocations, CounterSamples, Device
 
 MEMORY = "CUDA_GPU_MEMORY_USAGE_EVENTS"
 DEVICE_MEMORY, ARRAY_MEMORY = 2, 3  # ENUM_CUDA_MEM_KIND
@@ -38,13 +39,12 @@ def allocations(export: Export) -> Allocations | None:
     """Of device memory; what else nsys lists there is the host's, or belongs to loaded code."""
     present = export.tables.get(MEMORY, set())
     wanted = {
+        "end_ns": "start",
         "bytes": "bytes",
         "kind": "memKind",
         "operation": "memoryOperationType",
         "process": "globalPid",
         "device": "deviceId",
-        "start": "start",
-        "end": "start",
     }
     rows = export.read(MEMORY, wanted)
     if rows is None or not {"start", "bytes", "memoryOperationType"} <= present:
@@ -52,15 +52,10 @@ def allocations(export: Export) -> Allocations | None:
     of_device = np.isin(rows["operation"], (ALLOCATED, FREED)) & (rows["bytes"] >= 0)
     if "memKind" in present:
         of_device &= np.isin(rows["kind"], (DEVICE_MEMORY, ARRAY_MEMORY))
-    order = np.flatnonzero(of_device)
-    order = order[np.argsort(rows["start"][order], kind="stable")]
-    rows = {name: values[order] for name, values in rows.items()}
-    return Allocations(
-        time_ns=rows["start"],
-        bytes=np.where(rows["operation"] == FREED, -rows["bytes"], rows["bytes"]),
-        process=process_of(rows["process"]),
-        device=narrow(rows["device"], "device", export.path),
-    )
+    rows = by_start(rows_of(rows, of_device))
+    rows["time_ns"], rows["process"] = rows["start_ns"], process_of(rows["process"])
+    rows["bytes"] = np.where(rows["operation"] == FREED, -rows["bytes"], rows["bytes"])
+    return Allocations.of(rows)
 
 
 def counters(export: Export) -> list[CounterSamples] | None:
@@ -73,7 +68,7 @@ def counters(export: Export) -> list[CounterSamples] | None:
     good = (abs(rows["time"]) < LATEST_NS) & np.isfinite(rows["value"])
     order = np.flatnonzero(good)
     order = order[np.lexsort([rows[name][order] for name in ("time", "metric", "type")])]
-    rows = {name: values[order] for name, values in rows.items()}
+    rows = rows_of(rows, order)
     changes = (np.diff(rows["type"]) != 0) | (np.diff(rows["metric"]) != 0)
     edges = [0, *(np.flatnonzero(changes) + 1).tolist(), len(order)]
     named = export.rows("TARGET_INFO_GPU_METRICS", "typeId", "metricId", "metricName")

@@ -59,6 +59,8 @@ def open_capture(path: Path) -> Trace:
         return replace(read(path), file=path)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except OverflowError as error:
+        raise ValueError(f"{path}: is damaged ({error}); export it again") from error
 
 
 def newest(folder: Path) -> Path:
