@@ -5,8 +5,7 @@ it is a bottleneck of its own, a row of VERDICTS. Every bar, table, sentence, co
 advice is derived from the rows. Standard library only: readers of captures need nothing else.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -143,10 +142,9 @@ class InForce:
     """What a run has in force already, as far as it is known; what lines of advice name."""
 
     compile: bool
-    cuda_graphs: bool
+    graphs_settled: bool  # it has CUDA graphs, or cannot: the loss scaler reads a value every step
     fused_attention: bool
     half_precision: bool
-    loss_scaling: bool  # dtype=float16
     no_dropout: bool
     tokens_on_gpu: bool
     kernel: str | None  # the function that takes the most time
@@ -158,7 +156,12 @@ class InForce:
 @dataclass(frozen=True)
 class Advice:
     line: str  # with the fields of InForce in braces
-    needless: Callable[[InForce], bool] = lambda run: False
+    unless: str | None = None  # the field of InForce that makes it needless
+    needs: str | None = None  # the one without which it is of no use
+
+    def is_of_use(self, run: InForce) -> bool:
+        given = {name for name, value in asdict(run).items() if value}
+        return self.unless not in given and (self.needs is None or self.needs in given)
 
 
 @dataclass(frozen=True)
@@ -168,13 +171,8 @@ class Verdict:
     name: str
     title: str  # "Bound by TITLE"
     why: str  # why one says so
-    waiting: str | None  # what went on while the GPU waited; None: the GPU itself is the bottleneck
     advice: tuple[Advice, ...]  # the most promising first
-
-
-def cannot_be_graphed(run: InForce) -> bool:
-    """Or is already: the loss scaler reads a value in every step."""
-    return run.cuda_graphs or run.loss_scaling
+    waiting: str | None = None  # what went on while the GPU waited; None: the GPU is the bottleneck
 
 
 GRAPHS = "Replay the step from CUDA graphs: cuda_graphs=true; the host then launches once a phase."
@@ -182,16 +180,15 @@ LARGER_BATCH = Advice("Give each launch more to do: a larger batch_size.")
 FURTHEST = Advice(
     "Begin with the family furthest from its bound: {family}, {family_ms:.2f} ms a step at "
     "{family_percent:.0f} % of it.",
-    lambda run: run.family is None,
+    needs="family",
 )
 ONE_KERNEL = Advice(
     "See what holds the largest kernel back: python -m profiling ncu --range none --kernel "
     "{kernel} -- COMMAND",
-    lambda run: run.kernel is None,
+    needs="kernel",
 )
 SOURCES = Advice(
-    "See what torch.compile fused and what it left: python -m profiling compiled.",
-    lambda run: not run.compile,
+    "See what torch.compile fused and what it left: python -m profiling compiled.", needs="compile"
 )
 
 VERDICTS = (
@@ -199,16 +196,9 @@ VERDICTS = (
         "gpu_compute",
         "GPU compute",
         "the GPU is busy, mostly with matrix products and attention",
-        waiting=None,
         advice=(
-            Advice(
-                "Use the matrix units' fast formats: dtype=bfloat16.",
-                lambda run: run.half_precision,
-            ),
-            Advice(
-                "Skip what the causal mask hides: attention=flash.",
-                lambda run: run.fused_attention,
-            ),
+            Advice("Use the matrix units' fast formats: dtype=bfloat16.", unless="half_precision"),
+            Advice("Skip what the causal mask hides: attention=flash.", unless="fused_attention"),
             FURTHEST,
             ONE_KERNEL,
             Advice(
@@ -221,22 +211,14 @@ VERDICTS = (
         "gpu_memory",
         "GPU memory bandwidth",
         "the GPU is busy moving bytes, not multiplying",
-        waiting=None,
         advice=(
             Advice(
                 "Keep the attention scores out of memory: attention=flash.",
-                lambda run: run.fused_attention,
+                unless="fused_attention",
             ),
-            Advice(
-                "Fuse element-wise work, norms and dropout: compile=true.", lambda run: run.compile
-            ),
-            Advice(
-                "Move half the bytes: dtype=bfloat16.",
-                lambda run: run.half_precision,
-            ),
-            Advice(
-                "dropout=0, where it is not needed, saves its masks.", lambda run: run.no_dropout
-            ),
+            Advice("Fuse element-wise work, norms and dropout: compile=true.", unless="compile"),
+            Advice("Move half the bytes: dtype=bfloat16.", unless="half_precision"),
+            Advice("dropout=0, where it is not needed, saves its masks.", unless="no_dropout"),
             FURTHEST,
             SOURCES,
             ONE_KERNEL,
@@ -246,11 +228,10 @@ VERDICTS = (
         "gpu_latency",
         "GPU latency",
         "the GPU is busy with kernels too small to fill it",
-        waiting=None,
         advice=(
             LARGER_BATCH,
-            Advice("Fuse small kernels: compile=true.", lambda run: run.compile),
-            Advice("Replay them with smaller gaps: cuda_graphs=true.", cannot_be_graphed),
+            Advice("Fuse small kernels: compile=true.", unless="compile"),
+            Advice("Replay them with smaller gaps: cuda_graphs=true.", unless="graphs_settled"),
             SOURCES,
         ),
     ),
@@ -260,8 +241,8 @@ VERDICTS = (
         "the GPU waits for the CPU to launch its next kernel",
         waiting="work had not been launched yet (CUDA API and the framework's dispatch)",
         advice=(
-            Advice(GRAPHS, cannot_be_graphed),
-            Advice("Fuse kernels, which saves launches: compile=true.", lambda run: run.compile),
+            Advice(GRAPHS, unless="graphs_settled"),
+            Advice("Fuse kernels, which saves launches: compile=true.", unless="compile"),
             LARGER_BATCH,
             Advice("See what is launched one by one: report CAPTURE --html FILE, its timeline."),
         ),
@@ -293,7 +274,7 @@ VERDICTS = (
             Advice(
                 "Move it to another thread or process, or do it every log_interval-th iteration."
             ),
-            Advice(GRAPHS + " Its queue hides short stalls.", cannot_be_graphed),
+            Advice(GRAPHS + " Its queue hides short stalls.", unless="graphs_settled"),
         ),
     ),
     Verdict(
@@ -302,10 +283,7 @@ VERDICTS = (
         "the GPU waits for the next batch",
         waiting="the next batch was being prepared or copied",
         advice=(
-            Advice(
-                "Keep the tokens on the GPU: token_storage=device.",
-                lambda run: run.tokens_on_gpu,
-            ),
+            Advice("Keep the tokens on the GPU: token_storage=device.", unless="tokens_on_gpu"),
             Advice(
                 "Prepare the next batch while the GPU works: workers, or a thread a step ahead."
             ),
@@ -335,7 +313,6 @@ VERDICTS = (
         "unknown",
         "unknown",
         "the capture does not hold what would tell",
-        waiting=None,
         advice=(Advice("Capture the GPU and the calls: python -m profiling run --preset light."),),
     ),
 )

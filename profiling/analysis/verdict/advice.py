@@ -21,7 +21,7 @@ def advise(verdict: str, report: Report) -> list[str]:
     return [
         advice.line.format_map(asdict(run))
         for advice in VERDICT[verdict].advice
-        if not advice.needless(run)
+        if advice.is_of_use(run)
     ]
 
 
@@ -34,11 +34,11 @@ def in_force(report: Report) -> InForce:
     furthest = furthest_family(report.roofline)
     return InForce(
         compile=bool(config.get("compile")) or any(name.startswith(INDUCTOR) for name in names),
-        cuda_graphs=config.get("cuda_graphs") in (True, "true")
+        graphs_settled=config.get("cuda_graphs") in (True, "true")
+        or config.get("dtype") == "float16"
         or any(row.name.startswith(GRAPH_LAUNCHES) for row in report.api),
         fused_attention=isinstance(attention, str) and attention != AUTO and is_fused(attention),
         half_precision=config.get("dtype") in ("bfloat16", "float16"),
-        loss_scaling=config.get("dtype") == "float16",
         no_dropout=config.get("dropout") == 0,
         tokens_on_gpu=config.get("token_storage") == "device",
         kernel=function_name(names[0]) if names else None,
