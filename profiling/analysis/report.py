@@ -130,8 +130,8 @@ class Idle:
 
 
 @dataclass(frozen=True)
-class KernelSum:
-    """All launches of one kernel, over the whole capture, as `nsys stats` has them."""
+class CallSum:
+    """All calls of one function of the CUDA API, over the whole capture, as `nsys stats` has it."""
 
     name: str
     count: int
@@ -141,6 +141,12 @@ class KernelSum:
     min_ns: int
     max_ns: int
     stddev_ns: float
+
+
+@dataclass(frozen=True)
+class KernelSum(CallSum):
+    """All launches of one kernel, likewise."""
+
     family: str
     percent: float
 
@@ -151,20 +157,6 @@ class FamilySum:
     count: int
     total_ns: int
     percent: float
-
-
-@dataclass(frozen=True)
-class CallSum:
-    """All calls of one function of the CUDA API, over the whole capture."""
-
-    name: str
-    count: int
-    total_ns: int
-    avg_ns: float
-    med_ns: float
-    min_ns: int
-    max_ns: int
-    stddev_ns: float
 
 
 @dataclass(frozen=True)
@@ -299,6 +291,10 @@ class Report:
     # these two are told last, by all the rest
     health: Health = Health()
     bottleneck: Bottleneck = Bottleneck()
+
+    @property
+    def phases(self) -> list[RangeTotal]:
+        return [row for row in self.ranges if row.depth == 0]
 
     @property
     def parts_ms(self) -> dict[str, float] | None:

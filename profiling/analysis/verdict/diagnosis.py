@@ -11,6 +11,7 @@
 A wait for the GPU is no finding by itself: it counts only as the idle time that it causes.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.breakdown import exclusive_copies
 from profiling.analysis.gpu_time.idle import BLOCKING, DATA_PHASES
-from profiling.analysis.report import Bottleneck, Gain, Health, Report
+from profiling.analysis.report import Bottleneck, Gain, GpuTime, Health, Report
 from profiling.analysis.verdict.advice import advise
 from profiling.causes import PART, VERDICT
 from profiling.timeline.trace import COPY, KERNEL, Device
@@ -34,23 +35,24 @@ SATURATED_PERCENT = 60.0  # of a hardware counter
 
 @dataclass(frozen=True)
 class Launches:
-    """What is launched in the steps, and how well single kernels fill the GPU. None: not known."""
+    """What is launched in the steps, and how well single kernels fill the GPU."""
 
-    per_step: float | None = None  # calls that launched an operation
-    mean_us: float | None = None
-    small_share: float | None = None  # of kernel time, in kernels that are short or have few blocks
+    per_step: float  # calls that launched an operation
+    mean_us: float
+    small_share: float  # of kernel time, in kernels that are short or have few blocks
 
 
 def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
     """`report`: all but its bottleneck is there."""
-    cannot = cannot_tell(report)
-    if report.breakdown is None or not report.window.step_ms.mean:
-        return Bottleneck("unknown", host_sentences(report), advise("unknown", report), [], cannot)
+    cannot = list(cannot_tell(report))
+    if report.gpu is None or report.breakdown is None or not report.window.step_ms.mean:
+        evidence = list(host_sentences(report))
+        return Bottleneck("unknown", evidence, advise("unknown", report), [], cannot)
     copy_ms, launches = data_copy_ms(analysis), launches_of(analysis, report.capture.gpu)
     lost, taken_off = lost_ms(report, copy_ms)
     step_ms = max(report.window.step_ms.mean - taken_off, 1e-9)
     waiting = {name: ms for name, ms in lost.items() if VERDICT[name].waiting}
-    evidence = busy_sentences(report)
+    evidence = [busy_sentence(report, report.gpu)]
     if taken_off >= WORTH_TELLING * step_ms:
         evidence.append(overhead_sentence(report.health, taken_off))
     if report.idle is None and report.breakdown.idle_ms >= WAITING_SHARE * step_ms:
@@ -81,10 +83,10 @@ def data_copy_ms(analysis: Analysis) -> float:
     return int(alone_ns.sum()) / 1e6 / analysis.step_count
 
 
-def launches_of(analysis: Analysis, gpu: Device | None) -> Launches:
+def launches_of(analysis: Analysis, gpu: Device | None) -> Launches | None:
     owned = analysis.owned
     if owned is None or not (kernel := owned.kind == KERNEL).any():
-        return Launches()
+        return None
     launched = np.zeros(int(owned.call.max()) + 2, bool)
     launched[owned.call] = True  # the last is that of an unknown call, -1
     duration_ns = owned.duration_ns[kernel]
@@ -118,9 +120,7 @@ def lost_ms(report: Report, copy_ms: float) -> tuple[dict[str, float], float]:
 
 def added_ms(health: Health) -> float:
     """By how much capturing lengthened a step."""
-    if not health.free_step_ms or not health.overhead_percent:
-        return 0.0
-    return max(0.0, health.free_step_ms * health.overhead_percent / 100)
+    return max(0.0, (health.free_step_ms or 0.0) * (health.overhead_percent or 0.0) / 100)
 
 
 def ranking(report: Report, lost: dict[str, float]) -> list[Gain]:
@@ -140,26 +140,23 @@ def ranking(report: Report, lost: dict[str, float]) -> list[Gain]:
 
 
 def gpu_verdict(
-    report: Report, launches: Launches, latency_ms: float, step_ms: float
+    report: Report, launches: Launches | None, latency_ms: float, step_ms: float
 ) -> tuple[str, list[str]]:
     """(verdict, evidence) for a GPU that is kept busy."""
     if latency_ms >= WAITING_SHARE * step_ms:
         share = 100 * latency_ms / step_ms
         text = f"{latency_ms:.2f} ms a step ({share:.0f} %) pass between kernels that are queued."
         return "gpu_latency", [text]
-    small = launches.small_share is not None and launches.small_share >= SMALL_SHARE
-    if launches.mean_us is not None and (small or launches.mean_us < SMALL_US):
-        text = f"A kernel takes {launches.mean_us:.1f} us on average"
-        if launches.small_share is not None:
-            text += (
-                f"; {100 * launches.small_share:.0f} % of the kernel time is in kernels that are "
-                f"shorter than {SMALL_US:.0f} us or have blocks for less than half of the SMs"
-            )
-        return "gpu_latency", [text + "."]
-    dram, written = counter(report, "DRAM Read"), counter(report, "DRAM Write")
-    if dram is not None and dram + (written or 0.0) >= SATURATED_PERCENT:
-        text = f"DRAM is used to {dram + (written or 0.0):.0f} % while the GPU is busy."
-        return "gpu_memory", [text]
+    if launches and (launches.small_share >= SMALL_SHARE or launches.mean_us < SMALL_US):
+        text = (
+            f"A kernel takes {launches.mean_us:.1f} us on average; "
+            f"{100 * launches.small_share:.0f} % of the kernel time is in kernels that are "
+            f"shorter than {SMALL_US:.0f} us or have blocks for less than half of the SMs."
+        )
+        return "gpu_latency", [text]
+    read, written = counter(report, "DRAM Read"), counter(report, "DRAM Write") or 0.0
+    if read is not None and read + written >= SATURATED_PERCENT:
+        return "gpu_memory", [f"DRAM is used to {read + written:.0f} % while the GPU is busy."]
     tensor = counter(report, "Tensor Active")
     if tensor is not None and tensor >= SATURATED_PERCENT:
         return "gpu_compute", [f"Tensor cores are active {tensor:.0f} % of the busy time."]
@@ -186,25 +183,20 @@ def counter(report: Report, part: str) -> float | None:
     return None
 
 
-def busy_sentences(report: Report) -> list[str]:
-    if report.gpu is None:
-        return []
-    return [
-        f"The GPU is busy {report.gpu.busy_percent:.0f} % of the time: "
-        f"{report.gpu.busy_ms / report.window.steps:.2f} of {report.window.step_ms.mean:.2f} ms a "
-        "step."
-    ]
+def busy_sentence(report: Report, gpu: GpuTime) -> str:
+    return (
+        f"The GPU is busy {gpu.busy_percent:.0f} % of the time: "
+        f"{gpu.busy_ms / report.window.steps:.2f} of {report.window.step_ms.mean:.2f} ms a step."
+    )
 
 
-def host_sentences(report: Report) -> list[str]:
+def host_sentences(report: Report) -> Iterator[str]:
     """What can be said of a capture without a GPU."""
-    found = ["Without GPU activity in the capture the bottleneck cannot be named."]
-    phases = [row for row in report.ranges if row.depth == 0]
-    if phases:
-        longest = max(phases, key=lambda row: row.host_ms)
+    yield "Without GPU activity in the capture the bottleneck cannot be named."
+    if report.phases:
+        longest = max(report.phases, key=lambda row: row.host_ms)
         ms = longest.host_ms / report.window.steps
-        found.append(f"The longest phase on the host: {longest.name}, {ms:.2f} ms a step.")
-    return found
+        yield f"The longest phase on the host: {longest.name}, {ms:.2f} ms a step."
 
 
 def waiting_sentences(waiting: dict[str, float], step_ms: float) -> list[str]:
@@ -223,44 +215,40 @@ def overhead_sentence(health: Health, taken_off: float) -> str:
     )
 
 
-def host_details(report: Report, verdict: str, ms: float, launches: Launches) -> list[str]:
+def host_details(
+    report: Report, verdict: str, ms: float, launches: Launches | None
+) -> Iterator[str]:
     """Where the `ms` of the verdict come from."""
     if report.idle is None or verdict == "data":
-        return []
-    found = []
+        return
     of_phase = {
         phase: sum(part for cause, part in causes.items() if PART[cause].verdict == verdict)
         for phase, causes in report.idle.by_phase.items()
     }
     phase, most = max(of_phase.items(), key=lambda item: item[1], default=(None, 0.0))
     if phase is not None and 2 * most >= ms:
-        found.append(f"Most of it is before what {phase} launches: {most:.2f} ms a step.")
-    if verdict == "launch" and launches.per_step:
-        found.append(f"{launches.per_step:.0f} launches a step.")
+        yield f"Most of it is before what {phase} launches: {most:.2f} ms a step."
+    if verdict == "launch" and launches and launches.per_step:
+        yield f"{launches.per_step:.0f} launches a step."
     waits = [row for row in report.api if BLOCKING.fullmatch(row.name)]
     if verdict == "synchronization" and waits:
         often = max(waits, key=lambda row: row.count)
-        found.append(f"{often.name} was called {often.count} times in the capture.")
-    return found
+        yield f"{often.name} was called {often.count} times in the capture."
 
 
-def cannot_tell(report: Report) -> list[str]:
+def cannot_tell(report: Report) -> Iterator[str]:
     """What is missing, and the option that would have captured it."""
-    found = []
     if report.window.phases_from is None:
-        found.append("which phase is slow: no phase ranges: --step NAME --phases a,b")
+        yield "which phase is slow: no phase ranges: --step NAME --phases a,b"
     if report.breakdown is None:
-        found.append("anything about the GPU: no GPU activity was captured: --trace=cuda,nvtx")
-        return found
+        yield "anything about the GPU: no GPU activity was captured: --trace=cuda,nvtx"
+        return
     if report.idle is None:
-        found.append("why the GPU was idle: CUDA calls were not captured: --trace=cuda,nvtx")
+        yield "why the GPU was idle: CUDA calls were not captured: --trace=cuda,nvtx"
     if report.gpu_metrics is None:
-        found.append(
-            "how well kernels use the SMs: GPU metrics were not captured: --preset metrics"
-        )
+        yield "how well kernels use the SMs: GPU metrics were not captured: --preset metrics"
     if report.roofline is None:
-        found.append(
+        yield (
             "how far kernels are from the GPU's peaks: no roofline, see health; gpu_compute and "
             "gpu_memory are ranked by their whole kernel time"
         )
-    return found
