@@ -65,22 +65,21 @@ def counters(export: Export) -> list[CounterSamples] | None:
     wanted = {"time": "timestamp", "type": "typeId", "metric": "metricId", "value": "value"}
     nulls = {"time": FIRST_ROW}
     rows = numbers(export.path, "GPU_METRICS", wanted, present, nulls, real=("value",))
-    good = (abs(rows["time"]) < LATEST_NS) & np.isfinite(rows["value"])
-    order = np.flatnonzero(good)
-    order = order[np.lexsort([rows[name][order] for name in ("time", "metric", "type")])]
-    rows = rows_of(rows, order)
-    changes = (np.diff(rows["type"]) != 0) | (np.diff(rows["metric"]) != 0)
-    edges = [0, *(np.flatnonzero(changes) + 1).tolist(), len(order)]
+    rows = rows_of(rows, (abs(rows["time"]) < LATEST_NS) & np.isfinite(rows["value"]))
+    rows = rows_of(rows, np.argsort(rows["time"], kind="stable"))
     named = export.rows("TARGET_INFO_GPU_METRICS", "typeId", "metricId", "metricName")
-    names = {(type_id, metric): str(name) for type_id, metric, name in named}
+    names = {
+        (type_id, metric): str(name)
+        for type_id, metric, name in named
+        if isinstance(type_id, int) and isinstance(metric, int)
+    }
     found = []
-    for first, last in zip(edges, edges[1:], strict=False):
-        key = (int(rows["type"][first]), int(rows["metric"][first])) if first < last else None
-        if key in names:
-            time_ns, value = rows["time"][first:last], rows["value"][first:last]
-            if names[key].endswith("[MHz]"):
-                value = value / 1e6  # nsys 2025.3 stores hertz under that name
-            found.append(CounterSamples(names[key], key[0] & 0xFF, time_ns, value))
+    for (type_id, metric), name in sorted(names.items()):
+        of = (rows["type"] == type_id) & (rows["metric"] == metric)
+        if of.any():
+            hertz = name.endswith("[MHz]")  # nsys 2025.3 stores them under that name
+            value = rows["value"][of] / 1e6 if hertz else rows["value"][of]
+            found.append(CounterSamples(name, type_id & 0xFF, rows["time"][of], value))
     return found
 
 

@@ -119,9 +119,7 @@ def captured_step(report: Report) -> CapturedStep:
     return CapturedStep(
         steps,
         gpu_parts(report),
-        host_parts={
-            f"host_{row.name}": row.host_ms / steps for row in report.ranges if row.depth == 0
-        },
+        host_parts={f"host_{row.name}": row.host_ms / steps for row in report.phases},
         families={row.family: row.total_ns / steps / 1e6 for row in report.families},
         phases={
             row.name: PhaseTimes(

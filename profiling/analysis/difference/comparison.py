@@ -14,7 +14,6 @@ from profiling.analysis.difference.comparability import (
 )
 from profiling.analysis.difference.compared import TRAINING, Compared, PhaseTimes
 from profiling.analysis.difference.records import (
-    SCHEMA_VERSION,
     BucketChange,
     Comparability,
     Comparison,
@@ -59,7 +58,6 @@ def compare(baseline: Compared, candidate: Compared, force: bool = False) -> Com
     names = names_of(baseline, candidate, differences)
     free = free_steps(baseline, candidate)
     comparison = Comparison(
-        schema_version=SCHEMA_VERSION,
         baseline=side(baseline, names[0]),
         candidate=side(candidate, names[1]),
         step_ms=step_times(baseline, candidate, ratio),
@@ -68,9 +66,7 @@ def compare(baseline: Compared, candidate: Compared, force: bool = False) -> Com
         buckets=buckets(baseline, candidate),
         families=families(baseline, candidate),
         ranges=ranges(baseline, candidate),
-        kernels=KernelChanges(
-            added=only_in(candidate, baseline), removed=only_in(baseline, candidate)
-        ),
+        kernels=KernelChanges(only_in(candidate, baseline), only_in(baseline, candidate)),
         differs=list(differences or {}),
         differences=differences,
         comparability=Comparability(
@@ -79,7 +75,6 @@ def compare(baseline: Compared, candidate: Compared, force: bool = False) -> Com
             forced=bool(reasons) and force,
             notes=notes(baseline, candidate, ratio, free),
         ),
-        sentence="",
     )
     return replace(comparison, sentence=sentence(comparison))
 

@@ -11,13 +11,11 @@ from profiling.analysis.difference.comparability import config_differences, work
 from profiling.analysis.difference.compared import text_of
 from profiling.analysis.difference.records import (
     MS_A_STEP,
-    SCHEMA_VERSION,
     Against,
     Comparability,
     Comparison,
     Experiment,
     ExperimentResult,
-    KernelChanges,
     Side,
     StepComparison,
     ValueTimes,
@@ -171,16 +169,10 @@ def without_captures(experiment: Experiment, pair: Against, step: StepComparison
         bottleneck=None,
     )
     return Comparison(
-        schema_version=SCHEMA_VERSION,
         baseline=side,
         candidate=side,
         step_ms=step,
-        free_step_ms=None,
         verdict=pair.verdict,
-        buckets=None,
-        families=None,
-        ranges=None,
-        kernels=KernelChanges(added=[], removed=[]),
         differs=list(differences or {}),
         differences=differences,
         comparability=Comparability(
@@ -189,5 +181,4 @@ def without_captures(experiment: Experiment, pair: Against, step: StepComparison
             forced=bool(reasons),  # whoever makes it the factor wants it compared
             notes=["no captures, so nothing explains the difference"],
         ),
-        sentence="",
     )
