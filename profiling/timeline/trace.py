@@ -42,6 +42,10 @@ class Table:
                 raise OverflowError(f"impossible {name}")
         return cls(**found)
 
+    @classmethod
+    def empty(cls) -> Self:
+        return cls(*(np.empty(0, np.int64) for _ in fields(cls)))
+
     def rows(self, chosen: np.ndarray) -> Self:
         """Those of the indices or the mask."""
         return type(self)(*(getattr(self, column.name)[chosen] for column in fields(self)))

@@ -19,7 +19,6 @@ from profiling.causes import CAUSES
 from profiling.timeline.trace import ANY_THREAD, COPY, GRAPH, MEMSET, Calls, Table
 
 MOST_ROWS = 4000  # of calls, and of operations: more than a page should draw
-NO_CALLS = Calls(*(np.empty(0, np.int64) for _ in range(5)))
 KINDS = {COPY: "copy", MEMSET: "copy", GRAPH: "other"}  # a graph as a whole has no family
 
 
@@ -126,7 +125,7 @@ def projections(owned: Owned, period: Period) -> Slices:
 
 def calls_in(analysis: Analysis, period: Period) -> tuple[Slices, np.ndarray, int]:
     """(the process's calls, which of them wait for the GPU, how many were left out)."""
-    calls = analysis.trace.calls or NO_CALLS
+    calls = analysis.trace.calls or Calls.empty()
     chosen = period.touched_by(calls.start_ns, calls.end_ns)
     chosen &= calls.process == analysis.steps.process
     rows, few = longest(np.flatnonzero(chosen), calls.start_ns, calls.end_ns)

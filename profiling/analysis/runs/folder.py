@@ -104,8 +104,6 @@ def find_run_folders(places: list[Path]) -> list[Path]:
             raise ValueError(f"{place}: no such folder; give the out_dir of a run")
         inside = sorted(path.parent for path in place.rglob(METRICS))
         runs = [path for path in inside if not is_previous(path.relative_to(place))]
-        if is_run_folder(place):
-            runs = [place, *(path for path in runs if path != place)]
         if not runs:
             raise ValueError(f"{place}: no {METRICS} in it or below; give the out_dir of a run")
         for path in runs:

@@ -17,7 +17,7 @@ from profiling.analysis.columns import called, depths, distinct, used
 from profiling.analysis.steps.operators import operator_phases, optimizer_steps
 from profiling.analysis.steps.phases import phase_ranges
 from profiling.analysis.steps.steps import Steps
-from profiling.timeline.trace import ANY_THREAD, Ranges, Trace
+from profiling.timeline.trace import ANY_THREAD, Calls, Ranges, Trace
 
 PROJECT_DOMAIN = "nanogpt"
 KNOWN_STEPS = (r"iteration \d+", r"ProfilerStep#\d+")
@@ -34,8 +34,8 @@ def find_steps(
     """Raises ValueError for a step, phase or device that the capture does not hold."""
     process, device = subject(trace, step, device)
     rows = step_rows(trace, process, step)
-    if trace.ranges is not None and len(rows):
-        steps = ranged_steps(trace, trace.ranges, process, device, rows)
+    if len(rows):
+        steps = ranged_steps(trace, process, device, rows)
     elif step is None and (found := optimizer_steps(trace, process, device)):
         steps = found
     else:
@@ -48,16 +48,18 @@ def find_steps(
     return replace(steps, ranges=ranges, phases_from=phases_from, unclosed=unclosed)
 
 
+def ranges_of(trace: Trace) -> Ranges:
+    return trace.ranges or Ranges.empty()
+
+
 def subject(trace: Trace, step: str | None, device: int | None) -> tuple[int | None, int | None]:
     """(process, device): the one that has steps, and of several the one with most GPU time."""
-    with_steps = {int(p) for p in distinct(ranges_process(trace, step_mask(trace, step)))}
-    operations = trace.operations
+    ranges, operations = ranges_of(trace), trace.operations
+    with_steps = set(distinct(ranges.process[step_mask(trace, step)]).tolist())
     if operations is None or not len(operations.start_ns):
         if device is not None:
             raise ValueError(f"device={device}: {trace.file.name} holds no GPU activity")
-        everything = ranges_process(trace, slice(None))
-        processes = with_steps or {int(p) for p in distinct(everything)}
-        return (min(processes) if processes else None), None
+        return min(with_steps or distinct(ranges.process).tolist(), default=None), None
     found = []
     for process in distinct(operations.process).tolist():
         mine = operations.process == process
@@ -74,15 +76,9 @@ def subject(trace: Trace, step: str | None, device: int | None) -> tuple[int | N
     return process, device
 
 
-def ranges_process(trace: Trace, chosen: np.ndarray | slice) -> np.ndarray:
-    return np.empty(0, np.int64) if trace.ranges is None else trace.ranges.process[chosen]
-
-
 def step_mask(trace: Trace, step: str | None) -> np.ndarray:
     """Which of the ranges are steps by name; of "iteration N" the project's own go first."""
-    ranges = trace.ranges
-    if ranges is None:
-        return np.empty(0, bool)
+    ranges = ranges_of(trace)
     patterns = KNOWN_STEPS
     if step is not None:
         patterns = (re.escape(step), rf"{re.escape(step)}[\s#_:]*\d+")
@@ -97,11 +93,9 @@ def step_mask(trace: Trace, step: str | None) -> np.ndarray:
 
 def step_rows(trace: Trace, process: int | None, step: str | None) -> np.ndarray:
     """Rows of the ranges that are steps: of one thread, none inside another."""
-    ranges = trace.ranges
-    if ranges is None:
-        return np.empty(0, np.int64)
+    ranges = ranges_of(trace)
     rows = np.flatnonzero(step_mask(trace, step) & (ranges.process == process))
-    if not len(rows) and step is not None:
+    if not len(rows) and step is not None and trace.ranges is not None:
         known = sorted({trace.names[row] for row in used(ranges.name)})[:8]
         raise ValueError(f"step={step}: no range is called so; there are {', '.join(known)}, ...")
     if not len(rows) and not optimizer_steps(trace, process, None):
@@ -126,29 +120,23 @@ def repeated_rows(ranges: Ranges, process: int | None) -> np.ndarray:
     return min(found, key=lambda row: row[:2])[2] if found else np.empty(0, np.int64)
 
 
-def ranged_steps(
-    trace: Trace, ranges: Ranges, process: int | None, device: int | None, rows: np.ndarray
-) -> Steps:
-    first = trace.names[ranges.name[rows[0]]]
+def ranged_steps(trace: Trace, process: int | None, device: int | None, rows: np.ndarray) -> Steps:
+    ranges = ranges_of(trace).rows(rows)
+    first = trace.names[ranges.name[0]]
     number = NUMBER.search(first)
-    thread: int | None = int(ranges.thread[rows[0]])
-    if thread == ANY_THREAD:
-        thread = busiest_thread(trace, process)
     name = first[: number.start()] if number else first
     iteration = int(number.group(1)) if number else None
-    starts, ends = ranges.start_ns[rows], ranges.end_ns[rows]
-    return Steps(process, device, thread, name, iteration, starts, ends)
+    thread: int | None = int(ranges.thread[0])
+    if thread == ANY_THREAD:
+        thread = busiest_thread(trace, process)
+    return Steps(process, device, thread, name, iteration, ranges.start_ns, ranges.end_ns)
 
 
 def busiest_thread(trace: Trace, process: int | None) -> int | None:
     """The thread that calls CUDA most; None without calls."""
-    if trace.calls is None:
-        return None
-    threads = trace.calls.thread[trace.calls.process == process]
-    if not len(threads):
-        return None
-    unique, count = np.unique(threads, return_counts=True)
-    return int(unique[np.argmax(count)])
+    calls = trace.calls or Calls.empty()
+    unique, count = np.unique(calls.thread[calls.process == process], return_counts=True)
+    return int(unique[np.argmax(count)]) if len(unique) else None
 
 
 def whole_capture(trace: Trace, process: int | None, device: int | None) -> Steps:

@@ -23,7 +23,7 @@ class StepRanges(Table):
     depth: np.ndarray
 
 
-NO_RANGES = StepRanges(*(np.empty(0, np.int64) for _ in range(5)))
+NO_RANGES = StepRanges.empty()
 
 
 @dataclass(frozen=True)
