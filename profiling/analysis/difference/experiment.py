@@ -160,7 +160,7 @@ def without_captures(experiment: Experiment, pair: Against, step: StepComparison
     """Of the two configurations alone."""
     configs, in_force = experiment.configs, experiment.in_force
     differences = config_differences(configs[pair.baseline], configs[pair.candidate])
-    reasons = work_reasons(differences)
+    reasons = list(work_reasons(differences))
     side = Side(
         name="",
         file="unprofiled processes",
