@@ -9,6 +9,16 @@ from dataclasses import asdict, dataclass, replace
 
 
 @dataclass(frozen=True)
+class Colours:
+    """Of a part in the bar of the step."""
+
+    light: str  # on a page
+    dark: str
+    terminal: str  # a style of rich
+    shade: str = "░"
+
+
+@dataclass(frozen=True)
 class Part:
     """A part of a step. Parts exclude each other and add up to it, in the order of PARTS."""
 
@@ -16,10 +26,7 @@ class Part:
     meaning: str  # beside the bar of the step
     bucket: str  # in the table of a comparison
     sentence: str  # in the sentence of a comparison, before "2.10 -> 0 ms"
-    light: str  # its colour on a page
-    dark: str
-    terminal: str  # its style in a terminal
-    shade: str = "░"
+    colours: Colours
     cause: bool = False  # a reason why the GPU had nothing to do
     verdict: str | None = None  # what it holds the step back by, where that is a bottleneck
     host: bool = False  # time of the host, which a profiler lengthens
@@ -31,20 +38,14 @@ PARTS = (
         "kernels that compute",
         "compute",
         "kernels",
-        light="#2f6fde",
-        dark="#5b94f5",
-        terminal="blue",
-        shade="█",
+        Colours("#2f6fde", "#5b94f5", "blue", "█"),
     ),
     Part(
         "communication",
         "collectives, alone on the GPU",
         "communication",
         "communication",
-        light="#d6336c",
-        dark="#f0659a",
-        terminal="magenta",
-        shade="▓",
+        Colours("#d6336c", "#f0659a", "magenta", "▓"),
         verdict="communication",
     ),
     Part(
@@ -52,19 +53,14 @@ PARTS = (
         "copies and memsets, alone on the GPU",
         "copies and memsets",
         "copies",
-        light="#6c7f93",
-        dark="#8a9db1",
-        terminal="cyan",
-        shade="▒",
+        Colours("#6c7f93", "#8a9db1", "cyan", "▒"),
     ),
     Part(
         "launch",
         "idle: the CPU was launching",
         "idle: launch-bound",
         "GPU idle, launch-bound",
-        light="#e5484d",
-        dark="#ff6369",
-        terminal="red",
+        Colours("#e5484d", "#ff6369", "red"),
         cause=True,
         verdict="launch",
         host=True,
@@ -74,9 +70,7 @@ PARTS = (
         "idle: the CPU was waiting for the GPU",
         "idle: synchronisation",
         "GPU idle in synchronization",
-        light="#f08c00",
-        dark="#ffab3d",
-        terminal="yellow",
+        Colours("#f08c00", "#ffab3d", "yellow"),
         cause=True,
         verdict="synchronization",
     ),
@@ -85,9 +79,7 @@ PARTS = (
         "idle: the CPU was making the batch",
         "idle: waiting for data",
         "GPU idle, waiting for data",
-        light="#c9a800",
-        dark="#e0c53a",
-        terminal="green",
+        Colours("#c9a800", "#e0c53a", "green"),
         cause=True,
         verdict="data",
     ),
@@ -96,9 +88,7 @@ PARTS = (
         "idle: the CPU did something else",
         "idle: CPU, Python",
         "GPU idle behind the CPU",
-        light="#9c5fd6",
-        dark="#b98be8",
-        terminal="bright_magenta",
+        Colours("#9c5fd6", "#b98be8", "bright_magenta"),
         cause=True,
         verdict="cpu",
         host=True,
@@ -108,9 +98,7 @@ PARTS = (
         "idle: launched already, not yet started",
         "idle: between queued kernels",
         "GPU idle between queued kernels",
-        light="#b4bcc6",
-        dark="#66717d",
-        terminal="bright_black",
+        Colours("#b4bcc6", "#66717d", "bright_black"),
         cause=True,
         verdict="gpu_latency",
     ),
@@ -119,9 +107,7 @@ PARTS = (
         "idle",
         "GPU idle",
         "GPU idle",
-        light="#cfd5dc",
-        dark="#3d4650",
-        terminal="bright_black",
+        Colours("#cfd5dc", "#3d4650", "bright_black"),
     ),
 )
 PART = {part.name: part for part in PARTS}

@@ -39,9 +39,7 @@ MADE_UP = causes.Part(
     "idle: the CPU was allocating",
     "idle: allocation",
     "GPU idle behind an allocation",
-    light="#123456",
-    dark="#654321",
-    terminal="white",
+    causes.Colours("#123456", "#654321", "white"),
     cause=True,
 )
 # colours, the window's name, a cleared screen, 8-bit controls, text from right to left, a bell

@@ -138,19 +138,15 @@ def read_runs(folders: list[Path]) -> tuple[list[RunFolder], list[str]]:
 
 def on_one_axis(runs: list[RunFolder]) -> list[RunFolder]:
     """Wall time if all runs have logged it, else training time: one axis for what is compared."""
-    if len({run.time_axis for run in runs}) == 1:
-        return runs
-    return [
-        replace(
-            run,
-            time_axis=TRAINING_TIME,
-            columns={
-                name: replace(series, elapsed_s=series.training_s)
-                for name, series in run.columns.items()
-            },
-        )
-        for run in runs
-    ]
+    axes = {run.time_axis for run in runs}
+    return runs if len(axes) == 1 else [on_training_time(run) for run in runs]
+
+
+def on_training_time(run: RunFolder) -> RunFolder:
+    columns = {
+        name: replace(series, elapsed_s=series.training_s) for name, series in run.columns.items()
+    }
+    return replace(run, time_axis=TRAINING_TIME, columns=columns)
 
 
 def read_run(folder: Path) -> RunFolder:

@@ -108,13 +108,11 @@ def section_of(runs: list[RunFolder]) -> Section:
     settings = [settings_of(found[0]) for found in grouped]
     keys = dict.fromkeys(key for known in settings for key in known)
     differs = [key for key in keys if len({str(known.get(key)) for known in settings}) > 1]
-    groups = [
-        Group(label_of(known, leading(differs)), found, known)
-        for known, found in zip(settings, grouped, strict=True)
-    ]
+    labels = numbered([label_of(known, leading(differs)) for known in settings])
+    groups = [Group(*row) for row in zip(labels, grouped, settings, strict=True)]
     dataset, data, *_ = text_of(runs[0])
     name = str(dataset) if data in (None, dataset) else f"{dataset} ({data})"
-    return Section(name, distinct(groups), differs)
+    return Section(name, groups, differs)
 
 
 def settings_of(run: RunFolder) -> JsonObject:
@@ -139,14 +137,11 @@ def label_of(settings: JsonObject, telling: list[str]) -> str:
     return ", ".join(f"{key}={spell(settings.get(key))}" for key in telling[:LONGEST_LABEL])
 
 
-def distinct(groups: list[Group]) -> list[Group]:
-    """Numbers behind labels that two groups share, because not all keys fit into one."""
-    labels = [group.label for group in groups]
+def numbered(labels: list[str]) -> list[str]:
+    """With a number behind each that two groups share, because not all keys fit into one."""
     return [
-        Group(f"{g.label} #{labels[:i].count(g.label) + 1}", g.runs, g.settings)
-        if labels.count(g.label) > 1
-        else g
-        for i, g in enumerate(groups)
+        f"{label} #{labels[:i].count(label) + 1}" if labels.count(label) > 1 else label
+        for i, label in enumerate(labels)
     ]
 
 
