@@ -138,6 +138,8 @@ class Trace:
     operators: Ranges | None = None  # PyTorch's own operators, in Kineto traces
     allocations: Allocations | None = None
     counters: list[CounterSamples] | None = None
+    os_calls: Calls | None = None  # of the system's libraries: waits, files, threads; nsys alone
+    overhead: Ranges | None = None  # times in which the profiler itself held up a thread
     tool_version: str | None = None
     schema_version: str | None = None
     warnings: list[str] = field(default_factory=list)  # what the tool says it lost or could not do
