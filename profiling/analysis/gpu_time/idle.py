@@ -231,6 +231,8 @@ def split_causes(idle: Intervals, launches: GapLaunches, host: Host, busy: Inter
     sets = (*(waits for waits, _ in waited), *did)
     parts = exclusive_ns(sets, start, late_until)
     parts.append(end - start - queued - sum(parts))
+    latency = np.where(queued > 0, 0, np.maximum(end - late_until - LONG_NS, 0))
+    move(parts[-1], queued, latency)  # longer than any launch takes: the GPU had other work
     in_waits, parts = parts[: len(waited)], parts[len(waited) :]
     late = dict(zip(LATE, parts, strict=True))
     making = np.where(launches.brings_batch, late["stalls"], 0)

@@ -12,11 +12,12 @@ from profiling.analysis.gpu_time import breakdown
 from profiling.causes import CAUSES
 
 NEAR = 0.25  # of the median step
+FEW = 0.1  # of the steps
 
 
 @dataclass(frozen=True)
 class TypicalStep:
-    """The mean of the steps that are about as long as the median one."""
+    """The mean of the steps that count."""
 
     of_steps: int  # how many these are
     ms: float
@@ -46,8 +47,13 @@ def typical_step(analysis: Analysis) -> TypicalStep | None:
 
 
 def typical_steps(bounds_ns: np.ndarray) -> np.ndarray:
-    """Which of the steps are near the median; all of them where hardly any are."""
+    """Which of the steps count: all but the few that are far from the median.
+
+    Where many are, that is how the program runs; then the first alone is left out, if it is one.
+    """
     length_ns = np.diff(bounds_ns)
     median = np.median(length_ns)
-    near = abs(length_ns - median) <= NEAR * median
-    return near if 2 * np.count_nonzero(near) >= len(near) else np.ones(len(near), bool)
+    far = abs(length_ns - median) > NEAR * median
+    if np.count_nonzero(far) > max(1, FEW * len(far)):
+        far[1:] = False
+    return ~far if len(far) > 2 else np.ones(len(far), bool)

@@ -2,10 +2,10 @@
 
 Called by analysis. Steps are, in this order: what --step names; ranges "iteration N" (this
 project's are in the NVTX domain "nanogpt"); torch.profiler's "ProfilerStep#N"; in a Kineto capture
-what ends with an optimizer's step; the most frequent outermost range that is repeated; the whole
-capture. Phases are the outermost ranges of the steps' domain and thread that are no steps or
-micro-steps themselves, in steps or between them; or what --phases names; or, in a Kineto capture
-without any, what autograd's and the optimizer's operators tell.
+what ends with an optimizer's step; the most frequent outermost range that is repeated; what ends
+with an optimizer's kernels; the whole capture. Phases are the outermost ranges of the steps' domain
+and thread that are no steps or micro-steps themselves, in steps or between them; or what --phases
+names; or, in a Kineto capture without any, what autograd's and the optimizer's operators tell.
 """
 
 import re
@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from profiling.analysis.columns import called, depths, distinct, used
+from profiling.analysis.steps.kernels import optimizer_kernel_steps
 from profiling.analysis.steps.operators import operator_phases, optimizer_steps
 from profiling.analysis.steps.phases import phase_ranges
 from profiling.analysis.steps.steps import Steps
@@ -41,7 +42,12 @@ def find_steps(
     rows = step_rows(trace, process, step)
     if len(rows):
         steps = ranged_steps(trace, process, device, rows)
-    elif step is None and (found := optimizer_steps(trace, process, device)):
+    elif (
+        step is None
+        and (found := optimizer_steps(trace, process, device))
+        or step is None
+        and (found := optimizer_kernel_steps(trace, process, device, main_thread(trace, process)))
+    ):
         steps = found
     else:
         steps = whole_capture(trace, process, device)

@@ -1,4 +1,4 @@
-"""Which copies keep the GPU from computing: their direction, memory and speed. Called by diagnosis."""
+"""Which copies keep the GPU from computing: direction, memory, speed. Called by diagnosis."""
 
 from collections.abc import Iterator
 

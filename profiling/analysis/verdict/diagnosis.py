@@ -4,8 +4,9 @@ Judged is the typical step (gpu_time.typical), less what capturing added: known 
 else estimated (profiler_cost). That is taken off `launch` and `cpu`, which a profiler lengthens.
 
 1. What keeps the GPU waiting is ranked by the milliseconds a step that it costs: idle time by cause
-   (gpu_time.idle), copies and communication that no kernel hides. From 15 % of the step on, the
-   largest is the verdict; `host`, if two of the host's own are about as large.
+   (gpu_time.idle), copies and communication that no kernel hides. The largest is the verdict, from
+   15 % of the step on; the host's reasons count together for that, and if two of them are about as
+   large, it is `host`.
 2. Otherwise the GPU itself is the bottleneck, and verdict.gpu says by what.
 
 A wait for the GPU is no finding by itself: it counts only as the idle time that it causes.
@@ -42,9 +43,9 @@ def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
     if report.idle is None and step.idle_ms >= WAITING_SHARE * step_ms:
         verdict = "unknown"
         evidence.append("Why it was idle cannot be told without the CUDA calls.")
-    elif sum(waiting.values()) >= WAITING_SHARE * step_ms:
+    elif named := largest(waiting, step_ms):
         waiting = dict(sorted(waiting.items(), key=lambda item: -item[1]))
-        verdict = largest(waiting)
+        verdict = named
         evidence += waiting_sentences(waiting, step_ms)
         evidence += details(analysis, report, verdict, waiting)
     else:
@@ -83,11 +84,16 @@ def added_ms(health: Health) -> float:
     return max(0.0, health.free_step_ms * (health.overhead_percent or 0.0) / 100)
 
 
-def largest(waiting: dict[str, float]) -> str:
-    """Of the reasons, the largest first; `host` where the host has another of about that weight."""
-    first, most = next(iter(waiting.items()))
-    close = [name for name, ms in waiting.items() if VERDICT[name].host and ms >= CLOSE * most]
-    return "host" if VERDICT[first].host and len(close) > 1 else first
+def largest(waiting: dict[str, float], step_ms: float) -> str | None:
+    """The verdict by what costs most, if that is enough of the step."""
+    host_ms = sum(ms for name, ms in waiting.items() if VERDICT[name].host)
+    counted = {name: host_ms if VERDICT[name].host else ms for name, ms in waiting.items()}
+    enough = [name for name, ms in counted.items() if ms >= WAITING_SHARE * step_ms]
+    if not enough:
+        return None
+    first = max(enough, key=waiting.__getitem__)
+    close = [name for name, ms in waiting.items() if ms >= CLOSE * waiting[first]]
+    return "host" if VERDICT[first].host and sum(VERDICT[n].host for n in close) > 1 else first
 
 
 def ranking(report: Report, lost: dict[str, float], verdict: str) -> list[Gain]:

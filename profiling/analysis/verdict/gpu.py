@@ -1,7 +1,8 @@
 """What a GPU that is kept busy is busy with. Called by diagnosis.
 
-gpu_latency: its kernels are too small to fill it. gpu_gaps: it pauses between larger ones. Else gpu_compute if matrix products, convolutions and fused attention make up half of the kernel
-time, gpu_memory if they cannot, and `gpu` if that hangs on kernels that the capture does not name.
+gpu_latency: its kernels are too small to fill it. gpu_gaps: it pauses between larger ones. Else
+gpu_compute if matrix products, convolutions and fused attention make up half of the kernel time,
+gpu_memory if they cannot, and `gpu` if that hangs on kernels that the capture does not name.
 Hardware counters decide instead where they are decided.
 """
 
@@ -16,6 +17,7 @@ from profiling.timeline.trace import GRAPH, KERNEL, Device
 WAITING_SHARE = 0.15
 MATRIX_FAMILIES = ("gemm", "attention")
 MATRIX_SHARE = 0.5
+UNNAMED_SHARE = 0.2  # from here on a warning, and no evidence
 SMALL_US = 5.0
 SMALL_SHARE = 0.5
 SATURATED_PERCENT = 60.0  # of a hardware counter
@@ -34,6 +36,8 @@ def verdict(
     analysis: Analysis, report: Report, gaps_ms: float, step_ms: float
 ) -> tuple[str, list[str]]:
     """(verdict, evidence). `gaps_ms`: of a step, between queued kernels."""
+    if 2 * gaps_ms >= step_ms:
+        return "gpu_gaps", [gaps_sentence(gaps_ms, step_ms)]
     unnamed_ms = whole_graphs_ms(analysis)
     launches = launches_of(analysis, report.capture.gpu)
     small = launches and (launches.small_share >= SMALL_SHARE or launches.mean_us < SMALL_US)
@@ -76,7 +80,7 @@ def by_families(family_ms: dict[str, float], unnamed_ms: float) -> tuple[str, li
         found.append(f"The largest families: {largest} a step.")
     if matrix >= MATRIX_SHARE * total:
         return "gpu_compute", found
-    if matrix + unnamed_ms < MATRIX_SHARE * total:
+    if matrix + unnamed_ms < MATRIX_SHARE * total or unnamed_ms < UNNAMED_SHARE * total:
         return "gpu_memory", found
     found.append(
         f"What {unnamed_ms:.2f} ms ({100 * unnamed_ms / total:.0f} %) are spent on, the names in "
