@@ -13,6 +13,7 @@ from profiling.causes import VERDICT, InForce
 from profiling.kernel_names import function_name
 
 GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch")
+STEP = "iteration"  # what the trainer calls its own
 NEAR_PEAK = 0.5  # MFU
 INDUCTOR = "triton_"
 
@@ -33,7 +34,7 @@ def in_force(report: Report) -> InForce:
         attention = config.get("attention")
     furthest = furthest_family(report.roofline)
     return InForce(
-        foreign=report.run is None,
+        foreign=report.run is None and report.window.step_name != STEP,
         compile=bool(config.get("compile")) or any(name.startswith(INDUCTOR) for name in names),
         graphs_settled=config.get("cuda_graphs") in (True, "true")
         or config.get("dtype") == "float16"
