@@ -16,7 +16,6 @@ from profiling.analysis.report import Coverage
 from profiling.analysis.steps.steps import StepRanges, Steps
 from profiling.timeline.trace import ANY_THREAD, GRAPH, KERNEL, Calls, Operations
 
-
 QUEUED_NS = 100_000  # within which an operation begins after its launch, if the GPU is free
 
 
