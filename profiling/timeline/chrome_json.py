@@ -55,7 +55,7 @@ def read(path: Path) -> Trace:
         operators=Ranges.of(tables.get("operators")),
         allocations=Allocations.of(tables.get("allocations")),
         schema_version=reading.schema_version,
-        warnings=reading.warnings(),
+        warnings=reading.warnings,
         personal=reading.personal or any(map(personal.is_personal, reading.names.numbers)),
     )
 
@@ -70,6 +70,11 @@ class Reading:
         self.schema_version: str | None = None
         self.personal = False
         self.left_out = 0
+
+    @property
+    def warnings(self) -> list[str]:
+        said = f"left out {self.left_out} events, their times are impossible"
+        return [said] if self.left_out else []
 
     def take(self, piece: Top) -> None:
         for fact in piece.deviceProperties:
@@ -101,11 +106,6 @@ class Reading:
         rows, left_out = sensible(rows)
         self.left_out += left_out
         self.parts[table].append(rows)
-
-    def warnings(self) -> list[str]:
-        if not self.left_out:
-            return []
-        return [f"left out {self.left_out} events, their times are impossible"]
 
 
 def times(events: list[Event]) -> Columns:

@@ -47,15 +47,11 @@ class Owned:
 
 def attribute(operations: Operations, calls: Calls | None, steps: Steps) -> Owned:
     row = steps.rows_of(operations)
-    call = operations.call[row]
-    known = call >= 0
-    launch_ns = operations.start_ns[row].copy()
-    thread = np.full(len(row), -1, np.int64)
+    call = np.full(len(row), -1) if calls is None else operations.call[row]
+    launch_ns, thread = operations.start_ns[row], np.full(len(row), -1)
     if calls is not None:
-        launch_ns[known] = calls.start_ns[call[known]]
-        thread[known] = calls.thread[call[known]]
-    else:
-        call = np.full(len(row), -1)
+        known = call >= 0
+        launch_ns[known], thread[known] = calls.start_ns[call[known]], calls.thread[call[known]]
     chosen = (launch_ns >= steps.start_ns[0]) & (launch_ns <= steps.host_end_ns())
     row, call, launch_ns, thread = (c[chosen] for c in (row, call, launch_ns, thread))
     phase, same_thread = phase_of(steps, launch_ns, thread)

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.gpu_time.breakdown import exclusive_copies
 from profiling.analysis.gpu_time.idle import BLOCKING, DATA_PHASES
 from profiling.analysis.report import Bottleneck, Gain, GpuTime, Health, Report
 from profiling.analysis.verdict.advice import advise
@@ -79,8 +78,8 @@ def data_copy_ms(analysis: Analysis) -> float:
     is_data = owned.steps.phases_called(analysis.trace.names, DATA_PHASES)
     chosen = (owned.kind == COPY) & (owned.phase >= 0)
     chosen[chosen] = is_data[owned.phase[chosen]]
-    alone_ns = exclusive_copies(activity, owned.start_ns[chosen], owned.end_ns[chosen])
-    return int(alone_ns.sum()) / 1e6 / analysis.step_count
+    hidden_ns = activity.talking.within(owned.start_ns[chosen], owned.end_ns[chosen])
+    return int((owned.duration_ns[chosen] - hidden_ns).sum()) / 1e6 / analysis.step_count
 
 
 def launches_of(analysis: Analysis, gpu: Device | None) -> Launches | None:
