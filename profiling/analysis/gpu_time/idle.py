@@ -127,6 +127,7 @@ def host_activity(names: list[str], calls: Calls, owned: Owned, activity: Activi
     of_host = np.isin(calls.thread, [thread for thread in threads if thread is not None])
     of_host &= (calls.end_ns > begin) & (calls.start_ns < end)
     rows = np.flatnonzero(of_host)
+
     quiet = union(calls.start_ns[rows], calls.end_ns[rows]).gaps(begin, end)
     long = quiet.end_ns - quiet.start_ns > LONG_NS
     quiet = Intervals(quiet.start_ns[long], quiet.end_ns[long])
@@ -137,9 +138,11 @@ def host_activity(names: list[str], calls: Calls, owned: Owned, activity: Activi
     to_host = is_to_host(names, operations, copies)
     fetching, staging = operations.call[copies[to_host]], operations.call[copies[~to_host]]
     waiting = rows[called(names, calls.name[rows], BLOCKING.fullmatch)]
-    blocking = np.union1d(waiting, fetching)
-    waits = union(calls.start_ns[blocking], calls.end_ns[blocking]).clipped(begin, end)
-    staged = union(calls.start_ns[staging], calls.end_ns[staging]).clipped(begin, end)
+
+    def during(rows: np.ndarray) -> Intervals:
+        return union(calls.start_ns[rows], calls.end_ns[rows]).clipped(begin, end)
+
+    waits, staged = during(np.union1d(waiting, fetching)), during(staging)
     stalls = quiet.joined(staged)
 
     phases = steps.phases.rows(steps.phases_called(names, DATA_PHASES))
