@@ -42,7 +42,7 @@ def read(path: Path) -> Trace:
     reading = Reading(path)
     for piece in pieces(path):
         reading.take(piece)
-    tables = {name: joined(parts) for name, parts in reading.parts.items()}
+    tables = {name: joined(reading.parts.pop(name)) for name in list(reading.parts)}
     calls = tables.get("calls")
     return Trace(
         kind="kineto",
