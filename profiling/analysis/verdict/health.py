@@ -1,6 +1,7 @@
 """What may be wrong with a capture, so that nobody reads too much into it. Called by summary."""
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -23,12 +24,7 @@ UNKNOWN_SHARE = 0.2  # of kernel time
 TRACE_BOTH = "nsys profile --trace=cuda,nvtx"
 
 
-def note(what: str, cure: str | None = None) -> Finding:
-    return Finding("note", what, cure)
-
-
-def warning(what: str, cure: str | None = None) -> Finding:
-    return Finding("warning", what, cure)
+note, warning = partial(Finding, "note"), partial(Finding, "warning")
 
 
 def health(analysis: Analysis, manifest: Manifest | None, report: Report) -> Health:
