@@ -29,6 +29,7 @@ from cli.errors import one_line, user_errors
 from configs.attention import pinned_kernel
 from configs.model import ModelConfig
 from data.dataset import STAND_IN
+from data.prepare import read_utf8
 from data.tokenizers import BpeTokenizer, CharTokenizer, load_tokenizer
 from model import GPT, KeyValueCache, attend
 from training import checkpoint
@@ -113,11 +114,12 @@ def try_decoding(config: ModelConfig, device: torch.device, dtype: str) -> None:
     """Raises ValueError when a pinned kernel reads no prompt, or no single token, of this shape."""
     if pinned_kernel(config.attention) is None:
         return
+    zeros = partial(torch.zeros, dtype=getattr(torch, dtype), device=device)
     for tokens, keys in ((1, 1), (1, config.block_size), (config.block_size, config.block_size)):
-        head_size = config.n_embd // config.n_head
-        q = torch.zeros(1, config.n_head, tokens, head_size, dtype=getattr(torch, dtype))
-        k = torch.zeros(1, config.n_head, keys, head_size, dtype=getattr(torch, dtype))
-        q, k = q.to(device), k.to(device)
+        q, k = (
+            zeros(1, config.n_head, length, config.n_embd // config.n_head)
+            for length in (tokens, keys)
+        )
         try:
             with warnings.catch_warnings(action="ignore"):  # PyTorch's reasons, several lines
                 attend(q, k, k, config.attention, 0.0)
@@ -148,24 +150,14 @@ def encode_prompt(start: str, tokenizer: CharTokenizer | BpeTokenizer) -> list[i
     """Token ids of what `start` stands for. ValueError names the key and, if any, the file."""
     key, text = "start", start.replace("\\n", "\n")
     if start.startswith(FILE):
-        key, text = f"start={start}", read_text(start)
+        key = f"start={start}"
+        text = read_utf8(start.removeprefix(FILE), key)
     if not text:
         raise ValueError(f"{key}: empty; the model needs a token to begin with, as in start=\\n")
     try:
         return tokenizer.encode(text).tolist()
     except ValueError as error:
         raise ValueError(f"{key}: {error}") from error
-
-
-def read_text(start: str) -> str:
-    """The file of start=FILE:PATH, its line ends made \\n as in the training text."""
-    try:
-        text = Path(start.removeprefix(FILE)).expanduser().read_text(encoding="utf-8")
-    except OSError as error:
-        raise ValueError(f"start={start}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"start={start}: not UTF-8 at byte {error.start}") from error
-    return text.removeprefix("\ufeff")
 
 
 def decode_with(
