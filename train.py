@@ -25,7 +25,6 @@ from profiling.capture.sampler import GpuSampler, NoSampler
 from profiling.capture.spans import NoSpans, Spans
 from training import checkpoint
 from training.capture import Profiler
-from training.checkpoint import Progress
 from training.clock import clock_for
 from training.console import configure_logging
 from training.device import check_attention, explained_out_of_memory, reasons, resolve
@@ -34,7 +33,8 @@ from training.evaluate import evaluate
 from training.gpu_metrics import sampler_for
 from training.interrupt import Interrupt
 from training.optimizer import adamw, learning_rate
-from training.record import in_force_of, open_record
+from training.record import open_record
+from training.run import Progress, Run
 from training.step import Step, TrainingStep
 from training.tensorboard import check_tensorboard
 from training.wandb_mirror import check_wandb
@@ -64,24 +64,17 @@ def train_on(ranks: Ranks, asked: Config) -> None:
     # the model, fresh or as the checkpoint has it; what is to be compiled and captured is so before
     # the loop, where no iteration pays for it: `step` is plain_step, or CUDA graphs of it
     model, plain_step, progress = model_of(config, dataset, spans, ranks)
+    run = Run(config, ranks, dataset, model, plain_step, progress)
     step, warm = warm_up(plain_step, *train_batches.draw(progress.iteration, 0), config, ranks)
 
-    in_force = in_force_of(
-        dataset,
-        model,
-        warm,
-        gpu,
-        ranks,
-        train_batches.sequences.storage,
-        reasons(asked, ranks.device),
-    )
-    record = open_record(config, in_force, warm, progress, gpu, ranks)
+    storage = train_batches.sequences.storage
+    record = open_record(run, warm, gpu, storage, reasons(asked, ranks.device))
     clock = clock_for(ranks.device, longest_window=config.profile.steps)
-    window = profiler.window(model, warm, clock, progress.iteration)
+    window = profiler.window(run, warm, clock)
 
     def save() -> None:
         with aside("checkpoint", spans, gpu):
-            checkpoint.save(model, plain_step, config, dataset, ranks, progress)
+            checkpoint.save(run)
 
     with record, gpu, Interrupt() as interrupt, window:
         while True:

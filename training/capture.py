@@ -6,17 +6,17 @@ from dataclasses import asdict
 from pathlib import Path
 
 from configs.schema import Config
-from model import GPT
 from profiling.capture.memory import MemoryRecorder
 from profiling.capture.nsys import NsysRecorder, how_to_attach, is_attached
 from profiling.capture.recording import NoRecording, Recorder, Recording
 from profiling.capture.schedule import Schedule
-from profiling.capture.spans import NoSpans, spans_for
+from profiling.capture.spans import Spans, spans_for
 from profiling.capture.torch_profiler import TorchRecorder
-from profiling.capture.window import NoWindow, Window
+from profiling.capture.window import Window
 from profiling.manifest import SCHEMA_VERSION, CapturedWindow, CompileFacts, Manifest
 from training.clock import Clock
 from training.distributed import Ranks
+from training.run import Run
 from training.run_folder import environment
 from training.warm_up import WarmUp
 
@@ -57,37 +57,34 @@ class Profiler:
             )
         return NsysRecorder()
 
-    def window(self, model: GPT, warm: WarmUp, clock: Clock, iteration: int) -> Window | NoWindow:
-        """For a loop that begins at `iteration`."""
-        if isinstance(self.spans, NoSpans):
-            return NoWindow()
-        config, ranks = self.config, self.ranks
+    def window(self, run: Run, warm: WarmUp, clock: Clock) -> Window:
+        """For the loop; it never opens without `profile=`."""
+        profile = run.config.profile
         schedule = Schedule(
-            config.profile,
-            iteration,
-            config.max_iters,
-            config.eval_interval,
-            agreed=lambda answer: not ranks.any(not answer),
+            profile,
+            run.progress.iteration,
+            run.config.max_iters,
+            run.config.eval_interval,
+            agreed=lambda answer: not run.ranks.any(not answer),
         )
         recording: Recording | NoRecording = NoRecording()
-        if self.recorder:
-            run = manifest_of_run(config, model, warm, ranks)
-            recording = Recording(
-                self.recorder, config.profile, self.spans, model, self.folder, run
-            )
-        return Window(config.profile, schedule, recording, self.spans, clock)
+        if self.recorder and isinstance(self.spans, Spans):
+            known = manifest_of_run(run, warm)
+            recording = Recording(self.recorder, profile, self.spans, run.model, self.folder, known)
+        return Window(profile, schedule, recording, self.spans, clock)
 
 
-def manifest_of_run(config: Config, model: GPT, warm: WarmUp, ranks: Ranks) -> Manifest:
+def manifest_of_run(run: Run, warm: WarmUp) -> Manifest:
     """What is known before there is a window."""
+    config = run.config
     return Manifest(
         schema_version=SCHEMA_VERSION,
         kind=config.profile.kind,
         window=CapturedWindow(),
-        rank=ranks.rank,
-        world_size=ranks.world_size,
-        device=str(ranks.device),
-        vocab_size=model.lm_head.out_features,
+        rank=run.ranks.rank,
+        world_size=run.ranks.world_size,
+        device=str(run.ranks.device),
+        vocab_size=run.model.lm_head.out_features,
         attention=warm.attention,
         compile=CompileFacts(
             compile=config.compile,

@@ -40,7 +40,7 @@ def configure_logging(rank: int) -> None:
 
 
 class Display:
-    """`with Display(...) as display:` a bar on rank 0's terminal, a line per row elsewhere."""
+    """A bar on rank 0's terminal from progress.start() to stop(), a line per row elsewhere."""
 
     def __init__(self, iteration: int, max_iters: int, rank: int):
         self.progress = Progress(
@@ -56,13 +56,6 @@ class Display:
         self.task = self.progress.add_task(
             "training", total=max_iters, completed=iteration, now="warming up"
         )
-
-    def __enter__(self) -> "Display":
-        self.progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.progress.stop()
 
     def trained(
         self, iteration: int, loss: float, speed: Speed | None, captured_ms: float | None

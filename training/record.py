@@ -14,17 +14,17 @@ from pathlib import Path
 import torch
 
 from configs.schema import Config
-from data.dataset import STAND_IN, Dataset
+from data.dataset import STAND_IN
 from data.prepare import TINY_SHAKESPEARE_SHA256
-from model import GPT, attention_in_force
+from model import attention_in_force
 from profiling.capture.sampler import GpuSampler, NoSampler
 from profiling.hardware import mfu
-from training.checkpoint import Progress
 from training.clock import Laps, Speed
 from training.console import Display, duration
-from training.distributed import Ranks
+from training.json_files import Value, last_value
+from training.run import Run
 from training.run_folder import open_run_folder
-from training.tracker import NullTracker, RunFacts, Tracker, Value, last_value, open_tracker
+from training.tracker import RunFacts, Tracker, open_tracker
 from training.warm_up import WarmUp
 
 log = logging.getLogger(__name__)
@@ -56,26 +56,24 @@ class Record:
 
     def __init__(
         self,
-        config: Config,
+        run: Run,
         in_force: InForce,
-        tracker: Tracker | NullTracker,
         warm: WarmUp,
-        progress: Progress,
         gpu: GpuSampler | NoSampler,
-        ranks: Ranks,
+        tracker: Tracker,
     ):
-        self.config, self.in_force, self.tracker = config, in_force, tracker
-        self.warm, self.progress, self.gpu, self.ranks = warm, progress, gpu, ranks
-        self.display = Display(progress.iteration, config.max_iters, ranks.rank)
-        self.tokens_per_iteration = (
-            config.batch_size * config.block_size * config.gradient_accumulation_steps
-        )
+        self.config, self.ranks, self.progress = run.config, run.ranks, run.progress
+        self.in_force, self.warm, self.gpu, self.tracker = in_force, warm, gpu, tracker
+        config = run.config
+        self.display = Display(run.progress.iteration, config.max_iters, run.ranks.rank)
+        tokens_per_batch = config.batch_size * config.block_size
+        self.tokens_per_iteration = tokens_per_batch * config.gradient_accumulation_steps
         self.step_ms: list[float] = []
         before_s = last_value(Path(config.out_dir) / "metrics.jsonl", "time/elapsed_s")
-        self.began_s = ranks.began_s - (before_s or 0.0)  # as if it had never been interrupted
+        self.began_s = run.ranks.began_s - (before_s or 0.0)  # as if it had never been interrupted
 
     def __enter__(self) -> "Record":
-        self.display.__enter__()
+        self.display.progress.start()
         return self
 
     def trained(self, iteration: int, lr: float, readings: dict[str, float], laps: Laps) -> None:
@@ -143,7 +141,7 @@ class Record:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: object
     ) -> None:
-        self.display.__exit__()
+        self.display.progress.stop()
         code = 0 if kind is None else 1
         if isinstance(error, SystemExit) and isinstance(error.code, int):
             code = error.code
@@ -196,24 +194,43 @@ class Record:
 
 
 def open_record(
-    config: Config,
-    in_force: InForce,
+    run: Run,
     warm: WarmUp,
-    progress: Progress,
     gpu: GpuSampler | NoSampler,
-    ranks: Ranks,
+    token_storage: str,
+    reasons: dict[str, str],
 ) -> Record:
-    """Says what is about to run, on the screen and in the run's folder, and opens its record."""
-    facts = asdict(in_force)
-    out_dir = ranks.from_first(lambda: open_run_folder(config, facts))
+    """Says what is about to run, on the screen and in the run's folder, and opens its record.
+
+    `token_storage` is the training split's, `reasons` are those of the keys left at `auto`.
+    """
+    config, ranks, tokenizer = run.config, run.ranks, run.dataset.tokenizer
+    in_force = InForce(
+        data=run.dataset.source,
+        is_tiny_shakespeare=run.dataset.text_sha256 == TINY_SHAKESPEARE_SHA256,
+        text_sha256=run.dataset.text_sha256,
+        tokenizer=tokenizer.kind,
+        vocab_size=tokenizer.vocab_size,
+        parameters=run.model.parameter_count(),
+        flops_per_token=run.model.flops_per_token(),
+        attention=warm.attention.ran,
+        attention_evidence=warm.attention.evidence,
+        device=ranks.device_name,
+        gpu_metrics=gpu.reason,
+        token_storage=token_storage,
+        ranks=ranks.world_size,
+        torch=str(torch.__version__),
+        reasons=reasons,
+    )
+    out_dir = ranks.from_first(lambda: open_run_folder(config, asdict(in_force)))
     announce(config, in_force, warm)
-    tracker: Tracker | NullTracker = NullTracker()
+    tracker = Tracker([])
     if ranks.rank == 0:
-        run = run_facts(config, in_force, progress.iteration)
-        tracker = open_tracker(out_dir, run, config.wandb, config.tensorboard)
+        facts = run_facts(config, in_force, run.progress.iteration)
+        tracker = open_tracker(out_dir, facts, config.wandb, config.tensorboard)
     if config.profile.kind != "none":
         tracker.wait_until_quiet()  # the window may open within the first iterations
-    return Record(config, in_force, tracker, warm, progress, gpu, ranks)
+    return Record(run, in_force, warm, gpu, tracker)
 
 
 def run_facts(config: Config, in_force: InForce, iteration: int) -> RunFacts:
@@ -229,34 +246,6 @@ def run_facts(config: Config, in_force: InForce, iteration: int) -> RunFacts:
         in_force={**asdict(in_force), "started": started},
         iteration=iteration,
         tags=(STAND_IN,) if in_force.data == STAND_IN else (),
-    )
-
-
-def in_force_of(
-    dataset: Dataset,
-    model: GPT,
-    warm: WarmUp,
-    gpu: GpuSampler | NoSampler,
-    ranks: Ranks,
-    token_storage: str,
-    reasons: dict[str, str],
-) -> InForce:
-    return InForce(
-        data=dataset.source,
-        is_tiny_shakespeare=dataset.text_sha256 == TINY_SHAKESPEARE_SHA256,
-        text_sha256=dataset.text_sha256,
-        tokenizer=str(dataset.tokenizer.to_record()["kind"]),
-        vocab_size=dataset.tokenizer.vocab_size,
-        parameters=model.parameter_count(),
-        flops_per_token=model.flops_per_token(),
-        attention=warm.attention.ran,
-        attention_evidence=warm.attention.evidence,
-        device=ranks.device_name,
-        gpu_metrics=gpu.reason,
-        token_storage=token_storage,
-        ranks=ranks.world_size,
-        torch=str(torch.__version__),
-        reasons=reasons,
     )
 
 

@@ -6,6 +6,7 @@ import platform
 import subprocess
 import sys
 from dataclasses import asdict
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -65,6 +66,7 @@ def move_aside(out_dir: Path) -> None:
     log.info("the run that lay in %s is now in %s", out_dir, folder)
 
 
+@cache  # git is asked once, for environment.json and for manifests
 def environment() -> JsonObject:
     """Versions, hardware and commit: what is needed to know whether two runs compare."""
     facts: JsonObject = {

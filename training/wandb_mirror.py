@@ -1,8 +1,8 @@
 """A mirror of a run's metrics in Weights & Biases that may die without hurting the training.
 
-`tracker.Tracker` owns one. The training thread only puts rows into a queue; every call into wandb
-(import, init, log, finish) is made on one daemon thread, because each of them can block for ever:
-on a stopped wandb-core (W&B's background process), on a server that went away, on a full disk.
+A sink of `training.tracker`. The training thread only puts rows into a queue; every call into
+wandb (import, init, log, finish) is made on one daemon thread, because each can block for ever: on
+a stopped wandb-core (W&B's background process), on a server that went away, on a full disk.
 """
 
 import configparser
@@ -17,13 +17,14 @@ import subprocess
 import threading
 import time
 import urllib.request
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 from urllib.parse import urlsplit
 
+from cli.errors import one_line
 from configs.training import WandbConfig
 from profiling.records import JsonObject
+from training.json_files import JsonFiles, Row
 
 if TYPE_CHECKING:  # importing it takes a third of a second, so only the mirror's thread does
     from wandb import Run
@@ -36,7 +37,7 @@ INIT_TIMEOUT_S = 15.0
 DEAD_TIMEOUT_S = 30.0  # finish() waits this long for a wandb-core or a server that does not answer
 UPLOAD_TIMEOUT_S = 60.0  # ... and this long for the upload to one that does
 ABANDON_TIMEOUT_S = 2.0
-
+TOKEN_FILE = "WANDB_IDENTITY_TOKEN_FILE"  # environment: takes the place of a key
 
 Mode = Literal["online", "offline", "disabled"]
 MODES: dict[str, Mode] = {"online": "online", "offline": "offline", "disabled": "disabled"}
@@ -53,7 +54,7 @@ def check_wandb(config: WandbConfig) -> Mode:
     word = (os.environ.get("WANDB_MODE") or "online") if config.mode == "auto" else config.mode
     if word not in MODES:
         raise ValueError(f"WANDB_MODE={word} is unknown; set online, offline or disabled")
-    if MODES[word] != "online" or _has_credentials():
+    if MODES[word] != "online" or os.environ.get(TOKEN_FILE) or _api_key():
         return MODES[word]
     if config.mode == "auto":
         return "offline"
@@ -91,16 +92,17 @@ class WandbMirror:
     what ended the mirror, `rows_dropped` counts the rows that it was too slow for.
     """
 
-    def __init__(self, out_dir: Path, mode: Mode, **init: Unpack[Init]) -> None:
-        """Start a run in `out_dir`/wandb. Returns at once."""
+    def __init__(self, files: JsonFiles, mode: Mode, **init: Unpack[Init]) -> None:
+        """Start a run in the folder `wandb` beside `files`. Returns at once."""
         self.mode: Mode = mode
         self.failure: str | None = None
         self.rows_dropped = 0
-        self._out_dir = out_dir.resolve()
+        self._files = files
+        self._out_dir = files.path.parent.resolve()
         self._init = init
         self._run_dir: Path | None = None
         self._doing = "init"  # for the warning: what wandb was asked when it failed
-        self._queue: queue.SimpleQueue[tuple[str, JsonObject] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[str, Row] | None] = queue.SimpleQueue()
         self._exit_code = 0
         self._started = threading.Event()  # there is a run, or there will be none
         self._answered = threading.Event()  # wandb-core took every row and answers, or has failed
@@ -121,21 +123,21 @@ class WandbMirror:
         """Waits for wandb.init, at most for as long as it may take."""
         self._started.wait(INIT_TIMEOUT_S)
 
-    def log(self, row: Mapping[str, object]) -> None:
+    def log(self, row: Row) -> None:
         """Send a row of the history; costs the caller about a microsecond."""
         if self.failure:
             return
         if self._queue.qsize() < QUEUE_ROWS:
-            self._queue.put(("log", _without_none(row)))
+            self._queue.put(("log", row))
             return
         if self.rows_dropped == 0:
             log.warning("W&B is too slow or hangs: rows are dropped there, metrics.jsonl has all")
         self.rows_dropped += 1
 
-    def summary(self, values: Mapping[str, object]) -> None:
-        self._queue.put(("summary", _without_none(values)))
+    def summary(self, values: Row) -> None:
+        self._queue.put(("summary", values))
 
-    def finish(self, exit_code: int = 0, disk_refused: bool = False) -> JsonObject:
+    def finish(self, exit_code: int = 0) -> None:
         """Upload what is left, for a bounded time, and leave nothing that blocks the exit."""
         self._exit_code = exit_code
         self._queue.put(None)
@@ -149,11 +151,11 @@ class WandbMirror:
                 _abandon()
             if self._sets_data_dir:
                 os.environ.pop("WANDB_DATA_DIR", None)
-        if disk_refused and self.mode == "offline" and not self.failure:
+        if self._files.refused and self.mode == "offline" and not self.failure:
             self.failure = "its offline file may lack rows, too: the disk refused some"
             log.warning("W&B: %s", self.failure)  # wandb itself is silent about that
         outcome = {"mode": self.mode, "failure": self.failure, "rows_dropped": self.rows_dropped}
-        return {"wandb": outcome}
+        self._files.summary({"wandb": outcome})
 
     @property
     def sync_command(self) -> str | None:
@@ -170,7 +172,8 @@ class WandbMirror:
             run.define_metric("*", step_metric="iter")
             self._started.set()
             self._doing = "log"
-            for kind, values in iter(self._queue.get, None):
+            for kind, row in iter(self._queue.get, None):
+                values = {name: value for name, value in row.items() if value is not None}
                 if kind == "summary":
                     run.summary.update(values)
                 else:
@@ -182,7 +185,7 @@ class WandbMirror:
             self._answered.set()
             run.finish(self._exit_code)
         except Exception as error:
-            self._fail(_one_line(error))
+            self._fail(one_line(f"{type(error).__name__}: {error}"))
         finally:
             self._started.set()
             self._answered.set()
@@ -198,7 +201,7 @@ class WandbMirror:
                     log.info("W&B run: %s", run.url)
                     return run
                 except Exception as error:
-                    reason = _one_line(error)
+                    reason = one_line(f"{type(error).__name__}: {error}")
             log.warning("W&B cannot be online (%s); this run is recorded offline", reason)
             self.mode = "offline"
         return self._wandb_init("offline")
@@ -268,15 +271,6 @@ def _wandb_core() -> subprocess.Popen[Any] | None:
     return None
 
 
-def _without_none(values: Mapping[str, object]) -> JsonObject:
-    """W&B gets no nulls."""
-    return {key: value for key, value in values.items() if value is not None}
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".splitlines()[:1])
-
-
 def _why_unreachable(url: str) -> str | None:
     """Why no TCP connection to the server can be made; None where one can, or behind a proxy."""
     parts = urlsplit(url)
@@ -294,10 +288,10 @@ def _why_unreachable(url: str) -> str | None:
 def _system_settings() -> dict[str, str]:
     """What `wandb login --host` and the like have stored for this user."""
     folder = Path(os.environ.get("WANDB_CONFIG_DIR") or "~/.config/wandb").expanduser()
-    parser = configparser.ConfigParser(interpolation=None)
+    parser = configparser.ConfigParser(default_section="default", interpolation=None)
     with contextlib.suppress(OSError, configparser.Error, UnicodeDecodeError):
         parser.read(folder / "settings")
-    return dict(parser["default"]) if parser.has_section("default") else {}
+    return dict(parser.defaults())
 
 
 def _base_url() -> str:
@@ -307,7 +301,7 @@ def _base_url() -> str:
 
 def _api_key() -> str | None:
     """The key from where wandb looks for one: environment, netrc file, settings file."""
-    if os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):  # takes the place of a key
+    if os.environ.get(TOKEN_FILE):
         return None
     if key := os.environ.get("WANDB_API_KEY"):
         return key
@@ -317,7 +311,3 @@ def _api_key() -> str | None:
             if entry := netrc.netrc(path).authenticators(urlsplit(_base_url()).netloc):
                 return entry[2] or None
     return _system_settings().get("api_key")
-
-
-def _has_credentials() -> bool:
-    return bool(os.environ.get("WANDB_IDENTITY_TOKEN_FILE") or _api_key())

@@ -15,7 +15,7 @@ PATIENCE_STEPS = 200  # after which it opens all the same
 
 
 class Schedule:
-    """Which window is next; `iteration` is the first one that this process trains."""
+    """Which window is next, if any; `iteration` is the first one that this process trains."""
 
     def __init__(
         self,
@@ -30,9 +30,9 @@ class Schedule:
         self.first_iteration = iteration
         self.agreed = agreed
         self.graphs = compiled().graphs
-        self.undecided = profile.start == AUTO
+        self.undecided = profile.kind != "none"
         self.windows: list[Planned] = []
-        if not self.undecided:
+        if self.undecided and profile.start != AUTO:
             self.decide(int(profile.start))
             past = [window.first for window in self.windows if window.first < iteration]
             self.windows = self.windows[len(past) :]

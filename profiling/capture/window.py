@@ -1,6 +1,6 @@
 """When a run is captured: windows that open and close by the iteration.
 
-train.py leans on it like this, with a NoWindow where nothing is profiled:
+train.py leans on it like this, with a schedule that has no windows where nothing is profiled:
 
     with Window(...) as window:
         while ...:
@@ -11,7 +11,7 @@ train.py leans on it like this, with a NoWindow where nothing is profiled:
 
 import logging
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 from configs.capture import Planned, ProfileConfig
 from profiling.capture.dynamo import compiled
@@ -25,27 +25,9 @@ from profiling.capture.recording import (
     Recording,
 )
 from profiling.capture.schedule import Schedule
-from profiling.capture.spans import NOTHING, Spans
+from profiling.capture.spans import NoSpans, Spans
 
 log = logging.getLogger(__name__)
-
-
-class NoWindow:
-    """The same surface for a run that is not profiled."""
-
-    label = None
-
-    def __enter__(self) -> "NoWindow":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def iteration(self, number: int) -> AbstractContextManager[None]:
-        return NOTHING
-
-    def close(self, ended_by: str) -> None:
-        pass
 
 
 class Window:
@@ -60,7 +42,7 @@ class Window:
         profile: ProfileConfig,
         schedule: Schedule,
         recording: Recording | NoRecording,
-        spans: Spans,
+        spans: Spans | NoSpans,
         clock: Clock,
     ):
         self.profile, self.schedule, self.recording = profile, schedule, recording
