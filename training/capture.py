@@ -13,7 +13,7 @@ from profiling.capture.schedule import Schedule
 from profiling.capture.spans import Spans, spans_for
 from profiling.capture.torch_profiler import TorchRecorder
 from profiling.capture.window import Window
-from profiling.manifest import SCHEMA_VERSION, CapturedWindow, CompileFacts, Manifest
+from profiling.manifest import SCHEMA_VERSION, CapturedWindow, Manifest
 from training.clock import Clock
 from training.distributed import Ranks
 from training.run import Run
@@ -86,14 +86,7 @@ def manifest_of_run(run: Run, warm: WarmUp) -> Manifest:
         device=str(run.ranks.device),
         vocab_size=run.model.lm_head.out_features,
         attention=warm.attention,
-        compile=CompileFacts(
-            compile=config.compile,
-            cuda_graphs=config.cuda_graphs == "true",
-            graphs=warm.compiled.graphs,
-            graph_breaks=warm.compiled.graph_breaks,
-            compile_s=warm.compile_s,
-            capture_s=warm.capture_s,
-        ),
+        compile=warm.compile,
         environment=environment(),
         config=asdict(config),
     )

@@ -153,10 +153,10 @@ class Record:
             "best_iteration": self.progress.best_iteration,
             "iterations": self.progress.iteration,
             "wall_s": wall_s,
-            "time/compile_s": self.warm.compile_s,
-            "time/capture_s": self.warm.capture_s,
-            "compile/graphs": self.warm.compiled.graphs,
-            "compile/graph_breaks": self.warm.compiled.graph_breaks,
+            "time/compile_s": self.warm.compile.compile_s,
+            "time/capture_s": self.warm.compile.capture_s,
+            "compile/graphs": self.warm.compile.graphs,
+            "compile/graph_breaks": self.warm.compile.graph_breaks,
         }
         if speed:
             summary |= self.speed_metrics(speed)
@@ -270,7 +270,7 @@ def announce(config: Config, in_force: InForce, warm: WarmUp) -> None:
     if config.compile:
         log.info(
             "compiled in %.1f s: %d graphs, %d breaks",
-            warm.compile_s,
-            warm.compiled.graphs,
-            warm.compiled.graph_breaks,
+            warm.compile.compile_s,
+            warm.compile.graphs,
+            warm.compile.graph_breaks,
         )

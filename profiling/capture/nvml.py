@@ -42,16 +42,6 @@ LOST = (
     pynvml.NVML_ERROR_UNINITIALIZED,
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
 )
-# an answer for good; any other error may be over at the next sample
-REFUSED = (
-    pynvml.NVML_ERROR_NOT_SUPPORTED,
-    pynvml.NVML_ERROR_NO_PERMISSION,
-    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-    pynvml.NVML_ERROR_INVALID_ARGUMENT,
-    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
-    pynvml.NVML_ERROR_DEPRECATED,
-)
-
 Handle = object  # a c_nvmlDevice_t, which only NVML looks into
 Sample = object  # a c_nvmlGpmSample_t, the same
 Reading = Callable[[Handle], dict[str, float]]
@@ -87,14 +77,12 @@ class Activity:
 
     def __init__(self) -> None:
         self.request = pynvml.c_nvmlGpmMetricsGet_t(version=pynvml.NVML_GPM_METRICS_GET_VERSION)
-        self.ask(list(GPM_METRICS))
+        self.request.numMetrics = len(GPM_METRICS)
+        for slot, metric in zip(self.request.metrics, GPM_METRICS, strict=False):
+            slot.metricId = metric
         self.before: Sample | None = None
         self.now: Sample | None = None
-
-    def ask(self, metrics: list[int]) -> None:
-        self.request.numMetrics = len(metrics)
-        for slot, metric in zip(self.request.metrics, metrics, strict=False):
-            slot.metricId = metric
+        self.refused: set[str] = set()
 
     def __call__(self, gpu: Handle) -> dict[str, float]:
         if self.now is None:
@@ -107,30 +95,23 @@ class Activity:
         pynvml.nvmlGpmSampleGet(gpu, self.now)
         self.request.sample1, self.request.sample2 = self.before, self.now
         pynvml.nvmlGpmMetricsGet(self.request)
-        return self.answered()
+        values = {}
+        for slot, (name, unit) in zip(self.request.metrics, GPM_METRICS.values(), strict=False):
+            if slot.nvmlReturn == pynvml.NVML_SUCCESS and not math.isnan(slot.value):
+                values[name] = slot.value * unit
+            elif slot.nvmlReturn != pynvml.NVML_SUCCESS and name not in self.refused:
+                self.refused.add(name)
+                log.info("gpu_metrics: no %s", name)
+        return values
 
     def close(self) -> None:
         for sample in (self.before, self.now):
             if sample is not None:
                 pynvml.nvmlGpmSampleFree(sample)
 
-    def answered(self) -> dict[str, float]:
-        values, refused = {}, []
-        asked = self.request.metrics[: self.request.numMetrics]
-        for slot in asked:
-            name, unit = GPM_METRICS[slot.metricId]
-            if slot.nvmlReturn == pynvml.NVML_SUCCESS and not math.isnan(slot.value):
-                values[name] = slot.value * unit
-            elif slot.nvmlReturn in REFUSED:
-                refused.append(slot.metricId)
-        if refused:
-            log.info("gpu_metrics: no %s", ", ".join(GPM_METRICS[id][0] for id in refused))
-            self.ask([slot.metricId for slot in asked if slot.metricId not in refused])
-        return values
-
 
 class Gpu:
-    """One GPU; what it refuses is lost alone, and said once."""
+    """One GPU; what it refuses is missing alone, and said once."""
 
     def __init__(self, uuid: str):
         """Raises NVMLError where NVML does not know it."""
@@ -138,40 +119,32 @@ class Gpu:
         self.name = pynvml.nvmlDeviceGetName(self.handle)
         self.activity = Activity()
         self.readings = READINGS | {"activity": self.activity}
-        self.failed: set[str] = set()
-
-    @property
-    def lost(self) -> bool:
-        return not self.readings
+        self.refused: set[str] = set()
+        self.lost = False
 
     def sample(self) -> dict[str, float]:
         """What can be read now: units are in the names, without the `gpu/` before them."""
         values: dict[str, float] = {}
-        for what, reading in list(self.readings.items()):
+        for what, reading in self.readings.items():
             try:
-                values |= reading(self.handle)
+                values |= {} if self.lost else reading(self.handle)
             except NVMLError as error:
-                self.refused(what, error)
-                if self.lost:
-                    return {}
-        return values
+                self.note(what, error)
+        return {} if self.lost else values
+
+    def note(self, what: str, error: NVMLError) -> None:
+        self.lost = error.value in LOST
+        if self.lost:
+            log.warning("gpu_metrics: %s answers no more (%s); its metrics end", self.name, error)
+        elif what not in self.refused:  # it is asked again: the next answer may be another
+            self.refused.add(what)
+            log.info(
+                "gpu_metrics: the driver does not tell the %s's %s (%s)", self.name, what, error
+            )
 
     def close(self) -> None:
         with contextlib.suppress(NVMLError):
             self.activity.close()
-
-    def refused(self, what: str, error: NVMLError) -> None:
-        if error.value in LOST:
-            self.readings = {}
-            log.warning("gpu_metrics: %s answers no more (%s); its metrics end", self.name, error)
-            return
-        if error.value in REFUSED:
-            del self.readings[what]
-        if what not in self.failed:
-            self.failed.add(what)
-            log.info(
-                "gpu_metrics: the driver does not tell the %s's %s (%s)", self.name, what, error
-            )
 
 
 def handle_of(uuid: str) -> Handle:

@@ -4,7 +4,7 @@ import logging
 import statistics
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -70,29 +70,23 @@ class NoRecording:
             clock.start()
 
 
+@dataclass
 class Recording:
     """Synchronises, starts the recorder; synchronises, stops it, and tells of it in a manifest.
 
-    `folder` gets the files; `run` is the manifest as far as it is known before any window. Whatever
-    fails is said and recorded, and training goes on.
+    Whatever fails is said and recorded, and training goes on.
     """
 
-    def __init__(
-        self,
-        recorder: Recorder,
-        profile: ProfileConfig,
-        spans: Spans,
-        model: nn.Module,
-        folder: Path,
-        run: Manifest,
-    ):
-        self.recorder, self.profile, self.spans, self.model = recorder, profile, spans, model
-        self.folder, self.run = folder, run
-        self.device = next(model.parameters()).device
-        self.inside = ExitStack()  # what holds while a window is open
-        self.errors: list[str] = []
-        self.waiting: tuple[Path, Manifest] | None = None  # for the step times after its window
-        self.due = 0  # the iteration that brings the last of them
+    recorder: Recorder
+    profile: ProfileConfig
+    spans: Spans
+    model: nn.Module
+    folder: Path  # for the files
+    run: Manifest  # as far as it is known before any window
+    inside: ExitStack = field(default_factory=ExitStack)  # what holds while a window is open
+    errors: list[str] = field(default_factory=list)
+    waiting: tuple[Path, Manifest] | None = None  # for the step times after its window
+    due: int = 0  # the iteration that brings the last of them
 
     def attempt(self, action: Callable[[], T]) -> T | None:
         """Training is not to die of its profiler."""
@@ -118,8 +112,9 @@ class Recording:
         self.attempt(self.recorder.start)
 
     def synchronize(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        device = next(self.model.parameters()).device
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
 
     def close(self, window: OpenWindow, clock: Clock, ended_by: str | None) -> None:
         stem = self.next_stem()

@@ -7,8 +7,10 @@ holds the interpreter for some ten microseconds a sample: NVML's calls release i
 import logging
 import threading
 import time
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import pynvml
@@ -65,21 +67,18 @@ class Count(NamedTuple):
     trained_j: float = 0.0
     trained_s: float = 0.0
 
+    def then(self, joules: float, at_s: float, trained: bool) -> "Count":
+        trained_j, trained_s = trained * (joules - self.joules), trained * (at_s - self.at_s)
+        return Count(joules, at_s, self.trained_j + trained_j, self.trained_s + trained_s)
 
+
+@dataclass
 class Meter:
     """A GPU's energy counter: at the first sample, at the last row's, now."""
 
-    def __init__(self, joules: float, at_s: float):
-        self.first = self.row = self.now = Count(joules, at_s)
-
-    def advance(self, joules: float, at_s: float, trained: bool) -> None:
-        before = self.now
-        self.now = Count(
-            joules,
-            at_s,
-            before.trained_j + trained * (joules - before.joules),
-            before.trained_s + trained * (at_s - before.at_s),
-        )
+    first: Count
+    row: Count
+    now: Count
 
 
 class GpuSampler:
@@ -97,7 +96,8 @@ class GpuSampler:
         self.stopping = threading.Event()
         self.thread = threading.Thread(target=self.work, name="gpu-metrics", daemon=True)
         self.breaks = 0  # odd while the training is interrupted
-        self.stretches: dict[int, tuple[int, int]] = {}  # GPU -> breaks, samples since the last
+        # GPU -> the breaks at its last samples
+        self.stretches: defaultdict[int, deque[int]] = defaultdict(lambda: deque(maxlen=3))
         self.names: dict[str, None] = {}  # of all that was ever read, in order
         self.since_row, self.of_run = Means(), Means()
         self.meters: dict[int, Meter] = {}
@@ -144,17 +144,16 @@ class GpuSampler:
         A sample tells of the time since the one before, and the driver's counters are a sample
         behind: so two samples before it must belong to the same stretch of training.
         """
-        before, samples = self.stretches.get(number, (None, 0))
-        samples = samples + 1 if breaks == before else 0
-        self.stretches[number] = breaks, samples
-        return breaks % 2 == 0 and breaks == self.breaks and samples >= 2
+        stretch = self.stretches[number]
+        stretch.append(breaks)
+        return breaks % 2 == 0 and [*stretch, self.breaks] == 4 * [breaks]
 
     def add(self, number: int, values: dict[str, float], at_s: float, trained: bool) -> None:
         joules = values.pop(ENERGY, None)
-        if joules is not None and number not in self.meters:
-            self.meters[number] = Meter(joules, at_s)
-        elif joules is not None:
-            self.meters[number].advance(joules, at_s, trained)
+        if joules is not None:
+            count = Count(joules, at_s)
+            meter = self.meters.setdefault(number, Meter(count, count, count))
+            meter.now = meter.now.then(joules, at_s, trained)
         for key, value in values.items():
             name = full_name(number, key)
             self.names[name] = None

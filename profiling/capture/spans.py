@@ -97,14 +97,10 @@ class NoSpans:
 
     now = 0
 
-    def iteration(self, number: int) -> AbstractContextManager[None]:
+    def nothing(self, *_: object, **__: object) -> AbstractContextManager[None]:
         return NOTHING
 
-    def phase(self, name: str) -> AbstractContextManager[None]:
-        return NOTHING
-
-    def micro_step(self, number: int, of: int) -> AbstractContextManager[None]:
-        return NOTHING
+    iteration = phase = micro_step = nothing
 
 
 def spans_for(kind: str) -> Spans | NoSpans:

@@ -12,6 +12,7 @@ train.py leans on it like this, with a schedule that has no windows where nothin
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from configs.capture import Planned, ProfileConfig
 from profiling.capture.dynamo import compiled
@@ -30,6 +31,7 @@ from profiling.capture.spans import NoSpans, Spans
 log = logging.getLogger(__name__)
 
 
+@dataclass
 class Window:
     """Opens as the schedule says, lets the iterations run, and closes, also when the run ends.
 
@@ -37,18 +39,15 @@ class Window:
     Recording, the others a NoRecording.
     """
 
-    def __init__(
-        self,
-        profile: ProfileConfig,
-        schedule: Schedule,
-        recording: Recording | NoRecording,
-        spans: Spans | NoSpans,
-        clock: Clock,
-    ):
-        self.profile, self.schedule, self.recording = profile, schedule, recording
-        self.spans, self.clock = spans, clock
-        self.opened: OpenWindow | None = None
-        self.free_ms: list[float] = []  # step times before what was prepared
+    profile: ProfileConfig
+    schedule: Schedule
+    recording: Recording | NoRecording
+    spans: Spans | NoSpans
+    clock: Clock
+    opened: OpenWindow | None = None
+    free_ms: list[float] = field(default_factory=list)  # step times before what was prepared
+
+    def __post_init__(self) -> None:
         self.label = self.label_between()
 
     def __enter__(self) -> "Window":
