@@ -259,7 +259,7 @@ for seed in (0, 1):
         tracker.log({"iter": i, "train/loss": seed + 0.1 * i, "perf/mfu": None, "phase": "warm"})
     tracker.summary({"val/loss": seed + 0.5, "none": None})
     tracker.wait_until_quiet()
-    assert mirror_of(tracker)._run_dir
+    assert mirror_of(tracker).run_dir
     told[f"data_dir_{seed}"] = os.environ["WANDB_DATA_DIR"]
     finish(tracker, exit_code=seed)
     told[f"sync_{seed}"] = tracker.sync_command
@@ -340,7 +340,7 @@ def test_wandb_core_killed(tmp_path):
         """
 tracker = start("offline")
 log_rows(tracker, 0, 10)
-wait_for(lambda: mirror_of(tracker)._doing == "log")
+wait_for(lambda: mirror_of(tracker).doing == "log")
 os.kill(wandb_mirror._wandb_core().pid, signal.SIGKILL)
 time.sleep(0.2)
 log_rows(tracker, 10, 20)
@@ -373,7 +373,7 @@ wandb_mirror.DEAD_TIMEOUT_S = 2.0
 wandb_mirror.ABANDON_TIMEOUT_S = 0.5
 wandb_mirror.QUEUE_ROWS = 100
 tracker = start("offline")
-wait_for(lambda: mirror_of(tracker)._run_dir)
+wait_for(lambda: mirror_of(tracker).run_dir)
 os.kill(wandb_mirror._wandb_core().pid, signal.SIGSTOP)
 log_rows(tracker, 0, 20_000)
 finish(tracker)
@@ -397,7 +397,7 @@ server = FakeWandbServer()
 os.environ["WANDB_BASE_URL"] = server.url
 tracker = start("online")
 log_rows(tracker, 0, 10)
-wait_for(lambda: mirror_of(tracker)._run_dir)
+wait_for(lambda: mirror_of(tracker).run_dir)
 server.close()
 log_rows(tracker, 10, 20)
 finish(tracker)

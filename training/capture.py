@@ -48,8 +48,7 @@ class Profiler:
         if profile.kind == "torch":
             return TorchRecorder(profile, on_cuda)
         if profile.kind == "memory":
-            suffix = f"-rank{rank}" if self.ranks.world_size > 1 else ""
-            return MemoryRecorder(self.folder / f"out-of-memory{suffix}.pickle")
+            return MemoryRecorder(self.folder / f"out-of-memory{self.ranks.suffix}.pickle")
         if not is_attached(os.environ):
             log.warning(
                 "profile=nsys: nsys is not attached, so nothing is recorded; start it with %s",
@@ -69,8 +68,15 @@ class Profiler:
         )
         recording: Recording | NoRecording = NoRecording()
         if self.recorder and isinstance(self.spans, Spans):
-            known = manifest_of_run(run, warm)
-            recording = Recording(self.recorder, profile, self.spans, run.model, self.folder, known)
+            recording = Recording(
+                self.recorder,
+                profile,
+                self.spans,
+                run.model,
+                self.folder,
+                manifest_of_run(run, warm),
+                run.ranks.suffix,
+            )
         return Window(profile, schedule, recording, self.spans, clock)
 
 

@@ -6,6 +6,7 @@ import logging
 import math
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cli.files import write_text
@@ -17,24 +18,26 @@ Value = float | int | str | None
 Row = Mapping[str, Value]  # by the metrics' names; "iter" is the iteration
 
 
+@dataclass
 class JsonFiles:
     """Rows as lines of metrics.jsonl, each of which names the data, and results as summary.json.
 
     So a loss on a stand-in text is never mistaken. A line is one write of the operating system: a
     killed process leaves whole lines but for the last. What a full disk refuses is kept in memory
-    and written, in order, once there is room.
+    and written, in order, once there is room. Raises ValueError where there can be no such file.
     """
 
     sync_command = None
 
-    def __init__(self, out_dir: Path, data: str) -> None:
-        """Opens or creates metrics.jsonl; raises ValueError where that cannot be done."""
-        self.path, self.data = out_dir / "metrics.jsonl", data
-        self.unwritten = bytearray()
-        self.refused = False  # whether the disk ever refused a line
-        self.results: JsonObject = {}
+    path: Path  # of metrics.jsonl
+    data: str
+    unwritten: bytearray = field(default_factory=bytearray)
+    refused: bool = False  # whether the disk ever refused a line
+    results: JsonObject = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
         try:
-            out_dir.mkdir(parents=True, exist_ok=True)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
             mend_last_line(self.path)
             self.file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         except OSError as error:

@@ -7,7 +7,7 @@ import logging
 import math
 import statistics
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -51,26 +51,24 @@ class InForce:
     reasons: dict[str, str]  # of the keys that were left at auto
 
 
+@dataclass
 class Record:
     """`with Record(...) as record:`; on leaving it writes the summary and says what to do next."""
 
-    def __init__(
-        self,
-        run: Run,
-        in_force: InForce,
-        warm: WarmUp,
-        gpu: GpuSampler | NoSampler,
-        tracker: Tracker,
-    ):
-        self.config, self.ranks, self.progress = run.config, run.ranks, run.progress
-        self.in_force, self.warm, self.gpu, self.tracker = in_force, warm, gpu, tracker
-        config = run.config
-        self.display = Display(run.progress.iteration, config.max_iters, run.ranks.rank)
+    run: Run
+    in_force: InForce
+    warm: WarmUp
+    gpu: GpuSampler | NoSampler
+    tracker: Tracker
+    step_ms: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        config, ranks = self.run.config, self.run.ranks
+        self.display = Display(self.run.progress.iteration, config.max_iters, ranks.rank)
         tokens_per_batch = config.batch_size * config.block_size
         self.tokens_per_iteration = tokens_per_batch * config.gradient_accumulation_steps
-        self.step_ms: list[float] = []
         before_s = last_value(Path(config.out_dir) / "metrics.jsonl", "time/elapsed_s")
-        self.began_s = run.ranks.began_s - (before_s or 0.0)  # as if it had never been interrupted
+        self.began_s = ranks.began_s - (before_s or 0.0)  # as if it had never been interrupted
 
     def __enter__(self) -> "Record":
         self.display.progress.start()
@@ -103,7 +101,7 @@ class Record:
         """Ends the run when the loss is no number: nothing saved after it would be of use."""
         if math.isfinite(loss):
             return
-        path = Path(self.config.out_dir) / "ckpt.pt"
+        path = Path(self.run.config.out_dir) / "ckpt.pt"
         kept = f"{path} is the last good checkpoint" if path.exists() else "nothing was saved yet"
         raise SystemExit(
             f"train.py: {which} loss is {loss} at iteration {iteration}; training stopped, {kept}. "
@@ -123,13 +121,13 @@ class Record:
             self.in_force.flops_per_token,
             tokens_per_s,
             self.in_force.device,
-            self.config.dtype,
+            self.run.config.dtype,
             self.in_force.ranks,
         )
         return Speed(statistics.median(step_ms), tokens_per_s, utilisation)
 
     def speed_metrics(self, speed: Speed | None) -> dict[str, float | None]:
-        device = self.ranks.device
+        device = self.run.ranks.device
         on_cuda = device.type == "cuda"
         return {
             "time/step_ms": speed and speed.step_ms,
@@ -149,9 +147,9 @@ class Record:
         energy = self.gpu.summary(speed and speed.tokens_per_s)
         wall_s = self.elapsed_s()
         summary: dict[str, Value] = {
-            "best_val_loss": self.progress.best_val_loss,
-            "best_iteration": self.progress.best_iteration,
-            "iterations": self.progress.iteration,
+            "best_val_loss": self.run.progress.best_val_loss,
+            "best_iteration": self.run.progress.best_iteration,
+            "iterations": self.run.progress.iteration,
             "wall_s": wall_s,
             "time/compile_s": self.warm.compile.compile_s,
             "time/capture_s": self.warm.compile.capture_s,
@@ -173,15 +171,15 @@ class Record:
     def say_what_next(
         self, speed: Speed | None, energy: dict[str, float | None], wall_s: float
     ) -> None:
-        out_dir = self.config.out_dir
+        out_dir = self.run.config.out_dir
         if speed:
             log.info(
                 "%d iterations in %s, median step %.2f ms, best val loss %.4f at iteration %d",
-                self.progress.iteration,
+                self.run.progress.iteration,
                 duration(wall_s),
                 speed.step_ms,
-                self.progress.best_val_loss,
-                self.progress.best_iteration,
+                self.run.progress.best_val_loss,
+                self.run.progress.best_iteration,
             )
         run_j, token_j = energy.get("perf/energy_j"), energy.get("perf/energy_per_token_j")
         if run_j and token_j:

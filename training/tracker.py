@@ -15,7 +15,7 @@ from configs.training import WandbConfig
 from profiling.records import JsonObject
 from training.json_files import JsonFiles, Row, Value
 from training.tensorboard import TensorBoard
-from training.wandb_mirror import WandbMirror, check_wandb
+from training.wandb_mirror import Init, WandbMirror, check_wandb
 
 log = logging.getLogger(__name__)
 
@@ -54,22 +54,20 @@ def open_tracker(
     mode = check_wandb(wandb)
     if mode == "offline" and wandb.mode == "auto":
         log.info("W&B: this run is recorded offline (no API key, or WANDB_MODE says so)")
-    files = JsonFiles(out_dir, str(facts.in_force["data"]))
+    files = JsonFiles(out_dir / "metrics.jsonl", str(facts.in_force["data"]))
     files.append({"run": facts.in_force, "iter": facts.iteration})
     sinks: list[Sink] = [files]
     if tensorboard:
         sinks.append(TensorBoard(out_dir / "tensorboard"))
     if mode != "disabled":
-        mirror = WandbMirror(
-            files,
-            mode,
+        init = Init(
             project=wandb.project,
             name=wandb.name or facts.name,
             group=wandb.group,
             tags=list(dict.fromkeys([*wandb.tags, *facts.tags])),
             config=flat({**facts.config, "run": facts.in_force}),
         )
-        sinks.append(mirror)
+        sinks.append(WandbMirror(files, mode, init))
     return Tracker(sinks)
 
 

@@ -10,15 +10,16 @@ import contextlib
 import logging
 import netrc
 import os
-import queue
 import shlex
 import socket
 import subprocess
 import threading
 import time
 import urllib.request
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from urllib.parse import urlsplit
 
 from cli.errors import one_line
@@ -85,128 +86,126 @@ class Init(TypedDict):
     config: JsonObject
 
 
+@dataclass
 class WandbMirror:
-    """One W&B run, fed from a queue.
+    """One W&B run in the folder `wandb` beside `files`, fed from a queue. Made at once."""
 
-    `mode` is the mode in force (online becomes offline where no server answers), `failure` says
-    what ended the mirror, `rows_dropped` counts the rows that it was too slow for.
-    """
+    files: JsonFiles
+    mode: Mode  # in force: online becomes offline where no server answers
+    init: Init
+    failure: str | None = None  # what ended the mirror
+    rows_dropped: int = 0  # it was too slow for them
+    run_dir: Path | None = None
+    doing: str = "init"  # for the warning: what wandb was asked when it failed
+    queue: "SimpleQueue[tuple[str, Row] | None]" = field(default_factory=SimpleQueue)
+    exit_code: int = 0
+    # there is a run, or there will be none
+    started: threading.Event = field(default_factory=threading.Event)
+    # wandb-core took every row and answers, or has failed
+    answered: threading.Event = field(default_factory=threading.Event)
+    finish_timeout_s: float = UPLOAD_TIMEOUT_S
 
-    def __init__(self, files: JsonFiles, mode: Mode, **init: Unpack[Init]) -> None:
-        """Start a run in the folder `wandb` beside `files`. Returns at once."""
-        self.mode: Mode = mode
-        self.failure: str | None = None
-        self.rows_dropped = 0
-        self._files = files
-        self._out_dir = files.path.parent.resolve()
-        self._init = init
-        self._run_dir: Path | None = None
-        self._doing = "init"  # for the warning: what wandb was asked when it failed
-        self._queue: queue.SimpleQueue[tuple[str, Row] | None] = queue.SimpleQueue()
-        self._exit_code = 0
-        self._started = threading.Event()  # there is a run, or there will be none
-        self._answered = threading.Event()  # wandb-core took every row and answers, or has failed
-        self._finish_timeout_s = UPLOAD_TIMEOUT_S
-
+    def __post_init__(self) -> None:
+        self.out_dir = self.files.path.parent.resolve()
         # Artifacts are staged in the home folder otherwise. Taken back in finish(): the next run of
         # this process has a folder of its own.
-        self._sets_data_dir = "WANDB_DATA_DIR" not in os.environ
-        os.environ.setdefault("WANDB_DATA_DIR", str(self._out_dir / "wandb" / "data"))
+        self.sets_data_dir = "WANDB_DATA_DIR" not in os.environ
+        os.environ.setdefault("WANDB_DATA_DIR", str(self.out_dir / "wandb" / "data"))
         # W&B's reports about itself are sent when the process exits, and hold the exit up for
         # seconds where the server is slow or gone.
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
 
-        self._thread = threading.Thread(target=self._work, name="wandb-mirror", daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self.work, name="wandb-mirror", daemon=True)
+        self.thread.start()
 
     def wait_until_started(self) -> None:
         """Waits for wandb.init, at most for as long as it may take."""
-        self._started.wait(INIT_TIMEOUT_S)
+        self.started.wait(INIT_TIMEOUT_S)
 
     def log(self, row: Row) -> None:
         """Send a row of the history; costs the caller about a microsecond."""
         if self.failure:
             return
-        if self._queue.qsize() < QUEUE_ROWS:
-            self._queue.put(("log", row))
+        if self.queue.qsize() < QUEUE_ROWS:
+            self.queue.put(("log", row))
             return
         if self.rows_dropped == 0:
             log.warning("W&B is too slow or hangs: rows are dropped there, metrics.jsonl has all")
         self.rows_dropped += 1
 
     def summary(self, values: Row) -> None:
-        self._queue.put(("summary", values))
+        self.queue.put(("summary", values))
 
     def finish(self, exit_code: int = 0) -> None:
         """Upload what is left, for a bounded time, and leave nothing that blocks the exit."""
-        self._exit_code = exit_code
-        self._queue.put(None)
+        self.exit_code = exit_code
+        self.queue.put(None)
         start = time.monotonic()
         try:
-            if self._answered.wait(DEAD_TIMEOUT_S):
-                self._thread.join(max(0.0, start + self._finish_timeout_s - time.monotonic()))
+            if self.answered.wait(DEAD_TIMEOUT_S):
+                self.thread.join(max(0.0, start + self.finish_timeout_s - time.monotonic()))
         finally:  # also when an impatient user interrupts the wait
-            if self._thread.is_alive():
-                self._fail(f"no answer in {time.monotonic() - start:.0f} s")
+            if self.thread.is_alive():
+                self.fail(f"no answer in {time.monotonic() - start:.0f} s")
                 _abandon()
-            if self._sets_data_dir:
+            if self.sets_data_dir:
                 os.environ.pop("WANDB_DATA_DIR", None)
-        if self._files.refused and self.mode == "offline" and not self.failure:
+        if self.files.refused and self.mode == "offline" and not self.failure:
             self.failure = "its offline file may lack rows, too: the disk refused some"
             log.warning("W&B: %s", self.failure)  # wandb itself is silent about that
         outcome = {"mode": self.mode, "failure": self.failure, "rows_dropped": self.rows_dropped}
-        self._files.summary({"wandb": outcome})
+        self.files.summary({"wandb": outcome})
 
     @property
     def sync_command(self) -> str | None:
         """The command line that uploads what the server did not get, None where it got all."""
-        if self._run_dir is None or (self.mode == "online" and not self.failure):
+        if self.run_dir is None or (self.mode == "online" and not self.failure):
             return None
-        return f"wandb sync {shlex.quote(str(self._run_dir))}"
+        return f"wandb sync {shlex.quote(str(self.run_dir))}"
 
-    def _work(self) -> None:
+    def work(self) -> None:
         try:
-            run = self._start()
-            self._run_dir = Path(run.dir).parent
+            run = self.start()
+            self.run_dir = Path(run.dir).parent
             run.define_metric("iter")
             run.define_metric("*", step_metric="iter")
-            self._started.set()
-            self._doing = "log"
-            for kind, row in iter(self._queue.get, None):
+            self.started.set()
+            self.doing = "log"
+            for kind, row in iter(self.queue.get, None):
                 values = {name: value for name, value in row.items() if value is not None}
                 if kind == "summary":
                     run.summary.update(values)
                 else:
                     run.log(values)  # no step=: W&B drops rows that come late
-            self._doing = "finish"
+            self.doing = "finish"
             run.status()  # a round trip to wandb-core, which a stopped one does not answer
             if self.mode == "online" and _why_unreachable(_base_url()):
-                self._finish_timeout_s = DEAD_TIMEOUT_S
-            self._answered.set()
-            run.finish(self._exit_code)
+                self.finish_timeout_s = DEAD_TIMEOUT_S
+            self.answered.set()
+            run.finish(self.exit_code)
         except Exception as error:
-            self._fail(one_line(f"{type(error).__name__}: {error}"))
+            self.fail(one_line(f"{type(error).__name__}: {error}"))
         finally:
-            self._started.set()
-            self._answered.set()
+            self.started.set()
+            self.answered.set()
             _teardown()
 
-    def _start(self) -> "Run":
+    def start(self) -> "Run":
         """The run, offline where it cannot be online."""
         if self.mode == "online":
             reason = _why_unreachable(_base_url())
             if reason is None:
                 try:
-                    run = self._wandb_init("online")
+                    run = self.wandb_init("online")
                     log.info("W&B run: %s", run.url)
                     return run
                 except Exception as error:
                     reason = one_line(f"{type(error).__name__}: {error}")
             log.warning("W&B cannot be online (%s); this run is recorded offline", reason)
             self.mode = "offline"
-        return self._wandb_init("offline")
+        return self.wandb_init("offline")
 
-    def _wandb_init(self, mode: Mode) -> "Run":
+    def wandb_init(self, mode: Mode) -> "Run":
         import wandb
 
         # Its informative lines would break a progress bar; its warnings stay.
@@ -225,12 +224,12 @@ class WandbMirror:
         )
         # create_new touches no other run of this process and sets no global wandb.run.
         return wandb.init(
-            mode=mode, dir=self._out_dir, reinit="create_new", settings=settings, **self._init
+            mode=mode, dir=self.out_dir, reinit="create_new", settings=settings, **self.init
         )
 
-    def _fail(self, reason: str) -> None:
+    def fail(self, reason: str) -> None:
         if self.failure is None:
-            self.failure = f"{self._doing}: {reason}"
+            self.failure = f"{self.doing}: {reason}"
             log.warning("W&B failed in %s; metrics.jsonl goes on without it", self.failure)
 
 

@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -83,6 +84,7 @@ class Recording:
     model: nn.Module
     folder: Path  # for the files
     run: Manifest  # as far as it is known before any window
+    suffix: str = ""  # of the files' names: this rank's
     inside: ExitStack = field(default_factory=ExitStack)  # what holds while a window is open
     errors: list[str] = field(default_factory=list)
     waiting: tuple[Path, Manifest] | None = None  # for the step times after its window
@@ -139,11 +141,8 @@ class Recording:
 
         Files of several ranks lie side by side.
         """
-        suffix = f"-rank{self.run.rank}" if self.run.world_size > 1 else ""
-        number = 1
-        while (self.folder / f"window-{number}{suffix}.json").exists():
-            number += 1
-        return self.folder / f"window-{number}{suffix}"
+        stems = (self.folder / f"window-{number}{self.suffix}" for number in count(1))
+        return next(stem for stem in stems if not stem.with_name(stem.name + ".json").exists())
 
     def manifest_of(
         self, window: OpenWindow, captured_ms: list[float], ended_by: str | None, files: list[Path]

@@ -7,10 +7,10 @@ holds the interpreter for some ten microseconds a sample: NVML's calls release i
 import logging
 import threading
 import time
-from collections import defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pynvml
@@ -23,14 +23,11 @@ log = logging.getLogger(__name__)
 JOIN_S = 2.0  # a driver that hangs is not waited for any longer
 
 
-class NoSampler:
+@dataclass
+class NoSampler(AbstractContextManager["NoSampler"]):
     """The same surface for a run whose GPUs are not sampled; `reason` says why."""
 
-    def __init__(self, reason: str):
-        self.reason = reason
-
-    def __enter__(self) -> "NoSampler":
-        return self
+    reason: str
 
     def __exit__(self, *_: object) -> None:
         pass
@@ -44,16 +41,16 @@ class NoSampler:
     summary = read
 
 
+@dataclass
 class Means:
     """Sums and counts by name."""
 
-    def __init__(self) -> None:
-        self.sums: dict[str, float] = {}
-        self.counts: dict[str, int] = {}
+    sums: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    counts: Counter[str] = field(default_factory=Counter)
 
     def add(self, name: str, value: float) -> None:
-        self.sums[name] = self.sums.get(name, 0.0) + value
-        self.counts[name] = self.counts.get(name, 0) + 1
+        self.sums[name] += value
+        self.counts[name] += 1
 
     def of(self, name: str) -> float | None:
         return self.sums[name] / self.counts[name] if name in self.counts else None
@@ -81,6 +78,7 @@ class Meter:
     now: Count
 
 
+@dataclass
 class GpuSampler:
     """Means over the time between two rows, and over the run.
 
@@ -89,18 +87,22 @@ class GpuSampler:
     run has no others elsewhere: only then is its energy known.
     """
 
-    def __init__(self, gpus: list[Gpu], interval_ms: int, complete: bool = True):
-        self.gpus, self.interval_s, self.complete = gpus, interval_ms / 1e3, complete
-        self.reason = f"sampled every {interval_ms} ms"
-        self.lock = threading.Lock()
-        self.stopping = threading.Event()
+    gpus: list[Gpu]
+    interval_ms: int
+    complete: bool = True
+    breaks: int = 0  # odd while the training is interrupted
+    # by the number of the GPU
+    seen: dict[int, tuple[int, ...]] = field(default_factory=dict)  # breaks at its last samples
+    names: dict[str, None] = field(default_factory=dict)  # of all that was ever read, in order
+    since_row: Means = field(default_factory=Means)
+    of_run: Means = field(default_factory=Means)
+    meters: dict[int, Meter] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.reason = f"sampled every {self.interval_ms} ms"
         self.thread = threading.Thread(target=self.work, name="gpu-metrics", daemon=True)
-        self.breaks = 0  # odd while the training is interrupted
-        # GPU -> the breaks at its last samples
-        self.stretches: defaultdict[int, deque[int]] = defaultdict(lambda: deque(maxlen=3))
-        self.names: dict[str, None] = {}  # of all that was ever read, in order
-        self.since_row, self.of_run = Means(), Means()
-        self.meters: dict[int, Meter] = {}
 
     def __enter__(self) -> "GpuSampler":
         self.thread.start()
@@ -124,7 +126,7 @@ class GpuSampler:
     def work(self) -> None:
         try:
             self.sample()
-            while not self.stopping.wait(self.interval_s):
+            while not self.stopping.wait(self.interval_ms / 1e3):
                 self.sample()
             self.sample()  # the energy up to the end
         except Exception as error:  # training is not to die of it
@@ -144,9 +146,8 @@ class GpuSampler:
         A sample tells of the time since the one before, and the driver's counters are a sample
         behind: so two samples before it must belong to the same stretch of training.
         """
-        stretch = self.stretches[number]
-        stretch.append(breaks)
-        return breaks % 2 == 0 and [*stretch, self.breaks] == 4 * [breaks]
+        last = self.seen[number] = (*self.seen.get(number, ()), breaks)[-3:]
+        return breaks % 2 == 0 and last == 3 * (self.breaks,)
 
     def add(self, number: int, values: dict[str, float], at_s: float, trained: bool) -> None:
         joules = values.pop(ENERGY, None)

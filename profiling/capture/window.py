@@ -11,7 +11,7 @@ train.py leans on it like this, with a schedule that has no windows where nothin
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
 from configs.capture import Planned, ProfileConfig
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass
-class Window:
+class Window(AbstractContextManager["Window"]):
     """Opens as the schedule says, lets the iterations run, and closes, also when the run ends.
 
     Every rank has one, so that their step times are labelled alike; those that capture have a
@@ -49,9 +49,6 @@ class Window:
 
     def __post_init__(self) -> None:
         self.label = self.label_between()
-
-    def __enter__(self) -> "Window":
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: object
