@@ -20,7 +20,7 @@ from fake_wandb_server import FakeWandbServer
 
 from configs.training import WandbConfig
 from training import wandb_mirror
-from training.json_files import last_value
+from training.sinks import last_value
 from training.tracker import RunFacts, Tracker, open_tracker
 from training.wandb_mirror import check_wandb
 

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from configs.schema import Config
@@ -23,16 +23,19 @@ from training.warm_up import WarmUp
 log = logging.getLogger(__name__)
 
 
+@dataclass
 class Profiler:
     """What `profile` means on this rank: the ranges from the beginning, the window for the loop.
 
     Raises ValueError where nsys is in torch.profiler's way.
     """
 
-    def __init__(self, config: Config, ranks: Ranks):
-        self.config, self.ranks = config, ranks
-        self.folder = Path(config.out_dir) / "profile"
-        self.spans = spans_for(config.profile.kind)
+    config: Config
+    ranks: Ranks
+
+    def __post_init__(self) -> None:
+        self.folder = Path(self.config.out_dir) / "profile"
+        self.spans = spans_for(self.config.profile.kind)
         self.recorder = self.recorder_of_rank()  # now, because memory is recorded at once
 
     def recorder_of_rank(self) -> Recorder | None:
@@ -68,14 +71,9 @@ class Profiler:
         )
         recording: Recording | NoRecording = NoRecording()
         if self.recorder and isinstance(self.spans, Spans):
+            known = manifest_of_run(run, warm)
             recording = Recording(
-                self.recorder,
-                profile,
-                self.spans,
-                run.model,
-                self.folder,
-                manifest_of_run(run, warm),
-                run.ranks.suffix,
+                self.recorder, profile, self.spans, run.model, self.folder, known, run.ranks.suffix
             )
         return Window(profile, schedule, recording, self.spans, clock)
 

@@ -21,9 +21,9 @@ from profiling.capture.sampler import GpuSampler, NoSampler
 from profiling.hardware import mfu
 from training.clock import Laps, Speed
 from training.console import Display, duration
-from training.json_files import Value, last_value
 from training.run import Run
 from training.run_folder import open_run_folder
+from training.sinks import Value, last_value
 from training.tracker import RunFacts, Tracker, open_tracker
 from training.warm_up import WarmUp
 

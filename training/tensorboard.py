@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from training.json_files import Row, Value
+from training.sinks import Row, Sink, Value
 
 log = logging.getLogger(__name__)
 
@@ -24,10 +24,8 @@ def check_tensorboard() -> None:
         ) from None
 
 
-class TensorBoard:
+class TensorBoard(Sink):
     """Event files in `folder`; a disk that fails ends them, and nothing else."""
-
-    sync_command = None
 
     def __init__(self, folder: Path):
         from torch.utils.tensorboard.writer import SummaryWriter  # here: it is optional
@@ -43,9 +41,6 @@ class TensorBoard:
         except Exception as error:
             self.writer = None
             log.warning("TensorBoard failed (%s); metrics.jsonl goes on without it", error)
-
-    def wait_until_started(self) -> None:
-        pass
 
     def log(self, row: Row) -> None:
         self.write(row, row["iter"])

@@ -9,26 +9,14 @@ import math
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from configs.training import WandbConfig
 from profiling.records import JsonObject
-from training.json_files import JsonFiles, Row, Value
+from training.sinks import JsonFiles, Row, Sink, Value
 from training.tensorboard import TensorBoard
 from training.wandb_mirror import Init, WandbMirror, check_wandb
 
 log = logging.getLogger(__name__)
-
-
-class Sink(Protocol):
-    """Where rows go. One that fails says so once, and takes no more."""
-
-    def wait_until_started(self) -> None: ...
-    def log(self, row: Row) -> None: ...
-    def summary(self, values: Row) -> None: ...
-    def finish(self, exit_code: int) -> None: ...
-    @property
-    def sync_command(self) -> str | None: ...  # what uploads the rest, after finish()
 
 
 @dataclass(frozen=True)

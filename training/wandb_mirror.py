@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 from cli.errors import one_line
 from configs.training import WandbConfig
 from profiling.records import JsonObject
-from training.json_files import JsonFiles, Row
+from training.sinks import JsonFiles, Row
 
 if TYPE_CHECKING:  # importing it takes a third of a second, so only the mirror's thread does
     from wandb import Run

@@ -31,14 +31,17 @@ CAPTURED, PREPARED = "captured", "prepared"  # labels of laps that are no traini
 class Recorder(Protocol):
     """A way to capture: profiling.capture.nsys, torch_profiler, memory."""
 
-    @property
-    def return_codes(self) -> dict[str, int] | None: ...  # for the manifest; of nsys alone
-    @property
-    def nsys_attached(self) -> bool | None: ...
-    def prepare(self) -> None: ...
+    return_codes: dict[str, int] | None = None  # for the manifest; of nsys alone
+    nsys_attached: bool | None = None
+
     def start(self) -> None: ...
     def stop(self, stem: Path) -> list[Path]: ...  # the files it wrote
-    def close(self) -> None: ...
+
+    def prepare(self) -> None:
+        return None  # some have nothing to do before the window
+
+    def close(self) -> None:
+        return None  # nor behind the last one
 
 
 class Clock(Protocol):

@@ -9,15 +9,14 @@ from torch.profiler import profile as TorchProfiler
 
 from cli.files import write_text
 from configs.capture import ProfileConfig
+from profiling.capture.recording import Recorder
 
 TABLE_ROWS = 100
 
 
 @dataclass
-class TorchRecorder:
+class TorchRecorder(Recorder):
     """One torch.profiler for each window: its tracer on from `prepare`, recording from `start`."""
-
-    return_codes = nsys_attached = None
 
     profile: ProfileConfig
     on_cuda: bool

@@ -1,4 +1,7 @@
-"""metrics.jsonl and summary.json: the truth about a run, whatever became of its disk."""
+"""Where the rows of a run go, and the first of these places: metrics.jsonl and summary.json.
+
+These files are the truth about a run, whatever became of its disk.
+"""
 
 import contextlib
 import json
@@ -8,6 +11,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from cli.files import write_text
 from profiling.records import JsonObject, to_json
@@ -18,16 +22,30 @@ Value = float | int | str | None
 Row = Mapping[str, Value]  # by the metrics' names; "iter" is the iteration
 
 
+class Sink(Protocol):
+    """One that fails says so once, and takes no more."""
+
+    def log(self, row: Row) -> None: ...
+    def summary(self, values: Row) -> None: ...
+    def finish(self, exit_code: int = 0) -> None: ...
+
+    def wait_until_started(self) -> None:
+        return None  # most have nothing to start
+
+    @property
+    def sync_command(self) -> str | None:
+        """After finish(): what uploads the rest, where there is any."""
+        return None
+
+
 @dataclass
-class JsonFiles:
+class JsonFiles(Sink):
     """Rows as lines of metrics.jsonl, each of which names the data, and results as summary.json.
 
     So a loss on a stand-in text is never mistaken. A line is one write of the operating system: a
     killed process leaves whole lines but for the last. What a full disk refuses is kept in memory
     and written, in order, once there is room. Raises ValueError where there can be no such file.
     """
-
-    sync_command = None
 
     path: Path  # of metrics.jsonl
     data: str
@@ -44,9 +62,6 @@ class JsonFiles:
             raise ValueError(
                 f"out_dir: cannot write {self.path} ({error.strerror}); choose another folder"
             ) from None
-
-    def wait_until_started(self) -> None:
-        pass
 
     def log(self, row: Row) -> None:
         self.append({**row, "data": self.data})
