@@ -30,10 +30,10 @@ from configs.attention import pinned_kernel
 from configs.model import ModelConfig
 from data.dataset import STAND_IN
 from data.prepare import read_utf8
-from data.tokenizers import BpeTokenizer, CharTokenizer, load_tokenizer
+from data.tokenizers import Tokenizer, load_tokenizer
 from model import GPT, KeyValueCache, attend
 from training import checkpoint
-from training.console import PlainFormatter
+from training.console import say_through
 from training.decode import GraphedDecode
 from training.device import check_attention, resolve_device, resolve_dtype
 
@@ -70,9 +70,7 @@ def sample(config: SampleConfig) -> None:
     log.info("%s tokens in %.1f s: %s tokens/s", f"{count:,}", seconds, f"{count / seconds:,.0f}")
 
 
-def load_model(
-    config: SampleConfig, device: torch.device, dtype: str
-) -> tuple[GPT, CharTokenizer | BpeTokenizer]:
+def load_model(config: SampleConfig, device: torch.device, dtype: str) -> tuple[GPT, Tokenizer]:
     """The checkpoint's model, ready on the device, and its tokenizer."""
     path = Path(config.out_dir) / "ckpt.pt"
     state = checkpoint.load(path)
@@ -146,7 +144,7 @@ def describe(path: Path, state: dict[str, Any], model: GPT) -> None:
         log.info("trained on %s", source)
 
 
-def encode_prompt(start: str, tokenizer: CharTokenizer | BpeTokenizer) -> list[int]:
+def encode_prompt(start: str, tokenizer: Tokenizer) -> list[int]:
     """Token ids of what `start` stands for. ValueError names the key and, if any, the file."""
     key, text = "start", start.replace("\\n", "\n")
     if start.startswith(FILE):
@@ -170,9 +168,7 @@ def decode_with(
     return GraphedDecode(decode, generator) if generator.device.type == "cuda" else decode
 
 
-def texts(
-    prompt: list[int], new: Iterator[Tensor], tokenizer: CharTokenizer | BpeTokenizer
-) -> Iterator[str]:
+def texts(prompt: list[int], new: Iterator[Tensor], tokenizer: Tokenizer) -> Iterator[str]:
     """The prompt, then each token; a character of several tokens comes with the last of them."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     yield decoder.decode(tokenizer.decode_bytes(prompt))
@@ -181,16 +177,9 @@ def texts(
     yield decoder.decode(b"", final=True)
 
 
-def configure_logging() -> None:
-    """Everything to stderr, so that stdout can be piped."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(PlainFormatter())
-    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
-    log.setLevel(logging.INFO)
-
-
 def main(config: SampleConfig) -> None:
-    configure_logging()
+    # to stderr, so that stdout can be piped
+    say_through(logging.StreamHandler(sys.stderr), logging.INFO, "sample")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal may lack some characters
     with user_errors():

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data.tokenizers import BpeTokenizer, CharTokenizer, load_tokenizer, token_dtype
+from data.tokenizers import Tokenizer, load_tokenizer, token_dtype
 
 STAND_IN = "stand-in"  # the source of the built-in text
 FILES = {"train.bin", "val.bin", "vocab.json", "meta.json"}
@@ -27,7 +27,7 @@ class Dataset:
 
     source: str  # tiny_shakespeare, stand-in, or the name of the user's file
     text_sha256: str
-    tokenizer: CharTokenizer | BpeTokenizer
+    tokenizer: Tokenizer
     directory: Path
     train_tokens: int
     val_tokens: int
@@ -71,18 +71,14 @@ def refuse_foreign_files(directory: Path) -> None:
 
 
 def write_dataset(
-    directory: Path,
-    meta: dict[str, str | int],
-    tokenizer: CharTokenizer | BpeTokenizer,
-    train: np.ndarray,
-    val: np.ndarray,
+    directory: Path, meta: dict[str, str | int], tokenizer: Tokenizer, splits: dict[str, np.ndarray]
 ) -> Dataset:
-    """The folder with these tokens, (train,) and (val,): all of it or, after an error, nothing."""
+    """The folder with the tokens, (N,), of train and val: all or, after an error, nothing."""
     unfinished = directory.with_name(f".{directory.name}.{secrets.token_hex(4)}")
     unfinished.mkdir(parents=True)
     try:
-        train.tofile(unfinished / "train.bin")
-        val.tofile(unfinished / "val.bin")
+        for split, ids in splits.items():
+            ids.tofile(unfinished / f"{split}.bin")
         (unfinished / "vocab.json").write_text(json.dumps(tokenizer.to_record()), encoding="utf-8")
         (unfinished / "meta.json").write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
         put_in_place(unfinished, directory, meta)

@@ -29,7 +29,7 @@ from configs.data import DataConfig
 from data.dataset import STAND_IN, Dataset, load_dataset, refuse_foreign_files, write_dataset
 from data.download import download
 from data.standin import stand_in_text
-from data.tokenizers import BpeTokenizer, CharTokenizer
+from data.tokenizers import BpeTokenizer, CharTokenizer, Tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ def make(config: DataConfig, data_dir: Path, text: Text) -> Dataset:
         "prepared_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     directory = folders(config, data_dir, text.suffix)[label]
-    return write_dataset(directory, meta, tokenizer, train, val)
+    return write_dataset(directory, meta, tokenizer, {"train": train, "val": val})
 
 
 def folders(config: DataConfig, data_dir: Path, suffix: str) -> dict[str, Path]:
@@ -125,9 +125,7 @@ def folders(config: DataConfig, data_dir: Path, suffix: str) -> dict[str, Path]:
     return {label: data_dir / f"{config.dataset}-{label}{suffix}" for label in labels}
 
 
-def make_tokenizer(
-    config: DataConfig, content: str, train_text: str
-) -> tuple[str, CharTokenizer | BpeTokenizer]:
+def make_tokenizer(config: DataConfig, content: str, train_text: str) -> tuple[str, Tokenizer]:
     """The tokenizer and its label, as in `folders`."""
     if config.dataset == "shakespeare_char":
         return "char", CharTokenizer(content)

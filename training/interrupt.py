@@ -4,7 +4,6 @@ import logging
 import os
 import signal
 import time
-from dataclasses import dataclass
 from types import FrameType
 
 from training.distributed import Ranks
@@ -14,12 +13,12 @@ log = logging.getLogger(__name__)
 ECHO_S = 0.5  # torchrun passes a Ctrl-C on that the terminal has sent to every process already
 
 
-@dataclass
 class Interrupt:
     """`with Interrupt() as interrupt:` then ask `interrupt.agreed` once an iteration."""
 
-    signal: signal.Signals | None = None
-    received_s: float = 0.0
+    def __init__(self) -> None:
+        self.signal: signal.Signals | None = None
+        self.received_s = 0.0
 
     def __enter__(self) -> "Interrupt":
         self.previous = {

@@ -117,14 +117,9 @@ class Record:
         if not step_ms:
             return None
         tokens_per_s = self.tokens_per_iteration / statistics.fmean(step_ms) * 1e3
-        utilisation = mfu(
-            self.in_force.flops_per_token,
-            tokens_per_s,
-            self.in_force.device,
-            self.run.config.dtype,
-            self.in_force.ranks,
-        )
-        return Speed(statistics.median(step_ms), tokens_per_s, utilisation)
+        known, dtype = self.in_force, self.run.config.dtype
+        used = mfu(known.flops_per_token, tokens_per_s, known.device, dtype, known.ranks)
+        return Speed(statistics.median(step_ms), tokens_per_s, used)
 
     def speed_metrics(self, speed: Speed | None) -> dict[str, float | None]:
         device = self.run.ranks.device
@@ -173,14 +168,10 @@ class Record:
     ) -> None:
         out_dir = self.run.config.out_dir
         if speed:
-            log.info(
-                "%d iterations in %s, median step %.2f ms, best val loss %.4f at iteration %d",
-                self.run.progress.iteration,
-                duration(wall_s),
-                speed.step_ms,
-                self.run.progress.best_val_loss,
-                self.run.progress.best_iteration,
-            )
+            progress = self.run.progress
+            done = f"{progress.iteration} iterations in {duration(wall_s)}"
+            best = f"{progress.best_val_loss:.4f} at iteration {progress.best_iteration}"
+            log.info("%s, median step %.2f ms, best val loss %s", done, speed.step_ms, best)
         run_j, token_j = energy.get("perf/energy_j"), energy.get("perf/energy_per_token_j")
         if run_j and token_j:
             log.info("energy %.1f kJ, %.3g mJ a token while training", run_j / 1e3, token_j * 1e3)
@@ -191,17 +182,8 @@ class Record:
             log.info("next: python -m profiling report %s", out_dir)
 
 
-def open_record(
-    run: Run,
-    warm: WarmUp,
-    gpu: GpuSampler | NoSampler,
-    token_storage: str,
-    reasons: dict[str, str],
-) -> Record:
-    """Says what is about to run, on the screen and in the run's folder, and opens its record.
-
-    `token_storage` is the training split's, `reasons` are those of the keys left at `auto`.
-    """
+def open_record(run: Run, warm: WarmUp, gpu: GpuSampler | NoSampler) -> Record:
+    """Says what is about to run, on the screen and in the run's folder, and opens its record."""
     config, ranks, tokenizer = run.config, run.ranks, run.dataset.tokenizer
     in_force = InForce(
         data=run.dataset.source,
@@ -215,10 +197,10 @@ def open_record(
         attention_evidence=warm.attention.evidence,
         device=ranks.device_name,
         gpu_metrics=gpu.reason,
-        token_storage=token_storage,
+        token_storage=run.train_batches.sequences.storage,
         ranks=ranks.world_size,
         torch=str(torch.__version__),
-        reasons=reasons,
+        reasons=run.reasons,
     )
     out_dir = ranks.from_first(lambda: open_run_folder(config, asdict(in_force)))
     announce(config, in_force, warm)
@@ -248,14 +230,10 @@ def run_facts(config: Config, in_force: InForce, iteration: int) -> RunFacts:
 
 
 def announce(config: Config, in_force: InForce, warm: WarmUp) -> None:
-    log.info(
-        "%s: %d tokens in the vocabulary, %.2f million parameters, on %s in %s",
-        in_force.data,
-        in_force.vocab_size,
-        in_force.parameters / 1e6,
-        in_force.device,
-        config.dtype,
-    )
+    vocabulary = f"{in_force.vocab_size} tokens in the vocabulary"
+    parameters = f"{in_force.parameters / 1e6:.2f} million parameters"
+    where = f"on {in_force.device} in {config.dtype}"
+    log.info("%s: %s, %s, %s", in_force.data, vocabulary, parameters, where)
     log.info(
         "attention=%s: %s ran (%s)", config.attention, in_force.attention, warm.attention.evidence
     )
@@ -266,9 +244,5 @@ def announce(config: Config, in_force: InForce, warm: WarmUp) -> None:
             config.attention,
         )
     if config.compile:
-        log.info(
-            "compiled in %.1f s: %d graphs, %d breaks",
-            warm.compile.compile_s,
-            warm.compile.graphs,
-            warm.compile.graph_breaks,
-        )
+        made = f"{warm.compile.graphs} graphs, {warm.compile.graph_breaks} breaks"
+        log.info("compiled in %.1f s: %s", warm.compile.compile_s, made)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from configs.schema import Config
+from data.batches import Batches
 from data.dataset import Dataset
 from model import GPT
 from training.distributed import Ranks
@@ -31,8 +32,11 @@ class Run:
     """The run of one rank."""
 
     config: Config  # without an `auto`
+    reasons: dict[str, str]  # why each key that was left at `auto` came to what it is
     ranks: Ranks
     dataset: Dataset
+    train_batches: Batches
+    val_batches: Batches
     model: GPT
     step: Step  # kernel by kernel: it has the optimizer, whatever replays it
     progress: Progress

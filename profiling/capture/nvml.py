@@ -4,10 +4,10 @@ NVML's numbering is not PyTorch's (CUDA_VISIBLE_DEVICES, order by speed), so a G
 https://docs.nvidia.com/deploy/nvml-api/
 """
 
-import contextlib
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 import pynvml
 from pynvml import NVMLError
@@ -44,31 +44,24 @@ LOST = (
 )
 Handle = object  # a c_nvmlDevice_t, which only NVML looks into
 Sample = object  # a c_nvmlGpmSample_t, the same
-Reading = Callable[[Handle], dict[str, float]]
+Reading = Callable[[Handle], float]
 
 
-def read_throttles(gpu: Handle) -> dict[str, float]:
+def throttled(bits: int) -> Reading:
     """100 while the clock is held down for that reason; the mean is the share of time."""
-    reasons = pynvml.nvmlDeviceGetCurrentClocksEventReasons(gpu)
-    return {name: 100.0 * bool(reasons & bits) for name, bits in THROTTLES.items()}
+    return lambda gpu: 100.0 * bool(pynvml.nvmlDeviceGetCurrentClocksEventReasons(gpu) & bits)
 
 
 READINGS: dict[str, Reading] = {
-    "utilisation": lambda gpu: {"util_percent": pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu},
-    "memory": lambda gpu: {"memory_bytes": pynvml.nvmlDeviceGetMemoryInfo(gpu).used},
+    "util_percent": lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
+    "memory_bytes": lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).used,
     # on Ampere and newer the driver's own mean over a second: it lags behind a run's start
-    "power": lambda gpu: {"power_w": pynvml.nvmlDeviceGetPowerUsage(gpu) / 1e3},
-    "energy": lambda gpu: {ENERGY: pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1e3},
-    "temperature": lambda gpu: {
-        "temperature_c": pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU)
-    },
-    "sm clock": lambda gpu: {
-        "sm_clock_mhz": pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM)
-    },
-    "memory clock": lambda gpu: {
-        "memory_clock_mhz": pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_MEM)
-    },
-    "throttle": read_throttles,
+    "power_w": lambda gpu: pynvml.nvmlDeviceGetPowerUsage(gpu) / 1e3,
+    ENERGY: lambda gpu: pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1e3,
+    "temperature_c": lambda gpu: pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU),
+    "sm_clock_mhz": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM),
+    "memory_clock_mhz": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_MEM),
+    **{name: throttled(bits) for name, bits in THROTTLES.items()},
 }
 
 
@@ -118,32 +111,40 @@ class Gpu:
         self.handle = handle_of(uuid)
         self.name = pynvml.nvmlDeviceGetName(self.handle)
         self.activity = Activity()
-        self.readings = READINGS | {"activity": self.activity}
         self.refused: set[str] = set()
         self.lost = False
 
     def sample(self) -> dict[str, float]:
         """What can be read now: units are in the names, without the `gpu/` before them."""
         values: dict[str, float] = {}
-        for what, reading in self.readings.items():
-            try:
-                values |= {} if self.lost else reading(self.handle)
-            except NVMLError as error:
-                self.note(what, error)
+        if self.lost:
+            return values
+        for name, reading in READINGS.items():
+            with self.asking(name):
+                values[name] = reading(self.handle)
+        with self.asking("activity"):
+            values |= self.activity(self.handle)
         return {} if self.lost else values
 
-    def note(self, what: str, error: NVMLError) -> None:
-        self.lost = error.value in LOST
-        if self.lost:
-            log.warning("gpu_metrics: %s answers no more (%s); its metrics end", self.name, error)
-        elif what not in self.refused:  # it is asked again: the next answer may be another
-            self.refused.add(what)
-            log.info(
-                "gpu_metrics: the driver does not tell the %s's %s (%s)", self.name, what, error
-            )
+    @contextmanager
+    def asking(self, what: str) -> Iterator[None]:
+        """What is refused is asked again the next time: the answer may be another."""
+        try:
+            yield
+        except NVMLError as error:
+            if error.value in LOST and not self.lost:
+                self.lost = True
+                log.warning(
+                    "gpu_metrics: %s answers no more (%s); its metrics end", self.name, error
+                )
+            elif not self.lost and what not in self.refused:
+                self.refused.add(what)
+                log.info(
+                    "gpu_metrics: the driver does not tell the %s's %s (%s)", self.name, what, error
+                )
 
     def close(self) -> None:
-        with contextlib.suppress(NVMLError):
+        with suppress(NVMLError):
             self.activity.close()
 
 

@@ -76,11 +76,9 @@ class Schedule:
         self.windows = [window for window in planned if window.first <= ends]
         for window in self.windows:
             last = window.first + self.profile.steps - 1
-            log.info("profile=%s: iterations %d to %d", self.profile.kind, window.first, last)
-            if window.moved:
-                log.info(
-                    "profile: moved there from iteration %d, behind an evaluation", window.asked
-                )
+            moved = f", moved there from iteration {window.asked}, behind an evaluation"
+            told = f"{window.first} to {last}{moved if window.moved else ''}"
+            log.info("profile=%s: iterations %s", self.profile.kind, told)
         if len(self.windows) < len(planned):
             log.warning(
                 "profile: %d of %d windows do not fit before max_iters=%d",
