@@ -20,8 +20,8 @@ from fake_wandb_server import FakeWandbServer
 
 from configs.training import WandbConfig
 from training import wandb_mirror
-from training.sinks import last_value
-from training.tracker import RunFacts, Tracker, open_tracker
+from training.sinks import RunFacts, last_value
+from training.tracker import Tracker, open_tracker
 from training.wandb_mirror import check_wandb
 
 REPOSITORY = Path(__file__).parents[1]
@@ -47,7 +47,8 @@ from pathlib import Path
 from fake_wandb_server import FakeWandbServer
 from training import wandb_mirror
 from configs.training import WandbConfig
-from training.tracker import RunFacts, open_tracker
+from training.sinks import RunFacts
+from training.tracker import open_tracker
 
 FACTS = {FACTS!r}
 logging.basicConfig(level=logging.INFO)

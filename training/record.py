@@ -23,8 +23,8 @@ from training.clock import Laps, Speed
 from training.console import Display, duration
 from training.run import Run
 from training.run_folder import open_run_folder
-from training.sinks import Value, last_value
-from training.tracker import RunFacts, Tracker, open_tracker
+from training.sinks import RunFacts, Value, last_value
+from training.tracker import Tracker, open_tracker
 from training.warm_up import WarmUp
 
 log = logging.getLogger(__name__)
@@ -92,8 +92,7 @@ class Record:
         self.check_loss(iteration, "training", train_loss)
 
     def evaluated(self, iteration: int, losses: dict[str, float]) -> None:
-        elapsed_s = self.elapsed_s()
-        self.tracker.log({"iter": iteration, **losses, "time/elapsed_s": elapsed_s})
+        self.tracker.log({"iter": iteration, **losses, "time/elapsed_s": self.elapsed_s()})
         self.display.evaluated(iteration, losses)
         self.check_loss(iteration, "validation", losses["val/loss"])
 

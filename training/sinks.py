@@ -22,6 +22,17 @@ Value = float | int | str | None
 Row = Mapping[str, Value]  # by the metrics' names; "iter" is the iteration
 
 
+@dataclass(frozen=True)
+class RunFacts:
+    """What a tracker is told of a run at its beginning."""
+
+    name: str  # in W&B, unless wandb.name says another
+    config: JsonObject  # keys and values, nested or not; W&B gets them flat (`section.key`)
+    in_force: JsonObject  # what the keys came to, with "data": the first line of metrics.jsonl
+    iteration: int  # the first to be trained; above 0 on resume
+    tags: tuple[str, ...] = ()  # in W&B, besides wandb.tags
+
+
 class Sink(Protocol):
     """One that fails says so once, and takes no more."""
 

@@ -11,23 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from configs.training import WandbConfig
-from profiling.records import JsonObject
-from training.sinks import JsonFiles, Row, Sink, Value
+from training.sinks import JsonFiles, Row, RunFacts, Sink, Value
 from training.tensorboard import TensorBoard
-from training.wandb_mirror import Init, WandbMirror, check_wandb
+from training.wandb_mirror import WandbMirror, check_wandb
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class RunFacts:
-    """What a tracker is told of a run at its beginning."""
-
-    name: str  # in W&B, unless wandb.name says another
-    config: JsonObject  # keys and values, nested or not; W&B gets them flat (`section.key`)
-    in_force: JsonObject  # what the keys came to, with "data": the first line of metrics.jsonl
-    iteration: int  # the first to be trained; above 0 on resume
-    tags: tuple[str, ...] = ()  # in W&B, besides wandb.tags
 
 
 def open_tracker(
@@ -48,14 +36,7 @@ def open_tracker(
     if tensorboard:
         sinks.append(TensorBoard(out_dir / "tensorboard"))
     if mode != "disabled":
-        init = Init(
-            project=wandb.project,
-            name=wandb.name or facts.name,
-            group=wandb.group,
-            tags=list(dict.fromkeys([*wandb.tags, *facts.tags])),
-            config=flat({**facts.config, "run": facts.in_force}),
-        )
-        sinks.append(WandbMirror(files, mode, init))
+        sinks.append(WandbMirror(files, mode, wandb, facts))
     return Tracker(sinks)
 
 
@@ -102,12 +83,3 @@ def without_nan(values: Row) -> dict[str, Value]:
         key: None if isinstance(value, float) and not math.isfinite(value) else value
         for key, value in values.items()
     }
-
-
-def flat(values: JsonObject, prefix: str = "") -> JsonObject:
-    """{"a": {"b": 1}} as {"a.b": 1}: W&B's comparison panels want flat keys."""
-    found: JsonObject = {}
-    for key, value in values.items():
-        name = f"{prefix}{key}"
-        found |= flat(value, name + ".") if isinstance(value, dict) else {name: value}
-    return found

@@ -19,13 +19,13 @@ import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from cli.errors import one_line
 from configs.training import WandbConfig
 from profiling.records import JsonObject
-from training.sinks import JsonFiles, Row
+from training.sinks import JsonFiles, Row, RunFacts
 
 if TYPE_CHECKING:  # importing it takes a third of a second, so only the mirror's thread does
     from wandb import Run
@@ -76,23 +76,14 @@ def online_key() -> str | None:
     return _api_key()
 
 
-class Init(TypedDict):
-    """Arguments of wandb.init that are the run's own."""
-
-    project: str
-    name: str
-    group: str | None
-    tags: list[str]
-    config: JsonObject
-
-
 @dataclass
 class WandbMirror:
     """One W&B run in the folder `wandb` beside `files`, fed from a queue. Made at once."""
 
     files: JsonFiles
     mode: Mode  # in force: online becomes offline where no server answers
-    init: Init
+    config: WandbConfig
+    facts: RunFacts
     failure: str | None = None  # what ended the mirror
     rows_dropped: int = 0  # it was too slow for them
     run_dir: Path | None = None
@@ -224,13 +215,30 @@ class WandbMirror:
         )
         # create_new touches no other run of this process and sets no global wandb.run.
         return wandb.init(
-            mode=mode, dir=self.out_dir, reinit="create_new", settings=settings, **self.init
+            project=self.config.project,
+            name=self.config.name or self.facts.name,
+            group=self.config.group,
+            tags=list(dict.fromkeys([*self.config.tags, *self.facts.tags])),
+            config=flat({**self.facts.config, "run": self.facts.in_force}),
+            mode=mode,
+            dir=self.out_dir,
+            reinit="create_new",
+            settings=settings,
         )
 
     def fail(self, reason: str) -> None:
         if self.failure is None:
             self.failure = f"{self.doing}: {reason}"
             log.warning("W&B failed in %s; metrics.jsonl goes on without it", self.failure)
+
+
+def flat(values: JsonObject, prefix: str = "") -> JsonObject:
+    """{"a": {"b": 1}} as {"a.b": 1}: W&B's comparison panels want flat keys."""
+    found: JsonObject = {}
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        found |= flat(value, name + ".") if isinstance(value, dict) else {name: value}
+    return found
 
 
 def _teardown() -> None:
