@@ -20,8 +20,8 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from cli.errors import one_line, suggestion
-from cli.keys import TYPE_NAMES, Value, choice, keys, spell, unknown_key
+from cli.errors import one_line
+from cli.keys import TYPE_NAMES, Value, checked, choice, keys, spell, unknown_key
 from configs import files
 from configs.schema import Config
 
@@ -186,11 +186,7 @@ def check_override(override: Override) -> None:
 
 def check_option(group: str, option: Value) -> str:
     """The option, if configs/GROUP/ has its file."""
-    options = files.options(group)
-    if option in options:
-        return str(option)
-    near = suggestion(spell(option), options)
-    raise ValueError(f"{group}={spell(option)}: no such choice{near} ({', '.join(options)})")
+    return choice(group, option, files.options(group))
 
 
 @cache
@@ -221,7 +217,7 @@ def check_value(name: str, value: Value) -> None:
         kind = TYPE_NAMES[key.kind] + null
         raise ValueError(f"{name}={spell(value)}: must be {kind}") from None
     if "${" not in str(value):
-        choice(key, value)
+        checked(key, value)
 
 
 def check_folders(jobs: list[Config]) -> None:
