@@ -21,11 +21,13 @@ class Backend:
 
 
 TABLE = (
-    Backend("slow", "explicit softmax(QK^T/sqrt(d))V", "bad", fused=False, dropout_on_cpu="slow"),
+    Backend(
+        "slow", "explicit softmax(QK^T/sqrt(d))V", colour="bad", fused=False, dropout_on_cpu="slow"
+    ),
     Backend(
         "math",
         "the same inside scaled_dot_product_attention",
-        "reduction",
+        colour="reduction",
         fused=False,
         dropout_on_cpu="math",
         sdpa="MATH",
@@ -33,7 +35,7 @@ TABLE = (
     Backend(
         "efficient",
         "its memory-efficient kernel",
-        "norm",
+        colour="norm",
         fused=True,
         dropout_on_cpu="efficient",
         cuda_only=True,
@@ -43,7 +45,7 @@ TABLE = (
     Backend(
         "flash",
         "FlashAttention",
-        "accent",
+        colour="accent",
         fused=True,
         dropout_on_cpu="math",  # PyTorch's fused CPU kernel has none ("No available kernel")
         kernels=("flash_fwd", "flash_bwd"),
@@ -52,7 +54,7 @@ TABLE = (
     Backend(
         "cudnn",
         "cuDNN's kernel",
-        "elementwise",
+        colour="elementwise",
         fused=True,
         dropout_on_cpu="cudnn",
         cuda_only=True,
@@ -62,7 +64,7 @@ TABLE = (
     Backend(
         "flex",
         "FlexAttention",
-        "optimizer",
+        colour="optimizer",
         fused=True,
         dropout_on_cpu="flex",
         dropout=False,
