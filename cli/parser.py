@@ -2,13 +2,14 @@
 
 import argparse
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from cli.errors import ending
 from cli.files import check_place
 
+Flags = argparse._ActionsContainer  # a parser, or a group of its flags
 Number = TypeVar("Number", int, float)
 
 
@@ -38,6 +39,27 @@ class Parser(argparse.ArgumentParser):
         unknown = re.search(r"unrecognized arguments: (-[^\s=]+)", message)
         flags = [flag for action in self._actions for flag in action.option_strings]
         raise ValueError(message + ending(unknown[1] if unknown else "", flags, self.prog))
+
+
+def flag(
+    parser: Flags,
+    spelled: str,
+    help: str,
+    type: Callable[[str], object] = str,
+    default: object = None,
+    choices: Collection[str] | None = None,
+) -> None:
+    """Adds "--name VALUE" to a parser or a group of its flags; "--name" alone is a switch.
+
+    A flag with `choices` shows these in place of a VALUE.
+    """
+    *names, value = spelled.split()
+    if not value.startswith("-"):
+        parser.add_argument(*names, metavar=value, type=type, default=default, help=help)
+    elif choices:
+        parser.add_argument(*names, value, choices=choices, default=default, help=help)
+    else:
+        parser.add_argument(*names, value, action="store_true", help=help)
 
 
 def within(kind: type[Number], least: float, most: float = float("inf")) -> Callable[[str], Number]:

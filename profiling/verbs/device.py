@@ -1,12 +1,10 @@
 """`python -m profiling device`: this GPU's own numbers, measured and nominal. A verb's module."""
 
-from rich.console import Console
-
-from cli.parser import Parser
+from cli.parser import Parser, flag
 from profiling.lab.arguments import add_shared
 from profiling.records import to_json
 from profiling.report.lab.documents import device_document
-from profiling.report.renderers import terminal
+from profiling.verbs.outputs import show
 
 PURPOSE = """\
 Measures what this device can do: bandwidth of its memory, matrix products, an empty launch, and the
@@ -22,7 +20,7 @@ def main(argv: list[str]) -> int:
     """Measures and prints. Raises ValueError for bad flags."""
     parser = Parser("device", PURPOSE, NOTES)
     add_shared(parser, max_s=0.5)
-    parser.add_argument("--json", action="store_true", help="as JSON, on stdout")
+    flag(parser, "--json", "as JSON, on stdout")
     flags = parser.parse_args(argv)
     from profiling.lab.device import lab_device, measured  # here: it brings torch
 
@@ -30,5 +28,5 @@ def main(argv: list[str]) -> int:
     if flags.json:
         print(to_json(results), end="")
     else:
-        terminal.show(device_document(results), Console(highlight=False))
+        show(device_document(results))
     return 0

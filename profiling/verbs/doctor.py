@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cli.parser import Parser
+from cli.parser import Parser, flag
 from profiling.launch.doctor import SEVERITIES, Check, checks, has_gpu
 
 PURPOSE = """\
@@ -34,7 +34,7 @@ STYLES = {"ok": "green", "note": "dim", "warning": "yellow", "error": "bold red"
 
 def main(argv: list[str]) -> int:
     parser = Parser("doctor", PURPOSE, NOTES)
-    parser.add_argument("--json", action="store_true", help="the checks as JSON")
+    flag(parser, "--json", "the checks as JSON")
     as_json = parser.parse_args(argv).json
     found = list(checks(has_gpu()))
     worst = max((check.severity for check in found), key=SEVERITIES.index)

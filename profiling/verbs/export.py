@@ -30,13 +30,8 @@ def main(argv: list[str]) -> int:
     """Runs it and returns the exit code. Raises ValueError for a mistake or a damaged capture."""
     parser = Parser("export", PURPOSE, NOTES)
     parser.add_argument("capture", type=Path, metavar="CAPTURE", help=CAPTURE)
-    parser.add_argument(
-        "--perfetto",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help=".json, or .json.gz, a tenth of the size",
-    )
+    packed = ".json, or .json.gz, a tenth of the size"
+    parser.add_argument("--perfetto", type=Path, required=True, metavar="FILE", help=packed)
     request = parser.parse_args(argv)
     if not request.perfetto.name.endswith((".json", ".json.gz")):
         raise ValueError(f"--perfetto {request.perfetto}: the name must end in .json or .json.gz")

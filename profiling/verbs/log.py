@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from cli.parser import Parser
+from cli.parser import Parser, flag
 from profiling.launch.wandb_log import log_capture
 
 PURPOSE = "Adds the report of a capture to the W&B run of its training, when that has ended."
@@ -20,19 +20,12 @@ exit code: 0, or 2 for a mistake in the command line, a capture that cannot be r
 def main(argv: list[str]) -> int:
     """Runs it and returns the exit code. Raises ValueError with one line where it cannot."""
     parser = Parser("log", PURPOSE, NOTES)
-    parser.add_argument(
-        "capture",
-        type=Path,
-        metavar="CAPTURE",
-        help="an nsys export (.sqlite), a torch.profiler trace (.json), either as .gz, or a run's "
-        "folder: its newest capture",
+    what = (
+        "an nsys export (.sqlite), a torch.profiler trace (.json), either as .gz, or a run's "
+        "folder: its newest capture"
     )
-    parser.add_argument(
-        "--run",
-        type=Path,
-        metavar="OUT_DIR",
-        help="the run's folder, where CAPTURE does not lie in it",
-    )
+    parser.add_argument("capture", type=Path, metavar="CAPTURE", help=what)
+    flag(parser, "--run OUT_DIR", "the run's folder, where CAPTURE does not lie in it", Path)
     flags = parser.parse_args(argv)
     print(log_capture(flags.capture, flags.run))
     return 0

@@ -7,19 +7,19 @@ import webbrowser
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
-from cli import files
-from cli.parser import Parser, names
+from cli.parser import Parser, flag, names
 from profiling.analysis.capture import Capture, open_report
 from profiling.analysis.report import Report
 from profiling.records import to_json
 from profiling.report.capture.document import report_document, verdict_line
 from profiling.report.capture.kernel_sources import Links, source_links
-from profiling.report.renderers import markdown, page, terminal
 from profiling.timeline.trace import Trace
+from profiling.verbs.outputs import STDOUT, output_flags, outputs, show, write_outputs
 
 PURPOSE = "Says what took the time in a capture, and what holds the step back."
 CAPTURE = """\
@@ -56,28 +56,26 @@ def main(argv: list[str]) -> int:
 def parse(argv: list[str]) -> Namespace:
     parser = Parser("report", PURPOSE, NOTES)
     parser.add_argument("capture", type=Path, metavar="CAPTURE", help=CAPTURE)
-    add = parser.add_argument_group("outputs; - is stdout").add_argument
-    add("--json", metavar="FILE", help="all figures (docs/report-schema.md)")
-    add("--markdown", metavar="FILE", help="for a pull request")
-    add("--html", metavar="FILE", help="one page with charts, which needs no network")
-    add("--open", action="store_true", help="show that page in the browser")
-    add = parser.add_argument_group("what is found out otherwise").add_argument
-    add("--step", metavar="NAME", help="the ranges that are a step, without their number")
-    add("--phases", metavar="A,B", type=names, help="the ranges that are phases")
-    busiest = "the GPU to report about, of several (the busiest otherwise)"
-    add("--device", metavar="N", type=int, help=busiest)
+    group = parser.add_argument_group("outputs; - is stdout")
+    output_flags(
+        group,
+        json="all figures (docs/report-schema.md)",
+        markdown="for a pull request",
+        html="one page with charts, which needs no network",
+    )
+    flag(group, "--open", "show that page in the browser")
+    add = partial(flag, parser.add_argument_group("what is found out otherwise"))
+    add("--step NAME", "the ranges that are a step, without their number")
+    add("--phases A,B", "the ranges that are phases", names)
+    add("--device N", "the GPU to report about, of several (the busiest otherwise)", int)
     beside = "the window's manifest, where it does not lie beside the capture"
-    add("--manifest", metavar="FILE", type=Path, help=beside)
+    add("--manifest FILE", beside, Path)
     flags = parser.parse_args(argv)
     if len(set(outputs(flags))) < len(outputs(flags)):
         raise ValueError("--json, --markdown, --html: two of them have the same FILE")
-    if flags.open and flags.html in (None, "-"):
+    if flags.open and flags.html in (None, STDOUT):
         raise ValueError("--open: shows the page, so it needs --html FILE")
     return flags
-
-
-def outputs(flags: Namespace) -> list[str]:
-    return [output for output in (flags.json, flags.markdown, flags.html) if output]
 
 
 @contextmanager
@@ -98,38 +96,26 @@ def write(flags: Namespace, report: Report, capture: Capture) -> None:
     if flags.html:
         step, sources = capture.median_step, sources_of(capture.trace, flags.html)
     document = report_document(report, step, sources)
-    if flags.json:
-        put(flags.json, to_json(report))
-    if flags.markdown:
-        put(flags.markdown, markdown.markdown(document))
-    if flags.html:
-        put(flags.html, page.page(document))
-    if not outputs(flags):
-        terminal.show(document, Console(highlight=False))
+    written = write_outputs(flags, to_json(report), document)
+    if not written:
+        show(document)
         print(next_steps(flags.capture, report))
-    elif "-" not in outputs(flags):
+    elif STDOUT not in written:
         print(verdict_line(report))
-        print("written:", ", ".join(outputs(flags)))
+        print("written:", ", ".join(map(str, written)))
     if flags.open:
-        webbrowser.open(Path(flags.html).resolve().as_uri())
+        webbrowser.open(flags.html.resolve().as_uri())
 
 
-def sources_of(trace: Trace, output: str) -> Links:
+def sources_of(trace: Trace, output: Path) -> Links:
     """Where the page finds its kernels' sources; a page on stdout lies nowhere, so has no links."""
-    if output == "-":
+    if output == STDOUT:
         return {}
     try:
-        return source_links(trace.file, Path(output))
+        return source_links(trace.file, output)
     except ValueError as error:
         print(f"no links to kernels' sources: {error}", file=sys.stderr)
         return {}
-
-
-def put(output: str, content: str) -> None:
-    if output == "-":
-        sys.stdout.write(content)
-    else:
-        files.write_text(Path(output), content)
 
 
 def next_steps(path: Path, report: Report) -> str:

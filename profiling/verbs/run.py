@@ -6,11 +6,12 @@ round each chosen rank. Its output streams through; its exit code becomes ours.
 
 import sys
 from argparse import ArgumentTypeError, Namespace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli.files import empty_folder
-from cli.parser import Parser, within
+from cli.parser import Parser, flag, within
 from profiling.launch import command, reports
 from profiling.launch.command import PROFILE_NSYS
 from profiling.launch.process import stream
@@ -97,33 +98,28 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str], list[str]]:
     end = argv.index("--") if "--" in argv else len(argv)
     usage = "python -m profiling run [FLAGS] [FILE] [KEY=VALUE ...] [-- NSYS OPTIONS]"
     parser = Parser("run", PURPOSE, NOTES, usage=usage)
-    flag = parser.add_argument
-    flag("--preset", default="light", choices=[*command.PRESETS], help="see below (light)")
-    flag(
-        "--metric-set",
-        metavar="ALIAS",
-        help="for metrics: one of `nsys profile --gpu-metrics-set=help`, not nsys's choice",
+    add = partial(flag, parser)
+    add("--preset", "see below (light)", choices=command.PRESETS, default="light")
+    add(
+        "--metric-set ALIAS",
+        "for metrics: one of `nsys profile --gpu-metrics-set=help`, not nsys's choice",
     )
-    flag(
-        "--nproc-per-node",
-        "--nproc_per_node",
-        metavar="N",
-        type=within(int, 1),
-        help="under torchrun, with nsys inside each chosen rank",
+    add(
+        "--nproc-per-node --nproc_per_node N",
+        "under torchrun, with nsys inside each chosen rank",
+        within(int, 1),
     )
-    flag(
-        "--ranks",
-        metavar="0,1",
-        type=ranks_of,
-        help="the chosen ranks (also profile.ranks=[0,1]); a report for each",
+    add(
+        "--ranks 0,1",
+        "the chosen ranks (also profile.ranks=[0,1]); a report for each",
+        ranks_of,
     )
-    flag(
-        "--nsys",
-        metavar="PATH",
-        help="this nsys; else the one on PATH, else the newest of those in /opt/nvidia (Nsight "
+    add(
+        "--nsys PATH",
+        "this nsys; else the one on PATH, else the newest of those in /opt/nvidia (Nsight "
         "Systems, Nsight Compute) and in the CUDA toolkit",
     )
-    flag("--dry-run", action="store_true", help="print the command and stop")
+    add("--dry-run", "print the command and stop")
     flags, words = parser.parse_known_args(argv[:end])
     extra = argv[end + 1 :]
     if flags.metric_set and flags.preset != "metrics":

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from cli.parser import Parser
+from cli.parser import Parser, flag
 from profiling.timeline.scrub import scrub
 
 PURPOSE = """\
@@ -28,7 +28,7 @@ def main(words: list[str]) -> int:
     what = "an nsys export (.sqlite) or a trace of torch.profiler (.json), each also as .gz"
     parser.add_argument("captures", nargs="+", type=Path, metavar="CAPTURE", help=what)
     output = "where to write it, of one CAPTURE; without it each is scrubbed in place"
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=output)
+    flag(parser, "-o --output FILE", output, Path)
     asked = parser.parse_args(words)
     if asked.output and len(asked.captures) > 1:
         parser.error("-o: takes one capture; without it each is scrubbed in place")
