@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import subprocess
+from itertools import count
 from pathlib import Path
 
 from profiling.timeline.scrub import scrub
@@ -61,11 +62,11 @@ def finish(
     shutil.rmtree(folder, ignore_errors=True)
     complete = all([present(nsys, path, environ) for path in made])
     for name, windows in expected.items():
-        count = len(of_name(made, name))
-        complete &= count >= windows
-        if 0 < count < windows:
-            print(f"\n{count} of {windows} windows have a report: training ended before the rest")
-        if count:
+        there = len(of_name(made, name))
+        complete &= there >= windows
+        if 0 < there < windows:
+            print(f"\n{there} of {windows} windows have a report: training ended before the rest")
+        if there:
             continue
         unread = of_name(left, name)
         why, cure = not_imported(nsys, unread[0], output) if unread else explain(status, output)
@@ -83,12 +84,11 @@ def move(path: Path, target: Path) -> Path:
     target.mkdir(parents=True, exist_ok=True)
     new = target / path.name
     if new.exists():
-        number = 1
-        while (target / f"{path.stem}.previous-{number}{path.suffix}").exists():
-            number += 1
+        names = (f"{path.stem}.previous-{number}" for number in count(1))
+        kept = next(name for name in names if not (target / f"{name}{path.suffix}").exists())
         for old in (new, new.with_suffix(".sqlite")):
             if old.exists():
-                os.replace(old, target / f"{path.stem}.previous-{number}{old.suffix}")
+                os.replace(old, target / f"{kept}{old.suffix}")
     os.replace(path, new)
     return new
 
@@ -103,16 +103,14 @@ def present(nsys: Nsys, report: Path, environ: dict[str, str]) -> bool:
         export, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     exported = done.returncode == 0 and temporary.exists()
+    print(f"\nreport  {report} ({report.stat().st_size / 1e6:.1f} MB)")
     if exported:
         scrub(temporary)
         os.replace(temporary, sqlite)
-    else:
-        temporary.unlink(missing_ok=True)
-    print(f"\nreport  {report} ({report.stat().st_size / 1e6:.1f} MB)")
-    if exported:
         print(f"sqlite  {sqlite} ({sqlite.stat().st_size / 1e6:.1f} MB)")
         print("        scrubbed; the report itself holds the environment of your shell: keep it")
     else:
+        temporary.unlink(missing_ok=True)
         print(f"sqlite  none: {shlex.join(export)} failed: {done.stdout.strip()[-300:]}")
     print("next    " + "\n        ".join(next_steps(nsys, report, sqlite, exported)))
     return exported
@@ -126,11 +124,8 @@ def next_steps(nsys: Nsys, report: Path, sqlite: Path, exported: bool) -> list[s
         return commands
     verb, capture = "python -m profiling", shlex.quote(str(sqlite))
     page = shlex.quote(str(sqlite.with_suffix(".html")))
-    return [
-        f"{verb} report {capture} --html {page}",
-        f"{verb} compare {capture} OTHER.sqlite",
-        *commands,
-    ]
+    ours = [f"{verb} report {capture} --html {page}", f"{verb} compare {capture} OTHER.sqlite"]
+    return ours + commands
 
 
 def not_imported(nsys: Nsys, qdstrm: Path, output: str) -> tuple[str, str]:

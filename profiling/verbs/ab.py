@@ -8,6 +8,7 @@ import shlex
 import signal
 from argparse import Namespace
 from functools import partial
+from itertools import chain, count
 from pathlib import Path
 
 from cli.parser import Parser, flag, within
@@ -114,12 +115,9 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
 
 def fresh_folder(factor: Factor) -> Path:
     """out-ab/KEY-VALUES, or with a number behind it where that is taken."""
-    folder = plain_folder = OUT / plain("-".join([factor.key, *factor.values]))
-    number = 2
-    while folder.exists():
-        folder = plain_folder.with_name(f"{plain_folder.name}-{number}")
-        number += 1
-    return folder
+    name = plain("-".join([factor.key, *factor.values]))
+    names = chain([name], (f"{name}-{number}" for number in count(2)))
+    return next(OUT / name for name in names if not (OUT / name).exists())
 
 
 def announce(experiment: Experiment, values: list[int], folder: Path) -> None:

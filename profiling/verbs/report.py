@@ -5,12 +5,11 @@ import shlex
 import sys
 import webbrowser
 from argparse import Namespace
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 from rich.console import Console
+from rich.status import Status
 
 from cli.parser import Parser, flag, names
 from profiling.analysis.capture import Capture, open_report
@@ -37,8 +36,6 @@ examples
 exit code: 0, or 2 for a mistake in the command line or a capture that cannot be read
 """
 
-LARGE_BYTES = 20e6  # reading less takes no time that one would want to see pass
-
 
 def main(argv: list[str]) -> int:
     """Runs it and returns the exit code. Raises ValueError for a mistake or a damaged capture."""
@@ -48,8 +45,8 @@ def main(argv: list[str]) -> int:
     with progress(flags.capture):
         choice = {"step": flags.step, "phases": flags.phases, "device": flags.device}
         capture = open_report(flags.capture, flags.manifest, **choice)
-        report = capture.report  # made here, while the terminal shows that something goes on
-    write(flags, report, capture)
+        _ = capture.report  # made here, while the terminal shows that something goes on
+    write(flags, capture)
     return 0
 
 
@@ -78,21 +75,14 @@ def parse(argv: list[str]) -> Namespace:
     return flags
 
 
-@contextmanager
-def progress(path: Path) -> Iterator[None]:
-    """On a terminal, a sign that a large file is being read. On stderr: stdout is the report."""
-    err = Console(stderr=True)
-    large = path.is_dir() or (path.is_file() and path.stat().st_size > LARGE_BYTES)
-    if not (err.is_terminal and large):
-        yield
-        return
-    with err.status(f"reading {path.name}"):
-        yield
+def progress(path: Path) -> Status:
+    """On a terminal, a sign that a capture is being read. On stderr: stdout is the report."""
+    return Console(stderr=True).status(f"reading {path.name}")
 
 
-def write(flags: Namespace, report: Report, capture: Capture) -> None:
+def write(flags: Namespace, capture: Capture) -> None:
     """Every output that was asked for, or the report in words."""
-    step, sources = None, None
+    report, step, sources = capture.report, None, None
     if flags.html:
         step, sources = capture.median_step, sources_of(capture.trace, flags.html)
     document = report_document(report, step, sources)
@@ -119,16 +109,13 @@ def sources_of(trace: Trace, output: Path) -> Links:
 
 
 def next_steps(path: Path, report: Report) -> str:
-    verb = "python -m profiling"
     capture = shlex.quote(str(path))
-    commands = [
-        (f"report {capture} --html report.html", "with charts and a timeline"),
-        (f"compare {capture} OTHER", "what a change bought"),
-        (f"export {capture} --perfetto trace.json.gz", "for ui.perfetto.dev"),
-    ]
+    steps = {
+        f"report {capture} --html report.html": "with charts and a timeline",
+        f"compare {capture} OTHER": "what a change bought",
+        f"export {capture} --perfetto trace.json.gz": "for ui.perfetto.dev",
+    }
     if report.capture.personal and report.capture.kind == "nsys":
-        commands.append(
-            (f"scrub {capture}", "before it leaves this machine: who and where is in it")
-        )
-    lines = [f"  # {why}\n  {verb} {words}" for words, why in commands]
+        steps[f"scrub {capture}"] = "before it leaves this machine: who and where is in it"
+    lines = [f"  # {why}\n  python -m profiling {words}" for words, why in steps.items()]
     return "\n".join(["", "What next", *lines])
