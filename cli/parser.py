@@ -16,22 +16,22 @@ Number = TypeVar("Number", int, float)
 class Parser(argparse.ArgumentParser):
     """argparse's, but that a mistake is a ValueError: cli.errors tells it in one line.
 
-    `purpose` stands above the flags in --help, `notes` (examples, exit codes) below them. Flags of
-    `parents` are taken over, their --help too.
+    `text` stands around the flags in --help, which take the place of its line {flags}; it is the
+    docstring of the verb's module. Flags of `parents` are taken over, their --help too.
     """
 
     def __init__(
         self,
         verb: str,
-        purpose: str = "",
-        notes: str = "",
+        text: str | None = "",
         usage: str | None = None,
         parents: Sequence[argparse.ArgumentParser] = (),
     ):
         shape = argparse.RawDescriptionHelpFormatter
         prog = f"python -m profiling {verb}"
+        above, _, below = (text or "").partition("\n{flags}\n")
         super().__init__(
-            prog, usage, purpose, notes, parents, shape, add_help=not parents, allow_abbrev=False
+            prog, usage, above, below, parents, shape, add_help=not parents, allow_abbrev=False
         )
 
     def error(self, message: str) -> NoReturn:

@@ -1,7 +1,27 @@
-"""`python -m profiling ab`: the honest experiment, one key with two values or more.
+"""Trains with each value of one key, again and again, and says whether the step time differs.
 
-Separate processes of train.py, interleaved, unprofiled; then one capture of each value to explain
-the difference. launch.experiment runs them, analysis.difference judges.
+  FILE KEY=VALUE   as for train.py; exactly one key has several values, by comma: the factor
+
+{flags}
+
+examples
+  python -m profiling ab config/shakespeare_char.yaml attention=slow,flash
+  python -m profiling ab config/shakespeare_char.yaml compile=false,true attention=flash
+  python -m profiling ab config/shakespeare_char.yaml batch_size=32,64 --repeats 3
+  python -m profiling ab config/shakespeare_char.yaml attention=flash,flash --repeats 10
+  python -m profiling ab config/shakespeare_char_cpu.yaml attention=slow,flash,math --steps 100
+
+Processes run one after the other as A B B A A B ..., each from scratch, without a profiler and
+without evaluations among the timed steps. Steps are timed by CUDA events (on a CPU by its clock)
+and recorded as training logs them: medians of ten. The unit of the statistics is the process, whose
+median counts once: the interval is Welch's t on logarithms. What two groups of equal processes
+differ by is measured by the repeats of each value, A against A; an interval that touches this noise
+is "no difference". A value given twice is an A/A experiment.
+
+Sizes of a batch are compared by the token. Values that change the model or the arithmetic (n_layer,
+dtype) are compared by the step all the same: you asked for them.
+
+exit code: 0 whatever is found; 2 for a mistake or a process that failed; 130 after Ctrl-C
 """
 
 import shlex
@@ -34,31 +54,6 @@ TRAINER = Path(__file__).resolve().parent.parent.parent / "train.py"
 OUT = Path("out-ab")
 
 USAGE = "python -m profiling ab [FLAGS] [FILE] KEY=A,B[,C] [KEY=VALUE ...]"
-PURPOSE = """\
-Trains with each value of one key, again and again, and says whether the step time differs.
-
-  FILE KEY=VALUE   as for train.py; exactly one key has several values, by comma: the factor
-"""
-NOTES = """\
-examples
-  python -m profiling ab config/shakespeare_char.yaml attention=slow,flash
-  python -m profiling ab config/shakespeare_char.yaml compile=false,true attention=flash
-  python -m profiling ab config/shakespeare_char.yaml batch_size=32,64 --repeats 3
-  python -m profiling ab config/shakespeare_char.yaml attention=flash,flash --repeats 10
-  python -m profiling ab config/shakespeare_char_cpu.yaml attention=slow,flash,math --steps 100
-
-Processes run one after the other as A B B A A B ..., each from scratch, without a profiler and
-without evaluations among the timed steps. Steps are timed by CUDA events (on a CPU by its clock)
-and recorded as training logs them: medians of ten. The unit of the statistics is the process, whose
-median counts once: the interval is Welch's t on logarithms. What two groups of equal processes
-differ by is measured by the repeats of each value, A against A; an interval that touches this noise
-is "no difference". A value given twice is an A/A experiment.
-
-Sizes of a batch are compared by the token. Values that change the model or the arithmetic (n_layer,
-dtype) are compared by the step all the same: you asked for them.
-
-exit code: 0 whatever is found; 2 for a mistake or a process that failed; 130 after Ctrl-C
-"""
 
 
 def main(argv: list[str], trainer: Path = TRAINER) -> int:
@@ -91,7 +86,7 @@ def main(argv: list[str], trainer: Path = TRAINER) -> int:
 
 def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
     """(the flags, the words for train.py)."""
-    parser = Parser("ab", PURPOSE, NOTES, usage=USAGE)
+    parser = Parser("ab", __doc__, usage=USAGE)
     add = partial(flag, parser)
     processes = "processes of each value (default %(default)s; at least 2, which tell the noise)"
     add("--repeats N", processes, within(int, 2), default=5)

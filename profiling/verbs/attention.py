@@ -1,4 +1,17 @@
-"""`python -m profiling attention`: the backends of model.py against each other. A verb's module."""
+"""\
+Times the attention backends of model.py, the same causal function at the same shapes, and says what
+each reached, used, and really ran. Without flags: one call of the trainer, forward.
+
+{flags}
+
+examples
+  python -m profiling attention
+  python -m profiling attention --seq 128,256,512,1024,2048,4096,8192,16384 --backward --html a.html
+  python -m profiling attention --device cpu --seq 64,256 --tokens 512 --backends slow,flash
+
+Arithmetic counts the causal half, traffic each tensor once: the function's own need, the same for
+all. A backend that refuses, or runs out of memory, is listed with the reason, and the rest goes on.
+"""
 
 import argparse
 from functools import partial
@@ -17,18 +30,6 @@ if TYPE_CHECKING:
     from profiling.lab.attention_work import Case
 
 TOKENS = 16_384  # of a call of the trainer: batch 64 x 256
-PURPOSE = """\
-Times the attention backends of model.py, the same causal function at the same shapes, and says what
-each reached, used, and really ran. Without flags: one call of the trainer, forward."""
-NOTES = """\
-examples
-  python -m profiling attention
-  python -m profiling attention --seq 128,256,512,1024,2048,4096,8192,16384 --backward --html a.html
-  python -m profiling attention --device cpu --seq 64,256 --tokens 512 --backends slow,flash
-
-Arithmetic counts the causal half, traffic each tensor once: the function's own need, the same for
-all. A backend that refuses, or runs out of memory, is listed with the reason, and the rest goes on.
-"""
 
 
 def main(argv: list[str]) -> int:
@@ -47,7 +48,7 @@ def main(argv: list[str]) -> int:
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    parser = Parser("attention", PURPOSE, NOTES)
+    parser = Parser("attention", __doc__)
     add_shared(parser, max_s=0.3)
     add, count = partial(flag, parser), within(int, 1)
     add("--seq N,N,...", "sequence lengths (256)", positive_integers, default="256")

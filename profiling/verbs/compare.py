@@ -1,4 +1,24 @@
-"""`python -m profiling compare BASELINE CANDIDATE`: two captures, or two run folders."""
+"""Says what changed between two captures, or two run folders, and how sure that is.
+
+{flags}
+
+Captures are .sqlite, .sqlite.gz, .nsys-rep and torch.profiler's .json, .json.gz; of a folder with
+several the newest counts. Of two runs (their out_dir) step times are those of the unprofiled
+iterations, and the newest capture in the folder explains them.
+
+examples
+  python -m profiling compare slow.sqlite flash.sqlite
+  python -m profiling compare out-slow out-flash --html comparison.html
+  python -m profiling compare main.sqlite branch.sqlite --fail-on-regression 5
+
+ratio: candidate / baseline, of median step times; below 1 the candidate is faster. The 95 %
+interval is a bootstrap over blocks of steps. It knows these two runs alone, and two starts of one
+program can differ by a per cent: so an interval has to clear 1 by that to be called a difference.
+`python -m profiling ab` measures what starts differ by.
+
+exit code: 0; 1 a regression: the verdict is "slower" and the ratio above 1 + PERCENT / 100;
+2 a file that cannot be read, or two that do not compare (without --force)
+"""
 
 import shlex
 import sys
@@ -25,26 +45,6 @@ from profiling.report.comparison.document import comparison_document
 from profiling.timeline.opening import newest
 from profiling.verbs.outputs import output_flags, show, write_outputs
 
-PURPOSE = "Says what changed between two captures, or two run folders, and how sure that is."
-NOTES = """\
-Captures are .sqlite, .sqlite.gz, .nsys-rep and torch.profiler's .json, .json.gz; of a folder with
-several the newest counts. Of two runs (their out_dir) step times are those of the unprofiled
-iterations, and the newest capture in the folder explains them.
-
-examples
-  python -m profiling compare slow.sqlite flash.sqlite
-  python -m profiling compare out-slow out-flash --html comparison.html
-  python -m profiling compare main.sqlite branch.sqlite --fail-on-regression 5
-
-ratio: candidate / baseline, of median step times; below 1 the candidate is faster. The 95 %
-interval is a bootstrap over blocks of steps. It knows these two runs alone, and two starts of one
-program can differ by a per cent: so an interval has to clear 1 by that to be called a difference.
-`python -m profiling ab` measures what starts differ by.
-
-exit code: 0; 1 a regression: the verdict is "slower" and the ratio above 1 + PERCENT / 100;
-2 a file that cannot be read, or two that do not compare (without --force)
-"""
-
 
 def main(argv: list[str]) -> int:
     """Compares, prints, writes; returns the exit code. Raises ValueError for bad input."""
@@ -63,7 +63,7 @@ def main(argv: list[str]) -> int:
 
 
 def parse(argv: list[str]) -> Namespace:
-    parser = Parser("compare", PURPOSE, NOTES)
+    parser = Parser("compare", __doc__)
     side = "a capture, a folder of captures, or the folder of a run"
     parser.add_argument("baseline", type=Path, help=side)
     parser.add_argument("candidate", type=Path, help="likewise")

@@ -1,4 +1,17 @@
-"""`python -m profiling compiled`: what torch.compile made of the model, kernel by kernel."""
+"""Compiles the model of a configuration afresh and shows what torch.compile made of it.
+
+{flags}
+
+FILE and KEY=VALUE are as for train.py; compile=true is added.
+
+Shown are the graphs, where and why Python broke them, each generated kernel with its source and the
+operators fused in it, and on a GPU its registers, spills, shared memory and PTX. The kernels of a
+report of a capture in out_dir/profile lead to them (report --html).
+
+examples
+  python -m profiling compiled config/shakespeare_char.yaml attention=flash
+  python -m profiling compiled config/shakespeare_char.yaml compile_scope=model
+"""
 
 import tempfile
 from pathlib import Path
@@ -13,24 +26,10 @@ from profiling.verbs.outputs import output_flags, show
 if TYPE_CHECKING:
     from configs.schema import Config
 
-PURPOSE = """\
-Compiles the model of a configuration afresh and shows what torch.compile made of it."""
-NOTES = """\
-FILE and KEY=VALUE are as for train.py; compile=true is added.
-
-Shown are the graphs, where and why Python broke them, each generated kernel with its source and the
-operators fused in it, and on a GPU its registers, spills, shared memory and PTX. The kernels of a
-report of a capture in out_dir/profile lead to them (report --html).
-
-examples
-  python -m profiling compiled config/shakespeare_char.yaml attention=flash
-  python -m profiling compiled config/shakespeare_char.yaml compile_scope=model
-"""
-
 
 def main(argv: list[str]) -> int:
     """Raises ValueError for a mistake, and where the compiler does not work."""
-    parser = Parser("compiled", PURPOSE, NOTES, usage="%(prog)s [FLAGS] [FILE] [KEY=VALUE ...]")
+    parser = Parser("compiled", __doc__, usage="%(prog)s [FLAGS] [FILE] [KEY=VALUE ...]")
     out = "index.json, index.html and a file for each graph and kernel; out_dir/compiled"
     flag(parser, "--out FOLDER", out, Path)
     page, index = "the page once more, by itself", "the index once more, by itself"

@@ -1,4 +1,15 @@
-"""`python -m profiling dashboard`: runs side by side, as one HTML file or as a dashboard in W&B."""
+"""Runs side by side: which is faster and by how much, losses over iterations and over time with the
+seeds' spread, time to a loss, step times, MFU, memory, GPU metrics, what their configurations
+differ in, links to their captures. Runs that differ by their seed alone are put together.
+
+{flags}
+
+examples
+  python -m profiling dashboard out-slow out-flash -o dashboard.html
+  python -m profiling dashboard experiments/ --loss 1.6 --watch
+  python -m profiling dashboard --entity me --project profiling-nanogpt
+  python -m profiling dashboard --entity me --project profiling-nanogpt --dry-run spec.json
+"""
 
 import argparse
 from collections.abc import Callable
@@ -13,17 +24,6 @@ from profiling.report.dashboard.document import dashboard_page
 from profiling.report.dashboard.server import serve
 from profiling.verbs.outputs import STDOUT, put
 
-PURPOSE = """\
-Runs side by side: which is faster and by how much, losses over iterations and over time with the
-seeds' spread, time to a loss, step times, MFU, memory, GPU metrics, what their configurations
-differ in, links to their captures. Runs that differ by their seed alone are put together."""
-NOTES = """\
-examples
-  python -m profiling dashboard out-slow out-flash -o dashboard.html
-  python -m profiling dashboard experiments/ --loss 1.6 --watch
-  python -m profiling dashboard --entity me --project profiling-nanogpt
-  python -m profiling dashboard --entity me --project profiling-nanogpt --dry-run spec.json
-"""
 DEFAULT_FILE = Path("dashboard.html")
 
 
@@ -57,7 +57,7 @@ def main(argv: list[str]) -> int:
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    parser = Parser("dashboard", PURPOSE, NOTES)
+    parser = Parser("dashboard", __doc__)
     add = parser.add_argument
     add("places", nargs="*", type=Path, metavar="OUT_DIR", help="run folders, or folders of them")
     flag(parser, "-o --output FILE", f"default: {DEFAULT_FILE}", Path)

@@ -1,4 +1,13 @@
-"""`python -m profiling device`: this GPU's own numbers, measured and nominal. A verb's module."""
+"""\
+Measures what this device can do: bandwidth of its memory, matrix products, an empty launch, and the
+ridge point of its roofline; beside the data sheet where that is known.
+
+{flags}
+
+examples
+  python -m profiling device
+  python -m profiling device --json | jq .bandwidth.measured
+"""
 
 from cli.parser import Parser, flag
 from profiling.lab.arguments import add_shared
@@ -6,19 +15,10 @@ from profiling.records import to_json
 from profiling.report.lab.documents import device_document
 from profiling.verbs.outputs import show
 
-PURPOSE = """\
-Measures what this device can do: bandwidth of its memory, matrix products, an empty launch, and the
-ridge point of its roofline; beside the data sheet where that is known."""
-NOTES = """\
-examples
-  python -m profiling device
-  python -m profiling device --json | jq .bandwidth.measured
-"""
-
 
 def main(argv: list[str]) -> int:
     """Measures and prints. Raises ValueError for bad flags."""
-    parser = Parser("device", PURPOSE, NOTES)
+    parser = Parser("device", __doc__)
     add_shared(parser, max_s=0.5)
     flag(parser, "--json", "as JSON, on stdout")
     flags = parser.parse_args(argv)

@@ -1,4 +1,15 @@
-"""`python -m profiling export CAPTURE --perfetto FILE`: a capture for ui.perfetto.dev."""
+"""\
+Writes a capture as a Chrome trace, which https://ui.perfetto.dev opens (in the browser: nothing is
+sent anywhere). It holds names, times and sizes, no environment and no folders.
+
+{flags}
+
+examples
+  python -m profiling export out-shakespeare-char --perfetto trace.json.gz
+  python -m profiling export nsys.sqlite --perfetto trace.json
+
+exit code: 0, or 2 for a mistake in the command line or a capture that cannot be read
+"""
 
 import gzip
 import io
@@ -13,22 +24,12 @@ from profiling.analysis.capture import open_report
 from profiling.report.perfetto import chrome_trace
 from profiling.verbs.report import CAPTURE, progress
 
-PURPOSE = """\
-Writes a capture as a Chrome trace, which https://ui.perfetto.dev opens (in the browser: nothing is
-sent anywhere). It holds names, times and sizes, no environment and no folders."""
-NOTES = """\
-examples
-  python -m profiling export out-shakespeare-char --perfetto trace.json.gz
-  python -m profiling export nsys.sqlite --perfetto trace.json
-
-exit code: 0, or 2 for a mistake in the command line or a capture that cannot be read
-"""
 COMPRESSION = 4  # gzip's: 9 takes five times as long for 5 % less
 
 
 def main(argv: list[str]) -> int:
     """Runs it and returns the exit code. Raises ValueError for a mistake or a damaged capture."""
-    parser = Parser("export", PURPOSE, NOTES)
+    parser = Parser("export", __doc__)
     parser.add_argument("capture", type=Path, metavar="CAPTURE", help=CAPTURE)
     packed = ".json, or .json.gz, a tenth of the size"
     parser.add_argument("--perfetto", type=Path, required=True, metavar="FILE", help=packed)

@@ -1,7 +1,20 @@
-"""`python -m profiling ncu`: what single kernels reach on the GPU, and what holds them back.
+"""Profiles single kernels of a program with Nsight Compute, or reads what it has recorded.
 
-Nsight Compute runs each chosen kernel again and again to read all counters, so its program is slow
-under it; the kernels' own times are right.
+{flags}
+
+examples
+  python -m profiling ncu --kernel flash -- python train.py config/shakespeare_char.yaml \\
+      attention=flash compile=false max_iters=12 profile=nsys profile.start=10 profile.steps=1
+  python -m profiling ncu --kernel ^triton --count 3 -- python train.py \\
+      config/shakespeare_char.yaml cuda_graphs=false profile=nsys profile.start=10 profile.steps=1
+  python -m profiling ncu --range none --kernel gemm -- python my_program.py
+  python -m profiling ncu out-ncu/ncu.ncu-rep --html ncu.html
+
+Ranges are pushed with profile=nsys, and looked at inside its window alone: there backward runs on
+the thread that pushed its range. Kernels inside CUDA graphs are profiled one by one.
+
+exit code: ncu's own where it fails; 1 where no kernel was profiled; 2 for a mistake in the command
+line
 """
 
 import argparse
@@ -21,30 +34,17 @@ from profiling.tools import nsight
 from profiling.tools.ncu_csv import ProfiledKernel, read_report
 from profiling.verbs.outputs import output_flags, show, write_outputs
 
-PURPOSE = """\
-Profiles single kernels of a program with Nsight Compute, or reads what it has recorded."""
 USAGE = """\
 %(prog)s [FLAGS] -- COMMAND
        %(prog)s [FLAGS] FILE.ncu-rep | FILE.csv"""
-NOTES = """\
-examples
-  python -m profiling ncu --kernel flash -- python train.py config/shakespeare_char.yaml \\
-      attention=flash compile=false max_iters=12 profile=nsys profile.start=10 profile.steps=1
-  python -m profiling ncu --kernel ^triton --count 3 -- python train.py \\
-      config/shakespeare_char.yaml cuda_graphs=false profile=nsys profile.start=10 profile.steps=1
-  python -m profiling ncu --range none --kernel gemm -- python my_program.py
-  python -m profiling ncu out-ncu/ncu.ncu-rep --html ncu.html
-
-Ranges are pushed with profile=nsys, and looked at inside its window alone: there backward runs on
-the thread that pushed its range. Kernels inside CUDA graphs are profiled one by one.
-
-exit code: ncu's own where it fails; 1 where no kernel was profiled; 2 for a mistake in the command
-line
-"""
 
 
 def main(argv: list[str]) -> int:
-    """Runs it and returns the exit code. Raises ValueError for a mistake, before it starts."""
+    """Runs it and returns the exit code. Raises ValueError for a mistake, before it starts.
+
+    Nsight Compute runs each chosen kernel again and again to read all counters, so its program is
+    slow under it; the kernels' own times are right.
+    """
     flags, program = parse(argv)
     if flags.report:
         return deliver(read_report(flags.report, flags.ncu), flags)
@@ -79,7 +79,7 @@ def main(argv: list[str]) -> int:
 def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     """The flags and the command behind `--`."""
     place = argv.index("--") if "--" in argv else len(argv)
-    parser = Parser("ncu", PURPOSE, NOTES, usage=USAGE)
+    parser = Parser("ncu", __doc__, usage=USAGE)
     parser.add_argument("report", nargs="?", type=Path, help="recorded before: .ncu-rep or .csv")
     add = partial(flag, parser.add_argument_group("which kernels"))
     add("--kernel REGEX", "those whose function name it matches; all")

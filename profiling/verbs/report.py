@@ -1,4 +1,17 @@
-"""`python -m profiling report CAPTURE`: what took the time, and what holds the step back."""
+"""Says what took the time in a capture, and what holds the step back.
+
+{flags}
+
+Without --json, --markdown and --html the report is printed.
+
+examples
+  python -m profiling report out-shakespeare-char
+  python -m profiling report out-shakespeare-char --html report.html --open
+  python -m profiling report nsys.sqlite --json - | jq .bottleneck
+  python -m profiling report other.nsys-rep --step train_step --phases forward,backward
+
+exit code: 0, or 2 for a mistake in the command line or a capture that cannot be read
+"""
 
 import io
 import shlex
@@ -20,21 +33,9 @@ from profiling.report.capture.kernel_sources import Links, source_links
 from profiling.timeline.trace import Trace
 from profiling.verbs.outputs import STDOUT, output_flags, outputs, show, write_outputs
 
-PURPOSE = "Says what took the time in a capture, and what holds the step back."
 CAPTURE = """\
 an nsys report (.sqlite, .sqlite.gz, .nsys-rep), a torch.profiler trace (.json, .json.gz), or a
 run's folder: its newest capture"""
-NOTES = """\
-Without --json, --markdown and --html the report is printed.
-
-examples
-  python -m profiling report out-shakespeare-char
-  python -m profiling report out-shakespeare-char --html report.html --open
-  python -m profiling report nsys.sqlite --json - | jq .bottleneck
-  python -m profiling report other.nsys-rep --step train_step --phases forward,backward
-
-exit code: 0, or 2 for a mistake in the command line or a capture that cannot be read
-"""
 
 
 def main(argv: list[str]) -> int:
@@ -51,7 +52,7 @@ def main(argv: list[str]) -> int:
 
 
 def parse(argv: list[str]) -> Namespace:
-    parser = Parser("report", PURPOSE, NOTES)
+    parser = Parser("report", __doc__)
     parser.add_argument("capture", type=Path, metavar="CAPTURE", help=CAPTURE)
     group = parser.add_argument_group("outputs; - is stdout")
     output_flags(

@@ -1,35 +1,10 @@
-"""`python -m profiling run`: training under nsys, from the command line to the finished report.
-
-The training itself is train.py in a process of its own, with nsys round it or, under torchrun, nsys
-round each chosen rank. Its output streams through; its exit code becomes ours.
-"""
-
-import sys
-from argparse import ArgumentTypeError, Namespace
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from cli.files import empty_folder
-from cli.parser import Parser, flag, within
-from profiling.launch import command, reports
-from profiling.launch.command import PROFILE_NSYS
-from profiling.launch.process import stream
-from profiling.tools import nsight, nsys_tool
-
-if TYPE_CHECKING:
-    from configs.schema import Config
-
-TRAINER = Path(__file__).resolve().parent.parent.parent / "train.py"
-TEMPORARY = "nsys.partial"  # in out_dir; profile/ itself belongs to the run, which may move it
-
-PURPOSE = """\
-Trains under nsys with a window of iterations recorded, and ends with the report.
+"""Trains under nsys with a window of iterations recorded, and ends with the report.
 
   FILE KEY=VALUE      as for train.py; profile=nsys is added, profile.start=100 and the like pass
   -- NSYS OPTIONS     go to `nsys profile` as they stand, and replace the preset's
-"""
-NOTES = """\
+
+{flags}
+
 presets
   light     CUDA and NVTX, kernels inside CUDA graphs, no CPU sampling
   full      also OS calls, cuBLAS, cuDNN, samples of CPU and Python stacks
@@ -56,11 +31,31 @@ exit code: training's own where it fails; 1 where training went well but there i
 .sqlite; 2 for a mistake in the command line, before anything starts
 """
 
+import sys
+from argparse import ArgumentTypeError, Namespace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cli.files import empty_folder
+from cli.parser import Parser, flag, within
+from profiling.launch import command, reports
+from profiling.launch.command import PROFILE_NSYS
+from profiling.launch.process import stream
+from profiling.tools import nsight, nsys_tool
+
+if TYPE_CHECKING:
+    from configs.schema import Config
+
+TRAINER = Path(__file__).resolve().parent.parent.parent / "train.py"
+TEMPORARY = "nsys.partial"  # in out_dir; profile/ itself belongs to the run, which may move it
+
 
 def main(argv: list[str], trainer: list[str] | None = None) -> int:
     """Runs it and returns the exit code. Raises ValueError for a mistake, before it starts.
 
-    `trainer`: the arguments of python that stand for train.py.
+    The training is train.py in a process of its own, with nsys round it or, under torchrun, round
+    each chosen rank. `trainer`: the arguments of python that stand for train.py.
     """
     flags, words, extra = parse(argv)
     config = composed(words)
@@ -97,7 +92,7 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str], list[str]]:
     """(the flags, the words for train.py, the options for nsys)."""
     end = argv.index("--") if "--" in argv else len(argv)
     usage = "python -m profiling run [FLAGS] [FILE] [KEY=VALUE ...] [-- NSYS OPTIONS]"
-    parser = Parser("run", PURPOSE, NOTES, usage=usage)
+    parser = Parser("run", __doc__, usage=usage)
     add = partial(flag, parser)
     add("--preset", "see below (light)", choices=command.PRESETS, default="light")
     add(

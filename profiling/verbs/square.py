@@ -1,4 +1,19 @@
-"""`python -m profiling square`: the lecture's example, as a worked guide. A verb's module."""
+"""Squares a matrix in six ways (three spellings of eager PyTorch, torch.compile, a Triton kernel, a
+CUDA C++ kernel), checks each against float64, and gives each one's bandwidth as a share of a plain
+copy's. All read and write every element once, so a copy of the same size is what can be reached.
+
+{flags}
+
+examples
+  python -m profiling square
+  python -m profiling square --mib 64 --profiler
+  python -m profiling square --device cpu --mib 1,16
+
+What needs a GPU, nvcc or triton says so where it lacks them, and the rest runs. The sources to
+read are profiling/lab/square_triton.py and profiling/lab/square.cu.
+
+exit code: 0; 1 when a variant gave wrong results; 2 for bad flags
+"""
 
 import argparse
 from functools import partial
@@ -13,22 +28,6 @@ from profiling.records import to_json
 from profiling.report.lab.documents import square_notes, square_table
 from profiling.report.renderers.terminal import show_blocks
 from profiling.verbs.outputs import output_flags
-
-PURPOSE = """\
-Squares a matrix in six ways (three spellings of eager PyTorch, torch.compile, a Triton kernel, a
-CUDA C++ kernel), checks each against float64, and gives each one's bandwidth as a share of a plain
-copy's. All read and write every element once, so a copy of the same size is what can be reached."""
-NOTES = """\
-examples
-  python -m profiling square
-  python -m profiling square --mib 64 --profiler
-  python -m profiling square --device cpu --mib 1,16
-
-What needs a GPU, nvcc or triton says so where it lacks them, and the rest runs. The sources to
-read are profiling/lab/square_triton.py and profiling/lab/square.cu.
-
-exit code: 0; 1 when a variant gave wrong results; 2 for bad flags
-"""
 
 
 def main(argv: list[str]) -> int:
@@ -62,7 +61,7 @@ def main(argv: list[str]) -> int:
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    parser = Parser("square", PURPOSE, NOTES)
+    parser = Parser("square", __doc__)
     add_shared(parser, max_s=0.3)
     add = partial(flag, parser)
     sizes = "sizes of the matrix in MiB (1,64,1024)"
