@@ -59,15 +59,13 @@ def main(argv: list[str], trainer: list[str] | None = None) -> int:
     """
     flags, words, extra = parse(argv)
     config = composed(words)
+    windows, out_dir = config.profile.windows, Path(config.out_dir)
     ranks = command.chosen_ranks(words, config.profile.ranks, flags.ranks, flags.nproc_per_node)
     nsys = nsys_tool.find(flags.nsys)
-    several = flags.nproc_per_node is not None
-    windows = config.profile.windows
     options, notes = command.nsys_options(
-        nsys, flags.preset, windows, flags.metric_set, several, extra
+        nsys, flags.preset, windows, flags.metric_set, ranks is not None, extra
     )
-    out_dir = Path(config.out_dir)
-    program = command.training_command(trainer or [str(TRAINER)], words, ranks if several else None)
+    program = command.training_command(trainer or [str(TRAINER)], words, ranks)
     folder = out_dir / TEMPORARY
     whole = command.whole_command(nsys, options, folder, program, flags.nproc_per_node, ranks)
     environ, removed = nsight.without_secrets()
@@ -79,7 +77,7 @@ def main(argv: list[str], trainer: list[str] | None = None) -> int:
 
     empty_folder(folder)
     status, output = stream(whole, environ)
-    names = [f"nsys-rank{rank}" for rank in ranks] if several else ["nsys"]
+    names = ["nsys"] if ranks is None else [f"nsys-rank{rank}" for rank in ranks]
     expected = dict.fromkeys(names, windows if any("=repeat" in o for o in options) else 1)
     target = out_dir / "profile"
     complete = reports.finish(nsys, folder, target, expected, status, output, environ)
@@ -95,25 +93,17 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str], list[str]]:
     parser = Parser("run", __doc__, usage=usage)
     add = partial(flag, parser)
     add("--preset", "see below (light)", choices=command.PRESETS, default="light")
-    add(
-        "--metric-set ALIAS",
-        "for metrics: one of `nsys profile --gpu-metrics-set=help`, not nsys's choice",
-    )
-    add(
-        "--nproc-per-node --nproc_per_node N",
-        "under torchrun, with nsys inside each chosen rank",
-        within(int, 1),
-    )
-    add(
-        "--ranks 0,1",
-        "the chosen ranks (also profile.ranks=[0,1]); a report for each",
-        ranks_of,
-    )
-    add(
-        "--nsys PATH",
+    sets = "for metrics: one of `nsys profile --gpu-metrics-set=help`, not nsys's choice"
+    add("--metric-set ALIAS", sets)
+    inside = "under torchrun, with nsys inside each chosen rank"
+    add("--nproc-per-node --nproc_per_node N", inside, within(int, 1))
+    chosen = "the chosen ranks (also profile.ranks=[0,1]); a report for each"
+    add("--ranks 0,1", chosen, ranks_of)
+    places = (
         "this nsys; else the one on PATH, else the newest of those in /opt/nvidia (Nsight "
-        "Systems, Nsight Compute) and in the CUDA toolkit",
+        "Systems, Nsight Compute) and in the CUDA toolkit"
     )
+    add("--nsys PATH", places)
     add("--dry-run", "print the command and stop")
     flags, words = parser.parse_known_args(argv[:end])
     extra = argv[end + 1 :]
