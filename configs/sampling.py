@@ -34,7 +34,7 @@ class SampleConfig:
         0.8, "1: as the model says; lower: safer; 0: always the likeliest token", least=0
     )
     top_k: int | None = key(200, "draw among this many likeliest tokens; null: among all", least=1)
-    seed: int = key(1337, "of the first sample; the next one's is one higher")
+    seed: int = key(1337, "of the first sample; the next one's is one higher", least=0, below=2**32)
     device: str = key("auto", "auto, cpu, cuda, cuda:N or mps")
     dtype: str = key(
         "auto",
@@ -47,4 +47,4 @@ class SampleConfig:
 
     def __post_init__(self) -> None:
         # the keys that training has too obey its rules
-        TrainingConfig(out_dir=self.out_dir, seed=self.seed, device=self.device)
+        TrainingConfig(out_dir=self.out_dir, device=self.device)

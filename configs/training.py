@@ -38,7 +38,7 @@ class TrainingConfig:
     beta1: float = key(0.9, "AdamW's", least=0, below=1)
     beta2: float = key(0.99, "AdamW's", least=0, below=1)
     grad_clip: float = key(1.0, "largest gradient norm; 0: no clipping", least=0)
-    seed: int = key(1337, "of weights, dropout and the order of batches")
+    seed: int = key(1337, "of weights, dropout and the order of batches", least=0, below=2**32)
     device: str = key("auto", "auto, cpu, cuda, cuda:N or mps")
     dtype: str = key(
         "auto",
@@ -64,8 +64,6 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         if not self.out_dir:
             raise ValueError("out_dir: must not be empty")
-        if not 0 <= self.seed < 2**32:
-            raise ValueError(f"seed={self.seed}: must be from 0 to 2**32 - 1")
         if not re.fullmatch(r"auto|cpu|cuda(:\d+)?|mps", self.device):
             raise ValueError(f"device={self.device}: must be auto, cpu, cuda, cuda:N or mps")
         if self.cuda_graphs == "true" and self.device in ("cpu", "mps"):

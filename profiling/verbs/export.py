@@ -13,9 +13,8 @@ exit code: 0, or 2 for a mistake in the command line or a capture that cannot be
 
 import gzip
 import io
-from contextlib import ExitStack
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO
 
 from cli import files
 from cli.parser import Parser
@@ -44,13 +43,9 @@ def main(argv: list[str]) -> int:
 
 def export(analysis: Analysis, path: Path) -> int:
     """Writes the file and returns the number of events. Raises ValueError where it cannot."""
-    file: TextIO
-    with files.replacing(path) as temporary, ExitStack() as stack:
-        if path.suffix == ".gz":  # without the time, so that the same trace gives the same file
-            packed = stack.enter_context(
-                gzip.GzipFile(temporary, "wb", compresslevel=COMPRESSION, mtime=0)
-            )
-            file = stack.enter_context(io.TextIOWrapper(packed, encoding="utf-8"))
-        else:
-            file = stack.enter_context(open(temporary, "w", encoding="utf-8"))
-        return chrome_trace.write(analysis.trace, analysis.owning_phase, file)
+    with files.replacing(path) as temporary, open(temporary, "wb") as plain:
+        target: BinaryIO | gzip.GzipFile = plain
+        if path.suffix == ".gz":  # without time and name: the same trace gives the same file
+            target = gzip.GzipFile("", "wb", COMPRESSION, plain, mtime=0)
+        with io.TextIOWrapper(target, encoding="utf-8") as file:
+            return chrome_trace.write(analysis.trace, analysis.owning_phase, file)
