@@ -8,6 +8,7 @@ import subprocess
 from itertools import count
 from pathlib import Path
 
+from profiling.launch.process import Ended
 from profiling.timeline.scrub import scrub
 from profiling.tools import nsys_tool
 from profiling.tools.nsys_tool import Nsys
@@ -48,14 +49,13 @@ def finish(
     folder: Path,
     target: Path,
     expected: dict[str, int],
-    status: int,
-    output: str,
+    ended: Ended,
     environ: dict[str, str],
 ) -> bool:
     """Moves the reports from `folder` to `target`, exports them, says what to do next.
 
     `expected`: name -> windows; with several, nsys appends a number to the name of each report.
-    `status` and the end of `output` are training's. Returns whether all reports and .sqlite exist.
+    `ended` is how training did. Returns whether all reports and .sqlite exist.
     """
     made = [move(path, target) for path in sorted(folder.glob("*.nsys-rep"))]
     left = [move(path, target) for path in sorted(folder.glob("*.qdstrm"))]
@@ -69,7 +69,7 @@ def finish(
         if there:
             continue
         unread = of_name(left, name)
-        why, cure = not_imported(nsys, unread[0], output) if unread else explain(status, output)
+        why, cure = not_imported(nsys, unread[0], ended.output) if unread else explain(ended)
         print(f"\nno report {target / name}.nsys-rep: {why}\n  {cure}")
     return complete
 
@@ -146,11 +146,11 @@ def not_imported(nsys: Nsys, qdstrm: Path, output: str) -> tuple[str, str]:
     )
 
 
-def explain(status: int, output: str) -> tuple[str, str]:
+def explain(ended: Ended) -> tuple[str, str]:
     """(why, how to go on) of a capture that left nothing."""
     for pattern, why, cure in CAUSES:
-        if re.search(pattern, output):
+        if re.search(pattern, ended.output):
             return why, cure
-    if status:
+    if ended.status:
         return "training ended before a window was opened", "its last lines are above"
     return NO_WINDOW

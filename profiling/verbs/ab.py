@@ -25,7 +25,6 @@ exit code: 0 whatever is found; 2 for a mistake or a process that failed; 130 af
 """
 
 import shlex
-import signal
 from argparse import Namespace
 from functools import partial
 from itertools import chain, count
@@ -69,7 +68,6 @@ def main(argv: list[str], trainer: Path = TRAINER) -> int:
             _, command = timed_process(experiment, trainer, folder, number, value)
             print(shlex.join(command))
         return 0
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the running process too
     captured: list[Comparison | None] = [None] * (len(asked.factor.values) - 1)
     try:
         experiment = measure(experiment, values, trainer, folder)

@@ -65,15 +65,15 @@ def main(argv: list[str]) -> int:
     if flags.dry_run:
         return 0
     empty_folder(partial.parent)
-    status, output = stream(words, environ)
+    ended = stream(words, environ)
     if not partial.exists():
-        why, cure = explain(output, chosen)
+        why, cure = explain(ended.output, chosen)
         print(f"\nno report: {why}\n  {cure}")
-        return status or 1
+        return ended.status or 1
     report = reports.move(partial, flags.out)
     partial.parent.rmdir()
     print(f"\nreport  {report} ({report.stat().st_size / 1e6:.1f} MB); ncu-ui opens it")
-    return deliver(read_report(report, flags.ncu), flags) or status
+    return deliver(read_report(report, flags.ncu), flags) or ended.status
 
 
 def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:

@@ -76,14 +76,14 @@ def main(argv: list[str], trainer: list[str] | None = None) -> int:
         return 0
 
     empty_folder(folder)
-    status, output = stream(whole, environ)
+    ended = stream(whole, environ)
     names = ["nsys"] if ranks is None else [f"nsys-rank{rank}" for rank in ranks]
     expected = dict.fromkeys(names, windows if any("=repeat" in o for o in options) else 1)
     target = out_dir / "profile"
-    complete = reports.finish(nsys, folder, target, expected, status, output, environ)
-    if status:
-        print(f"profiling run: ended with exit code {status}; the last lines are above")
-    return status or (0 if complete else 1)
+    complete = reports.finish(nsys, folder, target, expected, ended, environ)
+    if ended.status:
+        print(f"profiling run: ended with exit code {ended.status}; the last lines are above")
+    return ended.status or (0 if complete else 1)
 
 
 def parse(argv: list[str]) -> tuple[Namespace, list[str], list[str]]:

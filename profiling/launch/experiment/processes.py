@@ -7,9 +7,7 @@ experiment that was stopped goes on where it was.
 import os
 import shlex
 import shutil
-import signal
 import statistics
-import subprocess
 import time
 from functools import partial
 from pathlib import Path
@@ -22,6 +20,7 @@ from cli.files import write_text
 from profiling.analysis.difference.records import Experiment, ProcessRun
 from profiling.analysis.runs.folder import RunFolder, read_run
 from profiling.launch.experiment.plan import timed_process
+from profiling.launch.process import stream
 from profiling.records import read_json, to_json
 
 RESULTS = "results.json"
@@ -136,27 +135,16 @@ def remove_checkpoints(run_dir: Path) -> None:
 def run_process(command: list[str], log: Path, label: str) -> None:
     """Its output goes to the log. Raises ValueError with its last lines when it fails.
 
-    It has a process group of its own: on Ctrl-C it is ended with all that it started.
+    On Ctrl-C it ends in good order, with all that it started, and this raises KeyboardInterrupt.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "wb") as file:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            process_group=0,
-        )
-        try:
-            status = process.wait()
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-    if status:
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]
-        print("\n".join(f"  {line}" for line in lines), flush=True)
+        ended = stream(command, dict(os.environ), file)
+    if ended.interrupted:
+        raise KeyboardInterrupt
+    if ended.status:
+        say("\n".join(f"  {line}" for line in ended.output.splitlines()[-TAIL_LINES:]))
         raise ValueError(
-            f"{label}: the process ended with exit code {status}, its last lines are above, all of "
-            f"them in {log}: {shlex.join(command)}"
+            f"{label}: the process ended with exit code {ended.status}, its last lines are above, "
+            f"all of them in {log}: {shlex.join(command)}"
         )
