@@ -117,7 +117,7 @@ def announce(experiment: Experiment, values: list[int], folder: Path) -> None:
     """What is about to run, and what is known of how long."""
     names = [experiment.factor.labels[value] for value in values]
     done = len(experiment.runs)
-    left = len(names) - done
+    left = max(0, len(names) - done)  # an earlier start may have had more repeats
     say(
         f"{len(names)} processes of {max_iters(experiment)} iterations, the first "
         f"{experiment.warm_up + 1} untimed: {' '.join(names[:8])}{' ...' * (len(names) > 8)}",

@@ -38,7 +38,7 @@ def main(argv: list[str]) -> int:
     from profiling.lab.attention import results_of  # here: it brings torch
     from profiling.lab.device import lab_device
 
-    tokens = None if flags.batch else flags.tokens or TOKENS
+    tokens = None if flags.batch else flags.tokens
     results = results_of(cases_of(flags, lab_device(flags.device)), tokens, flags.max_s)
     document = attention_document(results)
     show(document)
@@ -54,7 +54,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add("--seq N,N,...", "sequence lengths (256)", positive_integers, default="256")
     batch = partial(flag, parser.add_mutually_exclusive_group())
     tokens = f"tokens in a call: the batch is N / seq, at least 1 ({TOKENS})"
-    batch("--tokens N", tokens, count)
+    batch("--tokens N", tokens, count, default=TOKENS)
     batch("--batch N", "the same at every length, instead of --tokens", count)
     add("--heads N", "attention heads (6)", count, default=6)
     add("--head-dim N", "of each (64)", count, default=64)
@@ -82,7 +82,7 @@ def cases_of(flags: argparse.Namespace, device: "torch.device") -> "list[Case]":
     dtype = flags.dtype if flags.dtype != "auto" else resolve_dtype("auto", device)
     cases = []
     for seq in flags.seq:
-        batch = flags.batch or max(1, (flags.tokens or TOKENS) // seq)
+        batch = flags.batch or max(1, flags.tokens // seq)
         shape = Shape(batch, flags.heads, seq, flags.head_dim)
         cases += [
             Case(name, shape, dtype, flags.dropout, flags.backward, device)

@@ -42,7 +42,6 @@ from profiling.analysis.runs.configuration import factor
 from profiling.analysis.runs.folder import RunFolder, is_run_folder, newest_capture, read_run
 from profiling.records import to_json
 from profiling.report.comparison.document import comparison_document
-from profiling.timeline.opening import newest
 from profiling.verbs.outputs import output_flags, show, write_outputs
 
 
@@ -90,7 +89,7 @@ def both_sides(flags: Namespace) -> tuple[Compared, Compared]:
     """
     paths = flags.baseline, flags.candidate
     runs = [read_run(path) if is_run_folder(path) else None for path in paths]
-    captures = [capture_of(path) for path in paths]
+    captures = [newest_capture(path) if is_run_folder(path) else path for path in paths]
     short = [str(run.folder) for run in runs if run and len(run.step_ms) < FEWEST_STEPS]
     if short and None not in captures:
         print(
@@ -101,13 +100,6 @@ def both_sides(flags: Namespace) -> tuple[Compared, Compared]:
         runs = [None, None]
     one, other = (side(*pair, flags) for pair in zip(runs, captures, strict=True))
     return one, other
-
-
-def capture_of(path: Path) -> Path | None:
-    """The newest of a folder; None: the run in it has none."""
-    if is_run_folder(path):
-        return newest_capture(path)
-    return newest(path) if path.is_dir() else path
 
 
 def side(run: RunFolder | None, capture: Path | None, flags: Namespace) -> Compared:
