@@ -10,7 +10,7 @@ from pathlib import Path
 
 from profiling.launch.process import Ended
 from profiling.timeline.scrub import scrub
-from profiling.tools import nsys_tool
+from profiling.tools import nsight, nsys_tool
 from profiling.tools.nsys_tool import Nsys
 
 # (what nsys, CUPTI or the driver prints, why there is no report, how to go on)
@@ -44,14 +44,7 @@ NO_WINDOW = (
 )
 
 
-def finish(
-    nsys: Nsys,
-    folder: Path,
-    target: Path,
-    expected: dict[str, int],
-    ended: Ended,
-    environ: dict[str, str],
-) -> bool:
+def finish(nsys: Nsys, folder: Path, target: Path, expected: dict[str, int], ended: Ended) -> bool:
     """Moves the reports from `folder` to `target`, exports them, says what to do next.
 
     `expected`: name -> windows; with several, nsys appends a number to the name of each report.
@@ -60,7 +53,7 @@ def finish(
     made = [move(path, target) for path in sorted(folder.glob("*.nsys-rep"))]
     left = [move(path, target) for path in sorted(folder.glob("*.qdstrm"))]
     shutil.rmtree(folder, ignore_errors=True)
-    complete = all([present(nsys, path, environ) for path in made])
+    complete = all([present(nsys, path) for path in made])
     for name, windows in expected.items():
         there = len(of_name(made, name))
         complete &= there >= windows
@@ -93,12 +86,13 @@ def move(path: Path, target: Path) -> Path:
     return new
 
 
-def present(nsys: Nsys, report: Path, environ: dict[str, str]) -> bool:
+def present(nsys: Nsys, report: Path) -> bool:
     """Exports the report and tells its reader where it is; False where the export failed."""
     sqlite = report.with_suffix(".sqlite")
     temporary = report.with_name(f"{report.stem}.partial.sqlite")
     export = [nsys.path, "export", "--type=sqlite", "--force-overwrite=true"]
     export += [f"--output={temporary}", str(report)]
+    environ, _ = nsight.without_secrets()
     done = subprocess.run(
         export, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

@@ -80,7 +80,7 @@ def main(argv: list[str], trainer: list[str] | None = None) -> int:
     names = ["nsys"] if ranks is None else [f"nsys-rank{rank}" for rank in ranks]
     expected = dict.fromkeys(names, windows if any("=repeat" in o for o in options) else 1)
     target = out_dir / "profile"
-    complete = reports.finish(nsys, folder, target, expected, ended, environ)
+    complete = reports.finish(nsys, folder, target, expected, ended)
     if ended.status:
         print(f"profiling run: ended with exit code {ended.status}; the last lines are above")
     return ended.status or (0 if complete else 1)

@@ -46,12 +46,11 @@ def capture(experiment: Experiment, trainer: Path, folder: Path, value: int) -> 
         f"profile.start={experiment.warm_up}",
         f"profile.steps={CAPTURED_STEPS}",
     ]
-    with_nsys = can_use_nsys(experiment)
-    if with_nsys:
-        command = [sys.executable, "-m", "profiling", "run", *words]
+    if can_use_nsys(experiment):
+        tool, command = "nsys", [sys.executable, "-m", "profiling", "run", *words]
     else:
-        command = training_command(trainer, [*words, "profile=torch"])
-    say(f"capture of {label}: {'nsys' if with_nsys else 'torch.profiler'}")
+        tool, command = "torch.profiler", training_command(trainer, [*words, "profile=torch"])
+    say(f"capture of {label}: {tool}")
     run_process(command, run_dir.with_name(run_dir.name + ".log"), label)
     remove_checkpoints(run_dir)
     made = newest_capture(run_dir)
