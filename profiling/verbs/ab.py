@@ -47,7 +47,7 @@ from profiling.launch.experiment.plan import (
 from profiling.launch.experiment.processes import RESULTS, measure, open_experiment, save, say
 from profiling.records import to_json
 from profiling.report.comparison.document import experiment_document
-from profiling.verbs.outputs import output_flags, show, write_outputs
+from profiling.verbs.results import output_flags, show, write_outputs
 
 TRAINER = Path(__file__).resolve().parent.parent.parent / "train.py"
 OUT = Path("out-ab")

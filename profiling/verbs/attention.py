@@ -22,7 +22,7 @@ from profiling.lab.arguments import DTYPES, add_shared, positive_integers
 from profiling.measurements import BACKENDS, COMPILE
 from profiling.records import to_json
 from profiling.report.lab.attention_document import attention_document
-from profiling.verbs.outputs import output_flags, show, write_outputs
+from profiling.verbs.results import output_flags, show, write_outputs
 
 if TYPE_CHECKING:
     import torch

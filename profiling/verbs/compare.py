@@ -42,7 +42,7 @@ from profiling.analysis.runs.configuration import factor
 from profiling.analysis.runs.folder import RunFolder, is_run_folder, newest_capture, read_run
 from profiling.records import to_json
 from profiling.report.comparison.document import comparison_document
-from profiling.verbs.outputs import output_flags, show, write_outputs
+from profiling.verbs.results import output_flags, show, write_outputs
 
 
 def main(argv: list[str]) -> int:

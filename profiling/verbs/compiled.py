@@ -21,7 +21,7 @@ from cli.files import write_text
 from cli.parser import Parser, flag
 from profiling.lab.compiled import check_ours, compile_once, write_folder
 from profiling.report.lab.compiled_document import compiled_document
-from profiling.verbs.outputs import output_flags, show
+from profiling.verbs.results import output_flags, show
 
 if TYPE_CHECKING:
     from configs.schema import Config

@@ -22,7 +22,7 @@ from cli.parser import Parser, flag, within
 from profiling.analysis.runs.folder import find_run_folders, read_runs
 from profiling.report.dashboard.document import dashboard_page
 from profiling.report.dashboard.server import serve
-from profiling.verbs.outputs import STDOUT, put
+from profiling.verbs.results import STDOUT, put
 
 DEFAULT_FILE = Path("dashboard.html")
 

@@ -13,7 +13,7 @@ from cli.parser import Parser, flag
 from profiling.lab.arguments import add_shared
 from profiling.records import to_json
 from profiling.report.lab.documents import device_document
-from profiling.verbs.outputs import show
+from profiling.verbs.results import show
 
 
 def main(argv: list[str]) -> int:

@@ -32,7 +32,7 @@ from profiling.records import to_json
 from profiling.report.lab.ncu_document import ncu_document
 from profiling.tools import nsight
 from profiling.tools.ncu_csv import ProfiledKernel, read_report
-from profiling.verbs.outputs import output_flags, show, write_outputs
+from profiling.verbs.results import output_flags, show, write_outputs
 
 USAGE = """\
 %(prog)s [FLAGS] -- COMMAND

@@ -31,7 +31,7 @@ from profiling.records import to_json
 from profiling.report.capture.document import report_document, verdict_line
 from profiling.report.capture.kernel_sources import Links, source_links
 from profiling.timeline.trace import Trace
-from profiling.verbs.outputs import STDOUT, output_flags, outputs, show, write_outputs
+from profiling.verbs.results import STDOUT, output_flags, outputs, show, write_outputs
 
 CAPTURE = """\
 an nsys report (.sqlite, .sqlite.gz, .nsys-rep), a torch.profiler trace (.json, .json.gz), or a

@@ -27,7 +27,7 @@ from profiling.lab.arguments import DTYPES, add_shared, positive_integers
 from profiling.records import to_json
 from profiling.report.lab.documents import square_notes, square_table
 from profiling.report.renderers.terminal import show_blocks
-from profiling.verbs.outputs import output_flags
+from profiling.verbs.results import output_flags
 
 
 def main(argv: list[str]) -> int:
