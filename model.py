@@ -203,7 +203,7 @@ class Transformer(nn.Module):
         return self.drop(self.wte(idx) + self.wpe(positions))
 
     def forward(self, idx: Tensor, cache: KeyValueCache | None) -> Tensor:
-        """idx (B, T) -> (B, T, C), not yet normed; with a cache, behind the tokens that it holds."""
+        """idx (B, T) -> (B, T, C), not yet normed; with a cache, behind the tokens in it."""
         x = self.embed(idx, cache.length if cache is not None else 0)  # (B, T, C)
         for block in self.h:
             x = block(x, cache)
@@ -215,7 +215,7 @@ class Transformer(nn.Module):
 class Head(nn.Linear):
     """(B, T, C) -> (B, T, V). In training its product has a multiple of 64 columns.
 
-    Matrix kernels for 65 columns read two bytes at a time; the zeros that fill up are cut off again.
+    Matrix kernels for 65 columns read two bytes at a time; the zeros that fill up are cut off.
     """
 
     def forward(self, x: Tensor) -> Tensor:

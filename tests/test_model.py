@@ -171,7 +171,7 @@ def test_compiled_has_no_break_and_the_same_loss(attention, scope):
     eager_loss.backward()
     loss.backward()
     assert not counters["graph_break"]
-    # one graph for the model; else one for the embedding, for a block, which all share, and the loss
+    # one for the model; else one for the embedding, one for a block, which all share, and the loss
     assert counters["stats"]["unique_graphs"] == (1 if scope == "model" else 3)
     if attention == "slow":
         assert counters["inductor"]["fuse_attention"] == 0
