@@ -6,9 +6,9 @@ know widths, escapes and number formats. Texts here are plain: names from captur
 and lose control characters and markup at the renderer's edge.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from profiling.causes import Part
 
@@ -93,25 +93,27 @@ class Chart(Placed):
 
 
 @dataclass(frozen=True)
-class Column:
-    heading: str
-    key: str
-    kind: str  # text, code, or one of profiling.report.text.FORMATS
-    brief: bool = False  # shown where room is short: in a terminal, in a pull request
-
-
-@dataclass(frozen=True)
 class Cell:
     """A text with more behind it: the whole of a name, and links to its sources."""
 
     text: str | None
     whole: str | None = None
-    links: list[tuple[str, str]] = field(default_factory=list)  # (words, address)
+    links: Sequence[tuple[str, str]] = ()  # (words, address)
     indent: int = 0
 
 
 Value = str | int | float | bool | None | Cell
-Row = dict[str, Value]
+
+
+@dataclass(frozen=True)
+class Column:
+    heading: str
+    value: str | Callable[[Any], Value]  # a field of each row, or what is made of the row
+    kind: str  # text, code, or one of profiling.report.text.FORMATS
+    brief: bool = False  # shown where room is short: in a terminal, in a pull request
+
+    def of(self, row: object) -> Value:
+        return self.value(row) if callable(self.value) else getattr(row, self.value)
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ class Table(Placed):
     title: str
     note: str
     columns: list[Column]
-    rows: list[Row] | None  # None: not captured
+    rows: Sequence[object] | None  # records of any kind, alike; None: not captured
     most: int = 10  # rows in a terminal
     limit: int = 12  # rows on a page before "all"
     folded: bool = False  # in Markdown behind a summary

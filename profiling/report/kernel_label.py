@@ -4,9 +4,11 @@ Called by the modules that make documents, charts and traces.
 """
 
 import re
+from collections.abc import Sequence
 from functools import cache
 
 from profiling.kernel_names import short_name
+from profiling.report.document import Cell
 from profiling.report.text import shorten
 
 # what an elementwise or reduce kernel computes stands in its template arguments, in these words
@@ -46,6 +48,11 @@ def kernel_label(name: str, width: int = 64) -> str:
         plain = KERNEL_WORDS.sub("", operation) or operation
         return shorten(f"{function.removesuffix('_kernel')} · {plain}{told}", width)
     return shorten(function + scalars(template), width)
+
+
+def kernel_cell(name: str, links: Sequence[tuple[str, str]] = ()) -> Cell:
+    """Of a table: the label, with the whole name behind it."""
+    return Cell(kernel_label(name), name, links)
 
 
 def template_arguments(rest: str) -> str:

@@ -44,7 +44,7 @@ def title(comparison: Comparison) -> str:
 
 
 def verdict(comparison: Comparison) -> list[Block]:
-    word = tables.OUTCOMES[comparison.verdict]
+    word = tables.outcome(comparison.verdict)
     return [
         Verdict(comparison.sentence, TONES.get(comparison.verdict, "plain"), word),
         *(Finding("warning", why, word="not alike") for why in comparison.comparability.reasons),

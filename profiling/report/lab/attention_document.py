@@ -1,7 +1,7 @@
 """The attention lab's results as a Document. Called by profiling.verbs.attention."""
 
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from profiling.measurements import BACKENDS, AttentionResults, Measurement
 from profiling.report.charts import colour, logarithmic, reach, roofs
@@ -15,7 +15,6 @@ from profiling.report.document import (
     Column,
     Document,
     Figure,
-    Row,
     Said,
     Section,
     Table,
@@ -35,6 +34,13 @@ LEADS = {
 }
 MOST_KERNELS = 6  # named in a cell
 PAGE_ROWS = 60
+
+
+@dataclass(frozen=True)
+class Failure:
+    backend: str
+    status: str
+    why: str
 
 
 def attention_document(results: AttentionResults) -> Document:
@@ -234,32 +240,22 @@ def roofline(results: AttentionResults, rows: list[Measurement]) -> Figure:
 
 
 def measured_section(results: AttentionResults) -> Section | None:
-    rows: list[Row] = [
-        asdict(row)
-        | {
-            "median_ns": row.median_ms * 1e6,
-            "iqr_percent": 100 * (row.quartiles_ms[1] - row.quartiles_ms[0]) / row.median_ms,
-            "ci95_percent": 50 * (row.ci95_ms[1] - row.ci95_ms[0]) / row.median_ms,
-            "launch_ns": None if row.launch_ms is None else row.launch_ms * 1e6,
-        }
-        for row in results.measured
-    ]
     columns = [
         Column("backend", "backend", "text", True),
         Column("pass", "direction", "text", True),
         Column("seq", "seq", "number", True),
         Column("batch", "batch", "number"),
-        Column("median", "median_ns", "ns", True),
-        Column("IQR", "iqr_percent", "percent", True),
+        Column("median", lambda row: row.median_ms * 1e6, "ns", True),
+        Column("IQR", lambda row: 100 * width_of(row, row.quartiles_ms), "percent", True),
         Column("TFLOP/s", "tflops", "number", True),
         Column("of peak", "percent_of_peak", "percent", True),
         Column("memory", "peak_memory_bytes", "bytes", True),
         Column("rel. error", "relative_error", "number", True),
         Column("GB/s", "gbps", "number", True),
         Column("of bandwidth", "percent_of_bandwidth", "percent", True),
-        Column("± 95 %", "ci95_percent", "percent", True),
+        Column("± 95 %", lambda row: 50 * width_of(row, row.ci95_ms), "percent", True),
         Column("samples", "samples", "number"),
-        Column("launch", "launch_ns", "ns"),
+        Column("launch", lambda row: row.launch_ms and row.launch_ms * 1e6, "ns"),
         Column("traffic", "bytes", "bytes"),
         Column("of roof", "percent_of_roof", "percent"),
         Column("max error", "max_abs_error", "number"),
@@ -270,11 +266,16 @@ def measured_section(results: AttentionResults) -> Section | None:
         "Median time of a call; IQR: middle half of the samples, of the median. Memory: peak above "
         "the inputs, backward's with what forward kept. Error: against float64, of one sequence."
     )
-    return section_of("results", "Measured", note, columns, rows)
+    return section_of("results", "Measured", note, columns, results.measured)
+
+
+def width_of(row: Measurement, interval_ms: tuple[float, float]) -> float:
+    """As a share of the median."""
+    return (interval_ms[1] - interval_ms[0]) / row.median_ms
 
 
 def section_of(
-    name: str, title: str, note: str, columns: list[Column], rows: list[Row]
+    name: str, title: str, note: str, columns: list[Column], rows: Sequence[object]
 ) -> Section | None:
     """Of a table that is shown whole in a terminal."""
     table = Table(name, title, note, columns, rows, most=len(rows), limit=PAGE_ROWS)
@@ -283,31 +284,31 @@ def section_of(
 
 def failures_section(results: AttentionResults) -> Section | None:
     """What did not run, or ran as something else; where several lengths say the same, once."""
-    seqs: dict[tuple[str, str, str], dict[int, None]] = {}
+    seqs: dict[Failure, dict[int, None]] = {}
     for row in results.rows:
         why = row.note if isinstance(row, Measurement) else row.reason
         status = "note" if row.status == "ok" else row.status.replace("_", " ")
         if why:
-            seqs.setdefault((row.backend, status, why), {})[row.seq] = None
-    rows: list[Row] = [
-        {"backend": backend, "status": status, "why": why, "seqs": ", ".join(map(number, at))}
-        for (backend, status, why), at in seqs.items()
-    ]
+            seqs.setdefault(Failure(row.backend, status, why), {})[row.seq] = None
     columns = [
         Column("backend", "backend", "text"),
-        Column("seq", "seqs", "text"),
+        Column("seq", lambda failure: listed(seqs[failure]), "text"),
         Column("", "status", "text"),
         Column("why", "why", "code"),
     ]
     name, title = "refused", "Not measured, or not what its name says"
     note = "Refusals and notes; out of memory is a result."
-    lines = ["{backend} at {seqs}, {status}: {why}".format_map(row) for row in rows]
-    in_text: list[Block] = [
+    lines = [f"{of.backend} at {listed(at)}, {of.status}: {of.why}" for of, at in seqs.items()]
+    blocks: list[Block] = [
         Said(note, "note", places=TEXT),
-        Bullets(None, lines, places=TEXT),
-    ]  # these wrap
-    table = Table(name, title, note, columns, rows, limit=PAGE_ROWS, places=PAGE)
-    return Section(name, title, [*in_text, table]) if rows else None
+        Bullets(None, lines, places=TEXT),  # these wrap
+        Table(name, title, note, columns, list(seqs), limit=PAGE_ROWS, places=PAGE),
+    ]
+    return Section(name, title, blocks) if seqs else None
+
+
+def listed(seqs: Iterable[int]) -> str:
+    return ", ".join(map(number, seqs))
 
 
 def kernels_section(results: AttentionResults) -> Section | None:
@@ -315,20 +316,16 @@ def kernels_section(results: AttentionResults) -> Section | None:
     ran: dict[tuple[str, str], list[Measurement]] = {}
     for row in results.measured:
         ran.setdefault((row.backend, row.direction), []).append(row)
-    rows: list[Row] = [
-        {"backend": backend, "direction": direction, "kernels": kernels_cell(found)}
-        for (backend, direction), found in ran.items()
-    ]
     columns = [
-        Column("backend", "backend", "text", True),
-        Column("pass", "direction", "text", True),
-        Column("kernels", "kernels", "code", True),
+        Column("backend", lambda rows: rows[0].backend, "text", True),
+        Column("pass", lambda rows: rows[0].direction, "text", True),
+        Column("kernels", kernels_cell, "code", True),
     ]
     note = (
         "At any of the lengths. Of a GPU all kernels, from a CUDA graph of the call; of a CPU the "
         "longest operators."
     )
-    return section_of("kernels", "What really ran", note, columns, rows)
+    return section_of("kernels", "What really ran", note, columns, list(ran.values()))
 
 
 def kernels_cell(rows: list[Measurement]) -> Cell:
@@ -343,8 +340,7 @@ def kernels_cell(rows: list[Measurement]) -> Cell:
     labels = list(dict.fromkeys(kernel_label(name) for name in seqs))
     more = len(labels) - MOST_KERNELS
     whole = [
-        name if len(at) == len(rows) else f"{name} at {', '.join(map(number, at))}"
-        for name, at in seqs.items()
+        name if len(at) == len(rows) else f"{name} at {listed(at)}" for name, at in seqs.items()
     ]
     brief = ", ".join(labels[:MOST_KERNELS]) + (f", {more} more" if more > 0 else "")
     return Cell(brief, "; ".join(whole))

@@ -1,9 +1,9 @@
 """What `device` and `square` measured, as Documents. Called by their verbs."""
 
-from dataclasses import asdict
+from collections.abc import Callable
 
 from profiling.measurements import DeviceResults, SquareResults, TimedVariant, Variant
-from profiling.report.document import Block, Column, Document, Row, Said, Section, Table
+from profiling.report.document import Block, Column, Document, Said, Section, Table
 from profiling.units import duration_ns, size_bytes
 
 
@@ -41,22 +41,20 @@ def rates(results: DeviceResults) -> Table:
         Column("unit", "unit", "text", True),
         Column("reached", "percent_of_nominal", "percent", True),
     ]
-    rows = [asdict(rate) for rate in (results.bandwidth, *results.products.values())]
+    rows = [results.bandwidth, *results.products.values()]
     note = "Nominal: the data sheet's, dense; – where none is known. float32 without TF32."
     return Table("rates", "Rates", note, columns, rows)
 
 
 def ridges(results: DeviceResults) -> Table:
+    found = results.ridge_flops_per_byte
     columns = [
-        Column("", "dtype", "text", True),
-        Column("measured", "measured", "number", True),
-        Column("nominal", "nominal", "number", True),
-    ]
-    rows: list[Row] = [
-        {"dtype": dtype, **asdict(both)} for dtype, both in results.ridge_flops_per_byte.items()
+        Column("", str, "text", True),
+        Column("measured", lambda dtype: found[dtype].measured, "number", True),
+        Column("nominal", lambda dtype: found[dtype].nominal, "number", True),
     ]
     note = "FLOP per byte: a kernel that does less is bound by memory, else by arithmetic."
-    return Table("ridge", "Ridge of the roofline", note, columns, rows)
+    return Table("ridge", "Ridge of the roofline", note, columns, list(found))
 
 
 def empty_launch(results: DeviceResults) -> str:
@@ -84,17 +82,15 @@ def square_notes(results: SquareResults) -> list[Block]:
 def square_table(mebibytes: int, variants: list[Variant]) -> Table:
     columns = [
         Column("", "name", "text", True),
-        Column("median", "median_ns", "ns", True),
-        Column("GB/s", "gbps", "number", True),
-        Column("of the copy", "percent_of_copy", "percent", True),
-        Column("result, against float64", "said", "code", True),
+        Column("median", timed(lambda variant: variant.median_ms * 1e6), "ns", True),
+        Column("GB/s", timed(lambda variant: variant.gbps), "number", True),
+        Column("of the copy", timed(lambda variant: variant.percent_of_copy), "percent", True),
+        Column("result, against float64", lambda row: row.missing or row.result, "code", True),
     ]
-    rows: list[Row] = []
-    for variant in variants:
-        row: Row = {"name": variant.name, "said": variant.missing or variant.result}
-        figures: Row = dict.fromkeys(("median_ns", "gbps", "percent_of_copy"))
-        if isinstance(variant, TimedVariant):
-            figures = asdict(variant) | {"median_ns": variant.median_ms * 1e6}
-        rows.append(figures | row)
     title, note = f"{mebibytes} MiB", "Read once, written once."
-    return Table("square", title, note, columns, rows, most=len(rows))
+    return Table("square", title, note, columns, variants, most=len(variants))
+
+
+def timed(figure: Callable[[TimedVariant], float]) -> Callable[[Variant], float | None]:
+    """That figure of a variant, None of one that could not be timed."""
+    return lambda variant: figure(variant) if isinstance(variant, TimedVariant) else None

@@ -10,7 +10,6 @@ from profiling.report.document import (
     Document,
     Facts,
     Finding,
-    Row,
     Said,
     StepBar,
     Table,
@@ -131,8 +130,8 @@ def row_of(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def cell(row: Row, column: Column) -> str:
-    words = text.cell(row[column.key], column.kind)
+def cell(row: object, column: Column) -> str:
+    words = text.cell(column.of(row), column.kind)
     if column.kind == "code":
         return code(words)
     bare = words.lstrip(INDENT)

@@ -15,7 +15,6 @@ from profiling.report.document import (
     Document,
     Facts,
     Finding,
-    Row,
     Said,
     StepBar,
     Table,
@@ -153,8 +152,8 @@ def is_figure(column: Column) -> bool:
     return column.kind not in WORDS
 
 
-def cells_of(row: Row, columns: list[Column]) -> list[str]:
-    return [text.cell(row[column.key], column.kind) for column in columns]
+def cells_of(row: object, columns: list[Column]) -> list[str]:
+    return [text.cell(column.of(row), column.kind) for column in columns]
 
 
 def widths(columns: list[Column], table: Table, width: int) -> list[int]:
