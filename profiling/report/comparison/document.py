@@ -109,14 +109,14 @@ def explaining_charts(comparison: Comparison) -> list[Section]:
 
 def experiment_document(experiment: Experiment) -> Document:
     """Raises AssertionError for one that has not come to a result."""
-    assert experiment.result is not None
+    assert (result := experiment.result) is not None
     labels, processes = experiment.factor.labels, len(experiment.runs)
     ran = f"{processes} processes, {experiment.steps} timed steps each behind "
     ran += f"{experiment.warm_up + 1} of warm-up · {' '.join(experiment.words)}"
     chart = Chart(
         "processes",
         "step time of every process",
-        charts.processes(experiment),
+        charts.processes(result),
         120 + 70 * len(labels),
     )
     lead = (
@@ -128,7 +128,7 @@ def experiment_document(experiment: Experiment) -> Document:
         [ran],
         [
             *(block for each in experiment.comparisons for block in verdict(each)),
-            *(Finding("warning", warning) for warning in experiment.result.warnings),
+            *(Finding("warning", warning) for warning in result.warnings),
         ],
         [
             Section("processes", "Processes", [chart], lead=lead, places=PAGE),

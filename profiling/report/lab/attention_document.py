@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from profiling.measurements import BACKENDS, AttentionResults, Measurement
-from profiling.report.charts import colour, logarithmic, reach, roofs
+from profiling.report import charts
+from profiling.report.charts import colour, figure, fixed, guide, scatter
 from profiling.report.document import (
     PAGE,
     TEXT,
@@ -23,8 +24,6 @@ from profiling.report.document import (
 from profiling.report.kernel_label import kernel_label
 from profiling.units import number, percent
 
-MARGIN = {"l": 70, "r": 20, "t": 34, "b": 48}
-LEGEND = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}
 LEADS = {
     "time": "Median of a call; both axes are logarithmic.",
     "memory": "Peak above the inputs for one sequence. A matrix of scores grows with T²; a fused "
@@ -45,7 +44,7 @@ class Failure:
 
 def attention_document(results: AttentionResults) -> Document:
     ratios = slow_against_flash(results.measured)
-    charts = [
+    drawn = [
         section
         for direction in ("forward", "backward")
         if (rows := [row for row in results.measured if row.direction == direction])
@@ -60,7 +59,7 @@ def attention_document(results: AttentionResults) -> Document:
         title=f"Attention on {results.device}, {results.dtype}, PyTorch {results.torch}",
         notes=notes(results),
         verdict=verdict if ratios else [],
-        sections=[*charts, *(section for section in said if section)],
+        sections=[*drawn, *(section for section in said if section)],
     )
 
 
@@ -143,48 +142,26 @@ def series(rows: list[Measurement]) -> list[tuple[str, list[Measurement]]]:
     ]
 
 
-def backend_colour(name: str) -> str:
-    return colour(BACKENDS[name].colour if name in BACKENDS else "other")
-
-
 def line(name: str, x: list[float], y: list[float], hover: str, **more: object) -> Figure:
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": name,
-        "x": x,
-        "y": y,
-        "line": {"color": backend_colour(name), "width": 2},
-        "marker": {"size": 7},
-        "hovertemplate": f"<b>{name}</b>, seq {hover}<extra></extra>",
-        **more,
-    }
+    shade = BACKENDS[name].colour if name in BACKENDS else "other"
+    style = {"line": {"color": colour(shade), "width": 2}, "marker": {"size": 7}}
+    hover = f"<b>{name}</b>, seq {hover}<extra></extra>"
+    return scatter(name, x, y, "lines+markers", hovertemplate=hover, **style, **more)
 
 
 def over_seq(
     rows: list[Measurement], value: Callable[[Measurement], float], title: str, *more: Figure
 ) -> Figure:
     """A line for each backend, and `more`, on logarithmic axes: a power law is straight."""
+    hover = f"%{{x}}: %{{y:.4g}} {title}"
     lines = [
-        line(
-            name,
-            [row.seq for row in own],
-            [value(row) for row in own],
-            f"%{{x}}: %{{y:.4g}} {title}",
-        )
+        line(name, [row.seq for row in own], [value(row) for row in own], hover)
         for name, own in series(rows)
     ]
     lengths = sorted({row.seq for row in rows})
-    xaxis = {
-        "type": "log",
-        "title": {"text": "sequence length"},
-        "tickvals": lengths,
-        "ticktext": [str(length) for length in lengths],
-        "fixedrange": True,
-    }
-    yaxis = {"type": "log", "title": {"text": title}, "fixedrange": True, "dtick": 1}
-    layout = {"margin": MARGIN, "legend": LEGEND, "xaxis": xaxis, "yaxis": yaxis}
-    return {"data": [*lines, *more], "layout": layout}
+    ticks = {"tickvals": lengths, "ticktext": list(map(str, lengths))}
+    xaxis = fixed("sequence length", type="log", **ticks)
+    return figure([*lines, *more], xaxis, fixed(title, type="log", dtick=1))
 
 
 def memory(rows: list[Measurement]) -> Figure | None:
@@ -194,19 +171,11 @@ def memory(rows: list[Measurement]) -> Figure | None:
     fused = [own for name, own in series(rows) if name in BACKENDS and BACKENDS[name].fused]
     unfused = [own for name, own in series(rows) if own not in fused]
     lengths = sorted({row.seq for row in rows})
-    dotted: list[Figure] = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": name,
-            "x": lengths,
-            "y": [megabytes(own[-1]) * (seq / own[-1].seq) ** power for seq in lengths],
-            "line": {"color": colour("muted"), "dash": "dot", "width": 1.5},
-            "hoverinfo": "skip",
-        }
-        for name, power, found in (("∝ T²", 2, unfused[:1]), ("∝ T", 1, fused[-1:]))
-        for own in found
-    ]
+    dotted = []
+    for name, power, found in (("∝ T²", 2, unfused[:1]), ("∝ T", 1, fused[-1:])):
+        for *_, longest in found:
+            y = [megabytes(longest) * (seq / longest.seq) ** power for seq in lengths]
+            dotted.append(guide(name, lengths, y, "muted", dash="dot", width=1.5))
     return over_seq(rows, megabytes, "MB for a sequence", *dotted)
 
 
@@ -216,8 +185,6 @@ def megabytes(row: Measurement) -> float:
 
 def roofline(results: AttentionResults, rows: list[Measurement]) -> Figure:
     """TFLOP/s over FLOP per byte of the function's own traffic; a line goes from short to long."""
-    peaks = results.peak_tflops, results.peak_gbps
-    left, right = reach([row.flops_per_byte for row in rows], *peaks)
     hover = "%{customdata[0]}: %{y:.3g} TFLOP/s, %{customdata[1]} of the roof"
     lines = [
         line(
@@ -229,14 +196,14 @@ def roofline(results: AttentionResults, rows: list[Measurement]) -> Figure:
         )
         for name, own in series(rows)
     ]
-    highest = results.peak_tflops or max(row.tflops for row in rows)
-    layout = {
-        "margin": MARGIN,
-        "legend": LEGEND,
-        "xaxis": logarithmic("FLOP per byte at least", left, right),
-        "yaxis": logarithmic("TFLOP/s", min(row.tflops for row in rows) / 3, highest * 2),
-    }
-    return {"data": [*roofs(*peaks, left, right), *lines], "layout": layout}
+    return charts.roofline(
+        lines,
+        [row.flops_per_byte for row in rows],
+        [row.tflops for row in rows],
+        results.peak_tflops,
+        results.peak_gbps,
+        "at least",
+    )
 
 
 def measured_section(results: AttentionResults) -> Section | None:

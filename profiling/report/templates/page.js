@@ -23,7 +23,9 @@ function themed(figure) {
   const { data, layout } = withColours(figure, style);
   const colour = (name) => style.getPropertyValue(name).trim();
   const axis = {
-    title: { font: { size: 13 }, standoff: 8 }, gridcolor: colour("--line"), zerolinecolor: colour("--line"), linecolor: colour("--line") };
+    title: { font: { size: 13 }, standoff: 8 }, automargin: true,
+    gridcolor: colour("--line"), zerolinecolor: colour("--line"), linecolor: colour("--line"),
+  };
   const whole = {
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
