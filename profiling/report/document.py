@@ -87,7 +87,7 @@ class Chart(Placed):
     figure: Figure | None
     height: int = 320
     title: str | None = None
-    absent: str = "Not captured."  # said where there is no figure
+    absent: str | None = None  # said where there is no figure; None: nothing is
     zoom: bool = False
     places: Places = field(default=PAGE, kw_only=True)
 
@@ -124,7 +124,7 @@ class Table(Placed):
     title: str
     note: str
     columns: list[Column]
-    rows: Sequence[object] | None  # records of any kind, alike; None: not captured
+    rows: Sequence[object] | None  # records of any kind, alike; without any it is left out
     most: int = 10  # rows in a terminal
     limit: int = 12  # rows on a page before "all"
     folded: bool = False  # in Markdown behind a summary
@@ -169,14 +169,22 @@ class Document:
     sections: Sequence[Section]
 
 
+def is_shown(block: Block, place: Place) -> bool:
+    """Whether it belongs there and has something to show."""
+    match block:
+        case Beside():
+            return place in block.places and any(is_shown(inner, place) for inner in block.blocks)
+        case Chart(figure=None, absent=None) | Bullets(lines=[]) | Table(rows=None | []):
+            return False
+    return place in block.places
+
+
 def shown(blocks: Iterable[Block], place: Place) -> Iterator[Block]:
-    """The blocks of this place, those beside each other one after the other."""
+    """The blocks that are shown there, those beside each other one after the other."""
     for block in blocks:
-        if place not in block.places:
-            continue
-        if isinstance(block, Beside):
+        if isinstance(block, Beside) and place in block.places:
             yield from shown(block.blocks, place)
-        else:
+        elif is_shown(block, place):
             yield block
 
 

@@ -25,9 +25,8 @@ MOST_ROWS = 12  # in a terminal
 
 
 def of_comparison(comparison: Comparison) -> list[Table]:
-    """Those that have rows."""
     baseline, candidate = comparison.baseline.name, comparison.candidate.name
-    made = [
+    return [
         buckets(comparison),
         families(comparison),
         phases(comparison),
@@ -35,7 +34,6 @@ def of_comparison(comparison: Comparison) -> list[Table]:
         kernels("added", f"Kernels only in {candidate}", comparison.kernels.added),
         config(comparison),
     ]
-    return [table for table in made if table.rows]
 
 
 def outcome(verdict: str) -> str:

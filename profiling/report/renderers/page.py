@@ -22,15 +22,20 @@ from profiling.report.document import (
     Table,
     Value,
     Verdict,
+    is_shown,
     shown,
 )
 
 
 def page(document: Document, template: str = "document.html.j2", **values: object) -> str:
     """The whole HTML text. `values`: what a template takes that extends document.html.j2."""
-    sections = [section for section in document.sections if "page" in section.places]
-    blocks = [*document.verdict, *(block for section in sections for block in section.blocks)]
-    charts = [block for block in shown(blocks, "page") if isinstance(block, Chart)]
+    sections = [
+        section
+        for section in document.sections
+        if "page" in section.places and any(map(on_page, section.blocks))
+    ]
+    blocks = [block for section in sections for block in shown(section.blocks, "page")]
+    charts = [block for block in blocks if isinstance(block, Chart)]
     headlines = [b.word or b.text for b in document.verdict if isinstance(b, Verdict)][:1]
     return render(
         template,
@@ -71,7 +76,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {"cell": text.cell, "more": more, "lead": lead}
-    made.tests["cards"] = are_cards
+    made.tests |= {"cards": are_cards, "shown": on_page}
     return made
 
 
@@ -103,5 +108,9 @@ def lead(section: Section) -> str:
     return section.lead or next((t.note for t in tables if t.title == section.title), "")
 
 
+def on_page(block: Block) -> bool:
+    return is_shown(block, "page")
+
+
 def are_cards(block: Block) -> bool:
-    return isinstance(block, Facts) and block.cards and "page" in block.places
+    return isinstance(block, Facts) and block.cards and on_page(block)
