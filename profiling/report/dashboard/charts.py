@@ -163,7 +163,7 @@ def curve(
     return found if elapsed_s is None else found | {"meta": {"elapsed_s": rounded(elapsed_s)}}
 
 
-def step_times(section: Section) -> Figure | None:
+def step_boxes(section: Section) -> list[Figure]:
     """Quartiles and whiskers of each run's step times, of a whole group's where runs are many."""
     groups = list(enumerate(section.groups))
     entries = [
@@ -174,15 +174,18 @@ def step_times(section: Section) -> Figure | None:
     ]
     if len(entries) > MOST_BOXES:
         entries = [(group.label, group.runs, number) for number, group in groups]
-    data = [
+    return [
         box(name, step_ms, number)
         for name, runs, number in entries
         if len(step_ms := np.concatenate([run.step_ms for run in runs]))
     ]
-    if not data:
+
+
+def step_times(boxes: list[Figure]) -> Figure | None:
+    if not boxes:
         return None
     yaxis: Figure = {"autorange": "reversed", "type": "category"}
-    return figure(data, axis("step time, ms"), yaxis, showlegend=False)
+    return figure(boxes, axis("step time, ms"), yaxis, showlegend=False)
 
 
 def box(name: str, step_ms: np.ndarray, number: int) -> Figure:

@@ -120,13 +120,11 @@ def verdict(parts: list[groups.Section], loss: float | None, notes: Sequence[str
         blocks += [Said(f"on {part.name}", "note")] if len(parts) > 1 else []
         blocks.append(Verdict(words.headline(part)))
         blocks.append(Bullets(None, words.findings(part, loss_of(part, loss))))
-    warnings = list(notes)
-    if len(parts) > 1:
-        apart = (
-            f"These runs were trained on {len(parts)} different texts: they are kept apart below, "
-            "because their losses do not compare."
-        )
-        warnings.insert(0, apart)
+    apart = (
+        f"These runs were trained on {len(parts)} different texts: they are kept apart below, "
+        "because their losses do not compare."
+    )
+    warnings = [apart, *notes] if len(parts) > 1 else notes
     return blocks + [Finding("warning", warning) for warning in warnings]
 
 
@@ -157,7 +155,7 @@ def part_sections(
         loss_section(name, part, loss),
         speed_section(name, part),
         gpu_section(name, part),
-        *([Section(f"{name}-more", "More metrics", more, short="More")] if more else []),
+        Section(f"{name}-more", "More metrics", more, short="More"),
         Section(f"{name}-settings", settings.title, [differ], short="Configurations"),
         runs_section(name, part, links_from),
     ]
@@ -169,52 +167,45 @@ def loss_section(name: str, part: groups.Section, loss: float | None) -> Section
     evaluated = charts.curves(part, VAL_LOSS)
     over_time = charts.curves(part, VAL_LOSS, over_time=True)
     drawn = [
-        ("loss", "validation loss over iterations", evaluated, 320),
-        ("loss_time", f"validation loss over {time}", over_time, 320),
-        ("train", "training loss", charts.curves(part, TRAIN_LOSS), 280),
-        ("reach", reach, charts.time_to_each_loss(part, loss), 280),
-    ]
-    made: list[Block] = [
-        Chart(f"{name}-{key}", title, figure, height, title=title)
-        for key, title, figure, height in drawn
-        if figure
+        titled_chart(f"{name}-loss", "validation loss over iterations", evaluated, 320),
+        titled_chart(f"{name}-loss_time", f"validation loss over {time}", over_time, 320),
+        titled_chart(f"{name}-train", "training loss", charts.curves(part, TRAIN_LOSS), 280),
+        titled_chart(f"{name}-reach", reach, charts.time_to_each_loss(part, loss), 280),
     ]
     none = [] if evaluated else [Said("No evaluation was logged yet.", "note")]
     lead = (
         "Lines are means over the seeds, as far as all of them came; bands reach from the least to "
         f"the greatest value. {TIMES[time]}"
     )
-    return Section(f"{name}-loss", "Loss", [*none, Beside(made)], lead=lead)
+    return Section(f"{name}-loss", "Loss", [*none, Beside(drawn)], lead=lead)
 
 
 def speed_section(name: str, part: groups.Section) -> Section:
-    steps, blocks, lead = charts.step_times(part), small_charts(name, part, SPEED), ""
-    if steps:
-        height = 90 + 26 * boxes(steps)
-        blocks.insert(
-            0, Chart(f"{name}-steps", "step times", steps, height, title="step times, ms")
-        )
-        lead = (
-            "Step times of each run, of each configuration where runs are many: the box holds the "
-            "middle half, whiskers reach from 1 to 99 %. A value is the median of iterations that "
-            "were logged together; those of the start and those under a profiler are left out."
-        )
-    return Section(f"{name}-speed", "Speed and memory", blocks, short="Speed", lead=lead)
-
-
-def boxes(figure: Figure) -> int:
-    data = figure["data"]
-    assert isinstance(data, list)
-    return len(data)
+    boxes = charts.step_boxes(part)
+    steps, height = charts.step_times(boxes), 90 + 26 * len(boxes)
+    chart = titled_chart(f"{name}-steps", "step times, ms", steps, height)
+    lead = (
+        "Step times of each run, of each configuration where runs are many: the box holds the "
+        "middle half, whiskers reach from 1 to 99 %. A value is the median of iterations that "
+        "were logged together; those of the start and those under a profiler are left out."
+    )
+    return Section(
+        f"{name}-speed",
+        "Speed and memory",
+        [chart, *small_charts(name, part, SPEED)],
+        short="Speed",
+        lead=lead if boxes else "",
+    )
 
 
 def gpu_section(name: str, part: groups.Section) -> Section:
     logged = sorted({metric for run in part.runs for metric in run.columns})
     later = [metric_of(metric) for metric in logged if re.fullmatch(LATER_GPU, metric)]
     known = [metric for metric in later if metric.title != metric.name]  # of further GPUs
-    blocks = small_charts(name, part, [*GPU, *known])
+    metrics = [*GPU, *known]
+    blocks = small_charts(name, part, metrics)
     lead = "Means over the iterations of each logged row, as the driver tells them."
-    if not any(isinstance(block, Beside) for block in blocks):
+    if not any(metric.name in logged for metric in metrics):
         said = dict.fromkeys(run.in_force.get("gpu_metrics") for run in part.runs)
         why = "; ".join(str(reason) for reason in said if reason) or "no sampler ran"
         blocks, lead = [Said(f"These runs logged no GPU metrics: {why}.", "note")], ""
@@ -229,18 +220,21 @@ def extra_metrics(names: Sequence[str]) -> list[Metric]:
 def small_charts(name: str, part: groups.Section, metrics: Iterable[Metric]) -> list[Block]:
     """Charts of those metrics that some run has, and the titles of the others."""
     drawn = [(metric, charts.curves(part, metric, common=True)) for metric in metrics]
-    made: list[Block] = [
-        Chart(f"{name}-{metric.name}", metric.title, figure, 250, title=titled(metric))
+    made = [
+        titled_chart(f"{name}-{metric.name}", titled(metric), figure, 250)
         for metric, figure in drawn
-        if figure
     ]
     missing = ", ".join(metric.title for metric, figure in drawn if not figure)
-    blocks: list[Block] = [Beside(made)] if made else []
-    return blocks + ([Said(f"Not logged by these runs: {missing}.", "note")] if missing else [])
+    said = [Said(f"Not logged by these runs: {missing}.", "note")] if missing else []
+    return [Beside(made), *said]
 
 
 def titled(metric: Metric) -> str:
     return f"{metric.title}, {metric.unit}" if metric.unit else metric.title
+
+
+def titled_chart(name: str, title: str, figure: Figure | None, height: int) -> Chart:
+    return Chart(name, title, figure, height, title)
 
 
 def runs_section(name: str, part: groups.Section, links_from: Path | None) -> Section:

@@ -50,7 +50,6 @@ def attention_document(results: AttentionResults) -> Document:
         if (rows := [row for row in results.measured if row.direction == direction])
         for section in charts_of(results, direction, rows)
     ]
-    said = [measured_section(results), failures_section(results), kernels_section(results)]
     verdict: list[Block] = [
         Verdict("Slow against flash", places=PAGE),
         Bullets(None, ratios, places=PAGE),
@@ -59,7 +58,12 @@ def attention_document(results: AttentionResults) -> Document:
         title=f"Attention on {results.device}, {results.dtype}, PyTorch {results.torch}",
         notes=notes(results),
         verdict=verdict if ratios else [],
-        sections=[*drawn, *(section for section in said if section)],
+        sections=[
+            *drawn,
+            measured_section(results),
+            failures_section(results),
+            kernels_section(results),
+        ],
     )
 
 
@@ -125,10 +129,8 @@ def charts_of(results: AttentionResults, direction: str, rows: list[Measurement]
             f"{name.capitalize()}, {direction}",
             [Chart(f"{name}-{direction}", f"{name} of each backend", figure, 380)],
             lead=LEADS[name],
-            places=PAGE,
         )
         for name, figure in figures.items()
-        if figure
     ]
 
 
@@ -206,7 +208,7 @@ def roofline(results: AttentionResults, rows: list[Measurement]) -> Figure:
     )
 
 
-def measured_section(results: AttentionResults) -> Section | None:
+def measured_section(results: AttentionResults) -> Section:
     columns = [
         Column("backend", "backend", "text", True),
         Column("pass", "direction", "text", True),
@@ -243,13 +245,13 @@ def width_of(row: Measurement, interval_ms: tuple[float, float]) -> float:
 
 def section_of(
     name: str, title: str, note: str, columns: list[Column], rows: Sequence[object]
-) -> Section | None:
+) -> Section:
     """Of a table that is shown whole in a terminal."""
     table = Table(name, title, note, columns, rows, most=len(rows), limit=PAGE_ROWS)
-    return Section(name, title, [table]) if rows else None
+    return Section(name, title, [table])
 
 
-def failures_section(results: AttentionResults) -> Section | None:
+def failures_section(results: AttentionResults) -> Section:
     """What did not run, or ran as something else; where several lengths say the same, once."""
     seqs: dict[Failure, dict[int, None]] = {}
     for row in results.rows:
@@ -271,14 +273,14 @@ def failures_section(results: AttentionResults) -> Section | None:
         Bullets(None, lines, places=TEXT),  # these wrap
         Table(name, title, note, columns, list(seqs), limit=PAGE_ROWS, places=PAGE),
     ]
-    return Section(name, title, blocks) if seqs else None
+    return Section(name, title, blocks if seqs else [])
 
 
 def listed(seqs: Iterable[int]) -> str:
     return ", ".join(map(number, seqs))
 
 
-def kernels_section(results: AttentionResults) -> Section | None:
+def kernels_section(results: AttentionResults) -> Section:
     """A row for each backend and pass, over all lengths."""
     ran: dict[tuple[str, str], list[Measurement]] = {}
     for row in results.measured:
