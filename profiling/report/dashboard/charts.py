@@ -32,13 +32,10 @@ def colour_of(number: int) -> str:
     return colour(COLOURS[number % len(COLOURS)])
 
 
-def dash_of(number: int) -> str:
-    return DASHES[number // len(COLOURS) % len(DASHES)]
-
-
-def width_of(number: int) -> float:
+def line_style(number: int) -> Figure:
     """The first ones are wider, so that they show below those that lie on them."""
-    return max(1.4, 3.2 - 0.9 * number)
+    dash = DASHES[number // len(COLOURS) % len(DASHES)]
+    return {"color": colour_of(number), "dash": dash, "width": max(1.4, 3.2 - 0.9 * number)}
 
 
 def curves(
@@ -82,10 +79,8 @@ def line_chart(
 
 def common_range(settled: list[np.ndarray]) -> list[float]:
     """From zero, so that lengths compare; the first points, of the start, may stick out."""
-    low, high = (
-        f(float(np.quantile(y, q)) for y in settled)
-        for f, q in zip((min, max), COMMON, strict=True)
-    )
+    low = min(float(np.quantile(y, COMMON[0])) for y in settled)
+    high = max(float(np.quantile(y, COMMON[1])) for y in settled)
     return [min(0.0, 1.1 * low), max(0.0, 1.1 * high) or 1.0]
 
 
@@ -96,15 +91,10 @@ def decimated(spread: Spread, points: int) -> Spread:
         return spread
     starts = np.linspace(0, count, points, endpoint=False).astype(int)
     sizes = np.diff(starts, append=count)
-    mean = {
-        name: np.add.reduceat(getattr(spread, name), starts) / sizes
-        for name in ("iteration", "elapsed_s", "mean")
-    }
-    return Spread(
-        low=np.minimum.reduceat(spread.low, starts),
-        high=np.maximum.reduceat(spread.high, starts),
-        **mean,
-    )
+    columns = (spread.iteration, spread.elapsed_s, spread.mean)
+    iteration, elapsed_s, mean = (np.add.reduceat(column, starts) / sizes for column in columns)
+    low, high = np.minimum.reduceat(spread.low, starts), np.maximum.reduceat(spread.high, starts)
+    return Spread(iteration, elapsed_s, mean, low, high)
 
 
 def rounded(values: np.ndarray) -> list[float]:
@@ -121,7 +111,7 @@ def there_and_back(there: np.ndarray, back: np.ndarray) -> np.ndarray:
 def line(
     group: Group, number: int, y: np.ndarray, x: np.ndarray, elapsed_s: np.ndarray | None = None
 ) -> Figure:
-    style = {"color": colour_of(number), "dash": dash_of(number), "width": width_of(number)}
+    style = line_style(number)
     hover = "%{y:.5g}<extra>%{fullData.name}</extra>"
     mode = "lines" if len(y) > 1 else "markers"
     return curve(group.label, number, y, x, elapsed_s, mode=mode, line=style, hovertemplate=hover)

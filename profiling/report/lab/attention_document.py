@@ -136,12 +136,10 @@ def charts_of(results: AttentionResults, direction: str, rows: list[Measurement]
 
 def series(rows: list[Measurement]) -> list[tuple[str, list[Measurement]]]:
     """The rows of each backend by length: as the table has the backends, those it lacks last."""
-    known = {name: place for place, name in enumerate(BACKENDS)}
-    names = dict.fromkeys(row.backend for row in rows)
-    return [
-        (name, sorted((row for row in rows if row.backend == name), key=lambda row: row.seq))
-        for name in sorted(names, key=lambda name: known.get(name, len(known)))
-    ]
+    found: dict[str, list[Measurement]] = {name: [] for name in BACKENDS}
+    for row in sorted(rows, key=lambda row: row.seq):
+        found.setdefault(row.backend, []).append(row)
+    return [(name, own) for name, own in found.items() if own]
 
 
 def line(name: str, x: list[float], y: list[float], hover: str, **more: object) -> Figure:

@@ -16,8 +16,6 @@ from profiling.report.document import (
     Cell,
     Chart,
     Document,
-    Facts,
-    Figure,
     Section,
     Table,
     Value,
@@ -35,29 +33,18 @@ def page(document: Document, template: str = "document.html.j2", **values: objec
         if "page" in section.places and any(map(on_page, section.blocks))
     ]
     blocks = [block for section in sections for block in shown(section.blocks, "page")]
-    charts = [block for block in blocks if isinstance(block, Chart)]
+    figures = {block.name: block.figure for block in blocks if isinstance(block, Chart)}
+    drawn = cleaned({name: figure for name, figure in figures.items() if figure is not None})
     headlines = [b.word or b.text for b in document.verdict if isinstance(b, Verdict)][:1]
-    return render(
-        template,
-        {chart.name: chart.figure for chart in charts if chart.figure is not None},
-        document=document,
-        sections=sections,
-        tab=" · ".join([*headlines, document.title]),
-        **values,
-    )
-
-
-def render(template: str, figures: dict[str, Figure], **values: object) -> str:
-    """The page as text.
-
-    `figures`: by name, what plotly draws ({"data", "layout"}); see base.html.j2.
-    """
     return (
         environment()
         .get_template(template)
         .render(
-            figures=cleaned(figures),
-            plotly_js=plotly_js() if figures else "",
+            document=document,
+            sections=sections,
+            tab=" · ".join([*headlines, document.title]),
+            figures=drawn,
+            plotly_js=plotly_js() if drawn else "",
             step_parts=list(causes.PART.values()),
             **values,
         )
@@ -76,7 +63,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {"cell": text.cell, "more": more, "lead": lead}
-    made.tests |= {"cards": are_cards, "shown": on_page}
+    made.tests["shown"] = on_page
     return made
 
 
@@ -110,7 +97,3 @@ def lead(section: Section) -> str:
 
 def on_page(block: Block) -> bool:
     return is_shown(block, "page")
-
-
-def are_cards(block: Block) -> bool:
-    return isinstance(block, Facts) and block.cards and on_page(block)
