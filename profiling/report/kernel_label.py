@@ -34,9 +34,7 @@ def kernel_label(name: str, width: int = 64) -> str:
     plain = UNNAMED.sub("", name)
     head = re.match(r"[^<(]+", plain)
     function = head[0].split("::")[-1].split(" ")[-1] if head else ""
-    if (
-        head is None or not function or head[0] == plain
-    ):  # nvjet_..., triton_..., "[CUDA memcpy HtoD]"
+    if head is None or not function or head[0] == plain:  # nvjet_..., [CUDA memcpy HtoD]
         return shorten(name, width)
     template = template_arguments(plain[head.end() :])
     if match := CUTLASS.search(template):  # function is Kernel, Kernel2 or device_kernel

@@ -22,6 +22,7 @@ from profiling.report.document import (
     Verdict,
 )
 from profiling.report.kernel_label import kernel_label
+from profiling.report.lab.documents import timing_note
 from profiling.units import number, percent
 
 LEADS = {
@@ -73,21 +74,12 @@ def notes(results: AttentionResults) -> list[str]:
     if results.tokens:
         shape += f"; batch = {results.tokens:,} tokens / seq, at least 1"
     forward = "keeps what backward needs" if results.backward else "keeps nothing for backward"
-    lines = [f"{shape}; forward {forward}"]
-    if results.empty_launch_ms is not None:
-        empty_us = results.empty_launch_ms * 1e3
-        lines.append(f"empty launch {empty_us:.2f} µs; L2 cache flushed before each sample")
-    else:
-        lines.append(
-            "time by perf_counter, caches as they were; peak memory is known on a GPU only"
-        )
+    timing = timing_note(results, "; peak memory is known on a GPU only")
+    peaks = "no peaks are known of this device, so no shares of them"
     if results.peak_tflops:
-        lines.append(
-            f"peaks by the data sheet: {results.peak_tflops:g} TFLOP/s, "
-            f"{results.peak_gbps or 0:,.0f} GB/s"
-        )
-    else:
-        lines.append("no peaks are known of this device, so no shares of them")
+        gbps = results.peak_gbps or 0
+        peaks = f"peaks by the data sheet: {results.peak_tflops:g} TFLOP/s, {gbps:,.0f} GB/s"
+    lines = [f"{shape}; forward {forward}", timing, peaks]
     if results.dropout:
         lines.append("no error against float64: what dropout takes away is random")
     rows = results.measured

@@ -2,7 +2,13 @@
 
 from collections.abc import Callable
 
-from profiling.measurements import DeviceResults, SquareResults, TimedVariant, Variant
+from profiling.measurements import (
+    AttentionResults,
+    DeviceResults,
+    SquareResults,
+    TimedVariant,
+    Variant,
+)
 from profiling.report.document import Block, Column, Document, Said, Section, Table
 from profiling.units import duration_ns, size_bytes
 
@@ -71,12 +77,15 @@ def square_notes(results: SquareResults) -> list[Block]:
     lines = [f"{results.device}, {results.dtype}, PyTorch {results.torch}"]
     if results.peak_gbps:
         lines.append(f"bandwidth by the data sheet {results.peak_gbps:,.0f} GB/s")
-    if results.empty_launch_ms is not None:
-        empty_us = results.empty_launch_ms * 1e3
-        lines.append(f"empty launch {empty_us:.2f} µs; L2 cache flushed before each sample")
-    else:
-        lines.append("time by perf_counter, caches as they were: a small matrix stays in them")
+    lines.append(timing_note(results, ": a small matrix stays in them"))
     return [Said(line, "note") for line in lines]
+
+
+def timing_note(results: AttentionResults | SquareResults, on_a_cpu: str) -> str:
+    if results.empty_launch_ms is None:
+        return f"time by perf_counter, caches as they were{on_a_cpu}"
+    empty_us = results.empty_launch_ms * 1e3
+    return f"empty launch {empty_us:.2f} µs; L2 cache flushed before each sample"
 
 
 def square_table(mebibytes: int, variants: list[Variant]) -> Table:
