@@ -70,19 +70,19 @@ def guide(name: str, x: Sequence[float], y: Sequence[float], shade: str, **style
 
 
 def roofline(
-    points: Sequence[Figure],
-    flops_per_byte: Sequence[float],
-    tflops: Sequence[float],
+    data: Sequence[Figure],
+    points: Sequence[tuple[float, float]],
     peak_tflops: float | None,
     peak_gbps: float | None,
     traffic: str,
     **layout: object,
 ) -> Figure:
-    """TFLOP/s over FLOP per byte of `traffic`, with all of the points and the roofs over them.
+    """TFLOP/s over FLOP per byte of `traffic`, with the roofs over all of the points.
 
     The line of memory bandwidth goes up to the ridge, that of arithmetic on from there.
     """
     ridge = [peak_tflops * 1e3 / peak_gbps] if peak_tflops and peak_gbps else []
+    flops_per_byte, tflops = zip(*points, strict=True)
     left, right = min([*flops_per_byte, *ridge]) / 4, max([*flops_per_byte, *ridge]) * 6
     roofs = []
     if peak_gbps:
@@ -95,4 +95,4 @@ def roofline(
         roofs.append(guide(name, x, y, "compute", width=2.5))
     xaxis = logarithmic(f"FLOP per byte {traffic}", left, right)
     yaxis = logarithmic("TFLOP/s", min(tflops) / 3, (peak_tflops or max(tflops)) * 2)
-    return figure([*roofs, *points], xaxis, yaxis, **layout)
+    return figure([*roofs, *data], xaxis, yaxis, **layout)

@@ -131,8 +131,7 @@ def roofline(known: Roofline | None) -> Figure | None:
     longest_ms = max(row.ms for row in rows)
     return charts.roofline(
         [point(row, row.ms / longest_ms) for row in rows],
-        [row.flops_per_byte for row in rows],
-        [row.tflops for row in rows],
+        [(row.flops_per_byte, row.tflops) for row in rows],
         known.peak_tflops,
         known.peak_gbps,
         "of device memory",

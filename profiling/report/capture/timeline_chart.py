@@ -105,7 +105,7 @@ def range_bars(
     """Phases and ranges with their names in them."""
     if not len(ranges.start_ns):
         return []
-    bar = bars(step, kind, ranges, place, hover_of(step, ranges), shade)
+    bar = bars(step, kind, ranges, place, hover_of(ranges, names_of(step, ranges)), shade)
     text = [escape(step.names[name]) for name in ranges.name.tolist()]
     marker = {"color": colour(shade), "line": {"width": 1, "color": colour("card")}}
     style = {"text": text, "insidetextanchor": "start", "marker": marker, "showlegend": False}
@@ -115,17 +115,13 @@ def range_bars(
 def call_bars(step: MedianStep, place: Place) -> list[Figure]:
     """Calls that wait for the GPU in a colour of their own."""
     shades = np.where(step.waits, "synchronization", "call").tolist()
-    hover = hover_of(step, step.calls)
+    hover = hover_of(step.calls, names_of(step, step.calls))
     return coloured_bars(step, "calls", step.calls, place, hover, shades, CALLS)
 
 
 def gap_bars(step: MedianStep, place: Place) -> list[Figure]:
     causes = {cause: part_named(cause) for cause in step.causes}
-    took = (step.gaps.end_ns - step.gaps.start_ns).tolist()
-    hover = [
-        f"<b>{causes[cause].meaning}</b><br>{duration_ns(ns)}"
-        for cause, ns in zip(step.causes, took, strict=True)
-    ]
+    hover = hover_of(step.gaps, [causes[cause].meaning for cause in step.causes])
     legend = {name: called(cause) for name, cause in causes.items()}
     return coloured_bars(step, "gaps", step.gaps, place, hover, step.causes, legend)
 
@@ -138,7 +134,8 @@ def operation_bars(step: MedianStep, place: Place) -> list[Figure]:
         total[family] += ns
     legend = {family: family for family, _ in total.most_common()}
     launched = [f", launched in {escape(owner)}" if owner else "" for owner in step.owners]
-    told = zip(hover_of(step, step.operations), step.families, launched, strict=True)
+    named = hover_of(step.operations, names_of(step, step.operations))
+    told = zip(named, step.families, launched, strict=True)
     hover = [f"{name}<br>{family}{phase}" for name, family, phase in told]
     return coloured_bars(step, "operations", step.operations, place, hover, step.families, legend)
 
@@ -178,7 +175,10 @@ def bars(
     )
 
 
-def hover_of(step: MedianStep, slices: Slices) -> list[str]:
-    took = (slices.end_ns - slices.start_ns).tolist()
-    names = [escape(kernel_label(step.names[name])) for name in slices.name.tolist()]
-    return [f"<b>{name}</b><br>{duration_ns(ns)}" for name, ns in zip(names, took, strict=True)]
+def names_of(step: MedianStep, slices: Slices) -> list[str]:
+    return [kernel_label(step.names[name]) for name in slices.name.tolist()]
+
+
+def hover_of(slices: Slices, names: list[str]) -> list[str]:
+    took = zip(names, (slices.end_ns - slices.start_ns).tolist(), strict=True)
+    return [f"<b>{escape(name)}</b><br>{duration_ns(ns)}" for name, ns in took]

@@ -26,6 +26,7 @@ LOSS_GRID = 80
 EARLY = 0.05  # of the time between evaluations: what is reached sooner would fill the chart
 COMMON = (0.01, 0.99)  # quantiles that `common` shows
 WHISKERS = (0.01, 0.25, 0.5, 0.75, 0.99)
+Axes = list[np.ndarray]  # x of each point, and seconds where the page can switch to them
 
 
 def colour_of(number: int) -> str:
@@ -57,10 +58,10 @@ def curves(
             continue
         shown = decimated(spread, points)
         iteration = np.round(shown.iteration).astype(int)
-        x = (shown.elapsed_s, None) if over_time else (iteration, shown.elapsed_s)
+        axes = [shown.elapsed_s] if over_time else [iteration, shown.elapsed_s]
         if (shown.high > shown.low).any():
-            bands.append(band(group, number, shown.low * scale, shown.high * scale, *x))
-        lines.append(line(group, number, shown.mean * scale, *x))
+            bands.append(band(group, number, shown.low * scale, shown.high * scale, axes))
+        lines.append(line(group, number, shown.mean * scale, axes))
         settled.append(shown.mean[len(shown.mean) // 20 :] * scale)
     xaxis = axis(seconds_axis(section) if over_time else "iteration")
     yaxis = axis(metric.unit)
@@ -108,30 +109,20 @@ def there_and_back(there: np.ndarray, back: np.ndarray) -> np.ndarray:
     return np.concatenate([there, back[::-1]])
 
 
-def line(
-    group: Group, number: int, y: np.ndarray, x: np.ndarray, elapsed_s: np.ndarray | None = None
-) -> Figure:
+def line(group: Group, number: int, y: np.ndarray, axes: Axes) -> Figure:
     style = line_style(number)
     hover = "%{y:.5g}<extra>%{fullData.name}</extra>"
     mode = "lines" if len(y) > 1 else "markers"
-    return curve(group.label, number, y, x, elapsed_s, mode=mode, line=style, hovertemplate=hover)
+    return curve(group.label, number, y, axes, mode=mode, line=style, hovertemplate=hover)
 
 
-def band(
-    group: Group,
-    number: int,
-    low: np.ndarray,
-    high: np.ndarray,
-    x: np.ndarray,
-    elapsed_s: np.ndarray | None = None,
-) -> Figure:
+def band(group: Group, number: int, low: np.ndarray, high: np.ndarray, axes: Axes) -> Figure:
     """From the least to the greatest value, as one closed shape."""
     return curve(
         f"{group.label}, spread",
         number,
         there_and_back(high, low),
-        there_and_back(x, x),
-        None if elapsed_s is None else there_and_back(elapsed_s, elapsed_s),
+        [there_and_back(x, x) for x in axes],
         fill="toself",
         fillcolor=colour_of(number),
         line={"width": 0, "color": colour_of(number)},
@@ -140,17 +131,10 @@ def band(
     )
 
 
-def curve(
-    name: str,
-    number: int,
-    y: np.ndarray,
-    x: np.ndarray,
-    elapsed_s: np.ndarray | None,
-    **style: object,
-) -> Figure:
-    """`elapsed_s`: the other x axis to switch to."""
-    found = scatter(escape(name), rounded(x), rounded(y), legendgroup=str(number)) | style
-    return found if elapsed_s is None else found | {"meta": {"elapsed_s": rounded(elapsed_s)}}
+def curve(name: str, number: int, y: np.ndarray, axes: Axes, **style: object) -> Figure:
+    x, *other = map(rounded, axes)
+    found = scatter(escape(name), x, rounded(y), legendgroup=str(number)) | style
+    return found | ({"meta": {"elapsed_s": other[0]}} if other else {})
 
 
 def step_boxes(section: Section) -> list[Figure]:
@@ -213,8 +197,8 @@ def time_to_each_loss(section: Section, loss: float | None) -> Figure | None:
             continue
         reached, there = seconds[:, known], losses[known]
         if len(group.runs) > 1:
-            data.append(band(group, number, reached.min(axis=0), reached.max(axis=0), there))
-        data.append(line(group, number, reached.mean(axis=0), there))
+            data.append(band(group, number, reached.min(axis=0), reached.max(axis=0), [there]))
+        data.append(line(group, number, reached.mean(axis=0), [there]))
     xaxis = axis("validation loss to reach", autorange="reversed")
     yaxis = axis(seconds_axis(section), rangemode="tozero")
     shapes = [vertical(loss)] if loss is not None and best <= loss <= worst else []

@@ -188,14 +188,8 @@ def roofline(results: AttentionResults, rows: list[Measurement]) -> Figure:
         )
         for name, own in series(rows)
     ]
-    return charts.roofline(
-        lines,
-        [row.flops_per_byte for row in rows],
-        [row.tflops for row in rows],
-        results.peak_tflops,
-        results.peak_gbps,
-        "at least",
-    )
+    points = [(row.flops_per_byte, row.tflops) for row in rows]
+    return charts.roofline(lines, points, results.peak_tflops, results.peak_gbps, "at least")
 
 
 def measured_section(results: AttentionResults) -> Section:

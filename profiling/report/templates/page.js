@@ -46,15 +46,16 @@ function themed(figure) {
 
 const figures = JSON.parse(document.getElementById("figures")?.textContent ?? "{}");
 
+function draw(chart, figure) {
+  const zoom = "zoom" in chart.dataset;
+  Plotly.react(chart, ...themed(figure), {
+    responsive: true, displaylogo: false, modeBarButtonsToRemove: REMOVED, plotlyServerURL: "",
+    displayModeBar: zoom, scrollZoom: zoom,
+  });
+}
+
 function drawCharts() {
-  for (const chart of document.querySelectorAll("[data-chart]")) {
-    const figure = figures[chart.dataset.chart];
-    const config = {
-      responsive: true, displaylogo: false, modeBarButtonsToRemove: REMOVED, plotlyServerURL: "",
-      displayModeBar: "zoom" in chart.dataset, scrollZoom: "zoom" in chart.dataset,
-    };
-    Plotly.react(chart, ...themed(figure), config);
-  }
+  document.querySelectorAll("[data-chart]").forEach((chart) => draw(chart, figures[chart.dataset.chart]));
 }
 
 function cellValue(row, column) {
