@@ -28,8 +28,8 @@ from profiling.units import milliseconds, percent
 MOST_MARKERS = 200  # more would hide the line
 SMALL_SHARE = 0.08  # of the step: a part that has no room for its name
 BAR_MS = "%{x:.3f} ms"
-BEHIND: Figure = {"textposition": "outside", "cliponaxis": False}  # a bar's text, and its room:
-ROOM_BEHIND = MARGIN | {"r": 60}
+BEHIND: Figure = {"textposition": "outside", "cliponaxis": False}  # a bar's text
+ROOM_BEHIND = MARGIN | {"r": 60}  # for that text
 
 
 def called(part: Part) -> str:

@@ -117,6 +117,7 @@ def experiment_document(experiment: Experiment) -> Document:
     ran += f"{experiment.warm_up + 1} of warm-up · {' '.join(experiment.words)}"
     figure, height = charts.processes(result), 120 + 70 * len(labels)
     chart = Chart("processes", "step time of every process", figure, height)
+    measured = (tables.values(experiment.factor.key, result), tables.ratios(result))
     lead = (
         "Each point is a process: the median of its steps. Only processes tell what another start "
         "would give."
@@ -130,7 +131,7 @@ def experiment_document(experiment: Experiment) -> Document:
         ],
         [
             Section("processes", "Processes", [chart], lead=lead),
-            *(Section(t.name, t.title, [t]) for t in tables.of_experiment(experiment)),
+            *(Section(t.name, t.title, [t]) for t in measured),
             *(why_section(*each) for each in enumerate(experiment.comparisons)),
         ],
     )

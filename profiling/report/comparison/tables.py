@@ -7,7 +7,7 @@ from cli.keys import spell
 from profiling.analysis.difference.records import (
     BucketChange,
     Comparison,
-    Experiment,
+    ExperimentResult,
     KernelOnOneSide,
     ValueTimes,
 )
@@ -112,29 +112,24 @@ def config(comparison: Comparison) -> Table:
     return Table("config", "Configuration", note, columns, list(found), most=MOST_ROWS)
 
 
-def of_experiment(experiment: Experiment) -> list[Table]:
-    return [values(experiment), ratios(experiment)]
-
-
-def values(experiment: Experiment) -> Table:
-    assert experiment.result is not None
+def values(key: str, result: ExperimentResult) -> Table:
+    """`key`: the one that an experiment varies."""
     columns = [
-        Column(experiment.factor.key, "label", "code", True),
+        Column(key, "label", "code", True),
         Column("processes", lambda row: len(row.processes), "number", True),
-        Column(f"median, {experiment.result.unit}", median, "text", True),
+        Column(f"median, {result.unit}", median, "text", True),
         Column("between processes", lambda row: 100 * row.spread / row.median, "percent", True),
         Column("within a process", "spread_within_percent", "percent", True),
     ]
     note = "Medians of the processes' median steps; spreads are interquartile ranges."
-    return Table("values", "Step times", note, columns, experiment.result.values)
+    return Table("values", "Step times", note, columns, result.values)
 
 
 def median(row: ValueTimes) -> str:
     return f"{row.median:,.{3 if row.median < 1000 else 0}f}"
 
 
-def ratios(experiment: Experiment) -> Table:
-    assert experiment.result is not None
+def ratios(result: ExperimentResult) -> Table:
     columns = [
         Column("pair", lambda row: f"{row.candidate} / {row.baseline}", "code", True),
         Column("ratio", lambda row: f"{row.ratio:.4f}", "text", True),
@@ -146,5 +141,4 @@ def ratios(experiment: Experiment) -> Table:
         "The interval is over processes (Welch's t on logarithms). A/A noise: what two groups of "
         "equal processes differ by, from the repeats; an interval that touches it is no difference."
     )
-    rows = experiment.result.comparisons
-    return Table("ratios", "Against the first value", note, columns, rows)
+    return Table("ratios", "Against the first value", note, columns, result.comparisons)

@@ -176,6 +176,6 @@ def gpu_findings(section: Section) -> list[str]:
     return [f"Energy, µJ a token: {', '.join(parts)}."]
 
 
-def span(values: list[float], digits: int = 4) -> str:
-    low, high = f"{min(values):.{digits}f}", f"{max(values):.{digits}f}"
+def span(values: list[float]) -> str:
+    low, high = f"{min(values):.4f}", f"{max(values):.4f}"
     return low if low == high else f"{low} to {high}"

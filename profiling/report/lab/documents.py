@@ -1,14 +1,6 @@
 """What `device` and `square` measured, as Documents. Called by their verbs."""
 
-from collections.abc import Callable
-
-from profiling.measurements import (
-    AttentionResults,
-    DeviceResults,
-    SquareResults,
-    TimedVariant,
-    Variant,
-)
+from profiling.measurements import AttentionResults, DeviceResults, SquareResults, Variant
 from profiling.report.document import Block, Column, Document, Said, Section, Table
 from profiling.units import duration_ns, size_bytes
 
@@ -91,15 +83,10 @@ def timing_note(results: AttentionResults | SquareResults, on_a_cpu: str) -> str
 def square_table(mebibytes: int, variants: list[Variant]) -> Table:
     columns = [
         Column("", "name", "text", True),
-        Column("median", timed(lambda variant: variant.median_ms * 1e6), "ns", True),
-        Column("GB/s", timed(lambda variant: variant.gbps), "number", True),
-        Column("of the copy", timed(lambda variant: variant.percent_of_copy), "percent", True),
+        Column("median", lambda row: row.median_ms and row.median_ms * 1e6, "ns", True),
+        Column("GB/s", lambda row: getattr(row, "gbps", None), "number", True),  # timed ones'
+        Column("of the copy", lambda row: getattr(row, "percent_of_copy", None), "percent", True),
         Column("result, against float64", lambda row: row.missing or row.result, "code", True),
     ]
     title, note = f"{mebibytes} MiB", "Read once, written once."
     return Table("square", title, note, columns, variants, most=len(variants))
-
-
-def timed(figure: Callable[[TimedVariant], float]) -> Callable[[Variant], float | None]:
-    """That figure of a variant, None of one that could not be timed."""
-    return lambda variant: figure(variant) if isinstance(variant, TimedVariant) else None

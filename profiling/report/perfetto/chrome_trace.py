@@ -104,7 +104,7 @@ def slice_of(name: str, category: str, pid: int, tid: int, start_ns: int, end_ns
         "pid": pid,
         "tid": tid,
         "ts": start_ns / 1000,
-        "dur": max(end_ns - start_ns, 0) / 1000,
+        "dur": (end_ns - start_ns) / 1000,
     }
 
 
@@ -158,10 +158,10 @@ def host_slices(
     parts = []
     for outer, table in enumerate(tables.values()):
         rows = np.flatnonzero((table.process == process) & (table.thread == thread))
-        start_ns, end_ns = table.start_ns[rows], table.end_ns[rows]
+        start_ns = table.start_ns[rows] - source.origin_ns
+        end_ns = np.maximum(table.end_ns[rows] - source.origin_ns, start_ns)
         parts.append((start_ns, end_ns, table.name[rows], np.full(len(rows), outer), rows))
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    columns[:2] = columns[0] - source.origin_ns, np.maximum(*columns[:2]) - source.origin_ns
     order = np.lexsort((columns[3], -columns[1], columns[0]))
     starts, ends, names, kinds, rows = (column[order].tolist() for column in columns)
     lanes = nested_lanes(starts, ends)

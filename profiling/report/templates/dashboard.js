@@ -34,13 +34,11 @@ function redrawDrawn() {
   document.querySelectorAll("[data-drawn]").forEach(drawLazily);
 }
 
-function press(buttons, pressed) {
-  for (const button of buttons) button.ariaPressed = String(pressed(button));
-}
-
 function chooseAxis(choice) {
   axisChoice = choice;
-  press(document.querySelectorAll("[data-axis]"), (button) => button.dataset.axis === choice);
+  for (const button of document.querySelectorAll("[data-axis]")) {
+    button.ariaPressed = String(button.dataset.axis === choice);
+  }
   redrawDrawn();
 }
 

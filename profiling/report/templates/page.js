@@ -14,10 +14,6 @@ function withColours(value, style) {
   return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, withColours(v, style)]));
 }
 
-function merged(defaults, values) {
-  return { ...defaults, ...values, title: { ...defaults.title, ...values.title } };
-}
-
 function themed(figure) {
   const style = getComputedStyle(document.documentElement);
   const { data, layout } = withColours(figure, style);
@@ -38,8 +34,8 @@ function themed(figure) {
     uirevision: "kept", // the zoom survives a change of theme
     ...layout,
   };
-  for (const name of Object.keys(layout)) {
-    if (/^[xy]axis\d*$/.test(name)) whole[name] = merged(axis, layout[name]);
+  for (const name of ["xaxis", "yaxis"]) {
+    whole[name] = { ...axis, ...layout[name], title: { ...axis.title, ...layout[name].title } };
   }
   return [data, whole];
 }
