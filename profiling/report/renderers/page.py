@@ -32,9 +32,9 @@ def page(document: Document, template: str = "document.html.j2", **values: objec
         for section in document.sections
         if "page" in section.places and any(map(on_page, section.blocks))
     ]
-    blocks = [block for section in sections for block in shown(section.blocks, "page")]
-    figures = {block.name: block.figure for block in blocks if isinstance(block, Chart)}
-    drawn = cleaned({name: figure for name, figure in figures.items() if figure is not None})
+    blocks = [*document.verdict, *(block for section in sections for block in section.blocks)]
+    charts = [block for block in shown(blocks, "page") if isinstance(block, Chart)]
+    figures = cleaned({chart.name: chart.figure for chart in charts if chart.figure is not None})
     headlines = [b.word or b.text for b in document.verdict if isinstance(b, Verdict)][:1]
     return (
         environment()
@@ -43,8 +43,8 @@ def page(document: Document, template: str = "document.html.j2", **values: objec
             document=document,
             sections=sections,
             tab=" · ".join([*headlines, document.title]),
-            figures=drawn,
-            plotly_js=plotly_js() if drawn else "",
+            figures=figures,
+            plotly_js=plotly_js() if figures else "",
             step_parts=list(causes.PART.values()),
             **values,
         )
