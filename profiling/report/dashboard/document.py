@@ -202,17 +202,13 @@ def extra_metrics(names: Sequence[str]) -> list[Metric]:
 def small_charts(part: Part, metrics: Iterable[Metric]) -> list[Block]:
     """Charts of those metrics that some run has, and the titles of the others."""
     drawn = [(metric, charts.curves(part.section, metric, common=True)) for metric in metrics]
-    made = [
-        titled_chart(f"{part.name}-{metric.name}", titled(metric), figure, 250)
-        for metric, figure in drawn
-    ]
+    made = []
+    for metric, figure in drawn:
+        title = f"{metric.title}, {metric.unit}" if metric.unit else metric.title
+        made.append(titled_chart(f"{part.name}-{metric.name}", title, figure, 250))
     missing = ", ".join(metric.title for metric, figure in drawn if not figure)
     said = [Said(f"Not logged by these runs: {missing}.", "note")] if missing else []
     return [Beside(made), *said]
-
-
-def titled(metric: Metric) -> str:
-    return f"{metric.title}, {metric.unit}" if metric.unit else metric.title
 
 
 def titled_chart(name: str, title: str, figure: Figure | None, height: int) -> Chart:

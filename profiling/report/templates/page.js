@@ -94,9 +94,8 @@ function prepareTable(box) {
   const table = box.querySelector("table");
   for (const [column, head] of [...table.tHead.rows[0].cells].entries()) {
     head.querySelector("button").addEventListener("click", () => {
-      const numeric = "number" in head.dataset; // the largest first is what one looks for
-      const first = numeric ? -1 : 1;
-      const before = head.ariaSort === "ascending" ? 1 : head.ariaSort === "descending" ? -1 : 0;
+      const first = "number" in head.dataset ? -1 : 1; // the largest first is what one looks for
+      const before = { ascending: 1, descending: -1 }[head.ariaSort];
       sortTable(table, column, before ? -before : first);
       showRows(box);
     });
