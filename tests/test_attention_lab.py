@@ -382,10 +382,11 @@ def test_what_ran_is_one_row_for_each_backend_and_pass():
             row = replace(row, kernels=None, kernels_missing="no CUDA graph")
         rows.append(row)
     (table,) = kernels_section(results_of(rows)).blocks
-    assert [(row["backend"], row["direction"]) for row in table.rows] == [
+    backend, direction, kernels = table.columns
+    assert [(backend.of(row), direction.of(row)) for row in table.rows] == [
         ("slow", "forward"), ("slow", "backward"), ("flash", "forward"), ("flash", "backward"),
     ]  # fmt: skip
-    cells = [row["kernels"] for row in table.rows]
+    cells = [kernels.of(row) for row in table.rows]
     assert cells[1].text == "no CUDA graph"
     assert cells[2].text == "flash_fwd, flash_fwd_splitkv"
     assert cells[2].whole == "flash_fwd; flash_fwd_splitkv at 1,024"

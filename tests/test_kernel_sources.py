@@ -101,7 +101,11 @@ def test_entries_that_the_verb_would_not_have_written_are_left_out(out_dir, tmp_
     assert addresses(page) == [] and "<script>alert" not in page.read_text("utf-8")
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"kernels": 3}', "[" * 200_000, "\udcff"])
+DEEP = "[" * 200_000
+BAD = ["{", "[]", "{}", '{"kernels": 3}', DEEP, f'{{"graphs": {DEEP}', "\udcff"]
+
+
+@pytest.mark.parametrize("content", BAD)
 def test_a_damaged_index_costs_the_links_alone(out_dir, tmp_path, capsys, content):
     (out_dir / "compiled" / "index.json").write_bytes(content.encode(errors="surrogateescape"))
     page = tmp_path / "r.html"

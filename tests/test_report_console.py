@@ -3,6 +3,7 @@
 import io
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -141,7 +142,8 @@ def test_numbers_have_sensible_digits():
 
 
 def test_the_whole_name_stays_beside_the_label():
-    name = tables.kernels(report_of(), {}).rows[0]["name"]
+    table = tables.kernels(report_of(), {})
+    name = table.columns[0].of(table.rows[0])
     assert name.text == "unrolled_elementwise · direct_copy(float)"
     assert name.whole.startswith("void at::native::unrolled_elementwise_kernel<")
 
@@ -161,8 +163,8 @@ def test_columns_that_do_not_fit_are_left_out_from_the_right_and_named():
     columns = [Column("kernel", "name", "code", True)]
     columns += [Column(f"figure {i}", f"f{i}", "number", True) for i in range(6)]
     columns.append(Column("why", "why", "text", True))
-    row = {"name": "a_very_long_name_of_a_kernel", "why": "registers"}
-    row |= {f"f{i}": 1000 + i for i in range(6)}
+    figures = {f"f{i}": 1000 + i for i in range(6)}
+    row = SimpleNamespace(name="a_very_long_name_of_a_kernel", why="registers", **figures)
     table = Table("t", "Title", "Note.", columns, [row])
     assert "a wider terminal" not in drawn(table, 120)
     said = drawn(table, 60)
@@ -175,7 +177,7 @@ def test_a_heading_as_long_as_a_file_name_costs_no_column():
     sides = ("a_capture_of_last_week_on_the_large_machine", "the_same_with_another_attention")
     columns = [Column("part of the step", "part", "text", True)]
     columns += [Column(name, name, "ms", True) for name in sides]
-    row = {"part": "idle: between queued kernels"} | dict.fromkeys(sides, 12.34)
+    row = SimpleNamespace(part="idle: between queued kernels", **dict.fromkeys(sides, 12.34))
     said = drawn(Table("t", "Title", "Note.", columns, [row]), 60)
     assert max(map(len, said.splitlines())) <= 60
     assert said.count("12.34") == 2 and "a wider terminal" not in said

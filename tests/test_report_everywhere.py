@@ -27,7 +27,7 @@ from profiling.report.capture.charts import breakdown
 from profiling.report.capture.document import report_document, step_parts
 from profiling.report.comparison.charts import waterfall
 from profiling.report.comparison.document import comparison_document
-from profiling.report.document import Document
+from profiling.report.document import Beside, Bullets, Chart, Document, Section, Table
 from profiling.report.renderers import terminal
 from profiling.report.renderers.markdown import markdown
 from profiling.report.renderers.page import page
@@ -58,6 +58,19 @@ def without_scripts(html: str) -> str:
     """What a browser shows, and the figures that it draws."""
     figures = re.search(r'id="figures">(.*?)</script>', html, re.S)
     return re.sub(r"<script.*?</script>", "", html, flags=re.S) + (figures[1] if figures else "")
+
+
+def test_what_has_nothing_to_show_is_left_out():
+    nothing = [
+        Table("t", "No rows", "Note.", [], []),
+        Bullets("No lines", []),
+        Chart("c", "", None),
+    ]
+    sections = [Section("s", "Empty", nothing), Section("b", "Beside", [Beside(nothing)])]
+    document = Document("A title", [], [], sections)
+    for text in (shown(document), markdown(document), without_scripts(page(document))):
+        assert "A title" in text
+        assert not re.search("No rows|No lines|Note|Empty|Beside", text)
 
 
 def report_with(by_cause: dict[str, float]) -> Report:
