@@ -26,7 +26,7 @@ from profiling.timeline.trace import COPY, KERNEL, Device
 
 WAITING_SHARE = 0.15
 WORTH_TELLING = 0.02  # of a step
-MATRIX_FAMILIES = ("gemm", "attention")
+MATRIX_FAMILIES = ("gemm", "convolution", "attention")
 MATRIX_SHARE = 0.5
 SMALL_US = 5.0
 SMALL_SHARE = 0.5
