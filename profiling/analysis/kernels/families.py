@@ -38,7 +38,7 @@ KERNELS = (
     (
         "communication",
         r"nccl|rccl|mscclk|nvshmem|multimem_|symm_mem|quick_?reduce|(all|cross_device)_?reduce",
-        r"all_?gather|reduce_?scatter|all_?to_?all|all2all|::comm::",
+        r"all_?gather|reduce_?scatter|all_?to_?all|all2all|(one|two)_?shot|::comm::",
         r"int(er|ra)node(_ll)?(::|\d)|notify_dispatch|ep(dispatch|combine)",  # DeepEP and its kin
     ),
     (
@@ -73,18 +73,18 @@ KERNELS = (
     ("softmax", r"soft_?max"),
     (
         "norm",
-        r"(layer|rms|group|batch|instance|qk|l2)_?norm|bn_(fw|bw)_|ln_(fwd|bwd)_|_norm_(fwd|bwd)",
-        r"gammabeta|rowwisemoments|compute(internalgradients|(backward)?fusedparams)cuda",
+        r"(layer|rms|group|batch|instance|qk?|l2)_?norm|_norm_(fwd|bwd|kernel)|ln_(fwd|bwd)_",
+        r"bn_(fw|bw)_|gammabeta|rowwisemoments|compute(internalgradients|(backward)?fusedparams)cuda",
     ),
     (
         "pooling",
-        r"(max|avg|average)_?pool|pooling|adaptive_|upsample|interpolat|grid_sampl|roi_align|resize",
+        r"(max|av[eg]|average)_?pool|pooling|adaptive_|upsample|interpolat|grid_sampl|roi_align|resize",
     ),
-    ("elementwise", r"op_tensor_kernel|scale(packed)?tensor|doactivation|elementwise_fp"),
+    ("elementwise", r"(op|add)_tensor_kernel|scale(packed)?tensor|doactivation|elementwise_fp"),
     (
         "convolution",
-        r"cudnn|fprop|dgrad|wgrad|winograd|implicit_gemm|igemm_(fwd|bwd|wrw)|bwd_(weight|data)",
-        r"conv(?!er)|im2d?2?col|col2im|fft[12]d_[rc]2[rc]|flip_filter",
+        r"cudnn(_|::|\d)|fprop|dgrad|wgrad|winograd|implicit_gemm|igemm_(fwd|bwd|wrw)|bwd_(weight|data)",
+        r"conv(?!er)|im2d?2?col|col2im|fft[12]d_[rc]2[rc]|flip_filter|precompute_indices",
     ),
     (
         "gemm",
@@ -93,7 +93,10 @@ KERNELS = (
         r"^(volta|turing|ampere|hopper|blackwell)_|wvsplitk|llmm1|w8a8|w4a16|epilogue::",
         r"xxt_kernel|ba_plus_caa",  # the products of Muon, which are most of it
     ),
-    ("elementwise", r"rotary|_rope|rope_|quantize|qparam|_to_float|float_to_|cast_transpose"),
+    (
+        "elementwise",
+        r"rotary|_rope|rope_|biasrope|quantize|qparam|_to_float|float_to_|cast_transpose",
+    ),
     (
         # sorting, scanning and gathering is how PyTorch sums an embedding's gradient
         "embedding",
