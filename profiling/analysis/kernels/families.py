@@ -32,105 +32,137 @@ FAMILIES = (
     "other",
 )
 
-# Patterns of a name in lower case: the first row that finds one decides. So what is special stands
-# before the library whose name it bears: cuDNN's batch norm and transposes before its convolutions.
+# Words of a name in lower case, each a pattern: the first row that has one of them decides. So what
+# is special stands before the library whose name it bears, such as cuDNN's batch norm and its
+# transposes before its convolutions.
 KERNELS = (
     (
-        "communication",
-        r"nccl|rccl|mscclk|nvshmem|multimem_|symm_mem|quick_?reduce|(all|cross_device)_?reduce",
-        r"all_?gather|reduce_?scatter|all_?to_?all|all2all|(one|two)_?shot|::comm::",
-        r"int(er|ra)node(_ll)?(::|\d)|notify_dispatch|ep(dispatch|combine)",  # DeepEP and its kin
+        "communication",  # DeepEP's kernels are known by their namespaces
+        r"""
+        nccl rccl mscclk nvshmem multimem_ symm_mem userbuffers ::comm:: (all|cross_device)_?reduce
+        quick_?reduce all_?gather reduce_?scatter all_?to_?all all2all _a2a a2a_
+        a2a(dispatch|combine) (one|two)_?shot deep_ep:: int(er|ra)node(_ll)?(::|\d)
+        notify_dispatch ep(dispatch|combine)
+        """,
     ),
     (
-        "copy",  # between layouts, and into a cache of keys and values
-        r"nchw_?to_?nhwc|nhwc_?to_?nchw|transpose_(cnhw|nchw|fp32)|batched_transpose|cubetranspose",
-        r"and_cache|store_kv_?cache|set_kv?_|appendpagedkv|copy_page|rocclr_copy",
+        "copy",  # from layout to layout, and into a cache of keys and values
+        r"""
+        nchw_?to_?nhwc nhwc_?to_?nchw batched_transpose transpose_(cnhw|nchw|fp32) cubetranspose
+        tensortransform and_cache store_kv_?cache set_kv?_ appendpagedkv copy_page rocclr_copy
+        """,
     ),
-    ("softmax", r"attn_softmax"),  # of attention that is not fused
+    ("softmax", r"attn_softmax"),
     (
-        "attention",
-        r"attn|attention|fmha|mha_(fwd|bwd)|kernel_mha|sdpa|flash_(fwd|bwd)|flash::|[gm]qa_",
-        r"(batch|single)(decode|prefill)with|prefillwithkvcache|merge_?states?|(?<![a-z])mla_",
-        r"compute_dot_do_o|convert_dq_to_16bits|philox::unpack|bwd_preprocess|bwd_kernel_d[kq]",
-        r"^_fwd_(grouped_)?kernel(_stage\d)?$|reduce_segments|(?<![a-z])(pa|sage)_|ms_deform",
-        r"delta_(rule|net)|chunk_(scan|state|cumsum|fwd_kernel|bwd_kernel)|state_passing",
-        r"fused_recurrent|recompute_w_u|wy_repr|gdn_|selective_scan",
+        "attention",  # the last two lines: linear attention, state spaces
+        r"""
+        attn attention fmha mha_(fwd|bwd) kernel_mha sdpa flash_(fwd|bwd) flash:: [gm]qa_
+        (?<![a-z])(mla|pa|sage)_ with(paged|ragged)?kvcache merge_?states? reduce_segments
+        compute_dot_do_o convert_dq_to_16bits philox::unpack bwd_preprocess
+        bwd_kernel_(d[kq]|fuse) ^_fwd_(grouped_)?kernel(_stage\d)?(\.kd)?$ ms_deform
+        delta_(rule|net) chunk_(scan|state|cumsum|fwd_kernel|bwd_kernel) state_passing
+        selective_(scan|state) fused_recurrent recompute_w_u wy_repr flashkda (gdn|kda)_
+        """,
     ),
-    ("gemm", r"matmul_ogs|fused_moe_(gptq_awq_)?kernel|fmoe|mfma_moe|moe\w*gemm|marlin"),
+    ("gemm", r"matmul_ogs fused_moe_(gptq_awq_)?kernel fmoe mfma_moe (moe|router)\w*gemm marlin"),
     (
         "routing",
-        r"(?<![a-z])moe|expert|topk_?(gating|softmax|sigmoid)|grouped_?topk|_topk_forward|rout(ing|er)",
-        r"_(un)?permute_kernel|permute_with_mask|row_id_map|expandinputrows|bitmatrix|stridestma",
-        r"finalize_matmul|get_dispatch_layout",
-        r"expand_to_fused|reduce_fused|get_fused_mapping|topk_idx",  # DeepSeek's
+        r"""
+        (?<![a-z])moe expert rout(ing|er) topk_?(gating|softmax|sigmoid) grouped_?topk
+        _topk_forward topk_idx _(un)?permute_kernel permute_with_mask row_id_map expandinputrows
+        stridestma bitmatrix finalize_matmul get_dispatch_layout expand_to_fused reduce_fused
+        get_fused_mapping
+        """,
     ),
     (
-        "loss",
-        r"nll_loss|cross_?entropy|ctc_loss|kl_?div|jsd_kernel|log_?softmax",
-        # the fifth parameter of these templates says whether it is the logarithm of the softmax
-        r"softmax_warp_\w+<[^<>]+, (\(int\))?\d+, (\(bool\)1|true),",
+        "loss",  # the fifth parameter of softmax_warp says whether it is the logarithm
+        r"""
+        nll_loss loss_(fwd|bwd|forward|backward) cross_?entropy xentropy ctc_loss kl_?div
+        jsd_kernel log_?softmax softmax_warp_\w+<[^<>]+,\s(\(int\))?\d+,\s(\(bool\)1|true),
+        """,
     ),
     ("softmax", r"soft_?max"),
     (
         "norm",
-        r"(layer|rms|group|batch|instance|qk?|l2)_?norm|_norm_(fwd|bwd|kernel)|ln_(fwd|bwd)_",
-        r"bn_(fw|bw)_|gammabeta|rowwisemoments|compute(internalgradients|(backward)?fusedparams)cuda",
+        r"""
+        (layer|rms|group|batch|instance|qk?|l2)_?norm _norm_(fwd|bwd|forward|backward|kernel)
+        ln_(fwd|bwd)_ bn_(fw|bw)_ gammabeta cucomputegradinput rowwisemoments welford_kernel
+        compute(internalgradients|(backward)?fusedparams)cuda
+        """,
     ),
     (
         "pooling",
-        r"(max|av[eg]|average)_?pool|pooling|adaptive_|upsample|interpolat|grid_sampl|roi_align|resize",
-    ),
-    ("elementwise", r"(op|add)_tensor_kernel|scale(packed)?tensor|doactivation|elementwise_fp"),
-    (
-        "convolution",
-        r"cudnn(_|::|\d)|fprop|dgrad|wgrad|winograd|implicit_gemm|igemm_(fwd|bwd|wrw)|bwd_(weight|data)",
-        r"conv(?!er)|im2d?2?col|col2im|fft[12]d_[rc]2[rc]|flip_filter|precompute_indices",
-    ),
-    (
-        "gemm",
-        r"(?<!fb)gemm|gemv|nvjet|xmma|cutlass(_|\d|::(gemm|kernel|device_kernel))|cublas|cijk_",
-        r"split_?k_?reduce|(\b|_)bmm_|s884|s1688|s16816|matmul|mul_mat|scaled_mm|einsum",
-        r"^(volta|turing|ampere|hopper|blackwell)_|wvsplitk|llmm1|w8a8|w4a16|epilogue::",
-        r"xxt_kernel|ba_plus_caa",  # the products of Muon, which are most of it
+        r"""
+        (max|av[eg]|average)_?pool pooling adaptive_ upsample interpolat resize grid_sampl
+        roi_align
+        """,
     ),
     (
         "elementwise",
-        r"rotary|_rope|rope_|biasrope|quantize|qparam|_to_float|float_to_|cast_transpose",
+        r"(op|add)_(generic_)?tensor scale(packed)?tensor cudnn::ops:: doactivation elementwise_fp",
     ),
     (
-        # sorting, scanning and gathering is how PyTorch sums an embedding's gradient
-        "embedding",
-        r"embedding|_embs_|fbgemm|compute_grad_weight|krn_partial|partial_segment|sum_and_scatter",
-        r"indexing_backward|index_?(select|func)|bounds_check_ind|linearize_index|recat_",
-        r"gather_kernel|get_rows|radix_?sort|bitonicsort|gathertopk|topk_?per_?row|mbtopk",
-        r"unique_by_key|::scan::|kernel_scan|devices(can|elect)|devicecompact|histogram",
-        r"(scan|partition|sort|select)_(config|impl)|searchsorted|compute_cuda_kernel",
+        "convolution",
+        r"""
+        cudnn(_|::|\d) (xmma_|\d)fprop dgrad wgrad winograd implicit_gemm igemm_(fwd|bwd|wrw)
+        bwd_(weight|data) conv(?!er) (im2d?2?|vol2)col col2(im|vol) fft[12]d_[rc]2[rc] flip_filter
+        precompute_indices
+        """,
     ),
-    ("dropout", r"dropout|masked_scale"),
+    (
+        "gemm",  # the last two: the products of Muon
+        r"""
+        (?<!fb)gemm gemv nvjet xmma cutlass(_|\d|::(gemm|kernel|device_kernel)) cublas cijk_
+        split_?k_?reduce (\b|_)bmm_ s884 s1688 s16816 matmul mul_mat scaled_mm einsum
+        ^(volta|turing|ampere|hopper|blackwell)_ wvsplitk llmm1 w8a8 w4a16 epilogue::
+        xxt_kernel ba_plus_caa
+        """,
+    ),
+    (
+        "elementwise",
+        r"rotary _rope rope_ biasrope quantize qparam _to_float float_to_ cast_(and_)?transpose",
+    ),
+    (
+        "embedding",  # sorting, scanning and gathering is how PyTorch sums an embedding's gradient
+        r"""
+        embedding _embs_ fbgemm compute_grad_weight krn_partial partial_segment sum_and_scatter
+        indexing_backward index_?(select|func) bounds_check_ind linearize_index recat_
+        (gather|scatter)_kernel get_rows searchsorted write_indices radix_?sort bitonicsort onesweep topk unique_by_key
+        ::scan:: kernel_scan lookback_scan devices(can|elect) devicecompact histogram
+        (scan|partition|sort|select)_(config|impl) partition_kernel compute_cuda_kernel
+        """,
+    ),
+    ("dropout", r"dropout masked_scale"),
     (
         "optimizer",
-        r"multi_tensor_apply|(?<!h)adam|adagrad|lamb(?!d)|muon|(\b|_)(sgd|lion)_|optimizer",
-        r"lpnorm|amp_update_scale|non_finite",
+        r"""
+        multi_tensor_apply (?<!h)adam adagrad lamb(?!d) muon (\b|_)(sgd|lion)_ optimizer lpnorm
+        amp_update_scale non_finite
+        """,
     ),
     (
         "reduction",
-        r"reduce_kernel|devicereduce|::reduce::|reduce_1block|dot_kernel|reduce_(config|impl)",
+        r"reduce_kernel devicereduce ::reduce:: reduce_1block dot_kernel reduce_(config|impl) amax",
     ),
     (
         "copy",
-        r"_copy_kernel|catarray|memcpy|split_with_sizes_copy|chunk_cat|copy_(async|tensor)|cpy_",
-        r"transpose_kernel|transpose_readwrite|(reflection|replication|constant)_pad|roll_cuda",
+        r"""
+        copy(?!sign) catarray memcpy cpy_ chunk_cat transpose swap_first_dims roll_cuda
+        (reflection|replication|constant)_pad
+        """,
     ),
     (
-        "elementwise",
-        r"elementwise|pointwise|distribution_|fillfunctor|fillbuffer|memset|triu_tril|arange|clamp",
-        r"range_kernel|silu|gelu|relu|swiglu|geglu|_and_mul|activation|lstm_cell|gru_cell|hadamard",
-        r"quant|_cast(_|\b)|(?<![a-z])cast_|cvt_|_fp8|bin_bcast|subtensorop|transform_config",
-        r"kv_indices|token_ids|slot_mapping",
-        r"^triton__\d",  # inductor before it named its kernels by their operators: no product
+        "elementwise",  # the last: inductor before it named its kernels, which are no products
+        r"""
+        elementwise pointwise element_mul distribution_ fillfunctor fillbuffer memset triu_tril
+        arange range_kernel clamp silu gelu relu swiglu geglu activation _and_mul
+        _act_(kernel|quant) lstm_cell gru_cell hadamard quant _cast(_|\b) (?<![a-z])cast_ cvt_
+        _fp8 bin_bcast subtensorop transform_(config|kernel) kv_indices token_ids slot_mapping
+        ^triton__\d
+        """,
     ),
 )
-ROWS = tuple((family, re.compile("|".join(patterns))) for family, *patterns in KERNELS)
+ROWS = tuple((family, re.compile("|".join(words.split()))) for family, words in KERNELS)
 
 # triton_{pointwise,persistent reduction,reduction,template}_fused_{operators}_{number}, and behind
 # it in the first releases what Triton knew of the arguments
