@@ -53,6 +53,7 @@ NAMES = {
         "XXT_kernel",
         "ba_plus_cAA_kernel",
         "triton_tem_fused_mm_4",
+        "gemm_fusion_dot_265",
         "triton_mm_7",
     ),
     "convolution": (
@@ -240,6 +241,7 @@ NAMES = {
         "create_flashinfer_kv_indices_triton",
         "triton_poi_fused__unsafe_view_gelu_5",
         "triton_poi_fused_convolution_0",
+        "loop_add_fusion_4",
         "triton_poi_fused__scaled_dot_product_flash_attention_cat_transpose_view_10",
         "triton__0d1d2d3d4d5d6d7d8d9d10d11d12d13d14",
     ),
@@ -262,6 +264,7 @@ NAMES = {
         "void at_cuda_detail::cub::detail::reduce::DeviceReduceSingleTileKernel<at_cuda_detail::c",
         "void cub::DeviceReduceByKeyKernel<cub::DispatchReduceByKey<long*, long*, cub::ConstantIn",
         "triton_red_fused_sum_1",
+        "input_reduce_fusion_92",
         "triton_red_fused_abs_amax_transpose_view_32",
     ),
     "pooling": (

@@ -127,9 +127,10 @@ KERNELS = (
         r"""
         embedding _embs_ fbgemm compute_grad_weight krn_partial partial_segment sum_and_scatter
         indexing_backward index_?(select|func) bounds_check_ind linearize_index recat_
-        (gather|scatter)_kernel get_rows searchsorted write_indices radix_?sort bitonicsort onesweep topk unique_by_key
-        ::scan:: kernel_scan lookback_scan devices(can|elect) devicecompact histogram
-        (scan|partition|sort|select)_(config|impl) partition_kernel compute_cuda_kernel
+        (gather|scatter)_kernel get_rows searchsorted write_indices radix_?sort bitonicsort
+        onesweep topk unique_by_key histogram ::scan:: kernel_scan lookback_scan devicecompact
+        devices(can|elect) (scan|partition|sort|select)_(config|impl) partition_kernel
+        compute_cuda_kernel
         """,
     ),
     ("dropout", r"dropout masked_scale"),
@@ -142,7 +143,10 @@ KERNELS = (
     ),
     (
         "reduction",
-        r"reduce_kernel devicereduce ::reduce:: reduce_1block dot_kernel reduce_(config|impl) amax",
+        r"""
+        reduce_kernel devicereduce ::reduce:: reduce_1block dot_kernel reduce_(config|impl|fusion)
+        amax
+        """,
     ),
     (
         "copy",
@@ -157,8 +161,8 @@ KERNELS = (
         elementwise pointwise element_mul distribution_ fillfunctor fillbuffer memset triu_tril
         arange range_kernel clamp silu gelu relu swiglu geglu activation _and_mul
         _act_(kernel|quant) lstm_cell gru_cell hadamard quant _cast(_|\b) (?<![a-z])cast_ cvt_
-        _fp8 bin_bcast subtensorop transform_(config|kernel) kv_indices token_ids slot_mapping
-        ^triton__\d
+        _fp8 bin_bcast subtensorop loop_\w*fusion transform_(config|kernel) kv_indices token_ids
+        slot_mapping ^triton__\d
         """,
     ),
 )
