@@ -1,7 +1,6 @@
-"""Names of kernels as profilers wrote them, by family, cut where they go on with parameters.
+"""Names of kernels as profilers wrote them, by family; most are cut at the end.
 
-From traces of torch.profiler, nsys and rocprof of public projects, and from what the sources of
-cuDNN's, MIOpen's, vLLM's, SGLang's, FlashInfer's, AITER's, DeepEP's ... users quote of them.
+From traces of torch.profiler, nsys and rocprof that public projects keep or quote.
 """
 
 NAMES = {
