@@ -111,6 +111,8 @@ def test_the_largest_kernel_and_the_furthest_family_are_named():
         ("_ZN13pytorch_flash16flash_fwd_kernelIfEEvv", "flash_fwd_kernel"),
         ("nvjet_sm90_tst_192x128_64x5", "nvjet_sm90_tst_192x128_64x5"),
         ("void at::native::(anonymous namespace)::f<int>(int)", "f"),
+        ("std::enable_if<!(false), void>::type internal::gemvx::kernel<int, int>(int)", "kernel"),
+        ("std::enable_if<(8>0), void>::type vllm::rms_norm_kernel<int>(int)", "rms_norm_kernel"),
     ],
 )
 def test_the_function_of_a_kernel(name, function):
