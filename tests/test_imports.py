@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-PROJECT = Path(__file__).resolve().parent.parent
+from tests.paths import PROJECT
+
 # from the ground up: what stands on one line does not know its neighbours
 HOUSE = (
     ("cli",),

@@ -1,0 +1,55 @@
+"""python -m benchmarks: the table of measurements, and the command line of each."""
+
+import dataclasses
+import importlib
+import sys
+from typing import get_type_hints
+
+import pytest
+
+from benchmarks.__main__ import MEASUREMENTS, main
+from tests.paths import PROJECT
+
+FOLDER = PROJECT / "benchmarks"
+PARTS = {"__init__", "__main__", "planted_train"}  # no measurements themselves
+
+
+@pytest.fixture(autouse=True)
+def argv(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["benchmarks"])
+
+
+def test_every_measurement_is_in_the_table(capsys):
+    assert set(MEASUREMENTS) == {path.stem for path in FOLDER.glob("*.py")} - PARTS
+    main([])
+    lines = capsys.readouterr().out.splitlines()
+    for name, measurement in MEASUREMENTS.items():
+        (row,) = (line for line in lines if line.startswith(f"{name} "))
+        assert row.endswith(measurement.what) and ("needed" in row) == measurement.gpu
+        assert any(line.split()[:4] == ["python", "-m", "benchmarks", name] for line in lines)
+
+
+@pytest.mark.parametrize("name", MEASUREMENTS)
+def test_help_lists_the_keys_also_of_one_that_asks_for_some(name, capsys):
+    module = importlib.import_module(f"benchmarks.{name}")
+    keys = [field.name for field in dataclasses.fields(get_type_hints(module.main)["config"])]
+    main([name, "--help"])
+    said = capsys.readouterr().out
+    assert f"python -m benchmarks {name}" in said
+    assert all(f"  {key}=" in said for key in keys)
+    assert {word.split("=")[0] for word in MEASUREMENTS[name].keys.split()} <= set(keys)
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["aa_trial"], "aa_trial: no such measurement; did you mean aa_trials?"),
+        (["span_overhead", "round=3"], "round: no such key; did you mean rounds?"),
+        (["span_overhead", "rounds=1"], "rounds=1: must be at least 2"),
+        (["aa_trials"], "records: name the results.json"),
+        (["planted", "plants=typo"], "plants=typo: there are"),
+    ],
+)
+def test_mistakes_are_named(words, message):
+    with pytest.raises(ValueError, match=message.replace("?", r"\?")):
+        main(words)

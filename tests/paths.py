@@ -1,0 +1,9 @@
+"""Where things lie, from the root of the project on."""
+
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parent.parent
+CAPTURES = PROJECT / "tests" / "captures"
+FAKES = PROJECT / "tests" / "fakes"
+GOLDENS = PROJECT / "tests" / "goldens"
+SHARED = PROJECT.parent / "shared" / "captures"  # the whole captures, where a machine has them
