@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from profiling import __main__ as profiling
-from tests.helpers.run_folders import write_run
+from tests.helpers.folders import write_run
 from tests.paths import CAPTURES, GOLDENS
 
 PAIRS = {

@@ -6,4 +6,3 @@ PROJECT = Path(__file__).resolve().parent.parent
 CAPTURES = PROJECT / "tests" / "captures"
 FAKES = PROJECT / "tests" / "fakes"
 GOLDENS = PROJECT / "tests" / "goldens"
-SHARED = PROJECT.parent / "shared" / "captures"  # the whole captures, where a machine has them

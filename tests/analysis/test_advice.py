@@ -10,8 +10,8 @@ from profiling.analysis.summary import summarize
 from profiling.analysis.verdict.advice import advise
 from profiling.causes import VERDICT
 from profiling.kernel_names import function_name
-from tests.helpers.real_captures import own, report_of
-from tests.helpers.synthetic import training
+from tests.helpers.captures import own, report_of
+from tests.helpers.programs import training
 
 NORM = "void at::native::<unnamed>::vectorized_layer_norm_kernel<float, float>(int, float)"
 ALL_IN_FORCE = {

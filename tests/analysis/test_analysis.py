@@ -10,9 +10,10 @@ from profiling.analysis import analysis as module
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.capture import open_report
 from profiling.records import to_json
-from tests.helpers.captured_report import MANIFEST
-from tests.helpers.real_captures import CAPTURES, trace_of
-from tests.helpers.synthetic import training
+from tests.helpers.captures import trace_of
+from tests.helpers.programs import training
+from tests.helpers.reports import MANIFEST
+from tests.paths import CAPTURES
 
 PARTS = ("find_steps", "attribute", "boundaries", "families_of", "activity_of", "find_gaps")
 

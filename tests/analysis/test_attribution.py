@@ -8,8 +8,8 @@ from profiling.analysis.gpu_time.attribution import coverage
 from profiling.analysis.report import RangeTotal
 from profiling.analysis.summary import range_totals
 from profiling.timeline.trace import ANY_THREAD
-from tests.helpers.real_captures import foreign, own, reference_is_here, report_of
-from tests.helpers.synthetic import AUTOGRAD, MAIN, MS, US, Builder, training
+from tests.helpers.captures import apart, own, report_of
+from tests.helpers.programs import AUTOGRAD, MAIN, MS, US, Builder, training
 
 
 def attributed(build: Builder):
@@ -144,9 +144,8 @@ def test_all_kernel_time_of_our_captures_is_owned(capture):
     assert attribution.by_time_ns == 0  # autograd was kept on the main thread
 
 
-@reference_is_here
-@foreign
-def test_captures_of_another_program_have_a_backward(capture):
+@apart
+def test_backward_is_found_where_another_thread_launched_it(capture):
     report = report_of(capture)
     assert report.attribution.coverage >= 0.99
     phases = {row.name: row for row in report.ranges if row.depth == 0}

@@ -5,8 +5,8 @@ import pytest
 
 from profiling.analysis.gpu_time import breakdown
 from profiling.analysis.kernels.families import families_of
-from tests.helpers.real_captures import own, report_of
-from tests.helpers.synthetic import COPY, MEMSET, TO_DEVICE, Builder
+from tests.helpers.captures import own, report_of
+from tests.helpers.programs import COPY, MEMSET, TO_DEVICE, Builder
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 

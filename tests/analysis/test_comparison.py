@@ -18,7 +18,7 @@ from profiling.analysis.difference.records import Comparison, Pair
 from profiling.analysis.difference.sentence import speed
 from profiling.analysis.report import Finding
 from profiling.analysis.runs.configuration import factor, flatten
-from tests.helpers.hand_reports import (
+from tests.helpers.reports import (
     CONFIG,
     ENVIRONMENT,
     flash,

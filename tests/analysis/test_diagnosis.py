@@ -9,9 +9,8 @@ from profiling.causes import PARTS, VERDICT
 from profiling.manifest import CapturedWindow, Laps, Manifest, WindowSteps
 from profiling.records import to_json
 from profiling.timeline.trace import CounterSamples
-from tests.helpers.real_captures import own, report_of
-from tests.helpers.simulated import Program
-from tests.helpers.synthetic import GEMM, MS, US
+from tests.helpers.captures import own, report_of
+from tests.helpers.programs import GEMM, MS, US, Program
 
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>"
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"

@@ -3,7 +3,7 @@
 import pytest
 
 from profiling.analysis.kernels.families import FAMILIES, attention_backend, family_of
-from tests.helpers.real_captures import own, report_of
+from tests.helpers.captures import own, report_of
 
 NATIVE = "void at::native::"
 NAMES = {

@@ -8,8 +8,8 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.summary import summarize
 from profiling.manifest import CapturedWindow, Laps, Manifest, WindowSteps
 from profiling.timeline.trace import GRAPH
-from tests.helpers.real_captures import own, report_of
-from tests.helpers.synthetic import COPY, MS, TO_DEVICE, US, Builder, training
+from tests.helpers.captures import own, report_of
+from tests.helpers.programs import COPY, MS, TO_DEVICE, US, Builder, training
 
 MANIFEST = Manifest(
     1,

@@ -6,9 +6,8 @@ import pytest
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.summary import summarize
 from profiling.causes import CAUSES
-from tests.helpers.real_captures import foreign, own, reference_is_here, report_of
-from tests.helpers.simulated import Program
-from tests.helpers.synthetic import MS, US, training
+from tests.helpers.captures import apart, own, report_of
+from tests.helpers.programs import MS, US, Program, training
 
 
 def causes(program: Program, steps: int | None = None) -> dict[str, float]:
@@ -226,8 +225,7 @@ def test_the_causes_of_a_real_capture_add_up(capture):
     assert (causes["queue"] > causes["launch"]) == graphs
 
 
-@reference_is_here
-@foreign
-def test_eager_captures_of_another_program_are_launch_bound(capture):
+@apart
+def test_eager_captures_with_backward_apart_are_launch_bound(capture):
     causes = report_of(capture).idle.by_cause
     assert max(causes, key=causes.get) == "launch"

@@ -11,7 +11,7 @@ from profiling.analysis.gpu_time import median_step as module
 from profiling.analysis.gpu_time.median_step import median_step
 from profiling.analysis.kernels.families import FAMILIES
 from profiling.causes import CAUSES
-from tests.helpers.captured_report import report_of, trace_of
+from tests.helpers.captures import report_of, trace_of
 
 NAMES = ("slow_eager", "flash_compile")
 

@@ -10,20 +10,8 @@ from model import GPT
 from profiling.analysis.kernels import roofline
 from profiling.analysis.kernels.families import FAMILIES
 from profiling.manifest import CapturedWindow, Manifest
+from tests.helpers.reports import CONFIG
 
-CONFIG = {
-    "n_layer": 6,
-    "n_head": 6,
-    "n_embd": 384,
-    "block_size": 256,
-    "batch_size": 64,
-    "gradient_accumulation_steps": 1,
-    "dtype": "bfloat16",
-    "dropout": 0.2,
-    "grad_clip": 1.0,
-    "bias": False,
-    "compile": False,
-}
 MANIFEST = Manifest(1, "nsys", CapturedWindow(), config=CONFIG, vocab_size=65)
 TIMES = dict.fromkeys(FAMILIES, 1.0)
 

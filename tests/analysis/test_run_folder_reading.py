@@ -7,8 +7,8 @@ import pytest
 from profiling.analysis.difference.compared import Environment, compared_run
 from profiling.analysis.difference.comparison import compare
 from profiling.analysis.runs.folder import is_run_folder, read_config, read_run
-from tests.helpers.hand_reports import slow_report
-from tests.helpers.run_folders import TOKENS, append, settled, trained, with_rows
+from tests.helpers.folders import TOKENS, append, settled, trained, with_rows
+from tests.helpers.reports import slow_report
 
 
 def test_rows_of_captured_iterations_and_evaluations_are_no_step_times(tmp_path):

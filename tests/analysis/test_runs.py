@@ -13,7 +13,7 @@ from profiling.analysis.runs.groups import (
     spread_of,
     time_to_loss,
 )
-from tests.helpers.run_folders import STEP_MS, trained, with_rows, write_run
+from tests.helpers.folders import STEP_MS, trained, with_rows, write_run
 
 
 def groups_of(*folders):

@@ -11,8 +11,9 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.kernels import sums
 from profiling.analysis.report import AllocationSum
 from profiling.timeline.trace import Trace
-from tests.helpers.real_captures import CAPTURES, REFERENCE, reference_is_here, trace_of
-from tests.helpers.synthetic import COPY, MEMSET, MS, TO_DEVICE, Builder
+from tests.helpers.captures import trace_of
+from tests.helpers.programs import COPY, MEMSET, MS, TO_DEVICE, Builder
+from tests.paths import CAPTURES
 
 
 def test_statistics_are_those_of_the_standard_library():
@@ -114,9 +115,3 @@ def check_against_stock(trace: Trace, prefix: Path) -> None:
 @pytest.mark.parametrize("capture", ["slow_eager", "flash_compile"])
 def test_sums_equal_those_of_nsys_stats(capture):
     check_against_stock(trace_of(capture), CAPTURES / capture)
-
-
-@reference_is_here
-@pytest.mark.parametrize("capture", ["nanogpt_flash_eager", "nanogpt_slow_eager"])
-def test_sums_of_another_program_equal_those_of_nsys_stats(capture):
-    check_against_stock(trace_of(f"{capture}.sqlite.gz"), REFERENCE / capture)

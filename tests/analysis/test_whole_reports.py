@@ -4,28 +4,15 @@ tests/timeline/test_captures.py says what each of them is. Expected values are w
 wrote down by itself (its manifest), or what SQL alone gives on the whole export, before it was cut.
 """
 
-from functools import cache
-
 import pytest
 
-from profiling.analysis.capture import open_report
-from profiling.analysis.report import Report
 from profiling.causes import CAUSES, PART
 from profiling.timeline.opening import read_manifest
-from tests.helpers.real_captures import CAPTURES
+from tests.helpers.captures import MANIFESTS, report_of
+from tests.paths import CAPTURES
 
-MANIFESTS = {
-    "flash_metrics.sqlite.gz": "flash_metrics.window-1.json",
-    "flash_eager.trace.json.gz": "flash_eager.trace.window-1.json",
-}
 PHASES = ("data", "forward", "backward", "optimizer")
 ATTENTION_KERNELS = 6 * 4  # a step: in each block one of forward, three of backward
-
-
-@cache
-def report_of(name: str) -> Report:
-    manifest = MANIFESTS.get(name)
-    return open_report(CAPTURES / name, CAPTURES / manifest if manifest else None).report
 
 
 def gpu_ms(name: str) -> dict[str, float]:
@@ -36,7 +23,7 @@ def gpu_ms(name: str) -> dict[str, float]:
 
 
 def test_hardware_counters_are_those_of_the_samples():
-    rows = {row.name: row for row in report_of("flash_metrics.sqlite.gz").gpu_metrics}
+    rows = {row.name: row for row in report_of("flash_metrics").gpu_metrics}
     busy = {name: row.mean_busy for name, row in rows.items()}
     assert busy["SMs Active [Throughput %]"] == pytest.approx(79.4, abs=1)
     assert busy["Tensor Active [Throughput %]"] == pytest.approx(23.3, abs=0.5)
@@ -62,9 +49,9 @@ def test_the_manifest_agrees_with_its_capture(name):
 
 
 def test_the_roofline_of_a_real_run():
-    roofline = report_of("flash_metrics.sqlite.gz").roofline
+    roofline = report_of("flash_metrics").roofline
     assert (roofline.peak_tflops, roofline.peak_gbps) == (989.4, 4800.0)
-    tokens_per_s = 64 * 256 / report_of("flash_metrics.sqlite.gz").window.step_ms.mean * 1e3
+    tokens_per_s = 64 * 256 / report_of("flash_metrics").window.step_ms.mean * 1e3
     flops_per_token = 6 * 10.65e6 + 12 * 6 * 384 * 256  # 10.65 million parameters
     assert roofline.mfu == pytest.approx(flops_per_token * tokens_per_s / 989.4e12, rel=0.01)
     gemm = next(row for row in roofline.families if row.family == "gemm")
@@ -72,7 +59,7 @@ def test_the_roofline_of_a_real_run():
 
 
 def test_what_a_compiled_run_is_told():
-    bottleneck = report_of("flash_metrics.sqlite.gz").bottleneck
+    bottleneck = report_of("flash_metrics").bottleneck
     assert bottleneck.verdict == "gpu_compute"
     text = " ".join(bottleneck.next)
     for setting in ("compile=true", "cuda_graphs=true", "attention=flash", "dtype=bfloat16"):
@@ -81,7 +68,7 @@ def test_what_a_compiled_run_is_told():
 
 
 def test_a_trace_of_torch_profiler_has_our_names_and_loses_no_kernel():
-    report = report_of("flash_eager.trace.json.gz")
+    report = report_of("flash_eager.trace")
     assert report.capture.kind == "kineto" and not report.capture.personal
     assert report.window.phases_from == "ranges"
     assert report.window.first_iteration == 100
@@ -93,15 +80,13 @@ def test_a_trace_of_torch_profiler_has_our_names_and_loses_no_kernel():
     assert flash == 5 * ATTENTION_KERNELS
 
 
-@pytest.mark.parametrize(
-    "other", ["flash_attr_false.sqlite.gz", "flash_eager.sqlite.gz", "flash_eager.trace.json.gz"]
-)
+@pytest.mark.parametrize("other", ["flash_attr_false", "flash_eager", "flash_eager.trace"])
 def test_phases_are_the_same_by_thread_and_by_time(other):
     """With attribute_backward the thread of the range launches all: what is right is known."""
-    by_thread = report_of("flash_attr_true.sqlite.gz")
+    by_thread = report_of("flash_attr_true")
     assert by_thread.attribution.by_time_ns == 0
     assert report_of(other).attribution.coverage == 1.0
-    expected, found = gpu_ms("flash_attr_true.sqlite.gz"), gpu_ms(other)
+    expected, found = gpu_ms("flash_attr_true"), gpu_ms(other)
     for phase in ("forward", "backward", "optimizer"):
         assert found[phase] == pytest.approx(expected[phase], rel=0.03)
     counts = [
@@ -112,12 +97,17 @@ def test_phases_are_the_same_by_thread_and_by_time(other):
 
 
 def test_without_the_switch_backward_is_launched_by_another_thread():
-    covered = report_of("flash_attr_false.sqlite.gz").attribution
+    covered = report_of("flash_attr_false").attribution
     assert covered.by_time_ns > covered.same_thread_ns > 0
 
 
 @pytest.mark.parametrize(
-    "name", sorted(path.name for path in CAPTURES.glob("*.gz") if ".py" not in path.name)
+    "name",
+    sorted(
+        path.name.partition(ending)[0]
+        for ending in (".sqlite.gz", ".json.gz")
+        for path in CAPTURES.glob(f"*{ending}")
+    ),
 )
 def test_the_parts_of_every_capture_add_up_to_its_mean_step(name):
     report = report_of(name)

@@ -5,7 +5,8 @@ import pytest
 
 from benchmarks.repeat_capture import RepeatConfig, main
 from profiling.timeline.opening import iterations_of, open_capture
-from tests.helpers.small_captures import CAPTURES, small_trace, write_trace
+from tests.helpers.captures import small_trace, write_trace
+from tests.paths import CAPTURES
 
 
 def iteration_starts(trace):

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import report_speed
 from benchmarks.report_speed import SpeedConfig, hta_command, main, measured
-from tests.helpers.small_captures import small_export, small_trace, write_trace
+from tests.helpers.captures import small_export, small_trace, write_trace
 
 
 def no_nsys(tool):

@@ -11,7 +11,7 @@ from configs.capture import ProfileConfig
 from configs.compose import compose_jobs
 from configs.schema import Config
 from profiling.capture.nsys import how_to_attach, is_attached
-from tests.training.test_interrupt import read_until
+from tests.helpers.processes import read_until
 from training.capture import Profiler
 from training.distributed import Ranks
 

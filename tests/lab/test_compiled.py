@@ -25,8 +25,8 @@ from profiling.tools.torch_compile import (
     parse_graph,
 )
 from profiling.verbs import compiled
-from tests.helpers.recorded_graphs import CAPTURES, compilation, recorded
-from tests.paths import PROJECT
+from tests.helpers.captures import compilation, recorded
+from tests.paths import CAPTURES, PROJECT
 
 FUSED = "triton_per_fused__to_copy__unsafe_view_add_native_dropout_native_layer_norm_3"
 

@@ -11,8 +11,8 @@ from profiling.tools.torch_compile import Binary, graph_breaks
 from profiling.verbs import attention, ncu
 from profiling.verbs import device as device_command
 from profiling.verbs import square as square_command
-from tests.helpers.recorded_graphs import CAPTURES, compilation
-from tests.paths import GOLDENS
+from tests.helpers.captures import compilation
+from tests.paths import CAPTURES, GOLDENS
 
 FROZEN = GOLDENS / "lab"
 FUSED = "triton_per_fused__to_copy__unsafe_view_add_native_dropout_native_layer_norm_3"

@@ -16,6 +16,7 @@ from profiling.launch import rank
 from profiling.timeline.scrub import without_folders
 from profiling.tools import nsight, nsys_tool
 from profiling.verbs import run
+from tests.helpers.processes import read_until
 from tests.paths import FAKES, PROJECT
 
 # what the launcher reads in `nsys profile --help`: the options' lines, and values it looks for
@@ -340,9 +341,7 @@ def test_ctrl_c_ends_training_in_order_and_the_report_is_written(
     )
     arguments = ["-c", code, *stub, "--nsys", str(nsys), *words]
     process = start(arguments, PYTHONPATH=str(PROJECT))
-    for line in process.stdout:
-        if "ready" in line:
-            break
+    read_until(process, "ready")
     process.send_signal(number)
     output = process.communicate(timeout=30)[0]
     assert process.returncode == 130, output

@@ -14,7 +14,7 @@ from profiling.metric_names import PEAK_BYTES, STEP_MS, VAL_LOSS
 from profiling.report.dashboard import charts, words
 from profiling.report.dashboard.document import dashboard_page
 from tests.helpers.chromium import chromium
-from tests.helpers.run_folders import write_run
+from tests.helpers.folders import write_run
 
 CHARTS = "return document.querySelectorAll('[data-lazy]').length"
 DRAWN = """

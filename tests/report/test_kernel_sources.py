@@ -12,7 +12,8 @@ import pytest
 from profiling.lab.compiled import write_folder
 from profiling.report.capture.kernel_sources import source_links
 from profiling.verbs import report as command
-from tests.helpers.recorded_graphs import CAPTURES, compilation
+from tests.helpers.captures import compilation
+from tests.paths import CAPTURES
 
 
 @pytest.fixture

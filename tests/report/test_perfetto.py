@@ -12,11 +12,8 @@ import pytest
 from profiling.analysis.analysis import Analysis
 from profiling.report.perfetto import chrome_trace
 from profiling.report.perfetto.tracks import disjoint_lanes, nested_lanes
-from profiling.timeline.opening import open_capture
 from profiling.timeline.trace import ANY_THREAD, KERNEL, CounterSamples
-from tests.helpers.captured_report import SHARED, trace_of
-
-KINETO = SHARED / "nanogpt_flash_eager.trace.json.gz"
+from tests.helpers.captures import trace_of
 
 
 def exported(trace) -> list[dict]:
@@ -27,14 +24,9 @@ def exported(trace) -> list[dict]:
     return events
 
 
-@pytest.fixture(scope="module", params=["slow_eager", "flash_compile", "kineto"])
+@pytest.fixture(scope="module", params=["slow_eager", "flash_compile", "flash_eager.trace"])
 def made(request):
-    if request.param != "kineto":
-        trace = trace_of(request.param)
-    elif KINETO.exists():
-        trace = open_capture(KINETO)
-    else:
-        pytest.skip("the shared captures are not there")
+    trace = trace_of(request.param)
     return trace, exported(trace)
 
 

@@ -15,7 +15,8 @@ from profiling.report.kernel_label import kernel_label
 from profiling.report.renderers import terminal
 from profiling.report.renderers.markdown import markdown
 from profiling.report.text import shorten
-from tests.helpers.captured_report import nothing_captured, report_of
+from tests.helpers.captures import report_of
+from tests.helpers.reports import nothing_captured, report_with_manifest
 
 
 def shown(report, width=80) -> str:
@@ -25,7 +26,7 @@ def shown(report, width=80) -> str:
 
 
 def test_the_verdict_comes_first_and_every_part_is_there():
-    report = report_of()
+    report = report_with_manifest()
     said = shown(report)
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     assert lines[2] == verdict_line(report)
@@ -39,14 +40,14 @@ def test_the_verdict_comes_first_and_every_part_is_there():
 
 
 def test_it_fits_80_columns_and_a_pipe_gets_no_colours():
-    said = shown(report_of())
+    said = shown(report_with_manifest())
     assert max(len(line) for line in said.splitlines()) <= 80
     assert "\x1b" not in said
     assert re.search(r"unrolled_elementwise.*_copy\(float\) +copy +1,020 +23\.85 ms +9\.6 %", said)
 
 
 def test_the_parts_of_the_step_add_up_to_its_mean():
-    report = report_of()
+    report = report_with_manifest()
     parts = step_parts(report)
     assert sum(ms for _, ms in parts) == pytest.approx(report.window.step_ms.mean, rel=1e-6)
     bar = next(line for line in shown(report).splitlines() if "█" in line)
@@ -64,7 +65,7 @@ def test_what_was_not_captured_is_said_and_not_zero():
 
 
 def test_markdown_has_whole_tables_and_no_markup_of_names():
-    report = report_of()
+    report = report_with_manifest()
     kernel = replace(report.kernels[0], name="evil|`<img src=x onerror=alert(1)>`\nname")
     phase = replace(report.ranges[0], name="<b>data</b>|x")
     report = replace(
@@ -141,14 +142,14 @@ def test_numbers_have_sensible_digits():
 
 
 def test_the_whole_name_stays_beside_the_label():
-    name = tables.kernels(report_of(), {}).rows[0]["name"]
+    name = tables.kernels(report_with_manifest(), {}).rows[0]["name"]
     assert name.text == "unrolled_elementwise · direct_copy(float)"
     assert name.whole.startswith("void at::native::unrolled_elementwise_kernel<")
 
 
 @pytest.mark.parametrize("name", ["slow_eager", "flash_compile"])
 def test_no_column_of_a_report_is_left_out_at_80(name):
-    assert "a wider terminal" not in shown(report_of(name, manifest=None))
+    assert "a wider terminal" not in shown(report_of(name))
 
 
 def drawn(table, width) -> str:

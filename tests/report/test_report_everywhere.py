@@ -31,8 +31,8 @@ from profiling.report.document import Document
 from profiling.report.renderers import terminal
 from profiling.report.renderers.markdown import markdown
 from profiling.report.renderers.page import page
-from tests.helpers.captured_report import report_of
 from tests.helpers.chromium import chromium
+from tests.helpers.reports import report_with_manifest
 
 MADE_UP = causes.Part(
     "allocation",
@@ -65,7 +65,7 @@ def without_scripts(html: str) -> str:
 def report_with(by_cause: dict[str, float]) -> Report:
     """1, 2, 3 ms of what is no idle time, and these."""
     return replace(
-        report_of(),
+        report_with_manifest(),
         breakdown=Breakdown(1.0, 2.0, 3.0, sum(by_cause.values())),
         idle=Idle(by_cause, {}, []),
     )
@@ -180,7 +180,7 @@ def test_what_has_no_colour_is_drawn_in_a_neutral_one(tmp_path):
 
 
 def test_idle_time_without_causes_is_told_as_such():
-    report = replace(report_of(), breakdown=Breakdown(1.0, 2.0, 3.0, 4.0), idle=None)
+    report = replace(report_with_manifest(), breakdown=Breakdown(1.0, 2.0, 3.0, 4.0), idle=None)
     document = report_document(report)
     assert re.search(r"░ idle +4\.00 ms +40\.0 %", shown(document))
     assert "| idle | 4.00 | 40.0 % |" in markdown(document)
@@ -190,7 +190,7 @@ def test_idle_time_without_causes_is_told_as_such():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", causes.VERDICT)
 def test_every_verdict_is_told_everywhere(name):
-    report, found = report_of(), causes.VERDICT[name]
+    report, found = report_with_manifest(), causes.VERDICT[name]
     gains = [Gain(verdict=each, recoverable_ms_per_step=1.0) for each in causes.VERDICT]
     report = replace(report, bottleneck=replace(report.bottleneck, verdict=name, ranked=gains))
     document = report_document(report)
@@ -205,7 +205,7 @@ def test_every_verdict_is_told_everywhere(name):
 
 
 def hostile_report() -> Report:
-    report = report_of()
+    report = report_with_manifest()
     bottleneck = replace(
         report.bottleneck, evidence=[HOSTILE], next=[HOSTILE], cannot_tell=[HOSTILE]
     )

@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from profiling.analysis.analysis import Analysis
-from profiling.analysis.gpu_time.median_step import median_step
 from profiling.report.capture.document import report_document
 from profiling.report.renderers.page import page
-from tests.helpers.captured_report import nothing_captured, report_of, trace_of
+from tests.helpers.captures import capture_of
 from tests.helpers.chromium import chromium
+from tests.helpers.reports import nothing_captured, report_with_manifest
 
 CHARTS = {"breakdown", "step_times", "families", "phases", "timeline", "roofline"}
 DRAWN = """
@@ -44,7 +43,7 @@ def written(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def opened(browser, written):
-    path = written("slow_eager", report_of(), median_step(Analysis(trace_of("slow_eager"))))
+    path = written("slow_eager", report_with_manifest(), capture_of("slow_eager").median_step)
     browser.get_log("performance")
     browser.get(path.as_uri())
     return browser
@@ -69,7 +68,7 @@ def test_every_chart_is_drawn_without_an_error(opened):
 
 
 def test_the_timeline_is_as_many_bars_as_the_step_has_events(opened):
-    step = median_step(Analysis(trace_of("slow_eager")))
+    step = capture_of("slow_eager").median_step
     tables = (step.ranges, step.projected, step.calls, step.gaps, step.operations)
     bars = opened.execute_script(
         "const chart = document.querySelector('[data-chart=timeline]');"
@@ -194,7 +193,7 @@ def test_a_capture_that_holds_little_still_makes_a_page(browser, written):
 @pytest.mark.slow
 def test_markup_in_names_stays_text(browser, written):
     evil = "</script><img src=x onerror=document.title='run'><b>k</b>"
-    report = report_of()
+    report = report_with_manifest()
     report = replace(
         report,
         kernels=[replace(report.kernels[0], name=evil), *report.kernels[1:]],
@@ -210,7 +209,7 @@ def test_markup_in_names_stays_text(browser, written):
 
 
 def test_the_file_needs_nothing_else():
-    text = page(report_document(report_of()))
+    text = page(report_document(report_with_manifest()))
     markup = re.sub(r"<script.*?</script>", "", text, flags=re.S)
     assert not re.search(r"""(?:src|href)\s*=\s*["'](?!#|data:)""", markup)
     assert "default-src 'none'" in text

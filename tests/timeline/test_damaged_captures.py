@@ -19,7 +19,7 @@ import pytest
 
 from profiling.timeline.opening import open_capture
 from profiling.timeline.trace import Trace
-from tests.helpers.small_captures import altered, content_of_small_export, small_trace
+from tests.helpers.captures import altered, content_of_small_export, small_trace
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 

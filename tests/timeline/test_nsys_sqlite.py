@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from profiling.timeline.nsys_sqlite import read
-from profiling.timeline.opening import open_capture
 from profiling.timeline.trace import ANY_THREAD, COPY, GRAPH, KERNEL, MEMSET
-from tests.helpers.small_captures import CAPTURES, altered, small_export
-from tests.paths import SHARED
+from tests.helpers.captures import altered, small_export, trace_of
+from tests.paths import CAPTURES
 
 PROCESS = 281503430868992  # the globalPid of the small export
 
@@ -27,7 +26,7 @@ def change(path: Path, script: str) -> Path:
 
 
 def test_every_operation_of_a_real_capture_has_its_call():
-    trace = open_capture(CAPTURES / "flash_eager.sqlite.gz")
+    trace = trace_of("flash_eager")
     operations, calls = trace.operations, trace.calls
     assert np.bincount(operations.kind).tolist() == [7542, 22, 560]
     assert (operations.call >= 0).all() and (np.diff(operations.start_ns) >= 0).all()
@@ -42,7 +41,7 @@ def test_every_operation_of_a_real_capture_has_its_call():
 
 
 def test_ranges_have_names_of_both_kinds_and_domains():
-    trace = open_capture(CAPTURES / "slow_eager.sqlite.gz")
+    trace = trace_of("slow_eager")
     ranges = trace.ranges
     ours = ranges.domain == trace.names.index("nanogpt")
     names = [trace.names[name] for name in ranges.name[ours].tolist()]
@@ -56,7 +55,7 @@ def test_ranges_have_names_of_both_kinds_and_domains():
 
 
 def test_kernels_of_one_graph_launch_share_its_call():
-    trace = open_capture(CAPTURES / "flash_compile.sqlite.gz")
+    trace = trace_of("flash_compile")
     name = trace.names.index("cudaGraphLaunch_v10000")  # as `nsys stats` prints it
     launches = np.flatnonzero(trace.calls.name == name)
     by_graph = np.isin(trace.operations.call, launches)
@@ -191,10 +190,9 @@ def test_what_is_personal_is_noticed(export, script):
     assert read(change(export, script)).personal
 
 
-@pytest.mark.parametrize("name", ["slow", "flash"])
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the reference captures are not here")
+@pytest.mark.parametrize("name", ["slow_eager", "flash_compile"])
 def test_sums_equal_those_of_nsys_stats(name):
-    trace = open_capture(SHARED / f"nanogpt_{name}_eager.sqlite.gz")
+    trace = trace_of(name)
     calls, operations = trace.calls, trace.operations
     kernels = operations.kind == KERNEL
     for report, rows, which in (
@@ -212,7 +210,7 @@ def test_sums_equal_those_of_nsys_stats(name):
 
 
 def stock(name: str, report: str) -> dict[str, list[int]]:
-    with open(SHARED / f"nanogpt_{name}_eager_{report}.csv", newline="") as file:
+    with open(CAPTURES / f"{name}_{report}.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     counts = ("Num Calls", "Instances", "Count")
     return {

@@ -16,8 +16,8 @@ from profiling.manifest import CapturedWindow, Manifest
 from profiling.timeline import opening
 from profiling.timeline.opening import find_manifest, open_capture, read_manifest
 from profiling.tools import nsight
-from tests.helpers.small_captures import CAPTURES, small_export, small_trace, write_trace
-from tests.paths import PROJECT
+from tests.helpers.captures import small_export, small_trace, write_trace
+from tests.paths import CAPTURES, PROJECT
 
 
 @pytest.fixture

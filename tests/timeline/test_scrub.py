@@ -11,7 +11,7 @@ from profiling.timeline import scrub as scrubbing
 from profiling.timeline.opening import open_capture
 from profiling.timeline.scrub import scrub, without_folders
 from profiling.verbs.scrub import main
-from tests.helpers.small_captures import event, small_export, small_trace, write_trace
+from tests.helpers.captures import event, small_export, small_trace, write_trace
 
 SECRET = "sk-planted-4711"
 

@@ -6,6 +6,8 @@ import signal
 import pytest
 import torch
 
+from tests.helpers.processes import read_until
+
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
 
 
@@ -56,9 +58,7 @@ def test_a_mistake_that_only_the_first_rank_meets_is_said_once(command, start, t
 @pytest.mark.slow
 def test_sigterm_to_torchrun_ends_with_a_checkpoint(command, start, tmp_path):
     process = start([*TORCHRUN, *command(gradient_accumulation_steps=2, max_iters=100_000)])
-    for line in process.stdout:
-        if "iter 5:" in line:
-            break
+    read_until(process, "iter 5:")
     process.send_signal(signal.SIGTERM)
     output = process.communicate(timeout=60)[0]
     assert process.returncode != 0  # torchrun's own, by its version

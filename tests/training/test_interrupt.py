@@ -7,21 +7,12 @@ import time
 import pytest
 import torch
 
+from tests.helpers.processes import read_until
 from training import interrupt as interrupt_module
 from training.distributed import Ranks
 from training.interrupt import Interrupt
 
 RANKS = Ranks(0, 1, torch.device("cpu"))
-
-
-def read_until(process, words: str) -> str:
-    """The output up to a line that has these words."""
-    output = ""
-    for line in process.stdout:
-        output += line
-        if words in line:
-            return output
-    raise AssertionError(f"ended without {words!r}:\n{output}")
 
 
 def test_a_signal_is_noted_and_the_handlers_come_back():

@@ -19,8 +19,8 @@ from profiling.report.comparison.document import comparison_document
 from profiling.report.renderers.markdown import escaped, markdown
 from profiling.report.renderers.page import page
 from profiling.verbs import compare as comparison_command
-from tests.helpers.hand_reports import flash, flash_report, report, slow, slow_report
-from tests.helpers.run_folders import settled, with_rows
+from tests.helpers.folders import settled, with_rows
+from tests.helpers.reports import flash, flash_report, report, slow, slow_report
 from tests.paths import CAPTURES, PROJECT
 
 

@@ -14,7 +14,7 @@ import pytest
 from profiling.report.dashboard.server import DashboardServer
 from profiling.verbs import dashboard as dashboard_command
 from tests.helpers.chromium import chromium
-from tests.helpers.run_folders import write_run
+from tests.helpers.folders import write_run
 from tests.paths import PROJECT
 
 

@@ -13,8 +13,8 @@ from cli import files
 from profiling.records import to_json
 from profiling.verbs import export
 from profiling.verbs import report as command
-from tests.helpers.captured_report import CAPTURES, MANIFEST
-from tests.paths import PROJECT
+from tests.helpers.reports import MANIFEST
+from tests.paths import CAPTURES, PROJECT
 
 CAPTURE = str(CAPTURES / "flash_compile.sqlite.gz")
 

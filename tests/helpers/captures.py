@@ -1,4 +1,7 @@
-"""Captures of a few events, for tests that need many of them or have to know each event."""
+"""The captures in tests/captures, each opened once, and small ones of a few events.
+
+tests/timeline/test_captures.py says where the real ones come from.
+"""
 
 import gzip
 import json
@@ -8,7 +11,71 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from profiling.analysis.capture import Capture, open_report
+from profiling.analysis.report import Report
+from profiling.lab.compiled import Compilation, indexed
+from profiling.timeline.trace import Trace
+from profiling.tools.torch_compile import Binary, GraphBreak, Index, parse_graph
 from tests.paths import CAPTURES
+
+OWN = ("slow_eager", "slow_compile", "flash_eager", "flash_compile")
+APART = ("flash_attr_false", "flash_eager.trace")  # autograd's own thread launches backward
+MANIFESTS = {
+    "flash_metrics": "flash_metrics.window-1.json",
+    "flash_eager.trace": "flash_eager.trace.window-1.json",
+}
+
+own = pytest.mark.parametrize("capture", OWN)
+apart = pytest.mark.parametrize("capture", APART)
+
+
+def path_of(name: str) -> Path:
+    """NAME is a capture of nsys, NAME.trace one of torch.profiler."""
+    return CAPTURES / f"{name}.{'json' if name.endswith('.trace') else 'sqlite'}.gz"
+
+
+@cache
+def capture_of(name: str) -> Capture:
+    manifest = MANIFESTS.get(name)
+    return open_report(path_of(name), CAPTURES / manifest if manifest else None)
+
+
+def trace_of(name: str) -> Trace:
+    return capture_of(name).trace
+
+
+def report_of(name: str) -> Report:
+    return capture_of(name).report
+
+
+def recorded(part: str) -> str:
+    """Inductor's code of a block, `forward` or `backward`."""
+    with gzip.open(CAPTURES / f"inductor_block_{part}.py.gz", "rt") as file:
+        return file.read()
+
+
+def compilation(
+    breaks: list[GraphBreak] | None = None,
+    binaries: dict[tuple[str, str], Binary] | None = None,
+) -> Compilation:
+    """What `compiled` makes of a block recorded on an H200, forward and backward."""
+    texts = [recorded(part) for part in ("forward", "backward")]
+    graphs, kernels, files = indexed([(parse_graph(text), text) for text in texts], binaries or {})
+    index = Index(
+        torch="2.11.0",
+        device="NVIDIA H200",
+        attention="flash",
+        dtype="bfloat16",
+        compile_scope="block",
+        first_micro_step_s=12.34,
+        graphs=graphs,
+        graph_breaks=breaks or [],
+        kernels=kernels,
+    )
+    return Compilation(index, files)
+
 
 PARTS = (
     *("CUPTI", "ENUM_CUDA_MEMCPY", "NVTX", "META_DATA", "StringIds", "DIAGNOSTIC_EVENT"),

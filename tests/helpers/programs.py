@@ -1,5 +1,11 @@
-"""Traces made by hand, for tests of profiling.analysis: `Builder` writes down, `trace` sorts."""
+"""Traces of programs that are made up.
 
+`Builder` writes down what is said, `trace` sorts. `Program` is a host and a GPU, simulated: what a
+program with a known fault would leave. `training` is a faultless one.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +27,7 @@ PROCESS, MAIN, AUTOGRAD = 7, 70, 71
 US, MS = 1_000, 1_000_000
 H200 = Device(0, "NVIDIA H200", 132, 150 * 10**9, 4800 * 10**9)
 GEMM, ADD = "nvjet_sm90_tst_192x128_64x5_1x2_h_bz_coopB_NNT", "vectorized_elementwise_kernel<add>"
+CALL_NS, LATENCY_NS, WAKE_NS = 4 * US, 3 * US, 8 * US  # of `Program`
 TO_HOST, TO_DEVICE = "[CUDA memcpy Device-to-Host]", "[CUDA memcpy Host-to-Device]"
 
 
@@ -149,3 +156,82 @@ def training(
             at += length
         build.range(begin, at, f"iteration {step + 40}")
     return build
+
+
+class Program:
+    """`host` and `gpu` are the times until which each is busy."""
+
+    def __init__(self, dispatch_ns: int = 6 * US):
+        self.build = Builder()
+        self.dispatch_ns = dispatch_ns  # between two launches
+        self.host = self.gpu = 0
+        self.steps = 0
+        self.thread = MAIN
+
+    def trace(self, **fields) -> Trace:
+        return self.build.trace(**fields)
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        begin = self.host
+        yield
+        self.build.range(begin, self.host, f"iteration {self.steps}")
+        self.steps += 1
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        begin = self.host
+        self.thread = AUTOGRAD if name == "backward" else MAIN
+        yield
+        self.thread = MAIN
+        self.host += 1 * US
+        self.build.range(begin, self.host, name)
+
+    def work(self, ns: int) -> None:
+        """Python, without a CUDA call."""
+        self.host += ns
+
+    def call(self, ns: int, name: str = "cudaLaunchKernel") -> int:
+        begin, self.host = self.host, self.host + ns
+        return self.build.call(begin, self.host, name, self.thread)
+
+    def execute(self, ns: int, name: str, call: int, **columns) -> None:
+        start = max(self.gpu, self.host + LATENCY_NS)
+        self.gpu = start + ns
+        self.build.operation(start, self.gpu, name, call, **columns)
+
+    def launch(self, ns: int, count: int = 1, name: str = GEMM, **columns) -> None:
+        for _ in range(count):
+            self.host += self.dispatch_ns
+            self.execute(ns, name, self.call(CALL_NS), **columns)
+
+    def graph(self, ns: int, count: int, gap_ns: int = 1 * US, name: str = GEMM, **columns) -> None:
+        """One call that launches `count` kernels."""
+        self.host += self.dispatch_ns
+        call = self.call(20 * US, "cudaGraphLaunch")
+        for _ in range(count):
+            self.execute(ns, name, call, **columns)
+            self.gpu += gap_ns
+        self.gpu -= gap_ns
+
+    def wait(self, name: str = "cudaStreamSynchronize") -> None:
+        begin, self.host = self.host, max(self.host, self.gpu) + WAKE_NS
+        self.build.call(begin, self.host, name, self.thread)
+
+    def item(self) -> None:
+        """A copy of one number to the host, and a wait for it."""
+        self.host += self.dispatch_ns
+        call = self.call(CALL_NS, "cudaMemcpyAsync")
+        self.execute(1 * US, TO_HOST, call, kind=COPY, bytes=4)
+        self.wait()
+
+    def pageable_copy(self, ns: int) -> None:
+        """The host stages the copy itself, behind all that was launched before."""
+        begin = self.host
+        start = max(self.gpu, self.host + LATENCY_NS)
+        self.gpu = start + ns
+        self.host = self.gpu
+        call = self.build.call(begin, self.host, "cudaMemcpyAsync", self.thread)
+        self.build.operation(
+            start, self.gpu, TO_DEVICE, call, kind=COPY, bytes=1 << 27, pageable=True
+        )
