@@ -16,6 +16,8 @@ from tests.paths import FAKES, PROJECT
 # Before torch is imported, here and in every child: tiny models gain nothing from threads, and
 # with one thread all sums are made in one order.
 os.environ["OMP_NUM_THREADS"] = "1"
+# inductor's code for a CPU without vectors: it takes two thirds of the time to compile
+os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "0"
 
 # trains in a millisecond an iteration
 TINY = dict(
@@ -36,6 +38,14 @@ TINY = dict(
     learning_rate=1e-2,
     min_lr=1e-3,
 )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With `-n 2 --dist loadgroup` no two tests are on the GPU at once."""
+    for item in items:
+        if "gpu" in item.keywords:
+            item.add_marker(pytest.mark.xdist_group("gpu"))
 
 
 @pytest.fixture(autouse=True)
