@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from functools import partial
@@ -18,6 +19,10 @@ from tests.paths import FAKES, PROJECT
 os.environ["OMP_NUM_THREADS"] = "1"
 # inductor's code for a CPU without vectors: it takes two thirds of the time to compile
 os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "0"
+
+# A shell's jobs in the background ignore Ctrl-C, and so would every program started here.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # trains in a millisecond an iteration
 TINY = dict(
