@@ -45,14 +45,6 @@ TINY = dict(
 )
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With `-n 2 --dist loadgroup` no two tests are on the GPU at once."""
-    for item in items:
-        if "gpu" in item.keywords:
-            item.add_marker(pytest.mark.xdist_group("gpu"))
-
-
 @pytest.fixture(autouse=True)
 def logging_as_before():
     """The trainer takes over the root logger; the next test gets it back."""

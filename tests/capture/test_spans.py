@@ -126,7 +126,6 @@ def test_an_exception_inside_a_layer_closes_all_ranges(config, where):
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("compiled")
 def test_compiled_graphs_are_the_same_with_ranges(run, tmp_path):
     """Ranges go around the compiled call: no more graphs and no break with them."""
     found = {}

@@ -62,7 +62,6 @@ def test_dropout_s_random_state_is_what_makes_it_exact(run, tmp_path, monkeypatc
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("compiled")
 @pytest.mark.parametrize("keys", [{"attention": "slow"}, {"attention": "flash", "compile": True}])
 def test_resumes_under_another_backend_and_compiled(run, losses, tmp_path, keys):
     out_dir, straight = tmp_path / "out", str(tmp_path / "straight")

@@ -155,7 +155,6 @@ needs_compiler = pytest.mark.skipif(
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("compiled")
 @needs_compiler
 @pytest.mark.parametrize("attention, scope", [("slow", "model"), ("flash", "block")])
 def test_compiled_is_one_graph_with_the_same_loss(attention, scope):
