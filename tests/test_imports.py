@@ -191,6 +191,14 @@ def test_the_model_has_no_line_about_profiling():
     assert "profil" not in SOURCES["model"].read_text("utf-8").lower()
 
 
+def test_no_test_imports_another():
+    """What tests share lies in helpers/, the programs that pretend in fakes/."""
+    shared = ("tests.helpers", "tests.fakes", "tests.paths", "tests.goldens")
+    for path in (PROJECT / "tests").rglob("*.py"):
+        for name in re.findall(r"^\s*(?:from|import) (tests\S*)", path.read_text("utf-8"), re.M):
+            assert within(name, *shared), f"{path.name} imports {name}"
+
+
 def test_every_imported_package_is_required():
     """Of pyproject.toml alone: what is imported nowhere may still be meant for a reader."""
     optional = {"training.tensorboard": "tensorboard"}  # module -> the extra that it needs
