@@ -5,8 +5,17 @@ it is a bottleneck of its own, a row of VERDICTS. Every bar, table, sentence, co
 advice is derived from the rows. Standard library only: readers of captures need nothing else.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+
+
+@dataclass(frozen=True)
+class Colours:
+    """Of a part in the bar of the step."""
+
+    light: str  # on a page
+    dark: str
+    terminal: str  # a style of rich
+    shade: str = "░"
 
 
 @dataclass(frozen=True)
@@ -17,10 +26,7 @@ class Part:
     meaning: str  # beside the bar of the step
     bucket: str  # in the table of a comparison
     sentence: str  # in the sentence of a comparison, before "2.10 -> 0 ms"
-    light: str  # its colour on a page
-    dark: str
-    terminal: str  # its style in a terminal
-    shade: str = "░"
+    colours: Colours
     cause: bool = False  # a reason why the GPU had nothing to do
     verdict: str | None = None  # what it holds the step back by, where that is a bottleneck
     host: bool = False  # time of the host, which a profiler lengthens
@@ -32,20 +38,14 @@ PARTS = (
         "kernels that compute",
         "compute",
         "kernels",
-        light="#2f6fde",
-        dark="#5b94f5",
-        terminal="blue",
-        shade="█",
+        Colours("#2f6fde", "#5b94f5", "blue", "█"),
     ),
     Part(
         "communication",
         "collectives, alone on the GPU",
         "communication",
         "communication",
-        light="#d6336c",
-        dark="#f0659a",
-        terminal="magenta",
-        shade="▓",
+        Colours("#d6336c", "#f0659a", "magenta", "▓"),
         verdict="communication",
     ),
     Part(
@@ -53,31 +53,34 @@ PARTS = (
         "copies and memsets, alone on the GPU",
         "copies and memsets",
         "copies",
-        light="#6c7f93",
-        dark="#8a9db1",
-        terminal="cyan",
-        shade="▒",
+        Colours("#6c7f93", "#8a9db1", "cyan", "▒"),
+        verdict="copies",
     ),
     Part(
         "launch",
         "idle: the CPU was launching",
         "idle: launch-bound",
         "GPU idle, launch-bound",
-        light="#e5484d",
-        dark="#ff6369",
-        terminal="red",
+        Colours("#e5484d", "#ff6369", "red"),
         cause=True,
         verdict="launch",
         host=True,
+    ),
+    Part(
+        "allocation",
+        "idle: the CPU was taking memory or giving it back",
+        "idle: allocation",
+        "GPU idle in memory allocation",
+        Colours("#a0522d", "#d08a63", "bright_yellow"),
+        cause=True,
+        verdict="allocation",
     ),
     Part(
         "synchronization",
         "idle: the CPU was waiting for the GPU",
         "idle: synchronisation",
         "GPU idle in synchronization",
-        light="#f08c00",
-        dark="#ffab3d",
-        terminal="yellow",
+        Colours("#f08c00", "#ffab3d", "yellow"),
         cause=True,
         verdict="synchronization",
     ),
@@ -86,9 +89,7 @@ PARTS = (
         "idle: the CPU was making the batch",
         "idle: waiting for data",
         "GPU idle, waiting for data",
-        light="#c9a800",
-        dark="#e0c53a",
-        terminal="green",
+        Colours("#c9a800", "#e0c53a", "green"),
         cause=True,
         verdict="data",
     ),
@@ -97,9 +98,7 @@ PARTS = (
         "idle: the CPU did something else",
         "idle: CPU, Python",
         "GPU idle behind the CPU",
-        light="#9c5fd6",
-        dark="#b98be8",
-        terminal="bright_magenta",
+        Colours("#9c5fd6", "#b98be8", "bright_magenta"),
         cause=True,
         verdict="cpu",
         host=True,
@@ -109,20 +108,16 @@ PARTS = (
         "idle: launched already, not yet started",
         "idle: between queued kernels",
         "GPU idle between queued kernels",
-        light="#b4bcc6",
-        dark="#66717d",
-        terminal="bright_black",
+        Colours("#b4bcc6", "#66717d", "bright_black"),
         cause=True,
-        verdict="gpu_latency",
+        verdict="gpu_gaps",
     ),
     Part(  # all idle time of a capture whose calls were not recorded
         "idle",
         "idle",
         "GPU idle",
         "GPU idle",
-        light="#cfd5dc",
-        dark="#3d4650",
-        terminal="bright_black",
+        Colours("#cfd5dc", "#3d4650", "bright_black"),
     ),
 )
 PART = {part.name: part for part in PARTS}
@@ -142,23 +137,31 @@ def part_named(name: str) -> Part:
 class InForce:
     """What a run has in force already, as far as it is known; what lines of advice name."""
 
+    foreign: bool  # another program than this project's trainer: its keys are of no use there
     compile: bool
-    cuda_graphs: bool
+    graphs_settled: bool  # it has CUDA graphs, or cannot: the loss scaler reads a value every step
     fused_attention: bool
     half_precision: bool
-    loss_scaling: bool  # dtype=float16
     no_dropout: bool
     tokens_on_gpu: bool
     kernel: str | None  # the function that takes the most time
     family: str | None  # the one with the most time above its roofline
     family_ms: float | None
     family_percent: float | None
+    whole_graphs: bool  # CUDA graphs were captured as wholes
+    near_peak: bool  # of arithmetic: little but a smaller task would help
 
 
 @dataclass(frozen=True)
 class Advice:
     line: str  # with the fields of InForce in braces
-    needless: Callable[[InForce], bool] = lambda run: False
+    elsewhere: str | None = None  # the line for another program than this project's trainer
+    unless: str | None = None  # the field of InForce that makes it needless
+    needs: str | None = None  # the one without which it is of no use
+
+    def is_of_use(self, run: InForce) -> bool:
+        given = {name for name, value in asdict(run).items() if value}
+        return self.unless not in given and (self.needs is None or self.needs in given)
 
 
 @dataclass(frozen=True)
@@ -168,52 +171,84 @@ class Verdict:
     name: str
     title: str  # "Bound by TITLE"
     why: str  # why one says so
-    waiting: str | None  # what went on while the GPU waited; None: the GPU itself is the bottleneck
     advice: tuple[Advice, ...]  # the most promising first
+    waiting: str | None = None  # what went on while the GPU waited; None: the GPU is the bottleneck
+    host: bool = False  # the CPU keeps the GPU waiting
 
 
-def cannot_be_graphed(run: InForce) -> bool:
-    """Or is already: the loss scaler reads a value in every step."""
-    return run.cuda_graphs or run.loss_scaling
-
-
-GRAPHS = "Replay the step from CUDA graphs: cuda_graphs=true; the host then launches once a phase."
-LARGER_BATCH = Advice("Give each launch more to do: a larger batch_size.")
+GRAPHS = Advice(
+    "Replay the step from CUDA graphs: cuda_graphs=true; the host then launches once a phase.",
+    'Replay the step from CUDA graphs: torch.compile(model, mode="reduce-overhead"), or '
+    "torch.cuda.make_graphed_callables.",
+    unless="graphs_settled",
+)
+FUSE = Advice(
+    "Fuse kernels, which saves launches: compile=true.",
+    "Fuse kernels, which saves launches: torch.compile(model), and optimizers with fused=True.",
+    unless="compile",
+)
+LARGER_BATCH = Advice(
+    "Give each launch more to do: a larger batch_size.",
+    "Give each launch more to do: a larger batch.",
+)
+HALF_PRECISION = Advice(
+    "Use the matrix units' fast formats and move half the bytes: dtype=bfloat16.",
+    "Use the matrix units' fast formats and move half the bytes: torch.autocast to bfloat16, or "
+    'torch.set_float32_matmul_precision("high").',
+    unless="half_precision",
+)
+FUSED_ATTENTION = Advice(
+    "Keep the attention scores out of memory and skip what the mask hides: attention=flash.",
+    "Keep the attention scores out of memory and skip what the mask hides: "
+    "F.scaled_dot_product_attention.",
+    unless="fused_attention",
+)
 FURTHEST = Advice(
     "Begin with the family furthest from its bound: {family}, {family_ms:.2f} ms a step at "
     "{family_percent:.0f} % of it.",
-    lambda run: run.family is None,
+    needs="family",
 )
 ONE_KERNEL = Advice(
     "See what holds the largest kernel back: python -m profiling ncu --range none --kernel "
     "{kernel} -- COMMAND",
-    lambda run: run.kernel is None,
+    needs="kernel",
 )
 SOURCES = Advice(
     "See what torch.compile fused and what it left: python -m profiling compiled.",
-    lambda run: not run.compile,
+    "See what torch.compile fused and what it left: TORCH_LOGS=output_code.",
+    needs="compile",
+)
+LAUNCHED_SINGLY = Advice(
+    "See what is launched one by one: report CAPTURE --html FILE, its timeline."
+)
+FIND_WAITS = Advice(
+    "Find what waits in the gaps' phase: .item(), .cpu(), print(tensor), a copy to the host, a "
+    "boolean of a tensor."
+)
+FIND_PYTHON = Advice(
+    "Look for Python work in the gaps' phase: logging, hooks, metrics, garbage collection, sleeps."
+)
+PIN = Advice("Copy from pinned memory with non_blocking=True; pageable memory makes the host wait.")
+WORKERS = Advice(
+    "Prepare the next batch while the GPU works: workers, or a thread a step ahead.",
+    "Prepare the next batch while the GPU works: DataLoader with more num_workers, "
+    "persistent_workers=True, pin_memory=True, and cheaper transforms.",
 )
 
 VERDICTS = (
     Verdict(
         "gpu_compute",
         "GPU compute",
-        "the GPU is busy, mostly with matrix products and attention",
-        waiting=None,
+        "the GPU is busy, mostly with matrix products, convolutions and attention",
         advice=(
-            Advice(
-                "Use the matrix units' fast formats: dtype=bfloat16.",
-                lambda run: run.half_precision,
-            ),
-            Advice(
-                "Skip what the causal mask hides: attention=flash.",
-                lambda run: run.fused_attention,
-            ),
+            HALF_PRECISION,
+            FUSED_ATTENTION,
             FURTHEST,
             ONE_KERNEL,
             Advice(
                 "Arithmetic itself is what remains: a smaller model, a shorter context, or more "
-                "GPUs."
+                "GPUs.",
+                needs="near_peak",
             ),
         ),
     ),
@@ -221,21 +256,18 @@ VERDICTS = (
         "gpu_memory",
         "GPU memory bandwidth",
         "the GPU is busy moving bytes, not multiplying",
-        waiting=None,
         advice=(
+            FUSED_ATTENTION,
             Advice(
-                "Keep the attention scores out of memory: attention=flash.",
-                lambda run: run.fused_attention,
+                "Fuse element-wise work, norms and dropout: compile=true.",
+                "Fuse element-wise work, norms and dropout: torch.compile(model).",
+                unless="compile",
             ),
+            HALF_PRECISION,
             Advice(
-                "Fuse element-wise work, norms and dropout: compile=true.", lambda run: run.compile
-            ),
-            Advice(
-                "Move half the bytes: dtype=bfloat16.",
-                lambda run: run.half_precision,
-            ),
-            Advice(
-                "dropout=0, where it is not needed, saves its masks.", lambda run: run.no_dropout
+                "dropout=0, where it is not needed, saves its masks.",
+                "No dropout, where it is not needed, saves its masks.",
+                unless="no_dropout",
             ),
             FURTHEST,
             SOURCES,
@@ -246,24 +278,59 @@ VERDICTS = (
         "gpu_latency",
         "GPU latency",
         "the GPU is busy with kernels too small to fill it",
-        waiting=None,
+        advice=(LARGER_BATCH, FUSE, GRAPHS, SOURCES),
+    ),
+    Verdict(
+        "gpu_gaps",
+        "gaps between queued kernels",
+        "work is queued, but the GPU pauses between kernels that wait for one another",
+        advice=(FUSE, GRAPHS, LARGER_BATCH, SOURCES),
+    ),
+    Verdict(
+        "gpu",
+        "GPU work",
+        "the GPU is busy, and the capture does not tell whether with arithmetic or with bytes",
         advice=(
-            LARGER_BATCH,
-            Advice("Fuse small kernels: compile=true.", lambda run: run.compile),
-            Advice("Replay them with smaller gaps: cuda_graphs=true.", cannot_be_graphed),
-            SOURCES,
+            Advice(
+                "Capture the kernels inside CUDA graphs: nsys profile --cuda-graph-trace=node.",
+                needs="whole_graphs",
+            ),
+            FURTHEST,
+            ONE_KERNEL,
         ),
+    ),
+    Verdict(
+        "host",
+        "the host",
+        "the GPU waits for the CPU, for several reasons of about the same weight",
+        waiting="the host was late",
+        host=True,
+        advice=(GRAPHS, FUSE, WORKERS, FIND_WAITS, FIND_PYTHON),
     ),
     Verdict(
         "launch",
         "kernel launches",
         "the GPU waits for the CPU to launch its next kernel",
         waiting="work had not been launched yet (CUDA API and the framework's dispatch)",
+        host=True,
+        advice=(GRAPHS, FUSE, LARGER_BATCH, LAUNCHED_SINGLY),
+    ),
+    Verdict(
+        "allocation",
+        "memory allocation",
+        "the GPU waits while the CPU takes device memory or gives it back",
+        waiting="the host was in cudaMalloc, cudaFree and the like",
+        host=True,
         advice=(
-            Advice(GRAPHS, cannot_be_graphed),
-            Advice("Fuse kernels, which saves launches: compile=true.", lambda run: run.compile),
-            LARGER_BATCH,
-            Advice("See what is launched one by one: report CAPTURE --html FILE, its timeline."),
+            Advice(
+                "Let PyTorch keep its memory: no torch.cuda.empty_cache() in the loop, no "
+                "PYTORCH_NO_CUDA_MEMORY_CACHING."
+            ),
+            Advice(
+                "Keep shapes the same from step to step, or try "
+                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
+            ),
+            Advice("Make pinned buffers once, and use them again."),
         ),
     ),
     Verdict(
@@ -271,12 +338,13 @@ VERDICTS = (
         "synchronisation",
         "the GPU runs dry while the CPU waits for it",
         waiting="the host had waited for the GPU and launched too late after it",
+        host=True,
         advice=(
+            FIND_WAITS,
             Advice(
-                "Find what waits in the gaps' phase: .item(), .cpu(), print(tensor), a copy to the "
-                "host, a boolean of a tensor."
+                "Keep values on the GPU and read them every log_interval-th iteration.",
+                "Keep values on the GPU and read them once in many steps.",
             ),
-            Advice("Keep values on the GPU and read them every log_interval-th iteration."),
             Advice(
                 "Copy with pinned memory and non_blocking=True, and wait on an event one step "
                 "later."
@@ -288,12 +356,14 @@ VERDICTS = (
         "CPU work",
         "the GPU waits while Python or the CPU does something else",
         waiting="the host was busy with something else (Python)",
+        host=True,
         advice=(
-            Advice("Look for Python work in the gaps' phase: logging, hooks, metrics, sleeps."),
+            FIND_PYTHON,
             Advice(
-                "Move it to another thread or process, or do it every log_interval-th iteration."
+                "Move it to another thread or process, or do it every log_interval-th iteration.",
+                "Move it to another thread or process, or do it once in many steps.",
             ),
-            Advice(GRAPHS + " Its queue hides short stalls.", cannot_be_graphed),
+            GRAPHS,
         ),
     ),
     Verdict(
@@ -301,17 +371,28 @@ VERDICTS = (
         "data loading",
         "the GPU waits for the next batch",
         waiting="the next batch was being prepared or copied",
+        host=True,
         advice=(
             Advice(
                 "Keep the tokens on the GPU: token_storage=device.",
-                lambda run: run.tokens_on_gpu,
+                "Keep a small data set on the GPU.",
+                unless="tokens_on_gpu",
             ),
+            WORKERS,
+            PIN,
+        ),
+    ),
+    Verdict(
+        "copies",
+        "copies",
+        "the GPU does nothing but copy",
+        waiting="only copies ran",
+        advice=(
+            PIN,
+            Advice("Overlap copies with kernels: a stream of their own, one batch ahead."),
             Advice(
-                "Prepare the next batch while the GPU works: workers, or a thread a step ahead."
-            ),
-            Advice(
-                "Copy from pinned memory with non_blocking=True; pageable memory makes the host "
-                "wait."
+                "Copy less: bytes or half precision instead of float32, conversion on the GPU, "
+                "results reduced before they come home."
             ),
         ),
     ),
@@ -326,7 +407,8 @@ VERDICTS = (
             ),
             Advice(
                 "Communicate less often or less: gradient_accumulation_steps, gradients in "
-                "bfloat16."
+                "bfloat16.",
+                "Communicate less often or less: gradient accumulation, gradients in bfloat16.",
             ),
             Advice("Check the link between the GPUs: nvidia-smi topo -m, NCCL_DEBUG=INFO."),
         ),
@@ -335,8 +417,13 @@ VERDICTS = (
         "unknown",
         "unknown",
         "the capture does not hold what would tell",
-        waiting=None,
-        advice=(Advice("Capture the GPU and the calls: python -m profiling run --preset light."),),
+        advice=(
+            Advice(
+                "Capture the GPU and the calls: python -m profiling run --preset light.",
+                "Capture the GPU and the calls: nsys profile --trace=cuda,nvtx,osrt, or "
+                "torch.profiler with ProfilerActivity.CUDA.",
+            ),
+        ),
     ),
 )
 VERDICT = {verdict.name: verdict for verdict in VERDICTS}

@@ -1,20 +1,15 @@
 """What the lab measured: the records that its verbs tell and write as JSON. No torch, no numpy."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from configs import attention
-from configs.attention import Backend
 
-COMPILE = Backend(
-    "compile",
-    "torch.compile of slow",
-    fused=False,
-    cuda_only=False,
-    dropout=True,
+COMPILE = replace(
+    attention.BACKENDS["slow"],
+    name="compile",
+    meaning="torch.compile of slow",
     dropout_on_cpu="compile",
-    kernels=(),
-    sdpa=None,
     colour="attention",
 )
 Status = Literal["ok", "refused", "out_of_memory"]

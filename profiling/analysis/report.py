@@ -130,8 +130,8 @@ class Idle:
 
 
 @dataclass(frozen=True)
-class KernelSum:
-    """All launches of one kernel, over the whole capture, as `nsys stats` has them."""
+class CallSum:
+    """All calls of one function of the CUDA API, over the whole capture, as `nsys stats` has it."""
 
     name: str
     count: int
@@ -141,6 +141,12 @@ class KernelSum:
     min_ns: int
     max_ns: int
     stddev_ns: float
+
+
+@dataclass(frozen=True)
+class KernelSum(CallSum):
+    """All launches of one kernel, likewise."""
+
     family: str
     percent: float
 
@@ -151,20 +157,6 @@ class FamilySum:
     count: int
     total_ns: int
     percent: float
-
-
-@dataclass(frozen=True)
-class CallSum:
-    """All calls of one function of the CUDA API, over the whole capture."""
-
-    name: str
-    count: int
-    total_ns: int
-    avg_ns: float
-    med_ns: float
-    min_ns: int
-    max_ns: int
-    stddev_ns: float
 
 
 @dataclass(frozen=True)
@@ -241,13 +233,14 @@ class Finding:
 
     level: Literal["note", "warning"]
     what: str
-    cure: str | None
+    cure: str | None = None
 
 
 @dataclass(frozen=True)
 class Health:
     overhead_percent: float | None = None  # by which capturing made a step longer
     free_step_ms: float | None = None  # the step without a profiler
+    estimated_added_ms: float | None = None  # to a step by capturing, where no manifest tells
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -265,6 +258,7 @@ class Bottleneck:
     evidence: list[str] = field(default_factory=list)
     next: list[str] = field(default_factory=list)  # what to try, the most promising first
     ranked: list[Gain] = field(default_factory=list)
+    most_to_gain: str | None = None  # a sentence: where the most of a step can be had back
     # what is missing, and the option that would have captured it
     cannot_tell: list[str] = field(default_factory=list)
 
@@ -299,6 +293,10 @@ class Report:
     # these two are told last, by all the rest
     health: Health = Health()
     bottleneck: Bottleneck = Bottleneck()
+
+    @property
+    def phases(self) -> list[RangeTotal]:
+        return [row for row in self.ranges if row.depth == 0]
 
     @property
     def parts_ms(self) -> dict[str, float] | None:

@@ -11,7 +11,7 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time import breakdown
 from profiling.analysis.gpu_time.attribution import coverage, kernels_of_ranges
 from profiling.analysis.gpu_time.idle import Gaps
-from profiling.analysis.kernels import counters, sums
+from profiling.analysis.kernels import sums
 from profiling.analysis.kernels.families import FAMILIES, attention_backend
 from profiling.analysis.kernels.roofline import roofline
 from profiling.analysis.report import (
@@ -61,7 +61,7 @@ def summarize(
         api=sums.calls(trace),
         memops=sums.memops(trace),
         allocations=sums.allocations(analysis),
-        gpu_metrics=counters.means(analysis),
+        gpu_metrics=sums.counters(analysis),
         operators=sums.operators(analysis),
         attention_backend=backend,
         roofline=roofline(manifest, gpu_name, backend, families, window.step_ms.mean),

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +10,18 @@ import numpy as np
 
 from profiling.timeline import personal
 from profiling.timeline.chrome_events import Args, Event, Top, pieces
+from profiling.timeline.reading import LATEST_NS, Names, joined, matching, sensible
 from profiling.timeline.trace import (
     COPY,
     KERNEL,
-    LATEST_NS,
     MEMSET,
     Allocations,
     Calls,
+    Columns,
     Device,
-    Names,
     Operations,
     Ranges,
     Trace,
-    possible,
 )
 
 KINDS = {"kernel": KERNEL, "gpu_memcpy": COPY, "gpu_memset": MEMSET}
@@ -31,13 +30,21 @@ ON_HOST = {
     "cuda_driver": "calls",
     "user_annotation": "ranges",
     "cpu_op": "operators",
+    "overhead": "overhead",
 }
+# what PyTorch 1.8 and 1.9 called them
+OLD_CATEGORIES = {
+    "Kernel": "kernel",
+    "Memcpy": "gpu_memcpy",
+    "Memset": "gpu_memset",
+    "Runtime": "cuda_runtime",
+    "Operator": "cpu_op",
+}
+ANNOTATIONS = ("ProfilerStep#", "enumerate(", "Optimizer.")  # which were operators then
 THREAD_BITS = 32  # of a thread's number, below those of its process
 CUDA = 1  # "Device Type" of an allocation
 COPIED = re.compile(r"Memcpy (?P<from>\w)to(?P<to>\w)\b")
 PLACES = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer"}
-
-Columns = dict[str, np.ndarray]
 
 
 def read(path: Path) -> Trace:
@@ -45,20 +52,21 @@ def read(path: Path) -> Trace:
     reading = Reading(path)
     for piece in pieces(path):
         reading.take(piece)
-    tables = {name: joined(parts) for name, parts in reading.parts.items()}
+    tables = {name: joined(reading.parts.pop(name)) for name in list(reading.parts)}
     calls = tables.get("calls")
     return Trace(
         kind="kineto",
         file=path,
         names=list(reading.names.numbers),
         devices=sorted(reading.devices.values(), key=lambda device: device.id),
-        operations=kineto_operations(tables.get("operations"), calls),
-        calls=kineto_calls(calls),
-        ranges=kineto_ranges(tables.get("ranges")),
-        operators=kineto_ranges(tables.get("operators")),
-        allocations=kineto_allocations(tables.get("allocations")),
+        operations=Operations.of(launched(tables.get("operations"), calls)),
+        calls=Calls.of(calls),
+        ranges=Ranges.of(tables.get("ranges")),
+        operators=Ranges.of(tables.get("operators")),
+        allocations=Allocations.of(tables.get("allocations")),
+        overhead=Ranges.of(tables.get("overhead")),
         schema_version=reading.schema_version,
-        warnings=reading.warnings(),
+        warnings=reading.warnings,
         personal=reading.personal or any(map(personal.is_personal, reading.names.numbers)),
     )
 
@@ -74,6 +82,11 @@ class Reading:
         self.personal = False
         self.left_out = 0
 
+    @property
+    def warnings(self) -> list[str]:
+        said = f"left out {self.left_out} events, their times are impossible"
+        return [said] if self.left_out else []
+
     def take(self, piece: Top) -> None:
         for fact in piece.deviceProperties:
             self.devices[fact.id] = Device(fact.id, fact.name, fact.numSms, fact.totalGlobalMem)
@@ -82,7 +95,7 @@ class Reading:
         self.personal |= personal.is_personal(piece.traceName)
         events: dict[str, list[Event]] = defaultdict(list)
         for event in piece.traceEvents:
-            events[event.cat if event.ph == "X" else event.ph].append(event)
+            events[category(event) if event.ph == "X" else event.ph].append(event)
         try:
             self.take_events(events)
         except (ValueError, TypeError, OverflowError) as error:
@@ -91,40 +104,25 @@ class Reading:
 
     def take_events(self, events: dict[str, list[Event]]) -> None:
         for category, kind in KINDS.items():
-            self.keep("operations", events[category], kind)
+            if of := events[category]:
+                self.keep("operations", times(of) | of_device(of, self.names, kind))
         for category, table in ON_HOST.items():
-            self.keep(table, events[category], None)
-        memory = [event for event in events["i"] if event.name == "[memory]" and event.args]
-        if memory:
-            of_gpus = [e for e in memory if e.args and e.args.device_type == CUDA]
-            self.add("allocations", of_memory(of_gpus))
-        for event in events["M"]:
-            self.personal |= event.args is not None and personal.is_personal(str(event.args.name))
-        for event in events["cpu_op"]:
-            if event.args and (event.args.kernel_file or event.args.stack):
-                told = f"{event.args.kernel_file} {event.args.stack}"
-                self.personal = self.personal or personal.is_personal(told)
+            if of := events[category]:
+                self.keep(table, times(of) | of_host(of, self.names))
+        if memory := [event for event in events["i"] if event.name == "[memory]" and event.args]:
+            self.keep("allocations", of_memory(memory))
+        self.personal = self.personal or any(map(personal.is_personal, told(events)))
 
-    def keep(self, table: str, events: list[Event], kind: int | None) -> None:
-        if not events:
-            return
-        of_kind = (
-            of_host(events, self.names) if kind is None else of_device(events, self.names, kind)
-        )
-        self.add(table, times(events) | of_kind)
-
-    def add(self, table: str, rows: Columns) -> None:
-        """The rows whose times make sense."""
-        good = possible(rows["start"], rows["end"])
-        if bad := len(good) - int(np.count_nonzero(good)):
-            self.left_out += bad
-            rows = {name: values[good] for name, values in rows.items()}
+    def keep(self, table: str, rows: Columns) -> None:
+        rows, left_out = sensible(rows)
+        self.left_out += left_out
         self.parts[table].append(rows)
 
-    def warnings(self) -> list[str]:
-        if not self.left_out:
-            return []
-        return [f"left out {self.left_out} events, their times are impossible"]
+
+def category(event: Event) -> str:
+    """As today's PyTorch calls it."""
+    name = OLD_CATEGORIES.get(event.cat, event.cat)
+    return "user_annotation" if name == "cpu_op" and event.name.startswith(ANNOTATIONS) else name
 
 
 def times(events: list[Event]) -> Columns:
@@ -136,7 +134,7 @@ def times(events: list[Event]) -> Columns:
     start += np.rint((start_us - whole_us) * 1e3).astype(np.int64)
     took_ns = np.rint(np.array([event.dur for event in events]) * 1e3)
     took_ns = np.where(abs(took_ns) < LATEST_NS, took_ns, LATEST_NS)
-    return {"start": start, "end": start + took_ns.astype(np.int64)}
+    return {"start_ns": start, "end_ns": start + took_ns.astype(np.int64)}
 
 
 def of_host(events: list[Event], names: Names) -> Columns:
@@ -146,6 +144,7 @@ def of_host(events: list[Event], names: Names) -> Columns:
         "name": names.numbered(event.name for event in events),
         "process": process,
         "thread": process << THREAD_BITS | thread,
+        "closed": np.ones(len(events), bool),
         "id": whole(event.args.correlation if event.args else None for event in events),
     }
 
@@ -166,12 +165,23 @@ def of_device(events: list[Event], names: Names, kind: int) -> Columns:
 
 
 def of_memory(events: list[Event]) -> Columns:
-    found = args_of(events)
-    return times(events) | {
+    """Of GPUs alone."""
+    events = [event for event in events if event.args and event.args.device_type == CUDA]
+    found, when = args_of(events), times(events)
+    return when | {
+        "time_ns": when["start_ns"],
         "process": whole(event.pid for event in events),
         "bytes": whole(args.allocated for args in found),
         "device": whole((args.device_id for args in found), np.int32),
     }
+
+
+def told(events: dict[str, list[Event]]) -> Iterator[str]:
+    """What may tell who and where, besides names."""
+    yield from (str(event.args.name) for event in events["M"] if event.args)
+    for args in (event.args for event in events["cpu_op"]):
+        if args and (args.kernel_file or args.stack):
+            yield f"{args.kernel_file} {args.stack}"
 
 
 def args_of(events: list[Event]) -> list[Args]:
@@ -206,64 +216,24 @@ def operation_name(name: str, kind: int) -> str:
     return f"[CUDA memcpy {'-to-'.join(places)}]"
 
 
-def joined(parts: list[Columns]) -> Columns:
-    """In order of their beginning."""
-    rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    parts.clear()
-    order = np.argsort(rows["start"], kind="stable")
-    return {name: values[order] for name, values in rows.items()}
+def launched(rows: Columns | None, calls: Columns | None) -> Columns | None:
+    """With the call that launched each operation, and its process; -1: not captured.
+
+    What was launched before the capture began belongs to the process that uses the same GPU.
+    """
+    if rows is None or calls is None or not len(calls["id"]):
+        return rows
+    nowhere = [np.zeros(len(each["id"]), np.int64) for each in (rows, calls)]
+    call = matching(nowhere[0], rows["id"], nowhere[1], calls["id"])
+    process = np.append(calls["process"], -1)[call]
+    main = most_frequent(calls["process"])
+    for device in np.unique(rows["device"][call < 0]).tolist():
+        of = rows["device"] == device
+        known = process[of & (call >= 0)]
+        process[of & (call < 0)] = most_frequent(known) if len(known) else main
+    return rows | {"call": call, "process": process}
 
 
-def kineto_calls(rows: Columns | None) -> Calls | None:
-    if rows is None:
-        return None
-    return Calls(rows["start"], rows["end"], rows["name"], rows["process"], rows["thread"])
-
-
-def kineto_operations(rows: Columns | None, calls: Columns | None) -> Operations | None:
-    if rows is None:
-        return None
-    call = np.full(len(rows["start"]), -1)
-    process = call.copy()
-    if calls is not None and len(calls["id"]):
-        order = np.argsort(calls["id"], kind="stable")
-        ids = calls["id"][order]
-        at = np.minimum(np.searchsorted(ids, rows["id"]), len(ids) - 1)
-        known = (rows["id"] >= 0) & (ids[at] == rows["id"])
-        call[known] = order[at[known]]
-        process[known] = calls["process"][call[known]]
-    return Operations(
-        start_ns=rows["start"],
-        end_ns=rows["end"],
-        kind=rows["kind"],
-        name=rows["name"],
-        process=process,
-        device=rows["device"],
-        stream=rows["stream"],
-        call=call,
-        bytes=rows["bytes"],
-        blocks=rows["blocks"],
-        threads=rows["threads"],
-        pageable=rows["pageable"],
-    )
-
-
-def kineto_ranges(rows: Columns | None) -> Ranges | None:
-    if rows is None:
-        return None
-    length = len(rows["start"])
-    return Ranges(
-        start_ns=rows["start"],
-        end_ns=rows["end"],
-        closed=np.ones(length, bool),
-        name=rows["name"],
-        domain=np.full(length, -1, np.int32),
-        process=rows["process"],
-        thread=rows["thread"],
-    )
-
-
-def kineto_allocations(rows: Columns | None) -> Allocations | None:
-    if rows is None:
-        return None
-    return Allocations(rows["start"], rows["bytes"], rows["process"], rows["device"])
+def most_frequent(column: np.ndarray) -> int:
+    values, count = np.unique(column, return_counts=True)
+    return int(values[np.argmax(count)])

@@ -9,16 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from profiling.timeline.sqlite_columns import (
-    FIRST_ROW,
-    MISSING,
-    Columns,
-    numbers,
-    opened,
-    tables,
-    texts,
-)
-from profiling.timeline.trace import LATEST_NS, Names, possible
+from profiling.timeline.reading import Names, sensible
+from profiling.timeline.sqlite_columns import FIRST_ROW, MISSING, numbers, opened, tables, texts
+from profiling.timeline.trace import Columns
 
 NVTX = "NVTX_EVENTS"
 OPEN = 2**63 - 1  # the end of a range that has none
@@ -40,25 +33,21 @@ class Export:
         return str(self.strings.get(key, "(no name)"))
 
     def read(self, table: str, columns: dict[str, str]) -> Columns | None:
-        """Start, end and other columns of the events; None where the table was not captured."""
+        """Start, end and other columns of the events; None where the table was not captured.
+
+        Of NVTX's also whether each is closed; the end of one that is not is its start.
+        """
         if table not in self.tables:
             return None
-        columns = {"start": "start", "end": "end"} | columns
-        nulls = {"start": FIRST_ROW, "end": OPEN}
+        columns = {"start_ns": "start", "end_ns": "end"} | columns
+        nulls = {"start_ns": FIRST_ROW, "end_ns": OPEN}
         rows = numbers(self.path, table, columns, self.tables[table], nulls)
         if table == NVTX:
-            rows["name"] = self.range_names()
-        return self.sensible(table, rows)
-
-    def sensible(self, table: str, rows: Columns) -> Columns:
-        """The rows whose times make sense."""
-        start, end = rows["start"], rows["end"]
-        good = possible(start, end)
-        if table == NVTX:
-            good |= (end == OPEN) & (abs(start) < LATEST_NS)
-        if bad := len(good) - int(np.count_nonzero(good)):
-            self.warnings.append(f"{table}: left out {bad} rows, their times are impossible")
-            rows = {name: values[good] for name, values in rows.items()}
+            rows["name"], rows["closed"] = self.range_names(), rows["end_ns"] != OPEN
+            rows["end_ns"] = np.where(rows["closed"], rows["end_ns"], rows["start_ns"])
+        rows, left_out = sensible(rows)
+        if left_out:
+            self.warnings.append(f"{table}: left out {left_out} rows, their times are impossible")
         return rows
 
     def range_names(self) -> np.ndarray:
@@ -86,11 +75,3 @@ def process_of(global_id: np.ndarray) -> np.ndarray:
     """The system's pid in a globalPid or globalTid; -1 where there is none."""
     pid = (global_id >> PROCESS_BITS) & ((1 << PROCESS_BITS) - 1)
     return np.where(global_id == MISSING, -1, pid)
-
-
-def narrow(values: np.ndarray, what: str, path: Path) -> np.ndarray:
-    """As int32. Raises ValueError where a number does not fit."""
-    narrowed = values.astype(np.int32)
-    if not np.array_equal(narrowed, values):
-        raise ValueError(f"{path}: is damaged (impossible {what}); export it again")
-    return narrowed

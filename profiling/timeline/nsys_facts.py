@@ -8,9 +8,10 @@ import re
 import numpy as np
 
 from profiling.timeline import personal
-from profiling.timeline.nsys_export import Export, narrow, process_of
+from profiling.timeline.nsys_export import Export, process_of
+from profiling.timeline.reading import LATEST_NS, by_start, rows_of
 from profiling.timeline.sqlite_columns import FIRST_ROW, numbers
-from profiling.timeline.trace import LATEST_NS, Allocations, CounterSamples, Device
+from profiling.timeline.trace import Allocations, CounterSamples, Device
 
 MEMORY = "CUDA_GPU_MEMORY_USAGE_EVENTS"
 DEVICE_MEMORY, ARRAY_MEMORY = 2, 3  # ENUM_CUDA_MEM_KIND
@@ -38,13 +39,12 @@ def allocations(export: Export) -> Allocations | None:
     """Of device memory; what else nsys lists there is the host's, or belongs to loaded code."""
     present = export.tables.get(MEMORY, set())
     wanted = {
+        "end_ns": "start",
         "bytes": "bytes",
         "kind": "memKind",
         "operation": "memoryOperationType",
         "process": "globalPid",
         "device": "deviceId",
-        "start": "start",
-        "end": "start",
     }
     rows = export.read(MEMORY, wanted)
     if rows is None or not {"start", "bytes", "memoryOperationType"} <= present:
@@ -52,15 +52,10 @@ def allocations(export: Export) -> Allocations | None:
     of_device = np.isin(rows["operation"], (ALLOCATED, FREED)) & (rows["bytes"] >= 0)
     if "memKind" in present:
         of_device &= np.isin(rows["kind"], (DEVICE_MEMORY, ARRAY_MEMORY))
-    order = np.flatnonzero(of_device)
-    order = order[np.argsort(rows["start"][order], kind="stable")]
-    rows = {name: values[order] for name, values in rows.items()}
-    return Allocations(
-        time_ns=rows["start"],
-        bytes=np.where(rows["operation"] == FREED, -rows["bytes"], rows["bytes"]),
-        process=process_of(rows["process"]),
-        device=narrow(rows["device"], "device", export.path),
-    )
+    rows = by_start(rows_of(rows, of_device))
+    rows["time_ns"], rows["process"] = rows["start_ns"], process_of(rows["process"])
+    rows["bytes"] = np.where(rows["operation"] == FREED, -rows["bytes"], rows["bytes"])
+    return Allocations.of(rows)
 
 
 def counters(export: Export) -> list[CounterSamples] | None:
@@ -70,22 +65,21 @@ def counters(export: Export) -> list[CounterSamples] | None:
     wanted = {"time": "timestamp", "type": "typeId", "metric": "metricId", "value": "value"}
     nulls = {"time": FIRST_ROW}
     rows = numbers(export.path, "GPU_METRICS", wanted, present, nulls, real=("value",))
-    good = (abs(rows["time"]) < LATEST_NS) & np.isfinite(rows["value"])
-    order = np.flatnonzero(good)
-    order = order[np.lexsort([rows[name][order] for name in ("time", "metric", "type")])]
-    rows = {name: values[order] for name, values in rows.items()}
-    changes = (np.diff(rows["type"]) != 0) | (np.diff(rows["metric"]) != 0)
-    edges = [0, *(np.flatnonzero(changes) + 1).tolist(), len(order)]
+    rows = rows_of(rows, (abs(rows["time"]) < LATEST_NS) & np.isfinite(rows["value"]))
+    rows = rows_of(rows, np.argsort(rows["time"], kind="stable"))
     named = export.rows("TARGET_INFO_GPU_METRICS", "typeId", "metricId", "metricName")
-    names = {(type_id, metric): str(name) for type_id, metric, name in named}
+    names = {
+        (type_id, metric): str(name)
+        for type_id, metric, name in named
+        if isinstance(type_id, int) and isinstance(metric, int)
+    }
     found = []
-    for first, last in zip(edges, edges[1:], strict=False):
-        key = (int(rows["type"][first]), int(rows["metric"][first])) if first < last else None
-        if key in names:
-            time_ns, value = rows["time"][first:last], rows["value"][first:last]
-            if names[key].endswith("[MHz]"):
-                value = value / 1e6  # nsys 2025.3 stores hertz under that name
-            found.append(CounterSamples(names[key], key[0] & 0xFF, time_ns, value))
+    for (type_id, metric), name in sorted(names.items()):
+        of = (rows["type"] == type_id) & (rows["metric"] == metric)
+        if of.any():
+            hertz = name.endswith("[MHz]")  # nsys 2025.3 stores them under that name
+            value = rows["value"][of] / 1e6 if hertz else rows["value"][of]
+            found.append(CounterSamples(name, type_id & 0xFF, rows["time"][of], value))
     return found
 
 
@@ -111,10 +105,9 @@ def is_personal(export: Export) -> bool:
     """Whether scrubbing would remove something."""
     pairs = [table for table, columns in export.tables.items() if {"name", "value"} <= columns]
     said = [row for table in pairs for row in export.rows(table, "name", "value")]
-    texts = [value for _, value in said] + list(export.strings.values())
-    texts += export.names.numbers
-    texts += [text for (text,) in export.rows("DIAGNOSTIC_EVENT", "text")]
-    texts += [text for (text,) in export.rows("ANALYSIS_FILE", "filename")]
+    texts = [value for _, value in said] + [*export.strings.values(), *export.names.numbers]
+    for table, column in (("DIAGNOSTIC_EVENT", "text"), ("ANALYSIS_FILE", "filename")):
+        texts += [text for (text,) in export.rows(table, column)]
     printed = export.rows("ProcessStreams", "contentId")
     return (
         any(personal.NAMES.search(str(name)) for name, _ in said)

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from profiling.timeline import nsys_facts
-from profiling.timeline.nsys_export import NVTX, OPEN, PROCESS_BITS, Export, narrow, process_of
-from profiling.timeline.sqlite_columns import MISSING, Columns
+from profiling.timeline.nsys_export import NVTX, PROCESS_BITS, Export, process_of
+from profiling.timeline.reading import by_start, joined, matching, rows_of
 from profiling.timeline.trace import (
     ANY_THREAD,
     COPY,
@@ -20,6 +20,7 @@ from profiling.timeline.trace import (
     KERNEL,
     MEMSET,
     Calls,
+    Columns,
     Operations,
     Ranges,
     Trace,
@@ -28,7 +29,6 @@ from profiling.timeline.trace import (
 ACTIVITY = "CUPTI_ACTIVITY_KIND_"
 PUSH_POP, START_END, DOMAIN_CREATE = 59, 60, 75  # NVTX_EVENTS.eventType
 PAGEABLE = 0  # ENUM_CUDA_MEM_KIND
-ID_BITS = 40  # of a correlation id, which has 32; the rest of a key is for the process
 
 # of ENUM_CUDA_MEMCPY_OPER, for exports that lack that table
 COPY_KINDS = (
@@ -41,6 +41,7 @@ COPY_KINDS = (
 VERSION = re.compile(r"_v\d{4}$")
 
 CALL = {"id": "correlationId", "thread": "globalTid", "name": "nameId"}
+OS_CALL = {"thread": "globalTid", "name": "nameId"}
 RANGE = {"type": "eventType", "thread": "globalTid", "domain": "domainId"}
 PLACE = {"device": "deviceId", "stream": "streamId", "id": "correlationId", "process": "globalPid"}
 # kind of operation -> (table, its columns besides times and PLACE)
@@ -71,19 +72,22 @@ def read(path: Path) -> Trace:
         found = {kind: table.result() for kind, table in tables.items()}
         rows = reading.result()
     calls = None if rows is None else by_start(rows)
+    os_rows, overhead = (export.read(table, OS_CALL) for table in ("OSRT_API", "PROFILER_OVERHEAD"))
     events = export.read(NVTX, RANGE)
     tool_version, schema_version = nsys_facts.versions(export)
     operations = nsys_operations(export, found, calls)
-    ends = [rows["end"] for rows in (calls, *found.values()) if rows]
+    ends_ns = [rows["end_ns"] for rows in (calls, *found.values()) if rows]
     return Trace(
         kind="nsys",
         file=path,
         devices=nsys_facts.devices(export),
         operations=operations,
         calls=nsys_calls(export, calls),
-        ranges=nsys_ranges(export, events, ends),
+        ranges=nsys_ranges(events, ends_ns),
         allocations=nsys_facts.allocations(export),
         counters=nsys_facts.counters(export),
+        os_calls=nsys_calls(export, None if os_rows is None else by_start(os_rows)),
+        overhead=profiler_overhead(export, overhead),
         tool_version=tool_version,
         schema_version=schema_version,
         warnings=nsys_facts.complaints(export) + export.warnings,
@@ -92,24 +96,16 @@ def read(path: Path) -> Trace:
     )
 
 
-def by_start(rows: Columns) -> Columns:
-    start = rows["start"]
-    if np.all(start[1:] >= start[:-1]):
-        return rows
-    order = np.argsort(start, kind="stable")
-    return {name: values[order] for name, values in rows.items()}
-
-
 def nsys_calls(export: Export, rows: Columns | None) -> Calls | None:
     if rows is None:
         return None
-    return Calls(
-        start_ns=rows["start"],
-        end_ns=rows["end"],
-        name=export.names.of(rows["name"], lambda key: VERSION.sub("", export.string(key))),
-        process=process_of(rows["thread"]),
-        thread=rows["thread"],
-    )
+    names = export.names.of(rows["name"], lambda key: VERSION.sub("", export.string(key)))
+    return Calls.of(rows | {"name": names, "process": process_of(rows["thread"])})
+
+
+def profiler_overhead(export: Export, rows: Columns | None) -> Ranges | None:
+    calls = nsys_calls(export, None if rows is None else by_start(rows))
+    return Ranges.of(None if calls is None else vars(calls) | {"closed": np.ones(len(calls.name))})
 
 
 def nsys_operations(
@@ -118,100 +114,57 @@ def nsys_operations(
     tables = [named(export, kind, rows) for kind, rows in found.items() if rows is not None]
     if not tables:
         return None
-    rows = by_start({name: np.concatenate([t[name] for t in tables]) for name in tables[0]})
-    none = np.empty(0, np.int64)
-    of = calls or {"thread": none, "id": none}
-    return Operations(
-        start_ns=rows["start"],
-        end_ns=rows["end"],
-        kind=rows["kind"].astype(np.int8),
-        name=rows["name"].astype(np.int32),
-        process=process_of(rows["process"]),
-        device=narrow(rows["device"], "device", export.path),
-        stream=rows["stream"],
-        call=matching(rows["process"], rows["id"], of["thread"], of["id"]),
-        bytes=rows["bytes"],
-        blocks=rows["blocks"],
-        threads=narrow(rows["threads"], "block", export.path),
-        pageable=rows["pageable"].astype(bool),
-    )
+    rows = joined(tables)
+    if calls is not None:
+        rows["call"] = same(rows["process"], rows["id"], calls["thread"], calls["id"])
+    rows["process"] = process_of(rows["process"])
+    return Operations.of(rows)
 
 
 def named(export: Export, kind: int, rows: Columns) -> Columns:
     """The same columns for operations of each kind."""
-    nothing = np.full(len(rows["start"]), -1)
-    copied = dict(export.rows("ENUM_CUDA_MEMCPY_OPER", "id", "label")) or dict(
-        enumerate(COPY_KINDS)
-    )
+    nothing = np.full(len(rows["start_ns"]), -1)
+    copied = dict(export.rows("ENUM_CUDA_MEMCPY_OPER", "id", "label") or enumerate(COPY_KINDS))
     name = {
         KERNEL: export.string,
         COPY: lambda key: f"[CUDA memcpy {copied.get(key, 'Unknown')}]",
         MEMSET: lambda _: "[CUDA memset]",
         GRAPH: lambda key: f"CUDA graph {key}",
     }[kind]
-    pageable = [rows[end] == PAGEABLE for end in ("from", "to") if kind == COPY]
-    columns = ("start", "end", "device", "stream", "id", "process", "bytes", "blocks", "threads")
+    columns = ("start_ns", "end_ns", *PLACE, "bytes", "blocks", "threads")
+    pageable = [rows.get(end, nothing) == PAGEABLE for end in ("from", "to")]
     return {column: rows.get(column, nothing) for column in columns} | {
         "kind": np.full(len(nothing), kind),
         "name": export.names.of(rows.get("name", nothing), name),
-        "pageable": np.any(pageable, axis=0) if pageable else nothing == PAGEABLE,
+        "pageable": np.any(pageable, axis=0),
     }
 
 
-def matching(
+def same(
     process: np.ndarray, number: np.ndarray, of_process: np.ndarray, of_number: np.ndarray
 ) -> np.ndarray:
-    """For each process and number the first row of the others with the same two; -1 without one."""
-    found = np.full(len(number), -1)
-    if not len(of_number):
-        return found
-    processes = np.unique(of_process >> PROCESS_BITS)
-    others, _ = joint_keys(of_process, of_number, processes)
-    order = np.argsort(others, kind="stable")
-    others = others[order]
-    wanted, known = joint_keys(process, number, processes)
-    at = np.minimum(np.searchsorted(others, wanted), len(order) - 1)
-    matched = known & (others[at] == wanted)
-    found[matched] = order[at[matched]]
-    return found
+    """See matching; processes as globalPid or globalTid."""
+    return matching(process >> PROCESS_BITS, number, of_process >> PROCESS_BITS, of_number)
 
 
-def joint_keys(
-    process: np.ndarray, number: np.ndarray, processes: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """(one number for process and number, whether there are both)."""
-    process = process >> PROCESS_BITS
-    index = np.minimum(np.searchsorted(processes, process), len(processes) - 1)
-    known = (processes[index] == process) & (number >= 0) & (number < 1 << ID_BITS)
-    return np.where(known, (index << ID_BITS) | number, MISSING), known
-
-
-def nsys_ranges(export: Export, events: Columns | None, ends: list[np.ndarray]) -> Ranges | None:
-    """`ends` of all other events, as the end of a range that has none is that of the capture."""
+def nsys_ranges(events: Columns | None, ends_ns: list[np.ndarray]) -> Ranges | None:
+    """`ends_ns` of all other events, as the end of a range that has none is that of the capture."""
     if events is None:
         return None
     rows = by_start(events)
-    domain = domains(rows)
-    which = np.flatnonzero((rows["type"] == PUSH_POP) | (rows["type"] == START_END))
-    rows = {name: values[which] for name, values in rows.items()}
-    closed = rows["end"] != OPEN
-    ends = [*ends, rows["start"], rows["end"][closed]]
-    last = max((int(end.max()) for end in ends if len(end)), default=0)
-    return Ranges(
-        start_ns=rows["start"],
-        end_ns=np.where(closed, rows["end"], last),
-        closed=closed,
-        name=rows["name"],
-        domain=domain[which],
-        process=process_of(rows["thread"]),
-        thread=np.where(rows["type"] == START_END, ANY_THREAD, rows["thread"]),
-    )
+    rows["domain"] = domains(rows)
+    rows = rows_of(rows, np.isin(rows["type"], (PUSH_POP, START_END)))
+    last_ns = max((int(end.max()) for end in (*ends_ns, rows["end_ns"]) if len(end)), default=0)
+    rows["end_ns"] = np.where(rows["closed"], rows["end_ns"], last_ns)
+    rows["process"] = process_of(rows["thread"])
+    rows["thread"] = np.where(rows["type"] == START_END, ANY_THREAD, rows["thread"])
+    return Ranges.of(rows)
 
 
 def domains(rows: Columns) -> np.ndarray:
     """The name of each event's domain, which another event of its process gave it; else -1."""
     created = np.flatnonzero(rows["type"] == DOMAIN_CREATE)
     thread, domain = rows["thread"], rows["domain"]
-    creation = matching(thread, domain, thread[created], domain[created])
+    creation = same(thread, domain, thread[created], domain[created])
     names = np.append(rows["name"][created], np.int32(-1))  # the last for those without one
     return names[creation]

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import numpy as np
 
 from profiling.manifest import Manifest
+from profiling.records import read_json
 from profiling.timeline import chrome_json, nsys_sqlite
 from profiling.timeline.trace import Trace
 from profiling.tools import nsight
@@ -59,6 +59,8 @@ def open_capture(path: Path) -> Trace:
         return replace(read(path), file=path)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except OverflowError as error:
+        raise ValueError(f"{path}: is damaged ({error}); export it again") from error
 
 
 def newest(folder: Path) -> Path:
@@ -162,16 +164,9 @@ def read_report(path: Path) -> Trace:
 
 def read_manifest(path: Path) -> Manifest:
     """What profiling.capture.window told about a window. Raises ValueError with one line."""
-    try:
-        if path.stat().st_size > MANIFEST_BYTES:
-            raise ValueError(f"{path}: is too big for a manifest")
-        return msgspec.json.decode(path.read_bytes(), type=Manifest)
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except msgspec.ValidationError as error:
-        raise ValueError(f"{path}: is JSON, but no manifest of a window: {error}") from error
-    except (RecursionError, UnicodeDecodeError, msgspec.DecodeError) as error:
-        raise ValueError(f"{path}: is a damaged manifest ({error})") from error
+    if path.is_file() and path.stat().st_size > MANIFEST_BYTES:
+        raise ValueError(f"{path}: is too big for a manifest")
+    return read_json(path, Manifest)
 
 
 def find_manifest(path: Path, trace: Trace) -> tuple[str, Manifest] | None:

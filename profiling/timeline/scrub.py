@@ -12,7 +12,9 @@ import re
 import shutil
 import sqlite3
 import zlib
+from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from profiling.timeline.personal import NAMES, without_folders
 
@@ -39,23 +41,17 @@ def scrub(path: Path, out: Path | None = None) -> None:
     if not path.is_file():
         raise ValueError(f"{path}: no such file")
     out = out or path
-    plain = out.with_name(out.name + ".scrubbed")
-    packed = out.with_name(out.name + ".scrubbed.gz")
-    journal = plain.with_name(plain.name + "-journal")
     try:
-        copy_plain(path, plain)
-        scrub_plain(plain, packed)
-        if out.suffix == ".gz":
-            with open(plain, "rb") as file, gzip.open(packed, "wb", compresslevel=6) as copy:
-                shutil.copyfileobj(file, copy, BLOCK_BYTES)
-            os.replace(packed, out)
-        else:
-            os.replace(plain, out)
+        with TemporaryDirectory(prefix=".scrubbed-", dir=out.parent) as folder:
+            plain, packed = Path(folder) / "plain", Path(folder) / "packed"
+            copy_plain(path, plain)
+            scrub_plain(plain)
+            if out.suffix == ".gz":
+                with open(plain, "rb") as file, gzip.open(packed, "wb", compresslevel=6) as copy:
+                    shutil.copyfileobj(file, copy, BLOCK_BYTES)
+            os.replace(packed if out.suffix == ".gz" else plain, out)
     except (OSError, EOFError, zlib.error, sqlite3.Error, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: cannot be scrubbed: {' '.join(str(error).split())}") from error
-    finally:
-        for temporary in (plain, packed, journal):
-            temporary.unlink(missing_ok=True)
 
 
 def copy_plain(path: Path, plain: Path) -> None:
@@ -65,36 +61,35 @@ def copy_plain(path: Path, plain: Path) -> None:
         shutil.copyfileobj(file, copy, BLOCK_BYTES)
 
 
-def scrub_plain(plain: Path, spare: Path) -> None:
-    """Scrubs a file in place, with `spare` as a name for a temporary one."""
+def scrub_plain(plain: Path) -> None:
+    """Scrubs a file in place."""
     with open(plain, "rb") as file:
         begin = file.read(4096)
     if begin.startswith(SQLITE):
-        database = sqlite3.connect(plain)
-        try:
+        with closing(sqlite3.connect(plain)) as database:
             scrub_tables(database)
             database.commit()
             database.execute("VACUUM")  # what was overwritten would stay in free pages
-        finally:
-            database.close()
     elif begin.lstrip()[:1] == b"{":
-        scrub_json(plain, spare)
-        os.replace(spare, plain)
+        clean = plain.with_suffix(".json")
+        scrub_json(plain, clean)
+        os.replace(clean, plain)
     else:
         raise OSError("it is neither an nsys export nor JSON")
 
 
 def scrub_tables(database: sqlite3.Connection) -> None:
-    tables = [
-        name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type='table'")
-    ]
+    names = database.execute("SELECT name FROM sqlite_master WHERE type='table'").fetchall()
+    tables = {
+        table: [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')]
+        for (table,) in names
+    }
     forget_bystanders(database, tables)
     printed = set()  # what the program and nsys wrote to the terminal
     if "ProcessStreams" in tables:
         printed = {text for (text,) in database.execute("SELECT contentId FROM ProcessStreams")}
-    for table in tables:
-        columns = [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')]
-        if "name" in columns and "value" in columns:
+    for table, columns in tables.items():
+        if {"name", "value"} <= set(columns):
             rows = database.execute(f'SELECT rowid, name FROM "{table}"').fetchall()
             gone = [(rowid,) for rowid, name in rows if NAMES.search(str(name))]
             database.executemany(f'DELETE FROM "{table}" WHERE rowid = ?', gone)
@@ -102,41 +97,39 @@ def scrub_tables(database: sqlite3.Connection) -> None:
             changed = []
             query = f'SELECT rowid, "{column}" FROM "{table}" WHERE typeof("{column}") = \'text\''
             for rowid, text in database.execute(query):
-                clean = without_folders(text)
-                if table == "StringIds" and rowid in printed:
-                    clean = ""
+                said = table == "StringIds" and rowid in printed
+                clean = "" if said else without_folders(text)
                 if clean != text:
                     changed.append((clean, rowid))
             database.executemany(f'UPDATE "{table}" SET "{column}" = ? WHERE rowid = ?', changed)
 
 
-def forget_bystanders(database: sqlite3.Connection, tables: list[str]) -> None:
-    """Removes the processes and threads of the machine that nothing was recorded of."""
-    columns = {
-        table: {row[1] for row in database.execute(f'PRAGMA table_info("{table}")')}
-        for table in tables
-    }
+def forget_bystanders(database: sqlite3.Connection, tables: dict[str, list[str]]) -> None:
+    """Removes the processes and threads of the machine that nothing was recorded of.
+
+    `tables`: with their columns.
+    """
     traced = set()  # a globalPid is a globalTid without its last 24 bits
-    for table in tables:
+    for table, columns in tables.items():
         if table.startswith(("CUPTI_ACTIVITY", "NVTX_EVENTS", "OSRT_API")):
-            for column in columns[table] & {"globalPid", "globalTid"}:
-                query = f'SELECT DISTINCT "{column}" & ~{THREAD} FROM "{table}"'
-                traced |= {process for (process,) in database.execute(query)}
+            for column in {"globalPid", "globalTid"} & set(columns):
+                traced |= distinct(database, table, f'"{column}" & ~{THREAD}')
     kept = ",".join(str(process) for process in traced if process is not None)
-    if columns.get("PROCESSES", set()) >= {"globalPid"}:
+    if "globalPid" in tables.get("PROCESSES", ()):
         database.execute(f"DELETE FROM PROCESSES WHERE globalPid NOT IN ({kept})")
-    if columns.get("ThreadNames", set()) >= {"globalTid", "nameId"}:
-        gone = f"(globalTid & ~{THREAD}) NOT IN ({kept})"
-        names = {
-            name for (name,) in database.execute(f"SELECT nameId FROM ThreadNames WHERE {gone}")
-        }
-        database.execute(f"DELETE FROM ThreadNames WHERE {gone}")
-        for table in tables:
-            for column in columns[table] & STRING_COLUMNS:
-                query = f'SELECT DISTINCT "{column}" FROM "{table}"'
-                names -= {name for (name,) in database.execute(query)}
+    if {"globalTid", "nameId"} <= set(tables.get("ThreadNames", ())):
+        gone = f"FROM ThreadNames WHERE (globalTid & ~{THREAD}) NOT IN ({kept})"
+        names = {name for (name,) in database.execute(f"SELECT nameId {gone}")}
+        database.execute(f"DELETE {gone}")
+        for table, columns in tables.items():
+            for column in STRING_COLUMNS & set(columns):
+                names -= distinct(database, table, f'"{column}"')
         rows = [(name,) for name in names]
         database.executemany("UPDATE StringIds SET value = '' WHERE id = ?", rows)
+
+
+def distinct(database: sqlite3.Connection, table: str, term: str) -> set:
+    return {value for (value,) in database.execute(f'SELECT DISTINCT {term} FROM "{table}"')}
 
 
 def scrub_json(path: Path, out: Path) -> None:

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
+from profiling.timeline.trace import Columns
+
 ROWS = 100_000  # joined at once: some megabytes of text for each column
 LONGEST_BYTES = 64 << 20  # of one value; a file cannot make SQLite build a longer one
 MISSING = -1  # where a number is NULL, or its column is not there
 FIRST_ROW = -(2**63)
-
-Columns = dict[str, np.ndarray]
 
 
 @contextmanager

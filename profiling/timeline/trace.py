@@ -4,21 +4,54 @@ Times are integer nanoseconds on one clock for host and GPU. Where a capture can
 None ("not captured"), an index -1, a count -1: never 0. Names are indices into `Trace.names`.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from itertools import count
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
 KERNEL, COPY, MEMSET, GRAPH = 0, 1, 2, 3  # Operations.kind; GRAPH: a CUDA graph captured as a whole
-LATEST_NS = 4 * 10**18  # beyond, the difference of two times would not fit into 64 bits
 ANY_THREAD = -1  # Ranges.thread of a range that may start on one thread and end on another
+# of columns that are no int64
+TYPES: dict[str, type[np.generic]] = {"kind": np.int8, "closed": np.bool_, "pageable": np.bool_}
+TYPES |= dict.fromkeys(("name", "domain", "device", "threads"), np.int32)
+Columns = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Operations:
+class Table:
+    """Columns of one length."""
+
+    @classmethod
+    def of(cls, columns: Columns | None) -> Self | None:
+        """Of the columns that bear its names; where one is missing -1, or False. None of None.
+
+        Raises OverflowError for a number that does not fit: profiling.timeline.opening tells it.
+        """
+        if columns is None:
+            return None
+        length = len(next(iter(columns.values())))
+        found = {}
+        for name in (column.name for column in fields(cls)):
+            dtype = TYPES.get(name, np.int64)
+            missing = np.full(length, False if dtype is np.bool_ else -1)
+            given = columns.get(name, missing)
+            found[name] = given.astype(dtype, copy=False)
+            if not np.array_equal(found[name], given):
+                raise OverflowError(f"impossible {name}")
+        return cls(**found)
+
+    @classmethod
+    def empty(cls) -> Self:
+        return cls(*(np.empty(0, np.int64) for _ in fields(cls)))
+
+    def rows(self, chosen: np.ndarray) -> Self:
+        """Those of the indices or the mask."""
+        return type(self)(*(getattr(self, column.name)[chosen] for column in fields(self)))
+
+
+@dataclass(frozen=True)
+class Operations(Table):
     """What ran on the GPUs, a row each, sorted by start."""
 
     start_ns: np.ndarray  # int64
@@ -36,7 +69,7 @@ class Operations:
 
 
 @dataclass(frozen=True)
-class Calls:
+class Calls(Table):
     """CUDA API calls (runtime and driver) on the host, a row each, sorted by start."""
 
     start_ns: np.ndarray  # int64
@@ -47,7 +80,7 @@ class Calls:
 
 
 @dataclass(frozen=True)
-class Ranges:
+class Ranges(Table):
     """NVTX push/pop and start/end ranges, or record_function ranges; sorted by start."""
 
     start_ns: np.ndarray  # int64
@@ -60,7 +93,7 @@ class Ranges:
 
 
 @dataclass(frozen=True)
-class Allocations:
+class Allocations(Table):
     """Device memory taken (bytes > 0) and given back (bytes < 0), sorted by time."""
 
     time_ns: np.ndarray  # int64
@@ -104,27 +137,9 @@ class Trace:
     operators: Ranges | None = None  # PyTorch's own operators, in Kineto traces
     allocations: Allocations | None = None
     counters: list[CounterSamples] | None = None
+    os_calls: Calls | None = None  # of the system's libraries: waits, files, threads; nsys alone
+    overhead: Ranges | None = None  # times in which the profiler itself held up a thread
     tool_version: str | None = None
     schema_version: str | None = None
     warnings: list[str] = field(default_factory=list)  # what the tool says it lost or could not do
     personal: bool = False  # it still holds an environment, a user, a host or folders
-
-
-class Names:
-    """Gives each name its number, while a capture is read."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[str, int] = defaultdict(count().__next__)
-
-    def of(self, keys: np.ndarray, name: Callable[[int], str]) -> np.ndarray:
-        """The numbers of what `name` calls the keys."""
-        distinct, where = np.unique(keys, return_inverse=True)
-        return self.numbered(map(name, distinct.tolist()))[where]
-
-    def numbered(self, names: Iterable[str]) -> np.ndarray:
-        return np.fromiter(map(self.numbers.__getitem__, names), np.int32)
-
-
-def possible(start_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
-    """Whether each pair of times makes sense."""
-    return (start_ns <= end_ns) & (start_ns > -LATEST_NS) & (end_ns < LATEST_NS)

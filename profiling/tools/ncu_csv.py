@@ -8,7 +8,9 @@ import csv
 import math
 import re
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 
 from profiling.tools import nsight
@@ -17,59 +19,50 @@ RANGE = re.compile(r'"[^":]+:([^":]+):')  # "DOMAIN:NAME:payload:colour:..."
 # unit -> how many of its base unit; ncu's newer versions write us, older ones usecond
 TIMES_NS = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
 TIMES_NS |= {"nsecond": 1, "usecond": 1e3, "msecond": 1e6, "second": 1e9}
-SIZES = {f"{prefix}byte": 1000**power for power, prefix in enumerate(("", "K", "M", "G", "T"))}
-UNITS: dict[str, dict[str, float]] = {
-    "time": TIMES_NS,
-    "percent": {"%": 1},
-    "size": SIZES | {f"{unit}/block": size for unit, size in SIZES.items()},
-    "rate": {f"{unit}/{s}": size for unit, size in SIZES.items() for s in ("s", "second")},
-}
+PERCENT = {"%": 1}
+BYTES = {f"{prefix}byte": 1000**power for power, prefix in enumerate(("", "K", "M", "G", "T"))}
+BLOCK_BYTES = BYTES | {f"{unit}/block": size for unit, size in BYTES.items()}
+RATES = {f"{unit}/{s}": size for unit, size in BYTES.items() for s in ("s", "second")}
 
 
 @dataclass(frozen=True)
 class NcuMetric:
     name: str  # as the raw page has it
     label: str  # as the details page has it
-    kind: str  # of UNITS, or count
+    units: Mapping[str, float] | None = None  # None: a count
 
 
-PERCENT_ELAPSED = "avg.pct_of_peak_sustained_elapsed"
+ELAPSED = "avg.pct_of_peak_sustained_elapsed"
 METRICS = {
-    "duration_ns": NcuMetric("gpu__time_duration.sum", "Duration", "time"),
-    "sm_percent": NcuMetric(
-        f"sm__throughput.{PERCENT_ELAPSED}", "Compute (SM) Throughput", "percent"
-    ),
+    "duration_ns": NcuMetric("gpu__time_duration.sum", "Duration", TIMES_NS),
+    "sm_percent": NcuMetric(f"sm__throughput.{ELAPSED}", "Compute (SM) Throughput", PERCENT),
     "memory_percent": NcuMetric(
-        f"gpu__compute_memory_throughput.{PERCENT_ELAPSED}", "Memory Throughput", "percent"
+        f"gpu__compute_memory_throughput.{ELAPSED}", "Memory Throughput", PERCENT
     ),
-    "dram_percent": NcuMetric(
-        f"gpu__dram_throughput.{PERCENT_ELAPSED}", "DRAM Throughput", "percent"
-    ),
-    "dram_bytes_per_s": NcuMetric("dram__bytes.sum.per_second", "Memory Throughput", "rate"),
+    "dram_percent": NcuMetric(f"gpu__dram_throughput.{ELAPSED}", "DRAM Throughput", PERCENT),
+    "dram_bytes_per_s": NcuMetric("dram__bytes.sum.per_second", "Memory Throughput", RATES),
     "theoretical_occupancy_percent": NcuMetric(
-        "sm__maximum_warps_per_active_cycle_pct", "Theoretical Occupancy", "percent"
+        "sm__maximum_warps_per_active_cycle_pct", "Theoretical Occupancy", PERCENT
     ),
     "achieved_occupancy_percent": NcuMetric(
-        "sm__warps_active.avg.pct_of_peak_sustained_active", "Achieved Occupancy", "percent"
+        "sm__warps_active.avg.pct_of_peak_sustained_active", "Achieved Occupancy", PERCENT
     ),
-    "waves": NcuMetric("launch__waves_per_multiprocessor", "Waves Per SM", "count"),
-    "registers": NcuMetric("launch__registers_per_thread", "Registers Per Thread", "count"),
+    "waves": NcuMetric("launch__waves_per_multiprocessor", "Waves Per SM"),
+    "registers": NcuMetric("launch__registers_per_thread", "Registers Per Thread"),
     "shared_static_bytes": NcuMetric(
-        "launch__shared_mem_per_block_static", "Static Shared Memory Per Block", "size"
+        "launch__shared_mem_per_block_static", "Static Shared Memory Per Block", BLOCK_BYTES
     ),
     "shared_dynamic_bytes": NcuMetric(
-        "launch__shared_mem_per_block_dynamic", "Dynamic Shared Memory Per Block", "size"
+        "launch__shared_mem_per_block_dynamic", "Dynamic Shared Memory Per Block", BLOCK_BYTES
     ),
 }
 # what may hold the number of blocks on an SM down -> how many blocks it allows
 LIMITS = {
-    "registers": NcuMetric("launch__occupancy_limit_registers", "Block Limit Registers", "count"),
-    "shared memory": NcuMetric(
-        "launch__occupancy_limit_shared_mem", "Block Limit Shared Mem", "count"
-    ),
-    "blocks": NcuMetric("launch__occupancy_limit_blocks", "Block Limit SM", "count"),
-    "warps": NcuMetric("launch__occupancy_limit_warps", "Block Limit Warps", "count"),
-    "barriers": NcuMetric("launch__occupancy_limit_barriers", "Block Limit Barriers", "count"),
+    "registers": NcuMetric("launch__occupancy_limit_registers", "Block Limit Registers"),
+    "shared memory": NcuMetric("launch__occupancy_limit_shared_mem", "Block Limit Shared Mem"),
+    "blocks": NcuMetric("launch__occupancy_limit_blocks", "Block Limit SM"),
+    "warps": NcuMetric("launch__occupancy_limit_warps", "Block Limit Warps"),
+    "barriers": NcuMetric("launch__occupancy_limit_barriers", "Block Limit Barriers"),
 }
 
 
@@ -153,14 +146,11 @@ def read_details(rows: list[dict[str, str]]) -> list[ProfiledKernel]:
     kernels: dict[str, list[dict[str, str]]] = {}
     for row in rows:
         kernels.setdefault(row["ID"], []).append(row)
+    columns = itemgetter("Metric Name", "Metric Unit", "Metric Value")
     return [
         kernel_of(
             mine[0],
-            [
-                (row["Metric Name"], row["Metric Unit"], row["Metric Value"])
-                for row in mine
-                if row["Metric Name"] and row["Metric Value"]
-            ],
+            [columns(row) for row in mine if row["Metric Name"] and row["Metric Value"]],
             [advice_of(row) for row in mine if row.get("Rule Description")],
         )
         for mine in kernels.values()
@@ -169,11 +159,8 @@ def read_details(rows: list[dict[str, str]]) -> list[ProfiledKernel]:
 
 def read_raw(rows: list[dict[str, str]]) -> list[ProfiledKernel]:
     """The first row below the header holds the units."""
-    if not rows:
-        return []
-    units = rows[0]
     return [
-        kernel_of(row, [(name, units[name] or "", row[name] or "") for name in row if name], [])
+        kernel_of(row, [(name, rows[0][name] or "", row[name] or "") for name in row if name], [])
         for row in rows[1:]
     ]
 
@@ -203,10 +190,8 @@ def kernel_of(
 def measured(metric: NcuMetric, values: list[tuple[str, str, str]]) -> float | None:
     """In the base unit. One label may stand for several metrics, which differ in their units."""
     for name, unit, value in values:
-        if name not in (metric.name, metric.label):
-            continue
-        scale = 1 if metric.kind == "count" else UNITS[metric.kind].get(unit)
-        if scale is not None:
+        scale = 1 if metric.units is None else metric.units.get(unit)
+        if name in (metric.name, metric.label) and scale is not None:
             return None if (plain := number(value)) is None else plain * scale
     return None
 

@@ -87,7 +87,7 @@ def test_only_what_ran_has_a_row():
         (MANIFEST, "NVIDIA Unheard-of", "NVIDIA Unheard-of"),
         (MANIFEST, None, "no GPU"),
         (replace(MANIFEST, vocab_size=None), "NVIDIA H200", "vocab_size"),
-        (replace(MANIFEST, config=None), "NVIDIA H200", "config has no n_layer"),
+        (replace(MANIFEST, config=None), "NVIDIA H200", "required field `n_layer`"),
         (with_config(n_head="six"), "NVIDIA H200", "n_head"),
         (with_config(dtype="float8"), "NVIDIA H200", "dtype=float8"),
     ],

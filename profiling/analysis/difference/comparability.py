@@ -1,5 +1,7 @@
 """Whether two sides did the same work under the same conditions. Called by comparison."""
 
+from collections.abc import Iterator
+
 from profiling.analysis.difference.compared import Compared, Environment
 from profiling.analysis.difference.records import Pair
 from profiling.analysis.runs.configuration import WORK, flatten, top_level
@@ -26,44 +28,33 @@ def config_differences(
 
 def reasons_against(
     baseline: Compared, candidate: Compared, differences: dict[str, Pair] | None
-) -> list[str]:
-    """Why the two do not compare, a line each; empty where they do."""
-    facts = (
+) -> Iterator[str]:
+    """Why the two do not compare, a line each; none where they do."""
+    for what, one, other in (
         ("GPU", baseline.device, candidate.device),
         ("kind of capture", baseline.kind, candidate.kind),
         ("step", baseline.step_name, candidate.step_name),
-    )
-    reasons = [
-        f"{what}: {one} against {other}"
-        for what, one, other in facts
-        if None not in (one, other) and one != other
-    ]
-    reasons += work_reasons(differences)
-    one, other = versions(baseline.environment), versions(candidate.environment)
-    reasons += [
-        f"{name}: version {one[name]} against {other[name]}"
-        for name in one
-        if name in other and one[name] != other[name]
-    ]
-    return reasons + [
-        f"steps: the {which} has {len(side.step_ms)}, an interval needs at least {FEWEST_STEPS}"
-        for which, side in (("baseline", baseline), ("candidate", candidate))
-        if len(side.step_ms) < FEWEST_STEPS
-    ]
+    ):
+        if None not in (one, other) and one != other:
+            yield f"{what}: {one} against {other}"
+    yield from work_reasons(differences)
+    versions, others = versions_of(baseline.environment), versions_of(candidate.environment)
+    for name, version in versions.items():
+        if name in others and version != others[name]:
+            yield f"{name}: version {version} against {others[name]}"
+    for which, side in (("baseline", baseline), ("candidate", candidate)):
+        if (count := len(side.step_ms)) < FEWEST_STEPS:
+            yield f"steps: the {which} has {count}, an interval needs at least {FEWEST_STEPS}"
 
 
-def work_reasons(differences: dict[str, Pair] | None) -> list[str]:
+def work_reasons(differences: dict[str, Pair] | None) -> Iterator[str]:
     """The keys of WORK that differ, a line each."""
-    differences = differences or {}
-    return [
-        f"{key}: {differences[key].baseline} against {differences[key].candidate}, "
-        "so a step does other work"
-        for key in WORK
-        if key in differences
-    ]
+    for key in WORK:
+        if pair := (differences or {}).get(key):
+            yield f"{key}: {pair.baseline} against {pair.candidate}, so a step does other work"
 
 
-def versions(environment: Environment) -> JsonObject:
+def versions_of(environment: Environment) -> JsonObject:
     """Of the libraries that make a step fast or slow, as far as they are known."""
     found: JsonObject = {name: environment.packages.get(name) for name in PACKAGES}
     found |= {"cuda": environment.cuda, "cudnn": environment.cudnn}

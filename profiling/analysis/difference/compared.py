@@ -3,12 +3,13 @@
 Called by the verb compare and by launch.experiment.captures.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import msgspec
 
 from profiling.analysis.difference.records import KernelOnOneSide
-from profiling.analysis.report import Report
+from profiling.analysis.report import RangeTotal, Report
 from profiling.analysis.runs.folder import METRICS, SETTLING_ROWS, RunFolder
 from profiling.records import JsonObject
 
@@ -84,7 +85,7 @@ def compared_capture(report: Report) -> Compared:
         config=config,
         environment=environment_of(run.environment if run else None, capture.file),
         captured=captured_step(report),
-        notes=notes_on(report),
+        notes=list(notes_on(report)),
     )
 
 
@@ -119,16 +120,9 @@ def captured_step(report: Report) -> CapturedStep:
     return CapturedStep(
         steps,
         gpu_parts(report),
-        host_parts={
-            f"host_{row.name}": row.host_ms / steps for row in report.ranges if row.depth == 0
-        },
+        host_parts={f"host_{row.name}": row.host_ms / steps for row in report.phases},
         families={row.family: row.total_ns / steps / 1e6 for row in report.families},
-        phases={
-            row.name: PhaseTimes(
-                row.host_ms / steps, None if row.gpu_ms is None else row.gpu_ms / steps
-            )
-            for row in report.ranges
-        },
+        phases={row.name: phase_times(row, steps) for row in report.ranges},
         kernels=tuple(
             KernelOnOneSide(row.name, row.family, row.count / steps, row.total_ns / steps / 1e6)
             for row in report.kernels
@@ -136,6 +130,10 @@ def captured_step(report: Report) -> CapturedStep:
         attention_backend=report.attention_backend,
         bottleneck=report.bottleneck.verdict,
     )
+
+
+def phase_times(row: RangeTotal, steps: int) -> PhaseTimes:
+    return PhaseTimes(row.host_ms / steps, None if row.gpu_ms is None else row.gpu_ms / steps)
 
 
 def gpu_parts(report: Report) -> dict[str, float]:
@@ -158,15 +156,13 @@ def text_of(facts: JsonObject | None, key: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def notes_on(report: Report) -> list[str]:
-    notes = []
+def notes_on(report: Report) -> Iterator[str]:
     if report.run is None:
-        notes.append(
+        yield (
             f"no manifest beside {report.capture.file}, so its batch, model, dtype and versions "
             "could not be checked"
         )
     for finding in report.health.findings:
         # what a capture gives away is beside the point
         if finding.level == "warning" and "scrub" not in (finding.cure or ""):
-            notes.append(finding.what)
-    return notes
+            yield finding.what

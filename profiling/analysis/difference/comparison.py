@@ -3,6 +3,8 @@
 Called by the verb compare, and by `ab`, which has better step times and wants the explanation.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 from msgspec.structs import replace
 
@@ -14,7 +16,6 @@ from profiling.analysis.difference.comparability import (
 )
 from profiling.analysis.difference.compared import TRAINING, Compared, PhaseTimes
 from profiling.analysis.difference.records import (
-    SCHEMA_VERSION,
     BucketChange,
     Comparability,
     Comparison,
@@ -51,7 +52,7 @@ def compare(baseline: Compared, candidate: Compared, force: bool = False) -> Com
     With `force` there is a verdict in spite of reasons against it, which stay in the record.
     """
     differences = config_differences(baseline.config, candidate.config)
-    reasons = reasons_against(baseline, candidate, differences)
+    reasons = list(reasons_against(baseline, candidate, differences))
     ratio = ratio_over_steps(baseline.step_ms, candidate.step_ms)
     outcome: Outcome = "not_comparable"
     if ratio and (force or not reasons):
@@ -59,7 +60,6 @@ def compare(baseline: Compared, candidate: Compared, force: bool = False) -> Com
     names = names_of(baseline, candidate, differences)
     free = free_steps(baseline, candidate)
     comparison = Comparison(
-        schema_version=SCHEMA_VERSION,
         baseline=side(baseline, names[0]),
         candidate=side(candidate, names[1]),
         step_ms=step_times(baseline, candidate, ratio),
@@ -68,18 +68,15 @@ def compare(baseline: Compared, candidate: Compared, force: bool = False) -> Com
         buckets=buckets(baseline, candidate),
         families=families(baseline, candidate),
         ranges=ranges(baseline, candidate),
-        kernels=KernelChanges(
-            added=only_in(candidate, baseline), removed=only_in(baseline, candidate)
-        ),
+        kernels=KernelChanges(only_in(candidate, baseline), only_in(baseline, candidate)),
         differs=list(differences or {}),
         differences=differences,
         comparability=Comparability(
             comparable=not reasons,
             reasons=reasons,
             forced=bool(reasons) and force,
-            notes=notes(baseline, candidate, ratio, free),
+            notes=list(notes(baseline, candidate, ratio, free)),
         ),
-        sentence="",
     )
     return replace(comparison, sentence=sentence(comparison))
 
@@ -145,16 +142,16 @@ def free_steps(baseline: Compared, candidate: Compared) -> FreeSteps | None:
     return FreeSteps(one, other, other / one)
 
 
-def pair(baseline: dict[str, float], candidate: dict[str, float]) -> list[tuple[str, float, float]]:
-    """(name, baseline ms, candidate ms) of all names; empty where a side was not captured.
+def changes(
+    baseline: dict[str, float], candidate: dict[str, float]
+) -> list[tuple[str, float, float, float]]:
+    """(name, baseline ms, candidate ms, their difference) of all names.
 
-    A name that one side lacks took no time there.
+    A name that one side lacks took no time there; empty where a side was not captured.
     """
-    if not baseline or not candidate:
-        return []
-    return [
-        (name, baseline.get(name, 0.0), candidate.get(name, 0.0)) for name in baseline | candidate
-    ]
+    names = baseline | candidate if baseline and candidate else {}
+    pairs = ((name, baseline.get(name, 0.0), candidate.get(name, 0.0)) for name in names)
+    return [(name, one, other, other - one) for name, one, other in pairs]
 
 
 def buckets(baseline: Compared, candidate: Compared) -> list[BucketChange] | None:
@@ -164,27 +161,27 @@ def buckets(baseline: Compared, candidate: Compared) -> list[BucketChange] | Non
     leave of its mean step is a bucket of its own: in a run folder the parts come from a capture,
     the mean from steps without one. None where neither was captured.
     """
-    pairs = pair(baseline.captured.gpu_parts, candidate.captured.gpu_parts)
+    rows = changes(baseline.captured.gpu_parts, candidate.captured.gpu_parts)
     left_over = "unexplained"
-    if not pairs:
-        pairs = pair(baseline.captured.host_parts, candidate.captured.host_parts)
+    if not rows:
+        rows = changes(baseline.captured.host_parts, candidate.captured.host_parts)
         left_over = "host_other"
-    if not pairs:
+    if not rows:
         return None
     if TRAINING in (baseline.kind, candidate.kind):
         left_over = "capture_overhead"
-    one_ms = baseline.mean_ms - sum(one for _, one, _ in pairs)
-    other_ms = candidate.mean_ms - sum(other for _, _, other in pairs)
+    one_ms = baseline.mean_ms - sum(one for _, one, _, _ in rows)
+    other_ms = candidate.mean_ms - sum(other for _, _, other, _ in rows)
     if max(abs(one_ms), abs(other_ms)) > ROUNDING_MS:
-        pairs.append((left_over, one_ms, other_ms))
-    return [BucketChange(name, one, other, other - one) for name, one, other in pairs]
+        rows.append((left_over, one_ms, other_ms, other_ms - one_ms))
+    return [BucketChange(*row) for row in rows]
 
 
 def families(baseline: Compared, candidate: Compared) -> list[FamilyChange] | None:
     """Kernel families side by side, ms a step, the largest change first."""
-    pairs = pair(baseline.captured.families, candidate.captured.families)
-    rows = [FamilyChange(name, one, other, other - one) for name, one, other in pairs]
-    return sorted(rows, key=lambda row: -abs(row.delta_ms)) or None
+    rows = changes(baseline.captured.families, candidate.captured.families)
+    found = [FamilyChange(*row) for row in rows]
+    return sorted(found, key=lambda row: -abs(row.delta_ms)) or None
 
 
 def ranges(baseline: Compared, candidate: Compared) -> list[RangeChange] | None:
@@ -195,21 +192,15 @@ def ranges(baseline: Compared, candidate: Compared) -> list[RangeChange] | None:
     absent = PhaseTimes()
     pairs = ((name, one.get(name, absent), other.get(name, absent)) for name in one | other)
     return [
-        RangeChange(
-            name=name,
-            baseline_gpu_ms=before.gpu_ms,
-            candidate_gpu_ms=after.gpu_ms,
-            delta_gpu_ms=change(before.gpu_ms, after.gpu_ms),
-            baseline_host_ms=before.host_ms,
-            candidate_host_ms=after.host_ms,
-            delta_host_ms=change(before.host_ms, after.host_ms),
-        )
-        for name, before, after in pairs
+        RangeChange(name, *change(was.gpu_ms, now.gpu_ms), *change(was.host_ms, now.host_ms))
+        for name, was, now in pairs
     ]
 
 
-def change(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else other - one
+def change(
+    one: float | None, other: float | None
+) -> tuple[float | None, float | None, float | None]:
+    return one, other, None if one is None or other is None else other - one
 
 
 def only_in(one: Compared, other: Compared) -> list[KernelOnOneSide]:
@@ -221,27 +212,26 @@ def only_in(one: Compared, other: Compared) -> list[KernelOnOneSide]:
 
 def notes(
     baseline: Compared, candidate: Compared, ratio: Ratio | None, free: FreeSteps | None
-) -> list[str]:
+) -> Iterator[str]:
     """What a reader should know that is no reason against the comparison."""
     sides = (("baseline", baseline), ("candidate", candidate))
-    lines = [f"{which}: {note}" for which, side in sides for note in side.notes]
+    yield from (f"{which}: {note}" for which, side in sides for note in side.notes)
     one, other = commit(baseline.environment), commit(candidate.environment)
     if one and other and one != other:
-        lines.append(f"code: commit {one} against {other}")
+        yield f"code: commit {one} against {other}"
     counts = len(baseline.step_ms), len(candidate.step_ms)
     if min(counts) < FEW_STEPS:
-        lines.append(f"steps: {counts[0]} and {counts[1]} are few, the interval is rough")
+        yield f"steps: {counts[0]} and {counts[1]} are few, the interval is rough"
     if free and ratio and abs(free.ratio / ratio.value - 1) > PROFILER_SHIFT:
-        lines.append(
+        yield (
             f"profiler: uncaptured steps say {free.ratio:.3f} ({free.baseline:.2f} -> "
             f"{free.candidate:.2f} ms), captured ones {ratio.value:.3f}; believe the uncaptured"
         )
     for which, compared in () if free else sides:
         launch_ms = compared.captured.gpu_parts.get("idle_launch", 0.0)
         if compared.kind != TRAINING and launch_ms > LAUNCH_SHARE * compared.mean_ms:
-            lines.append(
+            yield (
                 f"profiler: the {which} waits {launch_ms:.2f} ms a step for launches, which a "
                 "profiler lengthens, and its uncaptured steps are not known; compare run folders, "
                 "or use ab"
             )
-    return lines

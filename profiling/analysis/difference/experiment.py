@@ -11,13 +11,11 @@ from profiling.analysis.difference.comparability import config_differences, work
 from profiling.analysis.difference.compared import text_of
 from profiling.analysis.difference.records import (
     MS_A_STEP,
-    SCHEMA_VERSION,
     Against,
     Comparability,
     Comparison,
     Experiment,
     ExperimentResult,
-    KernelChanges,
     Side,
     StepComparison,
     ValueTimes,
@@ -162,7 +160,7 @@ def without_captures(experiment: Experiment, pair: Against, step: StepComparison
     """Of the two configurations alone."""
     configs, in_force = experiment.configs, experiment.in_force
     differences = config_differences(configs[pair.baseline], configs[pair.candidate])
-    reasons = work_reasons(differences)
+    reasons = list(work_reasons(differences))
     side = Side(
         name="",
         file="unprofiled processes",
@@ -171,16 +169,10 @@ def without_captures(experiment: Experiment, pair: Against, step: StepComparison
         bottleneck=None,
     )
     return Comparison(
-        schema_version=SCHEMA_VERSION,
         baseline=side,
         candidate=side,
         step_ms=step,
-        free_step_ms=None,
         verdict=pair.verdict,
-        buckets=None,
-        families=None,
-        ranges=None,
-        kernels=KernelChanges(added=[], removed=[]),
         differs=list(differences or {}),
         differences=differences,
         comparability=Comparability(
@@ -189,5 +181,4 @@ def without_captures(experiment: Experiment, pair: Against, step: StepComparison
             forced=bool(reasons),  # whoever makes it the factor wants it compared
             notes=["no captures, so nothing explains the difference"],
         ),
-        sentence="",
     )

@@ -122,21 +122,23 @@ class Comparability:
     notes: list[str]
 
 
-class Comparison(msgspec.Struct, frozen=True, omit_defaults=True):
-    schema_version: int
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Without captures there is nothing that explains the difference."""
+
+    schema_version: int = SCHEMA_VERSION
     baseline: Side
     candidate: Side
     step_ms: StepComparison
-    free_step_ms: FreeSteps | None
+    free_step_ms: FreeSteps | None = None
     verdict: Outcome
-    buckets: list[BucketChange] | None
-    families: list[FamilyChange] | None
-    ranges: list[RangeChange] | None
-    kernels: KernelChanges
+    buckets: list[BucketChange] | None = None
+    families: list[FamilyChange] | None = None
+    ranges: list[RangeChange] | None = None
+    kernels: KernelChanges = KernelChanges([], [])
     differs: list[str]  # keys, without names and folders
     differences: dict[str, Pair] | None  # None: a side has no configuration
     comparability: Comparability
-    sentence: str
+    sentence: str = ""
     # of an experiment: the steps of the captures that explain it; None: no captures
     captured_step_ms: StepComparison | None | msgspec.UnsetType = msgspec.UNSET
 

@@ -26,7 +26,7 @@ attention does.
 """
 
 import math
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 
 import msgspec
 
@@ -94,12 +94,8 @@ def work_of(manifest: Manifest | None, device_name: str | None) -> Work:
 
 
 def step_config(manifest: Manifest) -> StepConfig:
-    config = manifest.config or {}
-    for field in fields(StepConfig):
-        if field.default is MISSING and field.name not in config:
-            raise ValueError(f"the manifest's config has no {field.name}")
     try:
-        found = msgspec.convert(config, StepConfig)
+        found = msgspec.convert(manifest.config or {}, StepConfig)
     except msgspec.ValidationError as error:
         raise ValueError(f"the manifest's config: {error}") from error
     if found.dtype not in BYTES:

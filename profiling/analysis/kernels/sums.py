@@ -1,22 +1,24 @@
-"""Sums over the whole capture, as `nsys stats` prints them. Called by summary.
+"""Sums over the whole capture, as `nsys stats` prints them, and in the steps. Called by summary.
 
-Rows are all processes' and devices'; times are integer nanoseconds, averages floats.
+What is of the whole capture is of all processes and devices: kernels, families, calls, copies and
+memsets. Times are integer nanoseconds, averages floats.
 """
 
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.columns import distinct, parents
+from profiling.analysis.columns import distinct, parents, used
 from profiling.analysis.kernels.families import FAMILIES
 from profiling.analysis.report import (
     AllocationSum,
     CallSum,
+    CounterMean,
     FamilySum,
     KernelSum,
     MemopSum,
     OperatorSum,
 )
-from profiling.timeline.trace import COPY, KERNEL, MEMSET, Trace
+from profiling.timeline.trace import COPY, KERNEL, MEMSET, CounterSamples, Trace
 
 # count, total_ns, avg_ns, med_ns, min_ns, max_ns, stddev_ns of the rows of one name; stddev is the
 # sample's, of a single row 0, as nsys has it
@@ -49,12 +51,12 @@ def kernels(analysis: Analysis) -> list[KernelSum]:
     trace, operations = analysis.trace, analysis.trace.operations
     if operations is None:
         return []
-    chosen = operations.kind == KERNEL
-    duration_ns = (operations.end_ns - operations.start_ns)[chosen]
+    is_kernel = operations.kind == KERNEL
+    duration_ns = (operations.end_ns - operations.start_ns)[is_kernel]
     whole = int(duration_ns.sum()) or 1
     return [
         KernelSum(trace.names[name], *row, FAMILIES[analysis.family[name]], 100 * row[1] / whole)
-        for name, row in durations_by_name(operations.name[chosen], duration_ns)
+        for name, row in durations_by_name(operations.name[is_kernel], duration_ns)
     ]
 
 
@@ -79,14 +81,12 @@ def memops(trace: Trace) -> list[MemopSum]:
     operations = trace.operations
     if operations is None:
         return []
-    chosen = (operations.kind == COPY) | (operations.kind == MEMSET)
-    names, sizes = operations.name[chosen], operations.bytes[chosen]
-    pageable = operations.pageable[chosen]
+    copies = operations.rows(np.isin(operations.kind, (COPY, MEMSET)))
     found = []
-    for name, row in durations_by_name(names, (operations.end_ns - operations.start_ns)[chosen]):
-        of = names == name
-        total_bytes = int(sizes[of].sum()) if np.all(sizes[of] >= 0) else None
-        found.append(MemopSum(trace.names[name], *row, total_bytes, int(pageable[of].sum())))
+    for name, row in durations_by_name(copies.name, copies.end_ns - copies.start_ns):
+        of = copies.rows(copies.name == name)
+        total_bytes = int(of.bytes.sum()) if np.all(of.bytes >= 0) else None
+        found.append(MemopSum(trace.names[name], *row, total_bytes, int(of.pageable.sum())))
     return found
 
 
@@ -124,13 +124,31 @@ def operators(analysis: Analysis) -> list[OperatorSum] | None:
         parent = parents(table.start_ns[rows][of], table.end_ns[rows][of])
         nested = parent >= 0
         np.subtract.at(self_ns, of[parent[nested]], total_ns[of[nested]])
-    unique, inverse, count = np.unique(table.name[rows], return_inverse=True, return_counts=True)
-    totals, selves = (np.zeros(len(unique), np.int64) for _ in range(2))
-    np.add.at(totals, inverse, total_ns)
-    np.add.at(selves, inverse, self_ns)
-    columns = (column.tolist() for column in (unique, count, totals, selves))
-    found = [
-        OperatorSum(analysis.trace.names[name], *figures)
-        for name, *figures in zip(*columns, strict=True)
-    ]
+    name, found = table.name[rows], []
+    for number in used(name):
+        of = name == number
+        sums = int(of.sum()), int(total_ns[of].sum()), int(self_ns[of].sum())
+        found.append(OperatorSum(analysis.trace.names[number], *sums))
     return sorted(found, key=lambda row: -row.self_ns)
+
+
+def counters(analysis: Analysis) -> list[CounterMean] | None:
+    """In the steps, of the GPU that the report is about; None: not captured."""
+    found, device = analysis.trace.counters, analysis.steps.device
+    if found is None:
+        return None
+    return [mean(each, analysis) for each in found if device is None or each.device == device]
+
+
+def mean(counter: CounterSamples, analysis: Analysis) -> CounterMean:
+    """Over the samples in the steps, and over those while the GPU was busy."""
+    inside = (counter.time_ns >= analysis.begin_ns) & (counter.time_ns <= analysis.end_ns)
+    time_ns, value = counter.time_ns[inside], counter.value[inside]
+    while_busy = np.zeros(len(time_ns), bool)
+    if analysis.activity is not None:
+        while_busy = analysis.activity.busy.within(time_ns, time_ns + 1) > 0
+    return CounterMean(
+        counter.name,
+        float(value[while_busy].mean()) if while_busy.any() else None,
+        float(value.mean()) if len(value) else None,
+    )

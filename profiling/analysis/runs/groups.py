@@ -69,9 +69,13 @@ class Speed:
     """A candidate's time over a baseline's, and whether that is more than noise."""
 
     ratio: Ratio
-    verdict: str  # faster, slower, no_difference
     noise: float  # by what share equal runs differ
     over_runs: bool  # else over the steps of one run each
+
+    @property
+    def verdict(self) -> str:
+        """faster, slower, no_difference"""
+        return verdict(self.ratio, self.noise)
 
 
 @dataclass(frozen=True)
@@ -108,13 +112,11 @@ def section_of(runs: list[RunFolder]) -> Section:
     settings = [settings_of(found[0]) for found in grouped]
     keys = dict.fromkeys(key for known in settings for key in known)
     differs = [key for key in keys if len({str(known.get(key)) for known in settings}) > 1]
-    groups = [
-        Group(label_of(known, leading(differs)), found, known)
-        for known, found in zip(settings, grouped, strict=True)
-    ]
+    labels = numbered([label_of(known, leading(differs)) for known in settings])
+    groups = [Group(*row) for row in zip(labels, grouped, settings, strict=True)]
     dataset, data, *_ = text_of(runs[0])
     name = str(dataset) if data in (None, dataset) else f"{dataset} ({data})"
-    return Section(name, distinct(groups), differs)
+    return Section(name, groups, differs)
 
 
 def settings_of(run: RunFolder) -> JsonObject:
@@ -139,14 +141,11 @@ def label_of(settings: JsonObject, telling: list[str]) -> str:
     return ", ".join(f"{key}={spell(settings.get(key))}" for key in telling[:LONGEST_LABEL])
 
 
-def distinct(groups: list[Group]) -> list[Group]:
-    """Numbers behind labels that two groups share, because not all keys fit into one."""
-    labels = [group.label for group in groups]
+def numbered(labels: list[str]) -> list[str]:
+    """With a number behind each that two groups share, because not all keys fit into one."""
     return [
-        Group(f"{g.label} #{labels[:i].count(g.label) + 1}", g.runs, g.settings)
-        if labels.count(g.label) > 1
-        else g
-        for i, g in enumerate(groups)
+        f"{label} #{labels[:i].count(label) + 1}" if labels.count(label) > 1 else label
+        for i, label in enumerate(labels)
     ]
 
 
@@ -210,16 +209,12 @@ def compare_speed(section: Section, baseline: Group, candidate: Group) -> Speed 
     ]
     if min(map(len, sides)) >= 2:
         medians = [[float(np.median(values)) for values in side] for side in sides]
-        ratio, noise = ratio_over_processes(*medians), noise_of_processes(*medians)
-        return Speed(ratio, verdict(ratio, noise), noise, over_runs=True)
+        return Speed(ratio_over_processes(*medians), noise_of_processes(*medians), over_runs=True)
     if not all(sides):
         return None
     one, other = (side[0][:: max(1, len(side[0]) // MOST_STEPS)] for side in sides)
-    over_steps = ratio_over_steps(one, other)
-    if over_steps is None:
-        return None
-    noise = BETWEEN_PROCESSES
-    return Speed(over_steps, verdict(over_steps, noise), noise, over_runs=False)
+    ratio_of_two = ratio_over_steps(one, other)
+    return Speed(ratio_of_two, BETWEEN_PROCESSES, over_runs=False) if ratio_of_two else None
 
 
 def time_scale(run: RunFolder, section: Section) -> float:

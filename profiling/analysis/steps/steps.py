@@ -9,11 +9,11 @@ from functools import cached_property
 import numpy as np
 
 from profiling.analysis.columns import called
-from profiling.timeline.trace import Operations
+from profiling.timeline.trace import Operations, Table
 
 
 @dataclass(frozen=True)
-class StepRanges:
+class StepRanges(Table):
     """Phases and the ranges inside them, sorted by start. `depth` 0: a phase."""
 
     start_ns: np.ndarray
@@ -22,12 +22,8 @@ class StepRanges:
     thread: np.ndarray
     depth: np.ndarray
 
-    def rows(self, chosen: np.ndarray) -> "StepRanges":
-        columns = (self.start_ns, self.end_ns, self.name, self.thread, self.depth)
-        return StepRanges(*(column[chosen] for column in columns))
 
-
-NO_RANGES = StepRanges(*(np.empty(0, np.int64) for _ in range(5)))
+NO_RANGES = StepRanges.empty()
 
 
 @dataclass(frozen=True)

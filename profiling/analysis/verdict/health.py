@@ -1,10 +1,15 @@
 """What may be wrong with a capture, so that nobody reads too much into it. Called by summary."""
 
+from collections.abc import Iterator
+from functools import partial
+from itertools import chain
+
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.kernels import roofline
 from profiling.analysis.report import Finding, Health, Report
+from profiling.analysis.verdict import profiler_cost
 from profiling.manifest import Manifest
 from profiling.timeline.trace import GRAPH, Device, Trace
 
@@ -14,28 +19,27 @@ LOW_COVERAGE = 0.95
 SLOW_START = 1.5  # the first step against the median of the rest
 RESTLESS = 0.2  # the middle half of the step times, against their median
 DISTURBANCES = ("evaluate", "checkpoint")
+WHOLE_GRAPHS = "CUDA graphs were captured as wholes, without their kernels"
+UNKNOWN_SHARE = 0.2  # of kernel time
+TRACE_BOTH = "nsys profile --trace=cuda,nvtx"
 
 
-def note(what: str, cure: str | None = None) -> Finding:
-    return Finding("note", what, cure)
-
-
-def warning(what: str, cure: str | None = None) -> Finding:
-    return Finding("warning", what, cure)
+note, warning = partial(Finding, "note"), partial(Finding, "warning")
 
 
 def health(analysis: Analysis, manifest: Manifest | None, report: Report) -> Health:
     """`report`: all but its health and bottleneck is there."""
-    free = free_step_ms(manifest)
     overhead = manifest.overhead_percent if manifest else None
-    findings = [
-        *tool_findings(analysis.trace),
-        *overhead_findings(overhead, free, report.window.step_ms.median),
-        *manifest_findings(manifest, report.capture.gpu),
-        *window_findings(report, analysis.steps.unclosed),
-        *content_findings(analysis.trace, report),
-    ]
-    return Health(overhead, free, findings)
+    free_ms = free_step_ms(manifest)
+    estimated_ms = profiler_cost.estimated_ms(analysis) if free_ms is None else None
+    findings = chain(
+        of_tool(analysis.trace),
+        of_overhead(overhead, free_ms, report.window.step_ms.median),
+        of_manifest(manifest, report.capture.gpu),
+        of_steps(report, analysis.steps.unclosed),
+        of_content(analysis.trace, report),
+    )
+    return Health(overhead, free_ms, estimated_ms, list(findings))
 
 
 def free_step_ms(manifest: Manifest | None) -> float | None:
@@ -45,100 +49,88 @@ def free_step_ms(manifest: Manifest | None) -> float | None:
     return float(np.mean(medians)) if medians else None
 
 
-def tool_findings(trace: Trace) -> list[Finding]:
-    found = [warning(text) for text in trace.warnings]
+def of_tool(trace: Trace) -> Iterator[Finding]:
+    yield from map(warning, trace.warnings)
     if trace.personal:
         cure = "python -m profiling scrub CAPTURE -o FILE"
-        found.append(warning("it still holds an environment, a user, a host or folders", cure))
-    return found
+        yield warning("it still holds an environment, a user, a host or folders", cure)
 
 
-def overhead_findings(overhead: float | None, free: float | None, median: float) -> list[Finding]:
-    if overhead is None or free is None or overhead < HIGH_OVERHEAD_PERCENT:
-        return []
-    return [
-        warning(
+def of_overhead(overhead: float | None, free: float | None, median: float) -> Iterator[Finding]:
+    if overhead is not None and free is not None and overhead >= HIGH_OVERHEAD_PERCENT:
+        yield warning(
             f"capturing made a step {overhead:.0f} % longer: {median:.2f} ms here, {free:.2f} ms "
             "without a profiler",
             "read shares of GPU time, not the step time; launch-bound steps suffer most",
         )
-    ]
 
 
-def manifest_findings(manifest: Manifest | None, gpu: Device | None) -> list[Finding]:
+def of_manifest(manifest: Manifest | None, gpu: Device | None) -> Iterator[Finding]:
     if manifest is None:
-        cure = (
-            "keep the window-N.json that the trainer writes beside its capture, or give --manifest"
+        yield note(
+            "no manifest: configuration and uncaptured step times are unknown",
+            "keep the window-N.json that the trainer writes beside its capture, or give --manifest",
         )
-        return [note("no manifest: configuration and uncaptured step times are unknown", cure)]
-    found = []
+        return
     if graphs := manifest.compiled_inside.graphs:
         what = f"torch.compile made {graphs} graphs inside the window"
-        found.append(warning(what, "a later profile.start="))
+        yield warning(what, "a later profile.start=")
     if manifest.window.ended_by:
-        found.append(warning(f"the window ended early: {manifest.window.ended_by}"))
-    found += [warning(f"while capturing: {error}") for error in manifest.window.errors]
+        yield warning(f"the window ended early: {manifest.window.ended_by}")
+    for error in manifest.window.errors:
+        yield warning(f"while capturing: {error}")
     if gpu and (why := roofline.missing(manifest, gpu.name)):
-        found.append(note(f"no roofline: {why}"))
-    return found
+        yield note(f"no roofline: {why}")
 
 
-def window_findings(report: Report, unclosed: int) -> list[Finding]:
-    found = []
+def of_steps(report: Report, unclosed: int) -> Iterator[Finding]:
     steps, values = report.window.steps, report.window.step_ms.values
     if report.window.step_name is None:
         cure = "range your steps and phases, or name them: --step NAME --phases a,b"
-        found.append(warning("no range repeats: the whole capture counts as one step", cure))
+        yield warning("no range repeats: the whole capture counts as one step", cure)
     elif steps < FEW_STEPS:
-        found.append(note(f"only {steps} steps: their spread says little", "profile.steps=20"))
+        yield note(f"only {steps} steps: their spread says little", "profile.steps=20")
     if steps >= 3 and values[0] > SLOW_START * (rest := float(np.median(values[1:]))):
-        found.append(
-            note(
-                f"the first step took {values[0]:.2f} ms, the rest {rest:.2f}: the window begins "
-                "with an empty queue, or before the program is warm",
-                "trust the median, or start the window later",
-            )
+        yield note(
+            f"the first step took {values[0]:.2f} ms, the rest {rest:.2f}: the window begins "
+            "with an empty queue, or before the program is warm",
+            "trust the median, or start the window later",
         )
     low, middle, high = np.quantile(values, (0.25, 0.5, 0.75)) if values else (0.0, 0.0, 0.0)
     if high - low > RESTLESS * middle:
-        found.append(
-            warning(
-                f"the steps are restless: a quarter took up to {low:.2f} ms, a quarter "
-                f"{high:.2f} ms and more; something beside the program may have held it up",
-                "capture again on a quieter machine, or compare with its neighbours: --html",
-            )
+        yield warning(
+            f"the steps are restless: a quarter took up to {low:.2f} ms, a quarter "
+            f"{high:.2f} ms and more; something beside the program may have held it up",
+            "capture again on a quieter machine, or compare with its neighbours: --html",
         )
-    inside = {row.name: row.count for row in report.ranges if row.depth == 0}
-    for name in DISTURBANCES:
-        if name in inside:
-            what = f"{name} ran {inside[name]} times inside the window"
-            found.append(warning(what, "move the window: profile.start="))
+    for row in report.phases:
+        if row.name in DISTURBANCES:
+            what = f"{row.name} ran {row.count} times inside the window"
+            yield warning(what, "move the window: profile.start=")
     if unclosed:
-        found.append(note(f"{unclosed} ranges were still open when the capture ended"))
-    return found
+        yield note(f"{unclosed} ranges were still open when the capture ended")
 
 
-def content_findings(trace: Trace, report: Report) -> list[Finding]:
-    found = []
+def of_content(trace: Trace, report: Report) -> Iterator[Finding]:
     phases_from = report.window.phases_from
     if phases_from is None and (trace.ranges is None or not len(trace.ranges.start_ns)):
-        cure = "nsys profile --trace=cuda,nvtx"
-        found.append(warning("no ranges were captured: no phases", cure))
+        yield warning("no ranges were captured: no phases", TRACE_BOTH)
     if trace.operations is None:
         cure = "capture with --trace=cuda,nvtx, or ProfilerActivity.CUDA, on a machine with a GPU"
-        return [*found, warning("no GPU activity was captured", cure)]
+        yield warning("no GPU activity was captured", cure)
+        return
     if trace.calls is None:
-        cure = "nsys profile --trace=cuda,nvtx"
-        found.append(warning("no CUDA calls were captured: kernels belong to no phase", cure))
+        yield warning("no CUDA calls were captured: kernels belong to no phase", TRACE_BOTH)
     if np.any(trace.operations.kind == GRAPH):
         cure = "nsys profile --cuda-graph-trace=node"
-        found.append(warning("CUDA graphs were captured as wholes, without their kernels", cure))
+        yield warning(WHOLE_GRAPHS, cure)
+    total_ms, other_ms = sum(report.family_ms.values()), report.family_ms.get("other", 0.0)
+    if other_ms >= UNKNOWN_SHARE * total_ms > 0:
+        share = 100 * other_ms / total_ms
+        yield warning(f"{share:.0f} % of the kernel time is in kernels whose names tell no family")
     covered = report.attribution.coverage if report.attribution else None
     if covered is not None and covered < LOW_COVERAGE and phases_from:
         what = f"{100 * covered:.1f} % of the kernel time belongs to a phase"
-        found.append(warning(what, "name the phases: --phases a,b"))
+        yield warning(what, "name the phases: --phases a,b")
     if phases_from == "operators":
-        found.append(
-            note("phases are guessed from PyTorch's operators", "range them in the program")
-        )
-    return found
+        yield note("phases are guessed from PyTorch's operators", "range them in the program")

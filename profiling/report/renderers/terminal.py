@@ -115,8 +115,9 @@ def step_bar(block: StepBar, width: int) -> Group:
     legend.add_column(justify="right")
     for part, ms in block.parts:
         begin, done_ms = round(done_ms / whole_ms * width), done_ms + ms
-        bar.append(part.shade * (round(done_ms / whole_ms * width) - begin), style=part.terminal)
-        swatch = Text(f"{part.shade} ", style=part.terminal).append(part.meaning, style="default")
+        ink = part.colours
+        bar.append(ink.shade * (round(done_ms / whole_ms * width) - begin), style=ink.terminal)
+        swatch = Text(f"{ink.shade} ", style=ink.terminal).append(part.meaning, style="default")
         legend.add_row(swatch, f"{milliseconds(ms)} ms", percent(100 * ms / whole_ms))
     legend.add_row("  the step", f"{milliseconds(whole_ms)} ms", "100.0 %", style="bold")
     return Group(title, bar, legend)

@@ -1,0 +1,78 @@
+"""What readers of captures share: names by number, rows by time, calls by what they launched."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from itertools import count
+
+import numpy as np
+
+from profiling.timeline.trace import Columns
+
+LATEST_NS = 4 * 10**18  # beyond, the difference of two times would not fit into 64 bits
+ID_BITS = 40  # of a correlation id, which has 32; the rest of a key is for the process
+
+
+class Names:
+    """Gives each name its number, while a capture is read."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = defaultdict(count().__next__)
+
+    def of(self, keys: np.ndarray, name: Callable[[int], str]) -> np.ndarray:
+        """The numbers of what `name` calls the keys."""
+        distinct, where = np.unique(keys, return_inverse=True)
+        return self.numbered(map(name, distinct.tolist()))[where]
+
+    def numbered(self, names: Iterable[str]) -> np.ndarray:
+        return np.fromiter(map(self.numbers.__getitem__, names), np.int32)
+
+
+def rows_of(columns: Columns, chosen: np.ndarray) -> Columns:
+    return {name: values[chosen] for name, values in columns.items()}
+
+
+def sensible(columns: Columns) -> tuple[Columns, int]:
+    """(the rows whose times make sense, how many were left out)"""
+    start_ns, end_ns = columns["start_ns"], columns["end_ns"]
+    good = (start_ns <= end_ns) & (start_ns > -LATEST_NS) & (end_ns < LATEST_NS)
+    left_out = len(good) - int(np.count_nonzero(good))
+    return rows_of(columns, good) if left_out else columns, left_out
+
+
+def by_start(columns: Columns) -> Columns:
+    start_ns = columns["start_ns"]
+    if np.all(start_ns[1:] >= start_ns[:-1]):
+        return columns
+    return rows_of(columns, np.argsort(start_ns, kind="stable"))
+
+
+def joined(parts: list[Columns]) -> Columns:
+    """One below the other, in order of their beginning."""
+    return by_start({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+
+
+def matching(
+    process: np.ndarray, number: np.ndarray, of_process: np.ndarray, of_number: np.ndarray
+) -> np.ndarray:
+    """For each process and number the first row of the others with the same two; -1 without one."""
+    found = np.full(len(number), -1)
+    if not len(of_number):
+        return found
+    processes = np.unique(of_process)
+    others, _ = joint_keys(of_process, of_number, processes)
+    order = np.argsort(others, kind="stable")
+    others = others[order]
+    wanted, known = joint_keys(process, number, processes)
+    at = np.minimum(np.searchsorted(others, wanted), len(order) - 1)
+    matched = known & (others[at] == wanted)
+    found[matched] = order[at[matched]]
+    return found
+
+
+def joint_keys(
+    process: np.ndarray, number: np.ndarray, processes: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(one number for process and number, whether there are both)."""
+    index = np.minimum(np.searchsorted(processes, process), len(processes) - 1)
+    known = (processes[index] == process) & (number >= 0) & (number < 1 << ID_BITS)
+    return np.where(known, (index << ID_BITS) | number, -1), known
