@@ -58,10 +58,15 @@ LINKS = {
 
 
 def peak_flops_per_s(device_name: str, dtype: str) -> float | None:
-    """FLOP/s of one device at `dtype` (float32, bfloat16, float16); None where it is not known."""
+    """FLOP/s of one device at `dtype` (float32, tf32, bfloat16, float16); None: not known.
+
+    tf32: float32 on matrix units, which all that take bfloat16 do, at half of its rate.
+    """
     peaks = peaks_of(device_name)
-    if peaks is None or (dtype == "bfloat16" and not peaks.bfloat16):
+    if peaks is None or (dtype in ("bfloat16", "tf32") and not peaks.bfloat16):
         return None
+    if dtype == "tf32":
+        return peaks.matrix_tflops / 2 * 1e12
     return (peaks.float32_tflops if dtype == "float32" else peaks.matrix_tflops) * 1e12
 
 

@@ -205,6 +205,27 @@ class OperatorSum:
 
 
 @dataclass(frozen=True)
+class OperatorWork:
+    """One of PyTorch's operators at one shape: its work by formula, the time of what it launched.
+
+    Over the window; FLOPs and bytes are of one call.
+    """
+
+    name: str
+    shapes: list[list[int]]  # of the tensors that are multiplied
+    dtype: str  # of their elements; tf32: float32 that its kernels round
+    count: int  # of calls that launched something
+    gpu_ns: int  # of all calls
+    flops: int
+    bytes: int
+    tflops: float  # a second
+    gbps: float
+    flops_per_byte: float
+    bound: Literal["compute", "memory"] | None  # this and the next: None without known peaks
+    percent_of_bound: float | None
+
+
+@dataclass(frozen=True)
 class RooflineRow:
     """A family of kernels against what the GPU can do; flops, bytes, ms of a step."""
 
@@ -288,6 +309,7 @@ class Report:
     allocations: AllocationSum | None
     gpu_metrics: list[CounterMean] | None
     operators: list[OperatorSum] | None
+    operator_work: list[OperatorWork] | None  # None where no shapes were recorded
     attention_backend: str | None  # of configs.attention, or unknown
     roofline: Roofline | None
     # these two are told last, by all the rest

@@ -11,6 +11,7 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time import breakdown
 from profiling.analysis.gpu_time.attribution import coverage, kernels_of_ranges
 from profiling.analysis.gpu_time.idle import Gaps
+from profiling.analysis.gpu_time.operators import operator_work
 from profiling.analysis.kernels import sums
 from profiling.analysis.kernels.families import FAMILIES, attention_backend
 from profiling.analysis.kernels.roofline import roofline
@@ -63,6 +64,7 @@ def summarize(
         allocations=sums.allocations(analysis),
         gpu_metrics=sums.counters(analysis),
         operators=sums.operators(analysis),
+        operator_work=operator_work(analysis),
         attention_backend=backend,
         roofline=roofline(manifest, gpu_name, backend, families, window.step_ms.mean),
     )

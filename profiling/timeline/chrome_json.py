@@ -10,6 +10,7 @@ import numpy as np
 
 from profiling.timeline import personal
 from profiling.timeline.chrome_events import Args, Event, Top, pieces
+from profiling.timeline.operator_inputs import InputsSeen, has_inputs
 from profiling.timeline.reading import LATEST_NS, Names, joined, matching, sensible
 from profiling.timeline.trace import (
     COPY,
@@ -21,6 +22,7 @@ from profiling.timeline.trace import (
     Device,
     Operations,
     Ranges,
+    ShapedOperators,
     Trace,
 )
 
@@ -63,6 +65,8 @@ def read(path: Path) -> Trace:
         calls=Calls.of(calls),
         ranges=Ranges.of(tables.get("ranges")),
         operators=Ranges.of(tables.get("operators")),
+        shaped_operators=ShapedOperators.of(tables.get("shaped_operators")),
+        inputs=reading.inputs.records(),
         allocations=Allocations.of(tables.get("allocations")),
         overhead=Ranges.of(tables.get("overhead")),
         schema_version=reading.schema_version,
@@ -75,7 +79,7 @@ class Reading:
     """What is kept of the pieces that were read."""
 
     def __init__(self, path: Path):
-        self.path, self.names = path, Names()
+        self.path, self.names, self.inputs = path, Names(), InputsSeen()
         self.parts: dict[str, list[Columns]] = defaultdict(list)
         self.devices: dict[int, Device] = {}
         self.schema_version: str | None = None
@@ -109,6 +113,9 @@ class Reading:
         for category, table in ON_HOST.items():
             if of := events[category]:
                 self.keep(table, times(of) | of_host(of, self.names))
+        if shaped := [event for event in events["cpu_op"] if has_inputs(event)]:
+            inputs = {"inputs": self.inputs.numbered(shaped)}
+            self.keep("shaped_operators", times(shaped) | of_host(shaped, self.names) | inputs)
         if memory := [event for event in events["i"] if event.name == "[memory]" and event.args]:
             self.keep("allocations", of_memory(memory))
         self.personal = self.personal or any(map(personal.is_personal, told(events)))

@@ -14,7 +14,7 @@ KERNEL, COPY, MEMSET, GRAPH = 0, 1, 2, 3  # Operations.kind; GRAPH: a CUDA graph
 ANY_THREAD = -1  # Ranges.thread of a range that may start on one thread and end on another
 # of columns that are no int64
 TYPES: dict[str, type[np.generic]] = {"kind": np.int8, "closed": np.bool_, "pageable": np.bool_}
-TYPES |= dict.fromkeys(("name", "domain", "device", "threads"), np.int32)
+TYPES |= dict.fromkeys(("name", "domain", "device", "threads", "inputs"), np.int32)
 Columns = dict[str, np.ndarray]
 
 
@@ -93,6 +93,27 @@ class Ranges(Table):
 
 
 @dataclass(frozen=True)
+class ShapedOperators(Table):
+    """PyTorch's operators whose inputs were recorded, those that multiply; sorted by start."""
+
+    start_ns: np.ndarray  # int64
+    end_ns: np.ndarray  # int64
+    process: np.ndarray  # int64
+    thread: np.ndarray  # int64
+    inputs: np.ndarray  # int32, row in Trace.inputs
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """An operator and what it was called with, argument by argument."""
+
+    operator: str
+    dims: list[list[int]]  # of tensors; [] of other arguments
+    types: list[str]  # of elements, as PyTorch has it: float, c10::BFloat16
+    values: list[str]  # of arguments that are no tensors; [] where they were not recorded
+
+
+@dataclass(frozen=True)
 class Allocations(Table):
     """Device memory taken (bytes > 0) and given back (bytes < 0), sorted by time."""
 
@@ -135,6 +156,8 @@ class Trace:
     calls: Calls | None
     ranges: Ranges | None
     operators: Ranges | None = None  # PyTorch's own operators, in Kineto traces
+    shaped_operators: ShapedOperators | None = None  # None: recorded without shapes
+    inputs: list[Inputs] = field(default_factory=list)
     allocations: Allocations | None = None
     counters: list[CounterSamples] | None = None
     os_calls: Calls | None = None  # of the system's libraries: waits, files, threads; nsys alone

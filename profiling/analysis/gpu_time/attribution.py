@@ -14,7 +14,7 @@ import numpy as np
 from profiling.analysis.columns import distinct
 from profiling.analysis.report import Coverage
 from profiling.analysis.steps.steps import StepRanges, Steps
-from profiling.timeline.trace import ANY_THREAD, GRAPH, KERNEL, Calls, Operations
+from profiling.timeline.trace import ANY_THREAD, GRAPH, KERNEL, Calls, Operations, ShapedOperators
 
 QUEUED_NS = 100_000  # within which an operation begins after its launch, if the GPU is free
 
@@ -95,7 +95,9 @@ def phase_of(
     return found, same
 
 
-def covering(ranges: StepRanges, rows: np.ndarray, time_ns: np.ndarray) -> np.ndarray:
+def covering(
+    ranges: StepRanges | ShapedOperators, rows: np.ndarray, time_ns: np.ndarray
+) -> np.ndarray:
     """Which of `rows`, disjoint and sorted, is open at each time; -1: none."""
     if not len(rows):
         return np.full(len(time_ns), -1)

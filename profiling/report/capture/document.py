@@ -209,7 +209,7 @@ def roofline_section(report: Report) -> Section:
 
 def table_sections(report: Report, sources: Links) -> list[Section]:
     """Tables without a chart."""
-    others = (tables.api, tables.memops, tables.operators, tables.counters)
+    others = (tables.operator_work, tables.api, tables.memops, tables.operators, tables.counters)
     found = [tables.kernels(report, sources), *(make(report) for make in others)]
     return [Section(of.name, of.title, [of]) for of in found]
 

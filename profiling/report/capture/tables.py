@@ -20,7 +20,7 @@ DURATIONS = [
 ]
 COUNT = Column("count", "count", "number", True)
 SHARE = Column("share", "percent", "percent", True)
-GAPS_SHOWN = 5  # in a terminal
+GAPS_SHOWN, SHAPES_SHOWN = 5, 5  # in a terminal
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,36 @@ def operators(report: Report) -> Table:
     ]
     note = "PyTorch's operators on the host, over the window."
     return Table("operators", "Operators", note, columns, report.operators, folded=True)
+
+
+def operator_work(report: Report) -> Table:
+    columns = [
+        Column("operator", lambda row: row.name.removeprefix("aten::"), "code", True),
+        Column("shapes", lambda row: told_shapes(row.shapes), "code", True),
+        Column("elements", "dtype", "text"),
+        Column("calls", "count", "number"),
+        Column("GPU time", "gpu_ns", "ns", True),
+        Column("GFLOP", lambda row: row.flops / 1e9, "number"),
+        Column("bytes", "bytes", "bytes"),
+        Column("TFLOP/s", "tflops", "number", True),
+        Column("GB/s", "gbps", "number", True),
+        Column("FLOP/byte", "flops_per_byte", "number"),
+        Column("roof", "bound", "text"),
+        Column("of roof", "percent_of_bound", "percent", True),
+    ]
+    note = (
+        "Over the window: arithmetic and bytes of a call by its shapes, over the time of all that "
+        "it launched. Above 100 %: bytes that stayed in the cache."
+    )
+    rows, title = report.operator_work, "Operators by shape"
+    return Table("operator_work", title, note, columns, rows, most=SHAPES_SHOWN, folded=True)
+
+
+def told_shapes(shapes: list[list[int]]) -> str:
+    """'8x64 · 64x32', or '3 of 4x12x197x64'."""
+    told = ["x".join(map(str, shape)) for shape in shapes]
+    alike = len(told) > 2 and len(set(told)) == 1
+    return f"{len(told)} of {told[0]}" if alike else " · ".join(told)
 
 
 def counters(report: Report) -> Table:

@@ -1,0 +1,100 @@
+"""PyTorch's operators against what the GPU can do, where shapes were recorded. Called by summary.
+
+An operation on the GPU belongs to the operator that was open on the launching thread at the launch.
+Of operators inside each other that have a cost (linear, and the addmm that it calls), the innermost
+counts: so no work is counted twice.
+"""
+
+import re
+from typing import Literal
+
+import numpy as np
+
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.columns import called, distinct
+from profiling.analysis.gpu_time.attribution import Owned, covering
+from profiling.analysis.kernels.operator_costs import Cost, cost_of
+from profiling.analysis.report import OperatorWork
+from profiling.hardware import peak_bytes_per_s, peak_flops_per_s
+from profiling.timeline.trace import ShapedOperators
+
+TENSOR_FLOAT = re.compile(r"tf32|tensorop_s1688", re.I)  # kernels that round float32 to TF32
+DTYPES = ("float32", "tf32", "bfloat16", "float16")  # whose peaks are known
+
+
+def operator_work(analysis: Analysis) -> list[OperatorWork] | None:
+    """By shape, those with the most GPU time first; None where no shapes were recorded."""
+    trace, owned = analysis.trace, analysis.owned
+    if trace.shaped_operators is None or owned is None:
+        return None
+    row = launching(trace.shaped_operators, owned)
+    launched = row >= 0
+    inputs, kinds = trace.shaped_operators.inputs, len(trace.inputs)
+    of = inputs[row[launched]]
+    gpu_ns = np.zeros(kinds, np.int64)
+    np.add.at(gpu_ns, of, owned.duration_ns[launched])
+    calls = np.bincount(inputs[np.unique(row[launched])], minlength=kinds)
+    rounds = called(trace.names, owned.name[launched], TENSOR_FLOAT.search)
+    rounded = set(of[rounds].tolist())
+    found = []
+    for i in np.flatnonzero(gpu_ns).tolist():
+        if cost := cost_of(trace.inputs[i]):
+            dtype = "tf32" if cost.dtype == "float32" and i in rounded else cost.dtype
+            measured = int(calls[i]), int(gpu_ns[i]), gpu_name(analysis)
+            found.append(row_of(trace.inputs[i].operator, cost, dtype, *measured))
+    return sorted(found, key=lambda row: -row.gpu_ns)
+
+
+def launching(operators: ShapedOperators, owned: Owned) -> np.ndarray:
+    """Of each of the steps' operations the operator's row that launched it; -1: none of these."""
+    found = np.full(len(owned.row), -1)
+    for thread in np.unique(distinct(operators.thread)).tolist():
+        rows = innermost(operators, np.flatnonzero(operators.thread == thread))
+        of = np.flatnonzero((owned.thread == thread) & (owned.call >= 0))
+        found[of] = covering(operators, rows, owned.launch_ns[of])
+    return found
+
+
+def innermost(operators: ShapedOperators, rows: np.ndarray) -> np.ndarray:
+    """Those of a thread's rows that hold no other of them; disjoint, by start."""
+    rows = rows[np.lexsort((-operators.end_ns[rows], operators.start_ns[rows]))]
+    next_start = np.append(operators.start_ns[rows[1:]], np.iinfo(np.int64).max)
+    return rows[operators.end_ns[rows] <= next_start]
+
+
+def row_of(
+    operator: str, cost: Cost, dtype: str, calls: int, gpu_ns: int, device_name: str | None
+) -> OperatorWork:
+    flops_per_s, bytes_per_s = (each * calls / gpu_ns * 1e9 for each in (cost.flops, cost.bytes))
+    bound: Literal["compute", "memory"] | None = None
+    percent = None
+    if peaks := peaks_of(device_name, dtype):
+        compute, memory = flops_per_s / peaks[0], bytes_per_s / peaks[1]
+        bound, percent = ("compute" if compute >= memory else "memory"), 100 * max(compute, memory)
+    return OperatorWork(
+        name=operator,
+        shapes=cost.shapes,
+        dtype=dtype,
+        count=calls,
+        gpu_ns=gpu_ns,
+        flops=cost.flops,
+        bytes=cost.bytes,
+        tflops=flops_per_s / 1e12,
+        gbps=bytes_per_s / 1e9,
+        flops_per_byte=cost.flops / cost.bytes,
+        bound=bound,
+        percent_of_bound=percent,
+    )
+
+
+def peaks_of(device_name: str | None, dtype: str) -> tuple[float, float] | None:
+    """(FLOP/s, byte/s); None where one of them is not known."""
+    if device_name is None or dtype not in DTYPES:
+        return None
+    peaks = peak_flops_per_s(device_name, dtype), peak_bytes_per_s(device_name)
+    return (peaks[0], peaks[1]) if peaks[0] and peaks[1] else None
+
+
+def gpu_name(analysis: Analysis) -> str | None:
+    wanted = analysis.steps.device
+    return next((each.name for each in analysis.trace.devices if each.id == wanted), None)
