@@ -10,7 +10,7 @@ import numpy as np
 
 from profiling.timeline import personal
 from profiling.timeline.chrome_events import Args, Event, Top, pieces
-from profiling.timeline.operator_inputs import InputsSeen, has_inputs
+from profiling.timeline.operator_inputs import SHAPED, InputsSeen
 from profiling.timeline.reading import LATEST_NS, Names, joined, matching, sensible
 from profiling.timeline.trace import (
     COPY,
@@ -113,7 +113,8 @@ class Reading:
         for category, table in ON_HOST.items():
             if of := events[category]:
                 self.keep(table, times(of) | of_host(of, self.names))
-        if shaped := [event for event in events["cpu_op"] if has_inputs(event)]:
+        shaped = [event for event in events["cpu_op"] if event.name in SHAPED]
+        if shaped := [event for event in shaped if event.args and event.args.dims]:
             inputs = {"inputs": self.inputs.numbered(shaped)}
             self.keep("shaped_operators", times(shaped) | of_host(shaped, self.names) | inputs)
         if memory := [event for event in events["i"] if event.name == "[memory]" and event.args]:

@@ -48,10 +48,6 @@ class InputsSeen:
         ]
 
 
-def has_inputs(event: Event) -> bool:
-    return event.name in SHAPED and event.args is not None and bool(event.args.dims)
-
-
 def items(text: bytes) -> list[Any]:
     with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         found = msgspec.json.decode(text)
