@@ -11,7 +11,7 @@ from cli.files import write_text
 from cli.keys import spell
 from cli.parser import Parser, names, new_file, within
 from profiling.analysis.capture import open_report
-from profiling.analysis.difference.comparability import FEWEST_STEPS
+from profiling.analysis.difference.answer import EQUAL_WITHIN_PERCENT, FEWEST_STEPS
 from profiling.analysis.difference.compared import (
     Compared,
     compared_capture,
@@ -27,6 +27,7 @@ from profiling.report.document import Document
 from profiling.report.renderers import markdown, page, terminal
 from profiling.timeline.opening import newest
 
+REGRESSION, CANNOT_TELL = 1, 3  # exit codes of the gate
 PURPOSE = "Says what changed between two captures, or two run folders, and how sure that is."
 NOTES = """\
 Captures are .sqlite, .sqlite.gz, .nsys-rep and torch.profiler's .json, .json.gz; of a folder with
@@ -41,26 +42,29 @@ examples
 ratio: candidate / baseline, of median step times; below 1 the candidate is faster. The 95 %
 interval is a bootstrap over blocks of steps. It knows these two runs alone, and two starts of one
 program can differ by a per cent: so an interval has to clear 1 by that to be called a difference.
-`python -m profiling ab` measures what starts differ by.
+`python -m profiling ab` measures what starts differ by. Of captures whose manifests know the steps
+around the window, these are judged: no profiler slowed them.
 
-exit code: 0; 1 a regression: the verdict is "slower" and the ratio above 1 + PERCENT / 100;
-2 a file that cannot be read, or two that do not compare (without --force)
+one of four answers: faster; slower; equal, the whole interval is within --equal-within; cannot
+tell, with the reason: noise (and the steps it would take), fewer than 5 steps on a side (described,
+not judged), or a difference that is mostly time of the host, which a profiler lengthens.
+
+exit code: 0; with --fail-on-regression 1 where the candidate is slower by more than PERCENT, and 3
+where that cannot be told (an interval that ends below PERCENT passes); 2 a file that cannot be
+read, or two that do not compare (without --force)
 """
 
 
 def main(argv: list[str]) -> int:
     """Compares, prints, writes; returns the exit code. Raises ValueError for bad input."""
     flags = parse(argv)
-    comparison = compare(*both_sides(flags), flags.force)
+    comparison = compare(*both_sides(flags), flags.force, flags.equal_within)
     document = deliver(flags, comparison)
     if comparison.verdict == "not_comparable":
         raise ValueError(refusal(comparison, flags.force))
     terminal.show(document, Console(highlight=False))
     print_next(flags, comparison)
-    if regressed(comparison, flags.fail_on_regression):
-        print(f"\nregression: slower by more than {flags.fail_on_regression:g} %")
-        return 1
-    return 0
+    return 0 if flags.fail_on_regression is None else gate(comparison, flags.fail_on_regression)
 
 
 def parse(argv: list[str]) -> Namespace:
@@ -70,7 +74,15 @@ def parse(argv: list[str]) -> Namespace:
     add("candidate", type=Path, help="likewise")
     force = "compare in spite of another GPU, batch, model, dtype, version"
     add("--force", action="store_true", help=force)
-    limit = "exit code 1 when the candidate is slower by more than PERCENT"
+    band = "the ratio that counts as equal, 1 give or take this (default %(default)g)"
+    add(
+        "--equal-within",
+        type=within(float, 0),
+        default=EQUAL_WITHIN_PERCENT,
+        metavar="PERCENT",
+        help=band,
+    )
+    limit = "exit code 1 when the candidate is slower by more than PERCENT, 3 when it cannot tell"
     add("--fail-on-regression", type=within(float, 0), metavar="PERCENT", help=limit)
     add("--step", metavar="NAME", help="the range of a step, in captures of other programs")
     add("--phases", type=names, metavar="A,B", help="the ranges of its phases, likewise")
@@ -114,7 +126,8 @@ def capture_of(path: Path) -> Path | None:
 def side(run: RunFolder | None, capture: Path | None, flags: Namespace) -> Compared:
     if run is None:
         assert capture, "what is no run is a capture"
-        return compared_capture(open_report(capture, step=flags.step, phases=flags.phases).report)
+        opened = open_report(capture, step=flags.step, phases=flags.phases)
+        return compared_capture(opened.report, opened.manifest)
     if capture is None:
         profile = run.folder / "profile"
         why = f"no capture in {profile}, so no families and kernels; train with profile=nsys"
@@ -157,8 +170,17 @@ def print_next(flags: Namespace, comparison: Comparison) -> None:
             print(f"next    python -m profiling report {shlex.quote(str(path))}")
 
 
-def regressed(comparison: Comparison, limit_percent: float | None) -> bool:
-    """Surely slower, and by more than the limit."""
-    if limit_percent is None or comparison.verdict != "slower":
-        return False
-    return comparison.step_ms.ratio > 1 + limit_percent / 100
+def gate(comparison: Comparison, limit_percent: float) -> int:
+    """The exit code: 1 slower by more than the limit, 3 where that cannot be told; says which."""
+    limit, step = 1 + limit_percent / 100, comparison.step_ms
+    sure = comparison.ratio_bound or step.ratio
+    if comparison.verdict == "slower" and sure > limit:
+        print(f"\nregression: slower by more than {limit_percent:g} %")
+        return REGRESSION
+    unknown = comparison.cannot_tell
+    if unknown and unknown.reason == "noise" and step.ci95 and step.ci95[1] <= limit:
+        unknown = None  # whatever it is, it is no such regression
+    if unknown or (comparison.verdict == "slower" and sure <= limit < step.ratio):
+        print(f"\nno answer: whether it is slower by more than {limit_percent:g} % is not known")
+        return CANNOT_TELL
+    return 0

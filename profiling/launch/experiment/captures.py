@@ -30,7 +30,8 @@ def explanations(
     for value, label in enumerate(experiment.factor.labels):
         try:
             path = capture(experiment, trainer, folder, value, console)
-            sides.append(compared_capture(open_report(path).report))
+            opened = open_report(path)
+            sides.append(compared_capture(opened.report, opened.manifest))
         except ValueError as error:
             say(console, f"no capture of {label}, so no explanation: {error}")
             sides.append(None)

@@ -8,17 +8,12 @@ from profiling.analysis.difference.records import Comparison, Experiment, Kernel
 from profiling.causes import PART, part_named
 from profiling.report.document import Cell, Column, Row, Table
 from profiling.report.kernel_label import kernel_label
+from profiling.units import number
 
 BESIDE_THE_GPU = {
     "host_other": "host: between the phases",
     "capture_overhead": "what capturing added (taken off)",
     "unexplained": "not explained by the capture",
-}
-OUTCOMES = {
-    "faster": "faster",
-    "slower": "slower",
-    "no_difference": "no difference",
-    "not_comparable": "not comparable",
 }
 SHOWN_KERNELS = 200
 MOST_ROWS = 12  # in a terminal
@@ -26,8 +21,15 @@ MOST_ROWS = 12  # in a terminal
 
 def of_comparison(comparison: Comparison) -> list[Table]:
     """Those that have rows."""
-    makers = (buckets, families, phases, removed, added, config)
+    makers = (buckets, families, phases, changed, removed, added, config)
     return [table for make in makers if (table := make(comparison)).rows]
+
+
+def outcome(verdict: str, equal_within_percent: float | None) -> str:
+    """The answer in a word or two."""
+    if verdict == "equal":
+        return f"equal within {equal_within_percent:g} %"
+    return verdict.replace("_", " ")
 
 
 def side_by_side(comparison: Comparison) -> list[Column]:
@@ -85,6 +87,37 @@ def phases(comparison: Comparison) -> Table:
     note = "ms a step. GPU: the kernels that the phase launched. Host: how long it was open."
     rows = [vars(row) for row in comparison.ranges or []]
     return Table("phases", "Phases", note, columns, rows, most=MOST_ROWS)
+
+
+def changed(comparison: Comparison) -> Table:
+    """A row: how often it ran and how long, on both sides."""
+    rows: list[Row] = [
+        vars(row)
+        | {
+            "name": Cell(kernel_label(row.name), row.name),
+            "count": both_counts(row.baseline_count, row.candidate_count),
+        }
+        for row in comparison.kernels.changed[:SHOWN_KERNELS]
+    ]
+    columns = [
+        Column("kernel", "name", "code", True),
+        Column("baseline", "baseline_ms", "ms", True),
+        Column("candidate", "candidate_ms", "ms", True),
+        Column("change", "delta_ms", "ms", True),
+        Column("%", "percent", "percent", True),
+        Column("launches", "count", "text", True),
+        Column("family", "family", "text"),
+    ]
+    note = (
+        "ms and launches of a step, the largest change first; Triton's kernels are matched without "
+        "their number."
+    )
+    return Table("changed", "Kernels that changed", note, columns, rows, most=MOST_ROWS)
+
+
+def both_counts(baseline: float, candidate: float) -> str:
+    counts = number(baseline), number(candidate)
+    return " -> ".join(dict.fromkeys(counts))
 
 
 def removed(comparison: Comparison) -> Table:
@@ -153,16 +186,16 @@ def values(experiment: Experiment) -> Table:
 
 
 def ratios(experiment: Experiment) -> Table:
-    assert experiment.result is not None
+    assert (result := experiment.result) is not None
     rows: list[Row] = [
         {
             "pair": f"{row.candidate} / {row.baseline}",
             "ratio": f"{row.ratio:.4f}",
             "interval": f"{row.ci95[0]:.4f} to {row.ci95[1]:.4f}",
             "noise": f"{row.noise_percent:.2f} %",
-            "verdict": OUTCOMES[row.verdict],
+            "verdict": outcome(row.verdict, result.equal_within_percent),
         }
-        for row in experiment.result.comparisons
+        for row in result.comparisons
     ]
     columns = [
         Column("pair", "pair", "code", True),
@@ -173,6 +206,6 @@ def ratios(experiment: Experiment) -> Table:
     ]
     note = (
         "The interval is over processes (Welch's t on logarithms). A/A noise: what two groups of "
-        "equal processes differ by, from the repeats; an interval that touches it is no difference."
+        "equal processes differ by, from the repeats; a difference is an interval all beyond it."
     )
     return Table("ratios", "Against the first value", note, columns, rows)
