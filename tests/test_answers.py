@@ -179,6 +179,13 @@ def test_kernels_that_outlast_the_other_step_are_an_answer():
     assert mirrored.ratio_bound == pytest.approx(8.0 / 6.0, rel=0.01)
 
 
+def test_no_profiler_makes_a_step_four_times_as_long():
+    one, other = eager("a.sqlite", 1.0, 1.5), eager("b.sqlite", 1.0, 19.0)
+    found = compare(one, other)
+    assert found.verdict == "slower" and found.ratio_bound == pytest.approx(5.0 / 2.5, rel=0.01)
+    assert compare(one, eager("b.sqlite", 1.0, 8.0)).verdict == "cannot_tell"
+
+
 def test_a_collective_waits_for_others_and_proves_nothing():
     one = without_manifest(side("a.sqlite", {"communication": 8.0}, {"launch": 12.0}))
     found = compare(one, eager("b.sqlite", 6.0, 0.0))

@@ -165,7 +165,7 @@ def comparison_of(
         baseline=replace(base.baseline, name=pair.baseline),
         candidate=replace(base.candidate, name=pair.candidate),
         step_ms=step,
-        captured_step_ms=captured and captured.step_ms,
+        captured_step_ms=captured and (captured.captured_step_ms or captured.step_ms),
         free_step_ms=None,
         verdict=pair.verdict,
         equal_within_percent=result.equal_within_percent,
