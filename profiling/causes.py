@@ -54,6 +54,7 @@ PARTS = (
         "copies and memsets",
         "copies",
         Colours("#6c7f93", "#8a9db1", "cyan", "▒"),
+        verdict="copies",
     ),
     Part(
         "launch",
@@ -64,6 +65,15 @@ PARTS = (
         cause=True,
         verdict="launch",
         host=True,
+    ),
+    Part(
+        "allocation",
+        "idle: the CPU was taking memory or giving it back",
+        "idle: allocation",
+        "GPU idle in memory allocation",
+        Colours("#a0522d", "#d08a63", "bright_yellow"),
+        cause=True,
+        verdict="allocation",
     ),
     Part(
         "synchronization",
@@ -100,7 +110,7 @@ PARTS = (
         "GPU idle between queued kernels",
         Colours("#b4bcc6", "#66717d", "bright_black"),
         cause=True,
-        verdict="gpu_latency",
+        verdict="gpu_gaps",
     ),
     Part(  # all idle time of a capture whose calls were not recorded
         "idle",
@@ -127,6 +137,7 @@ def part_named(name: str) -> Part:
 class InForce:
     """What a run has in force already, as far as it is known; what lines of advice name."""
 
+    foreign: bool  # another program than this project's trainer: its keys are of no use there
     compile: bool
     graphs_settled: bool  # it has CUDA graphs, or cannot: the loss scaler reads a value every step
     fused_attention: bool
@@ -137,11 +148,14 @@ class InForce:
     family: str | None  # the one with the most time above its roofline
     family_ms: float | None
     family_percent: float | None
+    whole_graphs: bool  # CUDA graphs were captured as wholes
+    near_peak: bool  # of arithmetic: little but a smaller task would help
 
 
 @dataclass(frozen=True)
 class Advice:
     line: str  # with the fields of InForce in braces
+    elsewhere: str | None = None  # the line for another program than this project's trainer
     unless: str | None = None  # the field of InForce that makes it needless
     needs: str | None = None  # the one without which it is of no use
 
@@ -159,10 +173,36 @@ class Verdict:
     why: str  # why one says so
     advice: tuple[Advice, ...]  # the most promising first
     waiting: str | None = None  # what went on while the GPU waited; None: the GPU is the bottleneck
+    host: bool = False  # the CPU keeps the GPU waiting
 
 
-GRAPHS = "Replay the step from CUDA graphs: cuda_graphs=true; the host then launches once a phase."
-LARGER_BATCH = Advice("Give each launch more to do: a larger batch_size.")
+GRAPHS = Advice(
+    "Replay the step from CUDA graphs: cuda_graphs=true; the host then launches once a phase.",
+    'Replay the step from CUDA graphs: torch.compile(model, mode="reduce-overhead"), or '
+    "torch.cuda.make_graphed_callables.",
+    unless="graphs_settled",
+)
+FUSE = Advice(
+    "Fuse kernels, which saves launches: compile=true.",
+    "Fuse kernels, which saves launches: torch.compile(model), and optimizers with fused=True.",
+    unless="compile",
+)
+LARGER_BATCH = Advice(
+    "Give each launch more to do: a larger batch_size.",
+    "Give each launch more to do: a larger batch.",
+)
+HALF_PRECISION = Advice(
+    "Use the matrix units' fast formats and move half the bytes: dtype=bfloat16.",
+    "Use the matrix units' fast formats and move half the bytes: torch.autocast to bfloat16, or "
+    'torch.set_float32_matmul_precision("high").',
+    unless="half_precision",
+)
+FUSED_ATTENTION = Advice(
+    "Keep the attention scores out of memory and skip what the mask hides: attention=flash.",
+    "Keep the attention scores out of memory and skip what the mask hides: "
+    "F.scaled_dot_product_attention.",
+    unless="fused_attention",
+)
 FURTHEST = Advice(
     "Begin with the family furthest from its bound: {family}, {family_ms:.2f} ms a step at "
     "{family_percent:.0f} % of it.",
@@ -174,22 +214,41 @@ ONE_KERNEL = Advice(
     needs="kernel",
 )
 SOURCES = Advice(
-    "See what torch.compile fused and what it left: python -m profiling compiled.", needs="compile"
+    "See what torch.compile fused and what it left: python -m profiling compiled.",
+    "See what torch.compile fused and what it left: TORCH_LOGS=output_code.",
+    needs="compile",
+)
+LAUNCHED_SINGLY = Advice(
+    "See what is launched one by one: report CAPTURE --html FILE, its timeline."
+)
+FIND_WAITS = Advice(
+    "Find what waits in the gaps' phase: .item(), .cpu(), print(tensor), a copy to the host, a "
+    "boolean of a tensor."
+)
+FIND_PYTHON = Advice(
+    "Look for Python work in the gaps' phase: logging, hooks, metrics, garbage collection, sleeps."
+)
+PIN = Advice("Copy from pinned memory with non_blocking=True; pageable memory makes the host wait.")
+WORKERS = Advice(
+    "Prepare the next batch while the GPU works: workers, or a thread a step ahead.",
+    "Prepare the next batch while the GPU works: DataLoader with more num_workers, "
+    "persistent_workers=True, pin_memory=True, and cheaper transforms.",
 )
 
 VERDICTS = (
     Verdict(
         "gpu_compute",
         "GPU compute",
-        "the GPU is busy, mostly with matrix products and attention",
+        "the GPU is busy, mostly with matrix products, convolutions and attention",
         advice=(
-            Advice("Use the matrix units' fast formats: dtype=bfloat16.", unless="half_precision"),
-            Advice("Skip what the causal mask hides: attention=flash.", unless="fused_attention"),
+            HALF_PRECISION,
+            FUSED_ATTENTION,
             FURTHEST,
             ONE_KERNEL,
             Advice(
                 "Arithmetic itself is what remains: a smaller model, a shorter context, or more "
-                "GPUs."
+                "GPUs.",
+                needs="near_peak",
             ),
         ),
     ),
@@ -198,13 +257,18 @@ VERDICTS = (
         "GPU memory bandwidth",
         "the GPU is busy moving bytes, not multiplying",
         advice=(
+            FUSED_ATTENTION,
             Advice(
-                "Keep the attention scores out of memory: attention=flash.",
-                unless="fused_attention",
+                "Fuse element-wise work, norms and dropout: compile=true.",
+                "Fuse element-wise work, norms and dropout: torch.compile(model).",
+                unless="compile",
             ),
-            Advice("Fuse element-wise work, norms and dropout: compile=true.", unless="compile"),
-            Advice("Move half the bytes: dtype=bfloat16.", unless="half_precision"),
-            Advice("dropout=0, where it is not needed, saves its masks.", unless="no_dropout"),
+            HALF_PRECISION,
+            Advice(
+                "dropout=0, where it is not needed, saves its masks.",
+                "No dropout, where it is not needed, saves its masks.",
+                unless="no_dropout",
+            ),
             FURTHEST,
             SOURCES,
             ONE_KERNEL,
@@ -214,23 +278,59 @@ VERDICTS = (
         "gpu_latency",
         "GPU latency",
         "the GPU is busy with kernels too small to fill it",
+        advice=(LARGER_BATCH, FUSE, GRAPHS, SOURCES),
+    ),
+    Verdict(
+        "gpu_gaps",
+        "gaps between queued kernels",
+        "work is queued, but the GPU pauses between kernels that wait for one another",
+        advice=(FUSE, GRAPHS, LARGER_BATCH, SOURCES),
+    ),
+    Verdict(
+        "gpu",
+        "GPU work",
+        "the GPU is busy, and the capture does not tell whether with arithmetic or with bytes",
         advice=(
-            LARGER_BATCH,
-            Advice("Fuse small kernels: compile=true.", unless="compile"),
-            Advice("Replay them with smaller gaps: cuda_graphs=true.", unless="graphs_settled"),
-            SOURCES,
+            Advice(
+                "Capture the kernels inside CUDA graphs: nsys profile --cuda-graph-trace=node.",
+                needs="whole_graphs",
+            ),
+            FURTHEST,
+            ONE_KERNEL,
         ),
+    ),
+    Verdict(
+        "host",
+        "the host",
+        "the GPU waits for the CPU, for several reasons of about the same weight",
+        waiting="the host was late",
+        host=True,
+        advice=(GRAPHS, FUSE, WORKERS, FIND_WAITS, FIND_PYTHON),
     ),
     Verdict(
         "launch",
         "kernel launches",
         "the GPU waits for the CPU to launch its next kernel",
         waiting="work had not been launched yet (CUDA API and the framework's dispatch)",
+        host=True,
+        advice=(GRAPHS, FUSE, LARGER_BATCH, LAUNCHED_SINGLY),
+    ),
+    Verdict(
+        "allocation",
+        "memory allocation",
+        "the GPU waits while the CPU takes device memory or gives it back",
+        waiting="the host was in cudaMalloc, cudaFree and the like",
+        host=True,
         advice=(
-            Advice(GRAPHS, unless="graphs_settled"),
-            Advice("Fuse kernels, which saves launches: compile=true.", unless="compile"),
-            LARGER_BATCH,
-            Advice("See what is launched one by one: report CAPTURE --html FILE, its timeline."),
+            Advice(
+                "Let PyTorch keep its memory: no torch.cuda.empty_cache() in the loop, no "
+                "PYTORCH_NO_CUDA_MEMORY_CACHING."
+            ),
+            Advice(
+                "Keep shapes the same from step to step, or try "
+                "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
+            ),
+            Advice("Make pinned buffers once, and use them again."),
         ),
     ),
     Verdict(
@@ -238,12 +338,13 @@ VERDICTS = (
         "synchronisation",
         "the GPU runs dry while the CPU waits for it",
         waiting="the host had waited for the GPU and launched too late after it",
+        host=True,
         advice=(
+            FIND_WAITS,
             Advice(
-                "Find what waits in the gaps' phase: .item(), .cpu(), print(tensor), a copy to the "
-                "host, a boolean of a tensor."
+                "Keep values on the GPU and read them every log_interval-th iteration.",
+                "Keep values on the GPU and read them once in many steps.",
             ),
-            Advice("Keep values on the GPU and read them every log_interval-th iteration."),
             Advice(
                 "Copy with pinned memory and non_blocking=True, and wait on an event one step "
                 "later."
@@ -255,12 +356,14 @@ VERDICTS = (
         "CPU work",
         "the GPU waits while Python or the CPU does something else",
         waiting="the host was busy with something else (Python)",
+        host=True,
         advice=(
-            Advice("Look for Python work in the gaps' phase: logging, hooks, metrics, sleeps."),
+            FIND_PYTHON,
             Advice(
-                "Move it to another thread or process, or do it every log_interval-th iteration."
+                "Move it to another thread or process, or do it every log_interval-th iteration.",
+                "Move it to another thread or process, or do it once in many steps.",
             ),
-            Advice(GRAPHS + " Its queue hides short stalls.", unless="graphs_settled"),
+            GRAPHS,
         ),
     ),
     Verdict(
@@ -268,14 +371,28 @@ VERDICTS = (
         "data loading",
         "the GPU waits for the next batch",
         waiting="the next batch was being prepared or copied",
+        host=True,
         advice=(
-            Advice("Keep the tokens on the GPU: token_storage=device.", unless="tokens_on_gpu"),
             Advice(
-                "Prepare the next batch while the GPU works: workers, or a thread a step ahead."
+                "Keep the tokens on the GPU: token_storage=device.",
+                "Keep a small data set on the GPU.",
+                unless="tokens_on_gpu",
             ),
+            WORKERS,
+            PIN,
+        ),
+    ),
+    Verdict(
+        "copies",
+        "copies",
+        "the GPU does nothing but copy",
+        waiting="only copies ran",
+        advice=(
+            PIN,
+            Advice("Overlap copies with kernels: a stream of their own, one batch ahead."),
             Advice(
-                "Copy from pinned memory with non_blocking=True; pageable memory makes the host "
-                "wait."
+                "Copy less: bytes or half precision instead of float32, conversion on the GPU, "
+                "results reduced before they come home."
             ),
         ),
     ),
@@ -290,7 +407,8 @@ VERDICTS = (
             ),
             Advice(
                 "Communicate less often or less: gradient_accumulation_steps, gradients in "
-                "bfloat16."
+                "bfloat16.",
+                "Communicate less often or less: gradient accumulation, gradients in bfloat16.",
             ),
             Advice("Check the link between the GPUs: nvidia-smi topo -m, NCCL_DEBUG=INFO."),
         ),
@@ -299,7 +417,13 @@ VERDICTS = (
         "unknown",
         "unknown",
         "the capture does not hold what would tell",
-        advice=(Advice("Capture the GPU and the calls: python -m profiling run --preset light."),),
+        advice=(
+            Advice(
+                "Capture the GPU and the calls: python -m profiling run --preset light.",
+                "Capture the GPU and the calls: nsys profile --trace=cuda,nvtx,osrt, or "
+                "torch.profiler with ProfilerActivity.CUDA.",
+            ),
+        ),
     ),
 )
 VERDICT = {verdict.name: verdict for verdict in VERDICTS}

@@ -48,6 +48,15 @@ PEAKS = {
 }
 
 
+# GB/s between host and device, each way
+LINKS = {
+    r"B200|H200( NVL)?|H100 (80GB HBM3|PCIe|NVL)|RTX 5090": 63.0,
+    r"A100.*|A40|A30|A10G?|L40S?|RTX (A6000|4090|3090)": 31.5,
+    r"L4": 31.5,
+    r"V100.*|T4": 15.75,
+}
+
+
 def peak_flops_per_s(device_name: str, dtype: str) -> float | None:
     """FLOP/s of one device at `dtype` (float32, bfloat16, float16); None where it is not known."""
     peaks = peaks_of(device_name)
@@ -60,6 +69,16 @@ def peak_bytes_per_s(device_name: str) -> float | None:
     """Bandwidth of the device's memory in byte/s; None where it is not known."""
     peaks = peaks_of(device_name)
     return peaks.memory_gb_per_s * 1e9 if peaks else None
+
+
+def link_bytes_per_s(device_name: str) -> float | None:
+    """Bandwidth between host and device, each way, in byte/s; None where it is not known.
+
+    Of 16 lanes of the PCI Express generation in the data sheet: 15.75, 31.5, 63 GB/s.
+    """
+    name = re.sub(r"^(NVIDIA )?(GeForce |Tesla )?", "", device_name)
+    known = next((gb for pattern, gb in LINKS.items() if re.fullmatch(pattern, name)), None)
+    return known * 1e9 if known else None
 
 
 def peaks_of(device_name: str) -> Peaks | None:

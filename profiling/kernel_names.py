@@ -12,10 +12,9 @@ def fused_attention(names: list[str]) -> dict[str, list[str]]:
     """The fused attention kernels among `names`, by backend; empty for slow and math."""
     found: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
-        for part, backend in ATTENTION_KERNELS.items():
-            if part in name:
-                found.setdefault(backend, []).append(name)
-                break
+        backend = next((each for part, each in ATTENTION_KERNELS.items() if part in name), None)
+        if backend:
+            found.setdefault(backend, []).append(name)
     return found
 
 

@@ -213,6 +213,7 @@ def test_dry_run_prints_the_commands_and_starts_nothing(fake, capsys):
     assert code == 0 and not starts and not Path("out-ab").exists()
     lines = [line for line in capsys.readouterr().out.splitlines() if "attention=" in line]
     assert len(lines) == 4 and all("max_iters=91" in line for line in lines)
+    assert "out_dir=out-ab/attention-slow-flash/runs/01-slow" in lines[0].split()
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """What is advised: the verdict's lines, without what is in force already."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
@@ -8,7 +8,7 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.report import CallSum, KernelSum, Report, Roofline, RooflineRow, RunFacts
 from profiling.analysis.summary import summarize
 from profiling.analysis.verdict.advice import advise
-from profiling.causes import VERDICT
+from profiling.causes import VERDICT, VERDICTS, InForce
 from profiling.kernel_names import function_name
 from tests.real_captures import own, report_of
 from tests.synthetic import training
@@ -129,3 +129,9 @@ def test_of_real_captures(capture):
         assert "attention=flash" not in advised
     if capture == "slow_eager":
         assert {"attention=flash", "compile=true"} <= advised
+
+
+def test_what_makes_advice_needless_and_what_it_needs_are_facts_of_a_run():
+    known = {field.name for field in fields(InForce)}
+    named = {name for verdict in VERDICTS for a in verdict.advice for name in (a.unless, a.needs)}
+    assert named - {None} <= known

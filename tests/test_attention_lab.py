@@ -257,7 +257,7 @@ def test_the_command_measures_prints_and_writes(tmp_path, capsys):
 
 
 def timing_of(ms, precise=True):
-    return Timing([ms] * 100, ms, (ms, ms), (ms, ms), 0.01, True, True, precise)
+    return Timing(ms, (ms, ms), (ms, ms), 100, 0.01, True, precise)
 
 
 def results_of(rows):

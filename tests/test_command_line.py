@@ -182,6 +182,7 @@ def test_a_second_file_is_refused(error_of):
         ("wandb: {mod: x}\n", ": wandb.mod: no such key; did you mean wandb.mode?"),
         ("wandb.mode: offline\n", ": wandb.mode: in a file, write the key under its section"),
         ("n_layer: two\n", ": n_layer=two: must be a whole number"),
+        ("n_layer: 0\n", ": n_layer=0: must be at least 1"),
         ("attention: flsh\n", ": attention=flsh: no such choice; did you mean flash?"),
         ("a: 1\nb: [1,\nc: : 2\n", ":3:4: broken YAML: "),
         ("n_layer: 1\nn_layer: 2\n", ":2:1: broken YAML: found duplicate key n_layer"),

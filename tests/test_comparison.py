@@ -78,11 +78,11 @@ def test_what_the_parts_leave_of_the_step_is_a_bucket_of_its_own():
 
 def test_a_cause_that_is_in_no_table_is_told_all_the_same():
     """As a capture of a newer version may have it."""
-    parts = flash().captured.gpu_parts | {"idle_allocation": 4.0}
+    parts = flash().captured.gpu_parts | {"idle_paging": 4.0}
     other = with_captured(replace(flash(), mean_ms=flash().mean_ms + 4.0), gpu_parts=parts)
     found = compare(slow(), other)
-    assert deltas(found)["idle_allocation"] == 4.0 and "unexplained" not in deltas(found)
-    assert "GPU idle: allocation 0 -> 4.00 ms" in found.sentence
+    assert deltas(found)["idle_paging"] == 4.0 and "unexplained" not in deltas(found)
+    assert "GPU idle: paging 0 -> 4.00 ms" in found.sentence
 
 
 def test_idle_time_without_its_causes_is_one_bucket():

@@ -122,11 +122,10 @@ def strict(**keys) -> DataConfig:
 def test_download_is_prepared_as_nanogpt_does(serve, data_dir):
     requests = serve(ok)
     dataset = prepare.prepare(strict(), data_dir)
-    assert (dataset.name, dataset.source) == ("shakespeare_char", "tiny_shakespeare")
-    assert not dataset.is_stand_in
+    assert dataset.source == "tiny_shakespeare"
     assert dataset.directory == data_dir / "shakespeare_char"
     assert (dataset.train_tokens, dataset.val_tokens) == (18_000, 2_000)
-    raw = np.fromfile(dataset.train_path, "<u2")
+    raw = np.fromfile(dataset.directory / "train.bin", "<u2")
     assert dataset.tokenizer.decode(raw) == PLAY[:18_000]
     assert dataset.tokenizer.decode(dataset.tokens("val")) == PLAY[18_000:]
     meta = json.loads((dataset.directory / "meta.json").read_text())
@@ -141,9 +140,10 @@ def test_download_is_prepared_as_nanogpt_does(serve, data_dir):
 def test_a_prepared_folder_is_used_again_without_a_request(serve, data_dir, caplog):
     requests = serve(ok)
     first = prepare.prepare(strict(), data_dir)
-    written = first.train_path.stat().st_mtime_ns
+    tokens = first.directory / "train.bin"
+    written = tokens.stat().st_mtime_ns
     again = prepare.prepare(strict(), data_dir)
-    assert again.train_path.stat().st_mtime_ns == written
+    assert again.directory == first.directory and tokens.stat().st_mtime_ns == written
     assert (again.text_sha256, again.train_tokens) == (first.text_sha256, first.train_tokens)
     # and its text for another tokenizer
     bpe = prepare.prepare(
@@ -285,7 +285,7 @@ def test_without_a_network_the_stand_in_is_used_and_said_loudly(data_dir, caplog
     for _ in range(2):  # found again the second time, and said again
         caplog.clear()
         dataset = prepare.prepare(DataConfig(), data_dir)
-        assert dataset.is_stand_in and dataset.source == "stand-in"
+        assert dataset.source == "stand-in"
         assert dataset.directory == data_dir / "shakespeare_char-standin"
         assert (dataset.train_tokens, dataset.val_tokens) == (1_003_854, 111_540)
         (warning,) = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
@@ -296,9 +296,9 @@ def test_without_a_network_the_stand_in_is_used_and_said_loudly(data_dir, caplog
 
 @pytest.mark.slow
 def test_the_real_text_replaces_the_stand_in_once_it_can_be_had(serve, data_dir):
-    assert prepare.prepare(DataConfig(), data_dir).is_stand_in
+    assert prepare.prepare(DataConfig(), data_dir).source == "stand-in"
     serve(ok)
-    assert not prepare.prepare(DataConfig(), data_dir).is_stand_in
+    assert prepare.prepare(DataConfig(), data_dir).source == "tiny_shakespeare"
 
 
 # A text of one's own
@@ -346,8 +346,8 @@ def test_a_vocabulary_beyond_uint16_is_stored_as_uint32(tmp_path, data_dir):
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        (None, "no such file"),
-        ("directory", "is not a file"),
+        (None, "No such file or directory"),
+        ("directory", "Is a directory"),
         (b"", "empty"),
         (b"\xef\xbb\xbf", "empty"),
         (b"too short", "too short: 9 tokens; at least 300"),
@@ -466,7 +466,7 @@ def test_a_damaged_folder_is_prepared_again_and_that_is_said(
         load_dataset(dataset.directory)
     again = prepare.prepare(config, data_dir)
     assert "preparing it again" in caplog.text
-    assert again.train_path.read_bytes() == before
+    assert (again.directory / "train.bin").read_bytes() == before
     assert load_dataset(dataset.directory) is not None
     assert [path.name for path in data_dir.iterdir()] == [dataset.directory.name]
 
@@ -496,7 +496,7 @@ def test_processes_that_prepare_at_once_do_not_hurt_each_other(prepared, data_di
         "d = prepare(DataConfig(data_source=sys.argv[1]), Path(sys.argv[2]))\n"
         "print(d.tokenizer.decode(d.tokens('train'))[:20])"
     )
-    truncate(dataset.train_path)  # all of them find it damaged
+    truncate(dataset.directory / "train.bin")  # all of them find it damaged
     command = [sys.executable, "-c", code, config.data_source, str(data_dir)]
     started = [
         subprocess.Popen(
@@ -528,7 +528,7 @@ def test_an_error_is_one_line_and_exit_status_2(tmp_path):
     result = command_line("shakespeare_char", f"data_source={tmp_path}/absent.txt")
     assert result.returncode == 2 and result.stdout == ""
     assert result.stderr == (
-        f"prepare.py: error: data_source={tmp_path}/absent.txt: no such file; "
+        f"prepare.py: error: data_source={tmp_path}/absent.txt: No such file or directory; "
         "give a UTF-8 text file\n"
     )
 

@@ -48,7 +48,7 @@ def test_json_has_the_figures(capsys):
 
 def test_rates_against_a_data_sheet(monkeypatch):
     """On a device that copies 4 MiB there and back in 2 us, by the name of one that is listed."""
-    timing = Timing([0.002] * 9, 0.002, (0.002, 0.002), (0.0019, 0.0021), None, True, True, True)
+    timing = Timing(0.002, (0.002, 0.002), (0.0019, 0.0021), 9, None, True, True)
     monkeypatch.setattr(device, "measure", lambda *_, **__: timing)
     monkeypatch.setattr(device, "device_name", lambda _: "NVIDIA H200")
     found = device.measured(CPU, 0.01)
@@ -64,7 +64,7 @@ def test_rates_against_a_data_sheet(monkeypatch):
 
 def test_float32_is_measured_without_tf32_and_the_setting_comes_back(monkeypatch):
     seen = []
-    timing = Timing([1.0], 1.0, (1.0, 1.0), (1.0, 1.0), None, False, True, True)
+    timing = Timing(1.0, (1.0, 1.0), (1.0, 1.0), 1, None, True, True)
 
     def look(*_, **__):
         seen.append(torch.get_float32_matmul_precision())

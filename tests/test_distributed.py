@@ -49,7 +49,7 @@ def test_a_mistake_that_only_the_first_rank_meets_is_said_once(command, start, t
     process = start([*TORCHRUN, *command(gradient_accumulation_steps=2, data_source=missing)])
     output = process.communicate(timeout=100)[0]
     assert process.returncode != 0
-    assert output.count(f"train.py: error: data_source={missing}: no such file") == 1, output
+    assert output.count(f"train.py: error: data_source={missing}: No such file") == 1, output
     assert "[rank1]" not in output  # how PyTorch marks a traceback of that rank
 
 

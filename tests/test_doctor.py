@@ -140,7 +140,7 @@ def test_nvml_and_its_hopper_metrics(monkeypatch):
         nvmlInit=lambda: None,
         nvmlShutdown=lambda: None,
         nvmlDeviceGetCount=lambda: 2,
-        nvmlSystemGetDriverVersion=lambda: b"580.95",
+        nvmlSystemGetDriverVersion=lambda: "580.95",
         nvmlDeviceGetHandleByIndex=lambda index: index,
         nvmlDeviceGetName=lambda handle: ("NVIDIA H200", "NVIDIA A100")[handle],
         nvmlGpmQueryDeviceSupport=lambda h: types.SimpleNamespace(isSupportedDevice=int(h == 0)),

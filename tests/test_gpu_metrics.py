@@ -146,7 +146,7 @@ def test_what_is_no_training_counts_for_the_energy_alone(nvml):
         ("nvmlDeviceGetMemoryInfo", 3, {"gpu/memory_bytes"}),
         ("nvmlGpmSampleGet", 4, {name for name in PROMISED if "active" in name}),
         ("nvmlDeviceGetTotalEnergyConsumption", 3, {"gpu/energy_j"}),
-        ("nvmlDeviceGetTemperature", 999, {"gpu/temperature_c"}),  # not for good: asked again
+        ("nvmlDeviceGetTemperature", 999, {"gpu/temperature_c"}),
     ],
 )
 def test_a_refused_metric_is_lost_alone_and_said_once(
@@ -162,8 +162,6 @@ def test_a_refused_metric_is_lost_alone_and_said_once(
     assert len(said) == 1 and "Fake 0" in said[0].message
     summary = sampler.summary(10.0)
     assert (summary["perf/energy_j"] is None) == ("gpu/energy_j" in names)
-    asked_again = len(sampler.gpus[0].readings) == 9
-    assert asked_again == (error == 999)
 
 
 @pytest.mark.slow

@@ -39,6 +39,8 @@ def one_of_each(program: Program) -> None:
         program.graph(50 * US, 10, gap_ns=2 * US)
         program.launch(200 * US, 20)
         program.item()
+        program.call(1 * MS, "cudaMalloc")
+        program.launch(20 * US)
         program.launch(20 * US)
 
 

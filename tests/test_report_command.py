@@ -104,6 +104,8 @@ def test_export_writes_either_kind_and_refuses_other_names(tmp_path, capsys):
         assert "ui.perfetto.dev" in capsys.readouterr().out
     plain = (tmp_path / "t.json").read_bytes()
     assert gzip.decompress((tmp_path / "t.json.gz").read_bytes()) == plain
+    export.main([CAPTURE, "--perfetto", str(tmp_path / "again.json.gz")])
+    assert (tmp_path / "again.json.gz").read_bytes() == (tmp_path / "t.json.gz").read_bytes()
     with pytest.raises(ValueError, match="must end in .json"):
         export.main([CAPTURE, "--perfetto", str(tmp_path / "t.txt")])
     with pytest.raises(ValueError, match="--perfetto"):

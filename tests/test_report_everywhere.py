@@ -35,10 +35,10 @@ from tests.captured_report import report_of
 from tests.chromium import chromium
 
 MADE_UP = causes.Part(
-    "allocation",
-    "idle: the CPU was allocating",
-    "idle: allocation",
-    "GPU idle behind an allocation",
+    "paging",
+    "idle: the CPU was paging",
+    "idle: paging",
+    "GPU idle behind paging",
     causes.Colours("#123456", "#654321", "white"),
     cause=True,
 )
@@ -148,11 +148,11 @@ def test_every_cause_is_told_everywhere_and_the_parts_add_up():
 @pytest.mark.slow
 def test_a_new_row_of_the_table_is_all_that_a_new_cause_takes(monkeypatch):
     monkeypatch.setitem(causes.PART, MADE_UP.name, MADE_UP)
-    assert "allocation" in every_cause()
+    assert "paging" in every_cause()
     check_step(every_cause())
     check_comparison(every_cause())
     html = page(report_document(report_with(every_cause())))
-    assert "--allocation: #123456;" in html and "--allocation: #654321;" in html
+    assert "--paging: #123456;" in html and "--paging: #654321;" in html
 
 
 def test_a_cause_that_no_table_knows_is_told_all_the_same():

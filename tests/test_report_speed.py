@@ -6,7 +6,7 @@ import pytest
 from small_captures import small_export, small_trace, write_trace
 
 from benchmarks import report_speed
-from benchmarks.report_speed import SpeedConfig, hta_command, main, measured
+from benchmarks.report_speed import SpeedConfig, hta_programs, main, measured
 
 
 def no_nsys(tool):
@@ -41,8 +41,8 @@ def test_a_program_that_fails_is_told():
 
 
 def test_an_interpreter_without_the_other_tool_is_told(tmp_path):
-    found, why = hta_command(sys.executable, tmp_path / "x.json")
-    assert found == {} and "has none" in why
+    with pytest.raises(ValueError, match="has none"):
+        hta_programs(tmp_path / "x.json", SpeedConfig(hta_python=sys.executable))
 
 
 @pytest.mark.parametrize("keys", [{"repeats": 0}, {"sqlite": "no.sqlite"}, {"hta_python": "no"}])

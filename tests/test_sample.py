@@ -270,7 +270,7 @@ def test_a_mistake_is_told_in_one_line(run, out_dir, arguments, message):
 
 def test_files_that_are_no_text_or_empty(run, out_dir, tmp_path):
     for name, content, message in (
-        ("latin1", b"caf\xe9", "not UTF-8 at byte 3"),
+        ("latin1", b"caf\xe9", "not UTF-8 (byte 3 is 0xe9)"),
         ("empty", b"", "empty"),
         ("tilde", b"a\n~", "character '~' (U+007E) at index 2 (line 2, column 1)"),
     ):

@@ -115,7 +115,8 @@ def test_warm_up_changes_nothing(config, trained):
     losses = iterate(step, *batch(8))  # nor does it count into the first iteration
     assert step.loss.item() == pytest.approx(sum(losses) / 2, abs=1e-6)
     assert facts.attention.ran == "math"  # the fused CPU kernel has no dropout
-    assert facts.compile_s is None and facts.capture_s is None and facts.compiled.graphs == 0
+    assert facts.compile.compile_s is None and facts.compile.capture_s is None
+    assert facts.compile.graphs == 0
 
 
 @pytest.mark.slow

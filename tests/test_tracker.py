@@ -20,7 +20,8 @@ from fake_wandb_server import FakeWandbServer
 
 from configs.training import WandbConfig
 from training import wandb_mirror
-from training.tracker import NullTracker, RunFacts, Tracker, last_value, open_tracker
+from training.sinks import RunFacts, last_value
+from training.tracker import Tracker, open_tracker
 from training.wandb_mirror import check_wandb
 
 REPOSITORY = Path(__file__).parents[1]
@@ -46,7 +47,8 @@ from pathlib import Path
 from fake_wandb_server import FakeWandbServer
 from training import wandb_mirror
 from configs.training import WandbConfig
-from training.tracker import RunFacts, open_tracker
+from training.sinks import RunFacts
+from training.tracker import open_tracker
 
 FACTS = {FACTS!r}
 logging.basicConfig(level=logging.INFO)
@@ -56,7 +58,7 @@ def start(mode, out_dir="out"):
     return open_tracker(Path(out_dir), FACTS, WandbConfig(mode=mode, tags=["mine"]))
 
 def mirror_of(tracker):
-    return next((s for s in tracker._sinks if isinstance(s, wandb_mirror.WandbMirror)), None)
+    return next((s for s in tracker.sinks if isinstance(s, wandb_mirror.WandbMirror)), None)
 
 def wait_for(condition, limit_s=20.0):
     end = time.monotonic() + limit_s
@@ -186,16 +188,14 @@ def test_last_line_of_a_killed_process(tmp_path, tail, kept):
 
 
 def test_other_ranks_record_nothing(tmp_path, monkeypatch):
-    """Under the same surface; that only rank 0 has the other tracker is in test_distributed.py."""
+    """That only rank 0 has sinks is in test_distributed.py."""
     monkeypatch.chdir(tmp_path)
-    tracker = NullTracker()
+    tracker = Tracker([])
     tracker.wait_until_quiet()
     tracker.log({"iter": 0})
     tracker.summary({"val/loss": 1.0})
     tracker.finish(1)
     assert tracker.sync_command is None and list(tmp_path.iterdir()) == []
-    public = [[name for name in dir(t) if name[0] != "_"] for t in (Tracker, NullTracker)]
-    assert set(public[1]) - {"nothing"} == set(public[0])
 
 
 def test_unwritable_out_dir_names_the_key(tmp_path):
@@ -260,7 +260,7 @@ for seed in (0, 1):
         tracker.log({"iter": i, "train/loss": seed + 0.1 * i, "perf/mfu": None, "phase": "warm"})
     tracker.summary({"val/loss": seed + 0.5, "none": None})
     tracker.wait_until_quiet()
-    assert mirror_of(tracker)._run_dir
+    assert mirror_of(tracker).run_dir
     told[f"data_dir_{seed}"] = os.environ["WANDB_DATA_DIR"]
     finish(tracker, exit_code=seed)
     told[f"sync_{seed}"] = tracker.sync_command
@@ -341,7 +341,7 @@ def test_wandb_core_killed(tmp_path):
         """
 tracker = start("offline")
 log_rows(tracker, 0, 10)
-wait_for(lambda: mirror_of(tracker)._doing == "log")
+wait_for(lambda: mirror_of(tracker).doing == "log")
 os.kill(wandb_mirror._wandb_core().pid, signal.SIGKILL)
 time.sleep(0.2)
 log_rows(tracker, 10, 20)
@@ -374,7 +374,7 @@ wandb_mirror.DEAD_TIMEOUT_S = 2.0
 wandb_mirror.ABANDON_TIMEOUT_S = 0.5
 wandb_mirror.QUEUE_ROWS = 100
 tracker = start("offline")
-wait_for(lambda: mirror_of(tracker)._run_dir)
+wait_for(lambda: mirror_of(tracker).run_dir)
 os.kill(wandb_mirror._wandb_core().pid, signal.SIGSTOP)
 log_rows(tracker, 0, 20_000)
 finish(tracker)
@@ -398,7 +398,7 @@ server = FakeWandbServer()
 os.environ["WANDB_BASE_URL"] = server.url
 tracker = start("online")
 log_rows(tracker, 0, 10)
-wait_for(lambda: mirror_of(tracker)._run_dir)
+wait_for(lambda: mirror_of(tracker).run_dir)
 server.close()
 log_rows(tracker, 10, 20)
 finish(tracker)

@@ -233,13 +233,14 @@ class Finding:
 
     level: Literal["note", "warning"]
     what: str
-    cure: str | None
+    cure: str | None = None
 
 
 @dataclass(frozen=True)
 class Health:
     overhead_percent: float | None = None  # by which capturing made a step longer
     free_step_ms: float | None = None  # the step without a profiler
+    estimated_added_ms: float | None = None  # to a step by capturing, where no manifest tells
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -257,6 +258,7 @@ class Bottleneck:
     evidence: list[str] = field(default_factory=list)
     next: list[str] = field(default_factory=list)  # what to try, the most promising first
     ranked: list[Gain] = field(default_factory=list)
+    most_to_gain: str | None = None  # a sentence: where the most of a step can be had back
     # what is missing, and the option that would have captured it
     cannot_tell: list[str] = field(default_factory=list)
 

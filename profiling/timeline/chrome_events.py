@@ -9,6 +9,7 @@ import math
 import mmap
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ PIECE_BYTES = 4 << 20
 HEAD_BYTES = 64 << 20  # within which the events have to begin
 TRIES = 50  # places to cut at
 EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
+BARE_LIST = re.compile(rb"\s*\[")  # the array of events alone
 BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
 
 
@@ -80,14 +82,16 @@ def pieces(path: Path) -> Iterator[Top]:
         if not path.stat().st_size:
             raise ValueError(f"{path}: is empty")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-            begin = EVENTS.search(text, 0, HEAD_BYTES)
+            bare = BARE_LIST.match(text)
+            begin = bare or EVENTS.search(text, 0, HEAD_BYTES)
             if begin is None:
                 raise ValueError(
                     f'{path}: is JSON, but no trace of events (no "traceEvents" in it)'
                 )
             try:
-                yield OF_TOP.decode(text[: begin.end()] + b"]}")
-                yield from middle(text, begin.end())
+                if not bare:
+                    yield OF_TOP.decode(text[: begin.end()] + b"]}")
+                yield from middle(text, begin.end(), b"}" if bare else b"")
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 said = " ".join(str(error).split())
                 raise ValueError(
@@ -95,21 +99,22 @@ def pieces(path: Path) -> Iterator[Top]:
                 ) from error
 
 
-def middle(text: mmap.mmap, start: int) -> Iterator[Top]:
-    while len(text) - start > PIECE_BYTES:
-        cut = start + PIECE_BYTES
-        for _ in range(TRIES):
-            place = BETWEEN.search(text, cut, min(cut + PIECE_BYTES, len(text)))
-            if place is None:
-                break
-            try:
-                events = OF_EVENTS.decode(b"[%b]" % text[start : place.start() + 1])
-            except msgspec.DecodeError:
-                cut = place.end()
-                continue
-            yield Top(traceEvents=events)
-            start = place.end()
-            break
-        if place is None or start != place.end():  # no place to cut: the rest at once
-            break
-    yield OF_TOP.decode(b'{"traceEvents":[' + text[start:])
+def middle(text: mmap.mmap, start: int, close: bytes) -> Iterator[Top]:
+    """`close`: what the rest lacks to be the end of an object."""
+    while len(text) - start > PIECE_BYTES and (piece := next_piece(text, start)):
+        events, start = piece
+        yield Top(traceEvents=events)
+    yield OF_TOP.decode(b'{"traceEvents":[' + text[start:] + close)
+
+
+def next_piece(text: mmap.mmap, start: int) -> tuple[list[Event], int] | None:
+    """(events from there, where the next begin); None without a place to cut: the rest at once."""
+    cut = start + PIECE_BYTES
+    for _ in range(TRIES):
+        place = BETWEEN.search(text, cut, min(cut + PIECE_BYTES, len(text)))
+        if place is None:
+            return None
+        with suppress(msgspec.DecodeError):
+            return OF_EVENTS.decode(b"[%b]" % text[start : place.start() + 1]), place.end()
+        cut = place.end()
+    return None

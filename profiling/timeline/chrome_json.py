@@ -30,7 +30,17 @@ ON_HOST = {
     "cuda_driver": "calls",
     "user_annotation": "ranges",
     "cpu_op": "operators",
+    "overhead": "overhead",
 }
+# what PyTorch 1.8 and 1.9 called them
+OLD_CATEGORIES = {
+    "Kernel": "kernel",
+    "Memcpy": "gpu_memcpy",
+    "Memset": "gpu_memset",
+    "Runtime": "cuda_runtime",
+    "Operator": "cpu_op",
+}
+ANNOTATIONS = ("ProfilerStep#", "enumerate(", "Optimizer.")  # which were operators then
 THREAD_BITS = 32  # of a thread's number, below those of its process
 CUDA = 1  # "Device Type" of an allocation
 COPIED = re.compile(r"Memcpy (?P<from>\w)to(?P<to>\w)\b")
@@ -42,7 +52,7 @@ def read(path: Path) -> Trace:
     reading = Reading(path)
     for piece in pieces(path):
         reading.take(piece)
-    tables = {name: joined(parts) for name, parts in reading.parts.items()}
+    tables = {name: joined(reading.parts.pop(name)) for name in list(reading.parts)}
     calls = tables.get("calls")
     return Trace(
         kind="kineto",
@@ -54,8 +64,9 @@ def read(path: Path) -> Trace:
         ranges=Ranges.of(tables.get("ranges")),
         operators=Ranges.of(tables.get("operators")),
         allocations=Allocations.of(tables.get("allocations")),
+        overhead=Ranges.of(tables.get("overhead")),
         schema_version=reading.schema_version,
-        warnings=reading.warnings(),
+        warnings=reading.warnings,
         personal=reading.personal or any(map(personal.is_personal, reading.names.numbers)),
     )
 
@@ -71,6 +82,11 @@ class Reading:
         self.personal = False
         self.left_out = 0
 
+    @property
+    def warnings(self) -> list[str]:
+        said = f"left out {self.left_out} events, their times are impossible"
+        return [said] if self.left_out else []
+
     def take(self, piece: Top) -> None:
         for fact in piece.deviceProperties:
             self.devices[fact.id] = Device(fact.id, fact.name, fact.numSms, fact.totalGlobalMem)
@@ -79,7 +95,7 @@ class Reading:
         self.personal |= personal.is_personal(piece.traceName)
         events: dict[str, list[Event]] = defaultdict(list)
         for event in piece.traceEvents:
-            events[event.cat if event.ph == "X" else event.ph].append(event)
+            events[category(event) if event.ph == "X" else event.ph].append(event)
         try:
             self.take_events(events)
         except (ValueError, TypeError, OverflowError) as error:
@@ -102,10 +118,11 @@ class Reading:
         self.left_out += left_out
         self.parts[table].append(rows)
 
-    def warnings(self) -> list[str]:
-        if not self.left_out:
-            return []
-        return [f"left out {self.left_out} events, their times are impossible"]
+
+def category(event: Event) -> str:
+    """As today's PyTorch calls it."""
+    name = OLD_CATEGORIES.get(event.cat, event.cat)
+    return "user_annotation" if name == "cpu_op" and event.name.startswith(ANNOTATIONS) else name
 
 
 def times(events: list[Event]) -> Columns:
@@ -200,9 +217,23 @@ def operation_name(name: str, kind: int) -> str:
 
 
 def launched(rows: Columns | None, calls: Columns | None) -> Columns | None:
-    """With the call that launched each operation, and its process; -1: not captured."""
-    if rows is None or calls is None:
+    """With the call that launched each operation, and its process; -1: not captured.
+
+    What was launched before the capture began belongs to the process that uses the same GPU.
+    """
+    if rows is None or calls is None or not len(calls["id"]):
         return rows
     nowhere = [np.zeros(len(each["id"]), np.int64) for each in (rows, calls)]
     call = matching(nowhere[0], rows["id"], nowhere[1], calls["id"])
-    return rows | {"call": call, "process": np.append(calls["process"], -1)[call]}
+    process = np.append(calls["process"], -1)[call]
+    main = most_frequent(calls["process"])
+    for device in np.unique(rows["device"][call < 0]).tolist():
+        of = rows["device"] == device
+        known = process[of & (call >= 0)]
+        process[of & (call < 0)] = most_frequent(known) if len(known) else main
+    return rows | {"call": call, "process": process}
+
+
+def most_frequent(column: np.ndarray) -> int:
+    values, count = np.unique(column, return_counts=True)
+    return int(values[np.argmax(count)])

@@ -41,6 +41,7 @@ COPY_KINDS = (
 VERSION = re.compile(r"_v\d{4}$")
 
 CALL = {"id": "correlationId", "thread": "globalTid", "name": "nameId"}
+OS_CALL = {"thread": "globalTid", "name": "nameId"}
 RANGE = {"type": "eventType", "thread": "globalTid", "domain": "domainId"}
 PLACE = {"device": "deviceId", "stream": "streamId", "id": "correlationId", "process": "globalPid"}
 # kind of operation -> (table, its columns besides times and PLACE)
@@ -71,6 +72,7 @@ def read(path: Path) -> Trace:
         found = {kind: table.result() for kind, table in tables.items()}
         rows = reading.result()
     calls = None if rows is None else by_start(rows)
+    os_rows, overhead = (export.read(table, OS_CALL) for table in ("OSRT_API", "PROFILER_OVERHEAD"))
     events = export.read(NVTX, RANGE)
     tool_version, schema_version = nsys_facts.versions(export)
     operations = nsys_operations(export, found, calls)
@@ -84,6 +86,8 @@ def read(path: Path) -> Trace:
         ranges=nsys_ranges(events, ends_ns),
         allocations=nsys_facts.allocations(export),
         counters=nsys_facts.counters(export),
+        os_calls=nsys_calls(export, None if os_rows is None else by_start(os_rows)),
+        overhead=profiler_overhead(export, overhead),
         tool_version=tool_version,
         schema_version=schema_version,
         warnings=nsys_facts.complaints(export) + export.warnings,
@@ -97,6 +101,11 @@ def nsys_calls(export: Export, rows: Columns | None) -> Calls | None:
         return None
     names = export.names.of(rows["name"], lambda key: VERSION.sub("", export.string(key)))
     return Calls.of(rows | {"name": names, "process": process_of(rows["thread"])})
+
+
+def profiler_overhead(export: Export, rows: Columns | None) -> Ranges | None:
+    calls = nsys_calls(export, None if rows is None else by_start(rows))
+    return Ranges.of(None if calls is None else vars(calls) | {"closed": np.ones(len(calls.name))})
 
 
 def nsys_operations(
@@ -115,9 +124,7 @@ def nsys_operations(
 def named(export: Export, kind: int, rows: Columns) -> Columns:
     """The same columns for operations of each kind."""
     nothing = np.full(len(rows["start_ns"]), -1)
-    copied = dict(export.rows("ENUM_CUDA_MEMCPY_OPER", "id", "label")) or dict(
-        enumerate(COPY_KINDS)
-    )
+    copied = dict(export.rows("ENUM_CUDA_MEMCPY_OPER", "id", "label") or enumerate(COPY_KINDS))
     name = {
         KERNEL: export.string,
         COPY: lambda key: f"[CUDA memcpy {copied.get(key, 'Unknown')}]",

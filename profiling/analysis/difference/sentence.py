@@ -118,21 +118,15 @@ def parts_of(comparison: Comparison) -> list[PartChange]:
     """
     noise_ms = step_noise_ms(comparison)
     steady_ms = LEAST_SHARE * captured_step(comparison).baseline
-    parts = [
-        PartChange(
-            f"{row.family} kernels" if row.family in BARE else row.family,
-            row.baseline_ms,
-            row.candidate_ms,
-            steady_ms,
-        )
-        for row in comparison.families or []
-    ]
-    parts += [
-        PartChange(part_name(row.bucket), row.baseline_ms, row.candidate_ms, noise_ms)
-        for row in told_buckets(comparison)
-        if row.bucket.startswith("idle")
-        or (not comparison.families and row.bucket not in REMAINDERS)
-    ]
+    parts = []
+    for family in comparison.families or []:
+        name = f"{family.family} kernels" if family.family in BARE else family.family
+        parts.append(PartChange(name, family.baseline_ms, family.candidate_ms, steady_ms))
+    for row in told_buckets(comparison):
+        whole = not comparison.families and row.bucket not in REMAINDERS
+        if whole or row.bucket.startswith("idle"):
+            name = part_name(row.bucket)
+            parts.append(PartChange(name, row.baseline_ms, row.candidate_ms, noise_ms))
     return sorted(parts, key=lambda part: -abs(part.delta_ms))
 
 

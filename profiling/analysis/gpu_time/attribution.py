@@ -16,6 +16,8 @@ from profiling.analysis.report import Coverage
 from profiling.analysis.steps.steps import StepRanges, Steps
 from profiling.timeline.trace import ANY_THREAD, GRAPH, KERNEL, Calls, Operations
 
+QUEUED_NS = 100_000  # within which an operation begins after its launch, if the GPU is free
+
 
 @dataclass(frozen=True)
 class Owned:
@@ -30,6 +32,7 @@ class Owned:
     name: np.ndarray
     call: np.ndarray  # -1: unknown
     launch_ns: np.ndarray  # begin of the launching call; the operation's own where that is unknown
+    returned_ns: np.ndarray  # end of the launching call, or as launch_ns
     thread: np.ndarray  # that launched; -1: unknown
     step: np.ndarray  # which step
     phase: np.ndarray  # row in steps.phases, -1: none
@@ -47,17 +50,16 @@ class Owned:
 
 def attribute(operations: Operations, calls: Calls | None, steps: Steps) -> Owned:
     row = steps.rows_of(operations)
-    call = operations.call[row]
-    known = call >= 0
-    launch_ns = operations.start_ns[row].copy()
-    thread = np.full(len(row), -1, np.int64)
+    call = np.full(len(row), -1) if calls is None else operations.call[row]
+    launch_ns, thread = operations.start_ns[row], np.full(len(row), -1)
+    returned_ns = launch_ns.copy()
     if calls is not None:
-        launch_ns[known] = calls.start_ns[call[known]]
-        thread[known] = calls.thread[call[known]]
-    else:
-        call = np.full(len(row), -1)
+        known = call >= 0
+        launch_ns[known], thread[known] = calls.start_ns[call[known]], calls.thread[call[known]]
+        returned_ns[known] = calls.end_ns[call[known]]
     chosen = (launch_ns >= steps.start_ns[0]) & (launch_ns <= steps.host_end_ns())
-    row, call, launch_ns, thread = (c[chosen] for c in (row, call, launch_ns, thread))
+    columns = (row, call, launch_ns, returned_ns, thread)
+    row, call, launch_ns, returned_ns, thread = (column[chosen] for column in columns)
     phase, same_thread = phase_of(steps, launch_ns, thread)
     phase[call < 0] = -1
     return Owned(
@@ -70,6 +72,7 @@ def attribute(operations: Operations, calls: Calls | None, steps: Steps) -> Owne
         operations.name[row],
         call,
         launch_ns,
+        returned_ns,
         thread,
         np.searchsorted(steps.start_ns, launch_ns, side="right") - 1,
         phase,
@@ -104,7 +107,9 @@ def covering(ranges: StepRanges, rows: np.ndarray, time_ns: np.ndarray) -> np.nd
 def boundaries(steps: Steps, owned: Owned | None) -> np.ndarray:
     """The n + 1 times, in ns, between the n steps as the GPU had them.
 
-    A step ends with the last operation it owns, or where the host ended it if it owns none.
+    A step ends with the last operation it owns, or where the host ended it if it owns none. A
+    capture without steps begins with its first operation, if that had long been launched: the GPU
+    was busy with what had been launched before, which the capture does not hold.
     """
     if owned is None or not len(owned.row):
         return np.concatenate((steps.start_ns[:1], steps.end_ns)).astype(np.int64)
@@ -112,6 +117,8 @@ def boundaries(steps: Steps, owned: Owned | None) -> np.ndarray:
     np.maximum.at(ends, owned.step, owned.end_ns)
     ends = np.where(ends == np.iinfo(np.int64).min, steps.end_ns, ends)
     first = steps.start_ns[0]
+    if steps.name is None and owned.returned_ns[0] < owned.start_ns[0] - QUEUED_NS:
+        first = owned.start_ns[0]
     return np.maximum.accumulate(np.concatenate(([first], ends))).astype(np.int64)
 
 

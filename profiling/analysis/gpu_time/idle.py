@@ -6,13 +6,18 @@ For a gap that ends with operation N, launched by a call that returned at L:
   queued. `queue`: dependencies and the GPU's own latency.
 - Otherwise the host was late, and the gap is split, in this order, by what the thread with the
   steps and the threads that launch kernels did up to L:
-  1. inside a call that waits for the GPU: `synchronization`; in the data phase `data`;
+  1. inside a call that takes or gives back memory: `allocation`; inside one that waits for the
+     GPU: `synchronization`; in the data phase `data`;
   2. over 200 us without any CUDA call, or inside a copy from pageable memory: `data` in the data
-     phase, else `cpu` (Python);
+     phase or while waiting for another process (a loader's), else `cpu` (Python);
   3. the rest: as 1 if a wait had drained the queue right before; else `data` in the data phase;
      else `launch`: CUDA API, the framework's dispatch, and behind L the latency of a launch that
      nothing hid.
 - Of either kind, what is before a copy to the host that is then waited for (`.item()`) is as 1.
+
+The data phase is a range of that name, or PyTorch's own around a DataLoader. Where a capture has
+neither, CPU work that ends with the copy of a batch to the GPU was making that batch, unless the
+host slept or had just fetched results.
 
 For as long as a wait held up the host while the GPU was busy, the host would have been ahead
 without it. So each wait is owed its length, and the parts 2 and 3 of the gaps behind it pay,
@@ -33,19 +38,34 @@ from profiling.analysis.columns import Intervals, called, distinct, union
 from profiling.analysis.gpu_time.attribution import Owned
 from profiling.analysis.gpu_time.breakdown import Activity
 from profiling.analysis.gpu_time.waits import charge, find_awaited, find_drained
+from profiling.analysis.steps.steps import Steps
 from profiling.causes import CAUSES
 from profiling.timeline.trace import COPY, Calls, Operations, Trace
 
 LONG_NS = 200_000  # without a CUDA call; a launch and its dispatch take 5 to 50 us
 BLOCKING = re.compile(
-    r"(cuda(Stream|Device|Event|Thread)Synchronize|cu(Stream|Ctx|Event)Synchronize|cudaFree|"
-    r"cuMemFree|cudaMemcpy|cudaMemcpy2D|cuMemcpy(DtoH|HtoD|DtoD)?)(_ptsz|_ptds)?(_v\d+)?"
+    r"((cuda|hip)(Stream|Device|Event|Thread)Synchronize|cu(Stream|Ctx|Event)Synchronize|"
+    r"(cuda|hip)Memcpy(2D|WithStream)?|(cu|hip)Memcpy(DtoH|HtoD|DtoD)?)(_ptsz|_ptds|_spt)?(_v\d+)?"
 )
-TO_HOST = "Device-to-Host"  # in the name of a copy
+ALLOCATING = re.compile(
+    r"((cuda|hip)(Ext)?(Malloc|Free)(Host|Array|Pitch|Managed|WithFlags)?|(cuda|hip)Host(Alloc|Malloc|Free)|"
+    r"cuMem(Alloc|Free)(Host|Pitch|Managed)?|(cu|hip)Mem(Create|Map|Unmap|Release|SetAccess|"
+    r"AddressReserve|AddressFree))(_v\d+)?"
+)
+TO_HOST, FROM_HOST = "Device-to-Host", "Host-to-Device"  # in the name of a copy
+BATCH_BYTES = 4096  # smaller copies are scalars
 DATA_PHASES = ("data", "dataloader", "data_loading", "get_batch", "load", "batch")
+LOADER = re.compile(r"enumerate\((DataLoader|\w*DataPipe)\).*")  # PyTorch's range of `next`
+# what the system calls a wait for another process, and a pause that the program asked for
+FOREIGN_WAITS = re.compile(
+    r"p?poll|p?select|epoll_p?wait\d?|read(v|64)?|recv(from|msg)?|sem_(wait|timedwait|clockwait)|"
+    r"futex|wait(pid|id|3|4)?|v?fork|posix_spawnp?"
+)
+SLEEPS = re.compile(r"(clock_)?nanosleep|u?sleep")
 # what a late host did, as in Host, and the rest: the cause that it is, unless a wait is charged
 LATE = {
     "data_stalls": "data",
+    "sleeps": "cpu",
     "stalls": "cpu",
     "data": "data",
     "launching": "launch",
@@ -72,6 +92,7 @@ class GapLaunches:
     returned_ns: np.ndarray  # end of the call for the one behind; of the gap where it is unknown
     same_call: np.ndarray  # bool: one call launched both
     to_host: np.ndarray  # bool: a known call launched the one behind, which copies to the host
+    brings_batch: np.ndarray  # bool: the one behind copies a batch to the GPU, see the top
 
 
 @dataclass(frozen=True)
@@ -79,9 +100,11 @@ class Host:
     """What the threads that drive the device did, as sets of intervals in the steps."""
 
     data: Intervals  # in the data phase
+    allocations: Intervals  # in calls that take memory or give it back
     data_waits: Intervals  # in calls that wait for the GPU or copy from pageable memory there
     other_waits: Intervals  # in calls that wait for the GPU, elsewhere
-    data_stalls: Intervals  # long without a call in the data phase
+    data_stalls: Intervals  # long without a call in the data phase, or waiting for a process
+    sleeps: Intervals  # of the other ones, those that the program asked for
     stalls: Intervals  # long without a call, or copying from pageable memory
 
 
@@ -93,13 +116,16 @@ def find_gaps(trace: Trace, owned: Owned, activity: Activity) -> Gaps | None:
     before, after = neighbours(operations, owned.steps.rows_of(operations), idle)
     call_before = np.where(before >= 0, operations.call[before], -1)
     call = np.where(after >= 0, operations.call[after], -1)
+    host = host_activity(trace, calls, owned, activity)
     launches = GapLaunches(
         before_ns=np.where(call_before >= 0, calls.start_ns[call_before], idle.start_ns),
         returned_ns=np.where(call >= 0, calls.end_ns[call], idle.end_ns),
         same_call=(call >= 0) & (call_before == call),
-        to_host=(call >= 0) & is_to_host(trace.names, operations, after),
+        to_host=(call >= 0) & copies(trace.names, operations, after, TO_HOST),
+        brings_batch=brings_batch(trace.names, operations, before, after)
+        if not len(host.data.start_ns)
+        else np.zeros(len(after), bool),
     )
-    host = host_activity(trace.names, calls, owned, activity)
     cause_ns = split_causes(idle, launches, host, activity.busy)
     return Gaps(idle.start_ns, idle.end_ns, before, after, cause_ns)
 
@@ -116,41 +142,80 @@ def neighbours(
     return before, after
 
 
-def is_to_host(names: list[str], operations: Operations, rows: np.ndarray) -> np.ndarray:
-    return called(names, operations.name[rows], lambda name: TO_HOST in name)
+def copies(
+    names: list[str], operations: Operations, rows: np.ndarray, direction: str
+) -> np.ndarray:
+    """Which of the rows, where there is one, copy in that direction."""
+    return (rows >= 0) & called(names, operations.name[rows], lambda name: direction in name)
 
 
-def host_activity(names: list[str], calls: Calls, owned: Owned, activity: Activity) -> Host:
-    begin, end = activity.begin_ns, activity.end_ns
+def brings_batch(
+    names: list[str], operations: Operations, before: np.ndarray, after: np.ndarray
+) -> np.ndarray:
+    """Before which copies of a batch to the GPU no results had just been fetched from it."""
+    fetched = copies(names, operations, before, TO_HOST) & (operations.bytes[before] >= BATCH_BYTES)
+    brought = copies(names, operations, after, FROM_HOST) & (operations.bytes[after] >= BATCH_BYTES)
+    return brought & ~fetched
+
+
+def host_activity(trace: Trace, calls: Calls, owned: Owned, activity: Activity) -> Host:
+    names, begin, end = trace.names, activity.begin_ns, activity.end_ns
     steps, operations = owned.steps, owned.operations
     threads = set(distinct(owned.thread[owned.kernels_and_graphs]).tolist()) | {steps.thread}
     of_host = np.isin(calls.thread, [thread for thread in threads if thread is not None])
     of_host &= (calls.end_ns > begin) & (calls.start_ns < end)
     rows = np.flatnonzero(of_host)
+
     quiet = union(calls.start_ns[rows], calls.end_ns[rows]).gaps(begin, end)
     long = quiet.end_ns - quiet.start_ns > LONG_NS
     quiet = Intervals(quiet.start_ns[long], quiet.end_ns[long])
 
-    copies = np.flatnonzero((operations.kind == COPY) & operations.pageable)
-    copies = copies[operations.call[copies] >= 0]
-    copies = copies[of_host[operations.call[copies]]]
-    to_host = is_to_host(names, operations, copies)
-    fetching, staging = operations.call[copies[to_host]], operations.call[copies[~to_host]]
+    pageable = np.flatnonzero((operations.kind == COPY) & operations.pageable)
+    pageable = pageable[operations.call[pageable] >= 0]
+    pageable = pageable[of_host[operations.call[pageable]]]
+    to_host = copies(names, operations, pageable, TO_HOST)
+    fetching, staging = operations.call[pageable[to_host]], operations.call[pageable[~to_host]]
+    allocating = rows[called(names, calls.name[rows], ALLOCATING.fullmatch)]
     waiting = rows[called(names, calls.name[rows], BLOCKING.fullmatch)]
-    blocking = np.union1d(waiting, fetching)
-    waits = union(calls.start_ns[blocking], calls.end_ns[blocking]).clipped(begin, end)
-    staged = union(calls.start_ns[staging], calls.end_ns[staging]).clipped(begin, end)
+
+    def during(rows: np.ndarray) -> Intervals:
+        return union(calls.start_ns[rows], calls.end_ns[rows]).clipped(begin, end)
+
+    waits, staged = during(np.union1d(waiting, fetching)), during(staging)
     stalls = quiet.joined(staged)
 
-    phases = steps.phases.rows(steps.phases_called(names, DATA_PHASES))
-    data = union(phases.start_ns, phases.end_ns).clipped(begin, end)
+    data = data_ranges(trace, steps).clipped(begin, end)
+    foreign = os_calls(trace, steps, FOREIGN_WAITS).common(quiet, begin, end)
     return Host(
         data,
+        union(calls.start_ns[allocating], calls.end_ns[allocating]).clipped(begin, end),
         data_waits=waits.joined(staged).common(data, begin, end),
         other_waits=waits.common(data.gaps(begin, end), begin, end),
-        data_stalls=stalls.common(data, begin, end),
+        data_stalls=stalls.common(data, begin, end).joined(foreign),
+        sleeps=os_calls(trace, steps, SLEEPS).common(quiet, begin, end),
         stalls=stalls,
     )
+
+
+def data_ranges(trace: Trace, steps: Steps) -> Intervals:
+    """When the steps' thread was in the data phase, or in PyTorch's DataLoader."""
+    phases = steps.phases.rows(steps.phases_called(trace.names, DATA_PHASES))
+    if trace.ranges is None:
+        return union(phases.start_ns, phases.end_ns)
+    of = (trace.ranges.process == steps.process) & (trace.ranges.thread == steps.thread)
+    of &= called(trace.names, trace.ranges.name, LOADER.fullmatch)
+    loading = trace.ranges.rows(of)
+    return union(phases.start_ns, phases.end_ns).joined(union(loading.start_ns, loading.end_ns))
+
+
+def os_calls(trace: Trace, steps: Steps, wanted: re.Pattern[str]) -> Intervals:
+    """When the steps' thread was in such calls of the system's libraries."""
+    if trace.os_calls is None:
+        return NOTHING
+    of = trace.os_calls.thread == steps.thread
+    of &= called(trace.names, trace.os_calls.name, wanted.fullmatch)
+    found = trace.os_calls.rows(of)
+    return union(found.start_ns, found.end_ns)
 
 
 def split_causes(idle: Intervals, launches: GapLaunches, host: Host, busy: Intervals) -> np.ndarray:
@@ -161,15 +226,22 @@ def split_causes(idle: Intervals, launches: GapLaunches, host: Host, busy: Inter
     queued = np.where(late_until > start, 0, end - start)
 
     did = (getattr(host, what) for what in LATE if what != "launching")
-    sets = (host.data_waits, host.other_waits, *did)
-    in_data_waits, in_other_waits, *parts = exclusive_ns(sets, start, late_until)
-    parts.append(end - start - queued - in_data_waits - in_other_waits - sum(parts))
+    waited = (
+        (host.allocations, "allocation"),
+        (host.data_waits, "data"),
+        (host.other_waits, "synchronization"),
+    )
+    sets = (*(waits for waits, _ in waited), *did)
+    parts = exclusive_ns(sets, start, late_until)
+    parts.append(end - start - queued - sum(parts))
+    latency = np.where(queued > 0, 0, np.maximum(end - late_until - LONG_NS, 0))
+    move(parts[-1], queued, latency)  # longer than any launch takes: the GPU had other work
+    in_waits, parts = parts[: len(waited)], parts[len(waited) :]
     late = dict(zip(LATE, parts, strict=True))
+    making = np.where(launches.brings_batch, late["stalls"], 0)
+    move(late["stalls"], late["data_stalls"], making)
     cause_ns = {cause: np.zeros(len(start), np.int64) for cause in CAUSES}
-    for waits, inside, cause in (
-        (host.data_waits, in_data_waits, "data"),
-        (host.other_waits, in_other_waits, "synchronization"),
-    ):
+    for (waits, cause), inside in zip(waited, in_waits, strict=True):
         charged = cause_ns[cause]
         charged += inside
         fetched = launches.to_host & find_awaited(waits, launches.returned_ns)

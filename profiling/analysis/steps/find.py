@@ -2,10 +2,10 @@
 
 Called by analysis. Steps are, in this order: what --step names; ranges "iteration N" (this
 project's are in the NVTX domain "nanogpt"); torch.profiler's "ProfilerStep#N"; in a Kineto capture
-what ends with an optimizer's step; the most frequent outermost range that is repeated; the whole
-capture. Phases are the outermost ranges of the steps' domain and thread that are no steps or
-micro-steps themselves, in steps or between them; or what --phases names; or, in a Kineto capture
-without any, what autograd's and the optimizer's operators tell.
+what ends with an optimizer's step; the most frequent outermost range that is repeated; what ends
+with an optimizer's kernels; the whole capture. Phases are the outermost ranges of the steps' domain
+and thread that are no steps or micro-steps themselves, in steps or between them; or what --phases
+names; or, in a Kineto capture without any, what autograd's and the optimizer's operators tell.
 """
 
 import re
@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from profiling.analysis.columns import called, depths, distinct, used
+from profiling.analysis.steps.kernels import optimizer_kernel_steps
 from profiling.analysis.steps.operators import operator_phases, optimizer_steps
 from profiling.analysis.steps.phases import phase_ranges
 from profiling.analysis.steps.steps import Steps
@@ -21,6 +22,11 @@ from profiling.timeline.trace import ANY_THREAD, Calls, Ranges, Trace
 
 PROJECT_DOMAIN = "nanogpt"
 KNOWN_STEPS = (r"iteration \d+", r"ProfilerStep#\d+")
+# domains of NVTX in which libraries range their own calls
+LIBRARIES = re.compile(
+    r"(CCCL|NCCL|NVSHMEM|TensorRT|DALI|RAPIDS|cu(BLAS|DNN|FFT|RAND|SPARSE|SOLVER|TENSOR))\w*", re.I
+)
+THREAD_NUMBERS = 1 << 24  # of a process, in the low bits of Calls.thread
 NUMBER = re.compile(r"[\s#_:]*(\d+)$")
 PHASE_WORDS = re.compile(r"forward|backward|fwd|bwd", re.IGNORECASE)
 
@@ -36,7 +42,12 @@ def find_steps(
     rows = step_rows(trace, process, step)
     if len(rows):
         steps = ranged_steps(trace, process, device, rows)
-    elif step is None and (found := optimizer_steps(trace, process, device)):
+    elif (
+        step is None
+        and (found := optimizer_steps(trace, process, device))
+        or step is None
+        and (found := optimizer_kernel_steps(trace, process, device, main_thread(trace, process)))
+    ):
         steps = found
     else:
         steps = whole_capture(trace, process, device)
@@ -99,7 +110,7 @@ def step_rows(trace: Trace, process: int | None, step: str | None) -> np.ndarray
         known = sorted({trace.names[row] for row in used(ranges.name)})[:8]
         raise ValueError(f"step={step}: no range is called so; there are {', '.join(known)}, ...")
     if not len(rows) and not optimizer_steps(trace, process, None):
-        rows = repeated_rows(ranges, process)
+        rows = repeated_rows(ranges, np.flatnonzero(of_program(trace, ranges, process)))
     if not len(rows):
         return rows
     threads, count = np.unique(ranges.thread[rows], return_counts=True)
@@ -107,12 +118,19 @@ def step_rows(trace: Trace, process: int | None, step: str | None) -> np.ndarray
     return rows[depths(ranges.start_ns[rows], ranges.end_ns[rows]) == 0]
 
 
-def repeated_rows(ranges: Ranges, process: int | None) -> np.ndarray:
-    """The most frequent outermost range that comes more than once; of a tie the first."""
+def of_program(trace: Trace, ranges: Ranges, process: int | None) -> np.ndarray:
+    """Which ranges the program of the process made itself, rather than a library that it uses."""
+    named = ranges.domain >= 0
+    library = np.zeros(len(named), bool)
+    library[named] = called(trace.names, ranges.domain[named], LIBRARIES.fullmatch)
+    return (ranges.process == process) & ~library
+
+
+def repeated_rows(ranges: Ranges, mine: np.ndarray) -> np.ndarray:
+    """Of the rows `mine` the most frequent outermost range that is repeated; of a tie the first."""
     found = []
-    mine = ranges.process == process
     for thread in np.unique(ranges.thread[mine]):
-        rows = np.flatnonzero(mine & (ranges.thread == thread))
+        rows = mine[ranges.thread[mine] == thread]
         rows = rows[depths(ranges.start_ns[rows], ranges.end_ns[rows]) == 0]
         names, first, count = np.unique(ranges.name[rows], return_index=True, return_counts=True)
         for i in np.flatnonzero(count > 1).tolist():
@@ -128,15 +146,21 @@ def ranged_steps(trace: Trace, process: int | None, device: int | None, rows: np
     iteration = int(number.group(1)) if number else None
     thread: int | None = int(ranges.thread[0])
     if thread == ANY_THREAD:
-        thread = busiest_thread(trace, process)
+        thread = main_thread(trace, process)
     return Steps(process, device, thread, name, iteration, ranges.start_ns, ranges.end_ns)
 
 
-def busiest_thread(trace: Trace, process: int | None) -> int | None:
-    """The thread that calls CUDA most; None without calls."""
+def main_thread(trace: Trace, process: int | None) -> int | None:
+    """The process's first thread, if it calls CUDA; else that which calls most. None without calls.
+
+    The system gives the first thread the number of its process; autograd's may call more often.
+    """
     calls = trace.calls or Calls.empty()
     unique, count = np.unique(calls.thread[calls.process == process], return_counts=True)
-    return int(unique[np.argmax(count)]) if len(unique) else None
+    if not len(unique):
+        return None
+    first = unique[(unique - (process or 0)) % THREAD_NUMBERS == 0]
+    return int(first[0]) if len(first) else int(unique[np.argmax(count)])
 
 
 def whole_capture(trace: Trace, process: int | None, device: int | None) -> Steps:
@@ -151,4 +175,4 @@ def whole_capture(trace: Trace, process: int | None, device: int | None) -> Step
     if not starts:
         raise ValueError(f"{trace.file.name}: it holds no event; was a window captured at all?")
     start, end = np.array([min(starts)]), np.array([max(ends)])
-    return Steps(process, device, busiest_thread(trace, process), None, None, start, end)
+    return Steps(process, device, main_thread(trace, process), None, None, start, end)

@@ -8,21 +8,22 @@ from dataclasses import asdict
 
 from configs.attention import AUTO, is_fused
 from profiling.analysis.report import Report, Roofline, RooflineRow
+from profiling.analysis.verdict.health import WHOLE_GRAPHS
 from profiling.causes import VERDICT, InForce
 from profiling.kernel_names import function_name
 
-GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch")
+GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch")
+STEP = "iteration"  # what the trainer calls its own
+NEAR_PEAK = 0.5  # MFU
 INDUCTOR = "triton_"
 
 
 def advise(verdict: str, report: Report) -> list[str]:
     """The lines of a verdict that are of use to the run of this report."""
     run = in_force(report)
-    return [
-        advice.line.format_map(asdict(run))
-        for advice in VERDICT[verdict].advice
-        if advice.is_of_use(run)
-    ]
+    useful = (advice for advice in VERDICT[verdict].advice if advice.is_of_use(run))
+    lines = ((run.foreign and advice.elsewhere) or advice.line for advice in useful)
+    return [line.format_map(asdict(run)) for line in lines]
 
 
 def in_force(report: Report) -> InForce:
@@ -33,6 +34,7 @@ def in_force(report: Report) -> InForce:
         attention = config.get("attention")
     furthest = furthest_family(report.roofline)
     return InForce(
+        foreign=report.run is None and report.window.step_name != STEP,
         compile=bool(config.get("compile")) or any(name.startswith(INDUCTOR) for name in names),
         graphs_settled=config.get("cuda_graphs") in (True, "true")
         or config.get("dtype") == "float16"
@@ -45,6 +47,8 @@ def in_force(report: Report) -> InForce:
         family=furthest.family if furthest else None,
         family_ms=furthest.ms if furthest else None,
         family_percent=furthest.percent_of_bound if furthest else None,
+        whole_graphs=any(finding.what == WHOLE_GRAPHS for finding in report.health.findings),
+        near_peak=report.roofline is not None and (report.roofline.mfu or 0.0) >= NEAR_PEAK,
     )
 
 

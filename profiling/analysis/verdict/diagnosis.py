@@ -1,116 +1,75 @@
 """Names the bottleneck, with its evidence and what to try next. Called by summary.
 
+Judged is the typical step (gpu_time.typical), less what capturing added: known from the manifest,
+else estimated (profiler_cost). That is taken off `launch` and `cpu`, which a profiler lengthens.
+
 1. What keeps the GPU waiting is ranked by the milliseconds a step that it costs: idle time by cause
-   (gpu_time.idle), copies of the data phase that nothing hides (data), and exposed
-   communication. From 15 % of the step on, the largest is the verdict. Where the manifest knows the
-   step without a profiler, what capturing added is taken off `launch` and `cpu` first: host time.
-2. Otherwise the GPU is the bottleneck: gpu_latency if its kernels are too small to fill it, or wait
-   for one another; else gpu_compute if matrix products and fused attention make up half of its busy
-   time, else gpu_memory. Hardware counters decide instead where they are decided.
+   (gpu_time.idle), copies and communication that no kernel hides. The largest is the verdict, from
+   15 % of the step on; the host's reasons count together for that, and if two of them are about as
+   large, it is `host`.
+2. Otherwise the GPU itself is the bottleneck, and verdict.gpu says by what.
 
 A wait for the GPU is no finding by itself: it counts only as the idle time that it causes.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-
-import numpy as np
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.gpu_time.breakdown import exclusive_copies
-from profiling.analysis.gpu_time.idle import BLOCKING, DATA_PHASES
-from profiling.analysis.report import Bottleneck, Gain, GpuTime, Health, Report
-from profiling.analysis.verdict.advice import advise
+from profiling.analysis.gpu_time.idle import BLOCKING
+from profiling.analysis.gpu_time.typical import TypicalStep, typical_step
+from profiling.analysis.report import Bottleneck, Gain, Health, Report
+from profiling.analysis.verdict import copies, gpu
+from profiling.analysis.verdict.advice import advise, furthest_family
 from profiling.causes import PART, VERDICT
-from profiling.timeline.trace import COPY, KERNEL, Device
 
 WAITING_SHARE = 0.15
+CLOSE = 0.6  # of the largest: a second reason of the host's that weighs about as much
 WORTH_TELLING = 0.02  # of a step
-MATRIX_FAMILIES = ("gemm", "attention")
-MATRIX_SHARE = 0.5
-SMALL_US = 5.0
-SMALL_SHARE = 0.5
-SATURATED_PERCENT = 60.0  # of a hardware counter
-
-
-@dataclass(frozen=True)
-class Launches:
-    """What is launched in the steps, and how well single kernels fill the GPU."""
-
-    per_step: float  # calls that launched an operation
-    mean_us: float
-    small_share: float  # of kernel time, in kernels that are short or have few blocks
 
 
 def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
     """`report`: all but its bottleneck is there."""
     cannot = list(cannot_tell(report))
-    if report.gpu is None or report.breakdown is None or not report.window.step_ms.mean:
+    step = typical_step(analysis)
+    if step is None or not step.ms:
         evidence = list(host_sentences(report))
-        return Bottleneck("unknown", evidence, advise("unknown", report), [], cannot)
-    copy_ms, launches = data_copy_ms(analysis), launches_of(analysis, report.capture.gpu)
-    lost, taken_off = lost_ms(report, copy_ms)
-    step_ms = max(report.window.step_ms.mean - taken_off, 1e-9)
+        return Bottleneck("unknown", evidence, advise("unknown", report), cannot_tell=cannot)
+    lost, taken_off = lost_ms(report, step)
+    step_ms = max(step.ms - taken_off, 1e-9)
     waiting = {name: ms for name, ms in lost.items() if VERDICT[name].waiting}
-    evidence = [busy_sentence(report, report.gpu)]
+    evidence = list(busy_sentences(report, step))
     if taken_off >= WORTH_TELLING * step_ms:
         evidence.append(overhead_sentence(report.health, taken_off))
-    if report.idle is None and report.breakdown.idle_ms >= WAITING_SHARE * step_ms:
+    if report.idle is None and step.idle_ms >= WAITING_SHARE * step_ms:
         verdict = "unknown"
         evidence.append("Why it was idle cannot be told without the CUDA calls.")
-    elif sum(waiting.values()) >= WAITING_SHARE * step_ms:
+    elif named := largest(waiting, step_ms):
         waiting = dict(sorted(waiting.items(), key=lambda item: -item[1]))
-        verdict = next(iter(waiting))
+        verdict = named
         evidence += waiting_sentences(waiting, step_ms)
-        evidence += host_details(report, verdict, waiting[verdict], launches)
-        if verdict == "data" and copy_ms >= WORTH_TELLING * step_ms:
-            evidence.append(f"Copies of the data phase run alone for {copy_ms:.2f} ms a step.")
+        evidence += details(analysis, report, verdict, waiting)
     else:
-        verdict, why = gpu_verdict(report, launches, lost.get("gpu_latency", 0.0), step_ms)
+        verdict, why = gpu.verdict(analysis, report, lost.get("gpu_gaps", 0.0), step_ms)
         evidence += why
-    return Bottleneck(verdict, evidence, advise(verdict, report), ranking(report, lost), cannot)
-
-
-def data_copy_ms(analysis: Analysis) -> float:
-    """Milliseconds a step in which copies that the data phase launched run alone."""
-    owned, activity = analysis.owned, analysis.activity
-    if owned is None or activity is None:
-        return 0.0
-    is_data = owned.steps.phases_called(analysis.trace.names, DATA_PHASES)
-    chosen = (owned.kind == COPY) & (owned.phase >= 0)
-    chosen[chosen] = is_data[owned.phase[chosen]]
-    alone_ns = exclusive_copies(activity, owned.start_ns[chosen], owned.end_ns[chosen])
-    return int(alone_ns.sum()) / 1e6 / analysis.step_count
-
-
-def launches_of(analysis: Analysis, gpu: Device | None) -> Launches | None:
-    owned = analysis.owned
-    if owned is None or not (kernel := owned.kind == KERNEL).any():
-        return None
-    launched = np.zeros(int(owned.call.max()) + 2, bool)
-    launched[owned.call] = True  # the last is that of an unknown call, -1
-    duration_ns = owned.duration_ns[kernel]
-    small = duration_ns < SMALL_US * 1000
-    if gpu is not None and gpu.sm_count:
-        blocks = owned.operations.blocks[owned.row[kernel]]
-        small |= (blocks >= 0) & (2 * blocks < gpu.sm_count)
-    return Launches(
-        per_step=int(launched[:-1].sum()) / analysis.step_count,
-        mean_us=float(duration_ns.mean()) / 1e3,
-        small_share=float(duration_ns[small].sum() / max(1, duration_ns.sum())),
+    ranked = ranking(report, lost, verdict)
+    return Bottleneck(
+        verdict,
+        evidence,
+        advise(verdict, report),
+        ranked,
+        most_to_gain(report, verdict, waiting, step_ms),
+        cannot,
     )
 
 
-def lost_ms(report: Report, copy_ms: float) -> tuple[dict[str, float], float]:
+def lost_ms(report: Report, step: TypicalStep) -> tuple[dict[str, float], float]:
     """(verdict -> ms of the step that it costs, ms of the host's time that capturing added)."""
-    parts = report.parts_ms
-    if report.idle is None or parts is None:
+    if report.idle is None:
         return {}, 0.0
-    parts["data"] += copy_ms
-    host_ms = sum(ms for name, ms in parts.items() if PART[name].host)
+    host_ms = sum(ms for name, ms in step.parts_ms.items() if PART[name].host)
     taken_off = min(added_ms(report.health), host_ms)
     lost: dict[str, float] = {}
-    for name, ms in parts.items():
+    for name, ms in step.parts_ms.items():
         if PART[name].host and host_ms:
             ms -= taken_off * ms / host_ms
         if verdict := PART[name].verdict:
@@ -120,74 +79,78 @@ def lost_ms(report: Report, copy_ms: float) -> tuple[dict[str, float], float]:
 
 def added_ms(health: Health) -> float:
     """By how much capturing lengthened a step."""
-    return max(0.0, (health.free_step_ms or 0.0) * (health.overhead_percent or 0.0) / 100)
+    if health.free_step_ms is None:
+        return health.estimated_added_ms or 0.0
+    return max(0.0, health.free_step_ms * (health.overhead_percent or 0.0) / 100)
 
 
-def ranking(report: Report, lost: dict[str, float]) -> list[Gain]:
+def largest(waiting: dict[str, float], step_ms: float) -> str | None:
+    """The verdict by what costs most, if that is enough of the step."""
+    host_ms = sum(ms for name, ms in waiting.items() if VERDICT[name].host)
+    counted = {name: host_ms if VERDICT[name].host else ms for name, ms in waiting.items()}
+    enough = [name for name, ms in counted.items() if ms >= WAITING_SHARE * step_ms]
+    if not enough:
+        return None
+    first = max(enough, key=waiting.__getitem__)
+    close = [name for name, ms in waiting.items() if ms >= CLOSE * waiting[first]]
+    return "host" if VERDICT[first].host and sum(VERDICT[n].host for n in close) > 1 else first
+
+
+def ranking(report: Report, lost: dict[str, float], verdict: str) -> list[Gain]:
     """What each class would give back at most, in ms a step, the largest first.
 
-    Of the GPU's classes it is the time above the roofline's floor, of families without a floor all.
+    Of the GPU's classes it is the time above the roofline's floor, of families without a floor all;
+    nothing while the GPU waits: kernels that end sooner then only make it wait longer.
     """
     floors = report.roofline.families if report.roofline else []
     percent = {row.family: row.percent_of_bound for row in floors}
     gains = lost | {"gpu_compute": 0.0, "gpu_memory": 0.0}
-    for family, ms in report.family_ms.items():
-        if family != "communication":
-            above = max(0.0, ms * (1 - percent.get(family, 0.0) / 100))
-            gains["gpu_compute" if family in MATRIX_FAMILIES else "gpu_memory"] += above
-    ranked = [Gain(verdict, ms) for verdict, ms in gains.items() if ms > 0]
+    if not VERDICT[verdict].waiting:
+        for family, ms in report.family_ms.items():
+            if family != "communication":
+                above = max(0.0, ms * (1 - percent.get(family, 0.0) / 100))
+                gains["gpu_compute" if family in gpu.MATRIX_FAMILIES else "gpu_memory"] += above
+    ranked = [Gain(verdict, ms) for verdict, ms in gains.items()]
     return sorted(ranked, key=lambda gain: -gain.recoverable_ms_per_step)
 
 
-def gpu_verdict(
-    report: Report, launches: Launches | None, latency_ms: float, step_ms: float
-) -> tuple[str, list[str]]:
-    """(verdict, evidence) for a GPU that is kept busy."""
-    if latency_ms >= WAITING_SHARE * step_ms:
-        share = 100 * latency_ms / step_ms
-        text = f"{latency_ms:.2f} ms a step ({share:.0f} %) pass between kernels that are queued."
-        return "gpu_latency", [text]
-    if launches and (launches.small_share >= SMALL_SHARE or launches.mean_us < SMALL_US):
-        text = (
-            f"A kernel takes {launches.mean_us:.1f} us on average; "
-            f"{100 * launches.small_share:.0f} % of the kernel time is in kernels that are "
-            f"shorter than {SMALL_US:.0f} us or have blocks for less than half of the SMs."
+def most_to_gain(
+    report: Report, verdict: str, waiting: dict[str, float], step_ms: float
+) -> str | None:
+    """The one thing to work on, with what it could bring; None where nothing can be told."""
+    if verdict == "host":
+        ms = sum(ms for name, ms in waiting.items() if VERDICT[name].host)
+        return f"{VERDICT[verdict].title}, up to {ms:.2f} of {step_ms:.2f} ms a step"
+    if verdict in waiting:
+        title, ms = VERDICT[verdict].title, waiting[verdict]
+        return f"{title}, up to {ms:.2f} of {step_ms:.2f} ms a step"
+    if furthest := furthest_family(report.roofline):
+        percent = furthest.percent_of_bound
+        above_ms = furthest.ms * (1 - percent / 100)
+        return (
+            f"{furthest.family}, up to {above_ms:.2f} of {step_ms:.2f} ms a step "
+            f"(it runs at {percent:.0f} % of its roof)"
         )
-        return "gpu_latency", [text]
-    read, written = counter(report, "DRAM Read"), counter(report, "DRAM Write") or 0.0
-    if read is not None and read + written >= SATURATED_PERCENT:
-        return "gpu_memory", [f"DRAM is used to {read + written:.0f} % while the GPU is busy."]
-    tensor = counter(report, "Tensor Active")
-    if tensor is not None and tensor >= SATURATED_PERCENT:
-        return "gpu_compute", [f"Tensor cores are active {tensor:.0f} % of the busy time."]
-    return by_families(report.family_ms)
-
-
-def by_families(family_ms: dict[str, float]) -> tuple[str, list[str]]:
-    total = sum(family_ms.values()) or 1.0
-    matrix = sum(family_ms.get(name, 0.0) for name in MATRIX_FAMILIES)
-    text = (
-        f"Matrix products and fused attention take {matrix:.2f} of {total:.2f} ms kernel time a "
-        f"step ({100 * matrix / total:.0f} %)."
-    )
-    top = sorted(family_ms, key=lambda name: -family_ms[name])[:3]
-    largest = ", ".join(f"{name} {family_ms[name]:.2f} ms" for name in top)
-    name = "gpu_compute" if matrix >= MATRIX_SHARE * total else "gpu_memory"
-    return name, [text, f"The largest families: {largest} a step."]
-
-
-def counter(report: Report, part: str) -> float | None:
-    for row in report.gpu_metrics or []:
-        if part.lower() in row.name.lower() and row.mean_busy is not None:
-            return row.mean_busy
-    return None
-
-
-def busy_sentence(report: Report, gpu: GpuTime) -> str:
+    if verdict == "unknown" or not report.family_ms:
+        return None
+    family, ms = max(report.family_ms.items(), key=lambda item: item[1])
     return (
-        f"The GPU is busy {gpu.busy_percent:.0f} % of the time: "
-        f"{gpu.busy_ms / report.window.steps:.2f} of {report.window.step_ms.mean:.2f} ms a step."
+        f"{family}, {ms:.2f} of {step_ms:.2f} ms a step (how much of it can be had back is not "
+        "known without a roofline)"
     )
+
+
+def busy_sentences(report: Report, step: TypicalStep) -> Iterator[str]:
+    busy_ms = step.ms - step.idle_ms
+    yield (
+        f"The GPU is busy {100 * busy_ms / step.ms:.0f} % of the time: {busy_ms:.2f} of "
+        f"{step.ms:.2f} ms a step."
+    )
+    if step.of_steps < report.window.steps:
+        yield (
+            f"Judged by the {step.of_steps} typical of {report.window.steps} steps; the longest "
+            f"took {report.window.step_ms.max:.2f} ms."
+        )
 
 
 def host_sentences(report: Report) -> Iterator[str]:
@@ -208,6 +171,11 @@ def waiting_sentences(waiting: dict[str, float], step_ms: float) -> list[str]:
 
 
 def overhead_sentence(health: Health, taken_off: float) -> str:
+    if health.free_step_ms is None:
+        told = f"By the events recorded, capturing added about {health.estimated_added_ms:.2f} ms"
+        return (
+            f"{told} to a step: {taken_off:.2f} ms of the idle time are not held against the host."
+        )
     return (
         f"Capturing made a step {health.overhead_percent:.0f} % longer "
         f"({health.free_step_ms:.2f} ms without it): {taken_off:.2f} ms of the idle time are "
@@ -215,19 +183,22 @@ def overhead_sentence(health: Health, taken_off: float) -> str:
     )
 
 
-def host_details(
-    report: Report, verdict: str, ms: float, launches: Launches | None
+def details(
+    analysis: Analysis, report: Report, verdict: str, waiting: dict[str, float]
 ) -> Iterator[str]:
-    """Where the `ms` of the verdict come from."""
-    if report.idle is None or verdict == "data":
+    """Where the milliseconds of the verdict come from."""
+    if verdict == "copies":
+        yield from copies.sentences(analysis, report.capture.gpu)
+    if report.idle is None or verdict in ("data", "host", "copies"):
         return
     of_phase = {
         phase: sum(part for cause, part in causes.items() if PART[cause].verdict == verdict)
         for phase, causes in report.idle.by_phase.items()
     }
     phase, most = max(of_phase.items(), key=lambda item: item[1], default=(None, 0.0))
-    if phase is not None and 2 * most >= ms:
+    if phase is not None and 2 * most >= waiting[verdict]:
         yield f"Most of it is before what {phase} launches: {most:.2f} ms a step."
+    launches = gpu.launches_of(analysis, report.capture.gpu)
     if verdict == "launch" and launches and launches.per_step:
         yield f"{launches.per_step:.0f} launches a step."
     waits = [row for row in report.api if BLOCKING.fullmatch(row.name)]

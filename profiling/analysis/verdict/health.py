@@ -1,6 +1,7 @@
 """What may be wrong with a capture, so that nobody reads too much into it. Called by summary."""
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -8,6 +9,7 @@ import numpy as np
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.kernels import roofline
 from profiling.analysis.report import Finding, Health, Report
+from profiling.analysis.verdict import profiler_cost
 from profiling.manifest import Manifest
 from profiling.timeline.trace import GRAPH, Device, Trace
 
@@ -17,21 +19,19 @@ LOW_COVERAGE = 0.95
 SLOW_START = 1.5  # the first step against the median of the rest
 RESTLESS = 0.2  # the middle half of the step times, against their median
 DISTURBANCES = ("evaluate", "checkpoint")
+WHOLE_GRAPHS = "CUDA graphs were captured as wholes, without their kernels"
+UNKNOWN_SHARE = 0.2  # of kernel time
 TRACE_BOTH = "nsys profile --trace=cuda,nvtx"
 
 
-def note(what: str, cure: str | None = None) -> Finding:
-    return Finding("note", what, cure)
-
-
-def warning(what: str, cure: str | None = None) -> Finding:
-    return Finding("warning", what, cure)
+note, warning = partial(Finding, "note"), partial(Finding, "warning")
 
 
 def health(analysis: Analysis, manifest: Manifest | None, report: Report) -> Health:
     """`report`: all but its health and bottleneck is there."""
     overhead = manifest.overhead_percent if manifest else None
     free_ms = free_step_ms(manifest)
+    estimated_ms = profiler_cost.estimated_ms(analysis) if free_ms is None else None
     findings = chain(
         of_tool(analysis.trace),
         of_overhead(overhead, free_ms, report.window.step_ms.median),
@@ -39,7 +39,7 @@ def health(analysis: Analysis, manifest: Manifest | None, report: Report) -> Hea
         of_steps(report, analysis.steps.unclosed),
         of_content(analysis.trace, report),
     )
-    return Health(overhead, free_ms, list(findings))
+    return Health(overhead, free_ms, estimated_ms, list(findings))
 
 
 def free_step_ms(manifest: Manifest | None) -> float | None:
@@ -123,7 +123,11 @@ def of_content(trace: Trace, report: Report) -> Iterator[Finding]:
         yield warning("no CUDA calls were captured: kernels belong to no phase", TRACE_BOTH)
     if np.any(trace.operations.kind == GRAPH):
         cure = "nsys profile --cuda-graph-trace=node"
-        yield warning("CUDA graphs were captured as wholes, without their kernels", cure)
+        yield warning(WHOLE_GRAPHS, cure)
+    total_ms, other_ms = sum(report.family_ms.values()), report.family_ms.get("other", 0.0)
+    if other_ms >= UNKNOWN_SHARE * total_ms > 0:
+        share = 100 * other_ms / total_ms
+        yield warning(f"{share:.0f} % of the kernel time is in kernels whose names tell no family")
     covered = report.attribution.coverage if report.attribution else None
     if covered is not None and covered < LOW_COVERAGE and phases_from:
         what = f"{100 * covered:.1f} % of the kernel time belongs to a phase"

@@ -42,9 +42,8 @@ def report_document(
     report: Report, median_step: MedianStep | None = None, sources: Links | None = None
 ) -> Document:
     """`median_step` for the timeline; `sources`: those of the kernels, relative to the page."""
-    gpu = report.capture.gpu
     return Document(
-        f"{report.capture.file} · {gpu.name if gpu else 'no GPU activity'}",
+        f"{report.capture.file} · {gpu_name(report)}",
         [steps_by_tool(report)],
         verdict(report),
         [
@@ -66,6 +65,12 @@ def verdict_line(report: Report) -> str:
     if found.name == "unknown":
         return f"No bottleneck named: {found.why}"
     return f"Bound by {found.title}: {found.why}"
+
+
+def gpu_name(report: Report) -> str:
+    if report.gpu is None:
+        return "no GPU activity"
+    return report.capture.gpu.name if report.capture.gpu else f"GPU {report.capture.device}"
 
 
 def steps_by_tool(report: Report) -> str:

@@ -1,0 +1,59 @@
+"""The steps that a program usually makes: without warm-up, stalls and what capturing disturbed.
+
+Called by profiling.analysis.verdict.diagnosis: one slow step in a short window decides a mean.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.gpu_time import breakdown
+from profiling.causes import CAUSES
+
+NEAR = 0.25  # of the median step
+FEW = 0.1  # of the steps
+
+
+@dataclass(frozen=True)
+class TypicalStep:
+    """The mean of the steps that count."""
+
+    of_steps: int  # how many these are
+    ms: float
+    parts_ms: dict[str, float]  # by causes.PARTS; adds up to it
+
+    @property
+    def idle_ms(self) -> float:
+        busy = ("compute", "communication", "copy")
+        return sum(ms for name, ms in self.parts_ms.items() if name not in busy)
+
+
+def typical_step(analysis: Analysis) -> TypicalStep | None:
+    """None where no GPU activity was captured."""
+    if analysis.activity is None:
+        return None
+    chosen = typical_steps(analysis.bounds_ns)
+    parts_ns = breakdown.split(analysis.activity, analysis.bounds_ns)
+    if analysis.gaps is not None:
+        del parts_ns["idle"]
+        step = np.searchsorted(analysis.bounds_ns, analysis.gaps.start_ns, side="right") - 1
+        for cause, ns in zip(CAUSES, analysis.gaps.cause_ns.T, strict=True):
+            parts_ns[cause] = np.zeros(len(chosen), np.int64)
+            np.add.at(parts_ns[cause], np.minimum(step, len(chosen) - 1), ns)
+    ms = np.diff(analysis.bounds_ns)[chosen].mean() / 1e6
+    parts_ms = {name: float(ns[chosen].mean()) / 1e6 for name, ns in parts_ns.items()}
+    return TypicalStep(int(chosen.sum()), float(ms), parts_ms)
+
+
+def typical_steps(bounds_ns: np.ndarray) -> np.ndarray:
+    """Which of the steps count: all but the few that are far from the median.
+
+    Where many are, that is how the program runs; then the first alone is left out, if it is one.
+    """
+    length_ns = np.diff(bounds_ns)
+    median = np.median(length_ns)
+    far = abs(length_ns - median) > NEAR * median
+    if np.count_nonzero(far) > max(1, FEW * len(far)):
+        far[1:] = False
+    return ~far if len(far) > 2 else np.ones(len(far), bool)

@@ -1,0 +1,122 @@
+"""What a GPU that is kept busy is busy with. Called by diagnosis.
+
+gpu_latency: its kernels are too small to fill it. gpu_gaps: it pauses between larger ones. Else
+gpu_compute if matrix products, convolutions and fused attention make up half of the kernel time,
+gpu_memory if they cannot, and `gpu` if that hangs on kernels that the capture does not name.
+Hardware counters decide instead where they are decided.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.report import Report
+from profiling.timeline.trace import GRAPH, KERNEL, Device
+
+WAITING_SHARE = 0.15
+MATRIX_FAMILIES = ("gemm", "attention")
+MATRIX_SHARE = 0.5
+UNNAMED_SHARE = 0.2  # from here on a warning, and no evidence
+SMALL_US = 5.0
+SMALL_SHARE = 0.5
+SATURATED_PERCENT = 60.0  # of a hardware counter
+
+
+@dataclass(frozen=True)
+class Launches:
+    """What is launched in the steps, and how well single kernels fill the GPU."""
+
+    per_step: float  # calls that launched an operation
+    mean_us: float
+    small_share: float  # of kernel time, in kernels that are short or have few blocks
+
+
+def verdict(
+    analysis: Analysis, report: Report, gaps_ms: float, step_ms: float
+) -> tuple[str, list[str]]:
+    """(verdict, evidence). `gaps_ms`: of a step, between queued kernels."""
+    if 2 * gaps_ms >= step_ms:
+        return "gpu_gaps", [gaps_sentence(gaps_ms, step_ms)]
+    unnamed_ms = whole_graphs_ms(analysis)
+    launches = launches_of(analysis, report.capture.gpu)
+    small = launches and (launches.small_share >= SMALL_SHARE or launches.mean_us < SMALL_US)
+    if launches and small and unnamed_ms < sum(report.family_ms.values()):
+        text = (
+            f"A kernel takes {launches.mean_us:.1f} us on average; "
+            f"{100 * launches.small_share:.0f} % of the kernel time is in kernels that are "
+            f"shorter than {SMALL_US:.0f} us or have blocks for less than half of the SMs."
+        )
+        gaps = [gaps_sentence(gaps_ms, step_ms)] if gaps_ms >= WAITING_SHARE * step_ms else []
+        return "gpu_latency", [text, *gaps]
+    if gaps_ms >= WAITING_SHARE * step_ms:
+        return "gpu_gaps", [gaps_sentence(gaps_ms, step_ms)]
+    read, written = counter(report, "DRAM Read"), counter(report, "DRAM Write") or 0.0
+    if read is not None and read + written >= SATURATED_PERCENT:
+        return "gpu_memory", [f"DRAM is used to {read + written:.0f} % while the GPU is busy."]
+    tensor = counter(report, "Tensor Active")
+    if tensor is not None and tensor >= SATURATED_PERCENT:
+        return "gpu_compute", [f"Tensor cores are active {tensor:.0f} % of the busy time."]
+    return by_families(report.family_ms, unnamed_ms)
+
+
+def gaps_sentence(gaps_ms: float, step_ms: float) -> str:
+    share = 100 * gaps_ms / step_ms
+    return f"{gaps_ms:.2f} ms a step ({share:.0f} %) pass between kernels that are queued."
+
+
+def by_families(family_ms: dict[str, float], unnamed_ms: float) -> tuple[str, list[str]]:
+    """`unnamed_ms`: of a step, in CUDA graphs that were captured as wholes."""
+    total = sum(family_ms.values()) + unnamed_ms or 1.0
+    matrix = sum(family_ms.get(name, 0.0) for name in MATRIX_FAMILIES)
+    unnamed_ms += family_ms.get("other", 0.0)
+    found = [
+        f"Matrix products, convolutions and fused attention take {matrix:.2f} of {total:.2f} ms "
+        f"kernel time a step ({100 * matrix / total:.0f} %)."
+    ]
+    top = sorted(family_ms, key=lambda name: -family_ms[name])[:3]
+    largest = ", ".join(f"{name} {family_ms[name]:.2f} ms" for name in top)
+    if largest:
+        found.append(f"The largest families: {largest} a step.")
+    if matrix >= MATRIX_SHARE * total:
+        return "gpu_compute", found
+    if matrix + unnamed_ms < MATRIX_SHARE * total or unnamed_ms < UNNAMED_SHARE * total:
+        return "gpu_memory", found
+    found.append(
+        f"What {unnamed_ms:.2f} ms ({100 * unnamed_ms / total:.0f} %) are spent on, the names in "
+        "the capture do not tell."
+    )
+    return "gpu", found
+
+
+def whole_graphs_ms(analysis: Analysis) -> float:
+    """Of a step, in CUDA graphs whose kernels were not captured."""
+    owned = analysis.owned
+    if owned is None:
+        return 0.0
+    return int(owned.duration_ns[owned.kind == GRAPH].sum()) / 1e6 / analysis.step_count
+
+
+def launches_of(analysis: Analysis, gpu: Device | None) -> Launches | None:
+    owned = analysis.owned
+    if owned is None or not (kernel := owned.kind == KERNEL).any():
+        return None
+    launched = np.zeros(int(owned.call.max()) + 2, bool)
+    launched[owned.call] = True  # the last is that of an unknown call, -1
+    duration_ns = owned.duration_ns[kernel]
+    small = duration_ns < SMALL_US * 1000
+    if gpu is not None and gpu.sm_count:
+        blocks = owned.operations.blocks[owned.row[kernel]]
+        small |= (blocks >= 0) & (2 * blocks < gpu.sm_count)
+    return Launches(
+        per_step=int(launched[:-1].sum()) / analysis.step_count,
+        mean_us=float(duration_ns.mean()) / 1e3,
+        small_share=float(duration_ns[small].sum() / max(1, duration_ns.sum())),
+    )
+
+
+def counter(report: Report, part: str) -> float | None:
+    for row in report.gpu_metrics or []:
+        if part.lower() in row.name.lower() and row.mean_busy is not None:
+            return row.mean_busy
+    return None
