@@ -147,6 +147,15 @@ def test_what_a_profiler_lengthens_is_no_answer():
     assert found.step_ms.ci95 is not None and found.ratio_bound is None
 
 
+def test_parts_of_the_host_count_together():
+    """Neither is beyond the band."""
+    one = eager("a.sqlite", 10.0, 0.0)
+    other = without_manifest(side("b.sqlite", {"gemm": 10.0}, {"launch": 0.15, "cpu": 0.16}))
+    found = compare(one, other)
+    assert found.cannot_tell.reason == "profiler"
+    assert "behind the CPU 0 -> 0.160 ms, GPU idle, launch-bound 0 -> 0.150" in found.sentence
+
+
 def test_host_time_that_hides_what_the_kernels_lost_is_not_equality():
     one, other = eager("a.sqlite", 4.0, 8.0), eager("b.sqlite", 6.0, 6.0)
     found = compare(one, other)
@@ -213,8 +222,8 @@ def test_host_time_of_captures_that_contradict_the_judged_steps_explains_nothing
 
 
 def test_steps_of_no_time_are_named():
-    with pytest.raises(ValueError, match=r"flash.sqlite: its steps take 0 ms; .* --step"):
-        compare(slow(), replace(flash(), step_ms=[0.0] * 20))
+    with pytest.raises(ValueError, match=r"flash.sqlite: a step takes 0 ms; .* --step"):
+        compare(slow(), replace(flash(), step_ms=[1.0] * 19 + [0.0]))
 
 
 @pytest.fixture

@@ -125,6 +125,23 @@ def test_all_three_files_are_written(by_hand, tmp_path, capsys):
     assert "ab FILE attention=slow,flash" in out
 
 
+def test_uncaptured_steps_of_both_manifests_are_judged_but_not_for_another_range(tmp_path):
+    pair = [tmp_path / side / "nsys.sqlite.gz" for side in ("one", "other")]
+    for path in pair:
+        path.parent.mkdir()
+        shutil.copy(capture("flash_metrics"), path)
+        shutil.copy(CAPTURES / "flash_metrics.window-1.json", path.with_name("window-1.json"))
+    words = [*map(str, pair), "--json", str(tmp_path / "c.json")]
+    assert comparison_command.main(words) == 0
+    found = json.loads((tmp_path / "c.json").read_text())
+    assert found["step_ms"]["baseline"] == pytest.approx(5.404, abs=0.001)
+    assert len(found["step_ms"]["baseline_values"]) == 40
+    assert found["captured_step_ms"]["baseline"] == pytest.approx(5.584, abs=0.001)
+    assert comparison_command.main([*words, "--step", "forward"]) == 0
+    found = json.loads((tmp_path / "c.json").read_text())
+    assert "captured_step_ms" not in found and len(found["step_ms"]["baseline_values"]) == 20
+
+
 def test_kernels_that_changed_are_a_table_everywhere(tmp_path, capsys):
     paths = [tmp_path / "c.md", tmp_path / "c.html"]
     flags = ["--markdown", str(paths[0]), "--html", str(paths[1])]

@@ -113,7 +113,8 @@ def side(run: RunFolder | None, capture: Path | None, flags: Namespace) -> Compa
     if run is None:
         assert capture, "what is no run is a capture"
         opened = open_report(capture, step=flags.step, phases=flags.phases)
-        return compared_capture(opened.report, opened.manifest)
+        manifest = None if flags.step else opened.manifest  # which knows whole iterations alone
+        return compared_capture(opened.report, manifest)
     if capture is None:
         profile = run.folder / "profile"
         why = f"no capture in {profile}, so no families and kernels; train with profile=nsys"

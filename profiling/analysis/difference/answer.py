@@ -23,6 +23,7 @@ EQUAL_WITHIN_PERCENT = 2.0
 FEWEST_STEPS = 5  # of a side, for an interval
 LARGE_OVERHEAD = 0.1  # of the step: a profiler that adds more decides how long the host takes
 MOSTLY = 0.5  # of the difference
+MOST_NAMED = 2  # parts of the host
 # of 24 captures whose programs were timed without a profiler, too, the worst made a step 3.6 times
 # as long
 MOST_LENGTHENED = 4
@@ -81,7 +82,7 @@ def judge(baseline: Compared, candidate: Compared, steps: Steps, band: float) ->
     if steps.captured and (host := host_words(baseline, candidate, band)):
         if bound := ratio_bound(baseline, candidate):
             return Judgement("faster" if bound < 1 else "slower", ratio_bound=bound)
-        why = f"most of that is time of the host, which a profiler lengthens ({host})"
+        why = f"what changed is mostly time of the host, which a profiler lengthens ({host})"
         return Judgement("cannot_tell", CannotTell("profiler", why, WITHOUT_A_PROFILER, None))
     outcome = answer(ratio, BETWEEN_PROCESSES, band)
     told = outcome != "cannot_tell"
@@ -115,22 +116,21 @@ def undecided(interval: tuple[float, float], noise: float, band: float) -> str:
 def host_words(baseline: Compared, candidate: Compared, band: float) -> str:
     """How the host's parts changed, where that is most of the difference and a profiler's doing.
 
-    Empty where they are not, where no profiler can have been in the way, or where it is known to
-    have added little.
+    Empty where it is not, where no profiler can have been in the way, or where it is known to have
+    added little.
     """
     one, other = baseline.captured.gpu_parts, candidate.captured.gpu_parts
     if not one or not other or not (lengthened(baseline) or lengthened(candidate)):
         return ""
-    host = [name for name in one | other if is_host(name)]
     change_ms = {name: other.get(name, 0.0) - one.get(name, 0.0) for name in one | other}
+    host = sorted(filter(is_host, change_ms), key=lambda name: -abs(change_ms[name]))
     host_ms, all_ms = sum(change_ms[name] for name in host), sum(change_ms.values())
     if abs(host_ms) <= max(band * baseline.mean_ms, MOSTLY * abs(all_ms)):
         return ""
     return ", ".join(
         f"{PART[name.removeprefix('idle_')].sentence} {milliseconds(one.get(name, 0.0))} -> "
         f"{milliseconds(other.get(name, 0.0))} ms"
-        for name in sorted(host, key=lambda name: -abs(change_ms[name]))
-        if abs(change_ms[name]) > band * baseline.mean_ms
+        for name in host[:MOST_NAMED]
     )
 
 
