@@ -195,6 +195,13 @@ def test_no_profiler_makes_a_step_four_times_as_long():
     assert compare(one, eager("b.sqlite", 1.0, 8.0)).verdict == "cannot_tell"
 
 
+def test_what_is_sure_of_the_median_step_is_not_of_steps_that_vary():
+    steps_ms = [2.0, 2.1, 2.0, 2.1, 2.0, 21.0, 20.0, 19.0, 21.0, 20.0]
+    one = replace(eager("a.sqlite", 1.9, 7.0), step_ms=steps_ms[::-1] + steps_ms)
+    found = compare(one, eager("b.sqlite", 6.0, 0.0))
+    assert found.verdict == "cannot_tell" and found.ratio_bound is None
+
+
 def test_a_collective_waits_for_others_and_proves_nothing():
     one = without_manifest(side("a.sqlite", {"communication": 8.0}, {"launch": 12.0}))
     found = compare(one, eager("b.sqlite", 6.0, 0.0))

@@ -79,12 +79,13 @@ def judge(baseline: Compared, candidate: Compared, steps: Steps, band: float) ->
     unit = "logged rows" if baseline.kind == TRAINING else "steps"
     if (ratio := steps.ratio) is None:
         return Judgement("cannot_tell", few_steps(steps, unit))
+    outcome = answer(ratio, BETWEEN_PROCESSES, band)
     if steps.captured and (host := host_words(baseline, candidate, band)):
-        if bound := ratio_bound(baseline, candidate):
-            return Judgement("faster" if bound < 1 else "slower", ratio_bound=bound)
+        bound = ratio_bound(baseline, candidate)
+        if bound and outcome in ("faster", "slower"):
+            return Judgement(outcome, ratio_bound=bound)
         why = f"what changed is mostly time of the host, which a profiler lengthens ({host})"
         return Judgement("cannot_tell", CannotTell("profiler", why, WITHOUT_A_PROFILER, None))
-    outcome = answer(ratio, BETWEEN_PROCESSES, band)
     told = outcome != "cannot_tell"
     return Judgement(outcome, None if told else noise(ratio, steps, unit, band))
 
