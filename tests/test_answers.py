@@ -272,7 +272,7 @@ def test_the_band_is_a_flag(gate, tmp_path, capsys):
     one = side("a.sqlite", {"gemm": 10.0}, jitter=0.03)
     assert gate(one, one, "--equal-within", "10", "--fail-on-regression", "0") == 0
     assert "equal within 10 %" in capsys.readouterr().out
-    with pytest.raises(ValueError, match="--equal-within: -1: must be from 0 up"):
+    with pytest.raises(ValueError, match="--equal-within: -1: must be 0 to 100"):
         gate(one, one, "--equal-within", "-1")
 
 

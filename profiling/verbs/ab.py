@@ -94,7 +94,7 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
     timed = f"timed iterations of each process (default %(default)s), behind {WARM_UP} of warm-up"
     add("--steps N", timed, within(int, FEWEST_TIMED), default=300)
     band = "the ratio that counts as equal, 1 give or take this (default %(default)g)"
-    add("--equal-within PERCENT", band, within(float, 0), default=EQUAL_WITHIN_PERCENT)
+    add("--equal-within PERCENT", band, within(float, 0, 100), default=EQUAL_WITHIN_PERCENT)
     add("--no-capture", "no captures at the end, so no explanation")
     out = f"folder of the experiment; one that lies there goes on (default: a new one in {OUT}/)"
     add("--out DIR", out, Path)

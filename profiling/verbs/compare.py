@@ -74,7 +74,7 @@ def parse(argv: list[str]) -> Namespace:
     add = partial(flag, parser)
     add("--force", "compare in spite of another GPU, batch, model, dtype, version")
     band = "the ratio that counts as equal, 1 give or take this (default %(default)g)"
-    add("--equal-within PERCENT", band, within(float, 0), default=EQUAL_WITHIN_PERCENT)
+    add("--equal-within PERCENT", band, within(float, 0, 100), default=EQUAL_WITHIN_PERCENT)
     limit = "exit code 1 when the candidate is slower by more than PERCENT, 3 when it cannot tell"
     add("--fail-on-regression PERCENT", limit, within(float, 0))
     add("--step NAME", "the range of a step, in captures of other programs")
