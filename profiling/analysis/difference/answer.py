@@ -28,7 +28,7 @@ MOST_NAMED = 2  # parts of the host
 # as long
 MOST_LENGTHENED = 4
 PROFILER_SHIFT = 0.05  # of the ratio, between captured and uncaptured steps, that is worth a word
-WITHOUT_A_PROFILER = "`python -m profiling ab` times both without one"
+WITHOUT_A_PROFILER = "time both without one: python -m profiling ab"
 
 
 @dataclass(frozen=True)
