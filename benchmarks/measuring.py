@@ -1,5 +1,6 @@
 """What the measurements share: keys that are checked, turns, and whole processes that are timed."""
 
+import math
 import os
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import IO, TypeVar
 
+from cli.keys import check_values
+
 T = TypeVar("T")
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -16,7 +19,7 @@ BYTES_OF_MAXRSS = 1 if sys.platform == "darwin" else 1024  # getrusage's unit
 
 
 def key(
-    default: T, help: str, *, least: int | None = None, needed: str = "", file: bool = False
+    default: T, help: str, *, least: float = -math.inf, needed: str = "", file: bool = False
 ) -> T:
     """A field of `Keys`. It is at least `least`; `needed` says what to name where it is empty.
 
@@ -31,10 +34,9 @@ class Keys:
     """The keys of a measurement. Raises ValueError for what `key` does not allow."""
 
     def __post_init__(self) -> None:
+        check_values(self)
         for each in fields(self):
             name, value, rules = each.name, getattr(self, each.name), each.metadata
-            if rules["least"] is not None and value < rules["least"]:
-                raise ValueError(f"{name}={value}: must be at least {rules['least']}")
             if rules["needed"] and not value:
                 raise ValueError(f"{name}: name {rules['needed']}")
             if rules["file"] and value and not Path(value).is_file():

@@ -7,8 +7,8 @@ drifting clock or a neighbour touches both alike. A stretch is timed as a whole:
 few steps, which a median would not show. The cost of one sample is also timed by itself, and given
 as a share of the interval: no step can be slowed down by more if it waits for all of it.
 
-Without a GPU, a library of one's own in the driver's place (tests/fake_nvml.c) shows the part that
-is Python's: name its GPU with uuid=.
+Without a GPU, a library of one's own in the driver's place (tests/fakes/fake_nvml.c) shows the part
+that is Python's: name its GPU with uuid=.
 """
 
 import time

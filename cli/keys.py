@@ -30,6 +30,7 @@ TYPE_NAMES = {
     str: "text",
     list: "a list, as [a,b]",
 }
+RULES = ("help", "choices", "least", "below")  # of a field's metadata
 BOOLEANS = {"true": True, "yes": True, "on": True, "1": True}
 BOOLEANS |= {"false": False, "no": False, "off": False, "0": False}
 
@@ -79,7 +80,8 @@ def keys(schema: type["DataclassInstance"], prefix: str = "") -> dict[str, Key]:
             continue
         kind, optional = value_type(hints[f.name])
         section = prefix[:-1] or owners[f.name].__name__.removesuffix("Config").lower()
-        found[name] = Key(name, section, kind, optional, **f.metadata)
+        rules = {rule: f.metadata[rule] for rule in RULES if rule in f.metadata}
+        found[name] = Key(name, section, kind, optional, **rules)
     return found
 
 

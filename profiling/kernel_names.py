@@ -36,5 +36,6 @@ def short_name(name: str) -> str:
 
 def function_name(name: str) -> str:
     """Of a kernel's demangled name the function alone, as ncu matches it."""
-    plain = short_name(name).replace("<unnamed>::", "").replace("(anonymous namespace)::", "")
+    plain = re.sub(r"^std::enable_if<.*?>::type ", "", short_name(name))  # what it returns
+    plain = plain.replace("<unnamed>::", "").replace("(anonymous namespace)::", "")
     return re.split(r"[<(]", plain)[0].split("::")[-1].split(" ")[-1]

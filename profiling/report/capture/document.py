@@ -1,7 +1,5 @@
 """The report of a capture as a Document, verdict first. Called by the verbs report, run and log."""
 
-from collections.abc import Mapping
-
 import msgspec
 
 from profiling.analysis.gpu_time.median_step import MedianStep
@@ -26,7 +24,6 @@ from profiling.report.document import (
     Said,
     Section,
     StepBar,
-    Table,
     Verdict,
 )
 from profiling.timeline.personal import without_folders
@@ -180,13 +177,9 @@ def phase_section(report: Report) -> Section:
     height = 90 + 52 * sum(entry.depth == 0 for entry in report.ranges)
     label, figure = "host and GPU time of each phase", charts.phases(report)
     chart = Chart("phases", label, figure, height, absent=absent)
-    blocks: list[Block] = [Beside([chart, *with_rows(table)]), Said(said, places=TEXT)]
+    blocks: list[Block] = [Beside([chart, table]), Said(said, places=TEXT)]
     lead = f"{table.note} {said}"
     return Section("phases", "Phases: host against GPU", blocks, "Phases", lead)
-
-
-def with_rows(table: Table) -> list[Table]:
-    return [table] if table.rows else []
 
 
 def timeline_section(report: Report, step: MedianStep | None) -> Section:
@@ -211,14 +204,14 @@ def roofline_section(report: Report) -> Section:
     table, figure = tables.roofline(report), charts.roofline(report.roofline)
     absent = "Not known: it takes a manifest with the model's shapes and a GPU of known peaks."
     chart = Chart("roofline", "arithmetic rate against intensity", figure, 400, absent=absent)
-    return Section("roofline", "Roofline", [chart, *with_rows(table)], lead=table.note)
+    return Section("roofline", "Roofline", [chart, table], lead=table.note)
 
 
 def table_sections(report: Report, sources: Links) -> list[Section]:
     """Tables without a chart."""
     others = (tables.api, tables.memops, tables.operators, tables.counters)
     found = [tables.kernels(report, sources), *(make(report) for make in others)]
-    return [Section(of.name, of.title, [of]) for of in found if of.rows is not None]
+    return [Section(of.name, of.title, [of]) for of in found]
 
 
 def health_section(report: Report) -> Section:
@@ -253,12 +246,13 @@ def run_section(report: Report) -> Section:
 
 def dotted_pairs(part: object, name: str = "") -> list[tuple[str, str]]:
     """Nested mappings as (dotted key, value)."""
-    if isinstance(part, Mapping):
-        inner = [(str(key), value) for key, value in part.items()]
-    elif isinstance(part, list) and part and isinstance(part[0], Mapping):
-        inner = [(str(index), value) for index, value in enumerate(part)]
-    else:
-        return [(name, told(name, part))]
+    match part:
+        case dict():
+            inner = list(part.items())
+        case [dict(), *_]:
+            inner = list(enumerate(part))
+        case _:
+            return [(name, told(name, part))]
     return [
         pair for key, value in inner for pair in dotted_pairs(value, f"{name}.{key}".strip("."))
     ]

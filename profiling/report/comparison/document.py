@@ -19,7 +19,6 @@ from profiling.report.document import (
     Facts,
     Finding,
     Section,
-    Table,
     Tone,
     Verdict,
 )
@@ -99,40 +98,40 @@ def step_section(comparison: Comparison) -> Section:
         point = "a step before or after the captured ones"
     lead = f"Each point is {point}; the box holds the middle half of them."
     chart = Chart("steps", "step times of both sides", charts.steps(comparison), 220)
-    return Section("steps", "Step times", [chart], lead=lead, places=PAGE)
+    return Section("steps", "Step times", [chart], lead=lead)
 
 
 def explaining_charts(comparison: Comparison) -> list[Section]:
     """Of what a capture of each side explains."""
-    found = []
-    if (figure := charts.waterfall(comparison)) is not None:
-        label = "the difference of the mean step, part by part"
-        lead = (
+    waterfall, families = charts.waterfall(comparison), charts.families(comparison)
+    return [
+        Section(
+            "waterfall",
+            "Where the difference is",
+            [Chart("waterfall", "the difference of the mean step, part by part", waterfall, 380)],
+            "Difference",
             "From the one mean step to the other; green is time saved. The parts exclude each "
-            "other and add up."
-        )
-        chart, name = Chart("waterfall", label, figure, 380), "Where the difference is"
-        found.append(Section("waterfall", name, [chart], "Difference", lead, places=PAGE))
-    if (figure := charts.families(comparison)) is not None:
-        label = "time of each kernel family on both sides"
-        lead = "Matched by what they compute: another attention or a compiler renames every kernel."
-        chart, name = Chart("families", label, figure, 460), "Kernel families side by side"
-        found.append(Section("family-chart", name, [chart], "Families", lead, places=PAGE))
-    return found
+            "other and add up.",
+        ),
+        Section(
+            "family-chart",
+            "Kernel families side by side",
+            [Chart("families", "time of each kernel family on both sides", families, 460)],
+            "Families",
+            "Matched by what they compute: another attention or a compiler renames every kernel.",
+        ),
+    ]
 
 
 def experiment_document(experiment: Experiment) -> Document:
     """Raises AssertionError for one that has not come to a result."""
-    assert experiment.result is not None
+    assert (result := experiment.result) is not None
     labels, processes = experiment.factor.labels, len(experiment.runs)
     ran = f"{processes} processes, {experiment.steps} timed steps each behind "
     ran += f"{experiment.warm_up + 1} of warm-up · {' '.join(experiment.words)}"
-    chart = Chart(
-        "processes",
-        "step time of every process",
-        charts.processes(experiment),
-        120 + 70 * len(labels),
-    )
+    figure, height = charts.processes(result), 120 + 70 * len(labels)
+    chart = Chart("processes", "step time of every process", figure, height)
+    measured = (tables.values(experiment.factor.key, result), tables.ratios(result))
     lead = (
         "Each point is a process: the median of its steps. Only processes tell what another start "
         "would give."
@@ -142,11 +141,11 @@ def experiment_document(experiment: Experiment) -> Document:
         [ran],
         [
             *(block for each in experiment.comparisons for block in verdict(each)),
-            *(Finding("warning", warning) for warning in experiment.result.warnings),
+            *(Finding("warning", warning) for warning in result.warnings),
         ],
         [
-            Section("processes", "Processes", [chart], lead=lead, places=PAGE),
-            *(Section(t.name, t.title, [t]) for t in tables.of_experiment(experiment)),
+            Section("processes", "Processes", [chart], lead=lead),
+            *(Section(t.name, t.title, [t]) for t in measured),
             *(why_section(*each) for each in enumerate(experiment.comparisons)),
         ],
     )
@@ -154,19 +153,19 @@ def experiment_document(experiment: Experiment) -> Document:
 
 def why_section(number: int, comparison: Comparison) -> Section:
     """What the captures say of the reason."""
-    shown_charts = [block for made in explaining_charts(comparison) for block in made.blocks]
     blocks = notes(comparison)
-    for block in [*shown_charts, *tables.of_comparison(comparison)]:
-        assert isinstance(block, (Chart, Table))
-        everywhere = isinstance(block, Table) and block.name in IN_TEXT
-        places = EVERYWHERE if everywhere else PAGE
-        blocks.append(replace(block, name=f"{block.name}-{number}", places=places))
+    for made in explaining_charts(comparison):
+        for block in made.blocks:
+            assert isinstance(block, Chart)
+            blocks.append(replace(block, name=f"{block.name}-{number}"))
+    for table in tables.of_comparison(comparison):
+        places = EVERYWHERE if table.name in IN_TEXT else PAGE
+        blocks.append(replace(table, name=f"{table.name}-{number}", places=places))
+    lead = "From one capture of each. Captured steps are slower than the timed ones."
     return Section(
         f"why-{number}",
         f"Why: {title(comparison)}",
         blocks,
         f"Why: {comparison.candidate.name}",
-        "From one capture of each. Captured steps are slower than the timed ones."
-        if comparison.buckets
-        else "",
+        lead if comparison.buckets else "",
     )
