@@ -72,6 +72,10 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
         ("ratio", f"{step.ratio:.3f}"),
         ("95 % interval", interval),
     ]
+    if sure := comparison.ratio_bound:
+        pairs.append(
+            ("ratio without a profiler", f"{sure:.3f} or {'less' if sure < 1 else 'more'}")
+        )
     if (band := comparison.equal_within_percent) is not None:
         pairs.append(("counts as equal", f"within {band:g} %"))
     if captured := comparison.captured_step_ms or None:
