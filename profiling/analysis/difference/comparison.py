@@ -54,12 +54,10 @@ def compare(
 ) -> Comparison:
     """The candidate against the baseline.
 
-    With `force` there is an answer in spite of reasons against it, which stay in the record. Raises
-    ValueError where a step took no time.
+    With `force` there is an answer in spite of reasons against it, which stay in the record.
     """
     differences = config_differences(baseline.config, candidate.config)
     reasons = list(reasons_against(baseline, candidate, differences))
-    check_steps(baseline, candidate)
     own, uncaptured = own_steps(baseline, candidate), uncaptured_steps(baseline, candidate)
     steps = uncaptured or own
     found = judge(baseline, candidate, steps, equal_within_percent / 100)
@@ -126,13 +124,6 @@ def side(compared: Compared, name: str) -> Side:
         attention_backend=compared.captured.attention_backend,
         bottleneck=compared.captured.bottleneck,
     )
-
-
-def check_steps(*sides: Compared) -> None:
-    """Raises ValueError for a step that took no time."""
-    for side in sides:
-        if not min(side.step_ms) > 0:
-            raise ValueError(f"{side.file}: a step takes 0 ms; name another range: --step NAME")
 
 
 def step_times(steps: Steps) -> StepComparison:
