@@ -77,7 +77,7 @@ def compared_capture(report: Report, manifest: Manifest | None = None) -> Compar
     Raises ValueError where a step took no time, so that nothing is a multiple of it.
     """
     capture, run = report.capture, report.run
-    if not min(report.window.step_ms.values) > 0:
+    if not min(report.window.step_ms.values, default=0) > 0:
         cure = "name another range with --step, or capture it again"
         raise ValueError(
             f"{capture.file}: one of its steps took 0 ms, which none compares with; {cure}"
