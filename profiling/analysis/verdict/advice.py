@@ -41,6 +41,7 @@ def in_force(report: Report) -> InForce:
         or any(row.name.startswith(GRAPH_LAUNCHES) for row in report.api),
         fused_attention=isinstance(attention, str) and attention != AUTO and is_fused(attention),
         half_precision=config.get("dtype") in ("bfloat16", "float16"),
+        pinned=bool(report.memops) and not any(row.pageable for row in report.memops),
         no_dropout=config.get("dropout") == 0,
         tokens_on_gpu=config.get("token_storage") == "device",
         kernel=function_name(names[0]) if names else None,
