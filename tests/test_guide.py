@@ -91,7 +91,7 @@ def test_sums_are_right():
 
 def exercises() -> list[tuple[str, str]]:
     """(what precedes the answer, the answer) of each."""
-    parts = re.split(r"^### Exercise \d: .*$", GUIDE, flags=re.M)[1:]
+    parts = re.split(r"^### Exercise \d: .*$", section(10), flags=re.M)[1:]
     return [tuple(part.split("**Answer.**")) for part in parts]
 
 
@@ -143,8 +143,10 @@ def test_verbs_exist():
     assert len(verbs) >= 7 and verbs <= VERBS.keys()
 
 
-def test_it_is_an_hour_and_links_to_what_exists():
-    assert len(GUIDE.splitlines()) <= 350
+def test_it_is_an_hour_and_some_screens_and_links_to_what_exists():
+    hour, *others = re.split(r"^## 11\. .*$|^## 1[2-9]\. .*$", GUIDE, flags=re.M)
+    assert len(hour.splitlines()) <= 355
+    assert len(others) == 7 and all(len(screen.splitlines()) <= 42 for screen in others)
     for target in re.findall(r"\]\(([^)#]+)\)", GUIDE):
         assert (DOCS / target).is_file(), target
 
