@@ -20,6 +20,7 @@ ATTENTION = ("flash_attention", "efficient_attention", "cudnn_attention")
 SHAPED = {f"aten::{name}" for name in ("mm", "addmm", "bmm", "baddbmm", "linear", "matmul")}
 SHAPED |= {"aten::convolution", "aten::convolution_backward", "aten::scaled_dot_product_attention"}
 SHAPED |= {f"aten::_scaled_dot_product_{n}{end}" for n in ATTENTION for end in ("", "_backward")}
+MOST_DIMENSIONS = 64  # PyTorch's own limit
 
 
 class InputsSeen:
@@ -57,5 +58,6 @@ def items(text: bytes) -> list[Any]:
 
 def sizes(dims: object) -> list[int]:
     """Of a tensor; [] of anything else."""
-    whole = isinstance(dims, list) and all(type(size) is int and size >= 0 for size in dims)
-    return list(dims) if isinstance(dims, list) and whole else []
+    if not isinstance(dims, list) or len(dims) > MOST_DIMENSIONS:
+        return []
+    return dims if all(type(size) is int and size >= 0 for size in dims) else []

@@ -117,6 +117,7 @@ def test_without_shapes_there_is_nothing(tmp_path):
         {"Input Dims": [[1.5, 2], [2, 3]]},
         {"Input Dims": [[[4, 2], [2, 3]]]},
         {"Input Dims": [[10**30, 2], [2, 3]]},
+        {"Input Dims": [[1] * 100_000 + [4, 2], [2, 3]]},
         {"Input type": None},
         {"Input type": [HALF]},
         {"Input type": [[HALF], {}]},
@@ -126,6 +127,10 @@ def test_damaged_inputs_are_no_row(tmp_path, damage):
     row = operator("mm", 0, 10, [4, 2], [2, 3])
     row["args"] |= damage
     assert work(tmp_path, row, *launch(1, 1, 100, 20)) == []
+
+
+def test_operators_that_launch_nothing_are_no_row(tmp_path):
+    assert work(tmp_path, operator("mm", 0, 10, [4, 2], [2, 3]), *launch(1, 20, 100, 20)) == []
 
 
 def test_inputs_are_decoded_once_for_all_calls(tmp_path, monkeypatch):
