@@ -91,3 +91,8 @@ def test_mfu_is_a_share_of_all_devices_peak():
     assert share == pytest.approx(1.16e12 / 7.55e-3 / 989.4e12, rel=0.02)
     two = mfu(model.flops_per_token(), 2 * tokens_per_s, "NVIDIA H200", "bfloat16", 2)
     assert two == pytest.approx(share)
+
+
+def test_float32_on_matrix_units_runs_at_half_the_rate_of_bfloat16():
+    assert peak_flops_per_s("NVIDIA A100-SXM4-80GB", "tf32") == 156e12
+    assert peak_flops_per_s("Tesla T4", "tf32") is None
