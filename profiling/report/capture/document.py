@@ -48,6 +48,7 @@ def report_document(
             phase_section(report),
             Section("families", FAMILIES, [tables.families(report)], places=TEXT),
             timeline_section(report, median_step),
+            overlap_section(report),
             roofline_section(report),
             *table_sections(report, sources or {}),
             health_section(report),
@@ -200,6 +201,26 @@ def timeline_section(report: Report, step: MedianStep | None) -> Section:
     return Section("timeline", title, [chart, tables.gaps(report)], "Timeline", lead)
 
 
+def overlap_section(report: Report) -> Section:
+    table, queue = tables.overlap(report), report.launch_queue
+    blocks: list[Block] = [table]
+    if queue is not None:
+        pairs = [
+            (f"launches waiting on stream {queue.stream}, mean", number(queue.mean_length)),
+            ("at most", number(queue.max_length)),
+            ("a launch waits, median", duration_ns(1e3 * queue.median_us)),
+            ("5th percentile", duration_ns(1e3 * queue.short_us)),
+            ("95th percentile", duration_ns(1e3 * queue.long_us)),
+        ]
+        blocks.append(Facts(pairs, heading="Launch queue", places=("markdown", "page")))
+    lead = (
+        f"{table.note} The launch queue: launched, and not yet begun. Short waits say that the GPU "
+        "takes what comes at once; the driver holds about a thousand launches and then lets the "
+        "host wait."
+    )
+    return Section("overlap", "Overlap", [*blocks, tables.copies(report)], "Overlap", lead)
+
+
 def roofline_section(report: Report) -> Section:
     table, figure = tables.roofline(report), charts.roofline(report.roofline)
     absent = "Not known: it takes a manifest with the model's shapes and a GPU of known peaks."
@@ -209,7 +230,10 @@ def roofline_section(report: Report) -> Section:
 
 def table_sections(report: Report, sources: Links) -> list[Section]:
     """Tables without a chart."""
-    others = (tables.api, tables.memops, tables.operators, tables.counters)
+    others = (
+        *(tables.launches, tables.api, tables.os_calls, tables.memops),
+        *(tables.operators, tables.counters),
+    )
     found = [tables.kernels(report, sources), *(make(report) for make in others)]
     return [Section(of.name, of.title, [of]) for of in found]
 
