@@ -3,7 +3,7 @@
 import msgspec
 
 from profiling.analysis.gpu_time.median_step import MedianStep
-from profiling.analysis.report import Report
+from profiling.analysis.report import LaunchQueue, Report
 from profiling.causes import PART, VERDICT, Part, part_named
 from profiling.report.capture import charts, tables
 from profiling.report.capture.kernel_sources import Links
@@ -178,7 +178,8 @@ def phase_section(report: Report) -> Section:
     height = 90 + 52 * sum(entry.depth == 0 for entry in report.ranges)
     label, figure = "host and GPU time of each phase", charts.phases(report)
     chart = Chart("phases", label, figure, height, absent=absent)
-    blocks: list[Block] = [Beside([chart, table]), Said(said, places=TEXT)]
+    single = tables.ranges(report)
+    blocks: list[Block] = [Beside([chart, table]), Said(said, places=TEXT), single]
     lead = f"{table.note} {said}"
     return Section("phases", "Phases: host against GPU", blocks, "Phases", lead)
 
@@ -203,22 +204,30 @@ def timeline_section(report: Report, step: MedianStep | None) -> Section:
 
 def overlap_section(report: Report) -> Section:
     table, queue = tables.overlap(report), report.launch_queue
-    blocks: list[Block] = [table]
-    if queue is not None:
-        pairs = [
-            (f"launches waiting on stream {queue.stream}, mean", number(queue.mean_length)),
-            ("at most", number(queue.max_length)),
-            ("a launch waits, median", duration_ns(1e3 * queue.median_us)),
-            ("5th percentile", duration_ns(1e3 * queue.short_us)),
-            ("95th percentile", duration_ns(1e3 * queue.long_us)),
-        ]
-        blocks.append(Facts(pairs, heading="Launch queue", places=("markdown", "page")))
+    blocks: list[Block] = [table, *([queue_facts(queue)] if queue else []), tables.copies(report)]
     lead = (
         f"{table.note} The launch queue: launched, and not yet begun. Short waits say that the GPU "
         "takes what comes at once; the driver holds about a thousand launches and then lets the "
         "host wait."
     )
-    return Section("overlap", "Overlap", [*blocks, tables.copies(report)], "Overlap", lead)
+    return Section("overlap", "Overlap", blocks, "Overlap", lead)
+
+
+def queue_facts(queue: LaunchQueue) -> Facts:
+    short, median, long = (
+        duration_ns(1e3 * us) for us in (queue.short_us, queue.median_us, queue.long_us)
+    )
+    pairs = [
+        (
+            f"launches that wait on stream {queue.stream}",
+            f"{number(queue.mean_length)} on average, {queue.max_length:,} at most",
+        ),
+        (
+            "how long a launch waits",
+            f"median {median}, 5th to 95th percentile {short} to {long}",
+        ),
+    ]
+    return Facts(pairs, heading="Launch queue", places=tables.IN_FULL)
 
 
 def roofline_section(report: Report) -> Section:

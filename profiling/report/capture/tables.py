@@ -5,7 +5,7 @@ A kernel stands as its label, with its whole name and the places of its sources 
 
 from dataclasses import dataclass, replace
 
-from profiling.analysis.report import KernelSum, RangeTotal, Report
+from profiling.analysis.report import KernelSum, Report
 from profiling.report.capture.kernel_sources import Links
 from profiling.report.document import EVERYWHERE, Cell, Column, Places, Table
 from profiling.report.kernel_label import kernel_cell
@@ -34,7 +34,6 @@ class PhaseRow:
     host_ms: float
     gpu_ms: float | None
     kernels: float | None
-    total: RangeTotal
 
 
 def phases(report: Report) -> Table:
@@ -46,7 +45,6 @@ def phases(report: Report) -> Table:
             entry.host_ms / steps,
             None if entry.gpu_ms is None else entry.gpu_ms / steps,
             None if entry.kernels is None else entry.kernels / steps,
-            entry,
         )
         for entry in report.ranges
     ]
@@ -56,13 +54,24 @@ def phases(report: Report) -> Table:
         Column("host ms", "host_ms", "ms", True),
         Column("GPU ms", "gpu_ms", "ms", True),
         Column("kernels", "kernels", "number", True),
-        Column("host: median of one", lambda row: row.total.median_ms, "ms"),
-        Column("min of one", lambda row: row.total.min_ms, "ms"),
-        Column("max of one", lambda row: row.total.max_ms, "ms"),
-        Column("std dev of one", lambda row: row.total.stddev_ms, "ms"),
     ]
     note = "A step. Host: how long the range was open. GPU: the kernels that it launched."
     return Table("phases", "Phases", note, columns, rows, limit=20)
+
+
+def ranges(report: Report) -> Table:
+    columns = [
+        Column("range", lambda row: Cell(row.name, indent=row.depth), "text", True),
+        COUNT,
+        Column("total ms", "host_ms", "ms", True),
+        Column("median ms", "median_ms", "ms", True),
+        Column("min ms", "min_ms", "ms", True),
+        Column("max ms", "max_ms", "ms", True),
+        Column("std dev ms", "stddev_ms", "ms", True),
+    ]
+    note = "On the host, over the window: all of a name, and single ones."
+    rows = report.ranges
+    return Table("ranges", "Single ranges", note, columns, rows, folded=True, places=IN_FULL)
 
 
 def families(report: Report) -> Table:
