@@ -121,23 +121,6 @@ def test_what_is_not_there_was_not_captured(export):
     assert read(export).operations is None
 
 
-def test_that_tracing_of_the_system_began_is_no_call(export):
-    change(
-        export,
-        f"""
-        CREATE TABLE OSRT_API (start INT, end INT, eventClass INT, globalTid INT, nameId INT);
-        INSERT INTO StringIds VALUES (900001, 'poll'), (900000, '[Unknown]');
-        INSERT INTO OSRT_API VALUES (5, 5, 31, {PROCESS}, 900000), (30, 70, 27, {PROCESS}, 900001),
-            (10, 20, 27, {PROCESS}, 900001), (80, 80, 32, {PROCESS}, 900000);
-        """,
-    )
-    trace = read(export)
-    assert [trace.names[name] for name in trace.os_calls.name.tolist()] == ["poll", "poll"]
-    assert trace.os_calls.start_ns.tolist() == [10, 30]
-    change(export, "ALTER TABLE OSRT_API DROP COLUMN eventClass")
-    assert len(read(export).os_calls.name) == 4
-
-
 def test_a_launch_is_of_the_same_process(export):
     """Correlation ids are unique within a process only."""
     other = PROCESS + (1 << 24)
@@ -158,6 +141,23 @@ def test_a_launch_is_of_the_same_process(export):
     assert trace.operations.call.tolist() == [0, 1, -1, -1]
     assert trace.operations.process.tolist() == [1696, 1697, 1696, 1696]
     assert trace.operations.device.tolist() == [0, 1, 0, 0]
+
+
+def test_that_tracing_of_the_system_began_is_no_call(export):
+    change(
+        export,
+        f"""
+        CREATE TABLE OSRT_API (start INT, end INT, eventClass INT, globalTid INT, nameId INT);
+        INSERT INTO StringIds VALUES (900001, 'poll'), (900000, '[Unknown]');
+        INSERT INTO OSRT_API VALUES (5, 5, 31, {PROCESS}, 900000), (30, 70, 27, {PROCESS}, 900001),
+            (10, 20, 27, {PROCESS}, 900001), (80, 80, 32, {PROCESS}, 900000);
+        """,
+    )
+    trace = read(export)
+    assert [trace.names[name] for name in trace.os_calls.name.tolist()] == ["poll", "poll"]
+    assert trace.os_calls.start_ns.tolist() == [10, 30]
+    change(export, "ALTER TABLE OSRT_API DROP COLUMN eventClass")
+    assert len(read(export).os_calls.name) == 4
 
 
 def test_open_and_started_ranges(export):

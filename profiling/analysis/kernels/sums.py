@@ -25,11 +25,23 @@ from profiling.timeline.trace import COPY, KERNEL, MEMSET, Calls, CounterSamples
 Durations = tuple[int, int, float, float, int, int, float]
 
 
+def by_name_and_duration(
+    name: np.ndarray, duration_ns: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Both sorted: the groups and, inside them, the order for the median."""
+    shift = int(duration_ns.max()).bit_length()
+    if shift + int(name.max()).bit_length() > 63:
+        order = np.lexsort((duration_ns, name))
+        return name[order], duration_ns[order]
+    packed = np.sort(name << shift | duration_ns)  # one integer sorts sooner than two
+    return packed >> shift, packed & ((1 << shift) - 1)
+
+
 def durations_by_name(name: np.ndarray, duration_ns: np.ndarray) -> list[tuple[int, Durations]]:
     """(index of the name, its durations), the longest in total first."""
     if not len(name):
         return []
-    names, durations = sorted_pairs(name.astype(np.int64), duration_ns)
+    names, durations = by_name_and_duration(name.astype(np.int64), duration_ns)
     first = np.concatenate(([0], np.flatnonzero(np.diff(names)) + 1))
     count = np.diff(np.append(first, len(names)))
     total = np.add.reduceat(durations, first)
@@ -42,16 +54,6 @@ def durations_by_name(name: np.ndarray, duration_ns: np.ndarray) -> list[tuple[i
     columns = (count, total, mean, (low + high) / 2, shortest, longest, stddev)
     rows = zip(*(column[order].tolist() for column in columns), strict=True)
     return list(zip(names[first][order].tolist(), rows, strict=True))
-
-
-def sorted_pairs(group: np.ndarray, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """By group and, inside each, by value, which is not negative."""
-    shift = int(value.max()).bit_length()
-    if shift + int(group.max()).bit_length() > 63:  # of a damaged capture
-        order = np.lexsort((value, group))
-        return group[order], value[order]
-    packed = np.sort(group << shift | value)  # a tenth of the time
-    return packed >> shift, packed & ((1 << shift) - 1)
 
 
 def kernels(analysis: Analysis) -> list[KernelSum]:
