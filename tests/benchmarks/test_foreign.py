@@ -102,9 +102,12 @@ def test_an_earlier_series_is_read_again(tmp_path, capsys):
     shutil.copy(CAPTURES / "slow_eager.sqlite.gz", tmp_path / "nsys" / "lstm_by_cells-1.sqlite.gz")
     trace = tmp_path / "torch" / "lstm_by_cells-2.json.gz"
     shutil.copy(CAPTURES / "flash_eager.trace.json.gz", trace)
+    (tmp_path / "torch" / "vit_gc-1.json.gz").write_text("cut off")
     (tmp_path / "times.json").write_text(to_json({"lstm_by_cells": Times(10.0, 4.0)}))
     main(ForeignConfig(programs="lstm_by_cells,vit_gc", out=str(tmp_path), reread=True))
-    lines = capsys.readouterr().out.splitlines()
+    said = capsys.readouterr()
+    assert "vit_gc-1.json.gz" in said.err
+    lines = said.out.splitlines()
     (row,) = (line for line in lines if line.startswith("| lstm_by_cells | launch |"))
     (other,) = (line for line in lines if line.startswith("| vit_gc"))
     assert "| 10.00, 4.00 ms | 6.00 ms |" in row and row.count(" of ") == 2
