@@ -9,7 +9,9 @@ import numpy as np
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time import breakdown
+from profiling.analysis.kernels.families import FAMILIES
 from profiling.causes import CAUSES
+from profiling.timeline.trace import KERNEL
 
 NEAR = 0.25  # of the median step
 FEW = 0.1  # of the steps
@@ -22,6 +24,7 @@ class TypicalStep:
     of_steps: int  # how many these are
     ms: float
     parts_ms: dict[str, float]  # by causes.PARTS; adds up to it
+    family_ms: dict[str, float]  # kernel time
 
     @property
     def idle_ms(self) -> float:
@@ -43,7 +46,19 @@ def typical_step(analysis: Analysis) -> TypicalStep | None:
             np.add.at(parts_ns[cause], np.minimum(step, len(chosen) - 1), ns)
     ms = np.diff(analysis.bounds_ns)[chosen].mean() / 1e6
     parts_ms = {name: float(ns[chosen].mean()) / 1e6 for name, ns in parts_ns.items()}
-    return TypicalStep(int(chosen.sum()), float(ms), parts_ms)
+    return TypicalStep(int(chosen.sum()), float(ms), parts_ms, family_ms(analysis, chosen))
+
+
+def family_ms(analysis: Analysis, chosen: np.ndarray) -> dict[str, float]:
+    """Kernel time of each family a step, of the chosen steps."""
+    owned = analysis.owned
+    if owned is None:
+        return {}
+    kernel = (owned.kind == KERNEL) & chosen[owned.step]
+    total = np.zeros(len(FAMILIES), np.int64)
+    np.add.at(total, analysis.family[owned.name[kernel]], owned.duration_ns[kernel])
+    ran = np.flatnonzero(total).tolist()
+    return {FAMILIES[i]: int(total[i]) / 1e6 / int(chosen.sum()) for i in ran}
 
 
 def typical_steps(bounds_ns: np.ndarray) -> np.ndarray:
