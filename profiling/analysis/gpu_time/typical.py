@@ -50,13 +50,17 @@ def typical_step(analysis: Analysis) -> TypicalStep | None:
 
 
 def family_ms(analysis: Analysis, chosen: np.ndarray) -> dict[str, float]:
-    """Kernel time of each family a step, of the chosen steps."""
-    owned = analysis.owned
-    if owned is None:
+    """Kernel time of each family a step, of what began in the chosen steps on the GPU."""
+    operations, bounds_ns = analysis.trace.operations, analysis.bounds_ns
+    if operations is None:
         return {}
-    kernel = (owned.kind == KERNEL) & chosen[owned.step]
+    rows = analysis.steps.rows_of(operations)
+    rows = rows[operations.kind[rows] == KERNEL]
+    step = np.searchsorted(bounds_ns, operations.start_ns[rows], side="right") - 1
+    rows = rows[(step >= 0) & np.append(chosen, False)[step]]
     total = np.zeros(len(FAMILIES), np.int64)
-    np.add.at(total, analysis.family[owned.name[kernel]], owned.duration_ns[kernel])
+    took_ns = operations.end_ns[rows] - operations.start_ns[rows]
+    np.add.at(total, analysis.family[operations.name[rows]], took_ns)
     ran = np.flatnonzero(total).tolist()
     return {FAMILIES[i]: int(total[i]) / 1e6 / int(chosen.sum()) for i in ran}
 
