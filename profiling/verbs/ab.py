@@ -15,13 +15,15 @@ Processes run one after the other as A B B A A B ..., each from scratch, without
 without evaluations among the timed steps. Steps are timed by CUDA events (on a CPU by its clock)
 and recorded as training logs them: medians of ten. The unit of the statistics is the process, whose
 median counts once: the interval is Welch's t on logarithms. What two groups of equal processes
-differ by is measured by the repeats of each value, A against A; an interval that touches this noise
-is "no difference". A value given twice is an A/A experiment.
+differ by is measured by the repeats of each value, A against A. A value given twice is an A/A
+experiment. One of four answers for each value: faster or slower, the whole interval is beyond this
+noise; else equal, it is all within --equal-within; else it cannot tell, and says how many repeats
+it would take.
 
 Sizes of a batch are compared by the token. Values that change the model or the arithmetic (n_layer,
 dtype) are compared by the step all the same: you asked for them.
 
-exit code: 0 whatever is found; 2 for a mistake or a process that failed; 130 after Ctrl-C
+exit code: 0 whatever the answer is; 2 for a mistake or a process that failed; 130 after Ctrl-C
 """
 
 import shlex
@@ -31,6 +33,7 @@ from itertools import chain, count
 from pathlib import Path
 
 from cli.parser import Parser, flag, within
+from profiling.analysis.difference.answer import EQUAL_WITHIN_PERCENT
 from profiling.analysis.difference.experiment import conclude
 from profiling.analysis.difference.records import Comparison, Experiment, Factor
 from profiling.analysis.runs.folder import newest_capture
@@ -78,7 +81,7 @@ def main(argv: list[str], trainer: Path = TRAINER) -> int:
         print(f"\nstopped; {done} of {len(values)} processes are in {folder}")
         print(f"go on   {again(argv, folder)}")
         return 130
-    deliver(flags, folder, conclude(experiment, captured))
+    deliver(flags, folder, conclude(experiment, captured, flags.equal_within))
     return 0
 
 
@@ -90,6 +93,8 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
     add("--repeats N", processes, within(int, 2), default=5)
     timed = f"timed iterations of each process (default %(default)s), behind {WARM_UP} of warm-up"
     add("--steps N", timed, within(int, FEWEST_TIMED), default=300)
+    band = "the ratio that counts as equal, 1 give or take this (default %(default)g)"
+    add("--equal-within PERCENT", band, within(float, 0, 100), default=EQUAL_WITHIN_PERCENT)
     add("--no-capture", "no captures at the end, so no explanation")
     out = f"folder of the experiment; one that lies there goes on (default: a new one in {OUT}/)"
     add("--out DIR", out, Path)
