@@ -258,6 +258,20 @@ def test_what_cannot_be_told_names_the_option():
         assert option in text
 
 
+def test_a_cause_is_not_guessed_where_the_launching_calls_were_cut_out():
+    program = Program()
+    for _ in range(6):
+        with program.step(), program.phase("forward"):
+            program.work(5 * MS)
+            program.launch(50 * US, 10)
+    trace = program.trace()
+    assert summarize(Analysis(trace)).bottleneck.verdict == "cpu"
+    trace.operations.call[:] = -1
+    found = summarize(Analysis(trace)).bottleneck
+    assert found.verdict == "unknown"
+    assert "cannot be told without the CUDA calls" in found.evidence[-1]
+
+
 def test_without_a_gpu_nothing_is_guessed():
     program = Program()
     for _ in range(6):

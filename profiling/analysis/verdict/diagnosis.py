@@ -43,7 +43,7 @@ def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
     evidence = list(busy_sentences(report, step))
     if taken_off >= WORTH_TELLING * step_ms:
         evidence.append(overhead_sentence(report.health, taken_off))
-    if report.idle is None and step.idle_ms >= WAITING_SHARE * step_ms:
+    if step.idle_ms >= WAITING_SHARE * step_ms and not idle_is_explained(analysis):
         verdict = "unknown"
         evidence.append("Why it was idle cannot be told without the CUDA calls.")
     elif 2 * gaps_ms < step_ms and (named := largest(waiting, step_ms)):
@@ -66,6 +66,16 @@ def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
         most_to_gain(report, verdict, lost, computing, step_ms),
         cannot,
     )
+
+
+def idle_is_explained(analysis: Analysis) -> bool:
+    """Whether the calls were captured that launched what ends the idle time, or half of it."""
+    gaps, operations = analysis.gaps, analysis.trace.operations
+    if gaps is None or operations is None:
+        return False
+    length_ns = gaps.end_ns - gaps.start_ns
+    unknown = (gaps.after >= 0) & (operations.call[gaps.after] < 0)
+    return 2 * int(length_ns[unknown].sum()) < int(length_ns.sum())
 
 
 def lost_ms(report: Report, step: TypicalStep) -> tuple[dict[str, float], float]:
