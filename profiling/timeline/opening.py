@@ -23,6 +23,7 @@ from profiling.timeline.trace import Trace
 from profiling.tools import nsight
 
 SQLITE, GZIP = b"SQLite format 3\0", b"\x1f\x8b"
+EVENTS = re.compile(rb"\s*(\{|\[\s*\{)")  # an object that has them, or their list alone
 REPORT = ".nsys-rep"  # the one kind that only its name tells
 # of captures in a folder, where other .json lie too
 ENDINGS = (".sqlite", ".sqlite.gz", ".trace.json", ".trace.json.gz", REPORT)
@@ -92,7 +93,7 @@ def read_plain(path: Path) -> Trace:
         begin = file.read(4096)
     if begin.startswith(SQLITE):
         return nsys_sqlite.read(path)
-    if begin.lstrip()[:1] == b"{":
+    if EVENTS.match(begin):
         return chrome_json.read(path)
     if not begin:
         raise ValueError(f"{path}: is empty")
