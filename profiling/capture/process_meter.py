@@ -1,6 +1,6 @@
 """CPU time, threads and memory of this process, told with each logged row.
 
-Called by profiling.capture.sampler. CPU time is a counter of the system's: what a row says holds for
+Called by profiling.capture.sampler. CPU time is a counter of the system: what a row says holds for
 all of its iterations, and between two rows nothing is asked.
 """
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from profiling.analysis.difference.records import Comparison, Experiment
 from profiling.causes import VERDICT
-from profiling.report.comparison import charts, tables
+from profiling.report.comparison import charts, iterations, tables
 from profiling.report.document import (
     EVERYWHERE,
     PAGE,
@@ -132,6 +132,7 @@ def experiment_document(experiment: Experiment) -> Document:
         [
             Section("processes", "Processes", [chart], lead=lead),
             *(Section(t.name, t.title, [t]) for t in measured),
+            *iterations.sections(experiment),
             *(why_section(*each) for each in enumerate(experiment.comparisons)),
         ],
     )
