@@ -25,7 +25,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 PACKAGES = ("torch", "numpy", "triton", "hydra-core", "omegaconf", "wandb", "nvtx", "tiktoken")
 RUN_FILES = (
     *("config.yaml", "environment.json", "metrics.jsonl", "summary.json", "wandb"),
-    *("ckpt.pt", "ckpt_best.pt", "profile", "tensorboard", STEP_TIMES),
+    *("ckpt.pt", "ckpt_best.pt", "profile", "sample", "tensorboard", STEP_TIMES),
 )
 
 

@@ -14,6 +14,7 @@ from profiling.kernel_names import function_name
 
 GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch")
 STEP = "iteration"  # what the trainer calls its own
+TOKEN = "token"  # what sample.py does, which has not the keys of training
 NEAR_PEAK = 0.5  # MFU
 INDUCTOR = "triton_"
 
@@ -34,7 +35,8 @@ def in_force(report: Report) -> InForce:
         attention = config.get("attention")
     furthest = furthest_family(report.roofline)
     return InForce(
-        foreign=report.run is None and report.window.step_name != STEP,
+        foreign=report.window.step_name == TOKEN
+        or (report.run is None and report.window.step_name != STEP),
         compile=bool(config.get("compile")) or any(name.startswith(INDUCTOR) for name in names),
         graphs_settled=config.get("cuda_graphs") in (True, "true")
         or config.get("dtype") == "float16"
