@@ -17,8 +17,8 @@ from profiling.analysis.capture import open_report
 from profiling.analysis.steps.find import find_steps
 from profiling.capture.nsys import how_to_attach
 from profiling.timeline.opening import iterations_of
+from tests.helpers.checkpoints import write_checkpoint
 from tests.helpers.programs import GEMM, MS, Builder
-from tests.training.test_sample import write_checkpoint
 
 KEYS = ["device=cpu", "num_samples=3", "max_new_tokens=20", "start=To be"]
 
