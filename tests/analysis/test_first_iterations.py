@@ -86,8 +86,11 @@ def test_tokens_of_unlike_iterations_are_not_compared(experiment, tmp_path):
     runs = [
         process(run.number, run.label, 10.0, 128 * (1 + run.number % 2)) for run in by_token.runs
     ]
-    found = first_iterations(conclude(replace(by_token, runs=runs), [None]), tmp_path, 3)
+    concluded = conclude(replace(by_token, runs=runs), [None])
+    found = first_iterations(concluded, tmp_path, 3)
     assert len(found.values) == 2 and found.evened == []
+    text = markdown(experiment_document(replace(concluded, first_iterations=found)))
+    assert "Iteration by iteration" in text and "speed-up" not in text
 
 
 def test_runs_without_step_times_have_no_table(experiment, tmp_path):

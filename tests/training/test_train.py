@@ -37,6 +37,7 @@ def test_a_run_s_folder(run, config, capsys):
         "config.yaml",
         "environment.json",
         "metrics.jsonl",
+        "step_times.json",
         "summary.json",
     }
     environment = json.loads((out_dir / "environment.json").read_text())

@@ -4,7 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from profiling.analysis.difference.records import Evened, Experiment, FirstIterations
+from profiling.analysis.difference.records import (
+    MS_A_STEP,
+    Evened,
+    Experiment,
+    FirstIterations,
+)
 from profiling.report.document import Bullets, Column, Section, Table
 from profiling.units import ABSENT, milliseconds
 
@@ -36,30 +41,32 @@ def sections(experiment: Experiment) -> Iterator[Section]:
 
 
 def iteration_table(begun: FirstIterations, experiment: Experiment) -> Table:
-    """ms of each, and how many times as fast as the first value's."""
+    """ms of each, and how many times as fast as the first value's where they do the same work."""
+    assert (result := experiment.result) is not None
+    ratios = result.unit == MS_A_STEP
     first, *others = begun.values
     count = max(len(value.ms) for value in begun.values)
     columns_ms = [value.ms + [None] * (count - len(value.ms)) for value in begun.values]
-    rows = [compared(str(i), [ms[i] for ms in columns_ms]) for i in range(count)]
-    rows.append(compared("median", [value.median_ms for value in begun.values]))
+    rows = [compared(str(i), [ms[i] for ms in columns_ms], ratios) for i in range(count)]
+    rows.append(compared("median", [value.median_ms for value in begun.values], ratios))
     headings = [value.label for value in begun.values]
-    several = len(others) > 1
-    headings += [f"speed-up, {value.label}" if several else "speed-up" for value in others]
-    last = experiment.warm_up + experiment.steps
+    if ratios:
+        several = len(others) > 1
+        headings += [f"speed-up, {value.label}" if several else "speed-up" for value in others]
     note = (
         "ms, of the first process of each value; the median is that of the timed iterations "
-        f"{experiment.warm_up + 1} to {last}, over all processes. What is compiled or recorded "
-        "before the loop is in none of them. Iteration 0 and every "
+        f"{experiment.warm_up + 1} to {experiment.warm_up + experiment.steps}, over all processes. "
+        "What is compiled or recorded before the loop is in none of them. Iteration 0 and every "
         f"{experiment.log_interval}th is logged: the next one begins with an empty queue."
     )
     title = "Iteration by iteration"
     return table("iterations", title, note, "iteration", headings, rows)
 
 
-def compared(what: str, ms: list[float | None]) -> Row:
+def compared(what: str, ms: list[float | None], ratios: bool) -> Row:
     first, *others = ms
-    ratios = [f"{first / other:.2f}x" if first and other else ABSENT for other in others]
-    return Row(what, [*map(milliseconds, ms), *ratios])
+    times = [f"{first / other:.2f}x" if first and other else ABSENT for other in others]
+    return Row(what, [*map(milliseconds, ms), *(times if ratios else [])])
 
 
 def start_table(begun: FirstIterations) -> Table:
@@ -74,7 +81,8 @@ def start_table(begun: FirstIterations) -> Table:
     note = (
         "Seconds: of the first process of each value, and medians of the later ones, whose "
         "compilers find on disk what the first one made. Iteration 0 begins after compiling, "
-        "recording CUDA graphs and all else (data, model, first kernels, an evaluation)."
+        "recording CUDA graphs and all else (data, model, first kernels, an evaluation); the first "
+        "column, Python's, is before that, and the end of the process is in it too."
     )
     headings = ["process", *STARTS.values()]
     return table("starts", "Before the first iteration", note, "value", headings, rows)
