@@ -16,8 +16,10 @@ Processes run one after the other as A B B A A B ..., each from scratch, without
 without evaluations among the timed steps. Steps are timed by CUDA events (on a CPU by its clock)
 and recorded as training logs them: medians of ten. The unit of the statistics is the process, whose
 median counts once: the interval is Welch's t on logarithms. What two groups of equal processes
-differ by is measured by the repeats of each value, A against A; an interval that touches this noise
-is "no difference". A value given twice is an A/A experiment.
+differ by is measured by the repeats of each value, A against A. A value given twice is an A/A
+experiment. One of four answers for each value: faster or slower, the whole interval is beyond this
+noise; else equal, it is all within --equal-within; else it cannot tell, and says how many repeats
+it would take.
 
 How a process begins is told beside it: the first iterations one by one, what came before them
 (this trainer compiles and records CUDA graphs before iteration 0, so no iteration holds that time),
@@ -26,7 +28,7 @@ and after how many iterations a slow start has paid.
 Sizes of a batch are compared by the token. Values that change the model or the arithmetic (n_layer,
 dtype) are compared by the step all the same: you asked for them.
 
-exit code: 0 whatever is found; 2 for a mistake or a process that failed; 130 after Ctrl-C
+exit code: 0 whatever the answer is; 2 for a mistake or a process that failed; 130 after Ctrl-C
 """
 
 import shlex
@@ -38,6 +40,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from cli.parser import Parser, flag, within
+from profiling.analysis.difference.answer import EQUAL_WITHIN_PERCENT
 from profiling.analysis.difference.experiment import conclude
 from profiling.analysis.difference.iterations import first_iterations
 from profiling.analysis.difference.records import Comparison, Experiment, Factor
@@ -86,7 +89,7 @@ def main(argv: list[str], trainer: Path = TRAINER) -> int:
         print(f"\nstopped; {done} of {len(values)} processes are in {folder}")
         print(f"go on   {again(argv, folder)}")
         return 130
-    concluded = conclude(experiment, captured)
+    concluded = conclude(experiment, captured, flags.equal_within)
     begun = first_iterations(concluded, folder, flags.iterations)
     deliver(flags, folder, replace(concluded, first_iterations=begun))
     return 0
@@ -102,6 +105,8 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
     add("--steps N", timed, within(int, FEWEST_TIMED), default=300)
     side_by_side = "iterations 0 to N - 1 of each value's first process, side by side (default 5)"
     add("--iterations N", side_by_side, within(int, 0), default=5)
+    band = "the ratio that counts as equal, 1 give or take this (default %(default)g)"
+    add("--equal-within PERCENT", band, within(float, 0, 100), default=EQUAL_WITHIN_PERCENT)
     add("--no-capture", "no captures at the end, so no explanation")
     out = f"folder of the experiment; one that lies there goes on (default: a new one in {OUT}/)"
     add("--out DIR", out, Path)

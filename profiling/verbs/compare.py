@@ -14,10 +14,16 @@ examples
 ratio: candidate / baseline, of median step times; below 1 the candidate is faster. The 95 %
 interval is a bootstrap over blocks of steps. It knows these two runs alone, and two starts of one
 program can differ by a per cent: so an interval has to clear 1 by that to be called a difference.
-`python -m profiling ab` measures what starts differ by.
+`python -m profiling ab` measures what starts differ by. Of captures whose manifests know the steps
+around the window, these are judged: no profiler slowed them.
 
-exit code: 0; 1 a regression: the verdict is "slower" and the ratio above 1 + PERCENT / 100;
-2 a file that cannot be read, or two that do not compare (without --force)
+one of four answers: faster; slower; equal, the whole interval is within --equal-within; cannot
+tell, with the reason: noise (and the steps it would take), fewer than 5 steps on a side (described,
+not judged), or a difference that is mostly time of the host, which a profiler lengthens.
+
+exit code: 0; with --fail-on-regression 1 where the candidate is slower by more than PERCENT, and 3
+where that cannot be told (an interval that ends below PERCENT passes); 2 a file that cannot be
+read, or two that do not compare (without --force)
 """
 
 import shlex
@@ -30,7 +36,7 @@ from pathlib import Path
 from cli.keys import spell
 from cli.parser import Parser, flag, names, within
 from profiling.analysis.capture import open_report
-from profiling.analysis.difference.comparability import FEWEST_STEPS
+from profiling.analysis.difference.answer import EQUAL_WITHIN_PERCENT, FEWEST_STEPS
 from profiling.analysis.difference.compared import (
     Compared,
     compared_capture,
@@ -44,21 +50,20 @@ from profiling.records import to_json
 from profiling.report.comparison.document import comparison_document
 from profiling.verbs.results import output_flags, show, write_outputs
 
+REGRESSION, CANNOT_TELL = 1, 3  # exit codes of the gate
+
 
 def main(argv: list[str]) -> int:
     """Compares, prints, writes; returns the exit code. Raises ValueError for bad input."""
     flags = parse(argv)
-    comparison = compare(*both_sides(flags), flags.force)
+    comparison = compare(*both_sides(flags), flags.force, flags.equal_within)
     document = comparison_document(comparison)
     written = write_outputs(flags, to_json(comparison, indent=1), document)
     if comparison.verdict == "not_comparable":
         raise ValueError(refusal(comparison, flags.force))
     show(document)
     print("", *(f"written {path}" for path in written), *next_steps(flags, comparison), sep="\n")
-    if regressed(comparison, flags.fail_on_regression):
-        print(f"\nregression: slower by more than {flags.fail_on_regression:g} %")
-        return 1
-    return 0
+    return 0 if flags.fail_on_regression is None else gate(comparison, flags.fail_on_regression)
 
 
 def parse(argv: list[str]) -> Namespace:
@@ -68,7 +73,9 @@ def parse(argv: list[str]) -> Namespace:
     parser.add_argument("candidate", type=Path, help="likewise")
     add = partial(flag, parser)
     add("--force", "compare in spite of another GPU, batch, model, dtype, version")
-    limit = "exit code 1 when the candidate is slower by more than PERCENT"
+    band = "the ratio that counts as equal, 1 give or take this (default %(default)g)"
+    add("--equal-within PERCENT", band, within(float, 0, 100), default=EQUAL_WITHIN_PERCENT)
+    limit = "exit code 1 when the candidate is slower by more than PERCENT, 3 when it cannot tell"
     add("--fail-on-regression PERCENT", limit, within(float, 0))
     add("--step NAME", "the range of a step, in captures of other programs")
     add("--phases A,B", "the ranges of its phases, likewise", names)
@@ -105,7 +112,9 @@ def both_sides(flags: Namespace) -> tuple[Compared, Compared]:
 def side(run: RunFolder | None, capture: Path | None, flags: Namespace) -> Compared:
     if run is None:
         assert capture, "what is no run is a capture"
-        return compared_capture(open_report(capture, step=flags.step, phases=flags.phases).report)
+        opened = open_report(capture, step=flags.step, phases=flags.phases)
+        manifest = None if flags.step else opened.manifest  # which knows whole iterations alone
+        return compared_capture(opened.report, manifest)
     if capture is None:
         profile = run.folder / "profile"
         why = f"no capture in {profile}, so no families and kernels; train with profile=nsys"
@@ -133,8 +142,17 @@ def next_steps(flags: Namespace, comparison: Comparison) -> Iterator[str]:
             yield f"{verb} report {shlex.quote(str(path))}"
 
 
-def regressed(comparison: Comparison, limit_percent: float | None) -> bool:
-    """Surely slower, and by more than the limit."""
-    if limit_percent is None or comparison.verdict != "slower":
-        return False
-    return comparison.step_ms.ratio > 1 + limit_percent / 100
+def gate(comparison: Comparison, limit_percent: float) -> int:
+    """The exit code: 1 slower by more than the limit, 3 where that cannot be told; says which."""
+    limit, step = 1 + limit_percent / 100, comparison.step_ms
+    sure = comparison.ratio_bound or step.ratio
+    if comparison.verdict == "slower" and sure > limit:
+        print(f"\nregression: slower by more than {limit_percent:g} %")
+        return REGRESSION
+    unknown = comparison.cannot_tell
+    if unknown and unknown.reason == "noise" and step.ci95 and step.ci95[1] <= limit:
+        unknown = None  # whatever it is, it is no such regression
+    if unknown or (comparison.verdict == "slower" and sure <= limit < step.ratio):
+        print(f"\nno answer: whether it is slower by more than {limit_percent:g} % is not known")
+        return CANNOT_TELL
+    return 0

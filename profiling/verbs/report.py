@@ -44,7 +44,12 @@ def main(argv: list[str]) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode gets ? for a bar
     with progress(flags.capture):
-        choice = {"step": flags.step, "phases": flags.phases, "device": flags.device}
+        choice = {
+            "step": flags.step,
+            "phases": flags.phases,
+            "device": flags.device,
+            "process": flags.process,
+        }
         capture = open_report(flags.capture, flags.manifest, **choice)
         _ = capture.report  # made here, while the terminal shows that something goes on
     write(flags, capture)
@@ -66,6 +71,7 @@ def parse(argv: list[str]) -> Namespace:
     add("--step NAME", "the ranges that are a step, without their number")
     add("--phases A,B", "the ranges that are phases", names)
     add("--device N", "the GPU to report about, of several (the busiest otherwise)", int)
+    add("--process PID", "the process to report about, of several", int)
     beside = "the window's manifest, where it does not lie beside the capture"
     add("--manifest FILE", beside, Path)
     flags = parser.parse_args(argv)

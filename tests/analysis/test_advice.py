@@ -137,3 +137,18 @@ def test_what_makes_advice_needless_and_what_it_needs_are_facts_of_a_run():
     known = {field.name for field in fields(InForce)}
     named = {name for verdict in VERDICTS for a in verdict.advice for name in (a.unless, a.needs)}
     assert named - {None} <= known
+
+
+@pytest.mark.parametrize(
+    ("kernel", "half"),
+    [
+        ("nvjet_sm90_tst_192x192_64x3_2x1_v_bz_coopB_NNN", True),
+        ("void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16>", True),
+        ("cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob", False),
+        ("sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize256x128x8", False),
+        ("sm90_xmma_wgrad_indexed_implicit_gemm_f32f32_tf32f32_f32_nhwc", False),
+    ],
+)
+def test_fast_formats_are_advised_where_products_are_in_float32(kernel, half):
+    lines = advise("gpu_compute", report(kernels=(kernel,)))
+    assert ("dtype=bfloat16" not in " ".join(lines)) == half

@@ -87,8 +87,8 @@ def test_a_run_that_is_still_writing_is_read_up_to_its_last_line(tmp_path):
 
 
 def test_a_run_that_logged_too_little_says_what_to_do(tmp_path):
-    run = read_run(with_rows(tmp_path / "run", *settled(5.0, 1)))
-    with pytest.raises(ValueError, match=r"metrics.jsonl: 1 rows .* log more often"):
+    run = read_run(with_rows(tmp_path / "run", *settled(5.0, 0)))
+    with pytest.raises(ValueError, match=r"metrics.jsonl: no row .* log more often"):
         compared_run(run, None, "")
 
 

@@ -225,6 +225,12 @@ class Program:
         self.execute(1 * US, TO_HOST, call, kind=COPY, bytes=4)
         self.wait()
 
+    def copy(self, ns: int, bytes: int = 1 << 20) -> None:
+        """From pinned memory to the GPU, launched like a kernel."""
+        self.host += self.dispatch_ns
+        call = self.call(CALL_NS, "cudaMemcpyAsync")
+        self.execute(ns, TO_DEVICE, call, kind=COPY, bytes=bytes)
+
     def pageable_copy(self, ns: int) -> None:
         """The host stages the copy itself, behind all that was launched before."""
         begin = self.host

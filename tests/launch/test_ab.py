@@ -10,13 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import to_builtins
+from msgspec.structs import replace as with_fields
 
 from benchmarks.aa_trials import TrialsConfig, count_called, recorded
 from benchmarks.aa_trials import main as aa_trials
-from profiling.analysis.difference.experiment import analyse
+from profiling.analysis.difference.experiment import analyse, conclude
 from profiling.analysis.difference.records import Experiment, Factor, ProcessRun
 from profiling.launch.experiment.plan import order, plan_experiment, quoted
-from profiling.launch.experiment.processes import time_process
+from profiling.launch.experiment.processes import open_experiment, time_process
 from profiling.verbs import ab
 from tests.paths import FAKES, PROJECT
 
@@ -97,7 +99,7 @@ def test_timed_processes_are_neither_profiled_nor_evaluated_nor_mirrored(fake):
 def test_equal_values_are_an_experiment_of_a_against_a(fake, capsys):
     code, _ = fake("attention=slow,slow", "--repeats", "5")
     assert code == 0
-    assert "no difference between slow and slow (2)" in " ".join(capsys.readouterr().out.split())
+    assert "slow (2) and slow are equal within 2 %" in " ".join(capsys.readouterr().out.split())
     trials = TrialsConfig(records="out-ab/attention-slow-slow/results.json", trials=200)
     aa_trials(trials)
     assert "| attention=slow | 10 |" in capsys.readouterr().out.replace(f"{CPU} ", "")
@@ -111,7 +113,7 @@ def test_more_than_two_values_are_compared_with_the_first(fake, capsys):
     fake("attention=slow,flash,math", "--repeats", "3", "--markdown", "t.md", "--html", "t.html")
     out = " ".join(capsys.readouterr().out.split())
     assert "flash is 1.25x faster than slow" in out
-    assert "no difference between slow and math" in out
+    assert "math and slow are equal within 2 %" in out
     text = Path("t.md").read_text()
     assert "| `flash / slow` |" in text and "| `math / slow` |" in text
     page = Path("t.html").read_text()
@@ -123,7 +125,7 @@ def test_sizes_of_a_batch_are_compared_by_the_token(fake, capsys):
     fake("batch_size=4,8", "attention=slow", "--repeats", "3")
     found = results("out-ab/batch_size-4-8")["result"]
     assert found["unit"] == "ns a token"
-    assert found["comparisons"][0]["verdict"] == "no_difference"  # twice as long, twice the tokens
+    assert found["comparisons"][0]["verdict"] == "equal"  # twice as long, twice the tokens
     out = capsys.readouterr().out
     assert "ns a token" in out
     assert "not alike: batch_size: 4 against 8, so a step does other work" in out
@@ -286,14 +288,37 @@ def test_a_folder_of_any_name_reaches_the_trainer():
     assert quoted(Path("out-ab/a b")) == "'out-ab/a b'"
 
 
-def test_noise_between_processes_is_no_difference_however_steady_their_steps():
+def test_noise_between_processes_is_no_answer_however_steady_their_steps():
     random = np.random.default_rng(2)
     levels = 10 * np.exp(random.normal(0, 0.02, 10))
     found = analyse(experiment({"slow": list(levels[:5]), "flash": list(levels[5:])}))
     (comparison,) = found.comparisons
-    assert comparison.verdict == "no_difference"
+    assert comparison.verdict == "cannot_tell" and comparison.processes_to_tell > 5
     assert 0.3 < comparison.noise_percent < 3
     assert found.values[0].spread_within_percent == pytest.approx(1.0, abs=0.1)
+
+
+def test_what_cannot_be_told_says_how_many_repeats_would_tell():
+    asked = experiment({"slow": [10.0, 10.3, 9.8], "flash": [10.1, 10.5, 9.9]})
+    configs = {label: {"attention": label} for label in asked.factor.labels}
+    asked = with_fields(asked, configs=configs, in_force=configs)
+    found = conclude(asked, [None])
+    (pair,), (comparison,) = found.result.comparisons, found.comparisons
+    assert pair.verdict == comparison.verdict == "cannot_tell" and pair.processes_to_tell > 3
+    assert f"--repeats {pair.processes_to_tell}" in comparison.sentence
+    assert found.result.equal_within_percent == comparison.equal_within_percent == 2.0
+    (wide,) = conclude(asked, [None], equal_within_percent=20).comparisons
+    assert wide.verdict == "equal" and "equal within 20 %" in wide.sentence
+
+
+def test_a_record_of_before_there_were_four_answers_goes_on(tmp_path):
+    asked = experiment({"slow": [10.0, 10.3], "flash": [10.1, 10.5]})
+    old = to_builtins(with_fields(asked, result=analyse(asked)))
+    (pair,) = old["result"]["comparisons"]
+    pair["verdict"] = "no_difference"
+    del pair["processes_to_tell"], old["result"]["equal_within_percent"]
+    (tmp_path / "results.json").write_text(json.dumps(old))
+    assert open_experiment(tmp_path, asked) == asked
 
 
 def test_a_process_that_did_not_run_alone_is_named():

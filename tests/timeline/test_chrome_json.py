@@ -121,3 +121,29 @@ def test_a_real_trace():
         {t.names[i] for i in t.operations.name[t.operations.kind > 0]} for t in (trace, export)
     ]
     assert memory[0] == memory[1]  # both kinds of capture name them alike
+
+
+def test_a_bare_list_of_events_is_a_trace(tmp_path):
+    whole, bare = small_trace(), small_trace()["traceEvents"]
+    (tmp_path / "bare").mkdir()
+    found = read_trace(tmp_path / "bare", bare)
+    assert len(found.operations.start_ns) == len(read_trace(tmp_path, whole).operations.start_ns)
+
+
+def test_the_categories_of_old_pytorch_are_read(tmp_path):
+    """PyTorch 1.8 and 1.9, whose threads are text and whose steps are operators."""
+    old = {"cpu_op": "Operator", "cuda_runtime": "Runtime", "kernel": "Kernel"}
+    events = [
+        event("cuda_runtime", "cudaLaunchKernel", 1.0, 1.0, correlation=5),
+        event("kernel", "gemm", 3.0, 1.0, correlation=5, device=0, stream=7),
+        event("cpu_op", "aten::mm", 0.5, 2.0),
+        event("cpu_op", "ProfilerStep#3", 0.0, 9.0),
+        event("cpu_op", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 0.1, 0.2),
+    ]
+    for each in events:
+        each["cat"] = old[each["cat"]]
+        each["tid"] = "23"
+    trace = read_trace(tmp_path, {"traceEvents": events})
+    assert [trace.names[name] for name in trace.operators.name] == ["aten::mm"]
+    assert [trace.names[name][:9] for name in trace.ranges.name] == ["ProfilerS", "enumerate"]
+    assert trace.operations.call.tolist() == [0]

@@ -42,7 +42,7 @@ def by_hand(monkeypatch):
     def open_report(path: Path, step: str | None, phases: list[str] | None) -> SimpleNamespace:
         if path.stem not in made:
             raise ValueError(f"{path}: no such file")
-        return SimpleNamespace(report=made[path.stem]())
+        return SimpleNamespace(report=made[path.stem](), manifest=None)
 
     monkeypatch.setattr(comparison_command, "open_report", open_report)
     return made
@@ -61,19 +61,26 @@ def test_slow_against_flash_compiled_as_captured_on_a_gpu(tmp_path, capsys):
     assert found["sentence"].split(" (")[0] in " ".join(capsys.readouterr().out.split())
 
 
-def test_eager_against_compiled_is_launches_and_fused_kernels(tmp_path):
+def test_eager_against_compiled_is_launches_and_fused_kernels(tmp_path, capsys):
     found = compared(tmp_path, "flash_eager", "flash_compile")
     assert found["verdict"] == "faster" and found["step_ms"]["ratio"] < 0.4
+    assert 0.8 < found["ratio_bound"] < 0.9  # the eager kernels alone outlast the compiled step
+    assert "flash_compile is at least 1.24x faster than flash_eager (captured" in found["sentence"]
+    assert "ratio without a profiler 0.808 or less" in " ".join(capsys.readouterr().out.split())
     largest = min(found["buckets"], key=lambda row: row["delta_ms"])
     assert largest["bucket"] == "idle_launch"
     notes = " ".join(found["comparability"]["notes"])
     assert "which a profiler lengthens" in notes  # eager steps are not that long without one
 
 
-def test_flash_eager_has_less_to_compute_and_still_longer_captured_steps(tmp_path):
-    found = compared(tmp_path, "slow_eager", "flash_eager")
-    assert found["verdict"] == "slower"
-    assert "and yet its kernels take 5.5" in found["sentence"]
+@pytest.mark.parametrize("pair", [("slow_eager", "flash_eager"), ("flash_eager", "slow_eager")])
+def test_what_a_profiler_made_of_eager_steps_is_no_answer(pair, tmp_path):
+    """Captured, slow is 1.49 times as fast; without a profiler flash is 1.8 times as fast."""
+    found = compared(tmp_path, *pair)
+    assert found["verdict"] == "cannot_tell" and found["cannot_tell"]["reason"] == "profiler"
+    assert found["cannot_tell"]["needed"] is None and "profiling ab" in found["sentence"]
+    assert "GPU idle, launch-bound" in found["sentence"]
+    assert "its kernels take 5.55 ms" in found["sentence"]
 
 
 def test_run_folders_compare_by_their_unprofiled_steps(tmp_path, capsys):
@@ -115,6 +122,35 @@ def test_all_three_files_are_written(by_hand, tmp_path, capsys):
     assert not list(tmp_path.glob("*.tmp"))
     out = capsys.readouterr().out
     assert "ab FILE attention=slow,flash" in out
+
+
+def test_uncaptured_steps_of_both_manifests_are_judged_but_not_for_another_range(tmp_path):
+    pair = [tmp_path / side / "nsys.sqlite.gz" for side in ("one", "other")]
+    for path in pair:
+        path.parent.mkdir()
+        shutil.copy(capture("flash_metrics"), path)
+        shutil.copy(CAPTURES / "flash_metrics.window-1.json", path.with_name("window-1.json"))
+    words = [*map(str, pair), "--json", str(tmp_path / "c.json")]
+    assert comparison_command.main(words) == 0
+    found = json.loads((tmp_path / "c.json").read_text())
+    assert found["step_ms"]["baseline"] == pytest.approx(5.404, abs=0.001)
+    assert len(found["step_ms"]["baseline_values"]) == 40
+    assert found["captured_step_ms"]["baseline"] == pytest.approx(5.584, abs=0.001)
+    assert comparison_command.main([*words, "--step", "forward"]) == 0
+    found = json.loads((tmp_path / "c.json").read_text())
+    assert "captured_step_ms" not in found and len(found["step_ms"]["baseline_values"]) == 20
+
+
+def test_kernels_that_changed_are_a_table_everywhere(tmp_path, capsys):
+    paths = [tmp_path / "c.md", tmp_path / "c.html"]
+    flags = ["--markdown", str(paths[0]), "--html", str(paths[1])]
+    assert comparison_command.main([capture("slow_eager"), capture("flash_eager"), *flags]) == 0
+    row = "51 -> 39"
+    assert re.search(r"unrolled_el.* -0.891  -74.7 %  51 -> 39", capsys.readouterr().out)
+    assert row.replace(">", "\\>") in paths[0].read_text() and "-74.7 %" in paths[0].read_text()
+    assert "Kernels that changed" in paths[1].read_text()
+    for path in paths:
+        assert "cannot tell whether flash" in path.read_text().replace("\\", "")
 
 
 def test_the_waterfall_leads_from_the_one_step_to_the_other():

@@ -48,7 +48,8 @@ BLOCKING = re.compile(
     r"(cuda|hip)Memcpy(2D|WithStream)?|(cu|hip)Memcpy(DtoH|HtoD|DtoD)?)(_ptsz|_ptds|_spt)?(_v\d+)?"
 )
 ALLOCATING = re.compile(
-    r"((cuda|hip)(Ext)?(Malloc|Free)(Host|Array|Pitch|Managed|WithFlags)?|(cuda|hip)Host(Alloc|Malloc|Free|Register|Unregister)|"
+    r"((cuda|hip)(Ext)?(Malloc|Free)(Host|Array|Pitch|Managed|WithFlags)?|"
+    r"(cuda|hip)Host(Alloc|Malloc|Free|Register|Unregister)|"
     r"cuMem(Alloc|Free)(Host|Pitch|Managed)?|(cu|hip)Mem(Create|Map|Unmap|Release|SetAccess|"
     r"AddressReserve|AddressFree))(_v\d+)?"
 )

@@ -26,7 +26,8 @@ def explanations(experiment: Experiment, trainer: Path, folder: Path) -> list[Co
     for value, label in enumerate(experiment.factor.labels):
         try:
             path = capture(experiment, trainer, folder, value)
-            sides.append(compared_capture(open_report(path).report))
+            opened = open_report(path)
+            sides.append(compared_capture(opened.report, opened.manifest))
         except ValueError as error:
             say(f"no capture of {label}, so no explanation: {error}")
             sides.append(None)

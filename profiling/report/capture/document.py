@@ -30,8 +30,8 @@ from profiling.timeline.personal import without_folders
 from profiling.units import ABSENT, duration_ns, milliseconds, number, percent, size_bytes
 
 TOOLS = {"nsys": "nsys", "kineto": "torch.profiler"}
-GAINS_SHOWN = 4  # in a terminal
 FAMILIES = "Kernel families"
+STEPS_BY_KERNELS = "optimizer's kernels"
 NO_GPU = "Not known: the capture holds no GPU activity."
 
 
@@ -79,6 +79,8 @@ def steps_by_tool(report: Report) -> str:
         steps += f" ({window.step_name} {window.first_iteration} to {last})"
     elif window.step_name is None:
         steps = "no steps found: the whole capture counts as one"
+    elif window.step_name == STEPS_BY_KERNELS:
+        steps += ", told by an optimizer's kernels"
     tool = TOOLS.get(capture.kind, capture.kind)
     version = f" {capture.tool_version}" if capture.tool_version else ""
     return f"{steps}, {milliseconds(window.wall_ms)} ms in all, by {tool}{version}"
@@ -91,7 +93,7 @@ def verdict(report: Report) -> list[Block]:
         for gain in bottleneck.ranked
         if gain.recoverable_ms_per_step > 0
     ]
-    without = "Without it a step gains"
+    most = [bottleneck.most_to_gain] if bottleneck.most_to_gain else []
     pairs, step = key_figures(report), report.window.step_ms
     spread = [("min", step.min), ("mean", step.mean), ("p95", step.p95), ("max", step.max)]
     told = ", ".join(f"{name} {milliseconds(ms)}" for name, ms in spread)
@@ -102,8 +104,8 @@ def verdict(report: Report) -> list[Block]:
                 Bullets(None, bottleneck.evidence, places=TEXT),
                 Bullets("Evidence", bottleneck.evidence, places=PAGE),
                 Bullets("Next", bottleneck.next),
-                Bullets(without, gains[:GAINS_SHOWN], places=TERMINAL),
-                Bullets(without, gains, places=PAGE),
+                Bullets("Most to gain", most),
+                Bullets("At most, a step loses to", gains, places=PAGE),
                 Bullets("Cannot be told", bottleneck.cannot_tell),
             ]
         ),

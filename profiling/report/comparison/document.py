@@ -2,7 +2,12 @@
 
 from dataclasses import replace
 
-from profiling.analysis.difference.records import Comparison, Experiment
+from profiling.analysis.difference.records import (
+    Comparison,
+    Experiment,
+    FreeSteps,
+    StepComparison,
+)
 from profiling.causes import VERDICT
 from profiling.report.comparison import charts, iterations, tables
 from profiling.report.document import (
@@ -19,7 +24,7 @@ from profiling.report.document import (
 )
 from profiling.units import ABSENT, milliseconds
 
-TONES: dict[str, Tone] = {"faster": "good", "slower": "bad"}
+TONES: dict[str, Tone] = {"faster": "good", "slower": "bad", "cannot_tell": "warning"}
 IN_TEXT = ("buckets", "families")  # of what explains an experiment: the page has all tables
 
 
@@ -43,7 +48,7 @@ def title(comparison: Comparison) -> str:
 
 
 def verdict(comparison: Comparison) -> list[Block]:
-    word = tables.outcome(comparison.verdict)
+    word = tables.outcome(comparison.verdict, comparison.equal_within_percent)
     return [
         Verdict(comparison.sentence, TONES.get(comparison.verdict, "plain"), word),
         *(Finding("warning", why, word="not alike") for why in comparison.comparability.reasons),
@@ -67,9 +72,16 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
         ("ratio", f"{step.ratio:.3f}"),
         ("95 % interval", interval),
     ]
-    if free := comparison.free_step_ms:
-        both = f"{milliseconds(free.baseline)} -> {milliseconds(free.candidate)}"
-        pairs.append(("uncaptured steps", f"{both} ms ({free.ratio:.3f})"))
+    if sure := comparison.ratio_bound:
+        pairs.append(
+            ("ratio without a profiler", f"{sure:.3f} or {'less' if sure < 1 else 'more'}")
+        )
+    if (band := comparison.equal_within_percent) is not None:
+        pairs.append(("counts as equal", f"within {band:g} %"))
+    if captured := comparison.captured_step_ms or None:
+        pairs.append(("captured steps", f"{both_ms(captured)} ({captured.ratio:.3f})"))
+    elif free := comparison.free_step_ms:
+        pairs.append(("uncaptured steps", f"{both_ms(free)} ({free.ratio:.3f})"))
     ran = [side.attention_backend or ABSENT for side in sides]
     bound = [VERDICT[side.bottleneck].title if side.bottleneck else ABSENT for side in sides]
     for what, both_sides in (("attention kernels", ran), ("bound by", bound)):
@@ -78,10 +90,16 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
     return pairs
 
 
+def both_ms(step: StepComparison | FreeSteps) -> str:
+    return f"{milliseconds(step.baseline)} -> {milliseconds(step.candidate)} ms"
+
+
 def step_section(comparison: Comparison) -> Section:
     point = "a step"
     if comparison.baseline.kind == "training":
         point = "a logged row, the median of its iterations"
+    elif comparison.captured_step_ms:
+        point = "a step before or after the captured ones"
     lead = f"Each point is {point}; the box holds the middle half of them."
     chart = Chart("steps", "step times of both sides", charts.steps(comparison), 220)
     return Section("steps", "Step times", [chart], lead=lead)

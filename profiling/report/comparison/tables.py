@@ -8,12 +8,14 @@ from profiling.analysis.difference.records import (
     BucketChange,
     Comparison,
     ExperimentResult,
+    KernelChange,
     KernelOnOneSide,
     ValueTimes,
 )
 from profiling.causes import PART, part_named
 from profiling.report.document import Column, Table
 from profiling.report.kernel_label import kernel_cell
+from profiling.units import number
 
 BESIDE_THE_GPU = {
     "host_other": "host: between the phases",
@@ -30,13 +32,17 @@ def of_comparison(comparison: Comparison) -> list[Table]:
         buckets(comparison),
         families(comparison),
         phases(comparison),
+        changed(comparison.kernels.changed),
         kernels("removed", f"Kernels only in {baseline}", comparison.kernels.removed),
         kernels("added", f"Kernels only in {candidate}", comparison.kernels.added),
         config(comparison),
     ]
 
 
-def outcome(verdict: str) -> str:
+def outcome(verdict: str, equal_within_percent: float | None) -> str:
+    """The answer in a word or two."""
+    if verdict == "equal":
+        return f"equal within {equal_within_percent:g} %"
     return verdict.replace("_", " ")
 
 
@@ -90,6 +96,29 @@ def phases(comparison: Comparison) -> Table:
     return Table("phases", "Phases", note, columns, comparison.ranges, most=MOST_ROWS)
 
 
+def changed(found: list[KernelChange]) -> Table:
+    columns = [
+        Column("kernel", lambda kernel: kernel_cell(kernel.name), "code", True),
+        Column("baseline", "baseline_ms", "ms", True),
+        Column("candidate", "candidate_ms", "ms", True),
+        Column("change", "delta_ms", "ms", True),
+        Column("%", "percent", "percent", True),
+        Column("launches", both_counts, "text", True),
+        Column("family", "family", "text"),
+    ]
+    note = (
+        "ms and launches of a step, the largest change first; Triton's kernels are matched without "
+        "their number."
+    )
+    rows = found[:SHOWN_KERNELS]
+    return Table("changed", "Kernels that changed", note, columns, rows, most=MOST_ROWS)
+
+
+def both_counts(row: KernelChange) -> str:
+    counts = number(row.baseline_count), number(row.candidate_count)
+    return " -> ".join(dict.fromkeys(counts))
+
+
 def kernels(name: str, title: str, found: list[KernelOnOneSide]) -> Table:
     columns = [
         Column("kernel", lambda kernel: kernel_cell(kernel.name), "code", True),
@@ -135,10 +164,12 @@ def ratios(result: ExperimentResult) -> Table:
         Column("ratio", lambda row: f"{row.ratio:.4f}", "text", True),
         Column("95 % interval", lambda row: "{:.4f} to {:.4f}".format(*row.ci95), "text", True),
         Column("A/A noise", lambda row: f"{row.noise_percent:.2f} %", "text", True),
-        Column("verdict", lambda row: outcome(row.verdict), "text", True),
+        Column(
+            "verdict", lambda row: outcome(row.verdict, result.equal_within_percent), "text", True
+        ),
     ]
     note = (
         "The interval is over processes (Welch's t on logarithms). A/A noise: what two groups of "
-        "equal processes differ by, from the repeats; an interval that touches it is no difference."
+        "equal processes differ by, from the repeats; a difference is an interval all beyond it."
     )
     return Table("ratios", "Against the first value", note, columns, result.comparisons)
