@@ -1,7 +1,7 @@
 """Sums over the whole capture, as `nsys stats` prints them, and in the steps. Called by summary.
 
-What is of the whole capture is of all processes and devices: kernels, families, calls, copies and
-memsets. Times are integer nanoseconds, averages floats.
+What is of the whole capture is of all processes and devices: kernels, families, calls (of CUDA and
+of the system), copies and memsets. Times are integer nanoseconds, averages floats.
 """
 
 import numpy as np
@@ -18,21 +18,30 @@ from profiling.analysis.report import (
     MemopSum,
     OperatorSum,
 )
-from profiling.timeline.trace import COPY, KERNEL, MEMSET, CounterSamples, Trace
+from profiling.timeline.trace import COPY, KERNEL, MEMSET, Calls, CounterSamples, Trace
 
 # count, total_ns, avg_ns, med_ns, min_ns, max_ns, stddev_ns of the rows of one name; stddev is the
 # sample's, of a single row 0, as nsys has it
 Durations = tuple[int, int, float, float, int, int, float]
 
 
+def by_name_and_duration(
+    name: np.ndarray, duration_ns: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Both sorted: the groups and, inside them, the order for the median."""
+    shift = int(duration_ns.max()).bit_length()
+    if shift + int(name.max()).bit_length() > 63:
+        order = np.lexsort((duration_ns, name))
+        return name[order], duration_ns[order]
+    packed = np.sort(name << shift | duration_ns)  # one integer sorts sooner than two
+    return packed >> shift, packed & ((1 << shift) - 1)
+
+
 def durations_by_name(name: np.ndarray, duration_ns: np.ndarray) -> list[tuple[int, Durations]]:
     """(index of the name, its durations), the longest in total first."""
     if not len(name):
         return []
-    # one sort of packed integers gives the groups and, inside them, the order for the median
-    shift = int(duration_ns.max()).bit_length()
-    packed = np.sort(name.astype(np.int64) << shift | duration_ns)
-    names, durations = packed >> shift, packed & ((1 << shift) - 1)
+    names, durations = by_name_and_duration(name.astype(np.int64), duration_ns)
     first = np.concatenate(([0], np.flatnonzero(np.diff(names)) + 1))
     count = np.diff(np.append(first, len(names)))
     total = np.add.reduceat(durations, first)
@@ -55,7 +64,7 @@ def kernels(analysis: Analysis) -> list[KernelSum]:
     duration_ns = (operations.end_ns - operations.start_ns)[is_kernel]
     whole = int(duration_ns.sum()) or 1
     return [
-        KernelSum(trace.names[name], *row, FAMILIES[analysis.family[name]], 100 * row[1] / whole)
+        KernelSum(trace.names[name], *row, 100 * row[1] / whole, FAMILIES[analysis.family[name]])
         for name, row in durations_by_name(operations.name[is_kernel], duration_ns)
     ]
 
@@ -70,10 +79,17 @@ def by_family(kernels: list[KernelSum]) -> list[FamilySum]:
 
 
 def calls(trace: Trace) -> list[CallSum]:
-    if trace.calls is None:
-        return []
-    rows = durations_by_name(trace.calls.name, trace.calls.end_ns - trace.calls.start_ns)
-    return [CallSum(trace.names[name], *row) for name, row in rows]
+    return sums_of(trace.names, trace.calls) if trace.calls is not None else []
+
+
+def os_calls(trace: Trace) -> list[CallSum] | None:
+    return sums_of(trace.names, trace.os_calls) if trace.os_calls is not None else None
+
+
+def sums_of(names: list[str], calls: Calls) -> list[CallSum]:
+    rows = durations_by_name(calls.name, calls.end_ns - calls.start_ns)
+    whole = sum(row[1] for _, row in rows) or 1
+    return [CallSum(names[name], *row, 100 * row[1] / whole) for name, row in rows]
 
 
 def memops(trace: Trace) -> list[MemopSum]:
@@ -85,9 +101,18 @@ def memops(trace: Trace) -> list[MemopSum]:
     found = []
     for name, row in durations_by_name(copies.name, copies.end_ns - copies.start_ns):
         of = copies.rows(copies.name == name)
-        total_bytes = int(of.bytes.sum()) if np.all(of.bytes >= 0) else None
-        found.append(MemopSum(trace.names[name], *row, total_bytes, int(of.pageable.sum())))
+        found.append(MemopSum(trace.names[name], *row, *sizes(of.bytes), int(of.pageable.sum())))
     return found
+
+
+def sizes(
+    size: np.ndarray,
+) -> tuple[int | None, float | None, float | None, int | None, int | None]:
+    """(total, mean, median, least, most) in bytes; None where the capture lacks one of them."""
+    if np.any(size < 0):
+        return (None,) * 5
+    mean, median = float(size.mean()), float(np.median(size))
+    return int(size.sum()), mean, median, int(size.min()), int(size.max())
 
 
 def allocations(analysis: Analysis) -> AllocationSum | None:

@@ -192,7 +192,7 @@ def details(
 ) -> Iterator[str]:
     """Where the milliseconds of the verdict come from."""
     if verdict == "copies":
-        yield from copies.sentences(analysis, report.capture.gpu)
+        yield from copies.sentences(report.copies or [], report.capture.gpu)
     if report.idle is None or verdict in ("data", "host", "copies"):
         return
     of_phase = {
