@@ -29,7 +29,7 @@ REPORT = ".nsys-rep"  # the one kind that only its name tells
 ENDINGS = (".sqlite", ".sqlite.gz", ".trace.json", ".trace.json.gz", REPORT)
 MANIFEST = re.compile(r"window-\d+(-rank\d+)?\.json")
 RANK = re.compile(r"-rank\d+")
-ITERATION = re.compile(r"iteration (\d+)")
+ITERATION = re.compile(r"(?:iteration|token) (\d+)")  # a step of training, of generation
 # a .gz is not unpacked beyond; JSON of kernels packs to a twentieth, SQLite to a fourth
 UNPACKED_BYTES, UNPACKED_RATIO, ALWAYS_BYTES = 16 << 30, 200, 64 << 20
 BLOCK_BYTES = 1 << 20
@@ -205,7 +205,7 @@ def belongs(file: Path, manifest: Manifest, trace: Trace) -> bool:
 
 
 def iterations_of(trace: Trace) -> set[int]:
-    """The numbers of the iterations that it has ranges of."""
+    """The numbers of the iterations, or tokens, that it has ranges of."""
     if trace.ranges is None:
         return set()
     names = (trace.names[number] for number in np.unique(trace.ranges.name).tolist())
