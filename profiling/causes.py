@@ -287,13 +287,13 @@ VERDICTS = (
     Verdict(
         "gpu_gaps",
         "gaps between queued kernels",
-        "work is queued, but the GPU pauses between kernels that wait for one another",
+        "the GPU pauses between kernels that are queued",
         advice=(FUSE, GRAPHS, LARGER_BATCH, SOURCES),
     ),
     Verdict(
         "gpu",
         "GPU work",
-        "the GPU is busy, and the capture does not tell whether with arithmetic or with bytes",
+        "the GPU is busy; whether with arithmetic or bytes is not told",
         advice=(
             Advice(
                 "Capture the kernels inside CUDA graphs: nsys profile --cuda-graph-trace=node.",
