@@ -38,6 +38,7 @@ MEASUREMENTS = {
     ),
     "start_up": Measurement("--help and a mistake against `import torch`, in turns", False),
     "report_speed": Measurement("seconds and memory of `report` on large captures", False),
+    "fuzz": Measurement("are damaged captures, runs, pages read, or refused in a line?", False),
     "repeat_capture": Measurement(
         "nothing: repeats a capture until it is large", False, "capture=FILE out=FILE"
     ),

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_captures import CAPTURES, altered, small_export
+from small_captures import CAPTURES, small_export
 
+from benchmarks.damage import altered
 from profiling.timeline.nsys_sqlite import read
 from profiling.timeline.opening import open_capture
 from profiling.timeline.trace import ANY_THREAD, COPY, GRAPH, KERNEL, MEMSET

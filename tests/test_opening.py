@@ -71,11 +71,11 @@ def test_names_do_not_matter(tmp_path, export):
         (b'{"traceEvents": [{"ts": NaN}]}', ["damaged"]),
         (b"SQLite format 3\0" + b"\xff" * 4000, []),
         (b"SQLite format 3\0", []),
-        (gzip.compress(b""), ["is empty"]),
-        (gzip.compress(b"hello"), ["no capture"]),
-        (gzip.compress(b"{" * 99999)[:-20], ["cut off"]),
+        (gzip.compress(b"", mtime=0), ["is empty"]),
+        (gzip.compress(b"hello", mtime=0), ["no capture"]),
+        (gzip.compress(b"{" * 99999, mtime=0)[:-20], ["cut off"]),
         (b"\x1f\x8b" + b"x" * 99, ["damaged"]),
-        (gzip.compress(gzip.compress(b"{}")), ["no capture"]),
+        (gzip.compress(gzip.compress(b"{}", mtime=0), mtime=0), ["no capture"]),
     ],
 )
 def test_each_wrong_file_is_told_in_one_line(tmp_path, content, words):

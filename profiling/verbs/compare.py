@@ -10,6 +10,7 @@ from rich.console import Console
 from cli.files import write_text
 from cli.keys import spell
 from cli.parser import Parser, names, new_file, within
+from cli.plain import plain
 from profiling.analysis.capture import open_report
 from profiling.analysis.difference.comparability import FEWEST_STEPS
 from profiling.analysis.difference.compared import (
@@ -95,8 +96,8 @@ def both_sides(flags: Namespace) -> tuple[Compared, Compared]:
     short = [str(run.folder) for run in runs if run and len(run.step_ms) < FEWEST_STEPS]
     if short and None not in captures:
         print(
-            f"{' and '.join(short)}: too few rows without a profiler for an interval; comparing "
-            "the captured steps instead",
+            f"{plain(' and '.join(short))}: too few rows without a profiler for an interval; "
+            "comparing the captured steps instead",
             file=sys.stderr,
         )
         runs = [None, None]
@@ -144,17 +145,17 @@ def print_next(flags: Namespace, comparison: Comparison) -> None:
     print()
     for path in (flags.json, flags.markdown, flags.html):
         if path:
-            print(f"written {path}")
+            print(plain(f"written {path}"))
     if not flags.html:
-        pair = shlex.join([str(flags.baseline), str(flags.candidate)])
+        pair = plain(shlex.join([str(flags.baseline), str(flags.candidate)]))
         print(f"next    python -m profiling compare {pair} --html comparison.html")
     if comparison.differences and (key := factor(comparison.differences)):
         values = comparison.differences[key]
-        swept = f"{key}={spell(values.baseline)},{spell(values.candidate)}"
+        swept = plain(f"{key}={spell(values.baseline)},{spell(values.candidate)}")
         print(f"next    python -m profiling ab FILE {swept}   (would other starts agree?)")
     for path in (flags.baseline, flags.candidate):
         if path.is_file():
-            print(f"next    python -m profiling report {shlex.quote(str(path))}")
+            print(plain(f"next    python -m profiling report {shlex.quote(str(path))}"))
 
 
 def regressed(comparison: Comparison, limit_percent: float | None) -> bool:

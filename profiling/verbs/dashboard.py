@@ -8,6 +8,7 @@ from pathlib import Path
 from cli.files import write_text
 from cli.keys import keys, unknown_key
 from cli.parser import Parser, within
+from cli.plain import plain
 from profiling.analysis.runs.folder import find_run_folders, read_runs
 from profiling.report.dashboard.document import dashboard_page
 from profiling.report.dashboard.server import serve
@@ -50,7 +51,7 @@ def main(argv: list[str]) -> int:
     )
     write_text(file, page)
     for note in notes:
-        print(f"note: {note}")
+        print(plain(f"note: {note}"))
     print(f"{file}: {len(runs)} run{'s' if len(runs) > 1 else ''}, {len(page) / 1e6:.1f} MB")
     return 0
 

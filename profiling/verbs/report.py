@@ -13,6 +13,7 @@ from rich.console import Console
 
 from cli import files
 from cli.parser import Parser, names
+from cli.plain import plain
 from profiling.analysis.capture import Capture, open_report
 from profiling.analysis.report import Report
 from profiling.records import to_json
@@ -108,8 +109,8 @@ def write(flags: Namespace, report: Report, capture: Capture) -> None:
         terminal.show(document, Console(highlight=False))
         print(next_steps(flags.capture, report))
     elif "-" not in outputs(flags):
-        print(verdict_line(report))
-        print("written:", ", ".join(outputs(flags)))
+        print(plain(verdict_line(report)))
+        print("written:", plain(", ".join(outputs(flags))))
     if flags.open:
         webbrowser.open(Path(flags.html).resolve().as_uri())
 
@@ -121,7 +122,7 @@ def sources_of(trace: Trace, output: str) -> Links:
     try:
         return source_links(trace.file, Path(output))
     except ValueError as error:
-        print(f"no links to kernels' sources: {error}", file=sys.stderr)
+        print(plain(f"no links to kernels' sources: {error}"), file=sys.stderr)
         return {}
 
 
@@ -134,7 +135,7 @@ def put(output: str, content: str) -> None:
 
 def next_steps(path: Path, report: Report) -> str:
     verb = "python -m profiling"
-    capture = shlex.quote(str(path))
+    capture = plain(shlex.quote(str(path)))
     commands = [
         (f"report {capture} --html report.html", "with charts and a timeline"),
         (f"compare {capture} OTHER", "what a change bought"),

@@ -71,7 +71,13 @@ class Compared:
 
 
 def compared_capture(report: Report) -> Compared:
+    """Raises ValueError where a step took no time, so that nothing is a multiple of it."""
     capture, run = report.capture, report.run
+    if not min(report.window.step_ms.values) > 0:
+        cure = "name another range with --step, or capture it again"
+        raise ValueError(
+            f"{capture.file}: one of its steps took 0 ms, which none compares with; {cure}"
+        )
     config = run.config if run else None
     gpu = capture.gpu or next(iter(capture.devices), None)
     return Compared(

@@ -25,14 +25,23 @@ from profiling.timeline.trace import COPY, KERNEL, MEMSET, CounterSamples, Trace
 Durations = tuple[int, int, float, float, int, int, float]
 
 
+def by_name_and_duration(
+    name: np.ndarray, duration_ns: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Both sorted: the groups and, inside them, the order for the median."""
+    shift = int(duration_ns.max()).bit_length()
+    if shift + int(name.max()).bit_length() > 63:
+        order = np.lexsort((duration_ns, name))
+        return name[order], duration_ns[order]
+    packed = np.sort(name << shift | duration_ns)  # one integer sorts sooner than two
+    return packed >> shift, packed & ((1 << shift) - 1)
+
+
 def durations_by_name(name: np.ndarray, duration_ns: np.ndarray) -> list[tuple[int, Durations]]:
     """(index of the name, its durations), the longest in total first."""
     if not len(name):
         return []
-    # one sort of packed integers gives the groups and, inside them, the order for the median
-    shift = int(duration_ns.max()).bit_length()
-    packed = np.sort(name.astype(np.int64) << shift | duration_ns)
-    names, durations = packed >> shift, packed & ((1 << shift) - 1)
+    names, durations = by_name_and_duration(name.astype(np.int64), duration_ns)
     first = np.concatenate(([0], np.flatnonzero(np.diff(names)) + 1))
     count = np.diff(np.append(first, len(names)))
     total = np.add.reduceat(durations, first)

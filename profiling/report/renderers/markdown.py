@@ -2,6 +2,7 @@
 
 import re
 
+from cli.plain import plain
 from profiling.report import text
 from profiling.report.document import (
     Block,
@@ -74,7 +75,7 @@ def lines_of(block: Block) -> list[str]:
 
 def escaped(words: str) -> str:
     """Names come from captures: no markup of theirs, no control characters, one line each."""
-    return SPECIAL.sub(r"\\\1", text.plain(words))
+    return SPECIAL.sub(r"\\\1", plain(words))
 
 
 def code(words: str) -> str:

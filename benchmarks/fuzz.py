@@ -1,0 +1,245 @@
+"""Whether damaged files are read, or refused in one line, by the commands that people give them to.
+
+    python -m benchmarks fuzz [KEY=VALUE ...]
+
+Damages nsys exports, Chrome traces, manifests beside a capture, run folders and pages of ncu at
+random, and gives each to `report`, `compare`, `dashboard` or `ncu` in this process, with all
+outputs. Prints a table of what came of them:
+
+- ok: exit code 0 or 1, and the JSON is JSON
+- refused: exit code 2, and one line that names the file
+- unclear: exit code 2 without such a line
+- traceback: any other error, and any warning of numpy's
+- hang: a command took longer than limit_s=
+- raw: a control character in the terminal or in Markdown, a name's markup in Markdown or on a page
+
+and of each failure the seed that repeats it: `python -m benchmarks fuzz kinds=KIND seed=SEED
+mutations=1`.
+"""
+
+import gzip
+import io
+import json
+import random
+import resource
+import signal
+import sys
+import tempfile
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+from benchmarks import at_least, damage
+from cli.errors import user_errors
+from cli.plain import CONTROLS, plain
+from profiling.report.renderers import page
+
+CAPTURES = Path(__file__).resolve().parents[1] / "tests" / "captures"
+EXPORTS = ("flash_compile", "flash_eager", "slow_compile", "flash_metrics")
+MEMORY_BYTES = 8 << 30  # who asks for more gets a MemoryError
+OUTCOMES = ("ok", "refused", "unclear", "traceback", "hang", "raw")
+Words = list[str]
+Outcome = tuple[str, str]  # one of OUTCOMES, what went wrong
+
+
+class Hang(BaseException):
+    """No Exception: nothing on the way is to take it for an error of the file's."""
+
+
+@dataclass
+class FuzzConfig:
+    seed: int = field(default=1, metadata={"help": "of the first mutation; each next has one more"})
+    mutations: int = field(default=200, metadata={"help": "of each kind"})
+    kinds: str = field(default="export,trace,manifest,run,ncu", metadata={"help": "of file"})
+    limit_s: int = field(default=20, metadata={"help": "that a command may take"})
+
+    def __post_init__(self) -> None:
+        at_least(self, mutations=1, limit_s=1)
+        for kind in self.kinds.split(","):
+            if kind not in KINDS:
+                raise ValueError(f"kinds={kind}: there are {', '.join(KINDS)}")
+
+
+def main(config: FuzzConfig) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    signal.signal(signal.SIGALRM, stop)
+    page.plotly_js = str  # 5 MB that are the same on each page
+    failures: dict[str, list[int]] = {}
+    print(f"| kind | mutations | {' | '.join(OUTCOMES)} |")
+    print(f"|---|{'---:|' * (len(OUTCOMES) + 1)}")
+    for kind in config.kinds.split(","):
+        counts = Counter[str]()
+        for seed in range(config.seed, config.seed + config.mutations):
+            outcome, what = worst(kind, seed, config.limit_s)
+            counts[outcome] += 1
+            if what:
+                failures.setdefault(f"{kind}: {outcome}: {what}", []).append(seed)
+        row = " | ".join(str(counts[outcome]) for outcome in OUTCOMES)
+        print(f"| {kind} | {config.mutations} | {row} |", flush=True)
+    for what, seeds in failures.items():
+        print(f"seed={seeds[0]} and {len(seeds) - 1} more: {what}")
+
+
+def stop(*_: object) -> None:
+    raise Hang
+
+
+def worst(kind: str, seed: int, limit_s: int) -> Outcome:
+    """What went wrong with a mutation, in a folder of its own; else what its first command did."""
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as folder, chdir(folder):
+        commands = KINDS[kind](random.Random(f"{kind} {seed}"))
+        found = [outcome_of(words, limit_s) for words in commands]
+    failed = [outcome for outcome in found if outcome[1]]
+    return max(failed or found[:1], key=lambda outcome: OUTCOMES.index(outcome[0]))
+
+
+def outcome_of(words: Words, limit_s: int) -> Outcome:
+    """Of the command `python -m profiling` with these words."""
+    for name in ("out.json", "out.markdown", "out.html"):
+        Path(name).unlink(missing_ok=True)
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    sys.argv[0] = f"profiling {words[0]}"
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    try:
+        with redirect_stdout(out), redirect_stderr(err), all_warnings(), user_errors():
+            code = import_module(f"profiling.verbs.{words[0]}").main(words[1:])
+    except SystemExit as ended:
+        code = int(str(ended.code))
+    except Hang:
+        return "hang", words[0]
+    except Exception as error:
+        return "traceback", f"{words[0]}: {where(error)}"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    if raw := raw_in(out.getvalue() + err.getvalue()):
+        return "raw", f"{words[0]}: {raw}"
+    if code == 2:
+        return refusal(words, err.getvalue().splitlines())
+    return "ok", ""
+
+
+@contextmanager
+def all_warnings() -> Iterator[None]:
+    """As errors: what numpy warns of is a figure that is wrong."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
+
+
+def where(error: Exception) -> str:
+    """The error and the last place of this project's that it passed."""
+    own = [at for at in traceback.extract_tb(error.__traceback__) if "profiling/" in at.filename]
+    said = f"{type(error).__name__}: {plain(error)[:100]}"
+    return f"{said} ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else said
+
+
+def refusal(words: Words, lines: list[str]) -> Outcome:
+    said = lines[-1] if lines else ""
+    names = [plain(word) for word in words[1:] if Path(word).exists()]
+    if ": error: " in said and any(name in said for name in names):
+        return "refused", ""
+    return "unclear", f"{words[0]}: {said[:200]}"
+
+
+def raw_in(terminal: str) -> str | None:
+    """What a name could do in the outputs of the last command."""
+    if control := CONTROLS.search(terminal):
+        return f"{control[0]!r} in the terminal"
+    if (markdown := Path("out.markdown")).exists():
+        text = markdown.read_text("utf-8")
+        if control := CONTROLS.search(text):
+            return f"{control[0]!r} in Markdown"
+        if f" {damage.MARK}" in text or f"\n{damage.MARK}" in text:
+            return "markup in Markdown"
+    if (html := Path("out.html")).exists():
+        text = html.read_text("utf-8")
+        if damage.MARK in text or CONTROLS.search(text):
+            return "markup or a control character on the page"
+    if (figures := Path("out.json")).exists():
+        json.loads(figures.read_bytes(), parse_constant=float.fromhex)  # NaN is no JSON
+    return None
+
+
+@cache
+def export(name: str, rows: int) -> bytes:
+    content = gzip.decompress((CAPTURES / f"{name}.sqlite.gz").read_bytes())
+    return damage.without_constraints(content, rows)
+
+
+@cache
+def trace(most: int) -> bytes:
+    """A real one, at most so many events of each category."""
+    whole = json.loads(gzip.decompress((CAPTURES / "flash_eager.trace.json.gz").read_bytes()))
+    seen = Counter[str]()
+    kept = []
+    for event in whole["traceEvents"]:
+        seen[event.get("cat", "")] += 1
+        if seen[event.get("cat", "")] <= most:
+            kept.append(event)
+    return json.dumps(whole | {"traceEvents": kept}).encode()
+
+
+def command(verb: str, *words: str, outputs: str = "json,markdown,html") -> Words:
+    return [verb, *words, *(word for o in outputs.split(",") for word in (f"--{o}", f"out.{o}"))]
+
+
+def reading(capture: str) -> list[Words]:
+    """By itself, and beside a whole one."""
+    Path("base.sqlite").write_bytes(export("flash_compile", 4000))
+    pairs = ("base.sqlite", capture), (capture, "base.sqlite")
+    compared = [command("compare", *pair, "--force") for pair in pairs]
+    return [["report", capture], command("report", capture), *compared]
+
+
+def damage_export(chance: random.Random) -> list[Words]:
+    content = export(chance.choice(EXPORTS), chance.choice((40, 4000)))
+    Path("x.sqlite").write_bytes(damage.damaged_export(content, chance))
+    return reading("x.sqlite")
+
+
+def damage_trace(chance: random.Random) -> list[Words]:
+    content = trace(chance.choice((2, 20, 500)))
+    Path("x.json").write_bytes(damage.damaged_json(content, chance))
+    return reading("x.json")
+
+
+def damage_manifest(chance: random.Random) -> list[Words]:
+    """Where it lies beside its capture, and named."""
+    Path("x.sqlite").write_bytes(export("flash_metrics", 4000))
+    content = (CAPTURES / "flash_metrics.window-1.json").read_bytes()
+    Path("window-1.json").write_bytes(damage.damaged_json(content, chance))
+    return [command("report", "x.sqlite", "--manifest", "window-1.json"), *reading("x.sqlite")]
+
+
+def damage_run(chance: random.Random) -> list[Words]:
+    """One of two runs; its folder may have a hostile name too."""
+    name = chance.choice(("x", "x", damage.NAME.replace("/", "_")))
+    damaged = damage.damaged_run(damage.small_run(6.0), chance)
+    for folder, files in (("base", damage.small_run(5.0)), (name, damaged)):
+        Path(folder).mkdir()
+        for file, content in files.items():
+            (Path(folder) / file).write_bytes(content)
+    compared = command("compare", "base", name, "--force")
+    return [["dashboard", place, "-o", "out.html"] for place in (name, ".")] + [compared]
+
+
+def damage_ncu(chance: random.Random) -> list[Words]:
+    whole = chance.choice(sorted(CAPTURES.glob("ncu_*.csv"))).read_bytes()
+    Path("x.csv").write_bytes(damage.damaged_page(whole, chance))
+    return [command("ncu", "x.csv", outputs="json,html")]
+
+
+KINDS = {
+    "export": damage_export,
+    "trace": damage_trace,
+    "manifest": damage_manifest,
+    "run": damage_run,
+    "ncu": damage_ncu,
+}
