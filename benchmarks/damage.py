@@ -26,6 +26,9 @@ HOSTILE_VALUES: tuple[Json, ...] = (
     *({"a": {}}, float("nan"), float("inf"), NAME),
 )
 DEEP = b"[" * 100_000
+BOMB = b"a0: &a0 [x]\n" + b"".join(
+    b"a%d: &a%d [%b]\n" % (i, i, b", ".join([b"*a%d" % (i - 1)] * 9)) for i in range(1, 12)
+)  # YAML
 READ: tuple[str, ...] = ("CUPTI", "NVTX", "GPU_METRICS", "ENUM_CUDA_MEMCPY", "META_DATA")
 READ += (
     "StringIds",
@@ -159,8 +162,14 @@ def damaged_value(value: Json, chance: random.Random) -> Json:
         if chance.random() < LEAVES:
             del place[key]
         else:
-            place[key] = json.loads(json.dumps(chance.choice(HOSTILE_VALUES)))
+            place[key] = json.loads(json.dumps(hostile_value(inner, chance)))
     return value
+
+
+def hostile_value(value: Json, chance: random.Random) -> Json:
+    """Half of them of its own type, which gets further."""
+    alike = [other for other in HOSTILE_VALUES if type(other) is type(value)]
+    return chance.choice(alike if alike and chance.random() < 0.5 else HOSTILE_VALUES)
 
 
 def damaged_json(content: bytes, chance: random.Random) -> bytes:
@@ -192,33 +201,6 @@ def damaged_page(content: bytes, chance: random.Random) -> bytes:
     text = io.StringIO()
     csv.writer(text, quoting=csv.QUOTE_ALL).writerows(rows)
     return text.getvalue().encode()
-
-
-def small_run(step_ms: float) -> dict[str, bytes]:
-    """The files of a run's folder, by name, as training writes them."""
-    config: dict[str, object] = {
-        "batch_size": 4,
-        "block_size": 32,
-        "gradient_accumulation_steps": 1,
-        "seed": 1,
-    }
-    config |= {"attention": "flash", "n_layer": 2, "dataset": "play", "profile": {"steps": 20}}
-    in_force = {"data": "play", "text_sha256": "86c4", "tokenizer": "char", "vocab_size": 65}
-    in_force |= {"device": "NVIDIA H200", "ranks": 1, "torch": "2.11.0", "attention": "flash"}
-    rows: list[dict[str, object]] = [{"run": in_force, "iter": 0}]
-    for i in range(0, 300, 10):
-        ms = step_ms * (1 + i % 7 / 100)
-        rows.append({"iter": i, "time/step_ms": ms, "perf/tokens_per_s": 128e3 / ms})
-        rows[-1] |= {"train/loss": 4 - i / 100, "time/elapsed_s": i / 10, "gpu/power_w": 500.0}
-        if i % 50 == 0:
-            rows.append({"iter": i, "val/loss": 4 - i / 100, "time/elapsed_s": i / 10})
-    summary = {"best_val_loss": 1.1, "iterations": 300, "wall_s": 30.0}
-    return {
-        "config.yaml": json.dumps(config | {"in_force": in_force}).encode(),  # JSON is YAML
-        "metrics.jsonl": b"".join(json.dumps(row).encode() + b"\n" for row in rows),
-        "summary.json": json.dumps(summary).encode(),
-        "environment.json": json.dumps({"gpus": [{"name": "NVIDIA H200"}]}).encode(),
-    }
 
 
 def damaged_run(files: dict[str, bytes], chance: random.Random) -> dict[str, bytes]:

@@ -6,7 +6,7 @@ Damages nsys exports, Chrome traces, manifests beside a capture, run folders and
 random, and gives each to `report`, `compare`, `dashboard` or `ncu` in this process, with all
 outputs. Prints a table of what came of them:
 
-- ok: exit code 0 or 1, and the JSON is JSON
+- ok: exit code 0 or 1
 - refused: exit code 2, and one line that names the file
 - unclear: exit code 2 without such a line
 - traceback: any other error, and any warning of numpy's
@@ -17,9 +17,7 @@ and of each failure the seed that repeats it: `python -m benchmarks fuzz kinds=K
 mutations=1`.
 """
 
-import gzip
 import io
-import json
 import random
 import resource
 import signal
@@ -31,20 +29,18 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 
-from benchmarks import at_least, damage
+from benchmarks import at_least
+from benchmarks.damage import MARK
+from benchmarks.damaged_files import KINDS, Words
 from cli.errors import user_errors
 from cli.plain import CONTROLS, plain
 from profiling.report.renderers import page
 
-CAPTURES = Path(__file__).resolve().parents[1] / "tests" / "captures"
-EXPORTS = ("flash_compile", "flash_eager", "slow_compile", "flash_metrics")
 MEMORY_BYTES = 8 << 30  # who asks for more gets a MemoryError
 OUTCOMES = ("ok", "refused", "unclear", "traceback", "hang", "raw")
-Words = list[str]
 Outcome = tuple[str, str]  # one of OUTCOMES, what went wrong
 
 
@@ -156,90 +152,10 @@ def raw_in(terminal: str) -> str | None:
         text = markdown.read_text("utf-8")
         if control := CONTROLS.search(text):
             return f"{control[0]!r} in Markdown"
-        if f" {damage.MARK}" in text or f"\n{damage.MARK}" in text:
+        if f" {MARK}" in text or f"\n{MARK}" in text:
             return "markup in Markdown"
     if (html := Path("out.html")).exists():
         text = html.read_text("utf-8")
-        if damage.MARK in text or CONTROLS.search(text):
+        if MARK in text or CONTROLS.search(text):
             return "markup or a control character on the page"
-    if (figures := Path("out.json")).exists():
-        json.loads(figures.read_bytes(), parse_constant=float.fromhex)  # NaN is no JSON
     return None
-
-
-@cache
-def export(name: str, rows: int) -> bytes:
-    content = gzip.decompress((CAPTURES / f"{name}.sqlite.gz").read_bytes())
-    return damage.without_constraints(content, rows)
-
-
-@cache
-def trace(most: int) -> bytes:
-    """A real one, at most so many events of each category."""
-    whole = json.loads(gzip.decompress((CAPTURES / "flash_eager.trace.json.gz").read_bytes()))
-    seen = Counter[str]()
-    kept = []
-    for event in whole["traceEvents"]:
-        seen[event.get("cat", "")] += 1
-        if seen[event.get("cat", "")] <= most:
-            kept.append(event)
-    return json.dumps(whole | {"traceEvents": kept}).encode()
-
-
-def command(verb: str, *words: str, outputs: str = "json,markdown,html") -> Words:
-    return [verb, *words, *(word for o in outputs.split(",") for word in (f"--{o}", f"out.{o}"))]
-
-
-def reading(capture: str) -> list[Words]:
-    """By itself, and beside a whole one."""
-    Path("base.sqlite").write_bytes(export("flash_compile", 4000))
-    pairs = ("base.sqlite", capture), (capture, "base.sqlite")
-    compared = [command("compare", *pair, "--force") for pair in pairs]
-    return [["report", capture], command("report", capture), *compared]
-
-
-def damage_export(chance: random.Random) -> list[Words]:
-    content = export(chance.choice(EXPORTS), chance.choice((40, 4000)))
-    Path("x.sqlite").write_bytes(damage.damaged_export(content, chance))
-    return reading("x.sqlite")
-
-
-def damage_trace(chance: random.Random) -> list[Words]:
-    content = trace(chance.choice((2, 20, 500)))
-    Path("x.json").write_bytes(damage.damaged_json(content, chance))
-    return reading("x.json")
-
-
-def damage_manifest(chance: random.Random) -> list[Words]:
-    """Where it lies beside its capture, and named."""
-    Path("x.sqlite").write_bytes(export("flash_metrics", 4000))
-    content = (CAPTURES / "flash_metrics.window-1.json").read_bytes()
-    Path("window-1.json").write_bytes(damage.damaged_json(content, chance))
-    return [command("report", "x.sqlite", "--manifest", "window-1.json"), *reading("x.sqlite")]
-
-
-def damage_run(chance: random.Random) -> list[Words]:
-    """One of two runs; its folder may have a hostile name too."""
-    name = chance.choice(("x", "x", damage.NAME.replace("/", "_")))
-    damaged = damage.damaged_run(damage.small_run(6.0), chance)
-    for folder, files in (("base", damage.small_run(5.0)), (name, damaged)):
-        Path(folder).mkdir()
-        for file, content in files.items():
-            (Path(folder) / file).write_bytes(content)
-    compared = command("compare", "base", name, "--force")
-    return [["dashboard", place, "-o", "out.html"] for place in (name, ".")] + [compared]
-
-
-def damage_ncu(chance: random.Random) -> list[Words]:
-    whole = chance.choice(sorted(CAPTURES.glob("ncu_*.csv"))).read_bytes()
-    Path("x.csv").write_bytes(damage.damaged_page(whole, chance))
-    return [command("ncu", "x.csv", outputs="json,html")]
-
-
-KINDS = {
-    "export": damage_export,
-    "trace": damage_trace,
-    "manifest": damage_manifest,
-    "run": damage_run,
-    "ncu": damage_ncu,
-}

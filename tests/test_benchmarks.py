@@ -11,7 +11,13 @@ import pytest
 from benchmarks.__main__ import MEASUREMENTS, main
 
 FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
-PARTS = {"__init__", "__main__", "damage", "planted_train"}  # no measurements themselves
+PARTS = {
+    "__init__",
+    "__main__",
+    "damage",
+    "damaged_files",
+    "planted_train",
+}  # no measurements themselves
 
 
 @pytest.fixture(autouse=True)

@@ -206,6 +206,27 @@ def test_the_manifest_of_an_nsys_capture(tmp_path):
     assert find_manifest(tmp_path, trace)[0] == "window-7.json"
 
 
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"step_ms": {"before": 5}}, r"`int` - at `\$.step_ms.before`"),
+        ({"step_ms": {"after": {"laps": []}}}, r"`median` - at `\$.step_ms.after`"),
+        ({"step_ms": {"after": {"median": 0}}}, r"> 0.0 - at `\$.step_ms.after.median`"),
+        ({"overhead_percent": "x"}, r"overhead_percent"),
+        ({"compiled_inside": {"graphs": 1e308}}, r"compiled_inside.graphs"),
+        ({"window": {"errors": -1}}, r"window.errors"),
+        ({"window": {"steps": -1}}, r">= 0 - at `\$.window.steps`"),
+        ({"vocab_size": 2**62}, r"vocab_size"),
+        ({"world_size": 0}, r">= 1 - at `\$.world_size`"),
+        ({"config": {"dropout": float("nan")}}, r"malformed"),
+    ],
+)
+def test_a_manifest_with_impossible_values_is_named_with_its_field(tmp_path, facts, said):
+    path = manifest(tmp_path, "window-1.json", **facts)
+    with pytest.raises(ValueError, match=rf"window-1.json: is damaged: .*{said}"):
+        read_manifest(path)
+
+
 def test_the_manifest_of_a_trace(tmp_path):
     path = write_trace(tmp_path / "window-2.trace.json", small_trace())
     trace = open_capture(path)

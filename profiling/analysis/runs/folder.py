@@ -196,6 +196,15 @@ def read_run(folder: Path) -> RunFolder:
     )
 
 
+class WithoutAliases(yaml.SafeLoader):
+    """A few lines of aliases can stand for gigabytes, and training writes none."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("aliases (*NAME), which training does not write")
+        return super().compose_node(parent, index)
+
+
 def read_config(folder: Path) -> JsonObject:
     """Every key of the run, nested as in config.yaml; `in_force` says what they came to.
 
@@ -203,7 +212,7 @@ def read_config(folder: Path) -> JsonObject:
     """
     path = folder / "config.yaml"
     try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        config = yaml.load(path.read_text(encoding="utf-8"), WithoutAliases)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise ValueError(f"{path}: cannot be read: {one_line(error)}") from error
     if not isinstance(config, dict):
@@ -215,7 +224,7 @@ def tokens_per_iteration(config: JsonObject, folder: Path) -> int:
     """Raises ValueError naming a key whose value is none that training writes."""
     try:
         size = msgspec.convert(config, ReadConfig)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
         raise ValueError(
             f"{folder}/config.yaml: {error}; is it one that training wrote?"
         ) from error
