@@ -14,9 +14,8 @@ from typing import Any
 
 Json = Any  # whatever json.loads returns
 HOSTILE_NUMBERS = (-1, 0, 2**31, 2**62, 2**63 - 1, -(2**63), 1.5, 1e300, 1e308, 5e-324, -0.0)
-# a name that would retitle a terminal, turn its reading direction, and be markup on a page
-MARK = "<zz"
-NAME = f"{MARK}>\x1b]0;owned\x07\u202e\x9b31m`|*[x](y)\r\n</script>{{{{7*7}}}}"
+# a name that would retitle a terminal, turn its reading direction, be an element or an attribute
+NAME = "<zz>\x1b]0;owned\x07\u202e\x9b31m`|*[x](y)\r\n</script>\" zz='{{7*7}}'"
 HOSTILE_CELLS = (
     *(*HOSTILE_NUMBERS, None, "", "text", "1,2", "nan", "\0\n", b"\xff\xfe", b"", "x" * 9999),
     NAME,

@@ -19,6 +19,7 @@ mutations=1`.
 
 import io
 import random
+import re
 import resource
 import signal
 import sys
@@ -33,13 +34,15 @@ from importlib import import_module
 from pathlib import Path
 
 from benchmarks import at_least
-from benchmarks.damage import MARK
 from benchmarks.damaged_files import KINDS, Words
 from cli.errors import user_errors
 from cli.plain import CONTROLS, plain
 from profiling.report.renderers import page
 
 MEMORY_BYTES = 8 << 30  # who asks for more gets a MemoryError
+ELEMENT = re.compile(r"(?<!\\)<zz")  # of damage.NAME, where nothing escapes it
+ATTRIBUTE = re.compile(r'(?<!\\)" zz=')
+CODE = re.compile(r"(?<!\\)`[^`\n]*`")  # in Markdown, where it is none
 OUTCOMES = ("ok", "refused", "unclear", "traceback", "hang", "raw")
 Outcome = tuple[str, str]  # one of OUTCOMES, what went wrong
 
@@ -152,10 +155,10 @@ def raw_in(terminal: str) -> str | None:
         text = markdown.read_text("utf-8")
         if control := CONTROLS.search(text):
             return f"{control[0]!r} in Markdown"
-        if f" {MARK}" in text or f"\n{MARK}" in text:
+        if ELEMENT.search(CODE.sub("", text)):
             return "markup in Markdown"
     if (html := Path("out.html")).exists():
         text = html.read_text("utf-8")
-        if MARK in text or CONTROLS.search(text):
+        if any(raw.search(text) for raw in (ELEMENT, ATTRIBUTE, CONTROLS)):
             return "markup or a control character on the page"
     return None

@@ -55,8 +55,10 @@ def refuse(said: str):
         (lambda _: np.float64(1e308) * 10 and 0, ("traceback", "overflow encountered")),
         (lambda _: time.sleep(5), ("hang", "report")),
         (lambda _: print(NAME) or 0, ("raw", "'\\x1b]0;owned\\x07' in the terminal")),
-        (lambda _: Path("out.html").write_text(NAME) and 0, ("raw", "on the page")),
-        (lambda _: Path("out.markdown").write_text(f"a {NAME[:4]}") and 0, ("raw", "Markdown")),
+        (lambda _: Path("out.html").write_text(NAME[:4]) and 0, ("raw", "on the page")),
+        (lambda _: Path("out.html").write_text('title="" zz=1') and 0, ("raw", "on the page")),
+        (lambda _: Path("out.markdown").write_text(f"`{NAME[:4]}`") and 0, ("ok", "")),
+        (lambda _: Path("out.markdown").write_text(f"**{NAME[:4]}") and 0, ("raw", "Markdown")),
     ],
 )
 def test_each_outcome_is_told_from_the_others(outcome, main, found):
