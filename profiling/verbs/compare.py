@@ -10,7 +10,7 @@ from rich.console import Console
 from cli.files import write_text
 from cli.keys import spell
 from cli.parser import Parser, names, new_file, within
-from cli.plain import plain
+from cli.plain import plain, without_controls
 from profiling.analysis.capture import open_report
 from profiling.analysis.difference.comparability import FEWEST_STEPS
 from profiling.analysis.difference.compared import (
@@ -145,17 +145,17 @@ def print_next(flags: Namespace, comparison: Comparison) -> None:
     print()
     for path in (flags.json, flags.markdown, flags.html):
         if path:
-            print(plain(f"written {path}"))
+            print(without_controls(f"written {path}"))
     if not flags.html:
-        pair = plain(shlex.join([str(flags.baseline), str(flags.candidate)]))
+        pair = without_controls(shlex.join([str(flags.baseline), str(flags.candidate)]))
         print(f"next    python -m profiling compare {pair} --html comparison.html")
     if comparison.differences and (key := factor(comparison.differences)):
         values = comparison.differences[key]
-        swept = plain(f"{key}={spell(values.baseline)},{spell(values.candidate)}")
+        swept = without_controls(f"{key}={spell(values.baseline)},{spell(values.candidate)}")
         print(f"next    python -m profiling ab FILE {swept}   (would other starts agree?)")
     for path in (flags.baseline, flags.candidate):
         if path.is_file():
-            print(plain(f"next    python -m profiling report {shlex.quote(str(path))}"))
+            print(without_controls(f"next    python -m profiling report {shlex.quote(str(path))}"))
 
 
 def regressed(comparison: Comparison, limit_percent: float | None) -> bool:

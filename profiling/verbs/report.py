@@ -13,7 +13,7 @@ from rich.console import Console
 
 from cli import files
 from cli.parser import Parser, names
-from cli.plain import plain
+from cli.plain import plain, without_controls
 from profiling.analysis.capture import Capture, open_report
 from profiling.analysis.report import Report
 from profiling.records import to_json
@@ -109,8 +109,8 @@ def write(flags: Namespace, report: Report, capture: Capture) -> None:
         terminal.show(document, Console(highlight=False))
         print(next_steps(flags.capture, report))
     elif "-" not in outputs(flags):
-        print(plain(verdict_line(report)))
-        print("written:", plain(", ".join(outputs(flags))))
+        print(verdict_line(report))
+        print("written:", without_controls(", ".join(outputs(flags))))
     if flags.open:
         webbrowser.open(Path(flags.html).resolve().as_uri())
 
@@ -135,7 +135,7 @@ def put(output: str, content: str) -> None:
 
 def next_steps(path: Path, report: Report) -> str:
     verb = "python -m profiling"
-    capture = plain(shlex.quote(str(path)))
+    capture = without_controls(shlex.quote(str(path)))
     commands = [
         (f"report {capture} --html report.html", "with charts and a timeline"),
         (f"compare {capture} OTHER", "what a change bought"),

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from cli.parser import Parser
+from cli.plain import without_controls
 from profiling.timeline.scrub import scrub
 
 PURPOSE = """\
@@ -34,5 +35,5 @@ def main(words: list[str]) -> int:
         parser.error("-o: takes one capture; without it each is scrubbed in place")
     for path in asked.captures:
         scrub(path, asked.output)
-        print(f"{asked.output or path}: scrubbed")
+        print(without_controls(f"{asked.output or path}: scrubbed"))
     return 0
