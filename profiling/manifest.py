@@ -28,9 +28,7 @@ class CapturedWindow:
     last_iteration: Count | None = None  # None: not one was whole
     steps: Count | None = None
     steps_asked: Count | None = None
-    moved_from: Count | None = (
-        None  # where it was asked for, if an evaluation would have been inside
-    )
+    moved_from: Count | None = None  # where it was asked for, with an evaluation inside
     complete: bool | None = None
     ended_by: str | None = None  # why before its time
     errors: list[str] = field(default_factory=list)  # of the recorder

@@ -82,6 +82,16 @@ def test_a_run_on_a_cpu_has_operators_alone(tmp_path):
     assert read_back.allocations is None and len(read_back.operators.start_ns) == 1
 
 
+def test_memory_of_a_gpu_under_rocm_is_a_gpus(tmp_path):
+    trace = small_trace()
+    for row in trace["traceEvents"]:
+        if row.get("args", {}).get("Device Type") == 1:
+            row["args"]["Device Type"] = 6  # HIP
+    assert read_trace(tmp_path, trace).allocations.bytes.tolist() == [512, -512]
+    trace["traceEvents"] = [row for row in trace["traceEvents"] if row["name"] != "[memory]"]
+    assert read_trace(tmp_path, trace).allocations is None
+
+
 def test_args_of_other_events_may_mean_other_things(tmp_path):
     trace = small_trace()
     trace["traceEvents"].append(event("cpu_op", "triton_mm", 1, 2, grid="grid(4,)", stream="0x7"))

@@ -180,6 +180,12 @@ def test_a_report_is_exported(tmp_path, export, monkeypatch, works):
     assert not (tmp_path / "nsys.sqlite").exists()
 
 
+def test_the_name_of_the_newest_capture_is_told_without_control_characters(tmp_path, capsys):
+    write_trace(tmp_path / "a\x1b]0;owned\x07.trace.json", small_trace())
+    assert open_capture(tmp_path).operations is not None
+    assert capsys.readouterr().err == f"reading {tmp_path / 'a.trace.json'}\n"
+
+
 def manifest(folder: Path, name: str, **facts) -> Path:
     path = folder / name
     window = {"first_iteration": 100, "steps": 20}

@@ -42,7 +42,7 @@ OLD_CATEGORIES = {
 }
 ANNOTATIONS = ("ProfilerStep#", "enumerate(", "Optimizer.")  # which were operators then
 THREAD_BITS = 32  # of a thread's number, below those of its process
-CUDA = 1  # "Device Type" of an allocation
+GPUS = (1, 6)  # "Device Type" of an allocation: CUDA, HIP
 COPIED = re.compile(r"Memcpy (?P<from>\w)to(?P<to>\w)\b")
 PLACES = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer"}
 
@@ -166,7 +166,7 @@ def of_device(events: list[Event], names: Names, kind: int) -> Columns:
 
 def of_memory(events: list[Event]) -> Columns:
     """Of GPUs alone."""
-    events = [event for event in events if event.args and event.args.device_type == CUDA]
+    events = [event for event in events if event.args and event.args.device_type in GPUS]
     found, when = args_of(events), times(events)
     return when | {
         "time_ns": when["start_ns"],
