@@ -197,16 +197,32 @@ class Transformer(nn.Module):
         self.h = nn.ModuleList(Block(config, layer) for layer in range(config.n_layer))
         self.ln_f = LayerNorm(config.n_embd, config.bias)
 
-    def forward(self, idx: Tensor, cache: KeyValueCache | None) -> Tensor:
-        """idx (B, T) -> (B, T, C); with a cache, behind the tokens that it holds."""
-        past = cache.length if cache is not None else 0
+    def embed(self, idx: Tensor, past: int) -> Tensor:
+        """idx (B, T), behind `past` other tokens -> (B, T, C)."""
         positions = torch.arange(past, past + idx.size(1), device=idx.device)  # (T)
-        x = self.drop(self.wte(idx) + self.wpe(positions))  # (B, T, C)
+        return self.drop(self.wte(idx) + self.wpe(positions))
+
+    def forward(self, idx: Tensor, cache: KeyValueCache | None) -> Tensor:
+        """idx (B, T) -> (B, T, C), not yet normed; with a cache, behind the tokens in it."""
+        x = self.embed(idx, cache.length if cache is not None else 0)  # (B, T, C)
         for block in self.h:
             x = block(x, cache)
         if cache is not None:
             cache.length += idx.size(1)
-        return self.ln_f(x)
+        return x
+
+
+class Head(nn.Linear):
+    """(B, T, C) -> (B, T, V). In training its product has a multiple of 64 columns.
+
+    Matrix kernels for 65 columns read two bytes at a time; the zeros that fill up are cut off.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not (self.training and x.is_cuda):
+            return super().forward(x)
+        weight = F.pad(self.weight, (0, 0, 0, -self.out_features % 64))
+        return F.linear(x, weight)[..., : self.out_features]
 
 
 class GPT(nn.Module):
@@ -216,7 +232,7 @@ class GPT(nn.Module):
         super().__init__()
         self.config = config
         self.transformer = Transformer(config, vocab_size)
-        self.lm_head = nn.Linear(config.n_embd, vocab_size, bias=False)
+        self.lm_head = Head(config.n_embd, vocab_size, bias=False)
         self.apply(self._init_weights)
         for name, parameter in self.named_parameters():
             # each block adds twice to the residual stream: keep its variance (GPT-2, section 2.3)
@@ -241,8 +257,16 @@ class GPT(nn.Module):
         """
         x = self.transformer(idx, cache)  # (B, T, C)
         if targets is None:
-            return self.lm_head(x[:, -1:]), None  # (B, 1, V)
-        logits = self.lm_head(x)  # (B, T, V)
+            return self.logits(x[:, -1:]), None  # (B, 1, V)
+        return self.score(x, targets)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """What comes out of the blocks, (B, T, C) -> (B, T, V)."""
+        return self.lm_head(self.transformer.ln_f(x))
+
+    def score(self, x: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The logits (B, T, V) and their mean loss."""
+        logits = self.logits(x)  # (B, T, V)
         loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
         return logits, loss
 

@@ -29,10 +29,11 @@ from cli.errors import one_line, user_errors
 from configs.attention import pinned_kernel
 from configs.model import ModelConfig
 from data.dataset import STAND_IN
-from data.tokenizers import BpeTokenizer, CharTokenizer, load_tokenizer
+from data.prepare import read_utf8
+from data.tokenizers import Tokenizer, load_tokenizer
 from model import GPT, KeyValueCache, attend
 from training import checkpoint
-from training.console import PlainFormatter
+from training.console import say_through
 from training.decode import GraphedDecode
 from training.device import check_attention, resolve_device, resolve_dtype
 
@@ -69,9 +70,7 @@ def sample(config: SampleConfig) -> None:
     log.info("%s tokens in %.1f s: %s tokens/s", f"{count:,}", seconds, f"{count / seconds:,.0f}")
 
 
-def load_model(
-    config: SampleConfig, device: torch.device, dtype: str
-) -> tuple[GPT, CharTokenizer | BpeTokenizer]:
+def load_model(config: SampleConfig, device: torch.device, dtype: str) -> tuple[GPT, Tokenizer]:
     """The checkpoint's model, ready on the device, and its tokenizer."""
     path = Path(config.out_dir) / "ckpt.pt"
     state = checkpoint.load(path)
@@ -113,11 +112,12 @@ def try_decoding(config: ModelConfig, device: torch.device, dtype: str) -> None:
     """Raises ValueError when a pinned kernel reads no prompt, or no single token, of this shape."""
     if pinned_kernel(config.attention) is None:
         return
+    zeros = partial(torch.zeros, dtype=getattr(torch, dtype), device=device)
     for tokens, keys in ((1, 1), (1, config.block_size), (config.block_size, config.block_size)):
-        head_size = config.n_embd // config.n_head
-        q = torch.zeros(1, config.n_head, tokens, head_size, dtype=getattr(torch, dtype))
-        k = torch.zeros(1, config.n_head, keys, head_size, dtype=getattr(torch, dtype))
-        q, k = q.to(device), k.to(device)
+        q, k = (
+            zeros(1, config.n_head, length, config.n_embd // config.n_head)
+            for length in (tokens, keys)
+        )
         try:
             with warnings.catch_warnings(action="ignore"):  # PyTorch's reasons, several lines
                 attend(q, k, k, config.attention, 0.0)
@@ -144,28 +144,18 @@ def describe(path: Path, state: dict[str, Any], model: GPT) -> None:
         log.info("trained on %s", source)
 
 
-def encode_prompt(start: str, tokenizer: CharTokenizer | BpeTokenizer) -> list[int]:
+def encode_prompt(start: str, tokenizer: Tokenizer) -> list[int]:
     """Token ids of what `start` stands for. ValueError names the key and, if any, the file."""
     key, text = "start", start.replace("\\n", "\n")
     if start.startswith(FILE):
-        key, text = f"start={start}", read_text(start)
+        key = f"start={start}"
+        text = read_utf8(start.removeprefix(FILE), key)
     if not text:
         raise ValueError(f"{key}: empty; the model needs a token to begin with, as in start=\\n")
     try:
         return tokenizer.encode(text).tolist()
     except ValueError as error:
         raise ValueError(f"{key}: {error}") from error
-
-
-def read_text(start: str) -> str:
-    """The file of start=FILE:PATH, its line ends made \\n as in the training text."""
-    try:
-        text = Path(start.removeprefix(FILE)).expanduser().read_text(encoding="utf-8")
-    except OSError as error:
-        raise ValueError(f"start={start}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"start={start}: not UTF-8 at byte {error.start}") from error
-    return text.removeprefix("\ufeff")
 
 
 def decode_with(
@@ -178,9 +168,7 @@ def decode_with(
     return GraphedDecode(decode, generator) if generator.device.type == "cuda" else decode
 
 
-def texts(
-    prompt: list[int], new: Iterator[Tensor], tokenizer: CharTokenizer | BpeTokenizer
-) -> Iterator[str]:
+def texts(prompt: list[int], new: Iterator[Tensor], tokenizer: Tokenizer) -> Iterator[str]:
     """The prompt, then each token; a character of several tokens comes with the last of them."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     yield decoder.decode(tokenizer.decode_bytes(prompt))
@@ -189,16 +177,9 @@ def texts(
     yield decoder.decode(b"", final=True)
 
 
-def configure_logging() -> None:
-    """Everything to stderr, so that stdout can be piped."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(PlainFormatter())
-    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
-    log.setLevel(logging.INFO)
-
-
 def main(config: SampleConfig) -> None:
-    configure_logging()
+    # to stderr, so that stdout can be piped
+    say_through(logging.StreamHandler(sys.stderr), logging.INFO, "sample")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal may lack some characters
     with user_errors():

@@ -25,7 +25,6 @@ from profiling.capture.sampler import GpuSampler, NoSampler
 from profiling.capture.spans import NoSpans, Spans
 from training import checkpoint
 from training.capture import Profiler
-from training.checkpoint import Progress
 from training.clock import clock_for
 from training.console import configure_logging
 from training.device import check_attention, explained_out_of_memory, reasons, resolve
@@ -34,7 +33,8 @@ from training.evaluate import evaluate
 from training.gpu_metrics import sampler_for
 from training.interrupt import Interrupt
 from training.optimizer import adamw, learning_rate
-from training.record import in_force_of, open_record
+from training.record import open_record
+from training.run import Progress, Run
 from training.step import Step, TrainingStep
 from training.tensorboard import check_tensorboard
 from training.wandb_mirror import check_wandb
@@ -50,38 +50,26 @@ def train(config: Config) -> None:
 
 def train_on(ranks: Ranks, asked: Config) -> None:
     """The run of one rank."""
-    # what `auto` means here, and the text as tokens: rank 0 makes what is not there yet
     config = settled(asked, ranks)
-    dataset = load_dataset(ranks.from_first(lambda: prepare(config).directory))
-    train_batches = batches_of(dataset, "train", config, ranks)
-    val_batches = batches_of(dataset, "val", config, ranks)
 
     # what watches the run; each does nothing where it is off
     profiler = Profiler(config, ranks)
     spans = profiler.spans
     gpu = sampler_for(config.gpu_metrics, ranks)
 
-    # the model, fresh or as the checkpoint has it; what is to be compiled and captured is so before
-    # the loop, where no iteration pays for it: `step` is plain_step, or CUDA graphs of it
-    model, plain_step, progress = model_of(config, dataset, spans, ranks)
-    step, warm = warm_up(plain_step, *train_batches.draw(progress.iteration, 0), config, ranks)
+    # data and model; what is to be compiled and captured is so before the loop, where no iteration
+    # pays for it: `step` is the run's own, or CUDA graphs of it
+    run = run_of(config, reasons(asked, ranks.device), ranks, spans)
+    progress, batches = run.progress, run.train_batches
+    step, warm = warm_up(run.step, *batches.draw(progress.iteration, 0), config, ranks)
 
-    in_force = in_force_of(
-        dataset,
-        model,
-        warm,
-        gpu,
-        ranks,
-        train_batches.sequences.storage,
-        reasons(asked, ranks.device),
-    )
-    record = open_record(config, in_force, warm, progress, gpu, ranks)
+    record = open_record(run, warm, gpu)
     clock = clock_for(ranks.device, longest_window=config.profile.steps)
-    window = profiler.window(model, warm, clock, progress.iteration)
+    window = profiler.window(run, warm, clock)
 
     def save() -> None:
         with aside("checkpoint", spans, gpu):
-            checkpoint.save(model, plain_step, config, dataset, ranks, progress)
+            checkpoint.save(run)
 
     with record, gpu, Interrupt() as interrupt, window:
         while True:
@@ -91,7 +79,7 @@ def train_on(ranks: Ranks, asked: Config) -> None:
             # every eval_interval iterations look at both splits, and keep weights that are better
             if iteration % config.eval_interval == 0 or finished:
                 with aside("evaluate", spans, gpu):
-                    losses = evaluate(model, train_batches, val_batches, iteration, config, ranks)
+                    losses = evaluate(run.model, batches, run.val_batches, iteration, config, ranks)
                 record.evaluated(iteration, losses)
                 improved = progress.improved(losses["val/loss"])
                 if iteration > 0 and (improved or config.always_save_checkpoint):
@@ -104,7 +92,7 @@ def train_on(ranks: Ranks, asked: Config) -> None:
             # runs ahead of the GPU, for which nothing in here waits
             lr = learning_rate(iteration, config)
             with window.iteration(iteration):
-                accumulate(step, train_batches, iteration, spans)
+                accumulate(step, batches, iteration, spans)
                 step.average_gradients()
                 with spans.phase("optimizer"):
                     step.update(lr)
@@ -160,6 +148,15 @@ def settled(config: Config, ranks: Ranks) -> Config:
             f"the {ranks.world_size} ranks that share them; use {ranks.world_size}"
         )
     return config
+
+
+def run_of(config: Config, why: dict[str, str], ranks: Ranks, spans: Spans | NoSpans) -> Run:
+    """Its data and model; `why` the keys that were left at `auto` came to what they are."""
+    # the text as tokens: rank 0 makes what is not there yet
+    dataset = load_dataset(ranks.from_first(lambda: prepare(config).directory))
+    train, val = (batches_of(dataset, split, config, ranks) for split in ("train", "val"))
+    model, step, progress = model_of(config, dataset, spans, ranks)
+    return Run(config, why, ranks, dataset, train, val, model, step, progress)
 
 
 def model_of(

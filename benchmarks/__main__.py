@@ -21,26 +21,27 @@ class Measurement:
     """Of the module benchmarks.NAME, whose main(config) makes it."""
 
     what: str
-    gpu: bool  # needs one
     keys: str = ""  # those that it asks for
+    gpu: bool = False  # needs one
 
 
 MEASUREMENTS = {
     "training_runs": Measurement(
-        "whole trainings in turns: seconds, step time, loss; beside karpathy/nanoGPT", False
+        "whole trainings in turns: seconds, step time, loss; beside karpathy/nanoGPT"
     ),
-    "span_overhead": Measurement("what the loop's NVTX ranges cost a step", False),
-    "sampler_overhead": Measurement("what sampling the GPUs costs a step", True),
-    "timer_check": Measurement("the lab's timer against Triton's, and against itself", True),
-    "planted": Measurement("does the verdict find bottlenecks that were put in?", True),
+    "span_overhead": Measurement("what the loop's NVTX ranges cost a step"),
+    "sampler_overhead": Measurement("what sampling the GPUs costs a step", gpu=True),
+    "timer_check": Measurement("the lab's timer against Triton's, and against itself", gpu=True),
+    "planted": Measurement("does the verdict find bottlenecks that were put in?", gpu=True),
     "aa_trials": Measurement(
-        "how often `ab` calls a difference where there is none", False, "records=FILE"
+        "how often `ab` calls a difference where there is none", "records=FILE"
     ),
-    "start_up": Measurement("--help and a mistake against `import torch`, in turns", False),
-    "report_speed": Measurement("seconds and memory of `report` on large captures", False),
-    "fuzz": Measurement("are damaged captures, runs, pages read, or refused in a line?", False),
+    "start_up": Measurement("--help and a mistake against `import torch`, in turns"),
+    "report_speed": Measurement("seconds and memory of `report` on large captures"),
+    "fuzz": Measurement("are damaged captures, runs, pages read, or refused in a line?"),
+    "code_lines": Measurement("lines of code, types, docs, templates, by folder"),
     "repeat_capture": Measurement(
-        "nothing: repeats a capture until it is large", False, "capture=FILE out=FILE"
+        "nothing: repeats a capture until it is large", "capture=FILE out=FILE"
     ),
 }
 

@@ -11,13 +11,13 @@ takes steps for independent: why `ab` asks for more.
 """
 
 import statistics
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks import at_least
+from benchmarks.measuring import Keys, key
 from profiling.analysis.difference.records import Experiment
 from profiling.analysis.statistics import noise_of_processes, ratio_over_processes
 from profiling.records import read_json
@@ -26,18 +26,15 @@ Process = list[float]  # step times in ms, medians of ten
 
 
 @dataclass
-class TrialsConfig:
-    records: str = field(default="", metadata={"help": "results.json of experiments, by comma"})
-    trials: int = field(default=40, metadata={"help": "A/A trials of each configuration"})
-    size: int = field(default=5, metadata={"help": "processes of each group"})
-    seed: int = field(default=0, metadata={"help": "of the dealing"})
-
-    def __post_init__(self) -> None:
-        if not self.records:
-            raise ValueError(
-                "records: name the results.json of an experiment (python -m profiling ab)"
-            )
-        at_least(self, trials=1, size=2)
+class TrialsConfig(Keys):
+    records: str = key(
+        "",
+        "results.json of experiments, by comma",
+        needed="the results.json of an experiment (python -m profiling ab)",
+    )
+    trials: int = key(40, "A/A trials of each configuration", least=1)
+    size: int = key(5, "processes of each group", least=2)
+    seed: int = key(0, "of the dealing")
 
 
 def main(config: TrialsConfig) -> None:

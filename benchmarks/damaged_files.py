@@ -12,8 +12,9 @@ from functools import cache
 from pathlib import Path
 
 from benchmarks import damage
+from benchmarks.measuring import PROJECT
 
-CAPTURES = Path(__file__).resolve().parents[1] / "tests" / "captures"
+CAPTURES = PROJECT / "tests" / "captures"
 EXPORTS = ("flash_compile", "flash_eager", "slow_compile", "flash_metrics")
 HOSTILE_NAMES = 0.2  # the share of files whose own name is hostile
 Words = list[str]

@@ -29,12 +29,12 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-from benchmarks import at_least
 from benchmarks.damaged_files import KINDS, Words
+from benchmarks.measuring import Keys, key
 from cli.errors import user_errors
 from cli.plain import CONTROLS, plain
 from profiling.report.renderers import page
@@ -52,14 +52,14 @@ class Hang(BaseException):
 
 
 @dataclass
-class FuzzConfig:
-    seed: int = field(default=1, metadata={"help": "of the first mutation; each next has one more"})
-    mutations: int = field(default=200, metadata={"help": "of each kind"})
-    kinds: str = field(default="export,trace,manifest,run,ncu", metadata={"help": "of file"})
-    limit_s: int = field(default=20, metadata={"help": "that a command may take"})
+class FuzzConfig(Keys):
+    seed: int = key(1, "of the first mutation; each next has one more")
+    mutations: int = key(200, "of each kind", least=1)
+    kinds: str = key(",".join(KINDS), "of file")
+    limit_s: int = key(20, "that a command may take", least=1)
 
     def __post_init__(self) -> None:
-        at_least(self, mutations=1, limit_s=1)
+        super().__post_init__()
         for kind in self.kinds.split(","):
             if kind not in KINDS:
                 raise ValueError(f"kinds={kind}: there are {', '.join(KINDS)}")

@@ -8,18 +8,21 @@ a row for each plant and a confusion table; OUT/results.json has the evidence. W
 the captures of an earlier series are diagnosed again, without a GPU.
 """
 
-import json
 from collections import Counter
 from contextlib import redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 import torch
 from hydra.core.utils import env_override
 
+from benchmarks.measuring import Keys, key
 from benchmarks.planted_train import PLANTS, Plant
+from cli.files import write_text
 from profiling.analysis.capture import open_report
+from profiling.analysis.report import Bottleneck
+from profiling.records import to_json
+from profiling.units import ABSENT
 from profiling.verbs import run
 
 WINDOW = "max_iters=90 eval_interval=1000 wandb.mode=disabled profile.start=60 profile.steps=20"
@@ -27,12 +30,22 @@ TRAINER = ["-m", "benchmarks.planted_train"]
 
 
 @dataclass
-class PlantedConfig:
-    plants: str = field(default="all", metadata={"help": "names, by comma"})
-    config: str = field(default="shakespeare_char", metadata={"help": "experiment to train"})
-    out: str = field(default="out-planted", metadata={"help": "folder of runs and results.json"})
-    preset: str = field(default="light", metadata={"help": "of `python -m profiling run`"})
-    reread: bool = field(default=False, metadata={"help": "diagnose the captures in OUT again"})
+class PlantedConfig(Keys):
+    plants: str = key("all", "names, by comma")
+    config: str = key("shakespeare_char", "experiment to train")
+    out: str = key("out-planted", "folder of runs and results.json")
+    preset: str = key("light", "of `python -m profiling run`")
+    reread: bool = key(False, "diagnose the captures in OUT again")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis(Bottleneck):
+    """What the report says of a run with a plant."""
+
+    plant: str
+    planted: str  # the verdict that would be right
+    step_ms: float
+    idle_ms: float | None  # None without GPU activity
 
 
 def main(config: PlantedConfig) -> None:
@@ -41,18 +54,16 @@ def main(config: PlantedConfig) -> None:
         raise ValueError(f"plants={','.join(unknown)}: there are {', '.join(PLANTS)}")
     out = Path(config.out)
     out.mkdir(parents=True, exist_ok=True)
-    rows = []
+    rows: list[Diagnosis] = []
     for name in names:
         plant = PLANTS[name]
-        capture = (
-            out / name / "profile" / ("nsys.sqlite" if plant.ranks == 1 else "nsys-rank0.sqlite")
-        )
         if not config.reread and (problem := record(name, plant, config, out)):
             print(f"{name}: {problem}", flush=True)
             continue
-        rows.append(diagnosed(name, plant.verdict, capture))
+        capture = "nsys.sqlite" if plant.ranks == 1 else "nsys-rank0.sqlite"
+        rows.append(diagnosed(name, plant.verdict, out / name / "profile" / capture))
         print(markdown_row(rows[-1]), flush=True)
-    (out / "results.json").write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    write_text(out / "results.json", to_json(rows))
     print_confusion(rows)
 
 
@@ -72,35 +83,34 @@ def record(name: str, plant: Plant, config: PlantedConfig, out: Path) -> str | N
     return f"ended with {status}, see {out / name}.log" if status else None
 
 
-def diagnosed(name: str, planted: str, capture: Path) -> dict:
+def diagnosed(name: str, planted: str, capture: Path) -> Diagnosis:
     report = open_report(capture).report
-    return {
-        "plant": name,
-        "planted": planted,
-        "step_ms": report.window.step_ms.median,
-        "idle_ms": report.breakdown.idle_ms if report.breakdown else None,
-        **msgspec.to_builtins(report.bottleneck),
-    }
-
-
-def markdown_row(row: dict) -> str:
-    found = "right" if row["verdict"] == row["planted"] else "WRONG"
-    ranked = ", ".join(
-        f"{entry['class']} {entry['recoverable_ms_per_step']:.2f}" for entry in row["ranked"][:3]
+    return Diagnosis(
+        **vars(report.bottleneck),
+        plant=name,
+        planted=planted,
+        step_ms=report.window.step_ms.median,
+        idle_ms=report.breakdown.idle_ms if report.breakdown else None,
     )
+
+
+def markdown_row(row: Diagnosis) -> str:
+    found = "right" if row.verdict == row.planted else "WRONG"
+    idle = ABSENT if row.idle_ms is None else f"{row.idle_ms:.2f}"
+    gains = [f"{gain.verdict} {gain.recoverable_ms_per_step:.2f}" for gain in row.ranked[:3]]
     return (
-        f"| {row['plant']} | {row['planted']} | {row['verdict']} | {found} "
-        f"| {row['step_ms']:.2f} ms, idle {row['idle_ms']:.2f} | {ranked} |"
+        f"| {row.plant} | {row.planted} | {row.verdict} | {found} "
+        f"| {row.step_ms:.2f} ms, idle {idle} | {', '.join(gains)} |"
     )
 
 
-def print_confusion(rows: list[dict]) -> None:
+def print_confusion(rows: list[Diagnosis]) -> None:
     """Planted classes down, verdicts across."""
-    pairs = Counter((row["planted"], row["verdict"]) for row in rows)
+    pairs = Counter((row.planted, row.verdict) for row in rows)
     classes = sorted({name for pair in pairs for name in pair})
     print(f"\n| planted \\ verdict | {' | '.join(classes)} |\n|{'---|' * (len(classes) + 1)}")
-    for planted in sorted({row["planted"] for row in rows}):
+    for planted in sorted({row.planted for row in rows}):
         counts = " | ".join(str(pairs[planted, verdict] or "") for verdict in classes)
         print(f"| {planted} | {counts} |")
-    right = sum(row["verdict"] == row["planted"] for row in rows)
+    right = sum(row.verdict == row.planted for row in rows)
     print(f"\n{right} of {len(rows)} verdicts are right")

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 import torch
@@ -28,7 +29,6 @@ class Plant:
     """A fault, the keys that make it dominate, and the verdict that finds it."""
 
     verdict: str
-    what: str
     keys: str
     put: Callable[[], None] = lambda: None
     ranks: int = 1
@@ -56,20 +56,25 @@ def before_update(fault: Callable[..., object]) -> None:
 
 
 def slow_loader() -> None:
+    """The loader sleeps."""
     before(Batches, "draw", lambda *_: time.sleep(0.006))
 
 
 def sorting_loader() -> None:
+    """The loader sorts on the CPU."""
     numbers = np.random.default_rng(0).random(2_000_000)
     before(Batches, "draw", lambda *_: np.sort(numbers))
 
 
 def pageable_copies() -> None:
-    images = torch.zeros(32 << 20)  # 128 MB that nobody pinned
+    """Each step copies memory that nobody pinned."""
+    images = torch.zeros(32 << 20)  # 128 MB
     before(Batches, "draw", lambda batches, *_: images.to(batches.device))
 
 
 def item_in_every_step() -> None:
+    """.item() of three statistics of each parameter."""
+
     def log_weights(step: Step | GraphedStep, _: float) -> None:
         plain = step.step if isinstance(step, GraphedStep) else step
         for parameter in plain.parameters:
@@ -80,7 +85,7 @@ def item_in_every_step() -> None:
 
 
 def item_in_every_layer() -> None:
-    hooked: list[GPT] = []
+    """.item() of two checks in each layer."""
 
     def check(module: nn.Module, inputs: object, output: Tensor) -> None:
         if output.is_cuda and torch.cuda.is_current_stream_capturing():
@@ -88,25 +93,28 @@ def item_in_every_layer() -> None:
         assert torch.isfinite(module.get_parameter("weight")).all().item()
         assert torch.isfinite(output).all().item()
 
-    def hook(model: GPT, *_: object) -> None:
-        if model not in hooked:
-            hooked.append(model)
-            for module in model.get_submodule("transformer.h").modules():
-                if hasattr(module, "weight"):
-                    module.register_forward_hook(check)
+    @cache  # once for each model
+    def hook(model: GPT) -> None:
+        for module in model.get_submodule("transformer.h").modules():
+            if hasattr(module, "weight"):
+                module.register_forward_hook(check)
 
-    before(GPT, "forward", hook)
+    before(GPT, "forward", lambda model, *_: hook(model))
 
 
 def python_stall() -> None:
+    """Sleep before each update."""
     before_update(lambda *_: time.sleep(0.010))
 
 
 def python_work() -> None:
+    """A Python loop before each update."""
     before_update(lambda *_: sum(number * number for number in range(400_000)))
 
 
 def unfused_elementwise() -> None:
+    """GELU spelled out in float32."""
+
     def gelu(x: Tensor) -> Tensor:
         x = x.float()
         inner = 0.7978845608 * (x + 0.044715 * x * x * x)
@@ -116,36 +124,23 @@ def unfused_elementwise() -> None:
 
 
 PLANTS = {
-    "slow_loader": Plant("data", "the loader sleeps 6 ms", GRAPHS, slow_loader),
-    "sorting_loader": Plant("data", "the loader sorts on the CPU", GRAPHS, sorting_loader),
-    "pageable_copies": Plant("data", "128 MB of pageable memory a step", GRAPHS, pageable_copies),
-    "item_in_every_step": Plant(
-        "synchronization",
-        ".item() of three statistics of each parameter",
-        GRAPHS,
-        item_in_every_step,
-    ),
-    "item_in_every_layer": Plant(
-        "synchronization",
-        ".item() of two checks in each layer",
-        f"{EAGER} batch_size=128",
-        item_in_every_layer,
-    ),
-    "tiny_batch": Plant("launch", "two windows a batch, eager", f"{EAGER} batch_size=2"),
-    "python_stall": Plant("cpu", "10 ms of sleep before each update", GRAPHS, python_stall),
-    "python_work": Plant("cpu", "a Python loop before each update", GRAPHS, python_work),
-    "tiny_graphs": Plant("gpu_latency", "one window a batch, graphs", f"{GRAPHS} batch_size=1"),
-    "unfused_elementwise": Plant(
-        "gpu_memory", "GELU spelled out in float32", f"{EAGER} batch_size=256", unfused_elementwise
-    ),
+    "slow_loader": Plant("data", GRAPHS, slow_loader),
+    "sorting_loader": Plant("data", GRAPHS, sorting_loader),
+    "pageable_copies": Plant("data", GRAPHS, pageable_copies),
+    "item_in_every_step": Plant("synchronization", GRAPHS, item_in_every_step),
+    "item_in_every_layer": Plant("synchronization", f"{EAGER} batch_size=128", item_in_every_layer),
+    "tiny_batch": Plant("launch", f"{EAGER} batch_size=2"),
+    "python_stall": Plant("cpu", GRAPHS, python_stall),
+    "python_work": Plant("cpu", GRAPHS, python_work),
+    "tiny_graphs": Plant("gpu_latency", f"{GRAPHS} batch_size=1"),
+    "unfused_elementwise": Plant("gpu_memory", f"{EAGER} batch_size=256", unfused_elementwise),
     "large_matmuls": Plant(
         "gpu_compute",
-        "four layers, 2048 wide",
         f"{GRAPHS} n_layer=4 n_head=16 n_embd=2048 block_size=512 batch_size=32 dropout=0",
     ),
+    # two GPUs without peer-to-peer and shared memory
     "slow_link": Plant(
         "communication",
-        "two GPUs without peer-to-peer and shared memory",
         f"{GRAPHS} gradient_accumulation_steps=2",
         ranks=2,
         environ={"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"},

@@ -10,15 +10,17 @@ has some more.
 
 import gzip
 import json
-import os
 import re
 import shutil
 import sqlite3
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import at_least
+from benchmarks.measuring import Keys, key
+from cli.files import replacing
 
 MOVED_TABLES = re.compile(
     r"CUPTI_ACTIVITY_KIND_\w+|NVTX_EVENTS|CUDA_GPU_MEMORY_USAGE_EVENTS|OSRT_API|GPU_METRICS"
@@ -26,72 +28,73 @@ MOVED_TABLES = re.compile(
 TIMES = ("start", "end", "timestamp", "rawTimestamp")  # columns that move with each repetition
 PUSH_POP, START_END = 59, 60  # NVTX_EVENTS.eventType of ranges
 ITERATION = re.compile(r"iteration (\d+)")
+IDS = ("correlation", "External id")  # in an event's args
 
 
 @dataclass
-class RepeatConfig:
-    capture: str = field(default="", metadata={"help": "what to repeat"})
-    out: str = field(default="", metadata={"help": "file to write; .sqlite or .json"})
-    kernels: int = field(default=1_000_000, metadata={"help": "at least so many"})
-
-    def __post_init__(self) -> None:
-        for key in ("capture", "out"):
-            if not getattr(self, key):
-                raise ValueError(f"{key}: name a file")
-        at_least(self, kernels=1)
+class RepeatConfig(Keys):
+    capture: str = key("", "what to repeat", needed="a file", file=True)
+    out: str = key("", "file to write; .sqlite or .json", needed="a file")
+    kernels: int = key(1_000_000, "at least so many", least=1)
 
 
 def main(config: RepeatConfig) -> None:
     capture, out = Path(config.capture), Path(config.out)
-    if not capture.is_file():
-        raise ValueError(f"capture={capture}: no such file")
-    temporary = out.with_name(out.name + ".tmp")
-    try:
-        with gzip.open(capture) if capture.suffix == ".gz" else open(capture, "rb") as file:
-            if ".sqlite" in capture.name:
-                with open(temporary, "wb") as copy:
-                    shutil.copyfileobj(file, copy)
-                made = repeat_sqlite(temporary, config.kernels)
-            else:
-                made = repeat_json(json.load(file), temporary, config.kernels)
-        os.replace(temporary, out)
-    finally:
-        temporary.unlink(missing_ok=True)
-    print(f"{out}: {made} kernels, {out.stat().st_size / 1e6:.0f} MB")
+    with (
+        replacing(out) as made,
+        gzip.open(capture) if capture.suffix == ".gz" else open(capture, "rb") as file,
+    ):
+        if ".sqlite" in capture.name:
+            with open(made, "wb") as copy:
+                shutil.copyfileobj(file, copy)
+            kernels = repeat_sqlite(made, config.kernels)
+        else:
+            kernels = repeat_json(json.load(file), made, config.kernels)
+    print(f"{out}: {kernels} kernels, {out.stat().st_size / 1e6:.0f} MB")
+
+
+def repetitions_of(count: int, kernels: int) -> int:
+    if not count:
+        raise ValueError("capture: has no kernels to repeat")
+    return -(-kernels // count)
 
 
 def repeat_sqlite(path: Path, kernels: int) -> int:
     """Repeats the events of the file in place; returns how many kernels it has then."""
-    database = sqlite3.connect(path)
-    database.execute("PRAGMA journal_mode = OFF")
-    database.execute("PRAGMA synchronous = OFF")
-    rows = "SELECT name FROM sqlite_master WHERE type = 'table'"
-    tables = [name for (name,) in database.execute(rows) if MOVED_TABLES.fullmatch(name)]
-    count = scalar(database, "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL")
-    repetitions = -(-kernels // count)
-    calls = "CUPTI_ACTIVITY_KIND_RUNTIME"
-    first, last, ids = database.execute(
-        f"SELECT min(start), max(end), max(correlationId) + 1 FROM {calls}"
-    ).fetchone()
-    period_ns = max(last, scalar(database, "SELECT max(end) FROM CUPTI_ACTIVITY_KIND_KERNEL"))
-    period_ns += 1000 - first
-    for table in tables:
-        columns = [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
-        moved = {name: f"{name} + :number * {period_ns}" for name in TIMES}
-        moved |= {"correlationId": f"correlationId + :number * {ids}"}
-        names = ", ".join(f'"{name}"' for name in columns)
-        values = ", ".join(moved.get(name, f'"{name}"') for name in columns)
-        which = f"AND eventType IN ({PUSH_POP}, {START_END})" if table == "NVTX_EVENTS" else ""
-        last_row = scalar(database, f"SELECT max(rowid) FROM {table}")
-        for number in range(1, repetitions):
-            insert = f"INSERT INTO {table} ({names}) SELECT {values} FROM {table} "
-            insert += f"WHERE rowid <= {last_row} {which}"
-            database.execute(insert, {"number": number})
-    if "NVTX_EVENTS" in tables:
-        number_iterations(database)
-    database.commit()
-    database.close()
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA journal_mode = OFF")
+        database.execute("PRAGMA synchronous = OFF")
+        rows = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        tables = [name for (name,) in rows if MOVED_TABLES.fullmatch(name)]
+        count, kernels_end, first, last, ids = database.execute(
+            "SELECT * FROM (SELECT count(*), max(end) FROM CUPTI_ACTIVITY_KIND_KERNEL), (SELECT "
+            "min(start), max(end), max(correlationId) + 1 FROM CUPTI_ACTIVITY_KIND_RUNTIME)"
+        ).fetchone()
+        repetitions = repetitions_of(count, kernels)
+        moved = dict.fromkeys(TIMES, max(last, kernels_end) + 1000 - first) | {"correlationId": ids}
+        for table in tables:
+            repeat_rows(database, table, moved, repetitions)
+        if "NVTX_EVENTS" in tables:
+            number_iterations(database)
+        database.commit()
     return count * repetitions
+
+
+def repeat_rows(
+    database: sqlite3.Connection, table: str, moved: Mapping[str, int], repetitions: int
+) -> None:
+    """`moved`: by how much a column's values grow with each repetition."""
+    names = [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
+    values = [
+        f'"{name}" + :number * {moved[name]}' if name in moved else f'"{name}"' for name in names
+    ]
+    (last_row,) = database.execute(f"SELECT max(rowid) FROM {table}").fetchone()
+    columns = ", ".join(f'"{name}"' for name in names)
+    insert = f"INSERT INTO {table} ({columns}) SELECT {', '.join(values)} FROM {table} "
+    insert += f"WHERE rowid <= {last_row}"
+    if table == "NVTX_EVENTS":
+        insert += f" AND eventType IN ({PUSH_POP}, {START_END})"
+    database.executemany(insert, ({"number": number} for number in range(1, repetitions)))
 
 
 def number_iterations(database: sqlite3.Connection) -> None:
@@ -106,52 +109,39 @@ def number_iterations(database: sqlite3.Connection) -> None:
     database.executemany("UPDATE NVTX_EVENTS SET text = ?, textId = NULL WHERE rowid = ?", names)
 
 
-def scalar(database: sqlite3.Connection, query: str) -> int:
-    (value,) = database.execute(query).fetchone()
-    return value
-
-
 def repeat_json(trace: dict[str, Any], out: Path, kernels: int) -> int:
     """Writes the trace, repeated; returns how many kernels it has then."""
     events = trace.pop("traceEvents")
     timed = [event for event in events if event.get("ph") in ("X", "s", "f")]
     count = sum(event.get("cat") == "kernel" for event in timed)
-    if not count:
-        raise ValueError("capture: has no kernels to repeat")
-    repetitions = -(-kernels // count)
-    iterations = {event["name"] for event in timed if ITERATION.fullmatch(event["name"])}
-    steps = {
-        "ts": max(e["ts"] + e.get("dur", 0) for e in timed) - min(e["ts"] for e in timed) + 1,
-        "id": largest(timed, "id") + 1,
-        "iteration": len(iterations),
-        "correlation": largest([e.get("args", {}) for e in timed], "correlation") + 1,
-        "External id": largest([e.get("args", {}) for e in timed], "External id") + 1,
-    }
+    repetitions = repetitions_of(count, kernels)
+    period = max(e["ts"] + e.get("dur", 0) for e in timed) - min(e["ts"] for e in timed) + 1
+    args = [event.get("args", {}) for event in timed]
+    growth = {name: largest(args, name) + 1 for name in IDS}
+    growth |= {"ts": period, "id": largest(timed, "id") + 1}
+    iterations = len({event["name"] for event in timed if ITERATION.fullmatch(event["name"])})
     with open(out, "w", encoding="utf-8") as written:
         written.write(json.dumps(trace, separators=(",", ":"))[:-1] + ',"traceEvents":[\n')
-        written.write(",\n".join(dumps(event) for event in events))
+        written.write(",\n".join(map(dumps, events)))
         for number in range(1, repetitions):
+            grown = {name: number * step for name, step in growth.items()}
             for event in timed:
-                written.write(",\n" + dumps(moved(event, number, steps)))
+                written.write(",\n" + dumps(moved(event, grown, number * iterations)))
         written.write("\n]}\n")
     return count * repetitions
 
 
-def largest(records: list[dict[str, Any]], key: str) -> int:
-    return max((record[key] for record in records if key in record), default=0)
+def largest(records: list[dict[str, Any]], name: str) -> int:
+    return max((record[name] for record in records if name in record), default=0)
 
 
-def moved(event: dict[str, Any], number: int, steps: dict[str, Any]) -> dict[str, Any]:
+def moved(event: dict[str, Any], grown: Mapping[str, float], iterations: int) -> dict[str, Any]:
     """The event in a later repetition."""
-    event = event | {"ts": round(event["ts"] + number * steps["ts"], 3)}
-    if "id" in event:
-        event["id"] += number * steps["id"]
+    event = event | {n: round(event[n] + grown[n], 3) for n in ("ts", "id") if n in event}
     if match := ITERATION.fullmatch(event["name"]):
-        event["name"] = f"iteration {int(match[1]) + number * steps['iteration']}"
-    if "args" in event:
-        ids = ("correlation", "External id")
-        old = event["args"]
-        event["args"] = old | {key: old[key] + number * steps[key] for key in ids if key in old}
+        event["name"] = f"iteration {int(match[1]) + iterations}"
+    if args := event.get("args"):
+        event["args"] = args | {n: args[n] + grown[n] for n in IDS if n in args}
     return event
 
 

@@ -17,18 +17,19 @@ import platform
 import subprocess
 import sys
 import tempfile
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 
-from benchmarks import at_least
+from benchmarks.measuring import PROJECT, Keys, Process, in_turns, key, run_process
 from profiling.tools import nsight
 
-PROJECT = Path(__file__).resolve().parents[1]
 CAPTURES = PROJECT / "tests" / "captures"
-KERNELS = {"long.sqlite": 1_000_000, "long.json": 100_000}
-SOURCES = {"long.sqlite": "slow_eager.sqlite.gz", "long.json": "flash_eager.trace.json.gz"}
+LONG = {  # made of a capture of the tests, with so many kernels
+    "long.sqlite": ("slow_eager.sqlite.gz", 1_000_000),
+    "long.json": ("flash_eager.trace.json.gz", 100_000),
+}
 STOCK = ("cuda_gpu_kern_sum", "cuda_api_sum", "cuda_gpu_mem_time_sum")
 HTA = """
 import sys
@@ -37,30 +38,14 @@ analysis = TraceAnalysis(trace_files={0: sys.argv[1]})
 analysis.get_temporal_breakdown(visualize=False)
 analysis.get_gpu_kernel_breakdown(visualize=False)
 """
-BYTES_OF_MAXRSS = 1 if sys.platform == "darwin" else 1024  # getrusage's unit
 
 
 @dataclass
-class SpeedConfig:
-    sqlite: str = field(
-        default="", metadata={"help": "nsys export; empty: made, a million kernels"}
-    )
-    trace: str = field(default="", metadata={"help": "Chrome trace; empty: made, 100,000 kernels"})
-    hta_python: str = field(default="", metadata={"help": "interpreter that has HTA"})
-    repeats: int = field(default=3, metadata={"help": "runs of each program"})
-
-    def __post_init__(self) -> None:
-        at_least(self, repeats=1)
-        for key in ("sqlite", "trace", "hta_python"):
-            value = getattr(self, key)
-            if value and not Path(value).is_file():
-                raise ValueError(f"{key}={value}: no such file")
-
-
-@dataclass(frozen=True)
-class Run:
-    wall_s: float
-    peak_bytes: int
+class SpeedConfig(Keys):
+    sqlite: str = key("", "nsys export; empty: made, a million kernels", file=True)
+    trace: str = key("", "Chrome trace; empty: made, 100,000 kernels", file=True)
+    hta_python: str = key("", "interpreter that has HTA", file=True)
+    repeats: int = key(3, "runs of each program", least=1)
 
 
 def main(config: SpeedConfig) -> None:
@@ -68,36 +53,34 @@ def main(config: SpeedConfig) -> None:
         folder = Path(name)
         sqlite = Path(config.sqlite) if config.sqlite else made("long.sqlite", folder)
         trace = Path(config.trace) if config.trace else made("long.json", folder)
-        stock, why_not_stock = stock_command(sqlite)
-        hta, why_not_hta = hta_command(config.hta_python, trace)
         contests = {
-            sqlite: {"report --json": report_command(sqlite, folder), **stock},
-            trace: {"report --json": report_command(trace, folder), **hta},
+            path: {"report --json": report_command(path, folder)} for path in (sqlite, trace)
         }
+        left_out = []
+        for path, others in ((sqlite, stock_programs), (trace, hta_programs)):
+            try:
+                contests[path] |= others(path, config)
+            except ValueError as error:
+                left_out.append(str(error))
         load = os.getloadavg()[0]
-        runs = {path: take_turns(programs, config.repeats) for path, programs in contests.items()}
+        runs = {path: warmed(programs, config.repeats) for path, programs in contests.items()}
     print(f"{platform.machine()}, {os.cpu_count()} cores, load before {load:.1f}; medians\n")
     print("| capture | program | wall s (least, most) | peak MB | of report's time, memory |")
     print("|---|---|---:|---:|---:|")
     for path, results in runs.items():
         print_rows(path.name, results)
-    for why in (why_not_stock, why_not_hta):
-        if why:
-            print(f"\nleft out: {why}")
+    for why in left_out:
+        print(f"\nleft out: {why}")
 
 
 def made(name: str, folder: Path) -> Path:
     """A long capture, made by another process: no child's peak memory is below its parent's."""
-    source = CAPTURES / SOURCES[name]
+    source, kernels = CAPTURES / LONG[name][0], LONG[name][1]
     if not source.is_file():
         raise ValueError(f"{source}: no such file; give sqlite= and trace=")
-    words = [f"capture={source}", f"out={folder / name}", f"kernels={KERNELS[name]}"]
-    subprocess.run(
-        [sys.executable, "-m", "benchmarks", "repeat_capture", *words],
-        cwd=PROJECT,
-        stdout=sys.stderr,
-        check=True,
-    )
+    command = [sys.executable, "-m", "benchmarks", "repeat_capture"]
+    command += [f"capture={source}", f"out={folder / name}", f"kernels={kernels}"]
+    subprocess.run(command, cwd=PROJECT, stdout=sys.stderr, check=True)
     return folder / name
 
 
@@ -106,59 +89,52 @@ def report_command(path: Path, folder: Path) -> list[str]:
     return [sys.executable, "-m", "profiling", *words]
 
 
-def stock_command(path: Path) -> tuple[dict[str, list[str]], str | None]:
-    """(name -> command, why there is none)."""
-    try:
-        nsys = nsight.find("nsys")
-    except ValueError as error:
-        return {}, str(error)
+def stock_programs(path: Path, _: SpeedConfig) -> dict[str, list[str]]:
+    """Name -> command. Raises ValueError where there is no nsys."""
+    nsys = nsight.find("nsys")
     reports = [word for name in STOCK for word in ("--report", name)]
     command = [nsys.path, "stats", "--format", "csv", *reports, str(path.resolve())]
-    return {f"nsys {nsys.version} stats, {len(STOCK)} reports": command}, None
+    return {f"nsys {nsys.version} stats, {len(STOCK)} reports": command}
 
 
-def hta_command(python: str, path: Path) -> tuple[dict[str, list[str]], str | None]:
-    """(name -> command, why there is none)."""
+def hta_programs(path: Path, config: SpeedConfig) -> dict[str, list[str]]:
+    """Name -> command. Raises ValueError where no interpreter with it is known."""
+    python = config.hta_python
     if not python:
-        return {}, "HolisticTraceAnalysis: hta_python= is not given"
+        raise ValueError("HolisticTraceAnalysis: hta_python= is not given")
     asked = "from importlib.metadata import version; print(version('HolisticTraceAnalysis'))"
     told = subprocess.run([python, "-c", asked], capture_output=True, text=True)
     if told.returncode:
-        return {}, f"HolisticTraceAnalysis: {python} has none"
+        raise ValueError(f"HolisticTraceAnalysis: {python} has none")
     command = [str(Path(python).absolute()), "-c", HTA, str(path.resolve())]
-    return {f"HolisticTraceAnalysis {told.stdout.strip()}": command}, None
+    return {f"HolisticTraceAnalysis {told.stdout.strip()}": command}
 
 
-def take_turns(programs: dict[str, list[str]], repeats: int) -> dict[str, list[Run]]:
-    found: dict[str, list[Run]] = {name: [] for name in programs}
-    for number in range(repeats + 1):
-        for name, command in programs.items():
-            run = measured(command)
-            print(f"{name}: {run.wall_s:.1f} s, {run.peak_bytes / 1e6:.0f} MB", file=sys.stderr)
-            if number:
-                found[name].append(run)
-    return found
+def warmed(programs: dict[str, list[str]], repeats: int) -> dict[str, list[Process]]:
+    """The runs that count: behind a first one of each."""
+    measures = {name: partial(told, name, command) for name, command in programs.items()}
+    return {name: runs[1:] for name, runs in in_turns(measures, repeats + 1).items()}
 
 
-def measured(command: list[str]) -> Run:
+def told(name: str, command: list[str]) -> Process:
+    run = measured(command)
+    print(f"{name}: {run.wall_s:.1f} s, {run.peak_bytes / 1e6:.0f} MB", file=sys.stderr)
+    return run
+
+
+def measured(command: list[str]) -> Process:
     """One run of it. Raises ValueError with the end of what it printed where it fails."""
-    environ = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    environ = {n: value for n, value in os.environ.items() if n != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryFile() as printed:
-        start = time.perf_counter()
-        child = subprocess.Popen(
-            command, cwd=PROJECT, env=environ, stdout=printed, stderr=subprocess.STDOUT
-        )
-        _, status, usage = os.wait4(child.pid, 0)
-        wall_s = time.perf_counter() - start
-        child.returncode = os.waitstatus_to_exitcode(status)
-        if child.returncode:
+        run = run_process(command, printed, environ=environ)
+        if run.status:
             printed.seek(0)
             last = " ".join(printed.read().decode(errors="replace").split())[-300:]
-            raise ValueError(f"{command[0]} ended with {child.returncode}: {last}")
-    return Run(wall_s, usage.ru_maxrss * BYTES_OF_MAXRSS)
+            raise ValueError(f"{command[0]} ended with {run.status}: {last}")
+    return run
 
 
-def print_rows(capture: str, results: dict[str, list[Run]]) -> None:
+def print_rows(capture: str, results: dict[str, list[Process]]) -> None:
     ours = next(iter(results.values()))
     for name, runs in results.items():
         wall_s = [run.wall_s for run in runs]
@@ -166,7 +142,4 @@ def print_rows(capture: str, results: dict[str, list[Run]]) -> None:
         times = median(wall_s) / median(run.wall_s for run in ours)
         memory = peak / median(run.peak_bytes for run in ours)
         spread = f"{median(wall_s):.2f} ({min(wall_s):.2f}, {max(wall_s):.2f})"
-        print(
-            f"| {capture} | {name} | {spread} | {peak / 1e6:.0f} | {times:.2f}, {memory:.2f} |",
-            flush=True,
-        )
+        print(f"| {capture} | {name} | {spread} | {peak / 1e6:.0f} | {times:.2f}, {memory:.2f} |")

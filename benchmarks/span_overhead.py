@@ -9,118 +9,73 @@ quartiles. A difference below a percent of a step drowns in that spread, so the 
 iteration are also timed by themselves, many times over, and given as a share of the step.
 """
 
-import statistics
-import time
-from dataclasses import dataclass, field
+import timeit
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from benchmarks import at_least
-from configs.command_line import find_config
-from configs.compose import compose_jobs
-from configs.schema import Config
-from model import GPT
+from benchmarks.measuring import Keys, key
+from benchmarks.steps import compared, eager_step, iterate, random_batch, timed_ms
+from configs.command_line import compose_one
 from profiling.capture.spans import NoSpans, Spans
 from training.distributed import Ranks
-from training.optimizer import adamw
-from training.step import Step
 
 CPU = torch.device("cpu")
-VOCAB = 65
+SETTLING_TURNS = 5
+ALONE_COUNT = 20_000
 
 
 @dataclass
-class OverheadConfig:
-    config: str = field(default="shakespeare_char_cpu", metadata={"help": "experiment"})
-    rounds: int = field(default=20, metadata={"help": "comparisons of medians"})
-    steps: int = field(default=20, metadata={"help": "steps of each kind in a round"})
-    threads: int = field(default=1, metadata={"help": "PyTorch's"})
-
-    def __post_init__(self) -> None:
-        at_least(self, rounds=2, steps=1, threads=1)
+class OverheadConfig(Keys):
+    config: str = key("shakespeare_char_cpu", "experiment")
+    rounds: int = key(20, "comparisons of medians", least=2)
+    steps: int = key(20, "steps of each kind in a round", least=1)
+    threads: int = key(1, "PyTorch's", least=1)
 
 
 def main(config: OverheadConfig) -> None:
     torch.set_num_threads(config.threads)
-    words = ["device=cpu", "dtype=float32", "compile=false"]
-    (experiment,) = compose_jobs(find_config(config.config), words, multirun=False)
-    step = make_step(experiment)
-    tokens = torch.randint(VOCAB, (experiment.batch_size, experiment.block_size))
+    experiment = compose_one([config.config, "device=cpu", "dtype=float32", "compile=false"])
+    step, tokens = eager_step(experiment, Ranks(0, 1, CPU)), random_batch(experiment, CPU)
     off, on = NoSpans(), Spans()
-    for spans in (off, on) * 5:
-        timed_steps(step, tokens, spans, 1)
-    ratios, step_ms = [], []
-    for _ in range(config.rounds):
-        taken: dict[Spans | NoSpans, list[float]] = {off: [], on: []}
-        for number in range(config.steps):
-            for spans in (off, on) if number % 2 else (on, off):
-                taken[spans].append(timed_steps(step, tokens, spans, 1))
-        medians = {spans: statistics.median(taken[spans]) for spans in taken}
-        ratios.append(medians[on] / medians[off])
-        step_ms.append(medians[off])
+
+    def step_ms(spans: Spans | NoSpans) -> float:
+        step.spans = spans
+        return timed_ms(step, tokens, spans, 1)
+
+    measures = partial(step_ms, off), partial(step_ms, on)
+    compared(*measures, rounds=2, turns=SETTLING_TURNS)
+    off_ms, (low, middle, high) = compared(*measures, config.rounds, config.steps)
     listening = "a tool listens" if on.phases["data"].attributes else "no tool listens"
-    a_step_ms = statistics.median(step_ms)
-    low, middle, high = statistics.quantiles(ratios, n=4)
-    print(f"step without ranges: {a_step_ms:.3f} ms ({experiment.n_layer} layers of")
+    print(f"step without ranges: {off_ms:.3f} ms ({experiment.n_layer} layers of")
     print(f"{experiment.n_embd}, {config.threads} threads); {listening} to NVTX")
     print("\n| ranges | an iteration's ranges alone | share of a step |\n|---|---|---|")
     for name, spans in (("off", off), ("on", on)):
         alone_us = ranges_alone_us(spans)
-        print(f"| {name} | {alone_us:.2f} us | {alone_us / a_step_ms / 10:.3f} % |")
+        print(f"| {name} | {alone_us:.2f} us | {alone_us / off_ms / 10:.3f} % |")
     print(
         f"\nwhole steps, on / off: {middle:.4f} (quartiles {low:.4f}, {high:.4f}; "
         f"{config.rounds} rounds)"
     )
 
 
-def make_step(config: Config) -> Step:
-    ranks = Ranks(0, 1, CPU)
-    model = GPT(config, VOCAB)
-    return Step(model, adamw(model, config, CPU), config, ranks)
-
-
-def timed_steps(step: Step, tokens: Tensor, spans: Spans | NoSpans, count: int) -> float:
-    """Milliseconds; `tokens` (B, T) are both input and target."""
-    step.spans = spans
-    start = time.perf_counter()
-    for number in range(count):
-        iterate(step, tokens, spans, number)
-    return (time.perf_counter() - start) * 1e3
-
-
-def iterate(step: "Step | Nothing", tokens: Tensor, spans: Spans | NoSpans, number: int) -> None:
-    """An iteration with the ranges that train.py has around it."""
-    with spans.iteration(number):
-        with spans.micro_step(0, of=1):
-            with spans.phase("data"):
-                x, y = tokens, tokens
-            with spans.phase("forward"):
-                loss = step.forward(x, y)
-            with spans.phase("backward"):
-                step.backward(loss)
-        step.average_gradients()
-        with spans.phase("optimizer"):
-            step.update(1e-4)
-
-
-def ranges_alone_us(spans: Spans | NoSpans, count: int = 20_000) -> float:
+def ranges_alone_us(spans: Spans | NoSpans) -> float:
     """Microseconds of the same ranges around nothing; the best of several tries."""
     nothing, tokens = Nothing(spans), torch.zeros(1, 1)
-    tries = []
-    for _ in range(5):
-        start = time.perf_counter()
-        for number in range(count):
-            iterate(nothing, tokens, spans, number)
-        tries.append(time.perf_counter() - start)
-    return min(tries) / count * 1e6
+    tries_s = timeit.repeat(lambda: iterate(nothing, tokens, spans), number=ALONE_COUNT)
+    return min(tries_s) / ALONE_COUNT * 1e6
 
 
 class Nothing:
     """A step that is only its ranges."""
 
+    micro_steps = 1
+
     def __init__(self, spans: Spans | NoSpans):
         self.spans = spans
+        self.readings: dict[str, Tensor] = {}
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         return x

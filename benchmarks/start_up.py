@@ -9,12 +9,12 @@ Prints the medians of wall-clock and CPU seconds, each also as a share of what t
 import os
 import subprocess
 import sys
-import time
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
-PROJECT = Path(__file__).resolve().parent.parent
+from benchmarks.measuring import Keys, Process, in_turns, key, run_process
+
 TORCH = "import torch"
 COMMANDS = {
     TORCH: ("-c", "import torch"),
@@ -29,39 +29,23 @@ COMMANDS = {
 
 
 @dataclass
-class StartUpConfig:
-    repetitions: int = field(default=5, metadata={"help": "of each command, in turns"})
-
-    def __post_init__(self) -> None:
-        if self.repetitions < 1:
-            raise ValueError(f"repetitions={self.repetitions}: must be at least 1")
+class StartUpConfig(Keys):
+    repetitions: int = key(5, "of each command, in turns", least=1)
 
 
 def main(config: StartUpConfig) -> None:
-    times: dict[str, list[tuple[float, float]]] = {name: [] for name in COMMANDS}
-    for _ in range(config.repetitions):
-        for name, words in COMMANDS.items():
-            times[name].append(wall_and_cpu_s(words))
-    medians = {
-        name: [median(seconds) for seconds in zip(*rows, strict=True)]
-        for name, rows in times.items()
-    }
+    measures = {name: partial(ended, words) for name, words in COMMANDS.items()}
+    processes = in_turns(measures, config.repetitions)
+    wall_s = {name: median(p.wall_s for p in processes[name]) for name in COMMANDS}
+    cpu_s = {name: median(p.cpu_s for p in processes[name]) for name in COMMANDS}
     print("| command | wall s | of import torch | CPU s | of import torch |")
     print("|---|---:|---:|---:|---:|")
-    for name, (wall_s, cpu_s) in medians.items():
-        shares = wall_s / medians[TORCH][0], cpu_s / medians[TORCH][1]
-        print(f"| {name} | {wall_s:.2f} | {shares[0]:.0%} | {cpu_s:.2f} | {shares[1]:.0%} |")
+    for name in COMMANDS:
+        wall, cpu = (f"{s[name]:.2f} | {s[name] / s[TORCH]:.0%}" for s in (wall_s, cpu_s))
+        print(f"| {name} | {wall} | {cpu} |")
 
 
-def wall_and_cpu_s(words: tuple[str, ...]) -> tuple[float, float]:
-    """Of one process, which may end with a mistake."""
-    began = time.perf_counter()
-    process = subprocess.Popen(
-        [sys.executable, *words],
-        cwd=PROJECT,
-        env=os.environ | {"COMP_LINE": "python train.py n_la"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    _, _, used = os.wait4(process.pid, 0)
-    return time.perf_counter() - began, used.ru_utime + used.ru_stime
+def ended(words: tuple[str, ...]) -> Process:
+    """Maybe with a mistake."""
+    environ = os.environ | {"COMP_LINE": "python train.py n_la"}
+    return run_process([sys.executable, *words], subprocess.DEVNULL, environ=environ)

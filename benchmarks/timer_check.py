@@ -9,13 +9,13 @@ spreads by more than 2 %.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
 import torch
 
-from benchmarks import at_least
+from benchmarks.measuring import Keys, key
 from model import attend
 from profiling.lab.timer import empty_launch, measure
 
@@ -23,11 +23,8 @@ MOST_DIFFERENCE, MOST_SPREAD = 0.05, 0.02
 
 
 @dataclass
-class CheckConfig:
-    repetitions: int = field(default=10, metadata={"help": "of each timer, in turns"})
-
-    def __post_init__(self) -> None:
-        at_least(self, repetitions=2)
+class CheckConfig(Keys):
+    repetitions: int = key(10, "of each timer, in turns", least=2)
 
 
 def main(config: CheckConfig) -> None:
@@ -39,17 +36,16 @@ def main(config: CheckConfig) -> None:
     print("|---|---|---|---|---|---|---|")
     good = True
     for name, call in calls(device).items():
-        ours, theirs, samples = [], [], []
+        timings, theirs = [], []
         for _ in range(config.repetitions):
-            timing = measure(call, device)
-            ours.append(timing.median_ms)
-            samples.append(len(timing.samples_ms))
+            timings.append(measure(call, device))
             theirs.append(do_bench(call, return_mode="median"))
+        ours = [timing.median_ms for timing in timings]
         ratio = median(ours) / median(theirs)
         print(
             f"| {name} | {median(ours) * 1e3:.2f} us | {median(theirs) * 1e3:.2f} us "
             f"| {ratio:.4f} | {100 * spread(ours):.2f} % | {100 * spread(theirs):.2f} % "
-            f"| {median(samples):.0f} |",
+            f"| {median(timing.samples for timing in timings):.0f} |",
             flush=True,
         )
         if name.startswith("flash"):

@@ -12,115 +12,114 @@ process has ended, so an interrupted series can be continued with other seeds.
 
 import json
 import re
-import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from statistics import quantiles
 
-PROJECT = Path(__file__).resolve().parent.parent
+import msgspec
+
+from benchmarks.measuring import PROJECT, Keys, key, run_process
+
 NANOGPT_STEP = re.compile(r"^iter \d+: loss [\d.]+, time ([\d.]+)ms", re.M)
 NANOGPT_VAL_LOSS = re.compile(r"^step (\d+): train loss [\d.]+, val loss ([\d.]+)", re.M)
-Row = dict[str, Any]  # of results.jsonl
-Job = Callable[[], Row]
 SETTLING_ROWS = 5  # logged rows at the start that are left out of step times: compile, caches
 
 
 @dataclass
-class RunsConfig:
-    nanogpt: str | None = field(default=None, metadata={"help": "checkout of karpathy/nanoGPT"})
-    config: str = field(default="shakespeare_char", metadata={"help": "experiment to train"})
-    attention: str = field(
-        default="flash,slow", metadata={"help": "backends, by comma; may be empty"}
-    )
-    seeds: str = field(default="1337", metadata={"help": "seeds, by comma"})
-    more: str = field(default="", metadata={"help": "more keys for train.py, by space"})
-    out: str = field(default="out-lab", metadata={"help": "folder of logs and results.jsonl"})
+class RunsConfig(Keys):
+    nanogpt: str | None = key(None, "checkout of karpathy/nanoGPT")
+    config: str = key("shakespeare_char", "experiment to train")
+    attention: str = key("flash,slow", "backends, by comma; may be empty")
+    seeds: str = key("1337", "seeds, by comma")
+    more: str = key("", "more keys for train.py, by space")
+    out: str = key("out-lab", "folder of logs and results.jsonl")
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """A row of results.jsonl."""
+
+    run: str  # its name
+    command: list[str]
+    when: str  # it ended
+    wall_s: float
+    step_quartiles_ms: list[float]
+    best_val_loss: float
+    best_iteration: int
+    val_loss: dict[int, float]  # by iteration
 
 
 def main(config: RunsConfig) -> None:
     out = Path(config.out)
     out.mkdir(parents=True, exist_ok=True)
+    results = out / "results.jsonl"
     attentions = [word for word in config.attention.split(",") if word]
     for number, seed in enumerate(config.seeds.split(",")):
-        jobs: list[Job] = [partial(run_ours, a, seed, config, out) for a in attentions]
+        jobs: list[Callable[[], TrainingRun]]
+        jobs = [partial(run_ours, attention, seed, config, out) for attention in attentions]
         if config.nanogpt and number == 0:
             jobs.insert(0, partial(run_nanogpt, Path(config.nanogpt), out))
         for job in jobs:
-            row = job()
-            with open(out / "results.jsonl", "a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
-            print(markdown_row(row), flush=True)
-    lines = (out / "results.jsonl").read_text(encoding="utf-8").splitlines()
+            run = job()
+            with open(results, "a", encoding="utf-8") as file:
+                file.write(json.dumps(msgspec.to_builtins(run)) + "\n")
+            print(markdown_row(run), flush=True)
     print("\n| run | whole process | step, median (quartiles) | best val loss |\n|---|---|---|---|")
-    for line in lines:
-        print(markdown_row(json.loads(line)))
+    for line in results.read_text(encoding="utf-8").splitlines():
+        print(markdown_row(msgspec.json.decode(line, type=TrainingRun)))
 
 
-def run_ours(attention: str, seed: str, config: RunsConfig, out: Path) -> Row:
+def run_ours(attention: str, seed: str, config: RunsConfig, out: Path) -> TrainingRun:
     run_dir = out / f"{attention}-{seed}"
-    command = [sys.executable, "train.py", config.config, f"attention={attention}", f"seed={seed}"]
-    command += [f"out_dir={run_dir.resolve()}", *config.more.split()]
-    wall_s = timed(command, PROJECT, out / f"{attention}-{seed}.log")
+    words = ["train.py", config.config, f"attention={attention}", f"seed={seed}"]
+    words += [f"out_dir={run_dir.resolve()}", *config.more.split()]
+    wall_s = timed(words, PROJECT, out / f"{attention}-{seed}.log")
     rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    evaluations = [(row["val/loss"], row["iter"]) for row in rows if "val/loss" in row]
+    val_loss = {row["iter"]: row["val/loss"] for row in rows if "val/loss" in row}
     steps_ms = [row["time/step_ms"] for row in rows if row.get("time/step_ms") is not None]
-    return result(f"{attention}, seed {seed}", command, wall_s, steps_ms, evaluations)
+    return training_run(f"{attention}, seed {seed}", words, wall_s, steps_ms, val_loss)
 
 
-def run_nanogpt(checkout: Path, out: Path) -> Row:
-    command = [sys.executable, "train.py", "config/train_shakespeare_char.py"]
+def run_nanogpt(checkout: Path, out: Path) -> TrainingRun:
+    words = ["train.py", "config/train_shakespeare_char.py"]
     log = out / "nanogpt.log"
-    wall_s = timed(command, checkout, log)
+    wall_s = timed(words, checkout, log)
     text = log.read_text()
-    evaluations = [(float(loss), int(step)) for step, loss in NANOGPT_VAL_LOSS.findall(text)]
+    val_loss = {int(step): float(loss) for step, loss in NANOGPT_VAL_LOSS.findall(text)}
     steps_ms = [float(ms) for ms in NANOGPT_STEP.findall(text)]
-    return result("karpathy/nanoGPT", command, wall_s, steps_ms, evaluations)
+    return training_run("karpathy/nanoGPT", words, wall_s, steps_ms, val_loss)
 
 
-def timed(command: list[str], folder: Path, log: Path) -> float:
+def timed(words: list[str], folder: Path, log: Path) -> float:
     """Wall seconds of the whole process. Raises ValueError naming its log when it fails."""
-    start = time.perf_counter()
-    with open(log, "w", encoding="utf-8") as file:
-        status = subprocess.run(command, cwd=folder, stdout=file, stderr=subprocess.STDOUT)
-    if status.returncode != 0:
-        raise ValueError(f"{log}: the process ended with {status.returncode}; its output is there")
-    return time.perf_counter() - start
+    with open(log, "wb") as file:
+        process = run_process([sys.executable, *words], file, folder)
+    if process.status:
+        raise ValueError(f"{log}: the process ended with {process.status}; its output is there")
+    return process.wall_s
 
 
-def result(
-    name: str,
-    command: list[str],
-    wall_s: float,
-    steps_ms: list[float],
-    evaluations: list[tuple[float, int]],
-) -> Row:
+def training_run(
+    name: str, words: list[str], wall_s: float, steps_ms: list[float], val_loss: dict[int, float]
+) -> TrainingRun:
     if len(steps_ms) < SETTLING_ROWS + 2:
         raise ValueError(
             f"more: {name} logged {len(steps_ms)} rows, too few for a step time; "
             "raise max_iters or lower log_interval"
         )
-    quartiles = statistics.quantiles(steps_ms[SETTLING_ROWS:], n=4)
-    best_val_loss, best_iteration = min(evaluations)
-    return {
-        "run": name,
-        "command": command[1:],
-        "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "wall_s": wall_s,
-        "step_quartiles_ms": quartiles,
-        "best_val_loss": best_val_loss,
-        "best_iteration": best_iteration,
-        "val_loss": {iteration: loss for loss, iteration in evaluations},
-    }
+    best, loss = min(val_loss.items(), key=lambda evaluated: evaluated[::-1])
+    quartiles_ms = quantiles(steps_ms[SETTLING_ROWS:], n=4)
+    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return TrainingRun(name, words, when, wall_s, quartiles_ms, loss, best, val_loss)
 
 
-def markdown_row(row: Row) -> str:
-    low, median, high = row["step_quartiles_ms"]
+def markdown_row(run: TrainingRun) -> str:
+    low, median, high = run.step_quartiles_ms
     return (
-        f"| {row['run']} | {row['wall_s']:.1f} s | {median:.3f} ms ({low:.3f}, {high:.3f}) "
-        f"| {row['best_val_loss']:.4f} at {row['best_iteration']} |"
+        f"| {run.run} | {run.wall_s:.1f} s | {median:.3f} ms ({low:.3f}, {high:.3f}) "
+        f"| {run.best_val_loss:.4f} at {run.best_iteration} |"
     )

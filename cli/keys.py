@@ -1,14 +1,17 @@
 """The keys of a configuration, read from its dataclass, and KEY=VALUE as arguments.
 
-What is known about a key stands in the dataclass field alone. Called by configs.schema (choices),
-configs.compose (names and types), cli.help (the table, the small programs).
+What is known about a key stands in the dataclass field alone. Called by configs (the keys, their
+names, types and limits) and cli.help (the table, the small programs).
 """
 
 import dataclasses
 import inspect
+import math
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from copy import copy
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cli.errors import ending, suggestion
@@ -16,6 +19,7 @@ from cli.errors import ending, suggestion
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+Default = TypeVar("Default")
 Schema = TypeVar("Schema", bound="DataclassInstance")
 Value = None | bool | int | float | str | list["Value"] | dict[str, "Value"]  # as YAML has it
 
@@ -26,6 +30,7 @@ TYPE_NAMES = {
     str: "text",
     list: "a list, as [a,b]",
 }
+RULES = ("help", "choices", "least", "below")  # of a field's metadata
 BOOLEANS = {"true": True, "yes": True, "on": True, "1": True}
 BOOLEANS |= {"false": False, "no": False, "off": False, "0": False}
 
@@ -36,10 +41,31 @@ class Key:
     section: str  # the heading that it stands under in --help
     kind: type  # int, float, bool, str or list
     optional: bool  # null is a value too
-    help: str
-    choices: tuple[str, ...]
+    help: str = ""
+    choices: tuple[str, ...] = ()
+    least: float = -math.inf  # of a number
+    below: float = math.inf
 
 
+def key(
+    default: Default,
+    help: str,
+    choices: tuple[str, ...] = (),
+    *,
+    least: float = -math.inf,
+    below: float = math.inf,
+) -> Default:
+    """Declares a key: the field of a dataclass. A number is from `least` up and less than `below`.
+
+    Annotated as a field's default, as `dataclasses.field` is.
+    """
+    metadata = {"help": help, "choices": choices, "least": least, "below": below}
+    if isinstance(default, list):
+        return dataclasses.field(default_factory=lambda: copy(default), metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@cache
 def keys(schema: type["DataclassInstance"], prefix: str = "") -> dict[str, Key]:
     """Every key of the dataclass `schema` by name, those of nested sections with their prefix."""
     hints = typing.get_type_hints(schema)
@@ -54,9 +80,8 @@ def keys(schema: type["DataclassInstance"], prefix: str = "") -> dict[str, Key]:
             continue
         kind, optional = value_type(hints[f.name])
         section = prefix[:-1] or owners[f.name].__name__.removesuffix("Config").lower()
-        found[name] = Key(
-            name, section, kind, optional, f.metadata.get("help", ""), f.metadata.get("choices", ())
-        )
+        rules = {rule: f.metadata[rule] for rule in RULES if rule in f.metadata}
+        found[name] = Key(name, section, kind, optional, **rules)
     return found
 
 
@@ -73,8 +98,8 @@ def unknown_key(name: str, known: Iterable[str]) -> str:
     return f"{name}: no such key{ending(name, known)}"
 
 
-def check_choices(config: "DataclassInstance") -> None:
-    """Refuses a value that its field's choices lack; nested sections included.
+def check_values(config: "DataclassInstance") -> None:
+    """Refuses a value that its key's choices or limits exclude; nested sections included.
 
     YAML and Hydra read true and false as booleans, also for a key whose choices are words: such
     a value is turned back into the word.
@@ -82,26 +107,42 @@ def check_choices(config: "DataclassInstance") -> None:
     for key in keys(type(config)).values():
         section, _, name = key.name.rpartition(".")
         owner = getattr(config, section) if section else config
-        setattr(owner, name, choice(key, getattr(owner, name)))
+        setattr(owner, name, checked(key, getattr(owner, name)))
 
 
-def choice(key: Key, value: Value) -> Value:
-    """`value` as one of the key's choices, or as it is when the key has none."""
-    if not key.choices or value in key.choices or (value is None and key.optional):
+def checked(key: Key, value: Value) -> Value:
+    """The value as one of the key's choices, or as it is. Raises ValueError."""
+    if value is None and key.optional:
+        return None
+    if key.choices:
+        word = spell(value).lower()
+        return choice(key.name, word if word in key.choices else value, key.choices)
+    if isinstance(value, (int, float)) and not key.least <= value < key.below:
+        raise ValueError(f"{key.name}={spell(value)}: must be {limits(key)}")
+    return value
+
+
+def limits(key: Key) -> str:
+    if key.below < math.inf:
+        return f"at least {key.least} and less than {key.below}"
+    return f"a number from {key.least} up" if key.kind is float else f"at least {key.least}"
+
+
+def choice(name: str, value: Value, choices: Collection[str]) -> str:
+    """`value`, if it is one of the `choices`. Raises ValueError."""
+    if isinstance(value, str) and value in choices:
         return value
-    if spell(value).lower() in key.choices:
-        return spell(value).lower()
-    near = suggestion(spell(value), key.choices)
-    raise ValueError(f"{key.name}={spell(value)}: no such choice{near} ({', '.join(key.choices)})")
+    near = suggestion(spell(value), choices)
+    raise ValueError(f"{name}={spell(value)}: no such choice{near} ({', '.join(choices)})")
 
 
 def spell(value: object) -> str:
     """A value as the command line takes it: true, false, null, [a,b]."""
     if isinstance(value, (list, tuple)):
         return f"[{','.join(map(spell, value))}]"
-    return (
-        "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-    )
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def parse_keys(argv: list[str], schema: type[Schema]) -> Schema:
@@ -120,7 +161,7 @@ def parse_keys(argv: list[str], schema: type[Schema]) -> Schema:
             raise ValueError(unknown_key(name, known))
         values[name] = parse_value(known[name], text)
     config = schema(**values)
-    check_choices(config)
+    check_values(config)
     return config
 
 

@@ -2,35 +2,36 @@
 
 import argparse
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from cli.errors import ending
 from cli.files import check_place
 
+Flags = argparse._ActionsContainer  # a parser, or a group of its flags
 Number = TypeVar("Number", int, float)
 
 
 class Parser(argparse.ArgumentParser):
     """argparse's, but that a mistake is a ValueError: cli.errors tells it in one line.
 
-    `purpose` stands above the flags in --help, `notes` (examples, exit codes) below them. Flags of
-    `parents` are taken over, their --help too.
+    `text` stands around the flags in --help, which take the place of its line {flags}; it is the
+    docstring of the verb's module. Flags of `parents` are taken over, their --help too.
     """
 
     def __init__(
         self,
         verb: str,
-        purpose: str = "",
-        notes: str = "",
+        text: str | None = "",
         usage: str | None = None,
         parents: Sequence[argparse.ArgumentParser] = (),
     ):
         shape = argparse.RawDescriptionHelpFormatter
         prog = f"python -m profiling {verb}"
+        above, _, below = (text or "").partition("\n{flags}\n")
         super().__init__(
-            prog, usage, purpose, notes, parents, shape, add_help=not parents, allow_abbrev=False
+            prog, usage, above, below, parents, shape, add_help=not parents, allow_abbrev=False
         )
 
     def error(self, message: str) -> NoReturn:
@@ -38,6 +39,27 @@ class Parser(argparse.ArgumentParser):
         unknown = re.search(r"unrecognized arguments: (-[^\s=]+)", message)
         flags = [flag for action in self._actions for flag in action.option_strings]
         raise ValueError(message + ending(unknown[1] if unknown else "", flags, self.prog))
+
+
+def flag(
+    parser: Flags,
+    spelled: str,
+    help: str,
+    type: Callable[[str], object] = str,
+    default: object = None,
+    choices: Collection[str] | None = None,
+) -> None:
+    """Adds "--name VALUE" to a parser or a group of its flags; "--name" alone is a switch.
+
+    A flag with `choices` shows these in place of a VALUE.
+    """
+    *names, value = spelled.split()
+    if not value.startswith("-"):
+        parser.add_argument(*names, metavar=value, type=type, default=default, help=help)
+    elif choices:
+        parser.add_argument(*names, value, choices=choices, default=default, help=help)
+    else:
+        parser.add_argument(*names, value, action="store_true", help=help)
 
 
 def within(kind: type[Number], least: float, most: float = float("inf")) -> Callable[[str], Number]:

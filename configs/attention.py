@@ -11,81 +11,64 @@ from dataclasses import dataclass
 class Backend:
     name: str  # as in attention=NAME
     meaning: str  # in --help
-    fused: bool  # keeps the scores out of memory and skips what the causal mask hides
-    cuda_only: bool  # refused elsewhere
-    dropout: bool  # False: attention=NAME is refused with dropout
-    dropout_on_cpu: str  # the backend that computes it on a CPU with dropout: mostly itself
-    kernels: tuple[str, ...]  # parts of names that its own kernels alone have; none if not fused
-    sdpa: str | None  # of torch.nn.attention.SDPBackend, where it pins one
     colour: str  # in charts, a name of the pages' style
+    fused: bool  # keeps the scores out of memory and skips what the causal mask hides
+    dropout_on_cpu: str  # the backend that computes it on a CPU with dropout: mostly itself
+    dropout: bool = True  # False: attention=NAME is refused with dropout
+    cuda_only: bool = False  # refused elsewhere
+    kernels: tuple[str, ...] = ()  # parts of names that its own alone have; none if not fused
+    sdpa: str | None = None  # of torch.nn.attention.SDPBackend, where it pins one
 
 
 TABLE = (
     Backend(
-        "slow",
-        "explicit softmax(QK^T/sqrt(d))V",
-        fused=False,
-        cuda_only=False,
-        dropout=True,
-        dropout_on_cpu="slow",
-        kernels=(),
-        sdpa=None,
-        colour="bad",
+        "slow", "explicit softmax(QK^T/sqrt(d))V", colour="bad", fused=False, dropout_on_cpu="slow"
     ),
     Backend(
         "math",
         "the same inside scaled_dot_product_attention",
-        fused=False,
-        cuda_only=False,
-        dropout=True,
-        dropout_on_cpu="math",
-        kernels=(),
-        sdpa="MATH",
         colour="reduction",
+        fused=False,
+        dropout_on_cpu="math",
+        sdpa="MATH",
     ),
     Backend(
         "efficient",
         "its memory-efficient kernel",
+        colour="norm",
         fused=True,
-        cuda_only=True,
-        dropout=True,
         dropout_on_cpu="efficient",
+        cuda_only=True,
         kernels=("fmha_cutlass",),
         sdpa="EFFICIENT_ATTENTION",
-        colour="norm",
     ),
     Backend(
         "flash",
         "FlashAttention",
+        colour="accent",
         fused=True,
-        cuda_only=False,
-        dropout=True,
         dropout_on_cpu="math",  # PyTorch's fused CPU kernel has none ("No available kernel")
         kernels=("flash_fwd", "flash_bwd"),
         sdpa="FLASH_ATTENTION",
-        colour="accent",
     ),
     Backend(
         "cudnn",
         "cuDNN's kernel",
+        colour="elementwise",
         fused=True,
-        cuda_only=True,
-        dropout=True,
         dropout_on_cpu="cudnn",
+        cuda_only=True,
         kernels=("cudnn_generated_fort_native_sdpa",),
         sdpa="CUDNN_ATTENTION",
-        colour="elementwise",
     ),
     Backend(
         "flex",
         "FlexAttention",
-        fused=True,
-        cuda_only=False,
-        dropout=False,
-        dropout_on_cpu="flex",
-        kernels=("fused_flex_attention", "flex_attention"),
-        sdpa=None,
         colour="optimizer",
+        fused=True,
+        dropout_on_cpu="flex",
+        dropout=False,
+        kernels=("fused_flex_attention", "flex_attention"),
     ),
 )
 BACKENDS = {backend.name: backend for backend in TABLE}

@@ -1,6 +1,8 @@
 """Sections `profile`, what is captured of a run and when, and `gpu_metrics`, of configs.Config."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from cli.keys import key, spell
 
 AUTO = "auto"
 
@@ -9,54 +11,36 @@ AUTO = "auto"
 class ProfileConfig:
     """The keys of section `profile`; `profile=nsys` takes configs/profile/nsys.yaml."""
 
-    kind: str = field(
-        default="none",
-        metadata={
-            "help": "profile=KIND sets it: nsys (cudaProfilerStart and Stop around the window), "
-            "torch (torch.profiler), memory (CUDA memory snapshot)",
-            "choices": ("none", "nsys", "torch", "memory"),
-        },
+    kind: str = key(
+        "none",
+        "profile=KIND sets it: nsys (cudaProfilerStart and Stop around the window), "
+        "torch (torch.profiler), memory (CUDA memory snapshot)",
+        ("none", "nsys", "torch", "memory"),
     )
-    start: str = field(
-        default=AUTO,
-        metadata={"help": "first iteration of the window; auto: when the step time has settled"},
+    start: str = key(AUTO, "first iteration of the window; auto: when the step time has settled")
+    steps: int = key(20, "iterations in a window", least=1)
+    windows: int = key(1, "windows in the run", least=1)
+    every: int = key(500, "iterations from one window to the next", least=1)
+    ranks: list[int] = key([0], "ranks that are captured, as [0,1]")
+    detail: str = key(
+        "phases",
+        "layers: ranges for blocks, attention and MLP too; for eager runs",
+        ("phases", "layers"),
     )
-    steps: int = field(default=20, metadata={"help": "iterations in a window"})
-    windows: int = field(default=1, metadata={"help": "windows in the run"})
-    every: int = field(default=500, metadata={"help": "iterations from one window to the next"})
-    ranks: list[int] = field(
-        default_factory=lambda: [0], metadata={"help": "ranks that are captured, as [0,1]"}
+    attribute_backward: str = key(
+        AUTO,
+        "inside the window run backward on the calling thread, so that its kernels "
+        "belong to the range; auto: for nsys and for layers",
+        (AUTO, "true", "false"),
     )
-    detail: str = field(
-        default="phases",
-        metadata={
-            "help": "layers: ranges for blocks, attention and MLP too; for eager runs",
-            "choices": ("phases", "layers"),
-        },
-    )
-    attribute_backward: str = field(
-        default=AUTO,
-        metadata={
-            "help": "inside the window run backward on the calling thread, so that its kernels "
-            "belong to the range; auto: for nsys and for layers",
-            "choices": (AUTO, "true", "false"),
-        },
-    )
-    warmup: int = field(
-        default=3, metadata={"help": "torch: iterations before the window with the tracer on"}
-    )
-    shapes: bool = field(default=False, metadata={"help": "torch: record the operators' shapes"})
-    stack: bool = field(default=False, metadata={"help": "torch: record Python stacks"})
-    memory: bool = field(default=False, metadata={"help": "torch: record allocations"})
+    warmup: int = key(3, "torch: iterations before the window with the tracer on", least=0)
+    shapes: bool = key(False, "torch: record the operators' shapes")
+    stack: bool = key(False, "torch: record Python stacks")
+    memory: bool = key(False, "torch: record allocations")
 
     def __post_init__(self) -> None:
         if self.start != AUTO and not self.start.isdecimal():
             raise ValueError(f"profile.start={self.start}: must be auto or an iteration from 0 up")
-        for key in ("steps", "windows", "every"):
-            if getattr(self, key) < 1:
-                raise ValueError(f"profile.{key}={getattr(self, key)}: must be at least 1")
-        if self.warmup < 0:
-            raise ValueError(f"profile.warmup={self.warmup}: must be at least 0")
         if self.windows > 1 and self.every < self.steps:
             raise ValueError(
                 f"profile.every={self.every}: the windows of {self.steps} iterations would "
@@ -64,12 +48,8 @@ class ProfileConfig:
             )
         if not self.ranks or min(self.ranks) < 0 or len(set(self.ranks)) < len(self.ranks):
             raise ValueError(
-                f"profile.ranks={self.spelled_ranks}: must be ranks from 0 up, each once"
+                f"profile.ranks={spell(self.ranks)}: must be ranks from 0 up, each once"
             )
-
-    @property
-    def spelled_ranks(self) -> str:
-        return f"[{','.join(map(str, self.ranks))}]"
 
     @property
     def backward_on_calling_thread(self) -> bool:
@@ -135,25 +115,20 @@ class ProfileConfig:
             )
         if max(self.ranks) >= world_size:
             have = "is rank 0 alone" if world_size == 1 else f"has ranks 0 to {world_size - 1}"
-            raise ValueError(f"profile.ranks={self.spelled_ranks}: this run {have}")
+            raise ValueError(f"profile.ranks={spell(self.ranks)}: this run {have}")
 
 
 @dataclass
 class GpuMetricsConfig:
     """Section `gpu_metrics`: what the GPUs' driver is asked while training runs."""
 
-    enabled: str = field(
-        default=AUTO,
-        metadata={
-            "help": "sample power, energy, clocks and activity of the run's GPUs; "
-            "auto: where NVIDIA's driver tells",
-            "choices": (AUTO, "true", "false"),
-        },
+    enabled: str = key(
+        AUTO,
+        "sample power, energy, clocks and activity of the run's GPUs; "
+        "auto: where NVIDIA's driver tells",
+        (AUTO, "true", "false"),
     )
-    interval_ms: int = field(
-        default=100,
-        metadata={"help": "between two samples; the driver renews its counters every 100 ms"},
-    )
+    interval_ms: int = key(100, "between two samples; the driver renews its counters every 100 ms")
 
     def __post_init__(self) -> None:
         if not 100 <= self.interval_ms <= 60_000:  # H200: activity reads 0 within 100 ms

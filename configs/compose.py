@@ -20,8 +20,8 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from cli.errors import one_line, suggestion
-from cli.keys import TYPE_NAMES, Value, choice, keys, spell, unknown_key
+from cli.errors import one_line
+from cli.keys import TYPE_NAMES, Value, checked, choice, keys, spell, unknown_key
 from configs import files
 from configs.schema import Config
 
@@ -164,33 +164,26 @@ def parse_override(parser: OverridesParser, text: str, multirun: bool) -> Overri
 
 def check_override(override: Override) -> None:
     """Refuses what the schema does not know; Hydra's own settings and groups are Hydra's matter."""
-    name = override.key_or_group
     if override.is_hydra_override():
         return
+    name, typed, groups = override.key_or_group, override.input_line, files.groups()
     value = override.value()
     assert not isinstance(value, Sweep)  # of several values a job has one
-    known = {*keys(Config), *files.groups()}
-    if override.type in (OverrideType.ADD, OverrideType.DEL) and name in known:
-        raise ValueError(
-            f"{override.input_line}: keys are neither added nor deleted; write {name}=VALUE"
-        )
-    if name in files.groups():
-        check_option(name, value)
-        return
+    changing = override.type in (OverrideType.ADD, OverrideType.DEL)
+    if changing and name in {*keys(Config), *groups}:
+        raise ValueError(f"{typed}: keys are neither added nor deleted; write {name}=VALUE")
     section, _, key = name.partition(".")
-    if section in files.groups() and key == "kind":
-        option = check_option(section, value)
-        raise ValueError(f"{override.input_line}: write {section}={option}")
-    check_value(name, value)
+    if name in groups:
+        check_option(name, value)
+    elif section in groups and key == "kind":
+        raise ValueError(f"{typed}: write {section}={check_option(section, value)}")
+    else:
+        check_value(name, value)
 
 
 def check_option(group: str, option: Value) -> str:
     """The option, if configs/GROUP/ has its file."""
-    options = files.options(group)
-    if option in options:
-        return str(option)
-    near = suggestion(spell(option), options)
-    raise ValueError(f"{group}={spell(option)}: no such choice{near} ({', '.join(options)})")
+    return choice(group, option, files.options(group))
 
 
 @cache
@@ -203,9 +196,9 @@ def check_value(name: str, value: Value) -> None:
     """Refuses an unknown key and a value of another type; a section is checked key by key."""
     known = keys(Config)
     inner = [key for key in known if key.startswith(f"{name}.")]
-    if inner and not isinstance(value, dict):
-        raise ValueError(f"{name}={spell(value)}: {name} is a section; write {inner[0]}=VALUE")
-    if isinstance(value, dict) and inner:
+    if inner:
+        if not isinstance(value, dict):
+            raise ValueError(f"{name}={spell(value)}: {name} is a section; write {inner[0]}=VALUE")
         for inner_name, inner_value in value.items():
             check_value(f"{name}.{inner_name}", inner_value)
         return
@@ -217,11 +210,10 @@ def check_value(name: str, value: Value) -> None:
             raise MissingMandatoryValue
         OmegaConf.update(scratch(), name, value)
     except OmegaConfBaseException:
-        null = " or null" if key.optional else ""
-        kind = TYPE_NAMES[key.kind] + null
+        kind = TYPE_NAMES[key.kind] + (" or null" if key.optional else "")
         raise ValueError(f"{name}={spell(value)}: must be {kind}") from None
     if "${" not in str(value):
-        choice(key, value)
+        checked(key, value)
 
 
 def check_folders(jobs: list[Config]) -> None:
@@ -230,10 +222,8 @@ def check_folders(jobs: list[Config]) -> None:
     for number, job in enumerate(jobs, start=1):
         first = taken.setdefault(os.path.abspath(job.out_dir), number)
         if first != number:
-            raise ValueError(
-                f"out_dir: jobs {first} and {number} would both write to {job.out_dir}; "
-                f"sweep over different values"
-            )
+            both = f"jobs {first} and {number} would both write to {job.out_dir}"
+            raise ValueError(f"out_dir: {both}; sweep over different values")
 
 
 def explain(error: Exception, path: Path | None) -> str:

@@ -1,8 +1,8 @@
 """The keys of sample.py, and what its --help says above them."""
 
-import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from cli.keys import key
 from configs.attention import CHOICES
 from configs.training import TrainingConfig
 
@@ -24,49 +24,27 @@ examples
 class SampleConfig:
     """Flat keys, under nanoGPT's names."""
 
-    out_dir: str = field(
-        default="out-shakespeare-char", metadata={"help": "folder of the run, with its ckpt.pt"}
+    out_dir: str = key("out-shakespeare-char", "folder of the run, with its ckpt.pt")
+    start: str = key(
+        "\\n", "the prompt, where \\n means a new line; FILE:PATH: a UTF-8 text file, as it is"
     )
-    start: str = field(
-        default="\\n",
-        metadata={
-            "help": "the prompt, where \\n means a new line; FILE:PATH: a UTF-8 text file, as it is"
-        },
+    num_samples: int = key(10, "texts to write, one after the other", least=1)
+    max_new_tokens: int = key(500, "tokens to add to the prompt", least=0)
+    temperature: float = key(
+        0.8, "1: as the model says; lower: safer; 0: always the likeliest token", least=0
     )
-    num_samples: int = field(default=10, metadata={"help": "texts to write, one after the other"})
-    max_new_tokens: int = field(default=500, metadata={"help": "tokens to add to the prompt"})
-    temperature: float = field(
-        default=0.8,
-        metadata={"help": "1: as the model says; lower: safer; 0: always the likeliest token"},
+    top_k: int | None = key(200, "draw among this many likeliest tokens; null: among all", least=1)
+    seed: int = key(1337, "of the first sample; the next one's is one higher", least=0, below=2**32)
+    device: str = key("auto", "auto, cpu, cuda, cuda:N or mps")
+    dtype: str = key(
+        "auto",
+        "of weights and activations; auto: bfloat16 where the GPU has it",
+        ("auto", "float32", "bfloat16", "float16"),
     )
-    top_k: int | None = field(
-        default=200, metadata={"help": "draw among this many likeliest tokens; null: among all"}
-    )
-    seed: int = field(
-        default=1337, metadata={"help": "of the first sample; the next one's is one higher"}
-    )
-    device: str = field(default="auto", metadata={"help": "auto, cpu, cuda, cuda:N or mps"})
-    dtype: str = field(
-        default="auto",
-        metadata={
-            "help": "of weights and activations; auto: bfloat16 where the GPU has it",
-            "choices": ("auto", "float32", "bfloat16", "float16"),
-        },
-    )
-    attention: str | None = field(
-        default=None,
-        metadata={
-            "help": "null: as in training, or auto where that does not run",
-            "choices": CHOICES,
-        },
+    attention: str | None = key(
+        None, "null: as in training, or auto where that does not run", CHOICES
     )
 
     def __post_init__(self) -> None:
         # the keys that training has too obey its rules
-        TrainingConfig(out_dir=self.out_dir, seed=self.seed, device=self.device)
-        for key, least in (("num_samples", 1), ("max_new_tokens", 0), ("top_k", 1)):
-            value = getattr(self, key)
-            if value is not None and value < least:
-                raise ValueError(f"{key}={value}: must be at least {least}")
-        if not 0 <= self.temperature < math.inf:
-            raise ValueError(f"temperature={self.temperature}: must be a number from 0 up")
+        TrainingConfig(out_dir=self.out_dir, device=self.device)

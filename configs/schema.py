@@ -6,7 +6,7 @@ functions that each ask for the section they need, and every section is this sam
 
 from dataclasses import dataclass, field
 
-from cli.keys import check_choices
+from cli.keys import check_values
 from configs.capture import GpuMetricsConfig, ProfileConfig
 from configs.data import DataConfig
 from configs.model import ModelConfig
@@ -23,9 +23,8 @@ class Config(TrainingConfig, DataConfig, ModelConfig):
     wandb: WandbConfig = field(default_factory=WandbConfig)
 
     def __post_init__(self) -> None:
-        check_choices(self)  # before the sections: it also restores words read as booleans
+        check_values(self)  # before the sections: it also restores words read as booleans
         ModelConfig.__post_init__(self)
-        DataConfig.__post_init__(self)
         TrainingConfig.__post_init__(self)
         self.profile.check_run(
             self.max_iters, self.eval_interval, self.compile, self.cuda_graphs == "true"

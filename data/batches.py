@@ -6,6 +6,7 @@ next random batch while this one is used.
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -52,33 +53,32 @@ def cover_starts(
     return starts, chosen * block_size - starts
 
 
+@dataclass
 class Batches:
     """The batches of one split, train or val, for one rank.
 
-    `tokens`: (N,) ids, usually a memory map. gradient_accumulation_steps counts an iteration's
-    micro-batches over all ranks; micro-batch `micro_step * world_size + rank` is this rank's.
-    Raises ValueError where the text is too short.
+    gradient_accumulation_steps counts an iteration's micro-batches over all ranks; micro-batch
+    `micro_step * world_size + rank` is this rank's. Raises ValueError where the text is too short.
     """
 
-    def __init__(
-        self,
-        tokens: np.ndarray,
-        split: str,
-        config: Config,
-        device: torch.device,
-        rank: int = 0,
-        world_size: int = 1,
-    ):
-        if config.block_size + 1 > len(tokens):
+    tokens: np.ndarray  # (N,) ids, usually a memory map
+    split: str
+    config: Config
+    device: torch.device
+    rank: int = 0
+    world_size: int = 1
+
+    def __post_init__(self) -> None:
+        config, count = self.config, len(self.tokens)
+        if config.block_size + 1 > count:
             raise ValueError(
-                f"block_size={config.block_size}: longer than the text: the {split} split has "
-                f"{len(tokens)} tokens; choose at most {len(tokens) - 1}, or a longer text"
+                f"block_size={config.block_size}: longer than the text: the {self.split} split has "
+                f"{count} tokens; choose at most {count - 1}, or a longer text"
             )
-        assert 0 <= rank < world_size and config.gradient_accumulation_steps % world_size == 0
-        self.sequences = Sequences(tokens, config.block_size, device, config.token_storage)
-        self.config, self.device, self.stream = config, device, STREAMS[split]
-        self.rank, self.world_size = rank, world_size
-        self.micro_steps = config.gradient_accumulation_steps // world_size
+        self.micro_steps, rest = divmod(config.gradient_accumulation_steps, self.world_size)
+        assert 0 <= self.rank < self.world_size and rest == 0
+        storage = config.token_storage
+        self.sequences = Sequences(self.tokens, config.block_size, self.device, storage)
         self.chunk: tuple[int, Tensor] | None = None  # its number, the starts of its micro-batches
         self.reader = ThreadPoolExecutor(1, "batches")  # starts its thread with the first task
         self.ahead: tuple[int, Future[Tensor]] | None = None  # a micro-batch that it reads
@@ -101,9 +101,9 @@ class Batches:
         chunk, row = divmod(number, CHUNK * self.micro_steps)
         if self.chunk is None or self.chunk[0] != chunk:
             everyones = draw_starts(
-                len(self.sequences.tokens) - self.config.block_size,
+                len(self.tokens) - self.config.block_size,
                 seed=self.config.seed,
-                stream=self.stream,
+                stream=STREAMS[self.split],
                 chunk=chunk,
                 accumulation_steps=self.config.gradient_accumulation_steps,
                 batch_size=self.config.batch_size,
@@ -121,7 +121,7 @@ class Batches:
     @property
     def sequence_count(self) -> int:
         """Sequences in an exact evaluation of this split."""
-        return len(cover_starts(len(self.sequences.tokens), self.config.block_size)[0])
+        return len(cover_starts(len(self.tokens), self.config.block_size)[0])
 
     def cover(self, limit: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """This rank's batches x, y of an exact evaluation: every next token predicted once.
@@ -132,7 +132,7 @@ class Batches:
         `limit`, over a sample of so many sequences.
         """
         block_size, batch_size = self.config.block_size, self.config.batch_size
-        starts, masked = cover_starts(len(self.sequences.tokens), block_size, limit)
+        starts, masked = cover_starts(len(self.tokens), block_size, limit)
         spare = -len(starts) % batch_size
         starts = np.pad(starts, (0, spare)).reshape(-1, batch_size)
         masked = np.pad(masked, (0, spare), constant_values=block_size).reshape(-1, batch_size, 1)

@@ -14,35 +14,23 @@ from pathlib import Path
 
 import numpy as np
 
-from data.tokenizers import BpeTokenizer, CharTokenizer, load_tokenizer, token_dtype
+from data.tokenizers import Tokenizer, load_tokenizer, token_dtype
 
 STAND_IN = "stand-in"  # the source of the built-in text
 FILES = {"train.bin", "val.bin", "vocab.json", "meta.json"}
+META = ("source", "text_sha256", "train_tokens", "val_tokens")  # what is read of meta.json
 
 
 @dataclass(frozen=True)
 class Dataset:
     """A prepared folder."""
 
-    name: str  # shakespeare_char or shakespeare_bpe
     source: str  # tiny_shakespeare, stand-in, or the name of the user's file
     text_sha256: str
-    tokenizer: CharTokenizer | BpeTokenizer
+    tokenizer: Tokenizer
     directory: Path
     train_tokens: int
     val_tokens: int
-
-    @property
-    def is_stand_in(self) -> bool:
-        return self.source == STAND_IN
-
-    @property
-    def train_path(self) -> Path:
-        return self.directory / "train.bin"
-
-    @property
-    def val_path(self) -> Path:
-        return self.directory / "val.bin"
 
     def tokens(self, split: str) -> np.memmap:
         """The ids of "train" or "val", mapped from the file."""
@@ -56,22 +44,12 @@ def load_dataset(directory: Path) -> Dataset:
     try:
         meta = json.loads((directory / "meta.json").read_text(encoding="utf-8"))
         record = json.loads((directory / "vocab.json").read_text(encoding="utf-8"))
-        dataset = Dataset(
-            name=meta["dataset"],
-            source=meta["source"],
-            text_sha256=meta["text_sha256"],
-            tokenizer=load_tokenizer(record),
-            directory=directory,
-            train_tokens=meta["train_tokens"],
-            val_tokens=meta["val_tokens"],
-        )
-        itemsize = token_dtype(dataset.tokenizer.vocab_size).itemsize
-        for path, count in (
-            (dataset.train_path, dataset.train_tokens),
-            (dataset.val_path, dataset.val_tokens),
-        ):
-            if path.stat().st_size != count * itemsize:
-                raise ValueError(f"{path.name} has not the {count * itemsize} bytes it should have")
+        known = {name: meta[name] for name in META}
+        dataset = Dataset(directory=directory, tokenizer=load_tokenizer(record), **known)
+        for split in ("train", "val"):
+            size = meta[f"{split}_tokens"] * token_dtype(dataset.tokenizer.vocab_size).itemsize
+            if (directory / f"{split}.bin").stat().st_size != size:
+                raise ValueError(f"{split}.bin has not the {size} bytes it should have")
     except FileNotFoundError as error:
         raise ValueError(f"{directory}: incomplete: no {Path(error.filename).name}") from error
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
@@ -93,18 +71,14 @@ def refuse_foreign_files(directory: Path) -> None:
 
 
 def write_dataset(
-    directory: Path,
-    meta: dict[str, str | int],
-    tokenizer: CharTokenizer | BpeTokenizer,
-    train: np.ndarray,
-    val: np.ndarray,
+    directory: Path, meta: dict[str, str | int], tokenizer: Tokenizer, splits: dict[str, np.ndarray]
 ) -> Dataset:
-    """The folder with these tokens, (train,) and (val,): all of it or, after an error, nothing."""
+    """The folder with the tokens, (N,), of train and val: all or, after an error, nothing."""
     unfinished = directory.with_name(f".{directory.name}.{secrets.token_hex(4)}")
     unfinished.mkdir(parents=True)
     try:
-        train.tofile(unfinished / "train.bin")
-        val.tofile(unfinished / "val.bin")
+        for split, ids in splits.items():
+            ids.tofile(unfinished / f"{split}.bin")
         (unfinished / "vocab.json").write_text(json.dumps(tokenizer.to_record()), encoding="utf-8")
         (unfinished / "meta.json").write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
         put_in_place(unfinished, directory, meta)

@@ -15,7 +15,6 @@ import hashlib
 import logging
 import os
 import re
-import secrets
 import shlex
 import sys
 from dataclasses import dataclass, fields
@@ -23,13 +22,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cli.errors import user_errors
+from cli.files import replacing
 from cli.help import key_table
 from cli.keys import parse_keys, spell
 from configs.data import DataConfig
 from data.dataset import STAND_IN, Dataset, load_dataset, refuse_foreign_files, write_dataset
 from data.download import download
 from data.standin import stand_in_text
-from data.tokenizers import BpeTokenizer, CharTokenizer
+from data.tokenizers import BpeTokenizer, CharTokenizer, Tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ def make(config: DataConfig, data_dir: Path, text: Text) -> Dataset:
         "prepared_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     directory = folders(config, data_dir, text.suffix)[label]
-    return write_dataset(directory, meta, tokenizer, train, val)
+    return write_dataset(directory, meta, tokenizer, {"train": train, "val": val})
 
 
 def folders(config: DataConfig, data_dir: Path, suffix: str) -> dict[str, Path]:
@@ -125,9 +125,7 @@ def folders(config: DataConfig, data_dir: Path, suffix: str) -> dict[str, Path]:
     return {label: data_dir / f"{config.dataset}-{label}{suffix}" for label in labels}
 
 
-def make_tokenizer(
-    config: DataConfig, content: str, train_text: str
-) -> tuple[str, CharTokenizer | BpeTokenizer]:
+def make_tokenizer(config: DataConfig, content: str, train_text: str) -> tuple[str, Tokenizer]:
     """The tokenizer and its label, as in `folders`."""
     if config.dataset == "shakespeare_char":
         return "char", CharTokenizer(content)
@@ -176,25 +174,28 @@ def read_text(config: DataConfig, data_dir: Path) -> Text:
 
 
 def read_source(data_source: str) -> Text:
-    """A UTF-8 file without byte-order mark, its line ends made \\n as in Python's text mode."""
-    path = Path(data_source).expanduser()
-    if not path.is_file():
-        what = "is not a file" if path.exists() else "no such file"
-        raise ValueError(f"data_source={data_source}: {what}; give a UTF-8 text file")
-    try:
-        content = path.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"data_source={data_source}: not UTF-8 (byte {error.start} is "
-            f"0x{error.object[error.start]:02x}); convert it first, for example with iconv"
-        ) from error
-    except OSError as error:
-        raise ValueError(f"data_source={data_source}: {error.strerror}") from error
-    content = content.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    content = read_utf8(data_source, f"data_source={data_source}")
     if not content:
         raise ValueError(f"data_source={data_source}: empty; give a text to train on")
-    stem, sha256 = re.sub(r"[^\w.-]+", "_", path.stem)[:40], sha256_of(content)
+    path, sha256 = Path(data_source), sha256_of(content)
+    stem = re.sub(r"[^\w.-]+", "_", path.stem)[:40]
     return Text(content, path.name, f"-{stem}-{sha256[:8]}", sha256)
+
+
+def read_utf8(path: str, key: str) -> str:
+    """A user's file without byte-order mark, its line ends made \\n as in Python's text mode.
+
+    Raises ValueError, which begins with `key`.
+    """
+    try:
+        return Path(path).expanduser().read_text(encoding="utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{key}: not UTF-8 (byte {error.start} is 0x{error.object[error.start]:02x}); "
+            "convert it first, for example with iconv"
+        ) from error
+    except OSError as error:
+        raise ValueError(f"{key}: {error.strerror}; give a UTF-8 text file") from error
 
 
 def read_tiny_shakespeare(data_dir: Path) -> str:
@@ -213,10 +214,9 @@ def read_tiny_shakespeare(data_dir: Path) -> str:
         content = download(url, TINY_SHAKESPEARE_SHA256)
     except OSError as error:
         raise ConnectionError(f"{url}: {error}") from error
-    unfinished = kept.with_name(f".{kept.name}.{secrets.token_hex(4)}")
     kept.parent.mkdir(parents=True, exist_ok=True)
-    unfinished.write_bytes(content)
-    os.replace(unfinished, kept)
+    with replacing(kept) as unfinished:
+        unfinished.write_bytes(content)
     return content.decode("utf-8")
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import tiktoken
 from numpy.typing import ArrayLike
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer as Trainee
+from tokenizers import models, pre_tokenizers, trainers
 
 from data.download import finish_within
 
@@ -98,7 +99,7 @@ class BpeTokenizer:
     @classmethod
     def train(cls, text: str, vocab_size: int) -> "BpeTokenizer":
         """A vocabulary of at most `vocab_size` tokens (256 or more) trained on the text."""
-        trainee = Tokenizer(models.BPE())
+        trainee = Trainee(models.BPE())
         trainee.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         trainer = trainers.BpeTrainer(
             vocab_size=vocab_size,
@@ -109,13 +110,8 @@ class BpeTokenizer:
         trainee.train_from_iterator(pieces, trainer)
         vocabulary = trainee.get_vocab()
         byte_of = _byte_of_letter()
-        return cls(
-            "local",
-            [
-                bytes(byte_of[letter] for letter in token)
-                for token in sorted(vocabulary, key=vocabulary.__getitem__)
-            ],
-        )
+        by_rank = sorted(vocabulary, key=vocabulary.__getitem__)
+        return cls("local", [bytes(byte_of[letter] for letter in token) for token in by_rank])
 
     @property
     def vocab_size(self) -> int:
@@ -138,7 +134,10 @@ class BpeTokenizer:
         return {"kind": self.kind, "tokens": [token.decode("latin-1") for token in self.tokens]}
 
 
-def load_tokenizer(record: dict[str, Any]) -> CharTokenizer | BpeTokenizer:
+Tokenizer = CharTokenizer | BpeTokenizer
+
+
+def load_tokenizer(record: dict[str, Any]) -> Tokenizer:
     """The tokenizer that `to_record` described; ValueError for a record of no known kind."""
     kind = record.get("kind")
     if kind == "char":

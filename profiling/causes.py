@@ -143,6 +143,7 @@ class InForce:
     fused_attention: bool
     half_precision: bool
     no_dropout: bool
+    pinned: bool  # no copy used pageable memory
     tokens_on_gpu: bool
     kernel: str | None  # the function that takes the most time
     family: str | None  # the one with the most time above its roofline
@@ -228,7 +229,10 @@ FIND_WAITS = Advice(
 FIND_PYTHON = Advice(
     "Look for Python work in the gaps' phase: logging, hooks, metrics, garbage collection, sleeps."
 )
-PIN = Advice("Copy from pinned memory with non_blocking=True; pageable memory makes the host wait.")
+PIN = Advice(
+    "Copy from pinned memory with non_blocking=True; pageable memory makes the host wait.",
+    unless="pinned",
+)
 WORKERS = Advice(
     "Prepare the next batch while the GPU works: workers, or a thread a step ahead.",
     "Prepare the next batch while the GPU works: DataLoader with more num_workers, "

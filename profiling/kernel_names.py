@@ -12,10 +12,9 @@ def fused_attention(names: list[str]) -> dict[str, list[str]]:
     """The fused attention kernels among `names`, by backend; empty for slow and math."""
     found: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
-        for part, backend in ATTENTION_KERNELS.items():
-            if part in name:
-                found.setdefault(backend, []).append(name)
-                break
+        backend = next((each for part, each in ATTENTION_KERNELS.items() if part in name), None)
+        if backend:
+            found.setdefault(backend, []).append(name)
     return found
 
 
@@ -37,5 +36,6 @@ def short_name(name: str) -> str:
 
 def function_name(name: str) -> str:
     """Of a kernel's demangled name the function alone, as ncu matches it."""
-    plain = short_name(name).replace("<unnamed>::", "").replace("(anonymous namespace)::", "")
+    plain = re.sub(r"^std::enable_if<.*?>::type ", "", short_name(name))  # what it returns
+    plain = plain.replace("<unnamed>::", "").replace("(anonymous namespace)::", "")
     return re.split(r"[<(]", plain)[0].split("::")[-1].split(" ")[-1]

@@ -13,11 +13,9 @@ import tempfile
 from pathlib import Path
 
 from profiling import __main__ as profiling
-from tests.run_folders import write_run
+from tests.helpers.folders import write_run
+from tests.paths import CAPTURES, GOLDENS
 
-TESTS = Path(__file__).resolve().parent
-CAPTURES = TESTS / "captures"
-FOLDER = TESTS / "goldens"
 PAIRS = {
     "eager": ("slow_eager.sqlite.gz", "flash_eager.sqlite.gz"),
     "compile": ("slow_compile.sqlite.gz", "flash_compile.sqlite.gz"),
@@ -30,10 +28,10 @@ WORDS = ["config/shakespeare_char.yaml", "compile=false"]
 
 
 def main() -> None:
-    for path in FOLDER.glob("*.json"):
+    for path in GOLDENS.glob("*.json"):
         path.unlink()
     for name, made in make_all().items():
-        (FOLDER / f"{name}.json").write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+        (GOLDENS / f"{name}.json").write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
 
 
 def make_all() -> dict[str, object]:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-PROJECT = Path(__file__).resolve().parent.parent
+from tests.paths import PROJECT
+
 RECIPE = re.compile(r"^## (?P<title>.+?)\n(?P<body>.*?)(?=^## |\Z)", re.M | re.S)
 # ```python FILE            a new file
 # ```python FILE | LINE     goes behind the first line of FILE that reads so

@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from tests.goldens import FOLDER, make_all
+from tests.goldens import make_all
+from tests.paths import GOLDENS
 
-FROZEN = {path.stem: path for path in sorted(FOLDER.glob("*.json"))}
+FROZEN = {path.stem: path for path in sorted(GOLDENS.glob("*.json"))}
 
 
 @pytest.fixture(scope="module")

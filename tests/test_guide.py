@@ -9,15 +9,14 @@ from contextlib import redirect_stdout
 from functools import cache
 from importlib import import_module
 from io import StringIO
-from pathlib import Path
 
 import pytest
 
 from configs import command_line
 from configs.compose import compose_jobs
 from profiling.__main__ import VERBS
+from tests.paths import PROJECT
 
-PROJECT = Path(__file__).resolve().parent.parent
 DOCS = PROJECT / "docs"
 GUIDE = (DOCS / "guide.md").read_text(encoding="utf-8")
 FENCE = re.compile(r"^```\n(.*?)^```", re.S | re.M)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-PROJECT = Path(__file__).resolve().parent.parent
+from tests.paths import PROJECT
+
 # from the ground up: what stands on one line does not know its neighbours
 HOUSE = (
     ("cli",),
@@ -188,6 +189,14 @@ def test_the_command_line_needs_the_standard_library_and_itself():
 def test_the_model_has_no_line_about_profiling():
     assert not [name for name in imports("model") if within(name, "profiling", "nvtx")]
     assert "profil" not in SOURCES["model"].read_text("utf-8").lower()
+
+
+def test_no_test_imports_another():
+    """What tests share lies in helpers/, the programs that pretend in fakes/."""
+    shared = ("tests.helpers", "tests.fakes", "tests.paths", "tests.goldens")
+    for path in (PROJECT / "tests").rglob("*.py"):
+        for name in re.findall(r"^\s*(?:from|import) (tests\S*)", path.read_text("utf-8"), re.M):
+            assert within(name, *shared), f"{path.name} imports {name}"
 
 
 def test_every_imported_package_is_required():

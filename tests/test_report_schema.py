@@ -1,7 +1,6 @@
 """docs/report-schema.md names every field of the records that become JSON, and no other."""
 
 import re
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -9,8 +8,9 @@ import pytest
 from profiling.analysis.difference.records import Comparison, Experiment
 from profiling.analysis.report import Report
 from profiling.causes import CAUSES, VERDICT
+from tests.paths import PROJECT
 
-DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "report-schema.md"
+DOCUMENT = PROJECT / "docs" / "report-schema.md"
 RECORDS = {"report": Report, "compare": Comparison, "ab": Experiment}
 TOKEN = re.compile(r'"(\w+)"|([{}\[\]:,])|(\w+)')
 REMARK = re.compile(r'\s{3,}(?![\s"{\[]).*$', re.M)  # behind spaces, or a line of its own

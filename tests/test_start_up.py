@@ -4,13 +4,12 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from profiling.__main__ import VERBS
+from tests.paths import PROJECT
 
-PROJECT = Path(__file__).resolve().parent.parent
 SLOW = {"torch", "torch._dynamo", "wandb"}
 LAB = {"attention", "square", "device"}  # their flags' checks ask torch what it knows
 

@@ -2,37 +2,40 @@
 
 import logging
 import os
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from configs.schema import Config
-from model import GPT
 from profiling.capture.memory import MemoryRecorder
 from profiling.capture.nsys import NsysRecorder, how_to_attach, is_attached
 from profiling.capture.recording import NoRecording, Recorder, Recording
 from profiling.capture.schedule import Schedule
-from profiling.capture.spans import NoSpans, spans_for
+from profiling.capture.spans import Spans, spans_for
 from profiling.capture.torch_profiler import TorchRecorder
-from profiling.capture.window import NoWindow, Window
-from profiling.manifest import SCHEMA_VERSION, CapturedWindow, CompileFacts, Manifest
+from profiling.capture.window import Window
+from profiling.manifest import SCHEMA_VERSION, CapturedWindow, Manifest
 from training.clock import Clock
 from training.distributed import Ranks
+from training.run import Run
 from training.run_folder import environment
 from training.warm_up import WarmUp
 
 log = logging.getLogger(__name__)
 
 
+@dataclass
 class Profiler:
     """What `profile` means on this rank: the ranges from the beginning, the window for the loop.
 
     Raises ValueError where nsys is in torch.profiler's way.
     """
 
-    def __init__(self, config: Config, ranks: Ranks):
-        self.config, self.ranks = config, ranks
-        self.folder = Path(config.out_dir) / "profile"
-        self.spans = spans_for(config.profile.kind)
+    config: Config
+    ranks: Ranks
+
+    def __post_init__(self) -> None:
+        self.folder = Path(self.config.out_dir) / "profile"
+        self.spans = spans_for(self.config.profile.kind)
         self.recorder = self.recorder_of_rank()  # now, because memory is recorded at once
 
     def recorder_of_rank(self) -> Recorder | None:
@@ -48,8 +51,7 @@ class Profiler:
         if profile.kind == "torch":
             return TorchRecorder(profile, on_cuda)
         if profile.kind == "memory":
-            suffix = f"-rank{rank}" if self.ranks.world_size > 1 else ""
-            return MemoryRecorder(self.folder / f"out-of-memory{suffix}.pickle")
+            return MemoryRecorder(self.folder / f"out-of-memory{self.ranks.suffix}.pickle")
         if not is_attached(os.environ):
             log.warning(
                 "profile=nsys: nsys is not attached, so nothing is recorded; start it with %s",
@@ -57,46 +59,38 @@ class Profiler:
             )
         return NsysRecorder()
 
-    def window(self, model: GPT, warm: WarmUp, clock: Clock, iteration: int) -> Window | NoWindow:
-        """For a loop that begins at `iteration`."""
-        if isinstance(self.spans, NoSpans):
-            return NoWindow()
-        config, ranks = self.config, self.ranks
+    def window(self, run: Run, warm: WarmUp, clock: Clock) -> Window:
+        """For the loop; it never opens without `profile=`."""
+        profile = run.config.profile
         schedule = Schedule(
-            config.profile,
-            iteration,
-            config.max_iters,
-            config.eval_interval,
-            agreed=lambda answer: not ranks.any(not answer),
+            profile,
+            run.progress.iteration,
+            run.config.max_iters,
+            run.config.eval_interval,
+            agreed=lambda answer: not run.ranks.any(not answer),
         )
         recording: Recording | NoRecording = NoRecording()
-        if self.recorder:
-            run = manifest_of_run(config, model, warm, ranks)
+        if self.recorder and isinstance(self.spans, Spans):
+            known = manifest_of_run(run, warm)
             recording = Recording(
-                self.recorder, config.profile, self.spans, model, self.folder, run
+                self.recorder, profile, self.spans, run.model, self.folder, known, run.ranks.suffix
             )
-        return Window(config.profile, schedule, recording, self.spans, clock)
+        return Window(profile, schedule, recording, self.spans, clock)
 
 
-def manifest_of_run(config: Config, model: GPT, warm: WarmUp, ranks: Ranks) -> Manifest:
+def manifest_of_run(run: Run, warm: WarmUp) -> Manifest:
     """What is known before there is a window."""
+    config = run.config
     return Manifest(
         schema_version=SCHEMA_VERSION,
         kind=config.profile.kind,
         window=CapturedWindow(),
-        rank=ranks.rank,
-        world_size=ranks.world_size,
-        device=str(ranks.device),
-        vocab_size=model.lm_head.out_features,
+        rank=run.ranks.rank,
+        world_size=run.ranks.world_size,
+        device=str(run.ranks.device),
+        vocab_size=run.model.lm_head.out_features,
         attention=warm.attention,
-        compile=CompileFacts(
-            compile=config.compile,
-            cuda_graphs=config.cuda_graphs == "true",
-            graphs=warm.compiled.graphs,
-            graph_breaks=warm.compiled.graph_breaks,
-            compile_s=warm.compile_s,
-            capture_s=warm.capture_s,
-        ),
+        compile=warm.compile,
         environment=environment(),
         config=asdict(config),
     )

@@ -4,8 +4,9 @@ import logging
 import os
 import shutil
 import zipfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from configs.schema import Config
 from data.dataset import Dataset
 from model import GPT
 from training.distributed import Ranks
+from training.run import Progress, Run
 from training.step import Step
 
 log = logging.getLogger(__name__)
@@ -23,50 +25,30 @@ log = logging.getLogger(__name__)
 MODEL_KEYS = ("n_layer", "n_head", "n_embd", "block_size", "bias")
 
 
-@dataclass
-class Progress:
-    """How far the run has come: `iteration` is the next one to do."""
-
-    iteration: int = 0
-    best_val_loss: float = float("inf")
-    best_iteration: int | None = None
-    saved_iteration: int | None = None  # what ckpt.pt holds
-
-    def improved(self, val_loss: float) -> bool:
-        """Takes note of an evaluation at `iteration`; whether it is the best so far."""
-        if not val_loss < self.best_val_loss:
-            return False
-        self.best_val_loss, self.best_iteration = val_loss, self.iteration
-        return True
-
-
-def save(
-    model: GPT, step: Step, config: Config, dataset: Dataset, ranks: Ranks, progress: Progress
-) -> None:
+def save(run: Run) -> None:
     """Writes out_dir/ckpt.pt: every rank calls this, rank 0 writes.
 
     ckpt.pt is always the newest; a better one that it replaces is kept as ckpt_best.pt. A disk that
     refuses it costs this checkpoint, not the run: it is said, and the one before is still there.
     """
-    random_states = {"cpu": ranks.gather(torch.get_rng_state())}
-    if ranks.device.type != "cpu":
-        device_module = torch.get_device_module(ranks.device)
-        random_states[ranks.device.type] = ranks.gather(device_module.get_rng_state())
-    if ranks.rank != 0:
+    progress, dataset = run.progress, run.dataset
+    generators = random_generators(run.ranks.device).items()
+    random_states = {kind: run.ranks.gather(each.get_rng_state()) for kind, each in generators}
+    if run.ranks.rank != 0:
         return
     state = {
-        "model": model.state_dict(),
-        "optimizer": step.optimizer.state_dict()["state"],
-        "scaler": step.scaler.state_dict(),
+        "model": run.model.state_dict(),
+        "optimizer": run.step.optimizer.state_dict()["state"],
+        "scaler": run.step.scaler.state_dict(),
         "iter_num": progress.iteration,
         "best_val_loss": progress.best_val_loss,
         "best_iteration": progress.best_iteration,
         "random_states": random_states,
-        "config": asdict(config),
+        "config": asdict(run.config),
         "tokenizer": dataset.tokenizer.to_record(),
         "text": {"source": dataset.source, "sha256": dataset.text_sha256},
     }
-    path = Path(config.out_dir) / "ckpt.pt"
+    path = Path(run.config.out_dir) / "ckpt.pt"
     try:
         replace(path, state, progress)
     except OSError as error:
@@ -162,8 +144,12 @@ def resume(model: GPT, step: Step, config: Config, dataset: Dataset, ranks: Rank
 
 def restore_random_states(states: dict[str, list[torch.Tensor]], ranks: Ranks) -> None:
     """Each rank takes its own; on another kind of device or more ranks it keeps its fresh seed."""
-    if ranks.rank < len(states["cpu"]):
-        torch.set_rng_state(states["cpu"][ranks.rank].cpu())
-    device_states = states.get(ranks.device.type, [])
-    if ranks.device.type != "cpu" and ranks.rank < len(device_states):
-        torch.get_device_module(ranks.device).set_rng_state(device_states[ranks.rank].cpu())
+    for kind, generator in random_generators(ranks.device).items():
+        of_ranks = states.get(kind, [])
+        if ranks.rank < len(of_ranks):
+            generator.set_rng_state(of_ranks[ranks.rank].cpu())
+
+
+def random_generators(device: torch.device) -> dict[str, ModuleType]:
+    """What gets and sets the random states of a run on `device`, by the kind of device."""
+    return {device.type: torch.get_device_module(device), "cpu": torch}

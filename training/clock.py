@@ -5,12 +5,13 @@ from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import torch
 
 from profiling.capture.recording import CAPTURED
 
+Mark = TypeVar("Mark")
 HISTORY = 1000  # laps that `recent` looks back to, at least
 
 
@@ -35,29 +36,40 @@ class Speed(NamedTuple):
     mfu: float | None  # 0 to 1; None: the device's peak is not known
 
 
-class Clock(ABC):
-    """What both clocks do with their laps; `recent` looks back over the longest window."""
+class Clock(ABC, Generic[Mark]):
+    """Marks the end of each iteration and reads the marks later; `recent` looks back over them."""
 
     def __init__(self, longest_window: int = 0):
         self.unread: list[Lap] = []
         self.history: deque[Lap] = deque(maxlen=max(HISTORY, longest_window))
-        self.start()
+        self.marks: list[Mark] = [self.mark()]
+        self.labels: list[str | None] = []  # of the laps between them
 
     @abstractmethod
+    def mark(self) -> Mark:
+        """This moment of the device's work."""
+
+    @abstractmethod
+    def passed_ms(self, begin: Mark, end: Mark) -> float:
+        """Waits for `end`."""
+
     def start(self) -> None:
-        """Begins anew: what happened since the last lap is nobody's."""
+        """Begins anew: what happened since the last lap is nobody's. Waits for the last of them."""
+        self.settle()
+        self.marks = [self.mark()]
 
-    @abstractmethod
     def lap(self, label: str | None = None) -> None:
         """An iteration has ended."""
+        self.marks.append(self.mark())
+        self.labels.append(label)
 
-    def passed(self, ms: float, label: str | None) -> None:
-        self.unread.append(Lap(ms, label))
-        self.history.append(self.unread[-1])
-
-    @abstractmethod
     def settle(self) -> None:
         """Makes laps of what has only been marked so far."""
+        for (begin, end), label in zip(pairwise(self.marks), self.labels, strict=True):
+            lap = Lap(self.passed_ms(begin, end), label)
+            self.unread.append(lap)
+            self.history.append(lap)
+        self.labels, self.marks = [], self.marks[-1:]
 
     def read(self) -> Laps:
         """The laps since the last read. Waits for the last of them."""
@@ -69,7 +81,7 @@ class Clock(ABC):
         )
 
     def recent(self, label: str | None, after: str | None = None) -> list[float]:
-        """The last laps of this label, in order; of those behind the last lap labelled `after`."""
+        """The last laps before `start`, of this label, in order; behind the last one of `after`."""
         laps = list(self.history)
         if after is not None:
             behind = [number for number, lap in enumerate(laps, start=1) if lap.label == after]
@@ -77,51 +89,28 @@ class Clock(ABC):
         return [lap.ms for lap in laps if lap.label == label]
 
 
-class CudaClock(Clock):
+class CudaClock(Clock[torch.cuda.Event]):
     """A CUDA event behind each iteration, read when the GPU has passed it."""
 
-    def __init__(self, longest_window: int = 0):
-        self.events: list[torch.cuda.Event] = []
-        self.labels: list[str | None] = []
-        super().__init__(longest_window)
-
-    def start(self) -> None:
-        self.settle()
-        self.events = [self.now()]
-
-    def lap(self, label: str | None = None) -> None:
-        self.events.append(self.now())
-        self.labels.append(label)
-
-    def settle(self) -> None:
-        if not self.labels:
-            return
-        self.events[-1].synchronize()
-        for (a, b), label in zip(pairwise(self.events), self.labels, strict=True):
-            self.passed(a.elapsed_time(b), label)
-        self.labels, self.events = [], self.events[-1:]
-
-    @staticmethod
-    def now() -> torch.cuda.Event:
+    def mark(self) -> torch.cuda.Event:
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 
+    def passed_ms(self, begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
+        end.synchronize()
+        return begin.elapsed_time(end)
 
-class HostClock(Clock):
+
+class HostClock(Clock[float]):
     """The same on a device whose work is done when the call returns."""
 
-    def start(self) -> None:
-        self.last = time.perf_counter()
+    def mark(self) -> float:
+        return time.perf_counter()
 
-    def lap(self, label: str | None = None) -> None:
-        now = time.perf_counter()
-        self.passed((now - self.last) * 1e3, label)
-        self.last = now
-
-    def settle(self) -> None:
-        pass  # `lap` has
+    def passed_ms(self, begin: float, end: float) -> float:
+        return (end - begin) * 1e3
 
 
-def clock_for(device: torch.device, longest_window: int) -> Clock:
+def clock_for(device: torch.device, longest_window: int) -> CudaClock | HostClock:
     return (CudaClock if device.type == "cuda" else HostClock)(longest_window)

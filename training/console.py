@@ -33,14 +33,20 @@ def configure_logging(rank: int) -> None:
             show_level=False,
             highlighter=NullHighlighter(),
         )
+    level = logging.INFO if rank == 0 else logging.ERROR
+    say_through(handler, level, "train", "training", "data", "configs", "profiling")
+
+
+def say_through(handler: logging.Handler, level: int, *names: str) -> None:
+    """What the loggers `names` have to say from `level` up, and the warnings of all others."""
     handler.setFormatter(PlainFormatter())
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
-    for name in ("train", "training", "data", "configs", "profiling"):
-        logging.getLogger(name).setLevel(logging.INFO if rank == 0 else logging.ERROR)
+    for name in names:
+        logging.getLogger(name).setLevel(level)
 
 
 class Display:
-    """`with Display(...) as display:` a bar on rank 0's terminal, a line per row elsewhere."""
+    """A bar on rank 0's terminal from progress.start() to stop(), a line per row elsewhere."""
 
     def __init__(self, iteration: int, max_iters: int, rank: int):
         self.progress = Progress(
@@ -56,13 +62,6 @@ class Display:
         self.task = self.progress.add_task(
             "training", total=max_iters, completed=iteration, now="warming up"
         )
-
-    def __enter__(self) -> "Display":
-        self.progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.progress.stop()
 
     def trained(
         self, iteration: int, loss: float, speed: Speed | None, captured_ms: float | None
@@ -83,12 +82,8 @@ class Display:
 
     def evaluated(self, iteration: int, losses: dict[str, float]) -> None:
         self.progress.update(self.task, completed=iteration)
-        log.info(
-            "step %d: train loss %.4f, val loss %.4f",
-            iteration,
-            losses["eval/train_loss"],
-            losses["val/loss"],
-        )
+        train_loss, val_loss = losses["eval/train_loss"], losses["val/loss"]
+        log.info("step %d: train loss %.4f, val loss %.4f", iteration, train_loss, val_loss)
 
 
 def duration(seconds: float) -> str:

@@ -5,6 +5,7 @@ step runs, over as many keys and under every backend, and the text is the same.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -12,17 +13,18 @@ from torch import Tensor
 from model import KeyValueCache
 
 
+@dataclass
 class GraphedDecode:
     """`decode` for one sequence; its step at each length is captured when it comes a second time.
 
     It must draw from `generator`, and always be given the same cache, whose memory graphs write to.
     """
 
-    def __init__(
-        self, decode: Callable[[Tensor, KeyValueCache], Tensor], generator: torch.Generator
-    ):
-        self.decode, self.generator = decode, generator
-        device = generator.device
+    decode: Callable[[Tensor, KeyValueCache], Tensor]
+    generator: torch.Generator
+
+    def __post_init__(self) -> None:
+        device = self.generator.device
         self.token = torch.zeros(1, 1, dtype=torch.long, device=device)  # each graph's in and out
         self.graphs: dict[int, torch.cuda.CUDAGraph | None] = {}  # None: has run eagerly once
         self.pool = torch.cuda.graph_pool_handle()

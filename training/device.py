@@ -5,9 +5,9 @@ they are carried out: the storage of tokens by data.batches, the attention kerne
 model.attention_in_force.
 """
 
-import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from typing import NamedTuple
 
 import torch
@@ -22,7 +22,7 @@ WITHOUT_FLOAT32 = ("flash", "cudnn")  # on CUDA
 
 
 class Decision(NamedTuple):
-    """What a key comes to, and why: no reason where it was asked for."""
+    """What a key comes to, and why it does where it was left at auto."""
 
     value: str
     reason: str = ""
@@ -92,33 +92,29 @@ def decide_cuda_graphs(config: Config, device: torch.device, dtype: str) -> Deci
 
 def decide(config: Config, device: torch.device) -> dict[str, Decision]:
     """What each key that knows `auto` comes to on `device`. Raises ValueError naming a key."""
-    place, scope = Decision(str(device)), Decision(config.compile_scope)
+    place = Decision(str(device), "the fastest kind that PyTorch sees here")
     dtype = decide_dtype(config.dtype, device)
     graphs = decide_cuda_graphs(config, device, dtype.value)
-    if config.device == AUTO:
-        place = Decision(str(device), "the fastest kind that PyTorch sees here")
-    if scope.value == AUTO and graphs.value == "true":
+    scope = Decision("model", "fewer launches")
+    if config.compile_scope != AUTO:
+        scope = Decision(config.compile_scope)
+    elif graphs.value == "true":
         scope = Decision("block", "starts sooner; CUDA graphs save the launches already")
-    elif scope.value == AUTO:
-        scope = Decision("model", "fewer launches")
     return {"device": place, "dtype": dtype, "cuda_graphs": graphs, "compile_scope": scope}
 
 
 def reasons(asked: Config, device: torch.device) -> dict[str, str]:
     """Why each key that was left at `auto` comes to what `resolve` makes of it."""
-    return {key: each.reason for key, each in decide(asked, device).items() if each.reason}
+    decided = decide(asked, device)
+    return {key: each.reason for key, each in decided.items() if getattr(asked, key) == AUTO}
 
 
 def resolve(config: Config, device: torch.device) -> Config:
     """A copy of the configuration in which every `auto` has become what it means here."""
-    decided = {key: each.value for key, each in decide(config, device).items()}
-    return dataclasses.replace(
-        config,
-        device=decided["device"],
-        dtype=decided["dtype"],
-        cuda_graphs=decided["cuda_graphs"],
-        compile_scope=decided["compile_scope"],
-    )
+    settled = copy(config)
+    for key, each in decide(config, device).items():
+        setattr(settled, key, each.value)
+    return settled
 
 
 def check_attention(config: ModelConfig, device: torch.device, dtype: str) -> None:

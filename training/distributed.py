@@ -33,6 +33,11 @@ class Ranks:
             return torch.cuda.get_device_name(self.device)
         return self.device.type
 
+    @property
+    def suffix(self) -> str:
+        """Of the names of files that several ranks write side by side."""
+        return f"-rank{self.rank}" if self.world_size > 1 else ""
+
     def means(self, values: dict[str, Tensor]) -> dict[str, float]:
         """Of scalars, over the ranks, on each of them. Waits for the GPU, once for all."""
         means = self.sum(torch.stack(list(values.values()))) / self.world_size

@@ -31,12 +31,8 @@ def evaluate(
         else:
             val_batches = val.cover()
             train_batches = train.cover(limit=val.sequence_count)
-        losses = torch.stack(
-            [
-                mean_loss(model, val_batches, ranks),
-                mean_loss(model, train_batches, ranks),
-            ]
-        )
+        both = (val_batches, train_batches)
+        losses = torch.stack([mean_loss(model, batches, ranks) for batches in both])
     model.train()
     val_loss, train_loss = losses.tolist()  # the one synchronisation
     return {"val/loss": val_loss, "eval/train_loss": train_loss}

@@ -14,14 +14,13 @@ def adamw(model: nn.Module, config: TrainingConfig, device: torch.device) -> tor
     The learning rate is a tensor on CUDA, so that a captured graph reads the one of the moment.
     """
     parameters = [p for p in model.parameters() if p.requires_grad]
+    matrices = [p for p in parameters if p.dim() >= 2]
+    others = [p for p in parameters if p.dim() < 2]
     on_cuda = device.type == "cuda"
     return torch.optim.AdamW(
         [
-            {
-                "params": [p for p in parameters if p.dim() >= 2],
-                "weight_decay": config.weight_decay,
-            },
-            {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+            {"params": matrices, "weight_decay": config.weight_decay},
+            {"params": others, "weight_decay": 0.0},
         ],
         lr=torch.tensor(config.learning_rate, device=device) if on_cuda else config.learning_rate,
         betas=(config.beta1, config.beta2),

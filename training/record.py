@@ -7,24 +7,24 @@ import logging
 import math
 import statistics
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
 
 from configs.schema import Config
-from data.dataset import STAND_IN, Dataset
+from data.dataset import STAND_IN
 from data.prepare import TINY_SHAKESPEARE_SHA256
-from model import GPT, attention_in_force
+from model import attention_in_force
 from profiling.capture.sampler import GpuSampler, NoSampler
 from profiling.hardware import mfu
-from training.checkpoint import Progress
 from training.clock import Laps, Speed
 from training.console import Display, duration
-from training.distributed import Ranks
+from training.run import Run
 from training.run_folder import open_run_folder
-from training.tracker import NullTracker, RunFacts, Tracker, Value, last_value, open_tracker
+from training.sinks import RunFacts, Value, last_value
+from training.tracker import Tracker, open_tracker
 from training.warm_up import WarmUp
 
 log = logging.getLogger(__name__)
@@ -51,31 +51,27 @@ class InForce:
     reasons: dict[str, str]  # of the keys that were left at auto
 
 
+@dataclass
 class Record:
     """`with Record(...) as record:`; on leaving it writes the summary and says what to do next."""
 
-    def __init__(
-        self,
-        config: Config,
-        in_force: InForce,
-        tracker: Tracker | NullTracker,
-        warm: WarmUp,
-        progress: Progress,
-        gpu: GpuSampler | NoSampler,
-        ranks: Ranks,
-    ):
-        self.config, self.in_force, self.tracker = config, in_force, tracker
-        self.warm, self.progress, self.gpu, self.ranks = warm, progress, gpu, ranks
-        self.display = Display(progress.iteration, config.max_iters, ranks.rank)
-        self.tokens_per_iteration = (
-            config.batch_size * config.block_size * config.gradient_accumulation_steps
-        )
-        self.step_ms: list[float] = []
+    run: Run
+    in_force: InForce
+    warm: WarmUp
+    gpu: GpuSampler | NoSampler
+    tracker: Tracker
+    step_ms: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        config, ranks = self.run.config, self.run.ranks
+        self.display = Display(self.run.progress.iteration, config.max_iters, ranks.rank)
+        tokens_per_batch = config.batch_size * config.block_size
+        self.tokens_per_iteration = tokens_per_batch * config.gradient_accumulation_steps
         before_s = last_value(Path(config.out_dir) / "metrics.jsonl", "time/elapsed_s")
         self.began_s = ranks.began_s - (before_s or 0.0)  # as if it had never been interrupted
 
     def __enter__(self) -> "Record":
-        self.display.__enter__()
+        self.display.progress.start()
         return self
 
     def trained(self, iteration: int, lr: float, readings: dict[str, float], laps: Laps) -> None:
@@ -96,8 +92,7 @@ class Record:
         self.check_loss(iteration, "training", train_loss)
 
     def evaluated(self, iteration: int, losses: dict[str, float]) -> None:
-        elapsed_s = self.elapsed_s()
-        self.tracker.log({"iter": iteration, **losses, "time/elapsed_s": elapsed_s})
+        self.tracker.log({"iter": iteration, **losses, "time/elapsed_s": self.elapsed_s()})
         self.display.evaluated(iteration, losses)
         self.check_loss(iteration, "validation", losses["val/loss"])
 
@@ -105,7 +100,7 @@ class Record:
         """Ends the run when the loss is no number: nothing saved after it would be of use."""
         if math.isfinite(loss):
             return
-        path = Path(self.config.out_dir) / "ckpt.pt"
+        path = Path(self.run.config.out_dir) / "ckpt.pt"
         kept = f"{path} is the last good checkpoint" if path.exists() else "nothing was saved yet"
         raise SystemExit(
             f"train.py: {which} loss is {loss} at iteration {iteration}; training stopped, {kept}. "
@@ -121,17 +116,12 @@ class Record:
         if not step_ms:
             return None
         tokens_per_s = self.tokens_per_iteration / statistics.fmean(step_ms) * 1e3
-        utilisation = mfu(
-            self.in_force.flops_per_token,
-            tokens_per_s,
-            self.in_force.device,
-            self.config.dtype,
-            self.in_force.ranks,
-        )
-        return Speed(statistics.median(step_ms), tokens_per_s, utilisation)
+        known, dtype = self.in_force, self.run.config.dtype
+        used = mfu(known.flops_per_token, tokens_per_s, known.device, dtype, known.ranks)
+        return Speed(statistics.median(step_ms), tokens_per_s, used)
 
     def speed_metrics(self, speed: Speed | None) -> dict[str, float | None]:
-        device = self.ranks.device
+        device = self.run.ranks.device
         on_cuda = device.type == "cuda"
         return {
             "time/step_ms": speed and speed.step_ms,
@@ -143,7 +133,7 @@ class Record:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: object
     ) -> None:
-        self.display.__exit__()
+        self.display.progress.stop()
         code = 0 if kind is None else 1
         if isinstance(error, SystemExit) and isinstance(error.code, int):
             code = error.code
@@ -151,14 +141,14 @@ class Record:
         energy = self.gpu.summary(speed and speed.tokens_per_s)
         wall_s = self.elapsed_s()
         summary: dict[str, Value] = {
-            "best_val_loss": self.progress.best_val_loss,
-            "best_iteration": self.progress.best_iteration,
-            "iterations": self.progress.iteration,
+            "best_val_loss": self.run.progress.best_val_loss,
+            "best_iteration": self.run.progress.best_iteration,
+            "iterations": self.run.progress.iteration,
             "wall_s": wall_s,
-            "time/compile_s": self.warm.compile_s,
-            "time/capture_s": self.warm.capture_s,
-            "compile/graphs": self.warm.compiled.graphs,
-            "compile/graph_breaks": self.warm.compiled.graph_breaks,
+            "time/compile_s": self.warm.compile.compile_s,
+            "time/capture_s": self.warm.compile.capture_s,
+            "compile/graphs": self.warm.compile.graphs,
+            "compile/graph_breaks": self.warm.compile.graph_breaks,
         }
         if speed:
             summary |= self.speed_metrics(speed)
@@ -175,16 +165,12 @@ class Record:
     def say_what_next(
         self, speed: Speed | None, energy: dict[str, float | None], wall_s: float
     ) -> None:
-        out_dir = self.config.out_dir
+        out_dir = self.run.config.out_dir
         if speed:
-            log.info(
-                "%d iterations in %s, median step %.2f ms, best val loss %.4f at iteration %d",
-                self.progress.iteration,
-                duration(wall_s),
-                speed.step_ms,
-                self.progress.best_val_loss,
-                self.progress.best_iteration,
-            )
+            progress = self.run.progress
+            done = f"{progress.iteration} iterations in {duration(wall_s)}"
+            best = f"{progress.best_val_loss:.4f} at iteration {progress.best_iteration}"
+            log.info("%s, median step %.2f ms, best val loss %s", done, speed.step_ms, best)
         run_j, token_j = energy.get("perf/energy_j"), energy.get("perf/energy_per_token_j")
         if run_j and token_j:
             log.info("energy %.1f kJ, %.3g mJ a token while training", run_j / 1e3, token_j * 1e3)
@@ -195,25 +181,35 @@ class Record:
             log.info("next: python -m profiling report %s", out_dir)
 
 
-def open_record(
-    config: Config,
-    in_force: InForce,
-    warm: WarmUp,
-    progress: Progress,
-    gpu: GpuSampler | NoSampler,
-    ranks: Ranks,
-) -> Record:
+def open_record(run: Run, warm: WarmUp, gpu: GpuSampler | NoSampler) -> Record:
     """Says what is about to run, on the screen and in the run's folder, and opens its record."""
-    facts = asdict(in_force)
-    out_dir = ranks.from_first(lambda: open_run_folder(config, facts))
+    config, ranks, tokenizer = run.config, run.ranks, run.dataset.tokenizer
+    in_force = InForce(
+        data=run.dataset.source,
+        is_tiny_shakespeare=run.dataset.text_sha256 == TINY_SHAKESPEARE_SHA256,
+        text_sha256=run.dataset.text_sha256,
+        tokenizer=tokenizer.kind,
+        vocab_size=tokenizer.vocab_size,
+        parameters=run.model.parameter_count(),
+        flops_per_token=run.model.flops_per_token(),
+        attention=warm.attention.ran,
+        attention_evidence=warm.attention.evidence,
+        device=ranks.device_name,
+        gpu_metrics=gpu.reason,
+        token_storage=run.train_batches.sequences.storage,
+        ranks=ranks.world_size,
+        torch=str(torch.__version__),
+        reasons=run.reasons,
+    )
+    out_dir = ranks.from_first(lambda: open_run_folder(config, asdict(in_force)))
     announce(config, in_force, warm)
-    tracker: Tracker | NullTracker = NullTracker()
+    tracker = Tracker([])
     if ranks.rank == 0:
-        run = run_facts(config, in_force, progress.iteration)
-        tracker = open_tracker(out_dir, run, config.wandb, config.tensorboard)
+        facts = run_facts(config, in_force, run.progress.iteration)
+        tracker = open_tracker(out_dir, facts, config.wandb, config.tensorboard)
     if config.profile.kind != "none":
         tracker.wait_until_quiet()  # the window may open within the first iterations
-    return Record(config, in_force, tracker, warm, progress, gpu, ranks)
+    return Record(run, in_force, warm, gpu, tracker)
 
 
 def run_facts(config: Config, in_force: InForce, iteration: int) -> RunFacts:
@@ -232,43 +228,11 @@ def run_facts(config: Config, in_force: InForce, iteration: int) -> RunFacts:
     )
 
 
-def in_force_of(
-    dataset: Dataset,
-    model: GPT,
-    warm: WarmUp,
-    gpu: GpuSampler | NoSampler,
-    ranks: Ranks,
-    token_storage: str,
-    reasons: dict[str, str],
-) -> InForce:
-    return InForce(
-        data=dataset.source,
-        is_tiny_shakespeare=dataset.text_sha256 == TINY_SHAKESPEARE_SHA256,
-        text_sha256=dataset.text_sha256,
-        tokenizer=str(dataset.tokenizer.to_record()["kind"]),
-        vocab_size=dataset.tokenizer.vocab_size,
-        parameters=model.parameter_count(),
-        flops_per_token=model.flops_per_token(),
-        attention=warm.attention.ran,
-        attention_evidence=warm.attention.evidence,
-        device=ranks.device_name,
-        gpu_metrics=gpu.reason,
-        token_storage=token_storage,
-        ranks=ranks.world_size,
-        torch=str(torch.__version__),
-        reasons=reasons,
-    )
-
-
 def announce(config: Config, in_force: InForce, warm: WarmUp) -> None:
-    log.info(
-        "%s: %d tokens in the vocabulary, %.2f million parameters, on %s in %s",
-        in_force.data,
-        in_force.vocab_size,
-        in_force.parameters / 1e6,
-        in_force.device,
-        config.dtype,
-    )
+    vocabulary = f"{in_force.vocab_size} tokens in the vocabulary"
+    parameters = f"{in_force.parameters / 1e6:.2f} million parameters"
+    where = f"on {in_force.device} in {config.dtype}"
+    log.info("%s: %s, %s, %s", in_force.data, vocabulary, parameters, where)
     log.info(
         "attention=%s: %s ran (%s)", config.attention, in_force.attention, warm.attention.evidence
     )
@@ -279,9 +243,5 @@ def announce(config: Config, in_force: InForce, warm: WarmUp) -> None:
             config.attention,
         )
     if config.compile:
-        log.info(
-            "compiled in %.1f s: %d graphs, %d breaks",
-            warm.compile_s,
-            warm.compiled.graphs,
-            warm.compiled.graph_breaks,
-        )
+        made = f"{warm.compile.graphs} graphs, {warm.compile.graph_breaks} breaks"
+        log.info("compiled in %.1f s: %s", warm.compile.compile_s, made)

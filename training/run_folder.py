@@ -6,7 +6,9 @@ import platform
 import subprocess
 import sys
 from dataclasses import asdict
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
+from itertools import count
 from pathlib import Path
 
 import torch
@@ -55,16 +57,15 @@ def move_aside(out_dir: Path) -> None:
     present = [out_dir / name for name in RUN_FILES if (out_dir / name).exists()]
     if not present:
         return
-    number = 1
-    while (out_dir / f"previous-{number}").exists():
-        number += 1
-    folder = out_dir / f"previous-{number}"
+    folders = (out_dir / f"previous-{number}" for number in count(1))
+    folder = next(folder for folder in folders if not folder.exists())
     folder.mkdir()
     for path in present:
         os.rename(path, folder / path.name)
     log.info("the run that lay in %s is now in %s", out_dir, folder)
 
 
+@cache  # git is asked once, for environment.json and for manifests
 def environment() -> JsonObject:
     """Versions, hardware and commit: what is needed to know whether two runs compare."""
     facts: JsonObject = {
@@ -95,15 +96,11 @@ def package_version(name: str) -> str | None:
 
 def git_state() -> JsonObject | None:
     """Commit and whether files differ from it; None outside a checkout."""
+    ask = partial(
+        subprocess.check_output, cwd=PROJECT, text=True, stderr=subprocess.DEVNULL, timeout=10
+    )
     try:
-        commit = git("rev-parse", "HEAD")
-        return {"commit": commit, "dirty": bool(git("status", "--porcelain"))}
+        commit = ask(["git", "rev-parse", "HEAD"]).strip()
+        return {"commit": commit, "dirty": bool(ask(["git", "status", "--porcelain"]))}
     except (OSError, subprocess.SubprocessError):
         return None
-
-
-def git(*arguments: str) -> str:
-    command = ["git", "-C", str(PROJECT), *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=True, timeout=10
-    ).stdout.strip()

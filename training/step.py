@@ -107,7 +107,7 @@ class Step:
 
 
 def compiled(model: GPT, config: TrainingConfig) -> Callable[..., tuple[Tensor, Tensor]]:
-    """The model, or each of its blocks, behind torch.compile when `compile` asks for it."""
+    """The model, or its parts one by one, behind torch.compile when `compile` asks for it."""
     if not config.compile:
         return model
     # float32 means float32 here; TF32, which inductor advises, has 10 bits of mantissa
@@ -117,6 +117,8 @@ def compiled(model: GPT, config: TrainingConfig) -> Callable[..., tuple[Tensor, 
     for module in model.modules():
         if isinstance(module, Block):
             module.compile()
+    for owner, name in ((model.transformer, "embed"), (model, "score")):
+        setattr(owner, name, torch.compile(getattr(owner, name)))
     return model
 
 

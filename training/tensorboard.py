@@ -1,13 +1,14 @@
-"""The rows of metrics.jsonl for TensorBoard too (tensorboard=true). `tracker.Tracker` owns one.
+"""The rows of metrics.jsonl for TensorBoard too (tensorboard=true). A sink of training.tracker.
 
 tensorboard --logdir OUT_DIR
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from profiling.records import JsonObject
+from training.sinks import Row, Sink, Value
 
 log = logging.getLogger(__name__)
 
@@ -23,55 +24,40 @@ def check_tensorboard() -> None:
         ) from None
 
 
-class TensorBoard:
+class TensorBoard(Sink):
     """Event files in `folder`; a disk that fails ends them, and nothing else."""
 
-    sync_command = None
-
     def __init__(self, folder: Path):
-        from tensorboard.compat.proto.summary_pb2 import Summary  # here: it is optional
-        from torch.utils.tensorboard.writer import FileWriter
+        from torch.utils.tensorboard.writer import SummaryWriter  # here: it is optional
 
-        self.event, self.writer = Summary, None
+        self.writer: SummaryWriter | None = None
+        with self.guarded():
+            self.writer = SummaryWriter(str(folder))
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
         try:
-            self.writer = FileWriter(str(folder))
+            yield
         except Exception as error:
-            self.fail(error)
+            self.writer = None
+            log.warning("TensorBoard failed (%s); metrics.jsonl goes on without it", error)
 
-    def wait_until_started(self) -> None:
-        pass
-
-    def log(self, row: Mapping[str, object]) -> None:
+    def log(self, row: Row) -> None:
         self.write(row, row["iter"])
 
-    def summary(self, values: Mapping[str, object]) -> None:
+    def summary(self, values: Row) -> None:
         """Under summary/NAME, since the rows have some of these names, at the last iteration."""
         named = {f"summary/{name}": value for name, value in values.items()}
         self.write(named, values.get("iterations"))
 
-    def write(self, values: Mapping[str, object], iteration: object) -> None:
-        """The numbers as one event, which a thread writes."""
-        if self.writer is None:
-            return
-        scalars = [
-            self.event.Value(tag=name, simple_value=value)
-            for name, value in values.items()
-            if isinstance(value, (int, float)) and name != "iter"
-        ]
-        try:
-            self.writer.add_summary(self.event(value=scalars), iteration)
-        except Exception as error:
-            self.fail(error)
+    def write(self, values: Row, iteration: Value) -> None:
+        """The numbers among them; a thread of TensorBoard's writes them."""
+        with self.guarded():
+            for name, value in values.items():
+                if self.writer and isinstance(value, (int, float)) and name != "iter":
+                    self.writer.add_scalar(name, value, iteration)
 
-    def finish(self, exit_code: int = 0, disk_refused: bool = False) -> JsonObject:
-        writer, self.writer = self.writer, None
-        try:
-            if writer:
-                writer.close()
-        except Exception as error:
-            self.fail(error)
-        return {}
-
-    def fail(self, error: Exception) -> None:
-        self.writer = None
-        log.warning("TensorBoard failed (%s); metrics.jsonl goes on without it", error)
+    def finish(self, exit_code: int = 0) -> None:
+        with self.guarded():
+            if self.writer:
+                self.writer.close()

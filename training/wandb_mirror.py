@@ -1,8 +1,8 @@
 """A mirror of a run's metrics in Weights & Biases that may die without hurting the training.
 
-`tracker.Tracker` owns one. The training thread only puts rows into a queue; every call into wandb
-(import, init, log, finish) is made on one daemon thread, because each of them can block for ever:
-on a stopped wandb-core (W&B's background process), on a server that went away, on a full disk.
+A sink of `training.tracker`. The training thread only puts rows into a queue; every call into
+wandb (import, init, log, finish) is made on one daemon thread, because each can block for ever: on
+a stopped wandb-core (W&B's background process), on a server that went away, on a full disk.
 """
 
 import configparser
@@ -10,20 +10,22 @@ import contextlib
 import logging
 import netrc
 import os
-import queue
 import shlex
 import socket
 import subprocess
 import threading
 import time
 import urllib.request
-from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
+from cli.errors import one_line
 from configs.training import WandbConfig
 from profiling.records import JsonObject
+from training.sinks import JsonFiles, Row, RunFacts
 
 if TYPE_CHECKING:  # importing it takes a third of a second, so only the mirror's thread does
     from wandb import Run
@@ -36,7 +38,7 @@ INIT_TIMEOUT_S = 15.0
 DEAD_TIMEOUT_S = 30.0  # finish() waits this long for a wandb-core or a server that does not answer
 UPLOAD_TIMEOUT_S = 60.0  # ... and this long for the upload to one that does
 ABANDON_TIMEOUT_S = 2.0
-
+TOKEN_FILE = "WANDB_IDENTITY_TOKEN_FILE"  # environment: takes the place of a key
 
 Mode = Literal["online", "offline", "disabled"]
 MODES: dict[str, Mode] = {"online": "online", "offline": "offline", "disabled": "disabled"}
@@ -53,7 +55,7 @@ def check_wandb(config: WandbConfig) -> Mode:
     word = (os.environ.get("WANDB_MODE") or "online") if config.mode == "auto" else config.mode
     if word not in MODES:
         raise ValueError(f"WANDB_MODE={word} is unknown; set online, offline or disabled")
-    if MODES[word] != "online" or _has_credentials():
+    if MODES[word] != "online" or os.environ.get(TOKEN_FILE) or _api_key():
         return MODES[word]
     if config.mode == "auto":
         return "offline"
@@ -74,136 +76,127 @@ def online_key() -> str | None:
     return _api_key()
 
 
-class Init(TypedDict):
-    """Arguments of wandb.init that are the run's own."""
-
-    project: str
-    name: str
-    group: str | None
-    tags: list[str]
-    config: JsonObject
-
-
+@dataclass
 class WandbMirror:
-    """One W&B run, fed from a queue.
+    """One W&B run in the folder `wandb` beside `files`, fed from a queue. Made at once."""
 
-    `mode` is the mode in force (online becomes offline where no server answers), `failure` says
-    what ended the mirror, `rows_dropped` counts the rows that it was too slow for.
-    """
+    files: JsonFiles
+    mode: Mode  # in force: online becomes offline where no server answers
+    config: WandbConfig
+    facts: RunFacts
+    failure: str | None = None  # what ended the mirror
+    rows_dropped: int = 0  # it was too slow for them
+    run_dir: Path | None = None
+    doing: str = "init"  # for the warning: what wandb was asked when it failed
+    queue: "SimpleQueue[tuple[str, Row] | None]" = field(default_factory=SimpleQueue)
+    exit_code: int = 0
+    # there is a run, or there will be none
+    started: threading.Event = field(default_factory=threading.Event)
+    # wandb-core took every row and answers, or has failed
+    answered: threading.Event = field(default_factory=threading.Event)
+    finish_timeout_s: float = UPLOAD_TIMEOUT_S
 
-    def __init__(self, out_dir: Path, mode: Mode, **init: Unpack[Init]) -> None:
-        """Start a run in `out_dir`/wandb. Returns at once."""
-        self.mode: Mode = mode
-        self.failure: str | None = None
-        self.rows_dropped = 0
-        self._out_dir = out_dir.resolve()
-        self._init = init
-        self._run_dir: Path | None = None
-        self._doing = "init"  # for the warning: what wandb was asked when it failed
-        self._queue: queue.SimpleQueue[tuple[str, JsonObject] | None] = queue.SimpleQueue()
-        self._exit_code = 0
-        self._started = threading.Event()  # there is a run, or there will be none
-        self._answered = threading.Event()  # wandb-core took every row and answers, or has failed
-        self._finish_timeout_s = UPLOAD_TIMEOUT_S
-
+    def __post_init__(self) -> None:
+        self.out_dir = self.files.path.parent.resolve()
         # Artifacts are staged in the home folder otherwise. Taken back in finish(): the next run of
         # this process has a folder of its own.
-        self._sets_data_dir = "WANDB_DATA_DIR" not in os.environ
-        os.environ.setdefault("WANDB_DATA_DIR", str(self._out_dir / "wandb" / "data"))
+        self.sets_data_dir = "WANDB_DATA_DIR" not in os.environ
+        os.environ.setdefault("WANDB_DATA_DIR", str(self.out_dir / "wandb" / "data"))
         # W&B's reports about itself are sent when the process exits, and hold the exit up for
         # seconds where the server is slow or gone.
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
 
-        self._thread = threading.Thread(target=self._work, name="wandb-mirror", daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self.work, name="wandb-mirror", daemon=True)
+        self.thread.start()
 
     def wait_until_started(self) -> None:
         """Waits for wandb.init, at most for as long as it may take."""
-        self._started.wait(INIT_TIMEOUT_S)
+        self.started.wait(INIT_TIMEOUT_S)
 
-    def log(self, row: Mapping[str, object]) -> None:
+    def log(self, row: Row) -> None:
         """Send a row of the history; costs the caller about a microsecond."""
         if self.failure:
             return
-        if self._queue.qsize() < QUEUE_ROWS:
-            self._queue.put(("log", _without_none(row)))
+        if self.queue.qsize() < QUEUE_ROWS:
+            self.queue.put(("log", row))
             return
         if self.rows_dropped == 0:
             log.warning("W&B is too slow or hangs: rows are dropped there, metrics.jsonl has all")
         self.rows_dropped += 1
 
-    def summary(self, values: Mapping[str, object]) -> None:
-        self._queue.put(("summary", _without_none(values)))
+    def summary(self, values: Row) -> None:
+        self.queue.put(("summary", values))
 
-    def finish(self, exit_code: int = 0, disk_refused: bool = False) -> JsonObject:
+    def finish(self, exit_code: int = 0) -> None:
         """Upload what is left, for a bounded time, and leave nothing that blocks the exit."""
-        self._exit_code = exit_code
-        self._queue.put(None)
+        self.exit_code = exit_code
+        self.queue.put(None)
         start = time.monotonic()
         try:
-            if self._answered.wait(DEAD_TIMEOUT_S):
-                self._thread.join(max(0.0, start + self._finish_timeout_s - time.monotonic()))
+            if self.answered.wait(DEAD_TIMEOUT_S):
+                self.thread.join(max(0.0, start + self.finish_timeout_s - time.monotonic()))
         finally:  # also when an impatient user interrupts the wait
-            if self._thread.is_alive():
-                self._fail(f"no answer in {time.monotonic() - start:.0f} s")
+            if self.thread.is_alive():
+                self.fail(f"no answer in {time.monotonic() - start:.0f} s")
                 _abandon()
-            if self._sets_data_dir:
+            if self.sets_data_dir:
                 os.environ.pop("WANDB_DATA_DIR", None)
-        if disk_refused and self.mode == "offline" and not self.failure:
+        if self.files.refused and self.mode == "offline" and not self.failure:
             self.failure = "its offline file may lack rows, too: the disk refused some"
             log.warning("W&B: %s", self.failure)  # wandb itself is silent about that
         outcome = {"mode": self.mode, "failure": self.failure, "rows_dropped": self.rows_dropped}
-        return {"wandb": outcome}
+        self.files.summary({"wandb": outcome})
 
     @property
     def sync_command(self) -> str | None:
         """The command line that uploads what the server did not get, None where it got all."""
-        if self._run_dir is None or (self.mode == "online" and not self.failure):
+        if self.run_dir is None or (self.mode == "online" and not self.failure):
             return None
-        return f"wandb sync {shlex.quote(str(self._run_dir))}"
+        return f"wandb sync {shlex.quote(str(self.run_dir))}"
 
-    def _work(self) -> None:
+    def work(self) -> None:
         try:
-            run = self._start()
-            self._run_dir = Path(run.dir).parent
+            run = self.start()
+            self.run_dir = Path(run.dir).parent
             run.define_metric("iter")
             run.define_metric("*", step_metric="iter")
-            self._started.set()
-            self._doing = "log"
-            for kind, values in iter(self._queue.get, None):
+            self.started.set()
+            self.doing = "log"
+            for kind, row in iter(self.queue.get, None):
+                values = {name: value for name, value in row.items() if value is not None}
                 if kind == "summary":
                     run.summary.update(values)
                 else:
                     run.log(values)  # no step=: W&B drops rows that come late
-            self._doing = "finish"
+            self.doing = "finish"
             run.status()  # a round trip to wandb-core, which a stopped one does not answer
             if self.mode == "online" and _why_unreachable(_base_url()):
-                self._finish_timeout_s = DEAD_TIMEOUT_S
-            self._answered.set()
-            run.finish(self._exit_code)
+                self.finish_timeout_s = DEAD_TIMEOUT_S
+            self.answered.set()
+            run.finish(self.exit_code)
         except Exception as error:
-            self._fail(_one_line(error))
+            self.fail(one_line(f"{type(error).__name__}: {error}"))
         finally:
-            self._started.set()
-            self._answered.set()
+            self.started.set()
+            self.answered.set()
             _teardown()
 
-    def _start(self) -> "Run":
+    def start(self) -> "Run":
         """The run, offline where it cannot be online."""
         if self.mode == "online":
             reason = _why_unreachable(_base_url())
             if reason is None:
                 try:
-                    run = self._wandb_init("online")
+                    run = self.wandb_init("online")
                     log.info("W&B run: %s", run.url)
                     return run
                 except Exception as error:
-                    reason = _one_line(error)
+                    reason = one_line(f"{type(error).__name__}: {error}")
             log.warning("W&B cannot be online (%s); this run is recorded offline", reason)
             self.mode = "offline"
-        return self._wandb_init("offline")
+        return self.wandb_init("offline")
 
-    def _wandb_init(self, mode: Mode) -> "Run":
+    def wandb_init(self, mode: Mode) -> "Run":
         import wandb
 
         # Its informative lines would break a progress bar; its warnings stay.
@@ -222,13 +215,30 @@ class WandbMirror:
         )
         # create_new touches no other run of this process and sets no global wandb.run.
         return wandb.init(
-            mode=mode, dir=self._out_dir, reinit="create_new", settings=settings, **self._init
+            project=self.config.project,
+            name=self.config.name or self.facts.name,
+            group=self.config.group,
+            tags=list(dict.fromkeys([*self.config.tags, *self.facts.tags])),
+            config=flat({**self.facts.config, "run": self.facts.in_force}),
+            mode=mode,
+            dir=self.out_dir,
+            reinit="create_new",
+            settings=settings,
         )
 
-    def _fail(self, reason: str) -> None:
+    def fail(self, reason: str) -> None:
         if self.failure is None:
-            self.failure = f"{self._doing}: {reason}"
+            self.failure = f"{self.doing}: {reason}"
             log.warning("W&B failed in %s; metrics.jsonl goes on without it", self.failure)
+
+
+def flat(values: JsonObject, prefix: str = "") -> JsonObject:
+    """{"a": {"b": 1}} as {"a.b": 1}: W&B's comparison panels want flat keys."""
+    found: JsonObject = {}
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        found |= flat(value, name + ".") if isinstance(value, dict) else {name: value}
+    return found
 
 
 def _teardown() -> None:
@@ -268,15 +278,6 @@ def _wandb_core() -> subprocess.Popen[Any] | None:
     return None
 
 
-def _without_none(values: Mapping[str, object]) -> JsonObject:
-    """W&B gets no nulls."""
-    return {key: value for key, value in values.items() if value is not None}
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".splitlines()[:1])
-
-
 def _why_unreachable(url: str) -> str | None:
     """Why no TCP connection to the server can be made; None where one can, or behind a proxy."""
     parts = urlsplit(url)
@@ -294,10 +295,10 @@ def _why_unreachable(url: str) -> str | None:
 def _system_settings() -> dict[str, str]:
     """What `wandb login --host` and the like have stored for this user."""
     folder = Path(os.environ.get("WANDB_CONFIG_DIR") or "~/.config/wandb").expanduser()
-    parser = configparser.ConfigParser(interpolation=None)
+    parser = configparser.ConfigParser(default_section="default", interpolation=None)
     with contextlib.suppress(OSError, configparser.Error, UnicodeDecodeError):
         parser.read(folder / "settings")
-    return dict(parser["default"]) if parser.has_section("default") else {}
+    return dict(parser.defaults())
 
 
 def _base_url() -> str:
@@ -307,7 +308,7 @@ def _base_url() -> str:
 
 def _api_key() -> str | None:
     """The key from where wandb looks for one: environment, netrc file, settings file."""
-    if os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):  # takes the place of a key
+    if os.environ.get(TOKEN_FILE):
         return None
     if key := os.environ.get("WANDB_API_KEY"):
         return key
@@ -317,7 +318,3 @@ def _api_key() -> str | None:
             if entry := netrc.netrc(path).authenticators(urlsplit(_base_url()).netloc):
                 return entry[2] or None
     return _system_settings().get("api_key")
-
-
-def _has_credentials() -> bool:
-    return bool(os.environ.get("WANDB_IDENTITY_TOKEN_FILE") or _api_key())

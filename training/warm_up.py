@@ -13,7 +13,7 @@ from torch import Tensor
 from cli.errors import one_line
 from configs.schema import Config
 from profiling.capture import dynamo
-from profiling.manifest import AttentionFacts, CompileCounts
+from profiling.manifest import AttentionFacts, CompileFacts
 from training.attention import seen_on_cpu, seen_on_cuda, try_attention
 from training.console import duration
 from training.distributed import Ranks
@@ -27,11 +27,9 @@ LONG_S = 1800  # above this a run on a CPU is not what a newcomer meant
 
 @dataclass(frozen=True)
 class WarmUp:
-    """What the warm-up found out. Times are seconds on the host, after a synchronisation."""
+    """What the warm-up found out."""
 
-    compile_s: float | None  # by which the first micro-step was longer than the second
-    capture_s: float | None  # of the CUDA graphs, None without
-    compiled: CompileCounts
+    compile: CompileFacts
     attention: AttentionFacts
 
 
@@ -40,6 +38,8 @@ def warm_up(
 ) -> tuple[TrainingStep, WarmUp]:
     """The step to train with, and the facts. x and y are a batch, (B, T).
 
+    Times are seconds on the host, after a synchronisation; that of the compilation is by how much
+    the first micro-step was longer than the second.
     Changes neither weights nor the state of any random generator. Raises ValueError when the
     attention backend, or the compiler, does not work here.
     """
@@ -63,8 +63,17 @@ def warm_up(
             attention = seen_on_cuda(config, micro_step_kernels(step, x, y))
         else:
             attention = seen_on_cpu(config, operators)
-    compile_s = first_s - second_s if config.compile else None
-    return ready, WarmUp(compile_s, capture_s, dynamo.compiled(), attention)
+    dynamo.dismiss_compilers()
+    counted = dynamo.compiled()
+    facts = CompileFacts(
+        compile=config.compile,
+        cuda_graphs=config.cuda_graphs == "true",
+        graphs=counted.graphs,
+        graph_breaks=counted.graph_breaks,
+        compile_s=first_s - second_s if config.compile else None,
+        capture_s=capture_s,
+    )
+    return ready, WarmUp(facts, attention)
 
 
 def say_how_long(step: Step, x: Tensor, y: Tensor, config: Config) -> None:

@@ -26,18 +26,19 @@ from profiling.timeline.trace import Trace
 class Analysis:
     """Each part is made when it is first asked for, and once.
 
-    `step`, `phases`, `device` choose what is otherwise found out (steps.find). The first part
-    raises ValueError for one that the capture does not hold.
+    `step`, `phases`, `device`, `process` choose what is otherwise found out (steps.find). The first
+    part raises ValueError for one that the capture does not hold.
     """
 
     trace: Trace
     step: str | None = None
     phases: list[str] | None = None
     device: int | None = None
+    process: int | None = None
 
     @cached_property
     def steps(self) -> Steps:
-        return find_steps(self.trace, self.step, self.phases, self.device)
+        return find_steps(self.trace, self.step, self.phases, self.device, self.process)
 
     @cached_property
     def owned(self) -> Owned | None:

@@ -41,12 +41,13 @@ def open_report(
     step: str | None = None,
     phases: list[str] | None = None,
     device: int | None = None,
+    process: int | None = None,
     beside: Path | None = None,
 ) -> Capture:
     """The capture at `path`; of a folder, a run's or its profile/, the newest.
 
     The manifest is the file `manifest`, or else what lies beside `beside`, or else beside the
-    capture. `step`, `phases`, `device`: see Analysis. Raises ValueError with one line.
+    capture. `step`, `phases`, `device`, `process`: see Analysis. Raises ValueError with one line.
     """
     trace = opening.open_capture(path)
     found: tuple[str, Manifest] | None
@@ -55,4 +56,4 @@ def open_report(
     else:
         found = opening.find_manifest(beside or path, trace)
     name, content = found or (None, None)
-    return Capture(Analysis(trace, step, phases, device), content, name)
+    return Capture(Analysis(trace, step, phases, device, process), content, name)

@@ -233,7 +233,7 @@ class Finding:
 
     level: Literal["note", "warning"]
     what: str
-    cure: str | None
+    cure: str | None = None
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ program may lie outside. Only processes started anew can tell what a change does
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -19,6 +20,8 @@ Values = Sequence[float] | np.ndarray
 # Two starts of one program differ too, by up to about this; the steps of two captures cannot tell.
 BETWEEN_PROCESSES = 0.01
 T_GRID = 20_001  # points of the integral behind a quantile: right to six digits
+MOST_PROCESSES = 1000  # that anyone is told to start
+Answer = Literal["faster", "slower", "equal", "cannot_tell"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,18 @@ class Ratio:
     def excludes(self, noise: float = 0.0) -> bool:
         """Whether the whole interval lies beyond 1 and `noise` (0.01: one per cent) around it."""
         return self.high < 1 / (1 + noise) or self.low > 1 + noise
+
+    def within(self, band: float) -> bool:
+        """Whether the whole interval lies less than `band` (0.02: two per cent) from 1."""
+        return self.low >= 1 / (1 + band) and self.high <= 1 + band
+
+
+def answer(ratio: Ratio, noise: float, band: float) -> Answer:
+    """The candidate against the baseline: a difference, or else equality, or neither."""
+    told = verdict(ratio, noise)
+    if told == "no_difference":
+        return "equal" if ratio.within(band) else "cannot_tell"
+    return told
 
 
 def verdict(ratio: Ratio, noise: float = 0.0) -> Literal["faster", "slower", "no_difference"]:
@@ -114,6 +129,38 @@ def noise_of_processes(*groups: Values) -> float:
     variance = squares / sum(len(x) - 1 for x in logs)
     size = len(logs) / sum(1 / len(x) for x in logs)  # harmonic mean
     return math.exp(math.sqrt(2 * variance / size)) - 1
+
+
+def steps_to_tell(ratio: Ratio, count: int, noise: float, band: float) -> int | None:
+    """About how many steps a side would give an answer, where `count` did not.
+
+    That is if the ratio stays as it is; the interval narrows with the square root. None: no number
+    would, because the ratio is beyond `band` and within `noise`.
+    """
+    distance = abs(math.log(ratio.value))
+    room = max(distance - math.log1p(noise), math.log1p(band) - distance)
+    if room <= 0:
+        return None
+    half = max(math.log(ratio.high / ratio.value), math.log(ratio.value / ratio.low))
+    needed = max(count + 1, count * (half / room) ** 2)
+    unit = 10 ** max(0, math.floor(math.log10(needed)) - 1)
+    return math.ceil(needed / unit) * unit
+
+
+def processes_to_tell(baseline: Values, candidate: Values, band: float) -> int | None:
+    """About how many processes a side would give an answer, likewise; None: over MOST_PROCESSES."""
+    logs = [np.log(np.asarray(group, float)) for group in (baseline, candidate)]
+    distance = abs(float(logs[1].mean() - logs[0].mean()))
+    variance = float(np.mean([np.var(x, ddof=1) for x in logs]))
+
+    def would_tell(count: int) -> bool:
+        error = math.sqrt(2 * variance / count)  # it is the noise of groups of this size, too
+        half = student_t_quantile(0.5 + CONFIDENCE / 2, 2 * count - 2) * error
+        return half + error < distance or half + distance < math.log1p(band)
+
+    counts = range(max(map(len, logs)) + 1, MOST_PROCESSES + 1)
+    place = bisect_left(counts, True, key=would_tell)
+    return counts[place] if place < len(counts) else None
 
 
 def student_t_quantile(probability: float, degrees: float) -> float:

@@ -6,6 +6,7 @@ where nobody has asked for it, nothing was compiled.
 
 import sys
 from collections import Counter
+from threading import Thread
 
 from profiling.manifest import CompileCounts
 
@@ -35,6 +36,18 @@ def forget() -> None:
     if dynamo := sys.modules.get("torch._dynamo"):
         dynamo.reset()
         counters().clear()
+
+
+def dismiss_compilers() -> None:
+    """Asks inductor's pool of compile processes to go; a later compilation starts a new one.
+
+    At the end of the program PyTorch would wait for them, up to five seconds.
+    """
+    if async_compile := sys.modules.get("torch._inductor.async_compile"):
+        pools = list(async_compile._pool_set)
+        async_compile.after_fork()  # forgets them
+        for pool in pools:
+            Thread(target=pool.shutdown, name="dismiss compilers", daemon=True).start()
 
 
 def is_compiler_error(error: Exception) -> bool:

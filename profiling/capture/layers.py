@@ -42,11 +42,8 @@ def ranged_layers(model: nn.Module, spans: Spans) -> Iterator[None]:
     with ExitStack() as stack:
         blocks = (module for module in model.modules() if isinstance(module, Block))
         for number, block in enumerate(blocks):
-            for module, name in (
-                (block, f"block {number}"),
-                (block.attn, "attention"),
-                (block.mlp, "mlp"),
-            ):
+            layers = {f"block {number}": block, "attention": block.attn, "mlp": block.mlp}
+            for name, module in layers.items():
                 stack.enter_context(ranged(module, spans.layer(name)))
         for function, name in FUNCTIONS.items():
             stack.enter_context(ranged_function(function, spans.layer(name)))

@@ -4,34 +4,33 @@ The files are pickles, as that page wants them. They are written here, and never
 """
 
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from cli.files import replacing
+from profiling.capture.recording import Recorder
 
 log = logging.getLogger(__name__)
 
 MAX_ENTRIES = 200_000  # the newest ones are kept; one is about a kilobyte with its stack
 
 
-class MemoryRecorder:
+@dataclass
+class MemoryRecorder(Recorder):
     """Records from the beginning of the run, so that an out-of-memory before the window is told."""
 
-    return_codes = nsys_attached = None
+    oom_path: Path
+    closed: bool = False
 
-    def __init__(self, oom_path: Path):
-        self.oom_path = oom_path
-        self.closed = False
+    def __post_init__(self) -> None:
         torch.cuda.init()
         record_history()
         # called by the allocator before the exception frees what was allocated
         torch._C._cuda_attach_out_of_memory_observer(  # type: ignore[attr-defined]  # no stub
             self.out_of_memory
         )
-
-    def prepare(self) -> None:
-        pass
 
     def start(self) -> None:
         torch.cuda.memory._record_memory_history(None)  # forgets the events so far

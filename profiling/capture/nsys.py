@@ -11,11 +11,12 @@ from typing import Any
 import torch
 
 from configs.capture import ProfileConfig
+from profiling.capture.recording import Recorder
 
 log = logging.getLogger(__name__)
 
 
-class NsysRecorder:
+class NsysRecorder(Recorder):
     """What a window starts and stops; the report itself is nsys's to write."""
 
     def __init__(self, cudart: Any = None):
@@ -24,18 +25,12 @@ class NsysRecorder:
         self.return_codes: dict[str, int] = {}
         self.nsys_attached = is_attached(os.environ)
 
-    def prepare(self) -> None:
-        pass
-
     def start(self) -> None:
         self.call("cudaProfilerStart")
 
     def stop(self, stem: Path) -> list[Path]:
         self.call("cudaProfilerStop")
         return []
-
-    def close(self) -> None:
-        pass
 
     def call(self, name: str) -> None:
         self.return_codes[name] = code = int(getattr(self.cudart, name)())

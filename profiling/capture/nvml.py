@@ -4,10 +4,10 @@ NVML's numbering is not PyTorch's (CUDA_VISIBLE_DEVICES, order by speed), so a G
 https://docs.nvidia.com/deploy/nvml-api/
 """
 
-import contextlib
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 import pynvml
 from pynvml import NVMLError
@@ -42,43 +42,26 @@ LOST = (
     pynvml.NVML_ERROR_UNINITIALIZED,
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
 )
-# an answer for good; any other error may be over at the next sample
-REFUSED = (
-    pynvml.NVML_ERROR_NOT_SUPPORTED,
-    pynvml.NVML_ERROR_NO_PERMISSION,
-    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-    pynvml.NVML_ERROR_INVALID_ARGUMENT,
-    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
-    pynvml.NVML_ERROR_DEPRECATED,
-)
-
 Handle = object  # a c_nvmlDevice_t, which only NVML looks into
 Sample = object  # a c_nvmlGpmSample_t, the same
-Reading = Callable[[Handle], dict[str, float]]
+Reading = Callable[[Handle], float]
 
 
-def read_throttles(gpu: Handle) -> dict[str, float]:
+def throttled(bits: int) -> Reading:
     """100 while the clock is held down for that reason; the mean is the share of time."""
-    reasons = pynvml.nvmlDeviceGetCurrentClocksEventReasons(gpu)
-    return {name: 100.0 * bool(reasons & bits) for name, bits in THROTTLES.items()}
+    return lambda gpu: 100.0 * bool(pynvml.nvmlDeviceGetCurrentClocksEventReasons(gpu) & bits)
 
 
 READINGS: dict[str, Reading] = {
-    "utilisation": lambda gpu: {"util_percent": pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu},
-    "memory": lambda gpu: {"memory_bytes": pynvml.nvmlDeviceGetMemoryInfo(gpu).used},
+    "util_percent": lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
+    "memory_bytes": lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).used,
     # on Ampere and newer the driver's own mean over a second: it lags behind a run's start
-    "power": lambda gpu: {"power_w": pynvml.nvmlDeviceGetPowerUsage(gpu) / 1e3},
-    "energy": lambda gpu: {ENERGY: pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1e3},
-    "temperature": lambda gpu: {
-        "temperature_c": pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU)
-    },
-    "sm clock": lambda gpu: {
-        "sm_clock_mhz": pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM)
-    },
-    "memory clock": lambda gpu: {
-        "memory_clock_mhz": pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_MEM)
-    },
-    "throttle": read_throttles,
+    "power_w": lambda gpu: pynvml.nvmlDeviceGetPowerUsage(gpu) / 1e3,
+    ENERGY: lambda gpu: pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1e3,
+    "temperature_c": lambda gpu: pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU),
+    "sm_clock_mhz": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM),
+    "memory_clock_mhz": lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_MEM),
+    **{name: throttled(bits) for name, bits in THROTTLES.items()},
 }
 
 
@@ -87,14 +70,12 @@ class Activity:
 
     def __init__(self) -> None:
         self.request = pynvml.c_nvmlGpmMetricsGet_t(version=pynvml.NVML_GPM_METRICS_GET_VERSION)
-        self.ask(list(GPM_METRICS))
+        self.request.numMetrics = len(GPM_METRICS)
+        for slot, metric in zip(self.request.metrics, GPM_METRICS, strict=False):
+            slot.metricId = metric
         self.before: Sample | None = None
         self.now: Sample | None = None
-
-    def ask(self, metrics: list[int]) -> None:
-        self.request.numMetrics = len(metrics)
-        for slot, metric in zip(self.request.metrics, metrics, strict=False):
-            slot.metricId = metric
+        self.refused: set[str] = set()
 
     def __call__(self, gpu: Handle) -> dict[str, float]:
         if self.now is None:
@@ -107,71 +88,64 @@ class Activity:
         pynvml.nvmlGpmSampleGet(gpu, self.now)
         self.request.sample1, self.request.sample2 = self.before, self.now
         pynvml.nvmlGpmMetricsGet(self.request)
-        return self.answered()
+        values = {}
+        for slot, (name, unit) in zip(self.request.metrics, GPM_METRICS.values(), strict=False):
+            if slot.nvmlReturn == pynvml.NVML_SUCCESS and not math.isnan(slot.value):
+                values[name] = slot.value * unit
+            elif slot.nvmlReturn != pynvml.NVML_SUCCESS and name not in self.refused:
+                self.refused.add(name)
+                log.info("gpu_metrics: no %s", name)
+        return values
 
     def close(self) -> None:
         for sample in (self.before, self.now):
             if sample is not None:
                 pynvml.nvmlGpmSampleFree(sample)
 
-    def answered(self) -> dict[str, float]:
-        values, refused = {}, []
-        asked = self.request.metrics[: self.request.numMetrics]
-        for slot in asked:
-            name, unit = GPM_METRICS[slot.metricId]
-            if slot.nvmlReturn == pynvml.NVML_SUCCESS and not math.isnan(slot.value):
-                values[name] = slot.value * unit
-            elif slot.nvmlReturn in REFUSED:
-                refused.append(slot.metricId)
-        if refused:
-            log.info("gpu_metrics: no %s", ", ".join(GPM_METRICS[id][0] for id in refused))
-            self.ask([slot.metricId for slot in asked if slot.metricId not in refused])
-        return values
-
 
 class Gpu:
-    """One GPU; what it refuses is lost alone, and said once."""
+    """One GPU; what it refuses is missing alone, and said once."""
 
     def __init__(self, uuid: str):
         """Raises NVMLError where NVML does not know it."""
         self.handle = handle_of(uuid)
         self.name = pynvml.nvmlDeviceGetName(self.handle)
         self.activity = Activity()
-        self.readings = READINGS | {"activity": self.activity}
-        self.failed: set[str] = set()
-
-    @property
-    def lost(self) -> bool:
-        return not self.readings
+        self.refused: set[str] = set()
+        self.lost = False
 
     def sample(self) -> dict[str, float]:
         """What can be read now: units are in the names, without the `gpu/` before them."""
         values: dict[str, float] = {}
-        for what, reading in list(self.readings.items()):
-            try:
-                values |= reading(self.handle)
-            except NVMLError as error:
-                self.refused(what, error)
-                if self.lost:
-                    return {}
-        return values
+        if self.lost:
+            return values
+        for name, reading in READINGS.items():
+            with self.asking(name):
+                values[name] = reading(self.handle)
+        with self.asking("activity"):
+            values |= self.activity(self.handle)
+        return {} if self.lost else values
+
+    @contextmanager
+    def asking(self, what: str) -> Iterator[None]:
+        """What is refused is asked again the next time: the answer may be another."""
+        try:
+            yield
+        except NVMLError as error:
+            if error.value in LOST and not self.lost:
+                self.lost = True
+                log.warning(
+                    "gpu_metrics: %s answers no more (%s); its metrics end", self.name, error
+                )
+            elif not self.lost and what not in self.refused:
+                self.refused.add(what)
+                log.info(
+                    "gpu_metrics: the driver does not tell the %s's %s (%s)", self.name, what, error
+                )
 
     def close(self) -> None:
-        with contextlib.suppress(NVMLError):
+        with suppress(NVMLError):
             self.activity.close()
-
-    def refused(self, what: str, error: NVMLError) -> None:
-        if error.value in LOST:
-            self.readings = {}
-            log.warning("gpu_metrics: %s answers no more (%s); its metrics end", self.name, error)
-            return
-        if error.value in REFUSED:
-            del self.readings[what]
-        if what not in self.failed:
-            self.failed.add(what)
-            log.info(
-                "gpu_metrics: the driver does not tell the %s's %s (%s)", self.name, what, error
-            )
 
 
 def handle_of(uuid: str) -> Handle:

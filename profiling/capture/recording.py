@@ -4,7 +4,8 @@ import logging
 import statistics
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -30,14 +31,17 @@ CAPTURED, PREPARED = "captured", "prepared"  # labels of laps that are no traini
 class Recorder(Protocol):
     """A way to capture: profiling.capture.nsys, torch_profiler, memory."""
 
-    @property
-    def return_codes(self) -> dict[str, int] | None: ...  # for the manifest; of nsys alone
-    @property
-    def nsys_attached(self) -> bool | None: ...
-    def prepare(self) -> None: ...
+    return_codes: dict[str, int] | None = None  # for the manifest; of nsys alone
+    nsys_attached: bool | None = None
+
     def start(self) -> None: ...
     def stop(self, stem: Path) -> list[Path]: ...  # the files it wrote
-    def close(self) -> None: ...
+
+    def prepare(self) -> None:
+        return None  # some have nothing to do before the window
+
+    def close(self) -> None:
+        return None  # nor behind the last one
 
 
 class Clock(Protocol):
@@ -70,29 +74,24 @@ class NoRecording:
             clock.start()
 
 
+@dataclass
 class Recording:
     """Synchronises, starts the recorder; synchronises, stops it, and tells of it in a manifest.
 
-    `folder` gets the files; `run` is the manifest as far as it is known before any window. Whatever
-    fails is said and recorded, and training goes on.
+    Whatever fails is said and recorded, and training goes on.
     """
 
-    def __init__(
-        self,
-        recorder: Recorder,
-        profile: ProfileConfig,
-        spans: Spans,
-        model: nn.Module,
-        folder: Path,
-        run: Manifest,
-    ):
-        self.recorder, self.profile, self.spans, self.model = recorder, profile, spans, model
-        self.folder, self.run = folder, run
-        self.device = next(model.parameters()).device
-        self.inside = ExitStack()  # what holds while a window is open
-        self.errors: list[str] = []
-        self.waiting: tuple[Path, Manifest] | None = None  # for the step times after its window
-        self.due = 0  # the iteration that brings the last of them
+    recorder: Recorder
+    profile: ProfileConfig
+    spans: Spans
+    model: nn.Module
+    folder: Path  # for the files
+    run: Manifest  # as far as it is known before any window
+    suffix: str = ""  # of the files' names: this rank's
+    inside: ExitStack = field(default_factory=ExitStack)  # what holds while a window is open
+    errors: list[str] = field(default_factory=list)
+    waiting: tuple[Path, Manifest] | None = None  # for the step times after its window
+    due: int = 0  # the iteration that brings the last of them
 
     def attempt(self, action: Callable[[], T]) -> T | None:
         """Training is not to die of its profiler."""
@@ -118,8 +117,9 @@ class Recording:
         self.attempt(self.recorder.start)
 
     def synchronize(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        device = next(self.model.parameters()).device
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
 
     def close(self, window: OpenWindow, clock: Clock, ended_by: str | None) -> None:
         stem = self.next_stem()
@@ -144,11 +144,8 @@ class Recording:
 
         Files of several ranks lie side by side.
         """
-        suffix = f"-rank{self.run.rank}" if self.run.world_size > 1 else ""
-        number = 1
-        while (self.folder / f"window-{number}{suffix}.json").exists():
-            number += 1
-        return self.folder / f"window-{number}{suffix}"
+        stems = (self.folder / f"window-{number}{self.suffix}" for number in count(1))
+        return next(stem for stem in stems if not stem.with_name(stem.name + ".json").exists())
 
     def manifest_of(
         self, window: OpenWindow, captured_ms: list[float], ended_by: str | None, files: list[Path]

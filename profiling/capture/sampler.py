@@ -7,8 +7,10 @@ holds the interpreter for some ten microseconds a sample: NVML's calls release i
 import logging
 import threading
 import time
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pynvml
@@ -21,14 +23,11 @@ log = logging.getLogger(__name__)
 JOIN_S = 2.0  # a driver that hangs is not waited for any longer
 
 
-class NoSampler:
+@dataclass
+class NoSampler(AbstractContextManager["NoSampler"]):
     """The same surface for a run whose GPUs are not sampled; `reason` says why."""
 
-    def __init__(self, reason: str):
-        self.reason = reason
-
-    def __enter__(self) -> "NoSampler":
-        return self
+    reason: str
 
     def __exit__(self, *_: object) -> None:
         pass
@@ -42,16 +41,16 @@ class NoSampler:
     summary = read
 
 
+@dataclass
 class Means:
     """Sums and counts by name."""
 
-    def __init__(self) -> None:
-        self.sums: dict[str, float] = {}
-        self.counts: dict[str, int] = {}
+    sums: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    counts: Counter[str] = field(default_factory=Counter)
 
     def add(self, name: str, value: float) -> None:
-        self.sums[name] = self.sums.get(name, 0.0) + value
-        self.counts[name] = self.counts.get(name, 0) + 1
+        self.sums[name] += value
+        self.counts[name] += 1
 
     def of(self, name: str) -> float | None:
         return self.sums[name] / self.counts[name] if name in self.counts else None
@@ -65,23 +64,21 @@ class Count(NamedTuple):
     trained_j: float = 0.0
     trained_s: float = 0.0
 
+    def then(self, joules: float, at_s: float, trained: bool) -> "Count":
+        trained_j, trained_s = trained * (joules - self.joules), trained * (at_s - self.at_s)
+        return Count(joules, at_s, self.trained_j + trained_j, self.trained_s + trained_s)
 
+
+@dataclass
 class Meter:
     """A GPU's energy counter: at the first sample, at the last row's, now."""
 
-    def __init__(self, joules: float, at_s: float):
-        self.first = self.row = self.now = Count(joules, at_s)
-
-    def advance(self, joules: float, at_s: float, trained: bool) -> None:
-        before = self.now
-        self.now = Count(
-            joules,
-            at_s,
-            before.trained_j + trained * (joules - before.joules),
-            before.trained_s + trained * (at_s - before.at_s),
-        )
+    first: Count
+    row: Count
+    now: Count
 
 
+@dataclass
 class GpuSampler:
     """Means over the time between two rows, and over the run.
 
@@ -90,17 +87,22 @@ class GpuSampler:
     run has no others elsewhere: only then is its energy known.
     """
 
-    def __init__(self, gpus: list[Gpu], interval_ms: int, complete: bool = True):
-        self.gpus, self.interval_s, self.complete = gpus, interval_ms / 1e3, complete
-        self.reason = f"sampled every {interval_ms} ms"
-        self.lock = threading.Lock()
-        self.stopping = threading.Event()
+    gpus: list[Gpu]
+    interval_ms: int
+    complete: bool = True
+    breaks: int = 0  # odd while the training is interrupted
+    # by the number of the GPU
+    seen: dict[int, tuple[int, ...]] = field(default_factory=dict)  # breaks at its last samples
+    names: dict[str, None] = field(default_factory=dict)  # of all that was ever read, in order
+    since_row: Means = field(default_factory=Means)
+    of_run: Means = field(default_factory=Means)
+    meters: dict[int, Meter] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    stopping: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.reason = f"sampled every {self.interval_ms} ms"
         self.thread = threading.Thread(target=self.work, name="gpu-metrics", daemon=True)
-        self.breaks = 0  # odd while the training is interrupted
-        self.stretches: dict[int, tuple[int, int]] = {}  # GPU -> breaks, samples since the last
-        self.names: dict[str, None] = {}  # of all that was ever read, in order
-        self.since_row, self.of_run = Means(), Means()
-        self.meters: dict[int, Meter] = {}
 
     def __enter__(self) -> "GpuSampler":
         self.thread.start()
@@ -124,7 +126,7 @@ class GpuSampler:
     def work(self) -> None:
         try:
             self.sample()
-            while not self.stopping.wait(self.interval_s):
+            while not self.stopping.wait(self.interval_ms / 1e3):
                 self.sample()
             self.sample()  # the energy up to the end
         except Exception as error:  # training is not to die of it
@@ -144,17 +146,15 @@ class GpuSampler:
         A sample tells of the time since the one before, and the driver's counters are a sample
         behind: so two samples before it must belong to the same stretch of training.
         """
-        before, samples = self.stretches.get(number, (None, 0))
-        samples = samples + 1 if breaks == before else 0
-        self.stretches[number] = breaks, samples
-        return breaks % 2 == 0 and breaks == self.breaks and samples >= 2
+        last = self.seen[number] = (*self.seen.get(number, ()), breaks)[-3:]
+        return breaks % 2 == 0 and last == 3 * (self.breaks,)
 
     def add(self, number: int, values: dict[str, float], at_s: float, trained: bool) -> None:
         joules = values.pop(ENERGY, None)
-        if joules is not None and number not in self.meters:
-            self.meters[number] = Meter(joules, at_s)
-        elif joules is not None:
-            self.meters[number].advance(joules, at_s, trained)
+        if joules is not None:
+            count = Count(joules, at_s)
+            meter = self.meters.setdefault(number, Meter(count, count, count))
+            meter.now = meter.now.then(joules, at_s, trained)
         for key, value in values.items():
             name = full_name(number, key)
             self.names[name] = None

@@ -3,6 +3,7 @@
 import logging
 import statistics
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from configs.capture import AUTO, Planned, ProfileConfig, plan
 from profiling.capture.dynamo import compiled
@@ -14,32 +15,28 @@ STABLE_PERCENT = 10.0  # by which the halves of them may differ in median step t
 PATIENCE_STEPS = 200  # after which it opens all the same
 
 
+@dataclass
 class Schedule:
-    """Which window is next; `iteration` is the first one that this process trains."""
+    """Which window is next, if any."""
 
-    def __init__(
-        self,
-        profile: ProfileConfig,
-        iteration: int,
-        max_iters: int,
-        eval_interval: int,
-        agreed: Callable[[bool], bool] = bool,
-    ):
-        """`agreed` makes one answer of the ranks' answers: yes if all say yes."""
-        self.profile, self.max_iters, self.eval_interval = profile, max_iters, eval_interval
-        self.first_iteration = iteration
-        self.agreed = agreed
+    profile: ProfileConfig
+    first_iteration: int  # that this process trains
+    max_iters: int
+    eval_interval: int
+    agreed: Callable[[bool], bool] = bool  # one answer of the ranks' answers: yes if all say yes
+    windows: list[Planned] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
         self.graphs = compiled().graphs
-        self.undecided = profile.start == AUTO
-        self.windows: list[Planned] = []
-        if not self.undecided:
-            self.decide(int(profile.start))
-            past = [window.first for window in self.windows if window.first < iteration]
+        self.undecided = self.profile.kind != "none"
+        if self.undecided and self.profile.start != AUTO:
+            self.decide(int(self.profile.start))
+            past = [each.first for each in self.windows if each.first < self.first_iteration]
             self.windows = self.windows[len(past) :]
             if past:
                 log.warning(
                     "profile: the run goes on at iteration %d; no window at %s, which is past",
-                    iteration,
+                    self.first_iteration,
                     " and ".join(map(str, past)),
                 )
 
@@ -79,11 +76,9 @@ class Schedule:
         self.windows = [window for window in planned if window.first <= ends]
         for window in self.windows:
             last = window.first + self.profile.steps - 1
-            log.info("profile=%s: iterations %d to %d", self.profile.kind, window.first, last)
-            if window.moved:
-                log.info(
-                    "profile: moved there from iteration %d, behind an evaluation", window.asked
-                )
+            moved = f", moved there from iteration {window.asked}, behind an evaluation"
+            told = f"{window.first} to {last}{moved if window.moved else ''}"
+            log.info("profile=%s: iterations %s", self.profile.kind, told)
         if len(self.windows) < len(planned):
             log.warning(
                 "profile: %d of %d windows do not fit before max_iters=%d",

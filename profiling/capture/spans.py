@@ -5,6 +5,7 @@ carry the iteration as payload. They go around a compiled call, never inside one
 """
 
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 
 import nvtx
 from torch.profiler import record_function
@@ -61,16 +62,18 @@ class Range:
                 return
 
 
+@dataclass
 class Spans:
     """The ranges of one training process."""
 
-    def __init__(self) -> None:
+    now: int = 0  # the iteration, which the ranges carry; the loop sets it
+    recording: bool = False  # whether torch.profiler is to see the ranges too
+    open: list[Range] = field(default_factory=list)
+    micro_steps: list[Range] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
         self.domain = nvtx.get_domain(DOMAIN)
-        self.now = 0  # the iteration, which the ranges carry; the loop sets it
-        self.recording = False  # whether torch.profiler is to see the ranges too
-        self.open: list[Range] = []
         self.phases = {name: Range(self, name, color) for name, color in PHASE_COLORS.items()}
-        self.micro_steps: list[Range] = []
 
     def iteration(self, number: int) -> AbstractContextManager[None]:
         return Range(self, f"iteration {number}", ITERATION_COLOR)
@@ -97,14 +100,10 @@ class NoSpans:
 
     now = 0
 
-    def iteration(self, number: int) -> AbstractContextManager[None]:
+    def nothing(self, *_: object, **__: object) -> AbstractContextManager[None]:
         return NOTHING
 
-    def phase(self, name: str) -> AbstractContextManager[None]:
-        return NOTHING
-
-    def micro_step(self, number: int, of: int) -> AbstractContextManager[None]:
-        return NOTHING
+    iteration = phase = micro_step = nothing
 
 
 def spans_for(kind: str) -> Spans | NoSpans:

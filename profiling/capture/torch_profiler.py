@@ -1,6 +1,7 @@
 """profile=torch: torch.profiler over the window; a gzipped Chrome trace and a table."""
 
 import contextlib
+from dataclasses import dataclass
 from pathlib import Path
 
 from torch.profiler import ProfilerActivity
@@ -8,19 +9,19 @@ from torch.profiler import profile as TorchProfiler
 
 from cli.files import write_text
 from configs.capture import ProfileConfig
+from profiling.capture.recording import Recorder
 
 TABLE_ROWS = 100
 
 
-class TorchRecorder:
+@dataclass
+class TorchRecorder(Recorder):
     """One torch.profiler for each window: its tracer on from `prepare`, recording from `start`."""
 
-    return_codes = nsys_attached = None
-
-    def __init__(self, profile: ProfileConfig, on_cuda: bool):
-        self.profile, self.on_cuda = profile, on_cuda
-        self.profiler: TorchProfiler | None = None
-        self.started = False
+    profile: ProfileConfig
+    on_cuda: bool
+    profiler: TorchProfiler | None = None
+    started: bool = False
 
     def prepare(self) -> None:
         self.profiler = TorchProfiler(

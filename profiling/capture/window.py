@@ -1,6 +1,6 @@
 """When a run is captured: windows that open and close by the iteration.
 
-train.py leans on it like this, with a NoWindow where nothing is profiled:
+train.py leans on it like this, with a schedule that has no windows where nothing is profiled:
 
     with Window(...) as window:
         while ...:
@@ -12,6 +12,7 @@ train.py leans on it like this, with a NoWindow where nothing is profiled:
 import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 
 from configs.capture import Planned, ProfileConfig
 from profiling.capture.dynamo import compiled
@@ -25,52 +26,29 @@ from profiling.capture.recording import (
     Recording,
 )
 from profiling.capture.schedule import Schedule
-from profiling.capture.spans import NOTHING, Spans
+from profiling.capture.spans import NoSpans, Spans
 
 log = logging.getLogger(__name__)
 
 
-class NoWindow:
-    """The same surface for a run that is not profiled."""
-
-    label = None
-
-    def __enter__(self) -> "NoWindow":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def iteration(self, number: int) -> AbstractContextManager[None]:
-        return NOTHING
-
-    def close(self, ended_by: str) -> None:
-        pass
-
-
-class Window:
+@dataclass
+class Window(AbstractContextManager["Window"]):
     """Opens as the schedule says, lets the iterations run, and closes, also when the run ends.
 
     Every rank has one, so that their step times are labelled alike; those that capture have a
     Recording, the others a NoRecording.
     """
 
-    def __init__(
-        self,
-        profile: ProfileConfig,
-        schedule: Schedule,
-        recording: Recording | NoRecording,
-        spans: Spans,
-        clock: Clock,
-    ):
-        self.profile, self.schedule, self.recording = profile, schedule, recording
-        self.spans, self.clock = spans, clock
-        self.opened: OpenWindow | None = None
-        self.free_ms: list[float] = []  # step times before what was prepared
-        self.label = self.label_between()
+    profile: ProfileConfig
+    schedule: Schedule
+    recording: Recording | NoRecording
+    spans: Spans | NoSpans
+    clock: Clock
+    opened: OpenWindow | None = None
+    free_ms: list[float] = field(default_factory=list)  # step times before what was prepared
 
-    def __enter__(self) -> "Window":
-        return self
+    def __post_init__(self) -> None:
+        self.label = self.label_between()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: object

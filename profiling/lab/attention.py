@@ -5,7 +5,6 @@ Each measurement becomes a row, the same in table, JSON and page.
 
 import re
 import warnings
-from dataclasses import asdict
 
 import torch
 from rich.console import Console
@@ -15,10 +14,11 @@ from torch import Tensor
 from cli.errors import one_line
 from configs.attention import pinned_kernel
 from model import attention_in_force
+from profiling.capture import dynamo
 from profiling.hardware import peak_bytes_per_s, peak_flops_per_s
 from profiling.kernel_names import fused_attention
 from profiling.lab.attention_work import Call, Case, errors, flops, minimal_bytes, reference
-from profiling.lab.device import device_name
+from profiling.lab.device import GBPS, TFLOPS, device_name, in_unit, rate
 from profiling.lab.footprint import (
     Launched,
     begin_memory,
@@ -27,7 +27,6 @@ from profiling.lab.footprint import (
     operators_of,
     out_of_memory,
     peak_memory,
-    release_memory,
 )
 from profiling.lab.timer import Timing, empty_launch, measure
 from profiling.measurements import (
@@ -43,17 +42,14 @@ from training.attention import CPU_OPERATORS
 
 REFERENCE_TOKENS = 4096  # heads x tokens that are compared with float64
 OTHER_KERNELS = r"not used because|runtime disabled"
-COMPILED = (COMPILE.name, "flex")
 MATRICES = 6  # of seq x seq elements that an unfused backend holds at once, about
 
 
 def results_of(cases: list[Case], tokens: int | None, max_s: float) -> AttentionResults:
     """All cases, which differ in backend and shape alone. `tokens`: of a call, for the record."""
     rows = measured_in_turn(cases, max_s)
-    case = cases[0]
-    cuda = case.device.type == "cuda"
-    name = device_name(case.device)
-    flops_per_s, bytes_per_s = peak_flops_per_s(name, case.dtype), peak_bytes_per_s(name)
+    case, device = cases[0], cases[0].device
+    name, cuda = device_name(device), device.type == "cuda"
     return AttentionResults(
         device=name,
         torch=str(torch.__version__),
@@ -63,9 +59,9 @@ def results_of(cases: list[Case], tokens: int | None, max_s: float) -> Attention
         head_dim=case.shape.head_dim,
         tokens=tokens,
         backward=case.backward,
-        peak_tflops=flops_per_s / 1e12 if flops_per_s else None,
-        peak_gbps=bytes_per_s / 1e9 if bytes_per_s else None,
-        empty_launch_ms=empty_launch(case.device).median_ms if cuda else None,
+        peak_tflops=in_unit(TFLOPS, peak_flops_per_s(name, case.dtype)),
+        peak_gbps=in_unit(GBPS, peak_bytes_per_s(name)),
+        empty_launch_ms=empty_launch(device).median_ms if cuda else None,
         l2_flushed=cuda,
         rows=rows,
     )
@@ -83,7 +79,7 @@ def measured_in_turn(cases: list[Case], max_s: float) -> list[Attempt]:
     with Progress(*columns, console=console, transient=True, auto_refresh=False) as progress:
         task = progress.add_task("", total=len(cases))
         for number, case in enumerate(cases):
-            sizes = " x ".join(str(size) for size in asdict(case.shape).values())
+            sizes = " x ".join(map(str, vars(case.shape).values()))
             line = f"{number + 1}/{len(cases)}  {case.backend}, {sizes}"
             progress.update(task, completed=number, description=line, refresh=True)
             if not console.is_terminal:
@@ -94,50 +90,23 @@ def measured_in_turn(cases: list[Case], max_s: float) -> list[Attempt]:
 
 def measured(case: Case, max_s: float) -> list[Attempt]:
     """A row for each direction; of a backend that cannot, one that says why."""
-    if case.backend in COMPILED:
-        start_compiler()
+    dynamo.forget()  # each shape compiles for itself, as a model of that shape would
     begin_memory(case.device)
-    call: Call | None = None
-    results: list[Tensor] = []
-    said: list[str] = []
+    if reason := impossible(case):
+        return [failed(case, "refused", reason)]
+    if reason := beyond_host(needed_bytes(case)):
+        return [failed(case, "out_of_memory", reason)]
+    warned: list[warnings.WarningMessage] = []
     try:
-        if reason := impossible(case):
-            return [failed(case, "refused", reason)]
-        if reason := beyond_memory(case):
-            return [failed(case, "out_of_memory", reason)]
-        with warnings.catch_warnings(record=True) as reasons:
-            warnings.simplefilter("always")
-            try:
-                call = Call(case)
-                results = first_run(call)
-            finally:
-                said = [str(warning.message) for warning in reasons]
+        with warnings.catch_warnings(record=True, action="always") as warned:
+            call = Call(case)
+            results = first_run(call)
         return [*measurements(call, results, max_s)]
     except (RuntimeError, ValueError) as error:  # PyTorch has both, and subclasses of its own
         if isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error):
             return [failed(case, "out_of_memory", out_of_memory(str(error), case.device))]
+        said = [str(warning.message) for warning in warned]
         return [failed(case, "refused", refusal(case, said, str(error)))]
-    finally:
-        call, results = None, []  # what they hold makes room for the next
-        release_memory(case.device)
-
-
-def start_compiler() -> None:
-    """Each shape compiles for itself, as a model of that shape would."""
-    import torch._dynamo  # here: it takes as long to import as all of torch
-    from torch._dynamo.utils import counters
-
-    torch._dynamo.reset()
-    counters.clear()
-
-
-def fused_calls(case: Case) -> int:
-    """How often torch.compile replaced slow attention since `start_compiler`."""
-    if case.backend != COMPILE.name:
-        return 0
-    from torch._dynamo.utils import counters
-
-    return counters["inductor"]["fuse_attention"]
 
 
 def impossible(case: Case) -> str | None:
@@ -150,13 +119,12 @@ def impossible(case: Case) -> str | None:
     return None
 
 
-def beyond_memory(case: Case) -> str | None:
-    """Of a CPU: why this will not fit."""
+def needed_bytes(case: Case) -> int:
+    """Of the host's memory, about; 0 where that is no matter."""
     if case.device.type == "cuda" or BACKENDS[case.backend].fused:
-        return None
-    shape = case.shape
-    matrix = shape.batch * shape.heads * shape.seq**2 * getattr(torch, case.dtype).itemsize
-    return beyond_host(MATRICES * matrix)
+        return 0
+    shape, element_bytes = case.shape, getattr(torch, case.dtype).itemsize
+    return MATRICES * shape.batch * shape.heads * shape.seq**2 * element_bytes
 
 
 def refusal(case: Case, said: list[str], error: str) -> str:
@@ -174,16 +142,8 @@ def failed(case: Case, status: Status, reason: str) -> Attempt:
 
 
 def attempt(case: Case, direction: str, status: Status, reason: str | None) -> Attempt:
-    sizes = asdict(case.shape)
-    return Attempt(
-        case.backend,
-        direction,
-        **sizes,
-        dtype=case.dtype,
-        dropout=case.dropout,
-        status=status,
-        reason=reason,
-    )
+    asked = vars(case.shape) | {"dtype": case.dtype, "dropout": case.dropout}
+    return Attempt(case.backend, direction, **asked, status=status, reason=reason)
 
 
 def first_run(call: Call) -> list[Tensor]:
@@ -202,32 +162,26 @@ def exact_results(call: Call, heads: int) -> list[Tensor]:
 
 
 def measurements(call: Call, results: list[Tensor], max_s: float) -> list[Measurement]:
+    """`results`: of the first run, which compiled what is compiled."""
     case = call.case
-    fused = fused_calls(case)  # counted while the first run compiled
+    fused_calls = dynamo.fused_attentions()
     exact = exact_results(call, results[0].size(1)) if case.dropout == 0 else None
     peaks = peak_memory(call)
     launched = kernels_of_calls(call) if case.device.type == "cuda" else operators_of(call)
     rows = []
     for direction in case.directions:
         part = slice(0, 1) if direction == "forward" else slice(1, None)
-        timing = timed(call, direction, max_s)
+        prepare = call.forward if direction == "backward" else None
+        timing = measure(call.passes[direction], case.device, prepare=prepare, max_s=max_s)
+        call.out = None
         error = errors(results[part], exact[part]) if exact else (None, None)
         finite = all(bool(result.isfinite().all()) for result in results[part])
         ran = what_ran(case, launched[direction][0])
-        said = note(case, ran, fused) if finite else "THE RESULT IS NOT FINITE"
+        said = note(case, ran, fused_calls) if finite else "THE RESULT IS NOT FINITE"
         rows.append(
             measurement(case, direction, timing, peaks[direction], error, launched[direction], said)
         )
     return rows
-
-
-def timed(call: Call, direction: str, max_s: float) -> Timing:
-    device = call.case.device
-    if direction == "backward":
-        return measure(call.backward, device, prepare=call.forward, max_s=max_s)
-    timing = measure(call.forward, device, max_s=max_s)
-    call.out = None
-    return timing
 
 
 def measurement(
@@ -243,25 +197,18 @@ def measurement(
     work = flops(case.shape, direction)
     traffic = minimal_bytes(case.shape, direction, getattr(torch, case.dtype).itemsize)
     name = device_name(case.device)
-    peak_flops, peak_bytes = peak_flops_per_s(name, case.dtype), peak_bytes_per_s(name)
-    flops_per_s, bytes_per_s = work / timing.median_ms * 1e3, traffic / timing.median_ms * 1e3
-    of_peak = 100 * flops_per_s / peak_flops if peak_flops else None
-    of_bandwidth = 100 * bytes_per_s / peak_bytes if peak_bytes else None
+    arithmetic = rate("arithmetic", TFLOPS, timing, work, peak_flops_per_s(name, case.dtype))
+    memory = rate("memory", GBPS, timing, traffic, peak_bytes_per_s(name))
+    of_peak, of_bandwidth = arithmetic.percent_of_nominal, memory.percent_of_nominal
     return Measurement(
         **vars(attempt(case, direction, "ok", None)),
-        median_ms=timing.median_ms,
-        quartiles_ms=timing.quartiles_ms,
-        ci95_ms=timing.ci95_ms,
-        samples=len(timing.samples_ms),
-        launch_ms=timing.launch_ms,
-        stable=timing.stable,
-        precise=timing.precise,
+        **vars(timing),
         flops=work,
         bytes=traffic,
         flops_per_byte=work / traffic,
-        tflops=flops_per_s / 1e12,
+        tflops=arithmetic.measured,
         percent_of_peak=of_peak,
-        gbps=bytes_per_s / 1e9,
+        gbps=memory.measured,
         percent_of_bandwidth=of_bandwidth,
         percent_of_roof=max(of_peak, of_bandwidth) if of_peak and of_bandwidth else None,
         peak_memory_bytes=peak_memory_bytes,

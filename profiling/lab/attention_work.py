@@ -8,6 +8,7 @@ vain. Called by profiling.lab.attention.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -48,17 +49,14 @@ class Call:
         shape = case.shape
         sizes = (shape.batch, shape.seq, shape.heads, shape.head_dim)
         width = shape.heads * shape.head_dim
-        dtype = getattr(torch, case.dtype)
+        randn = partial(torch.randn, device=case.device, dtype=getattr(torch, case.dtype))
         torch.manual_seed(0)
-        # c_attn's output
-        projected = torch.randn(shape.batch, shape.seq, 3 * width, device=case.device, dtype=dtype)
+        projected = randn(shape.batch, shape.seq, 3 * width)  # c_attn's output
         self.inputs = [
             part.view(sizes).transpose(1, 2).requires_grad_(case.backward)  # (B, H, T, D)
             for part in projected.split(width, dim=2)
         ]
-        self.out_grad: Tensor | None = None
-        if case.backward:
-            self.out_grad = torch.randn(sizes, device=case.device, dtype=dtype).transpose(1, 2)
+        self.out_grad = randn(sizes).transpose(1, 2) if case.backward else None
         compiled = case.backend == COMPILE.name
         self.attention = "slow" if compiled else case.backend
         self.function: Callable[..., Tensor] = attend

@@ -7,7 +7,6 @@ Called by profiling.verbs.compiled.
 import logging
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -51,16 +50,11 @@ def check_ours(folder: Path) -> None:
         raise ValueError(f"{folder}: exists, and holds no index.json of this verb; give --out")
 
 
-def prepare_environment(cache: Path) -> None:
-    """Both compilers write to `cache`, and find nothing there: a cached graph leaves no code."""
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache)
-    os.environ["TRITON_CACHE_DIR"] = str(cache / "triton")
-    os.environ.pop("TORCH_LOGS", None)  # it would overrule the log of graph breaks
-
-
 def compile_once(config: "Config", cache: Path) -> Compilation:
     """`cache`: an empty folder. Raises ValueError where nothing was compiled."""
-    prepare_environment(cache)
+    # both compilers write to `cache`, and find nothing there: a cached graph leaves no code
+    os.environ |= {"TORCHINDUCTOR_CACHE_DIR": str(cache), "TRITON_CACHE_DIR": f"{cache}/triton"}
+    os.environ.pop("TORCH_LOGS", None)  # it would overrule the log of graph breaks
 
     import torch
 
@@ -76,14 +70,10 @@ def compile_once(config: "Config", cache: Path) -> Compilation:
         dataset = load_dataset(prepare(config).directory)
         x, y = batches_of(dataset, "train", config, ranks).draw(0, 0)
         _, step, _ = model_of(config, dataset, NoSpans(), ranks)
-        start = time.perf_counter()
-        timed_micro_step(step, x, y)
-        seconds = time.perf_counter() - start
+        seconds = timed_micro_step(step, x, y)
         device = torch.cuda.get_device_name(ranks.device) if x.is_cuda else "CPU"
-    found = {str(path): path.read_text("utf-8") for path in sorted(cache.rglob("*.py"))}
-    graphs = {
-        path: (parse_graph(text), text) for path, text in found.items() if is_output_code(text)
-    }
+    texts = [(str(path), path.read_text("utf-8")) for path in sorted(cache.rglob("*.py"))]
+    graphs = {path: (parse_graph(text), text) for path, text in texts if is_output_code(text)}
     if not graphs:
         raise ValueError("compile=true: PyTorch compiled nothing; is TORCH_COMPILE_DISABLE set?")
     binaries = {
@@ -114,21 +104,20 @@ def heard_breaks() -> Iterator[list[str]]:
 
     messages: list[str] = []
 
-    class Keeper(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            messages.append(record.getMessage())
+    def keep(record: logging.LogRecord) -> bool:
+        messages.append(record.getMessage())
+        return False  # it goes no further
 
     torch._logging.set_logs(graph_breaks=True)
     names = [name for name in logging.root.manager.loggerDict if name.endswith("__graph_breaks")]
     loggers = [logging.getLogger(name) for name in names]
-    kept = [(logger, logger.handlers, logger.propagate) for logger in loggers]
     for logger in loggers:
-        logger.handlers, logger.propagate = [Keeper()], False
+        logger.addFilter(keep)
     try:
         yield messages
     finally:
-        for logger, handlers, propagate in kept:
-            logger.handlers, logger.propagate = handlers, propagate
+        for logger in loggers:
+            logger.removeFilter(keep)
         torch._logging.set_logs()
 
 

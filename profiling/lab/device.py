@@ -6,6 +6,7 @@ import re
 import pynvml
 import torch
 
+from profiling.capture.nvml import handle_of
 from profiling.hardware import peak_bytes_per_s, peak_flops_per_s
 from profiling.lab.timer import Timing, empty_launch, measure
 from profiling.measurements import DeviceResults, Rate, Ridge
@@ -15,6 +16,8 @@ COPY_BYTES = {"cuda": 2**30, "cpu": 2**28}  # each way; far beyond any cache
 # a CPU without units for float16 takes seconds for a product, and the trainer refuses it there
 DTYPES = {"cuda": ("float32", "bfloat16", "float16"), "cpu": ("float32", "bfloat16")}
 MATRIX = {"cuda": 8192, "cpu": 1024}
+TFLOPS, GBPS = "TFLOP/s", "GB/s"
+PER_S = {TFLOPS: 1e12, GBPS: 1e9}  # FLOP or byte a second
 FLOAT32_SLOWER = 2  # a smaller matrix by this factor: without matrix units it takes so much longer
 
 
@@ -40,17 +43,16 @@ def measured(device: torch.device, max_s: float) -> DeviceResults:
     """Rates with their nominal peaks, the empty launch, the ridge points, the driver's facts."""
     name, cuda = device_name(device), device.type == "cuda"
     known = torch.cuda.get_device_properties(device) if cuda else None
+    empty = empty_launch(device) if cuda else None
     host_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     sm_clock_mhz, memory_clock_mhz = clocks(device) if cuda else (None, None)
-    copy, moved = copy_timing(device, max_s)
-    nominal_bytes_per_s = peak_bytes_per_s(name)
-    bandwidth = rate("copy of memory", "GB/s", copy, moved / 1e9, nominal_bytes_per_s, 1e9)
+    moved = COPY_BYTES[device.type]
+    copy = copy_timing(torch.ones(moved // 4, device=device), max_s)
+    bandwidth = rate("copy of memory", GBPS, copy, 2 * moved, peak_bytes_per_s(name))
     products = {}
     for dtype in DTYPES[device.type]:
-        timing, work = product_timing(device, dtype, max_s)
-        nominal, what = peak_flops_per_s(name, dtype), f"matrix product, {dtype}"
-        products[dtype] = rate(what, "TFLOP/s", timing, work / 1e12, nominal, 1e12)
-    empty = empty_launch(device) if cuda else None
+        what, nominal = f"matrix product, {dtype}", peak_flops_per_s(name, dtype)
+        products[dtype] = rate(what, TFLOPS, *product_timing(device, dtype, max_s), nominal)
     return DeviceResults(
         torch=str(torch.__version__),
         device=name,
@@ -65,11 +67,7 @@ def measured(device: torch.device, max_s: float) -> DeviceResults:
         empty_launch_ms=empty.median_ms if empty else None,
         empty_launch_host_ms=empty.launch_ms if empty else None,
         ridge_flops_per_byte={
-            dtype: Ridge(
-                ridge(product.measured, bandwidth.measured),
-                ridge(product.nominal, bandwidth.nominal),
-            )
-            for dtype, product in products.items()
+            dtype: ridge(product, bandwidth) for dtype, product in products.items()
         },
     )
 
@@ -78,23 +76,18 @@ def clocks(device: torch.device) -> tuple[int | None, int | None]:
     """The highest clocks of multiprocessors and memory in MHz, by NVML."""
     try:
         pynvml.nvmlInit()
-        uuid = str(torch.cuda.get_device_properties(device).uuid)
-        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
-        sm, memory = (
-            pynvml.nvmlDeviceGetMaxClockInfo(handle, clock)
-            for clock in (pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM)
-        )
+        handle = handle_of(str(torch.cuda.get_device_properties(device).uuid))
+        kinds = pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM
+        sm, memory = (pynvml.nvmlDeviceGetMaxClockInfo(handle, kind) for kind in kinds)
         return sm, memory
     except (AttributeError, pynvml.NVMLError):
         return None, None
 
 
-def copy_timing(device: torch.device, max_s: float) -> tuple[Timing, int]:
-    """Of `b.copy_(a)`, and the bytes it moves: each is read and written."""
-    source = torch.ones(COPY_BYTES[device.type] // 4, device=device)
+def copy_timing(source: torch.Tensor, max_s: float) -> Timing:
+    """Of `b.copy_(a)`: each byte is read and written."""
     target = torch.empty_like(source)
-    timing = measure(lambda: target.copy_(source), device, max_s=max_s)
-    return timing, 2 * source.numel() * source.element_size()
+    return measure(lambda: target.copy_(source), source.device, max_s=max_s)
 
 
 def product_timing(device: torch.device, dtype: str, max_s: float) -> tuple[Timing, int]:
@@ -112,21 +105,26 @@ def product_timing(device: torch.device, dtype: str, max_s: float) -> tuple[Timi
     return timing, 2 * size**3
 
 
-def rate(
-    what: str, unit: str, timing: Timing, amount: float, nominal: float | None, scale: float
-) -> Rate:
-    """`amount` is in units of a call; `nominal` in FLOP/s or byte/s."""
-    value = amount / timing.median_ms * 1e3
+def rate(what: str, unit: str, timing: Timing, amount: float, nominal: float | None) -> Rate:
+    """`amount`: FLOPs or bytes of a call; `nominal`: of them a second."""
+    per_s = amount / timing.median_ms * 1e3
     spread = (timing.ci95_ms[1] - timing.ci95_ms[0]) / 2 / timing.median_ms
     return Rate(
         what,
         unit,
-        measured=value,
+        measured=per_s / PER_S[unit],
         uncertainty_percent=100 * spread,
-        nominal=nominal / scale if nominal else None,
-        percent_of_nominal=100 * value * scale / nominal if nominal else None,
+        nominal=in_unit(unit, nominal),
+        percent_of_nominal=100 * per_s / nominal if nominal else None,
     )
 
 
-def ridge(tflops: float | None, gbps: float | None) -> float | None:
-    return tflops * 1e3 / gbps if tflops and gbps else None
+def in_unit(unit: str, per_s: float | None) -> float | None:
+    return per_s / PER_S[unit] if per_s else None
+
+
+def ridge(product: Rate, bandwidth: Rate) -> Ridge:
+    nominal = None
+    if product.nominal and bandwidth.nominal:
+        nominal = product.nominal * 1e3 / bandwidth.nominal
+    return Ridge(product.measured * 1e3 / bandwidth.measured, nominal)

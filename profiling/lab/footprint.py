@@ -59,10 +59,9 @@ def operators_of(call: Call) -> dict[str, Launched]:
         with quiet_stderr(), profile(activities=[ProfilerActivity.CPU]) as profiler:
             run()
         events = [e for e in profiler.key_averages() if e.key.startswith(("aten::", COMPILED))]
-        events.sort(key=lambda event: -event.self_cpu_time_total)
         least = LEAST_SHARE * sum(event.self_cpu_time_total for event in events)
         counts: Counter[str] = Counter()
-        for event in events:
+        for event in sorted(events, key=lambda event: -event.self_cpu_time_total):
             if event.self_cpu_time_total >= least:
                 name = "compiled code" if event.key.startswith(COMPILED) else event.key
                 counts[name] += event.count
@@ -89,9 +88,11 @@ def listed(counts: Counter[str]) -> list[LaunchCount]:
 
 
 def begin_memory(device: torch.device) -> None:
-    """So that what `out_of_memory` says is of what follows."""
+    """Makes room, and lets what `out_of_memory` says be of what follows."""
+    gc.collect()
     if device.type == "cuda":
         torch.cuda.init()  # without a context there is nothing to count
+        torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
 
 
@@ -118,12 +119,11 @@ def beyond_host(needed_bytes: float) -> str | None:
 
     None: it fits, or the system does not tell how much there is.
     """
-    if not MEMINFO.exists():
+    told = MEMINFO.read_text("utf-8") if MEMINFO.exists() else ""
+    available = re.search(r"MemAvailable:\s+(\d+) kB", told)
+    if available is None or needed_bytes < int(available[1]) * 2**10:
         return None
-    kibibytes = re.search(r"MemAvailable:\s+(\d+)", MEMINFO.read_text("utf-8"))
-    if kibibytes is None or needed_bytes < int(kibibytes.group(1)) * 2**10:
-        return None
-    needed, free = needed_bytes / 2**30, int(kibibytes.group(1)) / 2**20
+    needed, free = needed_bytes / 2**30, int(available[1]) / 2**20
     return f"out of memory: needs about {needed:.0f} GiB, {free:.0f} are free (not tried)"
 
 
@@ -131,11 +131,5 @@ def out_of_memory(error: str, device: torch.device) -> str:
     """How much was held, and the piece that did not fit."""
     held = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
     asked = re.search(r"allocate ([\d.]+ [KMG]iB)", error)
-    more = f", {asked.group(1)} more did not fit" if asked else ""
+    more = f", {asked[1]} more did not fit" if asked else ""
     return f"out of memory at {held / 2**30:.1f} GiB{more}"
-
-
-def release_memory(device: torch.device) -> None:
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()

@@ -9,8 +9,9 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from cli.errors import one_line
+from profiling.capture import dynamo
 from profiling.hardware import peak_bytes_per_s
-from profiling.lab.device import device_name
+from profiling.lab.device import GBPS, copy_timing, device_name, in_unit
 from profiling.lab.footprint import quiet_stderr
 from profiling.lab.timer import Timing, empty_launch, measure
 from profiling.measurements import SquareResults, TimedVariant, Variant
@@ -29,14 +30,12 @@ SMALL_ROWS = 4  # that Triton's interpreter is given
 
 def results_of(dtype: str, device: torch.device) -> SquareResults:
     """Without rows so far: `measured` gives them size by size."""
-    cuda = device.type == "cuda"
-    name = device_name(device)
-    nominal = peak_bytes_per_s(name)
+    name, cuda = device_name(device), device.type == "cuda"
     return SquareResults(
         device=name,
         torch=str(torch.__version__),
         dtype=dtype,
-        peak_gbps=nominal / 1e9 if nominal else None,
+        peak_gbps=in_unit(GBPS, peak_bytes_per_s(name)),
         empty_launch_ms=empty_launch(device).median_ms if cuda else None,
         l2_flushed=cuda,
         rows=[],
@@ -61,22 +60,17 @@ def measured(a: Tensor, max_s: float) -> list[Variant]:
         try:
             rows.append(measured_variant(name, a, copy, max_s))
         except (RuntimeError, ValueError) as error:  # a compiler or a device that is not there
-            rows.append(missing(name, a, one_line(error)[:300]))
+            rows.append(Variant(name, a.nbytes, None, None, one_line(error)[:300]))
     return rows
 
 
-def measured_variant(name: str, a: Tensor, copy: Timing, max_s: float) -> Variant:
-    """Raises ValueError for one that is not to be had here, or gives wrong results."""
+def measured_variant(name: str, a: Tensor, copy: Timing, max_s: float) -> TimedVariant:
+    """Raises ValueError for one that cannot be timed here, or gives wrong results."""
     function = variant(name, a.device)
     if name == "Triton" and a.device.type == "cpu":
-        return missing(name, a, f"{check(function, a[:SMALL_ROWS])}; interpreted, so not timed")
+        raise ValueError(f"{check(function, a[:SMALL_ROWS])}; interpreted, so not timed")
     result = check(function, a)
     return timed(name, a, measure(partial(function, a), a.device, max_s=max_s), copy, result)
-
-
-def copy_timing(a: Tensor, max_s: float) -> Timing:
-    target = torch.empty_like(a)
-    return measure(lambda: target.copy_(a), a.device, max_s=max_s)
 
 
 def variant(name: str, device: torch.device) -> Callable[[Tensor], Tensor]:
@@ -84,7 +78,7 @@ def variant(name: str, device: torch.device) -> Callable[[Tensor], Tensor]:
     if name in EAGER:
         return EAGER[name]
     if name == "torch.compile":
-        torch._dynamo.reset()
+        dynamo.forget()
         return torch.compile(lambda a: a * a, dynamic=False)
     if name == "CUDA C++":
         from profiling.lab.square_cuda import cuda_square
@@ -121,24 +115,19 @@ def check(function: Callable[[Tensor], Tensor], a: Tensor) -> str:
 
 def timed(name: str, a: Tensor, timing: Timing, copy: Timing, result: str | None) -> TimedVariant:
     """Every variant reads and writes each element once, as the copy does."""
-    size = a.numel() * a.element_size()
     return TimedVariant(
         name=name,
-        bytes=size,
+        bytes=a.nbytes,
         median_ms=timing.median_ms,
         result=result,
         missing=None,
         quartiles_ms=timing.quartiles_ms,
         ci95_ms=timing.ci95_ms,
-        samples=len(timing.samples_ms),
+        samples=timing.samples,
         launch_ms=timing.launch_ms,
-        gbps=2 * size / timing.median_ms / 1e6,
+        gbps=2 * a.nbytes / timing.median_ms / 1e6,
         percent_of_copy=100 * copy.median_ms / timing.median_ms,
     )
-
-
-def missing(name: str, a: Tensor, reason: str) -> Variant:
-    return Variant(name, a.numel() * a.element_size(), None, None, reason)
 
 
 def profiler_table(name: str, a: Tensor) -> str:

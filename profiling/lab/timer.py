@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from math import comb
 from statistics import median, quantiles
 
@@ -38,19 +39,18 @@ CALIBRATION_CYCLES = 10_000_000
 
 @dataclass(frozen=True)
 class Timing:
-    """Samples of one call and what they say. Milliseconds.
+    """What the samples of one call say. Milliseconds.
 
     `ci95_ms` holds the median with 95 % by order statistics, if samples are independent;
     `launch_ms` is what the host needs at best to queue the call, None on a CPU. `stable`: the
     warm-up ended because the time had settled; `precise`: the interval became as narrow as asked.
     """
 
-    samples_ms: list[float]
     median_ms: float
     quartiles_ms: tuple[float, float]
     ci95_ms: tuple[float, float]
+    samples: int
     launch_ms: float | None
-    l2_flushed: bool
     stable: bool
     precise: bool
 
@@ -58,7 +58,6 @@ class Timing:
 class CpuStopwatch:
     """Leaves the caches as they are."""
 
-    flushes = False
     launch_ms = None
 
     def batch(self, call: Work, prepare: Work | None, count: int) -> list[float]:
@@ -78,10 +77,11 @@ class CpuStopwatch:
 class CudaStopwatch:
     """Events on the current stream of `device`."""
 
-    def __init__(self, device: torch.device, flush_l2: bool):
-        self.device, self.flushes = device, flush_l2
+    def __init__(self, device: torch.device):
+        self.device = device
         self.cycles_per_ms = spin_cycles_per_ms(device)
-        self.buffer = flush_buffer(device) if flush_l2 else None
+        l2_bytes = torch.cuda.get_device_properties(device).L2_cache_size
+        self.buffer = torch.empty(L2_SIZES * l2_bytes // 4, dtype=torch.int32, device=device)
         self.launch_ms = self.hold_ms = 0.0
 
     def batch(self, call: Work, prepare: Work | None, count: int) -> list[float]:
@@ -91,9 +91,8 @@ class CudaStopwatch:
                 if prepare:
                     prepare()
                 torch.cuda._sleep(int(self.hold_ms * self.cycles_per_ms))
-                if self.buffer is not None:
-                    self.buffer.zero_()
-                start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                self.buffer.zero_()
+                start, end = two_events()
                 start.record()
                 queued = time.perf_counter()
                 call()
@@ -115,7 +114,6 @@ def measure(
     device: torch.device,
     *,
     prepare: Work | None = None,
-    flush_l2: bool = True,
     precision: float = 0.01,
     max_s: float = 0.3,
 ) -> Timing:
@@ -124,8 +122,7 @@ def measure(
     `prepare` runs untimed before each sample. `max_s` bounds warm-up and samples each; a call that
     takes longer is run a few times all the same. What `call` raises passes.
     """
-    cuda = device.type == "cuda"
-    stopwatch = CudaStopwatch(device, flush_l2) if cuda else CpuStopwatch()
+    stopwatch = CudaStopwatch(device) if device.type == "cuda" else CpuStopwatch()
     stable, count = warm_up(stopwatch, call, prepare, max_s)
     samples_ms: list[float] = []
     precise, start = False, time.perf_counter()
@@ -137,14 +134,13 @@ def measure(
         precise = (high - low) / 2 <= precision * median(samples_ms)
     first, _, third = quantiles(samples_ms, n=4)
     return Timing(
-        samples_ms,
-        median(samples_ms),
-        (first, third),
-        median_interval(samples_ms),
-        stopwatch.launch_ms,
-        stopwatch.flushes,
-        stable,
-        precise,
+        median_ms=median(samples_ms),
+        quartiles_ms=(first, third),
+        ci95_ms=median_interval(samples_ms),
+        samples=len(samples_ms),
+        launch_ms=stopwatch.launch_ms,
+        stable=stable,
+        precise=precise,
     )
 
 
@@ -177,13 +173,8 @@ def median_interval(samples: list[float]) -> tuple[float, float]:
 @lru_cache
 def interval_rank(count: int) -> int:
     """The largest rank (from 0) below which the median lies with at most 2.5 %: a sign test."""
-    below, rank = 0, 0
-    while rank < count // 2:
-        below += comb(count, rank)
-        if below * 40 > 2**count:
-            break
-        rank += 1
-    return max(0, rank - 1)
+    below = accumulate(comb(count, rank) for rank in range(count // 2))
+    return max(0, sum(ways * 40 <= 2**count for ways in below) - 1)
 
 
 @lru_cache
@@ -197,7 +188,7 @@ def empty_launch(device: torch.device) -> Timing:
 def spin_cycles_per_ms(device: torch.device) -> float:
     with torch.cuda.device(device):
         torch.cuda._sleep(CALIBRATION_CYCLES)  # lets the clock rise
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start, end = two_events()
         start.record()
         torch.cuda._sleep(CALIBRATION_CYCLES)
         end.record()
@@ -205,6 +196,5 @@ def spin_cycles_per_ms(device: torch.device) -> float:
     return CALIBRATION_CYCLES / start.elapsed_time(end)
 
 
-def flush_buffer(device: torch.device) -> torch.Tensor:
-    l2_bytes = torch.cuda.get_device_properties(device).L2_cache_size
-    return torch.empty(L2_SIZES * l2_bytes // 4, dtype=torch.int32, device=device)
+def two_events() -> tuple[torch.cuda.Event, torch.cuda.Event]:
+    return torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)

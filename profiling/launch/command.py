@@ -77,10 +77,7 @@ def metric_options(nsys: Nsys, per_rank: bool) -> dict[str, str]:
     if not nsys.takes(devices) and nsys.takes("gpu-metrics-device"):
         devices = "gpu-metrics-device"
     which = "cuda-visible" if nsys.takes(devices, "cuda-visible") else "all"
-    return {
-        devices: "{gpu}" if per_rank else which,
-        "gpu-metrics-frequency": str(METRICS_HZ),
-    }
+    return {devices: "{gpu}" if per_rank else which, "gpu-metrics-frequency": str(METRICS_HZ)}
 
 
 def range_end(nsys: Nsys, windows: int) -> str:
@@ -103,21 +100,22 @@ def option_names(nsys: Nsys, words: list[str]) -> list[str]:
 
 def chosen_ranks(
     words: list[str], configured: list[int], asked: list[int] | None, processes: int | None
-) -> list[int]:
-    """The ranks to record: those of --ranks, else of profile.ranks. Raises ValueError."""
+) -> list[int] | None:
+    """The ranks to record: those of --ranks, else of profile.ranks; None: there is no torchrun.
+
+    Raises ValueError.
+    """
     if processes is None:
         if asked is not None:
             raise ValueError("--ranks: only with --nproc-per-node, which starts several")
-        return [0]
+        return None
     typed_key = any(word.removeprefix("--").startswith("profile.ranks=") for word in words)
     if typed_key and asked not in (None, sorted(configured)):
         raise ValueError("--ranks: differs from profile.ranks; give one of them")
     ranks = sorted(configured) if asked is None else asked
     if not ranks or ranks[0] < 0 or ranks[-1] >= processes:
-        raise ValueError(
-            f"--ranks {spell(ranks)}: --nproc-per-node {processes} starts ranks 0 to "
-            f"{processes - 1}"
-        )
+        there = f"--nproc-per-node {processes} starts ranks 0 to {processes - 1}"
+        raise ValueError(f"--ranks {spell(ranks)}: {there}")
     return ranks
 
 
@@ -139,11 +137,11 @@ def whole_command(
     folder: Path,
     program: list[str],
     processes: int | None,
-    ranks: list[int],
+    ranks: list[int] | None,
 ) -> list[str]:
-    """nsys round the program or, with `processes`, torchrun round an nsys in each chosen rank."""
+    """nsys round the program or, with `ranks`, torchrun round an nsys in each of these."""
     name = str(folder / "nsys").replace("%", "%%")  # nsys expands %q{NAME}, %p, %h
-    if processes is None:
+    if ranks is None:
         return [nsys.path, "profile", *options, "-o", name, *program]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     torchrun += [f"--nproc_per_node={processes}", str(RANK_PROGRAM), spell(ranks)]

@@ -77,7 +77,7 @@ def perf_events() -> Check:
     """Above 2 the kernel gives a user no CPU samples, which preset full wants."""
     name = "perf_event_paranoid"
     try:
-        level = int((PROC / "sys/kernel/perf_event_paranoid").read_text())
+        level = int((PROC / "sys/kernel" / name).read_text())
     except (OSError, ValueError):
         return Check(name, "note", "not readable: CPU samples (--preset full) may be missing")
     if level <= 2 or os.geteuid() == 0:
@@ -133,14 +133,13 @@ def torch_build(gpu: bool) -> Iterator[Check]:
         cure = "pip install a CUDA build of torch (pytorch.org/get-started)"
         yield Check("torch", "error", f"{finding}: it cannot use the GPU", cure)
 
-    activities = {activity.name for activity in torch.profiler.supported_activities()}
-    if "CUDA" in activities and torch.cuda.is_available():
+    if not torch.cuda.is_available():
+        yield Check("CUPTI", "note", "torch cannot use the GPU" if gpu else NO_GPU)
+    elif any(kind.name == "CUDA" for kind in torch.profiler.supported_activities()):
         yield Check("CUPTI", "ok", "torch.profiler records kernels")
-    elif torch.cuda.is_available():
+    else:
         cure = "pip install a torch with CUPTI: the official builds have it"
         yield Check("CUPTI", "warning", "torch.profiler records no kernels", cure)
-    else:
-        yield Check("CUPTI", "note", "torch cannot use the GPU" if gpu else NO_GPU)
 
 
 def nvml(gpu: bool) -> Iterator[Check]:
@@ -157,10 +156,8 @@ def nvml(gpu: bool) -> Iterator[Check]:
         yield Check("NVML", "warning" if gpu else "note", f"{error}" if gpu else NO_GPU)
         return
     try:
-        count = pynvml.nvmlDeviceGetCount()
-        yield Check(
-            "NVML", "ok", f"driver {text(pynvml.nvmlSystemGetDriverVersion())}, {count} GPU"
-        )
+        count, version = pynvml.nvmlDeviceGetCount(), pynvml.nvmlSystemGetDriverVersion()
+        yield Check("NVML", "ok", f"driver {version}, {count} GPU")
         for index in range(count):
             yield gpm(pynvml, index)
     finally:
@@ -170,16 +167,11 @@ def nvml(gpu: bool) -> Iterator[Check]:
 def gpm(pynvml: ModuleType, index: int) -> Check:
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     name = f"NVML GPM, GPU {index}"
-    device = text(pynvml.nvmlDeviceGetName(handle))
-    with suppress(pynvml.NVMLError, AttributeError):
+    device = pynvml.nvmlDeviceGetName(handle)
+    with suppress(pynvml.NVMLError):
         if pynvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
             return Check(name, "ok", f"{device}: tensor and memory activity while training")
     return Check(name, "note", f"{device} has none (Hopper and later have)")
-
-
-def text(value: str | bytes) -> str:
-    """Older versions of nvidia-ml-py answer in bytes."""
-    return value.decode() if isinstance(value, bytes) else value
 
 
 def nvtx() -> Check:

@@ -1,4 +1,4 @@
-"""A program that records, run to its end: its output streams through, Ctrl-C ends it in order."""
+"""A program run to its end: its output streams through, Ctrl-C ends it in good order."""
 
 import contextlib
 import os
@@ -6,14 +6,22 @@ import select
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 from types import FrameType
-from typing import IO
+from typing import IO, BinaryIO
 
-TAIL_BYTES = 100_000  # of the output, kept to explain a report that did not come out
+TAIL_BYTES = 100_000  # of the output, kept to explain what went wrong
 
 
-def stream(words: list[str], environ: dict[str, str]) -> tuple[int, str]:
-    """Runs the command; its output streams through. (exit code, the end of the output).
+@dataclass(frozen=True)
+class Ended:
+    status: int  # the exit code, as a shell has it
+    output: str  # the end of it
+    interrupted: bool  # by Ctrl-C or SIGTERM, however the program ended then
+
+
+def stream(words: list[str], environ: dict[str, str], to: BinaryIO | None = None) -> Ended:
+    """Runs the command; its output goes on to `to`, or ours.
 
     It gets a process group of its own and is sent each Ctrl-C and SIGTERM once, as SIGINT, however
     we got it: training then ends its window, and nsys writes the report.
@@ -27,14 +35,17 @@ def stream(words: list[str], environ: dict[str, str]) -> tuple[int, str]:
         process_group=0,
     )
 
+    caught = []
+
     def forward(number: int, frame: FrameType | None) -> None:
+        caught.append(number)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGINT)
 
     previous = {n: signal.signal(n, forward) for n in (signal.SIGINT, signal.SIGTERM)}
     assert process.stdout is not None  # it is a pipe
     try:
-        tail = copy_output(process, process.stdout)
+        tail = copy_output(process, process.stdout, to or sys.stdout.buffer)
         status = process.wait()
     finally:
         if process.poll() is None:  # our own output is gone: nobody would watch the training
@@ -42,11 +53,12 @@ def stream(words: list[str], environ: dict[str, str]) -> tuple[int, str]:
         for number, handler in previous.items():
             signal.signal(number, handler)
         process.stdout.close()
-    return (status if status >= 0 else 128 - status), tail.decode(errors="replace")
+    status = status if status >= 0 else 128 - status
+    return Ended(status, tail.decode(errors="replace"), bool(caught))
 
 
-def copy_output(process: subprocess.Popen[bytes], pipe: IO[bytes]) -> bytes:
-    """To our own output until the process ends, whoever else still holds the pipe."""
+def copy_output(process: subprocess.Popen[bytes], pipe: IO[bytes], to: BinaryIO) -> bytes:
+    """Until the process ends, whoever else still holds the pipe."""
     tail = b""
     while True:
         ready, _, _ = select.select([pipe], [], [], 0.5)
@@ -54,8 +66,8 @@ def copy_output(process: subprocess.Popen[bytes], pipe: IO[bytes]) -> bytes:
             chunk = os.read(pipe.fileno(), 65536)
             if not chunk:
                 return tail
-            sys.stdout.buffer.write(chunk)
-            sys.stdout.flush()
+            to.write(chunk)
+            to.flush()
             tail = (tail + chunk)[-TAIL_BYTES:]
         elif process.poll() is not None:
             return tail

@@ -5,10 +5,12 @@ import re
 import shlex
 import shutil
 import subprocess
+from itertools import count
 from pathlib import Path
 
+from profiling.launch.process import Ended
 from profiling.timeline.scrub import scrub
-from profiling.tools import nsys_tool
+from profiling.tools import nsight, nsys_tool
 from profiling.tools.nsys_tool import Nsys
 
 # (what nsys, CUPTI or the driver prints, why there is no report, how to go on)
@@ -42,33 +44,25 @@ NO_WINDOW = (
 )
 
 
-def finish(
-    nsys: Nsys,
-    folder: Path,
-    target: Path,
-    expected: dict[str, int],
-    status: int,
-    output: str,
-    environ: dict[str, str],
-) -> bool:
+def finish(nsys: Nsys, folder: Path, target: Path, expected: dict[str, int], ended: Ended) -> bool:
     """Moves the reports from `folder` to `target`, exports them, says what to do next.
 
     `expected`: name -> windows; with several, nsys appends a number to the name of each report.
-    `status` and the end of `output` are training's. Returns whether all reports and .sqlite exist.
+    `ended` is how training did. Returns whether all reports and .sqlite exist.
     """
     made = [move(path, target) for path in sorted(folder.glob("*.nsys-rep"))]
     left = [move(path, target) for path in sorted(folder.glob("*.qdstrm"))]
     shutil.rmtree(folder, ignore_errors=True)
-    complete = all([present(nsys, path, environ) for path in made])
+    complete = all([present(nsys, path) for path in made])
     for name, windows in expected.items():
-        count = len(of_name(made, name))
-        complete &= count >= windows
-        if 0 < count < windows:
-            print(f"\n{count} of {windows} windows have a report: training ended before the rest")
-        if count:
+        there = len(of_name(made, name))
+        complete &= there >= windows
+        if 0 < there < windows:
+            print(f"\n{there} of {windows} windows have a report: training ended before the rest")
+        if there:
             continue
         unread = of_name(left, name)
-        why, cure = not_imported(nsys, unread[0], output) if unread else explain(status, output)
+        why, cure = not_imported(nsys, unread[0], ended.output) if unread else explain(ended)
         print(f"\nno report {target / name}.nsys-rep: {why}\n  {cure}")
     return complete
 
@@ -83,36 +77,34 @@ def move(path: Path, target: Path) -> Path:
     target.mkdir(parents=True, exist_ok=True)
     new = target / path.name
     if new.exists():
-        number = 1
-        while (target / f"{path.stem}.previous-{number}{path.suffix}").exists():
-            number += 1
+        names = (f"{path.stem}.previous-{number}" for number in count(1))
+        kept = next(name for name in names if not (target / f"{name}{path.suffix}").exists())
         for old in (new, new.with_suffix(".sqlite")):
             if old.exists():
-                os.replace(old, target / f"{path.stem}.previous-{number}{old.suffix}")
+                os.replace(old, target / f"{kept}{old.suffix}")
     os.replace(path, new)
     return new
 
 
-def present(nsys: Nsys, report: Path, environ: dict[str, str]) -> bool:
+def present(nsys: Nsys, report: Path) -> bool:
     """Exports the report and tells its reader where it is; False where the export failed."""
     sqlite = report.with_suffix(".sqlite")
     temporary = report.with_name(f"{report.stem}.partial.sqlite")
     export = [nsys.path, "export", "--type=sqlite", "--force-overwrite=true"]
     export += [f"--output={temporary}", str(report)]
+    environ, _ = nsight.without_secrets()
     done = subprocess.run(
         export, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     exported = done.returncode == 0 and temporary.exists()
+    print(f"\nreport  {report} ({report.stat().st_size / 1e6:.1f} MB)")
     if exported:
         scrub(temporary)
         os.replace(temporary, sqlite)
-    else:
-        temporary.unlink(missing_ok=True)
-    print(f"\nreport  {report} ({report.stat().st_size / 1e6:.1f} MB)")
-    if exported:
         print(f"sqlite  {sqlite} ({sqlite.stat().st_size / 1e6:.1f} MB)")
         print("        scrubbed; the report itself holds the environment of your shell: keep it")
     else:
+        temporary.unlink(missing_ok=True)
         print(f"sqlite  none: {shlex.join(export)} failed: {done.stdout.strip()[-300:]}")
     print("next    " + "\n        ".join(next_steps(nsys, report, sqlite, exported)))
     return exported
@@ -126,11 +118,8 @@ def next_steps(nsys: Nsys, report: Path, sqlite: Path, exported: bool) -> list[s
         return commands
     verb, capture = "python -m profiling", shlex.quote(str(sqlite))
     page = shlex.quote(str(sqlite.with_suffix(".html")))
-    return [
-        f"{verb} report {capture} --html {page}",
-        f"{verb} compare {capture} OTHER.sqlite",
-        *commands,
-    ]
+    ours = [f"{verb} report {capture} --html {page}", f"{verb} compare {capture} OTHER.sqlite"]
+    return ours + commands
 
 
 def not_imported(nsys: Nsys, qdstrm: Path, output: str) -> tuple[str, str]:
@@ -151,11 +140,11 @@ def not_imported(nsys: Nsys, qdstrm: Path, output: str) -> tuple[str, str]:
     )
 
 
-def explain(status: int, output: str) -> tuple[str, str]:
+def explain(ended: Ended) -> tuple[str, str]:
     """(why, how to go on) of a capture that left nothing."""
     for pattern, why, cure in CAUSES:
-        if re.search(pattern, output):
+        if re.search(pattern, ended.output):
             return why, cure
-    if status:
+    if ended.status:
         return "training ended before a window was opened", "its last lines are above"
     return NO_WINDOW

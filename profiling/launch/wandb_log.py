@@ -148,8 +148,8 @@ def add(run: "Run", report: Report, html: str, copy: Path) -> None:
     named = {FAMILIES: tables.families(report), "capture/phases": tables.phases(report)}
     for panel, table in named.items():
         if table.rows:
-            columns: list[str | int] = [column.key for column in table.columns]  # with units
-            rows = [[bare(row[column.key]) for column in table.columns] for row in table.rows]
+            columns: list[str | int] = [str(column.value) for column in table.columns]  # with units
+            rows = [[bare(column.of(row)) for column in table.columns] for row in table.rows]
             panels[panel] = wandb.Table(columns, data=rows)
     if report.window.first_iteration is not None:
         panels["iter"] = report.window.first_iteration

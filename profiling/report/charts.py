@@ -11,9 +11,21 @@ from collections.abc import Sequence
 from profiling.report.document import Figure
 from profiling.units import number
 
-MARGIN = {"l": 10, "r": 20, "t": 10, "b": 44}
-ABOVE = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}  # a legend
-NAMES = {"automargin": True, "fixedrange": True, "ticksuffix": " "}  # an axis of bars
+MARGIN = {"l": 10, "r": 20, "t": 10, "b": 10}  # page.js widens it by what axes and legend need
+ABOVE: Figure = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}  # a legend
+NAMES: Figure = {"fixedrange": True, "ticksuffix": " "}  # an axis of bars
+INSIDE: Figure = {  # a bar's text
+    "textposition": "inside",
+    "insidetextfont": {"color": "#fff"},
+    "textangle": 0,
+}
+ROOM_FOR_TEXT: Figure = {"mode": "hide", "minsize": 11}  # less, and it is left out
+
+
+def figure(data: Sequence[Figure], xaxis: Figure, yaxis: Figure, **layout: object) -> Figure:
+    """`layout`: what is not as in most charts."""
+    common = {"margin": MARGIN, "legend": ABOVE, "xaxis": xaxis, "yaxis": yaxis}
+    return {"data": data, "layout": common | layout}
 
 
 def colour(name: str) -> str:
@@ -21,51 +33,66 @@ def colour(name: str) -> str:
 
 
 def axis(title: str, **more: object) -> Figure:
-    """One that does not zoom."""
-    return {"title": {"text": title}, "fixedrange": True, **more}
+    return {"title": {"text": title}, **more}
+
+
+def fixed(title: str, **more: object) -> Figure:
+    """An axis that does not zoom."""
+    return axis(title, fixedrange=True, **more)
 
 
 def logarithmic(title: str, low: float, high: float) -> Figure:
     ends = [math.log10(low), math.log10(high)]
-    return axis(title, type="log", range=ends, dtick=1, exponentformat="none")
+    return fixed(title, type="log", range=ends, dtick=1, exponentformat="none")
 
 
 def bars(
-    names: Sequence[str], lengths: Sequence[float | None], shade: str | list[str], **more: object
+    places: Sequence[str | int],
+    lengths: Sequence[float | None],
+    shade: str | list[str],
+    **more: object,
 ) -> Figure:
-    """Lying ones."""
+    """Lying ones, from above at names or at numbers."""
     marker = {"color": shade}
-    return {"type": "bar", "orientation": "h", "y": names, "x": lengths, "marker": marker, **more}
+    return {"type": "bar", "orientation": "h", "y": places, "x": lengths, "marker": marker, **more}
 
 
-def line(name: str, x: list[float], y: list[float], shade: str, **style: object) -> Figure:
-    """Between points that are not shown."""
-    found: Figure = {"type": "scatter", "mode": "lines", "name": name, "x": x, "y": y}
-    return found | {"line": {"color": colour(shade), **style}, "hoverinfo": "skip"}
+def scatter(
+    name: str, x: Sequence[float], y: Sequence[float], mode: str = "lines", **more: object
+) -> Figure:
+    """Points, or lines between them."""
+    return {"type": "scatter", "mode": mode, "name": name, "x": x, "y": y, **more}
 
 
-def reach(
-    intensities: list[float], peak_tflops: float | None, peak_gbps: float | None
-) -> tuple[float, float]:
-    """The ends of a roofline's x axis: all intensities, and the ridge where the roofs meet."""
-    ends = list(intensities)
-    if peak_tflops and peak_gbps:
-        ends.append(peak_tflops * 1e3 / peak_gbps)
-    return min(ends) / 4, max(ends) * 6
+def guide(name: str, x: Sequence[float], y: Sequence[float], shade: str, **style: object) -> Figure:
+    """A line to hold others against, of nothing that was measured."""
+    return scatter(name, x, y, line={"color": colour(shade), **style}, hoverinfo="skip")
 
 
-def roofs(
-    peak_tflops: float | None, peak_gbps: float | None, left: float, right: float
-) -> list[Figure]:
-    """The line of memory bandwidth up to the ridge, and that of arithmetic from there on."""
-    lines = []
-    ridge = peak_tflops * 1e3 / peak_gbps if peak_tflops and peak_gbps else None
+def roofline(
+    data: Sequence[Figure],
+    points: Sequence[tuple[float, float]],
+    peak_tflops: float | None,
+    peak_gbps: float | None,
+    traffic: str,
+    **layout: object,
+) -> Figure:
+    """TFLOP/s over FLOP per byte of `traffic`, with the roofs over all of the points.
+
+    The line of memory bandwidth goes up to the ridge, that of arithmetic on from there.
+    """
+    ridge = [peak_tflops * 1e3 / peak_gbps] if peak_tflops and peak_gbps else []
+    flops_per_byte, tflops = zip(*points, strict=True)
+    left, right = min([*flops_per_byte, *ridge]) / 4, max([*flops_per_byte, *ridge]) * 6
+    roofs = []
     if peak_gbps:
-        x = [left, ridge or right]
+        x = [left, *(ridge or [right])]
         y = [intensity * peak_gbps / 1e3 for intensity in x]
-        lines.append(line(f"memory, {number(peak_gbps)} GB/s", x, y, "attention", width=2.5))
+        roofs.append(guide(f"memory, {number(peak_gbps)} GB/s", x, y, "attention", width=2.5))
     if peak_tflops:
-        x, y = [ridge or left, right], [peak_tflops, peak_tflops]
+        x, y = [*(ridge or [left]), right], [peak_tflops, peak_tflops]
         name = f"arithmetic, {number(peak_tflops)} TFLOP/s"
-        lines.append(line(name, x, y, "compute", width=2.5))
-    return lines
+        roofs.append(guide(name, x, y, "compute", width=2.5))
+    xaxis = logarithmic(f"FLOP per byte {traffic}", left, right)
+    yaxis = logarithmic("TFLOP/s", min(tflops) / 3, (peak_tflops or max(tflops)) * 2)
+    return figure([*roofs, *data], xaxis, yaxis, **layout)

@@ -6,9 +6,9 @@ know widths, escapes and number formats. Texts here are plain: names from captur
 and lose control characters and markup at the renderer's edge.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from profiling.causes import Part
 
@@ -87,17 +87,9 @@ class Chart(Placed):
     figure: Figure | None
     height: int = 320
     title: str | None = None
-    absent: str = "Not captured."  # said where there is no figure
+    absent: str | None = None  # said where there is no figure; None: nothing is
     zoom: bool = False
     places: Places = field(default=PAGE, kw_only=True)
-
-
-@dataclass(frozen=True)
-class Column:
-    heading: str
-    key: str
-    kind: str  # text, code, or one of profiling.report.text.FORMATS
-    brief: bool = False  # shown where room is short: in a terminal, in a pull request
 
 
 @dataclass(frozen=True)
@@ -106,12 +98,22 @@ class Cell:
 
     text: str | None
     whole: str | None = None
-    links: list[tuple[str, str]] = field(default_factory=list)  # (words, address)
+    links: Sequence[tuple[str, str]] = ()  # (words, address)
     indent: int = 0
 
 
 Value = str | int | float | bool | None | Cell
-Row = dict[str, Value]
+
+
+@dataclass(frozen=True)
+class Column:
+    heading: str
+    value: str | Callable[[Any], Value]  # a field of each row, or what is made of the row
+    kind: str  # text, code, or one of profiling.report.text.FORMATS
+    brief: bool = False  # shown where room is short: in a terminal, in a pull request
+
+    def of(self, row: object) -> Value:
+        return self.value(row) if callable(self.value) else getattr(row, self.value)
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ class Table(Placed):
     title: str
     note: str
     columns: list[Column]
-    rows: list[Row] | None  # None: not captured
+    rows: Sequence[object] | None  # records of any kind, alike; without any it is left out
     most: int = 10  # rows in a terminal
     limit: int = 12  # rows on a page before "all"
     folded: bool = False  # in Markdown behind a summary
@@ -167,14 +169,22 @@ class Document:
     sections: Sequence[Section]
 
 
+def is_shown(block: Block, place: Place) -> bool:
+    """Whether it belongs there and has something to show."""
+    match block:
+        case Beside():
+            return place in block.places and any(is_shown(inner, place) for inner in block.blocks)
+        case Chart(figure=None, absent=None) | Bullets(lines=[]) | Table(rows=None | []):
+            return False
+    return place in block.places
+
+
 def shown(blocks: Iterable[Block], place: Place) -> Iterator[Block]:
-    """The blocks of this place, those beside each other one after the other."""
+    """The blocks that are shown there, those beside each other one after the other."""
     for block in blocks:
-        if place not in block.places:
-            continue
-        if isinstance(block, Beside):
+        if isinstance(block, Beside) and place in block.places:
             yield from shown(block.blocks, place)
-        else:
+        elif is_shown(block, place):
             yield block
 
 

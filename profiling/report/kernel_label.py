@@ -4,9 +4,11 @@ Called by the modules that make documents, charts and traces.
 """
 
 import re
+from collections.abc import Sequence
 from functools import cache
 
 from profiling.kernel_names import short_name
+from profiling.report.document import Cell
 from profiling.report.text import shorten
 
 # what an elementwise or reduce kernel computes stands in its template arguments, in these words
@@ -32,9 +34,7 @@ def kernel_label(name: str, width: int = 64) -> str:
     plain = UNNAMED.sub("", name)
     head = re.match(r"[^<(]+", plain)
     function = head[0].split("::")[-1].split(" ")[-1] if head else ""
-    if (
-        head is None or not function or head[0] == plain
-    ):  # nvjet_..., triton_..., "[CUDA memcpy HtoD]"
+    if head is None or not function or head[0] == plain:  # nvjet_..., [CUDA memcpy HtoD]
         return shorten(name, width)
     template = template_arguments(plain[head.end() :])
     if match := CUTLASS.search(template):  # function is Kernel, Kernel2 or device_kernel
@@ -46,6 +46,11 @@ def kernel_label(name: str, width: int = 64) -> str:
         plain = KERNEL_WORDS.sub("", operation) or operation
         return shorten(f"{function.removesuffix('_kernel')} · {plain}{told}", width)
     return shorten(function + scalars(template), width)
+
+
+def kernel_cell(name: str, links: Sequence[tuple[str, str]] = ()) -> Cell:
+    """Of a table: the label, with the whole name behind it."""
+    return Cell(kernel_label(name), name, links)
 
 
 def template_arguments(rest: str) -> str:

@@ -9,6 +9,7 @@ import math
 import mmap
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -100,20 +101,20 @@ def pieces(path: Path) -> Iterator[Top]:
 
 def middle(text: mmap.mmap, start: int, close: bytes) -> Iterator[Top]:
     """`close`: what the rest lacks to be the end of an object."""
-    while len(text) - start > PIECE_BYTES:
-        cut = start + PIECE_BYTES
-        for _ in range(TRIES):
-            place = BETWEEN.search(text, cut, min(cut + PIECE_BYTES, len(text)))
-            if place is None:
-                break
-            try:
-                events = OF_EVENTS.decode(b"[%b]" % text[start : place.start() + 1])
-            except msgspec.DecodeError:
-                cut = place.end()
-                continue
-            yield Top(traceEvents=events)
-            start = place.end()
-            break
-        if place is None or start != place.end():  # no place to cut: the rest at once
-            break
+    while len(text) - start > PIECE_BYTES and (piece := next_piece(text, start)):
+        events, start = piece
+        yield Top(traceEvents=events)
     yield OF_TOP.decode(b'{"traceEvents":[' + text[start:] + close)
+
+
+def next_piece(text: mmap.mmap, start: int) -> tuple[list[Event], int] | None:
+    """(events from there, where the next begin); None without a place to cut: the rest at once."""
+    cut = start + PIECE_BYTES
+    for _ in range(TRIES):
+        place = BETWEEN.search(text, cut, min(cut + PIECE_BYTES, len(text)))
+        if place is None:
+            return None
+        with suppress(msgspec.DecodeError):
+            return OF_EVENTS.decode(b"[%b]" % text[start : place.start() + 1]), place.end()
+        cut = place.end()
+    return None

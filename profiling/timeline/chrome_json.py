@@ -52,7 +52,7 @@ def read(path: Path) -> Trace:
     reading = Reading(path)
     for piece in pieces(path):
         reading.take(piece)
-    tables = {name: joined(parts) for name, parts in reading.parts.items()}
+    tables = {name: joined(reading.parts.pop(name)) for name in list(reading.parts)}
     calls = tables.get("calls")
     return Trace(
         kind="kineto",
@@ -66,7 +66,7 @@ def read(path: Path) -> Trace:
         allocations=Allocations.of(tables.get("allocations")),
         overhead=Ranges.of(tables.get("overhead")),
         schema_version=reading.schema_version,
-        warnings=reading.warnings(),
+        warnings=reading.warnings,
         personal=reading.personal or any(map(personal.is_personal, reading.names.numbers)),
     )
 
@@ -81,6 +81,11 @@ class Reading:
         self.schema_version: str | None = None
         self.personal = False
         self.left_out = 0
+
+    @property
+    def warnings(self) -> list[str]:
+        said = f"left out {self.left_out} events, their times are impossible"
+        return [said] if self.left_out else []
 
     def take(self, piece: Top) -> None:
         for fact in piece.deviceProperties:
@@ -112,11 +117,6 @@ class Reading:
         rows, left_out = sensible(rows)
         self.left_out += left_out
         self.parts[table].append(rows)
-
-    def warnings(self) -> list[str]:
-        if not self.left_out:
-            return []
-        return [f"left out {self.left_out} events, their times are impossible"]
 
 
 def category(event: Event) -> str:

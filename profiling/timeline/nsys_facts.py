@@ -105,10 +105,9 @@ def is_personal(export: Export) -> bool:
     """Whether scrubbing would remove something."""
     pairs = [table for table, columns in export.tables.items() if {"name", "value"} <= columns]
     said = [row for table in pairs for row in export.rows(table, "name", "value")]
-    texts = [value for _, value in said] + list(export.strings.values())
-    texts += export.names.numbers
-    texts += [text for (text,) in export.rows("DIAGNOSTIC_EVENT", "text")]
-    texts += [text for (text,) in export.rows("ANALYSIS_FILE", "filename")]
+    texts = [value for _, value in said] + [*export.strings.values(), *export.names.numbers]
+    for table, column in (("DIAGNOSTIC_EVENT", "text"), ("ANALYSIS_FILE", "filename")):
+        texts += [text for (text,) in export.rows(table, column)]
     printed = export.rows("ProcessStreams", "contentId")
     return (
         any(personal.NAMES.search(str(name)) for name, _ in said)

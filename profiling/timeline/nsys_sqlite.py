@@ -124,9 +124,7 @@ def nsys_operations(
 def named(export: Export, kind: int, rows: Columns) -> Columns:
     """The same columns for operations of each kind."""
     nothing = np.full(len(rows["start_ns"]), -1)
-    copied = dict(export.rows("ENUM_CUDA_MEMCPY_OPER", "id", "label")) or dict(
-        enumerate(COPY_KINDS)
-    )
+    copied = dict(export.rows("ENUM_CUDA_MEMCPY_OPER", "id", "label") or enumerate(COPY_KINDS))
     name = {
         KERNEL: export.string,
         COPY: lambda key: f"[CUDA memcpy {copied.get(key, 'Unknown')}]",

@@ -12,10 +12,9 @@ import numpy as np
 
 KERNEL, COPY, MEMSET, GRAPH = 0, 1, 2, 3  # Operations.kind; GRAPH: a CUDA graph captured as a whole
 ANY_THREAD = -1  # Ranges.thread of a range that may start on one thread and end on another
-NARROW: dict[str, type[np.generic]] = {  # columns that are no int64
-    **{"kind": np.int8, "closed": np.bool_, "pageable": np.bool_},
-    **dict.fromkeys(("name", "domain", "device", "threads"), np.int32),
-}
+# of columns that are no int64
+TYPES: dict[str, type[np.generic]] = {"kind": np.int8, "closed": np.bool_, "pageable": np.bool_}
+TYPES |= dict.fromkeys(("name", "domain", "device", "threads"), np.int32)
 Columns = dict[str, np.ndarray]
 
 
@@ -25,17 +24,17 @@ class Table:
 
     @classmethod
     def of(cls, columns: Columns | None) -> Self | None:
-        """Of those of the columns that it has; where one is missing -1, or False.
+        """Of the columns that bear its names; where one is missing -1, or False. None of None
+        and of no rows: neither tells that nothing happened.
 
-        None of None and of no rows: neither tells that nothing happened. Raises OverflowError for a
-        number that does not fit.
+        Raises OverflowError for a number that does not fit: profiling.timeline.opening tells it.
         """
         length = 0 if columns is None else len(next(iter(columns.values())))
         if columns is None or not length:
             return None
         found = {}
         for name in (column.name for column in fields(cls)):
-            dtype = NARROW.get(name, np.int64)
+            dtype = TYPES.get(name, np.int64)
             missing = np.full(length, False if dtype is np.bool_ else -1)
             given = columns.get(name, missing)
             found[name] = given.astype(dtype, copy=False)

@@ -175,11 +175,11 @@ def call_of(node: ast.stmt, lines: list[str], kernels: dict[str, Kernel]) -> Cal
 
 def origins(node: ast.stmt, lines: list[str]) -> tuple[list[str] | None, list[str] | None]:
     """Operators and nodes, from the comment right above."""
-    line = node.lineno - 2
-    while line >= 0 and lines[line].lstrip().startswith("#"):
-        if match := ORIGINS.search(lines[line]):
+    for line in reversed(lines[: node.lineno - 1]):
+        if not line.lstrip().startswith("#"):
+            break
+        if match := ORIGINS.search(line):
             return listed(match["operators"]), listed(match["nodes"])
-        line -= 1
     return None, None
 
 

@@ -1,1 +1,1 @@
-"""`python -m profiling VERB`: a module for each verb, its flags and what it prints."""
+"""`python -m profiling VERB`: a module for each verb, whose docstring is its --help."""

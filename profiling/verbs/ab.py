@@ -1,47 +1,9 @@
-"""`python -m profiling ab`: the honest experiment, one key with two values or more.
-
-Separate processes of train.py, interleaved, unprofiled; then one capture of each value to explain
-the difference. launch.experiment runs them, analysis.difference judges.
-"""
-
-import shlex
-import signal
-from argparse import Namespace
-from pathlib import Path
-
-from rich.console import Console
-
-from cli.files import write_text
-from cli.parser import Parser, new_file, within
-from profiling.analysis.difference.experiment import conclude
-from profiling.analysis.difference.records import Comparison, Experiment, Factor
-from profiling.analysis.runs.folder import newest_capture
-from profiling.launch.experiment.captures import capture_folder, explanations
-from profiling.launch.experiment.plan import (
-    FEWEST_TIMED,
-    WARM_UP,
-    max_iters,
-    order,
-    plain,
-    plan_experiment,
-    timed_words,
-    training_command,
-)
-from profiling.launch.experiment.processes import RESULTS, measure, open_experiment, say
-from profiling.records import to_json
-from profiling.report.comparison.document import experiment_document
-from profiling.report.renderers import markdown, page, terminal
-
-TRAINER = Path(__file__).resolve().parent.parent.parent / "train.py"
-OUT = Path("out-ab")
-
-USAGE = "python -m profiling ab [FLAGS] [FILE] KEY=A,B[,C] [KEY=VALUE ...]"
-PURPOSE = """\
-Trains with each value of one key, again and again, and says whether the step time differs.
+"""Trains with each value of one key, again and again, and says whether the step time differs.
 
   FILE KEY=VALUE   as for train.py; exactly one key has several values, by comma: the factor
-"""
-NOTES = """\
+
+{flags}
+
 examples
   python -m profiling ab config/shakespeare_char.yaml attention=slow,flash
   python -m profiling ab config/shakespeare_char.yaml compile=false,true attention=flash
@@ -53,14 +15,47 @@ Processes run one after the other as A B B A A B ..., each from scratch, without
 without evaluations among the timed steps. Steps are timed by CUDA events (on a CPU by its clock)
 and recorded as training logs them: medians of ten. The unit of the statistics is the process, whose
 median counts once: the interval is Welch's t on logarithms. What two groups of equal processes
-differ by is measured by the repeats of each value, A against A; an interval that touches this noise
-is "no difference". A value given twice is an A/A experiment.
+differ by is measured by the repeats of each value, A against A. A value given twice is an A/A
+experiment. One of four answers for each value: faster or slower, the whole interval is beyond this
+noise; else equal, it is all within --equal-within; else it cannot tell, and says how many repeats
+it would take.
 
 Sizes of a batch are compared by the token. Values that change the model or the arithmetic (n_layer,
 dtype) are compared by the step all the same: you asked for them.
 
-exit code: 0 whatever is found; 2 for a mistake or a process that failed; 130 after Ctrl-C
+exit code: 0 whatever the answer is; 2 for a mistake or a process that failed; 130 after Ctrl-C
 """
+
+import shlex
+from argparse import Namespace
+from functools import partial
+from itertools import chain, count
+from pathlib import Path
+
+from cli.parser import Parser, flag, within
+from profiling.analysis.difference.answer import EQUAL_WITHIN_PERCENT
+from profiling.analysis.difference.experiment import conclude
+from profiling.analysis.difference.records import Comparison, Experiment, Factor
+from profiling.analysis.runs.folder import newest_capture
+from profiling.launch.experiment.captures import capture_folder, explanations
+from profiling.launch.experiment.plan import (
+    FEWEST_TIMED,
+    WARM_UP,
+    max_iters,
+    order,
+    plain,
+    plan_experiment,
+    timed_process,
+)
+from profiling.launch.experiment.processes import RESULTS, measure, open_experiment, save, say
+from profiling.records import to_json
+from profiling.report.comparison.document import experiment_document
+from profiling.verbs.results import output_flags, show, write_outputs
+
+TRAINER = Path(__file__).resolve().parent.parent.parent / "train.py"
+OUT = Path("out-ab")
+
+USAGE = "python -m profiling ab [FLAGS] [FILE] KEY=A,B[,C] [KEY=VALUE ...]"
 
 
 def main(argv: list[str], trainer: Path = TRAINER) -> int:
@@ -69,57 +64,47 @@ def main(argv: list[str], trainer: Path = TRAINER) -> int:
     asked = plan_experiment(words, flags.steps)
     values = order(len(asked.factor.values), flags.repeats)
     folder = flags.out or fresh_folder(asked.factor)
-    console = Console(highlight=False)
     experiment = open_experiment(folder, asked)
-    announce(experiment, values, folder, console)
+    announce(experiment, values, folder)
     if flags.dry_run:
         for number, value in enumerate(values):
-            words = timed_words(experiment, value, folder / "runs" / f"{number + 1:02d}")
-            print(shlex.join(training_command(trainer, words)))
+            _, command = timed_process(experiment, trainer, folder, number, value)
+            print(shlex.join(command))
         return 0
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the running process too
     captured: list[Comparison | None] = [None] * (len(asked.factor.values) - 1)
     try:
-        experiment = measure(experiment, values, trainer, folder, console)
+        experiment = measure(experiment, values, trainer, folder)
         if not flags.no_capture:
-            captured = explanations(experiment, trainer, folder, console)
+            captured = explanations(experiment, trainer, folder)
     except KeyboardInterrupt:
         done = len(open_experiment(folder, asked).runs)
         print(f"\nstopped; {done} of {len(values)} processes are in {folder}")
         print(f"go on   {again(argv, folder)}")
         return 130
-    deliver(flags, folder, conclude(experiment, captured), console)
+    deliver(flags, folder, conclude(experiment, captured, flags.equal_within))
     return 0
 
 
 def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
     """(the flags, the words for train.py)."""
-    parser = Parser("ab", PURPOSE, NOTES, usage=USAGE)
-    add = parser.add_argument
-    add(
-        "--repeats",
-        type=within(int, 2),
-        default=5,
-        metavar="N",
-        help="processes of each value (default %(default)s; at least 2, which tell the noise)",
-    )
-    add(
-        "--steps",
-        type=within(int, FEWEST_TIMED),
-        default=300,
-        metavar="N",
-        help=f"timed iterations of each process (default %(default)s), behind {WARM_UP} of warm-up",
-    )
-    add("--no-capture", action="store_true", help="no captures at the end, so no explanation")
+    parser = Parser("ab", __doc__, usage=USAGE)
+    add = partial(flag, parser)
+    processes = "processes of each value (default %(default)s; at least 2, which tell the noise)"
+    add("--repeats N", processes, within(int, 2), default=5)
+    timed = f"timed iterations of each process (default %(default)s), behind {WARM_UP} of warm-up"
+    add("--steps N", timed, within(int, FEWEST_TIMED), default=300)
+    band = "the ratio that counts as equal, 1 give or take this (default %(default)g)"
+    add("--equal-within PERCENT", band, within(float, 0, 100), default=EQUAL_WITHIN_PERCENT)
+    add("--no-capture", "no captures at the end, so no explanation")
     out = f"folder of the experiment; one that lies there goes on (default: a new one in {OUT}/)"
-    add("--out", type=Path, metavar="DIR", help=out)
-    for name, what in (
-        ("json", f"the result as JSON (also DIR/{RESULTS}, with every step time)"),
-        ("markdown", "as Markdown"),
-        ("html", "as a page (default DIR/report.html)"),
-    ):
-        add(f"--{name}", type=new_file, metavar="FILE", help=what)
-    add("--dry-run", action="store_true", help="print the commands and stop")
+    add("--out DIR", out, Path)
+    output_flags(
+        parser,
+        json=f"the result as JSON (also DIR/{RESULTS}, with every step time)",
+        markdown="as Markdown",
+        html="as a page (default DIR/report.html)",
+    )
+    add("--dry-run", "print the commands and stop")
     flags, words = parser.parse_known_args(argv)
     if unknown := [word for word in words if word.startswith("-") and "=" not in word]:
         parser.error(f"unrecognized arguments: {unknown[0]}")
@@ -128,33 +113,28 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
 
 def fresh_folder(factor: Factor) -> Path:
     """out-ab/KEY-VALUES, or with a number behind it where that is taken."""
-    folder = plain_folder = OUT / plain("-".join([factor.key, *factor.values]))
-    number = 2
-    while folder.exists():
-        folder = plain_folder.with_name(f"{plain_folder.name}-{number}")
-        number += 1
-    return folder
+    name = plain("-".join([factor.key, *factor.values]))
+    names = chain([name], (f"{name}-{number}" for number in count(2)))
+    return next(OUT / name for name in names if not (OUT / name).exists())
 
 
-def announce(experiment: Experiment, values: list[int], folder: Path, console: Console) -> None:
+def announce(experiment: Experiment, values: list[int], folder: Path) -> None:
     """What is about to run, and what is known of how long."""
     names = [experiment.factor.labels[value] for value in values]
     done = len(experiment.runs)
-    left = len(names) - done
+    left = max(0, len(names) - done)  # an earlier start may have had more repeats
     say(
-        console,
         f"{len(names)} processes of {max_iters(experiment)} iterations, the first "
         f"{experiment.warm_up + 1} untimed: {' '.join(names[:8])}{' ...' * (len(names) > 8)}",
     )
     if done:
-        say(console, f"{done} of them are there already")
+        say(f"{done} of them are there already")
     if left:
         say(
-            console,
             f"starting takes 5 to 20 s each (compiling is the most of it): {left * 5 / 60:.1f} to "
             f"{left * 20 / 60:.1f} min, and the steps; the first process tells more",
         )
-    say(console, f"folder  {folder}")
+    say(f"folder  {folder}")
 
 
 def again(argv: list[str], folder: Path) -> str:
@@ -163,19 +143,15 @@ def again(argv: list[str], folder: Path) -> str:
     return shlex.join(["python", "-m", "profiling", "ab", *words])
 
 
-def deliver(flags: Namespace, folder: Path, experiment: Experiment, console: Console) -> None:
+def deliver(flags: Namespace, folder: Path, experiment: Experiment) -> None:
     """Everything that the user asked for, and the page in any case."""
-    text, document = to_json(experiment, indent=1), experiment_document(experiment)
-    html = flags.html or folder / "report.html"
-    write_text(folder / RESULTS, text)
-    write_text(html, page.page(document))
-    if flags.json:
-        write_text(flags.json, text)
-    if flags.markdown:
-        write_text(flags.markdown, markdown.markdown(document))
-    console.print()
-    terminal.show(document, console)
-    say(console, f"\nrecord  {folder / RESULTS}\npage    {html}")
+    flags.html = flags.html or folder / "report.html"
+    save(experiment, folder)
+    document = experiment_document(experiment)
+    write_outputs(flags, to_json(experiment, indent=1), document)
+    print()
+    show(document)
+    print(f"\nrecord  {folder / RESULTS}\npage    {flags.html}")
     for label in experiment.factor.labels:
         if made := newest_capture(capture_folder(folder, label)):
-            say(console, f"next    python -m profiling report {shlex.quote(str(made))}")
+            print(f"next    python -m profiling report {shlex.quote(str(made))}")

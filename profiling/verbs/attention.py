@@ -1,29 +1,9 @@
-"""`python -m profiling attention`: the backends of model.py against each other. A verb's module."""
-
-import argparse
-from typing import TYPE_CHECKING
-
-from rich.console import Console
-
-from cli.files import write_text
-from cli.parser import Parser, names, new_file, within
-from profiling.lab.arguments import DTYPES, add_shared, positive_integers
-from profiling.measurements import BACKENDS, COMPILE
-from profiling.records import to_json
-from profiling.report.lab.attention_document import attention_document
-from profiling.report.renderers import terminal
-from profiling.report.renderers.page import page
-
-if TYPE_CHECKING:
-    import torch
-
-    from profiling.lab.attention_work import Case
-
-TOKENS = 16_384  # of a call of the trainer: batch 64 x 256
-PURPOSE = """\
+"""\
 Times the attention backends of model.py, the same causal function at the same shapes, and says what
-each reached, used, and really ran. Without flags: one call of the trainer, forward."""
-NOTES = """\
+each reached, used, and really ran. Without flags: one call of the trainer, forward.
+
+{flags}
+
 examples
   python -m profiling attention
   python -m profiling attention --seq 128,256,512,1024,2048,4096,8192,16384 --backward --html a.html
@@ -33,6 +13,24 @@ Arithmetic counts the causal half, traffic each tensor once: the function's own 
 all. A backend that refuses, or runs out of memory, is listed with the reason, and the rest goes on.
 """
 
+import argparse
+from functools import partial
+from typing import TYPE_CHECKING
+
+from cli.parser import Parser, flag, names, within
+from profiling.lab.arguments import DTYPES, add_shared, positive_integers
+from profiling.measurements import BACKENDS, COMPILE
+from profiling.records import to_json
+from profiling.report.lab.attention_document import attention_document
+from profiling.verbs.results import output_flags, show, write_outputs
+
+if TYPE_CHECKING:
+    import torch
+
+    from profiling.lab.attention_work import Case
+
+TOKENS = 16_384  # of a call of the trainer: batch 64 x 256
+
 
 def main(argv: list[str]) -> int:
     """Measures, prints, writes. Raises ValueError for bad flags."""
@@ -40,43 +38,35 @@ def main(argv: list[str]) -> int:
     from profiling.lab.attention import results_of  # here: it brings torch
     from profiling.lab.device import lab_device
 
-    tokens = None if flags.batch else flags.tokens or TOKENS
+    tokens = None if flags.batch else flags.tokens
     results = results_of(cases_of(flags, lab_device(flags.device)), tokens, flags.max_s)
     document = attention_document(results)
-    terminal.show(document, Console(highlight=False))
-    if flags.json:
-        write_text(flags.json, to_json(results))
-        print(f"written {flags.json}")
-    if flags.html:
-        write_text(flags.html, page(document))
-        print(f"written {flags.html}")
+    show(document)
+    for path in write_outputs(flags, to_json(results), document):
+        print(f"written {path}")
     return 0
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    parser = Parser("attention", PURPOSE, NOTES)
-    add = parser.add_argument
+    parser = Parser("attention", __doc__)
     add_shared(parser, max_s=0.3)
-    count = within(int, 1)
-    lengths = "sequence lengths (256)"
-    add("--seq", type=positive_integers, default="256", metavar="N,N,...", help=lengths)
-    batch = parser.add_mutually_exclusive_group().add_argument
+    add, count = partial(flag, parser), within(int, 1)
+    add("--seq N,N,...", "sequence lengths (256)", positive_integers, default="256")
+    batch = partial(flag, parser.add_mutually_exclusive_group())
     tokens = f"tokens in a call: the batch is N / seq, at least 1 ({TOKENS})"
-    batch("--tokens", type=count, metavar="N", help=tokens)
-    batch("--batch", type=count, metavar="N", help="the same at every length, instead of --tokens")
-    add("--heads", type=count, default=6, metavar="N", help="attention heads (6)")
-    add("--head-dim", type=count, default=64, metavar="N", help="of each (64)")
-    add("--dtype", choices=("auto", *DTYPES), default="auto", help="auto: the trainer's choice")
+    batch("--tokens N", tokens, count, default=TOKENS)
+    batch("--batch N", "the same at every length, instead of --tokens", count)
+    add("--heads N", "attention heads (6)", count, default=6)
+    add("--head-dim N", "of each (64)", count, default=64)
+    add("--dtype", "auto: the trainer's choice", choices=("auto", *DTYPES), default="auto")
     dropped = "probability of dropping a weight (0)"
-    add("--dropout", type=within(float, 0, 0.999), default=0.0, metavar="P", help=dropped)
-    backward = "also backward; forward then keeps what backward needs, as in training"
-    add("--backward", action="store_true", help=backward)
+    add("--dropout P", dropped, within(float, 0, 0.999), default=0.0)
+    add("--backward", "also backward; forward then keeps what backward needs, as in training")
     every = ",".join(BACKENDS)
     which = f"of {every} (all); {COMPILE.name} is {COMPILE.meaning}"
-    add("--backends", type=names, default=every, metavar="NAME,...", help=which)
-    add("--json", type=new_file, metavar="FILE", help="all figures")
+    add("--backends NAME,...", which, names, default=every)
     page = "one self-contained page, with time, memory and roofline over seq"
-    add("--html", type=new_file, metavar="FILE", help=page)
+    output_flags(parser, json="all figures", html=page)
     flags = parser.parse_args(argv)
     for name in flags.backends:
         if name not in BACKENDS:
@@ -92,7 +82,7 @@ def cases_of(flags: argparse.Namespace, device: "torch.device") -> "list[Case]":
     dtype = flags.dtype if flags.dtype != "auto" else resolve_dtype("auto", device)
     cases = []
     for seq in flags.seq:
-        batch = flags.batch or max(1, (flags.tokens or TOKENS) // seq)
+        batch = flags.batch or max(1, flags.tokens // seq)
         shape = Shape(batch, flags.heads, seq, flags.head_dim)
         cases += [
             Case(name, shape, dtype, flags.dropout, flags.backward, device)

@@ -1,35 +1,7 @@
-"""`python -m profiling compare BASELINE CANDIDATE`: two captures, or two run folders."""
+"""Says what changed between two captures, or two run folders, and how sure that is.
 
-import shlex
-import sys
-from argparse import Namespace
-from pathlib import Path
+{flags}
 
-from rich.console import Console
-
-from cli.files import write_text
-from cli.keys import spell
-from cli.parser import Parser, names, new_file, within
-from cli.plain import plain, without_controls
-from profiling.analysis.capture import open_report
-from profiling.analysis.difference.comparability import FEWEST_STEPS
-from profiling.analysis.difference.compared import (
-    Compared,
-    compared_capture,
-    compared_run,
-)
-from profiling.analysis.difference.comparison import compare
-from profiling.analysis.difference.records import Comparison
-from profiling.analysis.runs.configuration import factor
-from profiling.analysis.runs.folder import RunFolder, is_run_folder, newest_capture, read_run
-from profiling.records import to_json
-from profiling.report.comparison.document import comparison_document
-from profiling.report.document import Document
-from profiling.report.renderers import markdown, page, terminal
-from profiling.timeline.opening import newest
-
-PURPOSE = "Says what changed between two captures, or two run folders, and how sure that is."
-NOTES = """\
 Captures are .sqlite, .sqlite.gz, .nsys-rep and torch.profiler's .json, .json.gz; of a folder with
 several the newest counts. Of two runs (their out_dir) step times are those of the unprofiled
 iterations, and the newest capture in the folder explains them.
@@ -42,45 +14,83 @@ examples
 ratio: candidate / baseline, of median step times; below 1 the candidate is faster. The 95 %
 interval is a bootstrap over blocks of steps. It knows these two runs alone, and two starts of one
 program can differ by a per cent: so an interval has to clear 1 by that to be called a difference.
-`python -m profiling ab` measures what starts differ by.
+`python -m profiling ab` measures what starts differ by. Of captures whose manifests know the steps
+around the window, these are judged: no profiler slowed them.
 
-exit code: 0; 1 a regression: the verdict is "slower" and the ratio above 1 + PERCENT / 100;
-2 a file that cannot be read, or two that do not compare (without --force)
+one of four answers: faster; slower; equal, the whole interval is within --equal-within; cannot
+tell, with the reason: noise (and the steps it would take), fewer than 5 steps on a side (described,
+not judged), or a difference that is mostly time of the host, which a profiler lengthens.
+
+exit code: 0; with --fail-on-regression 1 where the candidate is slower by more than PERCENT, and 3
+where that cannot be told (an interval that ends below PERCENT passes); 2 a file that cannot be
+read, or two that do not compare (without --force)
 """
+
+import shlex
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from cli.keys import spell
+from cli.parser import Parser, flag, names, within
+from cli.plain import plain, without_controls
+from profiling.analysis.capture import open_report
+from profiling.analysis.difference.answer import EQUAL_WITHIN_PERCENT, FEWEST_STEPS
+from profiling.analysis.difference.compared import (
+    Compared,
+    compared_capture,
+    compared_run,
+)
+from profiling.analysis.difference.comparison import compare
+from profiling.analysis.difference.records import Comparison
+from profiling.analysis.runs.configuration import factor
+from profiling.analysis.runs.folder import RunFolder, is_run_folder, newest_capture, read_run
+from profiling.records import to_json
+from profiling.report.comparison.document import comparison_document
+from profiling.verbs.results import output_flags, show, write_outputs
+
+REGRESSION, CANNOT_TELL = 1, 3  # exit codes of the gate
 
 
 def main(argv: list[str]) -> int:
     """Compares, prints, writes; returns the exit code. Raises ValueError for bad input."""
     flags = parse(argv)
-    comparison = compare(*both_sides(flags), flags.force)
-    document = deliver(flags, comparison)
+    comparison = compare(*both_sides(flags), flags.force, flags.equal_within)
+    document = comparison_document(comparison)
+    written = write_outputs(flags, to_json(comparison, indent=1), document)
     if comparison.verdict == "not_comparable":
         raise ValueError(refusal(comparison, flags.force))
-    terminal.show(document, Console(highlight=False))
-    print_next(flags, comparison)
-    if regressed(comparison, flags.fail_on_regression):
-        print(f"\nregression: slower by more than {flags.fail_on_regression:g} %")
-        return 1
-    return 0
+    show(document)
+    print(
+        "",
+        *(without_controls(f"written {path}") for path in written),
+        *next_steps(flags, comparison),
+        sep="\n",
+    )
+    return 0 if flags.fail_on_regression is None else gate(comparison, flags.fail_on_regression)
 
 
 def parse(argv: list[str]) -> Namespace:
-    parser = Parser("compare", PURPOSE, NOTES)
-    add = parser.add_argument
-    add("baseline", type=Path, help="a capture, a folder of captures, or the folder of a run")
-    add("candidate", type=Path, help="likewise")
-    force = "compare in spite of another GPU, batch, model, dtype, version"
-    add("--force", action="store_true", help=force)
-    limit = "exit code 1 when the candidate is slower by more than PERCENT"
-    add("--fail-on-regression", type=within(float, 0), metavar="PERCENT", help=limit)
-    add("--step", metavar="NAME", help="the range of a step, in captures of other programs")
-    add("--phases", type=names, metavar="A,B", help="the ranges of its phases, likewise")
-    for name, what in (
-        ("json", "the comparison as JSON; docs/report-schema.md has the fields"),
-        ("markdown", "as Markdown, for a pull request"),
-        ("html", "as one self-contained page"),
-    ):
-        add(f"--{name}", type=new_file, metavar="FILE", help=what)
+    parser = Parser("compare", __doc__)
+    side = "a capture, a folder of captures, or the folder of a run"
+    parser.add_argument("baseline", type=Path, help=side)
+    parser.add_argument("candidate", type=Path, help="likewise")
+    add = partial(flag, parser)
+    add("--force", "compare in spite of another GPU, batch, model, dtype, version")
+    band = "the ratio that counts as equal, 1 give or take this (default %(default)g)"
+    add("--equal-within PERCENT", band, within(float, 0, 100), default=EQUAL_WITHIN_PERCENT)
+    limit = "exit code 1 when the candidate is slower by more than PERCENT, 3 when it cannot tell"
+    add("--fail-on-regression PERCENT", limit, within(float, 0))
+    add("--step NAME", "the range of a step, in captures of other programs")
+    add("--phases A,B", "the ranges of its phases, likewise", names)
+    output_flags(
+        parser,
+        json="the comparison as JSON; docs/report-schema.md has the fields",
+        markdown="as Markdown, for a pull request",
+        html="as one self-contained page",
+    )
     return parser.parse_args(argv)
 
 
@@ -92,7 +102,7 @@ def both_sides(flags: Namespace) -> tuple[Compared, Compared]:
     """
     paths = flags.baseline, flags.candidate
     runs = [read_run(path) if is_run_folder(path) else None for path in paths]
-    captures = [capture_of(path) for path in paths]
+    captures = [newest_capture(path) if is_run_folder(path) else path for path in paths]
     short = [str(run.folder) for run in runs if run and len(run.step_ms) < FEWEST_STEPS]
     if short and None not in captures:
         print(
@@ -105,17 +115,12 @@ def both_sides(flags: Namespace) -> tuple[Compared, Compared]:
     return one, other
 
 
-def capture_of(path: Path) -> Path | None:
-    """The newest of a folder; None: the run in it has none."""
-    if is_run_folder(path):
-        return newest_capture(path)
-    return newest(path) if path.is_dir() else path
-
-
 def side(run: RunFolder | None, capture: Path | None, flags: Namespace) -> Compared:
     if run is None:
         assert capture, "what is no run is a capture"
-        return compared_capture(open_report(capture, step=flags.step, phases=flags.phases).report)
+        opened = open_report(capture, step=flags.step, phases=flags.phases)
+        manifest = None if flags.step else opened.manifest  # which knows whole iterations alone
+        return compared_capture(opened.report, manifest)
     if capture is None:
         profile = run.folder / "profile"
         why = f"no capture in {profile}, so no families and kernels; train with profile=nsys"
@@ -129,37 +134,31 @@ def refusal(comparison: Comparison, forced: bool) -> str:
     return f"{comparison.baseline.file} and {comparison.candidate.file}: {reasons}{cure}"
 
 
-def deliver(flags: Namespace, comparison: Comparison) -> Document:
-    """Writes the files that were asked for; returns what they say."""
-    document = comparison_document(comparison)
-    if flags.json:
-        write_text(flags.json, to_json(comparison, indent=1))
-    if flags.markdown:
-        write_text(flags.markdown, markdown.markdown(document))
-    if flags.html:
-        write_text(flags.html, page.page(document))
-    return document
-
-
-def print_next(flags: Namespace, comparison: Comparison) -> None:
-    print()
-    for path in (flags.json, flags.markdown, flags.html):
-        if path:
-            print(without_controls(f"written {path}"))
+def next_steps(flags: Namespace, comparison: Comparison) -> Iterator[str]:
+    verb = "next    python -m profiling"
     if not flags.html:
         pair = without_controls(shlex.join([str(flags.baseline), str(flags.candidate)]))
-        print(f"next    python -m profiling compare {pair} --html comparison.html")
+        yield f"{verb} compare {pair} --html comparison.html"
     if comparison.differences and (key := factor(comparison.differences)):
         values = comparison.differences[key]
         swept = without_controls(f"{key}={spell(values.baseline)},{spell(values.candidate)}")
-        print(f"next    python -m profiling ab FILE {swept}   (would other starts agree?)")
+        yield f"{verb} ab FILE {swept}   (would other starts agree?)"
     for path in (flags.baseline, flags.candidate):
         if path.is_file():
-            print(without_controls(f"next    python -m profiling report {shlex.quote(str(path))}"))
+            yield without_controls(f"{verb} report {shlex.quote(str(path))}")
 
 
-def regressed(comparison: Comparison, limit_percent: float | None) -> bool:
-    """Surely slower, and by more than the limit."""
-    if limit_percent is None or comparison.verdict != "slower":
-        return False
-    return comparison.step_ms.ratio > 1 + limit_percent / 100
+def gate(comparison: Comparison, limit_percent: float) -> int:
+    """The exit code: 1 slower by more than the limit, 3 where that cannot be told; says which."""
+    limit, step = 1 + limit_percent / 100, comparison.step_ms
+    sure = comparison.ratio_bound or step.ratio
+    if comparison.verdict == "slower" and sure > limit:
+        print(f"\nregression: slower by more than {limit_percent:g} %")
+        return REGRESSION
+    unknown = comparison.cannot_tell
+    if unknown and unknown.reason == "noise" and step.ci95 and step.ci95[1] <= limit:
+        unknown = None  # whatever it is, it is no such regression
+    if unknown or (comparison.verdict == "slower" and sure <= limit < step.ratio):
+        print(f"\nno answer: whether it is slower by more than {limit_percent:g} % is not known")
+        return CANNOT_TELL
+    return 0

@@ -1,23 +1,7 @@
-"""`python -m profiling compiled`: what torch.compile made of the model, kernel by kernel."""
+"""Compiles the model of a configuration afresh and shows what torch.compile made of it.
 
-import tempfile
-from pathlib import Path
-from typing import TYPE_CHECKING
+{flags}
 
-from rich.console import Console
-
-from cli.files import write_text
-from cli.parser import Parser, new_file
-from profiling.lab.compiled import check_ours, compile_once, write_folder
-from profiling.report.lab.compiled_document import compiled_document
-from profiling.report.renderers import terminal
-
-if TYPE_CHECKING:
-    from configs.schema import Config
-
-PURPOSE = """\
-Compiles the model of a configuration afresh and shows what torch.compile made of it."""
-NOTES = """\
 FILE and KEY=VALUE are as for train.py; compile=true is added.
 
 Shown are the graphs, where and why Python broke them, each generated kernel with its source and the
@@ -29,22 +13,27 @@ examples
   python -m profiling compiled config/shakespeare_char.yaml compile_scope=model
 """
 
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cli.files import write_text
+from cli.parser import Parser, flag
+from profiling.lab.compiled import check_ours, compile_once, write_folder
+from profiling.report.lab.compiled_document import compiled_document
+from profiling.verbs.results import output_flags, show
+
+if TYPE_CHECKING:
+    from configs.schema import Config
+
 
 def main(argv: list[str]) -> int:
     """Raises ValueError for a mistake, and where the compiler does not work."""
-    parser = Parser("compiled", PURPOSE, NOTES, usage="%(prog)s [FLAGS] [FILE] [KEY=VALUE ...]")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="FOLDER",
-        help="index.json, index.html and a file for each graph and kernel; out_dir/compiled",
-    )
-    parser.add_argument(
-        "--html", type=new_file, metavar="FILE", help="the page once more, by itself"
-    )
-    parser.add_argument(
-        "--json", type=new_file, metavar="FILE", help="the index once more, by itself"
-    )
+    parser = Parser("compiled", __doc__, usage="%(prog)s [FLAGS] [FILE] [KEY=VALUE ...]")
+    out = "index.json, index.html and a file for each graph and kernel; out_dir/compiled"
+    flag(parser, "--out FOLDER", out, Path)
+    page, index = "the page once more, by itself", "the index once more, by itself"
+    output_flags(parser, html=page, json=index)
     flags, words = parser.parse_known_args(argv)
     config = composed(words)
     folder = flags.out or Path(config.out_dir) / "compiled"
@@ -55,7 +44,7 @@ def main(argv: list[str]) -> int:
     for file, name in ((flags.html, "index.html"), (flags.json, "index.json")):
         if file:
             write_text(file, (folder / name).read_text(encoding="utf-8"))
-    terminal.show(compiled_document(made.index, made.files), Console(highlight=False))
+    show(compiled_document(made.index, made.files))
     print(f"page    {folder / 'index.html'}\nindex   {folder / 'index.json'}")
     return 0
 

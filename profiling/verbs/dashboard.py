@@ -1,4 +1,15 @@
-"""`python -m profiling dashboard`: runs side by side, as one HTML file or as a dashboard in W&B."""
+"""Runs side by side: which is faster and by how much, losses over iterations and over time with the
+seeds' spread, time to a loss, step times, MFU, memory, GPU metrics, what their configurations
+differ in, links to their captures. Runs that differ by their seed alone are put together.
+
+{flags}
+
+examples
+  python -m profiling dashboard out-slow out-flash -o dashboard.html
+  python -m profiling dashboard experiments/ --loss 1.6 --watch
+  python -m profiling dashboard --entity me --project profiling-nanogpt
+  python -m profiling dashboard --entity me --project profiling-nanogpt --dry-run spec.json
+"""
 
 import argparse
 from collections.abc import Callable
@@ -7,23 +18,13 @@ from pathlib import Path
 
 from cli.files import write_text
 from cli.keys import keys, unknown_key
-from cli.parser import Parser, within
+from cli.parser import Parser, flag, within
 from cli.plain import plain, without_controls
 from profiling.analysis.runs.folder import find_run_folders, read_runs
 from profiling.report.dashboard.document import dashboard_page
 from profiling.report.dashboard.server import serve
+from profiling.verbs.results import STDOUT, put
 
-PURPOSE = """\
-Runs side by side: which is faster and by how much, losses over iterations and over time with the
-seeds' spread, time to a loss, step times, MFU, memory, GPU metrics, what their configurations
-differ in, links to their captures. Runs that differ by their seed alone are put together."""
-NOTES = """\
-examples
-  python -m profiling dashboard out-slow out-flash -o dashboard.html
-  python -m profiling dashboard experiments/ --loss 1.6 --watch
-  python -m profiling dashboard --entity me --project profiling-nanogpt
-  python -m profiling dashboard --entity me --project profiling-nanogpt --dry-run spec.json
-"""
 DEFAULT_FILE = Path("dashboard.html")
 
 
@@ -58,24 +59,25 @@ def main(argv: list[str]) -> int:
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    parser = Parser("dashboard", PURPOSE, NOTES)
+    parser = Parser("dashboard", __doc__)
     add = parser.add_argument
     add("places", nargs="*", type=Path, metavar="OUT_DIR", help="run folders, or folders of them")
-    add("-o", "--output", type=Path, metavar="FILE", help=f"default: {DEFAULT_FILE}")
+    flag(parser, "-o --output FILE", f"default: {DEFAULT_FILE}", Path)
     loss = "the validation loss that times are taken to; default: all reach it"
-    add("--loss", type=within(float, 0.0001, 10_000), help=loss)
+    flag(parser, "--loss LOSS", loss, within(float, 0.0001, 10_000))
     add("--metric", action="append", default=[], metavar="NAME", help="one more chart; repeatable")
-    add("--watch", action="store_true", help="serve the page and follow the runs; Ctrl-C ends it")
-    add("--host", default="127.0.0.1", help="that --watch listens on; default: this machine alone")
-    add("--port", type=int, default=8050, help="default: %(default)s; 0: any free one")
-    add = parser.add_argument_group("in W&B").add_argument
-    add("--entity", help="user or team: make a Workspace and a Report there")
-    add("--project", help="the project of the runs")
-    add("--group", help="only runs of this group (wandb.group)")
+    flag(parser, "--watch", "serve the page and follow the runs; Ctrl-C ends it")
+    host = "that --watch listens on; default: this machine alone"
+    flag(parser, "--host HOST", host, default="127.0.0.1")
+    flag(parser, "--port PORT", "default: %(default)s; 0: any free one", int, default=8050)
+    group = parser.add_argument_group("in W&B")
+    flag(group, "--entity ENTITY", "user or team: make a Workspace and a Report there")
+    flag(group, "--project PROJECT", "the project of the runs")
+    flag(group, "--group GROUP", "only runs of this group (wandb.group)")
     by = "the key that runs are told apart by; default: attention. A page finds what differs"
-    add("--by", metavar="KEY", help=by)
+    flag(group, "--by KEY", by)
     unsent = "write what would be made as JSON, to FILE or the screen; needs no login"
-    add("--dry-run", nargs="?", type=Path, const=Path("-"), metavar="FILE", help=unsent)
+    group.add_argument("--dry-run", nargs="?", type=Path, const=STDOUT, metavar="FILE", help=unsent)
     return parser.parse_args(argv)
 
 
@@ -108,11 +110,8 @@ def in_wandb(flags: argparse.Namespace) -> int:
         raise ValueError(f"--by {unknown_key(flags.by, known)}")
     views = wandb_views.Views(flags.entity, flags.project, flags.group, flags.by or "attention")
     if flags.dry_run is not None:
-        text = wandb_views.as_json(views)
-        if flags.dry_run == Path("-"):
-            print(text, end="")
-        else:
-            write_text(flags.dry_run, text)
+        put(flags.dry_run, wandb_views.as_json(views))
+        if flags.dry_run != STDOUT:
             print(f"{flags.dry_run}: the Workspace and the Report as JSON; nothing was sent")
         return 0
     for what, url in wandb_views.publish(views):

@@ -1,28 +1,26 @@
-"""`python -m profiling device`: this GPU's own numbers, measured and nominal. A verb's module."""
-
-from rich.console import Console
-
-from cli.parser import Parser
-from profiling.lab.arguments import add_shared
-from profiling.records import to_json
-from profiling.report.lab.documents import device_document
-from profiling.report.renderers import terminal
-
-PURPOSE = """\
+"""\
 Measures what this device can do: bandwidth of its memory, matrix products, an empty launch, and the
-ridge point of its roofline; beside the data sheet where that is known."""
-NOTES = """\
+ridge point of its roofline; beside the data sheet where that is known.
+
+{flags}
+
 examples
   python -m profiling device
   python -m profiling device --json | jq .bandwidth.measured
 """
 
+from cli.parser import Parser, flag
+from profiling.lab.arguments import add_shared
+from profiling.records import to_json
+from profiling.report.lab.documents import device_document
+from profiling.verbs.results import show
+
 
 def main(argv: list[str]) -> int:
     """Measures and prints. Raises ValueError for bad flags."""
-    parser = Parser("device", PURPOSE, NOTES)
+    parser = Parser("device", __doc__)
     add_shared(parser, max_s=0.5)
-    parser.add_argument("--json", action="store_true", help="as JSON, on stdout")
+    flag(parser, "--json", "as JSON, on stdout")
     flags = parser.parse_args(argv)
     from profiling.lab.device import lab_device, measured  # here: it brings torch
 
@@ -30,5 +28,5 @@ def main(argv: list[str]) -> int:
     if flags.json:
         print(to_json(results), end="")
     else:
-        terminal.show(device_document(results), Console(highlight=False))
+        show(device_document(results))
     return 0

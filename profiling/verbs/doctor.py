@@ -1,4 +1,19 @@
-"""`python -m profiling doctor`: what profiling needs of this machine, line by line, with cures."""
+"""Checks what profiling needs of this machine: nsys, ncu, permissions, CUPTI, driver, torch, NVML,
+W&B, disk. Nothing is changed.
+
+  ok        works
+  note      cannot be had here and need not (all that wants a GPU, without one)
+  warning   part of a capture will be missing: counters, samples, space
+  error     captures will fail
+
+{flags}
+
+exit code: 0 with nothing above a note, 1 with a warning, 2 with an error
+
+examples
+  python -m profiling doctor
+  python -m profiling doctor --json | jq '.checks[] | select(.severity != "ok")'
+"""
 
 import json
 import sys
@@ -9,32 +24,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cli.parser import Parser
+from cli.parser import Parser, flag
 from profiling.launch.doctor import SEVERITIES, Check, checks, has_gpu
 
-PURPOSE = """\
-Checks what profiling needs of this machine: nsys, ncu, permissions, CUPTI, driver, torch, NVML,
-W&B, disk. Nothing is changed.
-
-  ok        works
-  note      cannot be had here and need not (all that wants a GPU, without one)
-  warning   part of a capture will be missing: counters, samples, space
-  error     captures will fail
-"""
-NOTES = """\
-exit code: 0 with nothing above a note, 1 with a warning, 2 with an error
-
-examples
-  python -m profiling doctor
-  python -m profiling doctor --json | jq '.checks[] | select(.severity != "ok")'
-"""
 EXIT_CODES = {"ok": 0, "note": 0, "warning": 1, "error": 2}
 STYLES = {"ok": "green", "note": "dim", "warning": "yellow", "error": "bold red"}
 
 
 def main(argv: list[str]) -> int:
-    parser = Parser("doctor", PURPOSE, NOTES)
-    parser.add_argument("--json", action="store_true", help="the checks as JSON")
+    parser = Parser("doctor", __doc__)
+    flag(parser, "--json", "the checks as JSON")
     as_json = parser.parse_args(argv).json
     found = list(checks(has_gpu()))
     worst = max((check.severity for check in found), key=SEVERITIES.index)

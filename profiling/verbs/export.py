@@ -1,10 +1,20 @@
-"""`python -m profiling export CAPTURE --perfetto FILE`: a capture for ui.perfetto.dev."""
+"""\
+Writes a capture as a Chrome trace, which https://ui.perfetto.dev opens (in the browser: nothing is
+sent anywhere). It holds names, times and sizes, no environment and no folders.
+
+{flags}
+
+examples
+  python -m profiling export out-shakespeare-char --perfetto trace.json.gz
+  python -m profiling export nsys.sqlite --perfetto trace.json
+
+exit code: 0, or 2 for a mistake in the command line or a capture that cannot be read
+"""
 
 import gzip
 import io
-from contextlib import ExitStack
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO
 
 from cli import files
 from cli.parser import Parser
@@ -14,30 +24,15 @@ from profiling.analysis.capture import open_report
 from profiling.report.perfetto import chrome_trace
 from profiling.verbs.report import CAPTURE, progress
 
-PURPOSE = """\
-Writes a capture as a Chrome trace, which https://ui.perfetto.dev opens (in the browser: nothing is
-sent anywhere). It holds names, times and sizes, no environment and no folders."""
-NOTES = """\
-examples
-  python -m profiling export out-shakespeare-char --perfetto trace.json.gz
-  python -m profiling export nsys.sqlite --perfetto trace.json
-
-exit code: 0, or 2 for a mistake in the command line or a capture that cannot be read
-"""
 COMPRESSION = 4  # gzip's: 9 takes five times as long for 5 % less
 
 
 def main(argv: list[str]) -> int:
     """Runs it and returns the exit code. Raises ValueError for a mistake or a damaged capture."""
-    parser = Parser("export", PURPOSE, NOTES)
+    parser = Parser("export", __doc__)
     parser.add_argument("capture", type=Path, metavar="CAPTURE", help=CAPTURE)
-    parser.add_argument(
-        "--perfetto",
-        type=Path,
-        required=True,
-        metavar="FILE",
-        help=".json, or .json.gz, a tenth of the size",
-    )
+    packed = ".json, or .json.gz, a tenth of the size"
+    parser.add_argument("--perfetto", type=Path, required=True, metavar="FILE", help=packed)
     request = parser.parse_args(argv)
     if not request.perfetto.name.endswith((".json", ".json.gz")):
         raise ValueError(f"--perfetto {request.perfetto}: the name must end in .json or .json.gz")
@@ -50,13 +45,9 @@ def main(argv: list[str]) -> int:
 
 def export(analysis: Analysis, path: Path) -> int:
     """Writes the file and returns the number of events. Raises ValueError where it cannot."""
-    file: TextIO
-    with files.replacing(path) as temporary, ExitStack() as stack:
-        if path.suffix == ".gz":  # without the time, so that the same trace gives the same file
-            packed = stack.enter_context(
-                gzip.GzipFile(temporary, "wb", compresslevel=COMPRESSION, mtime=0)
-            )
-            file = stack.enter_context(io.TextIOWrapper(packed, encoding="utf-8"))
-        else:
-            file = stack.enter_context(open(temporary, "w", encoding="utf-8"))
-        return chrome_trace.write(analysis.trace, analysis.owning_phase, file)
+    with files.replacing(path) as temporary, open(temporary, "wb") as plain:
+        target: BinaryIO | gzip.GzipFile = plain
+        if path.suffix == ".gz":  # without time and name: the same trace gives the same file
+            target = gzip.GzipFile("", "wb", COMPRESSION, plain, mtime=0)
+        with io.TextIOWrapper(target, encoding="utf-8") as file:
+            return chrome_trace.write(analysis.trace, analysis.owning_phase, file)

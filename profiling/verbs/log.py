@@ -1,12 +1,7 @@
-"""`python -m profiling log CAPTURE`: its report, added to the W&B run that the training made."""
+"""Adds the report of a capture to the W&B run of its training, when that has ended.
 
-from pathlib import Path
+{flags}
 
-from cli.parser import Parser
-from profiling.launch.wandb_log import log_capture
-
-PURPOSE = "Adds the report of a capture to the W&B run of its training, when that has ended."
-NOTES = """\
 The run gets tables (capture/summary, capture/families, capture/phases), the page with its charts
 (capture/report), and the capture as an artifact. Of the capture a copy is uploaded from which the
 environment, user, host and folders were taken (python -m profiling scrub); never a .nsys-rep,
@@ -16,23 +11,21 @@ which cannot be scrubbed. A run that was recorded offline gets this offline too,
 exit code: 0, or 2 for a mistake in the command line, a capture that cannot be read, W&B's refusal
 """
 
+from pathlib import Path
+
+from cli.parser import Parser, flag
+from profiling.launch.wandb_log import log_capture
+
 
 def main(argv: list[str]) -> int:
     """Runs it and returns the exit code. Raises ValueError with one line where it cannot."""
-    parser = Parser("log", PURPOSE, NOTES)
-    parser.add_argument(
-        "capture",
-        type=Path,
-        metavar="CAPTURE",
-        help="an nsys export (.sqlite), a torch.profiler trace (.json), either as .gz, or a run's "
-        "folder: its newest capture",
+    parser = Parser("log", __doc__)
+    what = (
+        "an nsys export (.sqlite), a torch.profiler trace (.json), either as .gz, or a run's "
+        "folder: its newest capture"
     )
-    parser.add_argument(
-        "--run",
-        type=Path,
-        metavar="OUT_DIR",
-        help="the run's folder, where CAPTURE does not lie in it",
-    )
+    parser.add_argument("capture", type=Path, metavar="CAPTURE", help=what)
+    flag(parser, "--run OUT_DIR", "the run's folder, where CAPTURE does not lie in it", Path)
     flags = parser.parse_args(argv)
     print(log_capture(flags.capture, flags.run))
     return 0

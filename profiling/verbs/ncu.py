@@ -1,34 +1,7 @@
-"""`python -m profiling ncu`: what single kernels reach on the GPU, and what holds them back.
+"""Profiles single kernels of a program with Nsight Compute, or reads what it has recorded.
 
-Nsight Compute runs each chosen kernel again and again to read all counters, so its program is slow
-under it; the kernels' own times are right.
-"""
+{flags}
 
-import argparse
-import shlex
-import sys
-from pathlib import Path
-
-from rich.console import Console
-
-from cli.files import empty_folder, write_text
-from cli.parser import Parser, new_file, within
-from profiling.launch import reports
-from profiling.launch.process import stream
-from profiling.launch.under_ncu import Selection, check_program, command, explain
-from profiling.records import to_json
-from profiling.report.lab.ncu_document import ncu_document
-from profiling.report.renderers import terminal
-from profiling.report.renderers.page import page
-from profiling.tools import nsight
-from profiling.tools.ncu_csv import ProfiledKernel, read_report
-
-PURPOSE = """\
-Profiles single kernels of a program with Nsight Compute, or reads what it has recorded."""
-USAGE = """\
-%(prog)s [FLAGS] -- COMMAND
-       %(prog)s [FLAGS] FILE.ncu-rep | FILE.csv"""
-NOTES = """\
 examples
   python -m profiling ncu --kernel flash -- python train.py config/shakespeare_char.yaml \\
       attention=flash compile=false max_iters=12 profile=nsys profile.start=10 profile.steps=1
@@ -44,12 +17,37 @@ exit code: ncu's own where it fails; 1 where no kernel was profiled; 2 for a mis
 line
 """
 
+import argparse
+import shlex
+import sys
+from functools import partial
+from pathlib import Path
+
+from cli.files import empty_folder
+from cli.parser import Parser, flag, within
+from profiling.launch import reports
+from profiling.launch.process import stream
+from profiling.launch.under_ncu import Selection, check_program, command, explain
+from profiling.records import to_json
+from profiling.report.lab.ncu_document import ncu_document
+from profiling.tools import nsight
+from profiling.tools.ncu_csv import ProfiledKernel, read_report
+from profiling.verbs.results import output_flags, show, write_outputs
+
+USAGE = """\
+%(prog)s [FLAGS] -- COMMAND
+       %(prog)s [FLAGS] FILE.ncu-rep | FILE.csv"""
+
 
 def main(argv: list[str]) -> int:
-    """Runs it and returns the exit code. Raises ValueError for a mistake, before it starts."""
+    """Runs it and returns the exit code. Raises ValueError for a mistake, before it starts.
+
+    Nsight Compute runs each chosen kernel again and again to read all counters, so its program is
+    slow under it; the kernels' own times are right.
+    """
     flags, program = parse(argv)
     if flags.report:
-        return show(read_report(flags.report, flags.ncu), flags)
+        return deliver(read_report(flags.report, flags.ncu), flags)
     check_program(program, flags.range)
     ncu = nsight.find("ncu", flags.ncu)
     chosen = Selection(
@@ -67,62 +65,57 @@ def main(argv: list[str]) -> int:
     if flags.dry_run:
         return 0
     empty_folder(partial.parent)
-    status, output = stream(words, environ)
+    ended = stream(words, environ)
     if not partial.exists():
-        why, cure = explain(output, chosen)
+        why, cure = explain(ended.output, chosen)
         print(f"\nno report: {why}\n  {cure}")
-        return status or 1
+        return ended.status or 1
     report = reports.move(partial, flags.out)
     partial.parent.rmdir()
     print(f"\nreport  {report} ({report.stat().st_size / 1e6:.1f} MB); ncu-ui opens it")
-    return show(read_report(report, flags.ncu), flags) or status
+    return deliver(read_report(report, flags.ncu), flags) or ended.status
 
 
 def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     """The flags and the command behind `--`."""
     place = argv.index("--") if "--" in argv else len(argv)
-    parser = Parser("ncu", PURPOSE, NOTES, usage=USAGE)
+    parser = Parser("ncu", __doc__, usage=USAGE)
     parser.add_argument("report", nargs="?", type=Path, help="recorded before: .ncu-rep or .csv")
-    add = parser.add_argument_group("which kernels").add_argument
-    add("--kernel", metavar="REGEX", help="those whose function name it matches; all")
+    add = partial(flag, parser.add_argument_group("which kernels"))
+    add("--kernel REGEX", "those whose function name it matches; all")
     ranges = (
         "those launched in the trainer's range NAME: forward (default), backward, optimizer ...; "
         "none: wherever launched, in any program"
     )
-    add("--range", default="forward", metavar="NAME", help=ranges)
-    add("--skip", type=within(int, 0), default=0, metavar="N", help="leave out the first N (0)")
-    count = "then profile N (5), and end the program"
-    add("--count", type=within(int, 1), default=5, metavar="N", help=count)
-    add = parser.add_argument_group("how").add_argument
-    sets = ("full", "detailed", "basic")
-    add("--set", default="full", choices=sets, help="how much is measured of each (full)")
+    add("--range NAME", ranges, default="forward")
+    add("--skip N", "leave out the first N (0)", within(int, 0), default=0)
+    add("--count N", "then profile N (5), and end the program", within(int, 1), default=5)
+    add = partial(flag, parser.add_argument_group("how"))
+    measured = "how much is measured of each (full)"
+    add("--set", measured, choices=("full", "detailed", "basic"), default="full")
     clocks = (
         "none (default): clocks as in training; base: locked at the base clock, which repeats "
         "better and is slower than training"
     )
-    add("--clock-control", default="none", choices=("none", "base"), help=clocks)
+    add("--clock-control", clocks, choices=("none", "base"), default="none")
     places = (
         "this ncu; else the one on PATH, else the newest in /opt/nvidia/nsight-compute and in the "
         "CUDA toolkit"
     )
-    add("--ncu", metavar="PATH", help=places)
-    add("--dry-run", action="store_true", help="print the command and stop")
-    add = parser.add_argument_group("results").add_argument
+    add("--ncu PATH", places)
+    add("--dry-run", "print the command and stop")
+    results = parser.add_argument_group("results")
     out = "where ncu.ncu-rep goes (out-ncu); an older one is kept as ncu.previous-N"
-    add("--out", type=Path, default=Path("out-ncu"), metavar="FOLDER", help=out)
-    add("--json", type=new_file, metavar="FILE", help="all figures")
-    add("--html", type=new_file, metavar="FILE", help="one self-contained page")
+    flag(results, "--out FOLDER", out, Path, default=Path("out-ncu"))
+    output_flags(results, json="all figures", html="one self-contained page")
     flags, program = parser.parse_args(argv[:place]), argv[place + 1 :]
     if bool(flags.report) == bool(program):
         raise ValueError("ncu: give a command behind --, or one report to read; see --help")
     return flags, program
 
 
-def show(kernels: list[ProfiledKernel], flags: argparse.Namespace) -> int:
+def deliver(kernels: list[ProfiledKernel], flags: argparse.Namespace) -> int:
     document = ncu_document(kernels)
-    terminal.show(document, Console(highlight=False))
-    if flags.json:
-        write_text(flags.json, to_json({"kernels": kernels}))
-    if flags.html:
-        write_text(flags.html, page(document))
+    show(document)
+    write_outputs(flags, to_json({"kernels": kernels}), document)
     return 0 if kernels else 1

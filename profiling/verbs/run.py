@@ -1,34 +1,10 @@
-"""`python -m profiling run`: training under nsys, from the command line to the finished report.
-
-The training itself is train.py in a process of its own, with nsys round it or, under torchrun, nsys
-round each chosen rank. Its output streams through; its exit code becomes ours.
-"""
-
-import sys
-from argparse import ArgumentTypeError, Namespace
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from cli.files import empty_folder
-from cli.parser import Parser, within
-from profiling.launch import command, reports
-from profiling.launch.command import PROFILE_NSYS
-from profiling.launch.process import stream
-from profiling.tools import nsight, nsys_tool
-
-if TYPE_CHECKING:
-    from configs.schema import Config
-
-TRAINER = Path(__file__).resolve().parent.parent.parent / "train.py"
-TEMPORARY = "nsys.partial"  # in out_dir; profile/ itself belongs to the run, which may move it
-
-PURPOSE = """\
-Trains under nsys with a window of iterations recorded, and ends with the report.
+"""Trains under nsys with a window of iterations recorded, and ends with the report.
 
   FILE KEY=VALUE      as for train.py; profile=nsys is added, profile.start=100 and the like pass
   -- NSYS OPTIONS     go to `nsys profile` as they stand, and replace the preset's
-"""
-NOTES = """\
+
+{flags}
+
 presets
   light     CUDA and NVTX, kernels inside CUDA graphs, no CPU sampling
   full      also OS calls, cuBLAS, cuDNN, samples of CPU and Python stacks
@@ -55,23 +31,41 @@ exit code: training's own where it fails; 1 where training went well but there i
 .sqlite; 2 for a mistake in the command line, before anything starts
 """
 
+import sys
+from argparse import ArgumentTypeError, Namespace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cli.files import empty_folder
+from cli.parser import Parser, flag, within
+from profiling.launch import command, reports
+from profiling.launch.command import PROFILE_NSYS
+from profiling.launch.process import stream
+from profiling.tools import nsight, nsys_tool
+
+if TYPE_CHECKING:
+    from configs.schema import Config
+
+TRAINER = Path(__file__).resolve().parent.parent.parent / "train.py"
+TEMPORARY = "nsys.partial"  # in out_dir; profile/ itself belongs to the run, which may move it
+
 
 def main(argv: list[str], trainer: list[str] | None = None) -> int:
     """Runs it and returns the exit code. Raises ValueError for a mistake, before it starts.
 
-    `trainer`: the arguments of python that stand for train.py.
+    The training is train.py in a process of its own, with nsys round it or, under torchrun, round
+    each chosen rank. `trainer`: the arguments of python that stand for train.py.
     """
     flags, words, extra = parse(argv)
     config = composed(words)
+    windows, out_dir = config.profile.windows, Path(config.out_dir)
     ranks = command.chosen_ranks(words, config.profile.ranks, flags.ranks, flags.nproc_per_node)
     nsys = nsys_tool.find(flags.nsys)
-    several = flags.nproc_per_node is not None
-    windows = config.profile.windows
     options, notes = command.nsys_options(
-        nsys, flags.preset, windows, flags.metric_set, several, extra
+        nsys, flags.preset, windows, flags.metric_set, ranks is not None, extra
     )
-    out_dir = Path(config.out_dir)
-    program = command.training_command(trainer or [str(TRAINER)], words, ranks if several else None)
+    program = command.training_command(trainer or [str(TRAINER)], words, ranks)
     folder = out_dir / TEMPORARY
     whole = command.whole_command(nsys, options, folder, program, flags.nproc_per_node, ranks)
     environ, removed = nsight.without_secrets()
@@ -82,48 +76,35 @@ def main(argv: list[str], trainer: list[str] | None = None) -> int:
         return 0
 
     empty_folder(folder)
-    status, output = stream(whole, environ)
-    names = [f"nsys-rank{rank}" for rank in ranks] if several else ["nsys"]
+    ended = stream(whole, environ)
+    names = ["nsys"] if ranks is None else [f"nsys-rank{rank}" for rank in ranks]
     expected = dict.fromkeys(names, windows if any("=repeat" in o for o in options) else 1)
     target = out_dir / "profile"
-    complete = reports.finish(nsys, folder, target, expected, status, output, environ)
-    if status:
-        print(f"profiling run: ended with exit code {status}; the last lines are above")
-    return status or (0 if complete else 1)
+    complete = reports.finish(nsys, folder, target, expected, ended)
+    if ended.status:
+        print(f"profiling run: ended with exit code {ended.status}; the last lines are above")
+    return ended.status or (0 if complete else 1)
 
 
 def parse(argv: list[str]) -> tuple[Namespace, list[str], list[str]]:
     """(the flags, the words for train.py, the options for nsys)."""
     end = argv.index("--") if "--" in argv else len(argv)
     usage = "python -m profiling run [FLAGS] [FILE] [KEY=VALUE ...] [-- NSYS OPTIONS]"
-    parser = Parser("run", PURPOSE, NOTES, usage=usage)
-    flag = parser.add_argument
-    flag("--preset", default="light", choices=[*command.PRESETS], help="see below (light)")
-    flag(
-        "--metric-set",
-        metavar="ALIAS",
-        help="for metrics: one of `nsys profile --gpu-metrics-set=help`, not nsys's choice",
+    parser = Parser("run", __doc__, usage=usage)
+    add = partial(flag, parser)
+    add("--preset", "see below (light)", choices=command.PRESETS, default="light")
+    sets = "for metrics: one of `nsys profile --gpu-metrics-set=help`, not nsys's choice"
+    add("--metric-set ALIAS", sets)
+    inside = "under torchrun, with nsys inside each chosen rank"
+    add("--nproc-per-node --nproc_per_node N", inside, within(int, 1))
+    chosen = "the chosen ranks (also profile.ranks=[0,1]); a report for each"
+    add("--ranks 0,1", chosen, ranks_of)
+    places = (
+        "this nsys; else the one on PATH, else the newest of those in /opt/nvidia (Nsight "
+        "Systems, Nsight Compute) and in the CUDA toolkit"
     )
-    flag(
-        "--nproc-per-node",
-        "--nproc_per_node",
-        metavar="N",
-        type=within(int, 1),
-        help="under torchrun, with nsys inside each chosen rank",
-    )
-    flag(
-        "--ranks",
-        metavar="0,1",
-        type=ranks_of,
-        help="the chosen ranks (also profile.ranks=[0,1]); a report for each",
-    )
-    flag(
-        "--nsys",
-        metavar="PATH",
-        help="this nsys; else the one on PATH, else the newest of those in /opt/nvidia (Nsight "
-        "Systems, Nsight Compute) and in the CUDA toolkit",
-    )
-    flag("--dry-run", action="store_true", help="print the command and stop")
+    add("--nsys PATH", places)
+    add("--dry-run", "print the command and stop")
     flags, words = parser.parse_known_args(argv[:end])
     extra = argv[end + 1 :]
     if flags.metric_set and flags.preset != "metrics":

@@ -1,22 +1,9 @@
-"""`python -m profiling square`: the lecture's example, as a worked guide. A verb's module."""
-
-import argparse
-
-from rich.console import Console
-
-from cli.errors import one_line
-from cli.files import write_text
-from cli.parser import Parser, new_file
-from profiling.lab.arguments import DTYPES, add_shared, positive_integers
-from profiling.records import to_json
-from profiling.report.lab.documents import square_notes, square_table
-from profiling.report.renderers.terminal import show_blocks
-
-PURPOSE = """\
-Squares a matrix in six ways (three spellings of eager PyTorch, torch.compile, a Triton kernel, a
+"""Squares a matrix in six ways (three spellings of eager PyTorch, torch.compile, a Triton kernel, a
 CUDA C++ kernel), checks each against float64, and gives each one's bandwidth as a share of a plain
-copy's. All read and write every element once, so a copy of the same size is what can be reached."""
-NOTES = """\
+copy's. All read and write every element once, so a copy of the same size is what can be reached.
+
+{flags}
+
 examples
   python -m profiling square
   python -m profiling square --mib 64 --profiler
@@ -27,6 +14,20 @@ read are profiling/lab/square_triton.py and profiling/lab/square.cu.
 
 exit code: 0; 1 when a variant gave wrong results; 2 for bad flags
 """
+
+import argparse
+from functools import partial
+
+from rich.console import Console
+
+from cli.errors import one_line
+from cli.files import write_text
+from cli.parser import Parser, flag
+from profiling.lab.arguments import DTYPES, add_shared, positive_integers
+from profiling.records import to_json
+from profiling.report.lab.documents import square_notes, square_table
+from profiling.report.renderers.terminal import show_blocks
+from profiling.verbs.results import output_flags
 
 
 def main(argv: list[str]) -> int:
@@ -60,13 +61,12 @@ def main(argv: list[str]) -> int:
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    parser = Parser("square", PURPOSE, NOTES)
+    parser = Parser("square", __doc__)
     add_shared(parser, max_s=0.3)
-    add = parser.add_argument
+    add = partial(flag, parser)
     sizes = "sizes of the matrix in MiB (1,64,1024)"
-    add("--mib", type=positive_integers, default="1,64,1024", metavar="N,N,...", help=sizes)
-    add("--dtype", choices=DTYPES, default="float32", help="(%(default)s)")
-    profiler = "torch.profiler's table of one call of each, at the first size"
-    add("--profiler", action="store_true", help=profiler)
-    add("--json", type=new_file, metavar="FILE", help="all figures")
+    add("--mib N,N,...", sizes, positive_integers, default="1,64,1024")
+    add("--dtype", "(%(default)s)", choices=DTYPES, default="float32")
+    add("--profiler", "torch.profiler's table of one call of each, at the first size")
+    output_flags(parser, json="all figures")
     return parser.parse_args(argv)

@@ -17,8 +17,8 @@ import yaml
 
 from configs.attention import TABLE
 from configs.capture import ProfileConfig
+from tests.paths import PROJECT
 
-PROJECT = Path(__file__).resolve().parent.parent.parent
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),

@@ -8,7 +8,6 @@ from profiling.analysis.runs.configuration import WORK, flatten, top_level
 from profiling.records import JsonObject
 
 PACKAGES = ("torch", "triton")
-FEWEST_STEPS = 5
 NAMES_ONLY = ("out_dir", "wandb")  # keys and sections that name a run and do nothing in it
 
 
@@ -42,9 +41,6 @@ def reasons_against(
     for name, version in versions.items():
         if name in others and version != others[name]:
             yield f"{name}: version {version} against {others[name]}"
-    for which, side in (("baseline", baseline), ("candidate", candidate)):
-        if (count := len(side.step_ms)) < FEWEST_STEPS:
-            yield f"steps: the {which} has {count}, an interval needs at least {FEWEST_STEPS}"
 
 
 def work_reasons(differences: dict[str, Pair] | None) -> Iterator[str]:

@@ -11,10 +11,10 @@ import msgspec
 from profiling.analysis.difference.records import KernelOnOneSide
 from profiling.analysis.report import RangeTotal, Report
 from profiling.analysis.runs.folder import METRICS, SETTLING_ROWS, RunFolder
+from profiling.manifest import Manifest
 from profiling.records import JsonObject
 
 TRAINING = "training"  # the kind of a run's own step times
-FEWEST_ROWS = 2
 
 
 @dataclass(frozen=True)
@@ -64,16 +64,20 @@ class Compared:
     step_ms: list[float]  # of a run: the median of each logged row
     mean_ms: float  # of all steps
     free_step_ms: float | None  # the median of steps around the captured ones
+    free_laps_ms: list[float]  # these steps; empty: not known
     config: JsonObject | None
     environment: Environment
     captured: CapturedStep  # of a run: by its newest capture
     notes: list[str]  # what a reader should know of this side
 
 
-def compared_capture(report: Report) -> Compared:
-    """Raises ValueError where a step took no time, so that nothing is a multiple of it."""
+def compared_capture(report: Report, manifest: Manifest | None = None) -> Compared:
+    """The steps of a capture, and from its manifest the ones around them.
+
+    Raises ValueError where a step took no time, so that nothing is a multiple of it.
+    """
     capture, run = report.capture, report.run
-    if not min(report.window.step_ms.values) > 0:
+    if not min(report.window.step_ms.values, default=0) > 0:
         cure = "name another range with --step, or capture it again"
         raise ValueError(
             f"{capture.file}: one of its steps took 0 ms, which none compares with; {cure}"
@@ -88,6 +92,7 @@ def compared_capture(report: Report) -> Compared:
         step_ms=report.window.step_ms.values,
         mean_ms=report.window.step_ms.mean,
         free_step_ms=report.health.free_step_ms,
+        free_laps_ms=free_laps_ms(manifest),
         config=config,
         environment=environment_of(run.environment if run else None, capture.file),
         captured=captured_step(report),
@@ -98,13 +103,13 @@ def compared_capture(report: Report) -> Compared:
 def compared_run(run: RunFolder, report: Report | None, why_none: str = "") -> Compared:
     """The run's uncaptured steps, explained by its newest capture or not, with the reason.
 
-    Raises ValueError where the run has logged too few rows.
+    Raises ValueError where the run has logged no row.
     """
     step_ms = run.step_ms.tolist()
-    if len(step_ms) < FEWEST_ROWS:
+    if not step_ms:
         raise ValueError(
-            f"{run.folder / METRICS}: {len(step_ms)} rows of step times after the first "
-            f"{SETTLING_ROWS}, too few; train longer (max_iters) or log more often (log_interval)"
+            f"{run.folder / METRICS}: no row of step times after the first {SETTLING_ROWS}; train "
+            "longer (max_iters) or log more often (log_interval)"
         )
     return Compared(
         file=str(run.folder),
@@ -114,11 +119,17 @@ def compared_run(run: RunFolder, report: Report | None, why_none: str = "") -> C
         step_ms=step_ms,
         mean_ms=float(run.steps.mean_ms.mean()),
         free_step_ms=None,
+        free_laps_ms=[],
         config=run.config,
         environment=environment_of(run.environment, f"{run.folder}/environment.json"),
         captured=captured_step(report) if report else CapturedStep(len(step_ms)),
         notes=[] if report else [why_none],
     )
+
+
+def free_laps_ms(manifest: Manifest | None) -> list[float]:
+    around = (manifest.step_ms.before, manifest.step_ms.after) if manifest else ()
+    return [ms for laps in around if laps for ms in laps.laps]
 
 
 def captured_step(report: Report) -> CapturedStep:

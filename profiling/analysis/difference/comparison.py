@@ -4,26 +4,33 @@ Called by the verb compare, and by `ab`, which has better step times and wants t
 """
 
 from collections.abc import Iterator
+from statistics import median
 
-import numpy as np
+import msgspec
 from msgspec.structs import replace
 
 from cli.keys import spell
+from profiling.analysis.difference.answer import (
+    EQUAL_WITHIN_PERCENT,
+    PROFILER_SHIFT,
+    Steps,
+    judge,
+    own_steps,
+    uncaptured_steps,
+)
 from profiling.analysis.difference.comparability import (
     commit,
     config_differences,
     reasons_against,
 )
 from profiling.analysis.difference.compared import TRAINING, Compared, PhaseTimes
+from profiling.analysis.difference.kernels import kernel_changes
 from profiling.analysis.difference.records import (
     BucketChange,
     Comparability,
     Comparison,
     FamilyChange,
     FreeSteps,
-    KernelChanges,
-    KernelOnOneSide,
-    Outcome,
     Pair,
     RangeChange,
     Side,
@@ -31,51 +38,53 @@ from profiling.analysis.difference.records import (
 )
 from profiling.analysis.difference.sentence import sentence
 from profiling.analysis.runs.configuration import factor
-from profiling.analysis.statistics import (
-    BETWEEN_PROCESSES,
-    Ratio,
-    ratio_over_steps,
-    spread,
-    verdict,
-)
+from profiling.analysis.statistics import spread
 
 FEW_STEPS = 10
 LAUNCH_SHARE = 0.1  # of the step, idle behind launches: then the profiler decides how long it is
-PROFILER_SHIFT = 0.05  # of the ratio, between captured and uncaptured steps, that is worth a note
 ROUNDING_MS = 1e-10
 ENDINGS = (".gz", ".sqlite", ".nsys-rep", ".trace.json", ".json")  # of captures, .gz behind all
 
 
-def compare(baseline: Compared, candidate: Compared, force: bool = False) -> Comparison:
+def compare(
+    baseline: Compared,
+    candidate: Compared,
+    force: bool = False,
+    equal_within_percent: float = EQUAL_WITHIN_PERCENT,
+) -> Comparison:
     """The candidate against the baseline.
 
-    With `force` there is a verdict in spite of reasons against it, which stay in the record.
+    With `force` there is an answer in spite of reasons against it, which stay in the record.
     """
     differences = config_differences(baseline.config, candidate.config)
     reasons = list(reasons_against(baseline, candidate, differences))
-    ratio = ratio_over_steps(baseline.step_ms, candidate.step_ms)
-    outcome: Outcome = "not_comparable"
-    if ratio and (force or not reasons):
-        outcome = verdict(ratio, BETWEEN_PROCESSES)
+    own, uncaptured = own_steps(baseline, candidate), uncaptured_steps(baseline, candidate)
+    steps = uncaptured or own
+    found = judge(baseline, candidate, steps, equal_within_percent / 100)
+    refused = bool(reasons) and not force
     names = names_of(baseline, candidate, differences)
     free = free_steps(baseline, candidate)
     comparison = Comparison(
         baseline=side(baseline, names[0]),
         candidate=side(candidate, names[1]),
-        step_ms=step_times(baseline, candidate, ratio),
+        step_ms=step_times(steps),
+        captured_step_ms=step_times(own) if uncaptured else msgspec.UNSET,
         free_step_ms=free,
-        verdict=outcome,
+        verdict="not_comparable" if refused else found.outcome,
+        equal_within_percent=equal_within_percent,
+        cannot_tell=None if refused else found.cannot_tell,
+        ratio_bound=None if refused else found.ratio_bound,
         buckets=buckets(baseline, candidate),
         families=families(baseline, candidate),
         ranges=ranges(baseline, candidate),
-        kernels=KernelChanges(only_in(candidate, baseline), only_in(baseline, candidate)),
+        kernels=kernel_changes(baseline, candidate),
         differs=list(differences or {}),
         differences=differences,
         comparability=Comparability(
             comparable=not reasons,
             reasons=reasons,
             forced=bool(reasons) and force,
-            notes=list(notes(baseline, candidate, ratio, free)),
+            notes=list(notes(baseline, candidate, own, free)),
         ),
     )
     return replace(comparison, sentence=sentence(comparison))
@@ -117,20 +126,21 @@ def side(compared: Compared, name: str) -> Side:
     )
 
 
-def step_times(baseline: Compared, candidate: Compared, ratio: Ratio | None) -> StepComparison:
+def step_times(steps: Steps) -> StepComparison:
     """Medians, their ratio, and what the page draws."""
-    one, other = float(np.median(baseline.step_ms)), float(np.median(candidate.step_ms))
+    one, other = median(steps.baseline_ms), median(steps.candidate_ms)
+    ratio = steps.ratio
     return StepComparison(
         baseline=one,
         candidate=other,
         ratio=ratio.value if ratio else other / one,
         ci95=(ratio.low, ratio.high) if ratio else None,
-        baseline_mean=baseline.mean_ms,
-        candidate_mean=candidate.mean_ms,
-        baseline_spread=spread(baseline.step_ms),
-        candidate_spread=spread(candidate.step_ms),
-        baseline_values=baseline.step_ms,
-        candidate_values=candidate.step_ms,
+        baseline_mean=steps.means_ms[0],
+        candidate_mean=steps.means_ms[1],
+        baseline_spread=spread(steps.baseline_ms),
+        candidate_spread=spread(steps.candidate_ms),
+        baseline_values=steps.baseline_ms,
+        candidate_values=steps.candidate_ms,
     )
 
 
@@ -203,15 +213,8 @@ def change(
     return one, other, None if one is None or other is None else other - one
 
 
-def only_in(one: Compared, other: Compared) -> list[KernelOnOneSide]:
-    """Kernels that the other lacks, the longest first; count and ms are a step's."""
-    there = {kernel.name for kernel in other.captured.kernels}
-    kernels = (kernel for kernel in one.captured.kernels if kernel.name not in there)
-    return sorted(kernels, key=lambda kernel: -kernel.ms)
-
-
 def notes(
-    baseline: Compared, candidate: Compared, ratio: Ratio | None, free: FreeSteps | None
+    baseline: Compared, candidate: Compared, own: Steps, free: FreeSteps | None
 ) -> Iterator[str]:
     """What a reader should know that is no reason against the comparison."""
     sides = (("baseline", baseline), ("candidate", candidate))
@@ -219,19 +222,19 @@ def notes(
     one, other = commit(baseline.environment), commit(candidate.environment)
     if one and other and one != other:
         yield f"code: commit {one} against {other}"
-    counts = len(baseline.step_ms), len(candidate.step_ms)
-    if min(counts) < FEW_STEPS:
+    if own.ratio and own.fewest < FEW_STEPS:
+        counts = len(baseline.step_ms), len(candidate.step_ms)
         yield f"steps: {counts[0]} and {counts[1]} are few, the interval is rough"
-    if free and ratio and abs(free.ratio / ratio.value - 1) > PROFILER_SHIFT:
+    captured = median(own.candidate_ms) / median(own.baseline_ms)
+    if free and abs(free.ratio / captured - 1) > PROFILER_SHIFT:
         yield (
             f"profiler: uncaptured steps say {free.ratio:.3f} ({free.baseline:.2f} -> "
-            f"{free.candidate:.2f} ms), captured ones {ratio.value:.3f}; believe the uncaptured"
+            f"{free.candidate:.2f} ms), captured ones {captured:.3f}; believe the uncaptured"
         )
     for which, compared in () if free else sides:
         launch_ms = compared.captured.gpu_parts.get("idle_launch", 0.0)
         if compared.kind != TRAINING and launch_ms > LAUNCH_SHARE * compared.mean_ms:
             yield (
                 f"profiler: the {which} waits {launch_ms:.2f} ms a step for launches, which a "
-                "profiler lengthens, and its uncaptured steps are not known; compare run folders, "
-                "or use ab"
+                "profiler lengthens, and its uncaptured steps are not known"
             )

@@ -7,11 +7,13 @@ import statistics
 
 from msgspec.structs import replace
 
+from profiling.analysis.difference.answer import EQUAL_WITHIN_PERCENT, undecided
 from profiling.analysis.difference.comparability import config_differences, work_reasons
 from profiling.analysis.difference.compared import text_of
 from profiling.analysis.difference.records import (
     MS_A_STEP,
     Against,
+    CannotTell,
     Comparability,
     Comparison,
     Experiment,
@@ -22,10 +24,12 @@ from profiling.analysis.difference.records import (
 )
 from profiling.analysis.difference.sentence import sentence
 from profiling.analysis.statistics import (
+    MOST_PROCESSES,
+    answer,
     noise_of_processes,
+    processes_to_tell,
     ratio_over_processes,
     spread,
-    verdict,
 )
 
 NS_A_TOKEN = "ns a token"
@@ -33,7 +37,9 @@ FEWEST_PROCESSES = 2
 DISTURBED = 0.2  # of the median: a process that is further off did not run alone
 
 
-def analyse(experiment: Experiment) -> ExperimentResult:
+def analyse(
+    experiment: Experiment, equal_within_percent: float = EQUAL_WITHIN_PERCENT
+) -> ExperimentResult:
     """Each value's step time and each comparison with the first value.
 
     Where the values make iterations of different size (batch_size=32,64) the times are those of a
@@ -50,8 +56,11 @@ def analyse(experiment: Experiment) -> ExperimentResult:
     return ExperimentResult(
         unit=unit,
         values=[value_times(experiment, label, times[label]) for label in labels],
-        comparisons=[against(labels[0], label, times) for label in labels[1:]],
+        comparisons=[
+            against(labels[0], label, times, equal_within_percent / 100) for label in labels[1:]
+        ],
         warnings=[line for label in labels for line in disturbed(label, times[label], unit)],
+        equal_within_percent=equal_within_percent,
     )
 
 
@@ -92,8 +101,8 @@ def value_times(experiment: Experiment, label: str, times: list[float]) -> Value
     )
 
 
-def against(first: str, label: str, times: dict[str, list[float]]) -> Against:
-    """The ratio of `label` to the first value, and whether it is more than the noise.
+def against(first: str, label: str, times: dict[str, list[float]], band: float) -> Against:
+    """The ratio of `label` to the first value, and whether it is more than the noise or equal.
 
     noise_percent is what groups of equal processes differ by, measured on the repeats of both. The
     interval has to clear it, not just 1: so an A/A experiment calls a difference in about one case
@@ -101,19 +110,26 @@ def against(first: str, label: str, times: dict[str, list[float]]) -> Against:
     """
     ratio = ratio_over_processes(times[first], times[label])
     noise = noise_of_processes(times[first], times[label])
+    outcome = answer(ratio, noise, band)
+    needed = processes_to_tell(times[first], times[label], band)
     return Against(
         baseline=first,
         candidate=label,
         ratio=ratio.value,
         ci95=(ratio.low, ratio.high),
         noise_percent=noise * 100,
-        verdict=verdict(ratio, noise),
+        verdict=outcome,
+        processes_to_tell=needed if outcome == "cannot_tell" else None,
     )
 
 
-def conclude(experiment: Experiment, captured: list[Comparison | None]) -> Experiment:
+def conclude(
+    experiment: Experiment,
+    captured: list[Comparison | None],
+    equal_within_percent: float = EQUAL_WITHIN_PERCENT,
+) -> Experiment:
     """With what it came to, and each comparison in full; `captured` are those of the captures."""
-    result = analyse(experiment)
+    result = analyse(experiment, equal_within_percent)
     comparisons = [
         comparison_of(experiment, result, pair, of_captures)
         for pair, of_captures in zip(result.comparisons, captured, strict=True)
@@ -149,11 +165,24 @@ def comparison_of(
         baseline=replace(base.baseline, name=pair.baseline),
         candidate=replace(base.candidate, name=pair.candidate),
         step_ms=step,
-        captured_step_ms=captured and captured.step_ms,
+        captured_step_ms=captured and (captured.captured_step_ms or captured.step_ms),
         free_step_ms=None,
         verdict=pair.verdict,
+        equal_within_percent=result.equal_within_percent,
+        cannot_tell=cannot_tell(pair, result) if pair.verdict == "cannot_tell" else None,
+        ratio_bound=None,
     )
     return replace(comparison, sentence=sentence(comparison))
+
+
+def cannot_tell(pair: Against, result: ExperimentResult) -> CannotTell:
+    """What it would take, in processes of each value."""
+    band = (result.equal_within_percent or 0) / 100
+    cure = f"not even {MOST_PROCESSES:,} processes of each would tell"
+    if needed := pair.processes_to_tell:
+        cure = f"it would take about {needed} processes of each: --repeats {needed}"
+    why = undecided(pair.ci95, pair.noise_percent / 100, band)
+    return CannotTell("noise", why, cure, pair.processes_to_tell)
 
 
 def without_captures(experiment: Experiment, pair: Against, step: StepComparison) -> Comparison:

@@ -5,7 +5,7 @@ over baseline: below 1 the candidate is faster. Fields of a Struct that have the
 out of the JSON.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
@@ -14,7 +14,8 @@ from profiling.records import JsonObject
 
 SCHEMA_VERSION = 1
 MS_A_STEP = "ms a step"
-Outcome = Literal["faster", "slower", "no_difference", "not_comparable"]
+# one of the four answers, or a refusal; no_difference stands in older records of experiments
+Outcome = Literal["faster", "slower", "equal", "cannot_tell", "not_comparable", "no_difference"]
 
 
 class Side(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -35,7 +36,7 @@ class StepComparison(msgspec.Struct, frozen=True, omit_defaults=True):
     baseline: float  # median
     candidate: float
     ratio: float
-    ci95: tuple[float, float] | None  # None: fewer than two steps on a side
+    ci95: tuple[float, float] | None  # None: too few steps on a side
     baseline_spread: float  # interquartile range
     candidate_spread: float
     baseline_values: list[float]
@@ -48,6 +49,16 @@ class StepComparison(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def unit(self) -> str:
         return self.experiment_unit or MS_A_STEP
+
+
+@dataclass(frozen=True)
+class CannotTell:
+    """Why there is no answer, and what would give one."""
+
+    reason: Literal["few_steps", "profiler", "noise"]
+    why: str
+    cure: str
+    needed: int | None  # steps, logged rows or processes a side; None: more would not do it
 
 
 @dataclass(frozen=True)
@@ -101,9 +112,24 @@ class KernelOnOneSide:
 
 
 @dataclass(frozen=True)
+class KernelChange:
+    """A kernel of both sides; counts and ms are a step's."""
+
+    name: str  # Triton's without its number, where that differs
+    family: str
+    baseline_count: float
+    candidate_count: float
+    baseline_ms: float
+    candidate_ms: float
+    delta_ms: float
+    percent: float | None  # of the baseline's ms; None: it took none
+
+
+@dataclass(frozen=True)
 class KernelChanges:
     added: list[KernelOnOneSide]
     removed: list[KernelOnOneSide]
+    changed: list[KernelChange] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -131,6 +157,11 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     step_ms: StepComparison
     free_step_ms: FreeSteps | None = None
     verdict: Outcome
+    # the band around 1 that counts as equal; None: of before there was one
+    equal_within_percent: float | None = None
+    cannot_tell: CannotTell | None = None  # None: it can
+    # where a profiler made most of the difference: what the GPU's work alone proves of the ratio
+    ratio_bound: float | None = None
     buckets: list[BucketChange] | None = None
     families: list[FamilyChange] | None = None
     ranges: list[RangeChange] | None = None
@@ -139,7 +170,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     differences: dict[str, Pair] | None  # None: a side has no configuration
     comparability: Comparability
     sentence: str = ""
-    # of an experiment: the steps of the captures that explain it; None: no captures
+    # where step_ms is of steps without a profiler: that of the captures; None: no captures
     captured_step_ms: StepComparison | None | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -188,6 +219,7 @@ class Against:
     ci95: tuple[float, float]
     noise_percent: float
     verdict: Outcome
+    processes_to_tell: int | None = None  # of each value; None: it can tell, or no number would do
 
 
 @dataclass(frozen=True)
@@ -196,6 +228,7 @@ class ExperimentResult:
     values: list[ValueTimes]
     comparisons: list[Against]
     warnings: list[str]
+    equal_within_percent: float | None = None  # None: of before there was a band
 
 
 class Experiment(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -5,7 +5,14 @@ flash is 1.42x faster (13.40 -> 9.43 ms a step): softmax 2.10 -> 0 ms, everythin
 
 from dataclasses import dataclass
 
-from profiling.analysis.difference.records import MS_A_STEP, Comparison, StepComparison
+from profiling.analysis.difference.answer import PROFILER_SHIFT, is_host
+from profiling.analysis.difference.compared import TRAINING
+from profiling.analysis.difference.records import (
+    MS_A_STEP,
+    BucketChange,
+    Comparison,
+    StepComparison,
+)
 from profiling.causes import PART
 from profiling.units import milliseconds
 
@@ -17,17 +24,38 @@ REMAINDERS = ("unexplained", "capture_overhead")  # buckets that are no part of 
 
 
 def sentence(comparison: Comparison) -> str:
-    """The verdict, and the parts of the step that made the difference."""
+    """Which of the answers it is, and the parts of the step that made the difference."""
     one, other, step = comparison.baseline.name, comparison.candidate.name, comparison.step_ms
-    if comparison.verdict == "not_comparable" or step.ci95 is None:
+    if comparison.verdict == "not_comparable":
         return f"not comparable: {'; '.join(comparison.comparability.reasons)}"
     times = f"{milliseconds(step.baseline)} -> {milliseconds(step.candidate)} {step.unit}"
-    if comparison.verdict == "no_difference":
-        low, high = step.ci95
-        return f"no difference between {one} and {other}: {low:.3f} to {high:.3f} ({times})"
-    said = f"{other} is {speed(step.ratio)} than {one} ({times})"
-    parts = because(comparison)
-    return f"{said}: {parts}" if parts else said
+    if comparison.verdict == "equal" and step.ci95:
+        band, (low, high) = comparison.equal_within_percent, step.ci95
+        return f"{other} and {one} are equal within {band:g} %: {low:.3f} to {high:.3f} ({times})"
+    if comparison.verdict == "cannot_tell":
+        word = "faster" if step.ratio < 1 else "slower"
+        return f"cannot tell whether {other} is {word} than {one} ({times}): {why_not(comparison)}"
+    if comparison.ratio_bound:
+        said = f"{other} is at least {speed(comparison.ratio_bound)} than {one} (captured {times})"
+    else:
+        said = f"{other} is {speed(step.ratio)} than {one} ({times})"
+    if parts := because(comparison):
+        said += f": {parts}"
+        against = "less" if comparison.verdict == "slower" else "more"
+        if against in (kernels := kernel_words(comparison)).split():
+            said += f"; and yet {kernels}"
+    return said
+
+
+def why_not(comparison: Comparison) -> str:
+    """Why it cannot tell, and what would; few steps are described."""
+    assert (unknown := comparison.cannot_tell) is not None
+    said = [unknown.why, unknown.cure]
+    if unknown.reason == "profiler":
+        said.insert(1, kernel_words(comparison))
+    if unknown.reason == "few_steps":
+        said.append(because(comparison))
+    return "; ".join(filter(None, said))
 
 
 def speed(ratio: float) -> str:
@@ -71,20 +99,16 @@ def because(comparison: Comparison) -> str:
         words.append(f"all else {left_ms:+.2f} ms together")
     else:
         words.append("everything else within noise" if named else "no part stands out")
-    return ", ".join(words) + against_the_trend(comparison)
+    return ", ".join(words)
 
 
-def against_the_trend(comparison: Comparison) -> str:
-    """What must be said where the kernels became faster and the step slower, or the reverse."""
-    compute = [row for row in comparison.buckets or [] if row.bucket == "compute"]
-    if not compute:
+def kernel_words(comparison: Comparison) -> str:
+    """Whether the kernels take less or more; empty where that is next to nothing."""
+    compute_ms = sum(row.delta_ms for row in comparison.buckets or [] if row.bucket == "compute")
+    if abs(compute_ms) <= LEAST_SHARE * captured_step(comparison).baseline:
         return ""
-    saved_ms = -compute[0].delta_ms
-    negligible_ms = LEAST_SHARE * captured_step(comparison).baseline
-    if abs(saved_ms) <= negligible_ms or (saved_ms > 0) == (comparison.verdict == "faster"):
-        return ""
-    word = "less" if saved_ms > 0 else "more"
-    return f"; and yet its kernels take {milliseconds(abs(saved_ms))} ms {word}"
+    word = "less" if compute_ms < 0 else "more"
+    return f"its kernels take {milliseconds(abs(compute_ms))} ms {word}"
 
 
 def parts_of(comparison: Comparison) -> list[PartChange]:
@@ -94,22 +118,31 @@ def parts_of(comparison: Comparison) -> list[PartChange]:
     """
     noise_ms = step_noise_ms(comparison)
     steady_ms = LEAST_SHARE * captured_step(comparison).baseline
-    parts = [
-        PartChange(
-            f"{row.family} kernels" if row.family in BARE else row.family,
-            row.baseline_ms,
-            row.candidate_ms,
-            steady_ms,
-        )
-        for row in comparison.families or []
-    ]
-    parts += [
-        PartChange(part_name(row.bucket), row.baseline_ms, row.candidate_ms, noise_ms)
-        for row in comparison.buckets or []
-        if row.bucket.startswith("idle")
-        or (not comparison.families and row.bucket not in REMAINDERS)
-    ]
+    parts = []
+    for family in comparison.families or []:
+        name = f"{family.family} kernels" if family.family in BARE else family.family
+        parts.append(PartChange(name, family.baseline_ms, family.candidate_ms, steady_ms))
+    for row in told_buckets(comparison):
+        whole = not comparison.families and row.bucket not in REMAINDERS
+        if whole or row.bucket.startswith("idle"):
+            name = part_name(row.bucket)
+            parts.append(PartChange(name, row.baseline_ms, row.candidate_ms, noise_ms))
     return sorted(parts, key=lambda part: -abs(part.delta_ms))
+
+
+def told_buckets(comparison: Comparison) -> list[BucketChange]:
+    """Those that explain the steps that were judged.
+
+    Where no profiler slowed these, and their ratio is another than that of the captures, time of
+    the host in a capture explains the profiler.
+    """
+    found = comparison.buckets or []
+    apart = comparison.captured_step_ms or comparison.baseline.kind == TRAINING
+    parts = [row for row in found if row.bucket not in REMAINDERS]
+    one_ms, other_ms = sum(p.baseline_ms for p in parts), sum(p.candidate_ms for p in parts)
+    if not apart or abs(other_ms - comparison.step_ms.ratio * one_ms) <= PROFILER_SHIFT * other_ms:
+        return found
+    return [row for row in found if not is_host(row.bucket)]
 
 
 def part_name(bucket: str) -> str:

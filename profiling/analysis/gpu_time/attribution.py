@@ -16,7 +16,6 @@ from profiling.analysis.report import Coverage
 from profiling.analysis.steps.steps import StepRanges, Steps
 from profiling.timeline.trace import ANY_THREAD, GRAPH, KERNEL, Calls, Operations
 
-
 QUEUED_NS = 100_000  # within which an operation begins after its launch, if the GPU is free
 
 
@@ -51,17 +50,13 @@ class Owned:
 
 def attribute(operations: Operations, calls: Calls | None, steps: Steps) -> Owned:
     row = steps.rows_of(operations)
-    call = operations.call[row]
-    known = call >= 0
-    launch_ns = operations.start_ns[row].copy()
+    call = np.full(len(row), -1) if calls is None else operations.call[row]
+    launch_ns, thread = operations.start_ns[row], np.full(len(row), -1)
     returned_ns = launch_ns.copy()
-    thread = np.full(len(row), -1, np.int64)
     if calls is not None:
-        launch_ns[known] = calls.start_ns[call[known]]
+        known = call >= 0
+        launch_ns[known], thread[known] = calls.start_ns[call[known]], calls.thread[call[known]]
         returned_ns[known] = calls.end_ns[call[known]]
-        thread[known] = calls.thread[call[known]]
-    else:
-        call = np.full(len(row), -1)
     chosen = (launch_ns >= steps.start_ns[0]) & (launch_ns <= steps.host_end_ns())
     columns = (row, call, launch_ns, returned_ns, thread)
     row, call, launch_ns, returned_ns, thread = (column[chosen] for column in columns)

@@ -60,8 +60,3 @@ def split(activity: Activity, bounds_ns: np.ndarray) -> dict[str, np.ndarray]:
         "copy": busy - talking,
         "idle": (end - begin) - busy,
     }
-
-
-def exclusive_copies(activity: Activity, start_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
-    """Nanoseconds of each of these copies in which no kernel runs."""
-    return (end_ns - start_ns) - activity.talking.within(start_ns, end_ns)

@@ -48,7 +48,7 @@ BLOCKING = re.compile(
     r"(cuda|hip)Memcpy(2D|WithStream)?|(cu|hip)Memcpy(DtoH|HtoD|DtoD)?)(_ptsz|_ptds|_spt)?(_v\d+)?"
 )
 ALLOCATING = re.compile(
-    r"((cuda|hip)(Ext)?(Malloc|Free)(Host|Array|Pitch|Managed|WithFlags)?|(cuda|hip)Host(Alloc|Malloc|Free)|"
+    r"((cuda|hip)(Ext)?(Malloc|Free)(Host|Array|Pitch|Managed|WithFlags)?|(cuda|hip)Host(Alloc|Malloc|Free|Register|Unregister)|"
     r"cuMem(Alloc|Free)(Host|Pitch|Managed)?|(cu|hip)Mem(Create|Map|Unmap|Release|SetAccess|"
     r"AddressReserve|AddressFree))(_v\d+)?"
 )
@@ -165,6 +165,7 @@ def host_activity(trace: Trace, calls: Calls, owned: Owned, activity: Activity) 
     of_host = np.isin(calls.thread, [thread for thread in threads if thread is not None])
     of_host &= (calls.end_ns > begin) & (calls.start_ns < end)
     rows = np.flatnonzero(of_host)
+
     quiet = union(calls.start_ns[rows], calls.end_ns[rows]).gaps(begin, end)
     long = quiet.end_ns - quiet.start_ns > LONG_NS
     quiet = Intervals(quiet.start_ns[long], quiet.end_ns[long])
@@ -176,9 +177,11 @@ def host_activity(trace: Trace, calls: Calls, owned: Owned, activity: Activity) 
     fetching, staging = operations.call[pageable[to_host]], operations.call[pageable[~to_host]]
     allocating = rows[called(names, calls.name[rows], ALLOCATING.fullmatch)]
     waiting = rows[called(names, calls.name[rows], BLOCKING.fullmatch)]
-    blocking = np.union1d(waiting, fetching)
-    waits = union(calls.start_ns[blocking], calls.end_ns[blocking]).clipped(begin, end)
-    staged = union(calls.start_ns[staging], calls.end_ns[staging]).clipped(begin, end)
+
+    def during(rows: np.ndarray) -> Intervals:
+        return union(calls.start_ns[rows], calls.end_ns[rows]).clipped(begin, end)
+
+    waits, staged = during(np.union1d(waiting, fetching)), during(staging)
     stalls = quiet.joined(staged)
 
     data = data_ranges(trace, steps).clipped(begin, end)

@@ -1,8 +1,9 @@
-"""Which part of a transformer's work a kernel does, by its name.
+"""Which part of a model's work a kernel does, by its name. KERNELS is all that is known of names.
 
-Knows the names of cuBLAS, cuDNN and CUTLASS from Volta to Blackwell, FlashAttention 2 and 3,
-PyTorch's own kernels, NCCL, and what inductor calls the Triton kernels it generates. Batched matrix
-products of an attention that is not fused are matrix products: names cannot tell what for.
+Names of NVIDIA's and AMD's libraries, of PyTorch, Triton, inductor, and of the libraries that
+training and serving use: FlashAttention, vLLM, SGLang, FlashInfer, AITER, TensorRT-LLM, DeepEP, ...
+Batched matrix products of an attention that is not fused are matrix products: names cannot tell
+what for. Attention is also what stands in its place: linear attention, state spaces.
 """
 
 import re
@@ -14,53 +15,174 @@ from profiling.kernel_names import fused_attention
 
 FAMILIES = (
     "gemm",
+    "convolution",
     "attention",
     "softmax",
     "norm",
-    "elementwise",
+    "elementwise",  # activations, rotary embeddings and quantisation too
     "dropout",
     "optimizer",
     "reduction",
-    "embedding",
+    "pooling",  # and resampling
+    "embedding",  # and all that looks up, sorts or scans
+    "routing",  # of a mixture of experts; its products are gemm
     "loss",
     "copy",
     "communication",
     "other",
 )
 
-# in a kernel's name: the first that is found decides
-PATTERNS = {
-    "communication": r"nccl|nvshmem|(all|cross_device)_?reduce|AllReduce|multimem_",
-    "attention": r"fmha|flash_(fwd|bwd)|[fF]lash_?[aA]tt|sdpa|flex_attention|Attention\w*Kernel|"
-    r"compute_dot_do_o|convert_dq_to_16bits|philox::unpack|mha_(fwd|bwd)",
-    # the fifth parameter of these templates says whether it is the logarithm of the softmax
-    "loss": r"nll_loss|cross_entropy|LogSoftMax|log_softmax|"
-    r"softmax_warp_\w+<[^<>]+, (\(int\))?\d+, (\(bool\)1|true),",
-    "softmax": r"[sS]oft_?[mM]ax",
-    "norm": r"[lL]ayer_?[nN]orm|GammaBeta|RowwiseMoments|(RMS|rms_|[gG]roup_?|[bB]atch_?)[nN]orm",
-    "gemm": r"gemm|gemv|nvjet|cutlass|xmma|splitK|[sS]plit_?k_?reduce|cublas|\bbmm|s884|s1688|"
-    r"s16816|^(volta|turing|ampere|hopper|blackwell)_|cudnn.*conv|implicit_convolve",
-    # sorting, scanning and gathering is how PyTorch sums an embedding's gradient
-    "embedding": r"[eE]mbedding|compute_grad_weight|krn_partial|partial_segments|sum_and_scatter|"
-    r"radix_sort|RadixSort|unique_by_key|::scan::|index_?[sS]elect|gather_kernel",
-    "dropout": r"[dD]ropout|masked_scale",
-    "optimizer": r"[aA]dam|multi_tensor_apply|FusedOptimizer|lpnorm|amp_update_scale|non_finite",
-    "reduction": r"reduce_kernel|DeviceReduce|::reduce::|reduce_1Block|dot_kernel",
-    "copy": r"_copy_kernel|CatArray|[mM]emcpy|split_with_sizes_copy|chunk_cat|transpose_kernel",
-    "elementwise": r"elementwise|distribution_|FillFunctor|triu_tril|arange|range_kernel",
-}
+# Words of a name in lower case, each a pattern: the first row that has one of them decides. So what
+# is special stands before the library whose name it bears, such as cuDNN's batch norm and its
+# transposes before its convolutions.
+KERNELS = (
+    (
+        "communication",  # DeepEP's kernels are known by their namespaces
+        r"""
+        nccl rccl mscclk nvshmem multimem_ symm_mem userbuffers ::comm:: (all|cross_device)_?reduce
+        quick_?reduce all_?gather reduce_?scatter all_?to_?all all2all _a2a a2a_
+        a2a(dispatch|combine) (one|two)_?shot deep_ep:: int(er|ra)node(_ll)?(::|\d)
+        notify_dispatch ep(dispatch|combine)
+        """,
+    ),
+    (
+        "copy",  # from layout to layout, and into a cache of keys and values
+        r"""
+        nchw_?to_?nhwc nhwc_?to_?nchw batched_transpose transpose_(cnhw|nchw|fp32) cubetranspose
+        tensortransform and_cache store_kv_?cache set_kv?_ appendpagedkv copy_page rocclr_copy
+        """,
+    ),
+    ("softmax", r"attn_softmax"),
+    (
+        "attention",  # the last two lines: linear attention, state spaces
+        r"""
+        attn attention fmha mha_(fwd|bwd) kernel_mha sdpa flash_(fwd|bwd) flash:: [gm]qa_
+        (?<![a-z])(mla|pa|sage)_ with(paged|ragged)?kvcache merge_?states? reduce_segments
+        compute_dot_do_o convert_dq_to_16bits philox::unpack bwd_preprocess
+        bwd_kernel_(d[kq]|fuse) ^_fwd_(grouped_)?kernel(_stage\d)?(\.kd)?$ ms_deform
+        delta_(rule|net) chunk_(scan|state|cumsum|fwd_kernel|bwd_kernel) state_passing
+        selective_(scan|state) fused_recurrent recompute_w_u wy_repr flashkda (gdn|kda)_
+        """,
+    ),
+    ("gemm", r"matmul_ogs fused_moe_(gptq_awq_)?kernel fmoe mfma_moe (moe|router)\w*gemm marlin"),
+    (
+        "routing",
+        r"""
+        (?<![a-z])moe expert rout(ing|er) topk_?(gating|softmax|sigmoid) grouped_?topk
+        _topk_forward topk_idx _(un)?permute_kernel permute_with_mask row_id_map expandinputrows
+        stridestma bitmatrix finalize_matmul get_dispatch_layout expand_to_fused reduce_fused
+        get_fused_mapping
+        """,
+    ),
+    (
+        "loss",  # the fifth parameter of softmax_warp says whether it is the logarithm
+        r"""
+        nll_loss loss_(fwd|bwd|forward|backward) cross_?entropy xentropy ctc_loss kl_?div
+        jsd_kernel log_?softmax softmax_warp_\w+<[^<>]+,\s(\(int\))?\d+,\s(\(bool\)1|true),
+        """,
+    ),
+    ("softmax", r"soft_?max"),
+    (
+        "norm",
+        r"""
+        (layer|rms|group|batch|instance|qk?|l2)_?norm _norm_(fwd|bwd|forward|backward|kernel)
+        ln_(fwd|bwd)_ bn_(fw|bw)_ gammabeta cucomputegradinput rowwisemoments welford_kernel
+        compute(internalgradients|(backward)?fusedparams)cuda
+        """,
+    ),
+    (
+        "pooling",
+        r"""
+        (max|av[eg]|average)_?pool pooling adaptive_ upsample interpolat resize grid_sampl
+        roi_align
+        """,
+    ),
+    (
+        "elementwise",
+        r"(op|add)_(generic_)?tensor scale(packed)?tensor cudnn::ops:: doactivation elementwise_fp",
+    ),
+    (
+        "convolution",
+        r"""
+        cudnn(_|::|\d) (xmma_|\d)fprop dgrad wgrad winograd implicit_gemm igemm_(fwd|bwd|wrw)
+        bwd_(weight|data) conv(?!er) (im2d?2?|vol2)col col2(im|vol) fft[12]d_[rc]2[rc] flip_filter
+        precompute_indices
+        """,
+    ),
+    (
+        "gemm",  # the last two: the products of Muon
+        r"""
+        (?<!fb)gemm gemv nvjet xmma cutlass(_|\d|::(gemm|kernel|device_kernel)) cublas cijk_
+        split_?k_?reduce (\b|_)bmm_ s884 s1688 s16816 matmul mul_mat scaled_mm einsum
+        ^(volta|turing|ampere|hopper|blackwell)_ wvsplitk llmm1 w8a8 w4a16 epilogue::
+        xxt_kernel ba_plus_caa
+        """,
+    ),
+    (
+        "elementwise",
+        r"rotary _rope rope_ biasrope quantize qparam _to_float float_to_ cast_(and_)?transpose",
+    ),
+    (
+        "embedding",  # sorting, scanning and gathering is how PyTorch sums an embedding's gradient
+        r"""
+        embedding _embs_ fbgemm compute_grad_weight krn_partial partial_segment sum_and_scatter
+        indexing_backward index_?(select|func) bounds_check_ind linearize_index recat_
+        (gather|scatter)_kernel get_rows searchsorted write_indices radix_?sort bitonicsort
+        onesweep topk unique_by_key histogram ::scan:: kernel_scan lookback_scan devicecompact
+        devices(can|elect) (scan|partition|sort|select)_(config|impl) partition_kernel
+        compute_cuda_kernel
+        """,
+    ),
+    ("dropout", r"dropout masked_scale"),
+    (
+        "optimizer",
+        r"""
+        multi_tensor_apply (?<!h)adam adagrad lamb(?!d) muon (\b|_)(sgd|lion)_ optimizer lpnorm
+        amp_update_scale non_finite
+        """,
+    ),
+    (
+        "reduction",
+        r"""
+        reduce_kernel devicereduce ::reduce:: reduce_1block dot_kernel reduce_(config|impl|fusion)
+        amax
+        """,
+    ),
+    (
+        "copy",
+        r"""
+        copy(?!sign) catarray memcpy cpy_ chunk_cat transpose swap_first_dims roll_cuda
+        (reflection|replication|constant)_pad
+        """,
+    ),
+    (
+        "elementwise",  # the last: inductor before it named its kernels, which are no products
+        r"""
+        elementwise pointwise element_mul distribution_ fillfunctor fillbuffer memset triu_tril
+        arange range_kernel clamp silu gelu relu swiglu geglu activation _and_mul
+        _act_(kernel|quant) lstm_cell gru_cell hadamard quant _cast(_|\b) (?<![a-z])cast_ cvt_
+        _fp8 bin_bcast subtensorop loop_\w*fusion transform_(config|kernel) kv_indices token_ids
+        slot_mapping ^triton__\d
+        """,
+    ),
+)
+ROWS = tuple((family, re.compile("|".join(words.split()))) for family, words in KERNELS)
 
-# triton_{pointwise,persistent reduction,reduction,template}_fused_{operators}_{number}
-INDUCTOR = re.compile(r"^triton_(poi|per|red|tem|mm|for)_(?:fused_)?(.*?)_?\d*$")
-OPERATORS = {  # among what inductor fused, likewise
-    "attention": r"flex_attention|scaled_dot_product",
-    "loss": r"nll_loss|log_softmax|cross_entropy",
-    "softmax": r"softmax",
-    "norm": r"layer_norm|rms_norm|group_norm|batch_norm",
-    "optimizer": r"adam|_foreach|addcdiv|addcmul",
-    "embedding": r"embedding",
-    "dropout": r"dropout",
-}
+# triton_{pointwise,persistent reduction,reduction,template}_fused_{operators}_{number}, and behind
+# it in the first releases what Triton knew of the arguments
+INDUCTOR = re.compile(
+    r"^triton_(poi|per|red|tem|mm|for|spl|unk|mix)_(?:fused_)?(.*?)(?:_?\d+)?(?:_\d+d[\dcde]*)?$"
+)
+OPERATORS = (  # among what inductor fused, likewise
+    ("attention", re.compile(r"flex_attention")),
+    ("loss", re.compile(r"nll_loss|log_softmax|cross_entropy")),
+    ("softmax", re.compile(r"softmax")),
+    ("optimizer", re.compile(r"adam|_foreach|addcdiv|lerp")),
+    # the last two are a norm that was written out; inductor sorts operators by name
+    ("norm", re.compile(r"(layer|rms|group|batch)_norm|var_mean|mean\w*_pow\w*_rsqrt")),
+    ("embedding", re.compile(r"embedding")),
+    ("dropout", re.compile(r"dropout")),
+)
 MOVES = (  # operators that compute nothing: a kernel fused of these alone is a copy
     r"_?(to_copy|unsafe_view|view|reshape|clone|transpose|permute|t|cat|split|slice|select|expand|"
     r"unsqueeze|squeeze|as_strided|copy|select_backward|slice_backward|stack|alias|detach)_?"
@@ -71,24 +193,25 @@ def family_of(name: str) -> str:
     """One of FAMILIES."""
     if inductor := INDUCTOR.match(name):
         return inductor_family(*inductor.groups())
-    if any(fused_attention([name])):
+    if fused_attention([name]):
         return "attention"
-    neither = "elementwise" if name.startswith("triton_poi") else "other"
-    return first_found(PATTERNS, name) or neither
+    return first_found(ROWS, name.lower()) or "other"
 
 
 def inductor_family(kind: str, operators: str) -> str:
+    if kind in ("tem", "mm") and "attention" not in operators:
+        return "convolution" if "convolution" in operators else "gemm"
     if family := first_found(OPERATORS, operators):
         return family
-    if kind in ("tem", "mm"):
-        return "gemm"
     if re.fullmatch(rf"(?:{MOVES})+", operators):
         return "copy"
-    return "elementwise" if kind in ("poi", "for") else "reduction"
+    if kind == "for":  # over lists of tensors, which only optimizers have
+        return "optimizer"
+    return "elementwise" if kind == "poi" else "reduction"
 
 
-def first_found(patterns: dict[str, str], text: str) -> str | None:
-    return next((family for family in patterns if re.search(patterns[family], text)), None)
+def first_found(rows: tuple[tuple[str, re.Pattern[str]], ...], text: str) -> str | None:
+    return next((family for family, pattern in rows if pattern.search(text)), None)
 
 
 def families_of(names: list[str], name: np.ndarray) -> np.ndarray:

@@ -60,12 +60,12 @@ def kernels(analysis: Analysis) -> list[KernelSum]:
     trace, operations = analysis.trace, analysis.trace.operations
     if operations is None:
         return []
-    chosen = operations.kind == KERNEL
-    duration_ns = (operations.end_ns - operations.start_ns)[chosen]
+    is_kernel = operations.kind == KERNEL
+    duration_ns = (operations.end_ns - operations.start_ns)[is_kernel]
     whole = int(duration_ns.sum()) or 1
     return [
         KernelSum(trace.names[name], *row, FAMILIES[analysis.family[name]], 100 * row[1] / whole)
-        for name, row in durations_by_name(operations.name[chosen], duration_ns)
+        for name, row in durations_by_name(operations.name[is_kernel], duration_ns)
     ]
 
 
@@ -90,14 +90,12 @@ def memops(trace: Trace) -> list[MemopSum]:
     operations = trace.operations
     if operations is None:
         return []
-    chosen = (operations.kind == COPY) | (operations.kind == MEMSET)
-    names, sizes = operations.name[chosen], operations.bytes[chosen]
-    pageable = operations.pageable[chosen]
+    copies = operations.rows(np.isin(operations.kind, (COPY, MEMSET)))
     found = []
-    for name, row in durations_by_name(names, (operations.end_ns - operations.start_ns)[chosen]):
-        of = names == name
-        total_bytes = int(sizes[of].sum()) if np.all(sizes[of] >= 0) else None
-        found.append(MemopSum(trace.names[name], *row, total_bytes, int(pageable[of].sum())))
+    for name, row in durations_by_name(copies.name, copies.end_ns - copies.start_ns):
+        of = copies.rows(copies.name == name)
+        total_bytes = int(of.bytes.sum()) if np.all(of.bytes >= 0) else None
+        found.append(MemopSum(trace.names[name], *row, total_bytes, int(of.pageable.sum())))
     return found
 
 

@@ -98,14 +98,19 @@ class InForce:
 
 
 @dataclass(frozen=True)
-class ReadConfig:
-    """What is read of config.yaml: how many tokens an iteration is of, and of which text."""
+class Keys:
+    """What is read of config.yaml."""
 
     batch_size: Count
     block_size: Count
     gradient_accumulation_steps: Count
     dataset: str | None = None
     in_force: InForce | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Of an iteration."""
+        return self.batch_size * self.block_size * self.gradient_accumulation_steps
 
 
 def is_run_folder(path: Path) -> bool:
@@ -171,11 +176,16 @@ def on_training_time(run: RunFolder) -> RunFolder:
 def read_run(folder: Path) -> RunFolder:
     """Raises NoRowsYet, or ValueError naming the file, and the line if it is metrics.jsonl."""
     config = read_config(folder)
-    tokens = tokens_per_iteration(config, folder)
+    try:
+        keys = msgspec.convert(config, Keys)
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
+        raise ValueError(
+            f"{folder}/config.yaml: {error}; is it one that training wrote?"
+        ) from error
     in_force = config.pop("in_force", None)
     rows, settling, notes = read_rows(folder / METRICS)
     wall = all(ELAPSED_S in row for row in rows.values())
-    columns = columns_of(rows, tokens, wall)
+    columns = columns_of(rows, keys.tokens, wall)
     if not columns:
         raise NoRowsYet(f"{folder / METRICS}: no row of metrics yet; did training start?")
     environment, summary = folder / "environment.json", folder / "summary.json"
@@ -187,9 +197,9 @@ def read_run(folder: Path) -> RunFolder:
         in_force=in_force if isinstance(in_force, dict) else {},
         environment=read_json(environment, JsonObject) if environment.is_file() else None,
         summary=numbers_of(read_json(summary, JsonObject)) if summary.is_file() else None,
-        tokens=tokens,
+        tokens=keys.tokens,
         columns=columns,
-        steps=steps_of(rows, settling, tokens),
+        steps=steps_of(rows, settling, keys.tokens),
         captures=sorted(path for pattern in CAPTURES for path in profile.glob(pattern)),
         time_axis=WALL_TIME if wall else TRAINING_TIME,
         notes=notes,
@@ -218,17 +228,6 @@ def read_config(folder: Path) -> JsonObject:
     if not isinstance(config, dict):
         raise ValueError(f"{path}: not a mapping of keys; is {folder} a run's folder?")
     return config
-
-
-def tokens_per_iteration(config: JsonObject, folder: Path) -> int:
-    """Raises ValueError naming a key whose value is none that training writes."""
-    try:
-        size = msgspec.convert(config, ReadConfig)
-    except (msgspec.ValidationError, UnicodeEncodeError) as error:
-        raise ValueError(
-            f"{folder}/config.yaml: {error}; is it one that training wrote?"
-        ) from error
-    return size.batch_size * size.block_size * size.gradient_accumulation_steps
 
 
 def read_rows(path: Path) -> tuple[Rows, set[Place], list[str]]:

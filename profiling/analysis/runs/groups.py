@@ -69,9 +69,13 @@ class Speed:
     """A candidate's time over a baseline's, and whether that is more than noise."""
 
     ratio: Ratio
-    verdict: str  # faster, slower, no_difference
     noise: float  # by what share equal runs differ
     over_runs: bool  # else over the steps of one run each
+
+    @property
+    def verdict(self) -> str:
+        """faster, slower, no_difference"""
+        return verdict(self.ratio, self.noise)
 
 
 @dataclass(frozen=True)
@@ -205,16 +209,12 @@ def compare_speed(section: Section, baseline: Group, candidate: Group) -> Speed 
     ]
     if min(map(len, sides)) >= 2:
         medians = [[float(np.median(values)) for values in side] for side in sides]
-        ratio, noise = ratio_over_processes(*medians), noise_of_processes(*medians)
-        return Speed(ratio, verdict(ratio, noise), noise, over_runs=True)
+        return Speed(ratio_over_processes(*medians), noise_of_processes(*medians), over_runs=True)
     if not all(sides):
         return None
     one, other = (side[0][:: max(1, len(side[0]) // MOST_STEPS)] for side in sides)
-    over_steps = ratio_over_steps(one, other)
-    if over_steps is None:
-        return None
-    noise = BETWEEN_PROCESSES
-    return Speed(over_steps, verdict(over_steps, noise), noise, over_runs=False)
+    ratio_of_two = ratio_over_steps(one, other)
+    return Speed(ratio_of_two, BETWEEN_PROCESSES, over_runs=False) if ratio_of_two else None
 
 
 def time_scale(run: RunFolder, section: Section) -> float:

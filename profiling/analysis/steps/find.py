@@ -18,7 +18,7 @@ from profiling.analysis.steps.kernels import optimizer_kernel_steps
 from profiling.analysis.steps.operators import operator_phases, optimizer_steps
 from profiling.analysis.steps.phases import phase_ranges
 from profiling.analysis.steps.steps import Steps
-from profiling.timeline.trace import ANY_THREAD, Calls, Ranges, Trace
+from profiling.timeline.trace import ANY_THREAD, Calls, Operations, Ranges, Trace
 
 PROJECT_DOMAIN = "nanogpt"
 KNOWN_STEPS = (r"iteration \d+", r"ProfilerStep#\d+")
@@ -36,9 +36,10 @@ def find_steps(
     step: str | None = None,
     phases: list[str] | None = None,
     device: int | None = None,
+    process: int | None = None,
 ) -> Steps:
-    """Raises ValueError for a step, phase or device that the capture does not hold."""
-    process, device = subject(trace, step, device)
+    """Raises ValueError for a step, phase, device or process that the capture does not hold."""
+    process, device = subject(trace, step, device, process)
     rows = step_rows(trace, process, step)
     if len(rows):
         steps = ranged_steps(trace, process, device, rows)
@@ -63,28 +64,42 @@ def ranges_of(trace: Trace) -> Ranges:
     return trace.ranges or Ranges.empty()
 
 
-def subject(trace: Trace, step: str | None, device: int | None) -> tuple[int | None, int | None]:
-    """(process, device): the one that has steps, and of several the one with most GPU time."""
+def subject(
+    trace: Trace, step: str | None, device: int | None, process: int | None
+) -> tuple[int | None, int | None]:
+    """(process, device): the one that has steps, and of several the one with most GPU time.
+
+    Of those that are asked for: two processes or GPUs are never mixed into one row of steps.
+    """
     ranges, operations = ranges_of(trace), trace.operations
     with_steps = set(distinct(ranges.process[step_mask(trace, step)]).tolist())
     if operations is None or not len(operations.start_ns):
         if device is not None:
             raise ValueError(f"device={device}: {trace.file.name} holds no GPU activity")
-        return min(with_steps or distinct(ranges.process).tolist(), default=None), None
+        held = sorted(with_steps or distinct(ranges.process).tolist())
+        if process is not None and process not in held:
+            raise ValueError(f"process={process}: {trace.file.name} holds ranges of {held}")
+        return process if process is not None else min(held, default=None), None
+    found = used_gpus(trace)
+    for key, wanted, column in (("device", device, 1), ("process", process, 0)):
+        held = sorted({row[column] for row in found})
+        found = [row for row in found if wanted in (None, row[column])]
+        if not found:
+            raise ValueError(f"{key}={wanted}: {trace.file.name} holds GPU activity of {held}")
+    process, device, _ = max(found, key=lambda row: (row[0] in with_steps, row[2]))
+    return process, device
+
+
+def used_gpus(trace: Trace) -> list[tuple[int, int, int]]:
+    """(process, device, nanoseconds of its operations) for each GPU of each process."""
+    operations = trace.operations or Operations.empty()
     found = []
     for process in distinct(operations.process).tolist():
         mine = operations.process == process
-        for on in distinct(operations.device[mine]).tolist():
-            of = mine & (operations.device == on)
-            busy_ns = int((operations.end_ns[of] - operations.start_ns[of]).sum())
-            found.append((process, on, busy_ns))
-    if device is not None:
-        held = sorted({d for _, d, _ in found})
-        found = [row for row in found if row[1] == device]
-        if not found:
-            raise ValueError(f"device={device}: {trace.file.name} holds GPU activity of {held}")
-    process, device, _ = max(found, key=lambda row: (row[0] in with_steps, row[2]))
-    return process, device
+        for device in distinct(operations.device[mine]).tolist():
+            of = operations.rows(mine & (operations.device == device))
+            found.append((process, device, int((of.end_ns - of.start_ns).sum())))
+    return found
 
 
 def step_mask(trace: Trace, step: str | None) -> np.ndarray:

@@ -34,13 +34,9 @@ def phase_ranges(
     else:
         return NO_RANGES, 0
     rows = np.flatnonzero(chosen)
-    found = StepRanges(
-        ranges.start_ns[rows],
-        ranges.end_ns[rows],
-        ranges.name[rows].astype(np.int64),
-        ranges.thread[rows],
-        depth_of(steps, ranges, rows),
-    )
+    mine = ranges.rows(rows)
+    depth, name = depth_of(steps, mine), mine.name.astype(np.int64)
+    found = StepRanges(mine.start_ns, mine.end_ns, name, mine.thread, depth)
     return found, int((~ranges.closed[np.union1d(rows, step_rows)]).sum())
 
 
@@ -50,17 +46,17 @@ def in_steps(steps: Steps, time_ns: np.ndarray) -> bool:
     return bool(np.any(time_ns[step >= 0] < steps.end_ns[step[step >= 0]]))
 
 
-def depth_of(steps: Steps, ranges: Ranges, rows: np.ndarray) -> np.ndarray:
+def depth_of(steps: Steps, ranges: Ranges) -> np.ndarray:
     """0 for phases. Where the steps' thread has some, another's ranges are only if called alike."""
-    depth = np.zeros(len(rows), np.int64)
-    for thread in distinct(ranges.thread[rows]).tolist():
-        of = np.flatnonzero(ranges.thread[rows] == thread)
-        depth[of] = depths(ranges.start_ns[rows[of]], ranges.end_ns[rows[of]])
-    elsewhere = ranges.thread[rows] != steps.thread
+    depth = np.zeros(len(ranges.name), np.int64)
+    for thread in distinct(ranges.thread).tolist():
+        of = np.flatnonzero(ranges.thread == thread)
+        depth[of] = depths(ranges.start_ns[of], ranges.end_ns[of])
+    elsewhere = ranges.thread != steps.thread
     if np.all(elsewhere):
-        elsewhere &= ranges.thread[rows] != ANY_THREAD
-    own_phases = ranges.name[rows[~elsewhere & (depth == 0)]]
-    depth[elsewhere & ~np.isin(ranges.name[rows], own_phases)] += 1
+        elsewhere &= ranges.thread != ANY_THREAD
+    own_phases = ranges.name[~elsewhere & (depth == 0)]
+    depth[elsewhere & ~np.isin(ranges.name, own_phases)] += 1
     return depth
 
 

@@ -4,6 +4,7 @@ What is in force already is not advised. It is read off the manifest's configura
 capture itself; a setting of which neither tells counts as not in force.
 """
 
+import re
 from dataclasses import asdict
 
 from configs.attention import AUTO, is_fused
@@ -16,6 +17,9 @@ GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch")
 STEP = "iteration"  # what the trainer calls its own
 NEAR_PEAK = 0.5  # MFU
 INDUCTOR = "triton_"
+# products of two bytes an element: cuBLAS, CUTLASS, cuDNN, Triton, hipBLASLt
+HALF = re.compile(r"bf16|bfloat16|f16f16|s16816|h16816|_hsh_|_hss|fp16|nvjet_(sm\d+_)?[ht]", re.I)
+LARGEST = 20  # kernels
 
 
 def advise(verdict: str, report: Report) -> list[str]:
@@ -33,14 +37,19 @@ def in_force(report: Report) -> InForce:
     if attention in (None, "unknown"):
         attention = config.get("attention")
     furthest = furthest_family(report.roofline)
+    foreign = report.run is None and report.window.step_name != STEP
+    if foreign and attention != "slow":  # it has a fused one, or no attention at all
+        attention = "flash"
     return InForce(
-        foreign=report.run is None and report.window.step_name != STEP,
+        foreign=foreign,
         compile=bool(config.get("compile")) or any(name.startswith(INDUCTOR) for name in names),
         graphs_settled=config.get("cuda_graphs") in (True, "true")
         or config.get("dtype") == "float16"
         or any(row.name.startswith(GRAPH_LAUNCHES) for row in report.api),
         fused_attention=isinstance(attention, str) and attention != AUTO and is_fused(attention),
-        half_precision=config.get("dtype") in ("bfloat16", "float16"),
+        half_precision=config.get("dtype") in ("bfloat16", "float16")
+        or (not config and any(HALF.search(name) for name in names[:LARGEST])),
+        pinned=bool(report.memops) and not any(row.pageable for row in report.memops),
         no_dropout=config.get("dropout") == 0,
         tokens_on_gpu=config.get("token_storage") == "device",
         kernel=function_name(names[0]) if names else None,

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.gpu_time.breakdown import exclusive_copies
 from profiling.hardware import link_bytes_per_s
 from profiling.timeline.trace import COPY, Device
 
@@ -19,7 +18,8 @@ def sentences(analysis: Analysis, gpu: Device | None) -> Iterator[str]:
     if owned is None or activity is None:
         return
     rows = np.flatnonzero(owned.kind == COPY)
-    alone_ns = exclusive_copies(activity, owned.start_ns[rows], owned.end_ns[rows])
+    hidden_ns = activity.talking.within(owned.start_ns[rows], owned.end_ns[rows])
+    alone_ns = owned.duration_ns[rows] - hidden_ns
     pageable = owned.operations.pageable[owned.row[rows]]
     kinds = owned.name[rows] * 2 + pageable
     found = {kind: int(alone_ns[kinds == kind].sum()) for kind in np.unique(kinds).tolist()}

@@ -1,7 +1,8 @@
 """Names the bottleneck, with its evidence and what to try next. Called by summary.
 
-Judged is the typical step (gpu_time.typical), less what capturing added: known from the manifest,
-else estimated (profiler_cost). That is taken off `launch` and `cpu`, which a profiler lengthens.
+Judged is the typical step (gpu_time.typical), less what capturing added. Known from the manifest,
+that is taken off `launch` and `cpu`, which a profiler lengthens, in proportion; estimated by the
+events recorded (profiler_cost), off `launch` first, since that is where events are.
 
 1. What keeps the GPU waiting is ranked by the milliseconds a step that it costs: idle time by cause
    (gpu_time.idle), copies and communication that no kernel hides. The largest is the verdict, from
@@ -66,12 +67,15 @@ def lost_ms(report: Report, step: TypicalStep) -> tuple[dict[str, float], float]
     """(verdict -> ms of the step that it costs, ms of the host's time that capturing added)."""
     if report.idle is None:
         return {}, 0.0
-    host_ms = sum(ms for name, ms in step.parts_ms.items() if PART[name].host)
-    taken_off = min(added_ms(report.health), host_ms)
+    host_ms = {name: ms for name, ms in step.parts_ms.items() if PART[name].host}
+    taken_off = min(added_ms(report.health), sum(host_ms.values()))
+    left = taken_off
     lost: dict[str, float] = {}
     for name, ms in step.parts_ms.items():
-        if PART[name].host and host_ms:
-            ms -= taken_off * ms / host_ms
+        if name in host_ms and taken_off:
+            share = taken_off * ms / sum(host_ms.values())
+            off = share if report.health.free_step_ms is not None else min(left, ms)
+            ms, left = ms - off, left - off
         if verdict := PART[name].verdict:
             lost[verdict] = lost.get(verdict, 0.0) + ms
     return lost, taken_off

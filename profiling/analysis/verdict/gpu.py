@@ -15,7 +15,7 @@ from profiling.analysis.report import Report
 from profiling.timeline.trace import GRAPH, KERNEL, Device
 
 WAITING_SHARE = 0.15
-MATRIX_FAMILIES = ("gemm", "attention")
+MATRIX_FAMILIES = ("gemm", "convolution", "attention")
 MATRIX_SHARE = 0.5
 UNNAMED_SHARE = 0.2  # from here on a warning, and no evidence
 SMALL_US = 5.0
@@ -66,7 +66,8 @@ def gaps_sentence(gaps_ms: float, step_ms: float) -> str:
 
 
 def by_families(family_ms: dict[str, float], unnamed_ms: float) -> tuple[str, list[str]]:
-    """`unnamed_ms`: of a step, in CUDA graphs that were captured as wholes."""
+    """Of what computes. `unnamed_ms`: of a step, in CUDA graphs that were captured as wholes."""
+    family_ms = {name: ms for name, ms in family_ms.items() if name != "communication"}
     total = sum(family_ms.values()) + unnamed_ms or 1.0
     matrix = sum(family_ms.get(name, 0.0) for name in MATRIX_FAMILIES)
     unnamed_ms += family_ms.get("other", 0.0)

@@ -1,6 +1,7 @@
 """What may be wrong with a capture, so that nobody reads too much into it. Called by summary."""
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -8,6 +9,7 @@ import numpy as np
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.kernels import roofline
 from profiling.analysis.report import Finding, Health, Report
+from profiling.analysis.steps.find import used_gpus
 from profiling.analysis.verdict import profiler_cost
 from profiling.manifest import Manifest
 from profiling.timeline.trace import GRAPH, Device, Trace
@@ -23,12 +25,7 @@ UNKNOWN_SHARE = 0.2  # of kernel time
 TRACE_BOTH = "nsys profile --trace=cuda,nvtx"
 
 
-def note(what: str, cure: str | None = None) -> Finding:
-    return Finding("note", what, cure)
-
-
-def warning(what: str, cure: str | None = None) -> Finding:
-    return Finding("warning", what, cure)
+note, warning = partial(Finding, "note"), partial(Finding, "warning")
 
 
 def health(analysis: Analysis, manifest: Manifest | None, report: Report) -> Health:
@@ -41,6 +38,7 @@ def health(analysis: Analysis, manifest: Manifest | None, report: Report) -> Hea
         of_overhead(overhead, free_ms, report.window.step_ms.median),
         of_manifest(manifest, report.capture.gpu),
         of_steps(report, analysis.steps.unclosed),
+        of_others(analysis),
         of_content(analysis.trace, report),
     )
     return Health(overhead, free_ms, estimated_ms, list(findings))
@@ -113,6 +111,20 @@ def of_steps(report: Report, unclosed: int) -> Iterator[Finding]:
             yield warning(what, "move the window: profile.start=")
     if unclosed:
         yield note(f"{unclosed} ranges were still open when the capture ended")
+
+
+def of_others(analysis: Analysis) -> Iterator[Finding]:
+    """What of the capture the report is not about."""
+    used, steps = used_gpus(analysis.trace), analysis.steps
+    if len(used) < 2:
+        return
+    held = ", ".join(f"process {process} on GPU {device}" for process, device, _ in used[:8])
+    flag = "--device" if len({process for process, *_ in used}) == 1 else "--process"
+    yield note(
+        f"{len(used)} GPUs of processes are in this capture ({held}); this is process "
+        f"{steps.process} on GPU {steps.device}; sums of kernels, calls and copies are of all",
+        f"report about another: {flag}",
+    )
 
 
 def of_content(trace: Trace, report: Report) -> Iterator[Finding]:

@@ -7,8 +7,6 @@ explanation, not the experiment.
 import sys
 from pathlib import Path
 
-from rich.console import Console
-
 from profiling.analysis.capture import open_report
 from profiling.analysis.difference.compared import Compared, compared_capture
 from profiling.analysis.difference.comparison import compare
@@ -22,25 +20,22 @@ CAPTURED_STEPS = 20
 FREE_STEPS = 25  # behind the window, for the step time without a profiler
 
 
-def explanations(
-    experiment: Experiment, trainer: Path, folder: Path, console: Console
-) -> list[Comparison | None]:
+def explanations(experiment: Experiment, trainer: Path, folder: Path) -> list[Comparison | None]:
     """Captures compared with the first value's, for each other value; None where one is missing."""
     sides: list[Compared | None] = []
     for value, label in enumerate(experiment.factor.labels):
         try:
-            path = capture(experiment, trainer, folder, value, console)
-            sides.append(compared_capture(open_report(path).report))
+            path = capture(experiment, trainer, folder, value)
+            opened = open_report(path)
+            sides.append(compared_capture(opened.report, opened.manifest))
         except ValueError as error:
-            say(console, f"no capture of {label}, so no explanation: {error}")
+            say(f"no capture of {label}, so no explanation: {error}")
             sides.append(None)
     first, *others = sides
     return [compare(first, other, force=True) if first and other else None for other in others]
 
 
-def capture(
-    experiment: Experiment, trainer: Path, folder: Path, value: int, console: Console
-) -> Path:
+def capture(experiment: Experiment, trainer: Path, folder: Path, value: int) -> Path:
     """The capture of one value; one that was made before is taken. Raises ValueError."""
     label = experiment.factor.labels[value]
     run_dir = capture_folder(folder, label)
@@ -52,12 +47,11 @@ def capture(
         f"profile.start={experiment.warm_up}",
         f"profile.steps={CAPTURED_STEPS}",
     ]
-    with_nsys = can_use_nsys(experiment)
-    if with_nsys:
-        command = [sys.executable, "-m", "profiling", "run", *words]
+    if can_use_nsys(experiment):
+        tool, command = "nsys", [sys.executable, "-m", "profiling", "run", *words]
     else:
-        command = training_command(trainer, [*words, "profile=torch"])
-    say(console, f"capture of {label}: {'nsys' if with_nsys else 'torch.profiler'}")
+        tool, command = "torch.profiler", training_command(trainer, [*words, "profile=torch"])
+    say(f"capture of {label}: {tool}")
     run_process(command, run_dir.with_name(run_dir.name + ".log"), label)
     remove_checkpoints(run_dir)
     made = newest_capture(run_dir)

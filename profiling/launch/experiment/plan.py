@@ -35,6 +35,14 @@ def max_iters(experiment: Experiment) -> int:
     return experiment.warm_up + experiment.steps + 1  # the first row is of iteration 0 alone
 
 
+def timed_process(
+    experiment: Experiment, trainer: Path, folder: Path, number: int, value: int
+) -> tuple[Path, list[str]]:
+    """(out_dir, command) of a timed process of the experiment in `folder`."""
+    out_dir = folder / "runs" / f"{number + 1:02d}-{plain(experiment.factor.labels[value])}"
+    return out_dir, training_command(trainer, timed_words(experiment, value, out_dir))
+
+
 def timed_words(experiment: Experiment, value: int, out_dir: Path) -> list[str]:
     """train.py's words of a timed process."""
     return [

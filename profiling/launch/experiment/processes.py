@@ -7,10 +7,9 @@ experiment that was stopped goes on where it was.
 import os
 import shlex
 import shutil
-import signal
 import statistics
-import subprocess
 import time
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -20,12 +19,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from cli.files import write_text
 from profiling.analysis.difference.records import Experiment, ProcessRun
 from profiling.analysis.runs.folder import RunFolder, read_run
-from profiling.launch.experiment.plan import plain, timed_words, training_command
+from profiling.launch.experiment.plan import timed_process
+from profiling.launch.process import stream
 from profiling.records import read_json, to_json
 
 RESULTS = "results.json"
 IDENTITY = ("factor", "words", "steps", "warm_up", "log_interval")  # else it is another experiment
 TAIL_LINES = 15
+say = partial(print, flush=True)  # no line is to wait in a buffer while a process runs
 
 
 def open_experiment(folder: Path, asked: Experiment) -> Experiment:
@@ -45,16 +46,14 @@ def open_experiment(folder: Path, asked: Experiment) -> Experiment:
     return replace(there, result=None, comparisons=[])
 
 
-def say(console: Console, text: str) -> None:
-    """As it is, whatever names are in it."""
-    console.print(text, markup=False, soft_wrap=True)
+def save(experiment: Experiment, folder: Path) -> None:
+    write_text(folder / RESULTS, to_json(experiment, indent=1))
 
 
-def measure(
-    experiment: Experiment, values: list[int], trainer: Path, folder: Path, console: Console
-) -> Experiment:
+def measure(experiment: Experiment, values: list[int], trainer: Path, folder: Path) -> Experiment:
     """Runs the processes of `values` that it lacks, and adds them; ValueError if one fails."""
     done = {run.number for run in experiment.runs}
+    console = Console()
     progress = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -72,11 +71,10 @@ def measure(
             progress.update(task, description=experiment.factor.labels[value])
             process, run = time_process(experiment, trainer, folder, number, value)
             experiment = with_process(experiment, process, run)
-            write_text(folder / RESULTS, to_json(experiment, indent=1))
+            save(experiment, folder)
             progress.advance(task)
             left_min = process.wall_s * (len(values) - len(experiment.runs)) / 60
             say(
-                console,
                 f"{number + 1:3d}/{len(values)}  {process.label}  "
                 f"{statistics.median(process.step_ms):.3f} ms a step  "
                 f"({process.wall_s:.0f} s, about {left_min:.1f} min left)",
@@ -89,9 +87,8 @@ def time_process(
 ) -> tuple[ProcessRun, RunFolder]:
     """One process from its start to its row of the record, and what it left."""
     label = experiment.factor.labels[value]
-    run_dir = folder / "runs" / f"{number + 1:02d}-{plain(label)}"
+    run_dir, command = timed_process(experiment, trainer, folder, number, value)
     shutil.rmtree(run_dir, ignore_errors=True)  # of a process that was stopped
-    command = training_command(trainer, timed_words(experiment, value, run_dir))
     started = time.perf_counter()
     run_process(command, run_dir.with_name(run_dir.name + ".log"), label)
     wall_s = time.perf_counter() - started
@@ -138,27 +135,16 @@ def remove_checkpoints(run_dir: Path) -> None:
 def run_process(command: list[str], log: Path, label: str) -> None:
     """Its output goes to the log. Raises ValueError with its last lines when it fails.
 
-    It has a process group of its own: on Ctrl-C it is ended with all that it started.
+    On Ctrl-C it ends in good order, with all that it started, and this raises KeyboardInterrupt.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "wb") as file:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            process_group=0,
-        )
-        try:
-            status = process.wait()
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-    if status:
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]
-        print("\n".join(f"  {line}" for line in lines), flush=True)
+        ended = stream(command, dict(os.environ), file)
+    if ended.interrupted:
+        raise KeyboardInterrupt
+    if ended.status:
+        say("\n".join(f"  {line}" for line in ended.output.splitlines()[-TAIL_LINES:]))
         raise ValueError(
-            f"{label}: the process ended with exit code {status}, its last lines are above, all of "
-            f"them in {log}: {shlex.join(command)}"
+            f"{label}: the process ended with exit code {ended.status}, its last lines are above, "
+            f"all of them in {log}: {shlex.join(command)}"
         )

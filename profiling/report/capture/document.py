@@ -1,7 +1,5 @@
 """The report of a capture as a Document, verdict first. Called by the verbs report, run and log."""
 
-from collections.abc import Mapping
-
 import msgspec
 
 from profiling.analysis.gpu_time.median_step import MedianStep
@@ -26,15 +24,14 @@ from profiling.report.document import (
     Said,
     Section,
     StepBar,
-    Table,
     Verdict,
 )
 from profiling.timeline.personal import without_folders
 from profiling.units import ABSENT, duration_ns, milliseconds, number, percent, size_bytes
 
 TOOLS = {"nsys": "nsys", "kineto": "torch.profiler"}
-GAINS_SHOWN = 4  # in a terminal
 FAMILIES = "Kernel families"
+STEPS_BY_KERNELS = "optimizer's kernels"
 NO_GPU = "Not known: the capture holds no GPU activity."
 
 
@@ -82,6 +79,8 @@ def steps_by_tool(report: Report) -> str:
         steps += f" ({window.step_name} {window.first_iteration} to {last})"
     elif window.step_name is None:
         steps = "no steps found: the whole capture counts as one"
+    elif window.step_name == STEPS_BY_KERNELS:
+        steps += ", told by an optimizer's kernels"
     tool = TOOLS.get(capture.kind, capture.kind)
     version = f" {capture.tool_version}" if capture.tool_version else ""
     return f"{steps}, {milliseconds(window.wall_ms)} ms in all, by {tool}{version}"
@@ -94,7 +93,7 @@ def verdict(report: Report) -> list[Block]:
         for gain in bottleneck.ranked
         if gain.recoverable_ms_per_step > 0
     ]
-    without = "Without it a step gains"
+    most = [bottleneck.most_to_gain] if bottleneck.most_to_gain else []
     pairs, step = key_figures(report), report.window.step_ms
     spread = [("min", step.min), ("mean", step.mean), ("p95", step.p95), ("max", step.max)]
     told = ", ".join(f"{name} {milliseconds(ms)}" for name, ms in spread)
@@ -105,8 +104,8 @@ def verdict(report: Report) -> list[Block]:
                 Bullets(None, bottleneck.evidence, places=TEXT),
                 Bullets("Evidence", bottleneck.evidence, places=PAGE),
                 Bullets("Next", bottleneck.next),
-                Bullets(without, gains[:GAINS_SHOWN], places=TERMINAL),
-                Bullets(without, gains, places=PAGE),
+                Bullets("Most to gain", most),
+                Bullets("At most, a step loses to", gains, places=PAGE),
                 Bullets("Cannot be told", bottleneck.cannot_tell),
             ]
         ),
@@ -180,13 +179,9 @@ def phase_section(report: Report) -> Section:
     height = 90 + 52 * sum(entry.depth == 0 for entry in report.ranges)
     label, figure = "host and GPU time of each phase", charts.phases(report)
     chart = Chart("phases", label, figure, height, absent=absent)
-    blocks: list[Block] = [Beside([chart, *with_rows(table)]), Said(said, places=TEXT)]
+    blocks: list[Block] = [Beside([chart, table]), Said(said, places=TEXT)]
     lead = f"{table.note} {said}"
     return Section("phases", "Phases: host against GPU", blocks, "Phases", lead)
-
-
-def with_rows(table: Table) -> list[Table]:
-    return [table] if table.rows else []
 
 
 def timeline_section(report: Report, step: MedianStep | None) -> Section:
@@ -211,14 +206,14 @@ def roofline_section(report: Report) -> Section:
     table, figure = tables.roofline(report), charts.roofline(report.roofline)
     absent = "Not known: it takes a manifest with the model's shapes and a GPU of known peaks."
     chart = Chart("roofline", "arithmetic rate against intensity", figure, 400, absent=absent)
-    return Section("roofline", "Roofline", [chart, *with_rows(table)], lead=table.note)
+    return Section("roofline", "Roofline", [chart, table], lead=table.note)
 
 
 def table_sections(report: Report, sources: Links) -> list[Section]:
     """Tables without a chart."""
     others = (tables.api, tables.memops, tables.operators, tables.counters)
     found = [tables.kernels(report, sources), *(make(report) for make in others)]
-    return [Section(of.name, of.title, [of]) for of in found if of.rows is not None]
+    return [Section(of.name, of.title, [of]) for of in found]
 
 
 def health_section(report: Report) -> Section:
@@ -253,12 +248,13 @@ def run_section(report: Report) -> Section:
 
 def dotted_pairs(part: object, name: str = "") -> list[tuple[str, str]]:
     """Nested mappings as (dotted key, value)."""
-    if isinstance(part, Mapping):
-        inner = [(str(key), value) for key, value in part.items()]
-    elif isinstance(part, list) and part and isinstance(part[0], Mapping):
-        inner = [(str(index), value) for index, value in enumerate(part)]
-    else:
-        return [(name, told(name, part))]
+    match part:
+        case dict():
+            inner = list(part.items())
+        case [dict(), *_]:
+            inner = list(enumerate(part))
+        case _:
+            return [(name, told(name, part))]
     return [
         pair for key, value in inner for pair in dotted_pairs(value, f"{name}.{key}".strip("."))
     ]

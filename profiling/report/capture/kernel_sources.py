@@ -4,15 +4,29 @@
 """
 
 import os
-import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 from urllib.parse import quote
 
-from profiling.records import JsonObject, read_json
+import msgspec
+
+from profiling.records import read_json
 
 Links = dict[str, list[tuple[str, str]]]  # kernel -> (graph, address) of each that has it
-ANCHOR = re.compile(r"([\w-]{1,100})\.\w{1,400}", re.ASCII)  # GRAPH.KERNEL
+
+
+@dataclass(frozen=True)
+class SavedKernel:
+    """Of profiling.tools.torch_compile.KernelEntry what a link needs."""
+
+    name: str
+    anchor: Annotated[str, msgspec.Meta(pattern=r"(?a)^[\w-]{1,100}\.\w{1,400}\Z")]  # GRAPH.KERNEL
+
+
+@dataclass(frozen=True)
+class SavedKernels:
+    kernels: list[SavedKernel]
 
 
 def source_links(capture: Path, page: Path) -> Links:
@@ -25,22 +39,9 @@ def source_links(capture: Path, page: Path) -> Links:
     target = index.with_suffix(".html")
     if captures.name != "profile" or not (index.is_file() and target.is_file()):
         return {}
-    try:
-        kernels = read_json(index, JsonObject).get("kernels")
-    except RecursionError as error:
-        raise ValueError(f"{index}: cannot be read: nested too deeply") from error
-    if not isinstance(kernels, list):
-        raise ValueError(f"{index}: has no list of kernels; make it again with the verb compiled")
     address = quote(os.path.relpath(target, page.resolve().parent).replace(os.sep, "/"))
     links: Links = {}
-    for kernel in kernels:
-        match = ANCHOR.fullmatch(text_of(kernel, "anchor"))
-        if match and text_of(kernel, "name"):
-            links.setdefault(kernel["name"], []).append((match[1], f"{address}#{match[0]}"))
+    for kernel in read_json(index, SavedKernels).kernels:
+        graph = kernel.anchor.partition(".")[0]
+        links.setdefault(kernel.name, []).append((graph, f"{address}#{kernel.anchor}"))
     return links
-
-
-def text_of(kernel: Any, key: str) -> str:
-    """Empty for what the verb would not have written."""
-    value = kernel.get(key) if isinstance(kernel, dict) else None
-    return value if isinstance(value, str) else ""

@@ -4,14 +4,14 @@ Names are anyone's, and plotly reads markup in its texts: they are escaped.
 """
 
 from html import escape
+from itertools import cycle
 
-from profiling.analysis.difference.records import Comparison, Experiment
-from profiling.report.charts import bars, colour
+from profiling.analysis.difference.records import Comparison, ExperimentResult
+from profiling.report.charts import ABOVE, MARGIN, axis, bars, colour, figure
 from profiling.report.comparison.tables import bucket_label
 from profiling.report.document import Figure
 
 BASELINE, CANDIDATE = colour("muted"), colour("accent")
-MARGIN = {"l": 90, "r": 20, "t": 10, "b": 44}
 SMALL_SHARE = 0.001  # of the step: a smaller change is not drawn
 PALETTE = ("muted", "accent", "attention", "norm", "optimizer", "loss", "softmax", "elementwise")
 
@@ -42,13 +42,8 @@ def waterfall(comparison: Comparison) -> Figure | None:
         "connector": {"line": {"color": colour("line"), "width": 1}},
         "hovertemplate": "%{x}: %{text} ms<extra></extra>",
     }
-    layout = {
-        "yaxis": {"title": {"text": "ms a step"}, "rangemode": "tozero"},
-        "xaxis": {"automargin": True, "type": "category"},
-        "margin": MARGIN | {"l": 60, "t": 25},
-        "showlegend": False,
-    }
-    return {"data": [trace], "layout": layout}
+    yaxis, margin = axis("ms a step", rangemode="tozero"), MARGIN | {"t": 25}
+    return figure([trace], {"type": "category"}, yaxis, margin=margin, showlegend=False)
 
 
 def families(comparison: Comparison) -> Figure | None:
@@ -62,15 +57,9 @@ def families(comparison: Comparison) -> Figure | None:
         (comparison.candidate.name, [row.candidate_ms for row in rows], CANDIDATE),
         (comparison.baseline.name, [row.baseline_ms for row in rows], BASELINE),
     ]
-    layout = {
-        "barmode": "group",
-        "xaxis": {"title": {"text": "ms of kernels a step"}},
-        "yaxis": {"automargin": True, "type": "category"},
-        "legend": {"orientation": "h", "y": 1.08, "traceorder": "reversed"},
-        "margin": MARGIN,
-    }
     data = [bars(names, ms, shade, name=escape(of), hovertemplate=hover) for of, ms, shade in sides]
-    return {"data": data, "layout": layout}
+    xaxis, legend = axis("ms of kernels a step"), ABOVE | {"traceorder": "reversed"}
+    return figure(data, xaxis, {"type": "category"}, barmode="group", legend=legend)
 
 
 def steps(comparison: Comparison) -> Figure:
@@ -83,15 +72,10 @@ def steps(comparison: Comparison) -> Figure:
     return boxes(sides, step.unit, size=4)
 
 
-def processes(experiment: Experiment) -> Figure | None:
+def processes(result: ExperimentResult) -> Figure:
     """Every process as a point, a box for each value; the first value on top."""
-    result = experiment.result
-    if result is None:
-        return None
-    shades = [colour(PALETTE[number % len(PALETTE)]) for number in range(len(result.values))]
-    rows = [
-        (row.label, row.processes, shade) for row, shade in zip(result.values, shades, strict=True)
-    ]
+    shades = map(colour, cycle(PALETTE))
+    rows = [(row.label, row.processes, next(shades)) for row in result.values]
     return boxes(rows[::-1], result.unit, size=7)
 
 
@@ -112,10 +96,4 @@ def boxes(rows: list[tuple[str, list[float], str]], unit: str, size: int) -> Fig
         }
         for name, values, shade in rows
     ]
-    layout = {
-        "xaxis": {"title": {"text": unit}},
-        "yaxis": {"automargin": True},
-        "margin": MARGIN,
-        "showlegend": False,
-    }
-    return {"data": data, "layout": layout}
+    return figure(data, axis(unit), {}, showlegend=False)

@@ -2,7 +2,12 @@
 
 from dataclasses import replace
 
-from profiling.analysis.difference.records import Comparison, Experiment
+from profiling.analysis.difference.records import (
+    Comparison,
+    Experiment,
+    FreeSteps,
+    StepComparison,
+)
 from profiling.causes import VERDICT
 from profiling.report.comparison import charts, tables
 from profiling.report.document import (
@@ -14,13 +19,12 @@ from profiling.report.document import (
     Facts,
     Finding,
     Section,
-    Table,
     Tone,
     Verdict,
 )
 from profiling.units import ABSENT, milliseconds
 
-TONES: dict[str, Tone] = {"faster": "good", "slower": "bad"}
+TONES: dict[str, Tone] = {"faster": "good", "slower": "bad", "cannot_tell": "warning"}
 IN_TEXT = ("buckets", "families")  # of what explains an experiment: the page has all tables
 
 
@@ -44,7 +48,7 @@ def title(comparison: Comparison) -> str:
 
 
 def verdict(comparison: Comparison) -> list[Block]:
-    word = tables.OUTCOMES[comparison.verdict]
+    word = tables.outcome(comparison.verdict, comparison.equal_within_percent)
     return [
         Verdict(comparison.sentence, TONES.get(comparison.verdict, "plain"), word),
         *(Finding("warning", why, word="not alike") for why in comparison.comparability.reasons),
@@ -68,9 +72,16 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
         ("ratio", f"{step.ratio:.3f}"),
         ("95 % interval", interval),
     ]
-    if free := comparison.free_step_ms:
-        both = f"{milliseconds(free.baseline)} -> {milliseconds(free.candidate)}"
-        pairs.append(("uncaptured steps", f"{both} ms ({free.ratio:.3f})"))
+    if sure := comparison.ratio_bound:
+        pairs.append(
+            ("ratio without a profiler", f"{sure:.3f} or {'less' if sure < 1 else 'more'}")
+        )
+    if (band := comparison.equal_within_percent) is not None:
+        pairs.append(("counts as equal", f"within {band:g} %"))
+    if captured := comparison.captured_step_ms or None:
+        pairs.append(("captured steps", f"{both_ms(captured)} ({captured.ratio:.3f})"))
+    elif free := comparison.free_step_ms:
+        pairs.append(("uncaptured steps", f"{both_ms(free)} ({free.ratio:.3f})"))
     ran = [side.attention_backend or ABSENT for side in sides]
     bound = [VERDICT[side.bottleneck].title if side.bottleneck else ABSENT for side in sides]
     for what, both_sides in (("attention kernels", ran), ("bound by", bound)):
@@ -79,46 +90,52 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
     return pairs
 
 
+def both_ms(step: StepComparison | FreeSteps) -> str:
+    return f"{milliseconds(step.baseline)} -> {milliseconds(step.candidate)} ms"
+
+
 def step_section(comparison: Comparison) -> Section:
     point = "a step"
     if comparison.baseline.kind == "training":
         point = "a logged row, the median of its iterations"
+    elif comparison.captured_step_ms:
+        point = "a step before or after the captured ones"
     lead = f"Each point is {point}; the box holds the middle half of them."
     chart = Chart("steps", "step times of both sides", charts.steps(comparison), 220)
-    return Section("steps", "Step times", [chart], lead=lead, places=PAGE)
+    return Section("steps", "Step times", [chart], lead=lead)
 
 
 def explaining_charts(comparison: Comparison) -> list[Section]:
     """Of what a capture of each side explains."""
-    found = []
-    if (figure := charts.waterfall(comparison)) is not None:
-        label = "the difference of the mean step, part by part"
-        lead = (
+    waterfall, families = charts.waterfall(comparison), charts.families(comparison)
+    return [
+        Section(
+            "waterfall",
+            "Where the difference is",
+            [Chart("waterfall", "the difference of the mean step, part by part", waterfall, 380)],
+            "Difference",
             "From the one mean step to the other; green is time saved. The parts exclude each "
-            "other and add up."
-        )
-        chart, name = Chart("waterfall", label, figure, 380), "Where the difference is"
-        found.append(Section("waterfall", name, [chart], "Difference", lead, places=PAGE))
-    if (figure := charts.families(comparison)) is not None:
-        label = "time of each kernel family on both sides"
-        lead = "Matched by what they compute: another attention or a compiler renames every kernel."
-        chart, name = Chart("families", label, figure, 460), "Kernel families side by side"
-        found.append(Section("family-chart", name, [chart], "Families", lead, places=PAGE))
-    return found
+            "other and add up.",
+        ),
+        Section(
+            "family-chart",
+            "Kernel families side by side",
+            [Chart("families", "time of each kernel family on both sides", families, 460)],
+            "Families",
+            "Matched by what they compute: another attention or a compiler renames every kernel.",
+        ),
+    ]
 
 
 def experiment_document(experiment: Experiment) -> Document:
     """Raises AssertionError for one that has not come to a result."""
-    assert experiment.result is not None
+    assert (result := experiment.result) is not None
     labels, processes = experiment.factor.labels, len(experiment.runs)
     ran = f"{processes} processes, {experiment.steps} timed steps each behind "
     ran += f"{experiment.warm_up + 1} of warm-up · {' '.join(experiment.words)}"
-    chart = Chart(
-        "processes",
-        "step time of every process",
-        charts.processes(experiment),
-        120 + 70 * len(labels),
-    )
+    figure, height = charts.processes(result), 120 + 70 * len(labels)
+    chart = Chart("processes", "step time of every process", figure, height)
+    measured = (tables.values(experiment.factor.key, result), tables.ratios(result))
     lead = (
         "Each point is a process: the median of its steps. Only processes tell what another start "
         "would give."
@@ -128,11 +145,11 @@ def experiment_document(experiment: Experiment) -> Document:
         [ran],
         [
             *(block for each in experiment.comparisons for block in verdict(each)),
-            *(Finding("warning", warning) for warning in experiment.result.warnings),
+            *(Finding("warning", warning) for warning in result.warnings),
         ],
         [
-            Section("processes", "Processes", [chart], lead=lead, places=PAGE),
-            *(Section(t.name, t.title, [t]) for t in tables.of_experiment(experiment)),
+            Section("processes", "Processes", [chart], lead=lead),
+            *(Section(t.name, t.title, [t]) for t in measured),
             *(why_section(*each) for each in enumerate(experiment.comparisons)),
         ],
     )
@@ -140,19 +157,19 @@ def experiment_document(experiment: Experiment) -> Document:
 
 def why_section(number: int, comparison: Comparison) -> Section:
     """What the captures say of the reason."""
-    shown_charts = [block for made in explaining_charts(comparison) for block in made.blocks]
     blocks = notes(comparison)
-    for block in [*shown_charts, *tables.of_comparison(comparison)]:
-        assert isinstance(block, (Chart, Table))
-        everywhere = isinstance(block, Table) and block.name in IN_TEXT
-        places = EVERYWHERE if everywhere else PAGE
-        blocks.append(replace(block, name=f"{block.name}-{number}", places=places))
+    for made in explaining_charts(comparison):
+        for block in made.blocks:
+            assert isinstance(block, Chart)
+            blocks.append(replace(block, name=f"{block.name}-{number}"))
+    for table in tables.of_comparison(comparison):
+        places = EVERYWHERE if table.name in IN_TEXT else PAGE
+        blocks.append(replace(table, name=f"{table.name}-{number}", places=places))
+    lead = "From one capture of each. Captured steps are slower than the timed ones."
     return Section(
         f"why-{number}",
         f"Why: {title(comparison)}",
         blocks,
         f"Why: {comparison.candidate.name}",
-        "From one capture of each. Captured steps are slower than the timed ones."
-        if comparison.buckets
-        else "",
+        lead if comparison.buckets else "",
     )

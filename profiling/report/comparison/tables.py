@@ -4,30 +4,46 @@ Their rows are records of profiling.analysis.difference.
 """
 
 from cli.keys import spell
-from profiling.analysis.difference.records import Comparison, Experiment, KernelOnOneSide
+from profiling.analysis.difference.records import (
+    BucketChange,
+    Comparison,
+    ExperimentResult,
+    KernelChange,
+    KernelOnOneSide,
+    ValueTimes,
+)
 from profiling.causes import PART, part_named
-from profiling.report.document import Cell, Column, Row, Table
-from profiling.report.kernel_label import kernel_label
+from profiling.report.document import Column, Table
+from profiling.report.kernel_label import kernel_cell
+from profiling.units import number
 
 BESIDE_THE_GPU = {
     "host_other": "host: between the phases",
     "capture_overhead": "what capturing added (taken off)",
     "unexplained": "not explained by the capture",
 }
-OUTCOMES = {
-    "faster": "faster",
-    "slower": "slower",
-    "no_difference": "no difference",
-    "not_comparable": "not comparable",
-}
 SHOWN_KERNELS = 200
 MOST_ROWS = 12  # in a terminal
 
 
 def of_comparison(comparison: Comparison) -> list[Table]:
-    """Those that have rows."""
-    makers = (buckets, families, phases, removed, added, config)
-    return [table for make in makers if (table := make(comparison)).rows]
+    baseline, candidate = comparison.baseline.name, comparison.candidate.name
+    return [
+        buckets(comparison),
+        families(comparison),
+        phases(comparison),
+        changed(comparison.kernels.changed),
+        kernels("removed", f"Kernels only in {baseline}", comparison.kernels.removed),
+        kernels("added", f"Kernels only in {candidate}", comparison.kernels.added),
+        config(comparison),
+    ]
+
+
+def outcome(verdict: str, equal_within_percent: float | None) -> str:
+    """The answer in a word or two."""
+    if verdict == "equal":
+        return f"equal within {equal_within_percent:g} %"
+    return verdict.replace("_", " ")
 
 
 def side_by_side(comparison: Comparison) -> list[Column]:
@@ -48,18 +64,12 @@ def bucket_label(bucket: str) -> str:
 
 
 def buckets(comparison: Comparison) -> Table:
-    rows: list[Row] = []
-    if found := comparison.buckets:
-        rows = [vars(row) | {"bucket": bucket_label(row.bucket)} for row in found]
-        rows.append(
-            {
-                "bucket": "mean step",
-                "baseline_ms": sum(row.baseline_ms for row in found),
-                "candidate_ms": sum(row.candidate_ms for row in found),
-                "delta_ms": sum(row.delta_ms for row in found),
-            }
-        )
-    columns = [Column("part of the step", "bucket", "text", True), *side_by_side(comparison)]
+    rows = list(comparison.buckets or [])
+    if rows:
+        both_ms = sum(row.baseline_ms for row in rows), sum(row.candidate_ms for row in rows)
+        rows.append(BucketChange("mean step", *both_ms, sum(row.delta_ms for row in rows)))
+    label = Column("part of the step", lambda row: bucket_label(row.bucket), "text", True)
+    columns = [label, *side_by_side(comparison)]
     note = "ms a step; the parts exclude each other and add up to the mean step."
     return Table("buckets", "Parts of the step", note, columns, rows, most=len(rows))
 
@@ -67,7 +77,7 @@ def buckets(comparison: Comparison) -> Table:
 def families(comparison: Comparison) -> Table:
     columns = [Column("family", "family", "text", True), *side_by_side(comparison)]
     note = "ms of kernels a step, matched by what they compute, not by name."
-    rows = [vars(row) for row in comparison.families or []]
+    rows = comparison.families
     return Table("families", "Kernel families", note, columns, rows, most=MOST_ROWS)
 
 
@@ -83,96 +93,83 @@ def phases(comparison: Comparison) -> Table:
         Column("change", "delta_host_ms", "ms"),
     ]
     note = "ms a step. GPU: the kernels that the phase launched. Host: how long it was open."
-    rows = [vars(row) for row in comparison.ranges or []]
-    return Table("phases", "Phases", note, columns, rows, most=MOST_ROWS)
+    return Table("phases", "Phases", note, columns, comparison.ranges, most=MOST_ROWS)
 
 
-def removed(comparison: Comparison) -> Table:
-    title = f"Kernels only in {comparison.baseline.name}"
-    return kernels("removed", title, comparison.kernels.removed)
+def changed(found: list[KernelChange]) -> Table:
+    columns = [
+        Column("kernel", lambda kernel: kernel_cell(kernel.name), "code", True),
+        Column("baseline", "baseline_ms", "ms", True),
+        Column("candidate", "candidate_ms", "ms", True),
+        Column("change", "delta_ms", "ms", True),
+        Column("%", "percent", "percent", True),
+        Column("launches", both_counts, "text", True),
+        Column("family", "family", "text"),
+    ]
+    note = (
+        "ms and launches of a step, the largest change first; Triton's kernels are matched without "
+        "their number."
+    )
+    rows = found[:SHOWN_KERNELS]
+    return Table("changed", "Kernels that changed", note, columns, rows, most=MOST_ROWS)
 
 
-def added(comparison: Comparison) -> Table:
-    title = f"Kernels only in {comparison.candidate.name}"
-    return kernels("added", title, comparison.kernels.added)
+def both_counts(row: KernelChange) -> str:
+    counts = number(row.baseline_count), number(row.candidate_count)
+    return " -> ".join(dict.fromkeys(counts))
 
 
 def kernels(name: str, title: str, found: list[KernelOnOneSide]) -> Table:
-    rows = [
-        vars(kernel) | {"name": Cell(kernel_label(kernel.name), kernel.name)}
-        for kernel in found[:SHOWN_KERNELS]
-    ]
     columns = [
-        Column("kernel", "name", "code", True),
+        Column("kernel", lambda kernel: kernel_cell(kernel.name), "code", True),
         Column("family", "family", "text", True),
         Column("a step", "count", "number", True),
         Column("ms a step", "ms", "ms", True),
     ]
-    return Table(name, title, "Launches and time of a step.", columns, rows, most=MOST_ROWS)
+    note, rows = "Launches and time of a step.", found[:SHOWN_KERNELS]
+    return Table(name, title, note, columns, rows, most=MOST_ROWS)
 
 
 def config(comparison: Comparison) -> Table:
-    rows: list[Row] = [
-        {"key": key, "baseline": spell(pair.baseline), "candidate": spell(pair.candidate)}
-        for key, pair in (comparison.differences or {}).items()
-    ]
+    found = comparison.differences or {}
     columns = [
-        Column("key", "key", "code", True),
-        Column("baseline", "baseline", "text", True),
-        Column("candidate", "candidate", "text", True),
+        Column("key", str, "code", True),
+        Column("baseline", lambda key: spell(found[key].baseline), "text", True),
+        Column("candidate", lambda key: spell(found[key].candidate), "text", True),
     ]
     note = "All keys that differ but names and folders."
-    return Table("config", "Configuration", note, columns, rows, most=MOST_ROWS)
+    return Table("config", "Configuration", note, columns, list(found), most=MOST_ROWS)
 
 
-def of_experiment(experiment: Experiment) -> list[Table]:
-    return [values(experiment), ratios(experiment)]
-
-
-def values(experiment: Experiment) -> Table:
-    assert experiment.result is not None
-    rows: list[Row] = [
-        {
-            "label": row.label,
-            "processes": len(row.processes),
-            "median": f"{row.median:,.{3 if row.median < 1000 else 0}f}",
-            "spread": 100 * row.spread / row.median,
-            "within": row.spread_within_percent,
-        }
-        for row in experiment.result.values
-    ]
+def values(key: str, result: ExperimentResult) -> Table:
+    """`key`: the one that an experiment varies."""
     columns = [
-        Column(experiment.factor.key, "label", "code", True),
-        Column("processes", "processes", "number", True),
-        Column(f"median, {experiment.result.unit}", "median", "text", True),
-        Column("between processes", "spread", "percent", True),
-        Column("within a process", "within", "percent", True),
+        Column(key, "label", "code", True),
+        Column("processes", lambda row: len(row.processes), "number", True),
+        Column(f"median, {result.unit}", median, "text", True),
+        Column("between processes", lambda row: 100 * row.spread / row.median, "percent", True),
+        Column("within a process", "spread_within_percent", "percent", True),
     ]
     note = "Medians of the processes' median steps; spreads are interquartile ranges."
-    return Table("values", "Step times", note, columns, rows)
+    return Table("values", "Step times", note, columns, result.values)
 
 
-def ratios(experiment: Experiment) -> Table:
-    assert experiment.result is not None
-    rows: list[Row] = [
-        {
-            "pair": f"{row.candidate} / {row.baseline}",
-            "ratio": f"{row.ratio:.4f}",
-            "interval": f"{row.ci95[0]:.4f} to {row.ci95[1]:.4f}",
-            "noise": f"{row.noise_percent:.2f} %",
-            "verdict": OUTCOMES[row.verdict],
-        }
-        for row in experiment.result.comparisons
-    ]
+def median(row: ValueTimes) -> str:
+    return f"{row.median:,.{3 if row.median < 1000 else 0}f}"
+
+
+def ratios(result: ExperimentResult) -> Table:
     columns = [
-        Column("pair", "pair", "code", True),
-        Column("ratio", "ratio", "text", True),
-        Column("95 % interval", "interval", "text", True),
-        Column("A/A noise", "noise", "text", True),
-        Column("verdict", "verdict", "text", True),
+        Column("pair", lambda row: f"{row.candidate} / {row.baseline}", "code", True),
+        Column("ratio", lambda row: f"{row.ratio:.4f}", "text", True),
+        Column("95 % interval", lambda row: "{:.4f} to {:.4f}".format(*row.ci95), "text", True),
+        Column("A/A noise", lambda row: f"{row.noise_percent:.2f} %", "text", True),
+        Column(
+            "verdict", lambda row: outcome(row.verdict, result.equal_within_percent), "text", True
+        ),
     ]
     note = (
         "The interval is over processes (Welch's t on logarithms). A/A noise: what two groups of "
-        "equal processes differ by, from the repeats; an interval that touches it is no difference."
+        "equal processes differ by, from the repeats; a difference is an interval all beyond it."
     )
-    return Table("ratios", "Against the first value", note, columns, rows)
+    return Table("ratios", "Against the first value", note, columns, result.comparisons)

@@ -11,33 +11,32 @@ import numpy as np
 from profiling.analysis.runs.folder import Series
 from profiling.analysis.runs.groups import Group, Section, Spread, spread_of, time_to_loss
 from profiling.metric_names import VAL_LOSS, Metric
-from profiling.report.charts import colour
+from profiling.report.charts import axis, colour, figure, scatter
 from profiling.report.document import Figure
 
 COLOURS: tuple[str, ...] = ("gemm", "attention", "elementwise", "optimizer", "norm")
 COLOURS += ("communication", "loss", "reduction", "embedding", "dropout", "softmax", "copy")
 DASHES = ("solid", "dash", "dot", "dashdot")
-MARGIN = {"l": 64, "r": 14, "t": 8, "b": 42}
+MARGIN = {"l": 64, "r": 14, "t": 8, "b": 42}  # one for all, so that charts are in line
 POINTS_OF_CHART = 5000  # what draws in a moment; shared by its curves
 POINTS_OF_CURVE = (100, 400)  # least, most
 MOST_BOXES = 16
+MOST_IN_HOVER = 8  # curves that are all told where the mouse is
 LOSS_GRID = 80
 EARLY = 0.05  # of the time between evaluations: what is reached sooner would fill the chart
 COMMON = (0.01, 0.99)  # quantiles that `common` shows
 WHISKERS = (0.01, 0.25, 0.5, 0.75, 0.99)
+Axes = list[np.ndarray]  # x of each point, and seconds where the page can switch to them
 
 
 def colour_of(number: int) -> str:
     return colour(COLOURS[number % len(COLOURS)])
 
 
-def dash_of(number: int) -> str:
-    return DASHES[number // len(COLOURS) % len(DASHES)]
-
-
-def width_of(number: int) -> float:
+def line_style(number: int) -> Figure:
     """The first ones are wider, so that they show below those that lie on them."""
-    return max(1.4, 3.2 - 0.9 * number)
+    dash = DASHES[number // len(COLOURS) % len(DASHES)]
+    return {"color": colour_of(number), "dash": dash, "width": max(1.4, 3.2 - 0.9 * number)}
 
 
 def curves(
@@ -51,37 +50,38 @@ def curves(
     count = sum(spread is not None for spread in spreads)
     if not count:
         return None
-    least, most = POINTS_OF_CURVE
+    (least, most), scale = POINTS_OF_CURVE, metric.scale
     points = max(least, min(most, POINTS_OF_CHART // count))
     bands, lines, settled = [], [], []
     for number, (group, spread) in enumerate(zip(section.groups, spreads, strict=True)):
         if spread is None:
             continue
         shown = decimated(spread, points)
+        iteration = np.round(shown.iteration).astype(int)
+        axes = [shown.elapsed_s] if over_time else [iteration, shown.elapsed_s]
         if (shown.high > shown.low).any():
-            y = there_and_back(shown.high, shown.low) * metric.scale
-            bands.append(band(group, number, y, x_axis(shown, over_time, back=True)))
-        lines.append(line(group, number, shown.mean * metric.scale, x_axis(shown, over_time)))
-        settled.append(shown.mean[len(shown.mean) // 20 :] * metric.scale)
-    yaxis: Figure = {"title": {"text": metric.unit}}
+            bands.append(band(group, number, shown.low * scale, shown.high * scale, axes))
+        lines.append(line(group, number, shown.mean * scale, axes))
+        settled.append(shown.mean[len(shown.mean) // 20 :] * scale)
+    xaxis = axis(seconds_axis(section) if over_time else "iteration")
+    yaxis = axis(metric.unit)
     if common:
         yaxis["range"] = common_range(settled)
-    layout = {
-        "margin": MARGIN,
-        "xaxis": {"title": {"text": seconds_axis(section) if over_time else "iteration"}},
-        "yaxis": yaxis,
-        "showlegend": False,
-        "hovermode": "x unified" if count <= 8 else "closest",
-    }
-    return {"data": bands + lines, "layout": layout}
+    return line_chart(bands + lines, xaxis, yaxis, count)
+
+
+def line_chart(
+    data: list[Figure], xaxis: Figure, yaxis: Figure, curves: int, **layout: object
+) -> Figure:
+    hover = "x unified" if curves <= MOST_IN_HOVER else "closest"
+    common = {"margin": MARGIN, "showlegend": False, "hovermode": hover}
+    return figure(data, xaxis, yaxis, **common, **layout)
 
 
 def common_range(settled: list[np.ndarray]) -> list[float]:
     """From zero, so that lengths compare; the first points, of the start, may stick out."""
-    low, high = (
-        f(float(np.quantile(y, q)) for y in settled)
-        for f, q in zip((min, max), COMMON, strict=True)
-    )
+    low = min(float(np.quantile(y, COMMON[0])) for y in settled)
+    high = max(float(np.quantile(y, COMMON[1])) for y in settled)
     return [min(0.0, 1.1 * low), max(0.0, 1.1 * high) or 1.0]
 
 
@@ -92,19 +92,16 @@ def decimated(spread: Spread, points: int) -> Spread:
         return spread
     starts = np.linspace(0, count, points, endpoint=False).astype(int)
     sizes = np.diff(starts, append=count)
-    mean = {
-        name: np.add.reduceat(getattr(spread, name), starts) / sizes
-        for name in ("iteration", "elapsed_s", "mean")
-    }
-    return Spread(
-        low=np.minimum.reduceat(spread.low, starts),
-        high=np.maximum.reduceat(spread.high, starts),
-        **mean,
-    )
+    columns = (spread.iteration, spread.elapsed_s, spread.mean)
+    iteration, elapsed_s, mean = (np.add.reduceat(column, starts) / sizes for column in columns)
+    low, high = np.minimum.reduceat(spread.low, starts), np.maximum.reduceat(spread.high, starts)
+    return Spread(iteration, elapsed_s, mean, low, high)
 
 
 def rounded(values: np.ndarray) -> list[float]:
-    """Five significant digits: what a chart shows, in a third of the bytes."""
+    """Whole numbers, else five significant digits: what shows, in a third of the bytes."""
+    if np.issubdtype(values.dtype, np.integer):
+        return values.tolist()
     return [float(f"{value:.5g}") for value in values.tolist()]
 
 
@@ -112,72 +109,57 @@ def there_and_back(there: np.ndarray, back: np.ndarray) -> np.ndarray:
     return np.concatenate([there, back[::-1]])
 
 
-def x_axis(spread: Spread, over_time: bool, back: bool = False) -> Figure:
-    """The trace's x, and the other axis to switch to. back: of a band, which comes back."""
-    iteration, elapsed_s = (
-        there_and_back(values, values) if back else values
-        for values in (spread.iteration, spread.elapsed_s)
-    )
-    if over_time:
-        return {"x": rounded(elapsed_s)}
-    x = np.round(iteration).astype(int).tolist()
-    return {"x": x, "meta": {"elapsed_s": rounded(elapsed_s)}}
+def line(group: Group, number: int, y: np.ndarray, axes: Axes) -> Figure:
+    style = line_style(number)
+    hover = "%{y:.5g}<extra>%{fullData.name}</extra>"
+    mode = "lines" if len(y) > 1 else "markers"
+    return curve(group.label, number, y, axes, mode=mode, line=style, hovertemplate=hover)
 
 
-def line(group: Group, number: int, y: np.ndarray, x: Figure) -> Figure:
-    return {
-        "type": "scatter",
-        "mode": "lines" if len(y) > 1 else "markers",
-        "name": escape(group.label),
-        "legendgroup": str(number),
-        **x,
-        "y": rounded(y),
-        "line": {"color": colour_of(number), "dash": dash_of(number), "width": width_of(number)},
-        "hovertemplate": "%{y:.5g}<extra>%{fullData.name}</extra>",
-    }
-
-
-def band(group: Group, number: int, y: np.ndarray, x: Figure) -> Figure:
+def band(group: Group, number: int, low: np.ndarray, high: np.ndarray, axes: Axes) -> Figure:
     """From the least to the greatest value, as one closed shape."""
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": f"{escape(group.label)}, spread",
-        "legendgroup": str(number),
-        **x,
-        "y": rounded(y),
-        "fill": "toself",
-        "fillcolor": colour_of(number),
-        "line": {"width": 0, "color": colour_of(number)},
-        "opacity": 0.2,
-        "hoverinfo": "skip",
-    }
+    return curve(
+        f"{group.label}, spread",
+        number,
+        there_and_back(high, low),
+        [there_and_back(x, x) for x in axes],
+        fill="toself",
+        fillcolor=colour_of(number),
+        line={"width": 0, "color": colour_of(number)},
+        opacity=0.2,
+        hoverinfo="skip",
+    )
 
 
-def step_times(section: Section) -> Figure | None:
+def curve(name: str, number: int, y: np.ndarray, axes: Axes, **style: object) -> Figure:
+    x, *other = map(rounded, axes)
+    found = scatter(escape(name), x, rounded(y), legendgroup=str(number)) | style
+    return found | ({"meta": {"elapsed_s": other[0]}} if other else {})
+
+
+def step_boxes(section: Section) -> list[Figure]:
     """Quartiles and whiskers of each run's step times, of a whole group's where runs are many."""
+    groups = list(enumerate(section.groups))
     entries = [
         (run.name if group.label in run.name else f"{group.label} · {run.name}", [run], number)
-        for number, group in enumerate(section.groups)
+        for number, group in groups
         for run in group.runs
         if len(run.step_ms)
     ]
     if len(entries) > MOST_BOXES:
-        entries = [
-            (group.label, [run for run in group.runs if len(run.step_ms)], number)
-            for number, group in enumerate(section.groups)
-        ]
-    entries = [entry for entry in entries if entry[1]]
-    if not entries:
+        entries = [(group.label, group.runs, number) for number, group in groups]
+    return [
+        box(name, step_ms, number)
+        for name, runs, number in entries
+        if len(step_ms := np.concatenate([run.step_ms for run in runs]))
+    ]
+
+
+def step_times(boxes: list[Figure]) -> Figure | None:
+    if not boxes:
         return None
-    data = [box(name, np.concatenate([r.step_ms for r in runs]), n) for name, runs, n in entries]
-    layout = {
-        "margin": MARGIN | {"l": 10},
-        "xaxis": {"title": {"text": "step time, ms"}},
-        "yaxis": {"automargin": True, "autorange": "reversed", "type": "category"},
-        "showlegend": False,
-    }
-    return {"data": data, "layout": layout}
+    yaxis: Figure = {"autorange": "reversed", "type": "category"}
+    return figure(boxes, axis("step time, ms"), yaxis, showlegend=False)
 
 
 def box(name: str, step_ms: np.ndarray, number: int) -> Figure:
@@ -215,19 +197,12 @@ def time_to_each_loss(section: Section, loss: float | None) -> Figure | None:
             continue
         reached, there = seconds[:, known], losses[known]
         if len(group.runs) > 1:
-            y = there_and_back(reached.max(axis=0), reached.min(axis=0))
-            data.append(band(group, number, y, {"x": rounded(there_and_back(there, there))}))
-        data.append(line(group, number, reached.mean(axis=0), {"x": rounded(there)}))
-    layout: Figure = {
-        "margin": MARGIN,
-        "xaxis": {"title": {"text": "validation loss to reach"}, "autorange": "reversed"},
-        "yaxis": {"title": {"text": seconds_axis(section)}, "rangemode": "tozero"},
-        "showlegend": False,
-        "hovermode": "x unified" if len(section.groups) <= 8 else "closest",
-    }
-    if loss is not None and best <= loss <= worst:
-        layout["shapes"] = [vertical(loss)]
-    return {"data": data, "layout": layout}
+            data.append(band(group, number, reached.min(axis=0), reached.max(axis=0), [there]))
+        data.append(line(group, number, reached.mean(axis=0), [there]))
+    xaxis = axis("validation loss to reach", autorange="reversed")
+    yaxis = axis(seconds_axis(section), rangemode="tozero")
+    shapes = [vertical(loss)] if loss is not None and best <= loss <= worst else []
+    return line_chart(data, xaxis, yaxis, len(section.groups), shapes=shapes)
 
 
 def early_value(losses: Series) -> float:

@@ -37,20 +37,12 @@ TIMES = {
 
 
 @dataclass(frozen=True)
-class LegendEntry:
-    label: str
-    runs: int
-    colour: str
+class Part:
+    """Of the page: runs that were trained on one text."""
 
-
-@dataclass(frozen=True)
-class Toolbar:
-    """What switches groups off, and the charts' axis, in one part of the page."""
-
-    part: str
-    text: str  # that the runs were trained on
-    groups: list[LegendEntry]
-    time_axis: str
+    name: str  # s0, s1: what the names of its sections and charts begin with
+    section: groups.Section
+    loss: float | None  # that times are taken to
 
 
 def dashboard_page(
@@ -71,17 +63,23 @@ def dashboard_page(
     version: of a page that is served: it asks now and then whether there is a newer one.
     """
     check_metrics(runs, extra)
-    parts = {f"s{number}": part for number, part in enumerate(groups.sections_of(runs))}
+    parts = [
+        Part(f"s{number}", found, groups.loss_that_all_reach(found.runs) if loss is None else loss)
+        for number, found in enumerate(groups.sections_of(runs))
+    ]
     sections = [
         section
-        for name, part in parts.items()
-        for section in part_sections(name, part, loss, extra, links_from, len(parts) > 1)
+        for part in parts
+        for section in part_sections(part, extra, links_from, len(parts) > 1)
     ]
-    texts = list(parts.values())
-    said = verdict(texts, loss, notes)
-    document = Document(title_of(runs, texts), [subtitle_of(runs)], said, sections)
-    toolbars = {f"{name}-summary": toolbar(name, part) for name, part in parts.items()}
-    return page(document, "dashboard.html.j2", toolbars=toolbars, version=version)
+    title, subtitle = title_of(runs, parts), subtitle_of(runs)
+    return page(
+        Document(title, [subtitle], verdict(parts, notes), sections),
+        "dashboard.html.j2",
+        toolbars={f"{part.name}-summary": part for part in parts},
+        colour_of=charts.colour_of,
+        version=version,
+    )
 
 
 def check_metrics(runs: list[RunFolder], names: Sequence[str]) -> None:
@@ -92,12 +90,8 @@ def check_metrics(runs: list[RunFolder], names: Sequence[str]) -> None:
             raise ValueError(f"--metric {name}: no run has logged it{near}")
 
 
-def loss_of(part: groups.Section, loss: float | None) -> float | None:
-    return groups.loss_that_all_reach(part.runs) if loss is None else loss
-
-
-def title_of(runs: list[RunFolder], parts: list[groups.Section]) -> str:
-    labels = [group.label for group in parts[0].groups]
+def title_of(runs: list[RunFolder], parts: list[Part]) -> str:
+    labels = [group.label for group in parts[0].section.groups]
     if len(parts) == 1 and 1 < len(labels) <= 3:
         return " against ".join(labels)
     return counted(runs)
@@ -114,111 +108,90 @@ def counted(runs: list[RunFolder]) -> str:
     return f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
 
 
-def verdict(parts: list[groups.Section], loss: float | None, notes: Sequence[str]) -> list[Block]:
+def verdict(parts: list[Part], notes: Sequence[str]) -> list[Block]:
     blocks: list[Block] = []
     for part in parts:
-        blocks += [Said(f"on {part.name}", "note")] if len(parts) > 1 else []
-        blocks.append(Verdict(words.headline(part)))
-        blocks.append(Bullets(None, words.findings(part, loss_of(part, loss))))
-    warnings = list(notes)
-    if len(parts) > 1:
-        apart = (
-            f"These runs were trained on {len(parts)} different texts: they are kept apart below, "
-            "because their losses do not compare."
-        )
-        warnings.insert(0, apart)
+        blocks += [Said(f"on {part.section.name}", "note")] if len(parts) > 1 else []
+        blocks.append(Verdict(words.headline(part.section)))
+        blocks.append(Bullets(None, words.findings(part.section, part.loss)))
+    apart = (
+        f"These runs were trained on {len(parts)} different texts: they are kept apart below, "
+        "because their losses do not compare."
+    )
+    warnings = [apart, *notes] if len(parts) > 1 else notes
     return blocks + [Finding("warning", warning) for warning in warnings]
 
 
-def toolbar(name: str, part: groups.Section) -> Toolbar:
-    legend = [
-        LegendEntry(group.label, len(group.runs), charts.colour_of(number))
-        for number, group in enumerate(part.groups)
-    ]
-    return Toolbar(name, part.name, legend, part.time_axis)
-
-
 def part_sections(
-    name: str,
-    part: groups.Section,
-    loss: float | None,
-    extra: Sequence[str],
-    links_from: Path | None,
-    many: bool,
+    part: Part, extra: Sequence[str], links_from: Path | None, many: bool
 ) -> list[Section]:
     """Of one text, among `many`."""
-    loss = loss_of(part, loss)
-    summary = tables.summary_table(name, part, loss)
-    settings = tables.settings_table(name, part)
+    name = part.name
+    summary = tables.summary_table(name, part.section, part.loss)
+    settings = tables.settings_table(name, part.section)
     differ = settings if settings.rows else Said("Nothing but seeds and names.", "note")
-    more = small_charts(name, part, extra_metrics(extra))
+    more, short = small_charts(part, extra_metrics(extra)), part.section.name if many else None
     return [
-        Section(f"{name}-summary", summary.title, [summary], short=part.name if many else None),
-        loss_section(name, part, loss),
-        speed_section(name, part),
-        gpu_section(name, part),
-        *([Section(f"{name}-more", "More metrics", more, short="More")] if more else []),
+        Section(f"{name}-summary", summary.title, [summary], short=short),
+        loss_section(part),
+        speed_section(part),
+        gpu_section(part),
+        Section(f"{name}-more", "More metrics", more, short="More"),
         Section(f"{name}-settings", settings.title, [differ], short="Configurations"),
-        runs_section(name, part, links_from),
+        runs_section(part, links_from),
     ]
 
 
-def loss_section(name: str, part: groups.Section, loss: float | None) -> Section:
-    time = part.time_axis
-    reach = f"{time} to a validation loss" + (f", dotted: {loss:g}" if loss is not None else "")
-    evaluated = charts.curves(part, VAL_LOSS)
-    over_time = charts.curves(part, VAL_LOSS, over_time=True)
+def loss_section(part: Part) -> Section:
+    name, runs, time = part.name, part.section, part.section.time_axis
+    dotted = "" if part.loss is None else f", dotted: {part.loss:g}"
+    evaluated = charts.curves(runs, VAL_LOSS)
+    over_time = charts.curves(runs, VAL_LOSS, over_time=True)
+    reach = charts.time_to_each_loss(runs, part.loss)
     drawn = [
-        ("loss", "validation loss over iterations", evaluated, 320),
-        ("loss_time", f"validation loss over {time}", over_time, 320),
-        ("train", "training loss", charts.curves(part, TRAIN_LOSS), 280),
-        ("reach", reach, charts.time_to_each_loss(part, loss), 280),
-    ]
-    made: list[Block] = [
-        Chart(f"{name}-{key}", title, figure, height, title=title)
-        for key, title, figure, height in drawn
-        if figure
+        titled_chart(f"{name}-loss", "validation loss over iterations", evaluated, 320),
+        titled_chart(f"{name}-loss_time", f"validation loss over {time}", over_time, 320),
+        titled_chart(f"{name}-train", "training loss", charts.curves(runs, TRAIN_LOSS), 280),
+        titled_chart(f"{name}-reach", f"{time} to a validation loss{dotted}", reach, 280),
     ]
     none = [] if evaluated else [Said("No evaluation was logged yet.", "note")]
     lead = (
         "Lines are means over the seeds, as far as all of them came; bands reach from the least to "
         f"the greatest value. {TIMES[time]}"
     )
-    return Section(f"{name}-loss", "Loss", [*none, Beside(made)], lead=lead)
+    return Section(f"{name}-loss", "Loss", [*none, Beside(drawn)], lead=lead)
 
 
-def speed_section(name: str, part: groups.Section) -> Section:
-    steps, blocks, lead = charts.step_times(part), small_charts(name, part, SPEED), ""
-    if steps:
-        height = 90 + 26 * boxes(steps)
-        blocks.insert(
-            0, Chart(f"{name}-steps", "step times", steps, height, title="step times, ms")
-        )
-        lead = (
-            "Step times of each run, of each configuration where runs are many: the box holds the "
-            "middle half, whiskers reach from 1 to 99 %. A value is the median of iterations that "
-            "were logged together; those of the start and those under a profiler are left out."
-        )
-    return Section(f"{name}-speed", "Speed and memory", blocks, short="Speed", lead=lead)
+def speed_section(part: Part) -> Section:
+    boxes = charts.step_boxes(part.section)
+    steps, height = charts.step_times(boxes), 90 + 26 * len(boxes)
+    chart = titled_chart(f"{part.name}-steps", "step times, ms", steps, height)
+    lead = (
+        "Step times of each run, of each configuration where runs are many: the box holds the "
+        "middle half, whiskers reach from 1 to 99 %. A value is the median of iterations that "
+        "were logged together; those of the start and those under a profiler are left out."
+    )
+    return Section(
+        f"{part.name}-speed",
+        "Speed and memory",
+        [chart, *small_charts(part, SPEED)],
+        short="Speed",
+        lead=lead if boxes else "",
+    )
 
 
-def boxes(figure: Figure) -> int:
-    data = figure["data"]
-    assert isinstance(data, list)
-    return len(data)
-
-
-def gpu_section(name: str, part: groups.Section) -> Section:
-    logged = sorted({metric for run in part.runs for metric in run.columns})
+def gpu_section(part: Part) -> Section:
+    logged = sorted({metric for run in part.section.runs for metric in run.columns})
     later = [metric_of(metric) for metric in logged if re.fullmatch(LATER_GPU, metric)]
     known = [metric for metric in later if metric.title != metric.name]  # of further GPUs
-    blocks = small_charts(name, part, [*GPU, *known])
+    metrics = [*GPU, *known]
+    blocks = small_charts(part, metrics)
     lead = "Means over the iterations of each logged row, as the driver tells them."
-    if not any(isinstance(block, Beside) for block in blocks):
-        said = dict.fromkeys(run.in_force.get("gpu_metrics") for run in part.runs)
+    if not any(metric.name in logged for metric in metrics):
+        said = dict.fromkeys(run.in_force.get("gpu_metrics") for run in part.section.runs)
         why = "; ".join(str(reason) for reason in said if reason) or "no sampler ran"
         blocks, lead = [Said(f"These runs logged no GPU metrics: {why}.", "note")], ""
-    return Section(f"{name}-gpu", "GPU", blocks, lead=lead)
+    return Section(f"{part.name}-gpu", "GPU", blocks, lead=lead)
 
 
 def extra_metrics(names: Sequence[str]) -> list[Metric]:
@@ -226,25 +199,27 @@ def extra_metrics(names: Sequence[str]) -> list[Metric]:
     return [metric_of(name) for name in dict.fromkeys(names) if name not in shown]
 
 
-def small_charts(name: str, part: groups.Section, metrics: Iterable[Metric]) -> list[Block]:
+def small_charts(part: Part, metrics: Iterable[Metric]) -> list[Block]:
     """Charts of those metrics that some run has, and the titles of the others."""
-    drawn = [(metric, charts.curves(part, metric, common=True)) for metric in metrics]
-    made: list[Block] = [
-        Chart(f"{name}-{metric.name}", metric.title, figure, 250, title=titled(metric))
-        for metric, figure in drawn
-        if figure
-    ]
+    drawn = [(metric, charts.curves(part.section, metric, common=True)) for metric in metrics]
+    made = []
+    for metric, figure in drawn:
+        title = f"{metric.title}, {metric.unit}" if metric.unit else metric.title
+        made.append(titled_chart(f"{part.name}-{metric.name}", title, figure, 250))
     missing = ", ".join(metric.title for metric, figure in drawn if not figure)
-    blocks: list[Block] = [Beside(made)] if made else []
-    return blocks + ([Said(f"Not logged by these runs: {missing}.", "note")] if missing else [])
+    said = [Said(f"Not logged by these runs: {missing}.", "note")] if missing else []
+    return [Beside(made), *said]
 
 
-def titled(metric: Metric) -> str:
-    return f"{metric.title}, {metric.unit}" if metric.unit else metric.title
+def titled_chart(name: str, title: str, figure: Figure | None, height: int) -> Chart:
+    return Chart(name, title, figure, height, title)
 
 
-def runs_section(name: str, part: groups.Section, links_from: Path | None) -> Section:
-    captures = tables.captures_table(name, part, links_from)
+def runs_section(part: Part, links_from: Path | None) -> Section:
+    captures = tables.captures_table(part.name, part.section, links_from)
     none = Said("No run has a capture; profile=nsys or profile=torch makes one.", "note")
-    blocks: list[Block] = [tables.runs_table(name, part), captures if captures.rows else none]
-    return Section(f"{name}-runs", "Runs", blocks)
+    blocks: list[Block] = [
+        tables.runs_table(part.name, part.section),
+        captures if captures.rows else none,
+    ]
+    return Section(f"{part.name}-runs", "Runs", blocks)

@@ -36,14 +36,9 @@ class DashboardServer(ThreadingHTTPServer):
 
     def version(self) -> str:
         """Changes when a run has gone on, has ended, or a new one is there."""
-        stamps = []
-        for folder in self.folders():
-            for name in WATCHED:
-                path = folder / name
-                if path.exists():
-                    state = path.stat()
-                    stamps.append(f"{state.st_mtime_ns:x}.{state.st_size:x}")
-        return "-".join(stamps)
+        paths = [folder / name for folder in self.folders() for name in WATCHED]
+        states = [path.stat() for path in paths if path.exists()]
+        return "-".join(f"{state.st_mtime_ns:x}.{state.st_size:x}" for state in states)
 
     def page(self) -> bytes:
         """Made anew only when the runs have changed. Raises ValueError as reading them does."""

@@ -80,9 +80,13 @@ def findings(section: Section, loss: float | None) -> list[str]:
 def differing(section: Section) -> str:
     if len(section.differs) == 1:
         return f"The configurations differ in {section.differs[0]} alone."
-    shown = section.differs[:MOST_KEYS]
-    more = len(section.differs) - len(shown)
-    return f"The configurations differ in {', '.join(shown)}{f' and {more} more' if more else ''}."
+    return f"The configurations differ in {listed(section.differs, MOST_KEYS)}."
+
+
+def listed(names: list[str], most: int, separator: str = ", ") -> str:
+    """The first of them, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return separator.join(names[:most]) + more
 
 
 def certainty(section: Section) -> list[str]:
@@ -125,8 +129,7 @@ def among_many(section: Section, fastest: Group, others: list[Group]) -> list[st
     slower = [(other, found) for other, found in known if found.verdict != "no_difference"]
     lines = []
     if equal:
-        more = f" and {len(equal) - MOST_GROUPS} more" if len(equal) > MOST_GROUPS else ""
-        lines.append(f"As fast as far as can be told: {'; '.join(equal[:MOST_GROUPS])}{more}.")
+        lines.append(f"As fast as far as can be told: {listed(equal, MOST_GROUPS, '; ')}.")
     if slower:
         (following, found), (last, most) = slower[0], slower[-1]
         lines.append(
@@ -143,10 +146,9 @@ def best_losses(section: Section) -> str | None:
     if not ranges:
         return None
     ranges.sort(key=lambda entry: float(np.mean(entry[1])))
-    shown = [f"{group.label} {span(losses)}" for group, losses in ranges[:MOST_GROUPS]]
-    said = f"Best validation loss: {', '.join(shown)}"
-    if len(ranges) > MOST_GROUPS:
-        said += f" and {len(ranges) - MOST_GROUPS} more above"
+    shown = [f"{group.label} {span(losses)}" for group, losses in ranges]
+    said = f"Best validation loss: {listed(shown, MOST_GROUPS)}"
+    said += " above" if len(ranges) > MOST_GROUPS else ""
     if len(ranges) == 1:
         return said + "."
     (first, lowest), (_, second) = ranges[:2]
@@ -160,10 +162,8 @@ def best_losses(section: Section) -> str | None:
 def reached(section: Section, loss: float | None) -> str | None:
     if loss is None or len(section.groups) > MOST_GROUPS:
         return None
-    parts = []
-    for group in section.groups:
-        seconds = seconds_to(group, loss)
-        parts.append(f"{group.label} {'never' if seconds is None else f'{seconds:.1f} s'}")
+    seconds = {group.label: seconds_to(group, loss) for group in section.groups}
+    parts = [f"{of} never" if s is None else f"{of} {s:.1f} s" for of, s in seconds.items()]
     return f"{section.time_axis.capitalize()} to a validation loss of {loss:g}: {', '.join(parts)}."
 
 
@@ -176,6 +176,6 @@ def gpu_findings(section: Section) -> list[str]:
     return [f"Energy, µJ a token: {', '.join(parts)}."]
 
 
-def span(values: list[float], digits: int = 4) -> str:
-    low, high = f"{min(values):.{digits}f}", f"{max(values):.{digits}f}"
+def span(values: list[float]) -> str:
+    low, high = f"{min(values):.4f}", f"{max(values):.4f}"
     return low if low == high else f"{low} to {high}"

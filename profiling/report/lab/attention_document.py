@@ -1,10 +1,11 @@
 """The attention lab's results as a Document. Called by profiling.verbs.attention."""
 
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from profiling.measurements import BACKENDS, AttentionResults, Measurement
-from profiling.report.charts import colour, logarithmic, reach, roofs
+from profiling.report import charts
+from profiling.report.charts import colour, figure, fixed, guide, scatter
 from profiling.report.document import (
     PAGE,
     TEXT,
@@ -15,17 +16,15 @@ from profiling.report.document import (
     Column,
     Document,
     Figure,
-    Row,
     Said,
     Section,
     Table,
     Verdict,
 )
 from profiling.report.kernel_label import kernel_label
+from profiling.report.lab.documents import timing_note
 from profiling.units import number, percent
 
-MARGIN = {"l": 70, "r": 20, "t": 34, "b": 48}
-LEGEND = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}
 LEADS = {
     "time": "Median of a call; both axes are logarithmic.",
     "memory": "Peak above the inputs for one sequence. A matrix of scores grows with T²; a fused "
@@ -37,15 +36,21 @@ MOST_KERNELS = 6  # named in a cell
 PAGE_ROWS = 60
 
 
+@dataclass(frozen=True)
+class Failure:
+    backend: str
+    status: str
+    why: str
+
+
 def attention_document(results: AttentionResults) -> Document:
     ratios = slow_against_flash(results.measured)
-    charts = [
+    drawn = [
         section
         for direction in ("forward", "backward")
         if (rows := [row for row in results.measured if row.direction == direction])
         for section in charts_of(results, direction, rows)
     ]
-    said = [measured_section(results), failures_section(results), kernels_section(results)]
     verdict: list[Block] = [
         Verdict("Slow against flash", places=PAGE),
         Bullets(None, ratios, places=PAGE),
@@ -54,7 +59,12 @@ def attention_document(results: AttentionResults) -> Document:
         title=f"Attention on {results.device}, {results.dtype}, PyTorch {results.torch}",
         notes=notes(results),
         verdict=verdict if ratios else [],
-        sections=[*charts, *(section for section in said if section)],
+        sections=[
+            *drawn,
+            measured_section(results),
+            failures_section(results),
+            kernels_section(results),
+        ],
     )
 
 
@@ -64,21 +74,12 @@ def notes(results: AttentionResults) -> list[str]:
     if results.tokens:
         shape += f"; batch = {results.tokens:,} tokens / seq, at least 1"
     forward = "keeps what backward needs" if results.backward else "keeps nothing for backward"
-    lines = [f"{shape}; forward {forward}"]
-    if results.empty_launch_ms is not None:
-        empty_us = results.empty_launch_ms * 1e3
-        lines.append(f"empty launch {empty_us:.2f} µs; L2 cache flushed before each sample")
-    else:
-        lines.append(
-            "time by perf_counter, caches as they were; peak memory is known on a GPU only"
-        )
+    timing = timing_note(results, "; peak memory is known on a GPU only")
+    peaks = "no peaks are known of this device, so no shares of them"
     if results.peak_tflops:
-        lines.append(
-            f"peaks by the data sheet: {results.peak_tflops:g} TFLOP/s, "
-            f"{results.peak_gbps or 0:,.0f} GB/s"
-        )
-    else:
-        lines.append("no peaks are known of this device, so no shares of them")
+        gbps = results.peak_gbps or 0
+        peaks = f"peaks by the data sheet: {results.peak_tflops:g} TFLOP/s, {gbps:,.0f} GB/s"
+    lines = [f"{shape}; forward {forward}", timing, peaks]
     if results.dropout:
         lines.append("no error against float64: what dropout takes away is random")
     rows = results.measured
@@ -120,65 +121,39 @@ def charts_of(results: AttentionResults, direction: str, rows: list[Measurement]
             f"{name.capitalize()}, {direction}",
             [Chart(f"{name}-{direction}", f"{name} of each backend", figure, 380)],
             lead=LEADS[name],
-            places=PAGE,
         )
         for name, figure in figures.items()
-        if figure
     ]
 
 
 def series(rows: list[Measurement]) -> list[tuple[str, list[Measurement]]]:
     """The rows of each backend by length: as the table has the backends, those it lacks last."""
-    known = {name: place for place, name in enumerate(BACKENDS)}
-    names = dict.fromkeys(row.backend for row in rows)
-    return [
-        (name, sorted((row for row in rows if row.backend == name), key=lambda row: row.seq))
-        for name in sorted(names, key=lambda name: known.get(name, len(known)))
-    ]
-
-
-def backend_colour(name: str) -> str:
-    return colour(BACKENDS[name].colour if name in BACKENDS else "other")
+    found: dict[str, list[Measurement]] = {name: [] for name in BACKENDS}
+    for row in sorted(rows, key=lambda row: row.seq):
+        found.setdefault(row.backend, []).append(row)
+    return [(name, own) for name, own in found.items() if own]
 
 
 def line(name: str, x: list[float], y: list[float], hover: str, **more: object) -> Figure:
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": name,
-        "x": x,
-        "y": y,
-        "line": {"color": backend_colour(name), "width": 2},
-        "marker": {"size": 7},
-        "hovertemplate": f"<b>{name}</b>, seq {hover}<extra></extra>",
-        **more,
-    }
+    shade = BACKENDS[name].colour if name in BACKENDS else "other"
+    style = {"line": {"color": colour(shade), "width": 2}, "marker": {"size": 7}}
+    hover = f"<b>{name}</b>, seq {hover}<extra></extra>"
+    return scatter(name, x, y, "lines+markers", hovertemplate=hover, **style, **more)
 
 
 def over_seq(
     rows: list[Measurement], value: Callable[[Measurement], float], title: str, *more: Figure
 ) -> Figure:
     """A line for each backend, and `more`, on logarithmic axes: a power law is straight."""
+    hover = f"%{{x}}: %{{y:.4g}} {title}"
     lines = [
-        line(
-            name,
-            [row.seq for row in own],
-            [value(row) for row in own],
-            f"%{{x}}: %{{y:.4g}} {title}",
-        )
+        line(name, [row.seq for row in own], [value(row) for row in own], hover)
         for name, own in series(rows)
     ]
     lengths = sorted({row.seq for row in rows})
-    xaxis = {
-        "type": "log",
-        "title": {"text": "sequence length"},
-        "tickvals": lengths,
-        "ticktext": [str(length) for length in lengths],
-        "fixedrange": True,
-    }
-    yaxis = {"type": "log", "title": {"text": title}, "fixedrange": True, "dtick": 1}
-    layout = {"margin": MARGIN, "legend": LEGEND, "xaxis": xaxis, "yaxis": yaxis}
-    return {"data": [*lines, *more], "layout": layout}
+    ticks = {"tickvals": lengths, "ticktext": list(map(str, lengths))}
+    xaxis = fixed("sequence length", type="log", **ticks)
+    return figure([*lines, *more], xaxis, fixed(title, type="log", dtick=1))
 
 
 def memory(rows: list[Measurement]) -> Figure | None:
@@ -188,19 +163,11 @@ def memory(rows: list[Measurement]) -> Figure | None:
     fused = [own for name, own in series(rows) if name in BACKENDS and BACKENDS[name].fused]
     unfused = [own for name, own in series(rows) if own not in fused]
     lengths = sorted({row.seq for row in rows})
-    dotted: list[Figure] = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": name,
-            "x": lengths,
-            "y": [megabytes(own[-1]) * (seq / own[-1].seq) ** power for seq in lengths],
-            "line": {"color": colour("muted"), "dash": "dot", "width": 1.5},
-            "hoverinfo": "skip",
-        }
-        for name, power, found in (("∝ T²", 2, unfused[:1]), ("∝ T", 1, fused[-1:]))
-        for own in found
-    ]
+    dotted = []
+    for name, power, found in (("∝ T²", 2, unfused[:1]), ("∝ T", 1, fused[-1:])):
+        for *_, longest in found:
+            y = [megabytes(longest) * (seq / longest.seq) ** power for seq in lengths]
+            dotted.append(guide(name, lengths, y, "muted", dash="dot", width=1.5))
     return over_seq(rows, megabytes, "MB for a sequence", *dotted)
 
 
@@ -210,8 +177,6 @@ def megabytes(row: Measurement) -> float:
 
 def roofline(results: AttentionResults, rows: list[Measurement]) -> Figure:
     """TFLOP/s over FLOP per byte of the function's own traffic; a line goes from short to long."""
-    peaks = results.peak_tflops, results.peak_gbps
-    left, right = reach([row.flops_per_byte for row in rows], *peaks)
     hover = "%{customdata[0]}: %{y:.3g} TFLOP/s, %{customdata[1]} of the roof"
     lines = [
         line(
@@ -223,43 +188,27 @@ def roofline(results: AttentionResults, rows: list[Measurement]) -> Figure:
         )
         for name, own in series(rows)
     ]
-    highest = results.peak_tflops or max(row.tflops for row in rows)
-    layout = {
-        "margin": MARGIN,
-        "legend": LEGEND,
-        "xaxis": logarithmic("FLOP per byte at least", left, right),
-        "yaxis": logarithmic("TFLOP/s", min(row.tflops for row in rows) / 3, highest * 2),
-    }
-    return {"data": [*roofs(*peaks, left, right), *lines], "layout": layout}
+    points = [(row.flops_per_byte, row.tflops) for row in rows]
+    return charts.roofline(lines, points, results.peak_tflops, results.peak_gbps, "at least")
 
 
-def measured_section(results: AttentionResults) -> Section | None:
-    rows: list[Row] = [
-        asdict(row)
-        | {
-            "median_ns": row.median_ms * 1e6,
-            "iqr_percent": 100 * (row.quartiles_ms[1] - row.quartiles_ms[0]) / row.median_ms,
-            "ci95_percent": 50 * (row.ci95_ms[1] - row.ci95_ms[0]) / row.median_ms,
-            "launch_ns": None if row.launch_ms is None else row.launch_ms * 1e6,
-        }
-        for row in results.measured
-    ]
+def measured_section(results: AttentionResults) -> Section:
     columns = [
         Column("backend", "backend", "text", True),
         Column("pass", "direction", "text", True),
         Column("seq", "seq", "number", True),
         Column("batch", "batch", "number"),
-        Column("median", "median_ns", "ns", True),
-        Column("IQR", "iqr_percent", "percent", True),
+        Column("median", lambda row: row.median_ms * 1e6, "ns", True),
+        Column("IQR", lambda row: 100 * width_of(row, row.quartiles_ms), "percent", True),
         Column("TFLOP/s", "tflops", "number", True),
         Column("of peak", "percent_of_peak", "percent", True),
         Column("memory", "peak_memory_bytes", "bytes", True),
         Column("rel. error", "relative_error", "number", True),
         Column("GB/s", "gbps", "number", True),
         Column("of bandwidth", "percent_of_bandwidth", "percent", True),
-        Column("± 95 %", "ci95_percent", "percent", True),
+        Column("± 95 %", lambda row: 50 * width_of(row, row.ci95_ms), "percent", True),
         Column("samples", "samples", "number"),
-        Column("launch", "launch_ns", "ns"),
+        Column("launch", lambda row: row.launch_ms and row.launch_ms * 1e6, "ns"),
         Column("traffic", "bytes", "bytes"),
         Column("of roof", "percent_of_roof", "percent"),
         Column("max error", "max_abs_error", "number"),
@@ -270,65 +219,66 @@ def measured_section(results: AttentionResults) -> Section | None:
         "Median time of a call; IQR: middle half of the samples, of the median. Memory: peak above "
         "the inputs, backward's with what forward kept. Error: against float64, of one sequence."
     )
-    return section_of("results", "Measured", note, columns, rows)
+    return section_of("results", "Measured", note, columns, results.measured)
+
+
+def width_of(row: Measurement, interval_ms: tuple[float, float]) -> float:
+    """As a share of the median."""
+    return (interval_ms[1] - interval_ms[0]) / row.median_ms
 
 
 def section_of(
-    name: str, title: str, note: str, columns: list[Column], rows: list[Row]
-) -> Section | None:
+    name: str, title: str, note: str, columns: list[Column], rows: Sequence[object]
+) -> Section:
     """Of a table that is shown whole in a terminal."""
     table = Table(name, title, note, columns, rows, most=len(rows), limit=PAGE_ROWS)
-    return Section(name, title, [table]) if rows else None
+    return Section(name, title, [table])
 
 
-def failures_section(results: AttentionResults) -> Section | None:
+def failures_section(results: AttentionResults) -> Section:
     """What did not run, or ran as something else; where several lengths say the same, once."""
-    seqs: dict[tuple[str, str, str], dict[int, None]] = {}
+    seqs: dict[Failure, dict[int, None]] = {}
     for row in results.rows:
         why = row.note if isinstance(row, Measurement) else row.reason
         status = "note" if row.status == "ok" else row.status.replace("_", " ")
         if why:
-            seqs.setdefault((row.backend, status, why), {})[row.seq] = None
-    rows: list[Row] = [
-        {"backend": backend, "status": status, "why": why, "seqs": ", ".join(map(number, at))}
-        for (backend, status, why), at in seqs.items()
-    ]
+            seqs.setdefault(Failure(row.backend, status, why), {})[row.seq] = None
     columns = [
         Column("backend", "backend", "text"),
-        Column("seq", "seqs", "text"),
+        Column("seq", lambda failure: listed(seqs[failure]), "text"),
         Column("", "status", "text"),
         Column("why", "why", "code"),
     ]
     name, title = "refused", "Not measured, or not what its name says"
     note = "Refusals and notes; out of memory is a result."
-    lines = ["{backend} at {seqs}, {status}: {why}".format_map(row) for row in rows]
-    in_text: list[Block] = [
+    lines = [f"{of.backend} at {listed(at)}, {of.status}: {of.why}" for of, at in seqs.items()]
+    blocks: list[Block] = [
         Said(note, "note", places=TEXT),
-        Bullets(None, lines, places=TEXT),
-    ]  # these wrap
-    table = Table(name, title, note, columns, rows, limit=PAGE_ROWS, places=PAGE)
-    return Section(name, title, [*in_text, table]) if rows else None
+        Bullets(None, lines, places=TEXT),  # these wrap
+        Table(name, title, note, columns, list(seqs), limit=PAGE_ROWS, places=PAGE),
+    ]
+    return Section(name, title, blocks if seqs else [])
 
 
-def kernels_section(results: AttentionResults) -> Section | None:
+def listed(seqs: Iterable[int]) -> str:
+    return ", ".join(map(number, seqs))
+
+
+def kernels_section(results: AttentionResults) -> Section:
     """A row for each backend and pass, over all lengths."""
     ran: dict[tuple[str, str], list[Measurement]] = {}
     for row in results.measured:
         ran.setdefault((row.backend, row.direction), []).append(row)
-    rows: list[Row] = [
-        {"backend": backend, "direction": direction, "kernels": kernels_cell(found)}
-        for (backend, direction), found in ran.items()
-    ]
     columns = [
-        Column("backend", "backend", "text", True),
-        Column("pass", "direction", "text", True),
-        Column("kernels", "kernels", "code", True),
+        Column("backend", lambda rows: rows[0].backend, "text", True),
+        Column("pass", lambda rows: rows[0].direction, "text", True),
+        Column("kernels", kernels_cell, "code", True),
     ]
     note = (
         "At any of the lengths. Of a GPU all kernels, from a CUDA graph of the call; of a CPU the "
         "longest operators."
     )
-    return section_of("kernels", "What really ran", note, columns, rows)
+    return section_of("kernels", "What really ran", note, columns, list(ran.values()))
 
 
 def kernels_cell(rows: list[Measurement]) -> Cell:
@@ -343,8 +293,7 @@ def kernels_cell(rows: list[Measurement]) -> Cell:
     labels = list(dict.fromkeys(kernel_label(name) for name in seqs))
     more = len(labels) - MOST_KERNELS
     whole = [
-        name if len(at) == len(rows) else f"{name} at {', '.join(map(number, at))}"
-        for name, at in seqs.items()
+        name if len(at) == len(rows) else f"{name} at {listed(at)}" for name, at in seqs.items()
     ]
     brief = ", ".join(labels[:MOST_KERNELS]) + (f", {more} more" if more > 0 else "")
     return Cell(brief, "; ".join(whole))

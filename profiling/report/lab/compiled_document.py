@@ -1,7 +1,7 @@
 """What torch.compile made of the model, as a Document. Called by profiling.lab.compiled."""
 
 import re
-from dataclasses import asdict
+from dataclasses import replace
 
 from profiling.report.document import (
     PAGE,
@@ -11,14 +11,13 @@ from profiling.report.document import (
     Document,
     Facts,
     Finding,
-    Row,
     Said,
     Section,
     Source,
     Table,
     Verdict,
 )
-from profiling.tools.torch_compile import GraphBreak, GraphEntry, Index, KernelEntry
+from profiling.tools.torch_compile import Call, GraphBreak, GraphEntry, Index, KernelEntry
 
 PAGE_ROWS = 60
 
@@ -83,14 +82,13 @@ def kernels_section(kernels: list[KernelEntry]) -> Section:
     columns = [
         Column("kernel", "name", "code", True),
         Column("graph", "graph", "text", True),
-        Column("operators fused", "told", "code", True),
+        Column("operators fused", told, "code", True),
         Column("calls", "calls", "number", True),
         Column("registers", "registers", "number", True),
         Column("spills", "spills", "number", True),
         Column("shared memory", "shared_bytes", "bytes"),
     ]
-    rows: list[Row] = [asdict(kernel) | {"told": told(kernel.operators)} for kernel in kernels]
-    short: list[Row] = [row | {"name": short_kernel(str(row["name"]))} for row in rows]
+    short = [replace(kernel, name=short_kernel(kernel.name)) for kernel in kernels]
     note = "Names without their operators; the page has them whole, with sources."
     lead = (
         "Registers of a thread, 32-bit words that it spilled to local memory, shared memory of a "
@@ -99,16 +97,16 @@ def kernels_section(kernels: list[KernelEntry]) -> Section:
     )
     tables: list[Block] = [
         Table("kernels", title, note, columns, short, most=len(short), places=TEXT),
-        Table("kernels", title, "", columns, rows, limit=PAGE_ROWS, places=PAGE),
+        Table("kernels", title, "", columns, kernels, limit=PAGE_ROWS, places=PAGE),
     ]
     return Section("kernels", title, tables, short="Kernels", lead=lead)
 
 
-def told(operators: list[str] | None) -> str | None:
-    """Each once, without ATen's prefix."""
-    if operators is None:
+def told(row: KernelEntry | Call) -> str | None:
+    """Its operators, each once, without ATen's prefix."""
+    if row.operators is None:
         return None
-    bare = [name.removeprefix("aten.").removeprefix("prims.") for name in operators]
+    bare = [name.removeprefix("aten.").removeprefix("prims.") for name in row.operators]
     return ", ".join(dict.fromkeys(bare))
 
 
@@ -120,20 +118,12 @@ def short_kernel(name: str) -> str:
 def calls_section(graph: GraphEntry) -> Section:
     title = f"Graph {graph.name}, call by call"
     columns = [
-        Column("", "number", "number"),
-        Column("call", "name", "code"),
-        Column("by", "kind", "text"),
-        Column("operators", "told", "text"),
+        Column("", lambda row: row[0], "number"),
+        Column("call", lambda row: row[1].name, "code"),
+        Column("by", lambda row: "library" if row[1].is_library else "inductor", "text"),
+        Column("operators", lambda row: told(row[1]), "text"),
     ]
-    rows: list[Row] = [
-        {
-            "number": number,
-            "name": call.name,
-            "kind": "library" if call.is_library else "inductor",
-            "told": told(call.operators),
-        }
-        for number, call in enumerate(graph.calls, start=1)
-    ]
+    rows = list(enumerate(graph.calls, start=1))
     table = Table(f"calls-{graph.name}", title, "", columns, rows, limit=PAGE_ROWS)
     return Section(graph.name, title, [table], short=graph.name, places=PAGE)
 

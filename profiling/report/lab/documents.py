@@ -1,9 +1,7 @@
 """What `device` and `square` measured, as Documents. Called by their verbs."""
 
-from dataclasses import asdict
-
-from profiling.measurements import DeviceResults, SquareResults, TimedVariant, Variant
-from profiling.report.document import Block, Column, Document, Row, Said, Section, Table
+from profiling.measurements import AttentionResults, DeviceResults, SquareResults, Variant
+from profiling.report.document import Block, Column, Document, Said, Section, Table
 from profiling.units import duration_ns, size_bytes
 
 
@@ -41,22 +39,20 @@ def rates(results: DeviceResults) -> Table:
         Column("unit", "unit", "text", True),
         Column("reached", "percent_of_nominal", "percent", True),
     ]
-    rows = [asdict(rate) for rate in (results.bandwidth, *results.products.values())]
+    rows = [results.bandwidth, *results.products.values()]
     note = "Nominal: the data sheet's, dense; – where none is known. float32 without TF32."
     return Table("rates", "Rates", note, columns, rows)
 
 
 def ridges(results: DeviceResults) -> Table:
+    found = results.ridge_flops_per_byte
     columns = [
-        Column("", "dtype", "text", True),
-        Column("measured", "measured", "number", True),
-        Column("nominal", "nominal", "number", True),
-    ]
-    rows: list[Row] = [
-        {"dtype": dtype, **asdict(both)} for dtype, both in results.ridge_flops_per_byte.items()
+        Column("", str, "text", True),
+        Column("measured", lambda dtype: found[dtype].measured, "number", True),
+        Column("nominal", lambda dtype: found[dtype].nominal, "number", True),
     ]
     note = "FLOP per byte: a kernel that does less is bound by memory, else by arithmetic."
-    return Table("ridge", "Ridge of the roofline", note, columns, rows)
+    return Table("ridge", "Ridge of the roofline", note, columns, list(found))
 
 
 def empty_launch(results: DeviceResults) -> str:
@@ -73,28 +69,24 @@ def square_notes(results: SquareResults) -> list[Block]:
     lines = [f"{results.device}, {results.dtype}, PyTorch {results.torch}"]
     if results.peak_gbps:
         lines.append(f"bandwidth by the data sheet {results.peak_gbps:,.0f} GB/s")
-    if results.empty_launch_ms is not None:
-        empty_us = results.empty_launch_ms * 1e3
-        lines.append(f"empty launch {empty_us:.2f} µs; L2 cache flushed before each sample")
-    else:
-        lines.append("time by perf_counter, caches as they were: a small matrix stays in them")
+    lines.append(timing_note(results, ": a small matrix stays in them"))
     return [Said(line, "note") for line in lines]
+
+
+def timing_note(results: AttentionResults | SquareResults, on_a_cpu: str) -> str:
+    if results.empty_launch_ms is None:
+        return f"time by perf_counter, caches as they were{on_a_cpu}"
+    empty_us = results.empty_launch_ms * 1e3
+    return f"empty launch {empty_us:.2f} µs; L2 cache flushed before each sample"
 
 
 def square_table(mebibytes: int, variants: list[Variant]) -> Table:
     columns = [
         Column("", "name", "text", True),
-        Column("median", "median_ns", "ns", True),
-        Column("GB/s", "gbps", "number", True),
-        Column("of the copy", "percent_of_copy", "percent", True),
-        Column("result, against float64", "said", "code", True),
+        Column("median", lambda row: row.median_ms and row.median_ms * 1e6, "ns", True),
+        Column("GB/s", lambda row: getattr(row, "gbps", None), "number", True),  # timed ones'
+        Column("of the copy", lambda row: getattr(row, "percent_of_copy", None), "percent", True),
+        Column("result, against float64", lambda row: row.missing or row.result, "code", True),
     ]
-    rows: list[Row] = []
-    for variant in variants:
-        row: Row = {"name": variant.name, "said": variant.missing or variant.result}
-        figures: Row = dict.fromkeys(("median_ns", "gbps", "percent_of_copy"))
-        if isinstance(variant, TimedVariant):
-            figures = asdict(variant) | {"median_ns": variant.median_ms * 1e6}
-        rows.append(figures | row)
     title, note = f"{mebibytes} MiB", "Read once, written once."
-    return Table("square", title, note, columns, rows, most=len(rows))
+    return Table("square", title, note, columns, variants, most=len(variants))

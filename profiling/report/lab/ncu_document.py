@@ -1,35 +1,34 @@
 """Kernels as Nsight Compute measured them, as a Document. Called by profiling.verbs.ncu."""
 
 import textwrap
-from dataclasses import asdict
+from types import SimpleNamespace
 
 from profiling.report.document import (
     PAGE,
     TEXT,
     Block,
     Bullets,
-    Cell,
     Column,
     Document,
-    Row,
     Said,
     Section,
     Table,
 )
-from profiling.report.kernel_label import kernel_label
+from profiling.report.kernel_label import kernel_cell, kernel_label
 from profiling.tools.ncu_csv import Advice, ProfiledKernel
 from profiling.units import duration_ns
 
+LABEL = Column("kernel", lambda kernel: kernel_cell(kernel.name), "code", True)
 COLUMNS = [
-    Column("kernel", "label", "code"),
-    Column("range", "range", "text"),
+    LABEL,
+    Column("range", lambda kernel: " / ".join(kernel.ranges) or None, "text"),
     Column("duration", "duration_ns", "ns"),
     Column("SM", "sm_percent", "percent"),
     Column("memory", "memory_percent", "percent"),
     Column("DRAM", "dram_percent", "percent"),
     Column("occupancy", "achieved_occupancy_percent", "percent"),
     Column("at most", "theoretical_occupancy_percent", "percent"),
-    Column("limited by", "limits", "text"),
+    Column("limited by", lambda kernel: ", ".join(kernel.limited_by) or None, "text"),
     Column("registers", "registers", "number"),
     Column("waves", "waves", "number"),
     Column("tail empty", "tail_percent", "percent"),
@@ -37,13 +36,13 @@ COLUMNS = [
 # in a terminal, where percents stand without their sign
 BRIEF = [
     Column("#", "number", "number", True),
-    Column("kernel", "label", "code", True),
+    LABEL,
     Column("time", "duration_ns", "ns", True),
     Column("SM %", "sm_percent", "number", True),
     Column("DRAM %", "dram_percent", "number", True),
     Column("occ. %", "achieved_occupancy_percent", "number", True),
     Column("of %", "theoretical_occupancy_percent", "number", True),
-    Column("by", "limits", "code", True),
+    Column("by", lambda kernel: ", ".join(kernel.limited_by) or None, "code", True),
     Column("waves", "waves", "number", True),
     Column("tail %", "tail_percent", "number", True),
 ]
@@ -61,14 +60,8 @@ ADVICE_SHOWN, ADVICE_WIDTH = 3, 230  # in a terminal, of each kernel
 def ncu_document(kernels: list[ProfiledKernel]) -> Document:
     total = duration_ns(sum(kernel.duration_ns or 0 for kernel in kernels))
     launches = f"{len(kernels)} kernel launch{'' if len(kernels) == 1 else 'es'}"
-    rows: list[Row] = [
-        asdict(kernel)
-        | {
-            "number": number,
-            "label": Cell(kernel_label(kernel.name), kernel.name),
-            "range": " / ".join(kernel.ranges) or None,
-            "limits": ", ".join(kernel.limited_by) or None,
-        }
+    rows = [
+        SimpleNamespace(number=number, **vars(kernel))
         for number, kernel in enumerate(kernels, start=1)
     ]
     title = "What each kernel reached"

@@ -1,6 +1,8 @@
 """A Document as Markdown, short enough for a pull request."""
 
 import re
+from collections.abc import Iterable
+from itertools import groupby
 
 from cli.plain import plain
 from profiling.report import text
@@ -11,7 +13,6 @@ from profiling.report.document import (
     Document,
     Facts,
     Finding,
-    Row,
     Said,
     StepBar,
     Table,
@@ -27,45 +28,40 @@ SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~&])")
 
 
 def markdown(document: Document) -> str:
-    blocks, under = list(shown(document.verdict, "markdown")), " · ".join(document.notes)
+    blocks, title, under = list(shown(document.verdict, "markdown")), document.title, ""
     if blocks and isinstance(first := blocks[0], Verdict) and first.word is None:
-        lines = [f"## {escaped(first.text)}", "", escaped(f"{document.title}: {under}"), ""]
-        blocks = blocks[1:]
-    else:
-        lines = [f"## {escaped(document.title)}", "", escaped(under), ""]
-    lines += written(blocks)
-    for title, blocks in in_text(document, "markdown"):
-        lines += [f"**{escaped(title)}**", ""] if title else []
-        lines += written(blocks)
-    return "\n".join(lines).rstrip() + "\n"
+        blocks, title, under = blocks[1:], first.text, f"{document.title}: "
+    parts = [f"## {escaped(title)}", escaped(under + " · ".join(document.notes))]
+    parts += paragraphs(blocks)
+    for heading, blocks in in_text(document, "markdown"):
+        parts += [f"**{escaped(heading)}**"] if heading else []
+        parts += paragraphs(blocks)
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def written(blocks: list[Block]) -> list[str]:
-    """Lines; those of a list follow each other, all else stands by itself."""
-    lines: list[str] = []
-    for block in blocks:
-        found = lines_of(block)
-        is_list = isinstance(block, (Bullets, Finding))
-        if lines and not is_list and lines[-1]:
-            lines.append("")
-        lines += found if is_list or not found else [*found, ""]
-    return [*lines, ""] if lines and lines[-1] else lines
+def paragraphs(blocks: list[Block]) -> list[str]:
+    """Those of a list follow each other, all else stands by itself."""
+    found: list[str] = []
+    for is_list, together in groupby(blocks, lambda block: isinstance(block, (Bullets, Finding))):
+        texts = map(written, together)
+        found += ["\n".join(texts)] if is_list else texts
+    return found
 
 
-def lines_of(block: Block) -> list[str]:
+def written(block: Block) -> str:
     match block:
         case Verdict():
-            return [f"**{escaped(block.text)}**"]
+            return f"**{escaped(block.text)}**"
         case Said():
-            return [escaped(block.text)]
+            return escaped(block.text)
         case Facts():
             return facts(block)
         case Bullets():
             lead = f"**{escaped(block.heading.lower())}:** " if block.heading else ""
-            return [f"- {lead}{escaped(line)}" for line in block.lines]
+            return "\n".join(f"- {lead}{escaped(line)}" for line in block.lines)
         case Finding():
             cure = f" ({escaped(block.cure)})" if block.cure else ""
-            return [f"- **{escaped(block.word or block.level)}:** {escaped(block.what)}{cure}"]
+            return f"- **{escaped(block.word or block.level)}:** {escaped(block.what)}{cure}"
         case StepBar():
             return step(block)
         case Table():
@@ -83,57 +79,50 @@ def code(words: str) -> str:
     return f"`{words.replace('`', chr(39)).replace('|', '¦')}`"
 
 
-def facts(block: Facts) -> list[str]:
-    if not block.cards:
-        title = [f"**{escaped(block.heading)}**", ""] if block.heading else []
-        return title + [f"- {escaped(what)}: {escaped(figure)}" for what, figure in block.pairs]
-    return [
-        row_of([escaped(what) for what, _ in block.pairs]),
-        "|" + "---:|" * len(block.pairs),
-        row_of([escaped(figure) for _, figure in block.pairs]),
-    ]
+def facts(block: Facts) -> str:
+    if block.cards:
+        whats, figures = zip(*block.pairs, strict=True)
+        return grid(map(escaped, whats), ["---:"] * len(whats), [map(escaped, figures)])
+    title = [f"**{escaped(block.heading)}**", ""] if block.heading else []
+    lines = [f"- {escaped(what)}: {escaped(figure)}" for what, figure in block.pairs]
+    return "\n".join(title + lines)
 
 
-def step(block: StepBar) -> list[str]:
+def step(block: StepBar) -> str:
     if not block.parts:
-        return ["The step cannot be split: no GPU activity was captured."]
+        return "The step cannot be split: no GPU activity was captured."
     whole_ms = sum(ms for _, ms in block.parts)
     rows = [
-        row_of([escaped(part.meaning), milliseconds(ms), percent(100 * ms / whole_ms)])
+        [escaped(part.meaning), milliseconds(ms), percent(100 * ms / whole_ms)]
         for part, ms in block.parts
         if ms > 0
     ]
-    last = f"| **the mean step** | **{milliseconds(whole_ms)}** | |"
-    return ["| the mean step | ms | share |", "|---|---:|---:|", *rows, last]
+    rows.append(["**the mean step**", f"**{milliseconds(whole_ms)}**", ""])
+    return grid(["the mean step", "ms", "share"], ["---", "---:", "---:"], rows)
 
 
-def table(block: Table) -> list[str]:
-    if not block.rows:
-        return []
-    title, note = escaped(block.title), escaped(block.note)
-    if not block.folded:
-        return [f"**{title}.** {note}", "", *grid(block, MOST_ROWS)]
-    head = [f"<details><summary>{title}</summary>", "", note, ""]
-    return [*head, *grid(block, FOLDED_ROWS), "", "</details>"]
-
-
-def grid(block: Table, most: int) -> list[str]:
+def table(block: Table) -> str:
+    title, note, rows = escaped(block.title), escaped(block.note), block.rows or []
     columns = [column for column in block.columns if column.brief]
-    rows = block.rows or []
-    lines = [
-        row_of([escaped(column.heading) for column in columns]),
-        row_of(["---" if column.kind in WORDS else "---:" for column in columns]),
-        *(row_of([cell(row, column) for column in columns]) for row in rows[:most]),
-    ]
-    return lines + (["", f"… {len(rows) - most} more"] if len(rows) > most else [])
+    most = FOLDED_ROWS if block.folded else MOST_ROWS
+    lines = grid(
+        [escaped(column.heading) for column in columns],
+        ["---" if column.kind in WORDS else "---:" for column in columns],
+        [[cell(row, column) for column in columns] for row in rows[:most]],
+    )
+    if len(rows) > most:
+        lines += f"\n\n… {len(rows) - most} more"
+    if block.folded:
+        return f"<details><summary>{title}</summary>\n\n{note}\n\n{lines}\n\n</details>"
+    return f"**{title}.** {note}\n\n{lines}"
 
 
-def row_of(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def grid(heads: Iterable[str], rules: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, rules, *rows))
 
 
-def cell(row: Row, column: Column) -> str:
-    words = text.cell(row[column.key], column.kind)
+def cell(row: object, column: Column) -> str:
+    words = text.cell(column.of(row), column.kind)
     if column.kind == "code":
         return code(words)
     bare = words.lstrip(INDENT)

@@ -17,42 +17,34 @@ from profiling.report.document import (
     Cell,
     Chart,
     Document,
-    Facts,
-    Figure,
     Section,
     Table,
     Value,
     Verdict,
+    is_shown,
     shown,
 )
 
 
 def page(document: Document, template: str = "document.html.j2", **values: object) -> str:
     """The whole HTML text. `values`: what a template takes that extends document.html.j2."""
-    sections = [section for section in document.sections if "page" in section.places]
+    sections = [
+        section
+        for section in document.sections
+        if "page" in section.places and any(map(on_page, section.blocks))
+    ]
     blocks = [*document.verdict, *(block for section in sections for block in section.blocks)]
     charts = [block for block in shown(blocks, "page") if isinstance(block, Chart)]
+    figures = cleaned({chart.name: chart.figure for chart in charts if chart.figure is not None})
     headlines = [b.word or b.text for b in document.verdict if isinstance(b, Verdict)][:1]
-    return render(
-        template,
-        {chart.name: chart.figure for chart in charts if chart.figure is not None},
-        document=document,
-        sections=sections,
-        tab=" · ".join([*headlines, document.title]),
-        **values,
-    )
-
-
-def render(template: str, figures: dict[str, Figure], **values: object) -> str:
-    """The page as text.
-
-    `figures`: by name, what plotly draws ({"data", "layout"}); see base.html.j2.
-    """
     return (
         environment()
         .get_template(template)
         .render(
-            figures=cleaned(figures),
+            document=document,
+            sections=sections,
+            tab=" · ".join([*headlines, document.title]),
+            figures=figures,
             plotly_js=plotly_js() if figures else "",
             step_parts=list(causes.PART.values()),
             **values,
@@ -72,7 +64,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {"cell": text.cell, "more": more, "lead": lead}
-    made.tests["cards"] = are_cards
+    made.tests["shown"] = on_page
     return made
 
 
@@ -104,5 +96,5 @@ def lead(section: Section) -> str:
     return section.lead or next((t.note for t in tables if t.title == section.title), "")
 
 
-def are_cards(block: Block) -> bool:
-    return isinstance(block, Facts) and block.cards and "page" in block.places
+def on_page(block: Block) -> bool:
+    return is_shown(block, "page")

@@ -16,7 +16,6 @@ from profiling.report.document import (
     Document,
     Facts,
     Finding,
-    Row,
     Said,
     StepBar,
     Table,
@@ -54,8 +53,7 @@ def show(document: Document, console: Console) -> None:
 def show_blocks(blocks: Iterable[Block], console: Console) -> None:
     """For what is said before all is known, too: a table at a time."""
     for block in shown(blocks, "terminal"):
-        if (made := drawn(block, console.width)) is not None:
-            console.print(made)
+        console.print(drawn(block, console.width))
 
 
 def styled(words: str, style: str = "") -> Text:
@@ -66,8 +64,8 @@ def heading(title: str) -> Text:
     return Text(f"\n{plain(title)}", "bold cyan")
 
 
-def drawn(block: Block, width: int) -> RenderableType | None:
-    """The block, within `width`; None where it has nothing to show."""
+def drawn(block: Block, width: int) -> RenderableType:
+    """The block, within `width`."""
     match block:
         case Verdict():
             return Group(Text(), styled(block.text, f"bold {TONES[block.tone]}"))
@@ -77,7 +75,7 @@ def drawn(block: Block, width: int) -> RenderableType | None:
             return facts(block)
         case Bullets():
             title = [styled(block.heading, "bold")] if block.heading else []
-            return Group(*title, *map(bullet, block.lines)) if block.lines else None
+            return Group(*title, *map(bullet, block.lines))
         case Finding():
             style = "yellow" if block.level == "warning" else "dim"
             cure = f" — {block.cure}" if block.cure else ""
@@ -124,13 +122,12 @@ def step_bar(block: StepBar, width: int) -> Group:
     return Group(title, bar, legend)
 
 
-def grid(table: Table, width: int) -> Group | None:
-    """The brief columns of the first rows; None for a table without rows.
+def grid(table: Table, width: int) -> Group:
+    """The brief columns of the first rows.
 
     Figures that do not fit are left out, the last ones first, and named below.
     """
-    if not table.rows:
-        return None
+    rows = table.rows or []
     columns = [column for column in table.columns if column.brief]
     left_out: list[str] = []
     while sum(rooms := widths(columns, table, width)) > width and any(map(is_figure, columns)):
@@ -141,10 +138,10 @@ def grid(table: Table, width: int) -> Group | None:
         title = Text(shorten(plain(column.heading), room - GAP))
         side: JustifyMethod = "right" if is_figure(column) else "left"
         made.add_column(title, justify=side, no_wrap=True, min_width=room - GAP)
-    for row in table.rows[: table.most]:
+    for row in rows[: table.most]:
         cells = zip(cells_of(row, columns), rooms, strict=True)
         made.add_row(*(Text(shorten(cell, room - GAP)) for cell, room in cells))
-    more = len(table.rows) - table.most
+    more = len(rows) - table.most
     rest = [Text(f"… {more} more: --json or --html has them", "dim")] if more > 0 else []
     if left_out:
         rest.append(Text(f"a wider terminal also shows {', '.join(left_out)}", "dim"))
@@ -155,8 +152,8 @@ def is_figure(column: Column) -> bool:
     return column.kind not in WORDS
 
 
-def cells_of(row: Row, columns: list[Column]) -> list[str]:
-    return [text.cell(row[column.key], column.kind) for column in columns]
+def cells_of(row: object, columns: list[Column]) -> list[str]:
+    return [text.cell(column.of(row), column.kind) for column in columns]
 
 
 def widths(columns: list[Column], table: Table, width: int) -> list[int]:

@@ -19,8 +19,7 @@ function lazyFigure(name) {
     x: overTime && trace.meta ? trace.meta.elapsed_s : trace.x,
     visible: !hidden.has(trace.legendgroup),
   }));
-  const switchable = data.some((trace) => trace.meta);
-  if (!switchable || !overTime) return { data: switched, layout };
+  if (!overTime || !data.some((trace) => trace.meta)) return { data: switched, layout };
   const timeTitle = document.querySelector("[data-axis=time]").dataset.title;
   const xaxis = { ...layout.xaxis, title: { text: timeTitle } };
   return { data: switched, layout: { ...layout, xaxis, uirevision: "time" } };
@@ -28,21 +27,18 @@ function lazyFigure(name) {
 
 function drawLazily(chart) {
   chart.dataset.drawn = "1";
-  const config = { responsive: true, displaylogo: false, displayModeBar: false };
-  Plotly.react(chart, ...themed(lazyFigure(chart.dataset.lazy)), config);
+  draw(chart, lazyFigure(chart.dataset.lazy));
 }
 
 function redrawDrawn() {
   document.querySelectorAll("[data-drawn]").forEach(drawLazily);
 }
 
-function press(buttons, pressed) {
-  for (const button of buttons) button.ariaPressed = String(pressed(button));
-}
-
 function chooseAxis(choice) {
   axisChoice = choice;
-  press(document.querySelectorAll("[data-axis]"), (button) => button.dataset.axis === choice);
+  for (const button of document.querySelectorAll("[data-axis]")) {
+    button.ariaPressed = String(button.dataset.axis === choice);
+  }
   redrawDrawn();
 }
 

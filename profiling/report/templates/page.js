@@ -14,16 +14,14 @@ function withColours(value, style) {
   return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, withColours(v, style)]));
 }
 
-function merged(defaults, values) {
-  return { ...defaults, ...values, title: { ...defaults.title, ...values.title } };
-}
-
 function themed(figure) {
   const style = getComputedStyle(document.documentElement);
   const { data, layout } = withColours(figure, style);
   const colour = (name) => style.getPropertyValue(name).trim();
   const axis = {
-    title: { font: { size: 13 }, standoff: 8 }, gridcolor: colour("--line"), zerolinecolor: colour("--line"), linecolor: colour("--line") };
+    title: { font: { size: 13 }, standoff: 8 }, automargin: true,
+    gridcolor: colour("--line"), zerolinecolor: colour("--line"), linecolor: colour("--line"),
+  };
   const whole = {
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
@@ -36,23 +34,24 @@ function themed(figure) {
     uirevision: "kept", // the zoom survives a change of theme
     ...layout,
   };
-  for (const name of Object.keys(layout)) {
-    if (/^[xy]axis\d*$/.test(name)) whole[name] = merged(axis, layout[name]);
+  for (const name of ["xaxis", "yaxis"]) {
+    whole[name] = { ...axis, ...layout[name], title: { ...axis.title, ...layout[name].title } };
   }
   return [data, whole];
 }
 
 const figures = JSON.parse(document.getElementById("figures")?.textContent ?? "{}");
 
+function draw(chart, figure) {
+  const zoom = "zoom" in chart.dataset;
+  Plotly.react(chart, ...themed(figure), {
+    responsive: true, displaylogo: false, modeBarButtonsToRemove: REMOVED, plotlyServerURL: "",
+    displayModeBar: zoom, scrollZoom: zoom,
+  });
+}
+
 function drawCharts() {
-  for (const chart of document.querySelectorAll("[data-chart]")) {
-    const figure = figures[chart.dataset.chart];
-    const config = {
-      responsive: true, displaylogo: false, modeBarButtonsToRemove: REMOVED, plotlyServerURL: "",
-      displayModeBar: "zoom" in chart.dataset, scrollZoom: "zoom" in chart.dataset,
-    };
-    Plotly.react(chart, ...themed(figure), config);
-  }
+  document.querySelectorAll("[data-chart]").forEach((chart) => draw(chart, figures[chart.dataset.chart]));
 }
 
 function cellValue(row, column) {
@@ -95,9 +94,8 @@ function prepareTable(box) {
   const table = box.querySelector("table");
   for (const [column, head] of [...table.tHead.rows[0].cells].entries()) {
     head.querySelector("button").addEventListener("click", () => {
-      const numeric = "number" in head.dataset; // the largest first is what one looks for
-      const first = numeric ? -1 : 1;
-      const before = head.ariaSort === "ascending" ? 1 : head.ariaSort === "descending" ? -1 : 0;
+      const first = "number" in head.dataset ? -1 : 1; // the largest first is what one looks for
+      const before = { ascending: 1, descending: -1 }[head.ariaSort];
       sortTable(table, column, before ? -before : first);
       showRows(box);
     });

@@ -1,0 +1,82 @@
+"""What the measurements share: keys that are checked, turns, and whole processes that are timed."""
+
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import IO, TypeVar
+
+from cli.keys import check_values
+
+T = TypeVar("T")
+
+PROJECT = Path(__file__).resolve().parent.parent
+BYTES_OF_MAXRSS = 1 if sys.platform == "darwin" else 1024  # getrusage's unit
+
+
+def key(
+    default: T, help: str, *, least: float = -math.inf, needed: str = "", file: bool = False
+) -> T:
+    """A field of `Keys`. It is at least `least`; `needed` says what to name where it is empty.
+
+    `file`: it names one that is there, if it is given.
+    """
+    rules = {"help": help, "least": least, "needed": needed, "file": file}
+    return field(default=default, metadata=rules)
+
+
+@dataclass
+class Keys:
+    """The keys of a measurement. Raises ValueError for what `key` does not allow."""
+
+    def __post_init__(self) -> None:
+        check_values(self)
+        for each in fields(self):
+            name, value, rules = each.name, getattr(self, each.name), each.metadata
+            if rules["needed"] and not value:
+                raise ValueError(f"{name}: name {rules['needed']}")
+            if rules["file"] and value and not Path(value).is_file():
+                raise ValueError(f"{name}={value}: no such file")
+
+
+def in_turns(measures: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:
+    """What each gave: a, b, b, a, a, b, ... so that a drift or a neighbour touches all alike."""
+    found: dict[str, list[T]] = {name: [] for name in measures}
+    order = list(measures)
+    for _ in range(rounds):
+        for name in order:
+            found[name].append(measures[name]())
+        order.reverse()
+    return found
+
+
+@dataclass(frozen=True)
+class Process:
+    """How one went that has ended."""
+
+    status: int
+    wall_s: float
+    cpu_s: float
+    peak_bytes: int
+
+
+def run_process(
+    command: Sequence[str],
+    output: IO[bytes] | int,
+    folder: Path = PROJECT,
+    environ: Mapping[str, str] | None = None,
+) -> Process:
+    """`output` gets stdout and stderr."""
+    start = time.perf_counter()
+    with subprocess.Popen(
+        command, cwd=folder, env=environ, stdout=output, stderr=subprocess.STDOUT
+    ) as child:
+        _, status, used = os.wait4(child.pid, 0)
+        wall_s = time.perf_counter() - start
+        child.returncode = os.waitstatus_to_exitcode(status)
+    cpu_s, peak_bytes = used.ru_utime + used.ru_stime, used.ru_maxrss * BYTES_OF_MAXRSS
+    return Process(child.returncode, wall_s, cpu_s, peak_bytes)

@@ -1,0 +1,70 @@
+"""Iterations of the trainer on random tokens, with something and without it. Called by *_overhead.
+
+Both take turns inside one process (off, on, on, off, ...), so that a drifting clock or a neighbour
+touches them alike.
+"""
+
+import time
+from collections.abc import Callable
+from statistics import median, quantiles
+
+import torch
+from torch import Tensor
+
+from benchmarks.measuring import in_turns
+from configs.schema import Config
+from model import GPT
+from profiling.capture.spans import NoSpans, Spans
+from training.distributed import Ranks
+from training.optimizer import adamw
+from training.step import Step, TrainingStep
+
+VOCAB = 65
+
+
+def random_batch(experiment: Config, device: torch.device) -> Tensor:
+    """(B, T) tokens, to be both input and target."""
+    return torch.randint(VOCAB, (experiment.batch_size, experiment.block_size), device=device)
+
+
+def eager_step(experiment: Config, ranks: Ranks) -> Step:
+    model = GPT(experiment, VOCAB).to(ranks.device)
+    return Step(model, adamw(model, experiment, ranks.device), experiment, ranks)
+
+
+def iterate(step: TrainingStep, tokens: Tensor, spans: Spans | NoSpans) -> None:
+    """An iteration with the ranges that train.py has around it."""
+    with spans.iteration(0):
+        for number in range(step.micro_steps):
+            with spans.micro_step(number, of=step.micro_steps):
+                with spans.phase("data"):
+                    x, y = tokens, tokens
+                with spans.phase("forward"):
+                    loss = step.forward(x, y)
+                with spans.phase("backward"):
+                    step.backward(loss)
+        step.average_gradients()
+        with spans.phase("optimizer"):
+            step.update(1e-4)
+
+
+def timed_ms(step: TrainingStep, tokens: Tensor, spans: Spans | NoSpans, count: int) -> float:
+    """Mean milliseconds of `count` iterations, from an idle device to an idle device."""
+    start = time.perf_counter()
+    for _ in range(count):
+        iterate(step, tokens, spans)
+    if tokens.is_cuda:
+        torch.cuda.synchronize(tokens.device)
+    return (time.perf_counter() - start) * 1e3 / count
+
+
+def compared(
+    off: Callable[[], float], on: Callable[[], float], rounds: int, turns: int
+) -> tuple[float, list[float]]:
+    """(median of off, quartiles of on / off over the rounds); a round compares medians."""
+    off_ms, ratios = [], []
+    for _ in range(rounds):
+        taken = in_turns({"off": off, "on": on}, turns)
+        off_ms += taken["off"]
+        ratios.append(median(taken["on"]) / median(taken["off"]))
+    return median(off_ms), quantiles(ratios, n=4)

@@ -1,0 +1,174 @@
+"""Which answer step times give: faster, slower, equal within a band, or that they cannot tell.
+
+Called by comparison, for the steps of two captures or runs, and by experiment, for processes.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import fmean, median
+
+from profiling.analysis.difference.compared import TRAINING, Compared
+from profiling.analysis.difference.records import CannotTell, Outcome
+from profiling.analysis.statistics import (
+    BETWEEN_PROCESSES,
+    Ratio,
+    answer,
+    ratio_over_steps,
+    steps_to_tell,
+)
+from profiling.causes import PART
+from profiling.units import milliseconds
+
+EQUAL_WITHIN_PERCENT = 2.0
+FEWEST_STEPS = 5  # of a side, for an interval
+LARGE_OVERHEAD = 0.1  # of the step: a profiler that adds more decides how long the host takes
+MOSTLY = 0.5  # of the difference
+MOST_NAMED = 2  # parts of the host
+# of 24 captures whose programs were timed without a profiler, too, the worst made a step 3.6 times
+# as long
+MOST_LENGTHENED = 4
+PROFILER_SHIFT = 0.05  # of the ratio, between captured and uncaptured steps, that is worth a word
+WITHOUT_A_PROFILER = "time both without one: python -m profiling ab"
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Step times of both sides."""
+
+    baseline_ms: list[float]
+    candidate_ms: list[float]
+    means_ms: tuple[float, float]
+    captured: bool  # a profiler was on
+
+    @property
+    def fewest(self) -> int:
+        return min(len(self.baseline_ms), len(self.candidate_ms))
+
+    @cached_property
+    def ratio(self) -> Ratio | None:
+        """None: there are too few for an interval."""
+        if self.fewest < FEWEST_STEPS:
+            return None
+        return ratio_over_steps(self.baseline_ms, self.candidate_ms)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    outcome: Outcome
+    cannot_tell: CannotTell | None = None
+    ratio_bound: float | None = None  # what holds without the profiler, too
+
+
+def own_steps(baseline: Compared, candidate: Compared) -> Steps:
+    """Those that a capture or run is of."""
+    means_ms = baseline.mean_ms, candidate.mean_ms
+    captured = {baseline.kind, candidate.kind} != {TRAINING}
+    return Steps(baseline.step_ms, candidate.step_ms, means_ms, captured)
+
+
+def uncaptured_steps(baseline: Compared, candidate: Compared) -> Steps | None:
+    """Those around the windows; None where a side knows too few of them."""
+    both_ms = baseline.free_laps_ms, candidate.free_laps_ms
+    if min(map(len, both_ms)) < FEWEST_STEPS:
+        return None
+    return Steps(*both_ms, (fmean(both_ms[0]), fmean(both_ms[1])), captured=False)
+
+
+def judge(baseline: Compared, candidate: Compared, steps: Steps, band: float) -> Judgement:
+    """By their own steps or the uncaptured ones; `band` 0.02: two per cent."""
+    unit = "logged rows" if baseline.kind == TRAINING else "steps"
+    if (ratio := steps.ratio) is None:
+        return Judgement("cannot_tell", few_steps(steps, unit))
+    outcome = answer(ratio, BETWEEN_PROCESSES, band)
+    if steps.captured and (host := host_words(baseline, candidate, band)):
+        bound = ratio_bound(baseline, candidate)
+        if bound and outcome in ("faster", "slower"):
+            return Judgement(outcome, ratio_bound=bound)
+        why = f"what changed is mostly time of the host, which a profiler lengthens ({host})"
+        return Judgement("cannot_tell", CannotTell("profiler", why, WITHOUT_A_PROFILER, None))
+    told = outcome != "cannot_tell"
+    return Judgement(outcome, None if told else noise(ratio, steps, unit, band))
+
+
+def few_steps(steps: Steps, unit: str) -> CannotTell:
+    counts = f"{len(steps.baseline_ms)} and {len(steps.candidate_ms)} {unit}"
+    why = f"described, not judged, because {counts} are too few for an interval"
+    cure = f"it takes {FEWEST_STEPS} of each, better 20"
+    return CannotTell("few_steps", why, cure, FEWEST_STEPS)
+
+
+def noise(ratio: Ratio, steps: Steps, unit: str, band: float) -> CannotTell:
+    why = undecided((ratio.low, ratio.high), BETWEEN_PROCESSES, band)
+    needed = steps_to_tell(ratio, steps.fewest, BETWEEN_PROCESSES, band)
+    if needed is None:
+        cure = f"more {unit} would not tell, several starts would: python -m profiling ab"
+    else:
+        cure = f"it would take about {needed:,} {unit} of each, here are {steps.fewest}"
+    return CannotTell("noise", why, cure, needed)
+
+
+def undecided(interval: tuple[float, float], noise: float, band: float) -> str:
+    return (
+        f"the ratio is {interval[0]:.3f} to {interval[1]:.3f}, neither all beyond the noise of "
+        f"{noise * 100:.2g} % nor all within {band * 100:g} %"
+    )
+
+
+def host_words(baseline: Compared, candidate: Compared, band: float) -> str:
+    """How the host's parts changed, where that is most of the difference and a profiler's doing.
+
+    Empty where it is not, where no profiler can have been in the way, or where it is known to have
+    added little.
+    """
+    one, other = baseline.captured.gpu_parts, candidate.captured.gpu_parts
+    if not one or not other or not (lengthened(baseline) or lengthened(candidate)):
+        return ""
+    change_ms = {name: other.get(name, 0.0) - one.get(name, 0.0) for name in one | other}
+    host = sorted(filter(is_host, change_ms), key=lambda name: -abs(change_ms[name]))
+    host_ms, all_ms = sum(change_ms[name] for name in host), sum(change_ms.values())
+    if abs(host_ms) <= max(band * baseline.mean_ms, MOSTLY * abs(all_ms)):
+        return ""
+    return ", ".join(
+        f"{PART[name.removeprefix('idle_')].sentence} {milliseconds(one.get(name, 0.0))} -> "
+        f"{milliseconds(other.get(name, 0.0))} ms"
+        for name in host[:MOST_NAMED]
+    )
+
+
+def is_host(bucket: str) -> bool:
+    part = PART.get(bucket.removeprefix("idle_"))
+    return part is not None and part.host
+
+
+def lengthened(side: Compared) -> bool:
+    """Whether a profiler may have added much to its captured steps."""
+    if side.kind == TRAINING:
+        return False
+    free_ms = side.free_step_ms
+    return free_ms is None or median(side.step_ms) > (1 + LARGE_OVERHEAD) * free_ms
+
+
+def ratio_bound(baseline: Compared, candidate: Compared) -> float | None:
+    """What the ratio is at least, or at most, whatever the profiler added.
+
+    None: which of the two is faster hangs on that.
+    """
+    most = [median(side.step_ms) for side in (baseline, candidate)]
+    least = [least_ms(side) for side in (baseline, candidate)]
+    beyond = 1 + BETWEEN_PROCESSES
+    if least[0] > most[1] * beyond:
+        return most[1] / least[0]
+    if least[1] > most[0] * beyond:
+        return least[1] / most[0]
+    return None
+
+
+def least_ms(side: Compared) -> float:
+    """What its step takes without a profiler, at the least.
+
+    It is no shorter than its own work on the GPU (a collective waits for others, too), and no
+    profiler makes it any number of times as long.
+    """
+    step_ms, parts = median(side.step_ms), side.captured.gpu_parts
+    work = (parts.get("compute", 0.0) + parts.get("copy", 0.0)) / side.mean_ms
+    return max(work, 1 / MOST_LENGTHENED) * step_ms

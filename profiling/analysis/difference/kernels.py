@@ -1,0 +1,74 @@
+"""The kernels of two sides, matched by name: gone, new, or in both and changed.
+
+Called by comparison.
+"""
+
+import re
+
+from profiling.analysis.difference.compared import Compared
+from profiling.analysis.difference.records import KernelChange, KernelChanges, KernelOnOneSide
+
+# Inductor numbers the kernels of a graph as it makes them: any change of the graph renumbers all
+TRITON_NUMBER = re.compile(r"^(triton_\w+?)_\d+$")
+CHANGED_SHARE = 0.01  # of the kernel's own time: a smaller change is none
+LEAST_SHARE = 0.0005  # of the step, likewise
+SAME_COUNT = 0.01  # launches a step; one launch more in a whole capture is no change
+
+Kernels = dict[str, list[KernelOnOneSide]]
+
+
+def kernel_changes(baseline: Compared, candidate: Compared) -> KernelChanges:
+    """All three, the largest first. Those of a side that was not captured are none."""
+    one, other = by_match(baseline.captured.kernels), by_match(candidate.captured.kernels)
+    return KernelChanges(
+        added=missing(other, one),
+        removed=missing(one, other),
+        changed=changed(one, other, least_ms=LEAST_SHARE * baseline.mean_ms),
+    )
+
+
+def match(name: str) -> str:
+    """What a kernel is matched by: its name, Triton's without the number."""
+    return TRITON_NUMBER.sub(r"\1", name)
+
+
+def by_match(kernels: tuple[KernelOnOneSide, ...]) -> Kernels:
+    found: Kernels = {}
+    for kernel in kernels:
+        found.setdefault(match(kernel.name), []).append(kernel)
+    return found
+
+
+def missing(kernels: Kernels, there: Kernels) -> list[KernelOnOneSide]:
+    """What is not there."""
+    found = [kernel for name, rows in kernels.items() if name not in there for kernel in rows]
+    return sorted(found, key=lambda kernel: -kernel.ms)
+
+
+def changed(baseline: Kernels, candidate: Kernels, least_ms: float) -> list[KernelChange]:
+    """Those of both whose time or number is another; kernels that match as one row."""
+    rows = [change(name, baseline[name], candidate[name]) for name in baseline if name in candidate]
+    found = [
+        row
+        for row in rows
+        if abs(row.delta_ms) > max(least_ms, CHANGED_SHARE * row.baseline_ms)
+        or abs(row.candidate_count - row.baseline_count) > SAME_COUNT
+    ]
+    return sorted(found, key=lambda row: -abs(row.delta_ms))
+
+
+def change(
+    name: str, baseline: list[KernelOnOneSide], candidate: list[KernelOnOneSide]
+) -> KernelChange:
+    names = {kernel.name for kernel in [*baseline, *candidate]}
+    one_ms, other_ms = (sum(kernel.ms for kernel in side) for side in (baseline, candidate))
+    return KernelChange(
+        name=names.pop() if len(names) == 1 else name,
+        family=baseline[0].family,
+        baseline_count=sum(kernel.count for kernel in baseline),
+        candidate_count=sum(kernel.count for kernel in candidate),
+        baseline_ms=one_ms,
+        candidate_ms=other_ms,
+        delta_ms=other_ms - one_ms,
+        percent=(other_ms / one_ms - 1) * 100 if one_ms else None,
+    )

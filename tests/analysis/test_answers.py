@@ -1,0 +1,288 @@
+"""The four answers: what makes each of them, what it would take to tell, exit codes of the gate."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from profiling.analysis.difference.answer import judge, own_steps
+from profiling.analysis.difference.compared import TRAINING, Compared, compared_capture
+from profiling.analysis.difference.comparison import compare
+from profiling.analysis.statistics import (
+    Ratio,
+    answer,
+    noise_of_processes,
+    processes_to_tell,
+    ratio_over_processes,
+    steps_to_tell,
+)
+from profiling.manifest import CapturedWindow as Window
+from profiling.manifest import Laps, Manifest, WindowSteps
+from profiling.verbs import compare as comparison_command
+from tests.helpers.reports import STEPS, flash, flash_report, side, slow
+
+
+def without_manifest(side: Compared) -> Compared:
+    return replace(side, free_step_ms=None)
+
+
+def eager(file: str, kernels_ms: float, launch_ms: float) -> Compared:
+    """A capture that knows no steps without a profiler."""
+    return without_manifest(side(file, {"gemm": kernels_ms}, {"launch": launch_ms}))
+
+
+def noisy(file: str, ms: float, seed: int, steps: int = STEPS) -> Compared:
+    values = (ms * np.exp(np.random.default_rng(seed).normal(0, 0.05, steps))).tolist()
+    return replace(side(file, {"gemm": ms}), step_ms=values, mean_ms=float(np.mean(values)))
+
+
+def with_laps(side: Compared, before: list[float], after: list[float]) -> Compared:
+    laps = WindowSteps(before=Laps(1.0, before), after=Laps(1.0, after))
+    manifest = Manifest(1, "nsys", Window(), step_ms=laps)
+    return replace(compared_capture(flash_report(), manifest), file=side.file)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "told"),
+    [
+        (Ratio(0.9, 0.88, 0.92), "faster"),
+        (Ratio(1.015, 1.012, 1.018), "slower"),  # beyond the noise, though within the band
+        (Ratio(1.0, 0.985, 1.015), "equal"),
+        (Ratio(1.0, 0.985, 1.025), "cannot_tell"),
+        (Ratio(1.02, 0.99, 1.05), "cannot_tell"),
+    ],
+)
+def test_the_interval_decides_between_the_four(ratio, told):
+    assert answer(ratio, noise=0.01, band=0.02) == told
+
+
+@pytest.mark.parametrize(("middle", "half"), [(1.0, 0.04), (1.03, 0.06), (0.96, 0.05)])
+def test_so_many_steps_narrow_the_interval_to_an_answer(middle, half):
+    """By the square root: as many tell, three quarters of them do not."""
+
+    def interval(count: float) -> Ratio:
+        width = half * math.sqrt(20 / count)
+        return Ratio(middle, middle * math.exp(-width), middle * math.exp(width))
+
+    assert answer(interval(20), 0.01, 0.02) == "cannot_tell"
+    needed = steps_to_tell(interval(20), 20, 0.01, 0.02)
+    assert answer(interval(needed), 0.01, 0.02) != "cannot_tell"
+    assert answer(interval(0.75 * needed), 0.01, 0.02) == "cannot_tell"
+
+
+def test_no_number_of_steps_tells_what_two_starts_differ_by():
+    assert steps_to_tell(Ratio(1.008, 1.0, 1.016), 20, noise=0.01, band=0.005) is None
+
+
+@pytest.mark.parametrize("difference", [0.0, 0.02])
+def test_so_many_processes_do_tell(difference):
+    """In most of the experiments that are that large, where three a side seldom do."""
+    random = np.random.default_rng(3)
+
+    def told(count: int) -> bool:
+        groups = [np.exp(random.normal(level, 0.01, count)) for level in (0, difference)]
+        found = ratio_over_processes(*groups)
+        return answer(found, noise_of_processes(*groups), 0.02) != "cannot_tell"
+
+    typical = [np.exp(np.array([-0.01, 0, 0.01]) + level) for level in (0, difference)]
+    needed = processes_to_tell(*typical, band=0.02)
+    assert 4 <= needed <= 40
+    assert sum(told(3) for _ in range(100)) < 35
+    assert sum(told(2 * needed) for _ in range(100)) > 70
+
+
+def test_more_processes_than_anyone_starts_are_no_number():
+    assert processes_to_tell([1.0, 2.0], [1.0, 2.0], band=0.001) is None
+
+
+def test_noise_says_what_it_would_take():
+    found = compare(noisy("a.sqlite", 10.0, 1), noisy("b.sqlite", 10.2, 2))
+    assert found.verdict == "cannot_tell" and found.cannot_tell.reason == "noise"
+    assert found.cannot_tell.needed > STEPS and found.step_ms.ci95 is not None
+    assert f"it would take about {found.cannot_tell.needed:,} steps of each" in found.sentence
+    assert found.sentence.startswith("cannot tell whether ")
+    run = replace(noisy("out", 10.0, 1), kind=TRAINING)
+    assert "logged rows of each, here are 20" in compare(run, run, True, 0.1).sentence
+
+
+def test_the_band_is_the_users_and_recorded():
+    one = side("a.sqlite", {"gemm": 10.0}, jitter=0.03)
+    assert compare(one, one, equal_within_percent=1).verdict == "cannot_tell"
+    found = compare(one, one, equal_within_percent=10)
+    assert found.verdict == "equal" and found.equal_within_percent == 10
+    assert "equal within 10 %" in found.sentence
+
+
+@pytest.mark.parametrize("count", [1, 4])
+@pytest.mark.parametrize("force", [False, True])
+def test_few_steps_are_described_and_not_judged(count, force):
+    few = replace(flash(), step_ms=flash().step_ms[:count])
+    found = compare(slow(), few, force)
+    assert found.verdict == "cannot_tell" and found.cannot_tell.reason == "few_steps"
+    assert found.step_ms.ci95 is None and found.step_ms.ratio == pytest.approx(0.7, abs=0.02)
+    assert found.comparability.comparable and found.kernels.added
+    assert f"described, not judged, because 20 and {count} steps" in found.sentence
+    assert found.sentence.endswith("attention 4.10 -> 0.900 ms, everything else within noise")
+
+
+def test_few_steps_of_other_work_are_refused_and_forced():
+    other = replace(flash(), step_ms=[7.5], config=flash().config | {"batch_size": 1})
+    assert compare(slow(), other).verdict == "not_comparable"
+    found = compare(slow(), other, force=True)
+    assert found.verdict == "cannot_tell" and found.comparability.forced
+
+
+def test_five_steps_have_an_interval():
+    few = replace(flash(), step_ms=flash().step_ms[:5])
+    assert compare(slow(), few).verdict == "faster"
+
+
+def test_what_a_profiler_lengthens_is_no_answer():
+    one, other = eager("a.sqlite", 12.0, 2.0), eager("b.sqlite", 7.0, 14.0)
+    found = compare(one, other)
+    assert found.verdict == "cannot_tell" and found.cannot_tell.reason == "profiler"
+    assert "GPU idle, launch-bound 2.00 -> 14.00 ms" in found.sentence
+    assert (
+        "its kernels take 5.00 ms less; time both without one: python -m profiling ab"
+        in found.sentence
+    )
+    assert found.step_ms.ci95 is not None and found.ratio_bound is None
+
+
+def test_parts_of_the_host_count_together():
+    """Neither is beyond the band."""
+    one = eager("a.sqlite", 10.0, 0.0)
+    other = without_manifest(side("b.sqlite", {"gemm": 10.0}, {"launch": 0.15, "cpu": 0.16}))
+    found = compare(one, other)
+    assert found.cannot_tell.reason == "profiler"
+    assert "behind the CPU 0 -> 0.160 ms, GPU idle, launch-bound 0 -> 0.150" in found.sentence
+
+
+def test_host_time_that_hides_what_the_kernels_lost_is_not_equality():
+    one, other = eager("a.sqlite", 4.0, 8.0), eager("b.sqlite", 6.0, 6.0)
+    found = compare(one, other)
+    assert found.verdict == "cannot_tell" and found.cannot_tell.reason == "profiler"
+
+
+def test_uncaptured_steps_that_are_as_long_make_captured_ones_credible():
+    one = side("a.sqlite", {"gemm": 12.0}, {"launch": 2.0})
+    other = side("b.sqlite", {"gemm": 7.0}, {"launch": 14.0})
+    assert compare(one, other).verdict == "slower"
+    lengthened = replace(other, free_step_ms=0.85 * other.mean_ms)
+    assert compare(one, lengthened).verdict == "cannot_tell"
+    assert compare(one, without_manifest(other)).verdict == "cannot_tell"
+
+
+def test_a_runs_own_steps_are_no_profilers():
+    one, other = eager("a", 12.0, 2.0), eager("b", 7.0, 14.0)
+    found = compare(replace(one, kind=TRAINING), replace(other, kind=TRAINING))
+    assert found.verdict == "slower"
+
+
+def test_kernels_that_outlast_the_other_step_are_an_answer():
+    one, other = eager("a.sqlite", 8.0, 12.0), eager("b.sqlite", 6.0, 0.0)
+    found = compare(one, other)
+    assert found.verdict == "faster"
+    assert found.ratio_bound == pytest.approx(6.0 / 8.0, rel=0.01)
+    assert "b is at least 1.33x faster than a (captured 20.00 -> 6.00 ms a step)" in found.sentence
+    mirrored = compare(other, one)
+    assert mirrored.verdict == "slower"
+    assert mirrored.ratio_bound == pytest.approx(8.0 / 6.0, rel=0.01)
+
+
+def test_no_profiler_makes_a_step_four_times_as_long():
+    one, other = eager("a.sqlite", 1.0, 1.5), eager("b.sqlite", 1.0, 19.0)
+    found = compare(one, other)
+    assert found.verdict == "slower" and found.ratio_bound == pytest.approx(5.0 / 2.5, rel=0.01)
+    assert compare(one, eager("b.sqlite", 1.0, 8.0)).verdict == "cannot_tell"
+
+
+def test_what_is_sure_of_the_median_step_is_not_of_steps_that_vary():
+    steps_ms = [2.0, 2.1, 2.0, 2.1, 2.0, 21.0, 20.0, 19.0, 21.0, 20.0]
+    one = replace(eager("a.sqlite", 1.9, 7.0), step_ms=steps_ms[::-1] + steps_ms)
+    found = compare(one, eager("b.sqlite", 6.0, 0.0))
+    assert found.verdict == "cannot_tell" and found.ratio_bound is None
+
+
+def test_a_collective_waits_for_others_and_proves_nothing():
+    one = without_manifest(side("a.sqlite", {"communication": 8.0}, {"launch": 12.0}))
+    found = compare(one, eager("b.sqlite", 6.0, 0.0))
+    assert judge(one, one, own_steps(one, one), 0.02).outcome == "equal"
+    assert found.ratio_bound is None
+
+
+def test_steps_around_both_windows_are_judged_in_place_of_captured_ones():
+    near = [1.0, 1.01, 0.99]
+    one = with_laps(slow(), [10 * x for x in near], [10 * x for x in near])
+    other = with_laps(flash(), [11 * x for x in near], [11 * x for x in near])
+    found = compare(one, other)
+    assert found.verdict == "slower" and found.step_ms.ratio == pytest.approx(1.1)
+    assert found.captured_step_ms.ratio == 1.0 and len(found.step_ms.baseline_values) == 6
+    alone = replace(other, free_laps_ms=other.free_laps_ms[:4])
+    assert compare(one, alone).step_ms.ratio == 1.0
+
+
+def test_host_time_of_captures_that_contradict_the_judged_steps_explains_nothing():
+    one, other = (replace(x, kind=TRAINING) for x in (eager("a", 12, 2), eager("b", 7, 14)))
+    quick = replace(other, step_ms=[ms / 3 for ms in other.step_ms], mean_ms=other.mean_ms / 3)
+    found = compare(one, quick)
+    assert found.verdict == "faster" and "launch" not in found.sentence
+    assert "gemm 12.00 -> 7.00 ms" in found.sentence
+
+
+def test_steps_of_no_time_are_named():
+    report = flash_report()
+    steps = replace(report.window.step_ms, values=[1.0] * 19 + [0.0])
+    with pytest.raises(ValueError, match=r"flash.sqlite: one of its steps took 0 ms.* --step"):
+        compared_capture(replace(report, window=replace(report.window, step_ms=steps)))
+
+
+@pytest.fixture
+def gate(monkeypatch):
+    """gate(baseline, candidate, *flags): the exit code."""
+
+    def run(one: Compared, other: Compared, *flags: str) -> int:
+        sides = iter((one, other))
+        monkeypatch.setattr(comparison_command, "both_sides", lambda _: tuple(sides))
+        return comparison_command.main(["a", "b", *flags])
+
+    return run
+
+
+def test_the_gate_has_an_exit_code_for_what_cannot_be_told(gate, capsys):
+    few = replace(flash(), step_ms=[7.0, 7.1])
+    assert gate(slow(), few) == 0
+    assert gate(slow(), few, "--fail-on-regression", "5") == 3
+    assert "no answer: whether it is slower by more than 5 %" in capsys.readouterr().out
+    pair = eager("a.sqlite", 12.0, 2.0), eager("b.sqlite", 7.0, 14.0)
+    assert gate(*pair, "--fail-on-regression", "5") == 3
+
+
+def test_noise_below_the_limit_is_no_regression(gate):
+    pair = noisy("a.sqlite", 10.0, 1), noisy("b.sqlite", 10.2, 2)
+    high = compare(*pair).step_ms.ci95[1]
+    assert 1.02 < high < 1.3
+    assert gate(*pair, "--fail-on-regression", "5") == (3 if high > 1.05 else 0)
+    assert gate(*pair, "--fail-on-regression", "30") == 0
+
+
+def test_a_regression_is_one_by_what_is_sure(gate):
+    pair = eager("b.sqlite", 6.0, 0.0), eager("a.sqlite", 8.0, 12.0)  # at least 1.33, captured 3.33
+    codes = [gate(*pair, "--fail-on-regression", limit) for limit in ("20", "100", "400")]
+    assert codes == [1, 3, 0]
+
+
+def test_the_band_is_a_flag(gate, tmp_path, capsys):
+    one = side("a.sqlite", {"gemm": 10.0}, jitter=0.03)
+    assert gate(one, one, "--equal-within", "10", "--fail-on-regression", "0") == 0
+    assert "equal within 10 %" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="--equal-within: -1: must be 0 to 100"):
+        gate(one, one, "--equal-within", "-1")
+
+
+def test_a_name_of_31_letters_does_not_run_into_its_figure(gate, capsys):
+    name = "a_control_trace_control_control"
+    assert len(name) == 31
+    gate(replace(slow(), file=f"{name}.sqlite", config=None), flash())
+    assert f"{name}  10.80 ms" in capsys.readouterr().out

@@ -1,0 +1,229 @@
+"""Programs with one known bottleneck each: the verdict names it."""
+
+import pytest
+
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.report import Bottleneck, Report
+from profiling.analysis.summary import summarize
+from profiling.causes import PARTS, VERDICT
+from profiling.manifest import CapturedWindow, Laps, Manifest, WindowSteps
+from profiling.records import to_json
+from profiling.timeline.trace import CounterSamples
+from tests.helpers.captures import own, report_of
+from tests.helpers.programs import GEMM, MS, US, Program
+
+ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>"
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+
+
+def step_of(program: Program, data=None, inside=None, before_update=None, name=GEMM, eager=False):
+    """A training step of 5.5 ms GPU time, with faults put where they are named."""
+    program.dispatch_ns = 10 * US if eager else 6 * US
+    with program.phase("data"):
+        program.launch(4 * US, 2)
+        if data:
+            data(program)
+    for phase in ("forward", "backward"):
+        with program.phase(phase):
+            for _ in range(6 if eager else 1):
+                if eager:
+                    program.launch(27 * US, 16, name=name)
+                else:
+                    program.graph(27 * US, 96, name=name)
+                if inside:
+                    inside(program)
+    if before_update:
+        before_update(program)
+    with program.phase("optimizer"):
+        program.launch(40 * US, 4, name=name)
+
+
+def reported(steps=12, make_step=step_of, **faults) -> Report:
+    program = Program()
+    for _ in range(steps):
+        with program.step():
+            make_step(program, **faults)
+    report = summarize(Analysis(program.trace()))
+    assert to_json(report)
+    return report
+
+
+def diagnosed(**faults) -> Bottleneck:
+    return reported(**faults).bottleneck
+
+
+def tiny(program: Program) -> None:
+    with program.phase("forward"):
+        program.launch(3 * US, 200)
+    with program.phase("backward"):
+        program.launch(3 * US, 300)
+
+
+def tiny_graphs(program: Program) -> None:
+    with program.phase("forward"):
+        program.graph(2500, 200, gap_ns=1200, blocks=8)
+    with program.phase("backward"):
+        program.graph(2500, 300, gap_ns=1200, blocks=8)
+
+
+def all_reduced(program: Program) -> None:
+    step_of(program)
+    with program.phase("gradient_sync"):
+        program.launch(4 * MS, name=NCCL)
+
+
+def items(program: Program) -> None:
+    for _ in range(38):
+        program.launch(3 * US)
+        program.item()
+
+
+def paused(program: Program) -> None:
+    with program.phase("forward"):
+        program.graph(100 * US, 40, gap_ns=40 * US)
+
+
+PLANTS = {
+    "slow_loader": ("data", dict(data=lambda p: p.work(8 * MS))),
+    "pageable_copies": ("copies", dict(data=lambda p: p.pageable_copy(12 * MS))),
+    "small_pageable_copies": ("copies", dict(data=lambda p: p.pageable_copy(2 * MS))),
+    "item_in_every_step": ("synchronization", dict(before_update=items)),
+    "item_in_every_layer": (
+        "synchronization",
+        dict(inside=lambda p: [p.item() or p.launch(3 * US) for _ in range(6)], eager=True),
+    ),
+    "malloc_in_every_step": (
+        "allocation",
+        dict(inside=lambda p: p.call(4 * MS, "cudaMalloc"), eager=True),
+    ),
+    "python_and_a_loader": (
+        "host",
+        dict(data=lambda p: p.work(3 * MS), before_update=lambda p: p.work(8 * MS)),
+    ),
+    "kernels_without_a_family": ("gpu", dict(name="mystery")),
+    "one_kernel_waits_for_another": ("gpu_gaps", dict(make_step=paused)),
+    "tiny_batch": ("launch", dict(make_step=tiny)),
+    "python_stall": ("cpu", dict(before_update=lambda p: p.work(8 * MS))),
+    "unfused": ("gpu_memory", dict(name=ADD, eager=True)),
+    "large_matmuls": ("gpu_compute", {}),
+    "tiny_graphs": ("gpu_latency", dict(make_step=tiny_graphs)),
+    "slow_link": ("communication", dict(make_step=all_reduced)),
+    "a_long_wait_for_a_busy_gpu": ("gpu_compute", dict(before_update=lambda p: p.wait())),
+}
+
+
+def test_every_verdict_is_planted():
+    """And so every bottleneck that a part of the step can be."""
+    planted = {verdict for verdict, _ in PLANTS.values()}
+    assert planted | {"unknown"} == set(VERDICT)
+    assert {part.verdict for part in PARTS} - {None} <= planted
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_the_verdict_names_what_was_planted(plant):
+    verdict, faults = PLANTS[plant]
+    found = diagnosed(**faults)
+    assert found.verdict == verdict, found
+    assert found.evidence and found.next
+
+
+def test_ranked_is_what_can_be_won_the_most_first():
+    report = reported(before_update=lambda p: p.work(8 * MS))
+    ranked = report.bottleneck.ranked
+    values = [row.recoverable_ms_per_step for row in ranked]
+    assert values == sorted(values, reverse=True)
+    of = {row.verdict: row.recoverable_ms_per_step for row in ranked}
+    assert of["cpu"] == pytest.approx(report.idle.by_cause["cpu"], rel=0.01)
+    assert of["cpu"] <= report.breakdown.idle_ms
+    assert of["gpu_compute"] == 0  # kernels that end sooner would only wait longer
+    assert "CPU work, up to " in report.bottleneck.most_to_gain
+    busy = reported()
+    of = {row.verdict: row.recoverable_ms_per_step for row in busy.bottleneck.ranked}
+    assert of["gpu_compute"] == pytest.approx(busy.family_ms["gemm"])  # no roofline
+    assert busy.bottleneck.most_to_gain.startswith("gemm, ")
+
+
+def test_the_evidence_is_sentences_with_numbers():
+    found = diagnosed(data=lambda p: p.work(8 * MS))
+    assert all(line.endswith(".") for line in found.evidence)
+    text = " ".join(found.evidence)
+    assert "the next batch was being prepared" in text
+    text = " ".join(diagnosed(before_update=lambda p: p.work(8 * MS)).evidence)
+    assert "Most of it is before what optimizer launches" in text
+    text = " ".join(diagnosed(before_update=items).evidence)
+    assert "cudaStreamSynchronize was called" in text
+    text = " ".join(diagnosed(data=lambda p: p.pageable_copy(12 * MS)).evidence)
+    assert "12.00 ms a step: 12 copies to the GPU (pageable memory), 1,610.6 MB" in text
+
+
+def test_what_capturing_adds_is_not_held_against_the_host():
+    """The capture is launch-bound; the program by itself keeps the GPU busy."""
+
+    def slowed(program):
+        with program.phase("forward"):
+            program.launch(13 * US, 400)
+
+    def manifest(free_ms):
+        steps = WindowSteps(before=Laps(free_ms, [free_ms]))
+        overhead = (13.3 / free_ms - 1) * 100
+        return Manifest(1, "nsys", CapturedWindow(), steps, overhead_percent=overhead)
+
+    program = Program(dispatch_ns=29 * US)
+    for _ in range(10):
+        with program.step():
+            slowed(program)
+    analysis = Analysis(program.trace())
+    assert summarize(analysis).bottleneck.verdict == "launch"
+    assert summarize(analysis, manifest(13.2)).bottleneck.verdict == "launch"
+    found = summarize(analysis, manifest(5.3)).bottleneck
+    assert found.verdict == "gpu_compute"
+    assert any("Capturing made a step" in line for line in found.evidence)
+
+
+def test_hardware_counters_decide_where_they_are_decided():
+    program = Program()
+    for _ in range(10):
+        with program.step():
+            step_of(program)
+    times = program.build.trace().operations.start_ns + 10
+    metrics = [
+        CounterSamples(f"DRAM {way} Bandwidth [Throughput %]", 0, times, 0 * times + 45.0)
+        for way in ("Read", "Write")
+    ]
+    found = summarize(Analysis(program.trace(counters=metrics))).bottleneck
+    assert found.verdict == "gpu_memory"
+    assert "90 %" in " ".join(found.evidence)
+    assert not any("GPU metrics" in line for line in found.cannot_tell)
+
+
+def test_what_cannot_be_told_names_the_option():
+    program = Program()
+    for _ in range(6):
+        with program.step():
+            program.launch(50 * US, 10)
+    text = " ".join(summarize(Analysis(program.trace())).bottleneck.cannot_tell)
+    for option in ("--preset metrics", "--phases", "roofline"):
+        assert option in text
+
+
+def test_without_a_gpu_nothing_is_guessed():
+    program = Program()
+    for _ in range(6):
+        with program.step(), program.phase("forward"):
+            program.work(5 * MS)
+    found = summarize(Analysis(program.trace())).bottleneck
+    assert found.verdict == "unknown"
+    assert any("no GPU activity" in line for line in found.cannot_tell)
+    assert "forward, 5.00 ms a step" in found.evidence[1]
+
+
+@own
+def test_verdicts_of_real_captures(capture):
+    """Without their manifests: nothing tells here that capturing slowed flash_eager by half."""
+    expected = {
+        "flash_eager": "launch",
+        "flash_compile": "gpu_compute",
+        "slow_eager": "gpu_memory",
+        "slow_compile": "gpu_memory",
+    }
+    assert report_of(capture).bottleneck.verdict == expected[capture]

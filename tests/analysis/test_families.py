@@ -1,0 +1,50 @@
+"""Kernel names to families: names as profilers wrote them, and all of the real captures."""
+
+import re
+from importlib.resources import files
+
+import pytest
+
+from profiling.analysis.kernels.families import FAMILIES, KERNELS, attention_backend, family_of
+from profiling.causes import PARTS
+from tests.helpers.captures import own, report_of
+from tests.helpers.kernel_names import NAMES
+
+FAMILY = {name: family for family, names in NAMES.items() for name in names}
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_a_name_belongs_to_its_family(name):
+    assert family_of(name) == FAMILY[name]
+
+
+def test_every_family_has_names_here_and_no_name_has_two():
+    assert set(NAMES) == set(FAMILIES) == {family for family, *_ in KERNELS} | {"other"}
+    assert len(FAMILY) == sum(len(names) for names in NAMES.values())
+
+
+def test_every_family_has_a_colour_of_its_own_in_both_themes():
+    style = (files("profiling.report.templates") / "style.css").read_text()
+    light, dark = (dict(re.findall(r"--(\w+): (#\w+)", block)) for block in style.split("}")[:2])
+    for theme, colours in (("light", light), ("dark", dark)):
+        colours |= {part.name: getattr(part.colours, theme) for part in PARTS}
+        assert len({colours[family] for family in FAMILIES}) == len(FAMILIES)
+
+
+@own
+def test_less_than_a_hundredth_of_the_kernel_time_of_a_real_capture_is_unknown(capture):
+    of = {row.family: row.percent for row in report_of(capture).families}
+    assert of.get("other", 0) < 1
+    assert sum(of.values()) == pytest.approx(100)
+
+
+@own
+def test_the_attention_that_ran_in_a_real_capture(capture):
+    assert report_of(capture).attention_backend == capture.split("_")[0]
+
+
+def test_which_attention_ran():
+    assert attention_backend([]) is None
+    assert attention_backend(["nvjet_a", "void softmax_warp_forward<float>"]) == "slow"
+    assert attention_backend(["void pytorch_flash::flash_fwd_kernel<>", "softmax"]) == "flash"
+    assert attention_backend(["nvjet_a"]) == "unknown"

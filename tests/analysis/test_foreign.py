@@ -1,0 +1,180 @@
+"""Captures of other programs: without this project's ranges, manifests and habits."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.gpu_time.typical import typical_step, typical_steps
+from profiling.analysis.summary import summarize
+from profiling.analysis.verdict.advice import advise
+from profiling.causes import VERDICT
+from profiling.timeline.trace import COPY, Calls
+from tests.helpers.programs import GEMM, MAIN, MS, TO_HOST, US, Program, columns
+
+ADAM = "void at::native::multi_tensor_apply_kernel<FusedAdamMathFunctor>"
+CLIP = "void at::native::multi_tensor_apply_kernel<LpNormFunctor>"
+
+
+def trained(steps: int = 6, before=None, ranges: bool = False) -> Program:
+    """A training loop that ranges nothing; `before` happens before each batch."""
+    program = Program()
+    for number in range(steps):
+        begin = program.host
+        if before:
+            before(program, number)
+        program.copy(64 * US)
+        program.launch(100 * US, 40)
+        program.launch(10 * US, 2, name=CLIP)
+        program.launch(10 * US, 5)
+        program.launch(30 * US, 4, name=ADAM)
+        if ranges:
+            program.build.range(begin, program.host, f"ProfilerStep#{number}", domain=None)
+    return program
+
+
+def os_calls(trace, *rows) -> Calls:
+    """(start, end, name) on the main thread."""
+    found = [(start, end, trace.names.index(name), 7, MAIN) for start, end, name in rows]
+    return Calls(*columns(sorted(found), 5))
+
+
+def report_of(trace, **choice):
+    return summarize(Analysis(trace, **choice))
+
+
+def test_an_optimizers_kernels_end_the_steps():
+    found = Analysis(trained().trace()).steps
+    assert (found.name, len(found.start_ns)) == ("optimizer's kernels", 6)
+    assert np.all(found.start_ns[1:] == found.end_ns[:-1])
+
+
+def test_ranges_of_libraries_are_no_steps():
+    program = trained()
+    for call in program.build.calls[::10]:
+        program.build.range(call[0], call[1], "cub::DeviceReduce::Sum", domain="CCCL")
+    assert Analysis(program.trace()).steps.name == "optimizer's kernels"
+
+
+def stalled(program: Program, number: int) -> None:
+    program.work(8 * MS)
+
+
+def test_cpu_work_that_ends_with_a_batch_was_making_it():
+    assert report_of(trained(before=stalled).trace()).bottleneck.verdict == "data"
+
+
+def test_results_that_were_fetched_before_it_make_it_python():
+    def measured(program, number):
+        call = program.call(8 * US, "cudaMemcpyAsync")
+        program.execute(4 * US, TO_HOST, call, kind=COPY, bytes=1 << 20)
+        program.wait()
+        program.work(8 * MS)
+
+    found = report_of(trained(before=measured).trace()).idle.by_cause
+    assert found["data"] < 0.1 and found["cpu"] > 1
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"), [("clock_nanosleep", "cpu"), ("poll", "data"), ("sem_clockwait", "data")]
+)
+def test_the_system_tells_a_pause_from_a_wait_for_a_loader(name, verdict):
+    """The stall ends with a kernel, so that the batch does not tell."""
+    program, slept = Program(), []
+    for _ in range(6):
+        slept.append((program.host, program.host + 8 * MS, name))
+        program.work(8 * MS)
+        program.launch(100 * US, 40)
+        program.launch(30 * US, 4, name=ADAM)
+    program.build.name(name)
+    trace = program.trace()
+    trace = replace(trace, os_calls=os_calls(trace, *slept))
+    assert report_of(trace).bottleneck.verdict == verdict
+
+
+def test_pytorchs_own_range_of_a_loader_is_the_data_phase():
+    def loading(program, number):
+        begin = program.host
+        program.work(8 * MS)
+        name = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+        program.build.range(begin, program.host, name, domain=None)
+        program.launch(1 * US)  # not a batch
+
+    found = report_of(trained(before=loading, ranges=True).trace(kind="kineto"))
+    assert found.bottleneck.verdict == "data"
+
+
+def test_one_slow_step_does_not_decide():
+    def first(program, number):
+        if number == 0:
+            program.call(400 * MS, "cudaStreamSynchronize")
+
+    found = report_of(trained(12, before=first, ranges=True).trace())
+    assert found.bottleneck.verdict == "gpu_compute"
+    assert found.idle.by_cause["synchronization"] > 20  # the mean of all steps still has it
+    assert "Judged by the 11 typical of 12 steps" in " ".join(found.bottleneck.evidence)
+
+
+def test_what_many_steps_do_is_typical():
+    bounds = np.cumsum([0, 90, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10]) * MS
+    assert typical_steps(bounds).tolist() == [False] + [True] * 10
+    bounds = np.cumsum([0, 90, *[10, 30] * 5]) * MS
+    assert typical_steps(bounds).tolist() == [False] + [True] * 10
+    assert typical_steps(np.array([0, 10, 90])).all()
+
+
+def test_the_parts_of_the_typical_step_add_up():
+    step = typical_step(Analysis(trained(before=stalled, ranges=True).trace()))
+    assert step.ms == pytest.approx(sum(step.parts_ms.values()))
+
+
+def test_what_capturing_costs_is_estimated_where_no_manifest_tells():
+    """The host is a fifth of the step late, and 1,000 events a step account for most of it."""
+
+    def body(program):
+        program.dispatch_ns = 10 * US
+        program.launch(10_900, 1000)
+
+    program = Program()
+    for number in range(6):
+        begin = program.host
+        body(program)
+        program.build.range(begin, program.host, f"ProfilerStep#{number}", domain=None)
+    found = report_of(program.trace())
+    assert found.health.estimated_added_ms == pytest.approx(2.0, rel=0.01)
+    assert found.idle.by_cause["launch"] > 0.15 * found.window.step_ms.mean
+    assert not VERDICT[found.bottleneck.verdict].waiting
+    assert "capturing added about 2.00 ms" in " ".join(found.bottleneck.evidence)
+
+
+def test_advice_to_another_program_speaks_pytorch():
+    own_keys = ("=true", "attention=", "dtype=", "token_storage=", "batch_size", "log_interval")
+    foreign = report_of(trained().trace())
+    for verdict in VERDICT:
+        lines = advise(verdict, foreign)
+        assert lines and not [line for line in lines for key in own_keys if key in line.split()[-1]]
+        assert not any(key in " ".join(lines) for key in ("compile=true", "dtype=", "batch_size"))
+
+
+def test_of_several_gpus_one_is_taken_and_the_others_are_named():
+    program = trained()
+    program.build.device = 1
+    program.build.operation(program.gpu, program.gpu + 5 * MS, GEMM)
+    trace = program.trace()
+    found = report_of(trace)
+    (note,) = [each for each in found.health.findings if "GPUs of processes" in each.what]
+    assert "this is process 7 on GPU 0" in note.what and note.cure.endswith("--device")
+    assert report_of(trace, device=1).capture.device == 1
+    with pytest.raises(ValueError, match="process=8: .* holds GPU activity of \\[7\\]"):
+        report_of(trace, process=8)
+
+
+def test_copies_are_told_with_direction_memory_and_speed():
+    def full_link(program, number):
+        program.copy(20 * MS, bytes=1_100_000_000)
+
+    found = report_of(trained(before=full_link).trace()).bottleneck
+    assert found.verdict == "copies"
+    told = " ".join(found.evidence)
+    assert "copies to the GPU (pinned memory)" in told and "of the link's 63" in told

@@ -1,0 +1,131 @@
+"""What a report says about its own capture."""
+
+from dataclasses import replace
+
+import pytest
+
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.summary import summarize
+from profiling.manifest import CapturedWindow, Laps, Manifest, WindowSteps
+from profiling.timeline.trace import GRAPH
+from tests.helpers.captures import own, report_of
+from tests.helpers.programs import COPY, MS, TO_DEVICE, US, Builder, training
+
+MANIFEST = Manifest(
+    1,
+    "nsys",
+    CapturedWindow(),
+    WindowSteps(before=Laps(4.0, [4.0]), captured=Laps(6.0, [6.0]), after=Laps(8.0, [8.0])),
+    overhead_percent=0.0,
+)
+
+
+def findings(build: Builder, manifest=None, **fields) -> dict[str, str]:
+    health = summarize(Analysis(build.trace(**fields)), manifest).health
+    return {row.what: row.level for row in health.findings}
+
+
+def said(found: dict[str, str], part: str) -> str | None:
+    """The level of the finding that contains `part`."""
+    return next((level for what, level in found.items() if part in what), None)
+
+
+def test_a_sound_capture_with_its_manifest_has_no_warning():
+    assert "warning" not in findings(training(), MANIFEST).values()
+
+
+def test_overhead_is_against_the_steps_without_a_profiler():
+    report = summarize(Analysis(training().trace()), replace(MANIFEST, overhead_percent=51.3))
+    health = report.health
+    assert (health.overhead_percent, health.free_step_ms) == (51.3, 6.0)
+    assert any("51 % longer" in row.what for row in health.findings)
+    assert not said(findings(training(), replace(MANIFEST, overhead_percent=5.0)), "longer")
+
+
+def test_without_a_manifest_the_overhead_is_unknown_and_not_zero():
+    report = summarize(Analysis(training().trace()))
+    assert report.health.overhead_percent is None
+    assert report.run is None
+    assert said(findings(training()), "no manifest") == "note"
+
+
+@pytest.mark.parametrize(
+    ("facts", "part"),
+    [
+        (
+            {"compiled_inside": replace(MANIFEST.compiled_inside, graphs=3)},
+            "torch.compile made 3 graphs inside",
+        ),
+        ({"window": CapturedWindow(ended_by="interrupted")}, "ended early: interrupted"),
+        ({"window": CapturedWindow(errors=["OSError: full"])}, "OSError: full"),
+    ],
+)
+def test_what_the_manifest_says_went_wrong(facts, part):
+    assert said(findings(training(), replace(MANIFEST, **facts)), part) == "warning"
+
+
+def test_what_the_tool_lost_and_personal_data():
+    found = findings(training(), warnings=["12 events were lost"], personal=True)
+    assert said(found, "12 events were lost") == "warning"
+    assert said(found, "environment") == "warning"
+
+
+def test_few_steps_and_a_slow_first_one():
+    assert said(findings(training(steps=3)), "only 3 steps") == "note"
+    build = training(steps=6)
+    build.launched(2 * MS, 3 * MS, 28 * MS)  # the first step takes 28 ms
+    assert said(findings(build), "first step took") == "note"
+    assert not said(findings(training()), "first step took")
+
+
+def test_restless_steps():
+    build = training(steps=8)
+    for step in range(1, 8, 2):  # each second one ends late, so that the next one is short
+        begin = step * 10 * MS
+        build.launched(begin + 2 * MS, begin + 3 * MS, begin + 9 * MS)
+    assert said(findings(build), "the steps are restless") == "warning"
+    assert not said(findings(training(steps=8)), "restless")
+
+
+@pytest.mark.parametrize("name", ["evaluate", "checkpoint"])
+def test_what_does_not_belong_into_a_window(name):
+    build = training()
+    build.range(9 * MS, 9 * MS + 100 * US, name)
+    assert said(findings(build), f"{name} ran 1 times inside") == "warning"
+
+
+def test_ranges_that_were_cut_off():
+    build = training()
+    build.ranges[-2] = (*build.ranges[-2][:2], False, *build.ranges[-2][3:])
+    assert said(findings(build), "1 ranges were still open") == "note"
+
+
+def test_low_coverage():
+    build = training()
+    build.operation(5 * MS, 9 * MS)  # launched by nobody knows whom
+    assert said(findings(build), "belongs to a phase") == "warning"
+
+
+def test_what_was_not_captured():
+    build = training()
+    build.ranges.clear()
+    assert said(findings(build), "no ranges were captured") == "warning"
+    assert said(findings(build), "whole capture counts as one step") == "warning"
+    build = training()
+    build.operations.clear()
+    assert said(findings(build), "no GPU activity") == "warning"
+    build = training()
+    call = build.call(5 * MS, 6 * MS, "cudaGraphLaunch")
+    build.operation(7 * MS, 8 * MS, "CUDA graph 1", call, kind=GRAPH)
+    assert said(findings(build), "graphs were captured as wholes") == "warning"
+    build = training()
+    build.operations = [row | {"call": -1} for row in build.operations]
+    build.operation(0, 5, TO_DEVICE, kind=COPY)
+    build.calls.clear()
+    assert said(findings(build), "no CUDA calls") == "warning"
+
+
+@own
+def test_real_captures_are_sound(capture):
+    levels = {row.level for row in report_of(capture).health.findings}
+    assert levels == {"note"}

@@ -1,0 +1,233 @@
+"""Why the GPU was idle: each cause by itself, and that all of them add up."""
+
+import numpy as np
+import pytest
+
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.summary import summarize
+from profiling.causes import CAUSES
+from tests.helpers.captures import apart, own, report_of
+from tests.helpers.programs import MS, US, Program, training
+
+
+def causes(program: Program, steps: int | None = None) -> dict[str, float]:
+    """Milliseconds a step."""
+    report = summarize(Analysis(program.trace()))
+    found = report.idle.by_cause
+    assert sum(found.values()) == pytest.approx(report.breakdown.idle_ms, abs=1e-9)
+    assert steps is None or report.window.steps == steps
+    return found
+
+
+def looped(body, steps: int = 10, **options) -> Program:
+    program = Program(**options)
+    for _ in range(steps):
+        with program.step():
+            body(program)
+    return program
+
+
+def one_of_each(program: Program) -> None:
+    """A gap of each cause."""
+    with program.phase("data"):
+        program.work(1 * MS)
+        program.launch(20 * US)
+    with program.phase("forward"):
+        program.launch(2 * US, 20)
+        program.work(1 * MS)
+        program.graph(50 * US, 10, gap_ns=2 * US)
+        program.launch(200 * US, 20)
+        program.item()
+        program.call(1 * MS, "cudaMalloc")
+        program.launch(20 * US)
+        program.launch(20 * US)
+
+
+def test_every_cause_of_the_table_has_its_rule():
+    found = causes(looped(one_of_each))
+    assert tuple(found) == CAUSES and min(found.values()) > 0
+
+
+def test_a_slow_launch_is_a_launch():
+    def body(program):
+        with program.phase("forward"):
+            program.launch(2 * US, 100)
+
+    found = causes(looped(body), 10)
+    assert found["launch"] > 0.95 * sum(found.values())
+
+
+def test_python_work_between_launches_is_the_cpus():
+    def body(program):
+        with program.phase("forward"):
+            program.launch(20 * US, 10)
+        with program.phase("optimizer"):
+            program.work(5 * MS)
+            program.launch(20 * US)
+
+    found = causes(looped(body))
+    assert found["cpu"] == pytest.approx(4.9, abs=0.2)
+
+
+def test_the_same_work_in_the_data_phase_is_datas():
+    def body(program):
+        with program.phase("data"):
+            program.work(5 * MS)
+            program.launch(20 * US)
+        with program.phase("forward"):
+            program.launch(20 * US, 10)
+
+    found = causes(looped(body))
+    assert found["data"] == pytest.approx(4.9, abs=0.2)
+    assert found["cpu"] == 0
+
+
+def test_work_that_the_queue_hides_is_no_finding():
+    def body(program):
+        with program.phase("data"):
+            program.work(5 * MS)
+        with program.phase("forward"):
+            program.launch(1 * MS, 10)
+
+    report = summarize(Analysis(looped(body).trace()))
+    assert report.breakdown.idle_ms < 0.6  # the first step's data, before anything runs
+
+
+def test_a_wait_behind_a_long_queue_owns_the_gap_behind_it():
+    """The GPU is slower than the host: without the wait nothing would be idle."""
+
+    def body(program):
+        with program.phase("data"):
+            program.work(300 * US)
+        with program.phase("forward"):
+            program.launch(200 * US, 20)
+            program.item()
+
+    found = causes(looped(body))
+    assert found["synchronization"] > 0.8 * sum(found.values())
+    assert found["data"] < 0.1  # the first step's
+
+
+def test_a_slow_loader_is_not_blamed_on_a_short_wait():
+    def body(program):
+        with program.phase("data"):
+            program.work(8 * MS)
+        with program.phase("forward"):
+            program.launch(100 * US, 10)
+            program.item()
+
+    found = causes(looped(body))
+    assert found["data"] > 6
+    assert found["synchronization"] < 1.5
+
+
+def test_an_item_after_each_kernel():
+    def body(program):
+        with program.phase("forward"):
+            for _ in range(50):
+                program.launch(10 * US)
+                program.item()
+
+    found = causes(looped(body))
+    assert found["synchronization"] > 0.6 * sum(found.values())
+
+
+def test_a_copy_from_pageable_memory_in_the_data_phase_makes_the_gap_datas():
+    def body(program):
+        with program.phase("data"):
+            program.pageable_copy(3 * MS)
+        with program.phase("forward"):
+            program.launch(100 * US, 10)
+
+    found = causes(looped(body))
+    assert found["data"] >= 0.9 * (sum(found.values()) - found["launch"])
+    assert found["synchronization"] == 0
+
+
+@pytest.mark.slow
+def test_gaps_inside_a_graph_are_the_queues():
+    def body(program):
+        with program.phase("forward"):
+            program.graph(50 * US, 40, gap_ns=2 * US)
+
+    found = causes(looped(body))
+    assert found["queue"] == pytest.approx(39 * 0.002, abs=0.01)
+
+
+def test_the_longest_gap_says_where_it_is():
+    def body(program):
+        with program.phase("forward"):
+            program.launch(50 * US, 10, name="nvjet_one")
+        with program.phase("optimizer"):
+            program.work((9 if program.steps == 3 else 1) * MS)
+            program.launch(50 * US, name="adam_kernel")
+
+    report = summarize(Analysis(looped(body).trace()))
+    gaps = report.idle.gaps
+    assert len(gaps) == 10
+    assert [gap.ms for gap in gaps] == sorted((gap.ms for gap in gaps), reverse=True)
+    longest = gaps[0]
+    assert (longest.phase, longest.step, longest.cause) == ("optimizer", 3, "cpu")
+    assert (longest.before, longest.after) == ("nvjet_one", "adam_kernel")
+
+
+def test_the_causes_by_phase_are_those_before_what_the_phase_launches():
+    def body(program):
+        with program.phase("forward"):
+            program.launch(2 * US, 10)
+        with program.phase("optimizer"):
+            program.work(3 * MS)
+            program.launch(2 * US)
+
+    report = summarize(Analysis(looped(body).trace()))
+    by_phase = report.idle.by_phase
+    assert by_phase["optimizer"]["cpu"] == pytest.approx(report.idle.by_cause["cpu"])
+    assert by_phase["forward"].keys() == {"launch"}
+    total = sum(sum(causes.values()) for causes in by_phase.values())
+    assert total == pytest.approx(report.breakdown.idle_ms)
+
+
+def test_without_calls_there_are_no_causes():
+    build = training()
+    build.operations = [row | {"call": -1} for row in build.operations]
+    build.calls.clear()
+    report = summarize(Analysis(build.trace()))
+    assert report.idle is None
+    assert report.breakdown.idle_ms > 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_causes_of_random_programs_add_up(seed):
+    random = np.random.default_rng(seed)
+
+    def body(program):
+        for phase in ("data", "forward", "backward", "optimizer"):
+            with program.phase(phase):
+                for action in random.choice(["launch", "work", "item", "copy", "wait"], 12):
+                    if action == "launch":
+                        program.launch(int(random.integers(1, 200)) * US, int(random.integers(9)))
+                    elif action == "work":
+                        program.work(int(random.integers(1, 900)) * US)
+                    elif action == "copy":
+                        program.pageable_copy(int(random.integers(1, 500)) * US)
+                    else:
+                        getattr(program, action)()
+
+    found = causes(looped(body, steps=3))
+    assert min(found.values()) >= 0
+
+
+@own
+def test_the_causes_of_a_real_capture_add_up(capture):
+    report = report_of(capture)
+    total = sum(report.idle.by_cause.values())
+    assert total == pytest.approx(report.breakdown.idle_ms, rel=1e-9)
+    graphs = capture.endswith("compile")
+    causes = report.idle.by_cause
+    assert (causes["queue"] > causes["launch"]) == graphs
+
+
+@apart
+def test_eager_captures_with_backward_apart_are_launch_bound(capture):
+    causes = report_of(capture).idle.by_cause
+    assert max(causes, key=causes.get) == "launch"

@@ -1,0 +1,102 @@
+"""The cost of a step: the trainer's own FLOPs, and floors that no kernel beats."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from configs.model import ModelConfig
+from model import GPT
+from profiling.analysis.kernels import roofline
+from profiling.analysis.kernels.families import FAMILIES
+from profiling.manifest import CapturedWindow, Manifest
+from tests.helpers.reports import CONFIG
+
+MANIFEST = Manifest(1, "nsys", CapturedWindow(), config=CONFIG, vocab_size=65)
+TIMES = dict.fromkeys(FAMILIES, 1.0)
+
+
+def with_config(**keys) -> Manifest:
+    return replace(MANIFEST, config=CONFIG | keys)
+
+
+def made(backend="flash", times=None, step_ms=5.0, manifest=MANIFEST, device="NVIDIA H200"):
+    return roofline.roofline(manifest, device, backend, times or TIMES, step_ms)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_parameters_and_mfu_are_the_trainers(bias):
+    with torch.device("meta"):
+        model = GPT(ModelConfig(n_layer=6, n_head=6, n_embd=384, block_size=256, bias=bias), 65)
+    work = roofline.work_of(with_config(bias=bias), "NVIDIA H200")
+    assert work.parameters == model.parameter_count()
+    tokens = 64 * 256
+    expected = model.flops_per_token() * tokens / 5e-3 / 989.4e12
+    found = made(manifest=with_config(bias=bias))
+    assert found.mfu == pytest.approx(expected)
+
+
+def test_matrix_products_cost_what_they_cost():
+    """6 M (12 L C^2 + C V), and the scores' products where attention is not fused."""
+    tokens, width = 64 * 256, 384
+    linear = 6 * tokens * (12 * 6 * width**2 + width * 65)
+    products = 12 * 6 * tokens * 256 * width
+    work = roofline.work_of(MANIFEST, "NVIDIA H200")
+    fused, slow = roofline.costs(work, True), roofline.costs(work, False)
+    assert fused["gemm"][0] == linear
+    assert slow["gemm"][0] == linear + products
+    assert fused["attention"][0] == products / 2
+    assert "softmax" not in fused and "attention" not in slow
+
+
+def test_a_family_is_compared_with_the_longer_of_its_two_floors():
+    rows = {row.family: row for row in made().families}
+    gemm = rows["gemm"]
+    assert gemm.bound == "compute"
+    assert gemm.percent_of_bound == pytest.approx(100 * gemm.flops / 1e-3 / 989.4e12)
+    assert gemm.tflops == pytest.approx(gemm.flops / 1e-3 / 1e12)
+    norm = rows["norm"]
+    assert norm.bound == "memory"
+    assert norm.percent_of_bound == pytest.approx(100 * norm.bytes / 1e-3 / 4.8e12)
+    assert norm.gbps == pytest.approx(norm.bytes / 1e-3 / 1e9)
+
+
+def test_half_the_time_is_twice_as_close_to_the_bound():
+    once, twice = made(), made(times=TIMES | {"gemm": 0.5})
+    of = [{r.family: r.percent_of_bound for r in each.families} for each in (once, twice)]
+    assert of[1]["gemm"] == pytest.approx(2 * of[0]["gemm"])
+    assert of[1]["norm"] == of[0]["norm"]
+
+
+def test_tokens_are_those_of_one_rank():
+    manifest = replace(with_config(gradient_accumulation_steps=8), world_size=2)
+    assert roofline.work_of(manifest, "NVIDIA H200").tokens == 4 * 64 * 256
+
+
+def test_only_what_ran_has_a_row():
+    rows = made(times={"gemm": 1.0}).families
+    assert [row.family for row in rows] == ["gemm"]
+    without = made(manifest=with_config(dropout=0.0)).families
+    assert "dropout" not in {row.family for row in without}
+
+
+@pytest.mark.parametrize(
+    ("manifest", "device", "why"),
+    [
+        (None, "NVIDIA H200", "no manifest"),
+        (MANIFEST, "NVIDIA Unheard-of", "NVIDIA Unheard-of"),
+        (MANIFEST, None, "no GPU"),
+        (replace(MANIFEST, vocab_size=None), "NVIDIA H200", "vocab_size"),
+        (replace(MANIFEST, config=None), "NVIDIA H200", "required field `n_layer`"),
+        (with_config(n_head="six"), "NVIDIA H200", "n_head"),
+        (with_config(n_layer="6"), "NVIDIA H200", "n_layer"),
+        (with_config(n_layer=2**31), "NVIDIA H200", "n_layer"),  # so many matrices fill no memory
+        (with_config(batch_size=0), "NVIDIA H200", ">= 1 - at `$.batch_size`"),
+        (with_config(batch_size=[None]), "NVIDIA H200", "batch_size"),
+        (with_config(grad_clip=-1), "NVIDIA H200", "grad_clip"),
+        (with_config(dtype="float8"), "NVIDIA H200", "dtype=float8"),
+    ],
+)
+def test_without_shapes_or_peaks_there_is_none_and_it_is_said(manifest, device, why):
+    assert made(manifest=manifest, device=device) is None
+    assert why in roofline.missing(manifest, device)

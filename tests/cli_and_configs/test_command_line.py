@@ -1,0 +1,403 @@
+"""train.py's command line: files, overrides, sweeps, flags, and one line for each mistake."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import configs.compose
+from configs import command_line
+from configs.command_line import compose_one
+from tests.paths import PROJECT
+
+STUB = """
+import dataclasses, json, sys
+from configs import command_line
+
+def train(config):
+    print(json.dumps(dataclasses.asdict(config) | {"argv": sys.argv[1:]}))
+
+if __name__ == "__main__":
+    command_line.run(train)
+"""
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """run("attention=flash") returns the configurations that train() got, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*argv, train=None):
+        got = []
+        monkeypatch.setattr(sys, "argv", ["train.py", *argv])
+        try:
+            command_line.run(train or got.append)
+        except SystemExit as stopped:  # what was only shown ends before torch is imported
+            if stopped.code:
+                raise
+        return got
+
+    return call
+
+
+@pytest.fixture
+def error_of(run, tmp_path, capsys):
+    """error_of("n_layer=x") returns the one line on stderr; exits with 2 and leaves no trace."""
+
+    def call(*argv):
+        before = sorted(tmp_path.rglob("*"))
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stopped:
+            run(*argv, train=lambda config: pytest.fail(f"trained with {config}"))
+        out, err = capsys.readouterr()
+        assert stopped.value.code == 2
+        assert err.count("\n") == 1 and out == ""
+        assert sorted(tmp_path.rglob("*")) == before
+        return err.removeprefix("train.py: error: ").rstrip("\n")
+
+    return call
+
+
+def test_without_arguments_the_defaults_train(run, tmp_path):
+    (config,) = run()
+    assert type(config) is command_line.Config
+    assert (config.n_layer, config.attention, config.wandb.mode) == (6, "auto", "auto")
+    assert type(config.wandb.tags) is list
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["config/shakespeare_char_cpu.yaml", "attention=flash"],
+        ["attention=flash", "configs/shakespeare_char_cpu.yaml"],
+        ["shakespeare_char_cpu", "--attention=flash"],
+        ["shakespeare_char_cpu.yaml", "attention='flash'"],
+        ["--config-name", "shakespeare_char_cpu", "attention=flash"],
+        ["attention=flash", "--config-name=config/shakespeare_char_cpu.yaml"],
+    ],
+)
+def test_a_file_and_an_override(run, argv):
+    (config,) = run(*argv)
+    assert (config.attention, config.n_embd, config.device) == ("flash", 128, "cpu")
+
+
+def test_values_are_of_their_type(run):
+    (config,) = run(
+        "cuda_graphs=true", "learning_rate=1", "wandb.tags=[a,b]", "--wandb.mode=offline",
+        "wandb.name=12", "compile=false", "wandb.group=null", "out_dir=out-${attention}",
+    )  # fmt: skip
+    assert (config.cuda_graphs, config.compile) == ("true", False)
+    assert type(config.learning_rate) is float
+    assert config.wandb.tags == ["a", "b"] and config.wandb.mode == "offline"
+    assert config.wandb.name == "12" and config.wandb.group is None
+    assert config.out_dir == "out-auto"
+
+
+@pytest.mark.slow
+def test_a_file_from_elsewhere_lies_over_the_defaults(run, tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "x.yaml").write_text("n_layer: 2\ncuda_graphs: false\nwandb: {mode: offline}\n")
+    for word in ("x.yaml", "sub/../x.yaml", str(tmp_path / "x.yaml")):
+        (config,) = run(word)
+        assert (config.n_layer, config.n_head, config.wandb.mode) == (2, 6, "offline")
+        assert config.cuda_graphs == "false"
+
+
+def test_a_file_may_build_on_one_of_configs(run, tmp_path):
+    (tmp_path / "x.yaml").write_text("defaults: [shakespeare_char_cpu]\nn_layer: 2\n")
+    (config,) = run("x.yaml")
+    assert (config.n_layer, config.n_head, config.device) == (2, 4, "cpu")
+
+
+@pytest.mark.slow
+def test_an_empty_file_is_the_defaults(run, tmp_path):
+    (tmp_path / "x.yaml").write_text("# nothing yet\n")
+    assert run("x.yaml") == run()
+
+
+def test_train_sees_the_typed_command_line(run):
+    seen = []
+    run("shakespeare_char", "--n_layer=2", train=lambda config: seen.append(sys.argv[1:]))
+    assert seen == [["shakespeare_char", "--n_layer=2"]]
+
+
+@pytest.mark.parametrize(
+    "argument, message",
+    [
+        ("n_layers=4", "n_layers: no such key; did you mean n_layer?"),
+        ("wandb.mod=offline", "wandb.mod: no such key; did you mean wandb.mode?"),
+        ("mode=offline", "mode: no such key; did you mean wandb.mode?"),
+        ("wandb=offline", "wandb=offline: wandb is a section; write wandb.mode=VALUE"),
+        ("n_layer=abc", "n_layer=abc: must be a whole number"),
+        ("n_layer=1.5", "n_layer=1.5: must be a whole number"),
+        ("n_layer=null", "n_layer=null: must be a whole number"),
+        ("n_layer=", "n_layer=: must be a whole number"),
+        ("n_layer=???", "n_layer=???: must be a whole number"),
+        ("compile=maybe", "compile=maybe: must be true or false"),
+        ("learning_rate=fast", "learning_rate=fast: must be a number"),
+        ("wandb.tags=a", "wandb.tags=a: must be a list"),
+        ("attention=flsh", "attention=flsh: no such choice; did you mean flash? (slow, "),
+        ("n_embd=100", "n_embd=100: not divisible by n_head=6"),
+        ("+new=1", "new: no such key"),
+        ("++new=1", "new: no such key"),
+        ("+n_layer=1", "+n_layer=1: keys are neither added nor deleted; write n_layer=VALUE"),
+        ("~n_layer", "~n_layer: keys are neither added nor deleted; write n_layer=VALUE"),
+        ("n_layer=[", "n_layer=[: not understood"),
+        ("=3", "=3: no key before the '='"),
+        ("attention=slow,flash", "attention=slow,flash: several values; add -m"),
+        ("seed=range(3)", "seed=range(3): several values; add -m"),
+        ("out_dir=${nope}", "out_dir: Interpolation key 'nope' not found"),
+        ("n_layer=${attention}", "n_layer: While dereferencing"),
+        ("attention", "attention: a key, and lacks its value; write attention=VALUE"),
+        ("hello", "hello: neither key=value nor a config file (configs/ has shakespeare_bpe, "),
+        ("config/shakespeare_chr.yaml", "config/shakespeare_chr.yaml: no such file; did you mean"),
+        (".", ".: a folder, not a YAML file"),
+        ("--attention", "--attention: no such flag; as a key, write attention=VALUE"),
+        ("--multi", "--multi: no such flag; did you mean --multirun?"),
+        ("-x", "-x: no such flag; see python "),
+        ("--cfg=nope", "argument --cfg/-c: invalid choice: 'nope'"),
+        ("--config-path=/", "--config-path: not offered"),
+        ("--experimental-rerun=x", "--experimental-rerun: not offered"),
+        ("hydra.nope=1", "hydra.nope: Key 'nope' not in 'HydraConf'"),
+    ],
+)
+def test_a_mistake_is_one_line(error_of, argument, message):
+    assert error_of(argument).startswith(message)
+
+
+def test_a_second_file_is_refused(error_of):
+    assert "one config file at most" in error_of("shakespeare_char", "shakespeare_bpe")
+    assert "one config file at most" in error_of("-cn", "shakespeare_char", "shakespeare_bpe")
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("n_layers: 4\n", ": n_layers: no such key; did you mean n_layer?"),
+        ("wandb: {mod: x}\n", ": wandb.mod: no such key; did you mean wandb.mode?"),
+        ("wandb.mode: offline\n", ": wandb.mode: in a file, write the key under its section"),
+        ("n_layer: two\n", ": n_layer=two: must be a whole number"),
+        ("n_layer: 0\n", ": n_layer=0: must be at least 1"),
+        ("attention: flsh\n", ": attention=flsh: no such choice; did you mean flash?"),
+        ("a: 1\nb: [1,\nc: : 2\n", ":3:4: broken YAML: "),
+        ("n_layer: 1\nn_layer: 2\n", ":2:1: broken YAML: found duplicate key n_layer"),
+        ("n_layer:\n\t2\n", ":2:1: broken YAML: found character"),
+        ("n_layer: !!python/name:os.system\n", ":1:10: broken YAML: could not determine"),
+        ("- n_layer\n", ": not a mapping"),
+        ("hello\n", ": not a mapping"),
+        ("\xff\xfe", ": cannot be read: "),
+        ("out_dir: ${\n", ": cannot be read: "),
+        ("defaults: shakespeare_char\n", ": defaults: must be a list"),
+        ("defaults: [nope]\n", ": Could not load 'nope'."),
+    ],
+)
+def test_a_mistake_in_a_file_names_the_file(error_of, tmp_path, text, message):
+    (tmp_path / "x.yaml").write_bytes(text.encode("latin-1"))
+    assert error_of("x.yaml").removeprefix("In ").startswith(f"x.yaml{message}")
+
+
+def test_a_sweep_trains_once_with_each_in_its_own_folder(run, capsys):
+    jobs = run("max_iters=20", "out_dir=o", "-m", "attention=slow,flash", "seed=1,2")
+    assert [(job.attention, job.seed, job.max_iters) for job in jobs] == [
+        ("slow", 1, 20), ("slow", 2, 20), ("flash", 1, 20), ("flash", 2, 20),
+    ]  # fmt: skip
+    assert jobs[0].out_dir == "o/attention=slow,seed=1"
+    assert len({job.out_dir for job in jobs}) == 4
+    assert {job.wandb.group for job in jobs} == {"o"}  # one comparison in W&B
+    assert "job 4 of 4: o/attention=flash,seed=2" in capsys.readouterr().out
+
+
+def test_a_sweep_keeps_a_group_of_ones_own(run):
+    jobs = run("-m", "wandb.group=mine", "attention=slow,flash")
+    assert {job.wandb.group for job in jobs} == {"mine"}
+
+
+def test_a_sweep_over_folders_uses_them_as_they_are(run):
+    assert [job.out_dir for job in run("-m", "out_dir=a,b")] == ["a", "b"]
+
+
+def test_a_sweep_of_a_file(run):
+    jobs = run("-m", "shakespeare_char_cpu", "cuda_graphs=auto,false")
+    assert [(job.n_layer, job.cuda_graphs) for job in jobs] == [(4, "auto"), (4, "false")]
+
+
+@pytest.mark.slow
+def test_hydra_composes_a_sweep_once(run, monkeypatch):
+    """And once more for each group's file, not for each value of a key."""
+    composed = []
+    compose = configs.compose.compose
+    monkeypatch.setattr(
+        configs.compose, "compose", lambda *a, **k: composed.append(a[1]) or compose(*a, **k)
+    )
+    monkeypatch.setattr(command_line.hydra, "main", lambda **_: pytest.fail("composes once more"))
+    jobs = run("-m", "attention=slow,flash", "seed=range(1,9)", "profile=torch,none")
+    assert len(jobs) == 32 and len({job.out_dir for job in jobs}) == 32
+    assert composed == [["profile=torch"], ["profile=none"]]
+
+
+SWEEP = ("-m", "out_dir=o-${attention}", "attention=slow,flash", "profile=torch,none", "n_head=2")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", ["hydra.verbose=false", "hydra/launcher=basic"])
+def test_hydra_s_launcher_gets_the_same_jobs(run, capsys, setting):
+    jobs = run(*SWEEP)
+    told = capsys.readouterr().out
+    seen = []
+    assert run(*SWEEP, setting, train=lambda config: seen.append((config, sys.argv[-1]))) == []
+    assert seen == [(job, setting) for job in jobs]
+    assert capsys.readouterr().out == told and told.count("job ") == 4
+
+
+@pytest.mark.slow
+def test_settings_of_hydra_are_in_force(run, tmp_path, monkeypatch):
+    monkeypatch.delenv("PLANTED", raising=False)
+    (tmp_path / "x.yaml").write_text(
+        "hydra: {sweep: {subdir: 's-${attention}'}, job: {env_set: {PLANTED: '5'}}}"
+    )
+    seen = []
+    run("-m", "x.yaml", "attention=slow,flash",
+        train=lambda config: seen.append((config.out_dir, os.environ["PLANTED"])))  # fmt: skip
+    assert seen == [(f"out-shakespeare-char/s-{name}", "5") for name in ("slow", "flash")]
+
+
+def test_ranks_but_the_first_do_not_announce_jobs(run, monkeypatch, capsys):
+    monkeypatch.setenv("RANK", "1")
+    assert len(run("-m", "seed=1,2")) == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_one_configuration_for_a_verb():
+    config = compose_one(["shakespeare_char_cpu", "--compile=false"], "compile=true", "seed=3")
+    assert (config.n_layer, config.compile, config.seed) == (4, False, 3)
+    for words in (["-m", "seed=1,2"], ["--cfg", "job"]):
+        with pytest.raises(ValueError, match=f"^{words[0]}: a flag of train.py; here one run at"):
+            compose_one(words)
+
+
+@pytest.mark.parametrize(
+    "argument, message",
+    [
+        ("attention=slow,flsh", "attention=flsh: no such choice; did you mean flash?"),
+        ("n_layer=2,x", "n_layer=x: must be a whole number"),
+        ("n_head=6,5", "n_embd=384: not divisible by n_head=5"),
+        ("n_layers=1,2", "n_layers: no such key"),
+        ("seed=1,1", "out_dir: jobs 1 and 2 would both write to out-shakespeare-char/seed=1"),
+        ("dropout=interval(0,1)", "dropout=interval(0,1): an interval"),
+    ],
+)
+def test_a_sweep_is_checked_before_its_first_job(error_of, argument, message):
+    assert error_of("-m", argument).startswith(message)
+
+
+def test_a_value_error_of_the_trainer_is_one_line(run, capsys):
+    def train(config):
+        raise ValueError("data_source=x:\n  no such file")
+
+    with pytest.raises(SystemExit) as stopped:
+        run(train=train)
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err == "train.py: error: data_source=x: no such file\n"
+
+
+def test_bugs_and_exits_of_the_trainer_pass_through(run):
+    def bug(config):
+        return {}["key"]
+
+    with pytest.raises(KeyError):
+        run(train=bug)
+    with pytest.raises(SystemExit) as stopped:
+        run(train=lambda config: sys.exit(7))
+    assert stopped.value.code == 7
+
+
+def test_cfg_job_shows_the_keys_alone(run, capsys):
+    assert run("--cfg", "job", "shakespeare_char_cpu", "n_layer=2") == []
+    out, err = capsys.readouterr()
+    assert out.startswith("n_layer: 2\nn_head: 4\n") and "out_dir: out-shakespeare-char-cpu" in out
+    assert "hydra" not in out and err == ""
+
+
+def test_help_shows_the_values_of_the_file(run, capsys):
+    assert run("shakespeare_char_cpu", "--help", "n_layers=9") == []
+    out = capsys.readouterr().out
+    assert "python train.py config/shakespeare_char.yaml attention=flash" in out
+    assert "  n_layer=4 " in out and "  wandb.mode=auto " in out and "--multirun" in out
+    assert max(map(len, out.splitlines())) <= 110
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "argv, expected",
+    [
+        (["--hydra-help", "n_layer=2"], "== Flags =="),
+        (["--info", "defaults-tree"], "_primary:"),
+        (["-sc", "install=bash"], "hydra_bash_completion"),
+    ],
+)
+def test_hydra_s_own_flags_work(run, capsys, argv, expected):
+    assert run(*argv) == []
+    assert expected in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "line, expected",
+    [
+        ("python train.py config/shakespeare_char_cpu.yaml n_la", "n_layer="),
+        ("python train.py config/shakespeare_char_cpu.yaml n_layer=", "n_layer=4"),
+        ("python train.py --n_layer=2 wandb.pro", "wandb.project="),
+        ("python train.py missing.yaml log_", "log_interval="),
+    ],
+)
+def test_tab_completion_knows_the_file(run, monkeypatch, capsys, line, expected):
+    monkeypatch.setenv("COMP_LINE", line)
+    run("-sc", "query=bash")
+    assert capsys.readouterr().out.split() == [expected]
+
+
+@pytest.mark.slow
+def test_as_a_program(tmp_path):
+    (tmp_path / "train.py").write_text(STUB)
+    environment = os.environ | {"PYTHONPATH": str(PROJECT)}
+
+    def call(*argv):
+        return subprocess.run(
+            [sys.executable, "train.py", *argv],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+
+    trained = call("config/shakespeare_char.yaml", "attention=flash")
+    assert trained.returncode == 0 and trained.stderr == ""
+    config = json.loads(trained.stdout)
+    assert config["attention"] == "flash" and config["block_size"] == 256
+    assert config["argv"] == ["config/shakespeare_char.yaml", "attention=flash"]
+
+    for argument, message in (
+        ("n_layers=4", "n_layers: no such key; did you mean n_layer?"),
+        ("qqq=4", "qqq: no such key; see python train.py --help"),
+        ("-x", "-x: no such flag; see python train.py --help"),
+        ("--cfg=x", "argument --cfg/-c: invalid choice: 'x' (choose from 'job', 'hydra', 'all'); "
+         "see python train.py --help"),
+    ):  # fmt: skip
+        refused = call(argument)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert refused.stderr == f"train.py: error: {message}\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["train.py"]
+
+
+def test_a_closed_pipe_is_no_traceback():
+    program = "from cli.errors import user_errors\nwith user_errors():\n"
+    program += "    for _ in range(10_000): print('x' * 100)\nassert False, 'it ends there'"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=PROJECT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    process.stdout.read(1)
+    process.stdout.close()
+    assert process.stderr.read() == b"" and process.wait() == 0

@@ -1,0 +1,168 @@
+"""`python -m profiling log`: with the real W&B client, and a server of our own to send to."""
+
+import gzip
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from profiling.launch.wandb_log import training_run
+from profiling.verbs import log
+from tests.fakes.fake_wandb_server import FakeWandbServer
+from tests.paths import CAPTURES, PROJECT
+
+CAPTURE = CAPTURES / "flash_compile.sqlite.gz"
+PLANTED = "sk-planted-4711"  # in the capture
+PRESENT = "sk-present-4712"  # in the environment of the verb
+API_KEY = "0123456789abcdef" * 3
+
+TRAINING = """
+import sys
+from pathlib import Path
+from configs.training import WandbConfig
+from training.sinks import RunFacts
+from training.tracker import open_tracker
+
+out_dir = Path("out")
+facts = RunFacts("a name", config={"attention": "flash"}, in_force={"data": "x"}, iteration=0)
+tracker = open_tracker(out_dir, facts, WandbConfig(mode=sys.argv[1]))
+for i in range(5):
+    tracker.log({"iter": i, "train/loss": 1.0})
+tracker.finish()
+(out_dir / "config.yaml").write_text("wandb: {project: profiling-nanogpt}\\n")
+"""
+
+
+@pytest.fixture
+def shell(tmp_path):
+    """shell(words, **environ): a Python process in tmp_path, without this machine's W&B."""
+
+    def run(*words: str, **environ: str) -> subprocess.CompletedProcess:
+        inherited = {k: v for k, v in os.environ.items() if "WANDB" not in k and "proxy" not in k}
+        home = {"HOME": str(tmp_path), "PYTHONPATH": str(PROJECT), "SOME_API_KEY": PRESENT}
+        return subprocess.run(
+            [sys.executable, *words],
+            cwd=tmp_path,
+            env=inherited | home | environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    return run
+
+
+@pytest.fixture
+def capture(tmp_path):
+    """A capture in a run's folder, with what nsys keeps of the environment."""
+    path = tmp_path / "out" / "profile" / "nsys.sqlite"
+    path.parent.mkdir(parents=True)
+    with gzip.open(CAPTURE) as packed, open(path, "wb") as file:
+        shutil.copyfileobj(packed, file)
+    with sqlite3.connect(path) as database:
+        rows = [("PROCESS_0:ENVIRONMENT_VARIABLE", f'API_KEY="{PLANTED}"')] * 3
+        database.execute("CREATE TABLE IF NOT EXISTS META_DATA_CAPTURE (name TEXT, value TEXT)")
+        database.executemany("INSERT INTO META_DATA_CAPTURE (name, value) VALUES (?, ?)", rows)
+        block = f"HOME=/home/me\0API_KEY={PLANTED}\0"
+        database.execute("INSERT INTO StringIds (id, value) VALUES (99999999, ?)", (block,))
+    database.close()
+    path.with_name("nsys.nsys-rep").write_text(PLANTED)
+    assert PLANTED.encode() in path.read_bytes()
+    return path
+
+
+def check_what_arrived(server: FakeWandbServer) -> None:
+    """The run has its rows and the report's; nothing has a secret."""
+    ((run_id, history),) = server.history.items()
+    assert [row["iter"] for row in history[:5]] == [0, 1, 2, 3, 4] and len(history) == 6
+    panels = {name: item for name, item in history[5].items() if name.startswith("capture/")}
+    types = {name: item["_type"] for name, item in panels.items()}
+    assert types == {
+        "capture/summary": "table-file",
+        "capture/families": "table-file",
+        "capture/phases": "table-file",
+        "capture/report": "html-file",
+    }
+    assert history[5]["iter"] > 5  # where the window was
+    assert server.artifacts.count(f"capture-{run_id}") == 1
+    assert json.loads(server.runs[run_id]["config"])["attention"] == {"value": "flash"}
+    uploads = {name.rpartition("/")[2]: content for name, content in server.uploads.items()}
+    assert not [name for name in uploads if "nsys-rep" in name]
+    assert uploads["nsys.sqlite"].startswith(b"SQLite format 3\0")
+    (page,) = [content for name, content in uploads.items() if name.endswith(".html")]
+    assert b"Bound by" in page and b"<script" in page
+    families = json.loads(uploads["families.table.json"])
+    assert families["columns"] == ["family", "count", "total_ns", "percent"]
+    assert "gemm" in {row[0] for row in families["data"]}
+    for secret in (PLANTED, PRESENT, API_KEY):
+        assert secret.encode() not in server.received
+
+
+@pytest.mark.slow
+def test_an_offline_run_gets_its_report_offline(shell, capture, tmp_path):
+    trained = shell("-c", TRAINING, "offline")
+    assert trained.returncode == 0, trained.stderr
+    logged = shell("-m", "profiling", "log", str(capture))
+    assert logged.returncode == 0, logged.stderr
+    said, command = logged.stdout.splitlines()
+    assert said.startswith("nsys.sqlite: Bound by ") and command.startswith("offline so far: wandb")
+    written = [path for path in (tmp_path / "out" / "wandb").rglob("*") if path.is_file()]
+    assert len(written) > 10
+    for secret in (PLANTED, PRESENT):
+        assert not [path for path in written if secret.encode() in path.read_bytes()]
+    assert {path.name for path in tmp_path.iterdir()} <= {"out", ".cache", ".config"}
+
+    server = FakeWandbServer()
+    words = command.removeprefix("offline so far: ").split()
+    assert len(words) == 4  # wandb sync, the training's record, the report's
+    sent = shell("-m", *words, WANDB_BASE_URL=server.url, WANDB_API_KEY=API_KEY)
+    server.close()
+    assert sent.returncode == 0, sent.stderr
+    check_what_arrived(server)
+    assert training_run(tmp_path / "out").sync_command() == "wandb sync"  # all are sent
+
+
+@pytest.mark.slow
+def test_an_online_run_gets_its_report(shell, capture, tmp_path):
+    server = FakeWandbServer()
+    environ = {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": API_KEY}
+    trained = shell("-c", TRAINING, "online", **environ)
+    assert trained.returncode == 0, trained.stderr
+    keyless = shell("-m", "profiling", "log", str(capture), WANDB_BASE_URL=server.url)
+    assert keyless.returncode == 2 and "there is no API key for" in keyless.stderr
+    logged = shell("-m", "profiling", "log", str(capture), **environ)
+    server.close()
+    assert logged.returncode == 0, logged.stderr
+    assert "offline" not in logged.stdout
+    check_what_arrived(server)
+    refused = shell("-m", "profiling", "log", str(capture), **environ)  # the server is gone
+    assert refused.returncode == 2 and len(refused.stderr.splitlines()) == 1
+    assert refused.stderr.startswith("profiling log: error: W&B does not answer")
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["out/profile/nsys.nsys-rep"], "cannot be scrubbed; give its export, nsys.sqlite"),
+        (["out/profile/nsys.sqlite"], "lies in no run with W&B; name the run's folder with --run"),
+        (["out/profile/nsys.sqlite", "--run", "out"], "W&B recorded no run there"),
+        ([], "the following arguments are required: CAPTURE; see python -m profiling log --help"),
+        (["out/profile/nsys.sqlite", "--rum", "out"], "unrecognized arguments: --rum out"),
+    ],
+)
+def test_mistakes(capture, tmp_path, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=message) as error:
+        log.main(words)
+    assert "\n" not in str(error.value)
+
+
+def test_help(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        log.main(["--help"])
+    assert "never a .nsys-rep" in capsys.readouterr().out

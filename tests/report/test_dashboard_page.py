@@ -1,0 +1,271 @@
+"""The dashboard: what it says, what it draws, and what a headless Chromium makes of it."""
+
+import json
+import re
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from profiling.analysis.runs.folder import read_run
+from profiling.analysis.runs.groups import Spread, sections_of
+from profiling.metric_names import PEAK_BYTES, STEP_MS, VAL_LOSS
+from profiling.report.dashboard import charts, words
+from profiling.report.dashboard.document import dashboard_page
+from tests.helpers.chromium import chromium
+from tests.helpers.folders import write_run
+
+CHARTS = "return document.querySelectorAll('[data-lazy]').length"
+DRAWN = """
+return [...document.querySelectorAll('[data-lazy]')].map(chart =>
+  [chart.dataset.lazy, chart.querySelectorAll('.scatterlayer path, .boxlayer path').length])
+"""
+FIRST = "document.querySelector('[data-lazy=s0-train]')"
+
+
+def both(folder, seeds=(1, 2), **keys):
+    """Runs of slow and flash with these seeds."""
+    folders = [
+        write_run(folder / f"{attention}-{seed}", attention, seed, **keys)
+        for attention in ("slow", "flash")
+        for seed in seeds
+    ]
+    return [read_run(folder) for folder in folders]
+
+
+def said(runs, loss=None):
+    (section,) = sections_of(runs)
+    return words.headline(section), words.findings(section, loss)
+
+
+def test_the_verdict_is_said_in_words(tmp_path):
+    headline, findings = said(both(tmp_path, (1, 2, 3)), loss=2.5)
+    assert re.fullmatch(
+        r"flash is 1\.2[12]x faster than slow: 5\.4\d against 6\.\d\d ms a step", headline
+    )
+    assert findings[0] == "The configurations differ in attention alone."
+    assert re.search(
+        r"95 % interval 1\.\d+ to 1\.\d+ times as fast, over 3 against 3 runs", findings[1]
+    )
+    assert any("the seeds' ranges overlap" in line for line in findings)
+    reach = next(line for line in findings if "validation loss of 2.5" in line)
+    slow_s, flash_s = (float(x) for x in re.findall(r"(?:slow|flash) ([\d.]+) s", reach))
+    assert flash_s < slow_s
+    assert findings[-1].startswith("Energy, µJ a token: slow 2")
+
+
+def test_equal_runs_are_not_called_faster(tmp_path):
+    runs = [
+        read_run(write_run(tmp_path / f"r{i}", "flash", i, dropout=i % 2 / 10)) for i in range(6)
+    ]
+    headline, _ = said(runs)
+    assert headline.startswith("No difference in speed beyond noise between dropout=0.")
+
+
+def test_one_seed_a_side_is_said_to_be_little(tmp_path):
+    _, findings = said(both(tmp_path, (1,)))
+    assert "speaks of these runs alone" in findings[1]
+    assert "one seed a configuration cannot tell whether that is chance" in findings[2]
+
+
+def test_many_configurations_stay_readable(tmp_path):
+    runs = [
+        read_run(write_run(tmp_path / f"{a}{i}", a, 1, learning_rate=i / 1e4))
+        for a in ("slow", "flash")
+        for i in range(5)
+    ]
+    headline, findings = said(runs)
+    assert "is the fastest of 10" in headline
+    assert any(line.startswith("As fast as far as can be told") for line in findings)
+    assert any("is the slowest" in line for line in findings)
+    assert max(map(len, findings)) < 420
+
+
+def test_a_run_that_just_started_has_no_verdict(tmp_path):
+    headline, _ = said([read_run(write_run(tmp_path / "run", rows=2))])
+    assert headline.startswith("No step times yet")
+
+
+def test_decimation_keeps_every_extreme_inside_of_the_band():
+    random = np.random.default_rng(0)
+    values = random.standard_normal(5003)
+    iteration = np.arange(5003.0)
+    shown = charts.decimated(Spread(iteration, iteration / 9, values, values - 1, values + 1), 200)
+    assert len(shown.mean) == 200
+    assert (shown.low.min(), shown.high.max()) == (values.min() - 1, values.max() + 1)
+    assert np.average(shown.mean, weights=np.diff(shown.iteration, append=5003)) == pytest.approx(
+        values.mean(), abs=0.05
+    )
+    few = Spread(*(iteration[:5],) * 5)
+    assert charts.decimated(few, 200) is few
+
+
+def test_a_curve_has_a_line_and_a_band_for_each_group(tmp_path):
+    (section,) = sections_of(both(tmp_path))
+    figure = charts.curves(section, VAL_LOSS)
+    assert [trace["name"] for trace in figure["data"]] == [
+        *("slow, spread", "flash, spread"),
+        *("slow", "flash"),
+    ]
+    line = figure["data"][2]
+    assert len(line["x"]) == len(line["y"]) == len(line["meta"]["elapsed_s"])
+    over_time = charts.curves(section, VAL_LOSS, over_time=True)["data"][2]
+    assert over_time["x"] == line["meta"]["elapsed_s"] and over_time["y"] == line["y"]
+    assert charts.curves(section, STEP_MS, common=True)["layout"]["yaxis"]["range"][0] == 0
+
+
+def test_values_are_shown_in_the_unit_of_the_axis(tmp_path):
+    (section,) = sections_of(both(tmp_path, (1,)))
+    memory = charts.curves(section, PEAK_BYTES)["data"]
+    assert {trace["name"]: trace["y"][0] for trace in memory} == {"slow": 3.9, "flash": 2.4}
+
+
+def test_names_of_runs_are_text_and_no_markup(tmp_path):
+    runs = [read_run(write_run(tmp_path / "<b>x", attention="<script>alert(1)</script>"))]
+    page = dashboard_page(runs)
+    assert "<script>alert" not in page and "<b>x" not in page
+
+
+def test_what_was_not_logged_is_said(tmp_path):
+    runs = [read_run(write_run(tmp_path / "run", gpu=False))]
+    page = dashboard_page(runs)
+    assert "These runs logged no GPU metrics" in page
+    assert "Not logged by these runs: model FLOP utilisation (MFU), peak memory." in page
+
+
+def test_metrics_of_further_gpus_and_others_are_drawn(tmp_path):
+    folder = write_run(tmp_path / "run")
+    text = (folder / "metrics.jsonl").read_text()
+    (folder / "metrics.jsonl").write_text(text.replace('"gpu/power_w"', '"gpu1/power_w"'))
+    page = dashboard_page([read_run(folder)], extra=["lr"])
+    assert "GPU 1: power" in page and "learning rate" in page
+
+
+def test_an_unknown_metric_is_refused_with_the_nearest(tmp_path):
+    runs = [read_run(write_run(tmp_path / "run"))]
+    with pytest.raises(ValueError, match="--metric train/los: .*did you mean train/loss"):
+        dashboard_page(runs, extra=["train/los"])
+
+
+def test_other_texts_are_kept_apart_and_said(tmp_path):
+    runs = [read_run(write_run(tmp_path / "a")), read_run(write_run(tmp_path / "b", data="novel"))]
+    page = dashboard_page(runs)
+    assert "different texts" in page
+    assert "on shakespeare_char (novel)" in page and "s1-loss" in page
+
+
+def test_captures_are_linked_from_where_the_page_lies(tmp_path):
+    folder = write_run(tmp_path / "runs" / "a b")
+    (folder / "profile").mkdir()
+    (folder / "profile" / "nsys.sqlite").touch()
+    run = read_run(folder)
+    linked = dashboard_page([run], links_from=tmp_path)
+    assert '<a href="runs/a%20b/profile/nsys.sqlite">nsys.sqlite</a>' in linked
+    unlinked = dashboard_page([run]).split("Captures</h3>")[1].split("</table>")[0]
+    assert "<a href=" not in unlinked and "a b/profile/nsys.sqlite" in unlinked
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as driver:
+        yield driver
+
+
+@pytest.fixture(scope="module")
+def opened(browser, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("dashboard")
+    (folder / "page.html").write_text(dashboard_page(both(folder)), encoding="utf-8")
+    browser.get_log("performance")
+    browser.get((folder / "page.html").as_uri())
+    return browser
+
+
+def scroll_through(driver):
+    """Everything has come into view once."""
+    for share in np.linspace(0, 1, 8):
+        driver.execute_script(f"scrollTo(0, {share} * document.body.scrollHeight)")
+        time.sleep(0.1)
+    driver.execute_script("scrollTo(0, 0)")
+
+
+@pytest.mark.slow
+def test_every_chart_is_drawn_without_an_error_and_without_the_network(opened):
+    scroll_through(opened)
+    drawn = dict(opened.execute_script(DRAWN))
+    assert {"s0-loss", "s0-loss_time", "s0-reach", "s0-steps", "s0-perf/mfu"} <= set(drawn)
+    assert len(drawn) == 18 and min(drawn.values()) >= 2, drawn
+    assert opened.get_log("browser") == []
+    messages = [json.loads(entry["message"])["message"] for entry in opened.get_log("performance")]
+    asked = [
+        m["params"]["request"]["url"]
+        for m in messages
+        if m["method"] == "Network.requestWillBeSent"
+    ]
+    assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
+
+
+@pytest.mark.slow
+def test_the_x_axis_switches_between_iterations_and_time(opened):
+    def x_axis():
+        return opened.execute_script(
+            f"return [{FIRST}.layout.xaxis.title.text, Math.max(...{FIRST}.data.at(-1).x)]"
+        )
+
+    assert x_axis() == ["iteration", 390]
+    opened.find_element("css selector", "[data-axis=time]").click()
+    title, last = x_axis()
+    assert title == "training time, s" and 1.5 < last < 4
+    opened.find_element("css selector", "[data-axis=iteration]").click()
+    assert x_axis() == ["iteration", 390]
+
+
+@pytest.mark.slow
+def test_a_configuration_can_be_hidden(opened):
+    button = opened.find_element("css selector", "[data-group='0']")
+    shown = f"return {FIRST}.data.filter(trace => trace.visible !== false).map(t => t.name)"
+    button.click()
+    assert opened.execute_script(shown) == ["flash, spread", "flash"]
+    button.click()
+    assert len(opened.execute_script(shown)) == 4
+
+
+@pytest.mark.slow
+def test_charts_follow_the_theme(opened):
+    ink = f"return getComputedStyle({FIRST}.querySelector('.xtick text')).fill"
+    before = opened.execute_script(ink)
+    opened.find_element("id", "theme").click()
+    assert opened.execute_script(ink) != before
+    opened.find_element("id", "theme").click()
+
+
+@pytest.mark.slow
+def test_twenty_runs_of_five_thousand_points_load_at_once(browser, tmp_path):
+    runs = []
+    for attention in ("slow", "flash"):
+        run = read_run(write_run(tmp_path / attention, attention, rows=5000))
+        runs += [replace(run, config=run.config | {"dropout": i / 20}) for i in range(10)]
+    path = tmp_path / "page.html"
+    path.write_text(dashboard_page(runs), encoding="utf-8")
+    begin = time.monotonic()
+    browser.get(path.as_uri())
+    browser.execute_script(
+        "return document.querySelector('[data-drawn] .scatterlayer path') !== null"
+    )
+    assert time.monotonic() - begin < 10  # under 2 s on an idle machine
+    assert browser.get_log("browser") == []
+
+
+@pytest.mark.parametrize("start_s, told", [(20.0, "wall time"), (None, "training time")])
+def test_the_page_says_which_time_its_axis_is(tmp_path, start_s, told):
+    folders = [write_run(tmp_path / name, name, start_s=start_s) for name in ("slow", "flash")]
+    page = dashboard_page([read_run(folder) for folder in folders])
+    assert f'data-title="{told}, s"' in page and f"{told.capitalize()} to a validation loss" in page
+    assert f"validation loss over {told}" in page
+    assert ("compiling, evaluations and checkpoints are in it" in page) == (start_s is not None)
+    text = re.search(r'id="figures">(.*?)</script>', page, re.S)[1]
+    figures = json.loads(text)
+    assert figures["s0-loss_time"]["layout"]["xaxis"]["title"]["text"] == f"{told}, s"
+    assert figures["s0-reach"]["layout"]["yaxis"]["title"]["text"] == f"{told}, s"
+    (line,) = [t for t in figures["s0-loss_time"]["data"] if t["name"] == "flash"]
+    assert line["x"][0] == pytest.approx(start_s or 0.0)

@@ -1,0 +1,185 @@
+"""A report in words: its document in a terminal and as Markdown, its tables, names, numbers."""
+
+import io
+import re
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from profiling import units
+from profiling.report.capture import tables
+from profiling.report.capture.document import report_document, step_parts, verdict_line
+from profiling.report.document import Column, Table
+from profiling.report.kernel_label import kernel_label
+from profiling.report.renderers import terminal
+from profiling.report.renderers.markdown import markdown
+from profiling.report.text import shorten
+from tests.helpers.captures import report_of
+from tests.helpers.reports import nothing_captured, report_with_manifest
+
+
+def shown(report, width=80) -> str:
+    out = io.StringIO()
+    terminal.show(report_document(report), Console(file=out, width=width, highlight=False))
+    return out.getvalue()
+
+
+def test_the_verdict_comes_first_and_every_part_is_there():
+    report = report_with_manifest()
+    said = shown(report)
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    assert lines[2] == verdict_line(report)
+    assert lines[2].startswith("Bound by ")
+    parts = ("The mean step", "Phases", "Kernel families", "Idle gaps", "Kernels", "CUDA API calls")
+    parts += ("Copies and memsets", "Roofline", "The capture's health")
+    places = [said.index(f"\n{part}\n") for part in parts]
+    assert len(places) == len(parts)
+    assert "100.0 % of the kernel time belongs to a phase" in said
+    assert "backward" in said and "softmax_warp_backward<float>" in said
+
+
+def test_it_fits_80_columns_and_a_pipe_gets_no_colours():
+    said = shown(report_with_manifest())
+    assert max(len(line) for line in said.splitlines()) <= 80
+    assert "\x1b" not in said
+    assert re.search(r"unrolled_elementwise.*_copy\(float\) +copy +1,020 +23\.85 ms +9\.6 %", said)
+
+
+def test_the_parts_of_the_step_add_up_to_its_mean():
+    report = report_with_manifest()
+    parts = step_parts(report)
+    assert sum(ms for _, ms in parts) == pytest.approx(report.window.step_ms.mean, rel=1e-6)
+    bar = next(line for line in shown(report).splitlines() if "█" in line)
+    assert len(bar.strip()) == terminal.BAR_WIDTH
+    assert bar.count("█") == pytest.approx(0.789 * terminal.BAR_WIDTH, abs=1)
+
+
+def test_what_was_not_captured_is_said_and_not_zero():
+    said = shown(nothing_captured())
+    assert "No bottleneck named" in said
+    assert "Attribution: not known" in said
+    assert "Not captured: no GPU activity" in said
+    assert re.search(r"GPU busy +–", said)
+    assert "0 ms" not in said.split("The capture's health")[0].split("Phases")[1]
+
+
+def test_markdown_has_whole_tables_and_no_markup_of_names():
+    report = report_with_manifest()
+    kernel = replace(report.kernels[0], name="evil|`<img src=x onerror=alert(1)>`\nname")
+    phase = replace(report.ranges[0], name="<b>data</b>|x")
+    report = replace(
+        report,
+        kernels=[kernel, *report.kernels[1:]],
+        ranges=[phase, *report.ranges[1:]],
+    )
+    said = markdown(report_document(report))
+    assert said.startswith("## Bound by ")
+    assert "<img" not in said.replace("`evil¦'<img", "") and "<b>data" not in said
+    assert "\\<b\\>data\\</b\\>\\|x" in said
+    for block in re.findall(r"(?:^\|.*\n)+", said, re.M):
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}) == 1
+    assert len(said) < 8000  # of a pull request's comment; GitHub takes 65,536
+    assert markdown(report_document(nothing_captured())).startswith("## No bottleneck named")
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("nvjet_sm90_tst_192x128_64x5_1x2_h_bz_coopB_NNT",) * 2,
+        ("[CUDA memcpy Host-to-Device]",) * 2,
+        (
+            "void at::native::<unnamed>::vectorized_layer_norm_kernel<float, float, (bool)0>"
+            "(int, T2, const T1 *)",
+            "vectorized_layer_norm_kernel<float>",
+        ),
+        (
+            "void at::native::elementwise_kernel<(int)128, (int)4, void at::native::"
+            "gpu_kernel_impl_nocast<at::native::<unnamed>::masked_fill_kernel(at::TensorIterator &"
+            ", const c10::Scalar &)::[lambda() (instance 1)]::operator ()() const::[lambda(c10::"
+            "BFloat16, bool) (instance 1)]>(at::TensorIteratorBase &)::[lambda(int) (instance 1)]>"
+            "(int, T3)",
+            "elementwise · masked_fill(BFloat16, bool)",
+        ),
+        (
+            "void at::native::vectorized_elementwise_kernel<(int)4, "
+            "at::native::BinaryFunctor<float, float, float, at::native::binary_internal::"
+            "MulFunctor<float>>, std::array<char *, 3>>"
+            "(int, T2, T3)",
+            "vectorized_elementwise · Mul<float>",
+        ),
+        (
+            "void cutlass::Kernel2<cutlass_80_wmma_tensorop_s161616gemm_bf16_16x16_128x1_tn_align8>"
+            "(T1::Params)",
+            "cutlass_80_wmma_tensorop_s161616gemm_bf16_16x16_128x1_tn_align8",
+        ),
+        ("_ZN2at6native9my_kernelIfEEvPf", "at::native::my_kernel"),
+        ("", ""),
+        ("void <<<(", "void <<<("),
+    ],
+)
+def test_kernel_names_are_readable(name, label):
+    assert kernel_label(name) == label
+
+
+def test_a_long_name_keeps_both_ends():
+    assert shorten("triton_poi_fused_" + "x" * 100 + "_42", 30).startswith("triton_poi_fused_")
+    assert shorten("triton_poi_fused_" + "x" * 100 + "_42", 30).endswith("_42")
+    assert len(shorten("y" * 100, 30)) == 30
+
+
+def test_numbers_have_sensible_digits():
+    told = [units.milliseconds(ms) for ms in (None, 0, 0.0001, 0.01234, 1.2345, 123.45, 12345.6)]
+    assert told == ["–", "0", "<0.001", "0.012", "1.23", "123.5", "12,346"]
+    assert [units.duration_ns(ns) for ns in (7, 1500, 2.5e6, 3e9, None)] == [
+        "7 ns",
+        "1.50 µs",
+        "2.50 ms",
+        "3.00 s",
+        "–",
+    ]
+    assert [units.size_bytes(n) for n in (8, 1.5e6, 3e9)] == ["8 B", "1.5 MB", "3.0 GB"]
+
+
+def test_the_whole_name_stays_beside_the_label():
+    table = tables.kernels(report_with_manifest(), {})
+    name = table.columns[0].of(table.rows[0])
+    assert name.text == "unrolled_elementwise · direct_copy(float)"
+    assert name.whole.startswith("void at::native::unrolled_elementwise_kernel<")
+
+
+@pytest.mark.parametrize("name", ["slow_eager", "flash_compile"])
+def test_no_column_of_a_report_is_left_out_at_80(name):
+    assert "a wider terminal" not in shown(report_of(name))
+
+
+def drawn(table, width) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width).print(terminal.grid(table, width))
+    return out.getvalue()
+
+
+def test_columns_that_do_not_fit_are_left_out_from_the_right_and_named():
+    columns = [Column("kernel", "name", "code", True)]
+    columns += [Column(f"figure {i}", f"f{i}", "number", True) for i in range(6)]
+    columns.append(Column("why", "why", "text", True))
+    figures = {f"f{i}": 1000 + i for i in range(6)}
+    row = SimpleNamespace(name="a_very_long_name_of_a_kernel", why="registers", **figures)
+    table = Table("t", "Title", "Note.", columns, [row])
+    assert "a wider terminal" not in drawn(table, 120)
+    said = drawn(table, 60)
+    assert max(map(len, said.splitlines())) <= 60
+    assert "a wider terminal also shows figure 3, figure 4, figure 5" in said
+    assert "1,002" in said and "1,003" not in said and "registers" in said
+
+
+def test_a_heading_as_long_as_a_file_name_costs_no_column():
+    sides = ("a_capture_of_last_week_on_the_large_machine", "the_same_with_another_attention")
+    columns = [Column("part of the step", "part", "text", True)]
+    columns += [Column(name, name, "ms", True) for name in sides]
+    row = SimpleNamespace(part="idle: between queued kernels", **dict.fromkeys(sides, 12.34))
+    said = drawn(Table("t", "Title", "Note.", columns, [row]), 60)
+    assert max(map(len, said.splitlines())) <= 60
+    assert said.count("12.34") == 2 and "a wider terminal" not in said
+    assert "a_capt" in said and "…" in said

@@ -1,0 +1,261 @@
+"""Whatever a step is made of and held back by is told in each place; names from captures do nothing
+in any of them."""
+
+import io
+import re
+from dataclasses import replace
+from html import unescape
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from profiling import causes
+from profiling.analysis.difference.records import (
+    BucketChange,
+    Comparability,
+    Comparison,
+    FamilyChange,
+    KernelChanges,
+    KernelOnOneSide,
+    RangeChange,
+    Side,
+    StepComparison,
+)
+from profiling.analysis.report import Breakdown, Gain, Idle, Report
+from profiling.report.capture.charts import breakdown
+from profiling.report.capture.document import report_document, step_parts
+from profiling.report.comparison.charts import waterfall
+from profiling.report.comparison.document import comparison_document
+from profiling.report.document import Beside, Bullets, Chart, Document, Section, Table
+from profiling.report.renderers import terminal
+from profiling.report.renderers.markdown import markdown
+from profiling.report.renderers.page import page
+from tests.helpers.chromium import chromium
+from tests.helpers.reports import report_with_manifest
+
+MADE_UP = causes.Part(
+    "paging",
+    "idle: the CPU was paging",
+    "idle: paging",
+    "GPU idle behind paging",
+    causes.Colours("#123456", "#654321", "white"),
+    cause=True,
+)
+# colours, the window's name, a cleared screen, 8-bit controls, text from right to left, a bell
+HOSTILE = "a\x1b[31mb\x1b]0;renamed\x07c\x1b[2J\x9b5md\u202etxt\u2066e\x07\x00f\ud800\r\ng\x7fh"
+HARMLESS = "abc5mdtxtef gh"
+FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def shown(document: Document) -> str:
+    out = io.StringIO()
+    terminal.show(document, Console(file=out, width=100, highlight=False))
+    return out.getvalue()
+
+
+def without_scripts(html: str) -> str:
+    """What a browser shows, and the figures that it draws."""
+    figures = re.search(r'id="figures">(.*?)</script>', html, re.S)
+    return re.sub(r"<script.*?</script>", "", html, flags=re.S) + (figures[1] if figures else "")
+
+
+def test_what_has_nothing_to_show_is_left_out():
+    nothing = [
+        Table("t", "No rows", "Note.", [], []),
+        Bullets("No lines", []),
+        Chart("c", "", None),
+    ]
+    sections = [Section("s", "Empty", nothing), Section("b", "Beside", [Beside(nothing)])]
+    document = Document("A title", [], [], sections)
+    for text in (shown(document), markdown(document), without_scripts(page(document))):
+        assert "A title" in text
+        assert not re.search("No rows|No lines|Note|Empty|Beside", text)
+
+
+def report_with(by_cause: dict[str, float]) -> Report:
+    """1, 2, 3 ms of what is no idle time, and these."""
+    return replace(
+        report_with_manifest(),
+        breakdown=Breakdown(1.0, 2.0, 3.0, sum(by_cause.values())),
+        idle=Idle(by_cause, {}, []),
+    )
+
+
+def every_cause() -> dict[str, float]:
+    names = [part.name for part in causes.PART.values() if part.cause]
+    return {name: 4.0 + number for number, name in enumerate(names)}
+
+
+def comparison_with(by_cause: dict[str, float], name: str = "kernel") -> Comparison:
+    """From a step without any of these to one with all."""
+    step = StepComparison(10.0, 20.0, 2.0, (1.9, 2.1), 0.0, 0.0, [10.0], [20.0])
+    idle = [BucketChange(f"idle_{cause}", 0.0, ms, ms) for cause, ms in by_cause.items()]
+    return Comparison(
+        schema_version=1,
+        baseline=Side(f"{name}.sqlite", "NVIDIA H200", "flash", "cpu", name),
+        candidate=Side("other.sqlite", "NVIDIA H200", "slow", "launch", "other"),
+        step_ms=step,
+        free_step_ms=None,
+        verdict="slower",
+        buckets=[BucketChange("compute", 1.0, 2.0, 1.0), *idle],
+        families=[FamilyChange(name, 1.0, 2.0, 1.0)],
+        ranges=[RangeChange(name, 1.0, 2.0, 1.0, 1.0, 2.0, 1.0)],
+        kernels=KernelChanges([KernelOnOneSide(name, "other", 1.0, 2.0)], []),
+        differs=[],
+        differences={},
+        comparability=Comparability(False, [f"{name} is another"], True, [f"a note on {name}"]),
+        sentence=f"other is 2.00x slower than {name}",
+    )
+
+
+def figures(line: str) -> list[float]:
+    return [float(word.replace(",", "")) for word in re.findall(r"[\d,]+\.\d+", line)]
+
+
+def check_step(by_cause: dict[str, float]) -> None:
+    """Each part with its own words in terminal, Markdown and page; what is shown adds up."""
+    report = report_with(by_cause)
+    document = report_document(report)
+    names = ["compute", "communication", "copy", *by_cause]
+    parts = dict(zip(names, [1.0, 2.0, 3.0, *by_cause.values()], strict=True))
+    whole_ms = sum(parts.values())
+    told, written, html = shown(document), markdown(document), page(document)
+    for said in (told, written):
+        lines = said.splitlines()
+        found = []
+        for name in parts:
+            (line,) = [line for line in lines if causes.part_named(name).meaning + " " in line]
+            found.append(figures(line)[0])
+        assert found == pytest.approx(list(parts.values()))
+        assert sum(found) == pytest.approx(whole_ms, abs=0.01)
+        assert f"{whole_ms:.2f}" in next(
+            line for line in lines if "step**" in line or "  the step" in line
+        )
+    bar = next(line for line in told.splitlines() if "█" in line)
+    assert len(bar.strip()) == terminal.BAR_WIDTH
+    bars = breakdown(step_parts(report))["data"]
+    assert [bar["x"][0] for bar in bars] == list(parts.values())
+    for name, bar in zip(parts, bars, strict=True):
+        assert causes.part_named(name).meaning in bar["hovertemplate"]
+        assert bar["marker"]["color"] in html and name in bar["name"]
+
+
+def check_comparison(by_cause: dict[str, float]) -> None:
+    comparison = comparison_with(by_cause)
+    document = comparison_document(comparison)
+    for said in (shown(document), markdown(document), page(document)):
+        for cause in by_cause:
+            assert causes.part_named(cause).bucket in said, cause
+    (bars,) = waterfall(comparison)["data"]
+    assert bars["x"][2:-1] == [causes.part_named(cause).bucket for cause in by_cause]
+    assert sum(bars["y"][:-1]) == pytest.approx(bars["y"][-1])
+
+
+def test_every_cause_is_told_everywhere_and_the_parts_add_up():
+    assert len(every_cause()) >= 5
+    check_step(every_cause())
+    check_comparison(every_cause())
+
+
+@pytest.mark.slow
+def test_a_new_row_of_the_table_is_all_that_a_new_cause_takes(monkeypatch):
+    monkeypatch.setitem(causes.PART, MADE_UP.name, MADE_UP)
+    assert "paging" in every_cause()
+    check_step(every_cause())
+    check_comparison(every_cause())
+    html = page(report_document(report_with(every_cause())))
+    assert "--paging: #123456;" in html and "--paging: #654321;" in html
+
+
+def test_a_cause_that_no_table_knows_is_told_all_the_same():
+    check_step(every_cause() | {"mystery": 50.0})
+    check_comparison(every_cause() | {"mystery": 50.0})
+
+
+@pytest.mark.slow
+def test_what_has_no_colour_is_drawn_in_a_neutral_one(tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text(page(report_document(report_with({"launch": 4.0, "mystery": 50.0}))), "utf-8")
+    with chromium() as browser:
+        browser.get(path.as_uri())
+        drawn = browser.execute_script(
+            "const chart = document.querySelector('[data-chart=breakdown]');"
+            "const name = style => getComputedStyle(document.documentElement)"
+            "  .getPropertyValue(style).trim();"
+            "return [Object.fromEntries(chart.data.map(bar => [bar.name, bar.marker.color])),"
+            "  name('--other'), name('--launch')]"
+        )
+    colours, other, launch = drawn
+    assert colours["idle: mystery"] == other and colours["idle: launch"] == launch != other
+
+
+def test_idle_time_without_causes_is_told_as_such():
+    report = replace(report_with_manifest(), breakdown=Breakdown(1.0, 2.0, 3.0, 4.0), idle=None)
+    document = report_document(report)
+    assert re.search(r"░ idle +4\.00 ms +40\.0 %", shown(document))
+    assert "| idle | 4.00 | 40.0 % |" in markdown(document)
+    assert "var(--idle)" in page(document)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", causes.VERDICT)
+def test_every_verdict_is_told_everywhere(name):
+    report, found = report_with_manifest(), causes.VERDICT[name]
+    gains = [Gain(verdict=each, recoverable_ms_per_step=1.0) for each in causes.VERDICT]
+    report = replace(report, bottleneck=replace(report.bottleneck, verdict=name, ranked=gains))
+    document = report_document(report)
+    for said in (shown(document), markdown(document), page(document)):
+        assert (found.title in said or name == "unknown") and found.why in said
+    assert all(each.title in page(document) for each in causes.VERDICTS)
+    side = Side("a.sqlite", None, None, name, "a")
+    document = comparison_document(msgspec.structs.replace(comparison_with({}), baseline=side))
+    pair = "kernel launches" if name == "launch" else f"{found.title} -> kernel launches"
+    for said in (shown(document), markdown(document).replace("\\", ""), unescape(page(document))):
+        assert pair in said
+
+
+def hostile_report() -> Report:
+    report = report_with_manifest()
+    bottleneck = replace(
+        report.bottleneck, evidence=[HOSTILE], next=[HOSTILE], cannot_tell=[HOSTILE]
+    )
+    return replace(
+        report,
+        capture=replace(report.capture, file=HOSTILE, tool_version=HOSTILE),
+        window=replace(report.window, step_name=HOSTILE),
+        ranges=[replace(report.ranges[0], name=HOSTILE), *report.ranges[1:]],
+        kernels=[replace(report.kernels[0], name=HOSTILE), *report.kernels[1:]],
+        api=[replace(report.api[0], name=HOSTILE), *report.api[1:]],
+        memops=[replace(report.memops[0], operation=HOSTILE), *report.memops[1:]],
+        idle=replace(
+            report.idle,
+            gaps=[replace(gap, phase=HOSTILE, after=HOSTILE) for gap in report.idle.gaps],
+        ),
+        run=replace(report.run, config={HOSTILE: HOSTILE}),
+        bottleneck=bottleneck,
+    )
+
+
+@pytest.mark.parametrize(
+    "document",
+    [report_document(hostile_report()), comparison_document(comparison_with({}, HOSTILE))],
+    ids=["report", "comparison"],
+)
+def test_control_characters_of_names_reach_no_place(document):
+    for said in (shown(document), markdown(document), without_scripts(page(document))):
+        assert not FORBIDDEN.search(said)
+        assert HARMLESS in " ".join(said.split())
+        assert "renamed" not in said
+        said.encode()  # which a lone surrogate refuses
+    script = re.findall(r'<script type="application/json".*?</script>', page(document), re.S)
+    assert not re.search(r"\\u00[019]|\\u202|\\u206|\\ud8", "".join(script))
+
+
+def test_a_name_does_not_leave_its_cell_in_markdown():
+    name = "x`|\n| <b>y</b> | [z](http://a) |"
+    document = comparison_document(comparison_with({}, name))
+    said = markdown(document)
+    for block in re.findall(r"(?:^\|.*\n)+", said, re.M):
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}) == 1
+    assert "<b>" not in re.sub(r"(?<!\\)`[^`]*`", "", said).replace("\\<", "")

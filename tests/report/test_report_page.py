@@ -1,0 +1,216 @@
+"""The HTML page: what is in the file, and what a headless Chromium makes of it."""
+
+import json
+import re
+import time
+from dataclasses import replace
+
+import pytest
+
+from profiling.report.capture.document import report_document
+from profiling.report.renderers.page import page
+from tests.helpers.captures import capture_of
+from tests.helpers.chromium import chromium
+from tests.helpers.reports import nothing_captured, report_with_manifest
+
+CHARTS = {"breakdown", "step_times", "families", "phases", "timeline", "roofline"}
+DRAWN = """
+return Object.fromEntries([...document.querySelectorAll('[data-chart]')].map(chart => [
+  chart.dataset.chart,
+  [...chart.querySelectorAll('.barlayer path, .scatterlayer path')]
+    .filter(path => path.getBoundingClientRect().width > 0).length]))
+"""
+COLUMN = "return [...document.querySelectorAll('#table-kernels tbody tr:not([hidden])')].map(r => "
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as driver:
+        yield driver
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """written(name, report, step): the page's file."""
+
+    def write(name, report, step):
+        path = tmp_path_factory.mktemp("pages") / f"{name}.html"
+        path.write_text(page(report_document(report, step)), encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="module")
+def opened(browser, written):
+    path = written("slow_eager", report_with_manifest(), capture_of("slow_eager").median_step)
+    browser.get_log("performance")
+    browser.get(path.as_uri())
+    return browser
+
+
+def theme(driver) -> str:
+    return driver.execute_script("return document.documentElement.dataset.theme")
+
+
+def background(driver) -> tuple[int, ...]:
+    colour = driver.execute_script("return getComputedStyle(document.body).backgroundColor")
+    return tuple(int(part) for part in re.findall(r"\d+", colour)[:3])
+
+
+@pytest.mark.slow
+def test_every_chart_is_drawn_without_an_error(opened):
+    drawn = opened.execute_script(DRAWN)
+    assert set(drawn) == CHARTS
+    assert min(drawn.values()) >= 5, drawn
+    assert drawn["timeline"] > 1000  # each kernel, call and gap of the step
+    assert opened.get_log("browser") == []
+
+
+def test_the_timeline_is_as_many_bars_as_the_step_has_events(opened):
+    step = capture_of("slow_eager").median_step
+    tables = (step.ranges, step.projected, step.calls, step.gaps, step.operations)
+    bars = opened.execute_script(
+        "const chart = document.querySelector('[data-chart=timeline]');"
+        "return chart.data.reduce((sum, trace) => sum + trace.x.length, 0)"
+    )
+    assert bars == sum(len(slices.start_ns) for slices in tables)
+
+
+def test_zooming_takes_no_noticeable_time_and_leaves_the_legend_below(opened):
+    took_ms, below = opened.execute_async_script(
+        "const done = arguments[0], begin = performance.now();"
+        "const chart = document.querySelector('[data-chart=timeline]');"
+        "const range = chart.layout.xaxis.range;"
+        "Plotly.relayout(chart, {'xaxis.range': [2, 5]}).then(() => {"
+        "  const took = performance.now() - begin;"
+        "  const edge = name => chart.querySelector(name).getBoundingClientRect();"
+        "  const below = edge('.legend').top > edge('.xtick').bottom;"
+        "  Plotly.relayout(chart, {'xaxis.range': range}).then(() => done([took, below])); })"
+    )
+    assert below
+    assert took_ms < 1500  # 60 ms on an idle machine
+
+
+def test_no_label_is_cut_off(opened):
+    """Every text of a chart lies inside its chart, and the page inside the window."""
+    outside = opened.execute_script("""
+        const found = [];
+        for (const chart of document.querySelectorAll('[data-chart]')) {
+          const box = chart.getBoundingClientRect();
+          const texts = '.ytick text, .xtick text, .legendtext, .bartext';
+          for (const text of chart.querySelectorAll(texts)) {
+            const at = text.getBoundingClientRect();
+            if (at.width && (at.left < box.left - 1 || at.right > box.right + 1
+                || at.top < box.top - 1 || at.bottom > box.bottom + 1))
+              found.push(`${chart.dataset.chart}: ${text.textContent}`);
+          }
+        }
+        return found""")
+    assert outside == []
+    assert opened.execute_script("return document.body.scrollWidth <= innerWidth")
+
+
+def test_a_table_sorts_on_click(opened):
+    heads = opened.find_elements("css selector", "#table-kernels th button")
+    head = next(h for h in heads if h.text == "count")
+    values = COLUMN + "+r.cells[2].dataset.value)"
+    before = opened.execute_script(values)
+    assert before != sorted(before, reverse=True)
+    head.click()
+    assert (down := opened.execute_script(values)) == sorted(down, reverse=True)
+    assert max(before) == down[0] and len(down) == 12
+    head.click()
+    assert (up := opened.execute_script(values)) == sorted(up)
+
+
+@pytest.mark.slow
+def test_a_table_filters_by_label_and_by_the_whole_name(opened):
+    field = opened.find_element("css selector", "#table-kernels input")
+    names = COLUMN + "r.cells[0].textContent)"
+    field.send_keys("softmax float")
+    found = opened.execute_script(names)
+    assert len(found) >= 2 and all("softmax" in name for name in found)
+    field.clear()
+    field.send_keys("TrivialOffsetCalculator")  # only in the whole names
+    assert "unrolled_elementwise · direct_copy(float)" in opened.execute_script(names)
+    shown = opened.find_element("css selector", "#table-kernels .shown").text
+    assert re.fullmatch(r"\d+ of 77 shown", shown)
+    field.clear()
+    field.send_keys(" ")
+    opened.find_element("css selector", "#table-kernels .all").click()
+    assert len(opened.execute_script(names)) == 77
+
+
+@pytest.mark.slow
+def test_light_and_dark_with_the_charts_and_the_choice_is_kept(opened):
+    colour = (
+        "return document.querySelector('[data-chart=families] .barlayer path').style.fill + "
+        "document.querySelector('[data-chart=families] .ytick text').style.fill"
+    )
+    seen = {}
+    for _ in range(2):
+        seen[theme(opened)] = (sum(background(opened)), opened.execute_script(colour))
+        opened.find_element("id", "theme").click()
+    assert set(seen) == {"light", "dark"}
+    assert seen["dark"][0] < 150 < 600 < seen["light"][0]
+    assert seen["dark"][1] != seen["light"][1]
+    opened.find_element("id", "theme").click()
+    chosen = theme(opened)
+    opened.refresh()
+    assert theme(opened) == chosen and min(opened.execute_script(DRAWN).values()) >= 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+def test_without_a_choice_it_follows_the_system(opened, scheme):
+    opened.execute_script("localStorage.clear()")
+    feature = [{"name": "prefers-color-scheme", "value": scheme}]
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": feature})
+    time.sleep(0.2)
+    assert theme(opened) == scheme
+
+
+def test_the_network_is_not_asked_for_anything(opened):
+    asked = [json.loads(entry["message"])["message"] for entry in opened.get_log("performance")]
+    urls = [
+        event["params"]["request"]["url"]
+        for event in asked
+        if event["method"] == "Network.requestWillBeSent"
+    ]
+    assert urls, "the log of requests is empty"
+    assert all(url.startswith(("file://", "data:", "blob:")) for url in urls), urls
+
+
+@pytest.mark.slow
+def test_a_capture_that_holds_little_still_makes_a_page(browser, written):
+    browser.get(written("nothing", nothing_captured(), None).as_uri())
+    assert "No bottleneck named" in browser.find_element("css selector", "#verdict h2").text
+    assert set(browser.execute_script(DRAWN)) == {"step_times", "phases"}
+    assert browser.get_log("browser") == []
+
+
+@pytest.mark.slow
+def test_markup_in_names_stays_text(browser, written):
+    evil = "</script><img src=x onerror=document.title='run'><b>k</b>"
+    report = report_with_manifest()
+    report = replace(
+        report,
+        kernels=[replace(report.kernels[0], name=evil), *report.kernels[1:]],
+        ranges=[replace(report.ranges[0], name=evil), *report.ranges[1:]],
+        capture=replace(report.capture, file=evil),
+        bottleneck=replace(report.bottleneck, evidence=[evil]),
+    )
+    browser.get(written("evil", report, None).as_uri())
+    assert not browser.find_elements("css selector", "img, main b")
+    assert "onerror" in browser.find_element("css selector", "#verdict").text
+    ticks = "return document.querySelector('[data-chart=phases]').textContent"
+    assert "<b>k</b>" in browser.execute_script(ticks)
+
+
+def test_the_file_needs_nothing_else():
+    text = page(report_document(report_with_manifest()))
+    markup = re.sub(r"<script.*?</script>", "", text, flags=re.S)
+    assert not re.search(r"""(?:src|href)\s*=\s*["'](?!#|data:)""", markup)
+    assert "default-src 'none'" in text
+    assert text.count("Plotly=") <= 1 and len(text) < 6e6

@@ -1,0 +1,157 @@
+"""The dashboard in W&B: its panels name what the trainer logs; offline, and to a fake server."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from profiling.capture.sampler import GpuSampler
+from profiling.metric_names import ALL, CAPTURE_MEDIA, metric_of
+from profiling.report.dashboard.wandb_views import Views, as_json
+from tests.fakes.fake_wandb_server import FakeWandbServer
+from tests.paths import PROJECT
+
+AXES = {"iter", "_absolute_runtime"}
+PUBLISH = """
+from profiling.report.dashboard.wandb_views import Views, publish
+print(publish(Views("me", "p", "g", "attention")))
+"""
+
+
+def found(content, key: str) -> list:
+    """Every value of `key` in nested JSON."""
+    if isinstance(content, list):
+        return [value for item in content for value in found(item, key)]
+    if not isinstance(content, dict):
+        return []
+    here = [content[key]] if key in content else []
+    return here + [value for item in content.values() for value in found(item, key)]
+
+
+def panel_metrics(spec) -> set[str]:
+    """On both axes."""
+    panels = [p for p in found(spec, "config") if isinstance(p, dict) and "metrics" in p]
+    return {name for p in panels for name in (*p["metrics"], *found(p, "xAxis"))}
+
+
+@pytest.fixture
+def spec():
+    return json.loads(as_json(Views("me", "nano", "slow-flash", "attention")))
+
+
+@pytest.fixture
+def logged(run, rows):
+    """Names in metrics.jsonl of a run here, and those that the sampler of a GPU has."""
+    names = {name for row in rows(run()).values() for name in row}
+    sampler = (PROJECT / "profiling/capture/nvml.py").read_text("utf-8")
+    names |= {
+        f"gpu/{name}" for name in re.findall(r'"([a-z_]+_(?:percent|w|j|mhz|c|bytes))"', sampler)
+    }
+    return names | set(GpuSampler([], 100).read(tokens_per_s=1.0))
+
+
+@pytest.mark.parametrize("view", ("workspace", "report"))
+def test_every_metric_of_a_panel_is_logged(spec, logged, view):
+    named = panel_metrics(spec[view])
+    assert len(named) > 14
+    assert named - AXES <= logged, "panels without data"
+
+
+def test_every_known_metric_is_logged(logged):
+    # of these only a captured step logs one
+    assert set(ALL) - {"profile/step_ms"} <= logged
+
+
+@pytest.mark.parametrize("view", ("workspace", "report"))
+def test_what_the_dashboard_shows(spec, view):
+    panels = found(spec[view], "viewType")
+    assert {"Run History Line Plot", "Bar Chart", "Run Comparer", "Media Browser"} <= set(panels)
+    lines = [c for c in found(spec[view], "config") if isinstance(c, dict) and "xAxis" in c]
+    loss = [c["xAxis"] for c in lines if c["metrics"] == ["val/loss"]]
+    assert loss == ["iter", "_absolute_runtime"], "over iterations and over wall time"
+    assert {c["groupBy"] for c in lines} == {"attention.value"}
+    shown = {key for keys in found(spec[view], "mediaKeys") for key in keys}
+    assert shown == set(CAPTURE_MEDIA)
+    filters = [f for f in found(spec[view], "filters") if isinstance(f, list)]
+    assert [f[0]["key"] for f in filters] == [{"section": "run", "name": "group"}] * len(filters)
+    assert {f[0]["value"] for f in filters} == {"slow-flash"}
+
+
+def test_a_group_that_the_library_would_mangle_is_refused():
+    with pytest.raises(ValueError, match="--group a=b: .* cannot filter"):
+        Views("me", "nano", "a=b", "attention")
+
+
+def test_metrics_of_other_gpus_are_named_after_the_first():
+    assert metric_of("gpu2/power_w").title == "GPU 2: power"
+    assert metric_of("gpu2/power_w").unit == "W"
+    assert metric_of("gpu2/fans").title == metric_of("brand/new").title.replace(
+        "brand/new", "gpu2/fans"
+    )
+
+
+class ViewServer(FakeWandbServer):
+    """And what wandb-workspaces asks for; keeps the views that it was sent."""
+
+    def __init__(self):
+        super().__init__()
+        self.views: list[dict] = []
+
+    def graphql(self, query: str, variables: dict) -> dict:
+        if "GetProjects" in query:
+            page = {"endCursor": None, "hasNextPage": False}
+            return {"models": {"totalCount": 0, "edges": [], "pageInfo": page}}
+        if "upsertModel" in query:
+            project = {"id": "1", "name": "p", "entityName": "me", "description": "", "access": ""}
+            return {"result": {"project": project, "model": project, "inserted": True}}
+        if "upsertView" in query:
+            self.views.append(variables)
+            project = {"id": "1", "name": "p", "entityName": "me"}
+            view = {key: variables[key] for key in ("name", "displayName", "spec", "type")}
+            view |= {"id": f"view{len(self.views)}", "description": "", "project": project}
+            return {"upsertView": {"view": view, "inserted": True}}
+        return super().graphql(query, variables)
+
+
+def published(home: Path, **environ: str) -> subprocess.CompletedProcess:
+    """In a process of its own: wandb keeps its login for as long as one lasts."""
+    clean = {"PATH": "/usr/bin:/bin", "HOME": str(home), "WANDB_SILENT": "true", **environ}
+    command = [sys.executable, "-c", PUBLISH]
+    return subprocess.run(
+        command, cwd=PROJECT, env=clean, capture_output=True, text=True, timeout=60
+    )
+
+
+@pytest.mark.slow
+def test_publishing_sends_both_views(tmp_path):
+    server = ViewServer()
+    try:
+        done = published(tmp_path, WANDB_BASE_URL=server.url, WANDB_API_KEY="a" * 40)
+    finally:
+        server.close()
+    assert done.returncode == 0, done.stderr
+    workspace, report = server.views
+    assert (workspace["type"], report["type"]) == ("project-view", "runs")
+    assert "val/loss" in panel_metrics(json.loads(workspace["spec"]))
+    assert "val/loss" in panel_metrics(json.loads(report["spec"]))
+    assert f"{server.url}/me/p" in done.stdout
+
+
+@pytest.mark.slow
+def test_without_a_login_the_way_to_one_is_said(tmp_path):
+    done = published(tmp_path, WANDB_BASE_URL="http://127.0.0.1:9")
+    assert "wandb login` or set WANDB_API_KEY, or see what would be made: --dry-run" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_server_that_does_not_answer_is_one_line(tmp_path):
+    done = published(
+        tmp_path,
+        WANDB_BASE_URL="http://127.0.0.1:9",
+        WANDB_API_KEY="a" * 40,
+        WANDB_HTTP_TIMEOUT="1",
+    )
+    assert "ValueError: W&B: " in done.stderr.strip().splitlines()[-1]

@@ -1,0 +1,70 @@
+"""Two ranks under torchrun, on the CPU with gloo: the same training as one process."""
+
+import json
+import signal
+
+import pytest
+import torch
+
+from tests.helpers.processes import read_until
+
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+
+
+@pytest.mark.slow
+def test_two_ranks_train_as_one_process(run, command, start, losses, tmp_path):
+    keys = dict(gradient_accumulation_steps=2, max_iters=12, always_save_checkpoint=True)
+    alone = run(out_dir=str(tmp_path / "alone"), **keys)
+    process = start([*TORCHRUN, *command(**keys)])
+    output = process.communicate(timeout=100)[0]
+    assert process.returncode == 0, output
+    out_dir = tmp_path / "out"
+    together, expected = losses(out_dir), losses(alone)
+    assert together.keys() == expected.keys() == set(range(13))
+    for iteration, row in together.items():
+        assert row == pytest.approx(expected[iteration], abs=1e-5), iteration
+    records = [json.loads(line) for line in (out_dir / "metrics.jsonl").open()]
+    iterations = [row["iter"] for row in records if "train/loss" in row]
+    assert iterations == list(range(12))  # one rank writes
+    assert [row["run"]["ranks"] for row in records if "run" in row] == [2]
+    assert output.count("iter 3:") == output.count("step 4:") == 1  # and one speaks
+    state, one = (torch.load(d / "ckpt.pt", weights_only=True) for d in (out_dir, alone))
+    torch.testing.assert_close(state["model"], one["model"], rtol=1e-4, atol=1e-5)
+    first, second = state["random_states"]["cpu"]
+    assert not torch.equal(first, second)  # dropout of its own on each rank
+
+
+@pytest.mark.slow
+def test_micro_batches_that_ranks_cannot_share_are_refused(command, start, tmp_path):
+    process = start([*TORCHRUN, *command(gradient_accumulation_steps=3)])
+    output = process.communicate(timeout=100)[0]
+    assert process.returncode != 0
+    lines = [line for line in output.splitlines() if "gradient_accumulation_steps=3" in line]
+    refusal = "error: gradient_accumulation_steps=3: not divisible by the 2 ranks"
+    assert lines and all(refusal in line for line in lines), output
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_a_mistake_that_only_the_first_rank_meets_is_said_once(command, start, tmp_path):
+    missing = str(tmp_path / "missing.txt")
+    process = start([*TORCHRUN, *command(gradient_accumulation_steps=2, data_source=missing)])
+    output = process.communicate(timeout=100)[0]
+    assert process.returncode != 0
+    assert output.count(f"train.py: error: data_source={missing}: No such file") == 1, output
+    assert "[rank1]" not in output  # how PyTorch marks a traceback of that rank
+
+
+@pytest.mark.slow
+def test_sigterm_to_torchrun_ends_with_a_checkpoint(command, start, tmp_path):
+    process = start([*TORCHRUN, *command(gradient_accumulation_steps=2, max_iters=100_000)])
+    read_until(process, "iter 5:")
+    process.send_signal(signal.SIGTERM)
+    output = process.communicate(timeout=60)[0]
+    assert process.returncode != 0  # torchrun's own, by its version
+    assert "SIGTERM: finishing this iteration" in output
+    state = torch.load(tmp_path / "out" / "ckpt.pt", weights_only=True)
+    assert state["iter_num"] > 5
+    assert len(state["random_states"]["cpu"]) == 2
+    lines = (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["iter"] == state["iter_num"] - 1

@@ -1,0 +1,82 @@
+"""Ctrl-C and SIGTERM: the run ends in good order, and goes on from there."""
+
+import os
+import signal
+import time
+
+import pytest
+import torch
+
+from tests.helpers.processes import read_until
+from training import interrupt as interrupt_module
+from training.distributed import Ranks
+from training.interrupt import Interrupt
+
+RANKS = Ranks(0, 1, torch.device("cpu"))
+
+
+def test_a_signal_is_noted_and_the_handlers_come_back():
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with Interrupt() as interrupt:
+        assert not interrupt.agreed(RANKS, waiting=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert interrupt.agreed(RANKS, waiting=False)  # one rank need not wait for others
+        assert interrupt.exit_code == 143
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_an_echo_of_the_signal_is_not_a_second_one(monkeypatch):
+    """torchrun sends its ranks the Ctrl-C that the terminal has sent them already."""
+    left = []
+    monkeypatch.setattr(interrupt_module.os, "_exit", left.append)
+    with Interrupt() as interrupt:
+        interrupt.receive(signal.SIGINT, None)
+        interrupt.receive(signal.SIGINT, None)
+        assert left == []
+        interrupt.received_s -= 2 * interrupt_module.ECHO_S
+        interrupt.receive(signal.SIGINT, None)
+        assert left == [130]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number, exit_code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupted_and_resumed_is_uninterrupted(
+    run, command, start, losses, tmp_path, number, exit_code
+):
+    keys = dict(dropout=0.1, gradient_accumulation_steps=2, eval_interval=10)
+    process = start(command(max_iters=100_000, **keys))
+    read_until(process, "iter 13:")
+    process.send_signal(number)
+    output = process.stdout.read()
+    assert process.wait(timeout=30) == exit_code, output
+    assert f"{number.name}: finishing this iteration, then saving" in output
+    assert "Traceback" not in output
+
+    out_dir, straight = tmp_path / "out", tmp_path / "straight"
+    done = torch.load(out_dir / "ckpt.pt", weights_only=True)["iter_num"]
+    assert done - 1 == max(losses(out_dir))  # iterations count from 0
+    keys |= dict(max_iters=done + 7, always_save_checkpoint=True)
+    run(init_from="resume", **keys)
+    run(out_dir=str(straight), **keys)
+    resumed, expected = (
+        torch.load(folder / "ckpt.pt", weights_only=True) for folder in (out_dir, straight)
+    )
+    for key in ("iter_num", "model", "optimizer", "random_states"):
+        torch.testing.assert_close(resumed[key], expected[key], rtol=0, atol=0)
+    assert losses(out_dir) == losses(straight)
+
+
+@pytest.mark.slow
+def test_the_second_signal_leaves_at_once(command, start, tmp_path):
+    # an iteration of several seconds: the first signal would take as long
+    process = start(command(gradient_accumulation_steps=20_000, batch_size=1, eval_iters=1))
+    read_until(process, "step 0:")
+    process.send_signal(signal.SIGINT)
+    read_until(process, "once more to leave now")
+    time.sleep(interrupt_module.ECHO_S + 0.1)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    start_s = time.monotonic()
+    assert process.wait(timeout=30) == 130
+    assert time.monotonic() - start_s < 2
+    assert not (tmp_path / "out" / "ckpt.pt").exists()

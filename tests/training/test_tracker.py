@@ -1,0 +1,523 @@
+"""The record of a run, with the real W&B client against a local server, and with everything broken.
+
+Whatever ends the W&B side must not end the process, so those tests run a child process and look at
+how, when and with what output it exits.
+"""
+
+import dataclasses
+import json
+import math
+import os
+import pty
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from configs.training import WandbConfig
+from tests.fakes.fake_wandb_server import FakeWandbServer
+from tests.paths import PROJECT
+from training import wandb_mirror
+from training.sinks import RunFacts, last_value
+from training.tracker import Tracker, open_tracker
+from training.wandb_mirror import check_wandb
+
+API_KEY = "0123456789abcdef" * 3
+FACTS = RunFacts(
+    name="a name",
+    config={"learning_rate": 0.001, "profile": {"mode": "window"}},
+    in_force={"data": "stand-in", "device": "cpu"},
+    iteration=0,
+    tags=("stand-in",),
+)
+FLAT_CONFIG = {
+    "learning_rate": 0.001,
+    "profile.mode": "window",
+    "run.data": "stand-in",
+    "run.device": "cpu",
+}
+
+# What every child starts with. `told` is what it reports to its test, printed as its last line.
+PRELUDE = f"""
+import json, logging, os, resource, signal, sys, time
+from pathlib import Path
+from tests.fakes.fake_wandb_server import FakeWandbServer
+from training import wandb_mirror
+from configs.training import WandbConfig
+from training.sinks import RunFacts
+from training.tracker import open_tracker
+
+FACTS = {FACTS!r}
+logging.basicConfig(level=logging.INFO)
+told = {{}}
+
+def start(mode, out_dir="out"):
+    return open_tracker(Path(out_dir), FACTS, WandbConfig(mode=mode, tags=["mine"]))
+
+def mirror_of(tracker):
+    return next((s for s in tracker.sinks if isinstance(s, wandb_mirror.WandbMirror)), None)
+
+def wait_for(condition, limit_s=20.0):
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)
+
+def log_rows(tracker, first, last):
+    worst = 0.0
+    for i in range(first, last):
+        begin = time.perf_counter()
+        tracker.log({{"iter": i, "train/loss": 1.0 / (i + 1)}})
+        worst = max(worst, time.perf_counter() - begin)
+    told["worst_log_s"] = max(worst, told.get("worst_log_s", 0.0))
+
+def finish(tracker, exit_code=0):
+    begin = time.monotonic()
+    tracker.finish(exit_code)
+    told["finish_s"] = time.monotonic() - begin
+    mirror = mirror_of(tracker)
+    told["mode"] = mirror.mode if mirror else "disabled"
+    told["failure"] = mirror and mirror.failure
+    told["sync_command"] = tracker.sync_command
+    told["ended"] = time.time()
+"""
+
+
+class Child:
+    """A finished child process: its output, what it told, how long it took to exit after that.
+
+    It has finished when nobody holds its stdout and stderr any more, as for a shell's pipe.
+    """
+
+    def __init__(self, folder: Path, code: str, *, terminal: bool = False, **environ: str) -> None:
+        home = folder / "home"
+        home.mkdir(exist_ok=True)
+        inherited = {
+            k: v for k, v in os.environ.items() if "WANDB" not in k and "_proxy" not in k.lower()
+        }
+        environment = inherited | environ | {
+            "HOME": str(home),
+            "PYTHONPATH": str(PROJECT),
+        }  # fmt: skip
+        code = PRELUDE + code + "\nprint(json.dumps(told), flush=True)\n"
+        ours, theirs = pty.openpty()
+        process = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=folder,
+            env=environment,
+            stdin=theirs if terminal else subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=50,
+        )
+        ended = time.time()
+        os.close(ours)
+        os.close(theirs)
+        self.stdout, self.stderr = process.stdout, process.stderr
+        assert process.returncode == 0, self.stderr
+        self.told = json.loads(self.stdout.splitlines()[-1])
+        self.exit_s = ended - self.told.get("ended", ended)
+        self.warnings = [line for line in self.stderr.splitlines() if line.startswith("WARNING:")]
+
+
+def rows_of(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def inspect(run_dir: Path, *options: str) -> str:
+    """What `wandb leet inspect --json`, W&B's own reader, finds in the folder of a run."""
+    command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", *options, str(run_dir)]
+    return subprocess.run(command, cwd=run_dir, capture_output=True, text=True, check=True).stdout
+
+
+def without_own_keys(row: dict) -> dict:
+    return {key: value for key, value in row.items() if not key.startswith("_")}
+
+
+def expected_history(out_dir: Path) -> list[dict]:
+    """The rows of metrics.jsonl as W&B should have them."""
+    rows = rows_of(out_dir / "metrics.jsonl")[1:]
+    return [{k: v for k, v in row.items() if k != "data" and v is not None} for row in rows]
+
+
+def iterations(out_dir: Path) -> list[int]:
+    return [row["iter"] for row in rows_of(out_dir / "metrics.jsonl")[1:]]
+
+
+@pytest.fixture
+def plain(monkeypatch, tmp_path):
+    """No W&B settings or keys from the machine that runs the tests."""
+    for name in [name for name in os.environ if "WANDB" in name]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return monkeypatch
+
+
+def test_metrics_lines(tmp_path):
+    tracker = open_tracker(tmp_path / "out", FACTS, WandbConfig(mode="disabled"))
+    tracker.log({"iter": 0, "train/loss": 4.25, "perf/mfu": None, "lr": math.nan})
+    tracker.summary({"val/loss": 1.5, "worst": math.inf})
+    tracker.finish()
+    assert rows_of(tmp_path / "out" / "metrics.jsonl") == [
+        {"run": FACTS.in_force, "iter": 0},
+        {"iter": 0, "train/loss": 4.25, "perf/mfu": None, "lr": None, "data": "stand-in"},
+    ]
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary == {"val/loss": 1.5, "worst": None}
+    assert tracker.sync_command is None
+
+
+@pytest.mark.parametrize(
+    "tail, kept",
+    [('{"iter": 2, "train/lo', [1]), ('{"iter": 2}', [1, 2]), ("", [1])],
+    ids=["cut", "lacks its newline", "whole"],
+)
+def test_last_line_of_a_killed_process(tmp_path, tail, kept):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"run": {}, "iter": 0}\n{"iter": 1}\n' + tail)
+    facts = dataclasses.replace(FACTS, iteration=1)
+    tracker = open_tracker(tmp_path, facts, WandbConfig(mode="disabled"))
+    tracker.log({"iter": 7})
+    tracker.finish()
+    assert iterations(tmp_path) == [*kept, 1, 7]
+    assert rows_of(path)[-2]["run"] == FACTS.in_force
+
+
+def test_other_ranks_record_nothing(tmp_path, monkeypatch):
+    """That only rank 0 has sinks is in test_distributed.py."""
+    monkeypatch.chdir(tmp_path)
+    tracker = Tracker([])
+    tracker.wait_until_quiet()
+    tracker.log({"iter": 0})
+    tracker.summary({"val/loss": 1.0})
+    tracker.finish(1)
+    assert tracker.sync_command is None and list(tmp_path.iterdir()) == []
+
+
+def test_unwritable_out_dir_names_the_key(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match="^out_dir: cannot write"):
+        open_tracker(tmp_path / "file" / "out", FACTS, WandbConfig(mode="disabled"))
+
+
+def test_auto_mode(plain, tmp_path):
+    assert check_wandb(WandbConfig()) == "offline"
+    plain.setenv("WANDB_MODE", "online")
+    assert check_wandb(WandbConfig()) == "offline"  # no key, and no question about one
+    plain.setenv("WANDB_API_KEY", API_KEY)
+    assert check_wandb(WandbConfig()) == "online"
+    for mode in ("offline", "disabled"):
+        plain.setenv("WANDB_MODE", mode)
+        assert check_wandb(WandbConfig()) == mode
+        assert check_wandb(WandbConfig(mode="online")) == "online"
+    plain.setenv("WANDB_MODE", "onlin")
+    with pytest.raises(ValueError, match="WANDB_MODE=onlin is unknown"):
+        check_wandb(WandbConfig())
+
+
+def test_key_from_netrc(plain, tmp_path):
+    (tmp_path / "netrc").write_text(f"machine api.wandb.ai login user password {API_KEY}\n")
+    assert check_wandb(WandbConfig()) == "online"
+    plain.setenv("WANDB_BASE_URL", "https://wandb.example.org")
+    assert check_wandb(WandbConfig()) == "offline"  # a key of another server
+    (tmp_path / "netrc").write_text(f"machine wandb.example.org login user password {API_KEY}\n")
+    assert check_wandb(WandbConfig()) == "online"
+    plain.delenv("WANDB_BASE_URL")  # `wandb login --host` stores the server here
+    settings = tmp_path / ".config" / "wandb" / "settings"
+    settings.parent.mkdir(parents=True)
+    settings.write_text("[default]\nbase_url = https://wandb.example.org\n")
+    assert check_wandb(WandbConfig()) == "online"
+
+
+def test_online_without_a_key_is_refused(plain, tmp_path):
+    with pytest.raises(ValueError, match="^wandb.mode=online, but there is no API key") as error:
+        check_wandb(WandbConfig(mode="online"))
+    assert "\n" not in str(error.value) and "wandb.mode=offline" in str(error.value)
+
+
+def test_proxy_is_not_probed_around(plain):
+    dead = "http://127.0.0.1:9"
+    assert "refused" in wandb_mirror._why_unreachable(dead)
+    plain.setenv("http_proxy", "http://proxy.example.org:3128")
+    plain.setenv("no_proxy", "")
+    assert wandb_mirror._why_unreachable(dead) is None
+
+
+@pytest.mark.slow
+def test_offline_runs_read_back(tmp_path):
+    """Two runs in one process, as under `-m`, read by W&B's own reader, then uploaded."""
+    child = Child(
+        tmp_path,
+        """
+handlers = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
+for seed in (0, 1):
+    tracker = start("auto", f"out {seed}")
+    for i in range(3):
+        tracker.log({"iter": i, "train/loss": seed + 0.1 * i, "perf/mfu": None, "phase": "warm"})
+    tracker.summary({"val/loss": seed + 0.5, "none": None})
+    tracker.wait_until_quiet()
+    assert mirror_of(tracker).run_dir
+    told[f"data_dir_{seed}"] = os.environ["WANDB_DATA_DIR"]
+    finish(tracker, exit_code=seed)
+    told[f"sync_{seed}"] = tracker.sync_command
+told["data_dir_after"] = os.environ.get("WANDB_DATA_DIR")
+told["same_handlers"] = handlers == [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
+""",
+    )
+    assert child.told["mode"] == "offline" and child.told["failure"] is None
+    assert child.told["same_handlers"] and child.told["data_dir_after"] is None
+    assert child.exit_s < 5 and child.warnings == [] and "wandb:" not in child.stderr
+    assert {path.name for path in (tmp_path / "home").iterdir()} <= {".cache"}  # wandb-core's log
+
+    for seed in (0, 1):
+        out_dir = tmp_path / f"out {seed}"
+        assert child.told[f"data_dir_{seed}"].startswith(str(out_dir))
+        (run_dir,) = (out_dir / "wandb").glob("offline-run-*")
+        command = shlex.split(child.told[f"sync_{seed}"])
+        assert command == ["wandb", "sync", str(run_dir)]
+        run = json.loads(inspect(run_dir, "--summary"))
+        assert run["exit_code"] == seed
+        assert run["config"] == FLAT_CONFIG
+        assert sorted(run["tags"]) == ["mine", "stand-in"]
+        assert run["name"] == "a name" and run["project"] == WandbConfig().project
+        assert run["summary"]["val/loss"] == seed + 0.5 and "none" not in run["summary"]
+        records = [json.loads(line) for line in inspect(run_dir).splitlines()]
+        history = [r["history"]["item"] for r in records if r["type"] == "history"]
+        assert len(history) == 3
+        assert [without_own_keys(row) for row in history] == expected_history(out_dir)
+        assert any(r.get("metric", {}).get("step_metric") == "iter" for r in records)
+
+    server = FakeWandbServer()  # the command that the trainer prints does upload the run
+    environment = os.environ | {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": API_KEY}
+    sync = [sys.executable, "-m", *command]
+    subprocess.run(sync, cwd=tmp_path, env=environment, capture_output=True, check=True)
+    server.close()
+    assert [without_own_keys(row) for (*rows,) in server.history.values() for row in rows] == (
+        expected_history(out_dir)
+    )
+
+
+@pytest.mark.slow
+def test_online(tmp_path):
+    child = Child(
+        tmp_path,
+        """
+server = FakeWandbServer()
+os.environ["WANDB_BASE_URL"] = server.url
+tracker = start("auto")
+log_rows(tracker, 0, 200)
+tracker.summary({"val/loss": 1.5})
+finish(tracker)
+told["history"] = server.history
+told["runs"] = server.runs
+told["exit_codes"] = server.exit_codes
+told["uploads"] = sorted(server.uploads)
+""",
+        WANDB_API_KEY=API_KEY,
+    )
+    assert child.told["mode"] == "online" and child.told["failure"] is None
+    assert child.told["sync_command"] is None
+    ((run_id, rows),) = child.told["history"].items()
+    assert [without_own_keys(row) for row in rows] == expected_history(tmp_path / "out")
+    run = child.told["runs"][run_id]
+    config = {key: item["value"] for key, item in json.loads(run["config"]).items()}
+    assert FLAT_CONFIG.items() <= config.items()
+    assert sorted(run["tags"]) == ["mine", "stand-in"] and run["displayName"] == "a name"
+    assert child.told["exit_codes"] == {run_id: 0}
+    assert not any(name.startswith(("code/", "diff")) for name in child.told["uploads"])
+    assert child.exit_s < 5 and child.warnings == []
+    files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert not any(API_KEY.encode() in path.read_bytes() for path in files)
+
+
+@pytest.mark.slow
+def test_wandb_core_killed(tmp_path):
+    child = Child(
+        tmp_path,
+        """
+tracker = start("offline")
+log_rows(tracker, 0, 10)
+wait_for(lambda: mirror_of(tracker).doing == "log")
+os.kill(wandb_mirror._wandb_core().pid, signal.SIGKILL)
+time.sleep(0.2)
+log_rows(tracker, 10, 20)
+wait_for(lambda: mirror_of(tracker).failure)
+log_rows(tracker, 20, 30)
+finish(tracker)
+next_run = start("offline", "next")
+log_rows(next_run, 0, 10)
+next_run.finish()
+told["next_failure"] = mirror_of(next_run).failure
+""",
+    )
+    assert iterations(tmp_path / "out") == list(range(30))
+    (warning,) = child.warnings
+    assert "W&B failed in log: " in warning
+    assert child.told["finish_s"] < 5 and child.exit_s < 10
+    assert child.told["next_failure"] is None  # a new wandb-core
+    assert "Traceback" not in child.stderr
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["wandb"]["failure"] == child.told["failure"]
+
+
+@pytest.mark.slow
+def test_wandb_core_stopped(tmp_path):
+    """Nothing answers, nothing fails: only limits of time and of memory help."""
+    child = Child(
+        tmp_path,
+        """
+wandb_mirror.DEAD_TIMEOUT_S = 2.0
+wandb_mirror.ABANDON_TIMEOUT_S = 0.5
+wandb_mirror.QUEUE_ROWS = 100
+tracker = start("offline")
+wait_for(lambda: mirror_of(tracker).run_dir)
+os.kill(wandb_mirror._wandb_core().pid, signal.SIGSTOP)
+log_rows(tracker, 0, 20_000)
+finish(tracker)
+told["dropped"] = mirror_of(tracker).rows_dropped
+""",
+    )
+    assert iterations(tmp_path / "out") == list(range(20_000))
+    assert child.told["dropped"] > 1000 and child.told["worst_log_s"] < 0.5
+    too_slow, failed = child.warnings
+    assert "rows are dropped" in too_slow and "no answer in 2 s" in failed
+    assert child.told["finish_s"] < 6 and child.exit_s < 5
+
+
+@pytest.mark.slow
+def test_server_dies(tmp_path):
+    child = Child(
+        tmp_path,
+        """
+wandb_mirror.DEAD_TIMEOUT_S = 2.0
+server = FakeWandbServer()
+os.environ["WANDB_BASE_URL"] = server.url
+tracker = start("online")
+log_rows(tracker, 0, 10)
+wait_for(lambda: mirror_of(tracker).run_dir)
+server.close()
+log_rows(tracker, 10, 20)
+finish(tracker)
+""",
+        WANDB_API_KEY=API_KEY,
+    )
+    assert iterations(tmp_path / "out") == list(range(20))
+    (warning,) = child.warnings
+    assert "W&B failed in finish: " in warning
+    assert child.told["sync_command"].startswith("wandb sync ")
+    assert child.told["finish_s"] < 8 and child.exit_s < 5
+    (run_dir,) = (tmp_path / "out" / "wandb").glob("run-*")
+    records = [json.loads(line) for line in inspect(run_dir).splitlines()]
+    assert len([r for r in records if r["type"] == "history"]) == 20  # for `wandb sync`
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("server", ["absent", "mute"])
+def test_no_server_at_the_start(tmp_path, server):
+    """Refused, or connected and never answered: the run goes on offline."""
+    child = Child(
+        tmp_path,
+        f"""
+import socket
+wandb_mirror.INIT_TIMEOUT_S = 1.0
+listener = socket.create_server(("127.0.0.1", 0))
+os.environ["WANDB_BASE_URL"] = f"http://127.0.0.1:{{listener.getsockname()[1]}}"
+if {server == "absent"}:
+    listener.close()
+tracker = start("online")
+log_rows(tracker, 0, 10)
+finish(tracker)
+""",
+        WANDB_API_KEY=API_KEY,
+    )
+    (warning,) = child.warnings
+    assert "W&B cannot be online" in warning
+    assert child.told["mode"] == "offline" and child.told["failure"] is None
+    assert child.told["finish_s"] < 15 and child.exit_s < 5
+    (run_dir,) = (tmp_path / "out" / "wandb").glob("offline-run-*")
+    assert json.loads(inspect(run_dir, "--summary"))["summary"]["iter"] == 9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", ["", "no-key-at-all"])
+def test_no_question_at_a_terminal(tmp_path, key):
+    """Without a key, and with a malformed one, where wandb would like to ask for one."""
+    child = Child(
+        tmp_path,
+        """
+assert sys.stdin.isatty()
+server = FakeWandbServer()
+os.environ["WANDB_BASE_URL"] = server.url
+tracker = start("auto")
+log_rows(tracker, 0, 10)
+finish(tracker)
+""",
+        terminal=True,
+        **({"WANDB_API_KEY": key} if key else {}),
+    )
+    assert child.told["mode"] == "offline" and child.told["failure"] is None
+    assert len(child.warnings) == bool(key)
+
+
+def test_full_disk(tmp_path):
+    """A limit on the size of files stands for the full disk: it, too, cuts a line in two."""
+    child = Child(
+        tmp_path,
+        """
+unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, unlimited[1]))
+tracker = start("disabled")
+log_rows(tracker, 0, 100)
+tracker.summary({"val/loss": 1.5})
+told["bytes_when_full"] = Path("out/metrics.jsonl").stat().st_size
+resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+log_rows(tracker, 100, 101)
+told["lines"] = len(Path("out/metrics.jsonl").read_text().splitlines())
+finish(tracker)
+told["imported_wandb"] = "wandb" in sys.modules
+""",
+    )
+    assert child.told["bytes_when_full"] == 1000 and child.told["lines"] == 102
+    assert iterations(tmp_path / "out") == list(range(101))
+    (warning,) = child.warnings
+    assert "metrics.jsonl" in warning and "too large" in warning
+    assert not child.told["imported_wandb"]
+
+
+@pytest.mark.slow
+def test_full_disk_under_wandb(tmp_path):
+    """The same limit on wandb-core's files: it loses rows in silence, so the tracker says so."""
+    child = Child(
+        tmp_path,
+        """
+resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+tracker = start("offline")
+log_rows(tracker, 0, 1000)
+finish(tracker)
+""",
+    )
+    kept = iterations(tmp_path / "out")
+    assert 0 < len(kept) < 1000 and kept == list(range(len(kept)))  # whole lines
+    assert any(f"lacks its last {1000 - len(kept)} lines" in line for line in child.warnings)
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["wandb"]["failure"]
+    assert child.told["finish_s"] < 10 and child.exit_s < 5
+
+
+@pytest.mark.parametrize(
+    "content, last",
+    [
+        (b'{"x": 1}\n{"x": 2.5}\n{"run": {}, "iter": 3}\n', 2.5),
+        (b'{"x": 1}\n{"x": null}\n{"x": Infinity}\n{"x": "4"}\n{"x": 5', 1.0),
+        (b'[1]\n\xff\n\n{"y": 1}\n', None),
+        (b"", None),
+    ],
+)
+def test_the_last_number_of_a_name(tmp_path, content, last):
+    (tmp_path / "metrics.jsonl").write_bytes(content)
+    assert last_value(tmp_path / "metrics.jsonl", "x") == last
+    assert last_value(tmp_path / "none.jsonl", "x") is None

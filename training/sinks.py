@@ -1,0 +1,134 @@
+"""Where the rows of a run go, and the first of these places: metrics.jsonl and summary.json.
+
+These files are the truth about a run, whatever became of its disk.
+"""
+
+import contextlib
+import json
+import logging
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from cli.files import write_text
+from profiling.records import JsonObject, to_json
+
+log = logging.getLogger(__name__)
+
+Value = float | int | str | None
+Row = Mapping[str, Value]  # by the metrics' names; "iter" is the iteration
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What a tracker is told of a run at its beginning."""
+
+    name: str  # in W&B, unless wandb.name says another
+    config: JsonObject  # keys and values, nested or not; W&B gets them flat (`section.key`)
+    in_force: JsonObject  # what the keys came to, with "data": the first line of metrics.jsonl
+    iteration: int  # the first to be trained; above 0 on resume
+    tags: tuple[str, ...] = ()  # in W&B, besides wandb.tags
+
+
+class Sink(Protocol):
+    """One that fails says so once, and takes no more."""
+
+    def log(self, row: Row) -> None: ...
+    def summary(self, values: Row) -> None: ...
+    def finish(self, exit_code: int = 0) -> None: ...
+
+    def wait_until_started(self) -> None:
+        return None  # most have nothing to start
+
+    @property
+    def sync_command(self) -> str | None:
+        """After finish(): what uploads the rest, where there is any."""
+        return None
+
+
+@dataclass
+class JsonFiles(Sink):
+    """Rows as lines of metrics.jsonl, each of which names the data, and results as summary.json.
+
+    So a loss on a stand-in text is never mistaken. A line is one write of the operating system: a
+    killed process leaves whole lines but for the last. What a full disk refuses is kept in memory
+    and written, in order, once there is room. Raises ValueError where there can be no such file.
+    """
+
+    path: Path  # of metrics.jsonl
+    data: str
+    unwritten: bytearray = field(default_factory=bytearray)
+    refused: bool = False  # whether the disk ever refused a line
+    results: JsonObject = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            mend_last_line(self.path)
+            self.file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise ValueError(
+                f"out_dir: cannot write {self.path} ({error.strerror}); choose another folder"
+            ) from None
+
+    def log(self, row: Row) -> None:
+        self.append({**row, "data": self.data})
+
+    def append(self, line: JsonObject) -> None:
+        self.unwritten += json.dumps(line, allow_nan=False).encode() + b"\n"
+        try:
+            self.write()
+        except OSError as error:
+            if not self.refused:
+                log.warning("cannot write %s (%s); its lines wait in memory", self.path, error)
+                self.refused = True
+
+    def write(self) -> None:
+        while self.unwritten:  # a disk that is almost full takes a part of a line
+            del self.unwritten[: os.write(self.file, self.unwritten)]
+
+    def summary(self, values: Mapping[str, object]) -> None:
+        self.results.update(values)
+        try:
+            write_text(self.path.with_name("summary.json"), to_json(self.results, indent=1))
+        except ValueError as error:
+            log.warning("%s", error)
+
+    def finish(self, exit_code: int = 0) -> None:
+        try:
+            self.write()
+            os.close(self.file)
+        except OSError as error:
+            lost = self.unwritten.count(b"\n")
+            log.warning("%s lacks its last %d lines: %s", self.path, lost, error)
+            with contextlib.suppress(OSError):
+                mend_last_line(self.path)
+
+
+def mend_last_line(path: Path) -> None:
+    """End the last line, which a killed process may have left half-written, or cut it off."""
+    content = path.read_bytes() if path.exists() else b""
+    start = content.rfind(b"\n") + 1
+    if start == len(content):
+        return
+    try:
+        json.loads(content[start:])
+        with open(path, "ab") as file:
+            file.write(b"\n")
+    except ValueError:
+        log.warning("%s: cut off a half-written last line", path)
+        os.truncate(path, start)
+
+
+def last_value(path: Path, name: str) -> float | None:
+    """The last number called `name` in a metrics.jsonl; None where there is none, or no file."""
+    lines = path.read_bytes().splitlines() if path.exists() else []
+    for line in reversed(lines):
+        with contextlib.suppress(ValueError, AttributeError):  # half-written, or not ours
+            value = json.loads(line).get(name)
+            if isinstance(value, (int, float)) and math.isfinite(value):
+                return float(value)
+    return None
