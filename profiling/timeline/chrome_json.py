@@ -127,14 +127,18 @@ def category(event: Event) -> str:
 
 def times(events: list[Event]) -> Columns:
     """Nanoseconds. The fraction by itself, or multiplying would round what the double still has."""
-    start_us = np.array([event.ts for event in events])
-    start_us = np.where(abs(start_us) < LATEST_NS / 1e3, start_us, LATEST_NS / 1e3)
+    start_us = microseconds(event.ts for event in events)
+    took_us = microseconds(event.dur for event in events)
     whole_us = np.floor(start_us)
     start = whole_us.astype(np.int64) * 1000
     start += np.rint((start_us - whole_us) * 1e3).astype(np.int64)
-    took_ns = np.rint(np.array([event.dur for event in events]) * 1e3)
-    took_ns = np.where(abs(took_ns) < LATEST_NS, took_ns, LATEST_NS)
-    return {"start_ns": start, "end_ns": start + took_ns.astype(np.int64)}
+    return {"start_ns": start, "end_ns": start + np.rint(took_us * 1e3).astype(np.int64)}
+
+
+def microseconds(values: Iterable[float]) -> np.ndarray:
+    """What no number of nanoseconds is becomes the latest time, which is not sensible."""
+    found = np.fromiter(values, np.float64)
+    return np.where(abs(found) < LATEST_NS / 1e3, found, LATEST_NS / 1e3)
 
 
 def of_host(events: list[Event], names: Names) -> Columns:

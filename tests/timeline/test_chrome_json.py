@@ -42,6 +42,15 @@ def test_a_small_trace_event_by_event(tmp_path):
     assert trace.schema_version == "1" and not trace.personal and trace.warnings == []
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_duration_that_no_number_of_nanoseconds_is_leaves_its_event_out(tmp_path):
+    trace = small_trace()
+    trace["traceEvents"].append(event("kernel", "endless", 5, 1e308, device=0, stream=7))
+    read_back = read_trace(tmp_path, trace)
+    assert len(read_back.operations.start_ns) == 4
+    assert read_back.warnings == ["left out 1 events, their times are impossible"]
+
+
 def test_times_are_exact_to_the_nanosecond():
     rng = np.random.default_rng(0)
     expected = rng.integers(0, 8 * 10**15, 20_000)  # three months since the base of the clock
