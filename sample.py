@@ -4,7 +4,7 @@ python sample.py out_dir=out-shakespeare-char start="ROMEO:" num_samples=3
 """
 
 from cli.help import read_keys
-from configs.sampling import HELP, SampleConfig
+from configs.sampling import FOLDER, HELP, SampleConfig
 
 if __name__ == "__main__":
     # --help and mistakes end here, before torch, which takes seconds to import
@@ -36,6 +36,7 @@ from training import checkpoint
 from training.console import say_through
 from training.decode import GraphedDecode
 from training.device import check_attention, resolve_device, resolve_dtype
+from training.sample_capture import token_spans
 
 log = logging.getLogger("sample")
 
@@ -57,17 +58,21 @@ def sample(config: SampleConfig) -> None:
     idx = torch.tensor([prompt], device=device)  # (1, T)
     generator = torch.Generator(device)
     cache = KeyValueCache(model.config, 1, device, getattr(torch, dtype))  # for all samples
-    decode = decode_with(model, config, generator)
+    capture = token_spans(config, model)  # does nothing without `profile=`
+    decode = capture.ranged(decode_with(model, config, generator))
     began = time.perf_counter()
-    for k in range(config.num_samples):
-        generator.manual_seed(config.seed + k)
-        new = model.generate(idx, config.max_new_tokens, cache, decode)
-        for text in texts(prompt, new, tokenizer):
-            print(text, end="", flush=True)
-        print(SEPARATOR, flush=True)
+    with capture.window:
+        for k in range(config.num_samples):
+            generator.manual_seed(config.seed + k)
+            new = model.generate(idx, config.max_new_tokens, cache, decode)
+            for text in texts(prompt, capture.ids(new), tokenizer):
+                print(text, end="", flush=True)
+            print(SEPARATOR, flush=True)
     seconds = time.perf_counter() - began
     count = config.num_samples * config.max_new_tokens
     log.info("%s tokens in %.1f s: %s tokens/s", f"{count:,}", seconds, f"{count / seconds:,.0f}")
+    if config.profile.kind == "torch":
+        log.info("next: python -m profiling report %s", Path(config.out_dir) / FOLDER)
 
 
 def load_model(config: SampleConfig, device: torch.device, dtype: str) -> tuple[GPT, Tokenizer]:
@@ -168,18 +173,18 @@ def decode_with(
     return GraphedDecode(decode, generator) if generator.device.type == "cuda" else decode
 
 
-def texts(prompt: list[int], new: Iterator[Tensor], tokenizer: Tokenizer) -> Iterator[str]:
+def texts(prompt: list[int], new: Iterator[int], tokenizer: Tokenizer) -> Iterator[str]:
     """The prompt, then each token; a character of several tokens comes with the last of them."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     yield decoder.decode(tokenizer.decode_bytes(prompt))
     for token in new:
-        yield decoder.decode(tokenizer.decode_bytes([token.item()]))
+        yield decoder.decode(tokenizer.decode_bytes([token]))
     yield decoder.decode(b"", final=True)
 
 
 def main(config: SampleConfig) -> None:
     # to stderr, so that stdout can be piped
-    say_through(logging.StreamHandler(sys.stderr), logging.INFO, "sample")
+    say_through(logging.StreamHandler(sys.stderr), logging.INFO, "sample", "profiling")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal may lack some characters
     with user_errors():

@@ -33,6 +33,9 @@ MEASUREMENTS = {
     "sampler_overhead": Measurement("what sampling the GPUs costs a step", gpu=True),
     "timer_check": Measurement("the lab's timer against Triton's, and against itself", gpu=True),
     "planted": Measurement("does the verdict find bottlenecks that were put in?", gpu=True),
+    "foreign": Measurement(
+        "the same in programs of torchvision, timm and transformers, by two profilers", gpu=True
+    ),
     "aa_trials": Measurement(
         "how often `ab` calls a difference where there is none", "records=FILE"
     ),

@@ -8,7 +8,6 @@ a row for each plant and a confusion table; OUT/results.json has the evidence. W
 the captures of an earlier series are diagnosed again, without a GPU.
 """
 
-from collections import Counter
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +15,10 @@ from pathlib import Path
 import torch
 from hydra.core.utils import env_override
 
+from benchmarks.diagnoses import Diagnosis, diagnosed, print_confusion
 from benchmarks.measuring import Keys, key
 from benchmarks.planted_train import PLANTS, Plant
 from cli.files import write_text
-from profiling.analysis.capture import open_report
-from profiling.analysis.report import Bottleneck
 from profiling.records import to_json
 from profiling.units import ABSENT
 from profiling.verbs import run
@@ -36,16 +34,6 @@ class PlantedConfig(Keys):
     out: str = key("out-planted", "folder of runs and results.json")
     preset: str = key("light", "of `python -m profiling run`")
     reread: bool = key(False, "diagnose the captures in OUT again")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Diagnosis(Bottleneck):
-    """What the report says of a run with a plant."""
-
-    plant: str
-    planted: str  # the verdict that would be right
-    step_ms: float
-    idle_ms: float | None  # None without GPU activity
 
 
 def main(config: PlantedConfig) -> None:
@@ -83,17 +71,6 @@ def record(name: str, plant: Plant, config: PlantedConfig, out: Path) -> str | N
     return f"ended with {status}, see {out / name}.log" if status else None
 
 
-def diagnosed(name: str, planted: str, capture: Path) -> Diagnosis:
-    report = open_report(capture).report
-    return Diagnosis(
-        **vars(report.bottleneck),
-        plant=name,
-        planted=planted,
-        step_ms=report.window.step_ms.median,
-        idle_ms=report.breakdown.idle_ms if report.breakdown else None,
-    )
-
-
 def markdown_row(row: Diagnosis) -> str:
     found = "right" if row.verdict == row.planted else "WRONG"
     idle = ABSENT if row.idle_ms is None else f"{row.idle_ms:.2f}"
@@ -102,15 +79,3 @@ def markdown_row(row: Diagnosis) -> str:
         f"| {row.plant} | {row.planted} | {row.verdict} | {found} "
         f"| {row.step_ms:.2f} ms, idle {idle} | {', '.join(gains)} |"
     )
-
-
-def print_confusion(rows: list[Diagnosis]) -> None:
-    """Planted classes down, verdicts across."""
-    pairs = Counter((row.planted, row.verdict) for row in rows)
-    classes = sorted({name for pair in pairs for name in pair})
-    print(f"\n| planted \\ verdict | {' | '.join(classes)} |\n|{'---|' * (len(classes) + 1)}")
-    for planted in sorted({row.planted for row in rows}):
-        counts = " | ".join(str(pairs[planted, verdict] or "") for verdict in classes)
-        print(f"| {planted} | {counts} |")
-    right = sum(row.verdict == row.planted for row in rows)
-    print(f"\n{right} of {len(rows)} verdicts are right")

@@ -146,23 +146,40 @@ def spell(value: object) -> str:
 
 
 def parse_keys(argv: list[str], schema: type[Schema]) -> Schema:
-    """An instance of the flat dataclass `schema` from arguments key=value or --key=value.
+    """An instance of the dataclass `schema` from arguments key=value or --key=value.
+
+    A section has its keys under its name, profile.steps=5; profile=torch sets its `kind`.
 
     For the programs without Hydra: a text value is taken as it stands, with its commas, quotes and
     further "=". Raises ValueError for anything else than known keys with values of their type.
     """
     known = keys(schema)
-    values = {}
+    values: dict[str, Value] = {}
     for argument in argv:
         name, equals, text = argument.removeprefix("--").partition("=")
         if not equals:
             raise ValueError(f"{argument}: write key=value{ending()}")
+        if f"{name}.kind" in known:
+            name = f"{name}.kind"
         if name not in known:
             raise ValueError(unknown_key(name, known))
         values[name] = parse_value(known[name], text)
-    config = schema(**values)
+    config = built(schema, values)
     check_values(config)
     return config
+
+
+def built(schema: type[Schema], values: dict[str, Value]) -> Schema:
+    """An instance with these values by the keys' names; its sections are instances, too."""
+    hints = typing.get_type_hints(schema)
+    arguments: dict[str, object] = {}
+    for name in {name.partition(".")[0]: None for name in values}:
+        if dataclasses.is_dataclass(hints[name]):
+            inside = {k.removeprefix(f"{name}."): v for k, v in values.items() if "." in k}
+            arguments[name] = hints[name](**inside)
+        else:
+            arguments[name] = values[name]
+    return schema(**arguments)
 
 
 def parse_value(key: Key, text: str) -> Value:

@@ -1,9 +1,10 @@
 """The keys of sample.py, and what its --help says above them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from cli.keys import key
+from cli.keys import check_values, key
 from configs.attention import CHOICES
+from configs.capture import AUTO, ProfileConfig
 from configs.training import TrainingConfig
 
 HELP = """\
@@ -17,7 +18,54 @@ examples
   python sample.py start="To be,\\nor not" temperature=0         always the likeliest token
   python sample.py start=FILE:prompt.txt max_new_tokens=2000    a prompt from a file
   python sample.py out_dir=out-mine top_k=null > text.txt       of another run, into a file
+  python sample.py profile=torch num_samples=3                  capture 20 tokens of the third
+  python -m profiling run sample.py num_samples=3               the same under nsys
+  python -m profiling report out-shakespeare-char/sample        what they say; a step is a token
 """
+PROGRAM = "sample.py"
+FOLDER = "sample"  # in out_dir: a run's own captures explain its training
+
+
+@dataclass
+class SampleProfileConfig:
+    """Section `profile`: one window, of tokens. `profile=torch` sets its kind."""
+
+    kind: str = key(
+        "none",
+        "profile=KIND sets it: nsys (cudaProfilerStart and Stop around the window), "
+        "torch (torch.profiler), memory (CUDA memory snapshot)",
+        ("none", "nsys", "torch", "memory"),
+    )
+    start: str = key(
+        AUTO,
+        "first token of the window, counted from 0 over all samples; auto: that of the last "
+        "sample, by when all is warm (on CUDA: from the third sample on)",
+    )
+    steps: int = key(20, "tokens in the window; a step of the capture is a token", least=1)
+    shapes: bool = key(False, "torch: record the operators' shapes")
+    stack: bool = key(False, "torch: record Python stacks")
+    memory: bool = key(False, "torch: record allocations")
+
+    def window(self, num_samples: int, max_new_tokens: int) -> ProfileConfig:
+        """The same with its start. Raises ValueError naming the key where it does not fit."""
+        start, tokens = self.start, num_samples * max_new_tokens
+        if start == AUTO:
+            start = str(tokens - max_new_tokens)
+        settled = ProfileConfig(
+            kind=self.kind,
+            start=start,
+            steps=self.steps,
+            shapes=self.shapes,
+            stack=self.stack,
+            memory=self.memory,
+        )
+        if self.kind != "none" and int(start) + self.steps > tokens:
+            raise ValueError(
+                f"profile.steps={self.steps}: the window would be tokens {start} to "
+                f"{int(start) + self.steps - 1}, but num_samples={num_samples} of "
+                f"max_new_tokens={max_new_tokens} are {tokens}; lower it, or draw more"
+            )
+        return settled
 
 
 @dataclass
@@ -44,7 +92,10 @@ class SampleConfig:
     attention: str | None = key(
         None, "null: as in training, or auto where that does not run", CHOICES
     )
+    profile: SampleProfileConfig = field(default_factory=SampleProfileConfig)
 
     def __post_init__(self) -> None:
+        check_values(self)
         # the keys that training has too obey its rules
         TrainingConfig(out_dir=self.out_dir, device=self.device)
+        self.profile.window(self.num_samples, self.max_new_tokens)

@@ -57,6 +57,55 @@ LINKS = {
 }
 
 
+class Multiprocessor(NamedTuple):
+    """What one of a GPU's SMs holds at once."""
+
+    warps: int
+    blocks: int
+    shared_kib: int
+
+
+# by compute capability: table "Technical Specifications" of the CUDA C++ Programming Guide
+MULTIPROCESSORS = {
+    "7.0": Multiprocessor(64, 32, 96),
+    "7.5": Multiprocessor(32, 16, 64),
+    "8.0": Multiprocessor(64, 32, 164),
+    "8.6": Multiprocessor(48, 16, 100),
+    "8.7": Multiprocessor(48, 16, 164),
+    "8.9": Multiprocessor(48, 24, 100),
+    "9.0": Multiprocessor(64, 32, 228),
+    "10.0": Multiprocessor(64, 32, 228),
+    "10.3": Multiprocessor(64, 32, 228),
+    "12.0": Multiprocessor(48, 24, 100),
+}
+WARP = 32  # threads
+# registers, the same since 7.0: an SM has four parts, each gives them to warps 256 at a time
+PARTS_OF_SM, REGISTERS_OF_PART, REGISTERS_AT_ONCE = 4, 16384, 256
+SHARED_AT_ONCE = 128  # bytes
+SHARED_OF_SYSTEM = 1024  # bytes of each block, from 8.0 on
+
+
+def resident_blocks(
+    capability: str, threads: int, registers: int, shared_bytes: int
+) -> dict[str, int]:
+    """How many blocks of a kernel an SM holds at once, by each of its limits: the least counts.
+
+    `capability` of MULTIPROCESSORS, `registers` of a thread, `shared_bytes` and `threads` of a
+    block.
+    """
+    sm = MULTIPROCESSORS[capability]
+    warps = -(-threads // WARP)
+    of_warp = -(-registers * WARP // REGISTERS_AT_ONCE) * REGISTERS_AT_ONCE
+    system = SHARED_OF_SYSTEM if int(capability.split(".")[0]) >= 8 else 0
+    shared = -(-(shared_bytes + system) // SHARED_AT_ONCE) * SHARED_AT_ONCE
+    return {
+        "warps": sm.warps // warps,
+        "registers": REGISTERS_OF_PART // of_warp * PARTS_OF_SM // warps if of_warp else sm.blocks,
+        "shared memory": sm.shared_kib * 1024 // shared if shared else sm.blocks,
+        "blocks": sm.blocks,
+    }
+
+
 def peak_flops_per_s(device_name: str, dtype: str) -> float | None:
     """FLOP/s of one device at `dtype` (float32, bfloat16, float16); None where it is not known."""
     peaks = peaks_of(device_name)

@@ -26,6 +26,9 @@ STEP_MS = Metric("time/step_ms", "step time", "ms")
 TOKENS_PER_S = Metric("perf/tokens_per_s", "throughput", "tokens/s")
 MFU = Metric("perf/mfu", "model FLOP utilisation (MFU)", "%", 100)
 PEAK_BYTES = Metric("memory/peak_bytes", "peak memory", "GB", 1e-9)
+CPU_PERCENT = Metric("cpu/process_percent", "CPU use of the process (100 %: one core)", "%")
+CPU_THREADS = Metric("cpu/threads", "threads of the process", "")
+CPU_MEMORY_BYTES = Metric("cpu/memory_bytes", "memory of the process (RSS)", "GB", 1e-9)
 POWER_W = Metric("gpu/power_w", "power", "W")
 ENERGY_PER_TOKEN = Metric("perf/energy_per_token_j", "energy", "µJ a token", 1e6)
 
@@ -35,6 +38,9 @@ SPEED = (
     TOKENS_PER_S,
     MFU,
     PEAK_BYTES,
+    CPU_PERCENT,
+    CPU_MEMORY_BYTES,
+    CPU_THREADS,
 )
 FIGURES = (TOKENS_PER_S, STEP_MS, MFU, PEAK_BYTES, ENERGY_PER_TOKEN)  # one of each run
 GPU = (

@@ -11,7 +11,7 @@ JsonObject = dict[str, object]
 T = TypeVar("T")
 
 
-def to_json(record: object, indent: int = 2) -> str:
+def to_json(record: object, indent: int | None = 2) -> str:
     """With an end of line. Raises ValueError for NaN and infinities, which JSON has not."""
     return json.dumps(msgspec.to_builtins(record), indent=indent, allow_nan=False) + "\n"
 

@@ -5,6 +5,7 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from configs.capture import ProfileConfig
 from configs.schema import Config
 from profiling.capture.memory import MemoryRecorder
 from profiling.capture.nsys import NsysRecorder, how_to_attach, is_attached
@@ -39,25 +40,11 @@ class Profiler:
         self.recorder = self.recorder_of_rank()  # now, because memory is recorded at once
 
     def recorder_of_rank(self) -> Recorder | None:
-        profile, rank = self.config.profile, self.ranks.rank
-        on_cuda = self.ranks.device.type == "cuda"
-        if profile.kind == "torch" and on_cuda and is_attached(os.environ):
-            raise ValueError(
-                "profile=torch: nsys is attached, and only one of them can record the GPU; "
-                "use profile=nsys, or start without nsys"
-            )
-        if profile.kind == "none" or rank not in profile.ranks:
+        profile, on_cuda = self.config.profile, self.ranks.device.type == "cuda"
+        check_alone(profile, on_cuda)
+        if self.ranks.rank not in profile.ranks:
             return None
-        if profile.kind == "torch":
-            return TorchRecorder(profile, on_cuda)
-        if profile.kind == "memory":
-            return MemoryRecorder(self.folder / f"out-of-memory{self.ranks.suffix}.pickle")
-        if not is_attached(os.environ):
-            log.warning(
-                "profile=nsys: nsys is not attached, so nothing is recorded; start it with %s",
-                how_to_attach(profile),
-            )
-        return NsysRecorder()
+        return recorder_for(profile, on_cuda, self.folder, self.ranks.suffix)
 
     def window(self, run: Run, warm: WarmUp, clock: Clock) -> Window:
         """For the loop; it never opens without `profile=`."""
@@ -76,6 +63,33 @@ class Profiler:
                 self.recorder, profile, self.spans, run.model, self.folder, known, run.ranks.suffix
             )
         return Window(profile, schedule, recording, self.spans, clock)
+
+
+def check_alone(profile: ProfileConfig, on_cuda: bool) -> None:
+    """Raises ValueError where nsys is in torch.profiler's way."""
+    if profile.kind == "torch" and on_cuda and is_attached(os.environ):
+        raise ValueError(
+            "profile=torch: nsys is attached, and only one of them can record the GPU; "
+            "use profile=nsys, or start without nsys"
+        )
+
+
+def recorder_for(
+    profile: ProfileConfig, on_cuda: bool, folder: Path, suffix: str = ""
+) -> Recorder | None:
+    """What records a window of this kind; None: there is none."""
+    if profile.kind == "none":
+        return None
+    if profile.kind == "torch":
+        return TorchRecorder(profile, on_cuda)
+    if profile.kind == "memory":
+        return MemoryRecorder(folder / f"out-of-memory{suffix}.pickle")
+    if not is_attached(os.environ):
+        log.warning(
+            "profile=nsys: nsys is not attached, so nothing is recorded; start it with %s",
+            how_to_attach(profile),
+        )
+    return NsysRecorder()
 
 
 def manifest_of_run(run: Run, warm: WarmUp) -> Manifest:

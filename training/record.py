@@ -13,12 +13,15 @@ from pathlib import Path
 
 import torch
 
+from cli.files import write_text
 from configs.schema import Config
 from data.dataset import STAND_IN
 from data.prepare import TINY_SHAKESPEARE_SHA256
 from model import attention_in_force
 from profiling.capture.sampler import GpuSampler, NoSampler
 from profiling.hardware import mfu
+from profiling.records import to_json
+from profiling.step_times import STEP_TIMES, StepTimes
 from training.clock import Laps, Speed
 from training.console import Display, duration
 from training.run import Run
@@ -60,10 +63,11 @@ class Record:
     warm: WarmUp
     gpu: GpuSampler | NoSampler
     tracker: Tracker
-    step_ms: list[float] = field(default_factory=list)
+    step_ms: list[float] = field(default_factory=list)  # of free iterations
 
     def __post_init__(self) -> None:
         config, ranks = self.run.config, self.run.ranks
+        self.times = StepTimes(self.run.progress.iteration)
         self.display = Display(self.run.progress.iteration, config.max_iters, ranks.rank)
         tokens_per_batch = config.batch_size * config.block_size
         self.tokens_per_iteration = tokens_per_batch * config.gradient_accumulation_steps
@@ -77,6 +81,8 @@ class Record:
     def trained(self, iteration: int, lr: float, readings: dict[str, float], laps: Laps) -> None:
         """A row for the iterations since the last one: `readings` of the last, times of all."""
         self.step_ms += laps.ms
+        count = iteration + 1 - self.times.first_iteration - len(self.times.ms)
+        self.times.ms.extend(laps.ms if len(laps.ms) == count else [None] * count)
         train_loss, speed = readings["train/loss"], self.speed(laps.ms)
         captured_ms = statistics.median(laps.captured_ms) if laps.captured_ms else None
         row: dict[str, Value] = {"iter": iteration, **readings, "lr": lr}
@@ -157,10 +163,19 @@ class Record:
             summary["time/step_iqr_ms"] = three_quarters - quarter
         self.tracker.summary(summary | energy)
         self.tracker.finish(code)
+        self.write_step_times()
         if code == 0:
             self.say_what_next(speed, energy, wall_s)
         if self.tracker.sync_command:
             log.info("W&B, offline so far: %s", self.tracker.sync_command)
+
+    def write_step_times(self) -> None:
+        if self.run.ranks.rank:
+            return
+        try:
+            write_text(Path(self.run.config.out_dir) / STEP_TIMES, to_json(self.times, indent=None))
+        except ValueError as error:
+            log.warning("%s", error)
 
     def say_what_next(
         self, speed: Speed | None, energy: dict[str, float | None], wall_s: float

@@ -17,6 +17,7 @@ from omegaconf import OmegaConf
 from cli.files import write_text
 from configs.schema import Config
 from profiling.records import JsonObject, to_json
+from profiling.step_times import STEP_TIMES
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +25,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 PACKAGES = ("torch", "numpy", "triton", "hydra-core", "omegaconf", "wandb", "nvtx", "tiktoken")
 RUN_FILES = (
     *("config.yaml", "environment.json", "metrics.jsonl", "summary.json", "wandb"),
-    *("ckpt.pt", "ckpt_best.pt", "profile", "tensorboard"),
+    *("ckpt.pt", "ckpt_best.pt", "profile", "sample", "tensorboard", STEP_TIMES),
 )
 
 

@@ -15,6 +15,7 @@ from profiling.records import JsonObject
 from profiling.timeline.trace import Device
 
 SCHEMA_VERSION = 1
+OverlapKind = Literal["communication", "copies"]  # copies: and memsets
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,11 @@ class RangeTotal:
     host_ms: float
     gpu_ms: float | None  # of the kernels that it owns
     kernels: int | None
+    # of single ones, on the host
+    min_ms: float
+    median_ms: float
+    max_ms: float
+    stddev_ms: float  # the sample's
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,7 @@ class Idle:
 
 @dataclass(frozen=True)
 class CallSum:
-    """All calls of one function of the CUDA API, over the whole capture, as `nsys stats` has it."""
+    """All calls of one function, over the whole capture, as `nsys stats` has it."""
 
     name: str
     count: int
@@ -141,6 +147,7 @@ class CallSum:
     min_ns: int
     max_ns: int
     stddev_ns: float
+    percent: float  # of the time in all of them
 
 
 @dataclass(frozen=True)
@@ -148,7 +155,21 @@ class KernelSum(CallSum):
     """All launches of one kernel, likewise."""
 
     family: str
-    percent: float
+
+
+@dataclass(frozen=True)
+class Launch:
+    """All launches of one kernel with one geometry, over the capture, on the report's GPU."""
+
+    name: str
+    count: int
+    total_ns: int
+    blocks: int  # of the grid
+    threads: int  # of a block
+    registers: int | None  # of a thread
+    shared_bytes: int | None  # of a block, static and dynamic
+    occupancy_percent: float | None  # theoretical: of the warps that an SM can hold
+    limited_by: str | None  # warps, registers, shared memory, blocks: what an SM runs out of first
 
 
 @dataclass(frozen=True)
@@ -171,8 +192,53 @@ class MemopSum:
     min_ns: int
     max_ns: int
     stddev_ns: float
-    total_bytes: int | None
+    total_bytes: int | None  # this and the next four: None where the capture has no sizes
+    avg_bytes: float | None
+    med_bytes: float | None
+    min_bytes: int | None
+    max_bytes: int | None
     pageable: int  # how many of them used host memory that is not pinned
+
+
+@dataclass(frozen=True)
+class CopySpeed:
+    """The copies of one direction and host memory in the steps."""
+
+    direction: str  # as in the names of copies: Host-to-Device
+    memory: Literal["pinned", "pageable"] | None  # None: it is no copy from or to the host
+    count: int
+    bytes: int | None
+    ms: float  # a step
+    exposed_ms: float  # a step, of it while no kernel ran
+    gb_per_s: float | None
+    link_percent: float | None  # of the peak between host and GPU
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Time a step in which any of a kind ran, and how much of it something else hid."""
+
+    kind: OverlapKind
+    ms: float
+    hidden_ms: float  # communication: while kernels computed; copies: while any kernel ran
+    exposed_ms: float  # the rest, as in Breakdown
+    hidden_percent: float
+
+
+@dataclass(frozen=True)
+class LaunchQueue:
+    """How far the host was ahead: what it had launched and the GPU had not begun, in the steps.
+
+    A launch counts from the end of its call until the first of its operations begins.
+    """
+
+    stream: int  # the busiest, of which the lengths are
+    mean_length: float
+    max_length: int
+    # how long launches of all streams waited: 5th percentile, median, 95th
+    short_us: float
+    median_us: float
+    long_us: float
 
 
 @dataclass(frozen=True)
@@ -267,8 +333,8 @@ class Bottleneck:
 class Report:
     """One process on one GPU of a capture.
 
-    `kernels`, `families`, `api` and `memops` are sums over the whole capture; all else is about the
-    window.
+    `kernels`, `launches`, `families`, `api`, `os_calls` and `memops` are sums over the whole
+    capture; all else is about the window.
     """
 
     schema_version: int
@@ -282,9 +348,14 @@ class Report:
     idle: Idle | None  # None without GPU activity or without the calls that tell causes
     family_ms: dict[str, float]  # kernel time a step
     kernels: list[KernelSum]
+    launches: list[Launch] | None  # the most of the kernel time; None without geometry
     families: list[FamilySum]
     api: list[CallSum]
+    os_calls: list[CallSum] | None  # of the system's libraries: waits, files, threads
     memops: list[MemopSum]
+    copies: list[CopySpeed] | None  # this and the next: None without GPU activity
+    overlap: list[Overlap] | None  # of what there is
+    launch_queue: LaunchQueue | None  # None without the calls
     allocations: AllocationSum | None
     gpu_metrics: list[CounterMean] | None
     operators: list[OperatorSum] | None

@@ -11,8 +11,11 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time import breakdown
 from profiling.analysis.gpu_time.attribution import coverage, kernels_of_ranges
 from profiling.analysis.gpu_time.idle import Gaps
+from profiling.analysis.gpu_time.launch_queue import launch_queue
+from profiling.analysis.gpu_time.overlap import copy_speeds, overlap
 from profiling.analysis.kernels import sums
 from profiling.analysis.kernels.families import FAMILIES, attention_backend
+from profiling.analysis.kernels.launches import launches
 from profiling.analysis.kernels.roofline import roofline
 from profiling.analysis.report import (
     SCHEMA_VERSION,
@@ -57,9 +60,14 @@ def summarize(
         idle=idle_time(analysis),
         family_ms=families,
         kernels=kernels,
+        launches=launches(analysis, capture.gpu),
         families=sums.by_family(kernels),
         api=sums.calls(trace),
+        os_calls=sums.os_calls(trace),
         memops=sums.memops(trace),
+        copies=copy_speeds(analysis, capture.gpu),
+        overlap=overlap(analysis),
+        launch_queue=launch_queue(analysis),
         allocations=sums.allocations(analysis),
         gpu_metrics=sums.counters(analysis),
         operators=sums.operators(analysis),
@@ -134,16 +142,24 @@ def range_totals(analysis: Analysis) -> list[RangeTotal]:
     gpu_ns, kernels = kernels_of_ranges(owned) if owned is not None else (None, None)
     found = []
     keys = ranges.name[inside] * 64 + np.minimum(ranges.depth[inside], 63)
+    host_ns = (ranges.end_ns - ranges.start_ns)[inside]
+    durations = dict(sums.durations_by_name(keys, host_ns))
     for key in dict.fromkeys(keys.tolist()):
         rows = inside[keys == key]
+        count, total_ns, _, *single_ns = durations[key]
+        median_ms, min_ms, max_ms, stddev_ms = (ns / 1e6 for ns in single_ns)
         found.append(
             RangeTotal(
                 name=analysis.trace.names[key // 64],
                 depth=key % 64,
-                count=len(rows),
-                host_ms=int((ranges.end_ns[rows] - ranges.start_ns[rows]).sum()) / 1e6,
+                count=count,
+                host_ms=total_ns / 1e6,
                 gpu_ms=None if gpu_ns is None else int(gpu_ns[rows].sum()) / 1e6,
                 kernels=None if kernels is None else int(kernels[rows].sum()),
+                min_ms=min_ms,
+                median_ms=median_ms,
+                max_ms=max_ms,
+                stddev_ms=stddev_ms,
             )
         )
     return found

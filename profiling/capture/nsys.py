@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from configs.capture import ProfileConfig
+from configs.sampling import PROGRAM
 from profiling.capture.recording import Recorder
 
 log = logging.getLogger(__name__)
@@ -46,7 +47,8 @@ def is_attached(environ: Mapping[str, str]) -> bool:
 
 def how_to_attach(profile: ProfileConfig) -> str:
     end = "stop" if profile.windows == 1 else f"repeat:{profile.windows}"
-    arguments = shlex.join(sys.argv[1:])
+    sampling = Path(sys.argv[0]).name == PROGRAM  # `run` takes it by name; else it is training
+    arguments = shlex.join([PROGRAM, *sys.argv[1:]] if sampling else sys.argv[1:])
     return (
         f"python -m profiling run {arguments}, or nsys profile --trace=cuda,nvtx,osrt "
         "--sample=none --cpuctxsw=none --capture-range=cudaProfilerApi "

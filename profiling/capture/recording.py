@@ -135,7 +135,8 @@ class Recording:
         self.errors = []
         steps, first = manifest.window.steps, window.planned.first
         early = "" if ended_by is None else f", then {ended_by}"
-        log.info("profile: %d iterations from %d on%s: %s", steps, first, early, path)
+        step = self.spans.step
+        log.info("profile: %d %ss from %d on%s: %s", steps, step, first, early, path)
         for file in files:
             log.info("profile: %s", file)
 

@@ -1,7 +1,8 @@
 """Samples the GPUs from a thread beside the training, as long as `with GpuSampler(...)` lasts.
 
 Called by training.gpu_metrics. What is asked of a GPU stands in profiling.capture.nvml. The thread
-holds the interpreter for some ten microseconds a sample: NVML's calls release it.
+holds the interpreter for some ten microseconds a sample: NVML's calls release it. What is told of
+the process itself is a counter (profiling.capture.process_meter), GPUs or not.
 """
 
 import logging
@@ -16,7 +17,7 @@ from typing import NamedTuple
 import pynvml
 
 from profiling.capture.nvml import ENERGY, Gpu
-from profiling.capture.spans import NOTHING
+from profiling.capture.process_meter import ProcessMeter
 
 log = logging.getLogger(__name__)
 
@@ -28,17 +29,23 @@ class NoSampler(AbstractContextManager["NoSampler"]):
     """The same surface for a run whose GPUs are not sampled; `reason` says why."""
 
     reason: str
+    process: ProcessMeter = field(default_factory=ProcessMeter)
+
+    def __enter__(self) -> "NoSampler":
+        self.process.start()
+        return self
 
     def __exit__(self, *_: object) -> None:
         pass
 
     def paused(self) -> AbstractContextManager[None]:
-        return NOTHING
+        return self.process.paused()
 
     def read(self, tokens_per_s: float | None) -> dict[str, float | None]:
-        return {}
+        return self.process.read()
 
-    summary = read
+    def summary(self, tokens_per_s: float | None) -> dict[str, float | None]:
+        return self.process.summary()
 
 
 @dataclass
@@ -90,6 +97,7 @@ class GpuSampler:
     gpus: list[Gpu]
     interval_ms: int
     complete: bool = True
+    process: ProcessMeter = field(default_factory=ProcessMeter)
     breaks: int = 0  # odd while the training is interrupted
     # by the number of the GPU
     seen: dict[int, tuple[int, ...]] = field(default_factory=dict)  # breaks at its last samples
@@ -106,6 +114,7 @@ class GpuSampler:
 
     def __enter__(self) -> "GpuSampler":
         self.thread.start()
+        self.process.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -120,7 +129,8 @@ class GpuSampler:
     def paused(self) -> Iterator[None]:
         """Around what is no training iteration: its samples count for the energy alone."""
         self.breaks += 1
-        yield
+        with self.process.paused():
+            yield
         self.breaks += 1
 
     def work(self) -> None:
@@ -179,7 +189,8 @@ class GpuSampler:
                 row[full_name(number, ENERGY)] = counted_j or None
                 if counted_j:
                     meter.row = meter.now
-        return {**row, "perf/energy_per_token_j": ratio(power_w, tokens_per_s)}
+        energy_per_token_j = ratio(power_w, tokens_per_s)
+        return {**self.process.read(), **row, "perf/energy_per_token_j": energy_per_token_j}
 
     def summary(self, tokens_per_s: float | None) -> dict[str, float | None]:
         """The run's: means over its iterations, energy of all of it, evaluations included."""
@@ -188,6 +199,7 @@ class GpuSampler:
             spans = [(meter.first, meter.now) for meter in self.meters.values()]
         energy_j = sum(b.joules - a.joules for a, b in spans) if self.knows_all() else None
         return {
+            **self.process.summary(),
             **means,
             "perf/energy_j": energy_j,
             "perf/energy_per_token_j": ratio(self.power_w(spans), tokens_per_s),

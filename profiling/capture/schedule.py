@@ -24,6 +24,7 @@ class Schedule:
     max_iters: int
     eval_interval: int
     agreed: Callable[[bool], bool] = bool  # one answer of the ranks' answers: yes if all say yes
+    step: str = "iteration"  # what it counts
     windows: list[Planned] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -78,7 +79,7 @@ class Schedule:
             last = window.first + self.profile.steps - 1
             moved = f", moved there from iteration {window.asked}, behind an evaluation"
             told = f"{window.first} to {last}{moved if window.moved else ''}"
-            log.info("profile=%s: iterations %s", self.profile.kind, told)
+            log.info("profile=%s: %ss %s", self.profile.kind, self.step, told)
         if len(self.windows) < len(planned):
             log.warning(
                 "profile: %d of %d windows do not fit before max_iters=%d",

@@ -1,7 +1,8 @@
 """Named ranges of the training loop: NVTX, and record_function while torch.profiler records.
 
-train.py opens them as `with spans.phase("forward"):`. All are in the NVTX domain "nanogpt", and
-carry the iteration as payload. They go around a compiled call, never inside one.
+train.py opens them as `with spans.phase("forward"):`, sample.py those of its tokens. All are in the
+NVTX domain "nanogpt", and carry the step's number as payload. They go around a compiled call, never
+inside one.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -25,6 +26,9 @@ PHASE_COLORS = {
     "evaluate": 0xFFFDD835,
     "checkpoint": 0xFFFB8C00,
     "log": 0xFFBDBDBD,
+    "prefill": 0xFF1E88E5,
+    "decode": 0xFF43A047,
+    "read": 0xFFBDBDBD,
 }
 
 
@@ -64,8 +68,9 @@ class Range:
 
 @dataclass
 class Spans:
-    """The ranges of one training process."""
+    """The ranges of one process."""
 
+    step: str = "iteration"  # what a step is called
     now: int = 0  # the iteration, which the ranges carry; the loop sets it
     recording: bool = False  # whether torch.profiler is to see the ranges too
     open: list[Range] = field(default_factory=list)
@@ -76,7 +81,7 @@ class Spans:
         self.phases = {name: Range(self, name, color) for name, color in PHASE_COLORS.items()}
 
     def iteration(self, number: int) -> AbstractContextManager[None]:
-        return Range(self, f"iteration {number}", ITERATION_COLOR)
+        return Range(self, f"{self.step} {number}", ITERATION_COLOR)
 
     def phase(self, name: str) -> AbstractContextManager[None]:
         """One of PHASE_COLORS."""

@@ -32,6 +32,8 @@ class Args(msgspec.Struct, gc=False):
     bytes: Any = None
     grid: Any = None
     block: Any = None
+    registers: Any = msgspec.field(default=None, name="registers per thread")
+    shared_bytes: Any = msgspec.field(default=None, name="shared memory")
     name: Any = None  # of a process or thread
     kernel_file: Any = None  # Triton's
     stack: Any = msgspec.field(default=None, name="Call stack")
@@ -58,6 +60,8 @@ class Properties(msgspec.Struct):
     name: str = "unknown GPU"
     numSms: int | None = None
     totalGlobalMem: int | None = None
+    computeMajor: Any = None
+    computeMinor: Any = None
 
 
 class Top(msgspec.Struct):

@@ -10,7 +10,14 @@ import numpy as np
 
 from profiling.timeline import personal
 from profiling.timeline.chrome_events import Args, Event, Top, pieces
-from profiling.timeline.reading import LATEST_NS, Names, joined, matching, sensible
+from profiling.timeline.reading import (
+    LATEST_NS,
+    Names,
+    capability,
+    joined,
+    matching,
+    sensible,
+)
 from profiling.timeline.trace import (
     COPY,
     KERNEL,
@@ -89,7 +96,13 @@ class Reading:
 
     def take(self, piece: Top) -> None:
         for fact in piece.deviceProperties:
-            self.devices[fact.id] = Device(fact.id, fact.name, fact.numSms, fact.totalGlobalMem)
+            self.devices[fact.id] = Device(
+                fact.id,
+                fact.name,
+                fact.numSms,
+                fact.totalGlobalMem,
+                compute_capability=capability(fact.computeMajor, fact.computeMinor),
+            )
         if piece.schemaVersion is not None:
             self.schema_version = str(piece.schemaVersion)
         self.personal |= personal.is_personal(piece.traceName)
@@ -165,6 +178,8 @@ def of_device(events: list[Event], names: Names, kind: int) -> Columns:
         "bytes": whole(None if kind == KERNEL else args.bytes for args in found),
         "blocks": whole(product(args.grid) for args in found),
         "threads": whole((product(args.block) for args in found), np.int32),
+        "registers": whole((args.registers for args in found), np.int32),
+        "shared_bytes": whole((args.shared_bytes for args in found), np.int32),
     }
 
 

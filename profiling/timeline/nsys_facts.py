@@ -9,7 +9,7 @@ import numpy as np
 
 from profiling.timeline import personal
 from profiling.timeline.nsys_export import Export, process_of
-from profiling.timeline.reading import LATEST_NS, by_start, rows_of
+from profiling.timeline.reading import LATEST_NS, by_start, capability, rows_of
 from profiling.timeline.sqlite_columns import FIRST_ROW, numbers
 from profiling.timeline.trace import Allocations, CounterSamples, Device
 
@@ -22,16 +22,21 @@ LOST = re.compile(r"\b(lost|losing|drop|discard|overflow|truncat|incomplete|fail
 
 
 def devices(export: Export) -> list[Device]:
-    columns = ("id", "name", "smCount", "totalMemory", "memoryBandwidth")
+    figures = ("smCount", "totalMemory", "memoryBandwidth")
+    columns = ("id", "name", *figures, "computeMajor", "computeMinor")
     have = [name for name in columns if name in export.tables.get("TARGET_INFO_GPU", ())]
     found = []
     for row in export.rows("TARGET_INFO_GPU", *have) if "id" in have else ():
         fact = dict(zip(have, row, strict=True))
         if not isinstance(fact["id"], int):
             continue
-        figures = (fact.get(name) for name in columns[2:])
-        known = (figure if isinstance(figure, int) and figure > 0 else None for figure in figures)
-        found.append(Device(fact["id"], str(fact.get("name") or "unknown GPU"), *known))
+        told = (fact.get(name) for name in figures)
+        sms, size, speed = (
+            figure if isinstance(figure, int) and figure > 0 else None for figure in told
+        )
+        generation = capability(fact.get("computeMajor"), fact.get("computeMinor"))
+        name = str(fact.get("name") or "unknown GPU")
+        found.append(Device(fact["id"], name, sms, size, speed, generation))
     return sorted(found, key=lambda device: device.id)
 
 

@@ -41,9 +41,11 @@ COPY_KINDS = (
 VERSION = re.compile(r"_v\d{4}$")
 
 CALL = {"id": "correlationId", "thread": "globalTid", "name": "nameId"}
-OS_CALL = {"thread": "globalTid", "name": "nameId"}
+NAMED = {"thread": "globalTid", "name": "nameId"}
+OS_TRACE_EDGES = (31, 32)  # OSRT_API.eventClass of rows that are no calls: tracing began, ended
 RANGE = {"type": "eventType", "thread": "globalTid", "domain": "domainId"}
 PLACE = {"device": "deviceId", "stream": "streamId", "id": "correlationId", "process": "globalPid"}
+GEOMETRY = ("blocks", "threads", "registers", "shared_bytes")
 # kind of operation -> (table, its columns besides times and PLACE)
 OPERATIONS = {
     KERNEL: (
@@ -52,6 +54,8 @@ OPERATIONS = {
             "name": "demangledName",
             "blocks": "gridX * gridY * gridZ",
             "threads": "blockX * blockY * blockZ",
+            "registers": "registersPerThread",
+            "shared_bytes": "staticSharedMemory + dynamicSharedMemory",
         },
     ),
     COPY: ("MEMCPY", {"name": "copyKind", "bytes": "bytes", "from": "srcKind", "to": "dstKind"}),
@@ -72,7 +76,7 @@ def read(path: Path) -> Trace:
         found = {kind: table.result() for kind, table in tables.items()}
         rows = reading.result()
     calls = None if rows is None else by_start(rows)
-    os_rows, overhead = (export.read(table, OS_CALL) for table in ("OSRT_API", "PROFILER_OVERHEAD"))
+    overhead = export.read("PROFILER_OVERHEAD", NAMED)
     events = export.read(NVTX, RANGE)
     tool_version, schema_version = nsys_facts.versions(export)
     operations = nsys_operations(export, found, calls)
@@ -86,7 +90,7 @@ def read(path: Path) -> Trace:
         ranges=nsys_ranges(events, ends_ns),
         allocations=nsys_facts.allocations(export),
         counters=nsys_facts.counters(export),
-        os_calls=nsys_calls(export, None if os_rows is None else by_start(os_rows)),
+        os_calls=os_calls(export),
         overhead=profiler_overhead(export, overhead),
         tool_version=tool_version,
         schema_version=schema_version,
@@ -101,6 +105,13 @@ def nsys_calls(export: Export, rows: Columns | None) -> Calls | None:
         return None
     names = export.names.of(rows["name"], lambda key: VERSION.sub("", export.string(key)))
     return Calls.of(rows | {"name": names, "process": process_of(rows["thread"])})
+
+
+def os_calls(export: Export) -> Calls | None:
+    rows = export.read("OSRT_API", NAMED | {"class": "eventClass"})
+    if rows is None:
+        return None
+    return nsys_calls(export, by_start(rows_of(rows, ~np.isin(rows["class"], OS_TRACE_EDGES))))
 
 
 def profiler_overhead(export: Export, rows: Columns | None) -> Ranges | None:
@@ -131,7 +142,7 @@ def named(export: Export, kind: int, rows: Columns) -> Columns:
         MEMSET: lambda _: "[CUDA memset]",
         GRAPH: lambda key: f"CUDA graph {key}",
     }[kind]
-    columns = ("start_ns", "end_ns", *PLACE, "bytes", "blocks", "threads")
+    columns = ("start_ns", "end_ns", *PLACE, "bytes", *GEOMETRY)
     pageable = [rows.get(end, nothing) == PAGEABLE for end in ("from", "to")]
     return {column: rows.get(column, nothing) for column in columns} | {
         "kind": np.full(len(nothing), kind),

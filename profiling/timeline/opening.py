@@ -24,12 +24,13 @@ from profiling.timeline.trace import Trace
 from profiling.tools import nsight
 
 SQLITE, GZIP = b"SQLite format 3\0", b"\x1f\x8b"
+EVENTS = re.compile(rb"\s*(\{|\[\s*\{)")  # an object that has them, or their list alone
 REPORT = ".nsys-rep"  # the one kind that only its name tells
 # of captures in a folder, where other .json lie too
 ENDINGS = (".sqlite", ".sqlite.gz", ".trace.json", ".trace.json.gz", REPORT)
 MANIFEST = re.compile(r"window-\d+(-rank\d+)?\.json")
 RANK = re.compile(r"-rank\d+")
-ITERATION = re.compile(r"iteration (\d+)")
+ITERATION = re.compile(r"(?:iteration|token) (\d+)")  # a step of training, of generation
 # a .gz is not unpacked beyond; JSON of kernels packs to a twentieth, SQLite to a fourth
 UNPACKED_BYTES, UNPACKED_RATIO, ALWAYS_BYTES = 16 << 30, 200, 64 << 20
 BLOCK_BYTES = 1 << 20
@@ -93,7 +94,7 @@ def read_plain(path: Path) -> Trace:
         begin = file.read(4096)
     if begin.startswith(SQLITE):
         return nsys_sqlite.read(path)
-    if begin.lstrip()[:1] == b"{":
+    if EVENTS.match(begin):
         return chrome_json.read(path)
     if not begin:
         raise ValueError(f"{path}: is empty")
@@ -205,7 +206,7 @@ def belongs(file: Path, manifest: Manifest, trace: Trace) -> bool:
 
 
 def iterations_of(trace: Trace) -> set[int]:
-    """The numbers of the iterations that it has ranges of."""
+    """The numbers of the iterations, or tokens, that it has ranges of."""
     if trace.ranges is None:
         return set()
     names = (trace.names[number] for number in np.unique(trace.ranges.name).tolist())

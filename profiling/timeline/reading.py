@@ -27,6 +27,12 @@ class Names:
         return np.fromiter(map(self.numbers.__getitem__, names), np.int32)
 
 
+def capability(major: object, minor: object) -> str | None:
+    """9.0: which generation of NVIDIA's GPUs; None where the capture does not say."""
+    told = isinstance(major, int) and isinstance(minor, int) and major > 0
+    return f"{major}.{minor}" if told else None
+
+
 def rows_of(columns: Columns, chosen: np.ndarray) -> Columns:
     return {name: values[chosen] for name, values in columns.items()}
 

@@ -5,6 +5,7 @@ numpy reads. That is three times as fast as rows, and SQLite works on it without
 that two tables are read at once.
 """
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -18,6 +19,7 @@ ROWS = 100_000  # joined at once: some megabytes of text for each column
 LONGEST_BYTES = 64 << 20  # of one value; a file cannot make SQLite build a longer one
 MISSING = -1  # where a number is NULL, or its column is not there
 FIRST_ROW = -(2**63)
+COLUMN = re.compile(r"\w+")  # in a term
 
 
 @contextmanager
@@ -66,13 +68,13 @@ def numbers(
     nulls: dict[str, int] | None = None,
     real: tuple[str, ...] = (),
 ) -> Columns:
-    """The columns `wanted` of a table (name -> column, or product of columns), row by row.
+    """The columns `wanted` of a table (name -> column, product or sum of columns), row by row.
 
     int64, but float64 for those in `real`. A NULL is what `nulls` has for it, else MISSING, and so
     is a column that is not among those `present`.
     """
     nulls = nulls or {}
-    terms = {name: term for name, term in wanted.items() if set(term.split(" * ")) <= present}
+    terms = {name: term for name, term in wanted.items() if set(COLUMN.findall(term)) <= present}
     inner = ", ".join(
         f"COALESCE({quoted(term)}, {nulls.get(name, MISSING)}) AS c{i}"
         for i, (name, term) in enumerate(terms.items())
@@ -99,7 +101,7 @@ def numbers(
 
 
 def quoted(term: str) -> str:
-    return " * ".join(f'"{column}"' for column in term.split(" * "))
+    return COLUMN.sub(r'"\g<0>"', term)
 
 
 def pages(database: sqlite3.Connection, query: str) -> Iterator[tuple[int, list[bytes]]]:

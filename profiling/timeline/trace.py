@@ -14,7 +14,9 @@ KERNEL, COPY, MEMSET, GRAPH = 0, 1, 2, 3  # Operations.kind; GRAPH: a CUDA graph
 ANY_THREAD = -1  # Ranges.thread of a range that may start on one thread and end on another
 # of columns that are no int64
 TYPES: dict[str, type[np.generic]] = {"kind": np.int8, "closed": np.bool_, "pageable": np.bool_}
-TYPES |= dict.fromkeys(("name", "domain", "device", "threads"), np.int32)
+TYPES |= dict.fromkeys(
+    ("name", "domain", "device", "threads", "registers", "shared_bytes"), np.int32
+)
 Columns = dict[str, np.ndarray]
 
 
@@ -66,6 +68,8 @@ class Operations(Table):
     bytes: np.ndarray  # int64, of copies and memsets; -1 for kernels
     blocks: np.ndarray  # int64, thread blocks of the grid; -1 where there is no grid
     threads: np.ndarray  # int32, threads in a block; -1 where there is no grid
+    registers: np.ndarray  # int32, of a thread; -1 as for blocks
+    shared_bytes: np.ndarray  # int32, shared memory of a block, static and dynamic; -1 likewise
     pageable: np.ndarray  # bool, a copy from or to pageable host memory
 
 
@@ -122,6 +126,7 @@ class Device:
     sm_count: int | None = None
     memory_bytes: int | None = None
     memory_bandwidth_bytes_per_s: int | None = None
+    compute_capability: str | None = None  # 9.0
 
 
 @dataclass(frozen=True)

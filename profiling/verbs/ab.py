@@ -7,6 +7,7 @@
 examples
   python -m profiling ab config/shakespeare_char.yaml attention=slow,flash
   python -m profiling ab config/shakespeare_char.yaml compile=false,true attention=flash
+  python -m profiling ab config/shakespeare_char.yaml compile=false,true --iterations 20 --repeats 2
   python -m profiling ab config/shakespeare_char.yaml batch_size=32,64 --repeats 3
   python -m profiling ab config/shakespeare_char.yaml attention=flash,flash --repeats 10
   python -m profiling ab config/shakespeare_char_cpu.yaml attention=slow,flash,math --steps 100
@@ -20,6 +21,10 @@ experiment. One of four answers for each value: faster or slower, the whole inte
 noise; else equal, it is all within --equal-within; else it cannot tell, and says how many repeats
 it would take.
 
+How a process begins is told beside it: the first iterations one by one, what came before them
+(this trainer compiles and records CUDA graphs before iteration 0, so no iteration holds that time),
+and after how many iterations a slow start has paid.
+
 Sizes of a batch are compared by the token. Values that change the model or the arithmetic (n_layer,
 dtype) are compared by the step all the same: you asked for them.
 
@@ -32,9 +37,12 @@ from functools import partial
 from itertools import chain, count
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from cli.parser import Parser, flag, within
 from profiling.analysis.difference.answer import EQUAL_WITHIN_PERCENT
 from profiling.analysis.difference.experiment import conclude
+from profiling.analysis.difference.iterations import first_iterations
 from profiling.analysis.difference.records import Comparison, Experiment, Factor
 from profiling.analysis.runs.folder import newest_capture
 from profiling.launch.experiment.captures import capture_folder, explanations
@@ -81,7 +89,9 @@ def main(argv: list[str], trainer: Path = TRAINER) -> int:
         print(f"\nstopped; {done} of {len(values)} processes are in {folder}")
         print(f"go on   {again(argv, folder)}")
         return 130
-    deliver(flags, folder, conclude(experiment, captured, flags.equal_within))
+    concluded = conclude(experiment, captured, flags.equal_within)
+    begun = first_iterations(concluded, folder, flags.iterations)
+    deliver(flags, folder, replace(concluded, first_iterations=begun))
     return 0
 
 
@@ -93,6 +103,8 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
     add("--repeats N", processes, within(int, 2), default=5)
     timed = f"timed iterations of each process (default %(default)s), behind {WARM_UP} of warm-up"
     add("--steps N", timed, within(int, FEWEST_TIMED), default=300)
+    side_by_side = "iterations 0 to N - 1 of each value's first process, side by side (default 5)"
+    add("--iterations N", side_by_side, within(int, 0), default=5)
     band = "the ratio that counts as equal, 1 give or take this (default %(default)g)"
     add("--equal-within PERCENT", band, within(float, 0, 100), default=EQUAL_WITHIN_PERCENT)
     add("--no-capture", "no captures at the end, so no explanation")

@@ -1,6 +1,7 @@
 """Trains under nsys with a window of iterations recorded, and ends with the report.
 
   FILE KEY=VALUE      as for train.py; profile=nsys is added, profile.start=100 and the like pass
+  sample.py KEY=VALUE instead: generation with a trained model, a window of tokens
   -- NSYS OPTIONS     go to `nsys profile` as they stand, and replace the preset's
 
 {flags}
@@ -14,13 +15,15 @@ presets
 examples
   python -m profiling run config/shakespeare_char.yaml attention=flash
   python -m profiling run config/shakespeare_char.yaml profile.start=100 profile.steps=20
+  python -m profiling run sample.py out_dir=out-shakespeare-char num_samples=3
   python -m profiling run --preset metrics config/shakespeare_char.yaml
   python -m profiling run --nproc-per-node 2 --ranks 0,1 config/shakespeare_char.yaml \\
       gradient_accumulation_steps=2
   python -m profiling run --dry-run config/shakespeare_char.yaml -- --trace=cuda,nvtx,osrt
 
-The report is out_dir/profile/nsys.nsys-rep (nsys-rankN under torchrun) with its .sqlite; an older
-one is moved aside. Ctrl-C ends training in good order, and the report is still written.
+The report is out_dir/profile/nsys.nsys-rep (nsys-rankN under torchrun; of sample.py it lies in
+out_dir/sample/profile) with its .sqlite; an older one is moved aside. Ctrl-C ends training in good
+order, and the report is still written.
 
 A report keeps the environment of what it recorded. So variables that look like secrets are not
 given to the run (KEY, TOKEN, SECRET, PASSWORD ... in the name, a password in a URL). Without
@@ -33,6 +36,7 @@ exit code: training's own where it fails; 1 where training went well but there i
 
 import sys
 from argparse import ArgumentTypeError, Namespace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,10 +49,21 @@ from profiling.launch.process import stream
 from profiling.tools import nsight, nsys_tool
 
 if TYPE_CHECKING:
-    from configs.schema import Config
+    from configs.capture import ProfileConfig
 
-TRAINER = Path(__file__).resolve().parent.parent.parent / "train.py"
-TEMPORARY = "nsys.partial"  # in out_dir; profile/ itself belongs to the run, which may move it
+PROJECT = Path(__file__).resolve().parent.parent.parent
+TRAINER, SAMPLER = PROJECT / "train.py", PROJECT / "sample.py"
+TEMPORARY = "nsys.partial"  # beside profile/, which belongs to the run: it may move it
+
+
+@dataclass(frozen=True)
+class Program:
+    """What runs under nsys."""
+
+    script: Path
+    words: list[str]
+    profile: "ProfileConfig"
+    folder: Path  # its captures go to profile/ in it
 
 
 def main(argv: list[str], trainer: list[str] | None = None) -> int:
@@ -57,16 +72,18 @@ def main(argv: list[str], trainer: list[str] | None = None) -> int:
     The training is train.py in a process of its own, with nsys round it or, under torchrun, round
     each chosen rank. `trainer`: the arguments of python that stand for train.py.
     """
-    flags, words, extra = parse(argv)
-    config = composed(words)
-    windows, out_dir = config.profile.windows, Path(config.out_dir)
-    ranks = command.chosen_ranks(words, config.profile.ranks, flags.ranks, flags.nproc_per_node)
+    flags, typed, extra = parse(argv)
+    what = program_of(typed)
+    words, windows = what.words, what.profile.windows
+    if what.script == SAMPLER and flags.nproc_per_node:
+        raise ValueError("--nproc-per-node: sample.py runs in one process")
+    ranks = command.chosen_ranks(words, what.profile.ranks, flags.ranks, flags.nproc_per_node)
     nsys = nsys_tool.find(flags.nsys)
     options, notes = command.nsys_options(
         nsys, flags.preset, windows, flags.metric_set, ranks is not None, extra
     )
-    program = command.training_command(trainer or [str(TRAINER)], words, ranks)
-    folder = out_dir / TEMPORARY
+    program = command.training_command(trainer or [str(what.script)], words, ranks)
+    folder = what.folder / TEMPORARY
     whole = command.whole_command(nsys, options, folder, program, flags.nproc_per_node, ranks)
     environ, removed = nsight.without_secrets()
     for note in [*notes, *command.environment_notes(nsys, removed)]:
@@ -79,7 +96,7 @@ def main(argv: list[str], trainer: list[str] | None = None) -> int:
     ended = stream(whole, environ)
     names = ["nsys"] if ranks is None else [f"nsys-rank{rank}" for rank in ranks]
     expected = dict.fromkeys(names, windows if any("=repeat" in o for o in options) else 1)
-    target = out_dir / "profile"
+    target = what.folder / "profile"
     complete = reports.finish(nsys, folder, target, expected, ended)
     if ended.status:
         print(f"profiling run: ended with exit code {ended.status}; the last lines are above")
@@ -122,13 +139,32 @@ def ranks_of(text: str) -> list[int]:
         raise ArgumentTypeError(f"{text}: write numbers by comma, as 0,1") from None
 
 
-def composed(words: list[str]) -> "Config":
-    """The run's configuration, so that a wrong key is refused before nsys starts."""
+def program_of(words: list[str]) -> Program:
+    """Training, or sample.py where that is named first. A wrong key is refused before nsys starts.
+
+    Raises ValueError.
+    """
     from configs.command_line import compose_one  # here: --help needs no Hydra
 
+    if words and Path(words[0]).name == SAMPLER.name:
+        return sampling(words[1:])
     config = compose_one(words, PROFILE_NSYS)
-    if config.profile.kind != "nsys":
+    check_kind(config.profile.kind)
+    return Program(TRAINER, words, config.profile, Path(config.out_dir))
+
+
+def sampling(words: list[str]) -> Program:
+    from cli.keys import parse_keys
+    from configs.sampling import FOLDER, SampleConfig
+
+    config = parse_keys([PROFILE_NSYS, *words], SampleConfig)
+    check_kind(config.profile.kind)
+    window = config.profile.window(config.num_samples, config.max_new_tokens)
+    return Program(SAMPLER, words, window, Path(config.out_dir) / FOLDER)
+
+
+def check_kind(kind: str) -> None:
+    if kind != "nsys":
         raise ValueError(
-            f"profile={config.profile.kind}: this verb is nsys's; start train.py itself for it"
+            f"profile={kind}: this verb is nsys's; start train.py or sample.py itself for it"
         )
-    return config

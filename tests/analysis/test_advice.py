@@ -53,8 +53,8 @@ def report(config=None, backend=None, kernels=(NORM,), api=(), roofline=None) ->
         UNKNOWN,
         run=None if config is None else RunFacts(config, None, None, None),
         attention_backend=backend,
-        kernels=[KernelSum(name, *DURATIONS, "other", 50.0) for name in kernels],
-        api=[CallSum(name, *DURATIONS) for name in api],
+        kernels=[KernelSum(name, *DURATIONS, 50.0, "other") for name in kernels],
+        api=[CallSum(name, *DURATIONS, 100.0) for name in api],
         roofline=roofline,
     )
 

@@ -156,6 +156,58 @@ def test_the_evidence_is_sentences_with_numbers():
     assert "12.00 ms a step: 12 copies to the GPU (pageable memory), 1,610.6 MB" in text
 
 
+def test_reasons_of_the_host_that_only_together_outweigh_communication_are_the_host():
+    def slow(program):
+        with program.phase("gradient_sync"):
+            program.launch(10 * MS, name=NCCL)
+        program.item()
+        step_of(program, data=lambda p: p.work(9 * MS), before_update=lambda p: p.work(12 * MS))
+
+    report = reported(make_step=slow)
+    waited = report.idle.by_cause
+    assert max(waited.values()) < report.breakdown.communication_ms < sum(waited.values())
+    assert report.bottleneck.verdict == "host"
+
+
+def test_half_a_step_between_queued_kernels_goes_before_communication():
+    def torn(program):
+        paused(program)
+        with program.phase("forward"):
+            program.graph(100 * US, 10, gap_ns=900 * US)
+        with program.phase("gradient_sync"):
+            program.launch(4 * MS, name=NCCL)
+
+    found = diagnosed(make_step=torn)
+    assert found.verdict == "gpu_gaps"
+    assert found.most_to_gain.startswith("gaps between queued kernels, up to 9.")
+
+
+def test_communication_that_kernels_hide_is_nothing_to_gain():
+    program = Program()
+    for _ in range(8):
+        with program.step():
+            begin = program.gpu
+            step_of(program)
+            call = program.call(4 * US)
+            program.build.operation(begin, program.gpu, NCCL, call, stream=8)
+    found = summarize(Analysis(program.trace()))
+    assert found.family_ms["communication"] > found.family_ms["gemm"]
+    assert found.bottleneck.most_to_gain.startswith("gemm, ")
+
+
+def test_kernels_of_the_warm_up_are_not_of_the_typical_step():
+    program = Program()
+    for step in range(8):
+        with program.step():
+            if not step:
+                program.launch(100 * MS, name=ADD)
+            step_of(program)
+    report = summarize(Analysis(program.trace()))
+    assert report.family_ms["elementwise"] == pytest.approx(12.5)
+    assert report.bottleneck.verdict == "gpu_compute"
+    assert "(100 %)" in " ".join(report.bottleneck.evidence)
+
+
 def test_what_capturing_adds_is_not_held_against_the_host():
     """The capture is launch-bound; the program by itself keeps the GPU busy."""
 
@@ -204,6 +256,20 @@ def test_what_cannot_be_told_names_the_option():
     text = " ".join(summarize(Analysis(program.trace())).bottleneck.cannot_tell)
     for option in ("--preset metrics", "--phases", "roofline"):
         assert option in text
+
+
+def test_a_cause_is_not_guessed_where_the_launching_calls_were_cut_out():
+    program = Program()
+    for _ in range(6):
+        with program.step(), program.phase("forward"):
+            program.work(5 * MS)
+            program.launch(50 * US, 10)
+    trace = program.trace()
+    assert summarize(Analysis(trace)).bottleneck.verdict == "cpu"
+    trace.operations.call[:] = -1
+    found = summarize(Analysis(trace)).bottleneck
+    assert found.verdict == "unknown"
+    assert "cannot be told without the CUDA calls" in found.evidence[-1]
 
 
 def test_without_a_gpu_nothing_is_guessed():

@@ -121,6 +121,35 @@ def test_a_slow_loader_is_not_blamed_on_a_short_wait():
     assert found["synchronization"] < 1.5
 
 
+def test_a_loader_slower_than_the_wait_before_it_is_not_shortened_by_the_wait():
+    """Without the wait it would have been late all the same; without itself nothing would be."""
+
+    def body(program):
+        with program.phase("data"):
+            program.work(12 * MS)
+        with program.phase("forward"):
+            program.launch(1 * MS, 8)
+            program.item()
+
+    found = causes(looped(body))
+    assert found["data"] == pytest.approx(12, abs=0.2)
+    assert found["synchronization"] < 0.3
+
+
+def test_what_was_late_before_an_allocation_is_not_the_allocations():
+    """As when a program creates its streams in a first call of the CUDA API that takes long."""
+
+    def body(program):
+        with program.phase("forward"):
+            program.call(20 * MS, "cudaStreamCreateWithFlags")
+            program.call(1 * MS, "cudaMalloc")
+            program.launch(100 * US)
+
+    found = causes(looped(body))
+    assert found["launch"] == pytest.approx(20, abs=0.3)
+    assert found["allocation"] == pytest.approx(1, abs=0.1)
+
+
 def test_an_item_after_each_kernel():
     def body(program):
         with program.phase("forward"):

@@ -1,6 +1,8 @@
 """Sums of kernels, calls and copies: by definition, and as `nsys stats` prints them."""
 
 import csv
+import gzip
+import sqlite3
 import statistics
 from pathlib import Path
 
@@ -11,9 +13,15 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.kernels import sums
 from profiling.analysis.report import AllocationSum
 from profiling.timeline.trace import Trace
-from tests.helpers.captures import trace_of
+from tests.helpers.captures import path_of, report_of, trace_of
 from tests.helpers.programs import COPY, MEMSET, MS, TO_DEVICE, Builder
 from tests.paths import CAPTURES
+
+
+def export_of(capture: str) -> sqlite3.Connection:
+    database = sqlite3.connect(":memory:")
+    database.deserialize(gzip.decompress(path_of(capture).read_bytes()))
+    return database
 
 
 def test_statistics_are_those_of_the_standard_library():
@@ -88,16 +96,84 @@ def test_self_time_of_operators_is_without_their_children():
     }
 
 
+def test_sizes_of_copies_are_those_of_the_export():
+    database = export_of("slow_eager")
+    query = "SELECT bytes FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE copyKind = ?"
+    rows = {row.operation: row for row in sums.memops(trace_of("slow_eager"))}
+    kinds = dict(database.execute("SELECT label, id FROM ENUM_CUDA_MEMCPY_OPER").fetchall())
+    names = [name for name in rows if name.startswith("[CUDA memcpy ")]
+    assert len(names) > 1
+    for name in names:
+        kind = kinds[name.removeprefix("[CUDA memcpy ").removesuffix("]")]
+        values = [size for (size,) in database.execute(query, (kind,))]
+        row = rows[name]
+        assert (row.min_bytes, row.max_bytes) == (min(values), max(values))
+        assert row.total_bytes == sum(values)
+        assert row.med_bytes == statistics.median(values)
+        assert row.avg_bytes == pytest.approx(statistics.fmean(values))
+    cleared = rows["[CUDA memset]"]
+    assert cleared.med_bytes < cleared.avg_bytes < cleared.max_bytes  # most are a few bytes
+
+
+def test_a_copy_without_a_size_leaves_the_sizes_unknown():
+    build = Builder()
+    build.operation(0, 10, TO_DEVICE, kind=COPY, bytes=100)
+    build.operation(20, 40, TO_DEVICE, kind=COPY, bytes=-1)
+    (row,) = sums.memops(build.trace())
+    assert (row.count, row.total_bytes, row.avg_bytes, row.max_bytes) == (2, None, None, None)
+
+
+def test_os_calls_by_name_with_their_share():
+    build = Builder()
+    assert sums.os_calls(build.trace()) is None
+    build.call(0, 10, "poll")
+    build.call(10, 40, "read", thread=99)
+    build.call(50, 70, "poll")
+    os_calls = build.trace().calls
+    found = sums.os_calls(build.trace(os_calls=os_calls))
+    assert [(r.name, r.count, r.total_ns, r.min_ns, r.max_ns, r.percent) for r in found] == [
+        ("poll", 2, 30, 10, 20, 50.0),
+        ("read", 1, 30, 30, 30, 50.0),
+    ]
+
+
+def test_single_ranges_are_those_of_the_export():
+    """As `nsys stats` has them in nvtx_sum, of the phases."""
+    database = export_of("flash_eager")
+    query = (
+        "SELECT end - start FROM NVTX_EVENTS LEFT JOIN StringIds ON id = textId "
+        "WHERE COALESCE(text, value) = ? AND eventType = 59"
+    )
+    phases = report_of("flash_eager").phases
+    assert len(phases) >= 4
+    for row in phases:
+        values = [ns / 1e6 for (ns,) in database.execute(query, (row.name,))]
+        assert row.count == len(values) > 1
+        assert (row.min_ms, row.max_ms) == (min(values), max(values))
+        assert row.median_ms == pytest.approx(statistics.median(values), rel=1e-12)
+        assert row.stddev_ms == pytest.approx(statistics.stdev(values))
+        assert row.host_ms == pytest.approx(sum(values))
+
+
+def test_durations_of_a_century_are_no_other_name():
+    name, duration = np.array([300, 2, 300]), np.array([2**61, 5, 7])
+    rows = sums.durations_by_name(name, duration)
+    assert [(number, row[0], row[4], row[5]) for number, row in rows] == [
+        (300, 2, 7, 2**61),
+        (2, 1, 5, 5),
+    ]
+
+
 STOCK_COLUMNS = ("total_ns", "count", "avg_ns", "med_ns", "min_ns", "max_ns", "stddev_ns")
 EXACT = ("total_ns", "count", "min_ns", "max_ns")  # the others are printed with one digit
 
 
 def stock(prefix: Path, table: str) -> dict[str, list[float]]:
-    """Name -> STOCK_COLUMNS, of what `nsys stats --report TABLE --format csv` printed."""
+    """Name -> share and STOCK_COLUMNS, of what `nsys stats --report TABLE --format csv` printed."""
     with open(f"{prefix}_{table}.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.reader(file))
     name = rows[0].index("Name") if "Name" in rows[0] else rows[0].index("Operation")
-    found = {row[name]: [float(value) for value in row[1:name]] for row in rows[1:]}
+    found = {row[name]: [float(value) for value in row[:name]] for row in rows[1:]}
     assert len(found) == len(rows) - 1 > 0
     return found
 
@@ -113,7 +189,8 @@ def check_against_stock(trace: Trace, prefix: Path) -> None:
         expected = stock(prefix, table)
         assert sorted(row.get("name", row.get("operation")) for row in rows) == sorted(expected)
         for row in rows:
-            values = expected[row.get("name", row.get("operation"))]
+            share, *values = expected[row.get("name", row.get("operation"))]
+            assert row.get("percent", share) == pytest.approx(share, abs=0.051)
             for column, value in zip(STOCK_COLUMNS, values, strict=True):
                 wanted = value if column in EXACT else pytest.approx(value, abs=0.051)
                 assert row[column] == wanted, (table, column)

@@ -18,6 +18,7 @@ PARTS = {
     "__main__",
     "damage",
     "damaged_files",
+    "diagnoses",
     "measuring",
     "steps",
     "planted_train",
@@ -111,6 +112,8 @@ def test_lines_are_counted_by_kind_and_folder(tmp_path, capsys):
         (["span_overhead", "rounds=1"], "rounds=1: must be at least 2"),
         (["aa_trials"], "records: name the results.json"),
         (["planted", "plants=typo"], "plants=typo: there are"),
+        (["foreign", "series=4"], "series=4: there are 1, 2, 3"),
+        (["foreign", "programs=vit_gd"], "programs=vit_gd: no such program; did you mean vit_gc?"),
         (["code_lines", "folder=nowhere"], "folder=nowhere: no such folder"),
     ],
 )

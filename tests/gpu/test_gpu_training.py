@@ -246,3 +246,46 @@ def test_sampling_from_a_trained_model_replays_graphs(train_on_gpu):
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("ROMEO:") >= 2
+
+
+def sampled(out_dir: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    words = [f"out_dir={out_dir}", "start=ROMEO:", "num_samples=3", "max_new_tokens=40"]
+    done = subprocess.run(
+        [sys.executable, *command, *words, "profile.steps=10"],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        timeout=170,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
+    return done
+
+
+def check_generation(report: dict) -> None:
+    """Ten tokens from the prompt of the third sample on, whose steps are CUDA graphs."""
+    assert report["window"]["step_name"] == "token" and report["window"]["steps"] == 10
+    assert report["window"]["first_iteration"] == 80
+    gpu_ms = {row["name"]: row["gpu_ms"] for row in report["ranges"] if row["depth"] == 0}
+    assert gpu_ms["prefill"] > 0 and gpu_ms["decode"] > gpu_ms["prefill"]
+    assert report["attribution"]["coverage"] > 0.9  # the text so far grows outside of both
+    graphs = [row["count"] for row in report["api"] if row["name"].startswith("cudaGraphLaunch")]
+    assert sum(graphs) == 9
+    parts = report["breakdown"]
+    assert sum(parts.values()) == pytest.approx(report["window"]["step_ms"]["mean"], rel=1e-9)
+
+
+def test_tokens_of_a_sample_are_captured(train_on_gpu, tmp_path):
+    out_dir, _ = train_on_gpu(max_iters=10, eval_interval=5)
+    plain = sampled(out_dir, "sample.py").stdout
+    done = sampled(out_dir, "sample.py", "profile=torch")
+    assert "tokens 80 to 89" in done.stderr and done.stdout == plain
+    check_generation(report_of(out_dir / "sample", tmp_path))
+
+
+@pytest.mark.skipif(not NSYS, reason="needs nsys on PATH or in the variable NSYS")
+def test_tokens_of_a_sample_are_captured_under_nsys(train_on_gpu, tmp_path):
+    out_dir, _ = train_on_gpu(max_iters=10, eval_interval=5)
+    sampled(out_dir, "-m", "profiling", "run", "--nsys", str(NSYS), "sample.py")
+    report = report_of(out_dir / "sample", tmp_path)
+    assert report["capture"]["manifest"] == "window-1.json"
+    check_generation(report)

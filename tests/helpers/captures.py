@@ -179,7 +179,9 @@ def small_trace() -> dict[str, Any]:
         memory | {"ts": base + 7, "args": {"Bytes": -512, "Device Id": 0, "Device Type": 1}},
         event("Trace", "PyTorch Profiler (0)", base, 100) | {"pid": "Spans", "tid": "x"},
     ]
+    events[7]["args"] |= {"registers per thread": 40, "shared memory": 1024}
     device = {"id": 0, "name": "NVIDIA H200", "totalGlobalMem": 150109880320, "numSms": 132}
+    device |= {"computeMajor": 9, "computeMinor": 0}
     return {
         "schemaVersion": 1,
         "deviceProperties": [device],

@@ -73,6 +73,7 @@ def training_row(
         "perf/mfu": 1.16 / ms / 0.989,
     }
     row |= {"memory/peak_bytes": 2_400_000_000 if attention == "flash" else 3_900_000_000}
+    row |= {"cpu/process_percent": 100 + iteration % 7, "cpu/threads": 40, "cpu/memory_bytes": 3e9}
     if not gpu:
         return row | {"perf/mfu": None, "memory/peak_bytes": None}
     power_w = 520 + 8 * random.standard_normal()

@@ -25,7 +25,7 @@ from profiling.timeline.trace import (
 
 PROCESS, MAIN, AUTOGRAD = 7, 70, 71
 US, MS = 1_000, 1_000_000
-H200 = Device(0, "NVIDIA H200", 132, 150 * 10**9, 4800 * 10**9)
+H200 = Device(0, "NVIDIA H200", 132, 150 * 10**9, 4800 * 10**9, "9.0")
 GEMM, ADD = "nvjet_sm90_tst_192x128_64x5_1x2_h_bz_coopB_NNT", "vectorized_elementwise_kernel<add>"
 CALL_NS, LATENCY_NS, WAKE_NS = 4 * US, 3 * US, 8 * US  # of `Program`
 TO_HOST, TO_DEVICE = "[CUDA memcpy Device-to-Host]", "[CUDA memcpy Host-to-Device]"
@@ -69,6 +69,8 @@ class Builder:
             "bytes": 0 if kind in (COPY, MEMSET) else -1,
             "blocks": 1000 if has_grid else -1,
             "threads": 128 if has_grid else -1,
+            "registers": 32 if has_grid else -1,
+            "shared_bytes": 0 if has_grid else -1,
             "pageable": False,
         }
         self.operations.append(row | columns)

@@ -110,8 +110,8 @@ def report(
             idle_ms=sum(idle.values()),
         ),
         ranges=[
-            RangeTotal("forward", 0, STEPS, 0.2 * STEPS, 0.4 * mean * STEPS, 60),
-            RangeTotal("backward", 0, STEPS, 0.3 * STEPS, 0.6 * mean * STEPS, 60),
+            RangeTotal("forward", 0, STEPS, 0.2 * STEPS, 0.4 * mean * STEPS, 60, *4 * (0.2,)),
+            RangeTotal("backward", 0, STEPS, 0.3 * STEPS, 0.6 * mean * STEPS, 60, *4 * (0.3,)),
         ],
         idle=Idle(by_cause=idle, by_phase={}, gaps=[]),
         family_ms=families,
@@ -139,9 +139,7 @@ def step_times(values: list[float]) -> StepTimes:
 def kernel_sum(name: str, family: str, ms: float) -> KernelSum:
     count, total_ns = 6 * STEPS, int(ms * STEPS * 1e6)
     each_ns = total_ns // count
-    return KernelSum(
-        name, count, total_ns, each_ns, each_ns, each_ns, each_ns, 0.0, family, percent=0.0
-    )
+    return KernelSum(name, count, total_ns, each_ns, each_ns, each_ns, each_ns, 0.0, 0.0, family)
 
 
 def side(*words, **options) -> Compared:

@@ -165,6 +165,33 @@ def test_a_damaged_record_is_named_with_its_field(fake):
         fake("attention=slow,flash", "--repeats", "2", "--out", "exp")
 
 
+@pytest.mark.slow
+def test_iterations_are_told_side_by_side_with_what_came_before_them(fake, capsys):
+    code, _ = fake("attention=slow,flash", "--repeats", "3", "--iterations", "3")
+    assert code == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "Iteration by iteration" in out and "Before the first iteration" in out
+    assert "flash comes to its speed 2.6 s after slow" in out
+    found = results("out-ab/attention-slow-flash")["first_iterations"]
+    slow, flash = found["values"]
+    assert [len(value["ms"]) for value in (slow, flash)] == [3, 3]
+    assert slow["ms"][0] == pytest.approx(50, rel=0.02) and flash["median_ms"] < 8.1
+    assert slow["start"]["compile_s"] is None and flash["start"]["compile_s"] == 3.0
+    assert flash["later_start"]["compile_s"] == 1.0
+    first, later = found["evened"]
+    # 3 s of compiling, less the 50 slow iterations, which are shorter by 4 x (10 - 8) ms each
+    assert first["later_s"] == pytest.approx(3 - 50 * 4 * 2e-3, abs=0.05)
+    assert first["iterations"] == pytest.approx(first["later_s"] / 2e-3, rel=0.05)
+    assert later["iterations"] == pytest.approx((1 - 0.4) / 2e-3, rel=0.1)
+
+
+@pytest.mark.slow
+def test_without_iterations_nothing_is_told_of_them(fake, capsys):
+    fake("attention=slow,flash", "--repeats", "2", "--iterations", "0")
+    assert "Iteration by iteration" not in capsys.readouterr().out
+    assert "first_iterations" not in results("out-ab/attention-slow-flash")
+
+
 def test_help_has_examples_and_exit_codes(capsys):
     with pytest.raises(SystemExit) as ended:
         ab.main(["--help"])

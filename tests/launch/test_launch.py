@@ -449,3 +449,29 @@ def test_the_verbs_on_the_command_line(start):
         process = start(["-m", "profiling", *arguments], PYTHONPATH=str(PROJECT))
         output = process.communicate(timeout=60)[0]
         assert (process.returncode, message in output) == (status, True), output
+
+
+def test_generation_runs_under_nsys_too(install, tmp_path, capsys):
+    install()
+    words = ["sample.py", f"out_dir={tmp_path}/run", "num_samples=3", "profile.steps=5"]
+    command, _ = dry_run(capsys, *words)
+    at = command.index("-o")
+    assert command[at + 1] == str(tmp_path / "run" / "sample" / "nsys.partial" / "nsys")
+    program = [sys.executable, "-u", str(PROJECT / "sample.py")]
+    assert command[at + 2 :] == [*program, *words[1:], "profile=nsys"]
+    assert options(command)["capture-range"] == "cudaProfilerApi"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["sample.py", "profile=torch"], "profile=torch: this verb is nsys's"),
+        (["sample.py", "num_sample=3"], "num_sample: no such key; did you mean num_samples"),
+        (["sample.py", "profile.steps=501"], "profile.steps=501: the window would be tokens"),
+        (["--nproc-per-node", "2", "sample.py"], "--nproc-per-node: sample.py runs in one process"),
+    ],
+)
+def test_mistakes_of_generation_are_refused_before_it_starts(install, words, message):
+    install()
+    with pytest.raises(ValueError, match=f"^{message}"):
+        run.main(["--dry-run", *words])

@@ -134,6 +134,12 @@ def test_what_was_not_logged_is_said(tmp_path):
     assert "Not logged by these runs: model FLOP utilisation (MFU), peak memory." in page
 
 
+def test_cpu_use_of_the_process_is_drawn_also_without_a_gpu(tmp_path):
+    page = dashboard_page([read_run(write_run(tmp_path / "run", gpu=False))])
+    assert "CPU use of the process (100 %: one core), %" in page
+    assert '"s0-cpu/process_percent"' in page
+
+
 def test_metrics_of_further_gpus_and_others_are_drawn(tmp_path):
     folder = write_run(tmp_path / "run")
     text = (folder / "metrics.jsonl").read_text()
@@ -194,7 +200,7 @@ def test_every_chart_is_drawn_without_an_error_and_without_the_network(opened):
     scroll_through(opened)
     drawn = dict(opened.execute_script(DRAWN))
     assert {"s0-loss", "s0-loss_time", "s0-reach", "s0-steps", "s0-perf/mfu"} <= set(drawn)
-    assert len(drawn) == 18 and min(drawn.values()) >= 2, drawn
+    assert len(drawn) == 21 and min(drawn.values()) >= 2, drawn
     assert opened.get_log("browser") == []
     messages = [json.loads(entry["message"])["message"] for entry in opened.get_log("performance")]
     asked = [

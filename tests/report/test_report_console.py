@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from profiling import units
+from profiling.analysis.report import CallSum, Overlap
 from profiling.report.capture import tables
 from profiling.report.capture.document import report_document, step_parts, verdict_line
 from profiling.report.document import Column, Table
@@ -80,8 +81,34 @@ def test_markdown_has_whole_tables_and_no_markup_of_names():
     assert "\\<b\\>data\\</b\\>\\|x" in said
     for block in re.findall(r"(?:^\|.*\n)+", said, re.M):
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}) == 1
-    assert len(said) < 8000  # of a pull request's comment; GitHub takes 65,536
+    assert len(said) < 12_000  # of a pull request's comment; GitHub takes 65,536
     assert markdown(report_document(nothing_captured())).startswith("## No bottleneck named")
+
+
+def test_overlap_is_in_a_terminal_where_it_tells_more_than_the_bar():
+    report = report_with_manifest()
+    hidden = Overlap("communication", ms=2.0, hidden_ms=1.5, exposed_ms=0.5, hidden_percent=75.0)
+    copies = Overlap("copies", ms=0.4, hidden_ms=0.0, exposed_ms=0.4, hidden_percent=0.0)
+    for rows, is_told in (([hidden, copies], True), ([copies], False), ([], False), (None, False)):
+        changed = replace(report, overlap=rows)
+        assert ("\nOverlap\n" in shown(changed)) == is_told
+        assert ("**Overlap.**" in markdown(report_document(changed))) == bool(rows)
+    told = shown(replace(report, overlap=[hidden, copies]))
+    assert re.search(r"communication +2\.00 +1\.50 +75\.0 % +0\.500 +25\.0 %", told)
+
+
+def test_the_tables_of_a_page_and_of_markdown():
+    report = report_with_manifest()
+    calls = [CallSum("poll", 3, 30, 10.0, 10.0, 9, 11, 1.0, 100.0)]
+    said = markdown(report_document(replace(report, os_calls=calls)))
+    assert "| `poll` | 3 | 30 ns | 10 ns | 100.0 % |" in said
+    for title in ("Single ranges", "Launch geometry", "Bandwidth of copies", "Launch queue"):
+        assert title in said and title not in shown(report)
+    queue = report.launch_queue
+    assert f"{queue.max_length:,} at most" in said
+    unknown = replace(report, launches=None, copies=None, launch_queue=None)
+    for title in ("Launch geometry", "Bandwidth of copies", "Launch queue", "OS runtime calls"):
+        assert title not in markdown(report_document(unknown))
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,8 @@ def test_a_small_trace_event_by_event(tmp_path):
     assert (operations.end_ns - operations.start_ns).tolist() == [30250, 2000, 1000, 1000]
     assert operations.blocks.tolist() == [24, 24, -1, -1]
     assert operations.threads.tolist() == [64, 64, -1, -1]
+    assert operations.registers.tolist() == [40, -1, -1, -1]
+    assert operations.shared_bytes.tolist() == [1024, -1, -1, -1]
     assert operations.bytes.tolist() == [-1, -1, 64, 4]
     assert operations.pageable.tolist() == [False, False, True, False]
     assert [trace.names[name] for name in calls.name][1] == "cuLaunchKernelEx"
@@ -39,6 +41,7 @@ def test_a_small_trace_event_by_event(tmp_path):
     assert trace.ranges.start_ns.tolist() == [4336715317583299]
     assert trace.allocations.bytes.tolist() == [512, -512]
     assert (trace.devices[0].sm_count, trace.devices[0].memory_bytes) == (132, 150109880320)
+    assert trace.devices[0].compute_capability == "9.0"
     assert trace.schema_version == "1" and not trace.personal and trace.warnings == []
 
 

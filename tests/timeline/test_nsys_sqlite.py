@@ -40,6 +40,7 @@ def test_every_operation_of_a_real_capture_has_its_call():
     assert trace.schema_version == "3.20.3" and trace.tool_version == "2025.3.2.0"
     (device,) = trace.devices
     assert (device.name, device.sm_count) == ("NVIDIA H200", 132)
+    assert device.compute_capability == "9.0"
     assert device.memory_bandwidth_bytes_per_s == 4814304000000
 
 
@@ -74,6 +75,7 @@ def test_a_small_export_event_by_event(export):
     kernel = np.flatnonzero(operations.kind == KERNEL)[0]
     assert operations.start_ns[kernel] == 14330400 and operations.end_ns[kernel] == 14336032
     assert (operations.blocks[kernel], operations.threads[kernel]) == (17, 128)
+    assert (operations.registers[kernel], operations.shared_bytes[kernel]) == (32, 0)
     assert operations.bytes[kernel] == -1 and operations.process[kernel] == 1696
     copy = np.flatnonzero(operations.kind == COPY)[0]
     assert trace.names[operations.name[copy]] == "[CUDA memcpy Device-to-Device]"
@@ -101,7 +103,9 @@ def test_what_is_not_there_was_not_captured(export):
         DROP TABLE META_DATA_EXPORT;
         ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL DROP COLUMN gridX;
         ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL DROP COLUMN globalPid;
+        ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL DROP COLUMN dynamicSharedMemory;
         ALTER TABLE CUPTI_ACTIVITY_KIND_MEMCPY DROP COLUMN srcKind;
+        ALTER TABLE TARGET_INFO_GPU DROP COLUMN computeMinor;
         """,
     )
     trace = read(export)
@@ -111,6 +115,9 @@ def test_what_is_not_there_was_not_captured(export):
     kernels = trace.operations.kind == KERNEL
     assert (trace.operations.blocks[kernels] == -1).all()
     assert (trace.operations.threads[kernels] > 0).all()
+    assert (trace.operations.shared_bytes[kernels] == -1).all()
+    assert (trace.operations.registers[kernels] > 0).all()
+    assert trace.devices[0].compute_capability is None
     assert (trace.operations.process[kernels] == -1).all()
     for table in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE"):
         change(export, f"DROP TABLE CUPTI_ACTIVITY_KIND_{table}")
@@ -147,6 +154,23 @@ def test_a_launch_is_of_the_same_process(export):
     assert trace.operations.call.tolist() == [0, 1, -1, -1]
     assert trace.operations.process.tolist() == [1696, 1697, 1696, 1696]
     assert trace.operations.device.tolist() == [0, 1, 0, 0]
+
+
+def test_that_tracing_of_the_system_began_is_no_call(export):
+    change(
+        export,
+        f"""
+        CREATE TABLE OSRT_API (start INT, end INT, eventClass INT, globalTid INT, nameId INT);
+        INSERT INTO StringIds VALUES (900001, 'poll'), (900000, '[Unknown]');
+        INSERT INTO OSRT_API VALUES (5, 5, 31, {PROCESS}, 900000), (30, 70, 27, {PROCESS}, 900001),
+            (10, 20, 27, {PROCESS}, 900001), (80, 80, 32, {PROCESS}, 900000);
+        """,
+    )
+    trace = read(export)
+    assert [trace.names[name] for name in trace.os_calls.name.tolist()] == ["poll", "poll"]
+    assert trace.os_calls.start_ns.tolist() == [10, 30]
+    change(export, "ALTER TABLE OSRT_API DROP COLUMN eventClass")
+    assert len(read(export).os_calls.name) == 4
 
 
 def test_open_and_started_ranges(export):

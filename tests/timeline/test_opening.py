@@ -50,6 +50,16 @@ def test_names_do_not_matter(tmp_path, export):
         assert trace.kind == kind and trace.file == tmp_path / name
 
 
+def test_a_bare_list_of_events_is_a_trace(tmp_path):
+    """As PyTorch 1.7 wrote them."""
+    events = b"\n " + json.dumps(small_trace()["traceEvents"], indent=1).encode()
+    (tmp_path / "old.json").write_bytes(events)
+    (tmp_path / "old.json.gz").write_bytes(gzip.compress(events))
+    for name in ("old.json", "old.json.gz"):
+        trace = open_capture(tmp_path / name)
+        assert trace.kind == "kineto" and len(trace.operations.start_ns)
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [

@@ -15,48 +15,18 @@ import sample as program
 from cli.help import read_keys
 from configs.attention import AUTO, TABLE
 from configs.sampling import HELP, SampleConfig
-from configs.schema import Config
 from data.standin import stand_in_text
 from data.tokenizers import BpeTokenizer, CharTokenizer
 from model import GPT, KeyValueCache, draw_token
+from tests.helpers.checkpoints import BLOCK_SIZE, tiny, tiny_model, write_checkpoint
 from tests.paths import PROJECT
 from training import checkpoint
 from training.decode import GraphedDecode
 
 TEXT = stand_in_text(length=20_000)
-BLOCK_SIZE = 16
 ON_CPU = [*(each.name for each in TABLE if not each.cuda_only), AUTO]
 SEPARATOR = "\n---------------\n"
 Run = Callable[..., tuple[int, str, str]]
-
-
-def tiny(attention: str = "auto") -> Config:
-    return Config(
-        n_layer=2, n_head=2, n_embd=32, block_size=BLOCK_SIZE, dropout=0.0, attention=attention
-    )
-
-
-def tiny_model(config: Config, vocab_size: int = 65) -> GPT:
-    torch.manual_seed(1)
-    model = GPT(config, vocab_size).eval()
-    for parameter in model.parameters():
-        parameter.data *= 3  # farther from uniform: a wrong context must change the text
-    return model
-
-
-def write_checkpoint(folder: Path, tokenizer, attention: str = "auto") -> str:
-    config = tiny(attention)
-    state = {
-        "model": tiny_model(config, tokenizer.vocab_size).state_dict(),
-        "config": asdict(config),
-        "tokenizer": tokenizer.to_record(),
-        "iter_num": 20,
-        "best_val_loss": 1.25,
-        "best_iteration": 20,
-        "text": {"source": "stand-in", "sha256": ""},
-    }
-    checkpoint.write(folder / "ckpt.pt", state)
-    return f"out_dir={folder}"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -210,7 +180,7 @@ def test_bytes_of_a_character_come_together():
     text = "Grüße, 世界! \U0001f600"
     tokenizer = BpeTokenizer.train(TEXT, 256)  # a token for each byte
     ids = tokenizer.encode(text).tolist()
-    pieces = list(program.texts(ids[:3], map(torch.tensor, ids[3:]), tokenizer))
+    pieces = list(program.texts(ids[:3], iter(ids[3:]), tokenizer))
     assert pieces[0] == "Gr" and "\ufffd" not in "".join(pieces) == text
     half = list(program.texts(ids[:3], iter([]), tokenizer))
     assert half == ["Gr", "\ufffd"]

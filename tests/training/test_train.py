@@ -12,6 +12,7 @@ import pytest
 import torch
 import yaml
 
+from configs.capture import ProfileConfig
 from configs.compose import compose_jobs
 from configs.schema import Config
 from configs.training import WandbConfig
@@ -36,6 +37,7 @@ def test_a_run_s_folder(run, config, capsys):
         "config.yaml",
         "environment.json",
         "metrics.jsonl",
+        "step_times.json",
         "summary.json",
     }
     environment = json.loads((out_dir / "environment.json").read_text())
@@ -308,3 +310,16 @@ def test_out_of_memory_is_one_line_that_names_the_key():
         raise torch.OutOfMemoryError(
             "CUDA out of memory. Tried to allocate 48.00 GiB. GPU 0 has a total capacity of ..."
         )
+
+
+@pytest.mark.slow
+def test_the_time_of_every_iteration_is_written(run, rows):
+    profile = ProfileConfig(kind="torch", start="10", steps=5)
+    keys = dict(max_iters=20, eval_interval=20, eval_iters=1, log_interval=5, profile=profile)
+    out_dir = run(**keys)
+    times = json.loads((out_dir / "step_times.json").read_text())
+    assert times["first_iteration"] == 0
+    assert len(times["ms"]) == 16  # the last logged iteration is 15
+    free = [number for number, ms in enumerate(times["ms"]) if ms is not None]
+    assert free == list(range(6))  # the tracer is on from 7 on, and rows 10 and 15 have it in them
+    assert times["ms"][0] == rows(out_dir)[0]["time/step_ms"]

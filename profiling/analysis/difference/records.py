@@ -231,6 +231,47 @@ class ExperimentResult:
     equal_within_percent: float | None = None  # None: of before there was a band
 
 
+@dataclass(frozen=True)
+class Start:
+    """Seconds that a process took before it ran at its speed; None: not known, or not done."""
+
+    python_s: float | None = None  # outside of training: the interpreter, imports, the end
+    compile_s: float | None = None
+    capture_s: float | None = None  # recording CUDA graphs
+    rest_s: float | None = None  # data, model, first kernels, the evaluation of iteration 0
+    before_s: float | None = None  # the last three: from the run's beginning to iteration 0
+    slow_s: float | None = None  # by which the untimed iterations took longer than the median
+
+
+@dataclass(frozen=True)
+class ValueIterations:
+    """How a value begins. Times of the iterations are those of its first process."""
+
+    label: str
+    ms: list[float | None]  # of iteration 0, 1, 2 ...
+    median_ms: float  # of the timed ones, over all processes
+    start: Start  # of the first process
+    later_start: Start  # medians of the others, whose compilers find what the first one made
+
+
+@dataclass(frozen=True)
+class Evened:
+    """After how many iterations two values that start differently have taken the same time."""
+
+    baseline: str
+    candidate: str
+    processes: Literal["first", "later"]
+    later_s: float  # by which the candidate comes to its speed later; below 0: earlier
+    gain_ms: float  # by which its step is shorter; below 0: longer
+    iterations: float | None  # None: the one that starts sooner is the faster one, too
+
+
+@dataclass(frozen=True)
+class FirstIterations:
+    values: list[ValueIterations]
+    evened: list[Evened]  # of the pairs that differ
+
+
 class Experiment(msgspec.Struct, frozen=True, omit_defaults=True):
     """results.json: what ran so far, and at the end what it came to."""
 
@@ -246,3 +287,4 @@ class Experiment(msgspec.Struct, frozen=True, omit_defaults=True):
     environment: JsonObject | None = None
     result: ExperimentResult | None = None
     comparisons: list[Comparison] = []
+    first_iterations: FirstIterations | None = None

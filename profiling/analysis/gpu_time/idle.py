@@ -10,9 +10,9 @@ For a gap that ends with operation N, launched by a call that returned at L:
      GPU: `synchronization`; in the data phase `data`;
   2. over 200 us without any CUDA call, or inside a copy from pageable memory: `data` in the data
      phase or while waiting for another process (a loader's), else `cpu` (Python);
-  3. the rest: as 1 if a wait had drained the queue right before; else `data` in the data phase;
-     else `launch`: CUDA API, the framework's dispatch, and behind L the latency of a launch that
-     nothing hid.
+  3. the rest: as 1 behind a wait that had drained the queue; else `data` in the data phase; else
+     `launch`: CUDA API, the framework's dispatch, and behind L the latency of a launch that nothing
+     hid.
 - Of either kind, what is before a copy to the host that is then waited for (`.item()`) is as 1.
 
 The data phase is a range of that name, or PyTorch's own around a DataLoader. Where a capture has
@@ -22,7 +22,8 @@ host slept or had just fetched results.
 For as long as a wait held up the host while the GPU was busy, the host would have been ahead
 without it. So each wait is owed its length, and the parts 2 and 3 of the gaps behind it pay,
 `launch` first: a `.item()` in a step whose GPU is slower than its host owns the whole gap behind
-it, and a slow loader is not blamed on a wait that was short.
+it. Part 2 pays all or nothing: a loader that is slower than the wait was long would still have been
+late without it.
 
 A copy from the GPU to pageable memory waits as a synchronising call does, and so does one to the
 GPU in the data phase. All sums are integers: the causes of a gap add up to it to the nanosecond.
@@ -37,7 +38,7 @@ import numpy as np
 from profiling.analysis.columns import Intervals, called, distinct, union
 from profiling.analysis.gpu_time.attribution import Owned
 from profiling.analysis.gpu_time.breakdown import Activity
-from profiling.analysis.gpu_time.waits import charge, find_awaited, find_drained
+from profiling.analysis.gpu_time.waits import charge, find_awaited, find_drained, first_begun
 from profiling.analysis.steps.steps import Steps
 from profiling.causes import CAUSES
 from profiling.timeline.trace import COPY, Calls, Operations, Trace
@@ -48,7 +49,8 @@ BLOCKING = re.compile(
     r"(cuda|hip)Memcpy(2D|WithStream)?|(cu|hip)Memcpy(DtoH|HtoD|DtoD)?)(_ptsz|_ptds|_spt)?(_v\d+)?"
 )
 ALLOCATING = re.compile(
-    r"((cuda|hip)(Ext)?(Malloc|Free)(Host|Array|Pitch|Managed|WithFlags)?|(cuda|hip)Host(Alloc|Malloc|Free|Register|Unregister)|"
+    r"((cuda|hip)(Ext)?(Malloc|Free)(Host|Array|Pitch|Managed|WithFlags)?|"
+    r"(cuda|hip)Host(Alloc|Malloc|Free|Register|Unregister)|"
     r"cuMem(Alloc|Free)(Host|Pitch|Managed)?|(cu|hip)Mem(Create|Map|Unmap|Release|SetAccess|"
     r"AddressReserve|AddressFree))(_v\d+)?"
 )
@@ -70,6 +72,7 @@ LATE = {
     "data": "data",
     "launching": "launch",
 }
+STALLS = ("data_stalls", "sleeps", "stalls")
 NOTHING = union(np.empty(0), np.empty(0))
 
 
@@ -225,7 +228,7 @@ def split_causes(idle: Intervals, launches: GapLaunches, host: Host, busy: Inter
     late_until = np.where(launches.same_call, start, returned)  # the host; else the gap is queued
     queued = np.where(late_until > start, 0, end - start)
 
-    did = (getattr(host, what) for what in LATE if what != "launching")
+    did = tuple(getattr(host, what) for what in LATE if what != "launching")
     waited = (
         (host.allocations, "allocation"),
         (host.data_waits, "data"),
@@ -247,17 +250,27 @@ def split_causes(idle: Intervals, launches: GapLaunches, host: Host, busy: Inter
         fetched = launches.to_host & find_awaited(waits, launches.returned_ns)
         move(queued, charged, np.where(fetched, queued, 0))
         drained = fetched | find_drained(waits, start, late_until, launches.before_ns)
-        for what in ("data", "launching"):
-            move(late[what], charged, np.where(drained, late[what], 0))
-        debt = charge(waits, busy, start, np.sum(list(late.values()), axis=0))
-        for part in reversed(late.values()):
-            paid = np.minimum(part, debt)
-            move(part, charged, paid)
-            debt -= paid
+        first = np.where(fetched, start, first_begun(waits, start, late_until))
+        before = first - start - sum(exclusive_ns(sets, start, first))
+        before = np.where(before > LONG_NS, before, 0)
+        behind = np.maximum(late["launching"] - before, 0)
+        move(late["data"], charged, np.where(drained, late["data"], 0))
+        move(late["launching"], charged, np.where(drained, behind, 0))
+        pay(late, charged, charge(waits, busy, start, np.sum(list(late.values()), axis=0)))
     for what, cause in LATE.items():
         cause_ns[cause] += late[what]
     cause_ns["queue"] += queued
     return np.stack(list(cause_ns.values()), axis=1)
+
+
+def pay(late: dict[str, np.ndarray], charged: np.ndarray, debt: np.ndarray) -> None:
+    """Of each gap's lateness what its debt accounts for, `launching` first."""
+    for what, part in reversed(late.items()):
+        paid = np.minimum(part, debt)
+        if what in STALLS:
+            paid = np.where(part > debt, 0, paid)
+        move(part, charged, paid)
+        debt -= paid
 
 
 def exclusive_ns(

@@ -9,7 +9,9 @@ import numpy as np
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time import breakdown
+from profiling.analysis.kernels.families import FAMILIES
 from profiling.causes import CAUSES
+from profiling.timeline.trace import KERNEL
 
 NEAR = 0.25  # of the median step
 FEW = 0.1  # of the steps
@@ -22,6 +24,7 @@ class TypicalStep:
     of_steps: int  # how many these are
     ms: float
     parts_ms: dict[str, float]  # by causes.PARTS; adds up to it
+    family_ms: dict[str, float]  # kernel time
 
     @property
     def idle_ms(self) -> float:
@@ -43,7 +46,23 @@ def typical_step(analysis: Analysis) -> TypicalStep | None:
             np.add.at(parts_ns[cause], np.minimum(step, len(chosen) - 1), ns)
     ms = np.diff(analysis.bounds_ns)[chosen].mean() / 1e6
     parts_ms = {name: float(ns[chosen].mean()) / 1e6 for name, ns in parts_ns.items()}
-    return TypicalStep(int(chosen.sum()), float(ms), parts_ms)
+    return TypicalStep(int(chosen.sum()), float(ms), parts_ms, family_ms(analysis, chosen))
+
+
+def family_ms(analysis: Analysis, chosen: np.ndarray) -> dict[str, float]:
+    """Kernel time of each family a step, of what began in the chosen steps on the GPU."""
+    operations, bounds_ns = analysis.trace.operations, analysis.bounds_ns
+    if operations is None:
+        return {}
+    rows = analysis.steps.rows_of(operations)
+    rows = rows[operations.kind[rows] == KERNEL]
+    step = np.searchsorted(bounds_ns, operations.start_ns[rows], side="right") - 1
+    rows = rows[(step >= 0) & np.append(chosen, False)[step]]
+    total = np.zeros(len(FAMILIES), np.int64)
+    took_ns = operations.end_ns[rows] - operations.start_ns[rows]
+    np.add.at(total, analysis.family[operations.name[rows]], took_ns)
+    ran = np.flatnonzero(total).tolist()
+    return {FAMILIES[i]: int(total[i]) / 1e6 / int(chosen.sum()) for i in ran}
 
 
 def typical_steps(bounds_ns: np.ndarray) -> np.ndarray:

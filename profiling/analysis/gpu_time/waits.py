@@ -22,6 +22,20 @@ def find_drained(
     return (ended >= gap_start_ns - SLACK_NS) & (ended >= launched_ns)
 
 
+def first_begun(
+    waits: Intervals, gap_start_ns: np.ndarray, late_until_ns: np.ndarray
+) -> np.ndarray:
+    """Since when the host has waited in each gap, (gaps,) ns; the gap's begin where it did before.
+
+    What the host did in a gap before its first wait is not that wait's fault.
+    """
+    if not len(waits.start_ns):
+        return gap_start_ns
+    first = np.searchsorted(waits.end_ns, gap_start_ns - SLACK_NS, side="left")
+    begun = waits.start_ns[np.minimum(first, len(waits.start_ns) - 1)]
+    return np.clip(begun, gap_start_ns, late_until_ns)
+
+
 def find_awaited(waits: Intervals, returned_ns: np.ndarray) -> np.ndarray:
     """After which of these times, when a launching call returned, one of the waits soon began."""
     if not len(waits.start_ns):

@@ -95,6 +95,8 @@ def work_of(manifest: Manifest | None, device_name: str | None) -> Work:
 
 
 def step_config(manifest: Manifest) -> StepConfig:
+    if "max_new_tokens" in (manifest.config or {}):
+        raise ValueError("the work of a training step is known, not that of a token of sample.py")
     try:
         found = msgspec.convert(manifest.config or {}, StepConfig)
     except msgspec.ValidationError as error:

@@ -1,7 +1,7 @@
 """Sums over the whole capture, as `nsys stats` prints them, and in the steps. Called by summary.
 
-What is of the whole capture is of all processes and devices: kernels, families, calls, copies and
-memsets. Times are integer nanoseconds, averages floats.
+What is of the whole capture is of all processes and devices: kernels, families, calls (of CUDA and
+of the system), copies and memsets. Times are integer nanoseconds, averages floats.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ from profiling.analysis.report import (
     MemopSum,
     OperatorSum,
 )
-from profiling.timeline.trace import COPY, KERNEL, MEMSET, CounterSamples, Trace
+from profiling.timeline.trace import COPY, KERNEL, MEMSET, Calls, CounterSamples, Trace
 
 # count, total_ns, avg_ns, med_ns, min_ns, max_ns, stddev_ns of the rows of one name; stddev is the
 # sample's, of a single row 0, as nsys has it
@@ -64,7 +64,7 @@ def kernels(analysis: Analysis) -> list[KernelSum]:
     duration_ns = (operations.end_ns - operations.start_ns)[is_kernel]
     whole = int(duration_ns.sum()) or 1
     return [
-        KernelSum(trace.names[name], *row, FAMILIES[analysis.family[name]], 100 * row[1] / whole)
+        KernelSum(trace.names[name], *row, 100 * row[1] / whole, FAMILIES[analysis.family[name]])
         for name, row in durations_by_name(operations.name[is_kernel], duration_ns)
     ]
 
@@ -79,10 +79,17 @@ def by_family(kernels: list[KernelSum]) -> list[FamilySum]:
 
 
 def calls(trace: Trace) -> list[CallSum]:
-    if trace.calls is None:
-        return []
-    rows = durations_by_name(trace.calls.name, trace.calls.end_ns - trace.calls.start_ns)
-    return [CallSum(trace.names[name], *row) for name, row in rows]
+    return sums_of(trace.names, trace.calls) if trace.calls is not None else []
+
+
+def os_calls(trace: Trace) -> list[CallSum] | None:
+    return sums_of(trace.names, trace.os_calls) if trace.os_calls is not None else None
+
+
+def sums_of(names: list[str], calls: Calls) -> list[CallSum]:
+    rows = durations_by_name(calls.name, calls.end_ns - calls.start_ns)
+    whole = sum(row[1] for _, row in rows) or 1
+    return [CallSum(names[name], *row, 100 * row[1] / whole) for name, row in rows]
 
 
 def memops(trace: Trace) -> list[MemopSum]:
@@ -94,9 +101,18 @@ def memops(trace: Trace) -> list[MemopSum]:
     found = []
     for name, row in durations_by_name(copies.name, copies.end_ns - copies.start_ns):
         of = copies.rows(copies.name == name)
-        total_bytes = int(of.bytes.sum()) if np.all(of.bytes >= 0) else None
-        found.append(MemopSum(trace.names[name], *row, total_bytes, int(of.pageable.sum())))
+        found.append(MemopSum(trace.names[name], *row, *sizes(of.bytes), int(of.pageable.sum())))
     return found
+
+
+def sizes(
+    size: np.ndarray,
+) -> tuple[int | None, float | None, float | None, int | None, int | None]:
+    """(total, mean, median, least, most) in bytes; None where the capture lacks one of them."""
+    if np.any(size < 0):
+        return (None,) * 5
+    mean, median = float(size.mean()), float(np.median(size))
+    return int(size.sum()), mean, median, int(size.min()), int(size.max())
 
 
 def allocations(analysis: Analysis) -> AllocationSum | None:

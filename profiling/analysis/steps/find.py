@@ -1,11 +1,12 @@
 """What a capture is about: which process and GPU, which ranges are steps, which are phases.
 
-Called by analysis. Steps are, in this order: what --step names; ranges "iteration N" (this
-project's are in the NVTX domain "nanogpt"); torch.profiler's "ProfilerStep#N"; in a Kineto capture
-what ends with an optimizer's step; the most frequent outermost range that is repeated; what ends
-with an optimizer's kernels; the whole capture. Phases are the outermost ranges of the steps' domain
-and thread that are no steps or micro-steps themselves, in steps or between them; or what --phases
-names; or, in a Kineto capture without any, what autograd's and the optimizer's operators tell.
+Called by analysis. Steps are, in this order: what --step names; ranges "iteration N" or "token N"
+(this project's are in the NVTX domain "nanogpt"); torch.profiler's "ProfilerStep#N"; in a Kineto
+capture what ends with an optimizer's step; the most frequent outermost range that is repeated; what
+ends with an optimizer's kernels; the whole capture. Phases are the outermost ranges of the steps'
+domain and thread that are no steps or micro-steps themselves, in steps or between them; or what
+--phases names; or, in a Kineto capture without any, what autograd's and the optimizer's operators
+tell.
 """
 
 import re
@@ -21,14 +22,14 @@ from profiling.analysis.steps.steps import Steps
 from profiling.timeline.trace import ANY_THREAD, Calls, Operations, Ranges, Trace
 
 PROJECT_DOMAIN = "nanogpt"
-KNOWN_STEPS = (r"iteration \d+", r"ProfilerStep#\d+")
+KNOWN_STEPS: tuple[str, ...] = (r"iteration \d+", r"token \d+", r"ProfilerStep#\d+")
 # domains of NVTX in which libraries range their own calls
 LIBRARIES = re.compile(
     r"(CCCL|NCCL|NVSHMEM|TensorRT|DALI|RAPIDS|cu(BLAS|DNN|FFT|RAND|SPARSE|SOLVER|TENSOR))\w*", re.I
 )
 THREAD_NUMBERS = 1 << 24  # of a process, in the low bits of Calls.thread
 NUMBER = re.compile(r"[\s#_:]*(\d+)$")
-PHASE_WORDS = re.compile(r"forward|backward|fwd|bwd", re.IGNORECASE)
+PHASE_WORDS = re.compile(r"forward|backward|fwd|bwd|prefill|decode", re.IGNORECASE)
 
 
 def find_steps(

@@ -8,7 +8,7 @@ from profiling.analysis.columns import called, depths, distinct, used
 from profiling.analysis.steps.steps import NO_RANGES, StepRanges, Steps
 from profiling.timeline.trace import ANY_THREAD, Ranges, Trace
 
-WRAPPERS = re.compile(r"micro_step \d+|iteration \d+|ProfilerStep#\d+")  # around phases
+WRAPPERS = re.compile(r"micro_step \d+|iteration \d+|token \d+|ProfilerStep#\d+")  # around phases
 
 
 def phase_ranges(

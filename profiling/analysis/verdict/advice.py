@@ -15,6 +15,7 @@ from profiling.kernel_names import function_name
 
 GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch")
 STEP = "iteration"  # what the trainer calls its own
+TOKEN = "token"  # what sample.py does, which has not the keys of training
 NEAR_PEAK = 0.5  # MFU
 INDUCTOR = "triton_"
 # products of two bytes an element: cuBLAS, CUTLASS, cuDNN, Triton, hipBLASLt
@@ -37,7 +38,8 @@ def in_force(report: Report) -> InForce:
     if attention in (None, "unknown"):
         attention = config.get("attention")
     furthest = furthest_family(report.roofline)
-    foreign = report.run is None and report.window.step_name != STEP
+    step = report.window.step_name
+    foreign = step == TOKEN or (report.run is None and step != STEP)
     if foreign and attention != "slow":  # it has a fused one, or no attention at all
         attention = "flash"
     return InForce(

@@ -7,8 +7,9 @@ events recorded (profiler_cost), off `launch` first, since that is where events 
 1. What keeps the GPU waiting is ranked by the milliseconds a step that it costs: idle time by cause
    (gpu_time.idle), copies and communication that no kernel hides. The largest is the verdict, from
    15 % of the step on; the host's reasons count together for that, and if two of them are about as
-   large, it is `host`.
-2. Otherwise the GPU itself is the bottleneck, and verdict.gpu says by what.
+   large, or only their sum is the largest, it is `host`.
+2. Otherwise the GPU itself is the bottleneck, and verdict.gpu says by what; so it is too where half
+   of the step passes between kernels that are queued.
 
 A wait for the GPU is no finding by itself: it counts only as the idle time that it causes.
 """
@@ -38,29 +39,43 @@ def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
     lost, taken_off = lost_ms(report, step)
     step_ms = max(step.ms - taken_off, 1e-9)
     waiting = {name: ms for name, ms in lost.items() if VERDICT[name].waiting}
+    gaps_ms = lost.get("gpu_gaps", 0.0)
     evidence = list(busy_sentences(report, step))
     if taken_off >= WORTH_TELLING * step_ms:
         evidence.append(overhead_sentence(report.health, taken_off))
-    if report.idle is None and step.idle_ms >= WAITING_SHARE * step_ms:
+    if step.idle_ms >= WAITING_SHARE * step_ms and not idle_is_explained(analysis):
         verdict = "unknown"
         evidence.append("Why it was idle cannot be told without the CUDA calls.")
-    elif named := largest(waiting, step_ms):
+    elif 2 * gaps_ms < step_ms and (named := largest(waiting, step_ms)):
         waiting = dict(sorted(waiting.items(), key=lambda item: -item[1]))
         verdict = named
         evidence += waiting_sentences(waiting, step_ms)
+        if gaps_ms >= WAITING_SHARE * step_ms:
+            evidence.append(gpu.gaps_sentence(gaps_ms, step_ms))
         evidence += details(analysis, report, verdict, waiting)
     else:
-        verdict, why = gpu.verdict(analysis, report, lost.get("gpu_gaps", 0.0), step_ms)
+        verdict, why = gpu.verdict(analysis, report, step.family_ms, gaps_ms, step_ms)
         evidence += why
-    ranked = ranking(report, lost, verdict)
+    computing = {name: ms for name, ms in step.family_ms.items() if name != "communication"}
+    ranked = ranking(report, lost, verdict, computing)
     return Bottleneck(
         verdict,
         evidence,
         advise(verdict, report),
         ranked,
-        most_to_gain(report, verdict, waiting, step_ms),
+        most_to_gain(report, verdict, lost, computing, step_ms),
         cannot,
     )
+
+
+def idle_is_explained(analysis: Analysis) -> bool:
+    """Whether the calls were captured that launched what ends the idle time, or half of it."""
+    gaps, operations = analysis.gaps, analysis.trace.operations
+    if gaps is None or operations is None:
+        return False
+    length_ns = gaps.end_ns - gaps.start_ns
+    unknown = (gaps.after >= 0) & (operations.call[gaps.after] < 0)
+    return 2 * int(length_ns[unknown].sum()) < int(length_ns.sum())
 
 
 def lost_ms(report: Report, step: TypicalStep) -> tuple[dict[str, float], float]:
@@ -95,38 +110,45 @@ def largest(waiting: dict[str, float], step_ms: float) -> str | None:
     enough = [name for name, ms in counted.items() if ms >= WAITING_SHARE * step_ms]
     if not enough:
         return None
-    first = max(enough, key=waiting.__getitem__)
-    close = [name for name, ms in waiting.items() if ms >= CLOSE * waiting[first]]
-    return "host" if VERDICT[first].host and sum(VERDICT[n].host for n in close) > 1 else first
+    first = max(enough, key=lambda name: (counted[name], waiting[name]))
+    if not VERDICT[first].host:
+        return first
+    close = [n for n, ms in waiting.items() if VERDICT[n].host and ms >= CLOSE * waiting[first]]
+    together = len(close) > 1 or waiting[first] < max(waiting.values())
+    return "host" if together else first
 
 
-def ranking(report: Report, lost: dict[str, float], verdict: str) -> list[Gain]:
+def ranking(
+    report: Report, lost: dict[str, float], verdict: str, computing: dict[str, float]
+) -> list[Gain]:
     """What each class would give back at most, in ms a step, the largest first.
 
-    Of the GPU's classes it is the time above the roofline's floor, of families without a floor all;
-    nothing while the GPU waits: kernels that end sooner then only make it wait longer.
+    `computing`: kernel time of a step by family, without communication. Of the GPU's classes it is
+    the time above the roofline's floor, of families without a floor all; nothing while the GPU
+    waits: kernels that end sooner then only make it wait longer.
     """
     floors = report.roofline.families if report.roofline else []
     percent = {row.family: row.percent_of_bound for row in floors}
     gains = lost | {"gpu_compute": 0.0, "gpu_memory": 0.0}
     if not VERDICT[verdict].waiting:
-        for family, ms in report.family_ms.items():
-            if family != "communication":
-                above = max(0.0, ms * (1 - percent.get(family, 0.0) / 100))
-                gains["gpu_compute" if family in gpu.MATRIX_FAMILIES else "gpu_memory"] += above
+        for family, ms in computing.items():
+            above = max(0.0, ms * (1 - percent.get(family, 0.0) / 100))
+            gains["gpu_compute" if family in gpu.MATRIX_FAMILIES else "gpu_memory"] += above
     ranked = [Gain(verdict, ms) for verdict, ms in gains.items()]
     return sorted(ranked, key=lambda gain: -gain.recoverable_ms_per_step)
 
 
 def most_to_gain(
-    report: Report, verdict: str, waiting: dict[str, float], step_ms: float
+    report: Report,
+    verdict: str,
+    lost: dict[str, float],
+    computing: dict[str, float],
+    step_ms: float,
 ) -> str | None:
     """The one thing to work on, with what it could bring; None where nothing can be told."""
-    if verdict == "host":
-        ms = sum(ms for name, ms in waiting.items() if VERDICT[name].host)
-        return f"{VERDICT[verdict].title}, up to {ms:.2f} of {step_ms:.2f} ms a step"
-    if verdict in waiting:
-        title, ms = VERDICT[verdict].title, waiting[verdict]
+    of_host = sum(ms for name, ms in lost.items() if VERDICT[name].host)
+    if verdict in lost or verdict == "host":
+        title, ms = VERDICT[verdict].title, of_host if verdict == "host" else lost[verdict]
         return f"{title}, up to {ms:.2f} of {step_ms:.2f} ms a step"
     if furthest := furthest_family(report.roofline):
         percent = furthest.percent_of_bound
@@ -135,9 +157,9 @@ def most_to_gain(
             f"{furthest.family}, up to {above_ms:.2f} of {step_ms:.2f} ms a step "
             f"(it runs at {percent:.0f} % of its roof)"
         )
-    if verdict == "unknown" or not report.family_ms:
+    if verdict == "unknown" or not computing:
         return None
-    family, ms = max(report.family_ms.items(), key=lambda item: item[1])
+    family, ms = max(computing.items(), key=lambda item: item[1])
     return (
         f"{family}, {ms:.2f} of {step_ms:.2f} ms a step (how much of it can be had back is not "
         "known without a roofline)"
@@ -192,7 +214,7 @@ def details(
 ) -> Iterator[str]:
     """Where the milliseconds of the verdict come from."""
     if verdict == "copies":
-        yield from copies.sentences(analysis, report.capture.gpu)
+        yield from copies.sentences(report.copies or [], report.capture.gpu)
     if report.idle is None or verdict in ("data", "host", "copies"):
         return
     of_phase = {

@@ -33,15 +33,15 @@ class Launches:
 
 
 def verdict(
-    analysis: Analysis, report: Report, gaps_ms: float, step_ms: float
+    analysis: Analysis, report: Report, family_ms: dict[str, float], gaps_ms: float, step_ms: float
 ) -> tuple[str, list[str]]:
-    """(verdict, evidence). `gaps_ms`: of a step, between queued kernels."""
+    """(verdict, evidence). Of a step: `family_ms`, and `gaps_ms` between queued kernels."""
     if 2 * gaps_ms >= step_ms:
         return "gpu_gaps", [gaps_sentence(gaps_ms, step_ms)]
     unnamed_ms = whole_graphs_ms(analysis)
     launches = launches_of(analysis, report.capture.gpu)
     small = launches and (launches.small_share >= SMALL_SHARE or launches.mean_us < SMALL_US)
-    if launches and small and unnamed_ms < sum(report.family_ms.values()):
+    if launches and small and unnamed_ms < sum(family_ms.values()):
         text = (
             f"A kernel takes {launches.mean_us:.1f} us on average; "
             f"{100 * launches.small_share:.0f} % of the kernel time is in kernels that are "
@@ -57,7 +57,7 @@ def verdict(
     tensor = counter(report, "Tensor Active")
     if tensor is not None and tensor >= SATURATED_PERCENT:
         return "gpu_compute", [f"Tensor cores are active {tensor:.0f} % of the busy time."]
-    return by_families(report.family_ms, unnamed_ms)
+    return by_families(family_ms, unnamed_ms)
 
 
 def gaps_sentence(gaps_ms: float, step_ms: float) -> str:

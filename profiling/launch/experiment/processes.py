@@ -43,7 +43,7 @@ def open_experiment(folder: Path, asked: Experiment) -> Experiment:
             raise ValueError(
                 f"--out {folder}: holds an experiment with another {name}; give another folder"
             )
-    return replace(there, result=None, comparisons=[])
+    return replace(there, result=None, comparisons=[], first_iterations=None)
 
 
 def save(experiment: Experiment, folder: Path) -> None:

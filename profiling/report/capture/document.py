@@ -3,7 +3,7 @@
 import msgspec
 
 from profiling.analysis.gpu_time.median_step import MedianStep
-from profiling.analysis.report import Report
+from profiling.analysis.report import LaunchQueue, Report
 from profiling.causes import PART, VERDICT, Part, part_named
 from profiling.report.capture import charts, tables
 from profiling.report.capture.kernel_sources import Links
@@ -48,6 +48,7 @@ def report_document(
             phase_section(report),
             Section("families", FAMILIES, [tables.families(report)], places=TEXT),
             timeline_section(report, median_step),
+            overlap_section(report),
             roofline_section(report),
             *table_sections(report, sources or {}),
             health_section(report),
@@ -179,7 +180,8 @@ def phase_section(report: Report) -> Section:
     height = 90 + 52 * sum(entry.depth == 0 for entry in report.ranges)
     label, figure = "host and GPU time of each phase", charts.phases(report)
     chart = Chart("phases", label, figure, height, absent=absent)
-    blocks: list[Block] = [Beside([chart, table]), Said(said, places=TEXT)]
+    single = tables.ranges(report)
+    blocks: list[Block] = [Beside([chart, table]), Said(said, places=TEXT), single]
     lead = f"{table.note} {said}"
     return Section("phases", "Phases: host against GPU", blocks, "Phases", lead)
 
@@ -202,6 +204,34 @@ def timeline_section(report: Report, step: MedianStep | None) -> Section:
     return Section("timeline", title, [chart, tables.gaps(report)], "Timeline", lead)
 
 
+def overlap_section(report: Report) -> Section:
+    table, queue = tables.overlap(report), report.launch_queue
+    blocks: list[Block] = [table, *([queue_facts(queue)] if queue else []), tables.copies(report)]
+    lead = (
+        f"{table.note} The launch queue: launched, and not yet begun. Short waits say that the GPU "
+        "takes what comes at once; the driver holds about a thousand launches and then lets the "
+        "host wait."
+    )
+    return Section("overlap", "Overlap", blocks, "Overlap", lead)
+
+
+def queue_facts(queue: LaunchQueue) -> Facts:
+    short, median, long = (
+        duration_ns(1e3 * us) for us in (queue.short_us, queue.median_us, queue.long_us)
+    )
+    pairs = [
+        (
+            f"launches that wait on stream {queue.stream}",
+            f"{number(queue.mean_length)} on average, {queue.max_length:,} at most",
+        ),
+        (
+            "how long a launch waits",
+            f"median {median}, 5th to 95th percentile {short} to {long}",
+        ),
+    ]
+    return Facts(pairs, heading="Launch queue", places=tables.IN_FULL)
+
+
 def roofline_section(report: Report) -> Section:
     table, figure = tables.roofline(report), charts.roofline(report.roofline)
     absent = "Not known: it takes a manifest with the model's shapes and a GPU of known peaks."
@@ -211,7 +241,10 @@ def roofline_section(report: Report) -> Section:
 
 def table_sections(report: Report, sources: Links) -> list[Section]:
     """Tables without a chart."""
-    others = (tables.api, tables.memops, tables.operators, tables.counters)
+    others = (
+        *(tables.launches, tables.api, tables.os_calls, tables.memops),
+        *(tables.operators, tables.counters),
+    )
     found = [tables.kernels(report, sources), *(make(report) for make in others)]
     return [Section(of.name, of.title, [of]) for of in found]
 

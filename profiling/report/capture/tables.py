@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from profiling.analysis.report import KernelSum, Report
 from profiling.report.capture.kernel_sources import Links
-from profiling.report.document import Cell, Column, Table
+from profiling.report.document import EVERYWHERE, Cell, Column, Places, Table
 from profiling.report.kernel_label import kernel_cell
 
 DURATIONS = [
@@ -21,6 +21,8 @@ DURATIONS = [
 COUNT = Column("count", "count", "number", True)
 SHARE = Column("share", "percent", "percent", True)
 GAPS_SHOWN = 5  # in a terminal
+IN_FULL: Places = ("markdown", "page")
+WORTH_TELLING = 0.01  # of the mean step
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,21 @@ def phases(report: Report) -> Table:
     return Table("phases", "Phases", note, columns, rows, limit=20)
 
 
+def ranges(report: Report) -> Table:
+    columns = [
+        Column("range", lambda row: Cell(row.name, indent=row.depth), "text", True),
+        COUNT,
+        Column("total ms", "host_ms", "ms", True),
+        Column("median ms", "median_ms", "ms", True),
+        Column("min ms", "min_ms", "ms", True),
+        Column("max ms", "max_ms", "ms", True),
+        Column("std dev ms", "stddev_ms", "ms", True),
+    ]
+    note = "On the host, over the window: all of a name, and single ones."
+    rows = report.ranges
+    return Table("ranges", "Single ranges", note, columns, rows, folded=True, places=IN_FULL)
+
+
 def families(report: Report) -> Table:
     columns = [
         Column("family", "family", "text", True),
@@ -85,10 +102,82 @@ def kernels(report: Report, sources: Links) -> Table:
     return Table("kernels", "Kernels", note, columns, report.kernels, folded=True)
 
 
+def launches(report: Report) -> Table:
+    columns = [
+        Column("kernel", lambda row: kernel_cell(row.name), "code", True),
+        COUNT,
+        Column("total", "total_ns", "ns", True),
+        Column("blocks", "blocks", "number", True),
+        Column("threads", "threads", "number", True),
+        Column("registers", "registers", "number", True),
+        Column("shared memory", "shared_bytes", "bytes", True),
+        Column("occupancy", "occupancy_percent", "percent", True),
+        Column("limited by", "limited_by", "text", True),
+    ]
+    note = (
+        "Over the whole capture, on this GPU. Blocks of the grid, threads of a block, registers of "
+        "a thread, shared memory of a block. Occupancy: of the warps that an SM can hold, as far "
+        "as these leave room for them; a grid of few blocks does not reach it."
+    )
+    rows, title = report.launches, "Launch geometry"
+    return Table("launches", title, note, columns, rows, folded=True, places=IN_FULL)
+
+
 def api(report: Report) -> Table:
-    columns = [Column("call", "name", "code", True), COUNT, *DURATIONS]
+    columns = [Column("call", "name", "code", True), COUNT, *DURATIONS, SHARE]
     note = "On the host, over the whole capture. A long synchronisation is no finding by itself."
     return Table("api", "CUDA API calls", note, columns, report.api, folded=True)
+
+
+def os_calls(report: Report) -> Table:
+    columns = [Column("call", "name", "code", True), COUNT, *DURATIONS, SHARE]
+    note = (
+        "Of the system's libraries on all threads, over the whole capture: waits, files, threads. "
+        "Threads that have nothing to do wait here; that is no finding."
+    )
+    rows, title = report.os_calls, "OS runtime calls"
+    return Table("os_calls", title, note, columns, rows, folded=True, places=IN_FULL)
+
+
+def overlap(report: Report) -> Table:
+    """In a terminal where it tells what the bar of the step does not: what is hidden."""
+    step_ms = report.window.step_ms.mean
+    columns = [
+        Column("what", "kind", "text", True),
+        Column("ms", "ms", "ms", True),
+        Column("hidden ms", "hidden_ms", "ms", True),
+        Column("hidden", "hidden_percent", "percent", True),
+        Column("exposed ms", "exposed_ms", "ms", True),
+        Column("exposed", lambda row: 100 - row.hidden_percent, "percent", True),
+        Column("exposed, of the step", lambda row: 100 * row.exposed_ms / step_ms, "percent"),
+    ]
+    note = (
+        "A step. Communication is hidden while kernels compute, copies and memsets while any "
+        "kernel runs; exposed is the rest."
+    )
+    rows = report.overlap or []
+    told_ms = [row.ms if row.kind == "communication" else row.hidden_ms for row in rows]
+    places = EVERYWHERE if max(told_ms, default=0) > WORTH_TELLING * step_ms else IN_FULL
+    return Table("overlap", "Overlap", note, columns, rows, places=places)
+
+
+def copies(report: Report) -> Table:
+    columns = [
+        Column("direction", "direction", "text", True),
+        Column("memory", "memory", "text", True),
+        COUNT,
+        Column("bytes", "bytes", "bytes", True),
+        Column("ms", "ms", "ms", True),
+        Column("exposed ms", "exposed_ms", "ms", True),
+        Column("GB/s", "gb_per_s", "number", True),
+        Column("of the link", "link_percent", "percent", True),
+    ]
+    note = (
+        "In the steps; ms and exposed ms are of one. Memory: of the host. The link: its peak each "
+        "way between host and GPU. Small copies are slow by their start, whatever the link."
+    )
+    rows, title = report.copies, "Bandwidth of copies"
+    return Table("copies", title, note, columns, rows, places=IN_FULL)
 
 
 def memops(report: Report) -> Table:
@@ -97,6 +186,10 @@ def memops(report: Report) -> Table:
         COUNT,
         *DURATIONS,
         Column("bytes", "total_bytes", "bytes", True),
+        Column("average size", "avg_bytes", "bytes"),
+        Column("median size", "med_bytes", "bytes"),
+        Column("min size", "min_bytes", "bytes"),
+        Column("max size", "max_bytes", "bytes"),
         Column("pageable", "pageable", "number", True),
     ]
     note = "Over the whole capture. Pageable: copies from or to memory that is not pinned."

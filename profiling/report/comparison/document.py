@@ -9,7 +9,7 @@ from profiling.analysis.difference.records import (
     StepComparison,
 )
 from profiling.causes import VERDICT
-from profiling.report.comparison import charts, tables
+from profiling.report.comparison import charts, iterations, tables
 from profiling.report.document import (
     EVERYWHERE,
     PAGE,
@@ -150,6 +150,7 @@ def experiment_document(experiment: Experiment) -> Document:
         [
             Section("processes", "Processes", [chart], lead=lead),
             *(Section(t.name, t.title, [t]) for t in measured),
+            *iterations.sections(experiment),
             *(why_section(*each) for each in enumerate(experiment.comparisons)),
         ],
     )

@@ -1,0 +1,245 @@
+"""Planted faults in programs of torchvision, timm and transformers: does the verdict find them?
+
+    python -m benchmarks foreign series=1 out=out-foreign
+    python -m benchmarks foreign repeats=5 out=out-repeated \\
+        programs=bert_grad_norms,vit_gc,resnet50_empty_cache,mobilenet_small_batch
+
+Times each program with its fault and without, captures it with the fault by nsys and by
+torch.profiler, and diagnoses both captures. Prints a row for each program, a confusion table and
+the counts; OUT/results.json has the evidence. With repeats, says whether a verdict is the same each
+time. With `reread=true` an earlier series is diagnosed again, without a GPU.
+
+Needs CUDA, nsys, and three packages that this project itself does not need: pip install torchvision
+timm transformers. benchmarks/foreign_programs/series.py lists the programs.
+
+In a row, a verdict in capitals is wrong. The gain is what the step took less without the fault; by
+a capture it is what the report says it would take less, and the step's time in that capture, whose
+steps may be parts of the program's or several at once.
+"""
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+
+from benchmarks.diagnoses import Diagnosis, diagnosed, print_confusion
+from benchmarks.foreign_programs.series import (
+    PROGRAMS,
+    RANGES,
+    SERIES,
+    TIMES,
+    Program,
+    Times,
+)
+from benchmarks.measuring import Keys, key, run_process
+from cli.errors import suggestion
+from cli.files import write_text
+from profiling.launch import reports
+from profiling.records import read_json, to_json
+from profiling.tools import nsight, nsys_tool
+from profiling.tools.nsys_tool import Nsys
+from profiling.units import ABSENT, milliseconds
+
+PACKAGES = ("torchvision", "timm", "transformers")
+TOOLS = {"nsys": "nsys", "torch.profiler": "torch"}  # what captures -> its folder in OUT
+NSYS_OPTIONS = (
+    "--trace=cuda,nvtx,osrt",
+    "--cuda-graph-trace=node",
+    "--sample=none",
+    "--cpuctxsw=none",
+    "--capture-range=cudaProfilerApi",
+)
+EXPORTS_AT_ONCE = 8
+
+
+@dataclass
+class ForeignConfig(Keys):
+    series: int = key(1, "1, 2 or 3", least=1)
+    programs: str = key("all", "of the series; or names of any, by comma")
+    repeats: int = key(1, "captures of each program by each tool", least=1)
+    out: str = key("out-foreign", "folder of captures, times.json and results.json")
+    nsys: str = key("", "this nsys; else the one that is found")
+    reread: bool = key(False, "diagnose the captures in OUT again")
+
+
+@dataclass(frozen=True)
+class Result:
+    """Of one program."""
+
+    program: str
+    planted: str  # the verdict that would be right
+    times: Times | None  # None where it failed
+    by_tool: dict[str, list[Diagnosis]]  # a diagnosis of each capture
+
+
+def main(config: ForeignConfig) -> None:
+    programs = chosen(config)
+    out = Path(config.out).resolve()
+    if not config.reread:
+        record(programs, config.repeats, out, checked_nsys(config.nsys, out))
+    elif not any((out / folder).is_dir() for folder in TOOLS.values()):
+        raise ValueError(f"out={config.out}: has no captures; leave reread=true away to make them")
+    times = read_json(out / TIMES, dict[str, Times]) if (out / TIMES).exists() else {}
+    print_header()
+    results = []
+    for program in programs:
+        results.append(read(program, times.get(program.name), out))
+        print(markdown_row(results[-1]), flush=True)
+    write_text(out / "results.json", to_json(results))
+    print_counts(results)
+
+
+def chosen(config: ForeignConfig) -> list[Program]:
+    if config.series not in SERIES:
+        raise ValueError(f"series={config.series}: there are {', '.join(map(str, SERIES))}")
+    if config.programs == "all":
+        return list(SERIES[config.series])
+    names = config.programs.split(",")
+    for name in names:
+        if name not in PROGRAMS:
+            near = suggestion(name, PROGRAMS) or "; benchmarks/foreign_programs/series.py has all"
+            raise ValueError(f"programs={name}: no such program{near}")
+    return [PROGRAMS[name] for name in dict.fromkeys(names)]
+
+
+def checked_nsys(given: str, out: Path) -> Nsys:
+    """The nsys to capture with, where all else is there too. Raises ValueError."""
+    if missing := " ".join(name for name in PACKAGES if not find_spec(name)):
+        raise ValueError(f"foreign: its programs need more packages: pip install {missing}")
+    if not torch.cuda.is_available():
+        raise ValueError("foreign: needs a CUDA GPU; PyTorch sees none here")
+    if any((out / name).exists() for name in (*TOOLS.values(), TIMES)):
+        raise ValueError(f"out={out}: holds a series; name another folder, or reread=true")
+    return nsys_tool.find(given or None)
+
+
+def record(programs: Sequence[Program], repeats: int, out: Path, nsys: Nsys) -> None:
+    """Three passes over all programs, each in a process of its own."""
+    for folder in TOOLS.values():
+        (out / folder).mkdir(parents=True)
+    names = ",".join(program.name for program in programs)
+    run_pass("time", names, repeats, out)
+    run_pass("torch", names, repeats, out)
+    # one more than there are: nsys numbers the reports, and the program goes on behind the last
+    at_end = f"--capture-range-end=repeat:{len(programs) * repeats + 1}"
+    target = ["-o", str(out / "nsys" / "range")]
+    run_pass("nsys", names, repeats, out, [nsys.path, "profile", *NSYS_OPTIONS, at_end, *target])
+    export_ranges(nsys, out)
+
+
+def run_pass(task: str, names: str, repeats: int, out: Path, profiler: Sequence[str] = ()) -> None:
+    """OUT/TASK.log says how it went."""
+    log = out / f"{task}.log"
+    print(f"{task}: see {log}", flush=True)
+    program = [sys.executable, "-m", "benchmarks.foreign_programs", task]
+    environ, _ = nsight.without_secrets()  # which nsys would keep
+    with open(log, "wb") as file:
+        ended = run_process(
+            [*profiler, *program, str(out), str(repeats), names], file, environ=environ
+        )
+    if ended.status:
+        print(f"{task}: ended with {ended.status}")
+
+
+def export_ranges(nsys: Nsys, out: Path) -> None:
+    """Names the report of each range after its program, and makes a .sqlite of it."""
+    captured = read_json(out / RANGES, list[str | None]) if (out / RANGES).exists() else []
+    named = []
+    for number, stem in enumerate(captured, 1):
+        report = out / "nsys" / f"range.{number}.nsys-rep"
+        if stem and report.exists():
+            named.append(report.rename(report.with_name(f"{stem}.nsys-rep")))
+    with (
+        open(out / "export.log", "w", encoding="utf-8") as log,
+        redirect_stdout(log),
+        ThreadPoolExecutor(EXPORTS_AT_ONCE) as pool,
+    ):
+        list(pool.map(partial(reports.present, nsys), named))
+
+
+def read(program: Program, times: Times | None, out: Path) -> Result:
+    by_tool = {tool: diagnoses(program, out / folder) for tool, folder in TOOLS.items()}
+    return Result(program.name, program.planted, times, by_tool)
+
+
+def diagnoses(program: Program, folder: Path) -> list[Diagnosis]:
+    """Of each capture; one that cannot be read is told, and left out."""
+    found = []
+    for capture in captures(program.name, folder):
+        try:
+            found.append(diagnosed(program.name, program.planted, capture))
+        except ValueError as error:
+            print(error, file=sys.stderr)
+    return found
+
+
+def captures(name: str, folder: Path) -> list[Path]:
+    """Of one program, in order."""
+    pattern = re.compile(rf"{name}-(\d+)\.(sqlite|json)(\.gz)?")
+    paths = folder.iterdir() if folder.is_dir() else ()
+    found = {int(match[1]): path for path in paths if (match := pattern.fullmatch(path.name))}
+    return [found[number] for number in sorted(found)]
+
+
+def print_header() -> None:
+    columns = ["program", "planted", *TOOLS, "with, without the fault", "gain"]
+    columns += [f"gain by {tool}" for tool in TOOLS]
+    print(f"\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
+
+
+def markdown_row(result: Result) -> str:
+    times = result.times
+    cells = [result.program, result.planted]
+    cells += [verdicts(result.by_tool[tool]) for tool in TOOLS]
+    if times:
+        both = f"{milliseconds(times.with_ms)}, {milliseconds(times.without_ms)} ms"
+        cells += [both, f"{milliseconds(times.with_ms - times.without_ms)} ms"]
+    else:
+        cells += [ABSENT, ABSENT]
+    cells += [predicted(result.by_tool[tool]) for tool in TOOLS]
+    return f"| {' | '.join(cells)} |"
+
+
+def verdicts(found: Sequence[Diagnosis]) -> str:
+    """`launch`; of several captures `launch 4, host 1`; in capitals where it is wrong."""
+    counts = Counter(
+        diagnosis.verdict if diagnosis.verdict == diagnosis.planted else diagnosis.verdict.upper()
+        for diagnosis in found
+    )
+    if len(found) == 1:
+        return next(iter(counts))
+    return ", ".join(f"{verdict} {count}" for verdict, count in counts.most_common()) or ABSENT
+
+
+def predicted(found: Sequence[Diagnosis]) -> str:
+    """By the first capture; classes such as gpu_latency have no gain of their own."""
+    for diagnosis in found[:1]:
+        for gain in diagnosis.ranked:
+            if gain.verdict == diagnosis.planted:
+                ms = milliseconds(gain.recoverable_ms_per_step)
+                return f"{ms} of {milliseconds(diagnosis.step_ms)} ms"
+    return ABSENT
+
+
+def print_counts(results: Sequence[Result]) -> None:
+    print_confusion(
+        [each for result in results for found in result.by_tool.values() for each in found]
+    )
+    for tool in TOOLS:
+        found = {result.program: result.by_tool[tool] for result in results}
+        every = [diagnosis for each in found.values() for diagnosis in each]
+        right = sum(diagnosis.verdict == diagnosis.planted for diagnosis in every)
+        print(f"{tool}: {right} of {len(every)}")
+        if missing := [name for name, each in found.items() if not each]:
+            print(f"{tool}: no capture of {', '.join(missing)}")
+        if repeated := [each for each in found.values() if len(each) > 1]:
+            same = sum(len({diagnosis.verdict for diagnosis in each}) == 1 for each in repeated)
+            print(f"{tool}: the same verdict each time for {same} of {len(repeated)} programs")

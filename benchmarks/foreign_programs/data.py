@@ -1,0 +1,194 @@
+"""Planted: the batch is late. `fault=False` makes it in next to no time."""
+
+import io
+import itertools
+import random
+import re
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from benchmarks.foreign_programs.parts import (
+    BERT_VOCAB,
+    CLASSES,
+    DEVICE,
+    Photos,
+    Step,
+    bert,
+    endless,
+    gpt2,
+    loaded,
+    nothing,
+    timm_model,
+    torchvision_model,
+    training_step,
+)
+
+
+def resnet50_transforms(fault: bool) -> Step:
+    """Crops, colours and blurs its images in the main process."""
+    from torchvision import transforms
+
+    step = training_step(torchvision_model("resnet50"))
+    augment = transforms.Compose(
+        [
+            transforms.RandomResizedCrop(224),
+            transforms.ColorJitter(0.4, 0.4, 0.4),
+            transforms.GaussianBlur(9),
+        ]
+    )
+    photos = Photos(augment if fault else nothing)
+    return loaded(step, DataLoader(photos, batch_size=32, num_workers=0))
+
+
+def vit_starved_workers(fault: bool) -> Step:
+    """Two workers that sleep 4 ms for each image."""
+    step = training_step(timm_model("vit_small_patch16_224"))
+    photos = Photos(lambda x: time.sleep(0.004 if fault else 0))
+    loader = DataLoader(photos, batch_size=32, num_workers=2, pin_memory=True)
+    return loaded(step, loader, non_blocking=True)
+
+
+def resnet18_restarted_workers(fault: bool) -> Step:
+    """Four workers that start anew after each epoch of two batches, which is a step here."""
+    step = training_step(torchvision_model("resnet18"))
+    loader = DataLoader(
+        Photos(nothing, count=64),
+        batch_size=32,
+        num_workers=4,
+        pin_memory=True,
+        persistent_workers=not fault,
+    )
+    batches = endless(loader)
+
+    def epoch() -> None:
+        for x, y in itertools.islice(batches, 2):
+            step(x.to(DEVICE, non_blocking=True), y.to(DEVICE, non_blocking=True))
+
+    return epoch
+
+
+class Jpegs(Dataset[tuple[Tensor, int]]):
+    """One JPEG of noise, decoded and made smaller each time, or an image that is ready."""
+
+    def __init__(self, decode: bool) -> None:
+        from PIL import Image
+
+        file = io.BytesIO()
+        noise = (np.random.rand(500, 500, 3) * 255).astype("uint8")
+        Image.fromarray(noise).save(file, "JPEG")
+        self.jpeg, self.decode, self.ready = file.getvalue(), decode, torch.rand(3, 224, 224)
+
+    def __len__(self) -> int:
+        return 100_000
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        from PIL import Image
+
+        if not self.decode:
+            return self.ready, index % CLASSES
+        image = Image.open(io.BytesIO(self.jpeg)).convert("RGB").resize((224, 224))
+        pixels = torch.from_numpy(np.asarray(image).copy())
+        return pixels.permute(2, 0, 1).float() / 255, index % CLASSES
+
+
+def convnext_jpegs(fault: bool) -> Step:
+    """Decodes JPEGs in the main process."""
+    step = training_step(torchvision_model("convnext_tiny"))
+    return loaded(step, DataLoader(Jpegs(fault), batch_size=32, num_workers=0))
+
+
+def swin_one_worker(fault: bool) -> Step:
+    """One worker that pools each image four times, for a fast model."""
+    step = training_step(timm_model("swin_tiny_patch4_window7_224"))
+
+    def pool(x: Tensor) -> None:
+        for _ in range(4):
+            x.copy_(F.avg_pool2d(x[None], 9, 1, 4)[0])
+
+    photos = Photos(pool if fault else nothing)
+    return loaded(step, DataLoader(photos, batch_size=32, num_workers=1))
+
+
+def bert_tokenised_in_collate(fault: bool) -> Step:
+    """Takes a text apart by a regular expression for each row, when the batch is collated."""
+    step = training_step(bert(6))
+    words = (random.choice(("alpha", "beta", "gamma", "delta")) + str(i) for i in range(2000))
+    text = " ".join(words) * 2
+
+    def tokenised() -> list[int]:
+        return [hash(word) % BERT_VOCAB for word in re.findall(r"[a-z]+|\d+", text)]
+
+    def collate(rows: list[int]) -> Tensor:
+        if fault:
+            for _ in rows:
+                tokenised()
+        return torch.randint(0, BERT_VOCAB, (len(rows), 128))
+
+    rows = range(100_000)  # a data set, though torch's types do not say so
+    loader: DataLoader[Tensor] = DataLoader(rows, batch_size=32, collate_fn=collate)  # type: ignore[arg-type]
+    batches = endless(loader)
+
+    def load_and_step() -> None:
+        x = next(batches).to(DEVICE)
+        step(x, x)
+
+    return load_and_step
+
+
+class Files(Dataset[tuple[Tensor, int]]):
+    """64 arrays of doubles, each in a file that is read again and again; or empty images."""
+
+    def __init__(self, read: bool) -> None:
+        self.read, self.folder = read, TemporaryDirectory(prefix="small-files-")
+        for number in range(64):
+            np.save(self.file(number), np.random.rand(3, 224, 224))
+
+    def file(self, index: int) -> Path:
+        return Path(self.folder.name, f"{index % 64}.npy")
+
+    def __len__(self) -> int:
+        return 100_000
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        if not self.read:
+            return torch.empty(3, 224, 224), 1
+        return torch.from_numpy(np.load(self.file(index))).float(), 1
+
+
+def resnet34_small_files(fault: bool) -> Step:
+    """Reads each image from a file of doubles, in the main process."""
+    step = training_step(torchvision_model("resnet34"))
+    return loaded(step, DataLoader(Files(fault), batch_size=64, num_workers=0))
+
+
+def mobilenet_perspective_workers(fault: bool) -> Step:
+    """Two workers that turn each image in perspective."""
+    from torchvision import transforms
+
+    step = training_step(torchvision_model("mobilenet_v2"))
+    photos = Photos(transforms.RandomPerspective(0.5, 1.0) if fault else nothing)
+    loader = DataLoader(photos, batch_size=32, num_workers=2, pin_memory=True)
+    return loaded(step, loader, non_blocking=True)
+
+
+def gpt2_parses_text(fault: bool) -> Step:
+    """Makes its tokens of lines of text, of which it uses an eighth."""
+    step = training_step(gpt2(6, vocab_size=4096))
+    lines = [" ".join(str(random.randint(0, 4095)) for _ in range(1025)) for _ in range(64)]
+    ready = torch.randint(0, 4096, (64, 1024))
+
+    def parse() -> Tensor:
+        return torch.tensor([[int(word) for word in line.split()][:1024] for line in lines])
+
+    def parse_and_step() -> None:
+        x = (parse() if fault else ready)[:8].to(DEVICE)
+        step(x, x)
+
+    return parse_and_step

@@ -1,0 +1,185 @@
+"""Planted: the GPU itself has too much to multiply, to move, or too little at a time."""
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.foreign_programs.parts import (
+    CLASSES,
+    DEVICE,
+    GPT2_VOCAB,
+    Step,
+    bert,
+    gpt2,
+    graph_of,
+    images,
+    replays,
+    timm_model,
+    tokens,
+    torchvision_model,
+    training_step,
+)
+
+
+def vit_base_large_batch(fault: bool) -> Step:
+    """Batches of 128 images instead of 16."""
+    step = training_step(timm_model("vit_base_patch16_224"))
+    x, y = images(128 if fault else 16)
+    return lambda: step(x, y)
+
+
+def resnet152_float32(fault: bool) -> Step:
+    """No autocast."""
+    step = training_step(torchvision_model("resnet152"), amp=not fault)
+    x, y = images(64)
+    return lambda: step(x, y)
+
+
+def bert_large_float32(fault: bool) -> Step:
+    """Products of float32; without it of TF32."""
+    torch.set_float32_matmul_precision("highest" if fault else "high")
+    step = training_step(bert(8, 1024), amp=False)
+    x = tokens(16, 256)
+    return lambda: step(x, x)
+
+
+def wide_convolutions(fault: bool) -> Step:
+    """Six convolutions of 512 channels instead of 64."""
+    width = 512 if fault else 64
+    layers = [nn.Conv2d(width, width, 5, padding=2) for _ in range(6)]
+    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, CLASSES)]
+    step = training_step(nn.Sequential(nn.Conv2d(3, width, 3, padding=1), *layers, *head))
+    x, y = images(32, 64)
+    return lambda: step(x, y)
+
+
+def vit_large_float32(fault: bool) -> Step:
+    """Products of float32; without it of TF32."""
+    torch.set_float32_matmul_precision("highest" if fault else "high")
+    step = training_step(timm_model("vit_large_patch16_224"), amp=False)
+    x, y = images(32)
+    return lambda: step(x, y)
+
+
+def bert_attention_written_out(fault: bool) -> Step:
+    """The attention scores of 1,024 tokens, written to memory."""
+    model = bert(
+        4,
+        512,
+        num_attention_heads=16,
+        intermediate_size=1024,
+        max_position_embeddings=1024,
+        attn_implementation="eager" if fault else "sdpa",
+    )
+    step = training_step(model)
+    x = tokens(32, 1024)
+    return lambda: step(x, x)
+
+
+class SpelledOutGELU(nn.Module):
+    """In float32, a kernel for each operator."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.float()
+        return 0.5 * x * (1.0 + torch.tanh(0.7978845608 * (x + 0.044715 * x * x * x)))
+
+
+def vit_unfused_gelu(fault: bool) -> Step:
+    """GELU spelled out in float32."""
+    activation = SpelledOutGELU if fault else nn.GELU
+    step = training_step(timm_model("vit_small_patch16_224", act_layer=activation))
+    x, y = images(256)
+    return lambda: step(x, y)
+
+
+class ScaledNorm(nn.Module):
+    """The norm, and six products and sums of float32 behind it."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(x).float()
+        for _ in range(6):
+            x = x * 1.0001 + 0.0001
+        return x.to(torch.bfloat16)
+
+
+def llama_norms_by_hand(fault: bool) -> Step:
+    """Twelve element-wise kernels more behind each norm."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=1000,
+        hidden_size=512,
+        intermediate_size=512,
+        num_hidden_layers=6,
+        num_attention_heads=8,
+        num_key_value_heads=8,
+    )
+    model = LlamaForCausalLM(config)
+    if fault:
+        for layer in model.model.layers:
+            layer.input_layernorm = ScaledNorm(layer.input_layernorm)
+            layer.post_attention_layernorm = ScaledNorm(layer.post_attention_layernorm)
+    step = training_step(model)
+    x = tokens(32, 1024, 1000)
+    return lambda: step(x, x)
+
+
+def gpt2_eager_attention(fault: bool) -> Step:
+    """The attention scores of 1,024 tokens, written to memory."""
+    attention = "eager" if fault else "sdpa"
+    options = {"n_embd": 256, "n_head": 16, "vocab_size": 2048}
+    step = training_step(gpt2(4, attn_implementation=attention, **options))
+    x = tokens(24, 1024, 2048)
+    return lambda: step(x, x)
+
+
+class NormTwice(nn.Module):
+    """The norm, and another one, tanh and a scale, spelled out in float32 behind it."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(x).float()
+        deviation = (x.var(-1, keepdim=True) + 1e-6).sqrt()
+        return ((x - x.mean(-1, keepdim=True)) / deviation * 1.0 + 0.0).tanh() * 0.5 + 0.5
+
+
+def mixer_norms_by_hand(fault: bool) -> Step:
+    """A norm and a tanh spelled out behind each norm."""
+    model = timm_model("mixer_s16_224")
+    if fault:
+        for block in model.get_submodule("blocks").children():
+            for name in ("norm1", "norm2"):
+                setattr(block, name, NormTwice(block.get_submodule(name)))
+    step = training_step(model)
+    x, y = images(256)
+    return lambda: step(x, y)
+
+
+def inferred_by_graph(model: nn.Module, x: Tensor, replayed: int) -> Step:
+    model = model.to(DEVICE).eval()
+    return replays(graph_of(lambda: model(x)), replayed)
+
+
+def resnet18_graph_of_one(fault: bool) -> Step:
+    """A CUDA graph of one image instead of 256."""
+    x = torch.randn(1 if fault else 256, 3, 64, 64, device=DEVICE)
+    return inferred_by_graph(torchvision_model("resnet18"), x, 10)
+
+
+def mobilenet_graph_of_one(fault: bool) -> Step:
+    """A CUDA graph of one image instead of 512."""
+    x = torch.randn(1 if fault else 512, 3, 96, 96, device=DEVICE)
+    return inferred_by_graph(torchvision_model("mobilenet_v3_small"), x, 8)
+
+
+def gpt2_graph_of_one(fault: bool) -> Step:
+    """A CUDA graph of one token instead of 512 times 16."""
+    model = gpt2(12).to(DEVICE).eval().to(torch.bfloat16)
+    x = tokens(1 if fault else 512, 1 if fault else 16, GPT2_VOCAB)
+    return replays(graph_of(lambda: model(x, use_cache=False)), 8)

@@ -1,0 +1,97 @@
+"""The three series: which program has which fault. A series runs in this order."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchmarks.foreign_programs import allocation, copies, cpu, data, gpu, launch, synchronization
+from benchmarks.foreign_programs.parts import Step
+
+
+@dataclass(frozen=True)
+class Program:
+    """`make(fault)` gives its step."""
+
+    planted: str  # the verdict that would be right
+    make: Callable[[bool], Step]
+    work_without: float = 1  # of a step without the fault, in steps with it
+
+    @property
+    def name(self) -> str:
+        return self.make.__name__
+
+
+@dataclass(frozen=True)
+class Times:
+    """Of the same work with the fault and without, without a profiler."""
+
+    with_ms: float
+    without_ms: float
+
+
+FIRST = (
+    Program("data", data.resnet50_transforms),
+    Program("data", data.vit_starved_workers),
+    Program("data", data.resnet18_restarted_workers),
+    Program("synchronization", synchronization.bert_grad_norms),
+    Program("synchronization", synchronization.bert_boolean_index),
+    Program("launch", launch.gpt2_generate),
+    Program("launch", launch.mobilenet_small_batch, 512 / 4),
+    Program("launch", launch.deit_looped_adam),
+    Program("cpu", cpu.bert_python_metric),
+    Program("cpu", cpu.vit_gc),
+    Program("cpu", cpu.resnet26_sleeps),
+    Program("copies", copies.convolution_pageable),
+    Program("copies", copies.resnet18_pinned_full_link),
+    Program("copies", copies.bert_logits_home),
+    Program("allocation", allocation.resnet50_empty_cache),
+    Program("allocation", allocation.vit_growing_shapes),
+    Program("gpu_compute", gpu.vit_base_large_batch, 16 / 128),
+    Program("gpu_compute", gpu.resnet152_float32),
+    Program("gpu_memory", gpu.bert_attention_written_out),
+    Program("gpu_memory", gpu.vit_unfused_gelu),
+    Program("gpu_latency", gpu.resnet18_graph_of_one, 256),
+)
+SECOND = (
+    Program("data", data.convnext_jpegs),
+    Program("data", data.swin_one_worker),
+    Program("data", data.bert_tokenised_in_collate),
+    Program("data", data.resnet34_small_files),
+    Program("synchronization", synchronization.vit_nan_checks),
+    Program("synchronization", synchronization.vit_clipping_by_if),
+    Program("synchronization", synchronization.mixer_synchronised_blocks),
+    Program("launch", launch.efficientnet_few_images, 256 / 8),
+    Program("launch", launch.lstm_by_cells),
+    Program("launch", launch.t5_generates),
+    Program("cpu", cpu.deit_json_log),
+    Program("cpu", cpu.bert_checksum),
+    Program("cpu", cpu.resnet18_spins),
+    Program("copies", copies.vit_features_home_pinned),
+    Program("copies", copies.bert_weights_streamed),
+    Program("copies", copies.resnet18_double_arrays),
+    Program("allocation", allocation.vit_empties_cache_in_layers),
+    Program("allocation", allocation.resnet18_pins_each_batch),
+    Program("gpu_compute", gpu.bert_large_float32),
+    Program("gpu_compute", gpu.wide_convolutions),
+    Program("gpu_memory", gpu.llama_norms_by_hand),
+    Program("gpu_memory", gpu.gpt2_eager_attention),
+    Program("gpu_latency", gpu.mobilenet_graph_of_one, 512),
+)
+THIRD = (
+    Program("data", data.mobilenet_perspective_workers),
+    Program("data", data.gpt2_parses_text),
+    Program("synchronization", synchronization.resnet50_statistics_home),
+    Program("synchronization", synchronization.vit_tolist_in_blocks),
+    Program("launch", launch.regnet_few_images, 128 / 4),
+    Program("launch", launch.densenet_looped_sgd),
+    Program("cpu", cpu.bert_sorts_a_list),
+    Program("cpu", cpu.mixer_deepcopies),
+    Program("copies", copies.video_batches),
+    Program("copies", copies.vit_saved_on_cpu),
+    Program("allocation", allocation.bert_empties_cache_twice),
+    Program("gpu_compute", gpu.vit_large_float32),
+    Program("gpu_memory", gpu.mixer_norms_by_hand),
+    Program("gpu_latency", gpu.gpt2_graph_of_one, 512 * 16),
+)
+SERIES = {1: FIRST, 2: SECOND, 3: THIRD}
+PROGRAMS = {program.name: program for programs in SERIES.values() for program in programs}
+TIMES, RANGES = "times.json", "nsys/ranges.json"  # what the passes leave in OUT

@@ -1,0 +1,132 @@
+"""Planted: the host waits for the GPU. `fault=False` keeps the values there."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.optim import SGD
+
+from benchmarks.foreign_programs.parts import (
+    DEVICE,
+    Step,
+    bert,
+    hooked,
+    images,
+    timm_model,
+    tokens,
+    torchvision_model,
+    training_step,
+)
+
+
+def bert_grad_norms(fault: bool) -> Step:
+    """.item() of the norm of each parameter, behind the update."""
+    model = bert()
+    step = training_step(model)
+    x = tokens(16, 128)
+
+    def step_and_log() -> None:
+        step(x, x)
+        if fault:
+            for parameter in model.parameters():
+                torch.linalg.vector_norm(parameter).item()
+
+    return step_and_log
+
+
+def bert_boolean_index(fault: bool) -> Step:
+    """An index of booleans behind each norm: its size has to come to the host."""
+    model = bert(8, 512)
+
+    def select(module: nn.Module, inputs: object, output: Tensor) -> None:
+        assert output[torch.isnan(output)].numel() == 0
+
+    if fault:
+        hooked(model, ["LayerNorm"], select)
+    step = training_step(model)
+    x = tokens(16, 256)
+    return lambda: step(x, x)
+
+
+def vit_nan_checks(fault: bool) -> Step:
+    """`if` over a check for NaN, behind each linear layer and norm."""
+    model = timm_model("vit_small_patch16_224")
+
+    def check(module: nn.Module, inputs: object, output: Tensor) -> None:
+        if torch.isnan(output).any():
+            raise FloatingPointError(f"NaN behind {module}")
+
+    if fault:
+        for module in model.modules():  # timm's norms have classes of their own
+            if isinstance(module, (nn.Linear, nn.LayerNorm)):
+                module.register_forward_hook(check)
+    step = training_step(model)
+    x, y = images(128)
+    return lambda: step(x, y)
+
+
+def vit_clipping_by_if(fault: bool) -> Step:
+    """Clips each gradient by an `if` over its norm; without it by a factor, left on the GPU."""
+    model = timm_model("vit_small_patch16_224").to(DEVICE)
+    optimizer = SGD(model.parameters(), lr=1e-3)
+    x, y = images(96)
+
+    def clip(gradient: Tensor) -> None:
+        norm = gradient.norm()
+        if not fault:
+            gradient.mul_((1 / norm).clamp(max=1))
+        elif norm > 1:
+            gradient.mul_(1 / norm)
+
+    def step() -> None:
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        for parameter in model.parameters():
+            assert parameter.grad is not None
+            clip(parameter.grad)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def mixer_synchronised_blocks(fault: bool) -> Step:
+    """torch.cuda.synchronize() behind each MLP, forward and backward."""
+    model = timm_model("mixer_b16_224")
+    if fault:
+        for module in model.modules():
+            if type(module).__name__ == "Mlp":
+                module.register_forward_hook(lambda *_: torch.cuda.synchronize())
+                module.register_full_backward_hook(lambda *_: torch.cuda.synchronize())
+    step = training_step(model)
+    x, y = images(64)
+    return lambda: step(x, y)
+
+
+def resnet50_statistics_home(fault: bool) -> Step:
+    """.item() of the mean behind each convolution."""
+    model = torchvision_model("resnet50")
+
+    def check(module: nn.Module, inputs: object, output: Tensor) -> None:
+        if output.mean().item() > 1e9:
+            raise FloatingPointError(f"very large behind {module}")
+
+    if fault:
+        hooked(model, ["Conv2d"], check)
+    step = training_step(model)
+    x, y = images(128)
+    return lambda: step(x, y)
+
+
+def vit_tolist_in_blocks(fault: bool) -> Step:
+    """.tolist() of four values of each image behind each attention."""
+    model = timm_model("vit_base_patch16_224")
+
+    def listed(module: nn.Module, inputs: object, output: Tensor) -> None:
+        output[:, 0, :4].tolist()
+
+    if fault:
+        hooked(model, ["Attention"], listed)
+    step = training_step(model)
+    x, y = images(64)
+    return lambda: step(x, y)

@@ -1,0 +1,123 @@
+"""Iteration by iteration: how the processes of an experiment began, and when a slow start pays.
+
+Called by profiling.verbs.ab. It reads the folders of the experiment's runs; what a trainer did not
+write there is None, never 0.
+"""
+
+import statistics
+from dataclasses import astuple
+from pathlib import Path
+from typing import Literal
+
+from profiling.analysis.difference.records import (
+    MS_A_STEP,
+    Against,
+    Evened,
+    Experiment,
+    FirstIterations,
+    ProcessRun,
+    Start,
+    ValueIterations,
+)
+from profiling.analysis.runs.folder import WALL_TIME, RunFolder, read_run
+from profiling.metric_names import STEP_MS
+from profiling.records import read_json
+from profiling.step_times import STEP_TIMES, StepTimes
+
+
+def first_iterations(experiment: Experiment, folder: Path, count: int) -> FirstIterations | None:
+    """The first `count` iterations of each value's first process; None where they are not known.
+
+    Raises ValueError naming a file that is damaged.
+    """
+    result = experiment.result
+    if not count or result is None:
+        return None
+    labels = experiment.factor.labels
+    values = [value_iterations(experiment, folder, label, count) for label in labels]
+    if not all(value.ms for value in values):
+        return None
+    known = {value.label: value for value in values}
+    # a token of the one is not an iteration of the other
+    pairs = result.comparisons if result.unit == MS_A_STEP else []
+    return FirstIterations(values, [row for pair in pairs for row in evened(pair, known)])
+
+
+def value_iterations(
+    experiment: Experiment, folder: Path, label: str, count: int
+) -> ValueIterations:
+    runs = sorted((r for r in experiment.runs if r.label == label), key=lambda run: run.number)
+    first, *later = (start_of(run, folder / run.folder, experiment.warm_up) for run in runs)
+    return ValueIterations(
+        label=label,
+        ms=step_times(folder / runs[0].folder)[:count],
+        median_ms=statistics.median(statistics.median(run.step_ms) for run in runs),
+        start=first,
+        later_start=middle(later),
+    )
+
+
+def step_times(run_dir: Path) -> list[float | None]:
+    """Of each iteration; empty where none were written."""
+    file = run_dir / STEP_TIMES
+    return read_json(file, StepTimes).ms if file.is_file() else []
+
+
+def start_of(process: ProcessRun, run_dir: Path, warm_up: int) -> Start:
+    """Where the time before the timed iterations of a process went."""
+    if not run_dir.is_dir():
+        return Start()
+    run = read_run(run_dir)
+    summary, before_s = run.summary or {}, before_first_s(run)
+    wall_s, compile_s = summary.get("wall_s"), summary.get("time/compile_s")
+    capture_s = summary.get("time/capture_s")
+    known_s = (compile_s or 0.0) + (capture_s or 0.0)
+    median_ms = statistics.median(process.step_ms)
+    untimed = [ms - median_ms for ms in step_times(run_dir)[:warm_up] if ms is not None]
+    return Start(
+        python_s=None if wall_s is None else process.wall_s - wall_s,
+        compile_s=compile_s,
+        capture_s=capture_s,
+        rest_s=None if before_s is None else before_s - known_s,
+        before_s=before_s,
+        slow_s=sum(untimed) / 1e3 if untimed else None,
+    )
+
+
+def before_first_s(run: RunFolder) -> float | None:
+    """Seconds from the beginning of the run to that of iteration 0, whose row is its own."""
+    row = run.columns.get(STEP_MS.name)
+    if row is None or row.iteration[0] or run.time_axis != WALL_TIME:
+        return None
+    return float(row.elapsed_s[0] - row.value[0] / 1e3)
+
+
+def middle(starts: list[Start]) -> Start:
+    """Each part's median over processes."""
+    columns = zip(*map(astuple, starts), strict=True)
+    known = ([seconds for seconds in column if seconds is not None] for column in columns)
+    return Start(*(statistics.median(column) if column else None for column in known))
+
+
+def evened(pair: Against, values: dict[str, ValueIterations]) -> list[Evened]:
+    """When the one that is slow to start has made up for it: first processes, and later ones.
+
+    Only where the experiment found a difference: what a step gains must be more than noise.
+    """
+    if pair.verdict not in ("faster", "slower"):
+        return []
+    one, other = values[pair.baseline], values[pair.candidate]
+    gain_ms = one.median_ms - other.median_ms
+    starts: list[tuple[Literal["first", "later"], Start, Start]] = [
+        ("first", one.start, other.start),
+        ("later", one.later_start, other.later_start),
+    ]
+    rows = []
+    for which, a, b in starts:
+        if a.before_s is None or b.before_s is None or not gain_ms:
+            continue
+        later_s = b.before_s - a.before_s + (b.slow_s or 0.0) - (a.slow_s or 0.0)
+        iterations = later_s * 1e3 / gain_ms
+        even = iterations if iterations > 0 else None
+        rows.append(Evened(pair.baseline, pair.candidate, which, later_s, gain_ms, even))
+    return rows

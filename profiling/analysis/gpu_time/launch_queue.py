@@ -1,0 +1,62 @@
+"""How far ahead of the GPU the host was. Called by summary.
+
+A launch waits from the end of its call until the first of its operations begins; one that began
+before its call had returned has not waited. A CUDA graph is one launch, on the stream on which it
+begins.
+"""
+
+import numpy as np
+
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.columns import distinct
+from profiling.analysis.report import LaunchQueue
+
+PERCENTILES = (5, 50, 95)
+
+
+def launch_queue(analysis: Analysis) -> LaunchQueue | None:
+    """Of the steps; None where no operation's launch is known."""
+    owned, calls = analysis.owned, analysis.trace.calls
+    if owned is None or calls is None or not np.any(owned.call >= 0):
+        return None
+    stream = owned.operations.stream[owned.row]
+    busiest = busiest_stream(stream, owned.duration_ns)
+    first = first_of_calls(owned.call, len(calls.start_ns))
+    launched_ns, begun_ns = owned.returned_ns[first], owned.start_ns[first]
+    waited_ns = np.maximum(begun_ns - launched_ns, 0)
+    short_us, median_us, long_us = (np.percentile(waited_ns, PERCENTILES) / 1e3).tolist()
+    waiting = (stream[first] == busiest) & (waited_ns > 0)
+    launched_ns, begun_ns = (
+        np.clip(times[waiting], analysis.begin_ns, analysis.end_ns)
+        for times in (launched_ns, begun_ns)
+    )
+    wall_ns = max(1, analysis.end_ns - analysis.begin_ns)
+    return LaunchQueue(
+        stream=busiest,
+        # Little's law: how many wait on average is how long they wait in all over the time
+        mean_length=int((begun_ns - launched_ns).sum()) / wall_ns,
+        max_length=most_at_once(launched_ns, begun_ns),
+        short_us=short_us,
+        median_us=median_us,
+        long_us=long_us,
+    )
+
+
+def busiest_stream(stream: np.ndarray, duration_ns: np.ndarray) -> int:
+    """The one whose operations took longest in all."""
+    streams = distinct(stream)
+    return int(max(streams, key=lambda each: int(duration_ns[stream == each].sum())))
+
+
+def first_of_calls(call: np.ndarray, calls: int) -> np.ndarray:
+    """Which rows are the first of their call, where that is known (not -1)."""
+    row = np.full(calls + 1, -1)
+    row[call[::-1]] = np.arange(len(call))[::-1]  # the last to be written is the first row
+    return np.sort(row[:-1][row[:-1] >= 0])
+
+
+def most_at_once(begin_ns: np.ndarray, end_ns: np.ndarray) -> int:
+    """How many of the intervals are open at once at most."""
+    begun = np.sort(begin_ns)
+    ended = np.searchsorted(np.sort(end_ns), begun, side="right")
+    return int((np.arange(1, len(begun) + 1) - ended).max(initial=0))

@@ -1,0 +1,81 @@
+"""What runs beside the kernels that compute: communication and copies, hidden or exposed.
+
+Called by summary. `exposed` is what the breakdown calls communication and copy: each moment of a
+step counts once there, as computing if any kernel computes.
+"""
+
+import numpy as np
+
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.columns import union
+from profiling.analysis.gpu_time.breakdown import COMMUNICATION
+from profiling.analysis.report import CopySpeed, Overlap, OverlapKind
+from profiling.hardware import link_bytes_per_s
+from profiling.timeline.trace import COPY, MEMSET, Device
+
+WITH_HOST = ("Host-to-Device", "Device-to-Host")
+COPY_NAME = ("[CUDA memcpy ", "]")  # around the direction
+
+
+def overlap(analysis: Analysis) -> list[Overlap] | None:
+    """Of communication and copies, where there are any; None without GPU activity."""
+    operations, activity = analysis.trace.operations, analysis.activity
+    if operations is None or activity is None:
+        return None
+    rows = analysis.steps.rows_of(operations)
+    start_ns, end_ns, kind = (
+        column[rows] for column in (operations.start_ns, operations.end_ns, operations.kind)
+    )
+    copying = (kind == COPY) | (kind == MEMSET)
+    talking = ~copying & (analysis.family[operations.name[rows]] == COMMUNICATION)
+    period = (np.array([activity.begin_ns]), np.array([activity.end_ns]))
+    computing_ns, kernels_ns, busy_ns = (
+        int(of.within(*period)[0]) for of in (activity.computing, activity.talking, activity.busy)
+    )
+    kinds: tuple[tuple[OverlapKind, np.ndarray, int], ...] = (
+        ("communication", talking, kernels_ns - computing_ns),
+        ("copies", copying, busy_ns - kernels_ns),
+    )
+    found = []
+    for name, chosen, exposed_ns in kinds:
+        ns = int(union(start_ns[chosen], end_ns[chosen]).within(*period)[0])
+        if ns:
+            whole, hidden, exposed = (
+                part / 1e6 / analysis.step_count for part in (ns, ns - exposed_ns, exposed_ns)
+            )
+            found.append(Overlap(name, whole, hidden, exposed, 100 * (ns - exposed_ns) / ns))
+    return found
+
+
+def copy_speeds(analysis: Analysis, gpu: Device | None) -> list[CopySpeed] | None:
+    """By direction and host memory, the most exposed first; None without GPU activity."""
+    owned, activity, names = analysis.owned, analysis.activity, analysis.trace.names
+    if owned is None or activity is None:
+        return None
+    peak = link_bytes_per_s(gpu.name) if gpu else None
+    rows = np.flatnonzero(owned.kind == COPY)
+    took_ns = owned.duration_ns[rows]
+    exposed_ns = took_ns - activity.talking.within(owned.start_ns[rows], owned.end_ns[rows])
+    size, pageable = (
+        column[owned.row[rows]] for column in (owned.operations.bytes, owned.operations.pageable)
+    )
+    kinds, found = owned.name[rows].astype(np.int64) * 2 + pageable, []
+    for kind in np.unique(kinds).tolist():
+        of = kinds == kind
+        direction = names[kind // 2].removeprefix(COPY_NAME[0]).removesuffix(COPY_NAME[1])
+        with_host = direction in WITH_HOST
+        moved, ns = None if np.any(size[of] < 0) else int(size[of].sum()), int(took_ns[of].sum())
+        rate = moved / ns if moved is not None and ns else None  # byte/ns, which is GB/s
+        found.append(
+            CopySpeed(
+                direction,
+                memory=("pageable" if kind % 2 else "pinned") if with_host else None,
+                count=int(of.sum()),
+                bytes=moved,
+                ms=ns / 1e6 / analysis.step_count,
+                exposed_ms=int(exposed_ns[of].sum()) / 1e6 / analysis.step_count,
+                gb_per_s=rate,
+                link_percent=1e11 * rate / peak if rate and peak and with_host else None,
+            )
+        )
+    return sorted(found, key=lambda row: -row.exposed_ms)

@@ -1,0 +1,120 @@
+"""How the processes of an experiment began, side by side. Called by report.comparison.document."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from profiling.analysis.difference.records import (
+    MS_A_STEP,
+    Evened,
+    Experiment,
+    FirstIterations,
+)
+from profiling.report.document import Bullets, Column, Section, Table
+from profiling.units import ABSENT, milliseconds
+
+STARTS = {
+    "python_s": "Python, imports",
+    "compile_s": "compiling",
+    "capture_s": "graphs",
+    "rest_s": "all else",
+    "before_s": "iteration 0",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a table: what it is, and a value for each column."""
+
+    what: str
+    cells: list[str]
+
+
+def sections(experiment: Experiment) -> Iterator[Section]:
+    begun = experiment.first_iterations
+    if begun is None:
+        return
+    iterations, starts = iteration_table(begun, experiment), start_table(begun)
+    paid = Bullets(None, [sentence(row) for row in begun.evened])
+    yield Section(iterations.name, iterations.title, [iterations], "First iterations")
+    yield Section(starts.name, starts.title, [starts, paid], "Start")
+
+
+def iteration_table(begun: FirstIterations, experiment: Experiment) -> Table:
+    """ms of each, and how many times as fast as the first value's where they do the same work."""
+    assert (result := experiment.result) is not None
+    ratios = result.unit == MS_A_STEP
+    first, *others = begun.values
+    count = max(len(value.ms) for value in begun.values)
+    columns_ms = [value.ms + [None] * (count - len(value.ms)) for value in begun.values]
+    rows = [compared(str(i), [ms[i] for ms in columns_ms], ratios) for i in range(count)]
+    rows.append(compared("median", [value.median_ms for value in begun.values], ratios))
+    headings = [value.label for value in begun.values]
+    if ratios:
+        several = len(others) > 1
+        headings += [f"speed-up, {value.label}" if several else "speed-up" for value in others]
+    note = (
+        "ms, of the first process of each value; the median is that of the timed iterations "
+        f"{experiment.warm_up + 1} to {experiment.warm_up + experiment.steps}, over all processes. "
+        "What is compiled or recorded before the loop is in none of them. Iteration 0 and every "
+        f"{experiment.log_interval}th is logged: the next one begins with an empty queue."
+    )
+    title = "Iteration by iteration"
+    return table("iterations", title, note, "iteration", headings, rows)
+
+
+def compared(what: str, ms: list[float | None], ratios: bool) -> Row:
+    first, *others = ms
+    times = [f"{first / other:.2f}x" if first and other else ABSENT for other in others]
+    return Row(what, [*map(milliseconds, ms), *(times if ratios else [])])
+
+
+def start_table(begun: FirstIterations) -> Table:
+    rows = [
+        Row(label, [which, *(seconds(getattr(start, name)) for name in STARTS)])
+        for value in begun.values
+        for label, which, start in (
+            (value.label, "first", value.start),
+            (value.label, "later", value.later_start),
+        )
+    ]
+    note = (
+        "Seconds: of the first process of each value, and medians of the later ones, whose "
+        "compilers find on disk what the first one made. Iteration 0 begins after compiling, "
+        "recording CUDA graphs and all else (data, model, first kernels, an evaluation); the first "
+        "column, Python's, is before that, and the end of the process is in it too."
+    )
+    headings = ["process", *STARTS.values()]
+    return table("starts", "Before the first iteration", note, "value", headings, rows)
+
+
+def table(
+    name: str, title: str, note: str, what: str, headings: list[str], rows: list[Row]
+) -> Table:
+    columns = [Column(what, "what", "text", True)]
+    for number, heading in enumerate(headings):
+        columns.append(Column(heading, partial(cell, number), "text", True))
+    return Table(name, title, note, columns, rows, most=len(rows), limit=len(rows))
+
+
+def cell(number: int, row: Row) -> str:
+    return row.cells[number]
+
+
+def seconds(value: float | None) -> str:
+    return ABSENT if value is None else f"{value:.2f}"
+
+
+def sentence(row: Evened) -> str:
+    """When the slow start has paid."""
+    late, early = row.candidate, row.baseline
+    later_s, gain_ms = row.later_s, row.gain_ms
+    if later_s < 0:
+        late, early, later_s, gain_ms = early, late, -later_s, -gain_ms
+    begins = f"{late} comes to its speed {later_s:.1f} s after {early}"
+    if row.processes == "later":
+        begins = f"in later processes {begins}"
+    if row.iterations is None:
+        return f"{begins}, and its step is longer: it never makes up for it"
+    after_s = f"{milliseconds(gain_ms)} ms shorter"
+    return f"{begins}, and its step is {after_s}: even after {row.iterations:,.0f} iterations"

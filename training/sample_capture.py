@@ -1,0 +1,96 @@
+"""Puts the profiler of section `profile` into generation: a step is a token. Called by sample.py.
+
+Ranges are the trainer's: "token N" around each, with prefill (the prompt, and the context that is
+read again when the cache is full) or decode, and read, in which the host waits for the token.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from configs.sampling import FOLDER, SampleConfig
+from model import GPT, KeyValueCache
+from profiling.capture.recording import NoRecording, Recording
+from profiling.capture.schedule import Schedule
+from profiling.capture.spans import NoSpans, Spans
+from profiling.capture.window import Window
+from profiling.manifest import SCHEMA_VERSION, AttentionFacts, CapturedWindow, Manifest
+from training.capture import check_alone, recorder_for
+from training.clock import CudaClock, HostClock, clock_for
+from training.run_folder import environment
+
+Decode = Callable[[Tensor, KeyValueCache], Tensor]
+STEP = "token"
+
+
+@dataclass
+class TokenSpans:
+    """`with capture.window:` goes around all samples. Without `profile=` it never opens."""
+
+    window: Window
+    spans: Spans | NoSpans
+    clock: CudaClock | HostClock
+    tokens_per_sample: int
+    number: int = 0  # of the next token, over all samples
+
+    def ranged(self, decode: Decode) -> Decode:
+        """The same step with its range around it."""
+
+        def step(tokens: Tensor, cache: KeyValueCache) -> Tensor:
+            with self.spans.phase("decode" if cache.length else "prefill"):
+                return decode(tokens, cache)
+
+        return step
+
+    def ids(self, new: Iterator[Tensor]) -> Iterator[int]:
+        """The tokens of a sample as numbers, each a step of the capture."""
+        for _ in range(self.tokens_per_sample):
+            self.spans.now = self.number
+            with self.window.iteration(self.number):
+                token = next(new)
+                with self.spans.phase("read"):
+                    number = int(token.item())
+                self.clock.lap(self.window.label)
+            self.number += 1
+            yield number
+
+
+def token_spans(config: SampleConfig, model: GPT) -> TokenSpans:
+    """Raises ValueError where this machine cannot capture so."""
+    device = model.lm_head.weight.device
+    profile = config.profile.window(config.num_samples, config.max_new_tokens)
+    profile.check_machine(device.type, 1)
+    check_alone(profile, device.type == "cuda")
+    folder = Path(config.out_dir) / FOLDER / "profile"
+    recorder = recorder_for(profile, device.type == "cuda", folder)
+    spans: Spans | NoSpans = NoSpans()
+    recording: Recording | NoRecording = NoRecording()
+    if recorder:
+        spans = Spans(STEP)
+        known = manifest_of(config, model, device)
+        recording = Recording(recorder, profile, spans, model, folder, known)
+    tokens = config.num_samples * config.max_new_tokens
+    schedule = Schedule(profile, 0, tokens, eval_interval=tokens + 1, step=STEP)
+    clock = clock_for(device, profile.steps) if recorder else HostClock()
+    window = Window(profile, schedule, recording, spans, clock)
+    return TokenSpans(window, spans, clock, config.max_new_tokens)
+
+
+def manifest_of(config: SampleConfig, model: GPT, device: torch.device) -> Manifest:
+    """What is known before there is a window."""
+    asked = model.config.attention
+    keys = asdict(model.config) | asdict(config)
+    dtype = str(model.lm_head.weight.dtype).removeprefix("torch.")
+    return Manifest(
+        schema_version=SCHEMA_VERSION,
+        kind=config.profile.kind,
+        window=CapturedWindow(),
+        device=str(device),
+        vocab_size=model.lm_head.out_features,
+        attention=AttentionFacts(asked, None, "sample.py does not look: the kernels tell"),
+        environment=environment(),
+        config=keys | {"attention": asked, "dtype": dtype, "device": device.type},
+    )
