@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 
+from cli.plain import plain
+
 
 @contextmanager
 def user_errors() -> Iterator[None]:
@@ -36,7 +38,8 @@ def user_errors() -> Iterator[None]:
 
 
 def one_line(error: Exception | str) -> str:
-    return " ".join(str(error).split())
+    """Names in it are of files that anyone may have made."""
+    return plain(error)
 
 
 def suggestion(word: str, words: Iterable[str]) -> str:

@@ -5,21 +5,30 @@ What an older trainer did not write yet is None.
 """
 
 from dataclasses import dataclass, field
+from typing import Annotated
+
+import msgspec
 
 from profiling.records import JsonObject
 
 SCHEMA_VERSION = 1
+# What can be true of a run; who reads a manifest refuses all else (profiling.records.read_json)
+Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+Size = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+Milliseconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
+Percent = Annotated[float, msgspec.Meta(gt=-100, le=1e6)]
 
 
 @dataclass(frozen=True)
 class CapturedWindow:
     """Which iterations lie in the window."""
 
-    first_iteration: int | None = None
-    last_iteration: int | None = None  # None: not one was whole
-    steps: int | None = None
-    steps_asked: int | None = None
-    moved_from: int | None = None  # where it was asked for, if an evaluation would have been inside
+    first_iteration: Count | None = None
+    last_iteration: Count | None = None  # None: not one was whole
+    steps: Count | None = None
+    steps_asked: Count | None = None
+    moved_from: Count | None = None  # where it was asked for, with an evaluation inside
     complete: bool | None = None
     ended_by: str | None = None  # why before its time
     errors: list[str] = field(default_factory=list)  # of the recorder
@@ -29,8 +38,8 @@ class CapturedWindow:
 class Laps:
     """Step times in milliseconds."""
 
-    median: float
-    laps: list[float] = field(default_factory=list)
+    median: Milliseconds
+    laps: list[Milliseconds] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -46,8 +55,8 @@ class WindowSteps:
 class CompileCounts:
     """What torch.compile did while the window was open: nothing, if all is well."""
 
-    graphs: int = 0
-    graph_breaks: int = 0
+    graphs: Count = 0
+    graph_breaks: Count = 0
 
 
 @dataclass(frozen=True)
@@ -63,10 +72,10 @@ class AttentionFacts:
 class CompileFacts:
     compile: bool
     cuda_graphs: bool
-    graphs: int
-    graph_breaks: int
-    compile_s: float | None
-    capture_s: float | None  # of the CUDA graphs
+    graphs: Count
+    graph_breaks: Count
+    compile_s: Seconds | None
+    capture_s: Seconds | None  # of the CUDA graphs
 
 
 @dataclass(frozen=True)
@@ -75,16 +84,16 @@ class Manifest:
     kind: str  # nsys | torch | memory
     window: CapturedWindow
     step_ms: WindowSteps = WindowSteps()
-    overhead_percent: float | None = None  # by which captured steps are longer than those around
+    overhead_percent: Percent | None = None  # by which captured steps are longer than those around
     backward_on_calling_thread: bool | None = None
     compiled_inside: CompileCounts = CompileCounts()
     return_codes: dict[str, int] | None = None  # nsys: of cudaProfilerStart and Stop
     nsys_attached: bool | None = None
     files: list[str] = field(default_factory=list)
-    rank: int = 0
-    world_size: int = 1
+    rank: Count = 0
+    world_size: Size = 1
     device: str | None = None
-    vocab_size: int | None = None
+    vocab_size: Size | None = None
     attention: AttentionFacts | None = None
     compile: CompileFacts | None = None
     environment: JsonObject | None = None

@@ -53,8 +53,15 @@ class Analysis:
 
     @cached_property
     def bounds_ns(self) -> np.ndarray:
-        """The n + 1 times between the n steps, as the GPU had them."""
-        return boundaries(self.steps, self.owned)
+        """The n + 1 times between the n steps, as the GPU had them.
+
+        Raises ValueError where they are one and the same.
+        """
+        found = boundaries(self.steps, self.owned)
+        if found[-1] <= found[0]:
+            name = self.trace.file.name
+            raise ValueError(f"{name}: its events take no time; is it damaged? Capture it again")
+        return found
 
     @property
     def begin_ns(self) -> int:

@@ -1,7 +1,6 @@
 """Names and values as text: what the renderers share. Numbers are formatted by profiling.units."""
 
-import re
-
+from cli.plain import plain
 from profiling import units
 from profiling.report.document import Cell, Value
 from profiling.units import ABSENT
@@ -15,24 +14,6 @@ FORMATS = {
 }
 WORDS = ("text", "code")  # the kinds of a column that is no figure
 INDENT = "\u2003"
-# What names from captures could do to a terminal or a page: move the cursor, colour, rename the
-# window, turn the reading direction. Escape sequences go whole; lone surrogates cannot be written.
-CONTROLS = re.compile(
-    "\x1b\\[[0-?]*[ -/]*[@-~]"
-    "|\x1b[\\]PX^_][^\x07\x1b\x9c]*(?:\x07|\x1b\\\\|\x9c)"
-    "|[\x00-\x08\x0b-\x1f\x7f-\x9f"
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
-)
-
-
-def without_controls(words: str) -> str:
-    """Line ends and tabs stay: code has them."""
-    return CONTROLS.sub("", words)
-
-
-def plain(words: str) -> str:
-    """On one line, without control characters."""
-    return " ".join(without_controls(words).split())
 
 
 def cell(value: Value, kind: str) -> str:

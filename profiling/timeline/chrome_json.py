@@ -51,7 +51,7 @@ OLD_CATEGORIES = {
 }
 ANNOTATIONS = ("ProfilerStep#", "enumerate(", "Optimizer.")  # which were operators then
 THREAD_BITS = 32  # of a thread's number, below those of its process
-CUDA = 1  # "Device Type" of an allocation
+GPUS = (1, 6)  # "Device Type" of an allocation: CUDA, HIP
 COPIED = re.compile(r"Memcpy (?P<from>\w)to(?P<to>\w)\b")
 PLACES = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer"}
 
@@ -148,14 +148,18 @@ def category(event: Event) -> str:
 
 def times(events: list[Event]) -> Columns:
     """Nanoseconds. The fraction by itself, or multiplying would round what the double still has."""
-    start_us = np.array([event.ts for event in events])
-    start_us = np.where(abs(start_us) < LATEST_NS / 1e3, start_us, LATEST_NS / 1e3)
+    start_us = microseconds(event.ts for event in events)
+    took_us = microseconds(event.dur for event in events)
     whole_us = np.floor(start_us)
     start = whole_us.astype(np.int64) * 1000
     start += np.rint((start_us - whole_us) * 1e3).astype(np.int64)
-    took_ns = np.rint(np.array([event.dur for event in events]) * 1e3)
-    took_ns = np.where(abs(took_ns) < LATEST_NS, took_ns, LATEST_NS)
-    return {"start_ns": start, "end_ns": start + took_ns.astype(np.int64)}
+    return {"start_ns": start, "end_ns": start + np.rint(took_us * 1e3).astype(np.int64)}
+
+
+def microseconds(values: Iterable[float]) -> np.ndarray:
+    """What no number of nanoseconds is becomes the latest time, which is not sensible."""
+    found = np.fromiter(values, np.float64)
+    return np.where(abs(found) < LATEST_NS / 1e3, found, LATEST_NS / 1e3)
 
 
 def of_host(events: list[Event], names: Names) -> Columns:
@@ -189,7 +193,7 @@ def of_device(events: list[Event], names: Names, kind: int) -> Columns:
 
 def of_memory(events: list[Event]) -> Columns:
     """Of GPUs alone."""
-    events = [event for event in events if event.args and event.args.device_type == CUDA]
+    events = [event for event in events if event.args and event.args.device_type in GPUS]
     found, when = args_of(events), times(events)
     return when | {
         "time_ns": when["start_ns"],

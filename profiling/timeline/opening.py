@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cli.plain import plain
 from profiling.manifest import Manifest
 from profiling.records import read_json
 from profiling.timeline import chrome_json, nsys_sqlite
@@ -52,7 +53,7 @@ def open_capture(path: Path) -> Trace:
     try:
         if path.is_dir():
             path = newest(path)
-            print(f"reading {path}", file=sys.stderr)
+            print(f"reading {plain(path)}", file=sys.stderr)
         if not path.exists():
             raise ValueError(f"{path}: no such file or folder")
         if not path.is_file():
@@ -139,7 +140,7 @@ def read_report(path: Path) -> Trace:
     """A .nsys-rep by way of its export: the one beside it, else one that nsys makes now."""
     beside = path.with_suffix(".sqlite")
     if beside.is_file() and beside.stat().st_mtime_ns >= path.stat().st_mtime_ns:
-        print(f"reading {beside}, the export of {path.name}", file=sys.stderr)
+        print(plain(f"reading {beside}, the export of {path.name}"), file=sys.stderr)
         return read_plain(beside)
     try:
         nsys = nsight.find("nsys")

@@ -26,13 +26,14 @@ class Table:
 
     @classmethod
     def of(cls, columns: Columns | None) -> Self | None:
-        """Of the columns that bear its names; where one is missing -1, or False. None of None.
+        """Of the columns that bear its names; where one is missing -1, or False. None of None
+        and of no rows: neither tells that nothing happened.
 
         Raises OverflowError for a number that does not fit: profiling.timeline.opening tells it.
         """
-        if columns is None:
+        length = 0 if columns is None else len(next(iter(columns.values())))
+        if columns is None or not length:
             return None
-        length = len(next(iter(columns.values())))
         found = {}
         for name in (column.name for column in fields(cls)):
             dtype = TYPES.get(name, np.int64)

@@ -15,6 +15,11 @@ from pathlib import Path
 
 from profiling.tools import nsight
 
+KERNEL_COLUMNS = ("ID", "Kernel Name", "Grid Size", "Block Size")
+DETAILS_COLUMNS = ("Metric Name", "Metric Unit", "Metric Value")
+RULE_COLUMNS = ("Rule Description", "Rule Name", "Rule Type")  # where ncu's advice is
+AGAIN = "write it with ncu --import FILE --page details --csv"
+LARGEST = 1e100  # a number beyond it is no measurement
 RANGE = re.compile(r'"[^":]+:([^":]+):')  # "DOMAIN:NAME:payload:colour:..."
 # unit -> how many of its base unit; ncu's newer versions write us, older ones usecond
 TIMES_NS = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
@@ -137,9 +142,25 @@ def read_pages(text: str) -> list[ProfiledKernel]:
     lines = [line for line in text.splitlines() if not line.startswith("==")]
     start = next((i for i, line in enumerate(lines) if line.startswith('"ID",')), None)
     if start is None:
-        raise ValueError("no header of an ncu CSV page (ncu --import FILE --page details --csv)")
-    rows = list(csv.DictReader(lines[start:]))
+        raise ValueError(f"no header of an ncu CSV page; {AGAIN}")
+    try:
+        rows = list(csv.DictReader(lines[start:]))
+    except csv.Error as error:
+        raise ValueError(f"is damaged: {error}") from error
+    check_columns(rows)
     return read_details(rows) if "Metric Name" in (rows or [{}])[0] else read_raw(rows)
+
+
+def check_columns(rows: list[dict[str, str]]) -> None:
+    """Raises ValueError for a column that is asked for by name and is not there."""
+    header = rows[0] if rows else dict.fromkeys(KERNEL_COLUMNS, "")
+    wanted = set(KERNEL_COLUMNS)
+    for page in (DETAILS_COLUMNS, RULE_COLUMNS):
+        wanted |= set(page) if page[0] in header else set()
+    if lacking := sorted(wanted - header.keys()):
+        raise ValueError(f"has no column {', '.join(lacking)}; {AGAIN}")
+    if any(row[name] is None for row in rows for name in KERNEL_COLUMNS):
+        raise ValueError(f"is cut off in a line; {AGAIN}")
 
 
 def read_details(rows: list[dict[str, str]]) -> list[ProfiledKernel]:
@@ -202,7 +223,7 @@ def number(text: str) -> float | None:
         value = float(text.replace(",", ""))
     except ValueError:
         return None
-    return value if math.isfinite(value) else None
+    return value if -LARGEST < value < LARGEST else None
 
 
 def advice_of(row: dict[str, str]) -> Advice:

@@ -35,6 +35,7 @@ from pathlib import Path
 
 from cli.keys import spell
 from cli.parser import Parser, flag, names, within
+from cli.plain import plain, without_controls
 from profiling.analysis.capture import open_report
 from profiling.analysis.difference.answer import EQUAL_WITHIN_PERCENT, FEWEST_STEPS
 from profiling.analysis.difference.compared import (
@@ -62,7 +63,12 @@ def main(argv: list[str]) -> int:
     if comparison.verdict == "not_comparable":
         raise ValueError(refusal(comparison, flags.force))
     show(document)
-    print("", *(f"written {path}" for path in written), *next_steps(flags, comparison), sep="\n")
+    print(
+        "",
+        *(without_controls(f"written {path}") for path in written),
+        *next_steps(flags, comparison),
+        sep="\n",
+    )
     return 0 if flags.fail_on_regression is None else gate(comparison, flags.fail_on_regression)
 
 
@@ -100,8 +106,8 @@ def both_sides(flags: Namespace) -> tuple[Compared, Compared]:
     short = [str(run.folder) for run in runs if run and len(run.step_ms) < FEWEST_STEPS]
     if short and None not in captures:
         print(
-            f"{' and '.join(short)}: too few rows without a profiler for an interval; comparing "
-            "the captured steps instead",
+            f"{plain(' and '.join(short))}: too few rows without a profiler for an interval; "
+            "comparing the captured steps instead",
             file=sys.stderr,
         )
         runs = [None, None]
@@ -131,15 +137,15 @@ def refusal(comparison: Comparison, forced: bool) -> str:
 def next_steps(flags: Namespace, comparison: Comparison) -> Iterator[str]:
     verb = "next    python -m profiling"
     if not flags.html:
-        pair = shlex.join([str(flags.baseline), str(flags.candidate)])
+        pair = without_controls(shlex.join([str(flags.baseline), str(flags.candidate)]))
         yield f"{verb} compare {pair} --html comparison.html"
     if comparison.differences and (key := factor(comparison.differences)):
         values = comparison.differences[key]
-        swept = f"{key}={spell(values.baseline)},{spell(values.candidate)}"
+        swept = without_controls(f"{key}={spell(values.baseline)},{spell(values.candidate)}")
         yield f"{verb} ab FILE {swept}   (would other starts agree?)"
     for path in (flags.baseline, flags.candidate):
         if path.is_file():
-            yield f"{verb} report {shlex.quote(str(path))}"
+            yield without_controls(f"{verb} report {shlex.quote(str(path))}")
 
 
 def gate(comparison: Comparison, limit_percent: float) -> int:

@@ -19,6 +19,7 @@ from pathlib import Path
 from cli.files import write_text
 from cli.keys import keys, unknown_key
 from cli.parser import Parser, flag, within
+from cli.plain import plain, without_controls
 from profiling.analysis.runs.folder import find_run_folders, read_runs
 from profiling.report.dashboard.document import dashboard_page
 from profiling.report.dashboard.server import serve
@@ -51,8 +52,9 @@ def main(argv: list[str]) -> int:
     )
     write_text(file, page)
     for note in notes:
-        print(f"note: {note}")
-    print(f"{file}: {len(runs)} run{'s' if len(runs) > 1 else ''}, {len(page) / 1e6:.1f} MB")
+        print(plain(f"note: {note}"))
+    count = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
+    print(f"{without_controls(str(file))}: {count}, {len(page) / 1e6:.1f} MB")
     return 0
 
 

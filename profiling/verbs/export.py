@@ -18,6 +18,7 @@ from typing import BinaryIO
 
 from cli import files
 from cli.parser import Parser
+from cli.plain import without_controls
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.capture import open_report
 from profiling.report.perfetto import chrome_trace
@@ -37,7 +38,8 @@ def main(argv: list[str]) -> int:
         raise ValueError(f"--perfetto {request.perfetto}: the name must end in .json or .json.gz")
     with progress(request.capture):
         count = export(open_report(request.capture).analysis, request.perfetto)
-    print(f"{request.perfetto}: {count:,} events; open it at https://ui.perfetto.dev")
+    place = without_controls(str(request.perfetto))
+    print(f"{place}: {count:,} events; open it at https://ui.perfetto.dev")
     return 0
 
 

@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.status import Status
 
 from cli.parser import Parser, flag, names
+from cli.plain import plain, without_controls
 from profiling.analysis.capture import Capture, open_report
 from profiling.analysis.report import Report
 from profiling.records import to_json
@@ -99,7 +100,7 @@ def write(flags: Namespace, capture: Capture) -> None:
         print(next_steps(flags.capture, report))
     elif STDOUT not in written:
         print(verdict_line(report))
-        print("written:", ", ".join(map(str, written)))
+        print("written:", without_controls(", ".join(map(str, written))))
     if flags.open:
         webbrowser.open(flags.html.resolve().as_uri())
 
@@ -111,12 +112,12 @@ def sources_of(trace: Trace, output: Path) -> Links:
     try:
         return source_links(trace.file, output)
     except ValueError as error:
-        print(f"no links to kernels' sources: {error}", file=sys.stderr)
+        print(plain(f"no links to kernels' sources: {error}"), file=sys.stderr)
         return {}
 
 
 def next_steps(path: Path, report: Report) -> str:
-    capture = shlex.quote(str(path))
+    capture = without_controls(shlex.quote(str(path)))
     steps = {
         f"report {capture} --html report.html": "with charts and a timeline",
         f"compare {capture} OTHER": "what a change bought",

@@ -19,6 +19,7 @@ exit code: 0; 2 for a mistake, and for a file that is no capture, which stays as
 from pathlib import Path
 
 from cli.parser import Parser, flag
+from cli.plain import without_controls
 from profiling.timeline.scrub import scrub
 
 
@@ -33,5 +34,5 @@ def main(words: list[str]) -> int:
         parser.error("-o: takes one capture; without it each is scrubbed in place")
     for path in asked.captures:
         scrub(path, asked.output)
-        print(f"{asked.output or path}: scrubbed")
+        print(without_controls(f"{asked.output or path}: scrubbed"))
     return 0

@@ -10,7 +10,7 @@ from profiling.analysis import analysis as module
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.capture import open_report
 from profiling.records import to_json
-from tests.helpers.captures import trace_of
+from tests.helpers.captures import event, trace_of, write_trace
 from tests.helpers.programs import training
 from tests.helpers.reports import MANIFEST
 from tests.paths import CAPTURES
@@ -28,6 +28,13 @@ def test_report_timeline_and_export_find_each_part_once(monkeypatch):
     assert capture.report is capture.report
     assert capture.median_step is not None and capture.analysis.owning_phase is not None
     assert sorted(asked) == sorted(PARTS)
+
+
+def test_events_that_take_no_time_are_refused_by_name(tmp_path):
+    """Nothing is a share of a step of 0 ms."""
+    trace = {"traceEvents": [event("kernel", "gemm", 5, 0, correlation=1, device=0, stream=7)]}
+    with pytest.raises(ValueError, match=r"x\.json: its events take no time"):
+        open_report(write_trace(tmp_path / "x.json", trace)).report  # noqa: B018
 
 
 def test_what_was_not_captured_has_no_part():

@@ -241,6 +241,13 @@ def test_force_gives_a_verdict_and_keeps_the_reasons():
     assert found.comparability.forced and not found.comparability.comparable
 
 
+def test_a_step_of_0_ms_is_refused_by_name():
+    one = slow_report()
+    times = replace(one.window.step_ms, values=[0.0, *one.window.step_ms.values[1:]])
+    with pytest.raises(ValueError, match="slow.*: one of its steps took 0 ms"):
+        compared_capture(replace(one, window=replace(one.window, step_ms=times)))
+
+
 def test_without_manifests_it_compares_and_says_what_it_could_not_check():
     sides = [replace(report, run=None) for report in (slow_report(), flash_report())]
     found = compare(*map(compared_capture, sides))

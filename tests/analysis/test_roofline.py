@@ -89,6 +89,11 @@ def test_only_what_ran_has_a_row():
         (replace(MANIFEST, vocab_size=None), "NVIDIA H200", "vocab_size"),
         (replace(MANIFEST, config=None), "NVIDIA H200", "required field `n_layer`"),
         (with_config(n_head="six"), "NVIDIA H200", "n_head"),
+        (with_config(n_layer="6"), "NVIDIA H200", "n_layer"),
+        (with_config(n_layer=2**31), "NVIDIA H200", "n_layer"),  # so many matrices fill no memory
+        (with_config(batch_size=0), "NVIDIA H200", ">= 1 - at `$.batch_size`"),
+        (with_config(batch_size=[None]), "NVIDIA H200", "batch_size"),
+        (with_config(grad_clip=-1), "NVIDIA H200", "grad_clip"),
         (with_config(dtype="float8"), "NVIDIA H200", "dtype=float8"),
     ],
 )

@@ -92,6 +92,14 @@ def test_a_run_that_logged_too_little_says_what_to_do(tmp_path):
         compared_run(run, None, "")
 
 
+SIZE = "batch_size: 1\nblock_size: 1\ngradient_accumulation_steps: 1\n"
+
+
+def row(**values: float) -> str:
+    whole = {"iter": 1, "time/step_ms": 5, "perf/tokens_per_s": 5}
+    return json.dumps(whole | values) + "\n"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "content", "message"),
@@ -100,6 +108,22 @@ def test_a_run_that_logged_too_little_says_what_to_do(tmp_path):
         ("config.yaml", "- a\n- b\n", r"config.yaml: not a mapping"),
         ("config.yaml", "attention: slow\n", r"config.yaml: .* `batch_size`; is it one that train"),
         ("config.yaml", "batch_size: x\n", r"config.yaml: .* `str` - at `\$.batch_size`"),
+        ("config.yaml", "[" * 100_000, r"config.yaml: cannot be read: maximum recursion"),
+        ("config.yaml", "a: &a [x]\nb: [*a, *a]\n", r"config.yaml: cannot be read: aliases"),
+        ("config.yaml", f"{SIZE}batch_size: 0\n", r"config.yaml: .*>= 1 - at `\$.batch_size`"),
+        ("config.yaml", 'batch_size: "\\uD800"\n', r"config.yaml: .*surrogates"),
+        ("config.yaml", f"{SIZE}dataset: []\n", r"config.yaml: .*`array` - at `\$.dataset`"),
+        ("config.yaml", f"{SIZE}in_force: 5\n", r"config.yaml: .*`int` - at `\$.in_force`"),
+        (
+            "config.yaml",
+            f"{SIZE}in_force: {{text_sha256: {{}}}}\n",
+            r"config.yaml: .*`object` - at `\$.in_force.text_sha256`",
+        ),
+        ("summary.json", "[" * 100_000, r"summary.json: is damaged"),
+        ("metrics.jsonl", "[" * 100_000 + "\n", r"metrics.jsonl:1: not a row"),
+        ("metrics.jsonl", '{"iter": 9223372036854775808}\n', r"metrics.jsonl:1: not a row"),
+        ("metrics.jsonl", row(**{"time/step_ms": 0}), r"metrics.jsonl:1: not a row"),
+        ("metrics.jsonl", row(**{"perf/tokens_per_s": 5e-324}), r"metrics.jsonl:1: not a row"),
         ("environment.json", "[]", r"environment.json: is damaged: Expected `object`, got `array`"),
         ("environment.json", "{", r"environment.json: is damaged"),
         ("summary.json", "{", r"summary.json: is damaged"),

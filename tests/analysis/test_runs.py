@@ -123,7 +123,10 @@ def test_a_damaged_line_is_named_with_its_number(tmp_path, line):
 
 
 def test_numbers_that_are_none_are_absent(tmp_path):
-    folder = with_rows(tmp_path / "run", trained(0, 1.0, lr=None), {"iter": 1, "lr": float("nan")})
+    """Nor those whose squares and sums would be none."""
+    values = float("nan"), 1e308, -(10**400)
+    rows = ({"iter": i, "lr": value} for i, value in enumerate(values, start=1))
+    folder = with_rows(tmp_path / "run", trained(0, 1.0, lr=None), *rows)
     assert "lr" not in read_run(folder).columns
 
 

@@ -68,7 +68,9 @@ def test_operations_without_length_and_steps_without_time():
     build = Builder()
     build.range(5, 5, "iteration 0")
     build.range(5, 5, "iteration 1")
+    build.range(5, 9, "iteration 2")  # all of no time is refused: test_analysis
     build.operation(5, 5, call=build.call(5, 5))
+    build.operation(8, 9, call=build.call(6, 7))
     check(summarize(Analysis(build.trace())))
 
 

@@ -39,6 +39,13 @@ def test_statistics_are_those_of_the_standard_library():
         assert deviation == pytest.approx(statistics.stdev(values))
 
 
+def test_durations_of_centuries_have_their_names(recwarn):
+    """Of a damaged capture: name and duration do not fit into one integer."""
+    name, century_ns = np.array([5, 3, 5]), 3 * 10**18
+    rows = sums.durations_by_name(name, np.array([1, century_ns, 2]))
+    assert [(name, row[:2]) for name, row in rows] == [(3, (1, century_ns)), (5, (2, 3))]
+
+
 def test_a_single_row_has_no_deviation_and_no_rows_give_none():
     assert sums.durations_by_name(np.array([3]), np.array([7])) == [(3, (1, 7, 7, 7, 7, 7, 0))]
     assert sums.durations_by_name(np.empty(0, int), np.empty(0, int)) == []

@@ -16,6 +16,8 @@ FOLDER = PROJECT / "benchmarks"
 PARTS = {
     "__init__",
     "__main__",
+    "damage",
+    "damaged_files",
     "diagnoses",
     "measuring",
     "steps",

@@ -6,7 +6,6 @@ tests/timeline/test_captures.py says where the real ones come from.
 import gzip
 import json
 import sqlite3
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -112,15 +111,6 @@ def content_of_small_export() -> bytes:
     database.commit()
     database.execute("PRAGMA page_size = 1024")
     database.execute("VACUUM")
-    return database.serialize()
-
-
-def altered(content: bytes, change: Callable[[sqlite3.Connection], object]) -> bytes:
-    """An export that was changed, without a disk that would have to be waited for."""
-    database = sqlite3.connect(":memory:")
-    database.deserialize(content)
-    change(database)
-    database.commit()
     return database.serialize()
 
 

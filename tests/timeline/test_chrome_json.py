@@ -45,6 +45,15 @@ def test_a_small_trace_event_by_event(tmp_path):
     assert trace.schema_version == "1" and not trace.personal and trace.warnings == []
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_duration_that_no_number_of_nanoseconds_is_leaves_its_event_out(tmp_path):
+    trace = small_trace()
+    trace["traceEvents"].append(event("kernel", "endless", 5, 1e308, device=0, stream=7))
+    read_back = read_trace(tmp_path, trace)
+    assert len(read_back.operations.start_ns) == 4
+    assert read_back.warnings == ["left out 1 events, their times are impossible"]
+
+
 def test_times_are_exact_to_the_nanosecond():
     rng = np.random.default_rng(0)
     expected = rng.integers(0, 8 * 10**15, 20_000)  # three months since the base of the clock
@@ -80,6 +89,16 @@ def test_a_run_on_a_cpu_has_operators_alone(tmp_path):
     read_back = read_trace(tmp_path, trace)
     assert read_back.operations is read_back.calls is read_back.ranges is None
     assert read_back.allocations is None and len(read_back.operators.start_ns) == 1
+
+
+def test_memory_of_a_gpu_under_rocm_is_a_gpus(tmp_path):
+    trace = small_trace()
+    for row in trace["traceEvents"]:
+        if row.get("args", {}).get("Device Type") == 1:
+            row["args"]["Device Type"] = 6  # HIP
+    assert read_trace(tmp_path, trace).allocations.bytes.tolist() == [512, -512]
+    trace["traceEvents"] = [row for row in trace["traceEvents"] if row["name"] != "[memory]"]
+    assert read_trace(tmp_path, trace).allocations is None
 
 
 def test_args_of_other_events_may_mean_other_things(tmp_path):

@@ -1,45 +1,25 @@
 """Thousands of damaged captures: each is read, or refused with a ValueError of one line.
 
 The damage is random, from a seed: bytes flipped, the end cut off, cells of an export and values of
-a trace replaced by hostile ones.
+a trace replaced by hostile ones. `python -m benchmarks fuzz` does the same to whole command lines.
 """
 
-import copy
 import gzip
 import json
 import random
-import sqlite3
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
+from benchmarks.damage import altered, change_cells, change_tables, cut, damaged_value, flipped
 from profiling.timeline.opening import open_capture
 from profiling.timeline.trace import Trace
-from tests.helpers.captures import altered, content_of_small_export, small_trace
+from tests.helpers.captures import content_of_small_export, small_trace
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.filterwarnings("ignore::DeprecationWarning")]
-
-HOSTILE_NUMBERS = (-1, 0, 2**31, 2**62, 2**63 - 1, -(2**63), 1.5, 1e300, -0.0)
-HOSTILE_CELLS = (
-    *HOSTILE_NUMBERS,
-    None,
-    "",
-    "text",
-    "1,2",
-    "nan",
-    "\0\n",
-    b"\xff\xfe",
-    b"",
-    "x" * 9999,
-)
-HOSTILE_VALUES = (
-    *HOSTILE_NUMBERS, 2**70, None, True, "", "text", "1", "\ud800", "x" * 9999, [], {}, [[[]]],
-    {"a": {}}, float("nan"), float("inf"),
-)  # fmt: skip
 
 
 def opened(path: Path) -> Trace | None:
@@ -83,17 +63,6 @@ def survive(path: Path, times: int, damage: Callable[[random.Random], bytes]) ->
     return read
 
 
-def flipped(content: bytes, chance: random.Random) -> bytes:
-    changed = bytearray(content)
-    for _ in range(chance.choice((1, 2, 8, 64))):
-        changed[chance.randrange(len(changed))] = chance.randrange(256)
-    return bytes(changed)
-
-
-def cut(content: bytes, chance: random.Random) -> bytes:
-    return content[: chance.randrange(len(content))]
-
-
 @pytest.fixture(scope="module")
 def export() -> bytes:
     return content_of_small_export()
@@ -125,27 +94,10 @@ def test_the_beginning_of_an_export(tmp_path, export):
     assert survive(tmp_path / "x.sqlite", 150, lambda chance: cut(export, chance)) < 150
 
 
-def tables(database: sqlite3.Connection) -> list[str]:
-    rows = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-    return [name for (name,) in rows.fetchall()]
-
-
-def column_of(database: sqlite3.Connection, table: str, chance: random.Random) -> str:
-    return chance.choice(database.execute(f"PRAGMA table_info({table})").fetchall())[1]
-
-
 @pytest.mark.slow
 def test_cells_of_an_export(tmp_path, export):
     def damage(chance: random.Random) -> bytes:
-        def change(database: sqlite3.Connection) -> None:
-            for _ in range(chance.choice((1, 1, 3))):
-                table = chance.choice(tables(database))
-                column = column_of(database, table, chance)
-                which = chance.choice(("", "WHERE rowid % 7 = 0", "WHERE rowid = 1"))
-                value = chance.choice(HOSTILE_CELLS)
-                database.execute(f'UPDATE {table} SET "{column}" = ? {which}', (value,))
-
-        return altered(export, change)
+        return altered(export, lambda database: change_cells(database, chance))
 
     assert 0 < survive(tmp_path / "x.sqlite", 700, damage) < 700
 
@@ -153,21 +105,7 @@ def test_cells_of_an_export(tmp_path, export):
 @pytest.mark.slow
 def test_tables_of_an_export(tmp_path, export):
     def damage(chance: random.Random) -> bytes:
-        def change(database: sqlite3.Connection) -> None:
-            table = chance.choice(tables(database))
-            column = column_of(database, table, chance)
-            queries = (
-                f"DROP TABLE {table}",
-                f"DELETE FROM {table}",
-                f'ALTER TABLE {table} DROP COLUMN "{column}"',
-                f'ALTER TABLE {table} RENAME COLUMN "{column}" TO "a ""b"',
-                f'ALTER TABLE {table} RENAME TO "a \'b"',
-                f"INSERT INTO {table} SELECT * FROM {table}",
-                f"UPDATE {table} SET rowid = 9223372036854775807 - rowid",
-            )
-            database.execute(chance.choice(queries))
-
-        return altered(export, change)
+        return altered(export, lambda database: change_tables(database, chance))
 
     assert 0 < survive(tmp_path / "x.sqlite", 200, damage) <= 200
 
@@ -183,27 +121,9 @@ def test_the_beginning_of_a_trace(tmp_path, trace):
 
 
 @pytest.mark.slow
-def test_values_of_a_trace(tmp_path):
-    whole = small_trace()
-
+def test_values_of_a_trace(tmp_path, trace):
     def damage(chance: random.Random) -> bytes:
-        changed = copy.deepcopy(whole)
-        for _ in range(chance.choice((1, 1, 3))):
-            place: Any = changed
-            while True:
-                key = chance.choice(list(place) if isinstance(place, dict) else range(len(place)))
-                if (
-                    not (isinstance(place[key], (dict, list)) and place[key])
-                    or chance.random() < 0.1
-                ):
-                    break
-                place = place[key]
-            if chance.random() < 0.1:
-                del place[key]
-            else:
-                place[key] = copy.deepcopy(chance.choice(HOSTILE_VALUES))
-            if not changed:
-                break
+        changed = damaged_value(json.loads(trace), chance)
         return json.dumps(changed).encode(errors="surrogatepass")
 
     assert 0 < survive(tmp_path / "x.json", 1500, damage) < 1500

@@ -6,9 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.damage import altered
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.summary import summarize
 from profiling.timeline.nsys_sqlite import read
 from profiling.timeline.trace import ANY_THREAD, COPY, GRAPH, KERNEL, MEMSET
-from tests.helpers.captures import altered, small_export, trace_of
+from tests.helpers.captures import small_export, trace_of
 from tests.paths import CAPTURES
 
 PROCESS = 281503430868992  # the globalPid of the small export
@@ -119,6 +122,16 @@ def test_what_is_not_there_was_not_captured(export):
     for table in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE"):
         change(export, f"DROP TABLE CUPTI_ACTIVITY_KIND_{table}")
     assert read(export).operations is None
+
+
+def test_a_table_without_rows_was_not_captured(export):
+    change(export, "DELETE FROM CUPTI_ACTIVITY_KIND_RUNTIME")
+    assert read(export).calls is None
+    for table in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE"):
+        change(export, f"DELETE FROM CUPTI_ACTIVITY_KIND_{table}")
+    trace = read(export)
+    assert trace.operations is None
+    assert summarize(Analysis(trace)).gpu is None
 
 
 def test_a_launch_is_of_the_same_process(export):

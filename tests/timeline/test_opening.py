@@ -189,6 +189,12 @@ def test_a_report_is_exported(tmp_path, export, monkeypatch, works):
     assert not (tmp_path / "nsys.sqlite").exists()
 
 
+def test_the_name_of_the_newest_capture_is_told_without_control_characters(tmp_path, capsys):
+    write_trace(tmp_path / "a\x1b]0;owned\x07.trace.json", small_trace())
+    assert open_capture(tmp_path).operations is not None
+    assert capsys.readouterr().err == f"reading {tmp_path / 'a.trace.json'}\n"
+
+
 def manifest(folder: Path, name: str, **facts) -> Path:
     path = folder / name
     window = {"first_iteration": 100, "steps": 20}
@@ -213,6 +219,27 @@ def test_the_manifest_of_an_nsys_capture(tmp_path):
     name, content = find_manifest(path, trace)
     assert name == "window-7.json" and content.config == {"attention": "flash"}
     assert find_manifest(tmp_path, trace)[0] == "window-7.json"
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"step_ms": {"before": 5}}, r"`int` - at `\$.step_ms.before`"),
+        ({"step_ms": {"after": {"laps": []}}}, r"`median` - at `\$.step_ms.after`"),
+        ({"step_ms": {"after": {"median": 0}}}, r"> 0.0 - at `\$.step_ms.after.median`"),
+        ({"overhead_percent": "x"}, r"overhead_percent"),
+        ({"compiled_inside": {"graphs": 1e308}}, r"compiled_inside.graphs"),
+        ({"window": {"errors": -1}}, r"window.errors"),
+        ({"window": {"steps": -1}}, r">= 0 - at `\$.window.steps`"),
+        ({"vocab_size": 2**62}, r"vocab_size"),
+        ({"world_size": 0}, r">= 1 - at `\$.world_size`"),
+        ({"config": {"dropout": float("nan")}}, r"malformed"),
+    ],
+)
+def test_a_manifest_with_impossible_values_is_named_with_its_field(tmp_path, facts, said):
+    path = manifest(tmp_path, "window-1.json", **facts)
+    with pytest.raises(ValueError, match=rf"window-1.json: is damaged: .*{said}"):
+        read_manifest(path)
 
 
 def test_the_manifest_of_a_trace(tmp_path):

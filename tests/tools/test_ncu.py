@@ -138,6 +138,21 @@ def test_what_is_no_page_is_refused_by_name(tmp_path):
         ncu.main([str(path)])
 
 
+@pytest.mark.parametrize("column", ["Kernel Name", "Grid Size", "Metric Unit", "Rule Type"])
+def test_a_page_without_a_column_is_refused_by_name(tmp_path, column):
+    path = tmp_path / "other.csv"
+    path.write_text(FLASH.read_text().replace(f'"{column}"', '"else"', 1))
+    with pytest.raises(ValueError, match=rf"other\.csv: has no column {column}; write it with ncu"):
+        ncu.main([str(path)])
+
+
+def test_a_page_that_ends_in_the_middle_of_a_line_is_refused(tmp_path):
+    path = tmp_path / "other.csv"
+    path.write_text(FLASH.read_text() + '"0","634"\n')
+    with pytest.raises(ValueError, match=r"other\.csv: is cut off in a line"):
+        ncu.main([str(path)])
+
+
 def test_the_whole_command(fake):
     fake("report")
     flags = "--kernel ^triton --range backward --skip 2 --count 3 --set basic --clock-control base"

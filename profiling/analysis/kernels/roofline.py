@@ -25,35 +25,36 @@ the trainer's: (6 N' + 12 L C T) M / time / peak, with N' = N without position e
 attention does.
 """
 
-import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
 
 from configs.attention import is_fused
 from profiling.analysis.report import Roofline, RooflineRow
 from profiling.hardware import mfu, peak_bytes_per_s, peak_flops_per_s
-from profiling.manifest import Manifest
+from profiling.manifest import Manifest, Size
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+Layers = Annotated[int, msgspec.Meta(ge=1, le=100_000)]  # a row of matrices is made for each
 
 
 @dataclass(frozen=True)
 class StepConfig:
     """The keys of a run's configuration that say what a step computes."""
 
-    n_layer: int
-    n_head: int
-    n_embd: int
-    block_size: int
-    batch_size: int
+    n_layer: Layers
+    n_head: Size
+    n_embd: Size
+    block_size: Size
+    batch_size: Size
     dtype: str
-    dropout: float
-    grad_clip: float
+    dropout: Annotated[float, msgspec.Meta(ge=0, le=1)]
+    grad_clip: Annotated[float, msgspec.Meta(ge=0)]
     bias: bool = False
     compile: bool = False
-    gradient_accumulation_steps: int = 1
-    vocab_size: int | None = None  # the manifest has it
+    gradient_accumulation_steps: Size = 1
+    vocab_size: Size | None = None  # the manifest has it
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,6 @@ def roofline(
 def row_of(family: str, flops: float, size: float, ms: float, work: Work) -> RooflineRow:
     compute_ms, memory_ms = flops / work.flops_per_s * 1e3, size / work.bytes_per_s * 1e3
     percent_of_bound = 100 * max(compute_ms, memory_ms) / ms
-    assert math.isfinite(percent_of_bound)
     return RooflineRow(
         family=family,
         flops=float(flops),

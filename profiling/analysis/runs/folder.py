@@ -22,6 +22,8 @@ from profiling.records import JsonObject, read_json
 from profiling.timeline.opening import newest
 
 METRICS = "metrics.jsonl"
+LARGEST = 1e100  # a number beyond it is no measurement, and its square no number
+LAST_ITERATION = 2**53  # floats count up to there
 SETTLING_ROWS = 5  # logged rows after a start that are no step times: caches, clocks
 WALL_TIME, TRAINING_TIME = "wall time", "training time"
 EVALUATION = ("val/loss", "eval/train_loss")  # a row with these stands before its iteration
@@ -30,7 +32,7 @@ CAPTURES = ("*.html", "*.sqlite", "*.nsys-rep", "*.trace.json.gz", "*.pickle")
 Numbers = dict[str, float]
 Place = tuple[int, bool]  # of a row: iteration; False: an evaluation before it, True: behind it
 Rows = dict[Place, Numbers]
-Count = Annotated[int, msgspec.Meta(ge=1)]
+Count = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
 
 
 class NoRowsYet(ValueError):
@@ -81,13 +83,29 @@ class RunFolder:
 
 
 @dataclass(frozen=True)
+class InForce:
+    """What runs are told apart by, of what their keys came to."""
+
+    data: str | None = None
+    text_sha256: str | None = None
+    tokenizer: str | None = None
+    vocab_size: int | None = None
+    attention: str | None = None
+    device: str | None = None
+    gpu_metrics: str | None = None
+    ranks: int | None = None
+    torch: str | None = None
+
+
+@dataclass(frozen=True)
 class Keys:
     """What is read of config.yaml."""
 
     batch_size: Count
     block_size: Count
     gradient_accumulation_steps: Count
-    in_force: JsonObject | None = None
+    dataset: str | None = None
+    in_force: InForce | None = None
 
     @property
     def tokens(self) -> int:
@@ -160,10 +178,11 @@ def read_run(folder: Path) -> RunFolder:
     config = read_config(folder)
     try:
         keys = msgspec.convert(config, Keys)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
         raise ValueError(
             f"{folder}/config.yaml: {error}; is it one that training wrote?"
         ) from error
+    in_force = config.pop("in_force", None)
     rows, settling, notes = read_rows(folder / METRICS)
     wall = all(ELAPSED_S in row for row in rows.values())
     columns = columns_of(rows, keys.tokens, wall)
@@ -174,8 +193,8 @@ def read_run(folder: Path) -> RunFolder:
     return RunFolder(
         folder=folder,
         name=folder.name or str(folder.resolve()),
-        config={key: value for key, value in config.items() if key != "in_force"},
-        in_force=keys.in_force or {},
+        config=config,
+        in_force=in_force if isinstance(in_force, dict) else {},
         environment=read_json(environment, JsonObject) if environment.is_file() else None,
         summary=numbers_of(read_json(summary, JsonObject)) if summary.is_file() else None,
         tokens=keys.tokens,
@@ -187,6 +206,15 @@ def read_run(folder: Path) -> RunFolder:
     )
 
 
+class WithoutAliases(yaml.SafeLoader):
+    """A few lines of aliases can stand for gigabytes, and training writes none."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("aliases (*NAME), which training does not write")
+        return super().compose_node(parent, index)
+
+
 def read_config(folder: Path) -> JsonObject:
     """Every key of the run, nested as in config.yaml; `in_force` says what they came to.
 
@@ -194,8 +222,8 @@ def read_config(folder: Path) -> JsonObject:
     """
     path = folder / "config.yaml"
     try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        config = yaml.load(path.read_text(encoding="utf-8"), WithoutAliases)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise ValueError(f"{path}: cannot be read: {one_line(error)}") from error
     if not isinstance(config, dict):
         raise ValueError(f"{path}: not a mapping of keys; is {folder} a run's folder?")
@@ -219,21 +247,17 @@ def read_rows(path: Path) -> tuple[Rows, set[Place], list[str]]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
-            iteration, numbers = int(row["iter"]), numbers_of(row)
-            if STEP_MS.name in numbers and not numbers.get(TOKENS_PER_S.name, 0) > 0:
-                raise ValueError("a step time without its tokens per second")
-        except (ValueError, TypeError, KeyError, OverflowError) as error:
+            place, numbers = read_row(line)
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             if number == len(lines):  # no end of line behind it
                 notes.append(f"{path}: the last line is half-written and was left out")
                 break
             said = line[:60].decode(errors="replace")
             raise ValueError(f"{path}:{number}: not a row that training wrote: {said}") from error
-        if "run" in row:
-            rows = {place: known for place, known in rows.items() if place[0] <= iteration}
+        if numbers is None:
+            rows = {known: row for known, row in rows.items() if known[0] <= place[0]}
             unsettled = SETTLING_ROWS
             continue
-        place = (iteration, not any(name in row for name in EVALUATION))
         rows[place] = rows.get(place, {}) | numbers
         if place[1] and unsettled:
             settling.add(place)
@@ -241,12 +265,29 @@ def read_rows(path: Path) -> tuple[Rows, set[Place], list[str]]:
     return dict(sorted(rows.items())), settling, notes
 
 
+def read_row(line: bytes) -> tuple[Place, Numbers | None]:
+    """A line's place and numbers; no numbers: a start. Raises an error where it is no row."""
+    row = json.loads(line)
+    iteration, numbers = int(row["iter"]), numbers_of(row)
+    if not 0 <= iteration < LAST_ITERATION:
+        raise ValueError("an impossible iteration")
+    if STEP_MS.name in numbers and TOKENS_PER_S.name not in numbers:
+        raise ValueError("a step time without its tokens per second")
+    speeds = [numbers[name] for name in (STEP_MS.name, TOKENS_PER_S.name) if name in numbers]
+    if speeds and not min(speeds) > 1 / LARGEST:
+        raise ValueError("a step that took no time, or for ever")
+    place = (iteration, not any(name in row for name in EVALUATION))
+    return place, None if "run" in row else numbers
+
+
 def numbers_of(values: JsonObject) -> Numbers:
-    """Those that are finite numbers."""
+    """Those that are numbers which can be measured."""
     return {
         name: value
         for name, value in values.items()
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        if isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and -LARGEST < value < LARGEST
     }
 
 

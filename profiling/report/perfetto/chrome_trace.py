@@ -12,10 +12,10 @@ from typing import TextIO
 import msgspec
 import numpy as np
 
+from cli.plain import without_controls
 from profiling.analysis.kernels.families import FAMILIES, families_of
 from profiling.report.kernel_label import kernel_label
 from profiling.report.perfetto.tracks import disjoint_lanes, nested_lanes
-from profiling.report.text import without_controls
 from profiling.timeline.personal import without_folders
 from profiling.timeline.trace import (
     ANY_THREAD,

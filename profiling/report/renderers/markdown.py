@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from itertools import groupby
 
+from cli.plain import plain
 from profiling.report import text
 from profiling.report.document import (
     Block,
@@ -70,7 +71,7 @@ def written(block: Block) -> str:
 
 def escaped(words: str) -> str:
     """Names come from captures: no markup of theirs, no control characters, one line each."""
-    return SPECIAL.sub(r"\\\1", text.plain(words))
+    return SPECIAL.sub(r"\\\1", plain(words))
 
 
 def code(words: str) -> str:

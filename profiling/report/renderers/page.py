@@ -9,6 +9,7 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from cli.plain import without_controls
 from profiling import causes
 from profiling.report import text
 from profiling.report.document import (
@@ -77,7 +78,7 @@ def plotly_js() -> str:
 def cleaned(value: object) -> object:
     """Texts without control characters, also inside of figures; markup of templates as it is."""
     if isinstance(value, str):
-        return value if isinstance(value, Markup) else text.without_controls(value)
+        return value if isinstance(value, Markup) else without_controls(value)
     if isinstance(value, dict):
         return {cleaned(key): cleaned(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -7,6 +7,7 @@ from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
+from cli.plain import plain
 from profiling.report import text
 from profiling.report.document import (
     Block,
@@ -56,11 +57,11 @@ def show_blocks(blocks: Iterable[Block], console: Console) -> None:
 
 
 def styled(words: str, style: str = "") -> Text:
-    return Text(text.plain(words), style)
+    return Text(plain(words), style)
 
 
 def heading(title: str) -> Text:
-    return Text(f"\n{text.plain(title)}", "bold cyan")
+    return Text(f"\n{plain(title)}", "bold cyan")
 
 
 def drawn(block: Block, width: int) -> RenderableType:
@@ -131,10 +132,10 @@ def grid(table: Table, width: int) -> Group:
     left_out: list[str] = []
     while sum(rooms := widths(columns, table, width)) > width and any(map(is_figure, columns)):
         last = max(index for index, column in enumerate(columns) if is_figure(column))
-        left_out.insert(0, text.plain(columns.pop(last).heading))
+        left_out.insert(0, plain(columns.pop(last).heading))
     made = Grid(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column, room in zip(columns, rooms, strict=True):
-        title = Text(shorten(text.plain(column.heading), room - GAP))
+        title = Text(shorten(plain(column.heading), room - GAP))
         side: JustifyMethod = "right" if is_figure(column) else "left"
         made.add_column(title, justify=side, no_wrap=True, min_width=room - GAP)
     for row in rows[: table.most]:
@@ -164,7 +165,7 @@ def widths(columns: list[Column], table: Table, width: int) -> list[int]:
     rows = [cells_of(row, columns) for row in (table.rows or [])[: table.most]]
     rooms, wanted = [], []
     for index, column in enumerate(columns):
-        title, cell = len(text.plain(column.heading)), max(len(row[index]) for row in rows)
+        title, cell = len(plain(column.heading)), max(len(row[index]) for row in rows)
         is_name = column.kind == "code" or index == 0
         least = max(min(title, LEAST_HEADING), min(cell, LEAST_NAME) if is_name else cell)
         rooms.append(least + GAP)
