@@ -32,6 +32,7 @@ GPU in the data phase. All sums are integers: the causes of a gap add up to it t
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -244,14 +245,17 @@ def split_causes(idle: Intervals, launches: GapLaunches, host: Host, busy: Inter
     making = np.where(launches.brings_batch, late["stalls"], 0)
     move(late["stalls"], late["data_stalls"], making)
     cause_ns = {cause: np.zeros(len(start), np.int64) for cause in CAUSES}
+    known = reduce(Intervals.joined, sets)
     for (waits, cause), inside in zip(waited, in_waits, strict=True):
+        if not len(waits.start_ns):
+            continue
         charged = cause_ns[cause]
         charged += inside
         fetched = launches.to_host & find_awaited(waits, launches.returned_ns)
         move(queued, charged, np.where(fetched, queued, 0))
         drained = fetched | find_drained(waits, start, late_until, launches.before_ns)
         first = np.where(fetched, start, first_begun(waits, start, late_until))
-        before = first - start - sum(exclusive_ns(sets, start, first))
+        before = first - start - known.within(start, first)
         before = np.where(before > LONG_NS, before, 0)
         behind = np.maximum(late["launching"] - before, 0)
         move(late["data"], charged, np.where(drained, late["data"], 0))
@@ -280,6 +284,9 @@ def exclusive_ns(
     held, measured = NOTHING, np.zeros(len(start_ns), np.int64)
     found = []
     for each in sets:
+        if not len(each.start_ns):
+            found.append(np.zeros_like(measured))
+            continue
         held = held.joined(each)
         reached = held.within(start_ns, end_ns)
         found.append(reached - measured)
