@@ -112,7 +112,8 @@ class Reading:
         self.personal |= personal.is_personal(piece.traceName)
         events: dict[str, list[Event]] = defaultdict(list)
         for event in piece.traceEvents:
-            events[category(event) if event.ph == "X" else event.ph].append(event)
+            events[event.cat if event.ph == "X" else event.ph].append(event)
+        rename_old(events)
         try:
             self.take_events(events)
         except (ValueError, TypeError, OverflowError) as error:
@@ -140,10 +141,12 @@ class Reading:
         self.parts[table].append(rows)
 
 
-def category(event: Event) -> str:
-    """As today's PyTorch calls it."""
-    name = OLD_CATEGORIES.get(event.cat, event.cat)
-    return "user_annotation" if name == "cpu_op" and event.name.startswith(ANNOTATIONS) else name
+def rename_old(events: dict[str, list[Event]]) -> None:
+    """Gives the categories of old PyTorch the names that they have today."""
+    for old, today in OLD_CATEGORIES.items():
+        for event in events.pop(old, ()):
+            is_range = today == "cpu_op" and event.name.startswith(ANNOTATIONS)
+            events["user_annotation" if is_range else today].append(event)
 
 
 def times(events: list[Event]) -> Columns:
