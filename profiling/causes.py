@@ -29,7 +29,7 @@ class Part:
     colours: Colours
     cause: bool = False  # a reason why the GPU had nothing to do
     verdict: str | None = None  # what it holds the step back by, where that is a bottleneck
-    host: bool = False  # time of the host, which a profiler lengthens
+    lengthened: bool = False  # by a profiler: time of the host that has events in it
 
 
 PARTS = (
@@ -64,7 +64,7 @@ PARTS = (
         Colours("#e5484d", "#ff6369", "red"),
         cause=True,
         verdict="launch",
-        host=True,
+        lengthened=True,
     ),
     Part(
         "allocation",
@@ -101,7 +101,7 @@ PARTS = (
         Colours("#9c5fd6", "#b98be8", "bright_magenta"),
         cause=True,
         verdict="cpu",
-        host=True,
+        lengthened=True,
     ),
     Part(
         "queue",

@@ -137,7 +137,7 @@ def host_words(baseline: Compared, candidate: Compared, band: float) -> str:
 
 def is_host(bucket: str) -> bool:
     part = PART.get(bucket.removeprefix("idle_"))
-    return part is not None and part.host
+    return part is not None and part.lengthened
 
 
 def lengthened(side: Compared) -> bool:

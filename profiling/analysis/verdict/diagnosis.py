@@ -82,7 +82,7 @@ def lost_ms(report: Report, step: TypicalStep) -> tuple[dict[str, float], float]
     """(verdict -> ms of the step that it costs, ms of the host's time that capturing added)."""
     if report.idle is None:
         return {}, 0.0
-    host_ms = {name: ms for name, ms in step.parts_ms.items() if PART[name].host}
+    host_ms = {name: ms for name, ms in step.parts_ms.items() if PART[name].lengthened}
     taken_off = min(added_ms(report.health), sum(host_ms.values()))
     left = taken_off
     lost: dict[str, float] = {}
