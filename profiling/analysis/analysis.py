@@ -14,7 +14,7 @@ from profiling.analysis.gpu_time.attribution import (
     boundaries,
     owning_phases,
 )
-from profiling.analysis.gpu_time.breakdown import Activity, activity_of
+from profiling.analysis.gpu_time.breakdown import Activity, activity_of, split
 from profiling.analysis.gpu_time.idle import Gaps, find_gaps
 from profiling.analysis.kernels.families import families_of
 from profiling.analysis.steps.find import find_steps
@@ -90,6 +90,11 @@ class Analysis:
             return None
         rows = self.steps.rows_of(operations)
         return activity_of(operations, rows, self.family, self.bounds_ns)
+
+    @cached_property
+    def split_ns(self) -> dict[str, np.ndarray] | None:
+        """Nanoseconds of each class in each step (breakdown.split); None as for `owned`."""
+        return None if self.activity is None else split(self.activity, self.bounds_ns)
 
     @cached_property
     def gaps(self) -> Gaps | None:

@@ -8,14 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.gpu_time import breakdown
 from profiling.analysis.gpu_time.attribution import coverage, kernels_of_ranges
 from profiling.analysis.gpu_time.idle import Gaps
 from profiling.analysis.gpu_time.launch_queue import launch_queue
 from profiling.analysis.gpu_time.operators import operator_work
 from profiling.analysis.gpu_time.overlap import copy_speeds, overlap
 from profiling.analysis.kernels import sums
-from profiling.analysis.kernels.families import FAMILIES, attention_backend
+from profiling.analysis.kernels.families import attention_backend, ms_by_family
 from profiling.analysis.kernels.launches import launches
 from profiling.analysis.kernels.roofline import roofline
 from profiling.analysis.report import (
@@ -72,7 +71,7 @@ def summarize(
         allocations=sums.allocations(analysis),
         gpu_metrics=sums.counters(analysis),
         operators=sums.operators(analysis),
-        operator_work=operator_work(analysis),
+        operator_work=operator_work(analysis, capture.gpu),
         attention_backend=backend,
         roofline=roofline(manifest, gpu_name, backend, families, window.step_ms.mean),
     )
@@ -130,9 +129,8 @@ def gpu_time(analysis: Analysis) -> GpuTime | None:
 
 
 def breakdown_of(analysis: Analysis) -> Breakdown | None:
-    if analysis.activity is None:
+    if (parts := analysis.split_ns) is None:
         return None
-    parts = breakdown.split(analysis.activity, analysis.bounds_ns)
     ms = {f"{name}_ms": int(ns.sum()) / 1e6 / analysis.step_count for name, ns in parts.items()}
     return Breakdown(**ms)
 
@@ -224,9 +222,4 @@ def family_ms(analysis: Analysis) -> dict[str, float]:
         return {}
     kernel = owned.kind == KERNEL
     of = analysis.family[owned.name[kernel]]
-    total = np.zeros(len(FAMILIES), np.int64)
-    np.add.at(total, of, owned.duration_ns[kernel])
-    return {
-        FAMILIES[i]: int(total[i]) / 1e6 / analysis.step_count
-        for i in np.flatnonzero(total).tolist()
-    }
+    return ms_by_family(of, owned.duration_ns[kernel], analysis.step_count)

@@ -76,7 +76,6 @@ def read(path: Path) -> Trace:
         found = {kind: table.result() for kind, table in tables.items()}
         rows = reading.result()
     calls = None if rows is None else by_start(rows)
-    overhead = export.read("PROFILER_OVERHEAD", NAMED)
     events = export.read(NVTX, RANGE)
     tool_version, schema_version = nsys_facts.versions(export)
     operations = nsys_operations(export, found, calls)
@@ -91,7 +90,7 @@ def read(path: Path) -> Trace:
         allocations=nsys_facts.allocations(export),
         counters=nsys_facts.counters(export),
         os_calls=os_calls(export),
-        overhead=profiler_overhead(export, overhead),
+        overhead=profiler_overhead(export),
         tool_version=tool_version,
         schema_version=schema_version,
         warnings=nsys_facts.complaints(export) + export.warnings,
@@ -114,7 +113,8 @@ def os_calls(export: Export) -> Calls | None:
     return nsys_calls(export, by_start(rows_of(rows, ~np.isin(rows["class"], OS_TRACE_EDGES))))
 
 
-def profiler_overhead(export: Export, rows: Columns | None) -> Ranges | None:
+def profiler_overhead(export: Export) -> Ranges | None:
+    rows = export.read("PROFILER_OVERHEAD", NAMED)
     calls = nsys_calls(export, None if rows is None else by_start(rows))
     return Ranges.of(None if calls is None else vars(calls) | {"closed": np.ones(len(calls.name))})
 

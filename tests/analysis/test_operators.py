@@ -34,7 +34,8 @@ def launch(number, ts, start, dur, name="gemm", thread=42):
 def work(folder, *events, device="NVIDIA H200"):
     top = small_trace() | {"traceEvents": list(events)}
     top["deviceProperties"][0]["name"] = device
-    return operator_work(Analysis(read(write_trace(folder / "x.trace.json", top))))
+    trace = read(write_trace(folder / "x.trace.json", top))
+    return operator_work(Analysis(trace), next(iter(trace.devices), None))
 
 
 def linear(at=0.0, kind=HALF):
@@ -105,7 +106,7 @@ def test_without_a_known_peak_there_is_no_share_of_it(tmp_path, device, kind):
 
 def test_without_shapes_there_is_nothing(tmp_path):
     assert work(tmp_path, operator("mm", 0, 10), *launch(1, 1, 100, 20)) is None
-    assert operator_work(Analysis(trace_of("flash_eager"))) is None
+    assert operator_work(Analysis(trace_of("flash_eager")), None) is None
 
 
 @pytest.mark.parametrize(

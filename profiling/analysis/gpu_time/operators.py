@@ -16,13 +16,13 @@ from profiling.analysis.gpu_time.attribution import Owned, covering
 from profiling.analysis.kernels.operator_costs import Cost, cost_of
 from profiling.analysis.report import OperatorWork
 from profiling.hardware import peak_bytes_per_s, peak_flops_per_s
-from profiling.timeline.trace import ShapedOperators
+from profiling.timeline.trace import Device, ShapedOperators
 
 TENSOR_FLOAT = re.compile(r"tf32|tensorop_s1688", re.I)  # kernels that round float32 to TF32
 DTYPES = ("float32", "tf32", "bfloat16", "float16")  # whose peaks are known
 
 
-def operator_work(analysis: Analysis) -> list[OperatorWork] | None:
+def operator_work(analysis: Analysis, gpu: Device | None) -> list[OperatorWork] | None:
     """By shape, those with the most GPU time first; None where no shapes were recorded."""
     trace, owned = analysis.trace, analysis.owned
     if trace.shaped_operators is None or owned is None:
@@ -40,7 +40,7 @@ def operator_work(analysis: Analysis) -> list[OperatorWork] | None:
     for i in np.flatnonzero(gpu_ns).tolist():
         if cost := cost_of(trace.inputs[i]):
             dtype = "tf32" if cost.dtype == "float32" and i in rounded else cost.dtype
-            measured = int(calls[i]), int(gpu_ns[i]), gpu_name(analysis)
+            measured = int(calls[i]), int(gpu_ns[i]), gpu.name if gpu else None
             found.append(row_of(trace.inputs[i].operator, cost, dtype, *measured))
     return sorted(found, key=lambda row: -row.gpu_ns)
 
@@ -93,8 +93,3 @@ def peaks_of(device_name: str | None, dtype: str) -> tuple[float, float] | None:
         return None
     peaks = peak_flops_per_s(device_name, dtype), peak_bytes_per_s(device_name)
     return (peaks[0], peaks[1]) if peaks[0] and peaks[1] else None
-
-
-def gpu_name(analysis: Analysis) -> str | None:
-    wanted = analysis.steps.device
-    return next((each.name for each in analysis.trace.devices if each.id == wanted), None)

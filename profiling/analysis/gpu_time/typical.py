@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.gpu_time import breakdown
-from profiling.analysis.kernels.families import FAMILIES
+from profiling.analysis.kernels.families import ms_by_family
 from profiling.causes import CAUSES
 from profiling.timeline.trace import KERNEL
 
@@ -34,10 +33,9 @@ class TypicalStep:
 
 def typical_step(analysis: Analysis) -> TypicalStep | None:
     """None where no GPU activity was captured."""
-    if analysis.activity is None:
+    if analysis.split_ns is None:
         return None
-    chosen = typical_steps(analysis.bounds_ns)
-    parts_ns = breakdown.split(analysis.activity, analysis.bounds_ns)
+    chosen, parts_ns = typical_steps(analysis.bounds_ns), dict(analysis.split_ns)
     if analysis.gaps is not None:
         del parts_ns["idle"]
         step = np.searchsorted(analysis.bounds_ns, analysis.gaps.start_ns, side="right") - 1
@@ -58,11 +56,8 @@ def family_ms(analysis: Analysis, chosen: np.ndarray) -> dict[str, float]:
     rows = rows[operations.kind[rows] == KERNEL]
     step = np.searchsorted(bounds_ns, operations.start_ns[rows], side="right") - 1
     rows = rows[(step >= 0) & np.append(chosen, False)[step]]
-    total = np.zeros(len(FAMILIES), np.int64)
     took_ns = operations.end_ns[rows] - operations.start_ns[rows]
-    np.add.at(total, analysis.family[operations.name[rows]], took_ns)
-    ran = np.flatnonzero(total).tolist()
-    return {FAMILIES[i]: int(total[i]) / 1e6 / int(chosen.sum()) for i in ran}
+    return ms_by_family(analysis.family[operations.name[rows]], took_ns, int(chosen.sum()))
 
 
 def typical_steps(bounds_ns: np.ndarray) -> np.ndarray:

@@ -98,8 +98,9 @@ def used_gpus(trace: Trace) -> list[tuple[int, int, int]]:
     for process in distinct(operations.process).tolist():
         mine = operations.process == process
         for device in distinct(operations.device[mine]).tolist():
-            of = operations.rows(mine & (operations.device == device))
-            found.append((process, device, int((of.end_ns - of.start_ns).sum())))
+            of = mine & (operations.device == device)
+            took_ns = int((operations.end_ns[of] - operations.start_ns[of]).sum())
+            found.append((process, device, took_ns))
     return found
 
 

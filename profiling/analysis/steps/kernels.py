@@ -10,6 +10,7 @@ from profiling.timeline.trace import KERNEL, Trace
 
 OPTIMIZER = re.compile(r"(multi_tensor_apply|FusedOptimizer|fused_?adam|adam_cuda).*", re.I | re.S)
 NORM = re.compile(r"lpnorm|l2norm", re.I)  # of the gradients, well before the update
+STEP_NAME = "optimizer's kernels"
 FEWEST_STEPS = 3
 APART = 0.3  # of the most other kernels between two of an optimizer's: another step
 
@@ -36,7 +37,7 @@ def optimizer_kernel_steps(
     ends = calls.end_ns[call[updates[last]]]
     first = calls.start_ns[calls.process == process].min()
     starts = np.concatenate(([first], ends[:-1])).astype(np.int64)
-    return Steps(process, device, thread, "optimizer's kernels", None, starts, ends)
+    return Steps(process, device, thread, STEP_NAME, None, starts, ends)
 
 
 def is_update(name: str) -> bool:

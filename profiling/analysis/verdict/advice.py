@@ -40,15 +40,15 @@ def in_force(report: Report) -> InForce:
     furthest = furthest_family(report.roofline)
     step = report.window.step_name
     foreign = step == TOKEN or (report.run is None and step != STEP)
-    if foreign and attention != "slow":  # it has a fused one, or no attention at all
-        attention = "flash"
     return InForce(
         foreign=foreign,
         compile=bool(config.get("compile")) or any(name.startswith(INDUCTOR) for name in names),
         graphs_settled=config.get("cuda_graphs") in (True, "true")
         or config.get("dtype") == "float16"
         or any(row.name.startswith(GRAPH_LAUNCHES) for row in report.api),
-        fused_attention=isinstance(attention, str) and attention != AUTO and is_fused(attention),
+        # a foreign program without a slow one has a fused one, or no attention at all
+        fused_attention=(foreign and attention != "slow")
+        or (isinstance(attention, str) and attention != AUTO and is_fused(attention)),
         half_precision=config.get("dtype") in ("bfloat16", "float16")
         or (not config and any(HALF.search(name) for name in names[:LARGEST])),
         pinned=bool(report.memops) and not any(row.pageable for row in report.memops),

@@ -24,7 +24,6 @@ from profiling.analysis.verdict import copies, gpu
 from profiling.analysis.verdict.advice import advise, furthest_family
 from profiling.causes import PART, VERDICT
 
-WAITING_SHARE = 0.15
 CLOSE = 0.6  # of the largest: a second reason of the host's that weighs about as much
 WORTH_TELLING = 0.02  # of a step
 
@@ -43,14 +42,14 @@ def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
     evidence = list(busy_sentences(report, step))
     if taken_off >= WORTH_TELLING * step_ms:
         evidence.append(overhead_sentence(report.health, taken_off))
-    if step.idle_ms >= WAITING_SHARE * step_ms and not idle_is_explained(analysis):
+    if step.idle_ms >= gpu.WAITING_SHARE * step_ms and not idle_is_explained(analysis):
         verdict = "unknown"
         evidence.append("Why it was idle cannot be told without the CUDA calls.")
     elif 2 * gaps_ms < step_ms and (named := largest(waiting, step_ms)):
         waiting = dict(sorted(waiting.items(), key=lambda item: -item[1]))
         verdict = named
         evidence += waiting_sentences(waiting, step_ms)
-        if gaps_ms >= WAITING_SHARE * step_ms:
+        if gaps_ms >= gpu.WAITING_SHARE * step_ms:
             evidence.append(gpu.gaps_sentence(gaps_ms, step_ms))
         evidence += details(analysis, report, verdict, waiting)
     else:
@@ -107,7 +106,7 @@ def largest(waiting: dict[str, float], step_ms: float) -> str | None:
     """The verdict by what costs most, if that is enough of the step."""
     host_ms = sum(ms for name, ms in waiting.items() if VERDICT[name].host)
     counted = {name: host_ms if VERDICT[name].host else ms for name, ms in waiting.items()}
-    enough = [name for name, ms in counted.items() if ms >= WAITING_SHARE * step_ms]
+    enough = [name for name, ms in counted.items() if ms >= gpu.WAITING_SHARE * step_ms]
     if not enough:
         return None
     first = max(enough, key=lambda name: (counted[name], waiting[name]))

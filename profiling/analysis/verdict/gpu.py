@@ -12,12 +12,12 @@ import numpy as np
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.report import Report
+from profiling.analysis.verdict.health import UNKNOWN_SHARE
 from profiling.timeline.trace import GRAPH, KERNEL, Device
 
-WAITING_SHARE = 0.15
+WAITING_SHARE = 0.15  # of a step: from here on it is what holds the step back
 MATRIX_FAMILIES = ("gemm", "convolution", "attention")
 MATRIX_SHARE = 0.5
-UNNAMED_SHARE = 0.2  # from here on a warning, and no evidence
 SMALL_US = 5.0
 SMALL_SHARE = 0.5
 SATURATED_PERCENT = 60.0  # of a hardware counter
@@ -81,7 +81,7 @@ def by_families(family_ms: dict[str, float], unnamed_ms: float) -> tuple[str, li
         found.append(f"The largest families: {largest} a step.")
     if matrix >= MATRIX_SHARE * total:
         return "gpu_compute", found
-    if matrix + unnamed_ms < MATRIX_SHARE * total or unnamed_ms < UNNAMED_SHARE * total:
+    if matrix + unnamed_ms < MATRIX_SHARE * total or unnamed_ms < UNKNOWN_SHARE * total:
         return "gpu_memory", found
     found.append(
         f"What {unnamed_ms:.2f} ms ({100 * unnamed_ms / total:.0f} %) are spent on, the names in "

@@ -4,6 +4,7 @@ import msgspec
 
 from profiling.analysis.gpu_time.median_step import MedianStep
 from profiling.analysis.report import LaunchQueue, Report
+from profiling.analysis.steps.kernels import STEP_NAME
 from profiling.causes import PART, VERDICT, Part, part_named
 from profiling.report.capture import charts, tables
 from profiling.report.capture.kernel_sources import Links
@@ -31,7 +32,6 @@ from profiling.units import ABSENT, duration_ns, milliseconds, number, percent, 
 
 TOOLS = {"nsys": "nsys", "kineto": "torch.profiler"}
 FAMILIES = "Kernel families"
-STEPS_BY_KERNELS = "optimizer's kernels"
 NO_GPU = "Not known: the capture holds no GPU activity."
 
 
@@ -80,7 +80,7 @@ def steps_by_tool(report: Report) -> str:
         steps += f" ({window.step_name} {window.first_iteration} to {last})"
     elif window.step_name is None:
         steps = "no steps found: the whole capture counts as one"
-    elif window.step_name == STEPS_BY_KERNELS:
+    elif window.step_name == STEP_NAME:
         steps += ", told by an optimizer's kernels"
     tool = TOOLS.get(capture.kind, capture.kind)
     version = f" {capture.tool_version}" if capture.tool_version else ""
