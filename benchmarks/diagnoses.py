@@ -1,12 +1,19 @@
-"""What the report says of runs whose bottleneck was planted. Called by planted and foreign."""
+"""What the report says of runs whose bottleneck was planted, beside what taking it out gained.
 
+Called by planted and foreign, whose tables are made here.
+"""
+
+import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from profiling.analysis.capture import open_report
 from profiling.analysis.report import Bottleneck
+from profiling.units import ABSENT, milliseconds
+
+TOOLS = ("nsys", "torch.profiler")  # what captures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +24,24 @@ class Diagnosis(Bottleneck):
     planted: str  # the verdict that would be right
     step_ms: float
     idle_ms: float | None  # None without GPU activity
+
+
+@dataclass(frozen=True)
+class Times:
+    """Of the same work with the fault and without, without a profiler."""
+
+    with_ms: float
+    without_ms: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """Of one program with a fault."""
+
+    program: str
+    planted: str  # the verdict that would be right
+    times: Times | None  # None where it failed
+    by_tool: dict[str, list[Diagnosis]]  # a diagnosis of each capture
 
 
 def diagnosed(name: str, planted: str, capture: Path) -> Diagnosis:
@@ -30,6 +55,17 @@ def diagnosed(name: str, planted: str, capture: Path) -> Diagnosis:
     )
 
 
+def each_diagnosed(name: str, planted: str, captures: Iterable[Path]) -> list[Diagnosis]:
+    """One that cannot be read is told, and left out."""
+    found = []
+    for capture in captures:
+        try:
+            found.append(diagnosed(name, planted, capture))
+        except ValueError as error:
+            print(error, file=sys.stderr)
+    return found
+
+
 def print_confusion(rows: Sequence[Diagnosis]) -> None:
     """Planted classes down, verdicts across."""
     pairs = Counter((row.planted, row.verdict) for row in rows)
@@ -40,3 +76,59 @@ def print_confusion(rows: Sequence[Diagnosis]) -> None:
         print(f"| {planted} | {counts} |")
     right = sum(row.verdict == row.planted for row in rows)
     print(f"\n{right} of {len(rows)} verdicts are right")
+
+
+def print_header() -> None:
+    columns = ["program", "planted", *TOOLS, "with, without the fault", "gain"]
+    columns += [f"gain by {tool}" for tool in TOOLS]
+    print(f"\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
+
+
+def markdown_row(result: Result) -> str:
+    times = result.times
+    cells = [result.program, result.planted]
+    cells += [verdicts(result.by_tool[tool]) for tool in TOOLS]
+    if times:
+        both = f"{milliseconds(times.with_ms)}, {milliseconds(times.without_ms)} ms"
+        cells += [both, f"{milliseconds(times.with_ms - times.without_ms)} ms"]
+    else:
+        cells += [ABSENT, ABSENT]
+    cells += [predicted(result.by_tool[tool]) for tool in TOOLS]
+    return f"| {' | '.join(cells)} |"
+
+
+def verdicts(found: Sequence[Diagnosis]) -> str:
+    """`launch`; of several captures `launch 4, host 1`; in capitals where it is wrong."""
+    counts = Counter(
+        diagnosis.verdict if diagnosis.verdict == diagnosis.planted else diagnosis.verdict.upper()
+        for diagnosis in found
+    )
+    if len(found) == 1:
+        return next(iter(counts))
+    return ", ".join(f"{verdict} {count}" for verdict, count in counts.most_common()) or ABSENT
+
+
+def predicted(found: Sequence[Diagnosis]) -> str:
+    """By the first capture; classes such as gpu_latency have no gain of their own."""
+    for diagnosis in found[:1]:
+        for gain in diagnosis.ranked:
+            if gain.verdict == diagnosis.planted:
+                ms = milliseconds(gain.recoverable_ms_per_step)
+                return f"{ms} of {milliseconds(diagnosis.step_ms)} ms"
+    return ABSENT
+
+
+def print_counts(results: Sequence[Result]) -> None:
+    print_confusion(
+        [each for result in results for found in result.by_tool.values() for each in found]
+    )
+    for tool in TOOLS:
+        found = {result.program: result.by_tool[tool] for result in results}
+        every = [diagnosis for each in found.values() for diagnosis in each]
+        right = sum(diagnosis.verdict == diagnosis.planted for diagnosis in every)
+        print(f"{tool}: {right} of {len(every)}")
+        if missing := [name for name, each in found.items() if not each]:
+            print(f"{tool}: no capture of {', '.join(missing)}")
+        if repeated := [each for each in found.values() if len(each) > 1]:
+            same = sum(len({diagnosis.verdict for diagnosis in each}) == 1 for each in repeated)
+            print(f"{tool}: the same verdict each time for {same} of {len(repeated)} programs")

@@ -19,7 +19,6 @@ steps may be parts of the program's or several at once.
 
 import re
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
@@ -30,15 +29,16 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.diagnoses import Diagnosis, diagnosed, print_confusion
-from benchmarks.foreign_programs.series import (
-    PROGRAMS,
-    RANGES,
-    SERIES,
-    TIMES,
-    Program,
+from benchmarks.diagnoses import (
+    TOOLS,
+    Result,
     Times,
+    each_diagnosed,
+    markdown_row,
+    print_counts,
+    print_header,
 )
+from benchmarks.foreign_programs.series import PROGRAMS, RANGES, SERIES, TIMES, Program
 from benchmarks.measuring import Keys, key, run_process
 from cli.errors import suggestion
 from cli.files import write_text
@@ -46,10 +46,9 @@ from profiling.launch import reports
 from profiling.records import read_json, to_json
 from profiling.tools import nsight, nsys_tool
 from profiling.tools.nsys_tool import Nsys
-from profiling.units import ABSENT, milliseconds
 
 PACKAGES = ("torchvision", "timm", "transformers")
-TOOLS = {"nsys": "nsys", "torch.profiler": "torch"}  # what captures -> its folder in OUT
+FOLDERS = dict(zip(TOOLS, ("nsys", "torch"), strict=True))  # of the captures, in OUT
 NSYS_OPTIONS = (
     "--trace=cuda,nvtx,osrt",
     "--cuda-graph-trace=node",
@@ -62,7 +61,7 @@ EXPORTS_AT_ONCE = 8
 
 @dataclass
 class ForeignConfig(Keys):
-    series: int = key(1, "1, 2 or 3", least=1)
+    series: int = key(1, "1, 2, 3 or 4", least=1)
     programs: str = key("all", "of the series; or names of any, by comma")
     repeats: int = key(1, "captures of each program by each tool", least=1)
     out: str = key("out-foreign", "folder of captures, times.json and results.json")
@@ -70,22 +69,12 @@ class ForeignConfig(Keys):
     reread: bool = key(False, "diagnose the captures in OUT again")
 
 
-@dataclass(frozen=True)
-class Result:
-    """Of one program."""
-
-    program: str
-    planted: str  # the verdict that would be right
-    times: Times | None  # None where it failed
-    by_tool: dict[str, list[Diagnosis]]  # a diagnosis of each capture
-
-
 def main(config: ForeignConfig) -> None:
     programs = chosen(config)
     out = Path(config.out).resolve()
     if not config.reread:
         record(programs, config.repeats, out, checked_nsys(config.nsys, out))
-    elif not any((out / folder).is_dir() for folder in TOOLS.values()):
+    elif not any((out / folder).is_dir() for folder in FOLDERS.values()):
         raise ValueError(f"out={config.out}: has no captures; leave reread=true away to make them")
     times = read_json(out / TIMES, dict[str, Times]) if (out / TIMES).exists() else {}
     print_header()
@@ -116,14 +105,14 @@ def checked_nsys(given: str, out: Path) -> Nsys:
         raise ValueError(f"foreign: its programs need more packages: pip install {missing}")
     if not torch.cuda.is_available():
         raise ValueError("foreign: needs a CUDA GPU; PyTorch sees none here")
-    if any((out / name).exists() for name in (*TOOLS.values(), TIMES)):
+    if any((out / name).exists() for name in (*FOLDERS.values(), TIMES)):
         raise ValueError(f"out={out}: holds a series; name another folder, or reread=true")
     return nsys_tool.find(given or None)
 
 
 def record(programs: Sequence[Program], repeats: int, out: Path, nsys: Nsys) -> None:
     """Three passes over all programs, each in a process of its own."""
-    for folder in TOOLS.values():
+    for folder in FOLDERS.values():
         (out / folder).mkdir(parents=True)
     names = ",".join(program.name for program in programs)
     run_pass("time", names, repeats, out)
@@ -166,19 +155,12 @@ def export_ranges(nsys: Nsys, out: Path) -> None:
 
 
 def read(program: Program, times: Times | None, out: Path) -> Result:
-    by_tool = {tool: diagnoses(program, out / folder) for tool, folder in TOOLS.items()}
-    return Result(program.name, program.planted, times, by_tool)
-
-
-def diagnoses(program: Program, folder: Path) -> list[Diagnosis]:
-    """Of each capture; one that cannot be read is told, and left out."""
-    found = []
-    for capture in captures(program.name, folder):
-        try:
-            found.append(diagnosed(program.name, program.planted, capture))
-        except ValueError as error:
-            print(error, file=sys.stderr)
-    return found
+    name, planted = program.name, program.planted
+    by_tool = {
+        tool: each_diagnosed(name, planted, captures(name, out / folder))
+        for tool, folder in FOLDERS.items()
+    }
+    return Result(name, planted, times, by_tool)
 
 
 def captures(name: str, folder: Path) -> list[Path]:
@@ -187,59 +169,3 @@ def captures(name: str, folder: Path) -> list[Path]:
     paths = folder.iterdir() if folder.is_dir() else ()
     found = {int(match[1]): path for path in paths if (match := pattern.fullmatch(path.name))}
     return [found[number] for number in sorted(found)]
-
-
-def print_header() -> None:
-    columns = ["program", "planted", *TOOLS, "with, without the fault", "gain"]
-    columns += [f"gain by {tool}" for tool in TOOLS]
-    print(f"\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
-
-
-def markdown_row(result: Result) -> str:
-    times = result.times
-    cells = [result.program, result.planted]
-    cells += [verdicts(result.by_tool[tool]) for tool in TOOLS]
-    if times:
-        both = f"{milliseconds(times.with_ms)}, {milliseconds(times.without_ms)} ms"
-        cells += [both, f"{milliseconds(times.with_ms - times.without_ms)} ms"]
-    else:
-        cells += [ABSENT, ABSENT]
-    cells += [predicted(result.by_tool[tool]) for tool in TOOLS]
-    return f"| {' | '.join(cells)} |"
-
-
-def verdicts(found: Sequence[Diagnosis]) -> str:
-    """`launch`; of several captures `launch 4, host 1`; in capitals where it is wrong."""
-    counts = Counter(
-        diagnosis.verdict if diagnosis.verdict == diagnosis.planted else diagnosis.verdict.upper()
-        for diagnosis in found
-    )
-    if len(found) == 1:
-        return next(iter(counts))
-    return ", ".join(f"{verdict} {count}" for verdict, count in counts.most_common()) or ABSENT
-
-
-def predicted(found: Sequence[Diagnosis]) -> str:
-    """By the first capture; classes such as gpu_latency have no gain of their own."""
-    for diagnosis in found[:1]:
-        for gain in diagnosis.ranked:
-            if gain.verdict == diagnosis.planted:
-                ms = milliseconds(gain.recoverable_ms_per_step)
-                return f"{ms} of {milliseconds(diagnosis.step_ms)} ms"
-    return ABSENT
-
-
-def print_counts(results: Sequence[Result]) -> None:
-    print_confusion(
-        [each for result in results for found in result.by_tool.values() for each in found]
-    )
-    for tool in TOOLS:
-        found = {result.program: result.by_tool[tool] for result in results}
-        every = [diagnosis for each in found.values() for diagnosis in each]
-        right = sum(diagnosis.verdict == diagnosis.planted for diagnosis in every)
-        print(f"{tool}: {right} of {len(every)}")
-        if missing := [name for name, each in found.items() if not each]:
-            print(f"{tool}: no capture of {', '.join(missing)}")
-        if repeated := [each for each in found.values() if len(each) > 1]:
-            same = sum(len({diagnosis.verdict for diagnosis in each}) == 1 for each in repeated)
-            print(f"{tool}: the same verdict each time for {same} of {len(repeated)} programs")

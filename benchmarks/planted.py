@@ -1,35 +1,56 @@
-"""Known bottlenecks in the real trainer, each captured and diagnosed: does the verdict find them?
+"""Known bottlenecks in the real trainer, each diagnosed and taken out: does the verdict find them?
 
     python -m benchmarks planted out=out-planted
+    python -m benchmarks planted series=2 out=out-planted-2
     python -m benchmarks planted plants=slow_loader,python_stall
 
-Needs CUDA and nsys; `slow_link` needs two GPUs and is named as left out where there is one. Prints
-a row for each plant and a confusion table; OUT/results.json has the evidence. With `reread=true`
-the captures of an earlier series are diagnosed again, without a GPU.
+Trains three times for each plant: under nsys; with torch.profiler in the last iterations, after
+others that give the step's time; and without the fault. Prints a row for each plant, a confusion
+table and the counts, as `foreign` does; OUT/results.json has the evidence. With `reread=true` the
+captures of an earlier series are diagnosed again, without a GPU.
+
+Needs CUDA and nsys; `slow_link` needs two GPUs and is named as left out where there is one.
 """
 
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 import torch
 from hydra.core.utils import env_override
 
-from benchmarks.diagnoses import Diagnosis, diagnosed, print_confusion
-from benchmarks.measuring import Keys, key
-from benchmarks.planted_train import PLANTS, Plant
+from benchmarks.diagnoses import (
+    Result,
+    Times,
+    each_diagnosed,
+    markdown_row,
+    print_counts,
+    print_header,
+)
+from benchmarks.measuring import Keys, key, run_process
+from benchmarks.planted_train import PLANTS, SERIES
+from benchmarks.plants.planting import Plant
 from cli.files import write_text
 from profiling.records import to_json
-from profiling.units import ABSENT
+from profiling.tools import nsys_tool
 from profiling.verbs import run
 
-WINDOW = "max_iters=90 eval_interval=1000 wandb.mode=disabled profile.start=60 profile.steps=20"
+SHORT = "max_iters=90 eval_interval=1000 eval_iters=1 log_interval=10 wandb.mode=disabled"
+NSYS_WINDOW = "profile.start=60 profile.steps=20"
+TORCH_WINDOW = "profile=torch profile.start=70 profile.steps=10"
+TIMED_FROM = 20  # iterations before it settle
 TRAINER = ["-m", "benchmarks.planted_train"]
 
 
 @dataclass
 class PlantedConfig(Keys):
-    plants: str = key("all", "names, by comma")
+    series: int = key(1, "1 or 2", least=1)
+    plants: str = key("all", "of the series; or names of any, by comma")
     config: str = key("shakespeare_char", "experiment to train")
     out: str = key("out-planted", "folder of runs and results.json")
     preset: str = key("light", "of `python -m profiling run`")
@@ -37,45 +58,113 @@ class PlantedConfig(Keys):
 
 
 def main(config: PlantedConfig) -> None:
-    names = list(PLANTS) if config.plants == "all" else config.plants.split(",")
-    if unknown := set(names) - set(PLANTS):
-        raise ValueError(f"plants={','.join(unknown)}: there are {', '.join(PLANTS)}")
-    out = Path(config.out)
-    out.mkdir(parents=True, exist_ok=True)
-    rows: list[Diagnosis] = []
+    names = chosen(config)
+    out = Path(config.out).resolve()
+    if not config.reread:
+        check_machine(out)
+    print_header()
+    results = []
     for name in names:
-        plant = PLANTS[name]
-        if not config.reread and (problem := record(name, plant, config, out)):
-            print(f"{name}: {problem}", flush=True)
-            continue
-        capture = "nsys.sqlite" if plant.ranks == 1 else "nsys-rank0.sqlite"
-        rows.append(diagnosed(name, plant.verdict, out / name / "profile" / capture))
-        print(markdown_row(rows[-1]), flush=True)
-    write_text(out / "results.json", to_json(rows))
-    print_confusion(rows)
+        plant, folder = PLANTS[name], out / name
+        if not config.reread and (problem := record(name, plant, config, folder)):
+            print(f"{name}: {problem}", file=sys.stderr, flush=True)
+        results.append(read(name, plant, folder))
+        print(markdown_row(results[-1]), flush=True)
+        write_text(out / "results.json", to_json(results))
+    print_counts(results)
 
 
-def record(name: str, plant: Plant, config: PlantedConfig, out: Path) -> str | None:
-    """Trains with the plant under nsys; says why there is no capture where there is none."""
+def chosen(config: PlantedConfig) -> list[str]:
+    if config.series not in SERIES:
+        raise ValueError(f"series={config.series}: there are {', '.join(map(str, SERIES))}")
+    names = list(SERIES[config.series]) if config.plants == "all" else config.plants.split(",")
+    if unknown := set(names) - set(PLANTS):
+        raise ValueError(f"plants={','.join(sorted(unknown))}: there are {', '.join(PLANTS)}")
+    return list(dict.fromkeys(names))
+
+
+def check_machine(out: Path) -> None:
+    """Raises ValueError where nothing can be captured, or something is there already."""
+    if not torch.cuda.is_available():
+        raise ValueError("planted: needs a CUDA GPU; PyTorch sees none here")
+    if (out / "results.json").exists():
+        raise ValueError(f"out={out}: holds a series; name another folder, or reread=true")
+    nsys_tool.find()
+
+
+def record(name: str, plant: Plant, config: PlantedConfig, folder: Path) -> str | None:
+    """Three trainings; says what failed, where something did."""
     if torch.cuda.device_count() < plant.ranks:
         return f"left out, needs {plant.ranks} GPUs"
-    words = ["--preset", config.preset, config.config, *plant.keys.split(), *WINDOW.split()]
+    folder.mkdir(parents=True, exist_ok=True)
+    words, fault = [config.config, *SHORT.split()], {"PLANT": name, **plant.environ}
+    with_fault = [*words, *plant.keys.split()]
+    without = [*words, *(plant.without or plant.keys).split()]
+    launched = [*launcher(plant), *TRAINER, *with_fault, *TORCH_WINDOW.split()]
+    ended = {
+        "without": train([*launcher(plant), "train.py", *without], folder / "without", {}),
+        "torch": train(launched, folder / "torch", fault),
+        "nsys": train_under_nsys(with_fault, plant, config.preset, folder / "nsys", fault),
+    }
+    failed = [f"{which} ended with {status}" for which, status in ended.items() if status]
+    return f"{', '.join(failed)}; see {folder}/*.log" if failed else None
+
+
+def launcher(plant: Plant) -> list[str]:
+    """The arguments of python that start the ranks."""
+    if plant.ranks == 1:
+        return []
+    ranks = f"--nproc-per-node={plant.ranks}"
+    return ["-m", "torch.distributed.run", "--standalone", ranks]
+
+
+def train(words: Sequence[str], out_dir: Path, environ: Mapping[str, str]) -> int:
+    """The exit code; OUT_DIR.log has what it said."""
+    command = [sys.executable, *words, f"out_dir={out_dir}"]
+    with open(out_dir.with_suffix(".log"), "wb") as log:
+        return run_process(command, log, environ={**os.environ, **environ}).status
+
+
+def train_under_nsys(
+    words: Sequence[str], plant: Plant, preset: str, out_dir: Path, environ: Mapping[str, str]
+) -> int:
+    flags = ["--preset", preset]
     if plant.ranks > 1:
-        words = ["--nproc-per-node", str(plant.ranks), *words]
+        flags += ["--nproc-per-node", str(plant.ranks)]
     with (
-        open(out / f"{name}.log", "w", encoding="utf-8") as log,
+        open(out_dir.with_suffix(".log"), "w", encoding="utf-8") as log,
         redirect_stdout(log),
-        env_override({"PLANT": name, **plant.environ}),
+        env_override(dict(environ)),
     ):
-        status = run.main([*words, f"out_dir={out / name}"], TRAINER)
-    return f"ended with {status}, see {out / name}.log" if status else None
+        return run.main([*flags, *words, *NSYS_WINDOW.split(), f"out_dir={out_dir}"], TRAINER)
 
 
-def markdown_row(row: Diagnosis) -> str:
-    found = "right" if row.verdict == row.planted else "WRONG"
-    idle = ABSENT if row.idle_ms is None else f"{row.idle_ms:.2f}"
-    gains = [f"{gain.verdict} {gain.recoverable_ms_per_step:.2f}" for gain in row.ranked[:3]]
-    return (
-        f"| {row.plant} | {row.planted} | {row.verdict} | {found} "
-        f"| {row.step_ms:.2f} ms, idle {idle} | {', '.join(gains)} |"
-    )
+def read(name: str, plant: Plant, folder: Path) -> Result:
+    rank = "" if plant.ranks == 1 else "-rank0"
+    captures = {
+        "nsys": folder / "nsys" / "profile" / f"nsys{rank}.sqlite",
+        "torch.profiler": folder / "torch" / "profile" / f"window-1{rank}.trace.json.gz",
+    }
+    by_tool = {
+        tool: each_diagnosed(name, plant.verdict, [capture] if capture.exists() else [])
+        for tool, capture in captures.items()
+    }
+    with_ms, without_ms = step_ms(folder / "torch"), step_ms(folder / "without")
+    times = None
+    if with_ms and without_ms:
+        times = Times(with_ms, without_ms / plant.work_without)
+    return Result(name, plant.verdict, times, by_tool)
+
+
+def step_ms(run_folder: Path) -> float | None:
+    """Of the iterations without a profiler, the median of the rows; None where there are none."""
+    metrics = run_folder / "metrics.jsonl"
+    if not metrics.exists():
+        return None
+    rows = map(json.loads, metrics.read_text(encoding="utf-8").splitlines())
+    found = [
+        row["time/step_ms"]
+        for row in rows
+        if row.get("time/step_ms") is not None and row["iter"] >= TIMED_FROM
+    ]
+    return median(found) if found else None

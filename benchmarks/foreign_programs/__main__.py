@@ -19,8 +19,9 @@ from statistics import median
 import numpy as np
 import torch
 
+from benchmarks.diagnoses import Times
 from benchmarks.foreign_programs.parts import Step
-from benchmarks.foreign_programs.series import PROGRAMS, RANGES, TIMES, Program, Times
+from benchmarks.foreign_programs.series import PROGRAMS, RANGES, TIMES, Program
 from cli.files import write_text
 from profiling.records import to_json
 

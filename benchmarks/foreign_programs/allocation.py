@@ -101,3 +101,22 @@ def bert_empties_cache_twice(fault: bool) -> Step:
         empty()
 
     return step
+
+
+def fcn_empties_cache_between_tiles(fault: bool) -> Step:
+    """Eight tiles of a large image, and torch.cuda.empty_cache() behind each."""
+    from torchvision.models import get_model
+
+    model = get_model("fcn_resnet50", weights_backbone=None, num_classes=21)
+    model = model.to(DEVICE).eval().to(torch.bfloat16)
+    image = images(1, 4096)[0][:, :, :2048].to(torch.bfloat16)
+    tiles = [tile for row in image.split(1024, 2) for tile in row.split(1024, 3)]
+
+    def infer() -> None:
+        with torch.no_grad():
+            for tile in tiles:
+                model(tile)["out"].argmax(1)
+                if fault:
+                    torch.cuda.empty_cache()
+
+    return infer

@@ -131,3 +131,26 @@ def vit_saved_on_cpu(fault: bool) -> Step:
         optimizer.zero_grad()
 
     return step
+
+
+def lraspp_masks_of_floats(fault: bool) -> Step:
+    """Copies a float of each class for each pixel; without it the class alone, as a byte."""
+    from torchvision.models import get_model
+
+    classes = 100
+    model = get_model("lraspp_mobilenet_v3_large", weights_backbone=None, num_classes=classes)
+    model = model.to(DEVICE).train()
+    optimizer = AdamW(model.parameters(), 1e-4)
+    x = images(16, 256)[0]
+    masks = torch.randint(0, classes, (16, 256, 256), dtype=torch.uint8)
+    floats = F.one_hot(masks.long(), classes).permute(0, 3, 1, 2).float().contiguous()
+
+    def step() -> None:
+        target = floats.to(DEVICE) if fault else masks.to(DEVICE).long()
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = F.cross_entropy(model(x)["out"], target)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step

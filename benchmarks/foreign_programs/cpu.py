@@ -3,11 +3,14 @@
 import copy
 import gc
 import hashlib
+import io
 import json
 import os
 import random
 import time
 from collections.abc import Sequence
+
+import numpy as np
 
 from benchmarks.foreign_programs.parts import (
     Step,
@@ -118,3 +121,29 @@ def mixer_deepcopies(fault: bool) -> Step:
     state = {str(i): [[j, str(j)] for j in range(40)] for i in range(500)}
     deepcopy = (lambda: copy.deepcopy(state)) if fault else None
     return then(image_step("mixer_s32_224"), deepcopy)
+
+
+def efficientnet_saves_pictures(fault: bool) -> Step:
+    """Compresses a picture of 512 x 1,024 pixels as PNG, to look at later."""
+    from PIL import Image
+
+    picture = Image.fromarray(np.random.randint(0, 255, (512, 1024, 3), dtype=np.uint8))
+    save = (lambda: picture.save(io.BytesIO(), "PNG")) if fault else None
+    return then(image_step("efficientnet_b0"), save)
+
+
+def bert_keeps_beams_in_lists(fault: bool) -> Step:
+    """Lengthens, sorts and cuts the beams of a search, as lists of Python."""
+    scores = [[random.random() for _ in range(2_000)] for _ in range(8)]
+
+    def search() -> None:
+        beams: list[tuple[float, list[int]]] = [(0.0, [])] * 8
+        for _ in range(4):
+            longer = [
+                (score + scores[beam][token], [*words, token])
+                for beam, (score, words) in enumerate(beams)
+                for token in range(2_000)
+            ]
+            beams = sorted(longer, reverse=True)[:8]
+
+    return then(text_step(), search if fault else None)

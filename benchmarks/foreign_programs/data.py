@@ -5,6 +5,8 @@ import itertools
 import random
 import re
 import time
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,7 +14,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from benchmarks.foreign_programs.parts import (
     BERT_VOCAB,
@@ -192,3 +194,67 @@ def gpt2_parses_text(fault: bool) -> Step:
         step(x, x)
 
     return parse_and_step
+
+
+class CompressedPhotos(Dataset[tuple[Tensor, int]]):
+    """One photo of 448 x 448 pixels, inflated and made smaller each time, or one that is ready."""
+
+    def __init__(self, inflate: bool) -> None:
+        pixels = np.random.randint(0, 64, (448, 448, 3), dtype=np.uint8)
+        self.inflate, self.compressed = inflate, zlib.compress(pixels.tobytes())
+        self.ready = torch.rand(3, 224, 224)
+
+    def __len__(self) -> int:
+        return 100_000
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        if not self.inflate:
+            return self.ready, index % CLASSES
+        pixels = np.frombuffer(zlib.decompress(self.compressed), np.uint8).reshape(448, 448, 3)
+        small = torch.from_numpy(pixels[::2, ::2].copy())
+        return small.permute(2, 0, 1).float() / 64, index % CLASSES
+
+
+def regnet_inflates_photos(fault: bool) -> Step:
+    """Two workers that inflate compressed photos."""
+    step = training_step(torchvision_model("regnet_y_400mf"))
+    loader = DataLoader(CompressedPhotos(fault), batch_size=64, num_workers=2, pin_memory=True)
+    return loaded(step, loader, non_blocking=True)
+
+
+class BatchesByLength(Sampler[list[int]]):
+    """Batches of 32 texts of about the same length, by an order that is made once or for each."""
+
+    def __init__(self, again: bool) -> None:
+        self.again, self.lengths = again, [random.randint(8, 128) for _ in range(200_000)]
+
+    def order(self) -> list[int]:
+        return sorted(range(len(self.lengths)), key=self.lengths.__getitem__)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        order = self.order()
+        for start in range(0, len(order), 32):
+            yield (self.order() if self.again else order)[start : start + 32]
+
+
+def bert_sorts_for_each_batch(fault: bool) -> Step:
+    """A sampler that sorts 200,000 texts by length for each batch."""
+    step = training_step(bert(6))
+    rows = torch.randint(0, BERT_VOCAB, (1000, 128))
+
+    def collate(indices: list[int]) -> Tensor:
+        return rows[torch.tensor(indices) % len(rows)]
+
+    texts = range(200_000)  # a data set, though torch's types do not say so
+    loader: DataLoader[Tensor] = DataLoader(
+        texts,  # type: ignore[arg-type]
+        batch_sampler=BatchesByLength(fault),
+        collate_fn=collate,
+    )
+    batches = endless(loader)
+
+    def load_and_step() -> None:
+        x = next(batches).to(DEVICE)
+        step(x, x)
+
+    return load_and_step

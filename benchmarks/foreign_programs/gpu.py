@@ -1,7 +1,9 @@
 """Planted: the GPU itself has too much to multiply, to move, or too little at a time."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer, SparseAdam
 
 from benchmarks.foreign_programs.parts import (
     CLASSES,
@@ -183,3 +185,67 @@ def gpt2_graph_of_one(fault: bool) -> Step:
     model = gpt2(12).to(DEVICE).eval().to(torch.bfloat16)
     x = tokens(1 if fault else 512, 1 if fault else 16, GPT2_VOCAB)
     return replays(graph_of(lambda: model(x, use_cache=False)), 8)
+
+
+def gpt2_scores_every_position(fault: bool) -> Step:
+    """The next token's scores at each of 1,024 positions; without it at the last alone."""
+    model = gpt2(2, n_embd=1024, n_head=16).to(DEVICE).eval().to(torch.bfloat16)
+    x = tokens(32, 1024, GPT2_VOCAB)
+    transformer, head = model.get_submodule("transformer"), model.get_submodule("lm_head")
+
+    def infer() -> None:
+        with torch.no_grad():
+            hidden = transformer(x, use_cache=False).last_hidden_state
+            head(hidden if fault else hidden[:, -1:])[:, -1].argmax(-1)
+
+    return infer
+
+
+def gpt2_loss_by_one_hot(fault: bool) -> Step:
+    """Cross entropy as a product with one-hot targets, a number for each word of the vocabulary."""
+    model = gpt2(2, n_embd=256, n_head=4).to(DEVICE)
+    optimizer = AdamW(model.parameters(), 1e-4)
+    x = tokens(16, 512, GPT2_VOCAB)
+
+    def loss_of(logits: Tensor) -> Tensor:
+        if not fault:
+            return F.cross_entropy(logits.flatten(0, 1), x.flatten())
+        targets = F.one_hot(x, GPT2_VOCAB).float()
+        return -(targets * logits.float().log_softmax(-1)).sum(-1).mean()
+
+    def step() -> None:
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = loss_of(model(x).logits)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def bert_dense_table_gradients(fault: bool) -> Step:
+    """A dense gradient, and so AdamW, for all four million rows of a table of embeddings."""
+    model = bert(4, 256).to(DEVICE)
+    table = nn.Embedding(4_000_000, 256, device=DEVICE, sparse=not fault)
+    optimizers: list[Optimizer] = [AdamW(model.parameters(), 1e-4)]
+    optimizers.append((AdamW if fault else SparseAdam)(table.parameters(), 1e-4))
+    ids, x = tokens(16, 128, 4_000_000), tokens(16, 128)
+
+    def step() -> None:
+        with torch.autocast("cuda", torch.bfloat16):
+            out = model(inputs_embeds=table(ids)).logits
+            loss = F.cross_entropy(out.flatten(0, 1), x.flatten())
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return step
+
+
+def mixer_trains_two_images_in_a_graph(fault: bool) -> Step:
+    """A CUDA graph of training on two images instead of 256."""
+    model = timm_model("mixer_s32_224")
+    step = training_step(model, lambda p: AdamW(p, 1e-4, capturable=True))
+    x, y = images(2 if fault else 256)
+    return replays(graph_of(lambda: step(x, y), training=True), 4)

@@ -101,3 +101,18 @@ def densenet_looped_sgd(fault: bool) -> Step:
     step = training_step(model, lambda p: SGD(p, 1e-3, momentum=0.9, foreach=not fault))
     x, y = images(8)
     return lambda: step(x, y)
+
+
+def resnet18_augments_one_by_one(fault: bool) -> Step:
+    """Jitters colours on the GPU image by image, instead of those of the whole batch."""
+    from torchvision import transforms
+
+    jitter = transforms.ColorJitter(0.4, 0.4, 0.4)
+    step = training_step(torchvision_model("resnet18"))
+    x, y = images(64)
+    x = x.clamp(0, 1)
+
+    def augment_and_step() -> None:
+        step(torch.stack([jitter(image) for image in x]) if fault else jitter(x), y)
+
+    return augment_and_step

@@ -130,9 +130,9 @@ def loaded(
     return load_and_step
 
 
-def graph_of(call: Step) -> torch.cuda.CUDAGraph:
-    """A CUDA graph of an inference, which was warmed up on a stream of its own."""
-    with torch.no_grad():
+def graph_of(call: Step, training: bool = False) -> torch.cuda.CUDAGraph:
+    """A CUDA graph of an inference, or a training, warmed up on a stream of its own."""
+    with torch.set_grad_enabled(training):
         with torch.cuda.stream(torch.cuda.Stream()):
             for _ in range(3):
                 call()

@@ -104,7 +104,7 @@ def mixer_synchronised_blocks(fault: bool) -> Step:
 
 
 def resnet50_statistics_home(fault: bool) -> Step:
-    """.item() of the mean behind each convolution."""
+    """.item() of the mean behind each convolution, norm and activation."""
     model = torchvision_model("resnet50")
 
     def check(module: nn.Module, inputs: object, output: Tensor) -> None:
@@ -112,21 +112,63 @@ def resnet50_statistics_home(fault: bool) -> Step:
             raise FloatingPointError(f"very large behind {module}")
 
     if fault:
-        hooked(model, ["Conv2d"], check)
+        hooked(model, ["Conv2d", "BatchNorm2d", "ReLU"], check)
     step = training_step(model)
-    x, y = images(128)
+    x, y = images(64)
     return lambda: step(x, y)
 
 
 def vit_tolist_in_blocks(fault: bool) -> Step:
-    """.tolist() of four values of each image behind each attention."""
+    """.tolist() of four values of each image behind each layer."""
     model = timm_model("vit_base_patch16_224")
 
     def listed(module: nn.Module, inputs: object, output: Tensor) -> None:
         output[:, 0, :4].tolist()
 
     if fault:
-        hooked(model, ["Attention"], listed)
+        for module in model.get_submodule("blocks").modules():  # timm's norms have their own class
+            if isinstance(module, (nn.Linear, nn.LayerNorm, nn.GELU)):
+                module.register_forward_hook(listed)
     step = training_step(model)
-    x, y = images(64)
+    x, y = images(48)
     return lambda: step(x, y)
+
+
+def resnet18_losses_one_by_one(fault: bool) -> Step:
+    """.item() of the loss of each of 512 images, to log the hardest."""
+    model = torchvision_model("resnet18").to(DEVICE)
+    optimizer = SGD(model.parameters(), lr=1e-3)
+    x, y = images(512, 96)
+
+    def step() -> None:
+        with torch.autocast("cuda", torch.bfloat16):
+            losses = F.cross_entropy(model(x), y, reduction="none")
+        losses.mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if fault:
+            max(loss.item() for loss in losses.detach().unbind())
+
+    return step
+
+
+def resnet50_boxes_by_if(fault: bool) -> Step:
+    """An `if` over the score of each of 600 boxes that are left by torchvision's NMS."""
+    from torchvision.ops import batched_nms
+
+    model = torchvision_model("resnet50").to(DEVICE).eval().to(torch.bfloat16)
+    x = images(64)[0].to(torch.bfloat16)
+    corners = torch.rand(600, 2, device=DEVICE) * 1000
+    boxes = torch.cat((corners, corners + 4), 1)
+    scores, classes = torch.rand(600, device=DEVICE), torch.arange(600, device=DEVICE)
+
+    def infer() -> None:
+        with torch.no_grad():
+            model(x)
+            kept = batched_nms(boxes, scores, classes, 0.5)
+            if fault:
+                [box for box, score in zip(boxes[kept], scores[kept], strict=True) if score > 0.3]
+            else:
+                boxes[kept][scores[kept] > 0.3]
+
+    return infer

@@ -1,18 +1,19 @@
 """benchmarks.foreign: table, rows, refusals, and the passes with programs that need no GPU."""
 
 import inspect
+import itertools
 import shutil
 import time
 
 import pytest
 import torch
 
-from benchmarks import foreign
-from benchmarks.diagnoses import Diagnosis
-from benchmarks.foreign import ForeignConfig, Result, main
+from benchmarks import diagnoses, foreign
+from benchmarks.diagnoses import Diagnosis, Result, Times
+from benchmarks.foreign import ForeignConfig, main
 from benchmarks.foreign_programs import __main__ as passes
 from benchmarks.foreign_programs import allocation, copies, cpu, data, gpu, launch, synchronization
-from benchmarks.foreign_programs.series import PROGRAMS, SERIES, Program, Times
+from benchmarks.foreign_programs.series import PROGRAMS, SERIES, Program
 from benchmarks.measuring import Process
 from profiling.analysis.report import Gain
 from profiling.causes import VERDICT
@@ -25,7 +26,12 @@ MODULES = (allocation, copies, cpu, data, gpu, launch, synchronization)
 
 
 def test_each_series_plants_what_the_verdict_knows():
-    assert {number: len(programs) for number, programs in SERIES.items()} == {1: 21, 2: 23, 3: 14}
+    assert {number: len(programs) for number, programs in SERIES.items()} == {
+        1: 21,
+        2: 23,
+        3: 14,
+        4: 13,
+    }
     for programs in SERIES.values():
         assert {program.planted for program in programs} == set(VERDICT) - {
             "communication", "gpu_gaps", "gpu", "host", "unknown",
@@ -51,6 +57,26 @@ def test_the_edit_distance_is_levenshteins():
     assert cpu.edit_distance(list(b"kitten"), list(b"sitting")) == 3
 
 
+def test_inflated_photos_are_batches_of_the_same_shape():
+    made, ready = (data.CompressedPhotos(inflate)[3] for inflate in (True, False))
+    assert made[0].shape == ready[0].shape == (3, 224, 224) and made[1] == ready[1] == 3
+    assert made[0].min() >= 0 and 0.9 < made[0].max() < 1
+
+
+def test_texts_are_sorted_for_each_batch_only_where_that_is_the_fault(monkeypatch):
+    asked = []
+    order = data.BatchesByLength.order
+    monkeypatch.setattr(
+        data.BatchesByLength, "order", lambda self: asked.append(self.again) or order(self)
+    )
+    for again in (False, True):
+        sampler = data.BatchesByLength(again)
+        batches = list(itertools.islice(iter(sampler), 3))
+        lengths = [sampler.lengths[index] for batch in batches for index in batch]
+        assert len(lengths) == 96 and lengths == sorted(lengths)
+    assert asked == [False] + [True] * 4
+
+
 def diagnosis(verdict, planted="launch", gain_ms=1.5):
     return Diagnosis(
         verdict=verdict,
@@ -64,7 +90,7 @@ def diagnosis(verdict, planted="launch", gain_ms=1.5):
 
 def test_a_row_sets_the_predicted_beside_the_measured_gain():
     by_tool = {"nsys": [diagnosis("launch")], "torch.profiler": [diagnosis("host", gain_ms=2.25)]}
-    row = foreign.markdown_row(Result("lstm_by_cells", "launch", Times(10.0, 7.5), by_tool))
+    row = diagnoses.markdown_row(Result("lstm_by_cells", "launch", Times(10.0, 7.5), by_tool))
     assert row == (
         "| lstm_by_cells | launch | launch | HOST | 10.00, 7.50 ms | 2.50 ms "
         "| 1.50 of 12.50 ms | 2.25 of 12.50 ms |"
@@ -73,7 +99,7 @@ def test_a_row_sets_the_predicted_beside_the_measured_gain():
 
 def test_a_row_of_what_failed_has_no_numbers():
     by_tool = {"nsys": [], "torch.profiler": [diagnosis("gpu_latency", planted="gpu_latency")]}
-    row = foreign.markdown_row(Result("x", "gpu_latency", None, by_tool))
+    row = diagnoses.markdown_row(Result("x", "gpu_latency", None, by_tool))
     assert row == "| x | gpu_latency | – | gpu_latency | – | – | – | – |"
 
 
@@ -83,8 +109,8 @@ def test_captures_are_counted_and_so_is_whether_repeats_agree(capsys):
         Result("a", "launch", None, {"nsys": always, "torch.profiler": often}),
         Result("b", "launch", None, {"nsys": often, "torch.profiler": []}),
     ]
-    assert "| launch 2, HOST 1 |" in foreign.markdown_row(results[1])
-    foreign.print_counts(results)
+    assert "| launch 2, HOST 1 |" in diagnoses.markdown_row(results[1])
+    diagnoses.print_counts(results)
     lines = capsys.readouterr().out.splitlines()
     assert "| launch | 2 | 7 |" in lines and "7 of 9 verdicts are right" in lines
     assert lines[-5:] == [

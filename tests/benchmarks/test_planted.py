@@ -1,35 +1,71 @@
 """The planted bottlenecks: each fault really happens in a run of the real trainer."""
 
+import gzip
+import json
 import os
 
 import pytest
 import torch
 from torch import nn
 
+from benchmarks import planted
+from benchmarks.diagnoses import Diagnosis, Times
+from benchmarks.measuring import Process
+from benchmarks.planted_train import PLANTS, SERIES
+from benchmarks.plants import second
+from benchmarks.plants.planting import Plant
 from data.batches import Batches
-from model import GPT
+from model import GPT, CausalSelfAttention, LayerNorm
+from profiling.records import read_json
+from tests.paths import PROJECT
 from training.graphs import GraphedStep
 from training.step import Step
 
 CLASSES = {
-    "gpu_compute", "gpu_memory", "gpu_latency", "launch", "synchronization", "cpu", "data",
-    "communication",
+    1: {
+        "gpu_compute", "gpu_memory", "gpu_latency", "launch", "synchronization", "cpu", "data",
+        "communication",
+    },
+    2: {
+        "gpu_compute", "gpu_memory", "gpu_latency", "launch", "synchronization", "cpu", "data",
+        "allocation", "copies",
+    },
 }  # fmt: skip
-PATCHED = [(Batches, "draw"), (Step, "update"), (GraphedStep, "update"), (GPT, "forward")]
+PATCHED = [
+    (Batches, "draw"),
+    (Step, "__init__"),
+    (Step, "forward"),
+    (Step, "update"),
+    (GraphedStep, "update"),
+    (GPT, "forward"),
+    (CausalSelfAttention, "forward"),
+    (LayerNorm, "forward"),
+    (nn.GELU, "forward"),
+    (nn.Dropout, "forward"),
+]
 
 
 @pytest.fixture
 def plants(monkeypatch):
     """The table of plants; what they patch is as before when the test has ended."""
-    for owner, method in [*PATCHED, (nn.GELU, "forward")]:
+    for owner, method in PATCHED:
         monkeypatch.setattr(owner, method, getattr(owner, method))
-    from benchmarks.planted_train import PLANTS
-
     return PLANTS
 
 
 def test_every_class_of_the_verdict_is_planted(plants):
-    assert {plant.verdict for plant in plants.values()} == CLASSES
+    planted = {
+        number: {plant.verdict for plant in series.values()} for number, series in SERIES.items()
+    }
+    assert planted == CLASSES
+    assert len(plants) == len(SERIES[1]) + len(SERIES[2]) == 22
+
+
+def test_every_fault_can_be_taken_out(plants):
+    nothing = Plant("cpu", "").put
+    for name, plant in plants.items():
+        assert plant.put is not nothing or plant.without or plant.environ, name
+        assert plant.without != plant.keys, name
 
 
 @pytest.mark.parametrize(
@@ -60,20 +96,201 @@ def test_the_spelled_out_gelu_is_the_same_function(plants):
     assert torch.allclose(nn.GELU()(x), expected, atol=1e-6)
 
 
-def test_a_plants_environment_ends_with_its_run(plants, tmp_path, monkeypatch):
-    from benchmarks import planted
+def losses_of(run, losses, **keys):
+    found = losses(run(max_iters=3, eval_interval=5, **keys))
+    return [train for train, *_ in found.values() if train is not None]
 
-    seen = []
 
-    def start(words, trainer):
-        seen.append((os.environ["PLANT"], os.environ["NCCL_P2P_DISABLE"], trainer, words[:2]))
-        raise ValueError("the run fails")
+@pytest.mark.parametrize(
+    "name", ("attention_head_by_head", "norms_and_dropout_by_hand", "looped_adamw_in_graphs")
+)
+def test_a_slower_way_computes_the_same(plants, run, losses, name):
+    expected = losses_of(run, losses, attention="flash")
+    plants[name].put()
+    assert losses_of(run, losses, attention="flash") == pytest.approx(expected, rel=1e-4)
 
-    monkeypatch.setattr(planted.run, "main", start)
+
+def test_dropout_by_hand_drops_as_many(plants):
+    plants["norms_and_dropout_by_hand"].put()
+    dropout, x = nn.Dropout(0.25), torch.ones(40_000)
+    dropped = dropout(x)
+    assert dropped.unique().tolist() == pytest.approx([0, 4 / 3])
+    assert (dropped == 0).float().mean().item() == pytest.approx(0.25, abs=0.02)
+    assert dropout.eval()(x) is x
+
+
+def test_the_optimizer_is_told_to_go_one_by_one(plants, run, monkeypatch):
+    plants["looped_adamw_in_graphs"].put()
+    groups = []
+    update = Step.update
+
+    def seen(step, learning_rate):
+        groups.extend(step.optimizer.param_groups)
+        update(step, learning_rate)
+
+    monkeypatch.setattr(Step, "update", seen)
+    run(max_iters=1, attention="flash")
+    assert groups and not any(group["fused"] or group["foreach"] for group in groups)
+
+
+class Text(str):
+    """A text that counts how often it is walked through."""
+
+    walks = 0
+
+    def __iter__(self):
+        Text.walks += 1
+        return super().__iter__()
+
+
+def test_text_is_encoded_for_each_batch(plants, run, monkeypatch):
+    monkeypatch.setattr(second, "stand_in_text", lambda length: Text("ab\n"))
+    plants["reencoded_text"].put()
+    before = Text.walks
+    run(max_iters=3, attention="flash")
+    assert Text.walks - before >= 3
+
+
+def test_targets_are_ranked_in_python(plants, run, monkeypatch):
+    ranked = []
+
+    def counted(row, reverse):
+        ranked.append(len(row))
+        return sorted(row, reverse=reverse)
+
+    monkeypatch.setattr(second, "sorted", counted, raising=False)
+    plants["ranks_of_targets"].put()
+    run(max_iters=2, attention="flash")
+    assert len(ranked) == 2 * 4 * 32  # iterations, sequences, tokens
+
+
+def test_a_snapshot_takes_weights_and_moments(plants, run, monkeypatch):
+    made = []
+    zeros = torch.zeros
+    monkeypatch.setattr(second.torch, "zeros", lambda *a, **k: made.append(a) or zeros(*a, **k))
+    run(max_iters=2, attention="flash")
+    without = len(made)
+    plants["snapshot_in_memory"].put()
+    run(max_iters=2, attention="flash")
+    assert len(made) - 2 * without > 3 * 10
+
+
+def test_histograms_are_of_every_gradient(plants, run, monkeypatch):
+    made = []
+    histc = torch.histc
+    monkeypatch.setattr(torch, "histc", lambda *a: made.append(a) or histc(*a))
+    plants["gradient_histograms"].put()
+    run(max_iters=2, attention="flash")
+    assert len(made) > 20 and len(made) % 2 == 0
+
+
+def test_the_cache_is_emptied_in_each_micro_step_but_in_no_graph(plants, run, monkeypatch):
+    emptied, capturing = [], [False]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing[0])
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(1))
+    second.empty_cache()
+    capturing[0] = True
+    second.empty_cache()
+    assert emptied == [1]
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """What is started: (environment of the fault, words), nothing of it really."""
+    calls = []
+
+    def remember(words, environ):
+        calls.append(({name: environ.get(name) for name in ("PLANT", "NCCL_P2P_DISABLE")}, words))
+
+    def process(command, output, environ):
+        remember(command[1:], environ)
+        return Process(0, 0.0, 0.0, 0)
+
+    def under_nsys(words, trainer):
+        remember([*words, *trainer], os.environ)
+        return 0
+
+    monkeypatch.setattr(planted, "run_process", process)
+    monkeypatch.setattr(planted.run, "main", under_nsys)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    with pytest.raises(ValueError, match="the run fails"):
-        planted.record("slow_link", plants["slow_link"], planted.PlantedConfig(), tmp_path)
-    assert seen == [
-        ("slow_link", "1", ["-m", "benchmarks.planted_train"], ["--nproc-per-node", "2"])
-    ]
+    return calls
+
+
+def test_a_plant_is_trained_with_and_without_its_fault(plants, started, tmp_path):
+    config = planted.PlantedConfig()
+    assert planted.record("float32_products", plants["float32_products"], config, tmp_path) is None
+    (without, plain), (fault, torch_words), (also, nsys_words) = started
+    assert without["PLANT"] is None and fault["PLANT"] == also["PLANT"] == "float32_products"
+    assert plain[0] == "train.py" and "dtype=bfloat16" in plain and "dtype=float32" not in plain
+    for words in (torch_words, nsys_words):
+        assert "benchmarks.planted_train" in words and "dtype=float32" in words
+    assert "profile=torch" in torch_words and "profile.start=60" in nsys_words
+    assert f"out_dir={tmp_path / 'nsys'}" in nsys_words
     assert not {"PLANT", "NCCL_P2P_DISABLE"} & set(os.environ)
+
+
+def test_ranks_are_started_together_and_lose_the_fault_of_their_environment(
+    plants, started, tmp_path
+):
+    planted.record("slow_link", plants["slow_link"], planted.PlantedConfig(), tmp_path)
+    assert [environ["NCCL_P2P_DISABLE"] for environ, _ in started] == [None, "1", "1"]
+    assert all("--nproc-per-node=2" in words for _, words in started[:2])
+    assert started[2][1][2:4] == ["--nproc-per-node", "2"]
+
+
+def test_what_cannot_run_or_fails_is_told(plants, monkeypatch, started, tmp_path):
+    config = planted.PlantedConfig()
+    monkeypatch.setattr(planted, "run_process", lambda *_, **__: Process(3, 0.0, 0.0, 0))
+    said = planted.record("looped_adamw_in_graphs", plants["tiny_batch"], config, tmp_path)
+    assert said == f"without ended with 3, torch ended with 3; see {tmp_path}/*.log"
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    said = planted.record("slow_link", plants["slow_link"], config, tmp_path)
+    assert said == "left out, needs 2 GPUs"
+
+
+def metrics(folder, *steps):
+    folder.mkdir(parents=True)
+    rows = [{"run": "x"}, *({"iter": i, "time/step_ms": ms} for i, ms in steps)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_times_are_of_settled_iterations_and_the_same_work(plants, tmp_path):
+    metrics(tmp_path / "torch", (0, 900.0), (10, 90.0), (20, 3.0), (30, 2.0), (40, 2.5), (70, None))
+    metrics(tmp_path / "without", (0, 900.0), (20, 64.0), (30, 128.0), (40, 192.0))
+    found = planted.read("tiny_graphs", plants["tiny_graphs"], tmp_path)
+    assert found.times == Times(with_ms=2.5, without_ms=2.0)
+    assert found.by_tool == {"nsys": [], "torch.profiler": []}
+    assert planted.read("x", plants["tiny_graphs"], tmp_path / "none").times is None
+
+
+def test_captures_of_both_tools_are_read_again(tmp_path, capsys):
+    for target, capture in (
+        ("nsys/profile/nsys.sqlite", "slow_eager.sqlite.gz"),
+        ("torch/profile/window-1.trace.json.gz", "flash_eager.trace.json.gz"),
+    ):
+        path = tmp_path / "tiny_micro_batches" / target
+        path.parent.mkdir(parents=True)
+        content = (PROJECT / "tests" / "captures" / capture).read_bytes()
+        path.write_bytes(gzip.decompress(content) if path.suffix == ".sqlite" else content)
+    config = planted.PlantedConfig(plants="tiny_micro_batches", out=str(tmp_path), reread=True)
+    planted.main(config)
+    lines = capsys.readouterr().out.splitlines()
+    (row,) = (line for line in lines if line.startswith("| tiny_micro_batches | launch |"))
+    assert row.count(" of ") == 2
+    found = read_json(tmp_path / "results.json", list[planted.Result])
+    assert [type(each[0]) for each in found[0].by_tool.values()] == [Diagnosis, Diagnosis]
+
+
+def test_mistakes_are_named_before_anything_starts(monkeypatch, tmp_path):
+    with pytest.raises(ValueError, match="series=3: there are 1, 2"):
+        planted.main(planted.PlantedConfig(series=3))
+    with pytest.raises(ValueError, match="plants=slow: there are slow_loader, "):
+        planted.main(planted.PlantedConfig(plants="slow"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match="planted: needs a CUDA GPU"):
+        planted.main(planted.PlantedConfig(out=str(tmp_path)))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    (tmp_path / "results.json").write_text("[]")
+    with pytest.raises(ValueError, match="holds a series"):
+        planted.main(planted.PlantedConfig(out=str(tmp_path)))

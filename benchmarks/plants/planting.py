@@ -1,0 +1,40 @@
+"""What a plant is, and how a fault is put into a method of the trainer."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from training.graphs import GraphedStep
+from training.step import Step
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A fault, the keys that make it dominate, and the verdict that finds it."""
+
+    verdict: str
+    keys: str
+    put: Callable[[], None] = lambda: None
+    without: str = ""  # the keys without the fault; the same where it is not in them
+    work_without: float = 1  # of a step without the fault, in steps with it
+    ranks: int = 1
+    environ: dict[str, str] = field(default_factory=dict)
+
+
+def instead(owner: type, method: str, function: Callable[..., object]) -> None:
+    setattr(owner, method, function)
+
+
+def before(owner: type, method: str, fault: Callable[..., object]) -> None:
+    """Lets `fault` happen, with the method's arguments, each time before the method."""
+    original = getattr(owner, method)
+
+    def planted(*arguments: object) -> object:
+        fault(*arguments)
+        return original(*arguments)
+
+    instead(owner, method, planted)
+
+
+def before_update(fault: Callable[..., object]) -> None:
+    for step in (Step, GraphedStep):
+        before(step, "update", fault)

@@ -1,0 +1,164 @@
+"""The second series: ten other faults, put in when the rules had been made."""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from benchmarks.plants.planting import Plant, before, before_update, instead
+from data.batches import Batches
+from data.standin import stand_in_text
+from model import GPT, CausalSelfAttention, LayerNorm
+from training.graphs import GraphedStep
+from training.step import Step
+
+# nothing is compiled: a graph of the kernels one by one is made in no time
+EAGER = "attention=flash compile=false"
+GRAPHS = f"{EAGER} cuda_graphs=true"
+FLOATS = "attention=efficient compile=false cuda_graphs=true"  # flash has no kernel for float32
+
+
+def plain(step: Step | GraphedStep) -> Step:
+    return step.step if isinstance(step, GraphedStep) else step
+
+
+def reencoded_text() -> None:
+    """Makes tokens of 300,000 characters anew for each batch."""
+    text = stand_in_text(300_000)
+    ids = {character: number for number, character in enumerate(sorted(set(text)))}
+    before(Batches, "draw", lambda *_: np.array([ids[character] for character in text]))
+
+
+def ranks_of_targets() -> None:
+    """Sorts the scores of 4,096 tokens in Python, to see where the right one stands."""
+    outputs: list[tuple[Tensor, Tensor]] = []
+    forward = GPT.forward
+
+    def kept(
+        model: GPT, tokens: Tensor, targets: Tensor | None = None, cache: object = None
+    ) -> object:
+        found = forward(model, tokens, targets, cache)  # type: ignore[arg-type]
+        if targets is not None:
+            outputs[:] = [(found[0].detach().flatten(0, 1)[:4096], targets.flatten()[:4096])]
+        return found
+
+    def mean_reciprocal_rank(*_: object) -> float:
+        ((logits, targets),) = outputs
+        rows = zip(logits.tolist(), targets.tolist(), strict=True)
+        ranks = [sorted(row, reverse=True).index(row[target]) for row, target in rows]
+        return sum(1 / (1 + rank) for rank in ranks) / len(ranks)
+
+    instead(GPT, "forward", kept)
+    before_update(mean_reciprocal_rank)
+
+
+def snapshot_in_memory() -> None:
+    """Copies weights and AdamW's moments to the host before each update, to pageable memory."""
+    homes: dict[int, Tensor] = {}
+
+    def snapshot(step: Step | GraphedStep, _: float) -> None:
+        states = plain(step).optimizer.state.values()
+        moments = [state[name] for state in states for name in ("exp_avg", "exp_avg_sq")]
+        for tensor in (*plain(step).parameters, *moments):
+            if id(tensor) not in homes:
+                homes[id(tensor)] = torch.zeros(tensor.shape)
+            homes[id(tensor)].copy_(tensor.detach())
+
+    before_update(snapshot)
+
+
+def emptied_cache() -> None:
+    """torch.cuda.empty_cache() before each micro-step."""
+    before(Step, "forward", lambda *_: empty_cache())
+
+
+def empty_cache() -> None:
+    if torch.cuda.is_available() and not torch.cuda.is_current_stream_capturing():
+        torch.cuda.empty_cache()
+
+
+def gradient_histograms() -> None:
+    """A histogram of the gradient of each parameter, brought home."""
+
+    def watch(step: Step | GraphedStep, _: float) -> None:
+        for parameter in plain(step).parameters:
+            if parameter.grad is not None:
+                torch.histc(parameter.grad, 64).tolist()
+
+    before_update(watch)
+
+
+def attention_head_by_head() -> None:
+    """Attention as a loop over the heads."""
+
+    def forward(layer: CausalSelfAttention, x: Tensor, cache: object = None) -> Tensor:
+        assert cache is None
+        q, k, v = layer.c_attn(x).split(x.size(-1), dim=2)
+        size, heads = x.size(-1) // layer.n_head, []
+        dropout = layer.dropout if layer.training else 0.0
+        for head in zip(q.split(size, -1), k.split(size, -1), v.split(size, -1), strict=True):
+            q_one, k_one, v_one = (part.unsqueeze(1) for part in head)  # (B, 1, T, D)
+            heads.append(
+                F.scaled_dot_product_attention(
+                    q_one, k_one, v_one, dropout_p=dropout, is_causal=True
+                )
+            )
+        y: Tensor = layer.c_proj(torch.cat(heads, dim=-1).squeeze(1))
+        return layer.resid_dropout(y)
+
+    instead(CausalSelfAttention, "forward", forward)
+
+
+def norms_and_dropout_by_hand() -> None:
+    """Layer norm and dropout written out in float32, a kernel for each operator."""
+
+    def norm(layer: LayerNorm, x: Tensor) -> Tensor:
+        centred = x.float() - x.float().mean(-1, keepdim=True)
+        return centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt() * layer.weight
+
+    def drop(layer: nn.Dropout, x: Tensor) -> Tensor:
+        if not layer.training:
+            return x
+        mask = (torch.rand_like(x, dtype=torch.float32) >= layer.p).float()
+        return x * mask / (1 - layer.p)
+
+    instead(LayerNorm, "forward", norm)
+    instead(nn.Dropout, "forward", drop)
+
+
+def looped_adamw() -> None:
+    """AdamW that updates one parameter after the other."""
+    make = Step.__init__
+
+    def planted(step: Step, *arguments: object, **named: object) -> None:
+        make(step, *arguments, **named)  # type: ignore[arg-type]
+        for group in step.optimizer.param_groups:
+            group.update(fused=False, foreach=False)
+
+    instead(Step, "__init__", planted)
+
+
+SECOND = {
+    "reencoded_text": Plant("data", GRAPHS, reencoded_text),
+    "ranks_of_targets": Plant("cpu", EAGER, ranks_of_targets),
+    "snapshot_in_memory": Plant("copies", GRAPHS, snapshot_in_memory),
+    "emptied_cache": Plant("allocation", f"{EAGER} batch_size=128", emptied_cache),
+    "gradient_histograms": Plant("synchronization", GRAPHS, gradient_histograms),
+    "tiny_micro_batches": Plant(
+        "launch",
+        f"{EAGER} batch_size=8 gradient_accumulation_steps=8",
+        without=f"{EAGER} batch_size=64",
+    ),
+    "attention_head_by_head": Plant(
+        "launch", f"{EAGER} n_head=12 batch_size=16", attention_head_by_head
+    ),
+    "float32_products": Plant(
+        "gpu_compute", f"{FLOATS} dtype=float32", without=f"{FLOATS} dtype=bfloat16"
+    ),
+    "norms_and_dropout_by_hand": Plant(
+        "gpu_memory", f"{EAGER} batch_size=256", norms_and_dropout_by_hand
+    ),
+    "looped_adamw_in_graphs": Plant(
+        "gpu_latency", f"{GRAPHS} n_layer=12 batch_size=2", looped_adamw
+    ),
+}
