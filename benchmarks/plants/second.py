@@ -2,13 +2,12 @@
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.plants.planting import Plant, before, before_update, instead
 from data.batches import Batches
 from data.standin import stand_in_text
-from model import GPT, CausalSelfAttention, LayerNorm
+from model import GPT, CausalSelfAttention, LayerNorm, attend
 from training.graphs import GraphedStep
 from training.step import Step
 
@@ -98,11 +97,7 @@ def attention_head_by_head() -> None:
         dropout = layer.dropout if layer.training else 0.0
         for head in zip(q.split(size, -1), k.split(size, -1), v.split(size, -1), strict=True):
             q_one, k_one, v_one = (part.unsqueeze(1) for part in head)  # (B, 1, T, D)
-            heads.append(
-                F.scaled_dot_product_attention(
-                    q_one, k_one, v_one, dropout_p=dropout, is_causal=True
-                )
-            )
+            heads.append(attend(q_one, k_one, v_one, layer.attention, dropout))
         y: Tensor = layer.c_proj(torch.cat(heads, dim=-1).squeeze(1))
         return layer.resid_dropout(y)
 
