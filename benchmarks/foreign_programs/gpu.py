@@ -246,6 +246,6 @@ def bert_dense_table_gradients(fault: bool) -> Step:
 def mixer_trains_two_images_in_a_graph(fault: bool) -> Step:
     """A CUDA graph of training on two images instead of 256."""
     model = timm_model("mixer_s32_224")
-    step = training_step(model, lambda p: AdamW(p, 1e-4, capturable=True))
+    step = training_step(model, lambda p: AdamW(p, 1e-4, fused=True, capturable=True))
     x, y = images(2 if fault else 256)
     return replays(graph_of(lambda: step(x, y), training=True), 4)
