@@ -89,7 +89,7 @@ def of_steps(report: Report, unclosed: int) -> Iterator[Finding]:
     steps, values = report.window.steps, report.window.step_ms.values
     if report.window.step_name is None:
         cure = "range your steps and phases, or name them: --step NAME --phases a,b"
-        yield warning("no range repeats: the whole capture counts as one step", cure)
+        yield warning("no range comes back as steps do: the whole capture counts as one step", cure)
     elif steps < FEW_STEPS:
         yield note(f"only {steps} steps: their spread says little", "profile.steps=20")
     if steps >= 3 and values[0] > SLOW_START * (rest := float(np.median(values[1:]))):
