@@ -48,7 +48,8 @@ from profiling.timeline.trace import COPY, Calls, Operations, Trace
 LONG_NS = 200_000  # without a CUDA call; a launch and its dispatch take 5 to 50 us
 BLOCKING = re.compile(
     r"((cuda|hip)(Stream|Device|Event|Thread)Synchronize|cu(Stream|Ctx|Event)Synchronize|"
-    r"(cuda|hip)Memcpy(2D|WithStream)?|(cu|hip)Memcpy(DtoH|HtoD|DtoD)?)(_ptsz|_ptds|_spt)?(_v\d+)?"
+    r"(cuda|hip)Memcpy(2D|WithStream)?|(cu|hip)Memcpy(DtoH|HtoD|DtoD)?)(_ptsz|_ptds|_spt)?(_v\d+)?|"
+    r"synchronize(Stream|Device|Event)?"  # of MTIA
 )
 ALLOCATING = re.compile(
     r"((cuda|hip)(Ext)?(Malloc|Free)(Host|Array|Pitch|Managed|WithFlags)?|"

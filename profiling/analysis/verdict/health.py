@@ -135,7 +135,7 @@ def of_content(trace: Trace, report: Report) -> Iterator[Finding]:
         cure = "capture with --trace=cuda,nvtx, or ProfilerActivity.CUDA, on a machine with a GPU"
         yield warning("no GPU activity was captured", cure)
         return
-    if trace.calls is None:
+    if trace.calls is None and not (report.attribution and report.attribution.coverage):
         yield warning("no CUDA calls were captured: kernels belong to no phase", TRACE_BOTH)
     if np.any(trace.operations.kind == GRAPH):
         cure = "nsys profile --cuda-graph-trace=node"
