@@ -159,11 +159,13 @@ def parse_keys(argv: list[str], schema: type[Schema]) -> Schema:
         name, equals, text = argument.removeprefix("--").partition("=")
         if not equals:
             raise ValueError(f"{argument}: write key=value{ending()}")
+        typed = name
         if f"{name}.kind" in known:
             name = f"{name}.kind"
         if name not in known:
             raise ValueError(unknown_key(name, known))
-        values[name] = parse_value(known[name], text)
+        key = dataclasses.replace(known[name], name=typed)  # as a message tells it
+        values[name] = checked(key, parse_value(key, text))
     config = built(schema, values)
     check_values(config)
     return config

@@ -259,7 +259,7 @@ VERDICTS = (
     Verdict(
         "gpu_memory",
         "GPU memory bandwidth",
-        "the GPU is busy moving bytes, not multiplying",
+        "the GPU is busy, mostly with moving bytes",
         advice=(
             FUSED_ATTENTION,
             Advice(

@@ -14,6 +14,7 @@ class Peaks(NamedTuple):
     float32_tflops: float
     memory_gb_per_s: float
     bfloat16: bool = True  # its matrix units take it
+    tf32: bool = True  # and float32 rounded to 19 bits, at half the rate of bfloat16
 
 
 # Whole names as torch.cuda.get_device_name and nsys spell them, less the maker's and the brand's:
@@ -41,18 +42,20 @@ PEAKS = {
     r"RTX 5090": Peaks(209.5, 104.8, 1792.0),
     r"RTX 4090": Peaks(165.2, 82.6, 1008.0),
     r"RTX 3090": Peaks(71.0, 35.6, 936.0),
-    r"V100-SXM2-(16|32)GB": Peaks(125.0, 15.7, 900.0, bfloat16=False),
+    r"V100-(SXM2|DGXS)-(16|32)GB": Peaks(125.0, 15.7, 900.0, bfloat16=False),
     r"V100-PCIE-(16|32)GB": Peaks(112.0, 14.0, 900.0, bfloat16=False),
     r"V100S-PCIE-32GB": Peaks(130.0, 16.4, 1134.0, bfloat16=False),
     r"T4": Peaks(65.0, 8.1, 320.0, bfloat16=False),
+    r"MI300X": Peaks(1307.4, 163.4, 5300.0),
+    r"MI210": Peaks(181.0, 22.6, 1638.4, tf32=False),
 }
-
+BRAND = re.compile(r"^((NVIDIA )?(GeForce |Tesla )?|AMD Instinct )")
 
 # GB/s between host and device, each way
 LINKS = {
-    r"B200|H200( NVL)?|H100 (80GB HBM3|PCIe|NVL)|RTX 5090": 63.0,
+    r"B200|H200( NVL)?|H100 (80GB HBM3|PCIe|NVL)|RTX 5090|MI300X": 63.0,
     r"A100.*|A40|A30|A10G?|L40S?|RTX (A6000|4090|3090)": 31.5,
-    r"L4": 31.5,
+    r"L4|MI210": 31.5,
     r"V100.*|T4": 15.75,
 }
 
@@ -109,10 +112,12 @@ def resident_blocks(
 def peak_flops_per_s(device_name: str, dtype: str) -> float | None:
     """FLOP/s of one device at `dtype` (float32, tf32, bfloat16, float16); None: not known.
 
-    tf32: float32 on matrix units, which all that take bfloat16 do, at half of its rate.
+    tf32: float32 on matrix units, at half of bfloat16's rate.
     """
     peaks = peaks_of(device_name)
     if peaks is None or (dtype in ("bfloat16", "tf32") and not peaks.bfloat16):
+        return None
+    if dtype == "tf32" and not peaks.tf32:
         return None
     if dtype == "tf32":
         return peaks.matrix_tflops / 2 * 1e12
@@ -130,13 +135,13 @@ def link_bytes_per_s(device_name: str) -> float | None:
 
     Of 16 lanes of the PCI Express generation in the data sheet: 15.75, 31.5, 63 GB/s.
     """
-    name = re.sub(r"^(NVIDIA )?(GeForce |Tesla )?", "", device_name)
+    name = BRAND.sub("", device_name)
     known = next((gb for pattern, gb in LINKS.items() if re.fullmatch(pattern, name)), None)
     return known * 1e9 if known else None
 
 
 def peaks_of(device_name: str) -> Peaks | None:
-    name = re.sub(r"^(NVIDIA )?(GeForce |Tesla )?", "", device_name)
+    name = BRAND.sub("", device_name)
     return next((peaks for known, peaks in PEAKS.items() if re.fullmatch(known, name)), None)
 
 

@@ -34,6 +34,11 @@ from profiling.hardware import PEAKS, mfu, peak_bytes_per_s, peak_flops_per_s, p
         ("Tesla T4", "float16", 65, 320),
         ("Tesla V100-SXM2-16GB", "float16", 125, 900),
         ("Tesla V100-PCIE-16GB", "float16", 112, 900),
+        ("Tesla V100-DGXS-32GB", "float16", 125, 900),
+        ("AMD Instinct MI300X", "bfloat16", 1307.4, 5300),
+        ("AMD Instinct MI300X", "tf32", 653.7, 5300),
+        ("AMD Instinct MI300X", "float32", 163.4, 5300),
+        ("AMD Instinct MI210", "float16", 181, 1638.4),
         ("NVIDIA GeForce RTX 4090", "bfloat16", 165.2, 1008),
         ("GeForce RTX 3090", "bfloat16", 71, 936),
     ],
@@ -96,3 +101,4 @@ def test_mfu_is_a_share_of_all_devices_peak():
 def test_float32_on_matrix_units_runs_at_half_the_rate_of_bfloat16():
     assert peak_flops_per_s("NVIDIA A100-SXM4-80GB", "tf32") == 156e12
     assert peak_flops_per_s("Tesla T4", "tf32") is None
+    assert peak_flops_per_s("AMD Instinct MI210", "tf32") is None

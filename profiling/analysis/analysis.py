@@ -101,4 +101,4 @@ class Analysis:
         """Why it was idle; None as for `owned`, and without the calls that tell."""
         if self.owned is None or self.activity is None:
             return None
-        return find_gaps(self.trace, self.owned, self.activity)
+        return find_gaps(self.trace, self.owned, self.activity, self.bounds_ns)

@@ -30,6 +30,8 @@ class Args(msgspec.Struct, gc=False):
     device: Any = None
     stream: Any = None
     bytes: Any = None
+    direction: Any = None  # of MTIA's copies, and their bytes
+    size: Any = None
     grid: Any = None
     block: Any = None
     registers: Any = msgspec.field(default=None, name="registers per thread")

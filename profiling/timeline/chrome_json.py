@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from profiling.timeline import personal
+from profiling.timeline import mtia, personal
 from profiling.timeline.chrome_events import Args, Event, Top, pieces
+from profiling.timeline.gpu_annotations import host_times, with_annotated
 from profiling.timeline.operator_inputs import SHAPED, InputsSeen
 from profiling.timeline.reading import (
     LATEST_NS,
@@ -63,14 +64,17 @@ def read(path: Path) -> Trace:
         reading.take(piece)
     tables = {name: joined(reading.parts.pop(name)) for name in list(reading.parts)}
     calls = tables.get("calls")
+    operations = launched(tables.get("operations"), calls)
+    annotations = tables.get("gpu_annotations")
+    ranges = with_annotated(tables.get("ranges"), annotations, host_times(operations, calls))
     return Trace(
         kind="kineto",
         file=path,
         names=list(reading.names.numbers),
         devices=sorted(reading.devices.values(), key=lambda device: device.id),
-        operations=Operations.of(launched(tables.get("operations"), calls)),
+        operations=Operations.of(operations),
         calls=Calls.of(calls),
-        ranges=Ranges.of(tables.get("ranges")),
+        ranges=Ranges.of(ranges),
         operators=Ranges.of(tables.get("operators")),
         shaped_operators=ShapedOperators.of(tables.get("shaped_operators")),
         inputs=reading.inputs.records(),
@@ -114,6 +118,7 @@ class Reading:
         for event in piece.traceEvents:
             events[event.cat if event.ph == "X" else event.ph].append(event)
         rename_old(events)
+        mtia.sort_as_of_gpu(events)
         try:
             self.take_events(events)
         except (ValueError, TypeError, OverflowError) as error:
@@ -127,6 +132,8 @@ class Reading:
         for category, table in ON_HOST.items():
             if of := events[category]:
                 self.keep(table, times(of) | of_host(of, self.names))
+        if of := events["gpu_user_annotation"]:
+            self.keep("gpu_annotations", times(of) | of_stream(of, self.names))
         shaped = [event for event in events["cpu_op"] if event.name in SHAPED]
         if shaped := [event for event in shaped if event.args and event.args.dims]:
             inputs = {"inputs": self.inputs.numbered(shaped)}
@@ -191,6 +198,15 @@ def of_device(events: list[Event], names: Names, kind: int) -> Columns:
         "threads": whole((product(args.block) for args in found), np.int32),
         "registers": whole((args.registers for args in found), np.int32),
         "shared_bytes": whole((args.shared_bytes for args in found), np.int32),
+    }
+
+
+def of_stream(events: list[Event], names: Names) -> Columns:
+    found = args_of(events)
+    return {
+        "name": names.numbered(event.name for event in events),
+        "device": whole((args.device for args in found), np.int32),
+        "stream": whole(args.stream for args in found),
     }
 
 

@@ -5,6 +5,7 @@ import pytest
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.report import Bottleneck, Report
 from profiling.analysis.summary import summarize
+from profiling.analysis.verdict import gpu
 from profiling.causes import PARTS, VERDICT
 from profiling.manifest import CapturedWindow, Laps, Manifest, WindowSteps
 from profiling.records import to_json
@@ -230,6 +231,28 @@ def test_what_capturing_adds_is_not_held_against_the_host():
     found = summarize(analysis, manifest(5.3)).bottleneck
     assert found.verdict == "gpu_compute"
     assert any("Capturing made a step" in line for line in found.evidence)
+
+
+@pytest.mark.parametrize(
+    ("gemm", "elementwise", "other", "verdict", "both"),
+    [
+        (48.0, 52.0, 0.0, "gpu_memory", True),
+        (52.0, 48.0, 0.0, "gpu_compute", True),
+        (30.0, 70.0, 0.0, "gpu_memory", False),
+        (70.0, 30.0, 0.0, "gpu_compute", False),
+        (0.0, 0.0, 9.0, "gpu", False),
+    ],
+)
+def test_arithmetic_and_bytes_are_both_told_where_they_lie_close(
+    gemm, elementwise, other, verdict, both
+):
+    family_ms = {"gemm": gemm, "elementwise": elementwise, "other": other, "communication": 99.0}
+    found, evidence = gpu.by_families(family_ms, 0.0)
+    told = [line for line in evidence if "lie close together" in line]
+    assert found == verdict and bool(told) == both
+    if both:
+        assert f"moves bytes takes {elementwise:.2f} ms ({elementwise:.0f} %)" in told[0]
+        assert f"take {gemm:.2f} of 100.00 ms kernel time a step ({gemm:.0f} %)" in evidence[0]
 
 
 def test_hardware_counters_decide_where_they_are_decided():

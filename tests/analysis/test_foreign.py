@@ -8,9 +8,10 @@ import pytest
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.typical import typical_step, typical_steps
 from profiling.analysis.summary import summarize
+from profiling.analysis.verdict import profiler_cost
 from profiling.analysis.verdict.advice import advise
 from profiling.causes import VERDICT
-from profiling.timeline.trace import COPY, Calls
+from profiling.timeline.trace import COPY, Calls, Ranges
 from tests.helpers.programs import GEMM, MAIN, MS, TO_HOST, US, Program, columns
 
 ADAM = "void at::native::multi_tensor_apply_kernel<FusedAdamMathFunctor>"
@@ -146,6 +147,18 @@ def test_what_capturing_costs_is_estimated_where_no_manifest_tells():
     assert found.idle.by_cause["launch"] > 0.15 * found.window.step_ms.mean
     assert not VERDICT[found.bottleneck.verdict].waiting
     assert "capturing added about 2.00 ms" in " ".join(found.bottleneck.evidence)
+
+
+def test_overlapping_times_of_the_profiler_itself_count_once():
+    trace = trained(ranges=True).trace()
+    begin = int(trace.ranges.start_ns[0])
+    held_up = [(begin, begin + 2 * MS), (begin + MS, begin + 3 * MS), (begin, begin + MS)]
+    rows = [(start, end, True, 0, -1, 7, MAIN) for start, end in sorted(held_up)]
+    without, with_it = (
+        profiler_cost.estimated_ms(Analysis(replace(trace, overhead=overhead)))
+        for overhead in (None, Ranges(*columns(rows, 7)))
+    )
+    assert with_it - without == pytest.approx(3.0 / 6)
 
 
 def test_advice_to_another_program_speaks_pytorch():

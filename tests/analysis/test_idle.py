@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from profiling.analysis.analysis import Analysis
+from profiling.analysis.columns import union
+from profiling.analysis.gpu_time.waits import charge
 from profiling.analysis.summary import summarize
 from profiling.causes import CAUSES
 from tests.helpers.captures import apart, own, report_of
@@ -134,6 +136,17 @@ def test_a_loader_slower_than_the_wait_before_it_is_not_shortened_by_the_wait():
     found = causes(looped(body))
     assert found["data"] == pytest.approx(12, abs=0.2)
     assert found["synchronization"] < 0.3
+
+
+def test_a_wait_of_the_warm_up_pays_for_no_later_step_but_the_next():
+    """400 ms of waits in the first step, and a loader that is 30 ms late in each of five."""
+    bounds = np.arange(6) * 500 * MS
+    waits = union(np.array([50 * MS]), np.array([450 * MS]))
+    late_ns = np.full(5, 30 * MS)
+    paid = charge(waits, waits, bounds[1:] - 40 * MS, late_ns, bounds)
+    assert (paid / MS).tolist() == [30, 30, 0, 0, 0]
+    whole = charge(waits, waits, bounds[1:] - 40 * MS, late_ns, bounds[[0, -1]])
+    assert (whole / MS).tolist() == [30] * 5
 
 
 def test_what_was_late_before_an_allocation_is_not_the_allocations():

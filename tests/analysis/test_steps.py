@@ -50,6 +50,23 @@ def test_micro_steps_lie_between_and_phases_stay_phases():
     assert steps.first_iteration == 5
 
 
+@pytest.mark.parametrize(
+    ("ranges", "steps"),
+    [
+        ([(0, 128), (1175, 1176), (1179, 1180)], 1),  # three calls of a layer in a test of layers
+        ([(0, 90), (100, 110), (150, 190)], 3),  # restless, but they fill the time
+        ([(0, 900), (1000, 1010), (1100, 1110), (1190, 1200)], 4),  # the first compiles
+        ([(0, 9), (100, 101), (200, 250), (300, 301)], 4),  # a loader, once in each iteration
+    ],
+)
+def test_a_range_that_comes_again_by_chance_is_no_step(ranges, steps):
+    build = Builder()
+    for start, end in ranges:
+        build.range(start * MS, end * MS, "layer", domain=None)
+        build.call(start * MS, start * MS + 10)
+    assert len(found(build)[0].start_ns) == steps
+
+
 def test_what_follows_the_last_step_belongs_to_it_only_if_it_came_between_steps_before():
     build = Builder()
     for i in range(3):

@@ -2,12 +2,15 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from profiling.analysis.capture import open_report
 from profiling.timeline import chrome_events
 from profiling.timeline.chrome_json import read, times
+from profiling.timeline.trace import COPY, KERNEL
 from tests.helpers.captures import event, small_trace, trace_of, write_trace
 
 
@@ -169,3 +172,95 @@ def test_the_categories_of_old_pytorch_are_read(tmp_path):
     assert [trace.names[name] for name in trace.operators.name] == ["aten::mm"]
     assert [trace.names[name][:9] for name in trace.ranges.name] == ["ProfilerS", "enumerate"]
     assert trace.operations.call.tolist() == [0]
+
+
+def accelerated() -> dict[str, Any]:
+    """As Kineto writes it on Meta's accelerator 9."""
+    device = {"pid": 9, "tid": 801}
+    copy = event("mtia_ccp_events", "dma_request", 2, 3, direction="HOST_TO_DEVICE", size=64)
+    product = event("mtia_ccp_events", "fc-dtype_Float", 10, 20, stream=4, correlation=3)
+    marker = event("mtia_ccp_events", "event_wait", 0, 90, stream=4, correlation=3)
+    waits = [
+        event("mtia_runtime", "synchronizeStream", 12, 19, correlation=5, device=9),
+        event("mtia_runtime", "synchronize", 12, 19, correlation=5, device=9) | device,
+    ]
+    return small_trace() | {
+        "deviceProperties": [{"id": 9, "name": "ARTEMIS"}],
+        "traceEvents": [
+            event("user_annotation", "ProfilerStep#1", 0, 40),
+            event("mtia_runtime", "runFunction - submit", 6, 3, correlation=3),
+            event("mtia_runtime", "predictor_executor::run", 0, 40, correlation=6, device=9),
+            *waits,
+            *(row | device for row in (copy, product, marker)),
+        ],
+    }
+
+
+def test_an_accelerator_of_meta_is_read_as_a_gpu(tmp_path):
+    path = write_trace(tmp_path / "mtia.json", accelerated())
+    found = read(path)
+    operations, calls = found.operations, found.calls
+    names = [found.names[name] for name in operations.name]
+    assert names == ["[CUDA memcpy Host-to-Device]", "fc-dtype_Float"]
+    assert operations.kind.tolist() == [COPY, KERNEL] and operations.bytes.tolist() == [64, -1]
+    assert operations.device.tolist() == [9, 9] and operations.process.tolist() == [41, 41]
+    assert operations.call.tolist() == [-1, 0]
+    assert [found.names[name] for name in calls.name] == [
+        *("runFunction - submit", "synchronizeStream")
+    ]
+    report = open_report(path).report
+    assert report.gpu.busy_ms == pytest.approx(0.023) and report.family_ms == {"gemm": 0.02}
+    assert report.capture.gpu.name == "ARTEMIS"
+
+
+def annotated(**of_gpu: Any) -> list[dict[str, Any]]:
+    """Four steps of two kernels each, launched 50 us ahead, of which the GPU's side alone is told.
+
+    A second stream repeats the annotation over less time.
+    """
+    rows = []
+    for step in range(4):
+        at = 100.0 * step
+        for i in range(2):
+            number = 10 * step + i
+            rows.append(event("kernel", "gemm", at + 50 + 20 * i, 10, correlation=number, **of_gpu))
+            launch = event("cuda_runtime", "cudaLaunchKernel", at + 5 * i, 4, correlation=number)
+            rows.append(launch)
+        for stream, took in ((7, 30), (8, 5)):
+            place = of_gpu | {"stream": stream}
+            rows.append(
+                event("gpu_user_annotation", f"ProfilerStep#{step}", at + 50, took, **place)
+            )
+    return rows
+
+
+def test_a_range_of_which_the_gpus_side_alone_was_captured_is_where_its_launches_are(tmp_path):
+    rows = annotated(device=0, stream=7)
+    found = read_trace(tmp_path, small_trace() | {"traceEvents": rows})
+    ranges = found.ranges
+    assert [found.names[name] for name in ranges.name] == [f"ProfilerStep#{i}" for i in range(4)]
+    assert (ranges.start_ns // 1000).tolist() == [0, 100, 200, 300]
+    assert (ranges.end_ns // 1000).tolist() == [9, 109, 209, 309]
+    assert set(ranges.process.tolist()) == {41}
+
+
+def test_the_programs_own_ranges_go_before_the_gpus_side_of_them(tmp_path):
+    own = [event("user_annotation", f"ProfilerStep#{i}", 100 * i, 90) for i in range(4)]
+    rows = [*annotated(device=0, stream=7), *own]
+    ranges = read_trace(tmp_path, small_trace() | {"traceEvents": rows}).ranges
+    assert (ranges.end_ns // 1000).tolist() == [90, 190, 290, 390]
+
+
+def test_without_calls_steps_and_phases_have_the_gpus_times(tmp_path):
+    place = {"device": 0, "stream": 7}
+    rows = [row for row in annotated(**place) if row["cat"] != "cuda_runtime"]
+    for step in range(4):
+        at = 100.0 * step
+        rows.append(event("gpu_user_annotation", "forward", at + 50, 11, **place))
+        rows.append(event("gpu_user_annotation", "backward", at + 70, 10, **place))
+    path = write_trace(tmp_path / "gpu.json", small_trace() | {"traceEvents": rows})
+    report = open_report(path).report
+    assert (report.window.steps, report.window.step_name) == (4, "ProfilerStep")
+    per_phase = {row.name: row.gpu_ms for row in report.phases}
+    assert per_phase == {"forward": pytest.approx(0.04), "backward": pytest.approx(0.04)}
+    assert report.attribution.coverage == 1

@@ -121,7 +121,7 @@ def host_words(baseline: Compared, candidate: Compared, band: float) -> str:
     added little.
     """
     one, other = baseline.captured.gpu_parts, candidate.captured.gpu_parts
-    if not one or not other or not (lengthened(baseline) or lengthened(candidate)):
+    if not one or not other or not (slowed(baseline) or slowed(candidate)):
         return ""
     change_ms = {name: other.get(name, 0.0) - one.get(name, 0.0) for name in one | other}
     host = sorted(filter(is_host, change_ms), key=lambda name: -abs(change_ms[name]))
@@ -140,7 +140,7 @@ def is_host(bucket: str) -> bool:
     return part is not None and part.lengthened
 
 
-def lengthened(side: Compared) -> bool:
+def slowed(side: Compared) -> bool:
     """Whether a profiler may have added much to its captured steps."""
     if side.kind == TRAINING:
         return False

@@ -61,7 +61,8 @@ def attribute(operations: Operations, calls: Calls | None, steps: Steps) -> Owne
     columns = (row, call, launch_ns, returned_ns, thread)
     row, call, launch_ns, returned_ns, thread = (column[chosen] for column in columns)
     phase, same_thread = phase_of(steps, launch_ns, thread)
-    phase[call < 0] = -1
+    if steps.thread is not None:  # else no call was captured, and ranges have the GPU's times
+        phase[call < 0] = -1
     return Owned(
         steps,
         operations,
@@ -147,7 +148,7 @@ def kernels_of_ranges(owned: Owned) -> tuple[np.ndarray, np.ndarray]:
     ranges = owned.steps.ranges
     gpu_ns, count = (np.zeros(len(ranges.start_ns), np.int64) for _ in range(2))
     top = np.flatnonzero(ranges.depth == 0)
-    is_kernel = owned.kernels_and_graphs & (owned.call >= 0)
+    is_kernel = owned.kernels_and_graphs & ((owned.call >= 0) | (owned.phase >= 0))
     has = is_kernel & (owned.phase >= 0)
     duration_ns = owned.duration_ns
     np.add.at(gpu_ns, top[owned.phase[has]], duration_ns[has])

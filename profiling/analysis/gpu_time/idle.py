@@ -23,7 +23,8 @@ For as long as a wait held up the host while the GPU was busy, the host would ha
 without it. So each wait is owed its length, and the parts 2 and 3 of the gaps behind it pay,
 `launch` first: a `.item()` in a step whose GPU is slower than its host owns the whole gap behind
 it. Part 2 pays all or nothing: a loader that is slower than the wait was long would still have been
-late without it.
+late without it. A debt ends with the step behind the one that waited: what waited once, in a
+warm-up, could not have hidden what every step does.
 
 A copy from the GPU to pageable memory waits as a synchronising call does, and so does one to the
 GPU in the data phase. All sums are integers: the causes of a gap add up to it to the nanosecond.
@@ -47,7 +48,8 @@ from profiling.timeline.trace import COPY, Calls, Operations, Trace
 LONG_NS = 200_000  # without a CUDA call; a launch and its dispatch take 5 to 50 us
 BLOCKING = re.compile(
     r"((cuda|hip)(Stream|Device|Event|Thread)Synchronize|cu(Stream|Ctx|Event)Synchronize|"
-    r"(cuda|hip)Memcpy(2D|WithStream)?|(cu|hip)Memcpy(DtoH|HtoD|DtoD)?)(_ptsz|_ptds|_spt)?(_v\d+)?"
+    r"(cuda|hip)Memcpy(2D|WithStream)?|(cu|hip)Memcpy(DtoH|HtoD|DtoD)?)(_ptsz|_ptds|_spt)?(_v\d+)?|"
+    r"synchronize(Stream|Device|Event)?"  # of MTIA
 )
 ALLOCATING = re.compile(
     r"((cuda|hip)(Ext)?(Malloc|Free)(Host|Array|Pitch|Managed|WithFlags)?|"
@@ -112,8 +114,11 @@ class Host:
     stalls: Intervals  # long without a call, or copying from pageable memory
 
 
-def find_gaps(trace: Trace, owned: Owned, activity: Activity) -> Gaps | None:
-    """None where the capture has no calls: then nothing tells a cause."""
+def find_gaps(trace: Trace, owned: Owned, activity: Activity, bounds_ns: np.ndarray) -> Gaps | None:
+    """None where the capture has no calls: then nothing tells a cause.
+
+    `bounds_ns`: the n + 1 times between the n steps, as the GPU had them.
+    """
     calls, operations, idle = trace.calls, owned.operations, activity.idle
     if calls is None:
         return None
@@ -130,7 +135,7 @@ def find_gaps(trace: Trace, owned: Owned, activity: Activity) -> Gaps | None:
         if not len(host.data.start_ns)
         else np.zeros(len(after), bool),
     )
-    cause_ns = split_causes(idle, launches, host, activity.busy)
+    cause_ns = split_causes(idle, launches, host, activity.busy, bounds_ns)
     return Gaps(idle.start_ns, idle.end_ns, before, after, cause_ns)
 
 
@@ -222,7 +227,9 @@ def os_calls(trace: Trace, steps: Steps, wanted: re.Pattern[str]) -> Intervals:
     return union(found.start_ns, found.end_ns)
 
 
-def split_causes(idle: Intervals, launches: GapLaunches, host: Host, busy: Intervals) -> np.ndarray:
+def split_causes(
+    idle: Intervals, launches: GapLaunches, host: Host, busy: Intervals, bounds_ns: np.ndarray
+) -> np.ndarray:
     """(gaps, CAUSES) in nanoseconds; each row adds up to its gap."""
     start, end = idle.start_ns, idle.end_ns
     returned = np.clip(launches.returned_ns, start, end)
@@ -260,7 +267,8 @@ def split_causes(idle: Intervals, launches: GapLaunches, host: Host, busy: Inter
         behind = np.maximum(late["launching"] - before, 0)
         move(late["data"], charged, np.where(drained, late["data"], 0))
         move(late["launching"], charged, np.where(drained, behind, 0))
-        pay(late, charged, charge(waits, busy, start, np.sum(list(late.values()), axis=0)))
+        late_ns = np.sum(list(late.values()), axis=0)
+        pay(late, charged, charge(waits, busy, start, late_ns, bounds_ns))
     for what, cause in LATE.items():
         cause_ns[cause] += late[what]
     cause_ns["queue"] += queued

@@ -46,18 +46,42 @@ def find_awaited(waits: Intervals, returned_ns: np.ndarray) -> np.ndarray:
 
 
 def charge(
-    waits: Intervals, busy: Intervals, gap_start_ns: np.ndarray, late_ns: np.ndarray
+    waits: Intervals,
+    busy: Intervals,
+    gap_start_ns: np.ndarray,
+    late_ns: np.ndarray,
+    bounds_ns: np.ndarray,
 ) -> np.ndarray:
     """How much of each gap's lateness the waits before it account for.
 
-    A wait while the GPU was busy is a debt of its length; gaps pay it off, oldest first.
+    A wait while the GPU was busy is a debt of its length; gaps pay it off, oldest first, up to the
+    end of the step behind the wait's: what waited once could not have hidden what every step does.
+    `bounds_ns`: the n + 1 times between the n steps.
     """
     owed = busy.within(waits.start_ns, waits.end_ns)
-    until = np.concatenate(([0], np.cumsum(owed)))
-    # a wait that ends inside a gap, or just before it, began before the gap
-    owed_so_far = until[np.searchsorted(waits.start_ns, gap_start_ns, side="right")]
-    new = np.diff(np.concatenate(([0], owed_so_far)))
+    of_gaps = np.searchsorted(gap_start_ns, bounds_ns[1:-1], side="left")
+    of_waits = np.searchsorted(waits.start_ns, bounds_ns[1:-1], side="left")
+    paid, carried = [], 0
+    for start_ns, late, begun_ns, owes in zip(
+        np.split(gap_start_ns, of_gaps),
+        np.split(late_ns, of_gaps),
+        np.split(waits.start_ns, of_waits),
+        np.split(owed, of_waits),
+        strict=True,
+    ):
+        until = np.concatenate(([0], np.cumsum(owes)))
+        if len(late):
+            # a wait that ends inside a gap, or just before it, began before the gap
+            owed_so_far = carried + until[np.searchsorted(begun_ns, start_ns, side="right")]
+            paid.append(paid_off(owed_so_far, late))
+            carried += int(until[-1] - paid[-1].sum())
+        carried = int(min(carried, until[-1]))
+    return np.concatenate(paid) if paid else np.zeros_like(late_ns)
+
+
+def paid_off(owed_so_far: np.ndarray, late_ns: np.ndarray) -> np.ndarray:
+    """What each gap pays of the debts that there are when it begins."""
+    new = np.diff(owed_so_far, prepend=0)
     balance = np.cumsum(new - late_ns)
     left = balance - np.minimum(np.minimum.accumulate(balance), 0)
-    left_before = np.concatenate(([0], left[:-1]))
-    return left_before + new - left
+    return np.concatenate(([0], left[:-1])) + new - left

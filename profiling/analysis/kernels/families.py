@@ -115,7 +115,7 @@ KERNELS = (
         (?<!fb)gemm gemv nvjet xmma cutlass(_|\d|::(gemm|kernel|device_kernel)) cublas cijk_
         split_?k_?reduce (\b|_)bmm_ s884 s1688 s16816 matmul mul_mat scaled_mm einsum
         ^(volta|turing|ampere|hopper|blackwell)_ wvsplitk llmm1 w8a8 w4a16 epilogue::
-        xxt_kernel ba_plus_caa
+        xxt_kernel ba_plus_caa ^fc-dtype
         """,
     ),
     (
@@ -145,24 +145,25 @@ KERNELS = (
         "reduction",
         r"""
         reduce_kernel devicereduce ::reduce:: reduce_1block dot_kernel reduce_(config|impl|fusion)
-        amax
+        reduce_sum vector_norm amax
         """,
     ),
     (
         "copy",
         r"""
         copy(?!sign) catarray memcpy cpy_ chunk_cat transpose swap_first_dims roll_cuda
-        (reflection|replication|constant)_pad
+        (reflection|replication|constant)_pad cat\.out
         """,
     ),
     (
-        "elementwise",  # the last: inductor before it named its kernels, which are no products
+        "elementwise",  # at the end inductor before it named its kernels; and MTIA's
         r"""
         elementwise pointwise element_mul distribution_ fillfunctor fillbuffer memset triu_tril
         arange range_kernel clamp silu gelu relu swiglu geglu activation _and_mul
         _act_(kernel|quant) lstm_cell gru_cell hadamard quant _cast(_|\b) (?<![a-z])cast_ cvt_
         _fp8 bin_bcast subtensorop loop_\w*fusion transform_(config|kernel) kv_indices token_ids
         slot_mapping ^triton__\d
+        (add|mul(_const)?|div(ide)?|log2|sqrt|exp|sigmoid(_backward)?)(\.out)?-dtype
         """,
     ),
 )

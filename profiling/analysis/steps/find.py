@@ -2,7 +2,7 @@
 
 Called by analysis. Steps are, in this order: what --step names; ranges "iteration N" or "token N"
 (this project's are in the NVTX domain "nanogpt"); torch.profiler's "ProfilerStep#N"; in a Kineto
-capture what ends with an optimizer's step; the most frequent outermost range that is repeated; what
+capture what ends with an optimizer's step; the most frequent outermost range, if it recurs; what
 ends with an optimizer's kernels; the whole capture. Phases are the outermost ranges of the steps'
 domain and thread that are no steps or micro-steps themselves, in steps or between them; or what
 --phases names; or, in a Kineto capture without any, what autograd's and the optimizer's operators
@@ -28,6 +28,7 @@ LIBRARIES = re.compile(
     r"(CCCL|NCCL|NVSHMEM|TensorRT|DALI|RAPIDS|cu(BLAS|DNN|FFT|RAND|SPARSE|SOLVER|TENSOR))\w*", re.I
 )
 THREAD_NUMBERS = 1 << 24  # of a process, in the low bits of Calls.thread
+NEAR = 0.25  # of the median
 NUMBER = re.compile(r"[\s#_:]*(\d+)$")
 PHASE_WORDS = re.compile(r"forward|backward|fwd|bwd|prefill|decode", re.IGNORECASE)
 
@@ -152,7 +153,27 @@ def repeated_rows(ranges: Ranges, mine: np.ndarray) -> np.ndarray:
         names, first, count = np.unique(ranges.name[rows], return_index=True, return_counts=True)
         for i in np.flatnonzero(count > 1).tolist():
             found.append((-count[i], rows[first[i]], rows[ranges.name[rows] == names[i]]))
-    return min(found, key=lambda row: row[:2])[2] if found else np.empty(0, np.int64)
+    rows = min(found, key=lambda row: row[:2])[2] if found else np.empty(0, np.int64)
+    return rows if recur(ranges.start_ns[rows], ranges.end_ns[rows]) else rows[:0]
+
+
+def recur(start_ns: np.ndarray, end_ns: np.ndarray) -> bool:
+    """Whether what bears one name may be the steps of a loop, or came again by chance.
+
+    Steps fill most of the time from the first to the last, or most of them come about as long after
+    one another. Two, which have no rhythm, take about as long.
+    """
+    if len(start_ns) < 2:
+        return False
+    length_ns = end_ns - start_ns
+    filled = 2 * length_ns.sum() >= end_ns[-1] - start_ns[0]
+    return bool(filled or alike(np.diff(start_ns) if len(start_ns) > 2 else length_ns))
+
+
+def alike(times_ns: np.ndarray) -> bool:
+    """Whether most of them are near their median."""
+    median = np.median(times_ns)
+    return bool(2 * np.count_nonzero(abs(times_ns - median) <= NEAR * median) > len(times_ns))
 
 
 def ranged_steps(trace: Trace, process: int | None, device: int | None, rows: np.ndarray) -> Steps:

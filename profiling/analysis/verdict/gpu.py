@@ -2,7 +2,9 @@
 
 gpu_latency: its kernels are too small to fill it. gpu_gaps: it pauses between larger ones. Else
 gpu_compute if matrix products, convolutions and fused attention make up half of the kernel time,
-gpu_memory if they cannot, and `gpu` if that hangs on kernels that the capture does not name.
+gpu_memory if they cannot, and `gpu` if that hangs on kernels that the capture does not name. That
+is the larger of two bounds: what is no matrix work moves bytes. Where they lie close together, the
+evidence has both.
 Hardware counters decide instead where they are decided.
 """
 
@@ -18,6 +20,7 @@ from profiling.timeline.trace import GRAPH, KERNEL, Device
 WAITING_SHARE = 0.15  # of a step: from here on it is what holds the step back
 MATRIX_FAMILIES = ("gemm", "convolution", "attention")
 MATRIX_SHARE = 0.5
+CLOSE = 1.5  # the longer of two bounds is less than half as long again: both are worth work
 SMALL_US = 5.0
 SMALL_SHARE = 0.5
 SATURATED_PERCENT = 60.0  # of a hardware counter
@@ -79,6 +82,12 @@ def by_families(family_ms: dict[str, float], unnamed_ms: float) -> tuple[str, li
     largest = ", ".join(f"{name} {family_ms[name]:.2f} ms" for name in top)
     if largest:
         found.append(f"The largest families: {largest} a step.")
+    bytes_ms = total - matrix - unnamed_ms
+    if max(matrix, bytes_ms) < CLOSE * min(matrix, bytes_ms):
+        found.append(
+            f"What moves bytes takes {bytes_ms:.2f} ms ({100 * bytes_ms / total:.0f} %): the two "
+            "lie close together, both are worth work."
+        )
     if matrix >= MATRIX_SHARE * total:
         return "gpu_compute", found
     if matrix + unnamed_ms < MATRIX_SHARE * total or unnamed_ms < UNKNOWN_SHARE * total:

@@ -89,7 +89,7 @@ def of_steps(report: Report, unclosed: int) -> Iterator[Finding]:
     steps, values = report.window.steps, report.window.step_ms.values
     if report.window.step_name is None:
         cure = "range your steps and phases, or name them: --step NAME --phases a,b"
-        yield warning("no range repeats: the whole capture counts as one step", cure)
+        yield warning("no range comes back as steps do: the whole capture counts as one step", cure)
     elif steps < FEW_STEPS:
         yield note(f"only {steps} steps: their spread says little", "profile.steps=20")
     if steps >= 3 and values[0] > SLOW_START * (rest := float(np.median(values[1:]))):
@@ -135,7 +135,7 @@ def of_content(trace: Trace, report: Report) -> Iterator[Finding]:
         cure = "capture with --trace=cuda,nvtx, or ProfilerActivity.CUDA, on a machine with a GPU"
         yield warning("no GPU activity was captured", cure)
         return
-    if trace.calls is None:
+    if trace.calls is None and not (report.attribution and report.attribution.coverage):
         yield warning("no CUDA calls were captured: kernels belong to no phase", TRACE_BOTH)
     if np.any(trace.operations.kind == GRAPH):
         cure = "nsys profile --cuda-graph-trace=node"

@@ -9,6 +9,7 @@ under torch.profiler, 1.2 to 2.8 us for a CUDA call under nsys.
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
+from profiling.analysis.columns import union
 
 EVENT_NS = 2_000
 
@@ -26,6 +27,6 @@ def estimated_ms(analysis: Analysis) -> float | None:
         added_ns += EVENT_NS * int(np.count_nonzero(inside & (table.process == steps.process)))
     if trace.overhead is not None:
         mine = trace.overhead.thread == steps.thread
-        starts, ends = (getattr(trace.overhead, which)[mine] for which in ("start_ns", "end_ns"))
-        added_ns += int((np.minimum(ends, end) - np.maximum(starts, begin)).clip(0).sum())
+        held_up = union(trace.overhead.start_ns[mine], trace.overhead.end_ns[mine])
+        added_ns += held_up.clipped(begin, end).total_ns()
     return added_ns / 1e6 / analysis.step_count
