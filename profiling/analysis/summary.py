@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
+from profiling.analysis.columns import distinct
 from profiling.analysis.gpu_time.attribution import coverage, kernels_of_ranges
 from profiling.analysis.gpu_time.idle import Gaps
 from profiling.analysis.gpu_time.launch_queue import launch_queue
@@ -172,8 +173,8 @@ def idle_time(analysis: Analysis) -> Idle | None:
     # before what the phase launches
     phase = np.where(gaps.after >= 0, owning_phase[gaps.after], -1)
     by_phase = {}
-    for name in sorted(set(phase.tolist()) - {-1}):
-        of_phase = by_cause(gaps.cause_ns[phase == name], analysis.step_count)
+    for name in sorted(set(distinct(phase).tolist()) - {-1}):
+        of_phase = by_cause(gaps.cause_ns[:, phase == name], analysis.step_count)
         by_phase[analysis.trace.names[name]] = {cause: ms for cause, ms in of_phase.items() if ms}
     return Idle(
         by_cause=by_cause(gaps.cause_ns, analysis.step_count),
@@ -184,7 +185,7 @@ def idle_time(analysis: Analysis) -> Idle | None:
 
 def by_cause(cause_ns: np.ndarray, steps: int) -> dict[str, float]:
     """Milliseconds a step."""
-    total = cause_ns.sum(axis=0).tolist()
+    total = cause_ns.sum(axis=1).tolist()
     return {cause: ns / 1e6 / steps for cause, ns in zip(CAUSES, total, strict=True)}
 
 
@@ -200,7 +201,7 @@ def longest_gaps(analysis: Analysis, gaps: Gaps, phase: np.ndarray) -> list[Gap]
             start_ms=int(gaps.start_ns[row] - analysis.begin_ns) / 1e6,
             ms=int(length_ns[row]) / 1e6,
             step=int(min(step[row], analysis.step_count - 1)),
-            cause=CAUSES[int(np.argmax(gaps.cause_ns[row]))],
+            cause=CAUSES[int(np.argmax(gaps.cause_ns[:, row]))],
             phase=analysis.trace.names[phase[row]] if phase[row] >= 0 else None,
             before=operation_name(analysis.trace, gaps.before[row]),
             after=operation_name(analysis.trace, gaps.after[row]),

@@ -39,7 +39,7 @@ def typical_step(analysis: Analysis) -> TypicalStep | None:
     if analysis.gaps is not None:
         del parts_ns["idle"]
         step = np.searchsorted(analysis.bounds_ns, analysis.gaps.start_ns, side="right") - 1
-        for cause, ns in zip(CAUSES, analysis.gaps.cause_ns.T, strict=True):
+        for cause, ns in zip(CAUSES, analysis.gaps.cause_ns, strict=True):
             parts_ns[cause] = np.zeros(len(chosen), np.int64)
             np.add.at(parts_ns[cause], np.minimum(step, len(chosen) - 1), ns)
     ms = np.diff(analysis.bounds_ns)[chosen].mean() / 1e6
