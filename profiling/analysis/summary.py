@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.columns import distinct
 from profiling.analysis.gpu_time.attribution import coverage, kernels_of_ranges
 from profiling.analysis.gpu_time.idle import Gaps
 from profiling.analysis.gpu_time.launch_queue import launch_queue
@@ -172,21 +171,24 @@ def idle_time(analysis: Analysis) -> Idle | None:
         return None
     # before what the phase launches
     phase = np.where(gaps.after >= 0, owning_phase[gaps.after], -1)
+    names, steps = analysis.trace.names, analysis.step_count
+    phase_ns = np.zeros((len(CAUSES), len(names) + 1), np.int64)  # the last for those without one
+    for total_ns, cause_ns in zip(phase_ns, gaps.cause_ns, strict=True):
+        np.add.at(total_ns, phase, cause_ns)
     by_phase = {}
-    for name in sorted(set(distinct(phase).tolist()) - {-1}):
-        of_phase = by_cause(gaps.cause_ns[:, phase == name], analysis.step_count)
-        by_phase[analysis.trace.names[name]] = {cause: ms for cause, ms in of_phase.items() if ms}
+    for name in np.flatnonzero(phase_ns[:, :-1].any(axis=0)).tolist():
+        of_phase = by_cause(phase_ns[:, name], steps)
+        by_phase[names[name]] = {cause: ms for cause, ms in of_phase.items() if ms}
     return Idle(
-        by_cause=by_cause(gaps.cause_ns, analysis.step_count),
+        by_cause=by_cause(phase_ns.sum(axis=1), steps),
         by_phase=by_phase,
         gaps=longest_gaps(analysis, gaps, phase),
     )
 
 
 def by_cause(cause_ns: np.ndarray, steps: int) -> dict[str, float]:
-    """Milliseconds a step."""
-    total = cause_ns.sum(axis=1).tolist()
-    return {cause: ns / 1e6 / steps for cause, ns in zip(CAUSES, total, strict=True)}
+    """Milliseconds a step of nanoseconds in all."""
+    return {cause: ns / 1e6 / steps for cause, ns in zip(CAUSES, cause_ns.tolist(), strict=True)}
 
 
 def longest_gaps(analysis: Analysis, gaps: Gaps, phase: np.ndarray) -> list[Gap]:

@@ -77,7 +77,8 @@ def matching(
     found = np.full(len(number), -1)
     if not len(of_number):
         return found
-    processes = np.unique(of_process)
+    runs = np.append(True, of_process[1:] != of_process[:-1])  # long ones, of few processes
+    processes = np.unique(of_process[runs])
     others, _ = joint_keys(of_process, of_number, processes)
     order = np.argsort(others, kind="stable")
     others = others[order]
