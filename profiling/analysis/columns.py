@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -45,34 +46,46 @@ def parents(start_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Intervals:
-    """Disjoint half-open intervals in nanoseconds, sorted, none of them empty."""
+    """Half-open intervals in nanoseconds, sorted, none of them empty, none touching another."""
 
     start_ns: np.ndarray
     end_ns: np.ndarray
+
+    @cached_property
+    def until_ns(self) -> np.ndarray:
+        """(n + 1,): how long the intervals before each are in all, and behind the last."""
+        return np.concatenate(([0], np.cumsum(self.end_ns - self.start_ns)))
 
     def before(self, time_ns: np.ndarray) -> np.ndarray:
         """How many nanoseconds of the set lie before each time."""
         time_ns = np.asarray(time_ns, np.int64)
         if not len(self.start_ns):
             return np.zeros(time_ns.shape, np.int64)
-        whole = np.concatenate(([0], np.cumsum(self.end_ns - self.start_ns)))
         last = np.searchsorted(self.start_ns, time_ns, side="right") - 1
         inside = np.minimum(time_ns, self.end_ns[last]) - self.start_ns[last]
-        return np.where(last < 0, 0, whole[last] + inside)
+        return np.where(last < 0, 0, self.until_ns[last] + inside)
 
     def within(self, start_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
         """How many nanoseconds of the set lie in each [start, end)."""
         return self.before(end_ns) - self.before(start_ns)
 
     def clipped(self, start_ns: int, end_ns: int) -> "Intervals":
-        return union(np.maximum(self.start_ns, start_ns), np.minimum(self.end_ns, end_ns))
+        """What of the set is in [start, end): of all intervals only the outer two change."""
+        if start_ns >= end_ns:
+            return Intervals(self.start_ns[:0], self.end_ns[:0])
+        first = np.searchsorted(self.end_ns, start_ns, side="right")
+        behind = np.searchsorted(self.start_ns, end_ns, side="left")
+        starts, ends = self.start_ns[first:behind].copy(), self.end_ns[first:behind].copy()
+        starts[:1], ends[-1:] = np.maximum(starts[:1], start_ns), np.minimum(ends[-1:], end_ns)
+        return Intervals(starts, ends)
 
     def gaps(self, start_ns: int, end_ns: int) -> "Intervals":
         """What of [start, end) is not in the set."""
         inside = self.clipped(start_ns, end_ns)
         starts = np.concatenate(([start_ns], inside.end_ns)).astype(np.int64)
         ends = np.concatenate((inside.start_ns, [end_ns])).astype(np.int64)
-        return Intervals(starts[ends > starts], ends[ends > starts])
+        real = ends > starts
+        return Intervals(starts[real], ends[real])
 
     def joined(self, other: "Intervals") -> "Intervals":
         return union(
@@ -93,7 +106,8 @@ def union(start_ns: np.ndarray, end_ns: np.ndarray) -> Intervals:
     """The union of any intervals; empty ones (end <= start) count for nothing."""
     start_ns, end_ns = np.asarray(start_ns, np.int64), np.asarray(end_ns, np.int64)
     kept = end_ns > start_ns
-    start_ns, end_ns = start_ns[kept], end_ns[kept]
+    if not np.all(kept):
+        start_ns, end_ns = start_ns[kept], end_ns[kept]
     if not len(start_ns):
         return Intervals(start_ns, end_ns)
     if np.any(start_ns[1:] < start_ns[:-1]):

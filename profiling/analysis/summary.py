@@ -171,21 +171,24 @@ def idle_time(analysis: Analysis) -> Idle | None:
         return None
     # before what the phase launches
     phase = np.where(gaps.after >= 0, owning_phase[gaps.after], -1)
+    names, steps = analysis.trace.names, analysis.step_count
+    phase_ns = np.zeros((len(CAUSES), len(names) + 1), np.int64)  # the last for those without one
+    for total_ns, cause_ns in zip(phase_ns, gaps.cause_ns, strict=True):
+        np.add.at(total_ns, phase, cause_ns)
     by_phase = {}
-    for name in sorted(set(phase.tolist()) - {-1}):
-        of_phase = by_cause(gaps.cause_ns[phase == name], analysis.step_count)
-        by_phase[analysis.trace.names[name]] = {cause: ms for cause, ms in of_phase.items() if ms}
+    for name in np.flatnonzero(phase_ns[:, :-1].any(axis=0)).tolist():
+        of_phase = by_cause(phase_ns[:, name], steps)
+        by_phase[names[name]] = {cause: ms for cause, ms in of_phase.items() if ms}
     return Idle(
-        by_cause=by_cause(gaps.cause_ns, analysis.step_count),
+        by_cause=by_cause(phase_ns.sum(axis=1), steps),
         by_phase=by_phase,
         gaps=longest_gaps(analysis, gaps, phase),
     )
 
 
 def by_cause(cause_ns: np.ndarray, steps: int) -> dict[str, float]:
-    """Milliseconds a step."""
-    total = cause_ns.sum(axis=0).tolist()
-    return {cause: ns / 1e6 / steps for cause, ns in zip(CAUSES, total, strict=True)}
+    """Milliseconds a step of nanoseconds in all."""
+    return {cause: ns / 1e6 / steps for cause, ns in zip(CAUSES, cause_ns.tolist(), strict=True)}
 
 
 def longest_gaps(analysis: Analysis, gaps: Gaps, phase: np.ndarray) -> list[Gap]:
@@ -200,7 +203,7 @@ def longest_gaps(analysis: Analysis, gaps: Gaps, phase: np.ndarray) -> list[Gap]
             start_ms=int(gaps.start_ns[row] - analysis.begin_ns) / 1e6,
             ms=int(length_ns[row]) / 1e6,
             step=int(min(step[row], analysis.step_count - 1)),
-            cause=CAUSES[int(np.argmax(gaps.cause_ns[row]))],
+            cause=CAUSES[int(np.argmax(gaps.cause_ns[:, row]))],
             phase=analysis.trace.names[phase[row]] if phase[row] >= 0 else None,
             before=operation_name(analysis.trace, gaps.before[row]),
             after=operation_name(analysis.trace, gaps.after[row]),

@@ -1,4 +1,4 @@
-"""The events of a Chrome trace, some megabytes at a time. Called by profiling.timeline.chrome_json.
+"""The events of a Chrome trace, a megabyte at a time. Called by profiling.timeline.chrome_json.
 
 A trace of half a gigabyte would be several as Python objects, so the array of events is cut between
 two of them and each piece decoded by itself. A cut may fall into a string or an inner list; then
@@ -15,7 +15,8 @@ from typing import Any
 
 import msgspec
 
-PIECE_BYTES = 4 << 20
+PIECE_BYTES = 1 << 20  # whose objects a processor's cache still holds
+REACH_BYTES = 4 << 20  # from there on, within which a place to cut has to be
 HEAD_BYTES = 64 << 20  # within which the events have to begin
 TRIES = 50  # places to cut at
 EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
@@ -121,7 +122,7 @@ def next_piece(text: mmap.mmap, start: int) -> tuple[list[Event], int] | None:
     """(events from there, where the next begin); None without a place to cut: the rest at once."""
     cut = start + PIECE_BYTES
     for _ in range(TRIES):
-        place = BETWEEN.search(text, cut, min(cut + PIECE_BYTES, len(text)))
+        place = BETWEEN.search(text, cut, min(cut + REACH_BYTES, len(text)))
         if place is None:
             return None
         with suppress(msgspec.DecodeError):

@@ -3,6 +3,8 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +133,8 @@ class Reading:
                 self.keep("operations", times(of) | of_device(of, self.names, kind))
         for category, table in ON_HOST.items():
             if of := events[category]:
-                self.keep(table, times(of) | of_host(of, self.names))
+                ids = launch_ids(of) if table == "calls" else {}
+                self.keep(table, times(of) | of_host(of, self.names) | ids)
         if of := events["gpu_user_annotation"]:
             self.keep("gpu_annotations", times(of) | of_stream(of, self.names))
         shaped = [event for event in events["cpu_op"] if event.name in SHAPED]
@@ -158,8 +161,8 @@ def rename_old(events: dict[str, list[Event]]) -> None:
 
 def times(events: list[Event]) -> Columns:
     """Nanoseconds. The fraction by itself, or multiplying would round what the double still has."""
-    start_us = microseconds(event.ts for event in events)
-    took_us = microseconds(event.dur for event in events)
+    start_us = microseconds(map(attrgetter("ts"), events))
+    took_us = microseconds(map(attrgetter("dur"), events))
     whole_us = np.floor(start_us)
     start = whole_us.astype(np.int64) * 1000
     start += np.rint((start_us - whole_us) * 1e3).astype(np.int64)
@@ -173,15 +176,19 @@ def microseconds(values: Iterable[float]) -> np.ndarray:
 
 
 def of_host(events: list[Event], names: Names) -> Columns:
-    process = whole(event.pid for event in events)
-    thread = whole(event.tid for event in events) & ((1 << THREAD_BITS) - 1)
+    process = whole(map(attrgetter("pid"), events))
+    thread = whole(map(attrgetter("tid"), events)) & ((1 << THREAD_BITS) - 1)
     return {
-        "name": names.numbered(event.name for event in events),
+        "name": names.numbered(map(attrgetter("name"), events)),
         "process": process,
         "thread": process << THREAD_BITS | thread,
         "closed": np.ones(len(events), bool),
-        "id": whole(event.args.correlation if event.args else None for event in events),
     }
+
+
+def launch_ids(events: list[Event]) -> Columns:
+    """What operations name the call by that launched them."""
+    return {"id": whole(event.args.correlation if event.args else None for event in events)}
 
 
 def of_device(events: list[Event], names: Names, kind: int) -> Columns:
@@ -239,7 +246,10 @@ def args_of(events: list[Event]) -> list[Args]:
 
 def whole(values: Iterable[Any], dtype: type[np.integer] = np.int64) -> np.ndarray:
     """As integers; -1 for what is missing. Raises where something is no number, or too large."""
-    return np.fromiter((-1 if value is None else value for value in values), dtype)
+    found = list(values)
+    with suppress(TypeError):  # seldom is one missing, or something else
+        return np.fromiter(found, dtype)
+    return np.fromiter((-1 if value is None else value for value in found), dtype)
 
 
 def product(sizes: Any) -> int | None:

@@ -24,6 +24,7 @@ from profiling.timeline.trace import (
     Operations,
     Ranges,
     Trace,
+    typed,
 )
 
 ACTIVITY = "CUPTI_ACTIVITY_KIND_"
@@ -73,13 +74,15 @@ def read(path: Path) -> Trace:
             kind: pool.submit(export.read, ACTIVITY + table, PLACE | columns)
             for kind, (table, columns) in OPERATIONS.items()
         }
-        found = {kind: table.result() for kind, table in tables.items()}
-        rows = reading.result()
+        events = export.read(NVTX, RANGE)
+        found = {kind: rows for kind, table in tables.items() if (rows := table.result())}
+        ends_ns = [rows["end_ns"] for rows in found.values()]
+        launched = joined([named(export, *table) for table in found.items()]) if found else None
+        rows = reading.result()  # the calls are the longest table, so the last to be there
     calls = None if rows is None else by_start(rows)
-    events = export.read(NVTX, RANGE)
+    ends_ns += [] if calls is None else [calls["end_ns"]]
     tool_version, schema_version = nsys_facts.versions(export)
-    operations = nsys_operations(export, found, calls)
-    ends_ns = [rows["end_ns"] for rows in (calls, *found.values()) if rows]
+    operations = nsys_operations(launched, calls)
     return Trace(
         kind="nsys",
         file=path,
@@ -119,13 +122,9 @@ def profiler_overhead(export: Export) -> Ranges | None:
     return Ranges.of(None if calls is None else vars(calls) | {"closed": np.ones(len(calls.name))})
 
 
-def nsys_operations(
-    export: Export, found: dict[int, Columns | None], calls: Columns | None
-) -> Operations | None:
-    tables = [named(export, kind, rows) for kind, rows in found.items() if rows is not None]
-    if not tables:
+def nsys_operations(rows: Columns | None, calls: Columns | None) -> Operations | None:
+    if rows is None:
         return None
-    rows = joined(tables)
     if calls is not None:
         rows["call"] = same(rows["process"], rows["id"], calls["thread"], calls["id"])
     rows["process"] = process_of(rows["process"])
@@ -134,7 +133,7 @@ def nsys_operations(
 
 def named(export: Export, kind: int, rows: Columns) -> Columns:
     """The same columns for operations of each kind."""
-    nothing = np.full(len(rows["start_ns"]), -1)
+    nothing = np.broadcast_to(-1, len(rows["start_ns"]))
     copied = dict(export.rows("ENUM_CUDA_MEMCPY_OPER", "id", "label") or enumerate(COPY_KINDS))
     name = {
         KERNEL: export.string,
@@ -144,8 +143,9 @@ def named(export: Export, kind: int, rows: Columns) -> Columns:
     }[kind]
     columns = ("start_ns", "end_ns", *PLACE, "bytes", *GEOMETRY)
     pageable = [rows.get(end, nothing) == PAGEABLE for end in ("from", "to")]
-    return {column: rows.get(column, nothing) for column in columns} | {
-        "kind": np.full(len(nothing), kind),
+    of_all = {column: typed(column, rows.get(column, nothing)) for column in columns}
+    return of_all | {
+        "kind": np.full(len(nothing), kind, np.int8),
         "name": export.names.of(rows.get("name", nothing), name),
         "pageable": np.any(pageable, axis=0),
     }

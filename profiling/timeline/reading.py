@@ -9,6 +9,7 @@ import numpy as np
 from profiling.timeline.trace import Columns
 
 LATEST_NS = 4 * 10**18  # beyond, the difference of two times would not fit into 64 bits
+MOST_KEYS = 1 << 22  # of names, in a table
 ID_BITS = 40  # of a correlation id, which has 32; the rest of a key is for the process
 
 
@@ -20,8 +21,20 @@ class Names:
 
     def of(self, keys: np.ndarray, name: Callable[[int], str]) -> np.ndarray:
         """The numbers of what `name` calls the keys."""
-        distinct, where = np.unique(keys, return_inverse=True)
-        return self.numbered(map(name, distinct.tolist()))[where]
+        if not len(keys):
+            return np.empty(0, np.int32)
+        least = int(keys.min())
+        width = int(keys.max()) - least + 1
+        if width > MOST_KEYS:
+            distinct, where = np.unique(keys, return_inverse=True)
+            return self.numbered(map(name, distinct.tolist()))[where]
+        # the keys of an export are small: a table of them takes less time than sorting
+        where = keys - least
+        number = np.full(width, -1, np.int32)
+        number[where] = 0
+        found = np.flatnonzero(number == 0)
+        number[found] = self.numbered(map(name, (found + least).tolist()))
+        return number[where]
 
     def numbered(self, names: Iterable[str]) -> np.ndarray:
         return np.fromiter(map(self.numbers.__getitem__, names), np.int32)
@@ -64,7 +77,8 @@ def matching(
     found = np.full(len(number), -1)
     if not len(of_number):
         return found
-    processes = np.unique(of_process)
+    runs = np.append(True, of_process[1:] != of_process[:-1])  # long ones, of few processes
+    processes = np.unique(of_process[runs])
     others, _ = joint_keys(of_process, of_number, processes)
     order = np.argsort(others, kind="stable")
     others = others[order]

@@ -15,7 +15,7 @@ import numpy as np
 
 from profiling.timeline.trace import Columns
 
-ROWS = 100_000  # joined at once: some megabytes of text for each column
+ROWS = 20_000  # joined at once: some hundred kilobytes of text for each column
 LONGEST_BYTES = 64 << 20  # of one value; a file cannot make SQLite build a longer one
 MISSING = -1  # where a number is NULL, or its column is not there
 FIRST_ROW = -(2**63)

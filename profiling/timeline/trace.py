@@ -20,6 +20,17 @@ TYPES |= dict.fromkeys(
 Columns = dict[str, np.ndarray]
 
 
+def typed(name: str, values: np.ndarray) -> np.ndarray:
+    """As the type that a column of that name has.
+
+    Raises OverflowError for a number that does not fit: profiling.timeline.opening tells it.
+    """
+    found = values.astype(TYPES.get(name, np.int64), copy=False)
+    if found is not values and not np.array_equal(found, values):
+        raise OverflowError(f"impossible {name}")
+    return found
+
+
 @dataclass(frozen=True)
 class Table:
     """Columns of one length."""
@@ -27,9 +38,7 @@ class Table:
     @classmethod
     def of(cls, columns: Columns | None) -> Self | None:
         """Of the columns that bear its names; where one is missing -1, or False. None of None
-        and of no rows: neither tells that nothing happened.
-
-        Raises OverflowError for a number that does not fit: profiling.timeline.opening tells it.
+        and of no rows: neither tells that nothing happened. Raises as typed does.
         """
         length = 0 if columns is None else len(next(iter(columns.values())))
         if columns is None or not length:
@@ -38,10 +47,7 @@ class Table:
         for name in (column.name for column in fields(cls)):
             dtype = TYPES.get(name, np.int64)
             missing = np.full(length, False if dtype is np.bool_ else -1)
-            given = columns.get(name, missing)
-            found[name] = given.astype(dtype, copy=False)
-            if not np.array_equal(found[name], given):
-                raise OverflowError(f"impossible {name}")
+            found[name] = typed(name, columns.get(name, missing))
         return cls(**found)
 
     @classmethod

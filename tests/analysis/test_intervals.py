@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from profiling.analysis.columns import Intervals, union
+from profiling.analysis.gpu_time import idle
 
 
 def made(random: np.random.Generator, count: int) -> tuple[Intervals, set[int]]:
@@ -36,3 +37,23 @@ def test_sets_of_intervals_are_sets_of_points(seed):
     ]
     assert a.within(np.array([20]), np.array([90])) == len([i for i in of_a if 20 <= i < 90])
     assert np.all(a.start_ns[1:] > a.end_ns[:-1])
+
+
+@pytest.mark.parametrize(("start_ns", "end_ns"), [(5, 5), (7, 3), (0, 0), (20, 30), (10, 12)])
+def test_nothing_is_left_of_a_set_in_an_empty_period_or_beside_it(start_ns, end_ns):
+    clipped = union(np.array([2]), np.array([10])).clipped(start_ns, end_ns)
+    assert len(clipped.start_ns) == len(clipped.end_ns) == 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_long_pauses_are_the_long_gaps_between_calls(seed, monkeypatch):
+    monkeypatch.setattr(idle, "LONG_NS", 4)
+    random = np.random.default_rng(seed)
+    start = np.sort(random.integers(-10, 190, 20))
+    end = start + random.integers(1, 12, 20)
+    touched = (end > 50) & (start < 150)
+    pauses = idle.long_pauses(start[touched], end[touched], 50, 150)
+    gaps = union(start, end).gaps(50, 150)
+    long = gaps.end_ns - gaps.start_ns > 4
+    assert pauses.start_ns.tolist() == gaps.start_ns[long].tolist()
+    assert pauses.end_ns.tolist() == gaps.end_ns[long].tolist()

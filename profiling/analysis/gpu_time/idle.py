@@ -81,7 +81,7 @@ NOTHING = union(np.empty(0), np.empty(0))
 
 @dataclass(frozen=True)
 class Gaps:
-    """The device's idle intervals in the steps. `cause_ns` is (gaps, CAUSES) and sums to them."""
+    """The device's idle intervals in the steps. `cause_ns` is (CAUSES, gaps) and sums to them."""
 
     start_ns: np.ndarray
     end_ns: np.ndarray
@@ -92,13 +92,17 @@ class Gaps:
 
 @dataclass(frozen=True)
 class GapLaunches:
-    """How the operations around each gap were launched."""
+    """Gaps, and how the operations around each were launched."""
 
+    start_ns: np.ndarray
+    end_ns: np.ndarray
     before_ns: np.ndarray  # begin of the call for the one before; of the gap where it is unknown
     returned_ns: np.ndarray  # end of the call for the one behind; of the gap where it is unknown
-    same_call: np.ndarray  # bool: one call launched both
+    late_until_ns: np.ndarray  # as that within the gap; its begin where one call launched both
     to_host: np.ndarray  # bool: a known call launched the one behind, which copies to the host
-    brings_batch: np.ndarray  # bool: the one behind copies a batch to the GPU, see the top
+
+    def rows(self, chosen: np.ndarray) -> "GapLaunches":
+        return GapLaunches(*(column[chosen] for column in vars(self).values()))
 
 
 @dataclass(frozen=True)
@@ -123,20 +127,41 @@ def find_gaps(trace: Trace, owned: Owned, activity: Activity, bounds_ns: np.ndar
     if calls is None:
         return None
     before, after = neighbours(operations, owned.steps.rows_of(operations), idle)
+    launches = launches_around(trace.names, operations, calls, idle, before, after)
+    host = host_activity(trace, calls, owned, activity)
+    cause_ns = np.zeros((len(CAUSES), len(after)), np.int64)
+    cause_ns[CAUSES.index("queue")] = idle.end_ns - idle.start_ns
+    # all that there is to tell of the others, mostly many more
+    rows = np.flatnonzero((launches.late_until_ns > idle.start_ns) | launches.to_host)
+    batch = np.zeros(len(rows), bool)
+    if not len(host.data.start_ns):
+        batch = brings_batch(trace.names, operations, before[rows], after[rows])
+    cause_ns[:, rows] = split_causes(launches.rows(rows), batch, host, activity.busy, bounds_ns)
+    return Gaps(idle.start_ns, idle.end_ns, before, after, cause_ns)
+
+
+def launches_around(
+    names: list[str],
+    operations: Operations,
+    calls: Calls,
+    idle: Intervals,
+    before: np.ndarray,
+    after: np.ndarray,
+) -> GapLaunches:
+    """`before`, `after`: rows of the operations around each of the idle gaps; -1: none."""
+    start, end = idle.start_ns, idle.end_ns
     call_before = np.where(before >= 0, operations.call[before], -1)
     call = np.where(after >= 0, operations.call[after], -1)
-    host = host_activity(trace, calls, owned, activity)
-    launches = GapLaunches(
-        before_ns=np.where(call_before >= 0, calls.start_ns[call_before], idle.start_ns),
-        returned_ns=np.where(call >= 0, calls.end_ns[call], idle.end_ns),
-        same_call=(call >= 0) & (call_before == call),
-        to_host=(call >= 0) & copies(trace.names, operations, after, TO_HOST),
-        brings_batch=brings_batch(trace.names, operations, before, after)
-        if not len(host.data.start_ns)
-        else np.zeros(len(after), bool),
+    known = call >= 0
+    returned = np.where(known, calls.end_ns[call], end)
+    return GapLaunches(
+        start,
+        end,
+        before_ns=np.where(call_before >= 0, calls.start_ns[call_before], start),
+        returned_ns=returned,
+        late_until_ns=np.where(known & (call_before == call), start, np.clip(returned, start, end)),
+        to_host=known & copies(names, operations, after, TO_HOST),
     )
-    cause_ns = split_causes(idle, launches, host, activity.busy, bounds_ns)
-    return Gaps(idle.start_ns, idle.end_ns, before, after, cause_ns)
 
 
 def neighbours(
@@ -172,20 +197,16 @@ def host_activity(trace: Trace, calls: Calls, owned: Owned, activity: Activity) 
     steps, operations = owned.steps, owned.operations
     threads = set(distinct(owned.thread[owned.kernels_and_graphs]).tolist()) | {steps.thread}
     of_host = np.isin(calls.thread, [thread for thread in threads if thread is not None])
-    of_host &= (calls.end_ns > begin) & (calls.start_ns < end)
-    rows = np.flatnonzero(of_host)
-
-    quiet = union(calls.start_ns[rows], calls.end_ns[rows]).gaps(begin, end)
-    long = quiet.end_ns - quiet.start_ns > LONG_NS
-    quiet = Intervals(quiet.start_ns[long], quiet.end_ns[long])
+    of_host &= (calls.end_ns > begin) & (calls.start_ns < end) & (calls.end_ns > calls.start_ns)
+    quiet = long_pauses(calls.start_ns[of_host], calls.end_ns[of_host], begin, end)
 
     pageable = np.flatnonzero((operations.kind == COPY) & operations.pageable)
     pageable = pageable[operations.call[pageable] >= 0]
     pageable = pageable[of_host[operations.call[pageable]]]
     to_host = copies(names, operations, pageable, TO_HOST)
     fetching, staging = operations.call[pageable[to_host]], operations.call[pageable[~to_host]]
-    allocating = rows[called(names, calls.name[rows], ALLOCATING.fullmatch)]
-    waiting = rows[called(names, calls.name[rows], BLOCKING.fullmatch)]
+    allocating = np.flatnonzero(of_host & called(names, calls.name, ALLOCATING.fullmatch))
+    waiting = np.flatnonzero(of_host & called(names, calls.name, BLOCKING.fullmatch))
 
     def during(rows: np.ndarray) -> Intervals:
         return union(calls.start_ns[rows], calls.end_ns[rows]).clipped(begin, end)
@@ -204,6 +225,14 @@ def host_activity(trace: Trace, calls: Calls, owned: Owned, activity: Activity) 
         sleeps=os_calls(trace, steps, SLEEPS).common(quiet, begin, end),
         stalls=stalls,
     )
+
+
+def long_pauses(start_ns: np.ndarray, end_ns: np.ndarray, begin: int, end: int) -> Intervals:
+    """What of [begin, end) is long without any of the calls, which are sorted and not empty."""
+    ended = np.maximum.accumulate(np.concatenate(([begin], end_ns)))
+    following = np.concatenate((start_ns, [end]))
+    long = following - ended > LONG_NS
+    return Intervals(ended[long], following[long])
 
 
 def data_ranges(trace: Trace, steps: Steps) -> Intervals:
@@ -228,13 +257,18 @@ def os_calls(trace: Trace, steps: Steps, wanted: re.Pattern[str]) -> Intervals:
 
 
 def split_causes(
-    idle: Intervals, launches: GapLaunches, host: Host, busy: Intervals, bounds_ns: np.ndarray
+    gaps: GapLaunches,
+    brings_batch: np.ndarray,
+    host: Host,
+    busy: Intervals,
+    bounds_ns: np.ndarray,
 ) -> np.ndarray:
-    """(gaps, CAUSES) in nanoseconds; each row adds up to its gap."""
-    start, end = idle.start_ns, idle.end_ns
-    returned = np.clip(launches.returned_ns, start, end)
-    late_until = np.where(launches.same_call, start, returned)  # the host; else the gap is queued
-    queued = np.where(late_until > start, 0, end - start)
+    """(CAUSES, gaps) in nanoseconds; each column adds up to its gap.
+
+    `brings_batch`: bool, the operation behind copies a batch to the GPU, see the top.
+    """
+    start, end, late_until = gaps.start_ns, gaps.end_ns, gaps.late_until_ns
+    queued = np.where(late_until > start, 0, end - start)  # else the host was late
 
     did = tuple(getattr(host, what) for what in LATE if what != "launching")
     waited = (
@@ -249,7 +283,7 @@ def split_causes(
     move(parts[-1], queued, latency)  # longer than any launch takes: the GPU had other work
     in_waits, parts = parts[: len(waited)], parts[len(waited) :]
     late = dict(zip(LATE, parts, strict=True))
-    making = np.where(launches.brings_batch, late["stalls"], 0)
+    making = np.where(brings_batch, late["stalls"], 0)
     move(late["stalls"], late["data_stalls"], making)
     cause_ns = {cause: np.zeros(len(start), np.int64) for cause in CAUSES}
     known = reduce(Intervals.joined, sets)
@@ -258,9 +292,9 @@ def split_causes(
             continue
         charged = cause_ns[cause]
         charged += inside
-        fetched = launches.to_host & find_awaited(waits, launches.returned_ns)
+        fetched = gaps.to_host & find_awaited(waits, gaps.returned_ns)
         move(queued, charged, np.where(fetched, queued, 0))
-        drained = fetched | find_drained(waits, start, late_until, launches.before_ns)
+        drained = fetched | find_drained(waits, start, late_until, gaps.before_ns)
         first = np.where(fetched, start, first_begun(waits, start, late_until))
         before = first - start - known.within(start, first)
         before = np.where(before > LONG_NS, before, 0)
@@ -272,7 +306,7 @@ def split_causes(
     for what, cause in LATE.items():
         cause_ns[cause] += late[what]
     cause_ns["queue"] += queued
-    return np.stack(list(cause_ns.values()), axis=1)
+    return np.stack(list(cause_ns.values()))
 
 
 def pay(late: dict[str, np.ndarray], charged: np.ndarray, debt: np.ndarray) -> None:

@@ -156,7 +156,7 @@ def gaps_in(analysis: Analysis, period: Period) -> tuple[Slices, list[str]]:
     if gaps is not None:
         chosen = period.touched_by(gaps.start_ns, gaps.end_ns)
         start_ns, end_ns = gaps.start_ns[chosen], gaps.end_ns[chosen]
-        causes = [CAUSES[i] for i in np.argmax(gaps.cause_ns[chosen], axis=1).tolist()]
+        causes = [CAUSES[i] for i in np.argmax(gaps.cause_ns[:, chosen], axis=0).tolist()]
     else:
         assert activity is not None  # or there were no steps on a GPU
         free = activity.busy.gaps(period.begin_ns, period.end_ns)

@@ -38,10 +38,10 @@ def typical_step(analysis: Analysis) -> TypicalStep | None:
     chosen, parts_ns = typical_steps(analysis.bounds_ns), dict(analysis.split_ns)
     if analysis.gaps is not None:
         del parts_ns["idle"]
-        step = np.searchsorted(analysis.bounds_ns, analysis.gaps.start_ns, side="right") - 1
-        for cause, ns in zip(CAUSES, analysis.gaps.cause_ns.T, strict=True):
-            parts_ns[cause] = np.zeros(len(chosen), np.int64)
-            np.add.at(parts_ns[cause], np.minimum(step, len(chosen) - 1), ns)
+        first = np.searchsorted(analysis.gaps.start_ns, analysis.bounds_ns[:-1], side="left")
+        edges = np.append(first, len(analysis.gaps.start_ns))  # of the gaps of each step
+        for cause, ns in zip(CAUSES, analysis.gaps.cause_ns, strict=True):
+            parts_ns[cause] = np.diff(np.concatenate(([0], np.cumsum(ns)))[edges])
     ms = np.diff(analysis.bounds_ns)[chosen].mean() / 1e6
     parts_ms = {name: float(ns[chosen].mean()) / 1e6 for name, ns in parts_ns.items()}
     return TypicalStep(int(chosen.sum()), float(ms), parts_ms, family_ms(analysis, chosen))

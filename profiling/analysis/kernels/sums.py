@@ -149,11 +149,15 @@ def operators(analysis: Analysis) -> list[OperatorSum] | None:
         parent = parents(table.start_ns[rows][of], table.end_ns[rows][of])
         nested = parent >= 0
         np.subtract.at(self_ns, of[parent[nested]], total_ns[of[nested]])
-    name, found = table.name[rows], []
-    for number in used(name):
-        of = name == number
-        sums = int(of.sum()), int(total_ns[of].sum()), int(self_ns[of].sum())
-        found.append(OperatorSum(analysis.trace.names[number], *sums))
+    name, names = table.name[rows], analysis.trace.names
+    count = np.bincount(name, minlength=len(names))
+    whole_ns, own_ns = np.zeros((2, len(names)), np.int64)
+    np.add.at(whole_ns, name, total_ns)
+    np.add.at(own_ns, name, self_ns)
+    found = [
+        OperatorSum(names[number], int(count[number]), int(whole_ns[number]), int(own_ns[number]))
+        for number in used(name)
+    ]
     return sorted(found, key=lambda row: -row.self_ns)
 
 
