@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 NAME = "run.lock"
 TAKEN = (errno.EWOULDBLOCK, errno.EACCES)
 WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+ATTEMPTS = 100  # whoever ends may take the folder away between two of our calls
 HOLDER = re.compile(r"process \d+ on host (\S+) since [\d:+ -]+\d")
 
 held: set[int] = set()  # descriptors of this process
@@ -66,10 +67,9 @@ class Lock:
     def take(self) -> None:
         """Also again, where the file was deleted. ValueError as above."""
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            while not self.is_held():  # its file may be deleted between two of these lines
+            while not self.is_held():
                 self.close()
-                self.file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+                self.file = self.opened()
                 held.add(self.file)
                 self.own(self.file)
         except OSError as error:
@@ -79,6 +79,13 @@ class Lock:
         except InUse:
             self.close()
             raise
+
+    def opened(self) -> int:
+        for _ in range(ATTEMPTS):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                return os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
 
     def own(self, file: int) -> None:
         """Locks it and writes our name into it, for which a full disk has no room."""

@@ -45,11 +45,11 @@ class Jobs:
                 raise
             if not isinstance(error, (ValueError, SystemExit)):
                 traceback.print_exc()
-            said = one_line(str(error)) or type(error).__name__
+            said = one_line(str(error)).removeprefix("train.py: ") or type(error).__name__
             if isinstance(error, SystemExit) and not isinstance(error.code, str):
                 said = f"exit code {error.code}, see its last line"
             self.failed.append(f"{self.name(number, config)}: {said}")
-            say(f"{self.failed[-1]}")
+            say(self.failed[-1])
 
     def name(self, number: int, config: Config) -> str:
         return f"job {number} of {len(self.configs)} ({config.out_dir})"
@@ -57,8 +57,11 @@ class Jobs:
     def end(self) -> None:
         """Raises SystemExit where a job failed."""
         if self.failed:
-            lines = "".join(f"\n  {line}" for line in self.failed)
-            print(f"{len(self.failed)} of {len(self.configs)} jobs failed:{lines}", file=sys.stderr)
+            told = [
+                f"train.py: {len(self.failed)} of {len(self.configs)} jobs failed:",
+                *self.failed,
+            ]
+            print("\n  ".join(told), file=sys.stderr)
             raise SystemExit(1)
 
 

@@ -115,15 +115,10 @@ def write(path: Path, state: dict[str, Any]) -> None:
         os.close(folder)
 
 
-def existing(path: Path) -> None:
-    """Raises ValueError where there is no checkpoint."""
-    if not path.is_file():
-        raise ValueError(f"{path}: no checkpoint there; train first, with init_from=scratch")
-
-
 def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     """What `save` wrote. Raises ValueError naming the file when it is missing or damaged."""
-    existing(path)
+    if not path.is_file():
+        raise ValueError(f"{path}: no checkpoint there; train first, with init_from=scratch")
     try:
         with zipfile.ZipFile(path) as archive:
             if broken := archive.testzip():  # torch.load does not look at the checksums

@@ -11,7 +11,6 @@ import torch
 from configs.schema import Config
 from data.prepare import check_source
 from training.capture import check_alone
-from training.checkpoint import existing
 from training.device import check_attention, resolve, resolve_device
 from training.distributed import launched
 from training.run_folder import locked
@@ -42,7 +41,8 @@ def check_job(config: Config) -> None:
     settle(config, resolve_device(config.device, local_rank, world_size), world_size)
     if int(os.environ.get("RANK", "0")):
         return
-    check_source(config)
     with locked(config) as lock:
-        if config.init_from == "resume":
-            existing(lock.folder / "ckpt.pt")
+        check_source(config)
+        path = lock.folder / "ckpt.pt"
+        if config.init_from == "resume" and not path.is_file():
+            raise ValueError(f"{path}: no checkpoint there; train first, with init_from=scratch")

@@ -43,8 +43,10 @@ class PreviousRun:
         return self.rows > FEW_ROWS or any((self.folder / name).exists() for name in EVIDENCE)
 
     def __str__(self) -> str:
-        checkpoint = "" if (self.folder / "ckpt.pt").exists() else " without a checkpoint"
-        return f"run{checkpoint}, {self.rows} rows, {spelled(sum(map(size, self.files)))}"
+        """In brackets behind a name of it."""
+        checkpoint = "" if (self.folder / "ckpt.pt").exists() else "no checkpoint, "
+        rows = "1 row" if self.rows == 1 else f"{self.rows} rows"
+        return f"({checkpoint}{rows}, {spelled(sum(map(size, self.files)))})"
 
 
 def run_in(folder: Path) -> PreviousRun | None:
@@ -57,7 +59,7 @@ def check_previous(folder: Path, keep: str) -> None:
     there = run_in(folder)
     if keep == "refuse" and there and there.matters:
         raise ValueError(
-            f"out_dir={folder}: holds a {there}, and keep_previous=refuse; go on with it by "
+            f"out_dir={folder}: holds a run {there}, and keep_previous=refuse; go on with it by "
             "init_from=resume, or give another out_dir"
         )
 
@@ -65,8 +67,16 @@ def check_previous(folder: Path, keep: str) -> None:
 def make_way(folder: Path, keep: str) -> None:
     """Moves the run that lies in `folder` to a number of its own, and leaves `keep` of these.
 
-    `keep` is keep_previous's value. One of a few rows and nothing else is removed. Raises OSError.
+    `keep` is keep_previous's value. One of a few rows and nothing else is removed. Raises
+    ValueError naming out_dir where the disk refuses.
     """
+    try:
+        move_aside(folder, keep)
+    except OSError as error:
+        raise ValueError(f"out_dir={folder}: cannot write there: {error.strerror}") from error
+
+
+def move_aside(folder: Path, keep: str) -> None:
     there = run_in(folder)
     if there is None:
         return
@@ -74,14 +84,14 @@ def make_way(folder: Path, keep: str) -> None:
     if not there.matters:
         for path in there.files:
             remove(path)
-        log.info("out_dir=%s: the %s, that lay there is replaced", folder, what)
+        log.info("out_dir=%s: the run that lay there %s is replaced", folder, what)
         return
     kept = numbered(folder)
     target = folder / f"previous-{max(kept, default=0) + 1}"
     target.mkdir()
     for path in there.files:
         os.rename(path, target / path.name)
-    log.info("out_dir=%s: the %s, that lay there is now in %s", folder, what, target.name)
+    log.info("out_dir=%s: the run that lay there %s is now in %s", folder, what, target.name)
     tidy(folder, keep)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from omegaconf import OmegaConf
 
-from cli.files import write_text
+from cli.files import replacing, write_text
 from cli.lock import NAME as LOCK
 from cli.lock import InUse, Lock
 from configs.schema import Config
@@ -37,11 +37,6 @@ class RunFolder:
     texts: dict[str, str] = field(default_factory=dict)  # by name: what describes the run
     lost: bool = False  # deleted, and another run's by now
 
-    def write(self, name: str, text: str) -> None:
-        """Raises ValueError where it cannot be written."""
-        self.texts[name] = text
-        write_text(self.path / name, text)
-
     def missing(self) -> list[str]:
         """What somebody removed: of the texts that describe the run, and the lock."""
         if self.lock is None:
@@ -61,7 +56,7 @@ class RunFolder:
             self.lost = True
             raise SystemExit(f"train.py: deleted in the midst of the run, and {error}") from None
         for name in self.missing():
-            self.write(name, self.texts[name])
+            write_text(self.path / name, self.texts[name])
 
 
 @contextmanager
@@ -92,26 +87,24 @@ def locked(config: TrainingConfig) -> Iterator[Lock]:
 
 
 def open_run_folder(folder: RunFolder, config: Config, in_force: JsonObject) -> None:
-    """Rank 0 describes the run in out_dir. Raises ValueError naming out_dir.
+    """Rank 0 describes the run in out_dir. Raises ValueError where it cannot be written.
 
-    A run that lies there makes way first.
+    A run that lies there makes way, not before there is room for what describes the new one.
     """
-    try:
-        remove_unfinished(folder.path)
-        if config.init_from == "scratch":
-            make_way(folder.path, config.keep_previous)
-    except OSError as error:
-        raise ValueError(
-            f"out_dir={config.out_dir}: cannot write there: {error.strerror}"
-        ) from error
     settled = OmegaConf.to_yaml(OmegaConf.create(asdict(config)))
     facts = OmegaConf.to_yaml(OmegaConf.create({"in_force": in_force}))
-    folder.write(
-        "config.yaml",
+    folder.texts["config.yaml"] = (
         f"# every key of this run; again: python train.py {folder.path}/config.yaml\n{settled}"
-        f"\n# what the keys came to here; ignored when this file is read\n{facts}",
+        f"\n# what the keys came to here; ignored when this file is read\n{facts}"
     )
-    folder.write("environment.json", to_json(environment()))
+    folder.texts["environment.json"] = to_json(environment())
+    with ExitStack() as until_moved:
+        remove_unfinished(folder.path)
+        for name, text in folder.texts.items():
+            temporary = until_moved.enter_context(replacing(folder.path / name))
+            temporary.write_text(text, encoding="utf-8")
+        if config.init_from == "scratch":
+            make_way(folder.path, config.keep_previous)
 
 
 def remove_unfinished(folder: Path) -> None:
@@ -119,7 +112,7 @@ def remove_unfinished(folder: Path) -> None:
     names = "|".join(map(re.escape, RUN_FILES))
     for path in folder.glob("*.tmp"):
         if re.fullmatch(rf"({names})(\.\d+)?\.tmp", path.name):
-            path.unlink()
+            path.unlink(missing_ok=True)
 
 
 @cache  # git is asked once, for environment.json and for manifests
