@@ -76,7 +76,7 @@ def run(train: Train, check: Train = unchecked) -> None:
 def read() -> Start:
     """Checks sys.argv and returns what is to be called with `train` and `check`.
 
-    It calls `check` with the configuration of each job, and then `train`.
+    Of a sweep it calls `check` with the configuration of each job, and then `train`.
     --help, --cfg, TAB completion and the like are answered, and end the program.
     """
     options, flags, words = split_arguments(sys.argv[1:])

@@ -23,13 +23,14 @@ class Jobs:
     failed: list[str] = field(default_factory=list)  # a line about each
 
     def check(self, check: Train) -> None:
-        """Calls `check` with every configuration; its ValueError names the job."""
-        for number, config in enumerate(self.configs, start=1):
+        """Calls `check` with each configuration of a sweep; its ValueError names the job.
+
+        A run by itself checks the same when it begins.
+        """
+        for number, config in enumerate(self.configs if self.swept else [], start=1):
             try:
                 check(config)
             except ValueError as error:
-                if not self.swept:
-                    raise
                 raise ValueError(f"{self.name(number, config)}: {error}") from error
 
     def run(self, number: int, config: Config, train: Train) -> None:

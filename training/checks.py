@@ -41,8 +41,5 @@ def check_job(config: Config) -> None:
     settle(config, resolve_device(config.device, local_rank, world_size), world_size)
     if int(os.environ.get("RANK", "0")):
         return
-    with locked(config) as lock:
+    with locked(config):
         check_source(config)
-        path = lock.folder / "ckpt.pt"
-        if config.init_from == "resume" and not path.is_file():
-            raise ValueError(f"{path}: no checkpoint there; train first, with init_from=scratch")

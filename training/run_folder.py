@@ -76,13 +76,15 @@ def owned(config: Config, ranks: Ranks) -> Iterator[RunFolder]:
 def locked(config: TrainingConfig) -> Iterator[Lock]:
     """Around all that is written into out_dir, before anything is made for it.
 
-    Raises ValueError naming out_dir where it cannot be written, where another process owns it, and
-    where a run lies there that keep_previous does not want moved.
+    Raises ValueError where it cannot be written, where another process owns it, where a run lies
+    there that keep_previous does not want moved, and where there is none to resume.
     """
     folder = Path(config.out_dir)
     with Lock(folder, f"out_dir={config.out_dir}") as lock:
         if config.init_from == "scratch":
             check_previous(folder, config.keep_previous)
+        elif not (path := folder / "ckpt.pt").is_file():
+            raise ValueError(f"{path}: no checkpoint there; train first, with init_from=scratch")
         yield lock
 
 
