@@ -50,8 +50,9 @@ def save(run: Run) -> None:
     }
     path = run.folder.path / "ckpt.pt"
     try:
+        run.folder.make_again()  # where somebody has deleted it since the last row
         replace(path, state, progress)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         say_not_saved(path, progress, str(error))
         return
     if progress.failed_saves:

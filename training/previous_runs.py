@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from cli.lock import InUse, check_free
 from profiling.step_times import STEP_TIMES
 
 log = logging.getLogger(__name__)
@@ -99,6 +100,7 @@ def tidy(folder: Path, keep: str) -> None:
     """Removes the oldest ones above the number that is to be kept, and says what the rest take."""
     kept = numbered(folder)
     spare = sorted(kept)[: max(0, len(kept) - int(keep))] if keep.isdecimal() else []
+    spare = [number for number in spare if is_free(kept[number])]
     for number in spare:
         remove(kept.pop(number))
     if spare:
@@ -107,6 +109,16 @@ def tidy(folder: Path, keep: str) -> None:
     elif len(kept) > 1:
         taken = spelled(sum(map(size, kept.values())))
         log.info("%d earlier runs there take %s; keep_previous=N limits them", len(kept), taken)
+
+
+def is_free(folder: Path) -> bool:
+    """Whether nobody trains there: one of them may have been resumed where it lies."""
+    try:
+        check_free(folder, str(folder))
+    except InUse as error:
+        log.warning("%s, so it is kept", str(error).partition(";")[0])
+        return False
+    return True
 
 
 def numbered(folder: Path) -> dict[int, Path]:

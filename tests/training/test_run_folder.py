@@ -14,7 +14,7 @@ import torch
 from cli.lock import NAME, Lock
 from data.prepare import FEWEST_TOKENS
 from tests.helpers.processes import read_until
-from training import previous_runs, record
+from training import checkpoint, previous_runs, record
 from training.checks import check_job
 from training.previous_runs import check_previous, make_way
 
@@ -153,6 +153,16 @@ def test_the_newest_are_kept(tmp_path, keep, left):
     assert names(tmp_path) == {f"previous-{number}" for number in left} | {"previous-x"}
     if 4 in left:
         assert '"train/loss"' in (tmp_path / "previous-4" / "metrics.jsonl").read_text()
+
+
+def test_one_that_was_resumed_where_it_lies_is_kept(tmp_path, caplog):
+    run_at(tmp_path, 8)
+    for number in (1, 2):
+        run_at(tmp_path / f"previous-{number}", number)
+    with Lock(tmp_path / "previous-1", "X"):
+        make_way(tmp_path, "0")
+    assert names(tmp_path) == {"previous-1"}
+    assert "previous-1: in use by process" in caplog.text and "so it is kept" in caplog.text
 
 
 def test_a_run_is_not_started_over_where_that_is_refused(run, tmp_path):
@@ -296,6 +306,23 @@ def test_a_deleted_folder_that_is_another_run_s_by_now_is_left_alone(run, tmp_pa
         run()
     assert names(out_dir) == {"metrics.jsonl", NAME}
     assert (out_dir / "metrics.jsonl").read_text() == "another's"
+    other.__exit__()
+
+
+def test_nothing_is_saved_into_another_run_s_folder(run, tmp_path, monkeypatch):
+    """Deleted and taken between the last row and a save, as that of a Ctrl-C."""
+    out_dir = tmp_path / "out"
+    other, save = Lock(out_dir, "X"), checkpoint.save
+
+    def save_too_late(saved):
+        shutil.rmtree(out_dir)
+        other.__enter__()
+        save(saved)
+
+    monkeypatch.setattr(checkpoint, "save", save_too_late)
+    with pytest.raises(SystemExit, match="deleted in the midst of the run, and out_dir=.*in use"):
+        run()
+    assert names(out_dir) == {NAME}
     other.__exit__()
 
 
