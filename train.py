@@ -25,9 +25,10 @@ from profiling.capture.sampler import GpuSampler, NoSampler
 from profiling.capture.spans import NoSpans, Spans
 from training import checkpoint
 from training.capture import Profiler
+from training.checks import check_job, settle
 from training.clock import clock_for
 from training.console import configure_logging
-from training.device import check_attention, explained_out_of_memory, reasons, resolve
+from training.device import explained_out_of_memory, reasons
 from training.distributed import Ranks, started
 from training.evaluate import evaluate
 from training.gpu_metrics import sampler_for
@@ -35,9 +36,8 @@ from training.interrupt import Interrupt
 from training.optimizer import adamw, learning_rate
 from training.record import open_record
 from training.run import Progress, Run
+from training.run_folder import RunFolder, owned
 from training.step import Step, TrainingStep
-from training.tensorboard import check_tensorboard
-from training.wandb_mirror import check_wandb
 from training.warm_up import warm_up
 
 
@@ -45,13 +45,13 @@ def train(config: Config) -> None:
     """One run from its configuration to its last checkpoint."""
     with started(config.device) as ranks, explained_out_of_memory(config):
         configure_logging(ranks.rank)
-        train_on(ranks, config)
+        settled = settle(config, ranks.device, ranks.world_size)
+        with owned(settled, ranks) as folder:
+            train_on(ranks, settled, reasons(config, ranks.device), folder)
 
 
-def train_on(ranks: Ranks, asked: Config) -> None:
-    """The run of one rank."""
-    config = settled(asked, ranks)
-
+def train_on(ranks: Ranks, config: Config, why: dict[str, str], folder: RunFolder) -> None:
+    """The run of one rank; `why` the keys that were left at `auto` came to what they are."""
     # what watches the run; each does nothing where it is off
     profiler = Profiler(config, ranks)
     spans = profiler.spans
@@ -59,7 +59,7 @@ def train_on(ranks: Ranks, asked: Config) -> None:
 
     # data and model; what is to be compiled and captured is so before the loop, where no iteration
     # pays for it: `step` is the run's own, or CUDA graphs of it
-    run = run_of(config, reasons(asked, ranks.device), ranks, spans)
+    run = run_of(config, why, ranks, folder, spans)
     progress, batches = run.progress, run.train_batches
     step, warm = warm_up(run.step, *batches.draw(progress.iteration, 0), config, ranks)
 
@@ -76,13 +76,15 @@ def train_on(ranks: Ranks, asked: Config) -> None:
             iteration = spans.now = progress.iteration
             finished = iteration >= config.max_iters or config.eval_only
 
-            # every eval_interval iterations look at both splits, and keep weights that are better
+            # every eval_interval iterations look at both splits, and keep weights that are better;
+            # a checkpoint that the disk refused is tried again
             if iteration % config.eval_interval == 0 or finished:
                 with aside("evaluate", spans, gpu):
                     losses = evaluate(run.model, batches, run.val_batches, iteration, config, ranks)
                 record.evaluated(iteration, losses)
                 improved = progress.improved(losses["val/loss"])
-                if iteration > 0 and (improved or config.always_save_checkpoint):
+                due = improved or config.always_save_checkpoint
+                if iteration > 0 and (due or ranks.any(progress.owes_checkpoint)):
                     save()
                 clock.start()  # anew, behind all this: a lap counts from the one before it
             if finished:
@@ -134,29 +136,15 @@ def aside(phase: str, spans: Spans | NoSpans, gpu: GpuSampler | NoSampler) -> It
         yield
 
 
-def settled(config: Config, ranks: Ranks) -> Config:
-    """The configuration without an `auto`, refused here if it cannot run on this machine."""
-    config = resolve(config, ranks.device)
-    check_attention(config, ranks.device, config.dtype)
-    check_wandb(config.wandb)
-    if config.tensorboard:
-        check_tensorboard()
-    config.profile.check_machine(ranks.device.type, ranks.world_size)
-    if config.gradient_accumulation_steps % ranks.world_size:
-        raise ValueError(
-            f"gradient_accumulation_steps={config.gradient_accumulation_steps}: not divisible by "
-            f"the {ranks.world_size} ranks that share them; use {ranks.world_size}"
-        )
-    return config
-
-
-def run_of(config: Config, why: dict[str, str], ranks: Ranks, spans: Spans | NoSpans) -> Run:
-    """Its data and model; `why` the keys that were left at `auto` came to what they are."""
+def run_of(
+    config: Config, why: dict[str, str], ranks: Ranks, folder: RunFolder, spans: Spans | NoSpans
+) -> Run:
+    """Its data and model."""
     # the text as tokens: rank 0 makes what is not there yet
     dataset = load_dataset(ranks.from_first(lambda: prepare(config).directory))
     train, val = (batches_of(dataset, split, config, ranks) for split in ("train", "val"))
     model, step, progress = model_of(config, dataset, spans, ranks)
-    return Run(config, why, ranks, dataset, train, val, model, step, progress)
+    return Run(config, why, ranks, folder, dataset, train, val, model, step, progress)
 
 
 def model_of(
@@ -178,4 +166,4 @@ def batches_of(dataset: Dataset, split: str, config: Config, ranks: Ranks) -> Ba
 
 
 if __name__ == "__main__":
-    start(train)
+    start(train, check_job)

@@ -5,12 +5,17 @@ Called by the command lines (configs.command_line, sample.py) and by all that ch
 
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 
 from cli.plain import plain
+
+# as a rule each rank of torchrun makes the same mistake: the first one tells it, and torchrun ends
+# the others, which wait for that; what this rank alone has met is told then
+OTHER_RANKS_WAIT_S = 3.0
 
 
 @contextmanager
@@ -27,6 +32,8 @@ def user_errors() -> Iterator[None]:
     except ValueError as error:
         if sys.flags.dev_mode:
             raise
+        if os.environ.get("LOCAL_RANK", "0") != "0":
+            time.sleep(OTHER_RANKS_WAIT_S)
         print(f"{Path(sys.argv[0]).name}: error: {one_line(error)}", file=sys.stderr)
         raise SystemExit(2) from None
     except BrokenPipeError:

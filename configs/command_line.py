@@ -28,6 +28,7 @@ from cli.keys import keys
 from cli.parser import Parser
 from configs import files
 from configs.compose import PRIMARY, compose_jobs, explain, to_config
+from configs.jobs import Jobs, Train
 from configs.schema import Config
 
 HELP = """\
@@ -59,18 +60,23 @@ flags (Hydra's)
 """
 # a file is given by its own path; a pickle of an earlier run may run any code
 REFUSED = ("config_path", "config_dir", "experimental_rerun")
-Train = Callable[[Config], None]
+Start = Callable[[Train, Train], None]
 
 
-def run(train: Train) -> None:
+def unchecked(config: Config) -> None:
+    """Where there is nothing that a machine decides."""
+
+
+def run(train: Train, check: Train = unchecked) -> None:
     """Trains what sys.argv asks for, where `train` is at hand before it is read."""
-    read()(train)
+    read()(train, check)
 
 
 @user_errors()
-def read() -> Callable[[Train], None]:
-    """Checks sys.argv and returns what is to be called with `train`; it trains the job or jobs.
+def read() -> Start:
+    """Checks sys.argv and returns what is to be called with `train` and `check`.
 
+    Of a sweep it calls `check` with the configuration of each job, and then `train`.
     --help, --cfg, TAB completion and the like are answered, and end the program.
     """
     options, flags, words = split_arguments(sys.argv[1:])
@@ -84,31 +90,29 @@ def read() -> Callable[[Train], None]:
     configs = compose_jobs(path, overrides, options.multirun)
     asked = words if options.shell_completion else [] if options.hydra_help else overrides
     for_hydra = [*flags, "--config-name", PRIMARY, *asked]
-    by_hydra = partial(train_by_hydra, for_hydra, path, len(configs))
+    jobs = Jobs(configs, options.multirun)
+    by_hydra = partial(train_by_hydra, for_hydra, path, jobs)
     shown = options.cfg or options.info or options.hydra_help or options.resolve
     if shown or options.shell_completion:
-        by_hydra(lambda config: None)
+        by_hydra(unchecked, unchecked)
         raise SystemExit(0)
     if options.run or sets_hydra(path, overrides):
         return by_hydra
-    return partial(train_each, configs, options.multirun)
+    return partial(train_each, jobs)
 
 
 @user_errors()
-def train_each(configs: list[Config], multirun: bool, train: Train) -> None:
-    for number, config in enumerate(configs, start=1):
-        if multirun:
-            announce(number, len(configs), config)
-        train(config)
-
-
-def announce(number: int, count: int, config: Config) -> None:
-    if os.environ.get("RANK", "0") == "0":
-        print(f"job {number} of {count}: {config.out_dir}", flush=True)
+def train_each(jobs: Jobs, train: Train, check: Train) -> None:
+    jobs.check(check)
+    for number, config in enumerate(jobs.configs, start=1):
+        jobs.run(number, config, train)
+    jobs.end()
 
 
 @user_errors()
-def train_by_hydra(arguments: list[str], path: Path | None, count: int, train: Train) -> None:
+def train_by_hydra(
+    arguments: list[str], path: Path | None, jobs: Jobs, train: Train, check: Train
+) -> None:
     """Hydra's own main on the rewritten arguments: it shows, completes, or runs the jobs.
 
     It composes each once more, since its launchers may run them in other processes.
@@ -122,10 +126,9 @@ def train_by_hydra(arguments: list[str], path: Path | None, count: int, train: T
         swept = settings.mode is RunMode.MULTIRUN
         with user_errors():
             config = to_config(composed, settings.sweep.subdir if swept else "")
-            if swept:
-                announce(settings.job.num + 1, count, config)
-            train(config)
+            jobs.run(settings.job.num + 1 if swept else 1, config, train)
 
+    jobs.check(check)
     sys.argv = [typed[0], *arguments]
     try:
         with env_override({"HYDRA_FULL_ERROR": "1"}):  # raise, rather than print and exit
@@ -134,6 +137,7 @@ def train_by_hydra(arguments: list[str], path: Path | None, count: int, train: T
         raise ValueError(explain(error, path)) from error
     finally:
         sys.argv = typed
+    jobs.end()
 
 
 def compose_one(words: list[str], *added: str) -> Config:

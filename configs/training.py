@@ -11,6 +11,11 @@ class TrainingConfig:
     """Flat keys of the configuration, under nanoGPT's names; `configs.Config` inherits them."""
 
     out_dir: str = key("out-shakespeare-char", "the run's folder: config, metrics, checkpoint")
+    keep_previous: str = key(
+        "all",
+        "how many earlier runs of out_dir are kept, as out_dir/previous-N: all, a number (the "
+        "newest ones; 0: none), or refuse (do not start over one)",
+    )
     init_from: str = key(
         "scratch", "scratch, or resume from out_dir/ckpt.pt", ("scratch", "resume")
     )
@@ -64,6 +69,10 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         if not self.out_dir:
             raise ValueError("out_dir: must not be empty")
+        if self.keep_previous not in ("all", "refuse") and not self.keep_previous.isdecimal():
+            raise ValueError(
+                f"keep_previous={self.keep_previous}: must be all, refuse or a number from 0 up"
+            )
         if not re.fullmatch(r"auto|cpu|cuda(:\d+)?|mps", self.device):
             raise ValueError(f"device={self.device}: must be auto, cpu, cuda, cuda:N or mps")
         if self.cuda_graphs == "true" and self.device in ("cpu", "mps"):

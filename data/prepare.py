@@ -173,6 +173,12 @@ def read_text(config: DataConfig, data_dir: Path) -> Text:
         return Text(content, STAND_IN, "-standin", sha256_of(content))
 
 
+def check_source(config: DataConfig) -> None:
+    """Raises ValueError naming the key where the user's own text cannot be read."""
+    if config.data_source is not None:
+        read_source(config.data_source)
+
+
 def read_source(data_source: str) -> Text:
     content = read_utf8(data_source, f"data_source={data_source}")
     if not content:

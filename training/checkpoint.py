@@ -48,11 +48,29 @@ def save(run: Run) -> None:
         "tokenizer": dataset.tokenizer.to_record(),
         "text": {"source": dataset.source, "sha256": dataset.text_sha256},
     }
-    path = Path(run.config.out_dir) / "ckpt.pt"
+    path = run.folder.path / "ckpt.pt"
     try:
+        run.folder.make_again()  # where somebody has deleted it since the last row
         replace(path, state, progress)
-    except OSError as error:
-        log.error("%s: not saved (%s); make room, training goes on", path, error)
+    except (OSError, ValueError) as error:
+        say_not_saved(path, progress, str(error))
+        return
+    if progress.failed_saves:
+        log.info("%s: saved again, after %d in vain", path, progress.failed_saves)
+    progress.owes_checkpoint, progress.failed_saves, progress.save_error = False, 0, ""
+
+
+def say_not_saved(path: Path, progress: Progress, error: str) -> None:
+    """Each reason once; how often is told when a save succeeds, and at the end of the run."""
+    if error != progress.save_error:
+        done, there = progress.iteration, progress.saved_iteration
+        holds = "there is none yet" if there is None else f"it holds iteration {there}"
+        log.error(
+            "%s: iteration %d not saved (%s); %s; each evaluation tries again",
+            *(path, done, error, holds),
+        )
+    progress.owes_checkpoint, progress.save_error = True, error
+    progress.failed_saves += 1
 
 
 def replace(path: Path, state: dict[str, Any], progress: Progress) -> None:
@@ -60,12 +78,22 @@ def replace(path: Path, state: dict[str, Any], progress: Progress) -> None:
     best_path = path.with_name("ckpt_best.pt")
     is_best = progress.best_iteration == progress.iteration
     if not is_best and progress.saved_iteration == progress.best_iteration and path.exists():
-        shutil.copy2(path, best_path.with_name("ckpt_best.pt.tmp"))
-        os.replace(best_path.with_name("ckpt_best.pt.tmp"), best_path)
+        keep(path, best_path)
     write(path, state)
     progress.saved_iteration = progress.iteration
     if is_best:  # not before ckpt.pt is whole: a kill must not cost the best one
         best_path.unlink(missing_ok=True)
+
+
+def keep(path: Path, best_path: Path) -> None:
+    """A copy, whole or not at all."""
+    temporary = best_path.with_name(best_path.name + ".tmp")
+    try:
+        shutil.copy2(path, temporary)
+        os.replace(temporary, best_path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def write(path: Path, state: dict[str, Any]) -> None:

@@ -82,6 +82,11 @@ class Ranks:
         return cast(T, box[0])
 
 
+def launched() -> tuple[int, int]:
+    """(this process's number on its host, how many ranks there are) by torchrun's variables."""
+    return int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
 @contextmanager
 def started(device: str) -> Iterator[Ranks]:
     """Joins torchrun's process group where there is one; leaves it at the end.
@@ -89,8 +94,8 @@ def started(device: str) -> Iterator[Ranks]:
     Raises ValueError naming `device` when it is not to be had.
     """
     began_s = time.perf_counter()
-    world_size = int(os.environ.get("WORLD_SIZE", "1"))
-    mine = resolve_device(device, int(os.environ.get("LOCAL_RANK", "0")), world_size)
+    local_rank, world_size = launched()
+    mine = resolve_device(device, local_rank, world_size)
     if mine.type == "cuda":
         torch.cuda.set_device(mine)
     if world_size == 1:

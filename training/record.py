@@ -24,6 +24,7 @@ from profiling.records import to_json
 from profiling.step_times import STEP_TIMES, StepTimes
 from training.clock import Laps, Speed
 from training.console import Display, duration
+from training.folder_watch import FolderWatch
 from training.run import Run
 from training.run_folder import open_run_folder
 from training.sinks import RunFacts, Value, last_value
@@ -67,11 +68,12 @@ class Record:
 
     def __post_init__(self) -> None:
         config, ranks = self.run.config, self.run.ranks
+        self.watch = FolderWatch(self.run.folder, self.run.progress, self.tracker)
         self.times = StepTimes(self.run.progress.iteration)
         self.display = Display(self.run.progress.iteration, config.max_iters, ranks.rank)
         tokens_per_batch = config.batch_size * config.block_size
         self.tokens_per_iteration = tokens_per_batch * config.gradient_accumulation_steps
-        before_s = last_value(Path(config.out_dir) / "metrics.jsonl", "time/elapsed_s")
+        before_s = last_value(self.run.folder.path / "metrics.jsonl", "time/elapsed_s")
         self.began_s = ranks.began_s - (before_s or 0.0)  # as if it had never been interrupted
 
     def __enter__(self) -> "Record":
@@ -93,11 +95,13 @@ class Record:
             row["profile/step_ms"] = captured_ms
         # energy per token is of ordinary iterations, as tokens per second are
         row |= self.gpu.read(speed.tokens_per_s if speed and not laps.captured_ms else None)
+        self.watch.restore()
         self.tracker.log(row)
         self.display.trained(iteration, train_loss, speed, captured_ms)
         self.check_loss(iteration, "training", train_loss)
 
     def evaluated(self, iteration: int, losses: dict[str, float]) -> None:
+        self.watch.restore()
         self.tracker.log({"iter": iteration, **losses, "time/elapsed_s": self.elapsed_s()})
         self.display.evaluated(iteration, losses)
         self.check_loss(iteration, "validation", losses["val/loss"])
@@ -140,12 +144,27 @@ class Record:
         self, kind: type[BaseException] | None, error: BaseException | None, _: object
     ) -> None:
         self.display.progress.stop()
+        self.watch.restore()
         code = 0 if kind is None else 1
         if isinstance(error, SystemExit) and isinstance(error.code, int):
             code = error.code
         speed = self.speed(self.step_ms)
         energy = self.gpu.summary(speed and speed.tokens_per_s)
         wall_s = self.elapsed_s()
+        self.tracker.summary(self.results(speed, wall_s) | energy)
+        self.tracker.finish(code)
+        self.write_step_times()
+        if code == 0:
+            self.say_what_next(speed, energy, wall_s)
+        if self.tracker.sync_command:
+            log.info("W&B, offline so far: %s", self.tracker.sync_command)
+        if said := self.watch.what_is_not_safe():
+            if kind is None:
+                raise SystemExit(f"train.py: {said}")
+            log.error("%s", said)
+
+    def results(self, speed: Speed | None, wall_s: float) -> dict[str, Value]:
+        """For summary.json."""
         summary: dict[str, Value] = {
             "best_val_loss": self.run.progress.best_val_loss,
             "best_iteration": self.run.progress.best_iteration,
@@ -161,19 +180,13 @@ class Record:
         if len(self.step_ms) > 1:
             quarter, _, three_quarters = statistics.quantiles(self.step_ms, n=4)
             summary["time/step_iqr_ms"] = three_quarters - quarter
-        self.tracker.summary(summary | energy)
-        self.tracker.finish(code)
-        self.write_step_times()
-        if code == 0:
-            self.say_what_next(speed, energy, wall_s)
-        if self.tracker.sync_command:
-            log.info("W&B, offline so far: %s", self.tracker.sync_command)
+        return summary
 
     def write_step_times(self) -> None:
-        if self.run.ranks.rank:
+        if self.run.ranks.rank or self.run.folder.lost:
             return
         try:
-            write_text(Path(self.run.config.out_dir) / STEP_TIMES, to_json(self.times, indent=None))
+            write_text(self.run.folder.path / STEP_TIMES, to_json(self.times, indent=None))
         except ValueError as error:
             log.warning("%s", error)
 
@@ -189,6 +202,8 @@ class Record:
         run_j, token_j = energy.get("perf/energy_j"), energy.get("perf/energy_per_token_j")
         if run_j and token_j:
             log.info("energy %.1f kJ, %.3g mJ a token while training", run_j / 1e3, token_j * 1e3)
+        if self.watch.what_is_not_safe():
+            return
         log.info("the record: %s/metrics.jsonl, summary.json, config.yaml", out_dir)
         if (Path(out_dir) / "ckpt.pt").exists():
             log.info("next: python sample.py out_dir=%s start=ROMEO:", out_dir)
@@ -216,12 +231,12 @@ def open_record(run: Run, warm: WarmUp, gpu: GpuSampler | NoSampler) -> Record:
         torch=str(torch.__version__),
         reasons=run.reasons,
     )
-    out_dir = ranks.from_first(lambda: open_run_folder(config, asdict(in_force)))
+    ranks.from_first(lambda: open_run_folder(run.folder, config, asdict(in_force)))
     announce(config, in_force, warm)
     tracker = Tracker([])
     if ranks.rank == 0:
         facts = run_facts(config, in_force, run.progress.iteration)
-        tracker = open_tracker(out_dir, facts, config.wandb, config.tensorboard)
+        tracker = open_tracker(run.folder.path, facts, config.wandb, config.tensorboard)
     if config.profile.kind != "none":
         tracker.wait_until_quiet()  # the window may open within the first iterations
     return Record(run, in_force, warm, gpu, tracker)

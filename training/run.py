@@ -7,6 +7,7 @@ from data.batches import Batches
 from data.dataset import Dataset
 from model import GPT
 from training.distributed import Ranks
+from training.run_folder import RunFolder
 from training.step import Step
 
 
@@ -18,6 +19,9 @@ class Progress:
     best_val_loss: float = float("inf")
     best_iteration: int | None = None
     saved_iteration: int | None = None  # what ckpt.pt holds
+    owes_checkpoint: bool = False  # one that was due is not on the disk: rank 0 knows
+    failed_saves: int = 0  # since the last that did not fail
+    save_error: str = ""  # of the last of these
 
     def improved(self, val_loss: float) -> bool:
         """Takes note of an evaluation at `iteration`; whether it is the best so far."""
@@ -34,6 +38,7 @@ class Run:
     config: Config  # without an `auto`
     reasons: dict[str, str]  # why each key that was left at `auto` came to what it is
     ranks: Ranks
+    folder: RunFolder
     dataset: Dataset
     train_batches: Batches
     val_batches: Batches

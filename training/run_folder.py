@@ -1,69 +1,120 @@
-"""The run's folder documents the run: config.yaml and environment.json, written at its start."""
+"""The run's folder: one owner, and config.yaml and environment.json, which document the run."""
 
-import logging
 import os
 import platform
+import re
 import subprocess
 import sys
-from dataclasses import asdict
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
-from itertools import count
 from pathlib import Path
 
 import torch
 from omegaconf import OmegaConf
 
-from cli.files import write_text
+from cli.files import replacing, write_text
+from cli.lock import NAME as LOCK
+from cli.lock import InUse, Lock
 from configs.schema import Config
+from configs.training import TrainingConfig
 from profiling.records import JsonObject, to_json
-from profiling.step_times import STEP_TIMES
-
-log = logging.getLogger(__name__)
+from training.distributed import Ranks
+from training.previous_runs import RUN_FILES, check_previous, make_way
 
 PROJECT = Path(__file__).resolve().parent.parent
 PACKAGES = ("torch", "numpy", "triton", "hydra-core", "omegaconf", "wandb", "nvtx", "tiktoken")
-RUN_FILES = (
-    *("config.yaml", "environment.json", "metrics.jsonl", "summary.json", "wandb"),
-    *("ckpt.pt", "ckpt_best.pt", "profile", "sample", "tensorboard", STEP_TIMES),
-)
 
 
-def open_run_folder(config: Config, in_force: JsonObject) -> Path:
-    """Rank 0 makes out_dir and describes the run in it. Raises ValueError naming out_dir.
+@dataclass
+class RunFolder:
+    """out_dir, which this run alone writes to. Rank 0 has the lock, and knows what it wrote."""
 
-    A finished run that lies there is moved to out_dir/previous-N, not overwritten.
+    path: Path
+    lock: Lock | None = None  # None: of a rank that writes nothing
+    texts: dict[str, str] = field(default_factory=dict)  # by name: what describes the run
+    lost: bool = False  # deleted, and another run's by now
+
+    def missing(self) -> list[str]:
+        """What somebody removed: of the texts that describe the run, and the lock."""
+        if self.lock is None:
+            return []
+        gone = [name for name in self.texts if not (self.path / name).exists()]
+        return gone if self.lock.is_held() else [*gone, LOCK]
+
+    def make_again(self) -> None:
+        """What is missing, from memory. Raises ValueError where it cannot be written.
+
+        Raises SystemExit where another run has taken the place: nothing of it may be touched.
+        """
+        try:
+            if self.lock:
+                self.lock.take()
+        except InUse as error:
+            self.lost = True
+            raise SystemExit(f"train.py: deleted in the midst of the run, and {error}") from None
+        for name in self.missing():
+            write_text(self.path / name, self.texts[name])
+
+
+@contextmanager
+def owned(config: Config, ranks: Ranks) -> Iterator[RunFolder]:
+    """out_dir on every rank, locked by the first until the end. Raises ValueError as `locked`."""
+    folder = RunFolder(Path(config.out_dir))
+    with ExitStack() as until_the_end:
+
+        def take() -> None:
+            folder.lock = until_the_end.enter_context(locked(config))
+
+        ranks.from_first(take)
+        yield folder
+
+
+@contextmanager
+def locked(config: TrainingConfig) -> Iterator[Lock]:
+    """Around all that is written into out_dir, before anything is made for it.
+
+    Raises ValueError where it cannot be written, where another process owns it, where a run lies
+    there that keep_previous does not want moved, and where there is none to resume.
     """
-    out_dir = Path(config.out_dir)
-    try:
-        out_dir.mkdir(parents=True, exist_ok=True)
+    folder = Path(config.out_dir)
+    with Lock(folder, f"out_dir={config.out_dir}") as lock:
         if config.init_from == "scratch":
-            move_aside(out_dir)
-    except OSError as error:
-        raise ValueError(
-            f"out_dir={config.out_dir}: cannot write there: {error.strerror}"
-        ) from error
+            check_previous(folder, config.keep_previous)
+        elif not (path := folder / "ckpt.pt").is_file():
+            raise ValueError(f"{path}: no checkpoint there; train first, with init_from=scratch")
+        yield lock
+
+
+def open_run_folder(folder: RunFolder, config: Config, in_force: JsonObject) -> None:
+    """Rank 0 describes the run in out_dir. Raises ValueError where it cannot be written.
+
+    A run that lies there makes way, not before there is room for what describes the new one.
+    """
     settled = OmegaConf.to_yaml(OmegaConf.create(asdict(config)))
     facts = OmegaConf.to_yaml(OmegaConf.create({"in_force": in_force}))
-    write_text(
-        out_dir / "config.yaml",
-        f"# every key of this run; again: python train.py {out_dir}/config.yaml\n{settled}"
-        f"\n# what the keys came to here; ignored when this file is read\n{facts}",
+    folder.texts["config.yaml"] = (
+        f"# every key of this run; again: python train.py {folder.path}/config.yaml\n{settled}"
+        f"\n# what the keys came to here; ignored when this file is read\n{facts}"
     )
-    write_text(out_dir / "environment.json", to_json(environment()))
-    return out_dir
+    folder.texts["environment.json"] = to_json(environment())
+    with ExitStack() as until_moved:
+        remove_unfinished(folder.path)
+        for name, text in folder.texts.items():
+            temporary = until_moved.enter_context(replacing(folder.path / name))
+            temporary.write_text(text, encoding="utf-8")
+        if config.init_from == "scratch":
+            make_way(folder.path, config.keep_previous)
 
 
-def move_aside(out_dir: Path) -> None:
-    present = [out_dir / name for name in RUN_FILES if (out_dir / name).exists()]
-    if not present:
-        return
-    folders = (out_dir / f"previous-{number}" for number in count(1))
-    folder = next(folder for folder in folders if not folder.exists())
-    folder.mkdir()
-    for path in present:
-        os.rename(path, folder / path.name)
-    log.info("the run that lay in %s is now in %s", out_dir, folder)
+def remove_unfinished(folder: Path) -> None:
+    """What a killed process had begun to write."""
+    names = "|".join(map(re.escape, RUN_FILES))
+    for path in folder.glob("*.tmp"):
+        if re.fullmatch(rf"({names})(\.\d+)?\.tmp", path.name):
+            path.unlink(missing_ok=True)
 
 
 @cache  # git is asked once, for environment.json and for manifests

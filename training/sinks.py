@@ -43,6 +43,18 @@ class Sink(Protocol):
     def wait_until_started(self) -> None:
         return None  # most have nothing to start
 
+    def missing(self) -> list[str]:
+        """The names of files that somebody deleted, and that make_again() can write anew."""
+        return []
+
+    def make_again(self) -> None:
+        """Raises OSError."""
+        return None
+
+    def lacking(self) -> list[str]:
+        """After finish(): what of this run is not on the disk."""
+        return []
+
     @property
     def sync_command(self) -> str | None:
         """After finish(): what uploads the rest, where there is any."""
@@ -54,31 +66,57 @@ class JsonFiles(Sink):
     """Rows as lines of metrics.jsonl, each of which names the data, and results as summary.json.
 
     So a loss on a stand-in text is never mistaken. A line is one write of the operating system: a
-    killed process leaves whole lines but for the last. What a full disk refuses is kept in memory
-    and written, in order, once there is room. Raises ValueError where there can be no such file.
+    killed process leaves whole lines but for the last. What a full disk refuses is written, in
+    order, once there is room; for a file that somebody deletes all of it is kept in memory. Raises
+    ValueError where there can be no such file.
     """
 
     path: Path  # of metrics.jsonl
     data: str
-    unwritten: bytearray = field(default_factory=bytearray)
+    content: bytearray = field(default_factory=bytearray)  # of the file, were the disk large enough
+    written: int = 0  # bytes of it
     refused: bool = False  # whether the disk ever refused a line
     results: JsonObject = field(default_factory=dict)
+    unsaved: dict[str, str] = field(default_factory=dict)  # what the disk lacks at the end, and why
 
     def __post_init__(self) -> None:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             mend_last_line(self.path)
-            self.file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+            self.open()
+            self.content += self.path.read_bytes()  # of the run that is resumed
+            self.written = len(self.content)
         except OSError as error:
             raise ValueError(
                 f"out_dir: cannot write {self.path} ({error.strerror}); choose another folder"
             ) from None
 
+    def open(self) -> None:
+        self.file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+
+    def missing(self) -> list[str]:
+        return [] if self.is_ours() else [self.path.name]
+
+    def is_ours(self) -> bool:
+        """Whether the file that is open is still the one with its name."""
+        try:
+            return os.path.samestat(os.fstat(self.file), os.stat(self.path))
+        except OSError:
+            return False
+
+    def make_again(self) -> None:
+        self.path.unlink(missing_ok=True)  # what took its place, as an editor's copy of our lines
+        deleted = self.file
+        self.open()
+        os.close(deleted)
+        self.written = 0
+        self.write()
+
     def log(self, row: Row) -> None:
         self.append({**row, "data": self.data})
 
     def append(self, line: JsonObject) -> None:
-        self.unwritten += json.dumps(line, allow_nan=False).encode() + b"\n"
+        self.content += json.dumps(line, allow_nan=False).encode() + b"\n"
         try:
             self.write()
         except OSError as error:
@@ -87,25 +125,35 @@ class JsonFiles(Sink):
                 self.refused = True
 
     def write(self) -> None:
-        while self.unwritten:  # a disk that is almost full takes a part of a line
-            del self.unwritten[: os.write(self.file, self.unwritten)]
+        while self.written < len(self.content):  # a disk that is almost full takes part of a line
+            self.written += os.write(self.file, self.content[self.written :])
 
     def summary(self, values: Mapping[str, object]) -> None:
         self.results.update(values)
+        path = self.path.with_name("summary.json")
         try:
-            write_text(self.path.with_name("summary.json"), to_json(self.results, indent=1))
+            if not self.is_ours():  # the folder was deleted, and may be another run's by now
+                raise ValueError(f"{path}: its folder was deleted")
+            write_text(path, to_json(self.results, indent=1))
+            self.unsaved.pop(path.name, None)
         except ValueError as error:
-            log.warning("%s", error)
+            self.unsaved[path.name] = str(error)
 
     def finish(self, exit_code: int = 0) -> None:
         try:
             self.write()
-            os.close(self.file)
         except OSError as error:
-            lost = self.unwritten.count(b"\n")
+            lost = self.content.count(b"\n", self.written)
             log.warning("%s lacks its last %d lines: %s", self.path, lost, error)
+            self.unsaved[f"the last {lost} lines of {self.path.name}"] = str(error)
             with contextlib.suppress(OSError):
                 mend_last_line(self.path)
+        if "summary.json" in self.unsaved:  # there may be room by now
+            self.summary({})
+        os.close(self.file)
+
+    def lacking(self) -> list[str]:
+        return list(self.unsaved)
 
 
 def mend_last_line(path: Path) -> None:

@@ -72,6 +72,20 @@ class Tracker:
             for sink in self.sinks:
                 endings.callback(sink.finish, exit_code)
 
+    def missing(self) -> list[str]:
+        """The names of files that somebody deleted in the midst of the run."""
+        return [name for sink in self.sinks for name in sink.missing()]
+
+    def make_again(self) -> None:
+        """The missing files, with all that was in them. Raises OSError."""
+        for sink in self.sinks:
+            if sink.missing():
+                sink.make_again()
+
+    def lacking(self) -> list[str]:
+        """After finish(): what of this run is not on the disk."""
+        return [what for sink in self.sinks for what in sink.lacking()]
+
     @property
     def sync_command(self) -> str | None:
         """After finish(): how to upload what a server has not got; None if it has all."""

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 from cli.errors import one_line
 from configs.training import WandbConfig
 from profiling.records import JsonObject
-from training.sinks import JsonFiles, Row, RunFacts
+from training.sinks import JsonFiles, Row, RunFacts, Sink
 
 if TYPE_CHECKING:  # importing it takes a third of a second, so only the mirror's thread does
     from wandb import Run
@@ -77,7 +77,7 @@ def online_key() -> str | None:
 
 
 @dataclass
-class WandbMirror:
+class WandbMirror(Sink):
     """One W&B run in the folder `wandb` beside `files`, fed from a queue. Made at once."""
 
     files: JsonFiles

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli.errors import one_line
+from cli.lock import check_free
 from profiling.analysis.capture import open_report
 from profiling.analysis.report import Report
 from profiling.analysis.runs.folder import read_config
@@ -64,6 +65,7 @@ def log_capture(capture: Path, out_dir: Path | None) -> str:
             f"{capture.with_suffix('.sqlite').name}"
         )
     run = training_run(out_dir or folder_around(capture))
+    check_free(run.out_dir, f"{run.out_dir}")  # W&B takes one writer of a run at a time
     with tempfile.TemporaryDirectory(prefix="profiling-") as folder:
         copy = Path(folder) / capture.name
         scrub(capture, copy)

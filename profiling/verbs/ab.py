@@ -39,6 +39,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from cli.lock import Lock
 from cli.parser import Parser, flag, within
 from profiling.analysis.difference.answer import EQUAL_WITHIN_PERCENT
 from profiling.analysis.difference.experiment import conclude
@@ -49,6 +50,7 @@ from profiling.launch.experiment.captures import capture_folder, explanations
 from profiling.launch.experiment.plan import (
     FEWEST_TIMED,
     WARM_UP,
+    check_on_this_machine,
     max_iters,
     order,
     plain,
@@ -80,18 +82,20 @@ def main(argv: list[str], trainer: Path = TRAINER) -> int:
             print(shlex.join(command))
         return 0
     captured: list[Comparison | None] = [None] * (len(asked.factor.values) - 1)
-    try:
-        experiment = measure(experiment, values, trainer, folder)
-        if not flags.no_capture:
-            captured = explanations(experiment, trainer, folder)
-    except KeyboardInterrupt:
-        done = len(open_experiment(folder, asked).runs)
-        print(f"\nstopped; {done} of {len(values)} processes are in {folder}")
-        print(f"go on   {again(argv, folder)}")
-        return 130
-    concluded = conclude(experiment, captured, flags.equal_within)
-    begun = first_iterations(concluded, folder, flags.iterations)
-    deliver(flags, folder, replace(concluded, first_iterations=begun))
+    with Lock(folder, f"--out {folder}"):
+        try:
+            check_on_this_machine(asked, folder)
+            experiment = measure(open_experiment(folder, asked), values, trainer, folder)
+            if not flags.no_capture:
+                captured = explanations(experiment, trainer, folder)
+        except KeyboardInterrupt:
+            done = len(open_experiment(folder, asked).runs)
+            print(f"\nstopped; {done} of {len(values)} processes are in {folder}")
+            print(f"go on   {again(argv, folder)}")
+            return 130
+        concluded = conclude(experiment, captured, flags.equal_within)
+        begun = first_iterations(concluded, folder, flags.iterations)
+        deliver(flags, folder, replace(concluded, first_iterations=begun))
     return 0
 
 

@@ -42,6 +42,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli.files import empty_folder
+from cli.lock import check_free
 from cli.parser import Parser, flag, within
 from profiling.launch import command, reports
 from profiling.launch.command import PROFILE_NSYS
@@ -92,6 +93,7 @@ def main(argv: list[str], trainer: list[str] | None = None) -> int:
     if flags.dry_run:
         return 0
 
+    check_free(what.folder, f"out_dir={what.folder}")  # a capture may be on its way there
     empty_folder(folder)
     ended = stream(whole, environ)
     names = ["nsys"] if ranks is None else [f"nsys-rank{rank}" for rank in ranks]

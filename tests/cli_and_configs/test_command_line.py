@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import cli.errors
 import configs.compose
 from configs import command_line
 from configs.command_line import compose_one
@@ -291,6 +292,103 @@ def test_one_configuration_for_a_verb():
 )
 def test_a_sweep_is_checked_before_its_first_job(error_of, argument, message):
     assert error_of("-m", argument).startswith(message)
+
+
+@pytest.fixture
+def sweep(tmp_path, monkeypatch, capsys):
+    """sweep(train, check): three jobs of seeds 1 to 3; (exit code, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(train, check=command_line.unchecked, *more):
+        monkeypatch.setattr(sys, "argv", ["train.py", "-m", "seed=1,2,3", "out_dir=o", *more])
+        code = 0
+        try:
+            command_line.run(train, check)
+        except SystemExit as stopped:
+            code = stopped.code
+        return code, *capsys.readouterr()
+
+    return call
+
+
+def test_what_a_machine_refuses_is_known_before_the_first_job(sweep):
+    def check(config):
+        checked.append(config.seed)
+        if config.seed == 2:
+            raise ValueError("device=cuda: none here")
+
+    checked = []
+    code, out, err = sweep(lambda config: pytest.fail("it trained"), check)
+    assert (code, out, checked) == (2, "", [1, 2])
+    assert err == "train.py: error: job 2 of 3 (o/seed=2): device=cuda: none here\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", [(), ("hydra.verbose=false",)])
+def test_a_job_that_fails_costs_itself(sweep, setting):
+    def train(config):
+        trained.append(config.seed)
+        if config.seed == 1:
+            raise ValueError("data_source=x:\n  too short")
+        if config.seed == 2:
+            raise SystemExit("train.py: training loss is nan")
+
+    trained = []
+    code, out, err = sweep(train, command_line.unchecked, *setting)
+    assert (code, trained) == (1, [1, 2, 3])
+    assert err.splitlines() == [
+        "train.py: 2 of 3 jobs failed:",
+        "  job 1 of 3 (o/seed=1): data_source=x: too short",
+        "  job 2 of 3 (o/seed=2): training loss is nan",
+    ]
+    assert [line.split(":")[0] for line in out.splitlines()] == [
+        *("job 1 of 3", "job 1 of 3 (o/seed=1)", "job 2 of 3", "job 2 of 3 (o/seed=2)"),
+        "job 3 of 3",
+    ]
+
+
+def test_a_bug_in_a_job_shows_its_traceback_and_the_others_run(sweep):
+    trained = []
+
+    def train(config):
+        trained.append(config.seed)
+        if config.seed == 1:
+            raise KeyError("lost")
+
+    code, _, err = sweep(train)
+    assert (code, trained) == (1, [1, 2, 3])
+    assert "Traceback" in err and err.endswith("  job 1 of 3 (o/seed=1): 'lost'\n")
+
+
+@pytest.mark.parametrize("stop, code", [(KeyboardInterrupt(), 130), (SystemExit(130), 130)])
+def test_ctrl_c_ends_a_sweep(sweep, stop, code):
+    trained = []
+
+    def train(config):
+        trained.append(config.seed)
+        raise stop
+
+    assert sweep(train)[0] == code and trained == [1]
+
+
+def test_under_torchrun_a_failed_job_ends_the_sweep(sweep, monkeypatch):
+    """Ranks that fail apart would wait for each other in the next job."""
+    monkeypatch.setenv("RANK", "0")
+    trained = []
+
+    def train(config):
+        trained.append(config.seed)
+        raise ValueError("no")
+
+    assert sweep(train)[0] == 2 and trained == [1]
+
+
+def test_other_ranks_let_the_first_tell_a_mistake(error_of, monkeypatch):
+    waited = []
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setattr("time.sleep", waited.append)
+    assert error_of("n_layers=4").startswith("n_layers: no such key")
+    assert waited == [cli.errors.OTHER_RANKS_WAIT_S]
 
 
 def test_a_value_error_of_the_trainer_is_one_line(run, capsys):

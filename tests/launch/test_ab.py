@@ -15,6 +15,7 @@ from msgspec.structs import replace as with_fields
 
 from benchmarks.aa_trials import TrialsConfig, count_called, recorded
 from benchmarks.aa_trials import main as aa_trials
+from cli.lock import Lock
 from profiling.analysis.difference.experiment import analyse, conclude
 from profiling.analysis.difference.records import Experiment, Factor, ProcessRun
 from profiling.launch.experiment.plan import order, plan_experiment, quoted
@@ -33,6 +34,8 @@ def fake(tmp_path, monkeypatch):
     log = tmp_path / "starts.log"
     log.touch()
     monkeypatch.setenv("FAKE_LOG", str(log))
+    # what the machine says takes a process that imports torch: test_what_the_machine_... has it
+    monkeypatch.setattr(ab, "check_on_this_machine", lambda *_: None)
 
     def run(*words: str) -> tuple[int, list[str]]:
         code = ab.main([CPU, *words, "--no-capture", "--steps", "40"], FAKE)
@@ -70,6 +73,24 @@ def test_processes_are_interleaved_and_a_difference_is_found(fake, capsys):
     assert found["result"]["comparisons"][0]["verdict"] == "faster"
     low, high = found["result"]["comparisons"][0]["ci95"]
     assert 0.78 < low < 0.8 < high < 0.82
+
+
+@pytest.mark.slow
+def test_what_the_machine_refuses_is_known_before_the_first_process(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FAKE_LOG", str(tmp_path / "starts.log"))
+    with pytest.raises(ValueError, match="^cudnn: attention=cudnn: exists on CUDA only"):
+        ab.main([CPU, "attention=slow,cudnn", "dropout=0", "--steps", "40"], FAKE)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_an_experiment_that_runs_is_left_alone(fake):
+    folder = Path("out")
+    with Lock(folder, "X"), pytest.raises(ValueError, match="^--out out: in use by process"):
+        fake("attention=slow,flash", "--repeats", "2", "--out", "out")
+    assert fake("attention=slow,flash", "--repeats", "2", "--out", "out")[0] == 0
+    assert not (folder / "run.lock").exists()
 
 
 @pytest.mark.slow

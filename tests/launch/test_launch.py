@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.lock import Lock
 from profiling.launch import rank
 from profiling.timeline.scrub import without_folders
 from profiling.tools import nsight, nsys_tool
@@ -420,6 +421,18 @@ def test_mistakes_are_refused_before_anything_starts(install, words, out_dir, ar
 
 
 @pytest.mark.slow
+def test_a_folder_in_use_is_left_alone(install, trainer, words, out_dir):
+    """A capture may be on its way there."""
+    install()
+    partial = out_dir / "nsys.partial" / "nsys.qdstrm"
+    with Lock(out_dir, "X"):
+        partial.parent.mkdir()
+        partial.write_text("half of it")
+        with pytest.raises(ValueError, match=rf"^out_dir={re.escape(str(out_dir))}: in use by pro"):
+            run.main(words, trainer(""))
+        assert partial.read_text() == "half of it"
+
+
 def test_nsys_is_found_on_path_and_else_the_newest(install, tmp_path, monkeypatch, words, capsys):
     with pytest.raises(ValueError, match="nsys: not found .* install Nsight Systems"):
         run.main(["--dry-run", *words])

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from cli.lock import Lock
 from profiling.launch.wandb_log import training_run
 from profiling.verbs import log
 from tests.fakes.fake_wandb_server import FakeWandbServer
@@ -160,6 +161,15 @@ def test_mistakes(capture, tmp_path, monkeypatch, words, message):
     with pytest.raises(ValueError, match=message) as error:
         log.main(words)
     assert "\n" not in str(error.value)
+
+
+def test_a_run_that_goes_on_is_left_alone(capture, tmp_path):
+    """W&B takes one writer of a run at a time."""
+    out_dir = tmp_path / "out"
+    (out_dir / "wandb" / "offline-run-20260101_000000-abc").mkdir(parents=True)
+    (out_dir / "config.yaml").write_text("wandb: {project: mine}")
+    with Lock(out_dir, "X"), pytest.raises(ValueError, match="/out: in use by process .* on host"):
+        log.main([str(capture)])
 
 
 def test_help(capsys):

@@ -1,6 +1,7 @@
 """ckpt.pt on disk and back: whole, harmless, and to the last bit."""
 
 import io
+import json
 import math
 import multiprocessing
 import os
@@ -160,12 +161,39 @@ def test_a_full_disk_costs_the_checkpoint_and_not_the_run(run, monkeypatch, caps
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(checkpoint, "write", full)
-    evaluations(monkeypatch, [4.0, 2.0])
-    run(max_iters=12, init_from="resume")
+    evaluations(monkeypatch, [4.0, 2.0, 2.5])
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as end:
+        run(max_iters=16, init_from="resume")
+    assert end.value.code == (
+        f"train.py: out_dir={out_dir}: not on the disk: the checkpoint of iteration 16 (2 saves "
+        f"failed); {out_dir}/ckpt.pt is whole, of iteration 8"
+    )
     said = capsys.readouterr().out
-    assert "not saved" in said and "No space left" in said
+    assert said.count("not saved (") == said.count("No space left") == 1 and "next:" not in said
+    assert "iteration 12 not saved" in said and "it holds iteration 8" in said
+    assert json.loads((out_dir / "summary.json").read_text())["iterations"] == 16
     assert read(out_dir, "ckpt_best.pt")["iter_num"] == 4
     assert read(out_dir)["iter_num"] == 8
+
+
+def test_a_checkpoint_that_was_refused_is_tried_again_at_the_next_evaluation(
+    run, monkeypatch, capsys
+):
+    """Also where that one is no better: the run would end without what it learned."""
+    write, refused = checkpoint.write, iter([True, False])
+
+    def full_at_first(path, state):
+        if next(refused):
+            raise OSError(28, "No space left on device")
+        write(path, state)
+
+    monkeypatch.setattr(checkpoint, "write", full_at_first)
+    evaluations(monkeypatch, [5.0, 3.0, 4.0])
+    assert read(run(max_iters=8))["iter_num"] == 8
+    said = capsys.readouterr().out
+    assert "iteration 4 not saved" in said and "there is none yet" in said
+    assert "saved again, after 1 in vain" in said and "next: python sample.py" in said
 
 
 def test_a_file_that_cannot_be_written_whole_leaves_nothing_behind(tmp_path):

@@ -39,10 +39,33 @@ def test_micro_batches_that_ranks_cannot_share_are_refused(command, start, tmp_p
     process = start([*TORCHRUN, *command(gradient_accumulation_steps=3)])
     output = process.communicate(timeout=100)[0]
     assert process.returncode != 0
-    lines = [line for line in output.splitlines() if "gradient_accumulation_steps=3" in line]
     refusal = "error: gradient_accumulation_steps=3: not divisible by the 2 ranks"
-    assert lines and all(refusal in line for line in lines), output
+    assert output.count("train.py: error: ") == output.count(refusal) == 1, output
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_a_mistake_in_the_command_line_is_said_once(command, start):
+    """By the first rank; what a rank alone has met it says itself, a little later."""
+    process = start([*TORCHRUN, *command(n_layers=2)])
+    output = process.communicate(timeout=100)[0]
+    assert process.returncode != 0
+    assert output.count("train.py: error: n_layers: no such key") == 1, output
+
+
+@pytest.mark.slow
+def test_two_ranks_have_one_lock(command, start, tmp_path):
+    keys = dict(gradient_accumulation_steps=2, max_iters=100_000)
+    first = start([*TORCHRUN, *command(**keys)])
+    read_until(first, "iter 5:")
+    owner = (tmp_path / "out" / "run.lock").read_text().strip()
+    second = start([*TORCHRUN, *command(**keys)])
+    output = second.communicate(timeout=100)[0]
+    assert second.returncode != 0
+    assert output.count(f"/out: in use by {owner}; ") == output.count("train.py: error: ") == 1
+    first.send_signal(signal.SIGTERM)
+    first.communicate(timeout=60)
+    assert not (tmp_path / "out" / "run.lock").exists()
 
 
 @pytest.mark.slow

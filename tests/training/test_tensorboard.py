@@ -81,9 +81,6 @@ def test_a_folder_that_cannot_be_made_ends_it_alone(tmp_path, caplog):
 
 
 def test_a_missing_package_is_named(monkeypatch, config):
-    import train
-    from training.distributed import Ranks
-
     for name in [
         n for n in sys.modules if n.startswith(("tensorboard", "torch.utils.tensorboard"))
     ]:
@@ -94,7 +91,9 @@ def test_a_missing_package_is_named(monkeypatch, config):
     assert "\n" not in str(error.value)
     import torch
 
-    ranks = Ranks(0, 1, torch.device("cpu"))
-    train.settled(config(), ranks)  # nobody asked
+    from training.checks import settle
+
+    cpu = torch.device("cpu")
+    settle(config(), cpu, 1)  # nobody asked
     with pytest.raises(ValueError, match="^tensorboard=true"):
-        train.settled(config(tensorboard=True), ranks)
+        settle(config(tensorboard=True), cpu, 1)

@@ -8,7 +8,11 @@ from profiling.analysis.runs.configuration import WORK, flatten, top_level
 from profiling.records import JsonObject
 
 PACKAGES = ("torch", "triton")
-NAMES_ONLY = ("out_dir", "wandb")  # keys and sections that name a run and do nothing in it
+NAMES_ONLY = (
+    "out_dir",
+    "keep_previous",
+    "wandb",
+)  # keys and sections that name a run and do nothing in it
 
 
 def config_differences(

@@ -4,7 +4,10 @@ Called by profiling.verbs.ab.
 """
 
 import re
+import signal
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 from profiling.analysis.difference.records import SCHEMA_VERSION, Experiment, Factor
@@ -115,6 +118,28 @@ def plan_experiment(words: list[str], steps: int, warm_up: int = WARM_UP) -> Exp
     for number in range(len(values)):
         compose_one(timed_words(experiment, number, Path("out-ab")))
     return experiment
+
+
+def check_on_this_machine(experiment: Experiment, folder: Path) -> None:
+    """Device, attention and files of every value, before the first process. Raises ValueError.
+
+    In a process of its own: what asks for the GPU keeps memory of it to its end.
+    """
+    quiet = (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is answered here, once
+    with ProcessPoolExecutor(1, get_context("spawn"), signal.signal, quiet) as beside:
+        for number, label in enumerate(experiment.factor.labels):
+            words = timed_words(experiment, number, folder / "runs" / plain(label))
+            try:
+                beside.submit(check_words, words).result()
+            except ValueError as error:
+                raise ValueError(f"{label}: {error}") from error
+
+
+def check_words(words: list[str]) -> None:
+    from configs.command_line import compose_one
+    from training.checks import check_job
+
+    check_job(compose_one(words))
 
 
 def factor_of(key: str, values: list[str]) -> Factor:

@@ -1,0 +1,194 @@
+"""One owner of a folder: a lock that the kernel takes back however its process ends.
+
+flock(2) on the file run.lock in the folder, which says who holds it. No child keeps it: one that is
+executed loses the descriptor by O_CLOEXEC, one that is only forked closes it here.
+"""
+
+import contextlib
+import errno
+import fcntl
+import logging
+import os
+import re
+import socket
+import time
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+NAME = "run.lock"
+TAKEN = (errno.EWOULDBLOCK, errno.EACCES)
+WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+ATTEMPTS = 100  # whoever ends may take the folder away between two of our calls
+HOLDER = re.compile(r"process \d+ on host (\S+) since [\d:+ -]+\d")
+
+held: set[int] = set()  # descriptors of this process
+
+
+class InUse(ValueError):
+    """The folder is another process's."""
+
+
+def let_go_in_child() -> None:
+    """The lock lives as long as any copy of its descriptor does."""
+    for descriptor in held:
+        os.close(descriptor)
+    held.clear()
+
+
+os.register_at_fork(after_in_child=let_go_in_child)
+
+
+@dataclass
+class Lock:
+    """`with Lock(folder, "out_dir=FOLDER"):` makes the folder, and owns it until the end.
+
+    `key` begins each message. At the end the file goes, and with it a folder that was made for it
+    and stayed empty. Raises ValueError where the folder cannot be written, or is another's.
+    """
+
+    folder: Path
+    key: str
+    file: int | None = None
+    made: list[Path] = field(default_factory=list)  # folders, the inner first
+
+    def __enter__(self) -> "Lock":
+        self.made = [path for path in (self.folder, *self.folder.parents) if not path.exists()]
+        try:
+            self.take()
+        except BaseException:
+            self.remove_empty_folders()
+            raise
+        return self
+
+    def take(self) -> None:
+        """Also again, where the file was deleted. ValueError as above."""
+        try:
+            while not self.is_held():
+                self.close()
+                self.file = self.opened()
+                held.add(self.file)
+                self.own(self.file)
+        except OSError as error:
+            self.close()
+            reason = "it is a file" if self.folder.is_file() else error.strerror
+            raise ValueError(f"{self.key}: cannot write there: {reason}") from error
+        except InUse:
+            self.close()
+            raise
+
+    def opened(self) -> int:
+        for _ in range(ATTEMPTS):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                return os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+    def own(self, file: int) -> None:
+        """Locks it and writes our name into it, for which a full disk has no room."""
+        before = read(file)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            say_elsewhere(self.key, before)
+        except OSError as error:
+            if error.errno in TAKEN:
+                raise InUse(refusal(self.key, file)) from None
+            if error.errno not in WITHOUT_LOCKS:
+                raise
+            say_without_locks(error.strerror)
+        try:
+            os.ftruncate(file, 0)
+            os.pwrite(file, f"{holder()}\n".encode(), 0)
+        except OSError:
+            self.path.unlink()
+            raise
+
+    @property
+    def path(self) -> Path:
+        return self.folder / NAME
+
+    def is_held(self) -> bool:
+        """Whether the file that we hold is still the one with this name."""
+        if self.file is None:
+            return False
+        try:
+            return os.path.samestat(os.fstat(self.file), os.stat(self.path))
+        except OSError:
+            return False
+
+    def __exit__(self, *_: object) -> None:
+        if self.is_held():
+            with contextlib.suppress(OSError):
+                self.path.unlink()
+        self.close()
+        self.remove_empty_folders()
+
+    def close(self) -> None:
+        if self.file in held:  # not so in a child
+            held.remove(self.file)
+            os.close(self.file)
+        self.file = None
+
+    def remove_empty_folders(self) -> None:
+        with contextlib.suppress(OSError):
+            for folder in self.made:
+                folder.rmdir()
+
+
+def check_free(folder: Path, key: str) -> None:
+    """Raises InUse where another process owns the folder. Leaves no trace."""
+    try:
+        file = os.open(folder / NAME, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in TAKEN:
+            raise InUse(refusal(key, file)) from None
+    finally:
+        os.close(file)
+
+
+def holder() -> str:
+    since = datetime.now().astimezone().isoformat(" ", "seconds")
+    return f"process {os.getpid()} on host {socket.gethostname()} since {since}"
+
+
+def read(file: int) -> str:
+    return os.pread(file, 200, 0).decode(errors="replace")
+
+
+def refusal(key: str, file: int) -> str:
+    """Who has the lock: written a moment after it was taken."""
+    for _ in range(20):
+        if known := HOLDER.search(read(file)):
+            break
+        time.sleep(0.01)
+    who = known[0] if known else "another process"
+    return f"{key}: in use by {who}; take another folder, or end that process first"
+
+
+def say_elsewhere(key: str, before: str) -> None:
+    """The name of a process that was killed stays; was it one of another host, that is a guess."""
+    known = HOLDER.search(before)
+    if known and known[1] != socket.gethostname():
+        log.warning(
+            "%s: %s names %s; should that still run (locks do not reach other hosts on every file "
+            "system), end one of the two",
+            key,
+            NAME,
+            known[0],
+        )
+
+
+@cache  # once for all jobs of a sweep
+def say_without_locks(reason: str) -> None:
+    log.warning(
+        "%s: this file system has no locks (%s): nothing keeps a second run out of the folder",
+        NAME,
+        reason,
+    )

@@ -1,0 +1,77 @@
+"""The jobs of one command line, one after the other: all checked before the first trains.
+
+Of a sweep a job that fails costs itself: the others run, and the end says which failed, and why.
+Called by configs.command_line.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from cli.errors import one_line
+from configs.schema import Config
+
+Train = Callable[[Config], None]
+
+
+@dataclass
+class Jobs:
+    configs: list[Config]  # as they were checked
+    swept: bool  # under -m, where each is announced
+    failed: list[str] = field(default_factory=list)  # a line about each
+
+    def check(self, check: Train) -> None:
+        """Calls `check` with each configuration of a sweep; its ValueError names the job.
+
+        A run by itself checks the same when it begins.
+        """
+        for number, config in enumerate(self.configs if self.swept else [], start=1):
+            try:
+                check(config)
+            except ValueError as error:
+                raise ValueError(f"{self.name(number, config)}: {error}") from error
+
+    def run(self, number: int, config: Config, train: Train) -> None:
+        """The job of this number. Under torchrun its failure ends the rest: ranks part there."""
+        if not self.swept:
+            train(config)
+            return
+        say(f"job {number} of {len(self.configs)}: {config.out_dir}")
+        try:
+            train(config)
+        except (Exception, SystemExit) as error:
+            if "RANK" in os.environ or is_stop(error):
+                raise
+            if not isinstance(error, (ValueError, SystemExit)):
+                traceback.print_exc()
+            said = one_line(str(error)).removeprefix("train.py: ") or type(error).__name__
+            if isinstance(error, SystemExit) and not isinstance(error.code, str):
+                said = f"exit code {error.code}, see its last line"
+            self.failed.append(f"{self.name(number, config)}: {said}")
+            say(self.failed[-1])
+
+    def name(self, number: int, config: Config) -> str:
+        return f"job {number} of {len(self.configs)} ({config.out_dir})"
+
+    def end(self) -> None:
+        """Raises SystemExit where a job failed."""
+        if self.failed:
+            told = [
+                f"train.py: {len(self.failed)} of {len(self.configs)} jobs failed:",
+                *self.failed,
+            ]
+            print("\n  ".join(told), file=sys.stderr)
+            raise SystemExit(1)
+
+
+def is_stop(error: BaseException) -> bool:
+    """Whether a job ended because it was told to, by Ctrl-C or SIGTERM, or ended well."""
+    code = error.code if isinstance(error, SystemExit) else 1
+    return code in (None, 0) or (isinstance(code, int) and code > 128)
+
+
+def say(line: str) -> None:
+    if os.environ.get("RANK", "0") == "0":
+        print(line, flush=True)

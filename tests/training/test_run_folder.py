@@ -1,0 +1,377 @@
+"""Whose folder it is, what becomes of the run before, and of what somebody deletes."""
+
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+
+from cli.lock import NAME, Lock
+from data.prepare import FEWEST_TOKENS
+from tests.helpers.processes import read_until
+from training import checkpoint, previous_runs, record
+from training.checks import check_job
+from training.previous_runs import check_previous, make_way
+
+LONG = dict(max_iters=100_000, eval_interval=50, eval_iters=1, log_interval=5)
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def run_at(folder: Path, rows: int, *files: str) -> Path:
+    """A run's folder as far as previous_runs looks at it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    row = json.dumps({"iter": 0, "train/loss": 1.0})
+    (folder / "metrics.jsonl").write_text('{"run": {}}\n' + f"{row}\n" * rows)
+    for name in ("config.yaml", *files):
+        (folder / name).write_bytes(b"x" * 100_000)
+    return folder
+
+
+@pytest.mark.slow
+def test_the_second_process_is_refused_before_its_data(command, start, tmp_path):
+    """From scratch, resumed, or as a job of a sweep; the first one's files are not touched."""
+    out_dir = tmp_path / "out"
+    first = start(command(**LONG))
+    read_until(first, "iter 60:")
+    owner = (out_dir / NAME).read_text().strip()
+    assert owner.startswith(f"process {first.pid} on host {os.uname().nodename} since 20")
+    missing = dict(data_source="/missing.txt")  # not looked for
+    more = {"seed": "1,2", "out_dir": f"{out_dir},{tmp_path}/other"}
+    for words in (
+        command(**LONG, **missing),
+        command(**LONG, init_from="resume"),
+        command(**LONG, init_from="resume", eval_only=True),
+        [*command(**LONG, out_dir=more["out_dir"]), "-m"],
+    ):
+        second = start(words)
+        output = second.communicate(timeout=90)[0]
+        assert second.returncode == 2, output
+        (line,) = output.splitlines()
+        assert f"out_dir={out_dir}: in use by {owner}; take another folder, or end" in line
+    assert not (tmp_path / "other").exists()
+    first.send_signal(signal.SIGINT)
+    assert first.wait(timeout=60) == 130
+    assert "previous-1" not in names(out_dir) and NAME not in names(out_dir)
+    runs = [line for line in (out_dir / "metrics.jsonl").open() if '"run"' in line]
+    assert len(runs) == 1
+
+
+@pytest.mark.slow
+def test_after_sigkill_the_folder_is_free(command, start, tmp_path):
+    process = start(command(**LONG))
+    read_until(process, "step 50:")
+    read_until(process, "iter 60:")
+    process.kill()
+    process.wait()
+    (tmp_path / "out" / "ckpt.pt.tmp").write_bytes(b"half")
+    again = start(command(init_from="resume", max_iters=55, log_interval=1))
+    assert again.wait(timeout=90) == 0
+    assert not [name for name in names(tmp_path / "out") if name.endswith((".tmp", ".lock"))]
+
+
+def test_a_job_is_refused_without_a_trace(config, tmp_path):
+    out_dir = tmp_path / "out"
+    made = config()
+    check_job(made)
+    assert not out_dir.exists()
+    for keys, message in (
+        (dict(data_source="/missing.txt"), "^data_source=/missing.txt: No such file"),
+        (dict(device="cuda:99"), "^device=cuda:99: "),
+        (dict(attention="cudnn"), "^attention=cudnn: exists on CUDA only"),
+        (dict(init_from="resume"), "ckpt.pt: no checkpoint there"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            check_job(config(**keys))
+        assert not out_dir.exists()
+    with Lock(out_dir, "X"), pytest.raises(ValueError, match=f"^out_dir={out_dir}: in use by"):
+        check_job(made)
+
+
+def test_a_refused_data_source_leaves_no_folder(run, tmp_path):
+    with pytest.raises(ValueError, match="^data_source="):
+        run(data_source="/missing.txt", out_dir=str(tmp_path / "a" / "b"))
+    assert names(tmp_path) == set()
+
+
+# the run that lay there before
+
+
+def test_its_size_is_told(tmp_path, caplog):
+    caplog.set_level("INFO")
+    folder = run_at(tmp_path / "out", 7, "ckpt.pt", "ckpt_best.pt")
+    (folder / "mine.txt").touch()
+    make_way(folder, "all")
+    assert names(folder) == {"mine.txt", "previous-1"}
+    assert caplog.messages == [
+        f"out_dir={folder}: the run that lay there (7 rows, 0.3 MB) is now in previous-1"
+    ]
+    run_at(folder, 7, "ckpt.pt")
+    make_way(folder, "all")
+    assert caplog.messages[-1] == ("2 earlier runs there take 0.5 MB; keep_previous=N limits them")
+
+
+@pytest.mark.parametrize(
+    "rows, files, moved",
+    [
+        (0, (), False),
+        (previous_runs.FEW_ROWS, (), False),
+        (previous_runs.FEW_ROWS + 1, (), True),
+        (0, ("ckpt.pt",), True),
+        (0, ("ckpt_best.pt",), True),
+        (1, ("profile/window-1.json",), True),
+        (1, ("sample/profile/window-1.json",), True),
+    ],
+)
+def test_a_start_that_was_thought_better_of_is_replaced(tmp_path, caplog, rows, files, moved):
+    caplog.set_level("INFO")
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    run_at(tmp_path, rows, *files)
+    make_way(tmp_path, "all")
+    assert names(tmp_path) == ({"previous-1"} if moved else set())
+    assert len(caplog.messages) == 1 and ("is replaced" in caplog.messages[0]) != moved
+
+
+@pytest.mark.parametrize(
+    "keep, left", [("all", {1, 3, 4}), ("2", {3, 4}), ("1", {4}), ("0", set()), ("9", {1, 3, 4})]
+)
+def test_the_newest_are_kept(tmp_path, keep, left):
+    """By their numbers, which go on behind the largest: a gap is no newer run."""
+    for number in (1, 3):
+        run_at(tmp_path / f"previous-{number}", number)
+    run_at(tmp_path, 8)
+    (tmp_path / "previous-x").mkdir()
+    make_way(tmp_path, keep)
+    assert names(tmp_path) == {f"previous-{number}" for number in left} | {"previous-x"}
+    if 4 in left:
+        assert '"train/loss"' in (tmp_path / "previous-4" / "metrics.jsonl").read_text()
+
+
+def test_one_that_was_resumed_where_it_lies_is_kept(tmp_path, caplog):
+    run_at(tmp_path, 8)
+    for number in (1, 2):
+        run_at(tmp_path / f"previous-{number}", number)
+    with Lock(tmp_path / "previous-1", "X"):
+        make_way(tmp_path, "0")
+    assert names(tmp_path) == {"previous-1"}
+    assert "previous-1: in use by process" in caplog.text and "so it is kept" in caplog.text
+
+
+def test_a_run_is_not_started_over_where_that_is_refused(run, tmp_path):
+    out_dir = run()
+    before = {path.name: path.read_bytes() for path in out_dir.iterdir()}
+    pattern = rf"^out_dir={out_dir}: holds a run \(8 rows, .* keep_previous=refuse; .*=resume"
+    with pytest.raises(ValueError, match=pattern):
+        run(keep_previous="refuse", data_source="/missing.txt")
+    assert {path.name: path.read_bytes() for path in out_dir.iterdir()} == before
+    run(keep_previous="refuse", init_from="resume", max_iters=9)
+    check_previous(run_at(tmp_path / "few", 2), "refuse")
+
+
+def test_keep_previous_is_a_number_or_a_word(config):
+    for value in ("all", "refuse", "0", "12"):
+        assert config(keep_previous=value).keep_previous == value
+    for value in ("-1", "1.5", "none", ""):
+        with pytest.raises(ValueError, match=f"^keep_previous={value}: must be all, refuse or"):
+            config(keep_previous=value)
+
+
+def test_nothing_is_moved_where_the_new_run_has_no_room(run, tmp_path):
+    out_dir = run()
+    before = {path.name: path.read_bytes() for path in out_dir.iterdir()}
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (500, limits[1]))
+        with pytest.raises(ValueError, match="config.yaml: cannot be written: File too large"):
+            run()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert {path.name: path.read_bytes() for path in out_dir.iterdir()} == before
+
+
+def test_what_a_killed_process_left_half_written_goes(run, tmp_path):
+    out_dir = tmp_path / "out"
+    out_dir.mkdir()
+    for name in ("ckpt.pt.tmp", "ckpt_best.pt.tmp", "config.yaml.123.tmp", "mine.tmp", "a.1.tmp"):
+        (out_dir / name).touch()
+    run(max_iters=1)
+    assert {name for name in names(out_dir) if name.endswith(".tmp")} == {"mine.tmp", "a.1.tmp"}
+
+
+# what somebody deletes in the midst of a run
+
+
+def deleting(monkeypatch, iteration: int, delete) -> None:
+    """Calls delete() behind the row of this iteration."""
+    trained = record.Record.trained
+
+    def then_delete(self, now, *rest):
+        trained(self, now, *rest)
+        if now == iteration:
+            delete()
+
+    monkeypatch.setattr(record.Record, "trained", then_delete)
+
+
+def trained_rows(out_dir: Path) -> list[int]:
+    rows = [json.loads(line) for line in (out_dir / "metrics.jsonl").open()]
+    assert "run" in rows[0]
+    return [row["iter"] for row in rows if "train/loss" in row]
+
+
+@pytest.mark.parametrize("how", ["deleted", "moved", "its files"])
+def test_a_deleted_folder_is_made_again_with_all_rows(run, tmp_path, monkeypatch, capsys, how):
+    out_dir = tmp_path / "out"
+
+    def delete():
+        if how == "moved":
+            out_dir.rename(tmp_path / "elsewhere")
+        elif how == "deleted":
+            shutil.rmtree(out_dir)
+        else:
+            for path in out_dir.iterdir():
+                path.unlink()
+
+    deleting(monkeypatch, 5, delete)
+    run(max_iters=10, eval_interval=4)
+    assert trained_rows(out_dir) == list(range(10))
+    files = {"ckpt.pt", "config.yaml", "environment.json", "metrics.jsonl"}
+    assert names(out_dir) == files | {"summary.json", "step_times.json"}
+    (warning,) = re.findall("^warning: .* deleted .*", capsys.readouterr().out, re.M)
+    assert f"{out_dir}: deleted in the midst of the run: config.yaml, " in warning
+    assert "ckpt.pt; made again with all rows; the next evaluation saves a checkpoint" in warning
+    assert torch.load(out_dir / "ckpt.pt", weights_only=True)["iter_num"] in (8, 10)
+    run(init_from="resume", max_iters=12)
+
+
+def test_a_checkpoint_that_is_no_better_takes_the_place_of_a_deleted_one(
+    run, tmp_path, monkeypatch
+):
+    import train
+
+    losses = iter([5.0, 3.0, 4.0])
+    found = {"eval/train_loss": 1.0}
+    monkeypatch.setattr(train, "evaluate", lambda *_: found | {"val/loss": next(losses)})
+    deleting(monkeypatch, 5, lambda: (tmp_path / "out" / "ckpt.pt").unlink())
+    out_dir = run(max_iters=8)
+    assert torch.load(out_dir / "ckpt.pt", weights_only=True)["iter_num"] == 8
+
+
+def test_a_folder_deleted_behind_the_last_row_is_told_by_the_exit_code(run, tmp_path, monkeypatch):
+    out_dir = tmp_path / "out"
+    evaluated = record.Record.evaluated
+
+    def then_delete(self, iteration, losses):
+        evaluated(self, iteration, losses)
+        if iteration == 8:
+            self.run.progress.improved = lambda loss: False  # or it would save now
+            shutil.rmtree(out_dir)
+
+    monkeypatch.setattr(record.Record, "evaluated", then_delete)
+    with pytest.raises(
+        SystemExit, match="not on the disk: the checkpoint of iteration 8; there is no"
+    ):
+        run()
+    assert trained_rows(out_dir) == list(range(8)) and "ckpt.pt" not in names(out_dir)
+
+
+def test_a_resumed_run_s_earlier_rows_come_back_too(run, tmp_path, monkeypatch):
+    run(max_iters=4)
+    deleting(monkeypatch, 5, lambda: shutil.rmtree(tmp_path / "out"))
+    assert trained_rows(run(max_iters=8, init_from="resume")) == list(range(8))
+
+
+def test_a_deleted_folder_that_is_another_run_s_by_now_is_left_alone(run, tmp_path, monkeypatch):
+    out_dir = tmp_path / "out"
+
+    def take_its_place():
+        shutil.rmtree(out_dir)
+        out_dir.mkdir()
+        (out_dir / "metrics.jsonl").write_text("another's")
+        other.__enter__()
+
+    other = Lock(out_dir, "X")
+    deleting(monkeypatch, 5, take_its_place)
+    with pytest.raises(SystemExit, match="deleted in the midst of the run, and out_dir=.*in use"):
+        run()
+    assert names(out_dir) == {"metrics.jsonl", NAME}
+    assert (out_dir / "metrics.jsonl").read_text() == "another's"
+    other.__exit__()
+
+
+def test_nothing_is_saved_into_another_run_s_folder(run, tmp_path, monkeypatch):
+    """Deleted and taken between the last row and a save, as that of a Ctrl-C."""
+    out_dir = tmp_path / "out"
+    other, save = Lock(out_dir, "X"), checkpoint.save
+
+    def save_too_late(saved):
+        shutil.rmtree(out_dir)
+        other.__enter__()
+        save(saved)
+
+    monkeypatch.setattr(checkpoint, "save", save_too_late)
+    with pytest.raises(SystemExit, match="deleted in the midst of the run, and out_dir=.*in use"):
+        run()
+    assert names(out_dir) == {NAME}
+    other.__exit__()
+
+
+def test_rows_wait_where_the_folder_cannot_be_made_again(run, tmp_path, monkeypatch, capsys):
+    """A file in its place, for two rows: said once, and all rows come in the end."""
+    out_dir = tmp_path / "out"
+
+    def block():
+        shutil.rmtree(out_dir)
+        out_dir.touch()
+
+    deleting(monkeypatch, 5, block)
+    after = record.Record.trained
+
+    def then_free(self, now, *rest):
+        after(self, now, *rest)
+        if now == 8:
+            out_dir.unlink()
+
+    monkeypatch.setattr(record.Record, "trained", then_free)
+    run(max_iters=11, eval_interval=20)
+    assert trained_rows(out_dir) == list(range(11))
+    said = [line for line in capsys.readouterr().out.splitlines() if "deleted" in line]
+    assert len(said) == 2 and "it is a file" in said[0] and "made again" in said[1]
+
+
+# a disk that is full to the end
+
+
+@pytest.mark.slow
+def test_a_full_disk_to_the_end_is_told_last_and_by_the_exit_code(command, start, tmp_path):
+    """A limit on the size of files stands for the disk, from the row of iteration 60 on."""
+    process = start(command(**LONG | dict(max_iters=300)), PYTHONUNBUFFERED="1")
+    read_until(process, "iter 60:")
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (3000, 3000))
+    output = process.communicate(timeout=90)[0]
+    out_dir = tmp_path / "out"
+    assert process.returncode == 1, output
+    last = output.splitlines()[-1]
+    pattern = r"train.py: out_dir=\S+: not on the disk: the checkpoint of iteration 300 "
+    pattern += r"\((\d) saves failed\), the last (\d+) lines of metrics.jsonl; "
+    told = re.match(pattern + r"\S+/ckpt.pt is whole, of iteration 50$", last)
+    assert told and 1 <= int(told[1]) <= 5, output
+    assert output.count("not saved (") == 1 and "next:" not in output
+    assert torch.load(out_dir / "ckpt.pt", weights_only=True)["iter_num"] == 50
+    assert not [name for name in names(out_dir) if name.endswith(".tmp")]
+
+
+def test_a_text_that_is_too_short_is_known_to_the_run_alone(config, tmp_path):
+    """What `check_job` cannot know without preparing is the failure of one job."""
+    (tmp_path / "short.txt").write_text("x" * (FEWEST_TOKENS - 1))
+    check_job(config(data_source=str(tmp_path / "short.txt")))

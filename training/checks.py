@@ -1,0 +1,45 @@
+"""What this machine decides about a configuration: refused before anything is made for the run.
+
+`settle` is called by each run first; `check_job` for every job of a sweep, or value of an
+experiment, before the first of them trains.
+"""
+
+import os
+
+import torch
+
+from configs.schema import Config
+from data.prepare import check_source
+from training.capture import check_alone
+from training.device import check_attention, resolve, resolve_device
+from training.distributed import launched
+from training.run_folder import locked
+from training.tensorboard import check_tensorboard
+from training.wandb_mirror import check_wandb
+
+
+def settle(config: Config, device: torch.device, world_size: int) -> Config:
+    """The configuration without an `auto`. Raises ValueError naming the key that cannot be."""
+    config = resolve(config, device)
+    check_attention(config, device, config.dtype)
+    check_wandb(config.wandb)
+    if config.tensorboard:
+        check_tensorboard()
+    config.profile.check_machine(device.type, world_size)
+    check_alone(config.profile, device.type == "cuda")
+    if config.gradient_accumulation_steps % world_size:
+        raise ValueError(
+            f"gradient_accumulation_steps={config.gradient_accumulation_steps}: not divisible by "
+            f"the {world_size} ranks that share them; use {world_size}"
+        )
+    return config
+
+
+def check_job(config: Config) -> None:
+    """All that can be known before the data; leaves no trace. Raises ValueError naming the key."""
+    local_rank, world_size = launched()
+    settle(config, resolve_device(config.device, local_rank, world_size), world_size)
+    if int(os.environ.get("RANK", "0")):
+        return
+    with locked(config):
+        check_source(config)

@@ -1,0 +1,64 @@
+"""Whether what a run has to leave is on the disk: looked after with each row, said at the end."""
+
+import logging
+from dataclasses import dataclass, field
+
+from training.run import Progress
+from training.run_folder import RunFolder
+from training.tracker import Tracker
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class FolderWatch:
+    folder: RunFolder
+    progress: Progress
+    tracker: Tracker
+    refused: list[str] = field(default_factory=list)  # files that could not be made again so far
+
+    def restore(self) -> None:
+        """What somebody deletes in the midst of the run is made again, from memory, and said.
+
+        Raises SystemExit where another run has taken the place.
+        """
+        folder, gone = self.folder, self.missing()
+        if not gone or folder.lost:
+            return
+        try:
+            folder.make_again()
+            self.tracker.make_again()
+        except (ValueError, OSError) as error:  # at the next row again
+            if gone != self.refused:
+                log.warning("%s: deleted: %s (%s)", folder.path, ", ".join(gone), error)
+            self.refused = gone
+            return
+        self.refused = []
+        evaluation = "; the next evaluation saves a checkpoint" * self.progress.owes_checkpoint
+        log.warning(
+            "%s: deleted in the midst of the run: %s; made again with all rows%s",
+            *(folder.path, ", ".join(gone), evaluation),
+        )
+
+    def missing(self) -> list[str]:
+        if self.folder.lock is None:  # another rank's matter
+            return []
+        gone = [*self.folder.missing(), *self.tracker.missing()]
+        saved = self.progress.saved_iteration is not None
+        if saved and not (self.folder.path / "ckpt.pt").exists():
+            self.progress.owes_checkpoint, self.progress.saved_iteration = True, None
+            gone.append("ckpt.pt")
+        return gone
+
+    def what_is_not_safe(self) -> str | None:
+        """After the tracker's finish(), in one line: what is not on the disk, and what is."""
+        folder, progress, lacking = self.folder.path, self.progress, self.tracker.lacking()
+        if progress.owes_checkpoint:
+            failed = f" ({progress.failed_saves} saves failed)" if progress.failed_saves else ""
+            lacking = [f"the checkpoint of iteration {progress.iteration}{failed}", *lacking]
+        if not lacking or self.folder.lost:
+            return None
+        safe = "there is no checkpoint"
+        if (folder / "ckpt.pt").exists():
+            safe = f"{folder}/ckpt.pt is whole, of iteration {progress.saved_iteration}"
+        return f"out_dir={folder}: not on the disk: {', '.join(lacking)}; {safe}"

@@ -1,0 +1,144 @@
+"""What becomes of the run that lies in out_dir when another starts there from scratch.
+
+It is moved to out_dir/previous-N, because a comparison needs its baseline. Called by
+training.run_folder, which has the folder's lock.
+"""
+
+import logging
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from cli.lock import InUse, check_free
+from profiling.step_times import STEP_TIMES
+
+log = logging.getLogger(__name__)
+
+RUN_FILES = (
+    *("config.yaml", "environment.json", "metrics.jsonl", "summary.json", "wandb"),
+    *("ckpt.pt", "ckpt_best.pt", "profile", "sample", "tensorboard", STEP_TIMES),
+)
+
+FEW_ROWS = 5  # of training: what a start that was thought better of leaves
+EVIDENCE = ("ckpt.pt", "ckpt_best.pt", "profile", "sample")  # none of it is in such a start
+
+
+@dataclass(frozen=True)
+class PreviousRun:
+    """The files of a run in the folder that it wrote to."""
+
+    folder: Path
+    files: list[Path]
+
+    @cached_property
+    def rows(self) -> int:
+        """Logged rows of training, as far as they can be read."""
+        path = self.folder / "metrics.jsonl"
+        return path.read_bytes().count(b'"train/loss"') if path.is_file() else 0
+
+    @property
+    def matters(self) -> bool:
+        return self.rows > FEW_ROWS or any((self.folder / name).exists() for name in EVIDENCE)
+
+    def __str__(self) -> str:
+        """In brackets behind a name of it."""
+        checkpoint = "" if (self.folder / "ckpt.pt").exists() else "no checkpoint, "
+        rows = "1 row" if self.rows == 1 else f"{self.rows} rows"
+        return f"({checkpoint}{rows}, {spelled(sum(map(size, self.files)))})"
+
+
+def run_in(folder: Path) -> PreviousRun | None:
+    files = [folder / name for name in RUN_FILES if (folder / name).exists()]
+    return PreviousRun(folder, files) if files else None
+
+
+def check_previous(folder: Path, keep: str) -> None:
+    """Raises ValueError where a run lies there that must not be moved."""
+    there = run_in(folder)
+    if keep == "refuse" and there and there.matters:
+        raise ValueError(
+            f"out_dir={folder}: holds a run {there}, and keep_previous=refuse; go on with it by "
+            "init_from=resume, or give another out_dir"
+        )
+
+
+def make_way(folder: Path, keep: str) -> None:
+    """Moves the run that lies in `folder` to a number of its own, and leaves `keep` of these.
+
+    `keep` is keep_previous's value. One of a few rows and nothing else is removed. Raises
+    ValueError naming out_dir where the disk refuses.
+    """
+    try:
+        move_aside(folder, keep)
+    except OSError as error:
+        raise ValueError(f"out_dir={folder}: cannot write there: {error.strerror}") from error
+
+
+def move_aside(folder: Path, keep: str) -> None:
+    there = run_in(folder)
+    if there is None:
+        return
+    what = str(there)
+    if not there.matters:
+        for path in there.files:
+            remove(path)
+        log.info("out_dir=%s: the run that lay there %s is replaced", folder, what)
+        return
+    kept = numbered(folder)
+    target = folder / f"previous-{max(kept, default=0) + 1}"
+    target.mkdir()
+    for path in there.files:
+        os.rename(path, target / path.name)
+    log.info("out_dir=%s: the run that lay there %s is now in %s", folder, what, target.name)
+    tidy(folder, keep)
+
+
+def tidy(folder: Path, keep: str) -> None:
+    """Removes the oldest ones above the number that is to be kept, and says what the rest take."""
+    kept = numbered(folder)
+    spare = sorted(kept)[: max(0, len(kept) - int(keep))] if keep.isdecimal() else []
+    spare = [number for number in spare if is_free(kept[number])]
+    for number in spare:
+        remove(kept.pop(number))
+    if spare:
+        names = ", ".join(f"previous-{number}" for number in spare)
+        log.info("out_dir=%s: removed %s (keep_previous=%s)", folder, names, keep)
+    elif len(kept) > 1:
+        taken = spelled(sum(map(size, kept.values())))
+        log.info("%d earlier runs there take %s; keep_previous=N limits them", len(kept), taken)
+
+
+def is_free(folder: Path) -> bool:
+    """Whether nobody trains there: one of them may have been resumed where it lies."""
+    try:
+        check_free(folder, str(folder))
+    except InUse as error:
+        log.warning("%s, so it is kept", str(error).partition(";")[0])
+        return False
+    return True
+
+
+def numbered(folder: Path) -> dict[int, Path]:
+    """The folders previous-N, by their numbers."""
+    matches = ((re.fullmatch(r"previous-(\d+)", path.name), path) for path in folder.iterdir())
+    return {int(match[1]): path for match, path in matches if match and path.is_dir()}
+
+
+def remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def size(path: Path) -> int:
+    """Bytes of a file, or of all files in a folder."""
+    files = path.rglob("*") if path.is_dir() else (path,)
+    return sum(file.lstat().st_size for file in files if not file.is_dir())
+
+
+def spelled(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:.1f} MB" if size_bytes < 1e9 else f"{size_bytes / 1e9:.1f} GB"
