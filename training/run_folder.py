@@ -17,16 +17,12 @@ from omegaconf import OmegaConf
 from cli.files import write_text
 from configs.schema import Config
 from profiling.records import JsonObject, to_json
-from profiling.step_times import STEP_TIMES
+from profiling.run_files import RUN_FILES
 
 log = logging.getLogger(__name__)
 
 PROJECT = Path(__file__).resolve().parent.parent
 PACKAGES = ("torch", "numpy", "triton", "hydra-core", "omegaconf", "wandb", "nvtx", "tiktoken")
-RUN_FILES = (
-    *("config.yaml", "environment.json", "metrics.jsonl", "summary.json", "wandb"),
-    *("ckpt.pt", "ckpt_best.pt", "profile", "sample", "tensorboard", STEP_TIMES),
-)
 
 
 def open_run_folder(config: Config, in_force: JsonObject) -> Path:
