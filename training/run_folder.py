@@ -3,6 +3,7 @@
 import logging
 import os
 import platform
+import shlex
 import subprocess
 import sys
 from dataclasses import asdict
@@ -43,7 +44,8 @@ def open_run_folder(config: Config, in_force: JsonObject) -> Path:
     facts = OmegaConf.to_yaml(OmegaConf.create({"in_force": in_force}))
     write_text(
         out_dir / "config.yaml",
-        f"# every key of this run; again: python train.py {out_dir}/config.yaml\n{settled}"
+        f"# every key of this run; again: python train.py {shlex.quote(f'{out_dir}/config.yaml')}\n"
+        f"{settled}"
         f"\n# what the keys came to here; ignored when this file is read\n{facts}",
     )
     write_text(out_dir / "environment.json", to_json(environment()))

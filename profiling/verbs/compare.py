@@ -145,8 +145,8 @@ def next_steps(flags: Namespace, comparison: Comparison) -> Iterator[str]:
     key = factor(comparison.differences or ())
     if comparison.differences and key and top_level(key) not in OWN:  # which `ab` sets itself
         values = comparison.differences[key]
-        swept = without_controls(f"{key}={spell(values.baseline)},{spell(values.candidate)}")
-        yield f"{verb} ab FILE {swept}   (would other starts agree?)"
+        swept = shlex.quote(f"{key}={spell(values.baseline)},{spell(values.candidate)}")
+        yield f"{verb} ab FILE {without_controls(swept)}   # would other starts agree?"
     for path in (flags.baseline, flags.candidate):
         if path.is_file():
             yield without_controls(f"{verb} report {shlex.quote(str(path))}")
