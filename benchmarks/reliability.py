@@ -24,6 +24,7 @@ from cli.keys import choice
 # a part, as its module in benchmarks.reliability_parts -> what it tries, how often as a rule
 PARTS = {
     "inputs": ("bad inputs of all programs: one line and exit code 2, or valid", 600),
+    "damaged_files": ("damaged checkpoints and metrics files: as they were, or one line", 10_000),
     "kills": ("SIGKILL at random moments, resumed: the end is bitwise the same", 1000),
     "signals": ("SIGINT and SIGTERM at random moments: quiet, and the same end", 500),
 }

@@ -135,7 +135,7 @@ def sampling_key(chance: random.Random) -> Case:
     key = chance.choice(list(keys(SampleConfig).values()))
     word = f"{key.name}={bad_value(key, chance)}"
     found = ["ckpt.pt"] if key.name == "out_dir" else []
-    return Case("sample", [*SAMPLE, word], [key.name, word, *found])
+    return Case("sample", [*SAMPLE, word], [*key.name.split("."), word, *found])
 
 
 def preparing_key(chance: random.Random) -> Case:

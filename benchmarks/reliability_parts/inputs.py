@@ -1,6 +1,6 @@
 """Bad inputs: is each refused in one line that names it, with exit code 2, or else valid?
 
-- valid: exit code 0, or what a verb or a run means by 1; a run that was still training at the limit
+- valid: exit code 0, or what a verb or a run means by 1; what was still at work at the limit
 - refused: exit code 2 and one line on stderr, which names what is wrong
 - unclear: exit code 2 otherwise; traceback; hang; other: an exit code that means nothing
 """
@@ -18,6 +18,7 @@ from benchmarks.reliability_parts.forks import Ended
 from benchmarks.reliability_parts.trial import Trial
 from cli.plain import plain
 
+AT_WORK = ("\niter ", "\n-----")  # rows of a training, samples
 LONGEST = 2000  # characters of a line that somebody is to read
 QUIET = {"WANDB_MODE": "disabled", "TINY_SHAKESPEARE_URL": "http://[::1]:9"}
 
@@ -59,8 +60,8 @@ def judged(case: Case, ended: Ended) -> tuple[str, str | None]:
     if "Traceback (most recent call last)" in ended.err + ended.out:
         return "traceback", f"{len(lines)} lines, {last}"
     if ended.status is None:
-        training = "\niter " in ended.out
-        return ("valid", None) if training else ("hang", f"{ended.wall_s:.0f} s, {last}")
+        works = any(sign in ended.out for sign in AT_WORK)
+        return ("valid", None) if works else ("hang", f"{ended.wall_s:.0f} s, {last}")
     if ended.status in (0, 1):
         return "valid", None
     if ended.status != 2:

@@ -1,5 +1,6 @@
 """benchmarks reliability: its cases come again from their seeds, and what it judges by."""
 
+import io
 import random
 import signal
 from contextlib import chdir
@@ -9,7 +10,15 @@ import pytest
 import torch
 
 from benchmarks import reliability
-from benchmarks.reliability_parts import bad_inputs, forks, inputs, kills, lives, signals
+from benchmarks.reliability_parts import (
+    bad_inputs,
+    damaged_files,
+    forks,
+    inputs,
+    kills,
+    lives,
+    signals,
+)
 from benchmarks.reliability_parts.bad_inputs import KINDS, Case, flags_of
 from benchmarks.reliability_parts.forks import Ended
 from benchmarks.reliability_parts.trial import Trial
@@ -112,3 +121,16 @@ def test_a_share_of_each_part_fails_nowhere(capsys):
     for part, count in (("inputs", 12), ("kills", 4), ("signals", 4)):
         reliability.main(reliability.ReliabilityConfig(part=part, count=count, seed=5, limit_s=60))
     assert capsys.readouterr().out.count(": 0 of ") == 3
+
+
+def test_a_checkpoint_is_damaged_as_its_seed_says():
+    state = {"model": {"w": torch.zeros(3)}, "iter_num": 3, "tokenizer": {"kind": "char"}}
+    damaged = [damaged_files.with_other_entries(state, random.Random(n)) for n in (1, 1, 2)]
+    found = [torch.load(io.BytesIO(content), weights_only=False) for content in damaged]
+    assert str(found[0]) == str(found[1]) != str(found[2])
+    assert state == {
+        "model": {"w": state["model"]["w"]},
+        "iter_num": 3,
+        "tokenizer": {"kind": "char"},
+    }
+    assert all(str(each) != str(state) for each in found)
