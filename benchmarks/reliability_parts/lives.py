@@ -33,14 +33,15 @@ WORDS = (
     f"eval_interval={SAVED_EACH} always_save_checkpoint=true wandb.mode=disabled"
 ).split()
 LOSSES = ("train/loss", "val/loss", "eval/train_loss")
+RESUME = "a resume"
 # moments of a life: the function that it is ended in, of the trainer; None: whenever
 MOMENTS = {
     "any moment": None,
     "a save": "training.checkpoint.write",
-    "a resume": "training.checkpoint.load",
+    RESUME: "training.checkpoint.load",
     "opening the folder": "training.record.open_run_folder",
 }
-LONGEST_S = {"any moment": 2.0, "a save": 0.02, "a resume": 0.05, "opening the folder": 0.05}
+LONGEST_S = {"any moment": 2.0, "a save": 0.02, RESUME: 0.05, "opening the folder": 0.05}
 Judge = Callable[[Ended], str | None]  # what is wrong with how a life ended; None: nothing
 
 
@@ -69,13 +70,14 @@ def trials(
         whole = forks.forked(forks.program("train", WORDS), {}, 10 * limit_s)
         if whole.status:
             raise ValueError(f"the training without interruption failed: {whole.err}")
-        expected, done = left_behind(Path("run")), 0
+        expected, done, begun = left_behind(Path("run")), 0, 0
         while done < count:
             shutil.rmtree("run")
             iteration = 0
             while True:  # one training, life after life
                 last = done >= count
-                chance = random.Random(f"{part} {seed + done}")
+                chance = random.Random(f"{part} {seed + done} {begun}")
+                begun += 1  # a life that ended before its signal is followed by another
                 life = lived(seed + done, chance, signals, 10 * limit_s, quiet=last)
                 problem, iteration = judged(life, judge, iteration)
                 if not life.signalled and not problem:
@@ -92,8 +94,9 @@ def lived(
     seed: int, chance: random.Random, signals: tuple[int, ...], limit_s: float, quiet: bool
 ) -> Life:
     """A process that starts, or resumes what lies there, and gets a signal, unless `quiet`."""
-    moment, number = chance.choice(list(MOMENTS)), chance.choice(signals)
     there = Path("run/ckpt.pt").is_file()
+    moment = chance.choice([moment for moment in MOMENTS if there or moment != RESUME])
+    number = chance.choice(signals)
     words = [*WORDS, f"init_from={'resume' if there else 'scratch'}"]
     heard, told = os.pipe()
     child = forks.started(announcing(forks.program("train", words), MOMENTS[moment], told), {})
