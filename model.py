@@ -18,6 +18,10 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 from configs.attention import AUTO, BACKENDS
 from configs.model import ModelConfig
 
+# a temperature below it is 0: a quotient of float32 logits could be infinite, and no other token
+# than the likeliest has a chance long before
+COLDEST = 1e-30
+
 
 def attention_in_force(attention: str, device_type: str, dropout: float) -> str:
     """The backend that `attend` runs: `attention` itself, but on a CPU with dropout for some.
@@ -322,7 +326,7 @@ def draw_token(
     logits: Tensor, temperature: float, top_k: int | None, generator: torch.Generator
 ) -> Tensor:
     """Draws from (B, V) logits; temperature 0 takes the likeliest. Returns (B, 1)."""
-    if temperature == 0:
+    if temperature < COLDEST:
         return logits.argmax(dim=-1, keepdim=True)
     logits = logits / temperature
     if top_k is not None:

@@ -36,6 +36,7 @@ from training import checkpoint
 from training.console import say_through
 from training.decode import GraphedDecode
 from training.device import check_attention, resolve_device, resolve_dtype
+from training.next_commands import report_command
 from training.sample_capture import token_spans
 
 log = logging.getLogger("sample")
@@ -72,7 +73,7 @@ def sample(config: SampleConfig) -> None:
     count = config.num_samples * config.max_new_tokens
     log.info("%s tokens in %.1f s: %s tokens/s", f"{count:,}", seconds, f"{count / seconds:,.0f}")
     if config.profile.kind == "torch":
-        log.info("next: python -m profiling report %s", Path(config.out_dir) / FOLDER)
+        log.info("next: %s", report_command(str(Path(config.out_dir) / FOLDER)))
 
 
 def load_model(config: SampleConfig, device: torch.device, dtype: str) -> tuple[GPT, Tokenizer]:

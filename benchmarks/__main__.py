@@ -42,6 +42,9 @@ MEASUREMENTS = {
     "start_up": Measurement("--help and a mistake against `import torch`, in turns"),
     "report_speed": Measurement("seconds and memory of `report` on large captures"),
     "fuzz": Measurement("are damaged captures, runs, pages read, or refused in a line?"),
+    "reliability": Measurement(
+        "is anything lost or untold, however runs and commands are ill-treated?", "part=PART"
+    ),
     "code_lines": Measurement("lines of code, types, docs, templates, by folder"),
     "repeat_capture": Measurement(
         "nothing: repeats a capture until it is large", "capture=FILE out=FILE"

@@ -3,6 +3,7 @@
 Called by the command lines (configs.command_line, sample.py) and by all that checks names.
 """
 
+import errno
 import os
 import sys
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from cli.plain import plain
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 # as a rule each rank of torchrun makes the same mistake: the first one tells it, and torchrun ends
 # the others, which wait for that; what this rank alone has met is told then
 OTHER_RANKS_WAIT_S = 3.0
@@ -22,26 +24,53 @@ OTHER_RANKS_WAIT_S = 3.0
 def user_errors() -> Iterator[None]:
     """Turns a ValueError into one line on stderr and exit code 2, Ctrl-C into exit code 130.
 
-    Where whoever reads the output has enough, the program ends quietly. All else is a bug and
-    passes.
+    Where whoever reads the output has enough, the program ends quietly. A disk that is full or
+    read-only is told as a mistake is, wherever it was met. All else is a bug and passes.
 
     `python -X dev` lets the ValueError pass too, to see where it was raised.
     """
     try:
-        yield
+        with flushed_output():
+            yield
     except ValueError as error:
         if sys.flags.dev_mode:
             raise
-        if os.environ.get("LOCAL_RANK", "0") != "0":
-            time.sleep(OTHER_RANKS_WAIT_S)
-        print(f"{Path(sys.argv[0]).name}: error: {one_line(error)}", file=sys.stderr)
-        raise SystemExit(2) from None
-    except BrokenPipeError:
-        # the reader, such as head, has had enough; Python's own flush at exit must not complain
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise refused(one_line(error)) from None
+    except BrokenPipeError:  # the reader, such as head, has had enough
         raise SystemExit(0) from None
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        place = error.filename or "the output"
+        raise refused(one_line(f"{place}: cannot be written: {error.strerror}")) from None
     except KeyboardInterrupt:  # before the loop, which has its own way to stop
         raise SystemExit(130) from None
+
+
+@contextmanager
+def flushed_output() -> Iterator[None]:
+    """Nothing waits in stdout's buffer on leaving, where an error can still be told.
+
+    Once stdout has refused a line it takes no more: Python's own flush at exit would complain.
+    """
+    try:
+        try:
+            yield
+        finally:
+            if sys.stdout:
+                sys.stdout.flush()
+    except OSError as error:
+        if error.errno in (errno.EPIPE, *NO_ROOM) and not error.filename:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
+
+
+def refused(line: str) -> SystemExit:
+    """What ends the program with exit code 2, once the line is told."""
+    if os.environ.get("LOCAL_RANK", "0") != "0":
+        time.sleep(OTHER_RANKS_WAIT_S)
+    print(f"{Path(sys.argv[0]).name}: error: {line}", file=sys.stderr)
+    return SystemExit(2)
 
 
 def one_line(error: Exception | str) -> str:

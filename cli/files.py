@@ -2,8 +2,9 @@
 
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -15,19 +16,44 @@ def write_text(path: Path, content: str) -> None:
 
 def check_place(path: Path) -> None:
     """For a file that is written after long work, too, before it. Raises ValueError."""
-    if path.is_dir():
-        raise ValueError(f"{path}: is a folder; name a file in it")
-    if not path.parent.is_dir():
-        raise ValueError(f"{path}: there is no folder {path.parent}; make it first")
+    with told(path):
+        if path.is_dir():
+            raise ValueError(f"{path}: is a folder; name a file in it")
+        if not path.parent.is_dir():
+            raise ValueError(f"{path}: there is no folder {path.parent}; make it first")
+        check_writable(path.parent)
+
+
+def make_folder(folder: Path) -> None:
+    """Makes it where it is not there yet, for long work to write to. Raises ValueError."""
+    with told(folder):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise ValueError(f"{folder}: is a file, or lies below one; name a folder") from None
+        check_writable(folder)
+
+
+def check_writable(folder: Path) -> None:
+    """Raises OSError where no file can be made, as on a read-only file system."""
+    with tempfile.TemporaryFile(dir=folder):
+        pass
+
+
+@contextmanager
+def told(path: Path) -> Iterator[None]:
+    """An OSError as a ValueError that names `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 def empty_folder(folder: Path) -> None:
     """Makes it, for a tool to write to; what an interrupted one left there goes. ValueError."""
-    try:
-        shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    with told(folder.parent):
         folder.mkdir(parents=True)
-    except OSError as error:
-        raise ValueError(f"{folder.parent}: cannot be written to: {error.strerror}") from error
 
 
 @contextmanager
@@ -36,9 +62,9 @@ def replacing(path: Path) -> Iterator[Path]:
     check_place(path)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        yield temporary
-        os.replace(temporary, path)
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be written: {error.strerror or error}") from error
+        with told(path):
+            yield temporary
+            os.replace(temporary, path)
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # a read-only file system refuses this, too
+            temporary.unlink(missing_ok=True)

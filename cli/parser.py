@@ -3,11 +3,9 @@
 import argparse
 import re
 from collections.abc import Callable, Collection, Sequence
-from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from cli.errors import ending
-from cli.files import check_place
 
 Flags = argparse._ActionsContainer  # a parser, or a group of its flags
 Number = TypeVar("Number", int, float)
@@ -79,13 +77,3 @@ def within(kind: type[Number], least: float, most: float = float("inf")) -> Call
 def names(words: str) -> list[str]:
     """The type of a flag: words by comma, without the blanks around them."""
     return [word.strip() for word in words.split(",") if word.strip()]
-
-
-def new_file(word: str) -> Path:
-    """The type of a flag: a file to write after long work, whose folder is looked for before it."""
-    path = Path(word)
-    try:
-        check_place(path)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return path

@@ -117,10 +117,12 @@ def train_by_hydra(
 
     It composes each once more, since its launchers may run them in other processes.
     """
-    typed = sys.argv
+    typed, begun = sys.argv, False
 
     @hydra.main(version_base=None, config_path=str(files.FOLDER), config_name=PRIMARY)
     def job(composed: DictConfig) -> None:
+        nonlocal begun
+        begun = True
         sys.argv = typed  # whoever records the command line is to see the user's
         settings = HydraConfig.get()
         swept = settings.mode is RunMode.MULTIRUN
@@ -135,6 +137,11 @@ def train_by_hydra(
             job()
     except (HydraException, OmegaConfBaseException) as error:
         raise ValueError(explain(error, path)) from error
+    except OSError as error:
+        if begun:  # not Hydra's
+            raise
+        said = f"{error.filename}: cannot be made: {error.strerror}"
+        raise ValueError(f"hydra.run.dir, hydra.sweep.dir: {said}") from error
     finally:
         sys.argv = typed
     jobs.end()

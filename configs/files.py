@@ -14,6 +14,7 @@ from cli.keys import Value
 
 FOLDER = Path(__file__).resolve().parent
 DEFAULT_OPTION = "none"
+MOST_VALUES = 10_000  # of a file: a few lines of aliases can stand for more than memory holds
 
 
 def names() -> list[str]:
@@ -44,6 +45,19 @@ def find(word: str) -> Path | None:
     return own if own.is_file() else None
 
 
+def values_within(node: yaml.Node, most: int) -> int:
+    """How many an alias-free writing would have, counted up to one more than `most`."""
+    waiting, count = [node], 0
+    while waiting and count <= most:
+        node = waiting.pop()
+        count += 1
+        if isinstance(node, yaml.MappingNode):
+            waiting += [part for pair in node.value for part in pair]
+        elif isinstance(node, yaml.SequenceNode):
+            waiting += node.value
+    return count
+
+
 def missing(word: str) -> str:
     """What to say of a word that `find` finds no file for."""
     problem = "neither key=value nor a config file"
@@ -67,6 +81,11 @@ def load(path: Path) -> dict[str, Value]:
             return {}
         if not isinstance(root, yaml.MappingNode):
             raise ValueError(f"{path}: not a mapping; write lines of the form key: value")
+        if values_within(root, MOST_VALUES) > MOST_VALUES:
+            raise ValueError(
+                f"{path}: its aliases (*NAME) go round in a circle, or stand for more than "
+                f"{MOST_VALUES:,} values; write the values themselves"
+            )
         values = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
         assert isinstance(values, dict)
         # in_force: a finished run's config.yaml says what its keys came to
@@ -75,5 +94,7 @@ def load(path: Path) -> dict[str, Value]:
         mark = error.problem_mark or error.context_mark
         place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
         raise ValueError(f"{path}{place}: broken YAML: {error.problem}") from error
+    except RecursionError as error:
+        raise ValueError(f"{path}: cannot be read: nested too deeply") from error
     except (yaml.YAMLError, UnicodeDecodeError, OmegaConfBaseException, OSError) as error:
         raise ValueError(f"{path}: cannot be read: {one_line(error)}") from error

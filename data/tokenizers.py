@@ -102,7 +102,8 @@ class BpeTokenizer:
         trainee = Trainee(models.BPE())
         trainee.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         trainer = trainers.BpeTrainer(
-            vocab_size=vocab_size,
+            # each merge takes a token away, so a text has no more; the trainer makes room for all
+            vocab_size=min(vocab_size, 256 + len(text.encode())),
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )

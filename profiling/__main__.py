@@ -45,11 +45,11 @@ examples
 
 def main() -> None:
     verb, *arguments = sys.argv[1:] or ["--help"]
-    if verb in ("-h", "--help"):
-        print(HELP.format(verbs="\n\n".join(map(told, (CAPTURES, LAB)))), end="")
-        return
     sys.argv[0] = f"profiling {verb}" if verb in VERBS else "profiling"  # as errors name it
     with user_errors():
+        if verb in ("-h", "--help"):
+            print(HELP.format(verbs="\n\n".join(map(told, (CAPTURES, LAB)))), end="")
+            return
         if verb not in VERBS:
             raise ValueError(f"{verb}: no such verb{ending(verb, VERBS)}")
         raise SystemExit(import_module(f"profiling.verbs.{verb}").main(arguments))

@@ -151,6 +151,7 @@ class InForce:
     family_percent: float | None
     whole_graphs: bool  # CUDA graphs were captured as wholes
     near_peak: bool  # of arithmetic: little but a smaller task would help
+    on_cpu: bool  # there was no GPU to capture
 
 
 @dataclass(frozen=True)
@@ -426,6 +427,7 @@ VERDICTS = (
                 "Capture the GPU and the calls: python -m profiling run --preset light.",
                 "Capture the GPU and the calls: nsys profile --trace=cuda,nvtx,osrt, or "
                 "torch.profiler with ProfilerActivity.CUDA.",
+                unless="on_cpu",
             ),
         ),
     ),

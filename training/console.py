@@ -70,7 +70,7 @@ class Display:
         parts = [f"loss {loss:.4f}"]
         if speed:
             parts.append(f"time {speed.step_ms:.2f}ms")
-            parts.append(f"{speed.tokens_per_s / 1e3:,.0f}k tokens/s")
+            parts.append(f"{tokens(speed.tokens_per_s)} tokens/s")
         if speed and speed.mfu is not None:
             parts.append(f"mfu {speed.mfu:.1%}")
         if captured_ms is not None:
@@ -84,6 +84,13 @@ class Display:
         self.progress.update(self.task, completed=iteration)
         train_loss, val_loss = losses["eval/train_loss"], losses["val/loss"]
         log.info("step %d: train loss %.4f, val loss %.4f", iteration, train_loss, val_loss)
+
+
+def tokens(per_s: float) -> str:
+    """192, 4.2k, 190k: three figures are more than a step repeats."""
+    if per_s < 1000:
+        return f"{per_s:.0f}"
+    return f"{per_s / 1e3:,.{1 if per_s < 10_000 else 0}f}k"
 
 
 def duration(seconds: float) -> str:

@@ -13,14 +13,9 @@ from functools import cached_property
 from pathlib import Path
 
 from cli.lock import InUse, check_free
-from profiling.step_times import STEP_TIMES
+from profiling.run_files import RUN_FILES
 
 log = logging.getLogger(__name__)
-
-RUN_FILES = (
-    *("config.yaml", "environment.json", "metrics.jsonl", "summary.json", "wandb"),
-    *("ckpt.pt", "ckpt_best.pt", "profile", "sample", "tensorboard", STEP_TIMES),
-)
 
 FEW_ROWS = 5  # of training: what a start that was thought better of leaves
 EVIDENCE = ("ckpt.pt", "ckpt_best.pt", "profile", "sample")  # none of it is in such a start

@@ -25,6 +25,7 @@ from profiling.step_times import STEP_TIMES, StepTimes
 from training.clock import Laps, Speed
 from training.console import Display, duration
 from training.folder_watch import FolderWatch
+from training.next_commands import report_command, sample_command
 from training.run import Run
 from training.run_folder import open_run_folder
 from training.sinks import RunFacts, Value, last_value
@@ -205,10 +206,11 @@ class Record:
         if self.watch.what_is_not_safe():
             return
         log.info("the record: %s/metrics.jsonl, summary.json, config.yaml", out_dir)
-        if (Path(out_dir) / "ckpt.pt").exists():
-            log.info("next: python sample.py out_dir=%s start=ROMEO:", out_dir)
+        command = sample_command(out_dir, self.run.dataset.tokenizer)
+        if command and (Path(out_dir) / "ckpt.pt").exists():
+            log.info("next: %s", command)
         if any((Path(out_dir) / "profile").glob("*.trace.json.gz")):
-            log.info("next: python -m profiling report %s", out_dir)
+            log.info("next: %s", report_command(out_dir))
 
 
 def open_record(run: Run, warm: WarmUp, gpu: GpuSampler | NoSampler) -> Record:

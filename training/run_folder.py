@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,8 +22,9 @@ from cli.lock import InUse, Lock
 from configs.schema import Config
 from configs.training import TrainingConfig
 from profiling.records import JsonObject, to_json
+from profiling.run_files import RUN_FILES
 from training.distributed import Ranks
-from training.previous_runs import RUN_FILES, check_previous, make_way
+from training.previous_runs import check_previous, make_way
 
 PROJECT = Path(__file__).resolve().parent.parent
 PACKAGES = ("torch", "numpy", "triton", "hydra-core", "omegaconf", "wandb", "nvtx", "tiktoken")
@@ -96,7 +98,8 @@ def open_run_folder(folder: RunFolder, config: Config, in_force: JsonObject) -> 
     settled = OmegaConf.to_yaml(OmegaConf.create(asdict(config)))
     facts = OmegaConf.to_yaml(OmegaConf.create({"in_force": in_force}))
     folder.texts["config.yaml"] = (
-        f"# every key of this run; again: python train.py {folder.path}/config.yaml\n{settled}"
+        "# every key of this run; again: "
+        f"python train.py {shlex.quote(f'{folder.path}/config.yaml')}\n{settled}"
         f"\n# what the keys came to here; ignored when this file is read\n{facts}"
     )
     folder.texts["environment.json"] = to_json(environment())

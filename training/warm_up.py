@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from cli.errors import one_line
+from configs.files import FOLDER, load
 from configs.schema import Config
 from profiling.capture import dynamo
 from profiling.manifest import AttentionFacts, CompileFacts
@@ -23,6 +24,8 @@ from training.step import Step, TrainingStep
 log = logging.getLogger(__name__)
 
 LONG_S = 1800  # above this a run on a CPU is not what a newcomer meant
+CPU_SIZE = "shakespeare_char_cpu"
+SIZES = ("n_layer", "n_head", "n_embd", "block_size", "batch_size")
 
 
 @dataclass(frozen=True)
@@ -84,12 +87,25 @@ def say_how_long(step: Step, x: Tensor, y: Tensor, config: Config) -> None:
         seconds = timed_micro_step(step, x[few], y[few]) / few.stop
     run_s = seconds * len(x) * step.micro_steps * config.max_iters
     log.info("all %d iterations take about %s on this CPU", config.max_iters, duration(run_s))
-    if run_s > LONG_S:
+    if run_s > LONG_S and has_cpu_size(config):
+        log.warning(
+            "the model has the size for a CPU already; a machine that does nothing else, or fewer "
+            "max_iters, make it shorter"
+        )
+    elif run_s > LONG_S:
         log.warning(
             "for a result in minutes stop this (Ctrl-C) and take the size for a CPU: "
-            "python train.py config/shakespeare_char_cpu.yaml attention=%s",
+            "python train.py config/%s.yaml attention=%s",
+            CPU_SIZE,
             config.attention,
         )
+
+
+def has_cpu_size(config: Config) -> bool:
+    """Whether model and batches are no larger than those of the configuration that is advised."""
+    advised = load(FOLDER / f"{CPU_SIZE}.yaml")
+    sizes = {key: size for key in SIZES if isinstance(size := advised[key], int)}
+    return all(getattr(config, key) <= size for key, size in sizes.items())
 
 
 def timed_micro_step(step: Step, x: Tensor, y: Tensor) -> float:

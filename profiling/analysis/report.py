@@ -392,6 +392,12 @@ class Report:
         return [row for row in self.ranges if row.depth == 0]
 
     @property
+    def on_cpu(self) -> bool:
+        """Whether the run, as its manifest says, had no GPU that could have been captured."""
+        config = (self.run and self.run.config) or {}
+        return self.breakdown is None and config.get("device") == "cpu"
+
+    @property
     def parts_ms(self) -> dict[str, float] | None:
         """The mean step by causes.PARTS, which add up to it; None without GPU activity."""
         if self.breakdown is None:

@@ -16,6 +16,7 @@ from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from cli.files import check_place
 from profiling.timeline.personal import NAMES, without_folders
 
 SQLITE, GZIP = b"SQLite format 3\0", b"\x1f\x8b"
@@ -36,11 +37,12 @@ MEMBER = re.compile(
 def scrub(path: Path, out: Path | None = None) -> None:
     """Writes the scrubbed capture to `out`, by default in its place.
 
-    Raises ValueError, and leaves all as it was, where it is no such file.
+    Raises ValueError, and leaves all as it was, where it is no such file or cannot be written.
     """
     if not path.is_file():
         raise ValueError(f"{path}: no such file")
     out = out or path
+    check_place(out)
     try:
         with TemporaryDirectory(prefix=".scrubbed-", dir=out.parent) as folder:
             plain, packed = Path(folder) / "plain", Path(folder) / "packed"
@@ -51,7 +53,8 @@ def scrub(path: Path, out: Path | None = None) -> None:
                     shutil.copyfileobj(file, copy, BLOCK_BYTES)
             os.replace(packed if out.suffix == ".gz" else plain, out)
     except (OSError, EOFError, zlib.error, sqlite3.Error, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: cannot be scrubbed: {' '.join(str(error).split())}") from error
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise ValueError(f"{path}: cannot be scrubbed: {reason}") from error
 
 
 def copy_plain(path: Path, plain: Path) -> None:

@@ -39,6 +39,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from cli.files import make_folder
 from cli.lock import Lock
 from cli.parser import Parser, flag, within
 from profiling.analysis.difference.answer import EQUAL_WITHIN_PERCENT
@@ -60,7 +61,7 @@ from profiling.launch.experiment.plan import (
 from profiling.launch.experiment.processes import RESULTS, measure, open_experiment, save, say
 from profiling.records import to_json
 from profiling.report.comparison.document import experiment_document
-from profiling.verbs.results import output_flags, show, write_outputs
+from profiling.verbs.results import check_outputs, output_flags, show, write_outputs
 
 TRAINER = Path(__file__).resolve().parent.parent.parent / "train.py"
 OUT = Path("out-ab")
@@ -75,6 +76,8 @@ def main(argv: list[str], trainer: Path = TRAINER) -> int:
     values = order(len(asked.factor.values), flags.repeats)
     folder = flags.out or fresh_folder(asked.factor)
     experiment = open_experiment(folder, asked)
+    if not flags.dry_run:
+        make_folder(folder)
     announce(experiment, values, folder)
     if flags.dry_run:
         for number, value in enumerate(values):
@@ -124,6 +127,7 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
     flags, words = parser.parse_known_args(argv)
     if unknown := [word for word in words if word.startswith("-") and "=" not in word]:
         parser.error(f"unrecognized arguments: {unknown[0]}")
+    check_outputs(flags)
     return flags, words
 
 

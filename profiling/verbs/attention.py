@@ -22,7 +22,7 @@ from profiling.lab.arguments import DTYPES, add_shared, positive_integers
 from profiling.measurements import BACKENDS, COMPILE
 from profiling.records import to_json
 from profiling.report.lab.attention_document import attention_document
-from profiling.verbs.results import output_flags, show, write_outputs
+from profiling.verbs.results import check_outputs, output_flags, show, write_outputs
 
 if TYPE_CHECKING:
     import torch
@@ -71,6 +71,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     for name in flags.backends:
         if name not in BACKENDS:
             raise ValueError(f"--backends {name}: there are {', '.join(BACKENDS)}")
+    check_outputs(flags)
     return flags
 
 

@@ -45,11 +45,12 @@ from profiling.analysis.difference.compared import (
 )
 from profiling.analysis.difference.comparison import compare
 from profiling.analysis.difference.records import Comparison
-from profiling.analysis.runs.configuration import factor
+from profiling.analysis.runs.configuration import factor, top_level
 from profiling.analysis.runs.folder import RunFolder, is_run_folder, newest_capture, read_run
+from profiling.launch.experiment.plan import OWN
 from profiling.records import to_json
 from profiling.report.comparison.document import comparison_document
-from profiling.verbs.results import output_flags, show, write_outputs
+from profiling.verbs.results import check_outputs, output_flags, show, write_outputs
 
 REGRESSION, CANNOT_TELL = 1, 3  # exit codes of the gate
 
@@ -91,7 +92,9 @@ def parse(argv: list[str]) -> Namespace:
         markdown="as Markdown, for a pull request",
         html="as one self-contained page",
     )
-    return parser.parse_args(argv)
+    flags = parser.parse_args(argv)
+    check_outputs(flags, flags.baseline, flags.candidate)
+    return flags
 
 
 def both_sides(flags: Namespace) -> tuple[Compared, Compared]:
@@ -139,10 +142,11 @@ def next_steps(flags: Namespace, comparison: Comparison) -> Iterator[str]:
     if not flags.html:
         pair = without_controls(shlex.join([str(flags.baseline), str(flags.candidate)]))
         yield f"{verb} compare {pair} --html comparison.html"
-    if comparison.differences and (key := factor(comparison.differences)):
+    key = factor(comparison.differences or ())
+    if comparison.differences and key and top_level(key) not in OWN:  # which `ab` sets itself
         values = comparison.differences[key]
-        swept = without_controls(f"{key}={spell(values.baseline)},{spell(values.candidate)}")
-        yield f"{verb} ab FILE {swept}   (would other starts agree?)"
+        swept = shlex.quote(f"{key}={spell(values.baseline)},{spell(values.candidate)}")
+        yield f"{verb} ab FILE {without_controls(swept)}   # would other starts agree?"
     for path in (flags.baseline, flags.candidate):
         if path.is_file():
             yield without_controls(f"{verb} report {shlex.quote(str(path))}")

@@ -17,11 +17,11 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cli.files import write_text
+from cli.files import make_folder
 from cli.parser import Parser, flag
 from profiling.lab.compiled import check_ours, compile_once, write_folder
 from profiling.report.lab.compiled_document import compiled_document
-from profiling.verbs.results import output_flags, show
+from profiling.verbs.results import check_outputs, output_flags, put, show
 
 if TYPE_CHECKING:
     from configs.schema import Config
@@ -38,12 +38,14 @@ def main(argv: list[str]) -> int:
     config = composed(words)
     folder = flags.out or Path(config.out_dir) / "compiled"
     check_ours(folder)
+    check_outputs(flags)
+    make_folder(folder.parent)
     with tempfile.TemporaryDirectory(prefix="inductor-") as cache:
         made = compile_once(config, Path(cache).resolve())
     write_folder(folder, made)
     for file, name in ((flags.html, "index.html"), (flags.json, "index.json")):
         if file:
-            write_text(file, (folder / name).read_text(encoding="utf-8"))
+            put(file, (folder / name).read_text(encoding="utf-8"))
     show(compiled_document(made.index, made.files))
     print(f"page    {folder / 'index.html'}\nindex   {folder / 'index.json'}")
     return 0

@@ -23,7 +23,8 @@ from cli.plain import plain, without_controls
 from profiling.analysis.runs.folder import find_run_folders, read_runs
 from profiling.report.dashboard.document import dashboard_page
 from profiling.report.dashboard.server import serve
-from profiling.verbs.results import STDOUT, put
+from profiling.run_files import check_output
+from profiling.verbs.results import STDOUT, check_new, new_file, put
 
 DEFAULT_FILE = Path("dashboard.html")
 
@@ -45,7 +46,10 @@ def main(argv: list[str]) -> int:
     if flags.watch:
         return serve(*watched(flags), flags.host, flags.port)
     file = flags.output or DEFAULT_FILE
-    runs, notes = read_runs(find_run_folders(flags.places))
+    check_new(file, ".html", ".htm")
+    folders = find_run_folders(flags.places)
+    check_output(file, *folders)
+    runs, notes = read_runs(folders)
     links_from = file.absolute().parent
     page = dashboard_page(
         runs, notes=notes, loss=flags.loss, extra=flags.metric, links_from=links_from
@@ -62,7 +66,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser = Parser("dashboard", __doc__)
     add = parser.add_argument
     add("places", nargs="*", type=Path, metavar="OUT_DIR", help="run folders, or folders of them")
-    flag(parser, "-o --output FILE", f"default: {DEFAULT_FILE}", Path)
+    flag(parser, "-o --output FILE", f"default: {DEFAULT_FILE}", new_file(".html", ".htm"))
     loss = "the validation loss that times are taken to; default: all reach it"
     flag(parser, "--loss LOSS", loss, within(float, 0.0001, 10_000))
     add("--metric", action="append", default=[], metavar="NAME", help="one more chart; repeatable")
@@ -77,7 +81,14 @@ def parse(argv: list[str]) -> argparse.Namespace:
     by = "the key that runs are told apart by; default: attention. A page finds what differs"
     flag(group, "--by KEY", by)
     unsent = "write what would be made as JSON, to FILE or the screen; needs no login"
-    group.add_argument("--dry-run", nargs="?", type=Path, const=STDOUT, metavar="FILE", help=unsent)
+    group.add_argument(
+        "--dry-run",
+        nargs="?",
+        type=new_file(".json", stdout=True),
+        const=STDOUT,
+        metavar="FILE",
+        help=unsent,
+    )
     return parser.parse_args(argv)
 
 

@@ -22,7 +22,9 @@ from cli.plain import without_controls
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.capture import open_report
 from profiling.report.perfetto import chrome_trace
+from profiling.run_files import check_output
 from profiling.verbs.report import CAPTURE, progress
+from profiling.verbs.results import new_file
 
 COMPRESSION = 4  # gzip's: 9 takes five times as long for 5 % less
 
@@ -32,10 +34,10 @@ def main(argv: list[str]) -> int:
     parser = Parser("export", __doc__)
     parser.add_argument("capture", type=Path, metavar="CAPTURE", help=CAPTURE)
     packed = ".json, or .json.gz, a tenth of the size"
-    parser.add_argument("--perfetto", type=Path, required=True, metavar="FILE", help=packed)
+    trace = new_file(".json", ".json.gz")
+    parser.add_argument("--perfetto", type=trace, required=True, metavar="FILE", help=packed)
     request = parser.parse_args(argv)
-    if not request.perfetto.name.endswith((".json", ".json.gz")):
-        raise ValueError(f"--perfetto {request.perfetto}: the name must end in .json or .json.gz")
+    check_output(request.perfetto, request.capture)
     with progress(request.capture):
         count = export(open_report(request.capture).analysis, request.perfetto)
     place = without_controls(str(request.perfetto))

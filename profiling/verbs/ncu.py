@@ -23,7 +23,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from cli.files import empty_folder
+from cli.files import empty_folder, make_folder
 from cli.parser import Parser, flag, within
 from profiling.launch import reports
 from profiling.launch.process import stream
@@ -32,7 +32,7 @@ from profiling.records import to_json
 from profiling.report.lab.ncu_document import ncu_document
 from profiling.tools import nsight
 from profiling.tools.ncu_csv import ProfiledKernel, read_report
-from profiling.verbs.results import output_flags, show, write_outputs
+from profiling.verbs.results import check_outputs, output_flags, show, write_outputs
 
 USAGE = """\
 %(prog)s [FLAGS] -- COMMAND
@@ -64,6 +64,7 @@ def main(argv: list[str]) -> int:
     print(shlex.join(words), flush=True)
     if flags.dry_run:
         return 0
+    make_folder(flags.out)
     empty_folder(partial.parent)
     ended = stream(words, environ)
     if not partial.exists():
@@ -110,7 +111,8 @@ def parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     output_flags(results, json="all figures", html="one self-contained page")
     flags, program = parser.parse_args(argv[:place]), argv[place + 1 :]
     if bool(flags.report) == bool(program):
-        raise ValueError("ncu: give a command behind --, or one report to read; see --help")
+        parser.error("give a command behind --, or one report to read")
+    check_outputs(flags, *filter(None, [flags.report]))
     return flags, program
 
 

@@ -31,8 +31,9 @@ from profiling.analysis.report import Report
 from profiling.records import to_json
 from profiling.report.capture.document import report_document, verdict_line
 from profiling.report.capture.kernel_sources import Links, source_links
+from profiling.timeline.opening import REPORT
 from profiling.timeline.trace import Trace
-from profiling.verbs.results import STDOUT, output_flags, outputs, show, write_outputs
+from profiling.verbs.results import STDOUT, check_outputs, output_flags, show, write_outputs
 
 CAPTURE = """\
 an nsys report (.sqlite, .sqlite.gz, .nsys-rep), a torch.profiler trace (.json, .json.gz), or a
@@ -76,8 +77,7 @@ def parse(argv: list[str]) -> Namespace:
     beside = "the window's manifest, where it does not lie beside the capture"
     add("--manifest FILE", beside, Path)
     flags = parser.parse_args(argv)
-    if len(set(outputs(flags))) < len(outputs(flags)):
-        raise ValueError("--json, --markdown, --html: two of them have the same FILE")
+    check_outputs(flags, flags.capture, *filter(None, [flags.manifest]))
     if flags.open and flags.html in (None, STDOUT):
         raise ValueError("--open: shows the page, so it needs --html FILE")
     return flags
@@ -123,7 +123,10 @@ def next_steps(path: Path, report: Report) -> str:
         f"compare {capture} OTHER": "what a change bought",
         f"export {capture} --perfetto trace.json.gz": "for ui.perfetto.dev",
     }
-    if report.capture.personal and report.capture.kind == "nsys":
-        steps[f"scrub {capture}"] = "before it leaves this machine: who and where is in it"
+    exported = report.capture.kind == "nsys" and path.suffix != REPORT
+    if report.capture.personal and exported:
+        steps[f"scrub {capture} -o passed-on.sqlite"] = (
+            "before it leaves this machine: who and where is in it"
+        )
     lines = [f"  # {why}\n  python -m profiling {words}" for words, why in steps.items()]
     return "\n".join(["", "What next", *lines])

@@ -1,29 +1,70 @@
 """Where a verb's results go: the terminal, and the files of --json, --markdown and --html."""
 
+import os
 import sys
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
 
-from cli.files import write_text
-from cli.parser import Flags, flag, new_file
+from cli.files import check_place, write_text
+from cli.parser import Flags, flag
 from profiling.report.document import Document
 from profiling.report.renderers import markdown, page, terminal
+from profiling.run_files import check_output
 
 STDOUT = Path("-")
+ENDINGS = {"json": (".json",), "markdown": (".md", ".markdown"), "html": (".html", ".htm")}
 
 
 def output_flags(parser: Flags, **meanings: str) -> None:
     """--json, --markdown, --html: those of them that the verb has, with their help."""
     for name, meaning in meanings.items():
-        flag(parser, f"--{name} FILE", meaning, type=new_file)
+        flag(parser, f"--{name} FILE", meaning, type=new_file(*ENDINGS[name], stdout=True))
+
+
+def new_file(*endings: str, stdout: bool = False) -> Callable[[str], Path]:
+    """The type of a flag: a file to write after long work; `stdout`: or - for that."""
+
+    def file(word: str) -> Path:
+        path = Path(word)
+        if stdout and path == STDOUT:
+            return path
+        try:
+            check_new(path, *endings)
+        except ValueError as error:
+            raise ArgumentTypeError(str(error)) from None
+        return path
+
+    return file
+
+
+def check_new(path: Path, *endings: str) -> None:
+    """Refuses a file, before the work for it, that is not to be written. Raises ValueError.
+
+    Where its name says another kind, where it belongs to a run, where there is no writing.
+    """
+    if not path.name.endswith(endings):
+        raise ValueError(f"{path}: the name must end in {' or '.join(endings)}")
+    check_place(path)
+    check_output(path)
 
 
 def outputs(flags: Namespace) -> list[Path]:
     """The files that were asked for."""
-    asked = (getattr(flags, name, None) for name in ("json", "markdown", "html"))
+    asked = (getattr(flags, name, None) for name in ENDINGS)
     return [path for path in asked if path]
+
+
+def check_outputs(flags: Namespace, *inputs: Path) -> None:
+    """Refuses a file that was asked for twice, or is one of those that are read. ValueError."""
+    asked = outputs(flags)
+    if len(set(map(os.path.realpath, asked))) < len(asked):
+        raise ValueError("--json, --markdown, --html: two of them have the same FILE")
+    for path in asked:
+        if path != STDOUT:
+            check_output(path, *inputs)
 
 
 def write_outputs(flags: Namespace, as_json: str, document: Document) -> list[Path]:

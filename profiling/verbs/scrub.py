@@ -7,32 +7,61 @@ too, secrets and all, whatever the program itself was given. It also lists every
 of the machine; those that nothing was recorded of go too. A .nsys-rep cannot be edited: scrub its
 export, and keep the report. What the program was told on its command line stays, less its folders.
 
+What is taken out of a file is gone: so a copy is written with -o, and the file itself is changed
+with --in-place alone.
+
 {flags}
 
 examples
   python -m profiling scrub nsys.sqlite -o passed-on.sqlite
-  python -m profiling scrub out-slow/profile/*.sqlite
+  python -m profiling scrub --in-place out-slow/profile/*.sqlite
 
 exit code: 0; 2 for a mistake, and for a file that is no capture, which stays as it was
 """
 
+import argparse
 from pathlib import Path
 
 from cli.parser import Parser, flag
 from cli.plain import without_controls
+from profiling.run_files import check_output
+from profiling.timeline.opening import newest
 from profiling.timeline.scrub import scrub
+from profiling.verbs.results import check_new
 
 
 def main(words: list[str]) -> int:
-    parser = Parser("scrub", __doc__)
-    what = "an nsys export (.sqlite) or a trace of torch.profiler (.json), each also as .gz"
-    parser.add_argument("captures", nargs="+", type=Path, metavar="CAPTURE", help=what)
-    output = "where to write it, of one CAPTURE; without it each is scrubbed in place"
-    flag(parser, "-o --output FILE", output, Path)
-    asked = parser.parse_args(words)
-    if asked.output and len(asked.captures) > 1:
-        parser.error("-o: takes one capture; without it each is scrubbed in place")
-    for path in asked.captures:
+    """Returns the exit code. Raises ValueError for a mistake, and where a file cannot be."""
+    asked = parse(words)
+    captures = [newest(path) if path.is_dir() else path for path in asked.captures]
+    if asked.output:
+        check_copy(captures[0], asked.output)
+    for path in captures:
         scrub(path, asked.output)
         print(without_controls(f"{asked.output or path}: scrubbed"))
     return 0
+
+
+def parse(words: list[str]) -> argparse.Namespace:
+    parser = Parser("scrub", __doc__)
+    what = (
+        "an nsys export (.sqlite) or a trace of torch.profiler (.json), each also as .gz, or a "
+        "run's folder: its newest capture"
+    )
+    parser.add_argument("captures", nargs="+", type=Path, metavar="CAPTURE", help=what)
+    places = parser.add_mutually_exclusive_group()
+    flag(places, "-o --output FILE", "the copy to write, of one CAPTURE", Path)
+    flag(places, "--in-place", "change each CAPTURE itself")
+    asked = parser.parse_args(words)
+    if not (asked.output or asked.in_place):
+        parser.error("give -o FILE for a copy, or --in-place to change the capture itself")
+    if asked.output and len(asked.captures) > 1:
+        parser.error("-o: takes one capture; --in-place changes each of several")
+    return asked
+
+
+def check_copy(capture: Path, copy: Path) -> None:
+    """The copy is of the capture's own kind, and no other file of a run's. Raises ValueError."""
+    kind = Path(capture.name.removesuffix(".gz")).suffix
+    check_new(copy, kind, f"{kind}.gz")
+    check_output(copy, capture)

@@ -21,13 +21,12 @@ from functools import partial
 from rich.console import Console
 
 from cli.errors import one_line
-from cli.files import write_text
 from cli.parser import Parser, flag
 from profiling.lab.arguments import DTYPES, add_shared, positive_integers
 from profiling.records import to_json
 from profiling.report.lab.documents import square_notes, square_table
 from profiling.report.renderers.terminal import show_blocks
-from profiling.verbs.results import output_flags
+from profiling.verbs.results import output_flags, put
 
 
 def main(argv: list[str]) -> int:
@@ -55,7 +54,7 @@ def main(argv: list[str]) -> int:
         for name in square.VARIANTS:
             print(f"\n{name}\n{square.profiler_table(name, first)}")
     if flags.json:
-        write_text(flags.json, to_json(results))
+        put(flags.json, to_json(results))
         print(f"written {flags.json}")
     return int(any((row.missing or "").startswith(square.WRONG) for row in results.rows))
 

@@ -1,13 +1,16 @@
 """The schema's checks, the YAML files of experiments, and the parser of small programs."""
 
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from benchmarks.damage import BOMB
 from cli.help import key_table
 from cli.keys import keys, parse_keys
 from configs import files
+from configs.command_line import compose_one, run
 from configs.compose import compose_jobs
 from configs.schema import Config
 
@@ -163,3 +166,32 @@ def test_files_are_found_from_any_folder(tmp_path, monkeypatch):
     assert files.find("mine.yaml") == Path("mine.yaml")
     assert files.find("sub/../mine.yaml") is not None
     assert files.find("sub") is None and files.find("mine") is None and files.find("") is None
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("a: &x [*x]", "its aliases"),
+        (BOMB.decode(), "stand for more than"),
+        ("a: " + "[" * 3000, "nested too deeply"),
+    ],
+)
+def test_a_file_that_stands_for_more_than_it_is_is_refused(tmp_path, content, why):
+    path = tmp_path / "x.yaml"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=rf"x\.yaml: .*{why}"):
+        compose_one([str(path)])
+
+
+def test_an_alias_of_a_value_is_the_value(tmp_path):
+    path = tmp_path / "x.yaml"
+    path.write_text("n_layer: &n 4\nn_head: *n\nn_embd: 16\n")
+    assert compose_one([str(path)]).n_head == 4
+
+
+def test_a_folder_that_hydra_cannot_make_is_told_in_a_line(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["train.py", "hydra.run.dir=/dev/null/x"])
+    with pytest.raises(SystemExit) as ended:
+        run(lambda config: None)
+    assert ended.value.code == 2
+    assert "hydra.run.dir, hydra.sweep.dir: /dev/null/x: cannot be made" in capsys.readouterr().err

@@ -162,6 +162,14 @@ def no_gpt2(monkeypatch, tmp_path):
         monkeypatch.delenv(variable, raising=False)
 
 
+@pytest.mark.parametrize("vocab_size", [2**31, 10**23])
+def test_a_vocabulary_larger_than_its_text_is_what_the_text_gives(vocab_size):
+    text = "the cat, the hat, the bat " * 20
+    trained = BpeTokenizer.train(text, vocab_size)
+    assert trained.vocab_size == BpeTokenizer.train(text, 1000).vocab_size < 300
+    assert trained.decode(trained.encode(text)) == text
+
+
 def test_a_record_of_unknown_kind_is_refused():
     with pytest.raises(ValueError, match="kind 'wordpiece' is unknown"):
         load_tokenizer({"kind": "wordpiece"})

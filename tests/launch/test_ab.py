@@ -20,6 +20,7 @@ from profiling.analysis.difference.experiment import analyse, conclude
 from profiling.analysis.difference.records import Experiment, Factor, ProcessRun
 from profiling.launch.experiment.plan import order, plan_experiment, quoted
 from profiling.launch.experiment.processes import open_experiment, time_process
+from profiling.report.comparison import tables
 from profiling.verbs import ab
 from tests.paths import FAKES, PROJECT
 
@@ -332,12 +333,27 @@ def test_what_cannot_be_told_says_how_many_repeats_would_tell():
     assert wide.verdict == "equal" and "equal within 20 %" in wide.sentence
 
 
+def test_headline_table_and_ratio_are_of_one_mean():
+    asked = experiment({"slow": [10.0, 11.0, 15.0], "flash": [9.0, 12.0, 16.0]})
+    configs = {label: {"attention": label} for label in asked.factor.labels}
+    found = conclude(with_fields(asked, configs=configs, in_force=configs), [None])
+    (comparison,), values = found.comparisons, found.result.values
+    step = comparison.step_ms
+    assert step.candidate / step.baseline == pytest.approx(step.ratio, rel=1e-12)
+    assert [row.middle for row in values] == [step.baseline, step.candidate]
+    shown = tables.values("attention", found.result)
+    cells = [column.of(row) for row in values for column in shown.columns]
+    assert f"{step.baseline:.3f}" in cells and f"{step.candidate:.3f}" in cells
+
+
 def test_a_record_of_before_there_were_four_answers_goes_on(tmp_path):
     asked = experiment({"slow": [10.0, 10.3], "flash": [10.1, 10.5]})
     old = to_builtins(with_fields(asked, result=analyse(asked)))
     (pair,) = old["result"]["comparisons"]
     pair["verdict"] = "no_difference"
     del pair["processes_to_tell"], old["result"]["equal_within_percent"]
+    for row in old["result"]["values"]:
+        del row["geometric_mean"]
     (tmp_path / "results.json").write_text(json.dumps(old))
     assert open_experiment(tmp_path, asked) == asked
 

@@ -9,7 +9,9 @@ import pytest
 from rich.console import Console
 
 from profiling import units
+from profiling.analysis.analysis import Analysis
 from profiling.analysis.report import CallSum, Overlap
+from profiling.analysis.summary import summarize
 from profiling.report.capture import tables
 from profiling.report.capture.document import report_document, step_parts, verdict_line
 from profiling.report.document import Column, Table
@@ -17,8 +19,9 @@ from profiling.report.kernel_label import kernel_label
 from profiling.report.renderers import terminal
 from profiling.report.renderers.markdown import markdown
 from profiling.report.text import shorten
-from tests.helpers.captures import report_of
-from tests.helpers.reports import nothing_captured, report_with_manifest
+from profiling.timeline.opening import open_capture
+from tests.helpers.captures import report_of, small_trace, write_trace
+from tests.helpers.reports import MANIFEST, nothing_captured, report_with_manifest
 
 
 def shown(report, width=80) -> str:
@@ -210,3 +213,18 @@ def test_a_heading_as_long_as_a_file_name_costs_no_column():
     assert max(map(len, said.splitlines())) <= 60
     assert said.count("12.34") == 2 and "a wider terminal" not in said
     assert "a_capt" in said and "…" in said
+
+
+def test_a_run_on_a_cpu_is_told_by_its_phases_and_operators_alone(tmp_path):
+    trace = small_trace()
+    kept = ("user_annotation", "cpu_op", None)
+    trace["traceEvents"] = [e for e in trace["traceEvents"] if e.get("cat") in kept]
+    path = write_trace(tmp_path / "x.trace.json", trace)
+    analysis = Analysis(open_capture(path))
+    cpu = replace(MANIFEST, device="cpu", config=MANIFEST.config | {"device": "cpu"})
+    said = markdown(report_document(summarize(analysis, cpu)))
+    assert "a run on a CPU" in said and "aten::mm" in said
+    for silly in ("GPU ms", "MFU", "no GPU activity", "with a GPU", "--preset", "–"):
+        assert silly not in said, silly
+    elsewhere = markdown(report_document(summarize(analysis, None)))
+    assert "no GPU activity was captured" in elsewhere

@@ -198,11 +198,14 @@ def test_a_trace_loses_its_folders(tmp_path, monkeypatch, block_bytes):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["a.sqlite", "b.sqlite", "-o", "c"], "-o: takes one capture"),
+        (["a.sqlite", "b.sqlite", "-o", "c.sqlite"], "-o: takes one capture"),
+        (["a.sqlite"], "give -o FILE for a copy, or --in-place to change the capture itself"),
+        (["a.sqlite", "--in-place", "-o", "c.sqlite"], "not allowed with argument"),
+        (["none.sqlite", "-o", "c.json"], "c.json: the name must end in .sqlite or .sqlite.gz"),
         (["a.sqlite", "--outptu"], "arguments: --outptu; did you mean --output?"),
         (["a.sqlite", "-o"], "expected one argument; see python -m profiling scrub --help"),
         ([], "required: CAPTURE; see python -m profiling scrub --help"),
-        (["none.sqlite"], "none.sqlite: no such file"),
+        (["none.sqlite", "--in-place"], "none.sqlite: no such file"),
     ],
 )
 def test_mistakes_on_the_command_line(words, said):
@@ -214,7 +217,7 @@ def test_several_are_scrubbed_in_place(tmp_path, capsys):
     paths = [small_export(tmp_path / name) for name in ("a.sqlite", "b.sqlite")]
     for path in paths:
         plant(path)
-    main([str(path) for path in paths])
+    main(["--in-place", *map(str, paths)])
     assert all(SECRET.encode() not in path.read_bytes() for path in paths)
     assert capsys.readouterr().out.count(": scrubbed\n") == 2
 

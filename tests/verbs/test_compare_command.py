@@ -19,7 +19,7 @@ from profiling.report.comparison.document import comparison_document
 from profiling.report.renderers.markdown import escaped, markdown
 from profiling.report.renderers.page import page
 from profiling.verbs import compare as comparison_command
-from tests.helpers.folders import settled, with_rows
+from tests.helpers.folders import settled, with_rows, write_run
 from tests.helpers.reports import flash, flash_report, report, slow, slow_report
 from tests.paths import CAPTURES, PROJECT
 
@@ -90,6 +90,19 @@ def test_run_folders_compare_by_their_unprofiled_steps(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "b is 1.12x slower than a" in out
     assert "no capture in" in out
+
+
+@pytest.mark.parametrize(
+    ("key", "values", "advised"),
+    [("attention", ("slow", "flash"), True), ("init_from", ("scratch", "resume"), False)],
+)
+def test_an_experiment_is_advised_of_what_it_can_vary(tmp_path, capsys, key, values, advised):
+    paths = [
+        str(write_run(tmp_path / value, **{"attention": "flash", key: value})) for value in values
+    ]
+    assert comparison_command.main(paths) == 0
+    out = capsys.readouterr().out
+    assert (f"profiling ab FILE {key}={','.join(values)}   # would other" in out) == advised
 
 
 def test_a_regression_sets_the_exit_code(by_hand, capsys):

@@ -10,9 +10,10 @@ import msgspec
 
 from profiling.analysis.difference.records import KernelOnOneSide
 from profiling.analysis.report import RangeTotal, Report
-from profiling.analysis.runs.folder import METRICS, SETTLING_ROWS, RunFolder
+from profiling.analysis.runs.folder import SETTLING_ROWS, RunFolder
 from profiling.manifest import Manifest
 from profiling.records import JsonObject
+from profiling.run_files import METRICS
 
 TRAINING = "training"  # the kind of a run's own step times
 

@@ -86,7 +86,7 @@ def disturbed(label: str, times: list[float], unit: str) -> list[str]:
 
 
 def value_times(experiment: Experiment, label: str, times: list[float]) -> ValueTimes:
-    """Median and spread over processes and within one; `times` in the result's unit."""
+    """Middles and spread over processes and within one; `times` in the result's unit."""
     within = [
         spread(run.step_ms) / statistics.median(run.step_ms)
         for run in experiment.runs
@@ -98,6 +98,7 @@ def value_times(experiment: Experiment, label: str, times: list[float]) -> Value
         median=statistics.median(times),
         spread=spread(times),
         spread_within_percent=statistics.median(within) * 100,
+        geometric_mean=statistics.geometric_mean(times),
     )
 
 
@@ -148,8 +149,8 @@ def comparison_of(
     times = {row.label: row for row in result.values}
     one, other = times[pair.baseline], times[pair.candidate]
     step = StepComparison(
-        baseline=one.median,
-        candidate=other.median,
+        baseline=one.middle,
+        candidate=other.middle,
         ratio=pair.ratio,
         ci95=pair.ci95,
         baseline_spread=one.spread,

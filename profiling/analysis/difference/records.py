@@ -33,7 +33,7 @@ class Side(msgspec.Struct, frozen=True, omit_defaults=True):
 class StepComparison(msgspec.Struct, frozen=True, omit_defaults=True):
     """Step times of both sides; of an experiment the values are medians of processes."""
 
-    baseline: float  # median
+    baseline: float  # median; of an experiment the geometric mean: the ratio is of these two
     candidate: float
     ratio: float
     ci95: tuple[float, float] | None  # None: too few steps on a side
@@ -207,6 +207,12 @@ class ValueTimes:
     median: float
     spread: float
     spread_within_percent: float
+    geometric_mean: float | None = None  # None: an older record
+
+    @property
+    def middle(self) -> float:
+        """What the ratios are of."""
+        return self.median if self.geometric_mean is None else self.geometric_mean
 
 
 @dataclass(frozen=True)

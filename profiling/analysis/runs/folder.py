@@ -19,9 +19,9 @@ import yaml
 from cli.errors import one_line
 from profiling.metric_names import ELAPSED_S, STEP_MS, TOKENS_PER_S
 from profiling.records import JsonObject, read_json
+from profiling.run_files import METRICS
 from profiling.timeline.opening import newest
 
-METRICS = "metrics.jsonl"
 LARGEST = 1e100  # a number beyond it is no measurement, and its square no number
 LAST_ITERATION = 2**53  # floats count up to there
 SETTLING_ROWS = 5  # logged rows after a start that are no step times: caches, clocks

@@ -60,6 +60,7 @@ def in_force(report: Report) -> InForce:
         family_percent=furthest.percent_of_bound if furthest else None,
         whole_graphs=any(finding.what == WHOLE_GRAPHS for finding in report.health.findings),
         near_peak=report.roofline is not None and (report.roofline.mfu or 0.0) >= NEAR_PEAK,
+        on_cpu=report.on_cpu,
     )
 
 

@@ -180,11 +180,18 @@ def busy_sentences(report: Report, step: TypicalStep) -> Iterator[str]:
 
 def host_sentences(report: Report) -> Iterator[str]:
     """What can be said of a capture without a GPU."""
-    yield "Without GPU activity in the capture the bottleneck cannot be named."
+    if not report.on_cpu:
+        yield "Without GPU activity in the capture the bottleneck cannot be named."
     if report.phases:
         longest = max(report.phases, key=lambda row: row.host_ms)
         ms = longest.host_ms / report.window.steps
         yield f"The longest phase on the host: {longest.name}, {ms:.2f} ms a step."
+    if report.operators:
+        longest_first = sorted(report.operators, key=lambda row: -row.self_ns)[:3]
+        per_step = [
+            f"{row.name} {row.self_ns / 1e6 / report.window.steps:.2f}" for row in longest_first
+        ]
+        yield f"The operators that took the most, ms a step: {', '.join(per_step)}."
 
 
 def waiting_sentences(waiting: dict[str, float], step_ms: float) -> list[str]:
@@ -237,7 +244,8 @@ def cannot_tell(report: Report) -> Iterator[str]:
     if report.window.phases_from is None:
         yield "which phase is slow: no phase ranges: --step NAME --phases a,b"
     if report.breakdown is None:
-        yield "anything about the GPU: no GPU activity was captured: --trace=cuda,nvtx"
+        if not report.on_cpu:
+            yield "anything about the GPU: no GPU activity was captured: --trace=cuda,nvtx"
         return
     if report.idle is None:
         yield "why the GPU was idle: CUDA calls were not captured: --trace=cuda,nvtx"

@@ -131,6 +131,8 @@ def of_content(trace: Trace, report: Report) -> Iterator[Finding]:
     phases_from = report.window.phases_from
     if phases_from is None and (trace.ranges is None or not len(trace.ranges.start_ns)):
         yield warning("no ranges were captured: no phases", TRACE_BOTH)
+    if report.on_cpu:
+        return
     if trace.operations is None:
         cure = "capture with --trace=cuda,nvtx, or ProfilerActivity.CUDA, on a machine with a GPU"
         yield warning("no GPU activity was captured", cure)

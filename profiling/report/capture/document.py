@@ -46,10 +46,7 @@ def report_document(
         [
             step_section(report),
             phase_section(report),
-            Section("families", FAMILIES, [tables.families(report)], places=TEXT),
-            timeline_section(report, median_step),
-            overlap_section(report),
-            roofline_section(report),
+            *([] if report.on_cpu else gpu_sections(report, median_step)),
             *table_sections(report, sources or {}),
             health_section(report),
             run_section(report),
@@ -57,15 +54,30 @@ def report_document(
     )
 
 
+def gpu_sections(report: Report, median_step: MedianStep | None) -> list[Section]:
+    return [
+        Section("families", FAMILIES, [tables.families(report)], places=TEXT),
+        timeline_section(report, median_step),
+        overlap_section(report),
+        roofline_section(report),
+    ]
+
+
 def verdict_line(report: Report) -> str:
     """'Bound by kernel launches: the GPU waits for ...'."""
     found = VERDICT[report.bottleneck.verdict]
+    if report.on_cpu:
+        return (
+            "No bottleneck named: a run on a CPU, whose phases and operators say what took the time"
+        )
     if found.name == "unknown":
         return f"No bottleneck named: {found.why}"
     return f"Bound by {found.title}: {found.why}"
 
 
 def gpu_name(report: Report) -> str:
+    if report.on_cpu:
+        return "CPU"
     if report.gpu is None:
         return "no GPU activity"
     return report.capture.gpu.name if report.capture.gpu else f"GPU {report.capture.device}"
@@ -119,9 +131,14 @@ def verdict(report: Report) -> list[Block]:
 def key_figures(report: Report) -> list[tuple[str, str]]:
     """(what, figure): those that everyone asks for first."""
     free_ms, mfu = report.health.free_step_ms, report.roofline and report.roofline.mfu
-    return [
+    steps = [
         ("median step, captured", f"{milliseconds(report.window.step_ms.median)} ms"),
         ("median step, uncaptured", ABSENT if free_ms is None else f"{milliseconds(free_ms)} ms"),
+    ]
+    if report.on_cpu:
+        return steps
+    return [
+        *steps,
         ("GPU busy", percent(report.gpu.busy_percent if report.gpu else None)),
         ("MFU", percent(100 * mfu if mfu else None)),
         ("attention kernels", report.attention_backend or ABSENT),
@@ -158,8 +175,11 @@ def step_section(report: Report) -> Section:
     bar, times = charts.breakdown(parts), charts.step_times(report)
     families, no_kernels = charts.families(report), "Not known: the capture holds no kernels."
     title = "Step times over the window"
+    each = Chart("step_times", "time of each step", times, height, title)
+    if report.on_cpu:
+        return Section("step", title, [each], "Step", places=PAGE)
     beside = [
-        Chart("step_times", "time of each step", times, height, title),
+        each,
         Chart("families", "kernel time by family", families, height, FAMILIES, no_kernels),
     ]
     blocks: list[Block] = [
@@ -182,8 +202,10 @@ def phase_section(report: Report) -> Section:
     chart = Chart("phases", label, figure, height, absent=absent)
     single = tables.ranges(report)
     blocks: list[Block] = [Beside([chart, table]), Said(said, places=TEXT), single]
-    lead = f"{table.note} {said}"
-    return Section("phases", "Phases: host against GPU", blocks, "Phases", lead)
+    lead, title = f"{table.note} {said}", "Phases: host against GPU"
+    if report.on_cpu:
+        blocks, lead, title = [Beside([chart, table]), single], table.note, "Phases"
+    return Section("phases", title, blocks, "Phases", lead)
 
 
 def timeline_section(report: Report, step: MedianStep | None) -> Section:
@@ -253,7 +275,7 @@ def health_section(report: Report) -> Section:
     health, memory = report.health, report.allocations
     blocks: list[Block] = []
     if health.overhead_percent is not None:
-        blocks.append(Said(f"Capturing made a step {health.overhead_percent:.1f} % longer."))
+        blocks.append(Said(overhead(health.overhead_percent)))
     blocks += [Finding(found.level, found.what, found.cure) for found in health.findings]
     if not health.findings:
         blocks.append(Said("Nothing was found that spoils it."))
@@ -267,6 +289,12 @@ def health_section(report: Report) -> Section:
         blocks.append(Facts(pairs, heading="Device memory during the window", places=PAGE))
     places: Places = ("terminal", "page")  # in Markdown the findings stand under the verdict
     return Section("health", "The capture's health", blocks, "Health", places=places)
+
+
+def overhead(percent: float) -> str:
+    if percent >= 0:
+        return f"Capturing made a step {percent:.1f} % longer."
+    return f"Captured steps were {-percent:.1f} % shorter than those around: these were held up."
 
 
 def run_section(report: Report) -> Section:

@@ -52,10 +52,14 @@ def phases(report: Report) -> Table:
         Column("phase", "name", "text", True),
         Column("calls", "calls", "number"),
         Column("host ms", "host_ms", "ms", True),
-        Column("GPU ms", "gpu_ms", "ms", True),
-        Column("kernels", "kernels", "number", True),
     ]
-    note = "A step. Host: how long the range was open. GPU: the kernels that it launched."
+    note = "A step: how long the range was open."
+    if not report.on_cpu:
+        columns += [
+            Column("GPU ms", "gpu_ms", "ms", True),
+            Column("kernels", "kernels", "number", True),
+        ]
+        note = "A step. Host: how long the range was open. GPU: the kernels that it launched."
     return Table("phases", "Phases", note, columns, rows, limit=20)
 
 

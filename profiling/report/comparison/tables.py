@@ -146,16 +146,19 @@ def values(key: str, result: ExperimentResult) -> Table:
     columns = [
         Column(key, "label", "code", True),
         Column("processes", lambda row: len(row.processes), "number", True),
-        Column(f"median, {result.unit}", median, "text", True),
-        Column("between processes", lambda row: 100 * row.spread / row.median, "percent", True),
+        Column(f"mean, {result.unit}", mean, "text", True),
+        Column("between processes", lambda row: 100 * row.spread / row.middle, "percent", True),
         Column("within a process", "spread_within_percent", "percent", True),
     ]
-    note = "Medians of the processes' median steps; spreads are interquartile ranges."
+    note = (
+        "Geometric means of the processes' median steps, which the ratios are of; spreads are "
+        "interquartile ranges."
+    )
     return Table("values", "Step times", note, columns, result.values)
 
 
-def median(row: ValueTimes) -> str:
-    return f"{row.median:,.{3 if row.median < 1000 else 0}f}"
+def mean(row: ValueTimes) -> str:
+    return f"{row.middle:,.{3 if row.middle < 1000 else 0}f}"
 
 
 def ratios(result: ExperimentResult) -> Table:

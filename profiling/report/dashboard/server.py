@@ -10,7 +10,7 @@ from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from profiling.analysis.runs.folder import METRICS
+from profiling.run_files import METRICS
 
 WATCHED = (METRICS, "summary.json", "config.yaml")
 

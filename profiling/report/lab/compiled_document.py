@@ -20,6 +20,7 @@ from profiling.report.document import (
 from profiling.tools.torch_compile import Call, GraphBreak, GraphEntry, Index, KernelEntry
 
 PAGE_ROWS = 60
+FUSED = re.compile(r"_fused_(.*)_(\d+)$")  # in a generated name: the operators and a number
 
 
 def compiled_document(index: Index, files: dict[str, str]) -> Document:
@@ -84,16 +85,19 @@ def kernels_section(kernels: list[KernelEntry]) -> Section:
         Column("graph", "graph", "text", True),
         Column("operators fused", told, "code", True),
         Column("calls", "calls", "number", True),
-        Column("registers", "registers", "number", True),
-        Column("spills", "spills", "number", True),
-        Column("shared memory", "shared_bytes", "bytes"),
     ]
-    short = [replace(kernel, name=short_kernel(kernel.name)) for kernel in kernels]
+    if any(kernel.registers is not None for kernel in kernels):  # a GPU's
+        columns += [
+            Column("registers", "registers", "number", True),
+            Column("spills", "spills", "number", True),
+            Column("shared memory", "shared_bytes", "bytes"),
+        ]
+    short = [short_kernel(kernel) for kernel in kernels]
     note = "Names without their operators; the page has them whole, with sources."
     lead = (
         "Registers of a thread, 32-bit words that it spilled to local memory, shared memory of a "
-        "block: of the variant that was chosen, on a GPU. For C++ kernels the operators stand in "
-        "the name alone."
+        "block: of the variant that was chosen, on a GPU. The operators of C++ kernels are those "
+        "of their names."
     )
     tables: list[Block] = [
         Table("kernels", title, note, columns, short, most=len(short), places=TEXT),
@@ -105,14 +109,16 @@ def kernels_section(kernels: list[KernelEntry]) -> Section:
 def told(row: KernelEntry | Call) -> str | None:
     """Its operators, each once, without ATen's prefix."""
     if row.operators is None:
-        return None
+        named = FUSED.search(row.name)
+        return named and named[1].strip("_")
     bare = [name.removeprefix("aten.").removeprefix("prims.") for name in row.operators]
     return ", ".join(dict.fromkeys(bare))
 
 
-def short_kernel(name: str) -> str:
-    """triton_poi_…_3: a generated name without its operators, which have a column of their own."""
-    return re.sub(r"_fused_.*_(\d+)$", r"_…_\1", name)
+def short_kernel(kernel: KernelEntry) -> KernelEntry:
+    """triton_poi_…_3: without the operators in its name, which have a column of their own."""
+    operators = [named] if (named := told(kernel)) else None
+    return replace(kernel, name=FUSED.sub(r"_…_\2", kernel.name), operators=operators)
 
 
 def calls_section(graph: GraphEntry) -> Section:

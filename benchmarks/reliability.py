@@ -1,0 +1,76 @@
+"""Whether nothing is lost and everything is told, however a run or a command is ill-treated.
+
+    python -m benchmarks reliability part=inputs count=600 seed=1
+
+A part tries `count` times, each trial from a seed of its own, and prints a table of what came of
+them and every failure with the seed that repeats it. Parts:
+
+{parts}
+
+exit code: 0 where no trial failed, else 1
+"""
+
+import resource
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from importlib import import_module
+
+from benchmarks.measuring import Keys, key
+from benchmarks.reliability_parts.trial import Trial
+from cli.keys import choice
+
+# a part, as its module in benchmarks.reliability_parts -> what it tries, how often as a rule
+PARTS = {
+    "inputs": ("bad inputs of all programs: one line and exit code 2, or valid", 600),
+    "damaged_files": ("damaged checkpoints and metrics files: as they were, or one line", 10_000),
+    "kills": ("SIGKILL at random moments, resumed: the end is bitwise the same", 1000),
+    "signals": ("SIGINT and SIGTERM at random moments: quiet, and the same end", 500),
+}
+__doc__ = (__doc__ or "").format(
+    parts="\n".join(f"  {name:16}{what} ({count})" for name, (what, count) in PARTS.items())
+)
+
+
+@dataclass
+class ReliabilityConfig(Keys):
+    part: str = key("", "which", needed=f"one of {', '.join(PARTS)}")
+    count: int = key(0, "trials; 0: as many as the part makes as a rule", least=0)
+    seed: int = key(1, "of the first trial; each next has one more", least=0)
+    limit_s: int = key(20, "that a process may take", least=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        choice("part", self.part, PARTS)
+
+
+def main(config: ReliabilityConfig) -> None:
+    began, found = time.perf_counter(), list[Trial]()
+    count = config.count or PARTS[config.part][1]
+    part = import_module(f"benchmarks.reliability_parts.{config.part}")
+    for trial in part.trials(count, config.seed, config.limit_s):
+        found.append(trial)
+        if trial.failure:
+            print(f"seed={trial.seed}: {trial.outcome}: {trial.failure}", flush=True)
+    print_table(found)
+    failed = sum(trial.failure is not None for trial in found)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = used.ru_utime + used.ru_stime
+    print(
+        f"\n{config.part}, seeds {config.seed} to {config.seed + count - 1}: {failed} of "
+        f"{len(found)} failed; {time.perf_counter() - began:.0f} s, {cpu_s:.0f} s of CPU"
+    )
+    if failed:
+        sys.exit(1)
+
+
+def print_table(trials: list[Trial]) -> None:
+    outcomes = sorted({trial.outcome for trial in trials}, key=[t.outcome for t in trials].count)
+    counts = Counter((trial.kind, trial.outcome) for trial in trials)
+    print(f"\n| kind | trials | {' | '.join(outcomes[::-1])} | failed |")
+    print(f"|---|{'---:|' * (len(outcomes) + 2)}")
+    for kind in dict.fromkeys(sorted(trial.kind for trial in trials)):
+        cells = [counts[kind, outcome] for outcome in outcomes[::-1]]
+        failed = sum(trial.kind == kind and trial.failure is not None for trial in trials)
+        print(f"| {kind} | {sum(cells)} | {' | '.join(map(str, cells))} | {failed} |")

@@ -1,0 +1,82 @@
+"""Bad inputs: is each refused in one line that names it, with exit code 2, or else valid?
+
+- valid: exit code 0, or what a verb or a run means by 1; what was still at work at the limit
+- refused: exit code 2 and one line on stderr, which names what is wrong
+- unclear: exit code 2 otherwise; traceback; hang; other: an exit code that means nothing
+"""
+
+import os
+import random
+import tempfile
+from collections.abc import Iterator
+from contextlib import chdir
+from pathlib import Path
+
+from benchmarks.reliability_parts import bad_inputs, forks
+from benchmarks.reliability_parts.bad_inputs import Case
+from benchmarks.reliability_parts.forks import Ended
+from benchmarks.reliability_parts.trial import Trial
+from cli.plain import plain
+
+AT_WORK = ("\niter ", "\n-----")  # rows of a training, samples
+LONGEST = 2000  # characters of a line that somebody is to read
+QUIET = {"WANDB_MODE": "disabled", "TINY_SHAKESPEARE_URL": "http://[::1]:9"}
+
+
+def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
+    """Trial N, of seed + N, is the same whatever came before it."""
+    with tempfile.TemporaryDirectory(prefix="reliability-") as folder:
+        forks.use_data_folder(Path(folder) / "data")
+        run = Path(folder) / "first" / "out"
+        run.parent.mkdir()
+        with chdir(run.parent):
+            bad_inputs.prepare_folder(run)
+            made = forks.forked(forks.program("train", [bad_inputs.FILE]), QUIET, 60)
+        if made.status:
+            raise ValueError(f"the run that the others start from failed: {made.err}")
+        for number in range(seed, seed + count):
+            yield trial(number, run, limit_s)
+
+
+def trial(seed: int, run: Path, limit_s: float) -> Trial:
+    chance = random.Random(f"inputs {seed}")
+    (kind,) = chance.choices(list(bad_inputs.KINDS), bad_inputs.WEIGHTS)
+    with tempfile.TemporaryDirectory(prefix="input-") as folder, chdir(folder):
+        bad_inputs.prepare_folder(run)
+        case = bad_inputs.KINDS[kind](chance)
+        ended = forks.forked(forks.program(case.program, case.words), QUIET | case.environ, limit_s)
+    outcome, what = judged(case, ended)
+    if what is None:
+        return Trial(seed, kind, outcome)
+    variables = [f"{name}={value}" for name, value in case.environ.items()]
+    command = " ".join(plain(repr(word))[:90] for word in [*variables, case.program, *case.words])
+    return Trial(seed, kind, outcome, f"{command}: {what}")
+
+
+def judged(case: Case, ended: Ended) -> tuple[str, str | None]:
+    """(outcome, what went wrong)."""
+    lines = [line for line in ended.err.splitlines() if line.strip()]
+    last = plain(lines[-1])[:300] if lines else "nothing was said"
+    if "Traceback (most recent call last)" in ended.err + ended.out:
+        return "traceback", f"{len(lines)} lines, {last}"
+    if ended.status is None:
+        works = any(sign in ended.out for sign in AT_WORK)
+        return ("valid", None) if works else ("hang", f"{ended.wall_s:.0f} s, {last}")
+    if ended.status in (0, 1):
+        return "valid", None
+    if ended.status != 2:
+        return "other", f"exit code {ended.status}, {last}"
+    errors = [line for line in lines if ": error: " in line]
+    if case.program == "profiling" and case.words[:1] == ["doctor"] and not lines:
+        return "valid", None  # 2 is an error of the machine's
+    if len(errors) != 1 or not lines[-1].startswith(errors[0]):
+        return "unclear", f"{len(errors)} errors in {len(lines)} lines, {last}"
+    if len(errors[0]) > LONGEST:
+        return "unclear", f"a line of {len(errors[0])} characters"
+    if case.names and not any(named(name, errors[0]) for name in case.names):
+        return "unclear", f"names none of {', '.join(map(plain, case.names))}: {last}"
+    return "refused", None
+
+
+def named(name: str, line: str) -> bool:
+    return bool(name) and (plain(name)[:60] in line or os.path.basename(name) in line)

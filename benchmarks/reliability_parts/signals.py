@@ -1,0 +1,22 @@
+"""SIGINT and SIGTERM at random moments: each ends quietly, and nothing is lost."""
+
+import signal
+from collections.abc import Iterator
+
+from benchmarks.reliability_parts import lives
+from benchmarks.reliability_parts.forks import Ended
+from benchmarks.reliability_parts.trial import Trial
+
+EXPECTED = (0, 128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGTERM)  # 0: it was at its end
+
+
+def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
+    both = (signal.SIGINT, signal.SIGTERM)
+    return lives.trials(count, seed, limit_s, "signals", both, judge)
+
+
+def judge(ended: Ended) -> str | None:
+    if ended.status not in EXPECTED:
+        return f"exit code {ended.status}: {' '.join(ended.err.split())[-200:]}"
+    lines = [line for line in ended.err.splitlines() if line.strip()]
+    return f"{len(lines)} lines: {lines[-1]}" if len(lines) > 1 else None

@@ -1,0 +1,85 @@
+"""The files that belong to a run, an experiment, a prepared text: no verb writes onto them.
+
+Names alone, which training.run_folder writes; the rule is asked for by profiling.verbs.results.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from profiling.step_times import STEP_TIMES
+
+METRICS = "metrics.jsonl"
+# what a run leaves in its out_dir, and takes along when it is moved aside
+RUN_FILES = (
+    *("config.yaml", "environment.json", METRICS, "summary.json", "wandb"),
+    *("ckpt.pt", "ckpt_best.pt", "profile", "sample", "tensorboard", STEP_TIMES),
+)
+CAPTURES = r".+\.(sqlite|sqlite\.gz|trace\.json|trace\.json\.gz|nsys-rep|pickle|operators\.txt)"
+DEEPEST = 4  # folders between such a file and the folder that owns it: sample/profile/NAME, wandb's
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A kind of folder whose files are nobody else's to write."""
+
+    name: str
+    marks: tuple[str, ...]  # a folder with one of these is such a folder
+    files: re.Pattern[str]  # relative to it
+
+
+OWNERS = (
+    Owner(
+        "run",
+        (METRICS, "ckpt.pt"),
+        re.compile(
+            r"config\.yaml|environment\.json|metrics\.jsonl|summary\.json|step_times\.json|run\.lock"
+            r"|multirun\.yaml|ckpt[^/]*\.pt|(wandb|tensorboard|compiled)/.+"
+            rf"|(sample/)?profile/(window-\d+(-rank\d+)?\.json|{CAPTURES})"
+        ),
+    ),
+    Owner("experiment", ("results.json",), re.compile(r"results\.json")),
+    Owner("prepared text", ("train.bin",), re.compile(r"(train|val)\.bin|(meta|vocab)\.json")),
+)
+
+
+def check_output(path: Path, *inputs: Path) -> None:
+    """Refuses to write onto what is read, or onto a file of a run. Raises ValueError.
+
+    `inputs` are files and folders that are read. Links count as what they lead to.
+    """
+    for source in inputs:
+        for file in own_files(source) if source.is_dir() else (source,):
+            if is_same(path, file):
+                raise ValueError(f"{path}: is read by this command ({file}); name another file")
+    if owned := owner(path):
+        kind, folder = owned
+        raise ValueError(f"{path}: belongs to the {kind} in {folder}; name another file")
+
+
+def is_same(one: Path, other: Path) -> bool:
+    """By path, or the same file under two names."""
+    if one.exists() and other.exists():
+        return one.samefile(other)
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def owner(path: Path) -> tuple[str, Path] | None:
+    """(run, its folder) of a run's own file, and the like of the others; None of all else."""
+    real = Path(os.path.realpath(path))
+    for folder in real.parents[:DEEPEST]:
+        name = real.relative_to(folder).as_posix()
+        for kind in OWNERS:
+            if kind.files.fullmatch(name) and any((folder / mark).exists() for mark in kind.marks):
+                return kind.name, folder
+    return None
+
+
+def own_files(folder: Path) -> Iterator[Path]:
+    """The files of the run in `folder`, whatever their names here: its own, and its captures."""
+    for place in (folder, folder / "profile"):
+        for file in place.iterdir() if place.is_dir() else ():
+            if file.is_file() and owner(file):
+                yield file
