@@ -61,7 +61,8 @@ def train_on(ranks: Ranks, config: Config, why: dict[str, str], folder: RunFolde
     # pays for it: `step` is the run's own, or CUDA graphs of it
     run = run_of(config, why, ranks, folder, spans)
     progress, batches = run.progress, run.train_batches
-    step, warm = warm_up(run.step, *batches.draw(progress.iteration, 0), config, ranks)
+    done = progress.iteration
+    step, warm = warm_up(run.step, *batches.draw(done, 0), config, ranks, done)
 
     record = open_record(run, warm, gpu)
     clock = clock_for(ranks.device, longest_window=config.profile.steps)

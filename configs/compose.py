@@ -51,6 +51,7 @@ def compose_jobs(path: Path | None, arguments: list[str], multirun: bool) -> lis
             parser = OverridesParser.create(GlobalHydra.instance().config_loader())
             overrides = [parse_override(parser, text, multirun) for text in arguments]
             # the last one of a key counts; a job's folder is named by what is swept
+            values = beside_checkpoint(path, values, overrides)
             named = {o.key_or_group: o.is_sweep_override() for o in overrides} | {"out_dir": False}
             store_primary(values, [key for key in named if not named[key]])
             lines = [arguments]
@@ -72,6 +73,20 @@ def compose_jobs(path: Path | None, arguments: list[str], multirun: bool) -> lis
         raise ValueError(explain(error, path)) from error
     check_folders(jobs)
     return jobs
+
+
+def beside_checkpoint(
+    path: Path | None, values: dict[str, Value], overrides: list[Override]
+) -> dict[str, Value]:
+    """The file's values, and what a resume of them takes: the folder that the file lies in.
+
+    A run is its folder, also where that was moved or copied; out_dir on the command line wins.
+    """
+    typed = {o.key_or_group: o.value() for o in overrides}
+    resumes = typed.get("init_from", values.get("init_from")) == "resume"
+    if path and resumes and "out_dir" not in typed and (path.parent / "ckpt.pt").is_file():
+        return values | {"out_dir": str(path.parent)}
+    return values
 
 
 def sets_key(override: Override) -> bool:
