@@ -82,7 +82,7 @@ def train_on(ranks: Ranks, config: Config, why: dict[str, str], folder: RunFolde
             if iteration % config.eval_interval == 0 or finished:
                 with aside("evaluate", spans, gpu):
                     losses = evaluate(run.model, batches, run.val_batches, iteration, config, ranks)
-                record.evaluated(iteration, losses)
+                record.evaluated(iteration, losses, ranks.means(step.readings))
                 improved = progress.improved(losses["val/loss"])
                 due = improved or config.always_save_checkpoint
                 if iteration > 0 and (due or ranks.any(progress.owes_checkpoint)):
@@ -111,7 +111,7 @@ def train_on(ranks: Ranks, config: Config, why: dict[str, str], folder: RunFolde
             # Ctrl-C and SIGTERM end the run between iterations, and a resume goes on from here
             if interrupt.agreed(ranks, logged):
                 window.close("interrupted")
-                record.check_loss(iteration, "training", ranks.means(step.readings)["train/loss"])
+                record.check_finite(iteration, ranks.means(step.readings))
                 save()
                 raise SystemExit(interrupt.exit_code)
 
