@@ -24,6 +24,7 @@ from profiling.records import to_json
 from profiling.step_times import STEP_TIMES, StepTimes
 from training.clock import Laps, Speed
 from training.console import Display, duration
+from training.evaluate import evaluation_batch_size
 from training.folder_watch import FolderWatch
 from training.run import Run
 from training.run_folder import open_run_folder
@@ -50,6 +51,7 @@ class InForce:
     device: str
     gpu_metrics: str
     token_storage: str  # of the training split
+    eval_batch_size: int  # of each rank; the losses' last digits depend on it
     ranks: int
     torch: str
     reasons: dict[str, str]  # of the keys that were left at auto
@@ -243,6 +245,7 @@ def open_record(run: Run, warm: WarmUp, gpu: GpuSampler | NoSampler) -> Record:
         device=ranks.device_name,
         gpu_metrics=gpu.reason,
         token_storage=run.train_batches.sequences.storage,
+        eval_batch_size=evaluation_batch_size(config, ranks.device),
         ranks=ranks.world_size,
         torch=str(torch.__version__),
         reasons=run.reasons,
