@@ -28,11 +28,12 @@ from training.capture import Profiler
 from training.checks import check_job, settle
 from training.clock import clock_for
 from training.console import configure_logging
-from training.device import explained_out_of_memory, reasons
+from training.device import reasons
 from training.distributed import Ranks, started
 from training.evaluate import evaluate
 from training.gpu_metrics import sampler_for
 from training.interrupt import Interrupt
+from training.memory import explained_out_of_memory
 from training.optimizer import adamw, learning_rate
 from training.record import open_record
 from training.run import Progress, Run

@@ -75,5 +75,7 @@ def load(path: Path) -> dict[str, Value]:
         mark = error.problem_mark or error.context_mark
         place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
         raise ValueError(f"{path}{place}: broken YAML: {error.problem}") from error
+    except RecursionError as error:
+        raise ValueError(f"{path}: a value contains itself, or lies too deep in others") from error
     except (yaml.YAMLError, UnicodeDecodeError, OmegaConfBaseException, OSError) as error:
         raise ValueError(f"{path}: cannot be read: {one_line(error)}") from error

@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 
 from configs.schema import Config
-from data.sequences import Sequences
+from data.sequences import Sequences, host_bytes
 
 CHUNK = 512  # iterations whose sequences are drawn at once
 # splits share a seed, and yet no order; nor does evaluation draw what training does
 STREAMS = {"train": 0, "val": 1}
 EVALUATION_STREAMS = {"train": 2, "val": 3}
+DRAWN_BYTES = 24  # of a start while it is drawn: the random word, its fraction, the number
 IGNORED = -1  # a target that cross_entropy(ignore_index=-1) does not count
 
 
@@ -42,6 +43,22 @@ def uniform(n_starts: int, count: int, *, seed: int, stream: int, place: int) ->
         counter=np.array([0, 0, place, 0], dtype=np.uint64),
     ).random_raw(count)
     return ((bits >> np.uint64(11)) * 2.0**-53 * n_starts).astype(np.int64)
+
+
+def check_draws(config: Config) -> None:
+    """Raises ValueError where this machine has not the memory for the starts drawn at once."""
+    batch_size, steps = config.batch_size, config.gradient_accumulation_steps
+    for key, value, sequences in (
+        ("gradient_accumulation_steps", steps, CHUNK * steps * batch_size),
+        ("eval_iters", config.eval_iters, config.eval_iters * batch_size),
+    ):
+        needed = DRAWN_BYTES * sequences
+        if needed > host_bytes():
+            raise ValueError(
+                f"batch_size={batch_size} with {key}={value}: the places of their sequences take "
+                f"{needed / 2**30:,.0f} GiB, this machine has {host_bytes() / 2**30:,.0f}; lower "
+                "one of them"
+            )
 
 
 def cover_starts(
@@ -83,6 +100,7 @@ class Batches:
                 f"block_size={config.block_size}: longer than the text: the {self.split} split has "
                 f"{count} tokens; choose at most {count - 1}, or a longer text"
             )
+        check_draws(config)
         self.micro_steps, rest = divmod(config.gradient_accumulation_steps, self.world_size)
         assert 0 <= self.rank < self.world_size and rest == 0
         storage = config.token_storage

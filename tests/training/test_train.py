@@ -19,7 +19,8 @@ from configs.training import WandbConfig
 from data.dataset import STAND_IN
 from data.prepare import URL_VARIABLE, prepare
 from tests.paths import PROJECT
-from training.device import check_attention, explained_out_of_memory, reasons, resolve
+from training.device import check_attention, reasons, resolve
+from training.memory import explained_out_of_memory
 from training.step import Step
 from training.tracker import open_tracker
 
