@@ -20,6 +20,7 @@ from configs.model import ModelConfig
 from data.tokenizers import Tokenizer, load_tokenizer
 from model import GPT
 
+ADVICE = "Weights only load failed"
 AGAIN = "take another copy of it, or start again with init_from=scratch"
 
 
@@ -64,14 +65,16 @@ def unpacked(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
         if not isinstance(state, dict):
             raise TypeError(f"a {type(state).__name__}, not a dictionary")
     except Exception as error:  # PyTorch's unpickler meets broken bytes with a dozen kinds
-        if code := re.search(r"Unsupported \w+: GLOBAL (\S+)", str(error)):
+        if code := re.search(r"GLOBAL (\S+)", str(error)):
             raise ValueError(
                 f"{path}: damaged or no checkpoint (names {code[1]}, which is code); nothing of it "
                 "was run: do not open it elsewhere, unless you know where it comes from"
             ) from error
-        # above the reason stands a paragraph of advice for programmers
-        text = str(error).partition("WeightsUnpickler error: ")
-        reason = one_line(text[2] or text[0])[:120] or type(error).__name__
+        # PyTorch's reason stands below a paragraph of advice for programmers
+        text = str(error).removeprefix(
+            str(error).partition("\n")[0] if ADVICE in str(error) else ""
+        )
+        reason = one_line(text).strip()[:120] or type(error).__name__
         raise ValueError(f"{path}: damaged or no checkpoint ({reason}); {AGAIN}") from error
     return state
 

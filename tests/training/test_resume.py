@@ -93,6 +93,7 @@ def test_what_breaks_exactness_has_to_be_asked_for(run, trained, keys, asked):
     assert "\n" not in str(refusal.value) and iteration(trained) == 4
     run(init_from="resume", max_iters=6, exact_resume=False, always_save_checkpoint=True, **keys)
     assert iteration(trained) == 6
+    assert "exact_resume: true" in (trained / "config.yaml").read_text()  # asked for this once
 
 
 def test_a_batch_may_be_split_in_another_way(run, trained):
