@@ -70,10 +70,9 @@ def unpacked(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
                 f"{path}: damaged or no checkpoint (names {code[1]}, which is code); nothing of it "
                 "was run: do not open it elsewhere, unless you know where it comes from"
             ) from error
-        # PyTorch's reason stands below a paragraph of advice for programmers
-        text = str(error).removeprefix(
-            str(error).partition("\n")[0] if ADVICE in str(error) else ""
-        )
+        text = str(error)
+        if ADVICE in text:  # of a paragraph for programmers; the reason stands below it
+            text = text.partition("\n")[2]
         reason = one_line(text).strip()[:120] or type(error).__name__
         raise ValueError(f"{path}: damaged or no checkpoint ({reason}); {AGAIN}") from error
     return state
@@ -87,6 +86,7 @@ def checked_checkpoint(path: Path, state: dict[str, Any]) -> Checkpoint:
     model_config = model_config_of(config)
     tokenizer = load_tokenizer(state["tokenizer"])
     check_weights(state["model"], model_config, tokenizer.vocab_size)
+    best_at = None if state.get("best_iteration") is None else count(state, "best_iteration")
     text = state.get("text") or {}
     for name in ("optimizer", "scaler", "random_states"):
         if not isinstance(state.get(name), dict | None):
@@ -99,9 +99,7 @@ def checked_checkpoint(path: Path, state: dict[str, Any]) -> Checkpoint:
         weights=state["model"],
         iteration=count(state, "iter_num"),
         best_val_loss=best_loss(state),
-        best_iteration=None
-        if state.get("best_iteration") is None
-        else count(state, "best_iteration"),
+        best_iteration=best_at,
         source=text.get("source"),
         text_sha256=text.get("sha256"),
         optimizer=state.get("optimizer"),
