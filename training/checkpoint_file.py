@@ -48,7 +48,7 @@ def load(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
     state = unpacked(path, device)
     try:
         return checked_checkpoint(path, state)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         reason = f"lacks {error}" if isinstance(error, KeyError) else one_line(error)[:160]
         raise ValueError(f"{path}: not a checkpoint of this program: {reason}; {AGAIN}") from error
 

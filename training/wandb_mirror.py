@@ -155,7 +155,12 @@ class WandbMirror(Sink):
 
     @property
     def sync_command(self) -> str | None:
-        """The command line that uploads what the server did not get, None where it got all."""
+        """The command line that uploads what the server did not get, None where it got all.
+
+        Where W&B's own record lacks rows, too, metrics.jsonl is what is sent.
+        """
+        if self.rows_dropped or (self.failure and self.doing == "log"):
+            return f"python -m profiling log {shlex.quote(str(self.out_dir))} --metrics"
         if self.run_dir is None or (self.mode == "online" and not self.failure):
             return None
         return f"wandb sync {shlex.quote(str(self.run_dir))}"

@@ -431,6 +431,7 @@ told["next_failure"] = mirror_of(next_run).failure
     assert iterations(tmp_path / "out") == list(range(30))
     (warning,) = child.warnings
     assert "W&B failed in log: " in warning
+    assert child.told["sync_command"] == f"python -m profiling log {tmp_path}/out --metrics"
     assert child.told["finish_s"] < 5 and child.exit_s < 10
     assert child.told["next_failure"] is None  # a new wandb-core
     assert "Traceback" not in child.stderr
