@@ -17,22 +17,21 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from cli.errors import one_line, user_errors
+from cli.errors import user_errors
 from configs.attention import pinned_kernel
 from configs.model import ModelConfig
 from data.dataset import STAND_IN
 from data.prepare import read_utf8
-from data.tokenizers import Tokenizer, load_tokenizer
+from data.tokenizers import Tokenizer
 from model import GPT, KeyValueCache, attend
-from training import checkpoint
+from training.checkpoint_file import Checkpoint, load
 from training.console import say_through
 from training.decode import GraphedDecode
 from training.device import check_attention, resolve_device, resolve_dtype
@@ -78,24 +77,14 @@ def sample(config: SampleConfig) -> None:
 
 def load_model(config: SampleConfig, device: torch.device, dtype: str) -> tuple[GPT, Tokenizer]:
     """The checkpoint's model, ready on the device, and its tokenizer."""
-    path = Path(config.out_dir) / "ckpt.pt"
-    state = checkpoint.load(path)
-    try:
-        tokenizer = load_tokenizer(state["tokenizer"])
-        model_config = ModelConfig(**{f.name: state["config"][f.name] for f in fields(ModelConfig)})
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path}: no checkpoint of this program ({error!r})") from error
-    model_config.dropout = 0.0
-    model_config.attention = runnable_attention(model_config, config.attention, device, dtype)
-    model = GPT(model_config, tokenizer.vocab_size)
-    try:
-        model.load_state_dict(state["model"])
-    except (TypeError, RuntimeError) as error:
-        reason = one_line(error)[:120]
-        raise ValueError(f"{path}: its weights do not fit its configuration ({reason})") from error
-    describe(path, state, model)
-    log.info("%s, %s, attention %s", device, dtype, model_config.attention)
-    return model.to(device, getattr(torch, dtype)).eval(), tokenizer
+    saved = load(Path(config.out_dir) / "ckpt.pt")
+    trained = replace(saved.model_config, dropout=0.0)
+    attention = runnable_attention(trained, config.attention, device, dtype)
+    model = GPT(replace(trained, attention=attention), saved.tokenizer.vocab_size)
+    model.load_state_dict(saved.weights)
+    describe(saved, model)
+    log.info("%s, %s, attention %s", device, dtype, attention)
+    return model.to(device, getattr(torch, dtype)).eval(), saved.tokenizer
 
 
 def runnable_attention(
@@ -134,20 +123,19 @@ def try_decoding(config: ModelConfig, device: torch.device, dtype: str) -> None:
             ) from error
 
 
-def describe(path: Path, state: dict[str, Any], model: GPT) -> None:
+def describe(saved: Checkpoint, model: GPT) -> None:
     """Says what was loaded, and how good it is."""
     size = sum(p.numel() for p in model.parameters()) / 1e6
-    at, best_at = state["iter_num"], state.get("best_iteration")
+    at, best_at = saved.iteration, saved.best_iteration
     quality = ""
     if best_at is not None:
-        quality = f", val loss {state['best_val_loss']:.4f}"
+        quality = f", val loss {saved.best_val_loss:.4f}"
         quality += "" if best_at == at else f" at best, in iteration {best_at}"
-    log.info("%s: %.2fM parameters, iteration %d%s", path, size, at, quality)
-    source = state.get("text", {}).get("source")
-    if source == STAND_IN:
+    log.info("%s: %.2fM parameters, iteration %d%s", saved.path, size, at, quality)
+    if saved.source == STAND_IN:
         log.warning("trained on the built-in stand-in text, not on Shakespeare")
-    elif source is not None:
-        log.info("trained on %s", source)
+    elif saved.source is not None:
+        log.info("trained on %s", saved.source)
 
 
 def encode_prompt(start: str, tokenizer: Tokenizer) -> list[int]:

@@ -28,11 +28,12 @@ from training.capture import Profiler
 from training.checks import check_job, settle
 from training.clock import clock_for
 from training.console import configure_logging
-from training.device import explained_out_of_memory, reasons
+from training.device import reasons
 from training.distributed import Ranks, started
 from training.evaluate import evaluate
 from training.gpu_metrics import sampler_for
 from training.interrupt import Interrupt
+from training.memory import explained_out_of_memory
 from training.optimizer import adamw, learning_rate
 from training.record import open_record
 from training.run import Progress, Run
@@ -61,7 +62,8 @@ def train_on(ranks: Ranks, config: Config, why: dict[str, str], folder: RunFolde
     # pays for it: `step` is the run's own, or CUDA graphs of it
     run = run_of(config, why, ranks, folder, spans)
     progress, batches = run.progress, run.train_batches
-    step, warm = warm_up(run.step, *batches.draw(progress.iteration, 0), config, ranks)
+    done = progress.iteration
+    step, warm = warm_up(run.step, *batches.draw(done, 0), config, ranks, done)
 
     record = open_record(run, warm, gpu)
     clock = clock_for(ranks.device, longest_window=config.profile.steps)
@@ -81,7 +83,7 @@ def train_on(ranks: Ranks, config: Config, why: dict[str, str], folder: RunFolde
             if iteration % config.eval_interval == 0 or finished:
                 with aside("evaluate", spans, gpu):
                     losses = evaluate(run.model, batches, run.val_batches, iteration, config, ranks)
-                record.evaluated(iteration, losses)
+                record.evaluated(iteration, losses, ranks.means(step.readings))
                 improved = progress.improved(losses["val/loss"])
                 due = improved or config.always_save_checkpoint
                 if iteration > 0 and (due or ranks.any(progress.owes_checkpoint)):
@@ -110,7 +112,7 @@ def train_on(ranks: Ranks, config: Config, why: dict[str, str], folder: RunFolde
             # Ctrl-C and SIGTERM end the run between iterations, and a resume goes on from here
             if interrupt.agreed(ranks, logged):
                 window.close("interrupted")
-                record.check_loss(iteration, "training", ranks.means(step.readings)["train/loss"])
+                record.check_finite(iteration, ranks.means(step.readings))
                 save()
                 raise SystemExit(interrupt.exit_code)
 

@@ -45,7 +45,7 @@ examples
   python train.py config/shakespeare_char.yaml attention=flash  with one key changed
   python train.py config/shakespeare_char_cpu.yaml              a size for a CPU
   python train.py -m attention=slow,flash                       a run with each, in its own folder
-  python train.py init_from=resume max_iters=8000               go on from out_dir/ckpt.pt
+  python train.py DIR/config.yaml init_from=resume              go on from DIR/ckpt.pt
   python train.py data_source=my.txt out_dir=out-mine           a text of your own
   python train.py wandb.mode=offline wandb.project=mine         Weights & Biases, no network
   python train.py profile=torch profile.steps=5                 capture five iterations

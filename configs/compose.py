@@ -7,6 +7,7 @@ so that a message can say which piece is wrong; Hydra's own exceptions are the r
 import copy
 import itertools
 import os
+import re
 from functools import cache
 from pathlib import Path
 
@@ -15,12 +16,12 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, OverrideType, Sweep
+from hydra.core.override_parser.types import Override, OverrideType, Sweep, ValueType
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from cli.errors import one_line
+from cli.errors import ending, one_line
 from cli.keys import TYPE_NAMES, Value, checked, choice, keys, spell, unknown_key
 from configs import files
 from configs.schema import Config
@@ -51,6 +52,7 @@ def compose_jobs(path: Path | None, arguments: list[str], multirun: bool) -> lis
             parser = OverridesParser.create(GlobalHydra.instance().config_loader())
             overrides = [parse_override(parser, text, multirun) for text in arguments]
             # the last one of a key counts; a job's folder is named by what is swept
+            values = beside_checkpoint(path, values, overrides)
             named = {o.key_or_group: o.is_sweep_override() for o in overrides} | {"out_dir": False}
             store_primary(values, [key for key in named if not named[key]])
             lines = [arguments]
@@ -72,6 +74,20 @@ def compose_jobs(path: Path | None, arguments: list[str], multirun: bool) -> lis
         raise ValueError(explain(error, path)) from error
     check_folders(jobs)
     return jobs
+
+
+def beside_checkpoint(
+    path: Path | None, values: dict[str, Value], overrides: list[Override]
+) -> dict[str, Value]:
+    """The file's values, and what a resume of them takes: the folder that the file lies in.
+
+    A run is its folder, also where that was moved or copied; out_dir on the command line wins.
+    """
+    typed = {o.key_or_group: o.value() for o in overrides}
+    resumes = typed.get("init_from", values.get("init_from")) == "resume"
+    if path and resumes and "out_dir" not in typed and (path.parent / "ckpt.pt").is_file():
+        return values | {"out_dir": str(path.parent)}
+    return values
 
 
 def sets_key(override: Override) -> bool:
@@ -157,6 +173,10 @@ def parse_override(parser: OverridesParser, text: str, multirun: bool) -> Overri
             f"{text}: several values; add -m to train once with each "
             f"(or write [a,b] for a list, 'key=\"a,b\"' for a text)"
         )
+    if override.value_type is ValueType.GLOB_CHOICE_SWEEP:
+        name = override.key_or_group
+        some = files.options(name) if name in files.groups() else ["VALUE", "VALUE"]
+        raise ValueError(f"{text}: no patterns here; name the values: {name}={','.join(some)}")
     if override.is_sweep_override() and not override.is_discrete_sweep():
         raise ValueError(f"{text}: an interval has no end of values; write range(START,STOP,STEP)")
     return override
@@ -230,6 +250,11 @@ def explain(error: Exception, path: Path | None) -> str:
     """One line for what only Hydra or OmegaConf noticed: an interpolation, a missing group."""
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
     if isinstance(cause, OmegaConfBaseException) and cause.full_key:
-        return f"{cause.full_key}: {str(cause).splitlines()[0]}"
+        name = cause.full_key
+        written = files.load(path).get(name.partition(".")[0]) if path else None
+        place = f"{path}: " if "${" in str(written) else ""
+        missing = re.search(r"Interpolation key '([^']+)' not found", str(cause))
+        near = ending(missing[1], keys(Config)) if missing else ""
+        return f"{place}{name}: {str(cause).splitlines()[0]}{near}"
     text = one_line(cause).split(" Config search path:")[0]
     return text.replace(f"'{PRIMARY}'", PRIMARY).replace(PRIMARY, str(path or "the defaults"))

@@ -27,6 +27,11 @@ class DataConfig:
     )
     bpe_vocab_size: int = key(2048, "tokens of a local BPE vocabulary, at least 256", least=256)
     batch_size: int = key(64, "sequences in a micro-batch, on each rank", least=1)
+    eval_batch_size: int | None = key(
+        None,
+        "sequences evaluated at once, on each rank; null: what suits device and model",
+        least=1,
+    )
     token_storage: str = key(
         "auto",
         "where tokens live: device, mmap (read from disk, pinned and prefetched), "

@@ -17,9 +17,17 @@ class TrainingConfig:
         "newest ones; 0: none), or refuse (do not start over one)",
     )
     init_from: str = key(
-        "scratch", "scratch, or resume from out_dir/ckpt.pt", ("scratch", "resume")
+        "scratch",
+        "scratch, or resume from out_dir/ckpt.pt; out_dir is where the config.yaml lies, if a "
+        "checkpoint lies there too, unless it is named",
+        ("scratch", "resume"),
     )
-    max_iters: int = key(5000, "iterations (optimizer steps) in all", least=0)
+    exact_resume: bool = key(
+        True,
+        "a resume keeps seed, dropout, dtype and the sequences of an iteration; "
+        "false: they may change",
+    )
+    max_iters: int = key(5000, "iterations (optimizer steps) in all", least=0, below=2**63)
     eval_interval: int = key(250, "iterations between evaluations", least=1)
     eval_iters: int = key(
         0,

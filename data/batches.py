@@ -4,6 +4,7 @@ Called by the training loop and by evaluation. Where a text stays in its file, a
 next random batch while this one is used.
 """
 
+import math
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,27 +14,51 @@ import torch
 from torch import Tensor
 
 from configs.schema import Config
-from data.sequences import Sequences
+from data.sequences import Sequences, host_bytes
 
 CHUNK = 512  # iterations whose sequences are drawn at once
-STREAMS = {"train": 0, "val": 1}  # splits share a seed, and yet no order
+# splits share a seed, and yet no order; nor does evaluation draw what training does
+STREAMS = {"train": 0, "val": 1}
+EVALUATION_STREAMS = {"train": 2, "val": 3}
+DRAWN_BYTES = 24  # of a start while it is drawn: the random word, its fraction, the number
 IGNORED = -1  # a target that cross_entropy(ignore_index=-1) does not count
 
 
 def draw_starts(
     n_starts: int, *, seed: int, stream: int, chunk: int, accumulation_steps: int, batch_size: int
 ) -> np.ndarray:
-    """Starts (CHUNK, accumulation_steps, batch_size) int64, uniform over [0, n_starts).
+    """Starts (CHUNK, accumulation_steps, batch_size) int64, uniform over [0, n_starts)."""
+    size = (CHUNK, accumulation_steps, batch_size)
+    return uniform(n_starts, math.prod(size), seed=seed, stream=stream, place=chunk).reshape(size)
 
-    Philox by counter: the chunk's place in the sequence is computed, not reached. Its raw words are
+
+def uniform(n_starts: int, count: int, *, seed: int, stream: int, place: int) -> np.ndarray:
+    """(count,) int64 over [0, n_starts).
+
+    Philox by counter: the place in the sequence is computed, not reached. Its raw words are
     scaled here because NumPy promises them, not its distributions, to stay the same.
     """
     bits = np.random.Philox(
         key=np.array([seed, stream], dtype=np.uint64),
-        counter=np.array([0, 0, chunk, 0], dtype=np.uint64),
-    ).random_raw(CHUNK * accumulation_steps * batch_size)
-    uniform = (bits >> np.uint64(11)) * 2.0**-53
-    return (uniform * n_starts).astype(np.int64).reshape(CHUNK, accumulation_steps, batch_size)
+        counter=np.array([0, 0, place, 0], dtype=np.uint64),
+    ).random_raw(count)
+    return ((bits >> np.uint64(11)) * 2.0**-53 * n_starts).astype(np.int64)
+
+
+def check_draws(config: Config) -> None:
+    """Raises ValueError where this machine has not the memory for the starts drawn at once."""
+    batch_size, steps = config.batch_size, config.gradient_accumulation_steps
+    for key, value, sequences in (
+        ("gradient_accumulation_steps", steps, CHUNK * steps * batch_size),
+        ("eval_iters", config.eval_iters, config.eval_iters * batch_size),
+    ):
+        needed = DRAWN_BYTES * sequences
+        if needed > host_bytes():
+            raise ValueError(
+                f"batch_size={batch_size} with {key}={value}: the places of their sequences take "
+                f"{needed / 2**30:,.0f} GiB, this machine has {host_bytes() / 2**30:,.0f}; lower "
+                "one of them"
+            )
 
 
 def cover_starts(
@@ -75,6 +100,7 @@ class Batches:
                 f"block_size={config.block_size}: longer than the text: the {self.split} split has "
                 f"{count} tokens; choose at most {count - 1}, or a longer text"
             )
+        check_draws(config)
         self.micro_steps, rest = divmod(config.gradient_accumulation_steps, self.world_size)
         assert 0 <= self.rank < self.world_size and rest == 0
         storage = config.token_storage
@@ -123,17 +149,43 @@ class Batches:
         """Sequences in an exact evaluation of this split."""
         return len(cover_starts(len(self.tokens), self.config.block_size)[0])
 
-    def cover(self, limit: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+    def cover(
+        self, limit: int | None = None, batch_size: int | None = None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """This rank's batches x, y of an exact evaluation: every next token predicted once.
 
-        Targets not to be counted are -1: sum the losses over all batches and ranks and divide by
-        the number of targets that are not. Batches are dealt to the ranks in turn: some may have
-        one more. The last is filled up with masked rows, so that only one shape is compiled. With
-        `limit`, over a sample of so many sequences.
+        With `limit`, over a sample of so many sequences. `batch_size`: None is the training's.
         """
-        block_size, batch_size = self.config.block_size, self.config.batch_size
-        starts, masked = cover_starts(len(self.tokens), block_size, limit)
-        spare = -len(starts) % batch_size
+        starts, masked = cover_starts(len(self.tokens), self.config.block_size, limit)
+        return self.masked_batches(starts, masked, batch_size or self.config.batch_size)
+
+    def sample(
+        self, iteration: int, count: int, batch_size: int | None = None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """This rank's batches of `count` random sequences, others at each iteration.
+
+        They depend on nothing that training draws, nor on how long it is to last.
+        """
+        starts = uniform(
+            len(self.tokens) - self.config.block_size,
+            count,
+            seed=self.config.seed,
+            stream=EVALUATION_STREAMS[self.split],
+            place=iteration,
+        )
+        nothing = np.zeros(count, dtype=np.int64)
+        return self.masked_batches(starts, nothing, batch_size or self.config.batch_size)
+
+    def masked_batches(
+        self, starts: np.ndarray, masked: np.ndarray, batch_size: int
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Sequences at `starts`, of whose targets the first `masked` are not counted: -1.
+
+        Sum the losses over all batches and ranks and divide by the number of targets that count.
+        Batches are dealt to the ranks in turn: some may have one more. The last is filled up with
+        masked rows, so that only one shape is compiled.
+        """
+        block_size, spare = self.config.block_size, -len(starts) % batch_size
         starts = np.pad(starts, (0, spare)).reshape(-1, batch_size)
         masked = np.pad(masked, (0, spare), constant_values=block_size).reshape(-1, batch_size, 1)
         ours = slice(self.rank, None, self.world_size)

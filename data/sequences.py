@@ -74,8 +74,14 @@ def free_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     # Not every system says how much memory is free; then all of it stands for that.
-    name = "SC_AVPHYS_PAGES" if "SC_AVPHYS_PAGES" in os.sysconf_names else "SC_PHYS_PAGES"
-    return os.sysconf(name) * os.sysconf("SC_PAGE_SIZE")
+    if "SC_AVPHYS_PAGES" not in os.sysconf_names:
+        return host_bytes()
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def host_bytes() -> int:
+    """All memory of this machine: what is larger can never be made here."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def upload(tokens: np.ndarray, device: torch.device) -> Tensor:

@@ -1,9 +1,8 @@
-"""ckpt.pt: written whole or not at all, and loaded as data, never as code."""
+"""ckpt.pt: written whole or not at all, and a run that goes on from it exactly where it was."""
 
 import logging
 import os
 import shutil
-import zipfile
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
@@ -12,17 +11,17 @@ from typing import Any
 import torch
 
 from cli.errors import one_line
+from cli.keys import spell
 from configs.schema import Config
 from data.dataset import Dataset
 from model import GPT
+from training.checkpoint_file import AGAIN, Checkpoint, check_optimizer, load
 from training.distributed import Ranks
 from training.run import Progress, Run
+from training.same_run import changes, check_same_run
 from training.step import Step
 
 log = logging.getLogger(__name__)
-
-# a checkpoint continues only under the same values of these
-MODEL_KEYS = ("n_layer", "n_head", "n_embd", "block_size", "bias")
 
 
 def save(run: Run) -> None:
@@ -116,58 +115,60 @@ def write(path: Path, state: dict[str, Any]) -> None:
         os.close(folder)
 
 
-def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """What `save` wrote. Raises ValueError naming the file when it is missing or damaged."""
-    if not path.is_file():
-        raise ValueError(f"{path}: no checkpoint there; train first, with init_from=scratch")
-    try:
-        with zipfile.ZipFile(path) as archive:
-            if broken := archive.testzip():  # torch.load does not look at the checksums
-                raise zipfile.BadZipFile(f"wrong checksum of {broken}")
-        state = torch.load(path, map_location=device, weights_only=True)
-        missing = {"model", "config", "tokenizer", "iter_num"} - set(state)
-    except Exception as error:  # PyTorch's unpickler meets broken bytes with a dozen kinds
-        reason = one_line(error)[:120] or type(error).__name__
-        raise ValueError(
-            f"{path}: damaged or no checkpoint ({reason}); remove it and use init_from=scratch"
-        ) from error
-    if missing:
-        raise ValueError(f"{path}: no checkpoint of this program: it has no {sorted(missing)}")
-    return state
-
-
 def resume(model: GPT, step: Step, config: Config, dataset: Dataset, ranks: Ranks) -> Progress:
-    """Puts everything back where `save` took it from. Raises ValueError naming what differs."""
-    state = load(Path(config.out_dir) / "ckpt.pt", ranks.device)
-    for key in MODEL_KEYS:
-        if state["config"][key] != getattr(config, key):
-            raise ValueError(
-                f"{key}={getattr(config, key)}: the checkpoint has {state['config'][key]}; "
-                "resume with the configuration that the run began with: "
-                f"python train.py {config.out_dir}/config.yaml init_from=resume"
-            )
-    if state["text"]["sha256"] != dataset.text_sha256:
-        raise ValueError(
-            f"dataset={config.dataset}: the checkpoint was trained on another text "
-            f"({state['text']['source']}, not {dataset.source}); use init_from=scratch"
-        )
-    if state["tokenizer"] != dataset.tokenizer.to_record():
-        raise ValueError(
-            f"dataset={config.dataset}: the checkpoint's tokens are others, those of "
-            f"dataset={state['config']['dataset']}; resume with its dataset, tokenizer and "
-            "bpe_vocab_size, or use init_from=scratch"
-        )
-    model.load_state_dict(state["model"])
+    """Puts everything back where `save` took it from, and says so.
+
+    All is looked at before anything is changed. Raises ValueError naming what differs.
+    """
+    saved = load(Path(config.out_dir) / "ckpt.pt", ranks.device)
+    check_same_run(saved, config, dataset)
+    parameters = [p for group in step.optimizer.param_groups for p in group["params"]]
+    check_optimizer(saved, parameters)
+    check_random_states(saved, ranks)
+    model.load_state_dict(saved.weights)
     groups = step.optimizer.state_dict()["param_groups"]  # the configuration's, not the file's
     lrs = [group["lr"] for group in step.optimizer.param_groups]
-    step.optimizer.load_state_dict({"state": state["optimizer"], "param_groups": groups})
+    step.optimizer.load_state_dict({"state": saved.optimizer, "param_groups": groups})
     for group, lr in zip(step.optimizer.param_groups, lrs, strict=True):
         group["lr"] = lr
-    if step.scaler.is_enabled():
-        step.scaler.load_state_dict(state["scaler"])
-    restore_random_states(state["random_states"], ranks)
-    done = state["iter_num"]
-    return Progress(done, state["best_val_loss"], state["best_iteration"], saved_iteration=done)
+    if step.scaler.is_enabled() and saved.scaler:  # without one in the file it begins anew
+        step.scaler.load_state_dict(dict(saved.scaler))
+    restore_random_states(saved.random_states or {}, ranks)
+    announce(saved, config, ranks)
+    done = saved.iteration
+    return Progress(done, saved.best_val_loss, saved.best_iteration, saved_iteration=done)
+
+
+def announce(saved: Checkpoint, config: Config, ranks: Ranks) -> None:
+    best = "not evaluated yet"
+    if saved.best_iteration is not None:
+        best = f"best validation loss {saved.best_val_loss:.4f} at iteration {saved.best_iteration}"
+    changed = [f"{key} {spell(was)} -> {spell(now)}" for key, was, now in changes(saved, config)]
+    of_ranks = len((saved.random_states or {}).get("cpu", []))
+    if of_ranks != ranks.world_size:
+        changed.append(f"ranks {of_ranks} -> {ranks.world_size}")
+    said = f"; changed: {', '.join(changed)}" if changed else ""
+    log.info("resumed %s at iteration %d (%s)%s", saved.path, saved.iteration, best, said)
+    if saved.iteration == config.max_iters and not config.eval_only:
+        log.warning("max_iters=%d: that far it is; raise it to train on", config.max_iters)
+
+
+def check_random_states(saved: Checkpoint, ranks: Ranks) -> None:
+    """Raises ValueError where the generators of this rank would not take theirs."""
+    if saved.random_states is None:
+        raise ValueError(
+            f"{saved.path}: lacks random_states, without which no run resumes; {AGAIN}"
+        )
+    for kind in random_generators(ranks.device):
+        try:
+            of_ranks = saved.random_states.get(kind, [])
+            if ranks.rank < len(of_ranks):
+                torch.Generator(kind).set_state(of_ranks[ranks.rank].cpu())
+        except (RuntimeError, TypeError, AttributeError, KeyError) as error:
+            raise ValueError(
+                f"{saved.path}: its random state of {kind} does not fit ({one_line(error)[:80]}); "
+                f"{AGAIN}"
+            ) from error
 
 
 def restore_random_states(states: dict[str, list[torch.Tensor]], ranks: Ranks) -> None:

@@ -4,15 +4,15 @@
 experiment, before the first of them trains.
 """
 
-import os
-
 import torch
 
 from configs.schema import Config
 from data.prepare import check_source
 from training.capture import check_alone
 from training.device import check_attention, resolve, resolve_device
-from training.distributed import launched
+from training.distributed import from_torchrun, launched
+from training.evaluate import evaluation_batch_size
+from training.memory import check_model_fits
 from training.run_folder import locked
 from training.tensorboard import check_tensorboard
 from training.wandb_mirror import check_wandb
@@ -22,6 +22,8 @@ def settle(config: Config, device: torch.device, world_size: int) -> Config:
     """The configuration without an `auto`. Raises ValueError naming the key that cannot be."""
     config = resolve(config, device)
     check_attention(config, device, config.dtype)
+    check_model_fits(config, device)
+    evaluation_batch_size(config, device)
     check_wandb(config.wandb)
     if config.tensorboard:
         check_tensorboard()
@@ -39,7 +41,7 @@ def check_job(config: Config) -> None:
     """All that can be known before the data; leaves no trace. Raises ValueError naming the key."""
     local_rank, world_size = launched()
     settle(config, resolve_device(config.device, local_rank, world_size), world_size)
-    if int(os.environ.get("RANK", "0")):
+    if from_torchrun("RANK", 0):
         return
     with locked(config):
         check_source(config)

@@ -5,15 +5,12 @@ they are carried out: the storage of tokens by data.batches, the attention kerne
 model.attention_in_force.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from copy import copy
 from typing import NamedTuple
 
 import torch
 
 from configs.attention import BACKENDS
-from configs.data import DataConfig
 from configs.model import ModelConfig
 from configs.schema import Config
 
@@ -130,16 +127,3 @@ def check_attention(config: ModelConfig, device: torch.device, dtype: str) -> No
             f"attention={config.attention}: its CUDA kernels have no float32; "
             "use dtype=bfloat16, or attention=efficient"
         )
-
-
-@contextmanager
-def explained_out_of_memory(config: DataConfig) -> Iterator[None]:
-    """Turns the allocator's error into a ValueError that names the key to change."""
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        what = str(error).partition(" GPU ")[0]
-        raise ValueError(
-            f"batch_size={config.batch_size}: does not fit into the GPU's memory ({what}); take a "
-            "smaller one with more gradient_accumulation_steps; profile=memory shows what fills it"
-        ) from error

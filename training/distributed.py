@@ -84,7 +84,15 @@ class Ranks:
 
 def launched() -> tuple[int, int]:
     """(this process's number on its host, how many ranks there are) by torchrun's variables."""
-    return int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    return from_torchrun("LOCAL_RANK", 0), from_torchrun("WORLD_SIZE", 1)
+
+
+def from_torchrun(name: str, alone: int) -> int:
+    """A number that torchrun leaves in the environment; `alone` in a plain run."""
+    word = os.environ.get(name) or str(alone)
+    if not word.isdecimal():
+        raise ValueError(f"{name}={word}: not a number; torchrun sets {name}, else unset it")
+    return int(word)
 
 
 @contextmanager
@@ -103,6 +111,12 @@ def started(device: str) -> Iterator[Ranks]:
         return
     if mine.type == "mps":
         raise ValueError("device=mps: several ranks need cuda or cpu")
+    for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
+        if not os.environ.get(name):
+            raise ValueError(
+                f"WORLD_SIZE={world_size}, but {name} is not set; start it as torchrun "
+                f"--standalone --nproc_per_node={world_size} train.py ..., or unset WORLD_SIZE"
+            )
     on_cuda = mine.type == "cuda"
     dist.init_process_group("nccl" if on_cuda else "gloo", device_id=mine if on_cuda else None)
     try:

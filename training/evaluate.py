@@ -6,36 +6,58 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
-from configs.training import TrainingConfig
+from configs.schema import Config
 from data.batches import Batches
 from model import GPT
 from training.distributed import Ranks
 from training.step import autocast
 
+SAMPLED = 8  # validation sequences for each one of the training split
+CACHED_BYTES = 4 << 20  # measured: from 2 to 8 MB alike, one sequence at a time 3 times as long
+FLOAT_BYTES = 4
+
 
 @torch.no_grad()
 def evaluate(
-    model: GPT, train: Batches, val: Batches, iteration: int, config: TrainingConfig, ranks: Ranks
+    model: GPT, train: Batches, val: Batches, iteration: int, config: Config, ranks: Ranks
 ) -> dict[str, float]:
-    """Mean loss of the validation split, and of as much of the training split.
+    """Mean loss of the validation split, and of a part of the training split.
 
-    eval_iters=0: exact over the validation split, over a fixed sample of the training split of the
-    same size. Otherwise the mean of eval_iters random batches each, as nanoGPT estimates it.
+    eval_iters=0: exact over the validation split, over a fixed sample of the training split of an
+    eighth of its size. Otherwise the mean of eval_iters random batches each, as nanoGPT has it.
     """
     model.eval()
+    size = evaluation_batch_size(config, ranks.device)
     with uncompiled(model), autocast(config.dtype, ranks.device):
         if config.eval_iters:
-            number = iteration // config.eval_interval
-            val_batches = random_batches(val, number, config, ranks)
-            train_batches = random_batches(train, number, config, ranks)
+            count = config.eval_iters * config.batch_size
+            both = [batches.sample(iteration, count, size) for batches in (val, train)]
         else:
-            val_batches = val.cover()
-            train_batches = train.cover(limit=val.sequence_count)
-        both = (val_batches, train_batches)
+            limit = -(-val.sequence_count // SAMPLED)
+            both = [val.cover(batch_size=size), train.cover(limit, size)]
         losses = torch.stack([mean_loss(model, batches, ranks) for batches in both])
     model.train()
     val_loss, train_loss = losses.tolist()  # the one synchronisation
     return {"val/loss": val_loss, "eval/train_loss": train_loss}
+
+
+def evaluation_batch_size(config: Config, device: torch.device) -> int:
+    """Sequences at once, on each rank. Raises ValueError naming eval_batch_size.
+
+    On a CPU as many as keep the widest activation, of an MLP, within its caches. On a GPU those of
+    a training batch: they fit, and FlexAttention is compiled for no other number.
+    """
+    fixed = device.type != "cpu" and config.attention == "flex"
+    if fixed and config.eval_batch_size not in (None, config.batch_size):
+        raise ValueError(
+            f"eval_batch_size={config.eval_batch_size}: attention=flex is compiled for "
+            f"batch_size={config.batch_size}; leave it at null"
+        )
+    if config.eval_batch_size:
+        return config.eval_batch_size
+    if device.type != "cpu":
+        return config.batch_size
+    return max(1, CACHED_BYTES // (config.block_size * 4 * config.n_embd * FLOAT_BYTES))
 
 
 def mean_loss(model: GPT, batches: Iterator[tuple[Tensor, Tensor]], ranks: Ranks) -> Tensor:
@@ -49,15 +71,6 @@ def mean_loss(model: GPT, batches: Iterator[tuple[Tensor, Tensor]], ranks: Ranks
         totals += torch.stack([loss * counted, counted])
     total, count = ranks.sum(totals)
     return total / count
-
-
-def random_batches(
-    batches: Batches, number: int, config: TrainingConfig, ranks: Ranks
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """eval_iters batches, dealt to the ranks, from behind those that training will ever draw."""
-    share = -(-config.eval_iters // ranks.world_size)
-    first = config.max_iters + 1 + number * share
-    return (batches.draw(iteration, 0) for iteration in range(first, first + share))
 
 
 def uncompiled(model: GPT) -> AbstractContextManager[object]:

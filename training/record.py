@@ -24,6 +24,7 @@ from profiling.records import to_json
 from profiling.step_times import STEP_TIMES, StepTimes
 from training.clock import Laps, Speed
 from training.console import Display, duration
+from training.evaluate import evaluation_batch_size
 from training.folder_watch import FolderWatch
 from training.next_commands import report_command, sample_command
 from training.run import Run
@@ -51,6 +52,7 @@ class InForce:
     device: str
     gpu_metrics: str
     token_storage: str  # of the training split
+    eval_batch_size: int  # of each rank; the losses' last digits depend on it
     ranks: int
     torch: str
     reasons: dict[str, str]  # of the keys that were left at auto
@@ -99,22 +101,38 @@ class Record:
         self.watch.restore()
         self.tracker.log(row)
         self.display.trained(iteration, train_loss, speed, captured_ms)
-        self.check_loss(iteration, "training", train_loss)
+        self.check_finite(iteration, readings)
 
-    def evaluated(self, iteration: int, losses: dict[str, float]) -> None:
+    def evaluated(
+        self, iteration: int, losses: dict[str, float], readings: dict[str, float]
+    ) -> None:
+        """`readings`: of the iteration before it."""
         self.watch.restore()
         self.tracker.log({"iter": iteration, **losses, "time/elapsed_s": self.elapsed_s()})
         self.display.evaluated(iteration, losses)
-        self.check_loss(iteration, "validation", losses["val/loss"])
+        self.check_finite(iteration - 1, readings, losses["val/loss"])
 
-    def check_loss(self, iteration: int, which: str, loss: float) -> None:
-        """Ends the run when the loss is no number: nothing saved after it would be of use."""
-        if math.isfinite(loss):
+    def check_finite(
+        self, iteration: int, readings: dict[str, float], val_loss: float = 0.0
+    ) -> None:
+        """Ends the run when a loss is no number: nothing saved after `iteration` would be of use.
+
+        The weights are those of before the first such gradient, where the optimizer is fused.
+        """
+        found = []
+        if not math.isfinite(readings["train/loss"]):
+            found.append(f"training loss is {readings['train/loss']} at iteration {iteration}")
+        if not math.isfinite(val_loss):
+            found.append(f"validation loss is {val_loss} at iteration {iteration + 1}")
+        if skipped := int(readings.get("train/skipped_updates", 0)):
+            first = iteration + 1 - skipped
+            found.append(f"gradients are not finite from iteration {first} on")
+        if not found:
             return
         path = Path(self.run.config.out_dir) / "ckpt.pt"
         kept = f"{path} is the last good checkpoint" if path.exists() else "nothing was saved yet"
         raise SystemExit(
-            f"train.py: {which} loss is {loss} at iteration {iteration}; training stopped, {kept}. "
+            f"train.py: {', '.join(found)}; training stopped, {kept}. "
             "A lower learning_rate, a longer warmup_iters or dtype=bfloat16 may help"
         )
 
@@ -229,6 +247,7 @@ def open_record(run: Run, warm: WarmUp, gpu: GpuSampler | NoSampler) -> Record:
         device=ranks.device_name,
         gpu_metrics=gpu.reason,
         token_storage=run.train_batches.sequences.storage,
+        eval_batch_size=evaluation_batch_size(config, ranks.device),
         ranks=ranks.world_size,
         torch=str(torch.__version__),
         reasons=run.reasons,

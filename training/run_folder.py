@@ -95,7 +95,8 @@ def open_run_folder(folder: RunFolder, config: Config, in_force: JsonObject) -> 
 
     A run that lies there makes way, not before there is room for what describes the new one.
     """
-    settled = OmegaConf.to_yaml(OmegaConf.create(asdict(config)))
+    # what a resume may change is asked for each time
+    settled = OmegaConf.to_yaml(OmegaConf.create(asdict(config) | {"exact_resume": True}))
     facts = OmegaConf.to_yaml(OmegaConf.create({"in_force": in_force}))
     folder.texts["config.yaml"] = (
         "# every key of this run; again: "

@@ -55,6 +55,13 @@ class Step:
         self.loss = torch.zeros((), device=ranks.device)  # the mean over the micro-steps so far
         # read when a row is logged; CUDA graphs write into the same tensors again and again
         self.readings = {"train/loss": self.loss}
+        self.spoilt = torch.zeros((), device=ranks.device)  # nan from the first bad gradient on
+        self.skipped = torch.zeros((), device=ranks.device)  # updates since then
+        if not self.scaler.is_enabled():  # it leaves bad ones out itself, and goes on
+            self.readings["train/skipped_updates"] = self.skipped
+            self.found_inf = torch.zeros((), device=ranks.device)
+            if optimizer.defaults.get("fused"):
+                optimizer.found_inf = self.found_inf  # type: ignore[attr-defined]
         self.first_micro_step = True
         self.spans = spans or NoSpans()
 
@@ -93,12 +100,33 @@ class Step:
         self.discard()
 
     def clip_and_step(self) -> None:
+        if not self.scaler.is_enabled():
+            self.refuse_if_not_finite(self.clip())
+        elif self.grad_clip > 0:
+            self.clip()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+
+    def clip(self) -> Tensor:
+        """The norm of all gradients together, as it was before it was bounded."""
         if self.grad_clip > 0:
             with self.spans.phase("clip"):
                 self.scaler.unscale_(self.optimizer)
-                torch.nn.utils.clip_grad_norm_(self.parameters, self.grad_clip, foreach=True)
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
+                parameters, most = self.parameters, self.grad_clip
+                return torch.nn.utils.clip_grad_norm_(parameters, most, foreach=True)
+        gradients = [p.grad for p in self.parameters if p.grad is not None]
+        return torch.nn.utils.get_total_norm(gradients, foreach=True)
+
+    def refuse_if_not_finite(self, norm: Tensor) -> None:
+        """A loss that is no number must not reach the weights, and the host looks but now and then.
+
+        From the first `norm` of gradients that is not finite on, fused AdamW leaves weights and
+        moments as they are: 0 * inf is nan, nan stays, and found_inf is 1 where x != x. Three small
+        kernels, no wait; the norm is of averaged gradients, so that all ranks agree.
+        """
+        self.spoilt.add_(norm, alpha=0)
+        torch.ne(self.spoilt, self.spoilt, out=self.found_inf)
+        self.skipped.add_(self.found_inf)
 
     def discard(self) -> None:
         """Forgets the gradients and losses of the micro-steps so far."""

@@ -26,6 +26,7 @@ from cli.errors import one_line
 from configs.training import WandbConfig
 from profiling.records import JsonObject
 from training.sinks import JsonFiles, Row, RunFacts, Sink
+from training.wandb_run import first_step, history_step, keep_id, kept_id, rows_of, values_of
 
 if TYPE_CHECKING:  # importing it takes a third of a second, so only the mirror's thread does
     from wandb import Run
@@ -106,6 +107,11 @@ class WandbMirror(Sink):
         # seconds where the server is slow or gone.
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
 
+        # Read here: the thread would find the rows of this life, too.
+        self.kept_id = None if os.environ.get("WANDB_RUN_ID") else kept_id(self.out_dir / "wandb")
+        self.rows_before = rows_of(self.files.path) if self.kept_id else {}
+        self.first_step = 0  # the rows before it are there already
+
         self.thread = threading.Thread(target=self.work, name="wandb-mirror", daemon=True)
         self.thread.start()
 
@@ -149,7 +155,12 @@ class WandbMirror(Sink):
 
     @property
     def sync_command(self) -> str | None:
-        """The command line that uploads what the server did not get, None where it got all."""
+        """The command line that uploads what the server did not get, None where it got all.
+
+        Where W&B's own record lacks rows, too, metrics.jsonl is what is sent.
+        """
+        if self.rows_dropped or (self.failure and self.doing == "log"):
+            return f"python -m profiling log {shlex.quote(str(self.out_dir))} --metrics"
         if self.run_dir is None or (self.mode == "online" and not self.failure):
             return None
         return f"wandb sync {shlex.quote(str(self.run_dir))}"
@@ -162,12 +173,12 @@ class WandbMirror(Sink):
             run.define_metric("*", step_metric="iter")
             self.started.set()
             self.doing = "log"
+            self.catch_up(run)
             for kind, row in iter(self.queue.get, None):
-                values = {name: value for name, value in row.items() if value is not None}
                 if kind == "summary":
-                    run.summary.update(values)
-                else:
-                    run.log(values)  # no step=: W&B drops rows that come late
+                    run.summary.update(values_of(row))
+                elif (step := history_step(row)) >= self.first_step:
+                    run.log(values_of(row), step=step, commit=True)
             self.doing = "finish"
             run.status()  # a round trip to wandb-core, which a stopped one does not answer
             if self.mode == "online" and _why_unreachable(_base_url()):
@@ -180,6 +191,23 @@ class WandbMirror(Sink):
             self.started.set()
             self.answered.set()
             _teardown()
+
+    def catch_up(self, run: "Run") -> None:
+        """Of a resumed run: sends the rows that the server never got, where an earlier life failed.
+
+        Offline nobody can be asked what it has: all that lies in metrics.jsonl, that is.
+        """
+        if self.kept_id is None:
+            with contextlib.suppress(OSError):  # then a resume makes another W&B run
+                keep_id(self.out_dir / "wandb", run.id)
+            return
+        if self.mode == "offline":
+            self.first_step = max(self.rows_before, default=-1) + 1
+            return
+        self.first_step = run.starting_step
+        for step, row in self.rows_before.items():
+            if self.first_step <= step < first_step(self.facts.iteration):
+                run.log(values_of(row), step=step, commit=True)
 
     def start(self) -> "Run":
         """The run, offline where it cannot be online."""
@@ -221,6 +249,8 @@ class WandbMirror(Sink):
             tags=list(dict.fromkeys([*self.config.tags, *self.facts.tags])),
             config=flat({**self.facts.config, "run": self.facts.in_force}),
             mode=mode,
+            id=self.kept_id,
+            resume="allow" if self.kept_id else None,  # offline: `wandb sync` appends then
             dir=self.out_dir,
             reinit="create_new",
             settings=settings,

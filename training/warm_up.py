@@ -37,9 +37,10 @@ class WarmUp:
 
 
 def warm_up(
-    step: Step, x: Tensor, y: Tensor, config: Config, ranks: Ranks
+    step: Step, x: Tensor, y: Tensor, config: Config, ranks: Ranks, done: int = 0
 ) -> tuple[TrainingStep, WarmUp]:
-    """The step to train with, and the facts. x and y are a batch, (B, T).
+    """The step to train with, and the facts. x and y are a batch, (B, T);
+    `done` iterations lie behind a resumed run.
 
     Times are seconds on the host, after a synchronisation; that of the compilation is by how much
     the first micro-step was longer than the second.
@@ -50,7 +51,7 @@ def warm_up(
     with torch.random.fork_rng([ranks.device] if x.is_cuda else []):
         operators = try_attention(config, ranks.device, config.dtype)  # may draw for dropout
         if ranks.device.type == "cpu":
-            say_how_long(step, x, y, config)
+            say_how_long(step, x, y, config, config.max_iters - done)
         if config.compile:
             log.info("compiling")
         first_s = timed_micro_step(step, x, y) if config.compile or x.is_cuda else 0.0
@@ -79,14 +80,17 @@ def warm_up(
     return ready, WarmUp(facts, attention)
 
 
-def say_how_long(step: Step, x: Tensor, y: Tensor, config: Config) -> None:
+def say_how_long(step: Step, x: Tensor, y: Tensor, config: Config, left: int) -> None:
     """On a CPU the main experiment takes days: better said now than found out."""
+    if left <= 0 or config.eval_only:
+        return
     few = slice(min(2, len(x)))
     with torch.compiler.set_stance("force_eager"):
         timed_micro_step(step, x[few], y[few])
         seconds = timed_micro_step(step, x[few], y[few]) / few.stop
-    run_s = seconds * len(x) * step.micro_steps * config.max_iters
-    log.info("all %d iterations take about %s on this CPU", config.max_iters, duration(run_s))
+    run_s = seconds * len(x) * step.micro_steps * left
+    which = "all" if left == config.max_iters else "the remaining"
+    log.info("%s %d iterations take about %s on this CPU", which, left, duration(run_s))
     if run_s > LONG_S and has_cpu_size(config):
         log.warning(
             "the model has the size for a CPU already; a machine that does nothing else, or fewer "

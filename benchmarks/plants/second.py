@@ -129,6 +129,7 @@ def looped_adamw() -> None:
         make(step, *arguments, **named)  # type: ignore[arg-type]
         for group in step.optimizer.param_groups:
             group.update(fused=False, foreach=False)
+        step.optimizer.found_inf = None  # type: ignore[attr-defined]  # of the fused one alone
 
     instead(Step, "__init__", planted)
 

@@ -22,7 +22,7 @@ from benchmarks.reliability_parts import bad_inputs, forks, lives
 from benchmarks.reliability_parts.trial import Trial
 from configs.sampling import SampleConfig
 from profiling.report.renderers import page
-from training import checkpoint
+from training import checkpoint_file
 
 TENSORS = (torch.zeros(3), torch.full((2, 2), float("nan")), torch.tensor(1 << 62))
 CHECKPOINT, RUN = "ckpt.pt", "run"
@@ -39,7 +39,7 @@ def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
         if made.status:
             raise ValueError(f"the run whose checkpoint is damaged failed: {made.err}")
         path = Path("out", CHECKPOINT)
-        whole, state = path.read_bytes(), checkpoint.load(path)
+        whole, state = path.read_bytes(), checkpoint_file.unpacked(path)
         for number in range(seed, seed + count):
             if number % 2:
                 outcome, what = fuzz.worst(RUN, number, int(limit_s))
@@ -59,7 +59,8 @@ def of_checkpoint(seed: int, path: Path, whole: bytes, state: dict[str, object])
     kind = "checkpoint's bytes" if by_bytes else "checkpoint's entries"
     try:
         with warnings.catch_warnings(action="ignore"):
-            found = checkpoint.load(path)
+            checkpoint_file.load(path)
+            found = checkpoint_file.unpacked(path)
             sample.load_model(SampleConfig(out_dir="out"), torch.device("cpu"), "float32")
     except ValueError as error:
         said = str(error)

@@ -24,7 +24,7 @@ import torch
 from benchmarks.reliability_parts import forks
 from benchmarks.reliability_parts.forks import Child, Ended
 from benchmarks.reliability_parts.trial import Trial
-from training import checkpoint
+from training import checkpoint_file
 
 ITERATIONS, SAVED_EACH, MOST_SAVES = 60, 5, 6
 WORDS = (
@@ -156,7 +156,7 @@ def judged(life: Life, judge: Judge, before: int) -> tuple[str | None, int]:
     if not path.exists():
         return problem or (f"{path} is gone" if before else None), before
     with contextlib.suppress(ValueError):
-        iteration = int(checkpoint.load(path)["iter_num"])
+        iteration = checkpoint_file.load(path).iteration
         back = iteration < before and f"went back from iteration {before} to {iteration}"
         return problem or back or None, iteration
     return problem or f"{path} is damaged", before
@@ -164,7 +164,7 @@ def judged(life: Life, judge: Judge, before: int) -> tuple[str | None, int]:
 
 def left_behind(folder: Path) -> dict[str, object]:
     """The end of a training: what was learnt, and what was measured of it."""
-    state = checkpoint.load(folder / "ckpt.pt")
+    state = checkpoint_file.unpacked(folder / "ckpt.pt")
     state.pop("config")
     rows: dict[tuple[int, str], float] = {}
     for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines():

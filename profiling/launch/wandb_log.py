@@ -7,15 +7,17 @@ import os
 import re
 import shlex
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from cli.errors import one_line
 from cli.lock import check_free
 from profiling.analysis.capture import open_report
 from profiling.analysis.report import Report
-from profiling.analysis.runs.folder import read_config
+from profiling.analysis.runs.folder import METRICS, read_config
 from profiling.metric_names import CAPTURE_MEDIA
 from profiling.report.capture import tables
 from profiling.report.capture.document import report_document, verdict_line
@@ -77,6 +79,28 @@ def log_capture(capture: Path, out_dir: Path | None) -> str:
     return said + (f"\noffline so far: {run.sync_command()}" if run.offline else "")
 
 
+def log_metrics(out_dir: Path) -> str:
+    """Sends the rows of metrics.jsonl that the server has not got. Says how many.
+
+    Raises ValueError with one line where it cannot.
+    """
+    from training.wandb_run import kept_id, rows_of, values_of
+
+    run, rows = training_run(out_dir), rows_of(out_dir / METRICS)
+    if kept_id(out_dir / "wandb") != run.id:
+        raise ValueError(
+            f"{out_dir}: does not say which W&B run is its own: a copy, or of an older trainer"
+        )
+    with wandb_run(replace(run, offline=False), resume="allow") as resumed:
+        first = resumed.starting_step
+        missing = {step: row for step, row in rows.items() if step >= first}
+        resumed.define_metric("iter")
+        resumed.define_metric("*", step_metric="iter")
+        for step, row in missing.items():
+            resumed.log(values_of(row), step=step, commit=True)
+    return f"{len(missing)} of {len(rows)} rows sent; W&B run {run.id} of {run.project} has all now"
+
+
 def folder_around(capture: Path) -> Path:
     for folder in capture.resolve().parents[:2]:  # OUT_DIR/profile/CAPTURE
         if (folder / "wandb").is_dir():
@@ -86,6 +110,8 @@ def folder_around(capture: Path) -> Path:
 
 def training_run(out_dir: Path) -> TrainingRun:
     """Raises ValueError where W&B recorded nothing in this folder."""
+    from training.wandb_run import kept_id  # here: other verbs work without the trainer
+
     place = out_dir / "wandb"
     matches = [RUN_FOLDER.fullmatch(path.name) for path in place.glob("*run-*") if path.is_dir()]
     found = sorted(filter(None, matches), key=lambda match: match[0].removeprefix("offline-"))
@@ -95,11 +121,19 @@ def training_run(out_dir: Path) -> TrainingRun:
     project = wandb.get("project") if isinstance(wandb, dict) else None
     if not project:
         raise ValueError(f"{out_dir}/config.yaml: lacks wandb.project; is it a run's folder?")
-    return TrainingRun(out_dir, found[-1][2], project, found[-1][1] is not None)
+    run_id = kept_id(place) or found[-1][2]  # W&B numbers folders of the same second
+    return TrainingRun(out_dir, run_id, project, found[-1][1] is not None)
 
 
 def upload(run: TrainingRun, report: Report, html: str, copy: Path) -> None:
     """Raises ValueError with what W&B said."""
+    with wandb_run(run, resume="allow" if run.offline else "must") as resumed:
+        add(resumed, report, html, copy)
+
+
+@contextmanager
+def wandb_run(run: TrainingRun, resume: Literal["allow", "must"]) -> "Iterator[Run]":
+    """The run, gone on with; finished at the end. Raises ValueError with what W&B said."""
     import wandb
 
     data = run.out_dir.resolve() / "wandb" / "data"
@@ -111,10 +145,10 @@ def upload(run: TrainingRun, report: Report, html: str, copy: Path) -> None:
             dir=run.out_dir,
             project=run.project,
             id=run.id,
-            resume="allow" if run.offline else "must",
+            resume=resume,
             settings=settings(run.offline),
         )
-        add(resumed, report, html, copy)
+        yield resumed
         resumed.finish()
     except (wandb.Error, OSError, TimeoutError) as error:
         raise ValueError(f"W&B: {one_line(error)}") from error

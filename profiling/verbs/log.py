@@ -8,13 +8,16 @@ environment, user, host and folders were taken (python -m profiling scrub); neve
 which cannot be scrubbed. A run that was recorded offline gets this offline too, to be sent with the
 `wandb sync` command that is printed.
 
+--metrics sends rows instead: those of OUT_DIR/metrics.jsonl that the server has not got, because
+W&B failed in the run, or there was no network; twice sent they are there once.
+
 exit code: 0, or 2 for a mistake in the command line, a capture that cannot be read, W&B's refusal
 """
 
 from pathlib import Path
 
 from cli.parser import Parser, flag
-from profiling.launch.wandb_log import log_capture
+from profiling.launch.wandb_log import log_capture, log_metrics
 
 
 def main(argv: list[str]) -> int:
@@ -26,6 +29,10 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("capture", type=Path, metavar="CAPTURE", help=what)
     flag(parser, "--run OUT_DIR", "the run's folder, where CAPTURE does not lie in it", Path)
+    flag(parser, "--metrics", "CAPTURE is a run's folder: send its missing rows, no capture")
     flags = parser.parse_args(argv)
+    if flags.metrics:
+        print(log_metrics(flags.run or flags.capture))
+        return 0
     print(log_capture(flags.capture, flags.run))
     return 0

@@ -184,6 +184,8 @@ def test_a_second_file_is_refused(error_of):
         ("n_layer: 0\n", ": n_layer=0: must be at least 1"),
         ("attention: flsh\n", ": attention=flsh: no such choice; did you mean flash?"),
         ("a: 1\nb: [1,\nc: : 2\n", ":3:4: broken YAML: "),
+        ("seed: &x [*x]\n", ": its aliases (*NAME) go round in a circle"),
+        ("min_lr: ${learning_rte}\n", ": min_lr: Interpolation key 'learning_rte' not found; did"),
         ("n_layer: 1\nn_layer: 2\n", ":2:1: broken YAML: found duplicate key n_layer"),
         ("n_layer:\n\t2\n", ":2:1: broken YAML: found character"),
         ("n_layer: !!python/name:os.system\n", ":1:10: broken YAML: could not determine"),
@@ -282,6 +284,8 @@ def test_one_configuration_for_a_verb():
 @pytest.mark.parametrize(
     "argument, message",
     [
+        ("seed=glob(*)", "seed=glob(*): no patterns here; name the values: seed=VALUE,VALUE"),
+        ("profile=glob(*)", "profile=glob(*): no patterns here; name the values: profile=memory,"),
         ("attention=slow,flsh", "attention=flsh: no such choice; did you mean flash?"),
         ("n_layer=2,x", "n_layer=x: must be a whole number"),
         ("n_head=6,5", "n_embd=384: not divisible by n_head=5"),

@@ -146,6 +146,29 @@ def test_an_online_run_gets_its_report(shell, capture, tmp_path):
     assert refused.stderr.startswith("profiling log: error: W&B does not answer")
 
 
+@pytest.mark.slow
+def test_rows_that_the_server_lacks_are_sent_once(shell, tmp_path):
+    """Recorded offline, sent in part, then in full, then once more."""
+    assert shell("-c", TRAINING, "offline").returncode == 0
+    metrics = tmp_path / "out" / "metrics.jsonl"
+    whole = metrics.read_bytes()
+    metrics.write_bytes(b"".join(whole.splitlines(keepends=True)[:3]))
+    server = FakeWandbServer()
+    environ = {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": API_KEY}
+    words = ("-m", "profiling", "log", "out", "--metrics")
+    assert shell(*words, **environ).stdout.startswith("2 of 2 rows sent; W&B run ")
+    metrics.write_bytes(whole)
+    assert shell(*words, **environ).stdout.startswith("3 of 5 rows sent; ")
+    again = shell(*words, **environ)
+    assert again.stdout.startswith("0 of 5 rows sent; ") and not again.stderr, again.stderr
+    server.close()
+    ((_, history),) = server.history.items()
+    assert [row["iter"] for row in history] == [0, 1, 2, 3, 4]
+    shutil.copytree(tmp_path / "out", tmp_path / "copy")
+    refused = shell("-m", "profiling", "log", "copy", "--metrics", **environ)
+    assert refused.returncode == 2 and "a copy" in refused.stderr
+
+
 @pytest.mark.parametrize(
     "words, message",
     [

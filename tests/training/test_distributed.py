@@ -7,8 +7,25 @@ import pytest
 import torch
 
 from tests.helpers.processes import read_until
+from training.distributed import started
 
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+
+
+@pytest.mark.parametrize(
+    "environ, message",
+    [
+        ({"WORLD_SIZE": "abc"}, "^WORLD_SIZE=abc: not a number; torchrun sets"),
+        ({"LOCAL_RANK": "-1"}, "^LOCAL_RANK=-1: not a number"),
+        ({"WORLD_SIZE": "2"}, "^WORLD_SIZE=2, but RANK is not set; start it as torchrun"),
+        ({"WORLD_SIZE": "2", "RANK": "0"}, "^WORLD_SIZE=2, but MASTER_ADDR is not set"),
+    ],
+)
+def test_an_environment_that_torchrun_did_not_make(monkeypatch, environ, message):
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=message), started("cpu"):
+        pass
 
 
 @pytest.mark.slow

@@ -2,12 +2,15 @@ import numpy as np
 import pytest
 import torch
 
+from configs.schema import Config
+from data.batches import Batches
 from model import GPT
 from train import batches_of
 from training.distributed import Ranks
-from training.evaluate import evaluate
+from training.evaluate import evaluate, evaluation_batch_size
 
-RANKS = Ranks(0, 1, torch.device("cpu"))
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+RANKS = Ranks(0, 1, CPU)
 
 
 @pytest.fixture
@@ -59,39 +62,68 @@ def test_exact_loss_counts_every_prediction_once(parts):
     assert losses["val/loss"] == pytest.approx(total / count, abs=1e-6)
 
 
-def test_training_loss_is_over_a_sample_of_the_validation_split_s_size(parts):
+def test_training_loss_is_over_a_sample_of_an_eighth_of_the_validation_split(parts):
     tiny, model, train, val = parts()
     model.eval()
-    sample = list(train.cover(limit=val.sequence_count))
+    size = -(-val.sequence_count // 8)
+    sample = list(train.cover(limit=size))
     counted = [(x[i], y[i]) for x, y in sample for i in range(len(x)) if (y[i] != -1).all()]
-    assert len(counted) == val.sequence_count < train.sequence_count
+    assert len(counted) == size < train.sequence_count
     x, y = map(torch.stack, zip(*counted, strict=True))
     expected = plain_sum(model, x, y)
     losses = [evaluate(model, train, val, i, tiny, RANKS)["eval/train_loss"] for i in (0, 4)]
     assert losses == pytest.approx([expected] * 2, abs=1e-6)
 
 
-def test_an_estimate_is_the_mean_of_n_random_batches(parts, monkeypatch):
+def windows(batches: Batches, iteration: int, config: Config) -> set[tuple[int, ...]]:
+    count = config.eval_iters * config.batch_size
+    return {tuple(row.tolist()) for x, _ in batches.sample(iteration, count) for row in x}
+
+
+def test_an_estimate_is_the_mean_over_random_sequences(parts):
     tiny, model, train, val = parts(eval_iters=3)
-    drawn = {"train": [], "val": []}
-    for name, batches in (("train", train), ("val", val)):
-
-        def watched(*place, draw=batches.draw, seen=drawn[name]):
-            seen.append((place, draw(*place)))
-            return seen[-1][1]
-
-        monkeypatch.setattr(batches, "draw", watched)
     losses = evaluate(model, train, val, 4, tiny, RANKS)
     model.eval()
-    for name, key in (("train", "eval/train_loss"), ("val", "val/loss")):
-        assert len(drawn[name]) == 3
-        x, y = (torch.cat(part) for part in zip(*(pair for _, pair in drawn[name]), strict=True))
+    for batches, key in ((train, "eval/train_loss"), (val, "val/loss")):
+        pairs = list(batches.sample(4, 3 * tiny.batch_size))
+        x, y = (torch.cat(part) for part in zip(*pairs, strict=True))
+        assert len(x) == 3 * tiny.batch_size and (y != -1).all()
         assert losses[key] == pytest.approx(plain_sum(model, x, y), abs=1e-6)
-        # never a batch that is trained on, and others at every evaluation
-        assert all(iteration > tiny.max_iters for (iteration, _), _ in drawn[name])
-    first = {place for place, _ in drawn["val"]}
-    evaluate(model, train, val, 8, tiny, RANKS)
-    assert not first & {place for place, _ in drawn["val"][3:]}
+
+
+def test_what_is_evaluated_depends_on_the_iteration_alone_and_not_on_training(parts):
+    keys = dict(eval_iters=50)
+    tiny, model, train, val = parts(**keys)
+    others = dict(max_iters=10**18, eval_interval=7, gradient_accumulation_steps=2)
+    longer, _, *of_longer = parts(**keys, **others)
+    both = zip((train, val), of_longer, strict=True)
+    assert all(windows(a, 4, tiny) == windows(b, 4, longer) for a, b in both)
+    expected = evaluate(model, train, val, 4, tiny, RANKS)
+    assert evaluate(model, *of_longer, 4, longer, RANKS) == expected
+    assert len(windows(val, 4, tiny) & windows(val, 8, tiny)) < len(windows(val, 4, tiny)) / 2
+    first, _ = next(train.sample(0, tiny.batch_size))
+    assert not any(torch.equal(first, train.draw(i, 0)[0]) for i in range(50))
+
+
+@pytest.mark.parametrize("eval_iters", [0, 3])
+@pytest.mark.parametrize("eval_batch_size", [1, 7, 1000])
+def test_the_batch_size_of_an_evaluation_changes_no_loss(parts, eval_iters, eval_batch_size):
+    tiny, model, train, val = parts(eval_iters=eval_iters)
+    expected = evaluate(model, train, val, 4, tiny, RANKS)
+    tiny.eval_batch_size = eval_batch_size
+    assert evaluate(model, train, val, 4, tiny, RANKS) == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_small_model_is_evaluated_in_large_batches_on_a_cpu_alone(config):
+    tiny = config(n_embd=16, block_size=16)
+    assert evaluation_batch_size(tiny, CPU) == 1024
+    assert evaluation_batch_size(config(n_embd=8192, block_size=1024), CPU) == 1
+    assert evaluation_batch_size(tiny, torch.device("cuda")) == tiny.batch_size
+    asked = config(eval_batch_size=9)
+    assert evaluation_batch_size(asked, CPU) == evaluation_batch_size(asked, CUDA) == 9
+    asked.attention = "flex"
+    with pytest.raises(ValueError, match=r"^eval_batch_size=9: attention=flex .*batch_size=4"):
+        evaluation_batch_size(asked, CUDA)
 
 
 @pytest.mark.parametrize("eval_iters", [0, 2])

@@ -271,8 +271,8 @@ def test_a_folder_deleted_behind_the_last_row_is_told_by_the_exit_code(run, tmp_
     out_dir = tmp_path / "out"
     evaluated = record.Record.evaluated
 
-    def then_delete(self, iteration, losses):
-        evaluated(self, iteration, losses)
+    def then_delete(self, iteration, *rest):
+        evaluated(self, iteration, *rest)
         if iteration == 8:
             self.run.progress.improved = lambda loss: False  # or it would save now
             shutil.rmtree(out_dir)

@@ -259,9 +259,9 @@ def test_damaged_checkpoints(run, out_dir, tmp_path):
         assert (code, out) == (2, "") and f"{broken}: damaged" in err and err.count("\n") == 1
     state = torch.load(Path(out_dir.removeprefix("out_dir="), "ckpt.pt"), weights_only=True)
     for change, message in (
-        ({"config": {}}, "no checkpoint of this program"),
+        ({"config": {}}, "not a checkpoint of this program"),
         ({"config": state["config"] | {"n_embd": 64}}, "weights do not fit"),
-        ({"tokenizer": {"kind": "char"}}, "no checkpoint of this program"),
+        ({"tokenizer": {"kind": "char"}}, "not a checkpoint of this program"),
     ):
         checkpoint.write(broken, state | change)
         code, out, err = run(f"out_dir={tmp_path}")

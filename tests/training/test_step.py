@@ -1,4 +1,5 @@
 import copy
+import math
 
 import pytest
 import torch
@@ -83,6 +84,28 @@ def test_clipping_bounds_the_norm_of_all_gradients_together(config, grad_clip):
     factor = 0.01 / norm if grad_clip == 0.01 else 1.0
     for parameter, gradient in zip(step.parameters, before, strict=True):
         torch.testing.assert_close(parameter.grad, gradient * factor, rtol=1e-4, atol=1e-9)
+
+
+@pytest.mark.parametrize("grad_clip", [0.0, 1.0])
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_an_update_that_is_not_finite_leaves_the_weights_and_is_counted(config, grad_clip, bad):
+    step = make_step(config, grad_clip=grad_clip)
+    iterate(step, *batch(4))
+    weights = [p.detach().clone() for p in step.parameters]
+    moments = copy.deepcopy(step.optimizer.state_dict()["state"])
+    step.backward(step.forward(*batch(4)) * bad)
+    step.update(1e-3)
+    for seed in (1, 2):  # nor do good ones after it train on: the host has not seen it yet
+        iterate(step, *batch(4, seed))
+        assert all(torch.equal(p, w) for p, w in zip(step.parameters, weights, strict=True))
+        torch.testing.assert_close(
+            step.optimizer.state_dict()["state"], moments, rtol=0, atol=0, equal_nan=False
+        )
+    assert step.readings["train/skipped_updates"].item() == 3
+    fresh = make_step(config, grad_clip=grad_clip)
+    iterate(fresh, *batch(4))
+    assert fresh.readings["train/skipped_updates"].item() == 0
+    assert not any(p.grad is not None for p in step.parameters)
 
 
 def test_bfloat16_computes_in_bfloat16_and_keeps_float32(config):

@@ -334,6 +334,80 @@ told["uploads"] = sorted(server.uploads)
     assert not any(API_KEY.encode() in path.read_bytes() for path in files)
 
 
+RESUMED = """
+server = FakeWandbServer()
+os.environ["WANDB_BASE_URL"] = server.url
+told["ids"] = []
+
+def live(mode, first, last, out_dir="out"):
+    global FACTS
+    FACTS = dataclasses.replace(FACTS, iteration=first)
+    tracker = start(mode, out_dir)
+    wait_for(lambda: mirror_of(tracker).run_dir)
+    for i in range(first, last):
+        if i % 2 == 0:
+            tracker.log({"iter": i, "val/loss": 2.0 / (i + 1)})
+        tracker.log({"iter": i, "train/loss": 1.0 / (i + 1)})
+    finish(tracker)
+    told["ids"].append(json.loads(Path(out_dir, "wandb", "run.json").read_text())["id"])
+"""
+
+
+@pytest.mark.slow
+def test_a_resumed_run_is_one_wandb_run_whose_rows_are_there_once(tmp_path):
+    child = Child(
+        tmp_path,
+        RESUMED
+        + """
+import dataclasses, shutil
+live("online", 0, 6)  # killed behind its checkpoint of iteration 4
+live("online", 4, 9)
+wandb_mirror.WandbMirror.log, log = lambda *_: None, wandb_mirror.WandbMirror.log
+live("online", 9, 11)  # W&B got none of it
+wandb_mirror.WandbMirror.log = log
+live("online", 10, 13)
+shutil.copytree("out", "copy")
+live("online", 13, 15, "copy")  # a branch
+Path("copy").rename("moved")
+live("online", 15, 16, "moved")
+told["history"] = {key: [row["iter"] for row in rows] for key, rows in server.history.items()}
+server.close()
+""",
+        WANDB_API_KEY=API_KEY,
+    )
+    first, *_, branch, moved = child.told["ids"]
+    assert child.told["ids"] == [first] * 4 + [branch] * 2 and first != branch == moved
+    expected = [i for i in range(13) for _ in range(2 - i % 2)]
+    assert child.told["history"][first] == expected
+    assert child.told["history"][branch] == [13, 14, 14, 15]
+    assert child.warnings == [] and "less than the current step" not in child.stderr
+
+
+@pytest.mark.slow
+def test_a_run_resumed_offline_is_one_when_it_is_sent(tmp_path):
+    child = Child(
+        tmp_path,
+        RESUMED
+        + """
+import dataclasses, subprocess
+live("offline", 0, 6)
+time.sleep(1.1)  # W&B's folders are named by the second
+live("offline", 4, 9)
+folders = sorted(map(str, Path("out/wandb").glob("offline-run-*")))
+sent = subprocess.run([sys.executable, "-m", "wandb", "sync", *folders], capture_output=True)
+told["sent"], told["folders"] = sent.returncode, len(folders)
+told["history"] = {key: [row["iter"] for row in rows] for key, rows in server.history.items()}
+server.close()
+""",
+        WANDB_API_KEY=API_KEY,
+    )
+    assert (child.told["sent"], child.told["folders"]) == (0, 2)
+    ((run_id, iters),) = child.told["history"].items()
+    assert child.told["ids"] == [run_id] * 2
+    assert sorted(iters) == [i for i in range(9) for _ in range(2 - i % 2)]
+    assert child.warnings == []
+
+
 @pytest.mark.slow
 def test_wandb_core_killed(tmp_path):
     child = Child(
@@ -357,6 +431,7 @@ told["next_failure"] = mirror_of(next_run).failure
     assert iterations(tmp_path / "out") == list(range(30))
     (warning,) = child.warnings
     assert "W&B failed in log: " in warning
+    assert child.told["sync_command"] == f"python -m profiling log {tmp_path}/out --metrics"
     assert child.told["finish_s"] < 5 and child.exit_s < 10
     assert child.told["next_failure"] is None  # a new wandb-core
     assert "Traceback" not in child.stderr

@@ -19,7 +19,9 @@ from configs.training import WandbConfig
 from data.dataset import STAND_IN
 from data.prepare import URL_VARIABLE, prepare
 from tests.paths import PROJECT
-from training.device import check_attention, explained_out_of_memory, reasons, resolve
+from training.device import check_attention, reasons, resolve
+from training.memory import explained_out_of_memory
+from training.step import Step
 from training.tracker import open_tracker
 
 CPU = torch.device("cpu")
@@ -194,6 +196,34 @@ def test_nan_stops_the_run_and_the_good_checkpoint_stays(run):
 def test_nan_before_any_checkpoint_is_found_at_a_log_or_an_evaluation(run, log_interval):
     with pytest.raises(SystemExit, match="loss is nan at iteration .*nothing was saved yet"):
         run(learning_rate=1e30, log_interval=log_interval, always_save_checkpoint=True)
+
+
+@pytest.mark.parametrize("log_interval", [1, 7, 1000])
+def test_a_gradient_that_is_no_number_costs_no_weight_and_names_its_iteration(
+    run, monkeypatch, tmp_path, log_interval
+):
+    """Found at the next row or evaluation: what is saved and what is in memory is of before."""
+    keys = dict(eval_interval=8, always_save_checkpoint=True)
+    straight = run(max_iters=10, out_dir=str(tmp_path / "straight"), **keys)
+    expected = torch.load(straight / "ckpt.pt", weights_only=True)
+    backward, steps = Step.backward, []
+
+    def spoilt_once(self, loss):
+        steps.append(self)
+        backward(self, loss * (math.nan if len(steps) == 11 else 1.0))
+
+    monkeypatch.setattr(Step, "backward", spoilt_once)
+    monkeypatch.setattr("training.warm_up.say_how_long", lambda *_: None)  # it steps, too
+    words = r"gradients are not finite from iteration 10 on; .*ckpt.pt is the last good checkpoint"
+    with pytest.raises(SystemExit, match=words):
+        run(max_iters=24, log_interval=log_interval, **keys)
+    kept = torch.load(tmp_path / "out" / "ckpt.pt", weights_only=True)
+    assert kept["iter_num"] == 8
+    last = steps[-1]
+    torch.testing.assert_close(last.model.state_dict(), expected["model"], rtol=0, atol=0)
+    moments = last.optimizer.state_dict()["state"]
+    torch.testing.assert_close(moments, expected["optimizer"], rtol=0, atol=0)
+    assert len(steps) == {1: 11, 7: 15, 1000: 16}[log_interval]  # until a host looked
 
 
 @pytest.mark.slow

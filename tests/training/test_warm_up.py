@@ -19,7 +19,7 @@ def test_nobody_is_told_to_run_the_command_that_runs(caplog, monkeypatch, file, 
     config = compose_one([f"config/{file}.yaml", "device=cpu"])
     x = torch.zeros(12, 4, dtype=torch.long)
     with caplog.at_level(logging.WARNING):
-        warm_up.say_how_long(SimpleNamespace(micro_steps=1), x, x, config)
+        warm_up.say_how_long(SimpleNamespace(micro_steps=1), x, x, config, config.max_iters)
     (warning,) = caplog.messages
     assert ("python train.py config/shakespeare_char_cpu.yaml" in warning) == advised
     assert ("has the size for a CPU already" in warning) != advised

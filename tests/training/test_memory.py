@@ -1,0 +1,65 @@
+"""What no memory could hold is refused first; what an allocator says is explained."""
+
+import pytest
+import torch
+
+from configs.schema import Config
+from training.memory import check_model_fits, explained_out_of_memory
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        dict(n_layer=10**8, n_embd=6),  # small weights, but too many modules
+        dict(n_embd=10**8, n_head=1),
+        dict(n_layer=10**4, block_size=10**6, attention="slow"),
+        dict(block_size=10**15),
+    ],
+)
+def test_a_model_beyond_all_memory_is_refused_before_it_is_made(config, keys):
+    with pytest.raises(ValueError, match=r"^n_layer=.* GiB or more, this machine has .*; lower"):
+        check_model_fits(config(**keys), CPU)
+
+
+def test_the_bound_is_the_memory_there_is(config, monkeypatch):
+    tiny = config(n_layer=1, n_embd=32, block_size=32)
+    least = 16 * (12 * 32 * 32 + 32 * 32) + 30_000
+    monkeypatch.setattr("training.memory.host_bytes", lambda: least)
+    check_model_fits(tiny, CPU)
+    monkeypatch.setattr("training.memory.host_bytes", lambda: least - 1)
+    with pytest.raises(ValueError, match="^n_layer=1, n_embd=32"):
+        check_model_fits(tiny, CPU)
+
+
+@pytest.mark.parametrize(
+    "keys, message",
+    [
+        (dict(n_layer=10**8), "^n_layer=100000000"),
+        (dict(gradient_accumulation_steps=10**9), "with gradient_accumulation_steps=1000000000: "),
+        (dict(batch_size=10**20), "^batch_size=100000000000000000000 with "),
+        (dict(eval_iters=10**14), "with eval_iters=100000000000000: .*lower one of them"),
+    ],
+)
+def test_a_run_says_which_key_is_too_large(run, tmp_path, keys, message):
+    with pytest.raises(ValueError, match=message):
+        run(**keys)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_allocation_that_fails_on_a_cpu_names_the_key():
+    with (
+        pytest.raises(
+            ValueError, match=r"^batch_size=64: .*machine's memory \(you tried .*bytes\)"
+        ),
+        explained_out_of_memory(Config()),
+    ):
+        torch.empty(1 << 55)
+    with (
+        pytest.raises(ValueError, match=r"^batch_size=64: .*n_layer"),
+        explained_out_of_memory(Config()),
+    ):
+        bytearray(1 << 60)
+    with pytest.raises(RuntimeError, match="a bug"), explained_out_of_memory(Config()):
+        raise RuntimeError("a bug")

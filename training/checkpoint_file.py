@@ -1,0 +1,180 @@
+"""A checkpoint read back, as data and never as code, and every entry of it checked.
+
+Called by training.checkpoint to resume and by sample.py, which needs the first half of it only.
+"""
+
+import math
+import re
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cli.errors import one_line
+from cli.keys import Value, keys, spell
+from configs.model import ModelConfig
+from data.tokenizers import Tokenizer, load_tokenizer
+from model import GPT
+
+ADVICE = "Weights only load failed"
+AGAIN = "take another copy of it, or start again with init_from=scratch"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What `training.checkpoint.save` wrote; what only a resume needs may be absent: None."""
+
+    path: Path
+    config: Mapping[str, Value]  # of the run: flat keys, and sections
+    model_config: ModelConfig
+    tokenizer: Tokenizer
+    weights: dict[str, Tensor]  # finite, of the shapes that the configuration has
+    iteration: int  # the next one to do
+    best_val_loss: float  # inf: there was no evaluation yet
+    best_iteration: int | None
+    source: str | None  # of the text
+    text_sha256: str | None
+    optimizer: dict[int, dict[str, Tensor]] | None  # by the number of the parameter
+    scaler: Mapping[str, float] | None  # empty: there was none
+    random_states: dict[str, list[Tensor]] | None  # by the kind of device, of each rank
+
+
+def load(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
+    """Raises ValueError with one line: the file, what is wrong with it, what to do."""
+    state = unpacked(path, device)
+    try:
+        return checked_checkpoint(path, state)
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        reason = f"lacks {error}" if isinstance(error, KeyError) else one_line(error)[:160]
+        raise ValueError(f"{path}: not a checkpoint of this program: {reason}; {AGAIN}") from error
+
+
+def unpacked(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """What is in the file, nothing of it run. Raises ValueError where it is missing or damaged."""
+    if not path.is_file():
+        raise ValueError(f"{path}: no checkpoint there; train first, with init_from=scratch")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if broken := archive.testzip():  # torch.load does not look at the checksums
+                raise zipfile.BadZipFile(f"wrong checksum of {broken}")
+        state = torch.load(path, map_location=device, weights_only=True)
+        if not isinstance(state, dict):
+            raise TypeError(f"a {type(state).__name__}, not a dictionary")
+    except Exception as error:  # PyTorch's unpickler meets broken bytes with a dozen kinds
+        if code := re.search(r"GLOBAL (\S+)", str(error)):
+            raise ValueError(
+                f"{path}: damaged or no checkpoint (names {code[1]}, which is code); nothing of it "
+                "was run: do not open it elsewhere, unless you know where it comes from"
+            ) from error
+        text = str(error)
+        if ADVICE in text:  # of a paragraph for programmers; the reason stands below it
+            text = text.partition("\n")[2]
+        reason = one_line(text).strip()[:120] or type(error).__name__
+        raise ValueError(f"{path}: damaged or no checkpoint ({reason}); {AGAIN}") from error
+    return state
+
+
+def checked_checkpoint(path: Path, state: dict[str, Any]) -> Checkpoint:
+    """Raises ValueError, TypeError or KeyError of the first entry that is wrong."""
+    config = state["config"]
+    if not isinstance(config, dict):
+        raise ValueError(f"its config is a {type(config).__name__}")
+    model_config = model_config_of(config)
+    tokenizer = load_tokenizer(state["tokenizer"])
+    check_weights(state["model"], model_config, tokenizer.vocab_size)
+    best_at = None if state.get("best_iteration") is None else count(state, "best_iteration")
+    text = state.get("text") or {}
+    for name in ("optimizer", "scaler", "random_states"):
+        if not isinstance(state.get(name), dict | None):
+            raise ValueError(f"its {name} is a {type(state[name]).__name__}")
+    return Checkpoint(
+        path=path,
+        config=config,
+        model_config=model_config,
+        tokenizer=tokenizer,
+        weights=state["model"],
+        iteration=count(state, "iter_num"),
+        best_val_loss=best_loss(state),
+        best_iteration=best_at,
+        source=text.get("source"),
+        text_sha256=text.get("sha256"),
+        optimizer=state.get("optimizer"),
+        scaler=state.get("scaler"),
+        random_states=state.get("random_states"),
+    )
+
+
+def model_config_of(config: dict[str, Value]) -> ModelConfig:
+    """Raises KeyError and ValueError naming the key of the configuration that is wrong."""
+    values: dict[str, Any] = {}
+    for name, key in keys(ModelConfig).items():
+        value = values[name] = config[name]
+        kinds = (int, float) if key.kind is float else (key.kind,)
+        if not isinstance(value, kinds) or isinstance(value, bool) and key.kind is not bool:
+            raise ValueError(f"{name}={spell(value)[:40]} is no {key.kind.__name__}")
+    return ModelConfig(**values)
+
+
+def check_weights(weights: object, config: ModelConfig, vocab_size: int) -> None:
+    """Compares them with the model of the configuration, of which no tensor is allocated.
+
+    Raises ValueError, also where a weight is not finite.
+    """
+    if not isinstance(weights, dict) or not all(isinstance(w, Tensor) for w in weights.values()):
+        raise ValueError("its model is no dictionary of tensors")
+    blocks = {str(name).split(".")[2] for name in weights if str(name).count(".") > 2}
+    if len(blocks) != config.n_layer:  # first, for the modules of so many would be made
+        raise ValueError(f"n_layer={config.n_layer}, but it has weights of {len(blocks)} blocks")
+    with torch.device("meta"):
+        expected = GPT(config, vocab_size).state_dict()
+    if unlike := sorted(set(weights) ^ set(expected), key=str):
+        missing = unlike[0] in expected
+        raise ValueError(f"its model {'lacks' if missing else 'has a strange'} {unlike[0]}")
+    for name, weight in weights.items():
+        if weight.shape != expected[name].shape:
+            shapes = f"{tuple(weight.shape)}, not {tuple(expected[name].shape)}"
+            raise ValueError(f"its weights do not fit its configuration: {name} is {shapes}")
+        if not (weight.is_floating_point() and weight.isfinite().all()):
+            raise ValueError(f"its weights are spoilt: {name} is not finite everywhere")
+
+
+def count(state: dict[str, Any], name: str) -> int:
+    """An iteration."""
+    value = state[name]
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{name} is {value!r:.40}, not a number from 0 up")
+    return value
+
+
+def best_loss(state: dict[str, Any]) -> float:
+    value = state.get("best_val_loss", math.inf)
+    if not isinstance(value, (int, float)) or math.isnan(value):
+        raise ValueError(f"best_val_loss is {value!r:.40}, not a number")
+    return float(value)
+
+
+def check_optimizer(checkpoint: Checkpoint, parameters: list[Tensor]) -> None:
+    """AdamW's state against the parameters that it is for, in its order. Raises ValueError."""
+    states = checkpoint.optimizer or {}
+    for number, parameter in enumerate(parameters):
+        state = states.get(number)
+        if not isinstance(state, dict) or len(states) != len(parameters):
+            raise ValueError(
+                f"{checkpoint.path}: has AdamW's state of {len(states)} of {len(parameters)} "
+                f"parameters; sample.py can use it, a resume cannot: {AGAIN}"
+            )
+        for name, shape in (
+            ("exp_avg", parameter.shape),
+            ("exp_avg_sq", parameter.shape),
+            ("step", ()),
+        ):
+            value = state.get(name)
+            if not isinstance(value, Tensor) or value.shape != shape or not value.isfinite().all():
+                raise ValueError(
+                    f"{checkpoint.path}: AdamW's {name} of parameter {number} is missing, of "
+                    f"another shape or not finite; {AGAIN}"
+                )

@@ -1,0 +1,83 @@
+"""What may differ between a checkpoint and the configuration that it is resumed with.
+
+The model and the text may not. What decides which sequences and which noise an iteration sees has
+to be asked for by exact_resume=false; all else steers or watches the run, and is only said.
+"""
+
+from collections.abc import Mapping
+from operator import attrgetter
+
+from cli.keys import Value, keys, spell
+from configs.schema import Config
+from data.dataset import Dataset
+from training.checkpoint_file import AGAIN, Checkpoint
+
+MODEL_KEYS = ("n_layer", "n_head", "n_embd", "block_size", "bias")
+EXACT_KEYS = ("seed", "dropout", "dtype")  # besides the sequences of an iteration
+BATCH_KEYS = ("batch_size", "gradient_accumulation_steps")  # their product is what counts
+NOT_SAID = ("init_from", "out_dir", "keep_previous", "exact_resume", "eval_only")
+
+
+def changes(saved: Checkpoint, config: Config) -> list[tuple[str, Value, Value]]:
+    """(key, then, now) of the flat keys that differ; sections only say how a run is watched.
+
+    A key that is younger than the checkpoint has not changed.
+    """
+    named = [key for key in keys(Config) if "." not in key and key not in NOT_SAID]
+    pairs = [(key, saved.config.get(key), attrgetter(key)(config)) for key in named]
+    return [each for each in pairs if each[0] in saved.config and each[1] != each[2]]
+
+
+def check_same_run(saved: Checkpoint, config: Config, dataset: Dataset) -> None:
+    """Raises ValueError naming what keeps the checkpoint from going on as `config` says."""
+    check_text(saved, config, dataset)
+    for key in (*EXACT_KEYS, *BATCH_KEYS):
+        if key not in saved.config:
+            raise ValueError(f"{saved.path}: its configuration lacks {key}; {AGAIN}")
+    differ = changes(saved, config)
+    for key, was, now in differ:
+        if key in MODEL_KEYS:
+            raise ValueError(
+                f"{key}={spell(now)}: the checkpoint has {spell(was)}, and its weights fit no "
+                f"other; leave {key} out: python train.py {config.out_dir}/config.yaml "
+                "init_from=resume"
+            )
+    if saved.iteration > config.max_iters and not config.eval_only:
+        raise ValueError(
+            f"max_iters={config.max_iters}: {saved.path} is at iteration {saved.iteration} "
+            "already; raise max_iters to train on, or look at it with eval_only=true"
+        )
+    refused = [each for each in differ if each[0] in EXACT_KEYS]
+    if sequences(saved.config) != sequences(vars(config)):
+        refused += [each for each in differ if each[0] in BATCH_KEYS]
+    if refused and not config.exact_resume:
+        return
+    if refused:
+        asked = ", ".join(f"{key}={spell(now)}" for key, _, now in refused)
+        were = ", ".join(f"{key}={spell(was)}" for key, was, _ in refused)
+        raise ValueError(
+            f"{asked}: {saved.path} was trained with {were}, and would not go on as the same run; "
+            "keep these, or add exact_resume=false"
+        )
+
+
+def sequences(config: Mapping[str, Value]) -> Value:
+    """Of an iteration; the order of a run's sequences does not depend on how they are split."""
+    batch_size, steps = (config.get(key) for key in BATCH_KEYS)
+    return batch_size * steps if isinstance(batch_size, int) and isinstance(steps, int) else None
+
+
+def check_text(saved: Checkpoint, config: Config, dataset: Dataset) -> None:
+    if saved.text_sha256 is None:
+        raise ValueError(f"{saved.path}: does not say which text it was trained on; {AGAIN}")
+    if saved.text_sha256 != dataset.text_sha256:
+        raise ValueError(
+            f"dataset={config.dataset}: the checkpoint was trained on another text "
+            f"({saved.source}, not {dataset.source}); use init_from=scratch"
+        )
+    if saved.tokenizer.to_record() != dataset.tokenizer.to_record():
+        raise ValueError(
+            f"dataset={config.dataset}: the checkpoint's tokens are others, those of "
+            f"dataset={saved.config.get('dataset')}; resume with its dataset, tokenizer and "
+            "bpe_vocab_size, or use init_from=scratch"
+        )
