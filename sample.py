@@ -3,6 +3,11 @@
 python sample.py out_dir=out-shakespeare-char start="ROMEO:" num_samples=3
 """
 
+if __name__ == "__main__":
+    from cli.start_up import begin
+
+    begin()  # from here on Ctrl-C is quiet
+
 from cli.help import read_keys
 from configs.sampling import FOLDER, HELP, SampleConfig
 
@@ -26,6 +31,7 @@ import torch
 from torch import Tensor
 
 from cli.errors import one_line, user_errors
+from cli.interrupts import unwinding
 from configs.attention import pinned_kernel
 from configs.model import ModelConfig
 from data.dataset import STAND_IN
@@ -61,7 +67,7 @@ def sample(config: SampleConfig) -> None:
     capture = token_spans(config, model)  # does nothing without `profile=`
     decode = capture.ranged(decode_with(model, config, generator))
     began = time.perf_counter()
-    with capture.window:
+    with unwinding(), capture.window:
         for k in range(config.num_samples):
             generator.manual_seed(config.seed + k)
             new = model.generate(idx, config.max_new_tokens, cache, decode)

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from cli.interrupts import unwinding
+
 
 def write_text(path: Path, content: str) -> None:
     """Raises ValueError where it cannot be written."""
@@ -36,8 +38,9 @@ def replacing(path: Path) -> Iterator[Path]:
     check_place(path)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        yield temporary
-        os.replace(temporary, path)
+        with unwinding():
+            yield temporary
+            os.replace(temporary, path)
     except OSError as error:
         raise ValueError(f"{path}: cannot be written: {error.strerror or error}") from error
     finally:

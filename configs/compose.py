@@ -21,6 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from cli.errors import one_line
+from cli.interrupts import leaving_at_once
 from cli.keys import TYPE_NAMES, Value, checked, choice, keys, spell, unknown_key
 from configs import files
 from configs.schema import Config
@@ -39,6 +40,7 @@ HYDRA_SETTINGS = {
 }
 
 
+@leaving_at_once()
 def compose_jobs(path: Path | None, arguments: list[str], multirun: bool) -> list[Config]:
     """The configuration of every job: one, or with `multirun` one for each swept combination.
 

@@ -4,11 +4,25 @@ import math
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from configs.training import TrainingConfig
 
 
-def adamw(model: nn.Module, config: TrainingConfig, device: torch.device) -> torch.optim.AdamW:
+class AdamW(torch.optim.AdamW):
+    """PyTorch's, but that it brings no Dynamo into a run that compiles nothing.
+
+    PyTorch keeps these methods out of compiled code, by a decorator that imports Dynamo when they
+    are called: seconds. Nothing here compiles the optimizer.
+    """
+
+    add_param_group = getattr(Optimizer.add_param_group, "__wrapped__", Optimizer.add_param_group)
+    zero_grad = getattr(Optimizer.zero_grad, "__wrapped__", Optimizer.zero_grad)
+    state_dict = getattr(Optimizer.state_dict, "__wrapped__", Optimizer.state_dict)
+    load_state_dict = getattr(Optimizer.load_state_dict, "__wrapped__", Optimizer.load_state_dict)
+
+
+def adamw(model: nn.Module, config: TrainingConfig, device: torch.device) -> AdamW:
     """Matrices and embeddings decay, biases and norms do not. One fused kernel where it exists.
 
     The learning rate is a tensor on CUDA, so that a captured graph reads the one of the moment.
@@ -17,7 +31,7 @@ def adamw(model: nn.Module, config: TrainingConfig, device: torch.device) -> tor
     matrices = [p for p in parameters if p.dim() >= 2]
     others = [p for p in parameters if p.dim() < 2]
     on_cuda = device.type == "cuda"
-    return torch.optim.AdamW(
+    return AdamW(
         [
             {"params": matrices, "weight_decay": config.weight_decay},
             {"params": others, "weight_decay": 0.0},

@@ -79,7 +79,7 @@ def warm_up(
 def say_how_long(step: Step, x: Tensor, y: Tensor, config: Config) -> None:
     """On a CPU the main experiment takes days: better said now than found out."""
     few = slice(min(2, len(x)))
-    with torch.compiler.set_stance("force_eager"):
+    with dynamo.eager():
         timed_micro_step(step, x[few], y[few])
         seconds = timed_micro_step(step, x[few], y[few]) / few.stop
     run_s = seconds * len(x) * step.micro_steps * config.max_iters
