@@ -103,10 +103,18 @@ class WandbConfig:
         "auto: online with an API key, offline without",
         ("auto", "online", "offline", "disabled"),
     )
-    project: str = key("profiling-nanogpt", "W&B project")
-    name: str | None = key(None, "run name; default: from the run's keys")
-    group: str | None = key(None, "runs of one comparison share it; -m sets it")
-    tags: list[str] = key([], "W&B tags, as [a,b]")
+    project: str = key(
+        "profiling-nanogpt", "W&B project; default: WANDB_PROJECT", variable="WANDB_PROJECT"
+    )
+    name: str | None = key(
+        None, "run name; default: WANDB_NAME, or from the run's keys", variable="WANDB_NAME"
+    )
+    group: str | None = key(
+        None,
+        "runs of one comparison share it; default: WANDB_RUN_GROUP; -m sets it",
+        variable="WANDB_RUN_GROUP",
+    )
+    tags: list[str] = key([], "W&B tags, as [a,b]; default: WANDB_TAGS", variable="WANDB_TAGS")
 
     def __post_init__(self) -> None:
         # W&B's own rules: broken, they would cost the run its mirror after the start

@@ -27,6 +27,7 @@ from training.console import Display, duration
 from training.folder_watch import FolderWatch
 from training.run import Run
 from training.run_folder import open_run_folder
+from training.slowdown import Slowdown
 from training.sinks import RunFacts, Value, last_value
 from training.tracker import Tracker, open_tracker
 from training.warm_up import WarmUp
@@ -69,6 +70,7 @@ class Record:
     def __post_init__(self) -> None:
         config, ranks = self.run.config, self.run.ranks
         self.watch = FolderWatch(self.run.folder, self.run.progress, self.tracker)
+        self.slowdown = Slowdown()
         self.times = StepTimes(self.run.progress.iteration)
         self.display = Display(self.run.progress.iteration, config.max_iters, ranks.rank)
         tokens_per_batch = config.batch_size * config.block_size
@@ -86,6 +88,8 @@ class Record:
         count = iteration + 1 - self.times.first_iteration - len(self.times.ms)
         self.times.ms.extend(laps.ms if len(laps.ms) == count else [None] * count)
         train_loss, speed = readings["train/loss"], self.speed(laps.ms)
+        if speed:
+            self.slowdown.watch(speed.step_ms, len(laps.ms))
         captured_ms = statistics.median(laps.captured_ms) if laps.captured_ms else None
         row: dict[str, Value] = {"iter": iteration, **readings, "lr": lr}
         row |= self.speed_metrics(speed)
@@ -152,16 +156,18 @@ class Record:
         energy = self.gpu.summary(speed and speed.tokens_per_s)
         wall_s = self.elapsed_s()
         self.tracker.summary(self.results(speed, wall_s) | energy)
-        self.tracker.finish(code)
         self.write_step_times()
-        if code == 0:
-            self.say_what_next(speed, energy, wall_s)
-        if self.tracker.sync_command:
-            log.info("W&B, offline so far: %s", self.tracker.sync_command)
-        if said := self.watch.what_is_not_safe():
-            if kind is None:
-                raise SystemExit(f"train.py: {said}")
-            log.error("%s", said)
+        try:
+            self.tracker.finish(code)
+        finally:  # also where Ctrl-C skips the wait for W&B
+            if code == 0:
+                self.say_what_next(speed, energy, wall_s)
+            if self.tracker.sync_command:
+                log.info("W&B, offline so far: %s", self.tracker.sync_command)
+            if said := self.watch.what_is_not_safe():
+                if kind is None:
+                    raise SystemExit(f"train.py: {said}")
+                log.error("%s", said)
 
     def results(self, speed: Speed | None, wall_s: float) -> dict[str, Value]:
         """For summary.json."""
