@@ -1,5 +1,6 @@
 """The keys of a run: where it writes, how often it looks, how it optimises and on what device."""
 
+import os
 import re
 from dataclasses import dataclass
 
@@ -69,6 +70,7 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         if not self.out_dir:
             raise ValueError("out_dir: must not be empty")
+        self.out_dir = os.path.expanduser(self.out_dir)  # ~ of a shell that left it, or of YAML
         if self.keep_previous not in ("all", "refuse") and not self.keep_previous.isdecimal():
             raise ValueError(
                 f"keep_previous={self.keep_previous}: must be all, refuse or a number from 0 up"
