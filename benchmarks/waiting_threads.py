@@ -30,6 +30,8 @@ WAYS = [
     "OMP_NUM_THREADS=1",
 ]
 
+ALONE, BESIDE = ", alone", ", beside a busy process"
+
 
 @dataclass
 class WaitingConfig(Keys):
@@ -42,12 +44,14 @@ class WaitingConfig(Keys):
 def main(config: WaitingConfig) -> None:
     ways = config.ways.split(",")
     measures = {
-        (way, busy): partial(step_ms, way, busy, config) for busy in (False, True) for way in ways
+        f"{way}{where}": partial(step_ms, way, busy, config)
+        for where, busy in ((ALONE, False), (BESIDE, True))
+        for way in ways
     }
     found = in_turns(measures, config.repetitions)
     print("| way | alone: ms (least, most) | beside a busy process |\n|---|---:|---:|")
     for way in ways:
-        print(f"| {way} | {told(found[way, False])} | {told(found[way, True])} |")
+        print(f"| {way} | {told(found[way + ALONE])} | {told(found[way + BESIDE])} |")
 
 
 def told(times_ms: list[float]) -> str:
@@ -65,9 +69,7 @@ def step_ms(way: str, busy: bool, config: WaitingConfig) -> float:
             words.append(f"data_source={Path(config.data_source).resolve()}")
         log = Path(folder, "log")
         with open(log, "wb") as file:
-            ended = run_process(
-                [sys.executable, *words], file, environ=environ | {variable: value}
-            )
+            ended = run_process([sys.executable, *words], file, environ=environ | {variable: value})
         if ended.status:
             raise ValueError(f"train.py ended with {ended.status}: {log.read_text()[-200:]}")
         times_ms = json.loads(Path(folder, "out", "step_times.json").read_text())["ms"]

@@ -69,11 +69,13 @@ def key(
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def from_environment(variable: str, default: Value) -> Value:
+def from_environment(variable: str, default: Default) -> Default:
     text = os.environ.get(variable)
     if not text:
         return copy(default)
-    return [word.strip() for word in text.split(",")] if isinstance(default, list) else text
+    is_list = isinstance(default, list)
+    value = [word.strip() for word in text.split(",")] if is_list else text
+    return typing.cast(Default, value)
 
 
 @cache

@@ -27,8 +27,8 @@ from training.console import Display, duration
 from training.folder_watch import FolderWatch
 from training.run import Run
 from training.run_folder import open_run_folder
-from training.slowdown import Slowdown
 from training.sinks import RunFacts, Value, last_value
+from training.slowdown import Slowdown
 from training.tracker import Tracker, open_tracker
 from training.warm_up import WarmUp
 

@@ -50,9 +50,9 @@ MODES |= {"run": "online", "dryrun": "offline"}  # W&B's older names, in its var
 def check_wandb(config: WandbConfig) -> Mode:
     """The mode that `config` means on this machine: online, offline or disabled.
 
-    auto is what WANDB_DISABLED or WANDB_MODE says, else online with an API key; without a key it is never
-    online, so wandb has no reason to ask for one at the terminal. The trainer calls this early.
-    Raises ValueError for mode=online without a key and for an unknown WANDB_MODE.
+    auto is what WANDB_DISABLED or WANDB_MODE says, else online with an API key; without a key it is
+    never online, so wandb has no reason to ask for one at the terminal. The trainer calls this
+    early. Raises ValueError for mode=online without a key and for an unknown WANDB_MODE.
     """
     word = config.mode
     if word == "auto":
@@ -142,11 +142,15 @@ class WandbMirror(Sink):
             with answered(unwind):
                 self.wait(start)
         finally:  # also when an impatient user interrupts the wait
-            if self.thread.is_alive():
-                self.fail(f"no answer in {time.monotonic() - start:.0f} s")
-                _abandon()
-            if self.sets_data_dir:
-                os.environ.pop("WANDB_DATA_DIR", None)
+            self.conclude(start)
+
+    def conclude(self, start: float) -> None:
+        """Gives up what did not answer since `start`, and says in summary.json how it went."""
+        if self.thread.is_alive():
+            self.fail(f"no answer in {time.monotonic() - start:.0f} s")
+            _abandon()
+        if self.sets_data_dir:
+            os.environ.pop("WANDB_DATA_DIR", None)
         if self.files.refused and self.mode == "offline" and not self.failure:
             self.failure = "its offline file may lack rows, too: the disk refused some"
             log.warning("W&B: %s", self.failure)  # wandb itself is silent about that

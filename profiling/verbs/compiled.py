@@ -21,6 +21,7 @@ from cli.files import write_text
 from cli.parser import Parser, flag
 from profiling.lab.compiled import check_ours, compile_once, write_folder
 from profiling.report.lab.compiled_document import compiled_document
+from profiling.verbs.progress import doing
 from profiling.verbs.results import output_flags, show
 
 if TYPE_CHECKING:
@@ -38,7 +39,10 @@ def main(argv: list[str]) -> int:
     config = composed(words)
     folder = flags.out or Path(config.out_dir) / "compiled"
     check_ours(folder)
-    with tempfile.TemporaryDirectory(prefix="inductor-") as cache:
+    with (
+        tempfile.TemporaryDirectory(prefix="inductor-") as cache,
+        doing("compiling; on a CPU this takes minutes"),
+    ):
         made = compile_once(config, Path(cache).resolve())
     write_folder(folder, made)
     for file, name in ((flags.html, "index.html"), (flags.json, "index.json")):
