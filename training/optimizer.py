@@ -1,6 +1,7 @@
 """AdamW in nanoGPT's two groups, and the learning rate of an iteration."""
 
 import math
+from inspect import unwrap
 
 import torch
 from torch import nn
@@ -12,14 +13,15 @@ from configs.training import TrainingConfig
 class AdamW(torch.optim.AdamW):
     """PyTorch's, but that it brings no Dynamo into a run that compiles nothing.
 
-    PyTorch keeps these methods out of compiled code, by a decorator that imports Dynamo when they
-    are called: seconds. Nothing here compiles the optimizer.
+    PyTorch keeps these methods out of compiled code, by decorators that import Dynamo when they are
+    called: seconds, in the first step. Nothing here compiles the optimizer.
     """
 
-    add_param_group = getattr(Optimizer.add_param_group, "__wrapped__", Optimizer.add_param_group)
-    zero_grad = getattr(Optimizer.zero_grad, "__wrapped__", Optimizer.zero_grad)
-    state_dict = getattr(Optimizer.state_dict, "__wrapped__", Optimizer.state_dict)
-    load_state_dict = getattr(Optimizer.load_state_dict, "__wrapped__", Optimizer.load_state_dict)
+    add_param_group = unwrap(Optimizer.add_param_group)
+    zero_grad = unwrap(Optimizer.zero_grad)
+    state_dict = unwrap(Optimizer.state_dict)
+    load_state_dict = unwrap(Optimizer.load_state_dict)
+    step = torch.no_grad()(unwrap(torch.optim.AdamW.step))
 
 
 def adamw(model: nn.Module, config: TrainingConfig, device: torch.device) -> AdamW:
