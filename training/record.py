@@ -5,6 +5,7 @@ Here, and not in the loop, times become tokens per second and MFU.
 
 import logging
 import math
+import os
 import statistics
 import time
 from dataclasses import asdict, dataclass, field
@@ -28,7 +29,7 @@ from training.folder_watch import FolderWatch
 from training.run import Run
 from training.run_folder import open_run_folder
 from training.sinks import RunFacts, Value, last_value
-from training.slowdown import Slowdown
+from training.slowdown import ON_CPU, Slowdown
 from training.tracker import Tracker, open_tracker
 from training.warm_up import WarmUp
 
@@ -70,7 +71,8 @@ class Record:
     def __post_init__(self) -> None:
         config, ranks = self.run.config, self.run.ranks
         self.watch = FolderWatch(self.run.folder, self.run.progress, self.tracker)
-        self.slowdown = Slowdown()
+        on_cpu = ranks.device.type == "cpu" and "OMP_WAIT_POLICY" not in os.environ
+        self.slowdown = Slowdown(ON_CPU if on_cpu else "")
         self.times = StepTimes(self.run.progress.iteration)
         self.display = Display(self.run.progress.iteration, config.max_iters, ranks.rank)
         tokens_per_batch = config.batch_size * config.block_size

@@ -8,12 +8,14 @@ log = logging.getLogger(__name__)
 
 TIMES_SLOWER = 5
 LONG_S = 10.0  # slow for so long before it is said
+ON_CPU = "; a run started with OMP_WAIT_POLICY=passive loses less to it"
 
 
 @dataclass
 class Slowdown:
-    """Of the rows of one run; says so once."""
+    """Of the rows of one run; says so once, and the `cure` where there is one."""
 
+    cure: str = ""
     fastest_ms: float = float("inf")  # the best of the rows' median steps
     slow_s: float = 0.0  # since it was last faster
     said: bool = False
@@ -26,9 +28,10 @@ class Slowdown:
         if self.slow_s >= LONG_S and not self.said:
             self.said = True
             log.warning(
-                "steps take %s ms, %s ms before: another process may use this machine%s",
+                "steps take %s ms, %s ms before: another process may use this machine%s%s",
                 *(f"{ms:,.0f}" if ms >= 10 else f"{ms:.2f}" for ms in (step_ms, self.fastest_ms)),
                 load(),
+                self.cure,
             )
 
 
