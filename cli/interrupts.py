@@ -14,13 +14,25 @@ from typing import NoReturn
 
 from cli.start_up import SIGNALS, leave
 
+IMPORTLIB = "<frozen importlib._bootstrap>"  # the file of its frames
 Handler = Callable[[int, FrameType | None], object]
 
 
 def unwind(number: int, frame: FrameType | None = None) -> NoReturn:
+    """Raises KeyboardInterrupt; but inside of an import, such as a verb's of torch, it leaves."""
+    if importing(frame):
+        leave(number)
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     raise SystemExit(128 + number)
+
+
+def importing(frame: FrameType | None) -> bool:
+    while frame:
+        if frame.f_code.co_filename == IMPORTLIB:
+            return True
+        frame = frame.f_back
+    return False
 
 
 @contextmanager

@@ -69,6 +69,20 @@ with user_errors(), unwinding(), leaving_at_once():
 """) == (130, "", "")
 
 
+def test_an_import_in_a_verb_is_left_at_once(tmp_path):
+    """numpy makes an ImportError of it, and `except ImportError` may go on without the module."""
+    (tmp_path / "slow_module.py").write_text("import __main__; __main__.hit()")
+    code = f"""
+sys.path.insert(0, {str(tmp_path)!r})
+with user_errors(), unwinding():
+    try:
+        import slow_module
+    except BaseException:
+        print("went on")
+"""
+    assert ended(code) == (130, "", "")
+
+
 def test_what_python_would_drop_in_a_destructor_still_ends_it():
     assert ended("""
 class Dying:
