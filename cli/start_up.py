@@ -6,12 +6,15 @@ So few imports here, because a Ctrl-C that comes during them still is a tracebac
 import os
 import signal
 import sys
+from collections.abc import Callable
 from types import FrameType
 
 from cli.threads import spin_briefly
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SHOW_CURSOR = "\x1b[?25h"  # a progress bar hides it
+
+last_acts: list[Callable[[], object]] = []  # what `leave` still does: the lock of a folder goes
 
 
 def begin() -> None:
@@ -27,6 +30,8 @@ def begin() -> None:
 def leave(number: int, frame: FrameType | None = None) -> None:
     """Ends the process without unwinding: no exception, which somebody could catch or lose."""
     try:
+        while last_acts:
+            last_acts.pop()()
         if sys.stdout.isatty():
             sys.stdout.write(SHOW_CURSOR)
         sys.stdout.flush()

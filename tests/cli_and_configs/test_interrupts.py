@@ -111,6 +111,17 @@ print("went on")
     assert ended(code) == (0, "went on\n", "")
 
 
+def test_a_lock_and_the_folder_made_for_it_go(tmp_path):
+    assert ended(f"""
+from pathlib import Path
+from cli.lock import Lock
+with Lock(Path({str(tmp_path)!r}) / "new" / "run", "out_dir"):
+    print(len(list(Path({str(tmp_path)!r}).rglob("*"))))
+    hit()
+""") == (130, "3\n", "")
+    assert not list(tmp_path.iterdir())
+
+
 def test_at_exit_too():
     assert ended("import atexit; atexit.register(hit)") == (130, "", "")
 
