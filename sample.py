@@ -3,11 +3,15 @@
 python sample.py out_dir=out-shakespeare-char start="ROMEO:" num_samples=3
 """
 
-from cli.help import read_keys
-from configs.sampling import FOLDER, HELP, SampleConfig
-
 if __name__ == "__main__":
+    from cli.start_up import begin
+
+    begin()  # from here on Ctrl-C is quiet
+
     # --help and mistakes end here, before torch, which takes seconds to import
+    from cli.help import read_keys
+    from configs.sampling import HELP, SampleConfig
+
     asked = read_keys(HELP, SampleConfig)
 
 import codecs
@@ -25,8 +29,10 @@ import torch
 from torch import Tensor
 
 from cli.errors import user_errors
+from cli.interrupts import unwinding
 from configs.attention import pinned_kernel
 from configs.model import ModelConfig
+from configs.sampling import FOLDER, SampleConfig
 from data.dataset import STAND_IN
 from data.prepare import read_utf8
 from data.tokenizers import Tokenizer
@@ -61,7 +67,7 @@ def sample(config: SampleConfig) -> None:
     capture = token_spans(config, model)  # does nothing without `profile=`
     decode = capture.ranged(decode_with(model, config, generator))
     began = time.perf_counter()
-    with capture.window:
+    with unwinding(), capture.window:
         for k in range(config.num_samples):
             generator.manual_seed(config.seed + k)
             new = model.generate(idx, config.max_new_tokens, cache, decode)

@@ -5,10 +5,14 @@
         gradient_accumulation_steps=2
 """
 
-from configs import command_line
-
 if __name__ == "__main__":
+    from cli.start_up import begin
+
+    begin()  # from here on Ctrl-C is quiet
+
     # --help, mistakes and TAB completion end here, before torch, which takes seconds to import
+    from configs import command_line
+
     start = command_line.read()
 
 from collections.abc import Iterator
@@ -73,7 +77,7 @@ def train_on(ranks: Ranks, config: Config, why: dict[str, str], folder: RunFolde
         with aside("checkpoint", spans, gpu):
             checkpoint.save(run)
 
-    with record, gpu, Interrupt() as interrupt, window:
+    with Interrupt() as interrupt, record, gpu, window:
         while True:
             iteration = spans.now = progress.iteration
             finished = iteration >= config.max_iters or config.eval_only

@@ -6,6 +6,11 @@
 From a checkout's own folder. What was measured so far stands in docs/benchmarks.md.
 """
 
+if __name__ == "__main__":
+    from cli.start_up import begin
+
+    begin()  # from here on Ctrl-C is quiet
+
 import sys
 from dataclasses import dataclass
 from importlib import import_module
@@ -13,6 +18,7 @@ from typing import get_type_hints
 
 from cli.errors import suggestion, user_errors
 from cli.help import key_table
+from cli.interrupts import unwinding
 from cli.keys import parse_keys
 
 
@@ -40,6 +46,7 @@ MEASUREMENTS = {
         "how often `ab` calls a difference where there is none", "records=FILE"
     ),
     "start_up": Measurement("--help and a mistake against `import torch`, in turns"),
+    "waiting_threads": Measurement("how OpenMP's threads should wait: step times on a busy CPU"),
     "report_speed": Measurement("seconds and memory of `report` on large captures"),
     "fuzz": Measurement("are damaged captures, runs, pages read, or refused in a line?"),
     "reliability": Measurement(
@@ -81,5 +88,5 @@ def print_table() -> None:
 
 if __name__ == "__main__":
     sys.argv[0] = "benchmarks"
-    with user_errors():
+    with user_errors(), unwinding():
         main(sys.argv[1:])

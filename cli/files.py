@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from cli.interrupts import unwinding
+
 
 def write_text(path: Path, content: str) -> None:
     """Raises ValueError where it cannot be written."""
@@ -62,7 +64,7 @@ def replacing(path: Path) -> Iterator[Path]:
     check_place(path)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        with told(path):
+        with told(path), unwinding():
             yield temporary
             os.replace(temporary, path)
     finally:

@@ -7,11 +7,12 @@ names, types and limits) and cli.help (the table, the small programs).
 import dataclasses
 import inspect
 import math
+import os
 import types
 import typing
 from collections.abc import Collection, Iterable
 from copy import copy
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cli.errors import ending, suggestion
@@ -54,15 +55,27 @@ def key(
     *,
     least: float = -math.inf,
     below: float = math.inf,
+    variable: str = "",
 ) -> Default:
     """Declares a key: the field of a dataclass. A number is from `least` up and less than `below`.
 
-    Annotated as a field's default, as `dataclasses.field` is.
+    `variable` of the environment gives the default of a text, or of a list by comma, where it is
+    set. Annotated as a field's default, as `dataclasses.field` is.
     """
     metadata = {"help": help, "choices": choices, "least": least, "below": below}
-    if isinstance(default, list):
-        return dataclasses.field(default_factory=lambda: copy(default), metadata=metadata)
+    if variable or isinstance(default, list):
+        make = partial(from_environment, variable, default)
+        return dataclasses.field(default_factory=make, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def from_environment(variable: str, default: Default) -> Default:
+    text = os.environ.get(variable)
+    if not text:
+        return copy(default)
+    is_list = isinstance(default, list)
+    value = [word.strip() for word in text.split(",")] if is_list else text
+    return typing.cast(Default, value)
 
 
 @cache

@@ -17,6 +17,8 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 
+from cli.start_up import last_acts
+
 log = logging.getLogger(__name__)
 
 NAME = "run.lock"
@@ -62,6 +64,7 @@ class Lock:
         except BaseException:
             self.remove_empty_folders()
             raise
+        last_acts.append(self.release)
         return self
 
     def take(self) -> None:
@@ -120,6 +123,11 @@ class Lock:
             return False
 
     def __exit__(self, *_: object) -> None:
+        if self.release in last_acts:
+            last_acts.remove(self.release)
+        self.release()
+
+    def release(self) -> None:
         if self.is_held():
             with contextlib.suppress(OSError):
                 self.path.unlink()

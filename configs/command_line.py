@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -27,9 +28,12 @@ from cli.help import key_table
 from cli.keys import keys
 from cli.parser import Parser
 from configs import files
+from configs.completion import completions
 from configs.compose import PRIMARY, compose_jobs, explain, to_config
 from configs.jobs import Jobs, Train
+from configs.nanogpt import translated
 from configs.schema import Config
+from configs.texts import as_they_stand
 
 HELP = """\
 Trains a GPT on Shakespeare, or on a text of yours; every run can be profiled and compared.
@@ -80,9 +84,12 @@ def read() -> Start:
     --help, --cfg, TAB completion and the like are answered, and end the program.
     """
     options, flags, words = split_arguments(sys.argv[1:])
-    path, overrides = split_words(words, options.config_name)
-    if options.shell_completion:
-        path, overrides = config_on_typed_line(), []
+    if options.shell_completion and words[:1] in (["query=bash"], ["query=fish"], ["query=zsh"]):
+        complete(words[0].removeprefix("query="))
+        raise SystemExit(0)
+    ours = [] if options.shell_completion else translated(words)
+    path, overrides = split_words(ours, options.config_name)
+    overrides = as_they_stand(overrides, options.multirun)
     if options.help:
         (config,) = compose_jobs(path, [], multirun=False)
         print(HELP.format(files=", ".join(files.names())) + "\n" + key_table(config))
@@ -155,7 +162,8 @@ def compose_one(words: list[str], *added: str) -> Config:
     _, flags, words = split_arguments(words)
     if flags:
         raise ValueError(f"{flags[0]}: a flag of train.py; here one run at a time, without it")
-    path, overrides = split_words(words, None)
+    path, overrides = split_words(translated(words), None)
+    overrides = as_they_stand(overrides, multirun=False)
     typed = {word.split("=")[0] for word in overrides}
     overrides += [word for word in added if word.split("=")[0] not in typed]
     (config,) = compose_jobs(path, overrides, multirun=False)
@@ -216,14 +224,10 @@ def sets_hydra(path: Path | None, overrides: list[str]) -> bool:
     )
 
 
-def config_on_typed_line() -> Path | None:
-    """For tab completion: takes the config file out of the typed line, which Hydra reads next.
-
-    The shell passes the line in COMP_LINE. Its last word, still being typed, stays.
-    """
+def complete(shell: str) -> None:
+    """Prints what TAB offers. The shell passes the line in COMP_LINE; its last word is typed."""
     *words, last = os.environ.get("COMP_LINE", "").split(" ")
-    found = {w: files.find(w) for w in words if not w.startswith("-") and "=" not in w}
-    named = [w for w in found if found[w] or w.endswith((".yaml", ".yml"))]
-    kept = [w.removeprefix("--") if "=" in w else w for w in words if w not in named]
-    os.environ["COMP_LINE"] = " ".join([*kept, last])
-    return found[named[0]] if named else None
+    named = [path for word in words if "=" not in word and (path := files.find(word))]
+    with suppress(ValueError):  # of a broken file: what is printed here would stand in the prompt
+        (config,) = compose_jobs(named[0] if named else None, [], multirun=False)
+        print(("\n" if shell == "fish" else " ").join(completions(last, config)))

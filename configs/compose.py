@@ -22,6 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from cli.errors import ending, one_line
+from cli.interrupts import leaving_at_once
 from cli.keys import TYPE_NAMES, Value, checked, choice, keys, spell, unknown_key
 from configs import files
 from configs.schema import Config
@@ -40,6 +41,7 @@ HYDRA_SETTINGS = {
 }
 
 
+@leaving_at_once()
 def compose_jobs(path: Path | None, arguments: list[str], multirun: bool) -> list[Config]:
     """The configuration of every job: one, or with `multirun` one for each swept combination.
 

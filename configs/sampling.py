@@ -97,5 +97,5 @@ class SampleConfig:
     def __post_init__(self) -> None:
         check_values(self)
         # the keys that training has too obey its rules
-        TrainingConfig(out_dir=self.out_dir, device=self.device)
+        self.out_dir = TrainingConfig(out_dir=self.out_dir, device=self.device).out_dir
         self.profile.window(self.num_samples, self.max_new_tokens)

@@ -1,5 +1,6 @@
 """The keys of a run: where it writes, how often it looks, how it optimises and on what device."""
 
+import os
 import re
 from dataclasses import dataclass
 
@@ -77,6 +78,7 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         if not self.out_dir:
             raise ValueError("out_dir: must not be empty")
+        self.out_dir = os.path.expanduser(self.out_dir)  # ~ of a shell that left it, or of YAML
         if self.keep_previous not in ("all", "refuse") and not self.keep_previous.isdecimal():
             raise ValueError(
                 f"keep_previous={self.keep_previous}: must be all, refuse or a number from 0 up"
@@ -111,10 +113,18 @@ class WandbConfig:
         "auto: online with an API key, offline without",
         ("auto", "online", "offline", "disabled"),
     )
-    project: str = key("profiling-nanogpt", "W&B project")
-    name: str | None = key(None, "run name; default: from the run's keys")
-    group: str | None = key(None, "runs of one comparison share it; -m sets it")
-    tags: list[str] = key([], "W&B tags, as [a,b]")
+    project: str = key(
+        "profiling-nanogpt", "W&B project; default: WANDB_PROJECT", variable="WANDB_PROJECT"
+    )
+    name: str | None = key(
+        None, "run name; default: WANDB_NAME, or from the run's keys", variable="WANDB_NAME"
+    )
+    group: str | None = key(
+        None,
+        "runs of one comparison share it; default: WANDB_RUN_GROUP; -m sets it",
+        variable="WANDB_RUN_GROUP",
+    )
+    tags: list[str] = key([], "W&B tags, as [a,b]; default: WANDB_TAGS", variable="WANDB_TAGS")
 
     def __post_init__(self) -> None:
         # W&B's own rules: broken, they would cost the run its mirror after the start

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cli.interrupts import unwinding
 from data.tokenizers import Tokenizer, load_tokenizer, token_dtype
 
 STAND_IN = "stand-in"  # the source of the built-in text
@@ -70,6 +71,7 @@ def refuse_foreign_files(directory: Path) -> None:
         )
 
 
+@unwinding()
 def write_dataset(
     directory: Path, meta: dict[str, str | int], tokenizer: Tokenizer, splits: dict[str, np.ndarray]
 ) -> Dataset:

@@ -11,6 +11,11 @@ keys are training's; what preparing does not read goes into the command for trai
     python -m data.prepare shakespeare_bpe tokenizer=local bpe_vocab_size=4096
 """
 
+if __name__ == "__main__":
+    from cli.start_up import begin
+
+    begin()  # from here on Ctrl-C is quiet
+
 import hashlib
 import logging
 import os
@@ -24,6 +29,7 @@ from pathlib import Path
 from cli.errors import user_errors
 from cli.files import replacing
 from cli.help import key_table
+from cli.interrupts import unwinding
 from cli.keys import parse_keys, spell
 from configs.data import DataConfig
 from data.dataset import STAND_IN, Dataset, load_dataset, refuse_foreign_files, write_dataset
@@ -238,7 +244,7 @@ def main(words: list[str]) -> None:
         print(f"{__doc__}\n{key_table(DataConfig())}")
         return
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.INFO)
-    with user_errors():
+    with user_errors(), unwinding():
         named = [w if "=" in w or w.startswith("-") else f"dataset={w}" for w in words]
         config: DataConfig = parse_keys(named, DataConfig)
         made = prepare(config, DATA_DIR)

@@ -1,9 +1,15 @@
 """`python -m profiling VERB ...`: what is done around a training run, one verb for each."""
 
+if __name__ == "__main__":
+    from cli.start_up import begin
+
+    begin()  # from here on Ctrl-C is quiet
+
 import sys
 from importlib import import_module
 
 from cli.errors import ending, user_errors
+from cli.interrupts import unwinding
 
 CAPTURES, LAB = "captures and runs", "the lab"
 # verb, as its module in profiling.verbs, whose main(argv) returns the exit code -> group, purpose
@@ -52,7 +58,9 @@ def main() -> None:
             return
         if verb not in VERBS:
             raise ValueError(f"{verb}: no such verb{ending(verb, VERBS)}")
-        raise SystemExit(import_module(f"profiling.verbs.{verb}").main(arguments))
+        module = import_module(f"profiling.verbs.{verb}")
+        with unwinding():
+            raise SystemExit(module.main(arguments))
 
 
 def told(group: str) -> str:

@@ -1,5 +1,6 @@
 """What is told at once imports none of the slow packages: seen in the processes themselves."""
 
+import ast
 import os
 import re
 import subprocess
@@ -7,6 +8,7 @@ import sys
 
 import pytest
 
+from cli import threads
 from profiling.__main__ import VERBS
 from tests.paths import PROJECT
 
@@ -49,3 +51,27 @@ def test_what_is_told_at_once_needs_no_torch(words, code, needed):
     ended, modules = imported(*words.split())
     assert ended == code
     assert needed in modules and not SLOW & modules
+
+
+@pytest.mark.slow
+def test_a_run_that_compiles_nothing_brings_no_dynamo(tmp_path, text_file):
+    keys = "device=cpu compile=false n_layer=1 n_head=2 n_embd=16 block_size=16 batch_size=2"
+    keys += " max_iters=2 eval_iters=1 wandb.mode=disabled always_save_checkpoint=true"
+    keys += f" data_source={text_file} out_dir={tmp_path}/out"
+    ended, modules = imported("train.py", *keys.split())
+    assert ended == 0 and (tmp_path / "out" / "ckpt.pt").exists()
+    assert "torch" in modules and "torch._dynamo" not in modules
+    ended, modules = imported("train.py", *keys.split(), "init_from=resume", "max_iters=3")
+    assert ended == 0 and "torch._dynamo" not in modules
+
+
+def test_how_threads_wait_is_the_user_s_or_ours():
+    ask = "from cli import start_up, threads; start_up.begin(); print(threads.in_force())"
+    for given, spin in (
+        ({}, str(threads.ROUNDS)),
+        ({"GOMP_SPINCOUNT": "7"}, "7"),
+        ({"OMP_WAIT_POLICY": "passive"}, None),
+    ):
+        environ = {k: v for k, v in os.environ.items() if k not in threads.VARIABLES} | given
+        told = subprocess.check_output([sys.executable, "-c", ask], cwd=PROJECT, env=environ)
+        assert ast.literal_eval(told.decode())["GOMP_SPINCOUNT"] == spin

@@ -35,6 +35,10 @@ class OperatorNames(TorchDispatchMode):
         super().__init__()
         self.names: list[str] = []
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:  # PyTorch's name
+        return False  # True imports Dynamo, which takes seconds, also where nothing compiles
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:  # PyTorch's own signature

@@ -9,6 +9,7 @@ from torch import Tensor
 from configs.schema import Config
 from data.batches import Batches
 from model import GPT
+from profiling.capture import dynamo
 from training.distributed import Ranks
 from training.step import autocast
 
@@ -80,4 +81,4 @@ def uncompiled(model: GPT) -> AbstractContextManager[object]:
     """
     if model.config.attention == "flex":
         return nullcontext()
-    return torch.compiler.set_stance("force_eager")
+    return dynamo.eager()

@@ -1,11 +1,11 @@
 """SIGINT and SIGTERM: finish the iteration, save, leave; the second one leaves at once."""
 
 import logging
-import os
 import signal
 import time
 from types import FrameType
 
+from cli.start_up import leave
 from training.distributed import Ranks
 
 log = logging.getLogger(__name__)
@@ -27,14 +27,16 @@ class Interrupt:
         }
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for number, handler in self.previous.items():
             signal.signal(number, handler)
+        if self.signal and kind is None:  # it came too late for the loop to see it
+            raise SystemExit(self.exit_code)
 
     def receive(self, number: int, frame: FrameType | None) -> None:
         if self.signal is not None:
             if time.monotonic() - self.received_s > ECHO_S:
-                os._exit(128 + number)
+                leave(number)
             return
         self.signal, self.received_s = signal.Signals(number), time.monotonic()
         log.warning(

@@ -1,14 +1,30 @@
 """AdamW in nanoGPT's two groups, and the learning rate of an iteration."""
 
 import math
+from inspect import unwrap
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from configs.training import TrainingConfig
 
 
-def adamw(model: nn.Module, config: TrainingConfig, device: torch.device) -> torch.optim.AdamW:
+class AdamW(torch.optim.AdamW):
+    """PyTorch's, but that it brings no Dynamo into a run that compiles nothing.
+
+    PyTorch keeps these methods out of compiled code, by decorators that import Dynamo when they are
+    called: seconds, in the first step. Nothing here compiles the optimizer.
+    """
+
+    add_param_group = unwrap(Optimizer.add_param_group)
+    zero_grad = unwrap(Optimizer.zero_grad)
+    state_dict = unwrap(Optimizer.state_dict)
+    load_state_dict = unwrap(Optimizer.load_state_dict)
+    step = torch.no_grad()(unwrap(torch.optim.AdamW.step))
+
+
+def adamw(model: nn.Module, config: TrainingConfig, device: torch.device) -> AdamW:
     """Matrices and embeddings decay, biases and norms do not. One fused kernel where it exists.
 
     The learning rate is a tensor on CUDA, so that a captured graph reads the one of the moment.
@@ -17,7 +33,7 @@ def adamw(model: nn.Module, config: TrainingConfig, device: torch.device) -> tor
     matrices = [p for p in parameters if p.dim() >= 2]
     others = [p for p in parameters if p.dim() < 2]
     on_cuda = device.type == "cuda"
-    return torch.optim.AdamW(
+    return AdamW(
         [
             {"params": matrices, "weight_decay": config.weight_decay},
             {"params": others, "weight_decay": 0.0},

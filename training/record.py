@@ -5,6 +5,7 @@ Here, and not in the loop, times become tokens per second and MFU.
 
 import logging
 import math
+import os
 import statistics
 import time
 from dataclasses import asdict, dataclass, field
@@ -30,6 +31,7 @@ from training.next_commands import report_command, sample_command
 from training.run import Run
 from training.run_folder import open_run_folder
 from training.sinks import RunFacts, Value, last_value
+from training.slowdown import ON_CPU, Slowdown
 from training.tracker import Tracker, open_tracker
 from training.warm_up import WarmUp
 
@@ -72,6 +74,8 @@ class Record:
     def __post_init__(self) -> None:
         config, ranks = self.run.config, self.run.ranks
         self.watch = FolderWatch(self.run.folder, self.run.progress, self.tracker)
+        on_cpu = ranks.device.type == "cpu" and "OMP_WAIT_POLICY" not in os.environ
+        self.slowdown = Slowdown(ON_CPU if on_cpu else "")
         self.times = StepTimes(self.run.progress.iteration)
         self.display = Display(self.run.progress.iteration, config.max_iters, ranks.rank)
         tokens_per_batch = config.batch_size * config.block_size
@@ -89,6 +93,8 @@ class Record:
         count = iteration + 1 - self.times.first_iteration - len(self.times.ms)
         self.times.ms.extend(laps.ms if len(laps.ms) == count else [None] * count)
         train_loss, speed = readings["train/loss"], self.speed(laps.ms)
+        if speed:
+            self.slowdown.watch(speed.step_ms, len(laps.ms))
         captured_ms = statistics.median(laps.captured_ms) if laps.captured_ms else None
         row: dict[str, Value] = {"iter": iteration, **readings, "lr": lr}
         row |= self.speed_metrics(speed)
@@ -171,16 +177,18 @@ class Record:
         energy = self.gpu.summary(speed and speed.tokens_per_s)
         wall_s = self.elapsed_s()
         self.tracker.summary(self.results(speed, wall_s) | energy)
-        self.tracker.finish(code)
         self.write_step_times()
-        if code == 0:
-            self.say_what_next(speed, energy, wall_s)
-        if self.tracker.sync_command:
-            log.info("W&B, offline so far: %s", self.tracker.sync_command)
-        if said := self.watch.what_is_not_safe():
-            if kind is None:
-                raise SystemExit(f"train.py: {said}")
-            log.error("%s", said)
+        try:
+            self.tracker.finish(code)
+        finally:  # also where Ctrl-C skips the wait for W&B
+            if code == 0:
+                self.say_what_next(speed, energy, wall_s)
+            if self.tracker.sync_command:
+                log.info("W&B, offline so far: %s", self.tracker.sync_command)
+            if said := self.watch.what_is_not_safe():
+                if kind is None:
+                    raise SystemExit(f"train.py: {said}")
+                log.error("%s", said)
 
     def results(self, speed: Speed | None, wall_s: float) -> dict[str, Value]:
         """For summary.json."""

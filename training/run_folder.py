@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from omegaconf import OmegaConf
 
+from cli import threads
 from cli.files import replacing, write_text
 from cli.lock import NAME as LOCK
 from cli.lock import InUse, Lock
@@ -129,6 +130,7 @@ def environment() -> JsonObject:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cpu_cores": os.cpu_count(),
+        "openmp": threads.in_force(),
         "packages": {name: package_version(name) for name in PACKAGES},
         "git": git_state(),
         "cuda": torch.version.cuda,

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from cli.errors import one_line
+from cli.interrupts import answered, unwind
 from configs.training import WandbConfig
 from profiling.records import JsonObject
 from training.sinks import JsonFiles, Row, RunFacts, Sink
@@ -39,6 +40,7 @@ INIT_TIMEOUT_S = 15.0
 DEAD_TIMEOUT_S = 30.0  # finish() waits this long for a wandb-core or a server that does not answer
 UPLOAD_TIMEOUT_S = 60.0  # ... and this long for the upload to one that does
 ABANDON_TIMEOUT_S = 2.0
+SILENT_S = 2.0  # of a wait before it is said
 TOKEN_FILE = "WANDB_IDENTITY_TOKEN_FILE"  # environment: takes the place of a key
 
 Mode = Literal["online", "offline", "disabled"]
@@ -49,11 +51,14 @@ MODES |= {"run": "online", "dryrun": "offline"}  # W&B's older names, in its var
 def check_wandb(config: WandbConfig) -> Mode:
     """The mode that `config` means on this machine: online, offline or disabled.
 
-    auto is WANDB_MODE where that is set, else online with an API key; without a key it is never
-    online, so wandb has no reason to ask for one at the terminal. The trainer calls this early.
-    Raises ValueError for mode=online without a key and for an unknown WANDB_MODE.
+    auto is what WANDB_DISABLED or WANDB_MODE says, else online with an API key; without a key it is
+    never online, so wandb has no reason to ask for one at the terminal. The trainer calls this
+    early. Raises ValueError for mode=online without a key and for an unknown WANDB_MODE.
     """
-    word = (os.environ.get("WANDB_MODE") or "online") if config.mode == "auto" else config.mode
+    word = config.mode
+    if word == "auto":
+        switched_off = os.environ.get("WANDB_DISABLED", "").lower() in ("true", "1")
+        word = "disabled" if switched_off else os.environ.get("WANDB_MODE") or "online"
     if word not in MODES:
         raise ValueError(f"WANDB_MODE={word} is unknown; set online, offline or disabled")
     if MODES[word] != "online" or os.environ.get(TOKEN_FILE) or _api_key():
@@ -79,7 +84,7 @@ def online_key() -> str | None:
 
 @dataclass
 class WandbMirror(Sink):
-    """One W&B run in the folder `wandb` beside `files`, fed from a queue. Made at once."""
+    """One W&B run in the folder `wandb` beside `files`, or in WANDB_DIR; fed from a queue."""
 
     files: JsonFiles
     mode: Mode  # in force: online becomes offline where no server answers
@@ -102,7 +107,8 @@ class WandbMirror(Sink):
         # Artifacts are staged in the home folder otherwise. Taken back in finish(): the next run of
         # this process has a folder of its own.
         self.sets_data_dir = "WANDB_DATA_DIR" not in os.environ
-        os.environ.setdefault("WANDB_DATA_DIR", str(self.out_dir / "wandb" / "data"))
+        self.folder = Path(os.environ.get("WANDB_DIR") or self.out_dir).expanduser().resolve()
+        os.environ.setdefault("WANDB_DATA_DIR", str(self.folder / "wandb" / "data"))
         # W&B's reports about itself are sent when the process exits, and hold the exit up for
         # seconds where the server is slow or gone.
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
@@ -139,19 +145,34 @@ class WandbMirror(Sink):
         self.queue.put(None)
         start = time.monotonic()
         try:
-            if self.answered.wait(DEAD_TIMEOUT_S):
-                self.thread.join(max(0.0, start + self.finish_timeout_s - time.monotonic()))
+            with answered(unwind):
+                self.wait(start)
         finally:  # also when an impatient user interrupts the wait
-            if self.thread.is_alive():
-                self.fail(f"no answer in {time.monotonic() - start:.0f} s")
-                _abandon()
-            if self.sets_data_dir:
-                os.environ.pop("WANDB_DATA_DIR", None)
+            self.conclude(start)
+
+    def conclude(self, start: float) -> None:
+        """Gives up what did not answer since `start`, and says in summary.json how it went."""
+        if self.thread.is_alive():
+            self.fail(f"no answer in {time.monotonic() - start:.0f} s")
+            _abandon()
+        if self.sets_data_dir:
+            os.environ.pop("WANDB_DATA_DIR", None)
         if self.files.refused and self.mode == "offline" and not self.failure:
             self.failure = "its offline file may lack rows, too: the disk refused some"
             log.warning("W&B: %s", self.failure)  # wandb itself is silent about that
         outcome = {"mode": self.mode, "failure": self.failure, "rows_dropped": self.rows_dropped}
         self.files.summary({"wandb": outcome})
+
+    def wait(self, start: float) -> None:
+        """For wandb-core's answer, then for the upload; after some seconds it says so."""
+        if not self.answered.wait(SILENT_S):
+            say_waiting(DEAD_TIMEOUT_S)
+        if not self.answered.wait(max(0.0, start + DEAD_TIMEOUT_S - time.monotonic())):
+            return
+        self.thread.join(max(0.0, start + SILENT_S - time.monotonic()))
+        if self.thread.is_alive():
+            say_waiting(self.finish_timeout_s)
+            self.thread.join(max(0.0, start + self.finish_timeout_s - time.monotonic()))
 
     @property
     def sync_command(self) -> str | None:
@@ -227,6 +248,7 @@ class WandbMirror(Sink):
     def wandb_init(self, mode: Mode) -> "Run":
         import wandb
 
+        self.folder.mkdir(parents=True, exist_ok=True)  # else wandb takes one under /tmp
         # Its informative lines would break a progress bar; its warnings stay.
         wandb.setup(wandb.Settings(show_info=False))
         settings = wandb.Settings(
@@ -251,7 +273,7 @@ class WandbMirror(Sink):
             mode=mode,
             id=self.kept_id,
             resume="allow" if self.kept_id else None,  # offline: `wandb sync` appends then
-            dir=self.out_dir,
+            dir=self.folder,
             reinit="create_new",
             settings=settings,
         )
@@ -260,6 +282,10 @@ class WandbMirror(Sink):
         if self.failure is None:
             self.failure = f"{self.doing}: {reason}"
             log.warning("W&B failed in %s; metrics.jsonl goes on without it", self.failure)
+
+
+def say_waiting(limit_s: float) -> None:
+    log.info("waiting for W&B, at most %.0f s; Ctrl-C skips", limit_s)
 
 
 def flat(values: JsonObject, prefix: str = "") -> JsonObject:

@@ -85,7 +85,7 @@ def say_how_long(step: Step, x: Tensor, y: Tensor, config: Config, left: int) ->
     if left <= 0 or config.eval_only:
         return
     few = slice(min(2, len(x)))
-    with torch.compiler.set_stance("force_eager"):
+    with dynamo.eager():
         timed_micro_step(step, x[few], y[few])
         seconds = timed_micro_step(step, x[few], y[few]) / few.stop
     run_s = seconds * len(x) * step.micro_steps * left

@@ -6,6 +6,7 @@ where nobody has asked for it, nothing was compiled.
 
 import sys
 from collections import Counter
+from contextlib import AbstractContextManager, nullcontext
 from threading import Thread
 
 from profiling.manifest import CompileCounts
@@ -29,6 +30,14 @@ def compiled() -> CompileCounts:
 def fused_attentions() -> int:
     """How many times torch.compile put a fused call in the place of spelled-out attention."""
     return counters().get("inductor", Counter())["fuse_attention"]
+
+
+def eager() -> AbstractContextManager[object]:
+    """Within it nothing compiles, and nothing that was compiled runs."""
+    if dynamo := sys.modules.get("torch._dynamo"):
+        stance: AbstractContextManager[object] = dynamo.set_stance("force_eager")
+        return stance
+    return nullcontext()
 
 
 def forget() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Callable
 
 import pynvml
 import torch
@@ -39,19 +40,24 @@ def device_name(device: torch.device) -> str:
     return f"CPU, {torch.get_num_threads()} threads"
 
 
-def measured(device: torch.device, max_s: float) -> DeviceResults:
-    """Rates with their nominal peaks, the empty launch, the ridge points, the driver's facts."""
+def measured(device: torch.device, max_s: float, say: Callable[[str], None]) -> DeviceResults:
+    """Rates with their nominal peaks, the empty launch, the ridge points, the driver's facts.
+
+    `say` is told what is measured next.
+    """
     name, cuda = device_name(device), device.type == "cuda"
     known = torch.cuda.get_device_properties(device) if cuda else None
     empty = empty_launch(device) if cuda else None
     host_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     sm_clock_mhz, memory_clock_mhz = clocks(device) if cuda else (None, None)
+    say("copy of memory")
     moved = COPY_BYTES[device.type]
     copy = copy_timing(torch.ones(moved // 4, device=device), max_s)
     bandwidth = rate("copy of memory", GBPS, copy, 2 * moved, peak_bytes_per_s(name))
     products = {}
     for dtype in DTYPES[device.type]:
         what, nominal = f"matrix product, {dtype}", peak_flops_per_s(name, dtype)
+        say(what)
         products[dtype] = rate(what, TFLOPS, *product_timing(device, dtype, max_s), nominal)
     return DeviceResults(
         torch=str(torch.__version__),

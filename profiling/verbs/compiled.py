@@ -21,6 +21,7 @@ from cli.files import make_folder
 from cli.parser import Parser, flag
 from profiling.lab.compiled import check_ours, compile_once, write_folder
 from profiling.report.lab.compiled_document import compiled_document
+from profiling.verbs.progress import doing
 from profiling.verbs.results import check_outputs, output_flags, put, show
 
 if TYPE_CHECKING:
@@ -40,7 +41,10 @@ def main(argv: list[str]) -> int:
     check_ours(folder)
     check_outputs(flags)
     make_folder(folder.parent)
-    with tempfile.TemporaryDirectory(prefix="inductor-") as cache:
+    with (
+        tempfile.TemporaryDirectory(prefix="inductor-") as cache,
+        doing("compiling; on a CPU this takes minutes"),
+    ):
         made = compile_once(config, Path(cache).resolve())
     write_folder(folder, made)
     for file, name in ((flags.html, "index.html"), (flags.json, "index.json")):

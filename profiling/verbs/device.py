@@ -13,6 +13,7 @@ from cli.parser import Parser, flag
 from profiling.lab.arguments import add_shared
 from profiling.records import to_json
 from profiling.report.lab.documents import device_document
+from profiling.verbs.progress import doing
 from profiling.verbs.results import show
 
 
@@ -24,7 +25,9 @@ def main(argv: list[str]) -> int:
     flags = parser.parse_args(argv)
     from profiling.lab.device import lab_device, measured  # here: it brings torch
 
-    results = measured(lab_device(flags.device), flags.max_s)
+    device = lab_device(flags.device)
+    with doing("measuring", ticking=False) as say:
+        results = measured(device, flags.max_s, say)
     if flags.json:
         print(to_json(results), end="")
     else:

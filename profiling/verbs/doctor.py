@@ -17,6 +17,7 @@ examples
 
 import json
 import sys
+from contextlib import nullcontext
 from dataclasses import asdict
 
 from rich import box
@@ -26,6 +27,7 @@ from rich.text import Text
 
 from cli.parser import Parser, flag
 from profiling.launch.doctor import SEVERITIES, Check, checks, has_gpu
+from profiling.verbs.progress import doing
 
 EXIT_CODES = {"ok": 0, "note": 0, "warning": 1, "error": 2}
 STYLES = {"ok": "green", "note": "dim", "warning": "yellow", "error": "bold red"}
@@ -35,22 +37,26 @@ def main(argv: list[str]) -> int:
     parser = Parser("doctor", __doc__)
     flag(parser, "--json", "the checks as JSON")
     as_json = parser.parse_args(argv).json
-    found = list(checks(has_gpu()))
+    in_lines = not as_json and not sys.stdout.isatty()
+    found = []
+    with nullcontext() if in_lines else doing("checking: torch takes seconds to import"):
+        for check in checks(has_gpu()):
+            found.append(check)
+            if in_lines:
+                print_lines(check)
     worst = max((check.severity for check in found), key=SEVERITIES.index)
     if as_json:
         print(json.dumps({"worst": worst, "checks": [asdict(check) for check in found]}, indent=2))
-    elif sys.stdout.isatty():
+    elif not in_lines:
         print_table(found)
-    else:
-        print_lines(found)
     return EXIT_CODES[worst]
 
 
-def print_lines(found: list[Check]) -> None:
-    for check in found:
-        print(f"{check.severity:8} {check.name}: {check.finding}")
-        if check.cure:
-            print(f"{'':8} cure: {check.cure}")
+def print_lines(check: Check) -> None:
+    """At once: the next check may take seconds."""
+    print(f"{check.severity:8} {check.name}: {check.finding}", flush=True)
+    if check.cure:
+        print(f"{'':8} cure: {check.cure}", flush=True)
 
 
 def print_table(found: list[Check]) -> None:

@@ -445,20 +445,99 @@ def test_hydra_s_own_flags_work(run, capsys, argv, expected):
     assert expected in capsys.readouterr().out
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "line, expected",
     [
-        ("python train.py config/shakespeare_char_cpu.yaml n_la", "n_layer="),
-        ("python train.py config/shakespeare_char_cpu.yaml n_layer=", "n_layer=4"),
-        ("python train.py --n_layer=2 wandb.pro", "wandb.project="),
-        ("python train.py missing.yaml log_", "log_interval="),
+        ("config/shakespeare_char_cpu.yaml n_la", ["n_layer="]),
+        ("config/shakespeare_char_cpu.yaml n_layer=", ["n_layer=4"]),
+        ("--n_layer=2 wandb.pro", ["wandb.project="]),
+        ("missing.yaml log_", ["log_interval="]),
+        ("broken.yaml log_", []),
+        ("attention=fl", ["attention=flash", "attention=flex"]),
+        ("--attention=fla", ["--attention=flash"]),
+        ("compile=", ["compile=false", "compile=true"]),
+        ("profile=m", ["profile=memory"]),
+        ("config/shakespeare_b", ["config/shakespeare_bpe.yaml"]),
+        ("shakespeare_b", ["shakespeare_bpe"]),
+        ("min", ["min_lr=", "mine.yaml"]),
+        ("data_source=min", ["data_source=mine.yaml"]),
+        ("--batch", ["--batch_size="]),
+        ("--mult", ["--multirun"]),
+        ("--nothing", []),
+        ("nothing=", []),
     ],
 )
-def test_tab_completion_knows_the_file(run, monkeypatch, capsys, line, expected):
-    monkeypatch.setenv("COMP_LINE", line)
+def test_tab_completion(run, tmp_path, monkeypatch, capsys, line, expected):
+    (tmp_path / "mine.yaml").write_text("n_layer: 3\n")
+    (tmp_path / "broken.yaml").write_text("n_layer: [\n")
+    monkeypatch.setenv("COMP_LINE", f"python train.py {line}")
     run("-sc", "query=bash")
-    assert capsys.readouterr().out.split() == [expected]
+    out, err = capsys.readouterr()
+    assert (out.split(), err) == (expected, "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Übung.txt", "novel (1).txt", "a=b.txt", "本.txt", "a,b.txt", "it's.txt", "a\\", "1e3", "{a}"],
+)
+def test_a_text_is_taken_as_it_stands(run, text):
+    (config,) = run(f"data_source={text}", f"--wandb.name={text}")
+    assert (config.data_source, config.wandb.name) == (text, text)
+
+
+def test_quotes_null_and_interpolations_are_hydra_s(run):
+    (config,) = run("data_source='a,b.txt'", "wandb.name=null", "out_dir=out-${seed}", "seed=3")
+    assert (config.data_source, config.wandb.name, config.out_dir) == ("a,b.txt", None, "out-3")
+
+
+def test_in_a_sweep_commas_separate_texts(run):
+    jobs = run("-m", "data_source=Übung.txt,novel (1).txt,b.txt")
+    assert [job.data_source for job in jobs] == ["Übung.txt", "novel (1).txt", "b.txt"]
+    assert jobs[2].out_dir.endswith("/data_source=b.txt")
+    jobs = run("-m", "data_source='a,b.txt',c.txt", "seed=1")
+    assert [job.data_source for job in jobs] == ["a,b.txt", "c.txt"]
+
+
+def test_home_is_expanded(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    (tmp_path / "mine.yaml").write_text("out_dir: ~/runs\n")
+    (config,) = run("mine.yaml")
+    assert config.out_dir == "/home/me/runs"
+    (config,) = run("out_dir=~/x")
+    assert config.out_dir == "/home/me/x"
+
+
+@pytest.mark.parametrize(
+    "word, key, value",
+    [
+        ("wandb_log=False", "mode", "disabled"),
+        ("wandb_log=True", "mode", "auto"),
+        ("wandb_project=mine", "project", "mine"),
+        ("wandb_run_name=mini gpt", "name", "mini gpt"),
+        ("backend=nccl", "name", None),
+    ],
+)
+def test_nanogpt_s_keys_become_ours(run, capsys, word, key, value):
+    (config,) = run(f"--{word}", "--compile=False", "--eval_iters=20")
+    assert getattr(config.wandb, key) == value
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not config.compile and config.eval_iters == 20
+
+
+def test_nanogpt_s_main_experiment_is_ours(run, capsys):
+    (config,) = run("config/train_shakespeare_char.py", "max_iters=3000")
+    (ours,) = run("shakespeare_char", "max_iters=3000")
+    assert config == ours
+    said = "nanoGPT's names: config/train_shakespeare_char.py is config/shakespeare_char.yaml\n"
+    assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize(
+    "word", ["config/finetune_shakespeare.py", "config/eval_gpt2_xl.py", "config/train_gpt2.py"]
+)
+def test_what_nanogpt_has_and_we_lack_names_a_command(error_of, word):
+    assert error_of(word).endswith("python train.py config/shakespeare_bpe.yaml")
+    assert error_of("init_from=gpt2-xl").startswith("init_from=gpt2-xl: GPT-2's weights")
 
 
 @pytest.mark.slow

@@ -51,7 +51,9 @@ def test_rates_against_a_data_sheet(monkeypatch):
     timing = Timing(0.002, (0.002, 0.002), (0.0019, 0.0021), 9, None, True, True)
     monkeypatch.setattr(device, "measure", lambda *_, **__: timing)
     monkeypatch.setattr(device, "device_name", lambda _: "NVIDIA H200")
-    found = device.measured(CPU, 0.01)
+    said = []
+    found = device.measured(CPU, 0.01, said.append)
+    assert said == ["copy of memory", "matrix product, float32", "matrix product, bfloat16"]
     bandwidth = found.bandwidth
     assert bandwidth.measured == pytest.approx(2 * 2**22 / 2e-6 / 1e9)
     assert bandwidth.nominal == pytest.approx(4800)

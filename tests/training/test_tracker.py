@@ -463,6 +463,75 @@ told["dropped"] = mirror_of(tracker).rows_dropped
     assert child.told["finish_s"] < 6 and child.exit_s < 5
 
 
+def test_wandb_s_own_variables_are_defaults(tmp_path):
+    """What W&B's own reader finds in the file, with WANDB_PROJECT and its kin set."""
+    child = Child(
+        tmp_path,
+        """
+def start(**keys):
+    return open_tracker(Path("out"), FACTS, WandbConfig(mode="offline", **keys))
+for keys in ({}, {"project": "key", "name": "key", "tags": ["key"]}):
+    tracker = start(**keys)
+    tracker.log({"iter": 0, "train/loss": 1.0})
+    finish(tracker)
+    told[str(len(keys))] = str(mirror_of(tracker).run_dir)
+""",
+        WANDB_PROJECT="theirs",
+        WANDB_NAME="a name of theirs",
+        WANDB_TAGS="one, two",
+        WANDB_DIR=str(tmp_path / "elsewhere"),
+        WANDB_ENTITY="team",
+        WANDB_RUN_GROUP="a group",
+    )
+    bare, keyed = (Path(child.told[name]) for name in ("0", "3"))
+    assert bare.parent == keyed.parent == tmp_path / "elsewhere" / "wandb"
+    assert [path.name for path in (tmp_path / "out" / "wandb").iterdir()] == ["run.json"]  # its id
+    run = json.loads(inspect(bare, "--summary"))
+    assert (run["project"], run["name"]) == ("theirs", "a name of theirs")
+    assert sorted(run["tags"]) == ["one", "stand-in", "two"]
+    assert run["entity"] == "team" and '"run_group":"a group"' in inspect(bare)
+    run = json.loads(inspect(keyed, "--summary"))  # a key that is given wins
+    assert (run["project"], run["name"]) == ("key", "key")
+    assert sorted(run["tags"]) == ["key", "stand-in"]
+
+
+@pytest.mark.parametrize(
+    ("word", "mode"), [("true", "disabled"), ("1", "disabled"), ("false", "offline")]
+)
+def test_wandb_disabled(plain, word, mode):
+    plain.setenv("WANDB_DISABLED", word)
+    assert check_wandb(WandbConfig()) == mode
+    assert check_wandb(WandbConfig(mode="offline")) == "offline"  # a key that is given wins
+
+
+def test_a_long_wait_is_said_and_ctrl_c_skips_it(tmp_path):
+    child = Child(
+        tmp_path,
+        """
+import threading
+from cli.interrupts import answered
+wandb_mirror.SILENT_S = 0.5
+wandb_mirror.ABANDON_TIMEOUT_S = 0.5
+tracker = start("offline")
+wait_for(lambda: mirror_of(tracker).run_dir)
+os.kill(wandb_mirror._wandb_core().pid, signal.SIGSTOP)
+threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+noted = []
+try:
+    with answered(lambda number, frame: noted.append(number)):  # as the training loop's
+        finish(tracker)
+except KeyboardInterrupt:
+    told["skipped"] = True
+told["noted"] = noted
+told["ended"] = time.time()
+""",
+    )
+    assert child.told["skipped"] and child.told["noted"] == []
+    assert child.stderr.count("waiting for W&B, at most 30 s; Ctrl-C skips") == 1
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["wandb"]["failure"]
+    assert child.exit_s < 5
+
+
 @pytest.mark.slow
 def test_server_dies(tmp_path):
     child = Child(

@@ -1,0 +1,23 @@
+"""How OpenMP's threads wait for each other, decided before torch loads its library.
+
+libgomp lets a thread that waits spin 300,000 times, some milliseconds, before it sleeps. Where
+another process has one of the cores, the thread that is waited for does not run, and the others
+burn the time that it needs. docs/benchmarks.md has the figures of this choice.
+"""
+
+import os
+
+SPIN_COUNT = "GOMP_SPINCOUNT"
+VARIABLES = ("OMP_WAIT_POLICY", SPIN_COUNT, "OMP_NUM_THREADS")  # what says how threads wait
+ROUNDS = 10_000  # 3 % slower than 300,000 with the machine to itself
+
+
+def spin_briefly() -> None:
+    """Unless the environment says how to wait. Of no effect once torch is imported."""
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault(SPIN_COUNT, str(ROUNDS))
+
+
+def in_force() -> dict[str, str | None]:
+    """The variables of this process; None: left to the library."""
+    return {name: os.environ.get(name) for name in VARIABLES}

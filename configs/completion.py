@@ -1,0 +1,59 @@
+"""TAB after `python train.py ...`: what the word that is being typed may become."""
+
+import glob
+import os
+from operator import attrgetter
+from pathlib import Path
+
+from cli.keys import Key, keys, spell
+from configs import files
+from configs.schema import Config
+
+FLAGS = ("--help", "--multirun", "--cfg", "--info", "--config-name=", "--resolve", "--version")
+YAML = (".yaml", ".yml")
+
+
+def completions(word: str, config: Config) -> list[str]:
+    """All that begin with `word`; a key without choices offers its value in `config`."""
+    dashes = "--" if word.startswith("--") else ""
+    name, equals, typed = word.removeprefix("--").partition("=")
+    if equals:
+        offered = [f"{dashes}{name}={value}" for value in values(name, typed, config)]
+    else:
+        names = [*keys(Config), *files.groups()]
+        offered = [f"{dashes}{each}=" for each in names if not each.endswith(".kind")]
+        offered += FLAGS if word.startswith("-") else file_names(word)
+    return sorted({each for each in offered if each.startswith(word)})
+
+
+def values(name: str, typed: str, config: Config) -> list[str]:
+    if name in files.groups():
+        return files.options(name)
+    key = keys(Config).get(name)
+    if key is None:
+        return []
+    if is_path(key) and typed:
+        return paths(typed)
+    if key.kind is bool:
+        return ["true", "false"]
+    value = attrgetter(name)(config)
+    return list(key.choices) or ([] if value is None else [spell(value)])
+
+
+def is_path(key: Key) -> bool:
+    return key.name in ("out_dir", "data_source")
+
+
+def file_names(word: str) -> list[str]:
+    """Experiments by each of their names, YAML files by their paths."""
+    own = [f"{folder}{name}.yaml" for folder in ("config/", "configs/") for name in files.names()]
+    if not word:
+        return own[: len(files.names())]
+    own += files.names()
+    return own + [path for path in paths(word) if path.endswith(("/", *YAML))]
+
+
+def paths(word: str) -> list[str]:
+    """Those that begin so; a folder ends with a slash."""
+    found = glob.glob(glob.escape(os.path.expanduser(word)) + "*")
+    return [f"{path}/" if Path(path).is_dir() else path for path in found]

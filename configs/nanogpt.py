@@ -1,0 +1,58 @@
+"""nanoGPT's own names on the command line of train.py: each becomes ours, or says what to write.
+
+Keys that bear the same name there and here are not in these tables.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from cli.keys import BOOLEANS
+
+FILES = {"train_shakespeare_char.py": "config/shakespeare_char.yaml"}
+# they need GPT-2's weights or OpenWebText
+ABSENT = ("train_gpt2", "finetune_shakespeare", "eval_gpt2")
+
+
+def wandb_log(value: str) -> str:
+    return f"wandb.mode={'auto' if BOOLEANS.get(value.lower()) else 'disabled'}"
+
+
+# nanoGPT's key -> the words that it becomes here
+KEYS: dict[str, Callable[[str], str]] = {
+    "wandb_log": wandb_log,
+    "wandb_project": lambda value: f"wandb.project={value}",
+    "wandb_run_name": lambda value: f"wandb.name={value}",
+    "backend": lambda value: "",  # of several ranks: NCCL on CUDA, else gloo
+}
+
+
+def translated(words: list[str]) -> list[str]:
+    """The words with ours in the place of nanoGPT's, told in one line on stderr.
+
+    Raises ValueError for what there is nothing of here.
+    """
+    found = {word: new for word in words if (new := ours(word)) is not None}
+    if found and os.environ.get("RANK", "0") == "0":
+        told = ", ".join(f"{word} is {new or 'decided by device'}" for word, new in found.items())
+        print(f"nanoGPT's names: {told}", file=sys.stderr)
+    return [word for old in words if (word := found.get(old, old))]
+
+
+def ours(word: str) -> str | None:
+    """What takes the place of the word, empty if nothing does; None: it is not nanoGPT's."""
+    name, equals, value = word.partition("=")
+    if equals:
+        if name == "init_from" and value.startswith("gpt2"):
+            raise ValueError(
+                f"{word}: GPT-2's weights are not to be had here; init_from=scratch trains anew"
+            )
+        return KEYS[name](value) if name in KEYS else None
+    file = Path(word).name
+    if file.endswith(".py") and file.startswith(ABSENT):
+        raise ValueError(
+            f"{word}: nanoGPT's, for GPT-2's weights or OpenWebText; the nearest here is "
+            "python train.py config/shakespeare_bpe.yaml"
+        )
+    return FILES.get(file)

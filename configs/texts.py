@@ -1,0 +1,44 @@
+"""Texts on the command line, taken as they stand: Übung.txt, novel (1).txt, a=b.txt, a,b.txt.
+
+Hydra's grammar gives blanks, commas and parentheses a meaning, and knows ASCII alone. So a text is
+put in quotes before Hydra reads it. What is in quotes already, and ${...}, is Hydra's.
+"""
+
+import re
+
+from hydra.core.override_parser.types import Quote, QuotedString
+
+from cli.keys import keys
+from configs.schema import Config
+
+PLAIN = re.compile(r"[\w./@%+:-]+", re.ASCII)  # Hydra reads it as it stands
+SWEEP = re.compile(r"(choice|range|interval|glob|sort|shuffle|tag|extend_list)\(.*\)")
+ONE_QUOTED = re.compile(r"""(['"])(\\.|(?!\1).)*\1""", re.S)
+
+
+def as_they_stand(overrides: list[str], multirun: bool) -> list[str]:
+    """The overrides with quotes around the values of text keys; with `multirun` commas separate."""
+    return [quoted(word, multirun) for word in overrides]
+
+
+def quoted(word: str, multirun: bool) -> str:
+    name, _, text = word.partition("=")
+    key = keys(Config).get(name)
+    if key is None or key.kind is not str or key.choices or is_hydra_s(text):
+        return word
+    if not multirun:
+        return f"{name}={in_quotes(text)}"
+    if "'" in text or '"' in text:  # commas inside are no separators: the user's own quotes rule
+        return word
+    pieces = [piece if PLAIN.fullmatch(piece) else in_quotes(piece) for piece in text.split(",")]
+    return f"{name}={','.join(pieces)}"
+
+
+def is_hydra_s(text: str) -> bool:
+    """Whether its grammar is meant: null, ${...}, choice(...), a text in quotes."""
+    meant = text in ("", "null", "???") or "${" in text
+    return meant or bool(SWEEP.fullmatch(text) or ONE_QUOTED.fullmatch(text))
+
+
+def in_quotes(text: str) -> str:
+    return QuotedString(text, Quote.single).with_quotes()
