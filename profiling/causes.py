@@ -57,6 +57,15 @@ PARTS = (
         verdict="copies",
     ),
     Part(
+        "staging",
+        "idle: the CPU was moving a copy from or to pageable memory",
+        "idle: staging of copies",
+        "GPU idle, copies being staged",
+        Colours("#2b8a99", "#56b8c8", "bright_cyan"),
+        cause=True,
+        verdict="copies",
+    ),
+    Part(
         "launch",
         "idle: the CPU was launching",
         "idle: launch-bound",
@@ -390,8 +399,8 @@ VERDICTS = (
     Verdict(
         "copies",
         "copies",
-        "the GPU does nothing but copy",
-        waiting="only copies ran",
+        "the GPU does nothing but copy, or waits for the CPU to move the bytes",
+        waiting="only copies ran, or the host was moving their bytes",
         advice=(
             PIN,
             Advice("Overlap copies with kernels: a stream of their own, one batch ahead."),

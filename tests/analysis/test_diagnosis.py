@@ -11,7 +11,7 @@ from profiling.manifest import CapturedWindow, Laps, Manifest, WindowSteps
 from profiling.records import to_json
 from profiling.timeline.trace import CounterSamples
 from tests.helpers.captures import own, report_of
-from tests.helpers.programs import GEMM, MS, US, Program
+from tests.helpers.programs import GEMM, MS, TO_HOST, US, Program
 
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>"
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -79,6 +79,13 @@ def items(program: Program) -> None:
         program.item()
 
 
+def snapshot(program: Program) -> None:
+    """The host takes longer over the bytes than the link does, and for its own work between."""
+    for _ in range(20):
+        program.work(100 * US)
+        program.pageable_copy(80 * US, TO_HOST, behind_ns=70 * US, bytes=1 << 19)
+
+
 def paused(program: Program) -> None:
     with program.phase("forward"):
         program.graph(100 * US, 40, gap_ns=40 * US)
@@ -88,6 +95,7 @@ PLANTS = {
     "slow_loader": ("data", dict(data=lambda p: p.work(8 * MS))),
     "pageable_copies": ("copies", dict(data=lambda p: p.pageable_copy(12 * MS))),
     "small_pageable_copies": ("copies", dict(data=lambda p: p.pageable_copy(2 * MS))),
+    "results_brought_home": ("copies", dict(before_update=snapshot)),
     "item_in_every_step": ("synchronization", dict(before_update=items)),
     "item_in_every_layer": (
         "synchronization",
@@ -155,6 +163,10 @@ def test_the_evidence_is_sentences_with_numbers():
     assert "cudaStreamSynchronize was called" in text
     text = " ".join(diagnosed(data=lambda p: p.pageable_copy(12 * MS)).evidence)
     assert "12.00 ms a step: 12 copies to the GPU (pageable memory), 1,610.6 MB" in text
+    assert "the GPU was idle while" not in text  # in the data phase that is a part of `data`
+    text = " ".join(diagnosed(before_update=snapshot).evidence)
+    assert "1.40 ms a step the GPU was idle while the host moved bytes" in text
+    assert "3.00 ms a step (29 %): only copies ran, or the host was moving their bytes" in text
 
 
 def test_reasons_of_the_host_that_only_together_outweigh_communication_are_the_host():

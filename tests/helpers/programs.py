@@ -233,13 +233,21 @@ class Program:
         call = self.call(CALL_NS, "cudaMemcpyAsync")
         self.execute(ns, TO_DEVICE, call, kind=COPY, bytes=bytes)
 
-    def pageable_copy(self, ns: int) -> None:
-        """The host stages the copy itself, behind all that was launched before."""
+    def pageable_copy(
+        self,
+        ns: int,
+        name: str = TO_DEVICE,
+        before_ns: int = LATENCY_NS,
+        behind_ns: int = 0,
+        bytes: int = 1 << 27,
+    ) -> None:
+        """The host stages the copy itself, behind all that was launched before.
+
+        `before_ns`, `behind_ns`: for how long the call is busy before and behind it on the GPU.
+        """
         begin = self.host
-        start = max(self.gpu, self.host + LATENCY_NS)
+        start = max(self.gpu, self.host) + before_ns
         self.gpu = start + ns
-        self.host = self.gpu
+        self.host = self.gpu + behind_ns
         call = self.build.call(begin, self.host, "cudaMemcpyAsync", self.thread)
-        self.build.operation(
-            start, self.gpu, TO_DEVICE, call, kind=COPY, bytes=1 << 27, pageable=True
-        )
+        self.build.operation(start, self.gpu, name, call, kind=COPY, bytes=bytes, pageable=True)

@@ -169,8 +169,8 @@ def test_a_new_row_of_the_table_is_all_that_a_new_cause_takes(monkeypatch):
 
 
 def test_a_cause_that_no_table_knows_is_told_all_the_same():
-    check_step(every_cause() | {"mystery": 50.0})
-    check_comparison(every_cause() | {"mystery": 50.0})
+    check_step(every_cause() | {"mystery": 20.0})
+    check_comparison(every_cause() | {"mystery": 20.0})
 
 
 @pytest.mark.slow

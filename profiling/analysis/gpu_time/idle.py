@@ -6,28 +6,36 @@ For a gap that ends with operation N, launched by a call that returned at L:
   queued. `queue`: dependencies and the GPU's own latency.
 - Otherwise the host was late, and the gap is split, in this order, by what the thread with the
   steps and the threads that launch kernels did up to L:
-  1. inside a call that takes or gives back memory: `allocation`; inside one that waits for the
+  1. inside a copy of more than 64 KiB from or to pageable memory, outside the data phase, but not
+     before a copy to the host begins on the GPU: `staging`. The driver then moves the bytes through
+     a buffer of its own, and the GPU has nothing to do until that is done;
+  2. inside a call that takes or gives back memory: `allocation`; inside one that waits for the
      GPU: `synchronization`; in the data phase `data`;
-  2. over 200 us without any CUDA call, or inside a copy from pageable memory: `data` in the data
-     phase or while waiting for another process (a loader's), else `cpu` (Python);
-  3. the rest: as 1 behind a wait that had drained the queue; else `data` in the data phase; else
+  3. over 200 us without any CUDA call, or inside another copy from pageable memory: `data` in the
+     data phase or while waiting for another process (a loader's), else `cpu` (Python);
+  4. the rest: as 2 behind a wait that had drained the queue; else `data` in the data phase; else
      `launch`: CUDA API, the framework's dispatch, and behind L the latency of a launch that nothing
      hid.
-- Of either kind, what is before a copy to the host that is then waited for (`.item()`) is as 1.
+- Of either kind, what is before a copy to the host that is then waited for (`.item()`) is as 2.
 
 The data phase is a range of that name, or PyTorch's own around a DataLoader. Where a capture has
 neither, CPU work that ends with the copy of a batch to the GPU was making that batch, unless the
 host slept or had just fetched results.
 
 For as long as a wait held up the host while the GPU was busy, the host would have been ahead
-without it. So each wait is owed its length, and the parts 2 and 3 of the gaps behind it pay,
+without it. So each wait is owed its length, and the parts 3 and 4 of the gaps behind it pay,
 `launch` first: a `.item()` in a step whose GPU is slower than its host owns the whole gap behind
-it. Part 2 pays all or nothing: a loader that is slower than the wait was long would still have been
+it. Part 3 pays all or nothing: a loader that is slower than the wait was long would still have been
 late without it. A debt ends with the step behind the one that waited: what waited once, in a
 warm-up, could not have hidden what every step does.
 
 A copy from the GPU to pageable memory waits as a synchronising call does, and so does one to the
-GPU in the data phase. All sums are integers: the causes of a gap add up to it to the nanosecond.
+GPU in the data phase. Larger ones are staged: CUDA's API synchronization behavior has the driver
+wait for the stream and move the bytes. Up to 64 KiB it holds up nobody on the way to the GPU (CUDA
+C++ Programming Guide, asynchronous concurrent execution), and no more than a latency on the way
+back, as in `.item()`.
+
+All sums are integers: the causes of a gap add up to it to the nanosecond.
 """
 
 import re
@@ -59,6 +67,7 @@ ALLOCATING = re.compile(
 )
 TO_HOST, FROM_HOST = "Device-to-Host", "Host-to-Device"  # in the name of a copy
 BATCH_BYTES = 4096  # smaller copies are scalars
+STAGED_BYTES = 65536  # larger copies of pageable memory go through a buffer of the driver's
 DATA_PHASES = ("data", "dataloader", "data_loading", "get_batch", "load", "batch")
 LOADER = re.compile(r"enumerate\((DataLoader|\w*DataPipe)\).*")  # PyTorch's range of `next`
 # what the system calls a wait for another process, and a pause that the program asked for
@@ -110,6 +119,7 @@ class Host:
     """What the threads that drive the device did, as sets of intervals in the steps."""
 
     data: Intervals  # in the data phase
+    staging: Intervals  # in large copies from or to pageable memory, elsewhere
     allocations: Intervals  # in calls that take memory or give it back
     data_waits: Intervals  # in calls that wait for the GPU or copy from pageable memory there
     other_waits: Intervals  # in calls that wait for the GPU, elsewhere
@@ -212,19 +222,34 @@ def host_activity(trace: Trace, calls: Calls, owned: Owned, activity: Activity) 
         return union(calls.start_ns[rows], calls.end_ns[rows]).clipped(begin, end)
 
     waits, staged = during(np.union1d(waiting, fetching)), during(staging)
+    moved = moving(operations, calls, pageable, to_host)
     stalls = quiet.joined(staged)
 
     data = data_ranges(trace, steps).clipped(begin, end)
     foreign = os_calls(trace, steps, FOREIGN_WAITS).common(quiet, begin, end)
+    elsewhere = data.gaps(begin, end)
     return Host(
         data,
-        union(calls.start_ns[allocating], calls.end_ns[allocating]).clipped(begin, end),
+        staging=moved.common(elsewhere, begin, end),
+        allocations=during(allocating),
         data_waits=waits.joined(staged).common(data, begin, end),
-        other_waits=waits.common(data.gaps(begin, end), begin, end),
+        other_waits=waits.common(elsewhere, begin, end),
         data_stalls=stalls.common(data, begin, end).joined(foreign),
         sleeps=os_calls(trace, steps, SLEEPS).common(quiet, begin, end),
         stalls=stalls,
     )
+
+
+def moving(
+    operations: Operations, calls: Calls, rows: np.ndarray, to_host: np.ndarray
+) -> Intervals:
+    """When the host moved the bytes of copies from or to pageable memory, of those rows.
+
+    `to_host`: bool, which of them; before they begin on the GPU, the host waits for what is before.
+    """
+    call, large = operations.call[rows], operations.bytes[rows] > STAGED_BYTES
+    begun_ns = np.where(to_host, operations.start_ns[rows], calls.start_ns[call])
+    return union(begun_ns[large], calls.end_ns[call][large])
 
 
 def long_pauses(start_ns: np.ndarray, end_ns: np.ndarray, begin: int, end: int) -> Intervals:
@@ -276,9 +301,9 @@ def split_causes(
         (host.data_waits, "data"),
         (host.other_waits, "synchronization"),
     )
-    sets = (*(waits for waits, _ in waited), *did)
-    parts = exclusive_ns(sets, start, late_until)
-    parts.append(end - start - queued - sum(parts))
+    sets = (host.staging, *(waits for waits, _ in waited), *did)
+    staged, *parts = exclusive_ns(sets, start, late_until)
+    parts.append(end - start - queued - staged - sum(parts))
     latency = np.where(queued > 0, 0, np.maximum(end - late_until - LONG_NS, 0))
     move(parts[-1], queued, latency)  # longer than any launch takes: the GPU had other work
     in_waits, parts = parts[: len(waited)], parts[len(waited) :]
@@ -305,6 +330,7 @@ def split_causes(
         pay(late, charged, charge(waits, busy, start, late_ns, bounds_ns))
     for what, cause in LATE.items():
         cause_ns[cause] += late[what]
+    cause_ns["staging"] += staged
     cause_ns["queue"] += queued
     return np.stack(list(cause_ns.values()))
 

@@ -27,3 +27,11 @@ def sentences(copies: list[CopySpeed], gpu: Device | None) -> Iterator[str]:
             f"{row.exposed_ms:.2f} ms a step: {row.count} copies "
             f"{DIRECTION.get(row.direction, row.direction)}{memory}{speed}."
         )
+
+
+def staging_sentence(idle_ms: float) -> str:
+    """`idle_ms`: of a step, by the cause `staging`."""
+    return (
+        f"{idle_ms:.2f} ms a step the GPU was idle while the host moved bytes from or to pageable "
+        "memory, through a buffer of the driver's."
+    )

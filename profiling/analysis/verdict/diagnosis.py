@@ -221,6 +221,8 @@ def details(
     """Where the milliseconds of the verdict come from."""
     if verdict == "copies":
         yield from copies.sentences(report.copies or [], report.capture.gpu)
+        if report.idle and (staging_ms := report.idle.by_cause["staging"]):
+            yield copies.staging_sentence(staging_ms)
     if report.idle is None or verdict in ("data", "host", "copies"):
         return
     of_phase = {

@@ -1,0 +1,111 @@
+"""Idle time of copies from and to pageable memory, which the host moves: the cause `staging`."""
+
+import pytest
+
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.capture import open_report
+from profiling.analysis.gpu_time.idle import STAGED_BYTES
+from profiling.analysis.summary import summarize
+from tests.helpers.programs import MS, TO_DEVICE, TO_HOST, US, Program
+from tests.helpers.written import written
+
+HOME = {"name": TO_HOST, "behind_ns": 2 * MS}
+THERE = {"name": TO_DEVICE, "before_ns": 2 * MS}
+either = pytest.mark.parametrize("copy", [HOME, THERE], ids=["to the host", "to the GPU"])
+
+
+def copying(steps: int = 6, phase: str = "optimizer", launched: int = 5, **copy) -> Program:
+    """Steps of kernels of 1 ms, a copy of 1 ms in that phase, and a kernel behind it."""
+    program = Program()
+    for _ in range(steps):
+        with program.step():
+            with program.phase("forward"):
+                program.launch(1 * MS, launched)
+            with program.phase(phase):
+                program.pageable_copy(1 * MS, **copy)
+            program.launch(20 * US)
+    return program
+
+
+def causes(program: Program) -> dict[str, float]:
+    """Milliseconds a step."""
+    return summarize(Analysis(program.trace())).idle.by_cause
+
+
+@either
+def test_the_call_waits_for_kernels_first_and_only_the_rest_is_the_copys(copy):
+    """It takes 8 ms, of which the GPU computes for 5 and copies for 1."""
+    found = causes(copying(**copy))
+    assert found["staging"] == pytest.approx(2, abs=0.01)
+    assert sum(found.values()) - found["staging"] < 0.05
+
+
+@either
+@pytest.mark.parametrize("tool", ["nsys", "kineto"])
+def test_both_tools_captures_tell_it(tmp_path, tool, copy):
+    trace = copying(**copy).trace()
+    report = open_report(written(trace, tool, tmp_path)).report
+    assert report.capture.kind == tool and report.window.steps == 6
+    assert report.idle.by_cause == pytest.approx(summarize(Analysis(trace)).idle.by_cause, abs=1e-6)
+    assert report.idle.by_cause["staging"] == pytest.approx(2, abs=0.01)
+    assert report.bottleneck.verdict == "copies"
+    assert "copies, up to 3.0" in report.bottleneck.most_to_gain
+
+
+@either
+def test_in_the_data_phase_it_stays_datas(copy):
+    found = causes(copying(phase="data", **copy))
+    assert found["staging"] == 0
+    assert found["data"] == pytest.approx(2, abs=0.05)
+
+
+@either
+def test_a_small_copy_is_a_latency_and_none_of_it_is_staging(copy):
+    small = causes(copying(bytes=STAGED_BYTES, **copy))
+    large = causes(copying(bytes=STAGED_BYTES + 1, **copy))
+    assert small["staging"] == 0 and large["staging"] > 1.9
+    reason = "synchronization" if copy is HOME else "data"  # it brings a batch, for all one knows
+    assert small[reason] == pytest.approx(2, abs=0.05) and large[reason] < 0.05
+
+
+def test_what_is_before_a_copy_to_the_host_is_a_wait():
+    found = causes(copying(name=TO_HOST, before_ns=3 * MS))
+    assert found["staging"] == 0
+    assert found["synchronization"] == pytest.approx(3, abs=0.05)
+
+
+def test_pauses_of_kernels_that_a_copy_waits_for_are_the_queues():
+    program = Program()
+    for _ in range(6):
+        with program.step():
+            with program.phase("forward"):
+                program.graph(100 * US, 20, gap_ns=100 * US)
+            with program.phase("optimizer"):
+                program.pageable_copy(1 * MS, **THERE)
+    found = causes(program)
+    assert found["queue"] == pytest.approx(1.9, abs=0.01)
+    assert found["staging"] == pytest.approx(2, abs=0.01)
+
+
+def test_what_the_host_does_behind_the_call_is_no_copy():
+    program = Program()
+    for _ in range(6):
+        with program.step(), program.phase("optimizer"):
+            program.launch(1 * MS)
+            program.pageable_copy(1 * MS, **HOME)
+            program.work(5 * MS)
+            program.launch(20 * US)
+    assert causes(program)["staging"] == pytest.approx(2, abs=0.01)
+
+
+def test_a_wait_before_a_copy_does_not_pay_for_it():
+    """Without the wait the copy would wait for the same kernels, and move its bytes behind them."""
+    program = Program()
+    for _ in range(6):
+        with program.step(), program.phase("optimizer"):
+            program.launch(1 * MS, 8)
+            program.wait()
+            program.pageable_copy(1 * MS, **THERE)
+    found = causes(program)
+    assert found["staging"] == pytest.approx(2, abs=0.01)
+    assert found["synchronization"] < 0.1
