@@ -185,6 +185,7 @@ class Verdict:
     advice: tuple[Advice, ...]  # the most promising first
     waiting: str | None = None  # what went on while the GPU waited; None: the GPU is the bottleneck
     host: bool = False  # the CPU keeps the GPU waiting
+    sure: bool = False  # told by the names of its calls, so no other reason lies too close
 
 
 GRAPHS = Advice(
@@ -335,6 +336,7 @@ VERDICTS = (
         "the GPU waits while the CPU takes device memory or gives it back",
         waiting="the host was in cudaMalloc, cudaFree and the like",
         host=True,
+        sure=True,
         advice=(
             Advice(
                 "Let PyTorch keep its memory: no torch.cuda.empty_cache() in the loop, no "

@@ -6,6 +6,7 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.report import Bottleneck, Report
 from profiling.analysis.summary import summarize
 from profiling.analysis.verdict import gpu
+from profiling.analysis.verdict.diagnosis import largest
 from profiling.causes import PARTS, VERDICT
 from profiling.manifest import CapturedWindow, Laps, Manifest, WindowSteps
 from profiling.records import to_json
@@ -86,6 +87,13 @@ def snapshot(program: Program) -> None:
         program.pageable_copy(80 * US, TO_HOST, behind_ns=70 * US, bytes=1 << 19)
 
 
+def allocating(program: Program) -> None:
+    with program.phase("forward"):
+        for _ in range(10):
+            program.call(80 * US, "cudaMalloc")
+            program.launch(3 * US, 15)
+
+
 def paused(program: Program) -> None:
     with program.phase("forward"):
         program.graph(100 * US, 40, gap_ns=40 * US)
@@ -105,6 +113,7 @@ PLANTS = {
         "allocation",
         dict(inside=lambda p: p.call(4 * MS, "cudaMalloc"), eager=True),
     ),
+    "malloc_between_many_launches": ("allocation", dict(make_step=allocating)),
     "python_and_a_loader": (
         "host",
         dict(data=lambda p: p.work(3 * MS), before_update=lambda p: p.work(8 * MS)),
@@ -180,6 +189,15 @@ def test_reasons_of_the_host_that_only_together_outweigh_communication_are_the_h
     waited = report.idle.by_cause
     assert max(waited.values()) < report.breakdown.communication_ms < sum(waited.values())
     assert report.bottleneck.verdict == "host"
+
+
+def test_allocation_that_is_the_largest_is_the_verdict_whatever_comes_second():
+    """Its calls have a name of their own; reasons that are told by exclusion are `host`."""
+    waiting = {"allocation": 13.6, "launch": 9.5, "cpu": 1.0}
+    assert largest(waiting, 40.0) == "allocation"
+    assert largest({"synchronization": 13.6, "launch": 9.5, "cpu": 1.0}, 40.0) == "host"
+    assert largest({"allocation": 9.5, "launch": 13.6}, 40.0) == "host"
+    assert largest(waiting | {"communication": 14.0}, 40.0) == "host"
 
 
 def test_half_a_step_between_queued_kernels_goes_before_communication():

@@ -7,7 +7,8 @@ events recorded (profiler_cost), off `launch` first, since that is where events 
 1. What keeps the GPU waiting is ranked by the milliseconds a step that it costs: idle time by cause
    (gpu_time.idle), copies and communication that no kernel hides. The largest is the verdict, from
    15 % of the step on; the host's reasons count together for that, and if two of them are about as
-   large, or only their sum is the largest, it is `host`.
+   large, or only their sum is the largest, it is `host`. Only allocation is told by the names of
+   its calls: where it is the largest of all it is the verdict, whatever comes second.
 2. Otherwise the GPU itself is the bottleneck, and verdict.gpu says by what; so it is too where half
    of the step passes between kernels that are queued.
 
@@ -110,11 +111,11 @@ def largest(waiting: dict[str, float], step_ms: float) -> str | None:
     if not enough:
         return None
     first = max(enough, key=lambda name: (counted[name], waiting[name]))
-    if not VERDICT[first].host:
+    largest_of_all = waiting[first] == max(waiting.values())
+    if not VERDICT[first].host or (VERDICT[first].sure and largest_of_all):
         return first
     close = [n for n, ms in waiting.items() if VERDICT[n].host and ms >= CLOSE * waiting[first]]
-    together = len(close) > 1 or waiting[first] < max(waiting.values())
-    return "host" if together else first
+    return first if largest_of_all and len(close) == 1 else "host"
 
 
 def ranking(
