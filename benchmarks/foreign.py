@@ -61,7 +61,7 @@ EXPORTS_AT_ONCE = 8
 
 @dataclass
 class ForeignConfig(Keys):
-    series: int = key(1, "1, 2, 3 or 4", least=1)
+    series: int = key(1, "from 1 to 5", least=1)
     programs: str = key("all", "of the series; or names of any, by comma")
     repeats: int = key(1, "captures of each program by each tool", least=1)
     out: str = key("out-foreign", "folder of captures, times.json and results.json")

@@ -8,8 +8,10 @@ from torch.optim import AdamW
 
 from benchmarks.foreign_programs.parts import (
     DEVICE,
+    GPT2_VOCAB,
     Step,
     bert,
+    gpt2,
     hooked,
     images,
     labels,
@@ -116,6 +118,23 @@ def fcn_empties_cache_between_tiles(fault: bool) -> Step:
         with torch.no_grad():
             for tile in tiles:
                 model(tile)["out"].argmax(1)
+                if fault:
+                    torch.cuda.empty_cache()
+
+    return infer
+
+
+def gpt2_empties_cache_between_chunks(fault: bool) -> Step:
+    """Scores a text in 64 chunks, to save memory, and torch.cuda.empty_cache() behind each."""
+    model = gpt2(4).to(DEVICE).eval().to(torch.bfloat16)
+    transformer, head = model.get_submodule("transformer"), model.get_submodule("lm_head")
+    x = tokens(16, 1024, GPT2_VOCAB)
+
+    def infer() -> None:
+        with torch.no_grad():
+            hidden = transformer(x, use_cache=False).last_hidden_state.flatten(0, 1)
+            for chunk, words in zip(hidden.split(256), x.flatten().split(256), strict=True):
+                F.cross_entropy(head(chunk).float(), words)
                 if fault:
                     torch.cuda.empty_cache()
 

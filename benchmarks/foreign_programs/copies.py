@@ -154,3 +154,32 @@ def lraspp_masks_of_floats(fault: bool) -> Step:
         optimizer.zero_grad()
 
     return step
+
+
+def deit_takes_weights_from_a_server(fault: bool) -> Step:
+    """Loads a server's weights from pageable memory before each step, as a federated client."""
+    model = timm_model("deit_base_patch16_224")
+    place = "cpu" if fault else DEVICE
+    server = {name: weight.to(place, copy=True) for name, weight in model.state_dict().items()}
+    step = training_step(model)
+    x, y = images(16)
+
+    def load_and_step() -> None:
+        model.load_state_dict(server)
+        step(x, y)
+
+    return load_and_step
+
+
+def wide_resnet_maps_home(fault: bool) -> Step:
+    """Copies the feature maps of two stages to the host; without it their means alone."""
+    model = timm_model("wide_resnet50_2", features_only=True, out_indices=(2, 3))
+    model = model.to(DEVICE).eval()
+    x = images(48)[0]
+
+    def infer() -> None:
+        with torch.no_grad():
+            for maps in model(x):
+                (maps if fault else maps.mean((2, 3))).cpu()
+
+    return infer

@@ -147,3 +147,16 @@ def bert_keeps_beams_in_lists(fault: bool) -> Step:
             beams = sorted(longer, reverse=True)[:8]
 
     return then(text_step(), search if fault else None)
+
+
+def resnet18_spectrum_of_its_head(fault: bool) -> Step:
+    """Singular values of the last layer's weights, in NumPy, to watch their rank."""
+    model = torchvision_model("resnet18")
+    step = training_step(model)
+    x, y = images(64)
+    weights = model.get_submodule("fc").get_parameter("weight")
+
+    def spectrum() -> None:
+        np.linalg.svd(weights.detach().cpu().numpy(), compute_uv=False)
+
+    return then(lambda: step(x, y), spectrum if fault else None)

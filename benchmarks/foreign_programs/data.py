@@ -14,6 +14,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.optim import AdamW
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from benchmarks.foreign_programs.parts import (
@@ -28,6 +29,7 @@ from benchmarks.foreign_programs.parts import (
     loaded,
     nothing,
     timm_model,
+    tokens,
     torchvision_model,
     training_step,
 )
@@ -256,5 +258,43 @@ def bert_sorts_for_each_batch(fault: bool) -> Step:
     def load_and_step() -> None:
         x = next(batches).to(DEVICE)
         step(x, x)
+
+    return load_and_step
+
+
+def whisper_extracts_features(fault: bool) -> Step:
+    """Two workers that make spectrograms of ten clips of 30 s for each batch."""
+    from transformers import WhisperConfig, WhisperFeatureExtractor, WhisperForConditionalGeneration
+
+    model = WhisperForConditionalGeneration(WhisperConfig()).to(DEVICE).train()
+    optimizer = AdamW(model.parameters(), 1e-4)
+    extract, clip = WhisperFeatureExtractor(), np.random.rand(30 * 16_000).astype("float32")
+    words, ready = tokens(10, 32, 50_000), torch.rand(10, 80, 3000)
+
+    def collate(rows: list[int]) -> Tensor:
+        if not fault:
+            return ready
+        clips = [clip for _ in rows]
+        found: Tensor = extract(clips, sampling_rate=16_000, return_tensors="pt").input_features
+        return found
+
+    rows = range(100_000)  # a data set, though torch's types do not say so
+    loader: DataLoader[Tensor] = DataLoader(
+        rows,  # type: ignore[arg-type]
+        batch_size=10,
+        num_workers=2,
+        collate_fn=collate,
+        pin_memory=True,
+    )
+    batches = endless(loader)
+
+    def load_and_step() -> None:
+        x = next(batches).to(DEVICE, non_blocking=True)
+        with torch.autocast("cuda", torch.bfloat16):
+            out = model(input_features=x, decoder_input_ids=words).logits
+            loss = F.cross_entropy(out.flatten(0, 1), words.flatten())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
 
     return load_and_step

@@ -249,3 +249,73 @@ def mixer_trains_two_images_in_a_graph(fault: bool) -> Step:
     step = training_step(model, lambda p: AdamW(p, 1e-4, fused=True, capturable=True))
     x, y = images(2 if fault else 256)
     return replays(graph_of(lambda: step(x, y), training=True), 4)
+
+
+def vit_large_probed_with_gradients(fault: bool) -> Step:
+    """Gradients of all weights, of which the head alone is trained."""
+    model = timm_model("vit_large_patch16_224").to(DEVICE).train()
+    head = model.get_submodule("head")
+    if not fault:
+        model.requires_grad_(False)
+        head.requires_grad_(True)
+    optimizer = AdamW(head.parameters(), 1e-3)
+    x, y = images(32)
+
+    def step() -> None:
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        model.zero_grad()
+
+    return step
+
+
+def deit_jitters_whole_pictures(fault: bool) -> Step:
+    """Jitters the colours of whole pictures, and crops them then; without it crops them first."""
+    from torchvision import transforms
+
+    model = timm_model("deit_tiny_patch16_224").to(DEVICE).eval().to(torch.bfloat16)
+    pictures = torch.randint(0, 256, (128, 3, 1024, 1024), dtype=torch.uint8, device=DEVICE)
+    jitter = [transforms.ConvertImageDtype(torch.float32), transforms.ColorJitter(0.4, 0.4, 0.4)]
+    crop = transforms.RandomCrop(224)
+    augment = transforms.Compose([*jitter, crop] if fault else [crop, *jitter])
+
+    def infer() -> None:
+        with torch.no_grad():
+            model(augment(pictures).to(torch.bfloat16))
+
+    return infer
+
+
+def orthogonalised(x: Tensor) -> Tensor:
+    """Muon's five Newton-Schulz steps for each matrix of (matrices, rows, columns)."""
+    x = x.to(torch.bfloat16)
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    for _ in range(5):
+        product = x @ x.mT
+        x = 3.4445 * x + (2.0315 * product @ product - 4.775 * product) @ x
+    return x
+
+
+def vit_muon_matrix_by_matrix(fault: bool) -> Step:
+    """A CUDA graph of training with Muon, each matrix alone instead of all of one shape at once."""
+    model = timm_model("vit_tiny_patch16_224").to(DEVICE).train()
+    matrices = [p for p in model.get_submodule("blocks").parameters() if p.ndim == 2]
+    shapes = {matrix.shape for matrix in matrices}
+    alike = [[matrix for matrix in matrices if matrix.shape == shape] for shape in shapes]
+    groups = [[matrix] for matrix in matrices] if fault else alike
+    x, y = images(16)
+
+    def step() -> None:
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        with torch.no_grad():
+            for group in groups:
+                updates = orthogonalised(torch.stack([m.grad for m in group if m.grad is not None]))
+                for matrix, update in zip(group, updates, strict=True):
+                    matrix.sub_(update, alpha=0.01)
+        model.zero_grad()
+
+    return replays(graph_of(step, training=True), 2)

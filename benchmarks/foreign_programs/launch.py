@@ -1,5 +1,7 @@
 """Planted: many small launches. `fault=False` launches fewer, or gives each more to do."""
 
+import random
+
 import torch
 from torch import nn
 from torch.optim import SGD, Adam
@@ -116,3 +118,18 @@ def resnet18_augments_one_by_one(fault: bool) -> Step:
         step(torch.stack([jitter(image) for image in x]) if fault else jitter(x), y)
 
     return augment_and_step
+
+
+def shufflenet_crops_one_by_one(fault: bool) -> Step:
+    """Classifies twenty crops of a picture one by one, instead of as a batch."""
+    model = torchvision_model("shufflenet_v2_x1_0").to(DEVICE).eval()
+    picture = images(1, 1024)[0][0]
+    corners = [(random.randrange(800), random.randrange(800)) for _ in range(20)]
+
+    def infer() -> None:
+        crops = torch.stack([picture[:, y : y + 224, x : x + 224] for x, y in corners])
+        with torch.no_grad():
+            for part in crops.split(1 if fault else len(crops)):
+                model(part).argmax(1)
+
+    return infer

@@ -1,4 +1,4 @@
-"""The four series: which program has which fault. A series runs in this order."""
+"""The five series: which program has which fault. A series runs in this order."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -99,6 +99,18 @@ FOURTH = (
     Program("gpu_memory", gpu.bert_dense_table_gradients),
     Program("gpu_latency", gpu.mixer_trains_two_images_in_a_graph, 256 / 2),
 )
-SERIES = {1: FIRST, 2: SECOND, 3: THIRD, 4: FOURTH}
+FIFTH = (
+    Program("data", data.whisper_extracts_features),
+    Program("synchronization", synchronization.resnext_counts_confusions),
+    Program("launch", launch.shufflenet_crops_one_by_one),
+    Program("cpu", cpu.resnet18_spectrum_of_its_head),
+    Program("copies", copies.deit_takes_weights_from_a_server),
+    Program("copies", copies.wide_resnet_maps_home),
+    Program("allocation", allocation.gpt2_empties_cache_between_chunks),
+    Program("gpu_compute", gpu.vit_large_probed_with_gradients),
+    Program("gpu_memory", gpu.deit_jitters_whole_pictures),
+    Program("gpu_latency", gpu.vit_muon_matrix_by_matrix),
+)
+SERIES = {1: FIRST, 2: SECOND, 3: THIRD, 4: FOURTH, 5: FIFTH}
 PROGRAMS = {program.name: program for programs in SERIES.values() for program in programs}
 TIMES, RANGES = "times.json", "nsys/ranges.json"  # what the passes leave in OUT

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 from benchmarks.foreign_programs.parts import (
+    CLASSES,
     DEVICE,
     Step,
     bert,
@@ -170,5 +171,24 @@ def resnet50_boxes_by_if(fault: bool) -> Step:
                 [box for box, score in zip(boxes[kept], scores[kept], strict=True) if score > 0.3]
             else:
                 boxes[kept][scores[kept] > 0.3]
+
+    return infer
+
+
+def resnext_counts_confusions(fault: bool) -> Step:
+    """Adds to a confusion matrix on the GPU by a loop over labels and predictions."""
+    model = torchvision_model("resnext50_32x4d").to(DEVICE).eval().to(torch.bfloat16)
+    x, y = images(512, 96)
+    x = x.to(torch.bfloat16)
+    confusions = torch.zeros(CLASSES, CLASSES, device=DEVICE)
+
+    def infer() -> None:
+        with torch.no_grad():
+            predicted = model(x).argmax(1)
+        if fault:
+            for label, prediction in zip(y, predicted, strict=True):
+                confusions[label, prediction] += 1  # an index comes home for each
+        else:
+            confusions.index_put_((y, predicted), torch.ones_like(y).float(), accumulate=True)
 
     return infer
