@@ -36,6 +36,7 @@ from benchmarks.measuring import Keys, key, run_process
 from benchmarks.planted_train import PLANTS, SERIES
 from benchmarks.plants.planting import Plant
 from cli.files import write_text
+from cli.plain import without_controls
 from profiling.records import to_json
 from profiling.tools import nsys_tool
 from profiling.verbs import run
@@ -44,6 +45,7 @@ SHORT = "max_iters=90 eval_interval=1000 eval_iters=1 log_interval=10 wandb.mode
 NSYS_WINDOW = "profile.start=60 profile.steps=20"
 TORCH_WINDOW = "profile=torch profile.start=70 profile.steps=10"
 TIMED_FROM = 20  # iterations before it settle
+TOLD_LINES = 12  # of the log of a training that failed
 TRAINER = ["-m", "benchmarks.planted_train"]
 
 
@@ -106,8 +108,16 @@ def record(name: str, plant: Plant, config: PlantedConfig, folder: Path) -> str 
         "torch": train(launched, folder / "torch", fault),
         "nsys": train_under_nsys(with_fault, plant, config.preset, folder / "nsys", fault),
     }
-    failed = [f"{which} ended with {status}" for which, status in ended.items() if status]
-    return f"{', '.join(failed)}; see {folder}/*.log" if failed else None
+    failed = [failure(folder / which, status) for which, status in ended.items() if status]
+    return "\n".join(failed) or None
+
+
+def failure(out_dir: Path, status: int) -> str:
+    """Of the training with this folder: how it ended, where its log is, and the log's end."""
+    log = out_dir.with_suffix(".log")
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
+    told = [f"    {without_controls(line)}" for line in lines[-TOLD_LINES:]]
+    return "\n".join([f"{out_dir.name} ended with {status}; the end of {log}:", *told])
 
 
 def launcher(plant: Plant) -> list[str]:

@@ -123,15 +123,15 @@ def norms_and_dropout_by_hand() -> None:
 
 def looped_adamw() -> None:
     """AdamW that updates one parameter after the other."""
-    make = Step.__init__
 
-    def planted(step: Step, *arguments: object, **named: object) -> None:
-        make(step, *arguments, **named)  # type: ignore[arg-type]
+    def loop(step: Step) -> None:
         for group in step.optimizer.param_groups:
             group.update(fused=False, foreach=False)
         step.optimizer.found_inf = None  # type: ignore[attr-defined]  # of the fused one alone
 
-    instead(Step, "__init__", planted)
+    # not sooner: the step at learning rate 0 that makes the moments is 0 / 0 where AdamW is
+    # capturable and not fused, and leaves weights that are no numbers
+    before(Step, "clip_and_step", loop)
 
 
 SECOND = {

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import sys
 
 import pytest
 import torch
@@ -17,8 +18,12 @@ from benchmarks.plants.planting import Plant
 from data.batches import Batches
 from model import GPT, CausalSelfAttention, LayerNorm
 from profiling.records import read_json
+from tests.helpers.checkpoints import tiny, tiny_model
 from tests.paths import PROJECT
-from training.graphs import GraphedStep
+from training.device import resolve
+from training.distributed import Ranks
+from training.graphs import GraphedStep, materialise_state
+from training.optimizer import adamw
 from training.step import Step
 
 CLASSES = {
@@ -33,8 +38,8 @@ CLASSES = {
 }  # fmt: skip
 PATCHED = [
     (Batches, "draw"),
-    (Step, "__init__"),
     (Step, "forward"),
+    (Step, "clip_and_step"),
     (Step, "update"),
     (GraphedStep, "update"),
     (GPT, "forward"),
@@ -131,6 +136,27 @@ def test_the_optimizer_is_told_to_go_one_by_one(plants, run, monkeypatch):
     monkeypatch.setattr(Step, "update", seen)
     run(max_iters=1, attention="flash")
     assert groups and not any(group["fused"] or group["foreach"] for group in groups)
+
+
+def test_the_looped_update_leaves_numbers_behind_a_capture(plants, monkeypatch):
+    """As GraphedStep has it, on a CPU that AdamW takes for a device with graphs."""
+    adam = sys.modules["torch.optim.adam"]  # torch.optim deletes its name
+    monkeypatch.setattr(adam, "_get_capturable_supported_devices", lambda: ["cpu"])
+    plants["looped_adamw_in_graphs"].put()
+    ranks = Ranks(0, 1, torch.device("cpu"))
+    config = resolve(tiny(), ranks.device)
+    model = tiny_model(config)
+    step = Step(model, adamw(model, config, ranks.device), config, ranks)
+    for group in step.optimizer.param_groups:
+        group["capturable"] = True
+    materialise_state(step)
+    before = [parameter.clone() for parameter in step.parameters]
+    x = torch.zeros(2, 8, dtype=torch.int64)
+    step.backward(step.forward(x, x))
+    step.update(1e-3)
+    changed = [now != then for now, then in zip(step.parameters, before, strict=True)]
+    assert all(parameter.isfinite().all() for parameter in step.parameters)
+    assert sum(each.any() for each in changed) > 10
 
 
 class Text(str):
@@ -241,9 +267,20 @@ def test_ranks_are_started_together_and_lose_the_fault_of_their_environment(
 
 def test_what_cannot_run_or_fails_is_told(plants, monkeypatch, started, tmp_path):
     config = planted.PlantedConfig()
-    monkeypatch.setattr(planted, "run_process", lambda *_, **__: Process(3, 0.0, 0.0, 0))
+
+    def fail(command, output, environ):
+        if "train.py" in command:
+            return Process(0, 0.0, 0.0, 0)
+        output.write(b"starts\n" * 50 + b"ValueError: the \x1b[1mend\n")
+        output.flush()
+        return Process(3, 0.0, 0.0, 0)
+
+    monkeypatch.setattr(planted, "run_process", fail)
     said = planted.record("looped_adamw_in_graphs", plants["tiny_batch"], config, tmp_path)
-    assert said == f"without ended with 3, torch ended with 3; see {tmp_path}/*.log"
+    first, *lines, last = said.splitlines()
+    assert first == f"torch ended with 3; the end of {tmp_path / 'torch.log'}:"
+    assert lines == ["    starts"] * (planted.TOLD_LINES - 1)
+    assert last.startswith("    ValueError: the ") and "\x1b" not in last
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     said = planted.record("slow_link", plants["slow_link"], config, tmp_path)
     assert said == "left out, needs 2 GPUs"
