@@ -3,7 +3,6 @@
 import inspect
 import itertools
 import shutil
-import time
 
 import pytest
 import torch
@@ -19,6 +18,7 @@ from profiling.analysis.report import Gain
 from profiling.causes import VERDICT
 from profiling.records import read_json, to_json
 from profiling.timeline.opening import open_capture
+from tests.helpers.clock import FakeClock
 from tests.paths import PROJECT
 
 CAPTURES = PROJECT / "tests" / "captures"
@@ -56,6 +56,15 @@ def test_every_program_is_in_one_series_and_says_what_is_planted():
 
 def test_the_edit_distance_is_levenshteins():
     assert cpu.edit_distance(list(b"kitten"), list(b"sitting")) == 3
+
+
+def test_muons_steps_make_matrices_nearly_orthogonal_one_by_one_or_together():
+    matrices = torch.randn(3, 24, 48, generator=torch.Generator().manual_seed(0))
+    together = gpu.orthogonalised(matrices)
+    spectrum = torch.linalg.svdvals(together.float())
+    assert spectrum.min() > 0.5 and spectrum.max() < 1.3
+    alone = torch.cat([gpu.orthogonalised(matrix) for matrix in matrices.split(1)])
+    assert torch.allclose(alone, together, atol=0.05)
 
 
 def test_inflated_photos_are_batches_of_the_same_shape():
@@ -179,9 +188,9 @@ def test_captures_are_neither_overwritten_nor_made_up(monkeypatch, tmp_path):
         main(ForeignConfig(out=str(tmp_path)))
 
 
-def sleeper(fault):
-    """Ten times as long."""
-    return lambda: time.sleep(0.005 if fault else 0.0005)
+def quick(fault):
+    """Next to nothing."""
+    return lambda: None
 
 
 def unmakeable(fault):
@@ -205,12 +214,18 @@ def on_cpu(monkeypatch):
 
 
 def test_times_are_of_the_same_work(on_cpu, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(passes, "TIMED", 2)
+    clock = FakeClock()
+    monkeypatch.setattr(passes, "time", clock)
+
+    def sleeper(fault):
+        return lambda: clock.sleep(0.005 if fault else 0.0005)
+
     programs = [Program("cpu", unmakeable), Program("cpu", sleeper, work_without=0.5)]
     passes.time_all(programs, tmp_path / "times.json")
     times = read_json(tmp_path / "times.json", dict[str, Times])
     assert list(times) == ["sleeper"]
-    assert times["sleeper"].with_ms >= 5 and 1 <= times["sleeper"].without_ms < 4
+    assert times["sleeper"].with_ms == pytest.approx(5)
+    assert times["sleeper"].without_ms == pytest.approx(0.5 / 0.5)
     said = capsys.readouterr().out.splitlines()
     assert said == ["unmakeable: failed: RuntimeError('no such model')", "sleeper: done"]
 
@@ -219,18 +234,18 @@ def test_each_capture_has_a_range_and_those_that_fail_have_no_name(on_cpu, tmp_p
     captures = {
         "unmakeable-1": Program("cpu", unmakeable),
         "breaking-1": Program("cpu", breaking),
-        "sleeper-1": Program("cpu", sleeper),
+        "quick-1": Program("cpu", quick),
     }
     passes.record_all_in_ranges(captures, tmp_path / "ranges.json")
-    assert read_json(tmp_path / "ranges.json", list[str | None]) == [None, "sleeper-1"]
+    assert read_json(tmp_path / "ranges.json", list[str | None]) == [None, "quick-1"]
     assert on_cpu == ["start", "stop", "start", "stop"]
 
 
 def test_a_trace_of_torch_has_a_mark_for_each_step(on_cpu, tmp_path):
     (tmp_path / "torch").mkdir()
-    passes.record_all_by_torch({"sleeper-1": Program("cpu", sleeper)}, tmp_path)
+    passes.record_all_by_torch({"quick-1": Program("cpu", quick)}, tmp_path)
     (file,) = (tmp_path / "torch").iterdir()
-    assert file.name == "sleeper-1.json.gz"
+    assert file.name == "quick-1.json.gz"
     names = open_capture(file).names
     assert sum("ProfilerStep#" in name for name in names) == passes.IN_TORCH
 

@@ -1,5 +1,6 @@
 """The lab's timer: what it samples, in which order, and what it says of the samples."""
 
+import itertools
 import random
 import time
 from contextlib import nullcontext
@@ -13,6 +14,7 @@ import torch
 from benchmarks import timer_check
 from profiling.lab import timer
 from profiling.lab.timer import interval_rank, measure, median_interval
+from tests.helpers.clock import FakeClock
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda", 0)
@@ -43,25 +45,42 @@ def test_the_interval_holds_the_true_median_about_as_often_as_it_says():
     assert 0.93 <= held / 400 <= 0.99
 
 
-def test_a_call_of_known_length():
-    timing = measure(lambda: busy(0.002), CPU, max_s=0.1)
-    assert 2.0 <= timing.median_ms < 4.0
-    assert timing.quartiles_ms[0] <= timing.median_ms <= timing.quartiles_ms[1]
+@pytest.fixture
+def clock(monkeypatch):
+    """The timer's, which moves only when a test moves it: no load on the machine is in a sample."""
+    fake = FakeClock()
+    monkeypatch.setattr(timer, "time", fake)
+    return fake
+
+
+def test_a_call_of_known_length(clock):
+    lengths_s = itertools.cycle((0.001, 0.002, 0.003))
+    timing = measure(lambda: clock.sleep(next(lengths_s)), CPU, max_s=0.1)
+    assert timing.median_ms == pytest.approx(2.0)
+    assert timing.quartiles_ms == pytest.approx((1.0, 3.0))
     assert timing.ci95_ms[0] <= timing.median_ms <= timing.ci95_ms[1]
     assert timing.launch_ms is None
 
 
-def test_preparation_comes_before_each_sample_and_is_not_timed():
+def test_a_call_takes_no_less_than_its_length_by_the_real_clock():
+    assert measure(lambda: busy(0.002), CPU, max_s=0.05).median_ms >= 2.0
+
+
+def test_preparation_comes_before_each_sample_and_is_not_timed(clock):
     order = []
 
     def prepare():
-        busy(0.005)
+        clock.sleep(0.005)
         order.append("prepare")
 
-    timing = measure(lambda: order.append("call"), CPU, prepare=prepare, max_s=0.05)
+    def call():
+        clock.sleep(0.001)
+        order.append("call")
+
+    timing = measure(call, CPU, prepare=prepare, max_s=0.05)
     assert order[::2] == ["prepare"] * (len(order) // 2)
     assert order[1::2] == ["call"] * (len(order) // 2)
-    assert timing.median_ms < 1.0
+    assert timing.median_ms == pytest.approx(1.0)
 
 
 def test_time_is_bounded_and_a_slow_call_still_gets_an_interval():
