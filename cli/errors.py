@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 
+from cli.pipes import quiet_when_cut
 from cli.plain import plain
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -24,27 +25,26 @@ OTHER_RANKS_WAIT_S = 3.0
 def user_errors() -> Iterator[None]:
     """Turns a ValueError into one line on stderr and exit code 2, Ctrl-C into exit code 130.
 
-    Where whoever reads the output has enough, the program ends quietly. A disk that is full or
+    Where nobody reads the output any more it ends as cli.pipes says. A disk that is full or
     read-only is told as a mistake is, wherever it was met. All else is a bug and passes.
 
     `python -X dev` lets the ValueError pass too, to see where it was raised.
     """
-    try:
-        with flushed_output():
-            yield
-    except ValueError as error:
-        if sys.flags.dev_mode:
-            raise
-        raise refused(one_line(error)) from None
-    except BrokenPipeError:  # the reader, such as head, has had enough
-        raise SystemExit(0) from None
-    except OSError as error:
-        if error.errno not in NO_ROOM:
-            raise
-        place = error.filename or "the output"
-        raise refused(one_line(f"{place}: cannot be written: {error.strerror}")) from None
-    except KeyboardInterrupt:  # before the loop, which has its own way to stop
-        raise SystemExit(130) from None
+    with quiet_when_cut():
+        try:
+            with flushed_output():
+                yield
+        except ValueError as error:
+            if sys.flags.dev_mode:
+                raise
+            raise refused(one_line(error)) from None
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            place = error.filename or "the output"
+            raise refused(one_line(f"{place}: cannot be written: {error.strerror}")) from None
+        except KeyboardInterrupt:  # before the loop, which has its own way to stop
+            raise SystemExit(130) from None
 
 
 @contextmanager
@@ -60,7 +60,7 @@ def flushed_output() -> Iterator[None]:
             if sys.stdout:
                 sys.stdout.flush()
     except OSError as error:
-        if error.errno in (errno.EPIPE, *NO_ROOM) and not error.filename:
+        if error.errno in NO_ROOM and not error.filename:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise
 

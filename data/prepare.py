@@ -241,7 +241,8 @@ def sha256_of(content: str) -> str:
 
 def main(words: list[str]) -> None:
     if {"-h", "--help"} & set(words):
-        print(f"{__doc__}\n{key_table(DataConfig())}")
+        with user_errors():
+            print(f"{__doc__}\n{key_table(DataConfig())}")
         return
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.INFO)
     with user_errors(), unwinding():

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from typing import TextIO
 
 from rich.console import Console
 from rich.highlighter import NullHighlighter
@@ -22,9 +23,22 @@ class PlainFormatter(logging.Formatter):
         return mark + super().format(record)
 
 
+class Lines(logging.StreamHandler[TextIO]):
+    """Where nobody reads them any more the first that is lost ends the run, as a print would."""
+
+    lost = False
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        if not isinstance(sys.exc_info()[1], BrokenPipeError):
+            super().handleError(record)
+        elif not self.lost:
+            self.lost = True  # what ends behind it may say so, in vain
+            raise
+
+
 def configure_logging(rank: int) -> None:
     """Rank 0 speaks; the others, which would say the same, only of errors."""
-    handler: logging.Handler = logging.StreamHandler(sys.stdout)
+    handler: logging.Handler = Lines(sys.stdout)
     if console.is_terminal:
         handler = RichHandler(
             console=console,

@@ -1,0 +1,38 @@
+"""Output that nobody reads any more, such as that of `... | head`: the program ends, quietly."""
+
+import os
+import select
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+CUT = 128 + 13  # the status of a program that SIGPIPE ended, as a shell tells it
+
+
+@contextmanager
+def quiet_when_cut() -> Iterator[None]:
+    """Exit code 141 where the reader of stdout or stderr is gone, without a word.
+
+    SIGPIPE itself stays ignored, as Python has it: it would end a training whose connection to
+    another machine breaks, too. A BrokenPipeError of such another pipe passes.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        gone = [stream for stream in (sys.stdout, sys.stderr) if unread(stream)]
+        if not gone:
+            raise
+        for stream in gone:  # Python flushes what is left at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        raise SystemExit(CUT) from None
+
+
+def unread(stream: TextIO | None) -> bool:
+    """Whether it is a pipe, or a socket, whose other end is closed."""
+    try:
+        poll = select.poll()
+        poll.register(stream.fileno() if stream else -1, 0)  # errors are told unasked
+    except (OSError, ValueError):  # there is no file beneath it
+        return False
+    return bool(poll.poll(0))
