@@ -18,7 +18,7 @@ import torch
 
 import sample
 from benchmarks import damage, fuzz
-from benchmarks.reliability_parts import bad_inputs, forks, lives
+from benchmarks.reliability_parts import bad_inputs, forks, tiny_run
 from benchmarks.reliability_parts.trial import Trial
 from configs.sampling import SampleConfig
 from profiling.report.renderers import page
@@ -68,7 +68,7 @@ def of_checkpoint(seed: int, path: Path, whole: bytes, state: dict[str, object])
         return Trial(seed, kind, *(("refused",) if clear else ("unclear", said[:200])))
     except Exception as error:
         return Trial(seed, kind, "traceback", fuzz.where(error))
-    if by_bytes and (changed := lives.difference(state, found)):
+    if by_bytes and (changed := tiny_run.difference(state, found)):
         return Trial(seed, kind, "changed", changed)
     return Trial(seed, kind, "ok")
 

@@ -16,7 +16,7 @@ from benchmarks.reliability_parts import (
     forks,
     inputs,
     kills,
-    lives,
+    tiny_run,
     signals,
 )
 from benchmarks.reliability_parts.bad_inputs import KINDS, Case, flags_of
@@ -96,10 +96,10 @@ def test_a_fork_ends_as_a_process_does_and_is_killed_at_its_limit(tmp_path):
 def test_a_difference_of_a_bit_is_found_and_placed():
     state = {"model": {"w": torch.zeros(3)}, "losses": {1: 0.5}, "states": [torch.ones(2)]}
     other = {"model": {"w": torch.zeros(3)}, "losses": {1: 0.5}, "states": [torch.ones(2)]}
-    assert lives.difference(state, other) is None
+    assert tiny_run.difference(state, other) is None
     other["model"]["w"][1] = 1e-45
-    assert lives.difference(state, other).startswith("/model/w: differs")
-    assert lives.difference(state, {"model": {}}) == ": other entries"
+    assert tiny_run.difference(state, other).startswith("/model/w: differs")
+    assert tiny_run.difference(state, {"model": {}}) == ": other entries"
 
 
 def test_how_a_life_may_end():
