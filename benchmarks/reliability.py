@@ -112,6 +112,8 @@ def side_by_side(trials: Trials, count: int, config: ReliabilityConfig) -> Itera
             yield came
     for worker in workers:
         worker.join()
+        if worker.exitcode:
+            raise RuntimeError("a job ended before its trials were made")
 
 
 def print_table(trials: list[Trial]) -> None:
