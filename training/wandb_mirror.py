@@ -207,7 +207,7 @@ class WandbMirror(Sink):
             self.answered.set()
             run.finish(self.exit_code)
         except Exception as error:
-            self.fail(one_line(f"{type(error).__name__}: {error}"))
+            self.fail(one_line(f"{type(error).__name__}: {error}").removesuffix(":"))
         finally:
             self.started.set()
             self.answered.set()
@@ -249,6 +249,7 @@ class WandbMirror(Sink):
         import wandb
 
         self.folder.mkdir(parents=True, exist_ok=True)  # else wandb takes one under /tmp
+        _disable_telemetry()
         # Its informative lines would break a progress bar; its warnings stay.
         wandb.setup(wandb.Settings(show_info=False))
         settings = wandb.Settings(
@@ -297,6 +298,18 @@ def flat(values: JsonObject, prefix: str = "") -> JsonObject:
     return found
 
 
+def _disable_telemetry() -> None:
+    """W&B's reports about itself, for which wandb has no public switch.
+
+    Where wandb-core dies as it starts, they wait for a lock that wandb.setup holds until they are
+    done: that is for ever.
+    """
+    with contextlib.suppress(Exception):
+        from wandb.analytics.opentelemetry import opentelemetry_proxy
+
+        opentelemetry_proxy.disable()
+
+
 def _teardown() -> None:
     """End wandb-core and the connection to it.
 
@@ -328,7 +341,9 @@ def _wandb_core() -> subprocess.Popen[Any] | None:
     with contextlib.suppress(Exception):
         from wandb.sdk import wandb_setup
 
-        connection = wandb_setup.singleton()._connection
+        # not by singleton(): its lock may be held by the call into wandb that hangs
+        singleton = wandb_setup._singleton
+        connection = singleton._connection if singleton else None
         service = connection._proc if connection else None
         return service._process if service else None
     return None

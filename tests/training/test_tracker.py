@@ -440,6 +440,32 @@ told["next_failure"] = mirror_of(next_run).failure
 
 
 @pytest.mark.slow
+def test_wandb_core_that_dies_as_it_starts(tmp_path):
+    """wandb's own report of that would wait for a lock that it holds, and our end for the same."""
+    child = Child(
+        tmp_path,
+        """
+from wandb.sdk.lib.service import service_process
+core = service_process.get_core_path
+service_process.get_core_path = lambda: "/bin/false"
+tracker = start("offline")
+log_rows(tracker, 0, 10)
+finish(tracker)
+service_process.get_core_path = core
+next_run = start("offline", "next")
+log_rows(next_run, 0, 10)
+next_run.finish()
+told["next_failure"] = mirror_of(next_run).failure
+""",
+    )
+    assert iterations(tmp_path / "out") == list(range(10))
+    (warning,) = child.warnings
+    assert "W&B failed in init: " in warning
+    assert child.told["finish_s"] < 20 and child.exit_s < 5
+    assert child.told["next_failure"] is None
+
+
+@pytest.mark.slow
 def test_wandb_core_stopped(tmp_path):
     """Nothing answers, nothing fails: only limits of time and of memory help."""
     child = Child(
