@@ -48,7 +48,9 @@ class ReliabilityConfig(Keys):
     count: int = key(0, "trials; 0: as many as the part makes as a rule", least=0)
     seed: int = key(1, "of the first trial; each next has one more", least=0)
     limit_s: int = key(20, "that a process may take", least=1)
-    jobs: int = key(1, "processes that make trials side by side, each in a folder of its own", least=1)
+    jobs: int = key(
+        1, "processes that make trials side by side, each in a folder of its own", least=1
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

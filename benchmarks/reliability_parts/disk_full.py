@@ -59,9 +59,7 @@ def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
             ended = with_full_disk(disk, case, 10 * limit_s)
             problem = what_is_wrong(ended, before, whole) or end_of_resume(case, whole, limit_s)
             how_long = "for a time" if case.for_s < limit_s else "to the end"
-            yield Trial(
-                number, f"{case.moment}, {how_long}", f"exit code {ended.status}", problem
-            )
+            yield Trial(number, f"{case.moment}, {how_long}", f"exit code {ended.status}", problem)
 
 
 def case_of(chance: random.Random, number: int, whole_s: float) -> Case:
