@@ -19,7 +19,7 @@ import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from cli.errors import one_line
@@ -93,6 +93,7 @@ class WandbMirror(Sink):
     failure: str | None = None  # what ended the mirror
     rows_dropped: int = 0  # it was too slow for them
     run_dir: Path | None = None
+    core: subprocess.Popen[bytes] | None = None  # wandb-core, which a teardown forgets
     doing: str = "init"  # for the warning: what wandb was asked when it failed
     queue: "SimpleQueue[tuple[str, Row] | None]" = field(default_factory=SimpleQueue)
     exit_code: int = 0
@@ -154,7 +155,7 @@ class WandbMirror(Sink):
         """Gives up what did not answer since `start`, and says in summary.json how it went."""
         if self.thread.is_alive():
             self.fail(f"no answer in {time.monotonic() - start:.0f} s")
-            _abandon()
+            _abandon(self.core or _wandb_core())
         if self.sets_data_dir:
             os.environ.pop("WANDB_DATA_DIR", None)
         if self.files.refused and self.mode == "offline" and not self.failure:
@@ -252,6 +253,7 @@ class WandbMirror(Sink):
         _disable_telemetry()
         # Its informative lines would break a progress bar; its warnings stay.
         wandb.setup(wandb.Settings(show_info=False))
+        self.core = _wandb_core()
         settings = wandb.Settings(
             silent=True,  # the run's own header and footer
             console="off",  # a captured print() would call into wandb on the training thread
@@ -322,21 +324,25 @@ def _teardown() -> None:
         wandb.teardown()
 
 
-def _abandon() -> None:
+def _abandon(wandb_core: subprocess.Popen[bytes] | None) -> None:
     """Get rid of a wandb-core on which the mirror's thread hangs.
 
     One that still runs ends at the teardown and keeps its file whole. One that is stopped has to be
     killed: it would hold our stdout open, and `train.py | tee log` would wait for it for ever.
     """
-    wandb_core = _wandb_core()
+    until = time.monotonic() + ABANDON_TIMEOUT_S
     teardown = threading.Thread(target=_teardown, daemon=True)
     teardown.start()
     teardown.join(ABANDON_TIMEOUT_S)
-    if teardown.is_alive() and wandb_core:
+    if wandb_core is None:
+        return
+    try:  # the teardown returns at once where the mirror's thread hangs in one of its own
+        wandb_core.wait(max(0.0, until - time.monotonic()))
+    except subprocess.TimeoutExpired:
         wandb_core.kill()
 
 
-def _wandb_core() -> subprocess.Popen[Any] | None:
+def _wandb_core() -> subprocess.Popen[bytes] | None:
     """The background process, for which wandb has no public name."""
     with contextlib.suppress(Exception):
         from wandb.sdk import wandb_setup

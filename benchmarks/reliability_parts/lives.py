@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.reliability_parts import forks, tiny_run
+from benchmarks.reliability_parts import forks, fresh, tiny_run
 from benchmarks.reliability_parts.forks import Ended
 from benchmarks.reliability_parts.moments import announcing, pipe, wait_for
 from benchmarks.reliability_parts.tiny_run import SAVE, WORDS, difference, left_behind
 from benchmarks.reliability_parts.trial import Trial
 
 MOST_SAVES = 6
-RUN = Path("run")
-ANY, RESUME = "any moment", "a resume"
+RUN, PROJECT = Path("run"), "project"
+ANY, RESUME, START_UP = "any moment", "a resume", "start-up"
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,14 @@ class Moment:
 
 MOMENTS = {
     ANY: Moment("", 2.0),
+    START_UP: Moment("", 3.0),  # of a process that imports torch itself
     "a save": Moment(SAVE, 0.02, MOST_SAVES),
     RESUME: Moment("training.checkpoint.load", 0.05),
     "opening the folder": Moment("training.record.open_run_folder", 0.05),
     "taking the lock": Moment("cli.lock.Lock.own", 0.002, 2),  # for the checks, and for the run
     "giving the lock back": Moment("cli.lock.Lock.__exit__", 0.002, 2),
 }
-SHARE_OF_ANY = 0.5
+SHARE_OF_ANY, SHARE_OF_START_UP = 0.4, 0.1
 Judge = Callable[[Ended], str | None]  # what is wrong with how a life ended; None: nothing
 
 
@@ -62,7 +63,8 @@ def trials(
     count: int, seed: int, limit_s: float, part: str, signals: tuple[int, ...], judge: Judge
 ) -> Iterator[Trial]:
     """`count` lives that a signal ended, over as many whole trainings as they make."""
-    with tiny_run.own_folder():
+    with tiny_run.own_folder() as folder:
+        fresh.link_project(folder / PROJECT)
         expected, done, begun = tiny_run.trained([], 10 * limit_s).end, 0, 0
         while done < count:
             shutil.rmtree(RUN)
@@ -88,15 +90,18 @@ def lived(
 ) -> Life:
     """A process that starts, or resumes what lies there, and gets a signal, unless `quiet`."""
     there = (RUN / "ckpt.pt").is_file()
-    some = [name for name in MOMENTS if name != ANY and (there or name != RESUME)]
-    name = ANY if chance.random() < SHARE_OF_ANY else chance.choice(some)
+    name = moment_of(chance, there)
     moment, number = MOMENTS[name], chance.choice(signals)
     words = [*WORDS, f"init_from={'resume' if there else 'scratch'}"]
-    functions = [moment.function] if moment.function else []
     with pipe() as (heard, told):
-        child = forks.started(announcing(forks.program("train", words), told, *functions), {})
+        call = forks.program("train", words)
+        if name == START_UP:
+            call = fresh.program(Path(PROJECT).resolve(), words, told)
+        elif moment.function:
+            call = announcing(call, told, moment.function)
+        child = forks.started(call, {})
         until_s = child.began_s + limit_s
-        calls = chance.randint(1, moment.calls) if functions else 0
+        calls = 0 if name == ANY else chance.randint(1, moment.calls)
         signalled = not quiet and wait_for(child, heard, calls, until_s)
         if signalled:
             time.sleep(chance.uniform(0, moment.longest_s))
@@ -104,6 +109,15 @@ def lived(
         if signalled:
             child.signal(number)
         return Life(seed, name, number, child.wait(until_s), signalled)
+
+
+def moment_of(chance: random.Random, there: bool) -> str:
+    """`there`: a checkpoint that can be resumed."""
+    share = chance.random()
+    if share < SHARE_OF_ANY + SHARE_OF_START_UP:
+        return ANY if share < SHARE_OF_ANY else START_UP
+    some = [name for name in MOMENTS if name not in (ANY, START_UP) and (there or name != RESUME)]
+    return chance.choice(some)
 
 
 def judged(life: Life, judge: Judge, before: int) -> tuple[str | None, int]:

@@ -1,6 +1,7 @@
 """W&B's background process killed or stopped at random moments of a run that is recorded offline.
 
-The run goes on: it ends with 0, has all rows in metrics.jsonl, and says once that W&B failed.
+The run goes on: it ends with 0, has all rows in metrics.jsonl, and says once that W&B failed; a
+line that wandb itself writes to stderr may stand beside that.
 """
 
 import contextlib
@@ -98,7 +99,7 @@ def what_is_wrong(death: Death, may_be_late: bool, whole: Whole) -> str | None:
     ended, core = death.ended, death.core
     if fault := tiny_run.fault_of(ended):
         return fault
-    if ended.status or ended.err:
+    if ended.status or not all(line.startswith("wandb: ") for line in ended.err.splitlines()):
         return f"exit code {ended.status}: {' '.join(ended.err.split())[-200:]}"
     if core is None or not is_gone(core):
         return f"{CORE} was never there" if core is None else f"{CORE} is left behind"
