@@ -10,7 +10,9 @@ import contextlib
 import logging
 import netrc
 import os
+import re
 import shlex
+import signal
 import socket
 import subprocess
 import threading
@@ -36,6 +38,7 @@ log = logging.getLogger(__name__)
 
 QUEUE_ROWS = 10_000  # rows that wait for wandb; above that they are dropped and counted
 PROBE_TIMEOUT_S = 3.0  # of one TCP connection to the server
+START_TIMEOUT_S = 20.0  # of wandb-core, below DEAD_TIMEOUT_S
 INIT_TIMEOUT_S = 15.0
 DEAD_TIMEOUT_S = 30.0  # finish() waits this long for a wandb-core or a server that does not answer
 UPLOAD_TIMEOUT_S = 60.0  # ... and this long for the upload to one that does
@@ -252,7 +255,11 @@ class WandbMirror(Sink):
         self.folder.mkdir(parents=True, exist_ok=True)  # else wandb takes one under /tmp
         _disable_telemetry()
         # Its informative lines would break a progress bar; its warnings stay.
-        wandb.setup(wandb.Settings(show_info=False))
+        try:
+            wandb.setup(wandb.Settings(show_info=False, x_service_wait=START_TIMEOUT_S))
+        except Exception as error:
+            _kill_unanswering(error)
+            raise
         self.core = _wandb_core()
         settings = wandb.Settings(
             silent=True,  # the run's own header and footer
@@ -340,6 +347,13 @@ def _abandon(wandb_core: subprocess.Popen[bytes] | None) -> None:
         wandb_core.wait(max(0.0, until - time.monotonic()))
     except subprocess.TimeoutExpired:
         wandb_core.kill()
+
+
+def _kill_unanswering(error: Exception) -> None:
+    """A wandb-core that never said where it listens: wandb forgets it, and names it here alone."""
+    if process := re.search(r"wandb-core PID=(\d+)", str(error)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(process[1]), signal.SIGKILL)
 
 
 def _wandb_core() -> subprocess.Popen[bytes] | None:

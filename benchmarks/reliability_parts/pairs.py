@@ -50,7 +50,7 @@ def run_both(
 ) -> tuple[list[Child], list[Ended], bytes]:
     """With what the two announced: who had the folder when."""
     offset_s = chance.uniform(0, CLOSE_S if chance.random() < 0.5 else whole_s)
-    children = []
+    children: list[Child] = []
     with pipe() as (heard, told):
         for name in chance.sample(kind, 2):
             time.sleep(offset_s if children else 0)
