@@ -19,12 +19,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from multiprocessing.queues import SimpleQueue
+from multiprocessing.queues import Queue
+from queue import Empty
 
 from benchmarks.measuring import Keys, key
 from benchmarks.reliability_parts.trial import Trial
 from cli.keys import choice
 
+POLL_S = 1.0  # whether jobs still live
 Trials = Callable[[int, int, float], Iterator[Trial]]  # of count, seed, limit_s
 
 # a part, as its module in benchmarks.reliability_parts -> what it tries, how often as a rule
@@ -88,7 +90,7 @@ def side_by_side(trials: Trials, count: int, config: ReliabilityConfig) -> Itera
         yield from trials(count, config.seed, config.limit_s)
         return
     context = multiprocessing.get_context("fork")
-    queue: SimpleQueue[Trial | ValueError | None] = context.SimpleQueue()
+    queue: Queue[Trial | ValueError | None] = context.Queue()
     edges = [config.seed + count * number // jobs for number in range(jobs + 1)]
 
     def work(first: int, end: int) -> None:
@@ -105,7 +107,12 @@ def side_by_side(trials: Trials, count: int, config: ReliabilityConfig) -> Itera
         worker.start()
     working = jobs
     while working:
-        came = queue.get()
+        try:
+            came = queue.get(timeout=POLL_S)
+        except Empty:
+            if any(worker.exitcode for worker in workers):
+                break  # one was killed, and will not say that it is done
+            continue
         if isinstance(came, ValueError):
             raise came
         if came is None:

@@ -145,8 +145,10 @@ def test_a_share_of_each_part_fails_nowhere(capsys, part, count, seed):
     assert f": 0 of {count} failed" in out and " trials at this rate: " in out
 
 
-def test_jobs_share_the_seeds_and_a_mistake_in_one_ends_all():
+def test_jobs_share_the_seeds_and_what_ends_one_ends_all():
     def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
+        if seed == 88:
+            os.kill(os.getpid(), signal.SIGKILL)
         if seed > 100:
             raise ValueError("part=x: needs root")
         yield from (Trial(number, "a", str(os.getpid())) for number in range(seed, seed + count))
@@ -157,6 +159,9 @@ def test_jobs_share_the_seeds_and_a_mistake_in_one_ends_all():
     assert len({trial.outcome for trial in found} - {str(os.getpid())}) == 2
     keys.seed = 99
     with pytest.raises(ValueError, match="needs root"):
+        list(reliability.side_by_side(trials, 5, keys))
+    keys.seed = 88
+    with pytest.raises(RuntimeError, match="ended before"):
         list(reliability.side_by_side(trials, 5, keys))
 
 
