@@ -28,16 +28,25 @@ from training.wandb_mirror import check_wandb
 API_KEY = "0123456789abcdef" * 3
 FACTS = RunFacts(
     name="a name",
-    config={"learning_rate": 0.001, "profile": {"mode": "window"}},
+    config={
+        "learning_rate": 0.001,
+        "profile": {"mode": "window"},
+        "wandb": {"mode": "online"},  # says nothing of the training
+    },
     in_force={"data": "stand-in", "device": "cpu"},
     iteration=0,
     tags=("stand-in",),
+    environment={
+        "command": ["train.py", "secret"],
+        "git": {"commit": "c0ffee", "dirty": True},
+        "driver": None,
+    },
 )
-FLAT_CONFIG = {
+NESTED_CONFIG = {
     "learning_rate": 0.001,
-    "profile.mode": "window",
-    "run.data": "stand-in",
-    "run.device": "cpu",
+    "profile": {"mode": "window"},
+    "run": {"data": "stand-in", "device": "cpu"},
+    "environment": {"git": {"commit": "c0ffee", "dirty": True}, "driver": None},
 }
 
 # What every child starts with. `told` is what it reports to its test, printed as its last line.
@@ -281,7 +290,7 @@ told["same_handlers"] = handlers == [signal.getsignal(s) for s in (signal.SIGINT
         assert command == ["wandb", "sync", str(run_dir)]
         run = json.loads(inspect(run_dir, "--summary"))
         assert run["exit_code"] == seed
-        assert run["config"] == FLAT_CONFIG
+        assert run["config"] == NESTED_CONFIG
         assert sorted(run["tags"]) == ["mine", "stand-in"]
         assert run["name"] == "a name" and run["project"] == WandbConfig().project
         assert run["summary"]["val/loss"] == seed + 0.5 and "none" not in run["summary"]
@@ -325,7 +334,7 @@ told["uploads"] = sorted(server.uploads)
     assert [without_own_keys(row) for row in rows] == expected_history(tmp_path / "out")
     run = child.told["runs"][run_id]
     config = {key: item["value"] for key, item in json.loads(run["config"]).items()}
-    assert FLAT_CONFIG.items() <= config.items()
+    assert NESTED_CONFIG.items() <= config.items() and "wandb" not in config
     assert sorted(run["tags"]) == ["mine", "stand-in"] and run["displayName"] == "a name"
     assert child.told["exit_codes"] == {run_id: 0}
     assert not any(name.startswith(("code/", "diff")) for name in child.told["uploads"])
