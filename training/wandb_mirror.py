@@ -108,7 +108,7 @@ class WandbMirror(Sink):
         # Artifacts are staged in the home folder otherwise. Taken back in finish(): the next run of
         # this process has a folder of its own.
         self.sets_data_dir = "WANDB_DATA_DIR" not in os.environ
-        self.folder = Path(os.environ.get("WANDB_DIR") or self.out_dir).expanduser().resolve()
+        self.folder = wandb_folder(self.out_dir)
         os.environ.setdefault("WANDB_DATA_DIR", str(self.folder / "wandb" / "data"))
         # W&B's reports about itself are sent when the process exits, and hold the exit up for
         # seconds where the server is slow or gone.
@@ -275,12 +275,11 @@ class WandbMirror(Sink):
             # W&B's own system metrics repeat them, so they come at its default of 15 s.
         )
         # create_new touches no other run of this process and sets no global wandb.run.
-        # The trial of a sweep has its project, entity and name from the sweep.
-        is_trial = bool(os.environ.get("WANDB_SWEEP_ID"))
+        trial = is_trial()  # which has project, entity and name from its sweep
         return wandb.init(
-            entity=None if is_trial else self.config.entity,
-            project=None if is_trial else self.config.project,
-            name=self.config.name or (None if is_trial else self.facts.name),
+            entity=None if trial else self.config.entity,
+            project=None if trial else self.config.project,
+            name=self.config.name or (None if trial else self.facts.name),
             group=self.config.group,
             job_type=os.environ.get("WANDB_JOB_TYPE") or self.facts.job_type,
             tags=list(dict.fromkeys([*self.config.tags, *self.facts.tags])),
@@ -298,6 +297,23 @@ class WandbMirror(Sink):
         if self.failure is None:
             self.failure = f"{self.doing}: {reason}"
             log.warning("W&B failed in %s; metrics.jsonl goes on without it", self.failure)
+
+
+def is_trial() -> bool:
+    """Whether W&B's agent runs this, for a sweep."""
+    return bool(os.environ.get("WANDB_SWEEP_ID"))
+
+
+def wandb_folder(out_dir: Path) -> Path:
+    """Around `wandb`, where W&B's record lies: WANDB_DIR, else the run's folder.
+
+    The agent of a sweep sets WANDB_DIR to its own working directory, where the records of all
+    trials would lie together, and none beside its run.
+    """
+    named = os.environ.get("WANDB_DIR")
+    if not named or (is_trial() and os.path.realpath(named) == os.getcwd()):
+        return out_dir
+    return Path(named).expanduser().resolve()
 
 
 def say_waiting(limit_s: float) -> None:

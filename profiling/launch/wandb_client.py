@@ -80,7 +80,9 @@ def settings(offline: bool) -> "Settings":
         init_timeout=INIT_TIMEOUT_S,
         finish_timeout=FINISH_TIMEOUT_S,
         finish_timeout_raises=True,
-        x_disable_stats=True,  # of this process, not of the training
+        # of this process, not of the training: its load, its command with the names of folders
+        x_disable_stats=True,
+        x_disable_meta=True,
     )
 
 

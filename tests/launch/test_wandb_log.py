@@ -2,12 +2,9 @@
 
 import gzip
 import json
-import os
 import re
 import shutil
 import sqlite3
-import subprocess
-import sys
 
 import pytest
 
@@ -15,11 +12,11 @@ from cli.lock import Lock
 from profiling.launch.wandb_log import training_run
 from profiling.verbs import log
 from tests.fakes.fake_wandb_server import FakeWandbServer
-from tests.paths import CAPTURES, PROJECT
+from tests.launch.conftest import PRESENT
+from tests.paths import CAPTURES
 
 CAPTURE = CAPTURES / "flash_compile.sqlite.gz"
 PLANTED = "sk-planted-4711"  # in the capture
-PRESENT = "sk-present-4712"  # in the environment of the verb
 API_KEY = "0123456789abcdef" * 3
 
 TRAINING = """
@@ -43,26 +40,6 @@ compile: true
 wandb: {project: profiling-nanogpt}
 ''')
 """
-
-
-@pytest.fixture
-def shell(tmp_path):
-    """shell(words, **environ): a Python process in tmp_path, without this machine's W&B."""
-
-    def run(*words: str, **environ: str) -> subprocess.CompletedProcess:
-        inherited = {k: v for k, v in os.environ.items() if "WANDB" not in k and "proxy" not in k}
-        home = {"HOME": str(tmp_path), "PYTHONPATH": str(PROJECT), "SOME_API_KEY": PRESENT}
-        return subprocess.run(
-            [sys.executable, *words],
-            cwd=tmp_path,
-            env=inherited | home | environ,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-
-    return run
 
 
 @pytest.fixture
