@@ -25,8 +25,12 @@ def wandb_config(facts: RunFacts) -> JsonObject:
     W&B, which would send a diff and the remote's address, too.
     """
     keys = {name: value for name, value in facts.config.items() if name != "wandb"}
-    known = {name: facts.environment[name] for name in REPRODUCES if name in facts.environment}
-    return {**keys, "run": facts.in_force, **({"environment": known} if known else {})}
+    return {**keys, "run": facts.in_force, "environment": reproduces(facts.environment)}
+
+
+def reproduces(environment: JsonObject) -> JsonObject:
+    """Commit, packages, CUDA and driver: what it takes to have the run again."""
+    return {name: environment[name] for name in REPRODUCES if name in environment}
 
 
 def define_metrics(run: "Run") -> None:

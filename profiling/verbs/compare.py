@@ -10,6 +10,7 @@ examples
   python -m profiling compare slow.sqlite flash.sqlite
   python -m profiling compare out-slow out-flash --html comparison.html
   python -m profiling compare main.sqlite branch.sqlite --fail-on-regression 5
+  python -m profiling compare out-slow out-flash --wandb profiling-nanogpt
 
 ratio: candidate / baseline, of median step times; below 1 the candidate is faster. The 95 %
 interval is a bootstrap over blocks of steps. It knows these two runs alone, and two starts of one

@@ -27,6 +27,8 @@ from profiling.report.dashboard.server import serve
 from profiling.run_files import check_output
 from profiling.verbs.results import STDOUT, check_new, new_file, put
 
+# of what W&B is told of a run beside its keys: what else runs may differ in
+BESIDE_KEYS = ("experiment", "run.data", "run.device", "run.torch", "environment.git.commit")
 DEFAULT_FILE = Path("dashboard.html")
 
 
@@ -122,7 +124,7 @@ def in_wandb(flags: argparse.Namespace) -> int:
         raise ValueError(
             "give folders for an HTML page, or --entity and --project for W&B, not both"
         )
-    known = [key for key in keys(Config) if not key.startswith("wandb.")]
+    known = [key for key in keys(Config) if not key.startswith("wandb.")] + [*BESIDE_KEYS]
     for key in flags.by or ():
         if key not in known:
             raise ValueError(f"--by {unknown_key(key, known)}")
