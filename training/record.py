@@ -29,7 +29,7 @@ from training.evaluate import evaluation_batch_size
 from training.folder_watch import FolderWatch
 from training.next_commands import report_command, sample_command
 from training.run import Run
-from training.run_folder import open_run_folder
+from training.run_folder import environment, open_run_folder
 from training.sinks import RunFacts, Value, last_value
 from training.slowdown import ON_CPU, Slowdown
 from training.tracker import Tracker, open_tracker
@@ -278,12 +278,15 @@ def run_facts(config: Config, in_force: InForce, iteration: int) -> RunFacts:
         attention = in_force.attention
     names = {"experiment": config.wandb.group or config.dataset, "attention": attention}
     started = datetime.now(UTC).isoformat(timespec="seconds")
+    compiled = "compile" if config.compile else "eager"
     return RunFacts(
-        name=f"{config.dataset}-{attention}-{'compile' if config.compile else 'eager'}",
+        name=f"{config.dataset}-{attention}-{compiled}-seed{config.seed}",
         config=asdict(config) | names,
         in_force={**asdict(in_force), "started": started},
         iteration=iteration,
         tags=(STAND_IN,) if in_force.data == STAND_IN else (),
+        environment=environment(),
+        job_type="train" if config.profile.kind == "none" else "profile",
     )
 
 
