@@ -6,10 +6,13 @@ from dataclasses import replace
 import pytest
 
 from profiling.analysis.analysis import Analysis
+from profiling.analysis.difference.compared import compared_capture
+from profiling.analysis.difference.comparison import compare
 from profiling.analysis.report import Report
 from profiling.analysis.summary import summarize
 from profiling.manifest import AttentionFacts, Manifest, ProcessUse
 from profiling.report.capture.document import report_document, verdict_line
+from profiling.report.comparison import tables
 from profiling.report.renderers.page import page
 from profiling.timeline.opening import open_capture
 from tests.helpers.captures import event, write_trace
@@ -103,6 +106,15 @@ def test_without_a_manifest_the_tool_has_to_have_looked_for_gpus(reported):
     assert reported(None).bottleneck.verdict == "unknown"
     gpu = {"id": 0, "name": "NVIDIA H200"}
     assert reported(None, deviceProperties=[gpu]).bottleneck.verdict == "unknown"
+
+
+def test_a_comparison_of_two_has_the_host_s_phases_and_no_column_of_a_gpu(reported):
+    sides = [compared_capture(reported(), CPU_MANIFEST) for _ in range(2)]
+    made = tables.phases(compare(*sides))
+    told = [column.heading.partition(",")[0] for column in made.columns if column.brief]
+    assert told == ["phase", "host", "host", "change"]
+    backward = next(row for row in made.rows or [] if made.columns[0].of(row) == "backward")
+    assert made.columns[1].of(backward) == pytest.approx(6.0)
 
 
 def test_the_page_has_no_empty_section_and_nothing_of_gpus(reported):
