@@ -15,7 +15,7 @@ class Colours:
     light: str  # on a page
     dark: str
     terminal: str  # a style of rich
-    shade: str = "░"
+    shade: str = "░"  # a pipe has no colours, so each has a glyph of its own
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ PARTS = (
         "idle: the CPU was launching",
         "idle: launch-bound",
         "GPU idle, launch-bound",
-        Colours("#e5484d", "#ff6369", "red"),
+        Colours("#e5484d", "#ff6369", "red", "/"),
         cause=True,
         verdict="launch",
         lengthened=True,
@@ -80,7 +80,7 @@ PARTS = (
         "idle: the CPU was taking memory or giving it back",
         "idle: allocation",
         "GPU idle in memory allocation",
-        Colours("#a0522d", "#d08a63", "bright_yellow"),
+        Colours("#a0522d", "#d08a63", "bright_yellow", "+"),
         cause=True,
         verdict="allocation",
     ),
@@ -89,7 +89,7 @@ PARTS = (
         "idle: the CPU was waiting for the GPU",
         "idle: synchronisation",
         "GPU idle in synchronization",
-        Colours("#f08c00", "#ffab3d", "yellow"),
+        Colours("#f08c00", "#ffab3d", "yellow", "="),
         cause=True,
         verdict="synchronization",
     ),
@@ -98,7 +98,7 @@ PARTS = (
         "idle: the CPU was making the batch",
         "idle: waiting for data",
         "GPU idle, waiting for data",
-        Colours("#c9a800", "#e0c53a", "green"),
+        Colours("#c9a800", "#e0c53a", "green", "~"),
         cause=True,
         verdict="data",
     ),
@@ -107,7 +107,7 @@ PARTS = (
         "idle: the CPU did something else",
         "idle: CPU, Python",
         "GPU idle behind the CPU",
-        Colours("#9c5fd6", "#b98be8", "bright_magenta"),
+        Colours("#9c5fd6", "#b98be8", "bright_magenta", "-"),
         cause=True,
         verdict="cpu",
         lengthened=True,
@@ -117,7 +117,7 @@ PARTS = (
         "idle: launched already, not yet started",
         "idle: between queued kernels",
         "GPU idle between queued kernels",
-        Colours("#b4bcc6", "#66717d", "bright_black"),
+        Colours("#b4bcc6", "#66717d", "bright_black", "."),
         cause=True,
         verdict="gpu_gaps",
     ),
@@ -147,6 +147,7 @@ class InForce:
     """What a run has in force already, as far as it is known; what lines of advice name."""
 
     foreign: bool  # another program than this project's trainer: its keys are of no use there
+    trainer: bool  # this project's
     compile: bool
     graphs_settled: bool  # it has CUDA graphs, or cannot: the loss scaler reads a value every step
     fused_attention: bool
@@ -160,7 +161,9 @@ class InForce:
     family_percent: float | None
     whole_graphs: bool  # CUDA graphs were captured as wholes
     near_peak: bool  # of arithmetic: little but a smaller task would help
-    on_cpu: bool  # there was no GPU to capture
+    compute_threads: int | None  # that PyTorch shares an operator among
+    cpu_cores: int | None
+    cores_to_spare: bool  # more than it has threads for
 
 
 @dataclass(frozen=True)
@@ -429,6 +432,34 @@ VERDICTS = (
             Advice("Check the link between the GPUs: nvidia-smi topo -m, NCCL_DEBUG=INFO."),
         ),
     ),
+    Verdict(  # no GPU took part, so that no part of the step can be idle
+        "cpu_only",
+        "the CPU",
+        "the run has no GPU",
+        advice=(
+            Advice(
+                "Compute on all cores: OMP_NUM_THREADS={cpu_cores}; PyTorch takes "
+                "{compute_threads} threads now.",
+                needs="cores_to_spare",
+            ),
+            Advice(
+                "Fuse operators into C++ loops: compile=true, which compiles for a minute.",
+                "Fuse operators into C++ loops: torch.compile(model), which takes a minute.",
+                unless="compile",
+            ),
+            Advice(
+                "Let PyTorch's fused attention run, which has no dropout on a CPU: dropout=0 "
+                "attention=flash.",
+                unless="no_dropout",
+                needs="trainer",
+            ),
+            Advice(FUSED_ATTENTION.line, unless="fused_attention", needs="no_dropout"),
+            Advice(
+                "Give each operator more to do, which threads can share: a larger batch_size.",
+                "Give each operator more to do, which threads can share: a larger batch.",
+            ),
+        ),
+    ),
     Verdict(
         "unknown",
         "unknown",
@@ -438,7 +469,6 @@ VERDICTS = (
                 "Capture the GPU and the calls: python -m profiling run --preset light.",
                 "Capture the GPU and the calls: nsys profile --trace=cuda,nvtx,osrt, or "
                 "torch.profiler with ProfilerActivity.CUDA.",
-                unless="on_cpu",
             ),
         ),
     ),

@@ -27,6 +27,9 @@ class Times(NamedTuple):
     def plus(self, begin: "Times", end: "Times") -> "Times":
         return Times(self.cpu_s + end.cpu_s - begin.cpu_s, self.wall_s + end.wall_s - begin.wall_s)
 
+    def percent_until(self, end: "Times") -> float | None:
+        return Times(0.0, 0.0).plus(self, end).percent()
+
     def percent(self) -> float | None:
         """100 is one core."""
         return 100 * self.cpu_s / self.wall_s if self.wall_s else None

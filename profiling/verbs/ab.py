@@ -62,7 +62,7 @@ from profiling.launch.experiment.plan import (
 from profiling.launch.experiment.processes import RESULTS, measure, open_experiment, save, say
 from profiling.records import to_json
 from profiling.report.comparison.document import experiment_document
-from profiling.verbs.results import check_outputs, output_flags, show, write_outputs
+from profiling.verbs.results import check_outputs, output_flags, show, show_answer, write_outputs
 
 TRAINER = Path(__file__).resolve().parent.parent.parent / "train.py"
 OUT = Path("out-ab")
@@ -179,3 +179,5 @@ def deliver(flags: Namespace, folder: Path, experiment: Experiment) -> None:
             print(f"next    python -m profiling report {shlex.quote(str(made))}")
     if flags.wandb:
         print(wandb_verdict.log_experiment(experiment, flags.wandb, folder))
+    print()
+    show_answer(document)

@@ -52,7 +52,7 @@ from profiling.launch import wandb_verdict
 from profiling.launch.experiment.plan import OWN
 from profiling.records import to_json
 from profiling.report.comparison.document import comparison_document
-from profiling.verbs.results import check_outputs, output_flags, show, write_outputs
+from profiling.verbs.results import check_outputs, output_flags, show, show_answer, write_outputs
 
 REGRESSION, CANNOT_TELL = 1, 3  # exit codes of the gate
 
@@ -74,7 +74,11 @@ def main(argv: list[str]) -> int:
     )
     if flags.wandb:
         print(wandb_verdict.log_comparison(comparison, flags.wandb))
-    return 0 if flags.fail_on_regression is None else gate(comparison, flags.fail_on_regression)
+    limit = flags.fail_on_regression
+    code = 0 if limit is None else gate(comparison, limit)
+    print()
+    show_answer(document)
+    return code
 
 
 def parse(argv: list[str]) -> Namespace:
