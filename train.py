@@ -112,6 +112,7 @@ def train_on(ranks: Ranks, config: Config, why: dict[str, str], folder: RunFolde
             if logged:
                 with spans.phase("log"):
                     record.trained(iteration, lr, ranks.means(step.readings), clock.read())
+                profiler.open_if_asked(window, progress.iteration)
 
             # Ctrl-C and SIGTERM end the run between iterations, and a resume goes on from here
             if interrupt.agreed(ranks, logged):
