@@ -77,8 +77,8 @@ HELD_BACK_BY = {
 def what_held_steps_back(steps: Steps) -> tuple[str | None, str]:
     """(cause, evidence). A host that is not ahead may be slow, or its queue may be full."""
     if steps.on_cpu:
-        known = steps.cpu_percent is not None
-        return "cpu", f"; {steps.cpu_percent / 100:.1f} cores busy" if known else ""
+        cpu = steps.cpu_percent
+        return "cpu", "" if cpu is None else f"; {cpu / 100:.1f} cores busy"
     evidence = ""
     if steps.host_ms is not None and steps.step_ms is not None:
         evidence += f"; the host launches a step of {steps.step_ms:.2f} ms in {steps.host_ms:.2f}"

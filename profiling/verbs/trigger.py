@@ -1,6 +1,6 @@
 """Opens a capture window on a run that is under way: the run looks for this when it logs its next
 row, and the window of profile.steps iterations begins with the iteration behind it. torch.profiler
-warms up for profile.warmup iterations first; an evaluation that would fall into the window moves it.
+warms up for profile.warmup iterations first. A window moves behind an evaluation.
 
 {flags}
 

@@ -12,7 +12,7 @@ from html import escape
 
 import numpy as np
 
-from profiling.analysis.runs.folder import Series
+from profiling.analysis.runs.folder import RunFolder, Series
 from profiling.analysis.runs.groups import Group, Section, Spread, spread_of, time_to_loss
 from profiling.metric_names import VAL_LOSS, Metric
 from profiling.report.charts import axis, colour, figure, scatter
@@ -111,9 +111,7 @@ def run_lines(
         hover = {"hovertemplate": "%{y:.5g}<extra>%{fullData.name}</extra>"}
         axes, y = axes_of(shown, over_time), shown.mean * metric.scale
         mode = "lines" if len(y) > 1 else "markers"
-        found = curve(run.name, number, y, axes, kind=RUN, mode=mode, **style, **hover)
-        found["meta"]["run"] = str(run.folder)
-        made.append(found)
+        made.append(curve(run.name, number, y, axes, RUN, run, mode=mode, **style, **hover))
     return made
 
 
@@ -160,10 +158,10 @@ def line(group: Group, number: int, y: np.ndarray, axes: Axes) -> Figure:
     style = line_style(number)
     hover = "%{y:.5g}<extra>%{fullData.name}</extra>"
     mode = "lines" if len(y) > 1 else "markers"
-    found = curve(group.label, number, y, axes, mode=mode, line=style, hovertemplate=hover)
-    if len(group.runs) == 1:
-        found["meta"]["run"] = str(group.runs[0].folder)
-    return found
+    only = group.runs[0] if len(group.runs) == 1 else None
+    return curve(
+        group.label, number, y, axes, MEAN, only, mode=mode, line=style, hovertemplate=hover
+    )
 
 
 def band(group: Group, number: int, low: np.ndarray, high: np.ndarray, axes: Axes) -> Figure:
@@ -174,7 +172,7 @@ def band(group: Group, number: int, low: np.ndarray, high: np.ndarray, axes: Axe
         number,
         there_and_back(high, low),
         Axes(there_and_back(axes.shown, axes.shown), other),
-        kind=SPREAD,
+        SPREAD,
         fill="toself",
         fillcolor=colour_of(number),
         line={"width": 0, "color": colour_of(number)},
@@ -184,10 +182,19 @@ def band(group: Group, number: int, low: np.ndarray, high: np.ndarray, axes: Axe
 
 
 def curve(
-    name: str, number: int, y: np.ndarray, axes: Axes, kind: str = MEAN, **style: object
+    name: str,
+    number: int,
+    y: np.ndarray,
+    axes: Axes,
+    kind: str,
+    run: RunFolder | None = None,
+    **style: object,
 ) -> Figure:
+    """`run`: whose line it is, where it is that of one run alone: new rows go there."""
     found = scatter(escape(name), rounded(axes.shown), rounded(y), legendgroup=str(number))
-    meta = {"kind": kind} | {name: rounded(x) for name, x in axes.meta.items()}
+    meta: Figure = {"kind": kind} | {other: rounded(x) for other, x in axes.meta.items()}
+    if run:
+        meta["run"] = str(run.folder)
     return found | {"meta": meta} | style
 
 
