@@ -23,7 +23,7 @@ from cli.parser import Parser, flag, names, within
 from cli.plain import plain, without_controls
 from profiling.analysis.runs.folder import find_run_folders, read_runs
 from profiling.report.dashboard.document import dashboard_page
-from profiling.report.dashboard.server import serve
+from profiling.report.dashboard.server import MakePage, serve
 from profiling.run_files import check_output
 from profiling.verbs.results import STDOUT, check_new, new_file, put
 
@@ -100,14 +100,14 @@ def parse(argv: list[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def watched(flags: argparse.Namespace) -> tuple[Callable[[], list[Path]], Callable[[str], str]]:
+def watched(flags: argparse.Namespace) -> tuple[Callable[[], list[Path]], MakePage]:
     """For the server: the run folders at present, and the page of them as they are then."""
     folders = partial(find_run_folders, flags.places)
 
-    def make_page(version: str) -> str:
+    def make_page(mark: str, bare: bool) -> str:
         runs, notes = read_runs(folders())
         return dashboard_page(
-            runs, notes=notes, loss=flags.loss, extra=flags.metric, version=version
+            runs, notes=notes, loss=flags.loss, extra=flags.metric, mark=mark, bare=bare
         )
 
     return folders, make_page
