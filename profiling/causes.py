@@ -61,7 +61,7 @@ PARTS = (
         "idle: the CPU was moving a copy from or to pageable memory",
         "idle: staging of copies",
         "GPU idle, copies being staged",
-        Colours("#2b8a99", "#56b8c8", "bright_cyan"),
+        Colours("#2b8a99", "#56b8c8", "bright_cyan", ":"),
         cause=True,
         verdict="copies",
     ),
