@@ -15,7 +15,8 @@ class Colours:
     light: str  # on a page
     dark: str
     terminal: str  # a style of rich
-    shade: str = "░"
+    shade: str = "░"  # in a terminal
+    hatch: str = ""  # on a page, as plotly names it
 
 
 @dataclass(frozen=True)
@@ -38,14 +39,14 @@ PARTS = (
         "kernels that compute",
         "compute",
         "kernels",
-        Colours("#2f6fde", "#5b94f5", "blue", "█"),
+        Colours("#096ce5", "#3d97ff", "blue", "█"),
     ),
     Part(
         "communication",
         "collectives, alone on the GPU",
         "communication",
         "communication",
-        Colours("#d6336c", "#f0659a", "magenta", "▓"),
+        Colours("#a91b42", "#89628a", "magenta", "▓"),
         verdict="communication",
     ),
     Part(
@@ -53,7 +54,7 @@ PARTS = (
         "copies and memsets, alone on the GPU",
         "copies and memsets",
         "copies",
-        Colours("#6c7f93", "#8a9db1", "cyan", "▒"),
+        Colours("#123592", "#97a5a9", "cyan", "▒"),
         verdict="copies",
     ),
     Part(
@@ -70,7 +71,7 @@ PARTS = (
         "idle: the CPU was launching",
         "idle: launch-bound",
         "GPU idle, launch-bound",
-        Colours("#e5484d", "#ff6369", "red"),
+        Colours("#d1001d", "#ff2bc9", "red", hatch="/"),
         cause=True,
         verdict="launch",
         lengthened=True,
@@ -80,7 +81,7 @@ PARTS = (
         "idle: the CPU was taking memory or giving it back",
         "idle: allocation",
         "GPU idle in memory allocation",
-        Colours("#a0522d", "#d08a63", "bright_yellow"),
+        Colours("#5b0c0b", "#a85749", "bright_yellow", hatch="x"),
         cause=True,
         verdict="allocation",
     ),
@@ -89,7 +90,7 @@ PARTS = (
         "idle: the CPU was waiting for the GPU",
         "idle: synchronisation",
         "GPU idle in synchronization",
-        Colours("#f08c00", "#ffab3d", "yellow"),
+        Colours("#e56b03", "#f09432", "yellow", hatch="\\"),
         cause=True,
         verdict="synchronization",
     ),
@@ -98,7 +99,7 @@ PARTS = (
         "idle: the CPU was making the batch",
         "idle: waiting for data",
         "GPU idle, waiting for data",
-        Colours("#c9a800", "#e0c53a", "green"),
+        Colours("#a69163", "#f9e364", "green", hatch="."),
         cause=True,
         verdict="data",
     ),
@@ -107,7 +108,7 @@ PARTS = (
         "idle: the CPU did something else",
         "idle: CPU, Python",
         "GPU idle behind the CPU",
-        Colours("#9c5fd6", "#b98be8", "bright_magenta"),
+        Colours("#bc5799", "#ffade2", "bright_magenta", hatch="-"),
         cause=True,
         verdict="cpu",
         lengthened=True,
@@ -117,7 +118,7 @@ PARTS = (
         "idle: launched already, not yet started",
         "idle: between queued kernels",
         "GPU idle between queued kernels",
-        Colours("#b4bcc6", "#66717d", "bright_black"),
+        Colours("#8d8c87", "#7d807e", "bright_black", hatch="|"),
         cause=True,
         verdict="gpu_gaps",
     ),
@@ -126,7 +127,7 @@ PARTS = (
         "idle",
         "GPU idle",
         "GPU idle",
-        Colours("#cfd5dc", "#3d4650", "bright_black"),
+        Colours("#62656b", "#ac9c89", "bright_black", hatch="+"),
     ),
 )
 PART = {part.name: part for part in PARTS}

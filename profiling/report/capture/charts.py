@@ -49,7 +49,10 @@ def breakdown(parts: list[tuple[Part, float]]) -> Figure | None:
         hover = f"{part.meaning}<br>{told}"
         if ms > 0:
             bar = bars([""], [ms], colour(part.name), name=name, text=[text], hovertemplate=hover)
-            data.append(bar | INSIDE | {"insidetextanchor": "middle"})
+            marker = {"color": colour(part.name), "line": {"width": 1, "color": colour("card")}}
+            if part.colours.hatch:
+                marker["pattern"] = {"shape": part.colours.hatch}
+            data.append(bar | INSIDE | {"insidetextanchor": "middle", "marker": marker})
     return figure(
         data,
         fixed("ms of the mean step", range=[0, whole_ms]),

@@ -1,7 +1,7 @@
 """The dashboard's charts: figures as plain dicts, with few enough points to draw at once.
 
 A trace's `meta.elapsed_s` is its other x axis: the page switches between iterations and time.
-Colours are names of templates/style.css. Called by profiling.report.dashboard.document.
+Colours are names of profiling.report.palette. Called by profiling.report.dashboard.document.
 """
 
 from html import escape
@@ -13,9 +13,8 @@ from profiling.analysis.runs.groups import Group, Section, Spread, spread_of, ti
 from profiling.metric_names import VAL_LOSS, Metric
 from profiling.report.charts import axis, colour, figure, scatter
 from profiling.report.document import Figure
+from profiling.report.palette import SERIES
 
-COLOURS: tuple[str, ...] = ("gemm", "attention", "elementwise", "optimizer", "norm")
-COLOURS += ("communication", "loss", "reduction", "embedding", "dropout", "softmax", "copy")
 DASHES = ("solid", "dash", "dot", "dashdot")
 MARGIN = {"l": 64, "r": 14, "t": 8, "b": 42}  # one for all, so that charts are in line
 POINTS_OF_CHART = 5000  # what draws in a moment; shared by its curves
@@ -30,12 +29,12 @@ Axes = list[np.ndarray]  # x of each point, and seconds where the page can switc
 
 
 def colour_of(number: int) -> str:
-    return colour(COLOURS[number % len(COLOURS)])
+    return colour(SERIES[number % len(SERIES)])
 
 
 def line_style(number: int) -> Figure:
     """The first ones are wider, so that they show below those that lie on them."""
-    dash = DASHES[number // len(COLOURS) % len(DASHES)]
+    dash = DASHES[number // len(SERIES) % len(DASHES)]
     return {"color": colour_of(number), "dash": dash, "width": max(1.4, 3.2 - 0.9 * number)}
 
 

@@ -1,9 +1,9 @@
-// Charts that are drawn when they come into view, on an x axis that the reader chooses; page.js has
-// the colours. It runs after this, so all else waits for the whole page.
+// Charts that are drawn when they come into view, on an x axis that the reader chooses; charts.js draws
+// them. It runs after this, so all else waits for the whole page.
 "use strict";
 
 for (const chart of document.querySelectorAll("[data-chart]")) {
-  chart.dataset.lazy = chart.dataset.chart; // page.js would draw it at once
+  chart.dataset.lazy = chart.dataset.chart; // charts.js would draw it with another figure
   delete chart.dataset.chart;
 }
 
@@ -78,4 +78,5 @@ document.addEventListener("DOMContentLoaded", () => {
   darkSystem.addEventListener("change", redrawDrawn);
   document.getElementById("theme").addEventListener("click", redrawDrawn);
   addEventListener("beforeprint", () => document.querySelectorAll("[data-lazy]").forEach(drawLazily));
+  addEventListener("afterprint", redrawDrawn);
 });
