@@ -1,42 +1,50 @@
-// What a reader has chosen, in the address: #SECTION&kernels.filter=gemm&kernels.sort=-3. A link to it shows
-// the same, and a link to a section alone leaves what was chosen.
+// What a reader has chosen of tables, in the address: #SECTION&kernels.filter=gemm&kernels.sort=-3. A link to
+// it shows the same. Pairs of other scripts stay as they are; a link to a section leaves what was chosen.
 "use strict";
 
-const chosen = new Map(); // "kernels.filter" -> "gemm"
-const followers = []; // called with the keys that a new address has set
+const choices = new Map(); // "kernels.filter" -> "gemm"
+const choiceFollowers = []; // called with the keys that an address brings
 
-function readAddress() {
-  const [section, ...pairs] = location.hash.slice(1).split("&");
-  const found = new URLSearchParams(pairs.join("&"));
-  for (const [key, value] of found) chosen.set(key, value);
-  return [section, [...found.keys()]];
+function addressParts() {
+  const parts = location.hash.slice(1).split("&").filter(Boolean);
+  const pairs = [...new URLSearchParams(parts.filter((part) => part.includes("=")).join("&"))];
+  return { section: parts.find((part) => !part.includes("=")), pairs };
 }
 
-function writeAddress(section = readAddress()[0]) {
-  const pairs = new URLSearchParams([...chosen]).toString();
-  if (pairs || location.hash) history.replaceState(null, "", `#${section}${pairs ? `&${pairs}` : ""}`);
+// Returns the keys that the address has.
+function readChoices() {
+  const own = addressParts().pairs.filter(([key]) => /\.(filter|sort)$/.test(key));
+  for (const [key, value] of own) choices.set(key, value);
+  return own.map(([key]) => key);
+}
+
+function writeChoices() {
+  const { section, pairs } = addressParts();
+  const others = pairs.filter(([key]) => !/\.(filter|sort)$/.test(key));
+  const state = new URLSearchParams([...others, ...choices]).toString();
+  const address = `#${[section, state].filter(Boolean).join("&")}`;
+  if (address !== (location.hash || "#")) history.replaceState(history.state, "", address);
 }
 
 // An empty value takes the key out.
-function choose(key, value) {
-  const [section] = location.hash.slice(1).split("&");
-  if (value) chosen.set(key, value); else chosen.delete(key);
-  writeAddress(section);
+function keepChoice(key, value) {
+  if (value) choices.set(key, value); else choices.delete(key);
+  writeChoices();
 }
 
 // At once, and whenever the address is another.
-function followAddress(follow) {
-  followers.push(follow);
-  follow([...chosen.keys()]);
+function onAddress(follow) {
+  choiceFollowers.push(follow);
+  follow([...choices.keys()]);
 }
 
 function openAddress() {
-  const [section, keys] = readAddress();
-  writeAddress(section);
-  followers.forEach((follow) => follow(keys));
+  const keys = readChoices(), { section } = addressParts();
+  choiceFollowers.forEach((follow) => follow(keys));
   if (section && keys.length) document.getElementById(decodeURIComponent(section))?.scrollIntoView();
+  writeChoices();
 }
 
-readAddress();
+readChoices();
 addEventListener("hashchange", openAddress);
 addEventListener("load", openAddress);

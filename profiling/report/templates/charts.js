@@ -10,7 +10,7 @@ const BASE85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#
 
 const nonce = document.currentScript.nonce; // by which the page's policy knows its own scripts
 const figures = JSON.parse(document.getElementById("figures")?.textContent ?? "{}");
-let unpacked = null; // a promise, once plotly is asked for
+let plotlyReady = null; // a promise, once plotly is asked for
 let onPaper = false;
 
 function fromBase85(text) {
@@ -35,12 +35,12 @@ async function unpackPlotly() {
 }
 
 function draw(chart, figure) {
-  if (window.Plotly) return drawNow(chart, figure);
-  unpacked ??= unpackPlotly();
-  return unpacked.then(() => drawNow(chart, figure));
+  if (window.Plotly) return drawByPlotly(chart, figure);
+  plotlyReady ??= unpackPlotly();
+  return plotlyReady.then(() => drawByPlotly(chart, figure));
 }
 
-async function drawNow(chart, figure) {
+async function drawByPlotly(chart, figure) {
   const zoom = "zoom" in chart.dataset;
   const [data, layout] = themed(figure);
   const below = !onPaper && chart.clientWidth < NARROW && layout.showlegend !== false;
@@ -64,10 +64,10 @@ async function makeRoomForLegend(chart) {
   await Plotly.relayout(chart, { height, "margin.b": room + AXIS_BELOW });
 }
 
-const inView = new IntersectionObserver((entries) => {
+const awaitsView = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
     if (!isIntersecting) continue;
-    inView.unobserve(target);
+    awaitsView.unobserve(target);
     drawChart(target);
   }
 }, { rootMargin: "300px" });
@@ -83,7 +83,7 @@ function redrawCharts() {
 }
 
 function prepareCharts() {
-  document.querySelectorAll("[data-chart]").forEach((chart) => inView.observe(chart));
+  document.querySelectorAll("[data-chart]").forEach((chart) => awaitsView.observe(chart));
 }
 
 // Printing does not wait, so plotly has to be there before: it is, when anything was drawn.

@@ -16,7 +16,7 @@ function channels(hex) {
 }
 
 // Relative luminance, as WCAG 2 defines it.
-function luminance(hex) {
+function relativeLuminance(hex) {
   const linear = channels(hex).map((each) => {
     const share = each / 255;
     return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
@@ -26,7 +26,7 @@ function luminance(hex) {
 
 // Black or white: one of them has a contrast of at least 4.58 to 1 with any colour.
 function inkOn(hex) {
-  return luminance(hex) > 0.1791 ? "#000000" : "#ffffff";
+  return relativeLuminance(hex) > 0.1791 ? "#000000" : "#ffffff";
 }
 
 // A hatch lies on the other side of its colour than the ink, so that labels stay as readable on it.

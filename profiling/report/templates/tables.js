@@ -118,12 +118,12 @@ function prepareTable(box) {
       const before = { ascending: 1, descending: -1 }[head.ariaSort];
       const number = (column + 1) * (before ? -before : first);
       sortBy(box, number);
-      choose(`${name}.sort`, String(number));
+      keepChoice(`${name}.sort`, String(number));
     });
   }
   field.addEventListener("input", () => {
     showRows(box);
-    choose(`${name}.filter`, field.value.trim());
+    keepChoice(`${name}.filter`, field.value.trim());
   });
   box.querySelector(".all").addEventListener("click", () => {
     box.dataset.all = box.dataset.all ? "" : "1";
@@ -132,9 +132,9 @@ function prepareTable(box) {
   box.querySelector(".csv").addEventListener("click", () => save(`${name}.csv`, "text/csv", csvOf(exported(box))));
   box.querySelector(".json").addEventListener("click", () => save(`${name}.json`, "application/json", jsonOf(exported(box))));
   showRows(box);
-  followAddress((keys) => {
-    const sort = +chosen.get(`${name}.sort`);
-    if (keys.includes(`${name}.filter`)) filterBy(box, chosen.get(`${name}.filter`));
+  onAddress((keys) => {
+    const sort = +choices.get(`${name}.sort`);
+    if (keys.includes(`${name}.filter`)) filterBy(box, choices.get(`${name}.filter`));
     if (keys.includes(`${name}.sort`) && headsOf(table)[Math.abs(sort) - 1]) sortBy(box, sort);
   });
 }
