@@ -7,22 +7,25 @@ const choiceFollowers = []; // called with the keys that an address brings
 
 function addressParts() {
   const parts = location.hash.slice(1).split("&").filter(Boolean);
-  const pairs = [...new URLSearchParams(parts.filter((part) => part.includes("=")).join("&"))];
-  return { section: parts.find((part) => !part.includes("=")), pairs };
+  const isOwn = (part) => /^[^=]+\.(filter|sort)=/.test(part);
+  return {
+    section: parts.find((part) => !part.includes("=")),
+    own: [...new URLSearchParams(parts.filter(isOwn).join("&"))],
+    others: parts.filter((part) => part.includes("=") && !isOwn(part)),
+  };
 }
 
 // Returns the keys that the address has.
 function readChoices() {
-  const own = addressParts().pairs.filter(([key]) => /\.(filter|sort)$/.test(key));
+  const { own } = addressParts();
   for (const [key, value] of own) choices.set(key, value);
   return own.map(([key]) => key);
 }
 
 function writeChoices() {
-  const { section, pairs } = addressParts();
-  const others = pairs.filter(([key]) => !/\.(filter|sort)$/.test(key));
-  const state = new URLSearchParams([...others, ...choices]).toString();
-  const address = `#${[section, state].filter(Boolean).join("&")}`;
+  const { section, others } = addressParts();
+  const state = new URLSearchParams([...choices]).toString();
+  const address = `#${[section, ...others, state].filter(Boolean).join("&")}`;
   if (address !== (location.hash || "#")) history.replaceState(history.state, "", address);
 }
 
