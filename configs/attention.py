@@ -24,7 +24,7 @@ TABLE = (
     Backend(
         "slow",
         "explicit softmax(QK^T/sqrt(d))V",
-        colour="attention",
+        colour="communication",
         fused=False,
         dropout_on_cpu="slow",
     ),

@@ -46,7 +46,7 @@ def shorten(words: str, width: int) -> str:
 
 
 def marked(words: str) -> list[tuple[str, str]]:
-    """(piece, mark): "command" for what a shell takes, "code" for a key, a flag, a call, else ""."""
+    """(piece, mark): "command" for a shell, "code" for a key, a flag or a call, else ""."""
     found, end = [], 0
     for match in CODE.finditer(words):
         found += [(words[end : match.start()], ""), (match[0], match.lastgroup or "")]

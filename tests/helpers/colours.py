@@ -67,13 +67,13 @@ def ciede2000(one: np.ndarray, other: np.ndarray) -> float:
     h1, h2 = np.degrees(np.arctan2(b1, a1)) % 360, np.degrees(np.arctan2(b2, a2)) % 360
     turn = 0.0 if c1 * c2 == 0 else (h2 - h1 + 180) % 360 - 180
     dl, dc, dh = l2 - l1, c2 - c1, 2 * np.sqrt(c1 * c2) * np.sin(np.radians(turn / 2))
-    l, c = (l1 + l2) / 2, (c1 + c2) / 2
+    lightness, c = (l1 + l2) / 2, (c1 + c2) / 2
     h = h1 + h2 if c1 * c2 == 0 else (h1 + turn / 2) % 360
     waves = ((-0.17, 1, -30), (0.24, 2, 0), (0.32, 3, 6), (-0.20, 4, -63))
     t = 1 + sum(size * np.cos(np.radians(times * h + by)) for size, times, by in waves)
     rotation = 60 * np.exp(-(((h - 275) / 25) ** 2))
     r = -np.sin(np.radians(rotation)) * 2 * np.sqrt(c**7 / (c**7 + 25.0**7))
-    sl = 1 + 0.015 * (l - 50) ** 2 / np.sqrt(20 + (l - 50) ** 2)
+    sl = 1 + 0.015 * (lightness - 50) ** 2 / np.sqrt(20 + (lightness - 50) ** 2)
     sc, sh = 1 + 0.045 * c, 1 + 0.015 * c * t
     squares = (dl / sl) ** 2 + (dc / sc) ** 2 + (dh / sh) ** 2
     return float(np.sqrt(squares + r * dc / sc * dh / sh))
