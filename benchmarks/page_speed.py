@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 CAPTURES = PROJECT / "tests" / "captures"
 SIZES = ((20, 5000), (100, 1000))  # runs, rows of each
-ARGUMENTS = ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu")
+ARGUMENTS = ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1280,1100")
 WATCH = """
 new MutationObserver((_, self) => {
   if (!document.querySelector('.main-svg')) return;
