@@ -112,6 +112,7 @@ def train_on(ranks: Ranks, config: Config, why: dict[str, str], folder: RunFolde
             if logged:
                 with spans.phase("log"):
                     record.trained(iteration, lr, ranks.means(step.readings), clock.read())
+                profiler.open_if_asked(window, progress.iteration)
 
             # Ctrl-C and SIGTERM end the run between iterations, and a resume goes on from here
             if interrupt.agreed(ranks, logged):
@@ -138,7 +139,7 @@ def accumulate(
 @contextmanager
 def aside(phase: str, spans: Spans | NoSpans, gpu: GpuSampler | NoSampler) -> Iterator[None]:
     """Around what is no training: the GPU's samples in it count for the energy alone."""
-    with spans.phase(phase), gpu.paused():
+    with spans.phase(phase), gpu.paused(phase):
         yield
 
 

@@ -30,6 +30,8 @@ from configs.schema import Config
 # names in Hydra's ConfigStore; no file of configs/ may bear them
 PRIMARY, SCHEMA = "_primary", "_schema"
 
+LONGEST_NAME = 128  # of a run in W&B
+
 # Hydra composes and sweeps; folders, logging and records belong to the trainer
 HYDRA_SETTINGS = {
     "job": {"name": "train", "chdir": False},
@@ -102,12 +104,13 @@ def to_config(job: DictConfig, subdir: str) -> Config:
     """The typed object of what Hydra composed.
 
     A job of a sweep writes into its own `subdir`; in W&B the jobs share a group, which has the
-    name of the folder around theirs.
+    name of the folder around theirs, and each has what it varies in its name.
     """
     config = OmegaConf.to_object(job)
     assert isinstance(config, Config)
     if subdir:
         config.wandb.group = config.wandb.group or os.path.basename(os.path.abspath(config.out_dir))
+        config.wandb.name = f"{config.wandb.name or config.dataset}-{subdir}"[:LONGEST_NAME]
         config.out_dir = os.path.join(config.out_dir, subdir)
     return config
 

@@ -22,8 +22,8 @@ def names() -> list[str]:
 
 
 def groups() -> list[str]:
-    """The folders of configs/: GROUP=OPTION sets what configs/GROUP/OPTION.yaml says."""
-    return sorted({path.parent.name for path in FOLDER.glob("*/*.yaml")})
+    """Folders of configs/ with a default: GROUP=OPTION sets what configs/GROUP/OPTION.yaml says."""
+    return sorted(path.parent.name for path in FOLDER.glob(f"*/{DEFAULT_OPTION}.yaml"))
 
 
 def options(group: str) -> list[str]:

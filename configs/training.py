@@ -116,8 +116,13 @@ class WandbConfig:
     project: str = key(
         "profiling-nanogpt", "W&B project; default: WANDB_PROJECT", variable="WANDB_PROJECT"
     )
+    entity: str | None = key(
+        None, "user or team; default: WANDB_ENTITY, or your own", variable="WANDB_ENTITY"
+    )
     name: str | None = key(
-        None, "run name; default: WANDB_NAME, or from the run's keys", variable="WANDB_NAME"
+        None,
+        "run name; default: WANDB_NAME, or from the run's keys; -m adds what it varies",
+        variable="WANDB_NAME",
     )
     group: str | None = key(
         None,
@@ -125,6 +130,14 @@ class WandbConfig:
         variable="WANDB_RUN_GROUP",
     )
     tags: list[str] = key([], "W&B tags, as [a,b]; default: WANDB_TAGS", variable="WANDB_TAGS")
+    notes: str | None = key(
+        None, "what the run is for, in words; default: WANDB_NOTES", variable="WANDB_NOTES"
+    )
+    checkpoints: bool = key(
+        False,
+        "send the best checkpoint as an artifact when the run ends; it holds the run's keys, "
+        "out_dir and data_source among them",
+    )
 
     def __post_init__(self) -> None:
         # W&B's own rules: broken, they would cost the run its mirror after the start

@@ -20,6 +20,7 @@ VERBS = {
     "ab": (CAPTURES, "train with two values of a key in turn: does it matter?"),
     "export": (CAPTURES, "a capture for ui.perfetto.dev"),
     "log": (CAPTURES, "the report of a capture, added to its W&B run"),
+    "trigger": (CAPTURES, "a capture window on a run that is under way"),
     "dashboard": (CAPTURES, "runs side by side: loss, speed, GPU"),
     "scrub": (CAPTURES, "take environment and folders out of a capture"),
     "doctor": (CAPTURES, "what profiling needs of this machine, with cures"),

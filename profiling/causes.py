@@ -15,7 +15,7 @@ class Colours:
     light: str  # on a page
     dark: str
     terminal: str  # a style of rich
-    shade: str = "░"  # in a terminal
+    shade: str = "░"  # a pipe has no colours, so each has a glyph of its own
     hatch: str = ""  # on a page, as plotly names it
 
 
@@ -71,7 +71,7 @@ PARTS = (
         "idle: the CPU was launching",
         "idle: launch-bound",
         "GPU idle, launch-bound",
-        Colours("#c1141f", "#fc5a65", "red", hatch="/"),
+        Colours("#c1141f", "#fc5a65", "red", "/", hatch="/"),
         cause=True,
         verdict="launch",
         lengthened=True,
@@ -81,7 +81,7 @@ PARTS = (
         "idle: the CPU was taking memory or giving it back",
         "idle: allocation",
         "GPU idle in memory allocation",
-        Colours("#5c0a0a", "#a54f41", "bright_yellow", hatch="x"),
+        Colours("#5c0a0a", "#a54f41", "bright_yellow", "+", hatch="x"),
         cause=True,
         verdict="allocation",
     ),
@@ -90,7 +90,7 @@ PARTS = (
         "idle: the CPU was waiting for the GPU",
         "idle: synchronisation",
         "GPU idle in synchronization",
-        Colours("#e06b00", "#fa9b2d", "yellow", hatch="\\"),
+        Colours("#e06b00", "#fa9b2d", "yellow", "=", hatch="\\"),
         cause=True,
         verdict="synchronization",
     ),
@@ -99,7 +99,7 @@ PARTS = (
         "idle: the CPU was making the batch",
         "idle: waiting for data",
         "GPU idle, waiting for data",
-        Colours("#a19062", "#ffeb7a", "green", hatch="."),
+        Colours("#a19062", "#ffeb7a", "green", "~", hatch="."),
         cause=True,
         verdict="data",
     ),
@@ -108,7 +108,7 @@ PARTS = (
         "idle: the CPU did something else",
         "idle: CPU, Python",
         "GPU idle behind the CPU",
-        Colours("#8c0972", "#fdc2d5", "bright_magenta", hatch="-"),
+        Colours("#8c0972", "#fdc2d5", "bright_magenta", "-", hatch="-"),
         cause=True,
         verdict="cpu",
         lengthened=True,
@@ -118,7 +118,7 @@ PARTS = (
         "idle: launched already, not yet started",
         "idle: between queued kernels",
         "GPU idle between queued kernels",
-        Colours("#8693ad", "#93a1b9", "bright_black", hatch="|"),
+        Colours("#8693ad", "#93a1b9", "bright_black", ".", hatch="|"),
         cause=True,
         verdict="gpu_gaps",
     ),
@@ -148,6 +148,7 @@ class InForce:
     """What a run has in force already, as far as it is known; what lines of advice name."""
 
     foreign: bool  # another program than this project's trainer: its keys are of no use there
+    trainer: bool  # this project's
     compile: bool
     graphs_settled: bool  # it has CUDA graphs, or cannot: the loss scaler reads a value every step
     fused_attention: bool
@@ -161,7 +162,9 @@ class InForce:
     family_percent: float | None
     whole_graphs: bool  # CUDA graphs were captured as wholes
     near_peak: bool  # of arithmetic: little but a smaller task would help
-    on_cpu: bool  # there was no GPU to capture
+    compute_threads: int | None  # that PyTorch shares an operator among
+    cpu_cores: int | None
+    cores_to_spare: bool  # more than it has threads for
 
 
 @dataclass(frozen=True)
@@ -430,6 +433,34 @@ VERDICTS = (
             Advice("Check the link between the GPUs: nvidia-smi topo -m, NCCL_DEBUG=INFO."),
         ),
     ),
+    Verdict(  # no GPU took part, so that no part of the step can be idle
+        "cpu_only",
+        "the CPU",
+        "the run has no GPU",
+        advice=(
+            Advice(
+                "Compute on all cores: OMP_NUM_THREADS={cpu_cores}; PyTorch takes "
+                "{compute_threads} threads now.",
+                needs="cores_to_spare",
+            ),
+            Advice(
+                "Fuse operators into C++ loops: compile=true, which compiles for a minute.",
+                "Fuse operators into C++ loops: torch.compile(model), which takes a minute.",
+                unless="compile",
+            ),
+            Advice(
+                "Let PyTorch's fused attention run, which has no dropout on a CPU: dropout=0 "
+                "attention=flash.",
+                unless="no_dropout",
+                needs="trainer",
+            ),
+            Advice(FUSED_ATTENTION.line, unless="fused_attention", needs="no_dropout"),
+            Advice(
+                "Give each operator more to do, which threads can share: a larger batch_size.",
+                "Give each operator more to do, which threads can share: a larger batch.",
+            ),
+        ),
+    ),
     Verdict(
         "unknown",
         "unknown",
@@ -439,7 +470,6 @@ VERDICTS = (
                 "Capture the GPU and the calls: python -m profiling run --preset light.",
                 "Capture the GPU and the calls: nsys profile --trace=cuda,nvtx,osrt, or "
                 "torch.profiler with ProfilerActivity.CUDA.",
-                unless="on_cpu",
             ),
         ),
     ),

@@ -17,6 +17,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 Size = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Milliseconds = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
+Cores = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
 Percent = Annotated[float, msgspec.Meta(gt=-100, le=1e6)]
 
 
@@ -79,6 +80,15 @@ class CompileFacts:
 
 
 @dataclass(frozen=True)
+class ProcessUse:
+    """What the process took of the machine while the window was open."""
+
+    cores_used: Cores | None = None  # CPU time of all its threads over time on the wall
+    compute_threads: Count | None = None  # that PyTorch shares an operator among
+    memory_bytes: Count | None = None  # resident, at the window's end
+
+
+@dataclass(frozen=True)
 class Manifest:
     schema_version: int
     kind: str  # nsys | torch | memory
@@ -94,6 +104,7 @@ class Manifest:
     world_size: Size = 1
     device: str | None = None
     vocab_size: Size | None = None
+    process: ProcessUse | None = None
     attention: AttentionFacts | None = None
     compile: CompileFacts | None = None
     environment: JsonObject | None = None

@@ -42,7 +42,9 @@ SPEED = (
     CPU_MEMORY_BYTES,
     CPU_THREADS,
 )
-FIGURES = (TOKENS_PER_S, STEP_MS, MFU, PEAK_BYTES, ENERGY_PER_TOKEN)  # one of each run
+BEST_VAL_LOSS = Metric("best_val_loss", "best validation loss", "nats a token")  # of the summary
+# one of each run, the first of them what a run is for
+FIGURES = (BEST_VAL_LOSS, TOKENS_PER_S, STEP_MS, MFU, PEAK_BYTES, ENERGY_PER_TOKEN)
 GPU = (
     Metric("gpu/tensor_active_percent", "tensor cores active", "%"),
     Metric("gpu/sm_active_percent", "SMs active", "%"),
@@ -60,8 +62,8 @@ OTHER = (
     Metric(ELAPSED_S, "wall time", "s"),
 )
 
-# what a run in W&B bears of its captures: two tables and the report's page
-CAPTURE_MEDIA = ("capture/summary", "capture/families", "capture/report")
+# what a run in W&B bears of its captures: three tables and the report's page
+CAPTURE_MEDIA = ("capture/summary", "capture/families", "capture/phases", "capture/report")
 
 ALL = {metric.name: metric for metric in (*LOSS, *SPEED, *GPU, *OTHER)}
 LATER_GPU = r"gpu(\d+)/(\w+)"  # a run's second GPU logs gpu1/power_w

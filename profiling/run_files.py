@@ -36,6 +36,7 @@ OWNERS = (
         (METRICS, "ckpt.pt"),
         re.compile(
             r"config\.yaml|environment\.json|metrics\.jsonl|summary\.json|step_times\.json|run\.lock"
+            r"|trigger\.json"
             r"|multirun\.yaml|ckpt[^/]*\.pt|(wandb|tensorboard|compiled)/.+"
             rf"|(sample/)?profile/(window-\d+(-rank\d+)?\.json|{CAPTURES})"
         ),

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from configs.capture import ProfileConfig
@@ -11,14 +11,16 @@ from profiling.capture.memory import MemoryRecorder
 from profiling.capture.nsys import NsysRecorder, how_to_attach, is_attached
 from profiling.capture.recording import NoRecording, Recorder, Recording
 from profiling.capture.schedule import Schedule
-from profiling.capture.spans import Spans, spans_for
+from profiling.capture.spans import NoSpans, Spans, spans_for
 from profiling.capture.torch_profiler import TorchRecorder
 from profiling.capture.window import Window
 from profiling.manifest import SCHEMA_VERSION, CapturedWindow, Manifest
+from profiling.trigger import TRIGGER
 from training.clock import Clock
 from training.distributed import Ranks
 from training.run import Run
 from training.run_folder import environment
+from training.trigger import config_of, take
 from training.warm_up import WarmUp
 
 log = logging.getLogger(__name__)
@@ -37,32 +39,67 @@ class Profiler:
     def __post_init__(self) -> None:
         self.folder = Path(self.config.out_dir) / "profile"
         self.spans = spans_for(self.config.profile.kind)
-        self.recorder = self.recorder_of_rank()  # now, because memory is recorded at once
+        # now, because memory is recorded at once
+        self.recorder = self.recorder_of_rank(self.config.profile)
 
-    def recorder_of_rank(self) -> Recorder | None:
-        profile, on_cuda = self.config.profile, self.ranks.device.type == "cuda"
+    def recorder_of_rank(self, profile: ProfileConfig) -> Recorder | None:
+        on_cuda = self.ranks.device.type == "cuda"
         check_alone(profile, on_cuda)
         if self.ranks.rank not in profile.ranks:
             return None
         return recorder_for(profile, on_cuda, self.folder, self.ranks.suffix)
 
     def window(self, run: Run, warm: WarmUp, clock: Clock) -> Window:
-        """For the loop; it never opens without `profile=`."""
-        profile = run.config.profile
-        schedule = Schedule(
-            profile,
-            run.progress.iteration,
-            run.config.max_iters,
-            run.config.eval_interval,
-            agreed=lambda answer: not run.ranks.any(not answer),
+        """For the loop; without `profile=` it opens when somebody asks for it."""
+        self.run, self.warm = run, warm
+        if self.ranks.rank == 0:  # asked of a run that ended before it looked
+            (self.folder.parent / TRIGGER).unlink(missing_ok=True)
+        schedule = self.schedule(run.config, run.progress.iteration)
+        recording = self.recording(run.config, self.recorder)
+        return Window(run.config.profile, schedule, recording, self.spans, clock)
+
+    def schedule(self, config: Config, first_iteration: int) -> Schedule:
+        return Schedule(
+            config.profile,
+            first_iteration,
+            config.max_iters,
+            config.eval_interval,
+            agreed=lambda answer: not self.ranks.any(not answer),
         )
-        recording: Recording | NoRecording = NoRecording()
-        if self.recorder and isinstance(self.spans, Spans):
-            known = manifest_of_run(run, warm)
-            recording = Recording(
-                self.recorder, profile, self.spans, run.model, self.folder, known, run.ranks.suffix
-            )
-        return Window(profile, schedule, recording, self.spans, clock)
+
+    def recording(self, config: Config, recorder: Recorder | None) -> Recording | NoRecording:
+        if recorder is None:
+            return NoRecording()
+        spans = self.spans if isinstance(self.spans, Spans) else self.spans.wake()
+        known = manifest_of_run(replace(self.run, config=config), self.warm)
+        return Recording(
+            *(recorder, config.profile, spans, self.run.model, self.folder, known),
+            suffix=self.ranks.suffix,
+        )
+
+    def open_if_asked(self, window: Window, iteration: int) -> None:
+        """Before `iteration`, behind a row: does what `python -m profiling trigger` has left.
+
+        Alike on all ranks. Whatever is wrong with it is said, and training goes on.
+        """
+        if isinstance(self.spans, NoSpans) and self.spans.awake and window.over:
+            self.spans.sleep()
+        out_dir = self.folder.parent
+        if not self.ranks.any(self.ranks.rank == 0 and (out_dir / TRIGGER).exists()):
+            return
+        trigger = self.ranks.from_first(lambda: take(out_dir))
+        if trigger is None:
+            return
+        try:
+            if not window.over:
+                raise ValueError("a window is open or planned already; ask again after it")
+            on_cuda = self.ranks.device.type == "cuda"
+            config = config_of(trigger, self.config, iteration, on_cuda)
+        except ValueError as error:
+            log.warning("trigger: no window: %s", error)
+            return
+        recording = self.recording(config, self.recorder_of_rank(config.profile))
+        window.ask(config.profile, self.schedule(config, iteration), recording)
 
 
 def check_alone(profile: ProfileConfig, on_cuda: bool) -> None:

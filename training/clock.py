@@ -3,7 +3,7 @@
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Generic, NamedTuple, TypeVar
 
@@ -18,6 +18,7 @@ HISTORY = 1000  # laps that `recent` looks back to, at least
 class Lap(NamedTuple):
     ms: float
     label: str | None  # what disturbed it: a profiler; None is an ordinary iteration
+    host_ms: float | None  # what the host took to launch it; None: it computes itself
 
 
 @dataclass
@@ -26,6 +27,7 @@ class Laps:
 
     ms: list[float]
     captured_ms: list[float]
+    host_ms: list[float] = field(default_factory=list)  # of those without one, where they are known
 
 
 class Speed(NamedTuple):
@@ -53,6 +55,10 @@ class Clock(ABC, Generic[Mark]):
     def passed_ms(self, begin: Mark, end: Mark) -> float:
         """Waits for `end`."""
 
+    def host_ms(self, begin: Mark, end: Mark) -> float | None:
+        """What the host took from one to the other; None where that is the time of the device."""
+        return None
+
     def start(self) -> None:
         """Begins anew: what happened since the last lap is nobody's. Waits for the last of them."""
         self.settle()
@@ -66,7 +72,7 @@ class Clock(ABC, Generic[Mark]):
     def settle(self) -> None:
         """Makes laps of what has only been marked so far."""
         for (begin, end), label in zip(pairwise(self.marks), self.labels, strict=True):
-            lap = Lap(self.passed_ms(begin, end), label)
+            lap = Lap(self.passed_ms(begin, end), label, self.host_ms(begin, end))
             self.unread.append(lap)
             self.history.append(lap)
         self.labels, self.marks = [], self.marks[-1:]
@@ -78,6 +84,7 @@ class Clock(ABC, Generic[Mark]):
         return Laps(
             [lap.ms for lap in laps if lap.label is None],
             [lap.ms for lap in laps if lap.label == CAPTURED],
+            [lap.host_ms for lap in laps if lap.label is None and lap.host_ms is not None],
         )
 
     def recent(self, label: str | None, after: str | None = None) -> list[float]:
@@ -89,17 +96,27 @@ class Clock(ABC, Generic[Mark]):
         return [lap.ms for lap in laps if lap.label == label]
 
 
-class CudaClock(Clock[torch.cuda.Event]):
+class Launched(NamedTuple):
+    """A CUDA event, and when the host had launched all before it."""
+
+    event: torch.cuda.Event
+    host_s: float
+
+
+class CudaClock(Clock[Launched]):
     """A CUDA event behind each iteration, read when the GPU has passed it."""
 
-    def mark(self) -> torch.cuda.Event:
+    def mark(self) -> Launched:
         event = torch.cuda.Event(enable_timing=True)
         event.record()
-        return event
+        return Launched(event, time.perf_counter())
 
-    def passed_ms(self, begin: torch.cuda.Event, end: torch.cuda.Event) -> float:
-        end.synchronize()
-        return begin.elapsed_time(end)
+    def passed_ms(self, begin: Launched, end: Launched) -> float:
+        end.event.synchronize()
+        return begin.event.elapsed_time(end.event)
+
+    def host_ms(self, begin: Launched, end: Launched) -> float:
+        return (end.host_s - begin.host_s) * 1e3
 
 
 class HostClock(Clock[float]):

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import time
 from typing import TextIO
 
 from rich.console import Console
@@ -73,6 +74,8 @@ class Display:
             disable=rank != 0 or not console.is_terminal,
             speed_estimate_period=60,
         )
+        self.max_iters = max_iters
+        self.first: tuple[int, float] | None = None  # the first row's iteration, and when it came
         self.task = self.progress.add_task(
             "training", total=max_iters, completed=iteration, now="warming up"
         )
@@ -92,7 +95,18 @@ class Display:
         now = ", ".join(parts)
         self.progress.update(self.task, completed=iteration + 1, now=now)
         if self.progress.disable:
-            log.info("iter %d: %s", iteration, now)
+            log.info("iter %d: %s, %s", iteration, now, self.progress_of(iteration))
+
+    def progress_of(self, iteration: int) -> str:
+        """'35/5000, 40 min left', by the time since the first row, evaluations and all."""
+        now, done = time.perf_counter(), f"{iteration}/{self.max_iters}"
+        if self.first is None:
+            self.first = iteration, now
+        first, began = self.first
+        if iteration == first:
+            return done
+        left = self.max_iters - 1 - iteration
+        return f"{done}, {duration((now - began) / (iteration - first) * left)} left"
 
     def evaluated(self, iteration: int, losses: dict[str, float]) -> None:
         self.progress.update(self.task, completed=iteration)

@@ -21,6 +21,7 @@ from data.prepare import TINY_SHAKESPEARE_SHA256
 from model import attention_in_force
 from profiling.capture.sampler import GpuSampler, NoSampler
 from profiling.hardware import mfu
+from profiling.metric_names import CPU_PERCENT
 from profiling.records import to_json
 from profiling.step_times import STEP_TIMES, StepTimes
 from training.clock import Laps, Speed
@@ -29,7 +30,8 @@ from training.evaluate import evaluation_batch_size
 from training.folder_watch import FolderWatch
 from training.next_commands import report_command, sample_command
 from training.run import Run
-from training.run_folder import open_run_folder
+from training.run_folder import environment, open_run_folder
+from training.run_verdict import RunVerdict, Steps, run_verdict
 from training.sinks import RunFacts, Value, last_value
 from training.slowdown import ON_CPU, Slowdown
 from training.tracker import Tracker, open_tracker
@@ -70,6 +72,8 @@ class Record:
     gpu: GpuSampler | NoSampler
     tracker: Tracker
     step_ms: list[float] = field(default_factory=list)  # of free iterations
+    host_ms: list[float] = field(default_factory=list)  # what the host took to launch them
+    start_up_s: float = 0.0  # until the loop, compiling included
 
     def __post_init__(self) -> None:
         config, ranks = self.run.config, self.run.ranks
@@ -85,11 +89,13 @@ class Record:
 
     def __enter__(self) -> "Record":
         self.display.progress.start()
+        self.start_up_s = time.perf_counter() - self.run.ranks.began_s
         return self
 
     def trained(self, iteration: int, lr: float, readings: dict[str, float], laps: Laps) -> None:
         """A row for the iterations since the last one: `readings` of the last, times of all."""
         self.step_ms += laps.ms
+        self.host_ms += laps.host_ms
         count = iteration + 1 - self.times.first_iteration - len(self.times.ms)
         self.times.ms.extend(laps.ms if len(laps.ms) == count else [None] * count)
         train_loss, speed = readings["train/loss"], self.speed(laps.ms)
@@ -176,13 +182,15 @@ class Record:
         speed = self.speed(self.step_ms)
         energy = self.gpu.summary(speed and speed.tokens_per_s)
         wall_s = self.elapsed_s()
-        self.tracker.summary(self.results(speed, wall_s) | energy)
+        verdict = self.verdict(energy)
+        self.tracker.summary(self.results(speed, wall_s) | energy | verdict.metrics)
         self.write_step_times()
         try:
             self.tracker.finish(code)
         finally:  # also where Ctrl-C skips the wait for W&B
             if code == 0:
                 self.say_what_next(speed, energy, wall_s)
+                log.info("%s", verdict.sentence)
             if self.tracker.sync_command:
                 log.info("W&B, offline so far: %s", self.tracker.sync_command)
             if said := self.watch.what_is_not_safe():
@@ -208,6 +216,29 @@ class Record:
             quarter, _, three_quarters = statistics.quantiles(self.step_ms, n=4)
             summary["time/step_iqr_ms"] = three_quarters - quarter
         return summary
+
+    def verdict(self, measured: dict[str, float | None]) -> RunVerdict:
+        """What held this process back; `measured`: the sampler's means over the run."""
+        made, aside_s = self.warm.compile, self.gpu.process.aside_s
+        compile_s = (made.compile_s or 0.0) + (made.capture_s or 0.0)
+        whole_s = time.perf_counter() - self.run.ranks.began_s
+        seconds = {
+            "start_up": self.start_up_s - compile_s,
+            "compile": compile_s,
+            "training": whole_s - self.start_up_s - sum(aside_s.values()),
+            "evaluation": aside_s["evaluate"],
+            "checkpoint": aside_s["checkpoint"],
+        }
+        # the host waits for the GPU behind every logged iteration: most must be others
+        launching = self.host_ms if self.run.config.log_interval > 2 else []
+        steps = Steps(
+            on_cpu=self.run.ranks.device.type == "cpu",
+            step_ms=statistics.median(self.step_ms) if self.step_ms else None,
+            host_ms=statistics.median(launching) if launching else None,
+            gpu_busy_percent=measured.get("gpu/util_percent"),
+            cpu_percent=measured.get(CPU_PERCENT.name),
+        )
+        return run_verdict(seconds, steps)
 
     def write_step_times(self) -> None:
         if self.run.ranks.rank or self.run.folder.lost:
@@ -278,12 +309,15 @@ def run_facts(config: Config, in_force: InForce, iteration: int) -> RunFacts:
         attention = in_force.attention
     names = {"experiment": config.wandb.group or config.dataset, "attention": attention}
     started = datetime.now(UTC).isoformat(timespec="seconds")
+    compiled = "compile" if config.compile else "eager"
     return RunFacts(
-        name=f"{config.dataset}-{attention}-{'compile' if config.compile else 'eager'}",
+        name=f"{config.dataset}-{attention}-{compiled}-seed{config.seed}",
         config=asdict(config) | names,
         in_force={**asdict(in_force), "started": started},
         iteration=iteration,
         tags=(STAND_IN,) if in_force.data == STAND_IN else (),
+        environment=environment(),
+        job_type="train" if config.profile.kind == "none" else "profile",
     )
 
 

@@ -22,6 +22,7 @@ from cli.lock import NAME as LOCK
 from cli.lock import InUse, Lock
 from configs.schema import Config
 from configs.training import TrainingConfig
+from profiling.capture.nvml import driver_version
 from profiling.records import JsonObject, to_json
 from profiling.run_files import RUN_FILES
 from training.distributed import Ranks
@@ -134,9 +135,11 @@ def environment() -> JsonObject:
         "packages": {name: package_version(name) for name in PACKAGES},
         "git": git_state(),
         "cuda": torch.version.cuda,
+        "driver": None,
         "gpus": [],
     }
     if torch.cuda.is_available():
+        facts["driver"] = driver_version()
         facts["cudnn"] = torch.backends.cudnn.version()
         facts["gpus"] = [
             {"name": p.name, "memory_bytes": p.total_memory, "capability": f"{p.major}.{p.minor}"}

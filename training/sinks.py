@@ -27,10 +27,12 @@ class RunFacts:
     """What a tracker is told of a run at its beginning."""
 
     name: str  # in W&B, unless wandb.name says another
-    config: JsonObject  # keys and values, nested or not; W&B gets them flat (`section.key`)
+    config: JsonObject  # keys and values, sections nested
     in_force: JsonObject  # what the keys came to, with "data": the first line of metrics.jsonl
     iteration: int  # the first to be trained; above 0 on resume
     tags: tuple[str, ...] = ()  # in W&B, besides wandb.tags
+    environment: JsonObject = field(default_factory=dict)  # as in environment.json
+    job_type: str = "train"  # in W&B: train or profile
 
 
 class Sink(Protocol):

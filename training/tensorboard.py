@@ -8,9 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from training.sinks import Row, Sink, Value
+from cli.keys import spell
+from profiling.metric_names import BEST_VAL_LOSS, TOKENS_PER_S
+from profiling.records import JsonObject, to_json
+from training.sinks import Row, RunFacts, Sink, Value
 
 log = logging.getLogger(__name__)
+
+# what HParams sets runs side by side by: names of summary()
+COMPARED = tuple(f"summary/{metric.name}" for metric in (BEST_VAL_LOSS, TOKENS_PER_S))
 
 
 def check_tensorboard() -> None:
@@ -25,14 +31,41 @@ def check_tensorboard() -> None:
 
 
 class TensorBoard(Sink):
-    """Event files in `folder`; a disk that fails ends them, and nothing else."""
+    """Event files in `folder`; a disk that fails ends them, and nothing else.
 
-    def __init__(self, folder: Path):
+    With `facts` the configuration stands under Text, and its keys under HParams.
+    """
+
+    def __init__(self, folder: Path, facts: RunFacts | None = None):
         from torch.utils.tensorboard.writer import SummaryWriter  # here: it is optional
 
         self.writer: SummaryWriter | None = None
+        self.session_end: object = None  # for HParams, of a run that ended well
         with self.guarded():
             self.writer = SummaryWriter(str(folder))
+        if facts:
+            self.describe(facts)
+
+    def describe(self, facts: RunFacts) -> None:
+        from torch.utils.tensorboard.summary import hparams
+
+        with self.guarded():
+            if self.writer and self.writer.file_writer:
+                told = {
+                    "config": facts.config,
+                    "run": facts.in_force,
+                    "environment": facts.environment,
+                }
+                for name, values in told.items():
+                    text = to_json(values).replace("\n", "\n    ")
+                    self.writer.add_text(name, "    " + text, facts.iteration)
+                # the metrics are scalars of this run: add_hparams would make another run of them
+                experiment, begin, self.session_end = hparams(
+                    {name: plain(value) for name, value in flat(facts.config).items()},
+                    dict.fromkeys(COMPARED, 0.0),
+                )
+                self.writer.file_writer.add_summary(experiment)
+                self.writer.file_writer.add_summary(begin)
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
@@ -49,6 +82,10 @@ class TensorBoard(Sink):
         """Under summary/NAME, since the rows have some of these names, at the last iteration."""
         named = {f"summary/{name}": value for name, value in values.items()}
         self.write(named, values.get("iterations"))
+        with self.guarded():
+            for name, value in named.items():
+                if self.writer and isinstance(value, str):
+                    self.writer.add_text(name, value, values.get("iterations"))
 
     def write(self, values: Row, iteration: Value) -> None:
         """The numbers among them; a thread of TensorBoard's writes them."""
@@ -59,5 +96,24 @@ class TensorBoard(Sink):
 
     def finish(self, exit_code: int = 0) -> None:
         with self.guarded():
-            if self.writer:
+            if self.writer and self.writer.file_writer:
+                if exit_code == 0 and self.session_end:
+                    self.writer.file_writer.add_summary(self.session_end)
                 self.writer.close()
+
+
+def flat(config: JsonObject) -> JsonObject:
+    """{"profile": {"steps": 20}} as {"profile.steps": 20}; without W&B's section."""
+    found: JsonObject = {}
+    for name, value in config.items():
+        inner = value if isinstance(value, dict) else None
+        if inner is None:
+            found[name] = value
+        elif name != "wandb":
+            found |= {f"{name}.{key}": each for key, each in inner.items()}
+    return found
+
+
+def plain(value: object) -> bool | int | float | str:
+    """HParams takes nothing else."""
+    return value if isinstance(value, (bool, int, float, str)) else spell(value)

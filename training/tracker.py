@@ -34,7 +34,7 @@ def open_tracker(
     files.append({"run": facts.in_force, "iter": facts.iteration})
     sinks: list[Sink] = [files]
     if tensorboard:
-        sinks.append(TensorBoard(out_dir / "tensorboard"))
+        sinks.append(TensorBoard(out_dir / "tensorboard", facts))
     if mode != "disabled":
         sinks.append(WandbMirror(files, mode, wandb, facts))
     return Tracker(sinks)

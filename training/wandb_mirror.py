@@ -10,7 +10,9 @@ import contextlib
 import logging
 import netrc
 import os
+import re
 import shlex
+import signal
 import socket
 import subprocess
 import threading
@@ -19,14 +21,14 @@ import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from cli.errors import one_line
 from cli.interrupts import answered, unwind
 from configs.training import WandbConfig
-from profiling.records import JsonObject
 from training.sinks import JsonFiles, Row, RunFacts, Sink
+from training.wandb_facts import checkpoint_artifact, define_metrics, wandb_config
 from training.wandb_run import first_step, history_step, keep_id, kept_id, rows_of, values_of
 
 if TYPE_CHECKING:  # importing it takes a third of a second, so only the mirror's thread does
@@ -36,9 +38,11 @@ log = logging.getLogger(__name__)
 
 QUEUE_ROWS = 10_000  # rows that wait for wandb; above that they are dropped and counted
 PROBE_TIMEOUT_S = 3.0  # of one TCP connection to the server
+START_TIMEOUT_S = 20.0  # of wandb-core, below DEAD_TIMEOUT_S
 INIT_TIMEOUT_S = 15.0
 DEAD_TIMEOUT_S = 30.0  # finish() waits this long for a wandb-core or a server that does not answer
 UPLOAD_TIMEOUT_S = 60.0  # ... and this long for the upload to one that does
+CHECKPOINT_TIMEOUT_S = 600.0  # ... with a checkpoint, of a hundred megabytes and more
 ABANDON_TIMEOUT_S = 2.0
 SILENT_S = 2.0  # of a wait before it is said
 TOKEN_FILE = "WANDB_IDENTITY_TOKEN_FILE"  # environment: takes the place of a key
@@ -93,6 +97,7 @@ class WandbMirror(Sink):
     failure: str | None = None  # what ended the mirror
     rows_dropped: int = 0  # it was too slow for them
     run_dir: Path | None = None
+    core: subprocess.Popen[bytes] | None = None  # wandb-core, which a teardown forgets
     doing: str = "init"  # for the warning: what wandb was asked when it failed
     queue: "SimpleQueue[tuple[str, Row] | None]" = field(default_factory=SimpleQueue)
     exit_code: int = 0
@@ -107,12 +112,14 @@ class WandbMirror(Sink):
         # Artifacts are staged in the home folder otherwise. Taken back in finish(): the next run of
         # this process has a folder of its own.
         self.sets_data_dir = "WANDB_DATA_DIR" not in os.environ
-        self.folder = Path(os.environ.get("WANDB_DIR") or self.out_dir).expanduser().resolve()
+        self.folder = wandb_folder(self.out_dir)
         os.environ.setdefault("WANDB_DATA_DIR", str(self.folder / "wandb" / "data"))
         # W&B's reports about itself are sent when the process exits, and hold the exit up for
         # seconds where the server is slow or gone.
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
 
+        if self.config.checkpoints:
+            self.finish_timeout_s = CHECKPOINT_TIMEOUT_S
         # Read here: the thread would find the rows of this life, too.
         self.kept_id = None if os.environ.get("WANDB_RUN_ID") else kept_id(self.out_dir / "wandb")
         self.rows_before = rows_of(self.files.path) if self.kept_id else {}
@@ -154,7 +161,7 @@ class WandbMirror(Sink):
         """Gives up what did not answer since `start`, and says in summary.json how it went."""
         if self.thread.is_alive():
             self.fail(f"no answer in {time.monotonic() - start:.0f} s")
-            _abandon()
+            _abandon(self.core or _wandb_core())
         if self.sets_data_dir:
             os.environ.pop("WANDB_DATA_DIR", None)
         if self.files.refused and self.mode == "offline" and not self.failure:
@@ -190,28 +197,35 @@ class WandbMirror(Sink):
         try:
             run = self.start()
             self.run_dir = Path(run.dir).parent
-            run.define_metric("iter")
-            run.define_metric("*", step_metric="iter")
+            define_metrics(run)
             self.started.set()
             self.doing = "log"
             self.catch_up(run)
+            results: Row = {}
             for kind, row in iter(self.queue.get, None):
                 if kind == "summary":
+                    results = {**results, **row}
                     run.summary.update(values_of(row))
                 elif (step := history_step(row)) >= self.first_step:
                     run.log(values_of(row), step=step, commit=True)
             self.doing = "finish"
+            if self.config.checkpoints:
+                self.send_checkpoint(run, results)
             run.status()  # a round trip to wandb-core, which a stopped one does not answer
             if self.mode == "online" and _why_unreachable(_base_url()):
                 self.finish_timeout_s = DEAD_TIMEOUT_S
             self.answered.set()
             run.finish(self.exit_code)
         except Exception as error:
-            self.fail(one_line(f"{type(error).__name__}: {error}"))
+            self.fail(one_line(f"{type(error).__name__}: {error}").removesuffix(":"))
         finally:
             self.started.set()
             self.answered.set()
             _teardown()
+
+    def send_checkpoint(self, run: "Run", results: Row) -> None:
+        if artifact := checkpoint_artifact(self.out_dir, self.facts, results):
+            run.log_artifact(artifact, aliases=[f"run-{run.id}"])
 
     def catch_up(self, run: "Run") -> None:
         """Of a resumed run: sends the rows that the server never got, where an earlier life failed.
@@ -249,8 +263,14 @@ class WandbMirror(Sink):
         import wandb
 
         self.folder.mkdir(parents=True, exist_ok=True)  # else wandb takes one under /tmp
+        _disable_telemetry()
         # Its informative lines would break a progress bar; its warnings stay.
-        wandb.setup(wandb.Settings(show_info=False))
+        try:
+            wandb.setup(wandb.Settings(show_info=False, x_service_wait=START_TIMEOUT_S))
+        except Exception as error:
+            _kill_unanswering(error)
+            raise
+        self.core = _wandb_core()
         settings = wandb.Settings(
             silent=True,  # the run's own header and footer
             console="off",  # a captured print() would call into wandb on the training thread
@@ -259,17 +279,22 @@ class WandbMirror(Sink):
             disable_code=True,
             save_code=False,
             init_timeout=INIT_TIMEOUT_S,
-            finish_timeout=UPLOAD_TIMEOUT_S - 5.0,  # wandb-core gives up first, in good order
+            finish_timeout=self.finish_timeout_s - 5.0,  # wandb-core gives up first, in good order
             finish_timeout_raises=True,
-            x_stats_sampling_interval=1.0,
+            # The rows have the GPU's power, clocks and memory, each 100 ms and without evaluations:
+            # W&B's own system metrics repeat them, so they come at its default of 15 s.
         )
         # create_new touches no other run of this process and sets no global wandb.run.
+        trial = is_trial()  # which has project, entity and name from its sweep
         return wandb.init(
-            project=self.config.project,
-            name=self.config.name or self.facts.name,
+            entity=None if trial else self.config.entity,
+            project=None if trial else self.config.project,
+            name=self.config.name or (None if trial else self.facts.name),
             group=self.config.group,
+            job_type=os.environ.get("WANDB_JOB_TYPE") or self.facts.job_type,
             tags=list(dict.fromkeys([*self.config.tags, *self.facts.tags])),
-            config=flat({**self.facts.config, "run": self.facts.in_force}),
+            notes=self.config.notes,
+            config=wandb_config(self.facts),
             mode=mode,
             id=self.kept_id,
             resume="allow" if self.kept_id else None,  # offline: `wandb sync` appends then
@@ -284,17 +309,37 @@ class WandbMirror(Sink):
             log.warning("W&B failed in %s; metrics.jsonl goes on without it", self.failure)
 
 
+def is_trial() -> bool:
+    """Whether W&B's agent runs this, for a sweep."""
+    return bool(os.environ.get("WANDB_SWEEP_ID"))
+
+
+def wandb_folder(out_dir: Path) -> Path:
+    """Around `wandb`, where W&B's record lies: WANDB_DIR, else the run's folder.
+
+    The agent of a sweep sets WANDB_DIR to its own working directory, where the records of all
+    trials would lie together, and none beside its run.
+    """
+    named = os.environ.get("WANDB_DIR")
+    if not named or (is_trial() and os.path.realpath(named) == os.getcwd()):
+        return out_dir
+    return Path(named).expanduser().resolve()
+
+
 def say_waiting(limit_s: float) -> None:
     log.info("waiting for W&B, at most %.0f s; Ctrl-C skips", limit_s)
 
 
-def flat(values: JsonObject, prefix: str = "") -> JsonObject:
-    """{"a": {"b": 1}} as {"a.b": 1}: W&B's comparison panels want flat keys."""
-    found: JsonObject = {}
-    for key, value in values.items():
-        name = f"{prefix}{key}"
-        found |= flat(value, name + ".") if isinstance(value, dict) else {name: value}
-    return found
+def _disable_telemetry() -> None:
+    """W&B's reports about itself, for which wandb has no public switch.
+
+    Where wandb-core dies as it starts, they wait for a lock that wandb.setup holds until they are
+    done: that is for ever.
+    """
+    with contextlib.suppress(Exception):
+        from wandb.analytics.opentelemetry import opentelemetry_proxy
+
+        opentelemetry_proxy.disable()
 
 
 def _teardown() -> None:
@@ -309,26 +354,39 @@ def _teardown() -> None:
         wandb.teardown()
 
 
-def _abandon() -> None:
+def _abandon(wandb_core: subprocess.Popen[bytes] | None) -> None:
     """Get rid of a wandb-core on which the mirror's thread hangs.
 
     One that still runs ends at the teardown and keeps its file whole. One that is stopped has to be
     killed: it would hold our stdout open, and `train.py | tee log` would wait for it for ever.
     """
-    wandb_core = _wandb_core()
+    until = time.monotonic() + ABANDON_TIMEOUT_S
     teardown = threading.Thread(target=_teardown, daemon=True)
     teardown.start()
     teardown.join(ABANDON_TIMEOUT_S)
-    if teardown.is_alive() and wandb_core:
+    if wandb_core is None:
+        return
+    try:  # the teardown returns at once where the mirror's thread hangs in one of its own
+        wandb_core.wait(max(0.0, until - time.monotonic()))
+    except subprocess.TimeoutExpired:
         wandb_core.kill()
 
 
-def _wandb_core() -> subprocess.Popen[Any] | None:
+def _kill_unanswering(error: Exception) -> None:
+    """A wandb-core that never said where it listens: wandb forgets it, and names it here alone."""
+    if process := re.search(r"wandb-core PID=(\d+)", str(error)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(process[1]), signal.SIGKILL)
+
+
+def _wandb_core() -> subprocess.Popen[bytes] | None:
     """The background process, for which wandb has no public name."""
     with contextlib.suppress(Exception):
         from wandb.sdk import wandb_setup
 
-        connection = wandb_setup.singleton()._connection
+        # not by singleton(): its lock may be held by the call into wandb that hangs
+        singleton = wandb_setup._singleton
+        connection = singleton._connection if singleton else None
         service = connection._proc if connection else None
         return service._process if service else None
     return None

@@ -38,6 +38,7 @@ max_iters: 2
 eval_iters: 1
 eval_interval: 2
 log_interval: 1
+always_save_checkpoint: true
 wandb:
   mode: disabled
 """

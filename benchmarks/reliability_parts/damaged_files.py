@@ -1,7 +1,8 @@
 """Damaged checkpoints and metrics files: read as they were, or refused in one line that names them.
 
 A run's files go through `dashboard` and `compare`, as in `python -m benchmarks fuzz`. A checkpoint
-loads as sample.py loads it: what comes of a damaged one is what was saved, or one line.
+is loaded as sample.py loads it, and resumed and trained on for an iteration: what comes of a
+damaged one is what was saved, or one line.
 """
 
 import copy
@@ -10,22 +11,29 @@ import random
 import signal
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import chdir
 from pathlib import Path
 
 import torch
 
 import sample
+import train
 from benchmarks import damage, fuzz
-from benchmarks.reliability_parts import bad_inputs, forks, lives
+from benchmarks.reliability_parts import bad_inputs, forks, tiny_run
 from benchmarks.reliability_parts.trial import Trial
+from configs import command_line
 from configs.sampling import SampleConfig
+from profiling.capture.spans import NoSpans
 from profiling.report.renderers import page
 from training import checkpoint_file
+from training.checks import settle
+from training.distributed import started
+from training.run_folder import RunFolder
 
 TENSORS = (torch.zeros(3), torch.full((2, 2), float("nan")), torch.tensor(1 << 62))
 CHECKPOINT, RUN = "ckpt.pt", "run"
+OK = ("ok", None)
 
 
 def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
@@ -57,20 +65,44 @@ def of_checkpoint(seed: int, path: Path, whole: bytes, state: dict[str, object])
     else:
         path.write_bytes(with_other_entries(state, chance))
     kind = "checkpoint's bytes" if by_bytes else "checkpoint's entries"
+    said = [refusal(path, use) for use in (sampled, resumed)]
+    for outcome, what in said:
+        if what:
+            return Trial(seed, kind, outcome, what)
+    if by_bytes and said == [OK, OK]:
+        changed = tiny_run.difference(state, checkpoint_file.unpacked(path))
+        return Trial(seed, kind, "changed" if changed else "ok", changed)
+    (to_sample, _), (to_resume, _) = said
+    outcome = to_sample if to_sample == to_resume else f"resume {to_resume}"
+    return Trial(seed, kind, outcome)
+
+
+def refusal(path: Path, use: Callable[[], object]) -> tuple[str, str | None]:
+    """(outcome, what is wrong with it)."""
     try:
         with warnings.catch_warnings(action="ignore"):
-            checkpoint_file.load(path)
-            found = checkpoint_file.unpacked(path)
-            sample.load_model(SampleConfig(out_dir="out"), torch.device("cpu"), "float32")
+            use()
     except ValueError as error:
         said = str(error)
-        clear = str(path) in said and "\n" not in said
-        return Trial(seed, kind, *(("refused",) if clear else ("unclear", said[:200])))
+        clear = "\n" not in said and (path.name in said or "checkpoint" in said)
+        return ("refused", None) if clear else ("unclear", f"{use.__name__}: {said[:200]}")
     except Exception as error:
-        return Trial(seed, kind, "traceback", fuzz.where(error))
-    if by_bytes and (changed := lives.difference(state, found)):
-        return Trial(seed, kind, "changed", changed)
-    return Trial(seed, kind, "ok")
+        return "traceback", f"{use.__name__}: {fuzz.where(error)}"
+    return OK
+
+
+def sampled() -> None:
+    sample.load_model(SampleConfig(out_dir="out"), torch.device("cpu"), "float32")
+
+
+def resumed() -> None:
+    """And trained on for an iteration, which uses all that was loaded."""
+    with started("cpu") as ranks:
+        words = [bad_inputs.FILE, "init_from=resume", "max_iters=9"]
+        config = settle(command_line.compose_one(words), ranks.device, 1)
+        run = train.run_of(config, {}, ranks, RunFolder(Path("out")), NoSpans())
+        train.accumulate(run.step, run.train_batches, run.progress.iteration, NoSpans())
+        run.step.update(1e-3)
 
 
 def with_other_entries(state: dict[str, object], chance: random.Random) -> bytes:

@@ -22,6 +22,7 @@ import torch
 import sample  # noqa: F401  # these two, so that no fork has to import them
 import train  # noqa: F401
 from benchmarks.measuring import PROJECT
+from cli.start_up import begin
 from data import prepare
 
 DATA_BYTES = 6 << 30  # who asks for more gets a MemoryError, as on a small machine
@@ -108,9 +109,10 @@ def started(call: Callable[[], None], environ: Mapping[str, str]) -> Child:
     pid = os.fork()
     if not pid:
         os.setsid()
-        os.write(ready[1], b"x")
         os.dup2(out.fileno(), 1)
         os.dup2(err.fileno(), 2)
+        begin()  # as the first line of each program
+        os.write(ready[1], b"x")
         os._exit(exit_code(call, environ))
     os.read(ready[0], 1)  # from here on it leads a group, which signals go to
     for end in ready:

@@ -4,44 +4,44 @@ What is left then has to be, bit for bit, what an uninterrupted training leaves.
 kills and signals.
 """
 
-import contextlib
-import json
-import os
 import random
-import select
 import shutil
 import signal
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
-from unittest import mock
 
-import torch
-
-from benchmarks.reliability_parts import forks
-from benchmarks.reliability_parts.forks import Child, Ended
+from benchmarks.reliability_parts import forks, fresh, tiny_run
+from benchmarks.reliability_parts.forks import Ended
+from benchmarks.reliability_parts.moments import announcing, pipe, wait_for
+from benchmarks.reliability_parts.tiny_run import SAVE, WORDS, difference, left_behind
 from benchmarks.reliability_parts.trial import Trial
-from training import checkpoint_file
 
-ITERATIONS, SAVED_EACH, MOST_SAVES = 60, 5, 6
-WORDS = (
-    f"out_dir=run device=cpu compile=false data_source=text.txt n_layer=1 n_head=2 n_embd=16 "
-    f"block_size=16 batch_size=2 dropout=0.1 max_iters={ITERATIONS} eval_iters=1 log_interval=1 "
-    f"eval_interval={SAVED_EACH} always_save_checkpoint=true wandb.mode=disabled"
-).split()
-LOSSES = ("train/loss", "val/loss", "eval/train_loss")
-RESUME = "a resume"
-# moments of a life: the function that it is ended in, of the trainer; None: whenever
+MOST_SAVES = 6
+RUN, PROJECT = Path("run"), "project"
+ANY, RESUME, START_UP = "any moment", "a resume", "start-up"
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Of a life, in which it is ended."""
+
+    function: str  # of the trainer, that it enters; empty: whenever
+    longest_s: float  # after that
+    calls: int = 1  # it is one of so many
+
+
 MOMENTS = {
-    "any moment": None,
-    "a save": "training.checkpoint.write",
-    RESUME: "training.checkpoint.load",
-    "opening the folder": "training.record.open_run_folder",
+    ANY: Moment("", 2.0),
+    START_UP: Moment("", 3.0),  # of a process that imports torch itself
+    "a save": Moment(SAVE, 0.02, MOST_SAVES),
+    RESUME: Moment("training.checkpoint.load", 0.05),
+    "opening the folder": Moment("training.record.open_run_folder", 0.05),
+    "taking the lock": Moment("cli.lock.Lock.own", 0.002, 2),  # for the checks, and for the run
+    "giving the lock back": Moment("cli.lock.Lock.__exit__", 0.002, 2),
 }
-LONGEST_S = {"any moment": 2.0, "a save": 0.02, RESUME: 0.05, "opening the folder": 0.05}
+SHARE_OF_ANY, SHARE_OF_START_UP = 0.4, 0.1
 Judge = Callable[[Ended], str | None]  # what is wrong with how a life ended; None: nothing
 
 
@@ -56,23 +56,18 @@ class Life:
     signalled: bool  # else it had ended before
 
     def trial(self, failure: str | None) -> Trial:
-        outcome = "failed" if failure else signal.Signals(self.number).name
-        return Trial(self.seed, self.moment, outcome, failure)
+        return Trial(self.seed, self.moment, signal.Signals(self.number).name, failure)
 
 
 def trials(
     count: int, seed: int, limit_s: float, part: str, signals: tuple[int, ...], judge: Judge
 ) -> Iterator[Trial]:
     """`count` lives that a signal ended, over as many whole trainings as they make."""
-    with tempfile.TemporaryDirectory(prefix="reliability-") as folder, chdir(folder):
-        forks.use_data_folder(Path(folder) / "data")
-        Path("text.txt").write_text("To be, or not to be, that is the question.\n" * 60, "utf-8")
-        whole = forks.forked(forks.program("train", WORDS), {}, 10 * limit_s)
-        if whole.status:
-            raise ValueError(f"the training without interruption failed: {whole.err}")
-        expected, done, begun = left_behind(Path("run")), 0, 0
+    with tiny_run.own_folder() as folder:
+        fresh.link_project(folder / PROJECT)
+        expected, done, begun = tiny_run.trained([], 10 * limit_s).end, 0, 0
         while done < count:
-            shutil.rmtree("run")
+            shutil.rmtree(RUN)
             iteration = 0
             while True:  # one training, life after life
                 last = done >= count
@@ -81,7 +76,7 @@ def trials(
                 life = lived(seed + done, chance, signals, 10 * limit_s, quiet=last)
                 problem, iteration = judged(life, judge, iteration)
                 if not life.signalled and not problem:
-                    problem = difference(expected, left_behind(Path("run")))
+                    problem = difference(expected, left_behind(RUN))
                 if life.signalled:
                     done += 1
                 if life.signalled or problem:
@@ -94,102 +89,49 @@ def lived(
     seed: int, chance: random.Random, signals: tuple[int, ...], limit_s: float, quiet: bool
 ) -> Life:
     """A process that starts, or resumes what lies there, and gets a signal, unless `quiet`."""
-    there = Path("run/ckpt.pt").is_file()
-    moment = chance.choice([moment for moment in MOMENTS if there or moment != RESUME])
-    number = chance.choice(signals)
+    there = (RUN / "ckpt.pt").is_file()
+    name = moment_of(chance, there)
+    moment, number = MOMENTS[name], chance.choice(signals)
     words = [*WORDS, f"init_from={'resume' if there else 'scratch'}"]
-    heard, told = os.pipe()
-    child = forks.started(announcing(forks.program("train", words), MOMENTS[moment], told), {})
-    until_s = child.began_s + limit_s
-    calls = {"any moment": 0, "a save": chance.randint(1, MOST_SAVES)}.get(moment, 1)
-    signalled = not quiet and wait_for(child, heard, calls, until_s)
-    if signalled:
-        time.sleep(chance.uniform(0, LONGEST_S[moment]))
-        signalled = not child.has_ended()
-    if signalled:
-        child.signal(number)
-    ended = child.wait(until_s)
-    os.close(heard)
-    os.close(told)
-    return Life(seed, moment, number, ended, signalled)
+    with pipe() as (heard, told):
+        call = forks.program("train", words)
+        if name == START_UP:
+            call = fresh.program(Path(PROJECT).resolve(), words, told)
+        elif moment.function:
+            call = announcing(call, told, moment.function)
+        child = forks.started(call, {})
+        until_s = child.began_s + limit_s
+        calls = 0 if name == ANY else chance.randint(1, moment.calls)
+        signalled = not quiet and wait_for(child, heard, calls, until_s)
+        if signalled:
+            time.sleep(chance.uniform(0, moment.longest_s))
+            signalled = not child.has_ended()
+        if signalled:
+            child.signal(number)
+        return Life(seed, name, number, child.wait(until_s), signalled)
 
 
-def announcing(call: Callable[[], None], function: str | None, told: int) -> Callable[[], None]:
-    """`call`, which writes a byte to `told` as it enters the function."""
-    if function is None:
-        return call
-
-    def announced() -> None:
-        module, _, name = function.rpartition(".")
-        original = getattr(__import__(module, fromlist=[name]), name)
-
-        def enter(*arguments: object, **named: object) -> object:
-            os.write(told, b"x")
-            return original(*arguments, **named)
-
-        with mock.patch(function, enter):
-            call()
-
-    return announced
-
-
-def wait_for(child: Child, heard: int, calls: int, until_s: float) -> bool:
-    """Until the child enters the function for that time; False where it ended before."""
-    while calls:
-        if select.select([heard], [], [], forks.POLL_S)[0]:
-            calls -= len(os.read(heard, 1))
-        elif child.has_ended() or time.perf_counter() > until_s:
-            return False
-    return True
+def moment_of(chance: random.Random, there: bool) -> str:
+    """`there`: a checkpoint that can be resumed."""
+    share = chance.random()
+    if share < SHARE_OF_ANY + SHARE_OF_START_UP:
+        return ANY if share < SHARE_OF_ANY else START_UP
+    some = [name for name in MOMENTS if name not in (ANY, START_UP) and (there or name != RESUME)]
+    return chance.choice(some)
 
 
 def judged(life: Life, judge: Judge, before: int) -> tuple[str | None, int]:
     """(what is wrong with the life, the iteration that is safe after it)."""
     ended = life.ended
+    if fault := tiny_run.fault_of(ended):
+        return fault, before
     last = " ".join(ended.err.split())[-200:]
-    if "Traceback (most recent call last)" in ended.err + ended.out:
-        return f"traceback: {last}", before
-    if ended.status is None:
-        return f"hung for {ended.wall_s:.0f} s", before
     problem = judge(ended) if life.signalled else ended.status and f"ended with {last}"
-    path = Path("run/ckpt.pt")
-    if not path.exists():
-        return problem or (f"{path} is gone" if before else None), before
-    with contextlib.suppress(ValueError):
-        iteration = checkpoint_file.load(path).iteration
-        back = iteration < before and f"went back from iteration {before} to {iteration}"
-        return problem or back or None, iteration
-    return problem or f"{path} is damaged", before
-
-
-def left_behind(folder: Path) -> dict[str, object]:
-    """The end of a training: what was learnt, and what was measured of it."""
-    state = checkpoint_file.unpacked(folder / "ckpt.pt")
-    state.pop("config")
-    rows: dict[tuple[int, str], float] = {}
-    for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines():
-        row = json.loads(line)
-        rows |= {
-            (row["iter"], name): row[name] for name in ("train/loss", "val/loss") if name in row
-        }
-    return {"state": state, "losses": rows}
-
-
-def difference(expected: object, found: object, place: str = "") -> str | None:
-    """The first place where two states differ in a bit."""
-    if isinstance(expected, dict) and isinstance(found, dict):
-        if set(expected) != set(found):
-            return f"{place}: other entries"
-        pairs = (
-            (difference(value, found[key], f"{place}/{key}")) for key, value in expected.items()
-        )
-        return next(filter(None, pairs), None)
-    if isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
-        both = enumerate(zip(expected, found, strict=True))
-        each = (difference(*pair, f"{place}/{number}") for number, pair in both)
-        return next(filter(None, each), None)
-    if isinstance(expected, torch.Tensor) and isinstance(found, torch.Tensor):
-        same = torch.equal(expected, found)
-    else:
-        same = expected == found
-    return None if same else f"{place}: differs from the training without interruption"
+    try:
+        iteration = tiny_run.saved_iteration(RUN)
+    except ValueError as error:
+        return problem or str(error), before
+    if iteration is None:
+        return problem or (f"{RUN}/ckpt.pt is gone" if before else None), before
+    back = iteration < before and f"went back from iteration {before} to {iteration}"
+    return problem or back or None, iteration

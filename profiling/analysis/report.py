@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from profiling.manifest import AttentionFacts, CompileFacts
+from profiling.manifest import AttentionFacts, CompileFacts, ProcessUse
 from profiling.records import JsonObject
 from profiling.timeline.trace import Device
 
@@ -29,6 +29,7 @@ class CaptureFacts:
     personal: bool  # it still holds environment, user, host or folders: see scrub
     process: int | None  # the one that the report is about
     device: int | None
+    no_gpu: bool = False  # the run had none, as its manifest or the tool says
 
     @property
     def gpu(self) -> Device | None:
@@ -44,6 +45,7 @@ class RunFacts:
     environment: JsonObject | None
     attention: AttentionFacts | None
     compile: CompileFacts | None
+    process: ProcessUse | None = None
 
 
 @dataclass(frozen=True)
@@ -393,9 +395,18 @@ class Report:
 
     @property
     def on_cpu(self) -> bool:
-        """Whether the run, as its manifest says, had no GPU that could have been captured."""
-        config = (self.run and self.run.config) or {}
-        return self.breakdown is None and config.get("device") == "cpu"
+        """Whether it had no GPU that could have been captured."""
+        return self.breakdown is None and self.capture.no_gpu
+
+    @property
+    def process(self) -> ProcessUse | None:
+        return self.run.process if self.run else None
+
+    @property
+    def cpu_cores(self) -> int | None:
+        """Of the machine, as the system counts them."""
+        cores = ((self.run and self.run.environment) or {}).get("cpu_cores")
+        return cores if isinstance(cores, int) else None
 
     @property
     def parts_ms(self) -> dict[str, float] | None:

@@ -44,7 +44,7 @@ def summarize(
 ) -> Report:
     """Raises ValueError for a step, phase or device that the capture does not hold."""
     trace = analysis.trace
-    capture, window = capture_facts(analysis, manifest_name), window_facts(analysis)
+    capture, window = capture_facts(analysis, manifest, manifest_name), window_facts(analysis)
     kernels, families = sums.kernels(analysis), family_ms(analysis)
     backend = attention_backend([row.name for row in kernels])
     gpu_name = capture.gpu.name if capture.gpu else None
@@ -79,8 +79,10 @@ def summarize(
     return replace(report, bottleneck=diagnose(analysis, report))
 
 
-def capture_facts(analysis: Analysis, manifest_name: str | None) -> CaptureFacts:
-    trace = analysis.trace
+def capture_facts(
+    analysis: Analysis, manifest: Manifest | None, manifest_name: str | None
+) -> CaptureFacts:
+    trace, config = analysis.trace, (manifest and manifest.config) or {}
     return CaptureFacts(
         kind=trace.kind,
         file=trace.file.name,
@@ -91,13 +93,20 @@ def capture_facts(analysis: Analysis, manifest_name: str | None) -> CaptureFacts
         personal=trace.personal,
         process=analysis.steps.process,
         device=analysis.steps.device,
+        no_gpu=config.get("device") == "cpu" or (trace.no_gpu and trace.operations is None),
     )
 
 
 def run_facts(manifest: Manifest | None) -> RunFacts | None:
     if manifest is None:
         return None
-    return RunFacts(manifest.config, manifest.environment, manifest.attention, manifest.compile)
+    return RunFacts(
+        manifest.config,
+        manifest.environment,
+        manifest.attention,
+        manifest.compile,
+        manifest.process,
+    )
 
 
 def window_facts(analysis: Analysis) -> WindowFacts:

@@ -65,6 +65,17 @@ READINGS: dict[str, Reading] = {
 }
 
 
+def driver_version() -> str | None:
+    """Of NVIDIA's driver; None: there is none, or it does not tell."""
+    with suppress(NVMLError):
+        pynvml.nvmlInit()
+        try:
+            return str(pynvml.nvmlSystemGetDriverVersion())
+        finally:
+            pynvml.nvmlShutdown()
+    return None
+
+
 class Activity:
     """Of the parts of the chip since the last sample (GPM): Hopper and newer."""
 

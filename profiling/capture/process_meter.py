@@ -6,9 +6,10 @@ all of its iterations, and between two rows nothing is asked.
 
 import os
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +28,9 @@ class Times(NamedTuple):
     def plus(self, begin: "Times", end: "Times") -> "Times":
         return Times(self.cpu_s + end.cpu_s - begin.cpu_s, self.wall_s + end.wall_s - begin.wall_s)
 
+    def percent_until(self, end: "Times") -> float | None:
+        return Times(0.0, 0.0).plus(self, end).percent()
+
     def percent(self) -> float | None:
         """100 is one core."""
         return 100 * self.cpu_s / self.wall_s if self.wall_s else None
@@ -39,15 +43,18 @@ class ProcessMeter:
     row: Times = Times(0.0, 0.0)  # since the last row
     run: Times = Times(0.0, 0.0)  # until the last row
     counted: Times = Times(0.0, 0.0)  # what the counters were when last added
+    aside_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))  # by phase
 
     def start(self) -> None:
         self.counted = now()
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
+    def paused(self, phase: str) -> Iterator[None]:
         self.count()
+        begin_s = self.counted.wall_s
         yield
         self.start()
+        self.aside_s[phase] += self.counted.wall_s - begin_s
 
     def count(self) -> None:
         before, self.counted = self.counted, now()

@@ -15,10 +15,19 @@ from torch import nn
 from cli.errors import one_line
 from cli.files import write_text
 from configs.capture import Planned, ProfileConfig
+from profiling.capture import process_meter
 from profiling.capture.dynamo import compiled
 from profiling.capture.layers import ranged_layers
 from profiling.capture.spans import Spans
-from profiling.manifest import CapturedWindow, CompileCounts, Laps, Manifest, WindowSteps
+from profiling.manifest import (
+    CapturedWindow,
+    CompileCounts,
+    Laps,
+    Manifest,
+    ProcessUse,
+    WindowSteps,
+)
+from profiling.metric_names import CPU_MEMORY_BYTES
 from profiling.records import to_json
 
 log = logging.getLogger(__name__)
@@ -90,6 +99,7 @@ class Recording:
     suffix: str = ""  # of the files' names: this rank's
     inside: ExitStack = field(default_factory=ExitStack)  # what holds while a window is open
     errors: list[str] = field(default_factory=list)
+    opened: process_meter.Times | None = None  # the process's times when its window did
     waiting: tuple[Path, Manifest] | None = None  # for the step times after its window
     due: int = 0  # the iteration that brings the last of them
 
@@ -115,6 +125,7 @@ class Recording:
             self.attempt(lambda: self.inside.enter_context(layers))
         self.attempt(self.synchronize)
         self.attempt(self.recorder.start)
+        self.opened = process_meter.now()
 
     def synchronize(self) -> None:
         device = next(self.model.parameters()).device
@@ -124,11 +135,13 @@ class Recording:
     def close(self, window: OpenWindow, clock: Clock, ended_by: str | None) -> None:
         stem = self.next_stem()
         self.attempt(self.synchronize)
+        process = self.attempt(self.process_use)
         self.attempt(lambda: self.folder.mkdir(parents=True, exist_ok=True))
         files = self.attempt(lambda: self.recorder.stop(stem)) or []
         self.attempt(self.inside.close)
         self.attempt(clock.start)
         manifest = self.manifest_of(window, clock.recent(CAPTURED), ended_by, files)
+        manifest = replace(manifest, process=process)
         path = stem.with_name(stem.name + ".json")
         self.waiting, self.due = (path, manifest), window.last + FREE_LAPS
         self.attempt(lambda: write_text(path, to_json(manifest)))
@@ -139,6 +152,16 @@ class Recording:
         log.info("profile: %d %ss from %d on%s: %s", steps, step, first, early, path)
         for file in files:
             log.info("profile: %s", file)
+
+    def process_use(self) -> ProcessUse:
+        """Since the window was opened; before the recorder writes its files."""
+        percent = self.opened and self.opened.percent_until(process_meter.now())
+        memory_bytes = process_meter.held()[CPU_MEMORY_BYTES.name]
+        return ProcessUse(
+            cores_used=None if percent is None else percent / 100,
+            compute_threads=torch.get_num_threads(),
+            memory_bytes=None if memory_bytes is None else int(memory_bytes),
+        )
 
     def next_stem(self) -> Path:
         """window-1, or one more than the last of which a manifest lies there: after a resume.

@@ -38,8 +38,8 @@ class NoSampler(AbstractContextManager["NoSampler"]):
     def __exit__(self, *_: object) -> None:
         pass
 
-    def paused(self) -> AbstractContextManager[None]:
-        return self.process.paused()
+    def paused(self, phase: str) -> AbstractContextManager[None]:
+        return self.process.paused(phase)
 
     def read(self, tokens_per_s: float | None) -> dict[str, float | None]:
         return self.process.read()
@@ -126,10 +126,10 @@ class GpuSampler:
             pynvml.nvmlShutdown()
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
+    def paused(self, phase: str) -> Iterator[None]:
         """Around what is no training iteration: its samples count for the energy alone."""
         self.breaks += 1
-        with self.process.paused():
+        with self.process.paused(phase):
             yield
         self.breaks += 1
 

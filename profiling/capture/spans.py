@@ -100,15 +100,31 @@ class Spans:
         return Range(self, name, LAYER_COLOR)
 
 
+@dataclass
 class NoSpans:
-    """The same surface for a run that is not profiled."""
+    """The same surface for a run that is not profiled, but for a window that is asked for."""
 
-    now = 0
+    now: int = 0
+    awake: Spans | None = None  # the ranges while there is such a window
 
-    def nothing(self, *_: object, **__: object) -> AbstractContextManager[None]:
-        return NOTHING
+    def wake(self) -> Spans:
+        self.awake = self.awake or Spans(now=self.now)
+        return self.awake
 
-    iteration = phase = micro_step = nothing
+    def sleep(self) -> None:
+        self.awake = None
+
+    def iteration(self, number: int) -> AbstractContextManager[None]:
+        return NOTHING if self.awake is None else self.awake.iteration(number)
+
+    def phase(self, name: str) -> AbstractContextManager[None]:
+        if self.awake is None:
+            return NOTHING
+        self.awake.now = self.now
+        return self.awake.phase(name)
+
+    def micro_step(self, number: int, of: int) -> AbstractContextManager[None]:
+        return NOTHING if self.awake is None else self.awake.micro_step(number, of)
 
 
 def spans_for(kind: str) -> Spans | NoSpans:

@@ -59,6 +59,19 @@ class Window(AbstractContextManager["Window"]):
         if not self.schedule.finished():
             log.warning("profile=%s: the run ended before its window", self.profile.kind)
 
+    def ask(
+        self, profile: ProfileConfig, schedule: Schedule, recording: Recording | NoRecording
+    ) -> None:
+        """One more window, of a run whose own ones are over."""
+        self.recording.complete(self.clock)
+        self.profile, self.schedule, self.recording = profile, schedule, recording
+        self.label = self.label_between()
+
+    @property
+    def over(self) -> bool:
+        """Whether no window is open and none comes."""
+        return self.opened is None and self.schedule.finished()
+
     @contextmanager
     def iteration(self, number: int) -> Iterator[None]:
         """Around everything that makes up an iteration."""

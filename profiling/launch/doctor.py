@@ -27,6 +27,51 @@ class Check:
     cure: str = ""
 
 
+@dataclass(frozen=True)
+class Tool:
+    """A way to profile, and the checks without which it is of no use."""
+
+    name: str
+    checks: tuple[str, ...]
+    needs_gpu: bool = True
+
+
+TOOLS = (
+    Tool("torch.profiler", ("torch", "CUPTI"), needs_gpu=False),
+    Tool("memory", ("torch",)),
+    Tool("nsys", ("nsys", "nsys importer", "nvtx", "torch")),
+    Tool("GPU counters", ("nsys", "GPU counters")),
+    Tool("ncu", ("ncu", "GPU counters", "torch")),
+    Tool("power and clocks", ("NVML",)),
+)
+
+
+def summary(found: list[Check], gpu: bool) -> str:
+    """'can profile: torch.profiler; cannot: nsys, ncu (no GPU here)'."""
+    amiss = [check.name for check in found if check.severity in ("warning", "error")]
+    can: list[str] = []
+    cannot: dict[str, list[str]] = {}  # the reason -> the tools
+    for tool in TOOLS:
+        missing = [name for name in tool.checks if name in amiss]
+        if tool.needs_gpu and not gpu:
+            cannot.setdefault("no GPU here", []).append(tool.name)
+        elif missing:
+            cannot.setdefault(f"see {missing[0]} above", []).append(tool.name)
+        else:
+            can.append(tool.name)
+    parts = [f"can profile: {', '.join(can) or 'nothing'}"]
+    if cannot:
+        told = [f"{', '.join(tools)} ({why})" for why, tools in cannot.items()]
+        parts.append(f"cannot: {', '.join(told)}")
+    return "; ".join(parts)
+
+
+def folded(found: list[Check]) -> Check | None:
+    """One row for all that do not apply; None where there are none."""
+    names = [check.name for check in found if check.finding == NO_GPU]
+    return Check(", ".join(names), "note", NO_GPU) if names else None
+
+
 def has_gpu() -> bool:
     return bool(glob.glob("/dev/nvidia[0-9]*")) or Path("/dev/dxg").exists()  # the latter: WSL
 

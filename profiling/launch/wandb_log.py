@@ -3,36 +3,34 @@
 Everything is read from a scrubbed copy of the capture, so nothing else can be uploaded.
 """
 
-import os
 import re
 import shlex
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from cli.errors import one_line
 from cli.lock import check_free
 from profiling.analysis.capture import open_report
+from profiling.analysis.difference.compared import environment_of
 from profiling.analysis.report import Report
 from profiling.analysis.runs.folder import METRICS, read_config
+from profiling.artifact_names import artifact_name
+from profiling.launch.wandb_client import wandb_run, wandb_table
 from profiling.metric_names import CAPTURE_MEDIA
+from profiling.records import JsonObject
 from profiling.report.capture import tables
 from profiling.report.capture.document import report_document, verdict_line
-from profiling.report.document import Cell, Value
+from profiling.report.document import Value
 from profiling.report.renderers.page import page
 from profiling.timeline import opening
 from profiling.timeline.scrub import scrub
 
 if TYPE_CHECKING:  # importing it takes a third of a second
-    from wandb import Run, Settings
+    from wandb import Artifact, Run
 
-SUMMARY, FAMILIES, PAGE = CAPTURE_MEDIA
+SUMMARY, FAMILIES, PHASES, PAGE = CAPTURE_MEDIA
 RUN_FOLDER = re.compile(r"(offline-)?run-\d{8}_\d{6}-(.+)")
-INIT_TIMEOUT_S = 30.0
-FINISH_TIMEOUT_S = 600.0  # a capture may have a hundred megabytes
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,9 @@ class TrainingRun:
     out_dir: Path
     id: str
     project: str
+    entity: str | None  # None: W&B's own choice
     offline: bool
+    config: JsonObject  # as in config.yaml
 
     def sync_command(self) -> str:
         """For the records that were not sent yet; W&B marks those that were."""
@@ -84,6 +84,7 @@ def log_metrics(out_dir: Path) -> str:
 
     Raises ValueError with one line where it cannot.
     """
+    from training.wandb_facts import define_metrics
     from training.wandb_run import kept_id, rows_of, values_of
 
     run, rows = training_run(out_dir), rows_of(out_dir / METRICS)
@@ -91,11 +92,12 @@ def log_metrics(out_dir: Path) -> str:
         raise ValueError(
             f"{out_dir}: does not say which W&B run is its own: a copy, or of an older trainer"
         )
-    with wandb_run(replace(run, offline=False), resume="allow") as resumed:
+    with wandb_run(
+        run.out_dir, run.project, run.entity, offline=False, run_id=run.id, resume="allow"
+    ) as resumed:
         first = resumed.starting_step
         missing = {step: row for step, row in rows.items() if step >= first}
-        resumed.define_metric("iter")
-        resumed.define_metric("*", step_metric="iter")
+        define_metrics(resumed)
         for step, row in missing.items():
             resumed.log(values_of(row), step=step, commit=True)
     return f"{len(missing)} of {len(rows)} rows sent; W&B run {run.id} of {run.project} has all now"
@@ -117,87 +119,68 @@ def training_run(out_dir: Path) -> TrainingRun:
     found = sorted(filter(None, matches), key=lambda match: match[0].removeprefix("offline-"))
     if not found:
         raise ValueError(f"{place}: W&B recorded no run there; was it wandb.mode=disabled?")
-    wandb = read_config(out_dir).get("wandb")
-    project = wandb.get("project") if isinstance(wandb, dict) else None
+    config = read_config(out_dir)
+    wandb = config.get("wandb")
+    keys = wandb if isinstance(wandb, dict) else {}
+    project = keys.get("project")
     if not project:
         raise ValueError(f"{out_dir}/config.yaml: lacks wandb.project; is it a run's folder?")
     run_id = kept_id(place) or found[-1][2]  # W&B numbers folders of the same second
-    return TrainingRun(out_dir, run_id, project, found[-1][1] is not None)
+    offline = found[-1][1] is not None
+    return TrainingRun(out_dir, run_id, project, keys.get("entity"), offline, config)
 
 
 def upload(run: TrainingRun, report: Report, html: str, copy: Path) -> None:
     """Raises ValueError with what W&B said."""
-    with wandb_run(run, resume="allow" if run.offline else "must") as resumed:
-        add(resumed, report, html, copy)
+    resume: Literal["allow", "must"] = "allow" if run.offline else "must"
+    with wandb_run(
+        run.out_dir, run.project, run.entity, offline=run.offline, run_id=run.id, resume=resume
+    ) as resumed:
+        add(resumed, report, html)
+        aliases = [f"run-{run.id}", report.bottleneck.verdict]
+        resumed.log_artifact(capture_artifact(run, report, copy), aliases=aliases)
 
 
-@contextmanager
-def wandb_run(run: TrainingRun, resume: Literal["allow", "must"]) -> "Iterator[Run]":
-    """The run, gone on with; finished at the end. Raises ValueError with what W&B said."""
-    import wandb
-
-    data = run.out_dir.resolve() / "wandb" / "data"
-    os.environ.setdefault("WANDB_DATA_DIR", str(data))  # artifacts are staged in the home else
-    wandb.setup(wandb.Settings(show_info=False))  # its warnings stay
-    try:
-        resumed = wandb.init(
-            mode="offline" if run.offline else "online",
-            dir=run.out_dir,
-            project=run.project,
-            id=run.id,
-            resume=resume,
-            settings=settings(run.offline),
-        )
-        yield resumed
-        resumed.finish()
-    except (wandb.Error, OSError, TimeoutError) as error:
-        raise ValueError(f"W&B: {one_line(error)}") from error
-
-
-def settings(offline: bool) -> "Settings":
-    import wandb
-
-    from training.wandb_mirror import online_key  # here: other verbs work without the trainer
-
-    return wandb.Settings(
-        silent=True,
-        console="off",
-        api_key=None if offline else online_key(),  # given, it is never asked for
-        disable_git=True,
-        disable_code=True,
-        save_code=False,
-        init_timeout=INIT_TIMEOUT_S,
-        finish_timeout=FINISH_TIMEOUT_S,
-        finish_timeout_raises=True,
-        x_disable_stats=True,  # of this process, not of the training
-    )
-
-
-def add(run: "Run", report: Report, html: str, copy: Path) -> None:
+def add(run: "Run", report: Report, html: str) -> None:
     import wandb
 
     figures = summary(report)
     panels: dict[str, object] = {
-        SUMMARY: wandb.Table(["what", "value"], data=[[k, str(v)] for k, v in figures]),
+        # a column each, so that the table of several runs can be sorted and drawn
+        SUMMARY: wandb.Table([name for name, _ in figures], data=[[v for _, v in figures]]),
         PAGE: wandb.Html(html, inject=False),
     }
-    named = {FAMILIES: tables.families(report), "capture/phases": tables.phases(report)}
-    for panel, table in named.items():
+    for panel, table in ((FAMILIES, tables.families(report)), (PHASES, tables.phases(report))):
         if table.rows:
-            columns: list[str | int] = [str(column.value) for column in table.columns]  # with units
-            rows = [[bare(column.of(row)) for column in table.columns] for row in table.rows]
-            panels[panel] = wandb.Table(columns, data=rows)
+            panels[panel] = wandb_table(table)
     if report.window.first_iteration is not None:
         panels["iter"] = report.window.first_iteration
     run.log(panels)
     run.summary.update({f"capture/{name}": value for name, value in figures if value is not None})
-    artifact = wandb.Artifact(f"capture-{run.id}", type="capture")
+
+
+def capture_artifact(run: TrainingRun, report: Report, copy: Path) -> "Artifact":
+    """A version of what its configuration's captures are called, with what one chooses by."""
+    import wandb
+
+    environment = environment_of(report.run.environment if report.run else None, copy.name)
+    gpu = report.capture.gpu
+    metadata: JsonObject = {
+        "verdict": verdict_line(report),
+        "bottleneck": report.bottleneck.verdict,
+        "step_ms": report.window.step_ms.median,
+        "steps": report.window.steps,
+        "first_iteration": report.window.first_iteration,
+        "gpu": gpu.name if gpu else None,
+        "commit": environment.git.commit if environment.git else None,
+        "dirty": environment.git.dirty if environment.git else None,
+        "seed": run.config.get("seed"),
+        "tool": f"{report.capture.kind} {report.capture.tool_version or ''}".strip(),
+    }
+    name = artifact_name("capture", run.config, report.attention_backend)
+    artifact = wandb.Artifact(name, type="capture", metadata=metadata)
     artifact.add_file(str(copy), name=copy.name)
-    run.log_artifact(artifact)
-
-
-def bare(value: Value) -> Value:
-    return value.text if isinstance(value, Cell) else value
+    return artifact
 
 
 def summary(report: Report) -> list[tuple[str, Value]]:

@@ -75,6 +75,7 @@ class StepBar(Placed):
     """The mean step as a bar of its parts, which add up to it. A page has a Chart of them."""
 
     parts: list[tuple[Part, float]]  # ms
+    most: int | None = None  # so many are told one by one, the longest; None: all
     places: Places = field(default=TEXT, kw_only=True)
 
 

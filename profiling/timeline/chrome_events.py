@@ -74,7 +74,7 @@ class Properties(msgspec.Struct):
 class Top(msgspec.Struct):
     """What surrounds the events."""
 
-    deviceProperties: list[Properties] = []
+    deviceProperties: list[Properties] | None = None
     schemaVersion: int | float | str | None = None
     traceName: str = ""
     traceEvents: list[Event] = []

@@ -83,6 +83,7 @@ def read(path: Path) -> Trace:
         allocations=Allocations.of(tables.get("allocations")),
         overhead=Ranges.of(tables.get("overhead")),
         schema_version=reading.schema_version,
+        no_gpu=reading.looked_for_gpus and not reading.devices,
         warnings=reading.warnings,
         personal=reading.personal or any(map(personal.is_personal, reading.names.numbers)),
     )
@@ -95,6 +96,7 @@ class Reading:
         self.path, self.names, self.inputs = path, Names(), InputsSeen()
         self.parts: dict[str, list[Columns]] = defaultdict(list)
         self.devices: dict[int, Device] = {}
+        self.looked_for_gpus = False
         self.schema_version: str | None = None
         self.personal = False
         self.left_out = 0
@@ -105,7 +107,8 @@ class Reading:
         return [said] if self.left_out else []
 
     def take(self, piece: Top) -> None:
-        for fact in piece.deviceProperties:
+        self.looked_for_gpus |= piece.deviceProperties is not None
+        for fact in piece.deviceProperties or []:
             self.devices[fact.id] = Device(
                 fact.id,
                 fact.name,

@@ -176,5 +176,6 @@ class Trace:
     overhead: Ranges | None = None  # times in which the profiler itself held up a thread
     tool_version: str | None = None
     schema_version: str | None = None
+    no_gpu: bool = False  # the tool looked for GPUs, and the machine has none
     warnings: list[str] = field(default_factory=list)  # what the tool says it lost or could not do
     personal: bool = False  # it still holds an environment, a user, a host or folders

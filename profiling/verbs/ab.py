@@ -47,6 +47,7 @@ from profiling.analysis.difference.experiment import conclude
 from profiling.analysis.difference.iterations import first_iterations
 from profiling.analysis.difference.records import Comparison, Experiment, Factor
 from profiling.analysis.runs.folder import newest_capture
+from profiling.launch import wandb_verdict
 from profiling.launch.experiment.captures import capture_folder, explanations
 from profiling.launch.experiment.plan import (
     FEWEST_TIMED,
@@ -61,7 +62,7 @@ from profiling.launch.experiment.plan import (
 from profiling.launch.experiment.processes import RESULTS, measure, open_experiment, save, say
 from profiling.records import to_json
 from profiling.report.comparison.document import experiment_document
-from profiling.verbs.results import check_outputs, output_flags, show, write_outputs
+from profiling.verbs.results import check_outputs, output_flags, show, show_answer, write_outputs
 
 TRAINER = Path(__file__).resolve().parent.parent.parent / "train.py"
 OUT = Path("out-ab")
@@ -115,6 +116,7 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
     band = "the ratio that counts as equal, 1 give or take this (default %(default)g)"
     add("--equal-within PERCENT", band, within(float, 0, 100), default=EQUAL_WITHIN_PERCENT)
     add("--no-capture", "no captures at the end, so no explanation")
+    add("--wandb PROJECT", wandb_verdict.HELP, wandb_verdict.project)
     out = f"folder of the experiment; one that lies there goes on (default: a new one in {OUT}/)"
     add("--out DIR", out, Path)
     output_flags(
@@ -175,3 +177,7 @@ def deliver(flags: Namespace, folder: Path, experiment: Experiment) -> None:
     for label in experiment.factor.labels:
         if made := newest_capture(capture_folder(folder, label)):
             print(f"next    python -m profiling report {shlex.quote(str(made))}")
+    if flags.wandb:
+        print(wandb_verdict.log_experiment(experiment, flags.wandb, folder))
+    print()
+    show_answer(document)

@@ -10,6 +10,7 @@ examples
   python -m profiling compare slow.sqlite flash.sqlite
   python -m profiling compare out-slow out-flash --html comparison.html
   python -m profiling compare main.sqlite branch.sqlite --fail-on-regression 5
+  python -m profiling compare out-slow out-flash --wandb profiling-nanogpt
 
 ratio: candidate / baseline, of median step times; below 1 the candidate is faster. The 95 %
 interval is a bootstrap over blocks of steps. It knows these two runs alone, and two starts of one
@@ -47,10 +48,11 @@ from profiling.analysis.difference.comparison import compare
 from profiling.analysis.difference.records import Comparison
 from profiling.analysis.runs.configuration import factor, top_level
 from profiling.analysis.runs.folder import RunFolder, is_run_folder, newest_capture, read_run
+from profiling.launch import wandb_verdict
 from profiling.launch.experiment.plan import OWN
 from profiling.records import to_json
 from profiling.report.comparison.document import comparison_document
-from profiling.verbs.results import check_outputs, output_flags, show, write_outputs
+from profiling.verbs.results import check_outputs, output_flags, show, show_answer, write_outputs
 
 REGRESSION, CANNOT_TELL = 1, 3  # exit codes of the gate
 
@@ -70,7 +72,13 @@ def main(argv: list[str]) -> int:
         *next_steps(flags, comparison),
         sep="\n",
     )
-    return 0 if flags.fail_on_regression is None else gate(comparison, flags.fail_on_regression)
+    if flags.wandb:
+        print(wandb_verdict.log_comparison(comparison, flags.wandb))
+    limit = flags.fail_on_regression
+    code = 0 if limit is None else gate(comparison, limit)
+    print()
+    show_answer(document)
+    return code
 
 
 def parse(argv: list[str]) -> Namespace:
@@ -86,6 +94,7 @@ def parse(argv: list[str]) -> Namespace:
     add("--fail-on-regression PERCENT", limit, within(float, 0))
     add("--step NAME", "the range of a step, in captures of other programs")
     add("--phases A,B", "the ranges of its phases, likewise", names)
+    add("--wandb PROJECT", wandb_verdict.HELP, wandb_verdict.project)
     output_flags(
         parser,
         json="the comparison as JSON; docs/report-schema.md has the fields",

@@ -8,6 +8,7 @@ examples
   python -m profiling dashboard out-slow out-flash -o dashboard.html
   python -m profiling dashboard experiments/ --loss 1.6 --watch
   python -m profiling dashboard --entity me --project profiling-nanogpt
+  python -m profiling dashboard --entity me --project profiling-nanogpt --by batch_size,dropout
   python -m profiling dashboard --entity me --project profiling-nanogpt --dry-run spec.json
 """
 
@@ -18,14 +19,16 @@ from pathlib import Path
 
 from cli.files import write_text
 from cli.keys import keys, unknown_key
-from cli.parser import Parser, flag, within
+from cli.parser import Parser, flag, names, within
 from cli.plain import plain, without_controls
 from profiling.analysis.runs.folder import find_run_folders, read_runs
 from profiling.report.dashboard.document import dashboard_page
-from profiling.report.dashboard.server import serve
+from profiling.report.dashboard.server import MakePage, serve
 from profiling.run_files import check_output
 from profiling.verbs.results import STDOUT, check_new, new_file, put
 
+# of what W&B is told of a run beside its keys: what else runs may differ in
+BESIDE_KEYS = ("experiment", "run.data", "run.device", "run.torch", "environment.git.commit")
 DEFAULT_FILE = Path("dashboard.html")
 
 
@@ -34,7 +37,7 @@ def main(argv: list[str]) -> int:
     flags = parse(argv)
     if flags.entity or flags.project:
         return in_wandb(flags)
-    for name in ("group", "by", "dry_run"):
+    for name in ("group", "tag", "by", "baseline", "dry_run"):
         if getattr(flags, name) is not None:
             raise ValueError(f"--{name.replace('_', '-')}: needs --entity and --project")
     if not flags.places:
@@ -78,8 +81,13 @@ def parse(argv: list[str]) -> argparse.Namespace:
     flag(group, "--entity ENTITY", "user or team: make a Workspace and a Report there")
     flag(group, "--project PROJECT", "the project of the runs")
     flag(group, "--group GROUP", "only runs of this group (wandb.group)")
-    by = "the key that runs are told apart by; default: attention. A page finds what differs"
-    flag(group, "--by KEY", by)
+    flag(group, "--tag TAG", "only runs that bear this tag (wandb.tags)")
+    by = (
+        "the keys that runs are told apart by, by comma; default: attention. A chart has a line "
+        "for each value of the first. A page finds what differs"
+    )
+    flag(group, "--by KEY", by, names)
+    flag(group, "--baseline ID", "the run that the table shows the others against")
     unsent = "write what would be made as JSON, to FILE or the screen; needs no login"
     group.add_argument(
         "--dry-run",
@@ -92,14 +100,14 @@ def parse(argv: list[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def watched(flags: argparse.Namespace) -> tuple[Callable[[], list[Path]], Callable[[str], str]]:
+def watched(flags: argparse.Namespace) -> tuple[Callable[[], list[Path]], MakePage]:
     """For the server: the run folders at present, and the page of them as they are then."""
     folders = partial(find_run_folders, flags.places)
 
-    def make_page(version: str) -> str:
+    def make_page(mark: str, bare: bool) -> str:
         runs, notes = read_runs(folders())
         return dashboard_page(
-            runs, notes=notes, loss=flags.loss, extra=flags.metric, version=version
+            runs, notes=notes, loss=flags.loss, extra=flags.metric, mark=mark, bare=bare
         )
 
     return folders, make_page
@@ -116,10 +124,20 @@ def in_wandb(flags: argparse.Namespace) -> int:
         raise ValueError(
             "give folders for an HTML page, or --entity and --project for W&B, not both"
         )
-    known = [key for key in keys(Config) if "." not in key]  # W&B nests the others
-    if flags.by and flags.by not in known:
-        raise ValueError(f"--by {unknown_key(flags.by, known)}")
-    views = wandb_views.Views(flags.entity, flags.project, flags.group, flags.by or "attention")
+    known = [key for key in keys(Config) if not key.startswith("wandb.")] + [*BESIDE_KEYS]
+    for key in flags.by or ():
+        if key not in known:
+            raise ValueError(f"--by {unknown_key(key, known)}")
+    by = tuple(dict.fromkeys(flags.by or ("attention",)))
+    views = wandb_views.Views(
+        flags.entity,
+        flags.project,
+        flags.group,
+        by,
+        tag=flags.tag,
+        extra=tuple(flags.metric),
+        baseline=flags.baseline,
+    )
     if flags.dry_run is not None:
         put(flags.dry_run, wandb_views.as_json(views))
         if flags.dry_run != STDOUT:

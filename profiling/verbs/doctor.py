@@ -1,5 +1,5 @@
 """Checks what profiling needs of this machine: nsys, ncu, permissions, CUPTI, driver, torch, NVML,
-W&B, disk. Nothing is changed.
+W&B, disk. Nothing is changed. The last line says what can be profiled here.
 
   ok        works
   note      cannot be had here and need not (all that wants a GPU, without one)
@@ -26,7 +26,15 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.parser import Parser, flag
-from profiling.launch.doctor import SEVERITIES, Check, checks, has_gpu
+from profiling.launch.doctor import (
+    NO_GPU,
+    SEVERITIES,
+    Check,
+    checks,
+    folded,
+    has_gpu,
+    summary,
+)
 from profiling.verbs.progress import doing
 
 EXIT_CODES = {"ok": 0, "note": 0, "warning": 1, "error": 2}
@@ -38,17 +46,23 @@ def main(argv: list[str]) -> int:
     flag(parser, "--json", "the checks as JSON")
     as_json = parser.parse_args(argv).json
     in_lines = not as_json and not sys.stdout.isatty()
-    found = []
+    found, gpu = [], has_gpu()
     with nullcontext() if in_lines else doing("checking: torch takes seconds to import"):
-        for check in checks(has_gpu()):
+        for check in checks(gpu):
             found.append(check)
-            if in_lines:
+            if in_lines and check.finding != NO_GPU:
                 print_lines(check)
     worst = max((check.severity for check in found), key=SEVERITIES.index)
     if as_json:
         print(json.dumps({"worst": worst, "checks": [asdict(check) for check in found]}, indent=2))
-    elif not in_lines:
-        print_table(found)
+        return EXIT_CODES[worst]
+    rest = [row] if (row := folded(found)) else []
+    if in_lines:
+        for check in rest:
+            print_lines(check)
+    else:
+        print_table([*(check for check in found if check.finding != NO_GPU), *rest])
+    print(summary(found, gpu))
     return EXIT_CODES[worst]
 
 

@@ -3,9 +3,10 @@
 {flags}
 
 The run gets tables (capture/summary, capture/families, capture/phases), the page with its charts
-(capture/report), and the capture as an artifact. Of the capture a copy is uploaded from which the
-environment, user, host and folders were taken (python -m profiling scrub); never a .nsys-rep,
-which cannot be scrubbed. A run that was recorded offline gets this offline too, to be sent with the
+(capture/report), and the capture as an artifact, a version of its configuration's: verdict, step
+time, GPU and commit are its metadata. Of the capture a copy is uploaded from which the environment,
+user, host and folders were taken (python -m profiling scrub); never a .nsys-rep, which cannot be
+scrubbed. A run that was recorded offline gets this offline too, to be sent with the
 `wandb sync` command that is printed.
 
 --metrics sends rows instead: those of OUT_DIR/metrics.jsonl that the server has not got, because

@@ -2,7 +2,8 @@
 
 {flags}
 
-Without --json, --markdown and --html the report is printed.
+Without --json, --markdown and --html the report is printed: one screen of it, or all with --full.
+The last line is the verdict once more.
 
 examples
   python -m profiling report out-shakespeare-char
@@ -31,13 +32,23 @@ from profiling.analysis.report import Report
 from profiling.records import to_json
 from profiling.report.capture.document import report_document, verdict_line
 from profiling.report.capture.kernel_sources import Links, source_links
+from profiling.report.capture.screen import first_screen
 from profiling.timeline.opening import REPORT
 from profiling.timeline.trace import Trace
-from profiling.verbs.results import STDOUT, check_outputs, output_flags, show, write_outputs
+from profiling.verbs.results import (
+    STDOUT,
+    check_outputs,
+    output_flags,
+    outputs,
+    show,
+    show_answer,
+    write_outputs,
+)
 
 CAPTURE = """\
 an nsys report (.sqlite, .sqlite.gz, .nsys-rep), a torch.profiler trace (.json, .json.gz), or a
 run's folder: its newest capture"""
+MORE = "--full prints all of the report, --html FILE draws it with a timeline."
 
 
 def main(argv: list[str]) -> int:
@@ -69,6 +80,7 @@ def parse(argv: list[str]) -> Namespace:
         html="one page with charts, which needs no network",
     )
     flag(group, "--open", "show that page in the browser")
+    flag(parser, "--full", "print all of the report, not one screen")
     add = partial(flag, parser.add_argument_group("what is found out otherwise"))
     add("--step NAME", "the ranges that are a step, without their number")
     add("--phases A,B", "the ranges that are phases", names)
@@ -78,6 +90,8 @@ def parse(argv: list[str]) -> Namespace:
     add("--manifest FILE", beside, Path)
     flags = parser.parse_args(argv)
     check_outputs(flags, flags.capture, *filter(None, [flags.manifest]))
+    if flags.full and outputs(flags):
+        raise ValueError("--full: prints the report, so it goes without --json, --markdown, --html")
     if flags.open and flags.html in (None, STDOUT):
         raise ValueError("--open: shows the page, so it needs --html FILE")
     return flags
@@ -96,8 +110,9 @@ def write(flags: Namespace, capture: Capture) -> None:
     document = report_document(report, step, sources)
     written = write_outputs(flags, to_json(report), document)
     if not written:
-        show(document)
-        print(next_steps(flags.capture, report))
+        show(document if flags.full else first_screen(report))
+        print(next_steps(flags.capture, report) if flags.full else MORE, end="\n\n")
+        show_answer(document)
     elif STDOUT not in written:
         print(verdict_line(report))
         print("written:", without_controls(", ".join(map(str, written))))

@@ -85,3 +85,7 @@ def put(path: Path, content: str) -> None:
 
 def show(document: Document) -> None:
     terminal.show(document, Console(highlight=False))
+
+
+def show_answer(document: Document) -> None:
+    terminal.show_answer(document, Console(highlight=False))

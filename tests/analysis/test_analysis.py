@@ -75,5 +75,5 @@ def test_the_manifests_facts_are_the_reports(folder):
     told = json.loads(to_json(open_report(folder).report))
     assert told["run"] == {
         key: json.loads(to_json(MANIFEST))[key]
-        for key in ("config", "environment", "attention", "compile")
+        for key in ("config", "environment", "attention", "compile", "process")
     }

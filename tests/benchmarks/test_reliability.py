@@ -1,8 +1,10 @@
 """benchmarks reliability: its cases come again from their seeds, and what it judges by."""
 
 import io
+import os
 import random
 import signal
+from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
 
@@ -13,14 +15,17 @@ from benchmarks import reliability
 from benchmarks.reliability_parts import (
     bad_inputs,
     damaged_files,
+    disk_full,
     forks,
     inputs,
     kills,
-    lives,
+    moments,
+    pairs,
     signals,
+    tiny_run,
 )
 from benchmarks.reliability_parts.bad_inputs import KINDS, Case, flags_of
-from benchmarks.reliability_parts.forks import Ended
+from benchmarks.reliability_parts.forks import Child, Ended
 from benchmarks.reliability_parts.trial import Trial
 from profiling.__main__ import VERBS
 
@@ -96,10 +101,10 @@ def test_a_fork_ends_as_a_process_does_and_is_killed_at_its_limit(tmp_path):
 def test_a_difference_of_a_bit_is_found_and_placed():
     state = {"model": {"w": torch.zeros(3)}, "losses": {1: 0.5}, "states": [torch.ones(2)]}
     other = {"model": {"w": torch.zeros(3)}, "losses": {1: 0.5}, "states": [torch.ones(2)]}
-    assert lives.difference(state, other) is None
+    assert tiny_run.difference(state, other) is None
     other["model"]["w"][1] = 1e-45
-    assert lives.difference(state, other).startswith("/model/w: differs")
-    assert lives.difference(state, {"model": {}}) == ": other entries"
+    assert tiny_run.difference(state, other).startswith("/model/w: differs")
+    assert tiny_run.difference(state, {"model": {}}) == ": other entries"
 
 
 def test_how_a_life_may_end():
@@ -117,10 +122,114 @@ def test_the_table_counts_every_trial_once(capsys):
 
 
 @pytest.mark.slow
-def test_a_share_of_each_part_fails_nowhere(capsys):
-    for part, count in (("inputs", 12), ("kills", 4), ("signals", 4)):
-        reliability.main(reliability.ReliabilityConfig(part=part, count=count, seed=5, limit_s=60))
-    assert capsys.readouterr().out.count(": 0 of ") == 3
+@pytest.mark.parametrize(
+    ("part", "count", "seed"),
+    [
+        ("inputs", 12, 5),
+        ("kills", 3, 5),
+        ("signals", 3, 5),
+        ("damaged_files", 6, 5),
+        ("pairs", 3, 5),
+        ("disk_full", 5, 5),
+        ("wandb_deaths", 2, 6),  # of SIGKILL
+    ],
+)
+def test_a_share_of_each_part_fails_nowhere(capsys, part, count, seed):
+    keys = reliability.ReliabilityConfig(part=part, count=count, seed=seed, limit_s=60, jobs=2)
+    try:
+        reliability.main(keys)
+    except ValueError as error:
+        assert "mounts a small disk, as root" in str(error)
+        pytest.skip("cannot mount a file system here")
+    out = capsys.readouterr().out
+    assert f": 0 of {count} failed" in out and " trials at this rate: " in out
+
+
+def test_jobs_share_the_seeds_and_what_ends_one_ends_all():
+    def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
+        if seed == 88:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if seed > 100:
+            raise ValueError("part=x: needs root")
+        yield from (Trial(number, "a", str(os.getpid())) for number in range(seed, seed + count))
+
+    keys = reliability.ReliabilityConfig(part="pairs", seed=3, jobs=2)
+    found = list(reliability.side_by_side(trials, 5, keys))
+    assert sorted(trial.seed for trial in found) == [3, 4, 5, 6, 7]
+    assert len({trial.outcome for trial in found} - {str(os.getpid())}) == 2
+    keys.seed = 99
+    with pytest.raises(ValueError, match="needs root"):
+        list(reliability.side_by_side(trials, 5, keys))
+    keys.seed = 88
+    with pytest.raises(RuntimeError, match="ended before"):
+        list(reliability.side_by_side(trials, 5, keys))
+
+
+def test_a_process_says_that_it_enters_a_function(tmp_path):
+    def call() -> None:
+        Path("made").mkdir()
+        Path("made").rmdir()
+        signal.pause()
+
+    with chdir(tmp_path), moments.pipe() as (heard, told):
+        watched = moments.announcing(call, told, "pathlib.Path.mkdir", "pathlib.Path.rmdir")
+        child = forks.started(watched, {})
+        until_s = child.began_s + 30
+        assert moments.wait_for(child, heard, 2, until_s)
+        child.signal(signal.SIGKILL)
+        assert not moments.wait_for(child, heard, 1, until_s)  # it ended before
+        assert child.wait(until_s).status == -signal.SIGKILL
+
+
+IN_USE = "train.py: error: out_dir=run: in use by process {} on host a since 12:00; take another"
+RAN, REFUSED = Ended(0, "", "", 1), Ended(2, "", IN_USE.format(7), 1)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "owners", "problem"),
+    [
+        (RAN, REFUSED, b"\1\0\1", None),
+        (RAN, RAN, b"\1\0\1\0\1", None),
+        (RAN, RAN, b"\1\0\0\1\1", "both had the folder"),
+        (REFUSED, REFUSED, b"", "refused by 1 lines"),  # it names a third
+        (RAN, Ended(2, "", "one\ntwo\n", 1), b"\0", "refused by 2 lines"),
+        (RAN, Ended(1, "", "", 1), b"\0", "exit code 1"),
+        (RAN, Ended(None, "", "", 1), b"\0", "hung"),
+    ],
+)
+def test_one_of_a_pair_owns_the_folder(first, second, owners, problem):
+    children = [Child(number, io.BytesIO(), io.BytesIO(), 0.0) for number in (7, 8)]
+    found = pairs.what_is_wrong(children, [first, second], owners)
+    assert found is None if problem is None else problem in found
+
+
+NOT_SAFE = "train.py: out_dir=disk/run: not on the disk: summary.json; there is no checkpoint\n"
+
+
+@pytest.mark.parametrize(
+    ("ended", "problem"),
+    [
+        (Ended(1, "", NOT_SAFE, 1), None),
+        (
+            Ended(
+                1, "", NOT_SAFE.replace("there is no", "run/ckpt.pt is whole, of iteration 5"), 1
+            ),
+            "but",
+        ),
+        (Ended(1, "", "train.py: no room\n", 1), "exit code 1"),
+        (Ended(1, "", "a\n" + NOT_SAFE, 1), "2 lines"),
+        (
+            Ended(2, "", "train.py: error: out_dir=disk/run: cannot write there\n", 1),
+            "row.txt changed",
+        ),
+        (Ended(-9, "", "killed", 1), "exit code -9"),
+    ],
+)
+def test_what_a_full_disk_may_come_to(tmp_path, ended, problem):
+    with chdir(tmp_path):
+        disk_full.RUN.mkdir(parents=True)
+        found = disk_full.what_is_wrong(ended, {"row.txt": b"1"}, tiny_run.Whole({}, 1.0))
+    assert found is None if problem is None else problem in found
 
 
 def test_a_checkpoint_is_damaged_as_its_seed_says():

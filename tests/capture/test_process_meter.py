@@ -30,7 +30,7 @@ def test_a_row_counts_from_the_last_one_and_leaves_out_what_is_no_training(clock
     clocks += [Times(1, 10), Times(2, 12), Times(9, 20), Times(10, 21), Times(13, 22)]
     meter = ProcessMeter()
     meter.start()  # 1 s of CPU before it is no training
-    with meter.paused():  # 7 s of CPU in 8
+    with meter.paused("evaluate"):  # 7 s of CPU in 8
         pass
     assert meter.read()["cpu/process_percent"] == pytest.approx(100 * (1 + 1) / (2 + 1))
     assert meter.read()["cpu/process_percent"] == pytest.approx(300)  # three cores

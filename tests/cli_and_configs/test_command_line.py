@@ -216,6 +216,10 @@ def test_a_sweep_trains_once_with_each_in_its_own_folder(run, capsys):
 def test_a_sweep_keeps_a_group_of_ones_own(run):
     jobs = run("-m", "wandb.group=mine", "attention=slow,flash")
     assert {job.wandb.group for job in jobs} == {"mine"}
+    names = [job.wandb.name for job in jobs]
+    assert names == ["shakespeare_char-attention=slow", "shakespeare_char-attention=flash"]
+    jobs = run("-m", "wandb.name=mine", "seed=1,2")
+    assert [job.wandb.name for job in jobs] == ["mine-seed=1", "mine-seed=2"]
 
 
 def test_a_sweep_over_folders_uses_them_as_they_are(run):

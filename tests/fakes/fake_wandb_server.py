@@ -24,6 +24,7 @@ class FakeWandbServer(ThreadingHTTPServer):
         self.exit_codes: dict[str, int] = {}  # by run id, once it finished
         self.uploads: dict[str, bytes] = {}  # by file name
         self.artifacts: list[str] = []  # names of their collections
+        self.artifact_inputs: list[dict] = []  # what each was made with
         self.received = bytearray()  # all bodies, unpacked
         self._thread = threading.Thread(target=self.serve_forever, daemon=True)
         self._thread.start()
@@ -92,6 +93,7 @@ class FakeWandbServer(ThreadingHTTPServer):
             return {"project": {"artifact": None}}
         if "mutation CreateArtifact (" in query:
             self.artifacts.append(given["artifactCollectionName"])
+            self.artifact_inputs.append(given)
             return {"createArtifact": {"artifact": artifact}}
         if "mutation CreateArtifactFiles" in query:
             files = given.get("artifactFiles") or variables["artifactFiles"]

@@ -66,9 +66,30 @@ def test_without_a_gpu_nothing_that_wants_one_is_wrong(no_nsys, monkeypatch, cap
     monkeypatch.setattr(verb, "has_gpu", lambda: False)
     assert verb.main([]) == 1  # for the compiler, which this PATH hides
     lines = capsys.readouterr().out.splitlines()
-    for name in ("nsys", "ncu", "GPU counters", "driver", "CUPTI", "NVML"):
+    for name in ("nsys", "ncu", "GPU counters, driver, CUPTI, NVML"):
         assert any(line.startswith(f"note     {name}: ") for line in lines), name
+    assert sum(doctor.NO_GPU in line for line in lines) == 1
     assert not [line for line in lines if line.startswith("error")]
+    cannot = "memory, nsys, GPU counters, ncu, power and clocks (no GPU here)"
+    assert lines[-1] == f"can profile: torch.profiler; cannot: {cannot}"
+
+
+def test_the_last_line_says_which_check_is_in_the_way_of_what():
+    names = ["nsys", "ncu", "GPU counters", "driver", "torch", "CUPTI", "NVML", "nvtx"]
+
+    def told(**severities: str) -> str:
+        amiss = {name.replace("_", " "): severity for name, severity in severities.items()}
+        found = [doctor.Check(name, amiss.get(name, "ok"), "as made up") for name in names]
+        return doctor.summary(found, gpu=True)
+
+    every = "torch.profiler, memory, nsys, GPU counters, ncu, power and clocks"
+    assert told() == told(driver="note") == f"can profile: {every}"
+    assert told(GPU_counters="warning") == (
+        "can profile: torch.profiler, memory, nsys, power and clocks; "
+        "cannot: GPU counters, ncu (see GPU counters above)"
+    )
+    assert "cannot: nsys, GPU counters (see nsys above)" in told(nsys="error")
+    assert told(torch="error", NVML="warning").startswith("can profile: GPU counters; cannot: ")
 
 
 def test_with_a_gpu_what_is_missing_is_wrong_and_has_a_cure(no_nsys):
@@ -177,7 +198,7 @@ def test_the_exit_code_is_the_worst_severity(monkeypatch, capsys):
         monkeypatch.setattr(verb, "checks", lambda gpu, found=found: iter(found))
         assert verb.main([]) == code
         lines = capsys.readouterr().out.splitlines()
-        assert lines[1:] == [f"{severity:8} b: is so", f"{'':8} cure: do this"]
+        assert lines[1:-1] == [f"{severity:8} b: is so", f"{'':8} cure: do this"]
     verb.print_table(found)
     assert "cure: do this" in capsys.readouterr().out
     with pytest.raises(ValueError, match="--jsn"):

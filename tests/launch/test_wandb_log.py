@@ -2,11 +2,9 @@
 
 import gzip
 import json
-import os
+import re
 import shutil
 import sqlite3
-import subprocess
-import sys
 
 import pytest
 
@@ -14,11 +12,11 @@ from cli.lock import Lock
 from profiling.launch.wandb_log import training_run
 from profiling.verbs import log
 from tests.fakes.fake_wandb_server import FakeWandbServer
-from tests.paths import CAPTURES, PROJECT
+from tests.launch.conftest import PRESENT
+from tests.paths import CAPTURES
 
 CAPTURE = CAPTURES / "flash_compile.sqlite.gz"
 PLANTED = "sk-planted-4711"  # in the capture
-PRESENT = "sk-present-4712"  # in the environment of the verb
 API_KEY = "0123456789abcdef" * 3
 
 TRAINING = """
@@ -34,28 +32,14 @@ tracker = open_tracker(out_dir, facts, WandbConfig(mode=sys.argv[1]))
 for i in range(5):
     tracker.log({"iter": i, "train/loss": 1.0})
 tracker.finish()
-(out_dir / "config.yaml").write_text("wandb: {project: profiling-nanogpt}\\n")
+(out_dir / "config.yaml").write_text('''
+seed: 7
+dataset: mine
+attention: auto
+compile: true
+wandb: {project: profiling-nanogpt}
+''')
 """
-
-
-@pytest.fixture
-def shell(tmp_path):
-    """shell(words, **environ): a Python process in tmp_path, without this machine's W&B."""
-
-    def run(*words: str, **environ: str) -> subprocess.CompletedProcess:
-        inherited = {k: v for k, v in os.environ.items() if "WANDB" not in k and "proxy" not in k}
-        home = {"HOME": str(tmp_path), "PYTHONPATH": str(PROJECT), "SOME_API_KEY": PRESENT}
-        return subprocess.run(
-            [sys.executable, *words],
-            cwd=tmp_path,
-            env=inherited | home | environ,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-
-    return run
 
 
 @pytest.fixture
@@ -90,13 +74,23 @@ def check_what_arrived(server: FakeWandbServer) -> None:
         "capture/report": "html-file",
     }
     assert history[5]["iter"] > 5  # where the window was
-    assert server.artifacts.count(f"capture-{run_id}") == 1
+    (made,) = [a for a in server.artifact_inputs if a["artifactTypeName"] == "capture"]
+    name = made["artifactCollectionName"]
+    assert re.fullmatch(r"capture-mine-flash-compile-[0-9a-f]{8}", name)
+    assert {a["alias"] for a in made["aliases"]} == {"latest", f"run-{run_id}", "gpu_compute"}
+    metadata = json.loads(made["metadata"])
+    assert metadata["gpu"] == "NVIDIA H200" and metadata["seed"] == 7
+    assert metadata["verdict"].startswith("Bound by") and 1 < metadata["step_ms"] < 100
     assert json.loads(server.runs[run_id]["config"])["attention"] == {"value": "flash"}
     uploads = {name.rpartition("/")[2]: content for name, content in server.uploads.items()}
     assert not [name for name in uploads if "nsys-rep" in name]
     assert uploads["nsys.sqlite"].startswith(b"SQLite format 3\0")
     (page,) = [content for name, content in uploads.items() if name.endswith(".html")]
     assert b"Bound by" in page and b"<script" in page
+    figures = json.loads(uploads["summary.table.json"])
+    (values,) = figures["data"]
+    typed = dict(zip(figures["columns"], values, strict=True))
+    assert typed["step_ms"] == metadata["step_ms"] and typed["bottleneck"] == metadata["bottleneck"]
     families = json.loads(uploads["families.table.json"])
     assert families["columns"] == ["family", "count", "total_ns", "percent"]
     assert "gemm" in {row[0] for row in families["data"]}

@@ -106,11 +106,13 @@ def test_a_curve_has_a_line_and_a_band_for_each_group(tmp_path):
     figure = charts.curves(section, VAL_LOSS)
     assert [trace["name"] for trace in figure["data"]] == [
         *("slow, spread", "flash, spread"),
+        *("slow-1", "slow-2", "flash-1", "flash-2"),
         *("slow", "flash"),
     ]
-    line = figure["data"][2]
+    line = figure["data"][6]
     assert len(line["x"]) == len(line["y"]) == len(line["meta"]["elapsed_s"])
-    over_time = charts.curves(section, VAL_LOSS, over_time=True)["data"][2]
+    over_time = charts.curves(section, VAL_LOSS, over_time=True)["data"][6]
+    assert over_time["meta"]["iteration"] == line["x"]
     assert over_time["x"] == line["meta"]["elapsed_s"] and over_time["y"] == line["y"]
     assert charts.curves(section, STEP_MS, common=True)["layout"]["yaxis"]["range"][0] == 0
 
@@ -119,6 +121,15 @@ def test_values_are_shown_in_the_unit_of_the_axis(tmp_path):
     (section,) = sections_of(both(tmp_path, (1,)))
     memory = charts.curves(section, PEAK_BYTES)["data"]
     assert {trace["name"]: trace["y"][0] for trace in memory} == {"slow": 3.9, "flash": 2.4}
+
+
+def test_what_held_a_run_back_is_told_where_it_said_so(tmp_path):
+    folder = write_run(tmp_path / "run")
+    assert "What held each run back" not in dashboard_page([read_run(folder)])
+    results = json.loads((folder / "summary.json").read_text()) | {"verdict": "evaluation: 60 %"}
+    (folder / "summary.json").write_text(json.dumps(results))
+    page = dashboard_page([read_run(folder)])
+    assert "What held each run back" in page and "evaluation: 60 %" in page
 
 
 def test_names_of_runs_are_text_and_no_markup(tmp_path):
@@ -187,6 +198,19 @@ def opened(browser, tmp_path_factory):
     return browser
 
 
+@pytest.fixture
+def at_chart(opened):
+    """With the first small chart in view: the others are drawn anew when they come into it."""
+    look_at_chart(opened)
+    yield opened
+    press(opened, "[data-reset]")
+
+
+def look_at_chart(driver):
+    driver.execute_script(f"{FIRST}.scrollIntoView({{block: 'center'}})")
+    time.sleep(0.5)
+
+
 def scroll_through(driver):
     """Everything has come into view once."""
     for share in np.linspace(0, 1, 8):
@@ -212,37 +236,125 @@ def test_every_chart_is_drawn_without_an_error_and_without_the_network(opened):
 
 
 @pytest.mark.slow
-def test_the_x_axis_switches_between_iterations_and_time(opened):
+def test_the_x_axis_switches_between_iterations_and_time(at_chart):
     def x_axis():
-        return opened.execute_script(
+        return at_chart.execute_script(
             f"return [{FIRST}.layout.xaxis.title.text, Math.max(...{FIRST}.data.at(-1).x)]"
         )
 
     assert x_axis() == ["iteration", 390]
-    opened.find_element("css selector", "[data-axis=time]").click()
+    at_chart.find_element("css selector", "[data-axis=time]").click()
     title, last = x_axis()
     assert title == "training time, s" and 1.5 < last < 4
-    opened.find_element("css selector", "[data-axis=iteration]").click()
+    at_chart.find_element("css selector", "[data-axis=iteration]").click()
     assert x_axis() == ["iteration", 390]
 
 
 @pytest.mark.slow
-def test_a_configuration_can_be_hidden(opened):
-    button = opened.find_element("css selector", "[data-group='0']")
+def test_a_configuration_can_be_hidden(at_chart):
+    button = at_chart.find_element("css selector", "[data-group='0']")
     shown = f"return {FIRST}.data.filter(trace => trace.visible !== false).map(t => t.name)"
     button.click()
-    assert opened.execute_script(shown) == ["flash, spread", "flash"]
+    assert at_chart.execute_script(shown) == ["flash, spread", "flash-1", "flash-2", "flash"]
     button.click()
-    assert len(opened.execute_script(shown)) == 4
+    assert len(at_chart.execute_script(shown)) == 8
+
+
+LAST_Y = f"name => {FIRST}.data.find(trace => trace.name === name).y.at(-1)"
+RANGES = """
+return [...document.querySelectorAll('[data-drawn]')].filter(chart => chart.data)
+  .map(chart => [chart.dataset.lazy, chart.layout.xaxis.range])
+"""
+
+
+def press(driver, selector):
+    driver.execute_script(f"document.querySelector({json.dumps(selector)}).click()")
+    time.sleep(0.3)
 
 
 @pytest.mark.slow
-def test_charts_follow_the_theme(opened):
+def test_a_run_that_is_hidden_is_not_in_the_mean(at_chart):
+    last = [f"return ({LAST_Y})('{name}')" for name in ("flash", "flash-1", "flash-2")]
+    mean, one, two = map(at_chart.execute_script, last)
+    assert mean == pytest.approx((one + two) / 2, abs=1e-4) and one != two
+    press(at_chart, "[data-run$='flash-2']")
+    assert at_chart.execute_script(last[0]) == pytest.approx(one, abs=1e-4)
+    assert "hide=" in at_chart.execute_script("return location.hash")
+    press(at_chart, "[data-reset]")
+    assert at_chart.execute_script(last[0]) == mean
+    assert "hide=" not in at_chart.execute_script("return location.hash")
+
+
+@pytest.mark.slow
+def test_zoom_is_linked_over_charts_of_one_axis_and_stands_in_the_address(at_chart):
+    at_chart.execute_script(
+        f"Plotly.relayout({FIRST}, {{'xaxis.range[0]': 100, 'xaxis.range[1]': 200}})"
+    )
+    time.sleep(0.5)
+    scroll_through(at_chart)
+    ranges = dict(at_chart.execute_script(RANGES))
+    assert ranges["s0-train"] == ranges["s0-loss"] == ranges["s0-perf/mfu"] == [100, 200]
+    assert ranges["s0-loss_time"] != [100, 200], "another axis"
+    address = at_chart.execute_script("return location.hash")
+    assert address == "#z.iteration=100%2C200"
+    press(at_chart, "nav a[href='#s0-speed']")
+    both = at_chart.execute_script("return location.hash")
+    assert both == "#s0-speed&z.iteration=100%2C200", "a link to a section keeps it"
+    press(at_chart, "[data-reset]")
+    scroll_through(at_chart)
+    ranges = dict(at_chart.execute_script(RANGES))
+    assert ranges["s0-train"][1] > 300 and ranges["s0-perf/mfu"][1] > 300
+
+
+@pytest.mark.slow
+def test_log_axis_end_of_curves_and_smoothing(at_chart):
+    press(at_chart, "[data-toggle=end]")
+    low, high = at_chart.execute_script(f"return {FIRST}.layout.yaxis.range")
+    assert 1.3 < low < high < 2.9, "of losses from 4.2 to 2"
+    press(at_chart, "[data-toggle=log]")
+    assert at_chart.execute_script(f"return {FIRST}.layout.yaxis.type") == "log"
+    low, high = at_chart.execute_script(f"return {FIRST}.layout.yaxis.range")
+    assert 1.3 < 10**low < 10**high < 2.9
+    press(at_chart, "[data-reset]")
+    wiggle = f"""
+    const y = {FIRST}.data.find(trace => trace.name === 'flash').y;
+    return y.slice(2).reduce((sum, v, i) => sum + Math.abs(v - 2 * y[i + 1] + y[i]), 0)
+    """
+    before = at_chart.execute_script(wiggle)
+    at_chart.execute_script(
+        "const s = document.querySelector('[data-smooth]'); s.value = 0.8;"
+        "s.dispatchEvent(new Event('input', {bubbles: true}));"
+        "s.dispatchEvent(new Event('change', {bubbles: true}))"
+    )
+    time.sleep(0.3)
+    assert at_chart.execute_script(wiggle) < before / 2
+    assert at_chart.execute_script("return location.hash").endswith("smooth=0.8")
+    press(at_chart, "[data-reset]")
+
+
+@pytest.mark.slow
+def test_an_address_opens_the_page_as_it_was_left(at_chart):
+    page = at_chart.current_url.partition("#")[0]
+    at_chart.get("about:blank")
+    at_chart.get(page + "#s0-loss&x=time&log=1&runs=0&hide=s0%3Aslow&z.time=1%2C2")
+    time.sleep(0.5)
+    look_at_chart(at_chart)
+    found = at_chart.execute_script(
+        f"const c = {FIRST}; return [c.layout.xaxis.range, c.layout.yaxis.type,"
+        "c.data.filter(trace => trace.visible !== false).map(trace => trace.name)]"
+    )
+    assert found == [[1, 2], "log", ["flash, spread", "flash"]]
+    press(at_chart, "[data-reset]")
+    assert at_chart.get_log("browser") == []
+
+
+@pytest.mark.slow
+def test_charts_follow_the_theme(at_chart):
     ink = f"return getComputedStyle({FIRST}.querySelector('.xtick text')).fill"
-    before = opened.execute_script(ink)
-    opened.find_element("id", "theme").click()
-    assert opened.execute_script(ink) != before
-    opened.find_element("id", "theme").click()
+    before = at_chart.execute_script(ink)
+    press(at_chart, "#theme")
+    assert at_chart.execute_script(ink) != before
+    press(at_chart, "#theme")
 
 
 @pytest.mark.slow

@@ -223,7 +223,7 @@ def test_a_run_on_a_cpu_is_told_by_its_phases_and_operators_alone(tmp_path):
     analysis = Analysis(open_capture(path))
     cpu = replace(MANIFEST, device="cpu", config=MANIFEST.config | {"device": "cpu"})
     said = markdown(report_document(summarize(analysis, cpu)))
-    assert "a run on a CPU" in said and "aten::mm" in said
+    assert "Bound by the CPU: the run has no GPU" in said and "aten::mm" in said
     for silly in ("GPU ms", "MFU", "no GPU activity", "with a GPU", "--preset", "–"):
         assert silly not in said, silly
     elsewhere = markdown(report_document(summarize(analysis, None)))

@@ -15,9 +15,10 @@ from tests.fakes.fake_wandb_server import FakeWandbServer
 from tests.paths import PROJECT
 
 AXES = {"iter", "_absolute_runtime"}
+AXIS_OF_LR = "config:learning_rate.value"  # one of those that a sweep often has
 PUBLISH = """
 from profiling.report.dashboard.wandb_views import Views, publish
-print(publish(Views("me", "p", "g", "attention")))
+print(publish(Views("me", "p", "g", ("attention",))))
 """
 
 
@@ -39,13 +40,15 @@ def panel_metrics(spec) -> set[str]:
 
 @pytest.fixture
 def spec():
-    return json.loads(as_json(Views("me", "nano", "slow-flash", "attention")))
+    return json.loads(as_json(Views("me", "nano", "slow-flash", ("attention",))))
 
 
 @pytest.fixture
 def logged(run, rows):
-    """Names in metrics.jsonl of a run here, and those that the sampler of a GPU has."""
-    names = {name for row in rows(run()).values() for name in row}
+    """Names in a run's metrics.jsonl and summary.json, and those that the sampler of a GPU has."""
+    out_dir = run()
+    names = {name for row in rows(out_dir).values() for name in row}
+    names |= set(json.loads((out_dir / "summary.json").read_text()))
     sampler = (PROJECT / "profiling/capture/nvml.py").read_text("utf-8")
     names |= {
         f"gpu/{name}" for name in re.findall(r'"([a-z_]+_(?:percent|w|j|mhz|c|bytes))"', sampler)
@@ -82,7 +85,32 @@ def test_what_the_dashboard_shows(spec, view):
 
 def test_a_group_that_the_library_would_mangle_is_refused():
     with pytest.raises(ValueError, match="--group a=b: .* cannot filter"):
-        Views("me", "nano", "a=b", "attention")
+        Views("me", "nano", "a=b", ("attention",))
+    with pytest.raises(ValueError, match="--tag a'b: .* cannot filter"):
+        Views("me", "nano", None, ("attention",), tag="a'b")
+
+
+def test_any_key_that_differs_and_any_metric_makes_a_workspace():
+    views = Views("me", "nano", None, ("profile.steps", "lr"), "mine", ("my/metric",), "abc")
+    made = json.loads(as_json(views))
+    for view in made.values():
+        lines = [c for c in found(view, "config") if isinstance(c, dict) and "xAxis" in c]
+        assert {c["groupBy"] for c in lines} == {"profile.value.steps"}
+        assert ["my/metric"] in [c["metrics"] for c in lines]
+        axes = [column["accessor"] for each in found(view, "columns") for column in each]
+        assert axes[:3] == ["config:profile.value.steps", "config:lr.value", AXIS_OF_LR]
+        assert axes[-2:] == ["summary:perf/tokens_per_s", "summary:best_val_loss"]
+        assert set(found(view, "targetKey")) == {"best_val_loss"}, "parameter importance"
+        keys = [f["key"] for each in found(view, "filters") if isinstance(each, list) for f in each]
+        assert {"section": "run", "name": "tags"} in keys
+    assert found(made["workspace"], "baselineRunId")
+    (pinned,) = [p for p in found(made["workspace"], "columnPinned") if p]
+    assert list(pinned)[:4] == [
+        "run:displayName",
+        "config:profile.value.steps",
+        "config:lr.value",
+        "summary:best_val_loss",
+    ]
 
 
 def test_metrics_of_other_gpus_are_named_after_the_first():

@@ -33,11 +33,36 @@ def test_a_run_has_the_same_names_and_numbers(run, rows):
             if isinstance(value, float) or (isinstance(value, int) and name != "iter"):
                 expected.setdefault(name, {})[iteration] = pytest.approx(value, rel=1e-6)
     for name, value in json.loads((out_dir / "summary.json").read_text()).items():
-        if value is not None:
+        if isinstance(value, (int, float)):
             expected[f"summary/{name}"] = {6: pytest.approx(value, rel=1e-6)}
     assert written == expected
     assert {"summary/best_val_loss", "summary/wall_s"} <= set(written)
     assert {"train/loss", "val/loss", "lr", "time/step_ms", "perf/tokens_per_s"} <= set(written)
+
+
+def test_the_configuration_is_a_text_and_the_keys_are_hparams(run):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.plugins.hparams import plugin_data_pb2
+
+    out_dir = run(max_iters=2, eval_iters=1, tensorboard=True, learning_rate=0.002)
+    events = EventAccumulator(str(out_dir / "tensorboard"))
+    events.Reload()
+    assert [path.name for path in (out_dir / "tensorboard").iterdir() if path.is_dir()] == []
+    texts = {
+        name: events.Tensors(f"{name}/text_summary")[0].tensor_proto.string_val[0].decode()
+        for name in ("config", "run", "environment")
+    }
+    assert '"learning_rate": 0.002' in texts["config"] and '"git"' in texts["environment"]
+    plugin = events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
+    begin = plugin_data_pb2.HParamsPluginData.FromString(plugin).session_start_info
+    assert begin.hparams["learning_rate"].number_value == 0.002
+    assert begin.hparams["profile.kind"].string_value == "none"
+    plugin = events.SummaryMetadata("_hparams_/experiment").plugin_data.content
+    experiment = plugin_data_pb2.HParamsPluginData.FromString(plugin).experiment
+    compared = {metric.name.tag for metric in experiment.metric_infos}
+    assert compared == {"summary/best_val_loss", "summary/perf/tokens_per_s"}
+    assert compared <= set(events.Tags()["scalars"])
+    assert events.SummaryMetadata("_hparams_/session_end_info")
 
 
 def test_off_by_default(run):

@@ -18,26 +18,37 @@ from pathlib import Path
 import pytest
 
 from configs.training import WandbConfig
+from profiling.artifact_names import artifact_name
 from tests.fakes.fake_wandb_server import FakeWandbServer
 from tests.paths import PROJECT
 from training import wandb_mirror
 from training.sinks import RunFacts, last_value
 from training.tracker import Tracker, open_tracker
+from training.wandb_facts import wandb_config
 from training.wandb_mirror import check_wandb
 
 API_KEY = "0123456789abcdef" * 3
 FACTS = RunFacts(
     name="a name",
-    config={"learning_rate": 0.001, "profile": {"mode": "window"}},
+    config={
+        "learning_rate": 0.001,
+        "profile": {"mode": "window"},
+        "wandb": {"mode": "online"},  # says nothing of the training
+    },
     in_force={"data": "stand-in", "device": "cpu"},
     iteration=0,
     tags=("stand-in",),
+    environment={
+        "command": ["train.py", "secret"],
+        "git": {"commit": "c0ffee", "dirty": True},
+        "driver": None,
+    },
 )
-FLAT_CONFIG = {
+NESTED_CONFIG = {
     "learning_rate": 0.001,
-    "profile.mode": "window",
-    "run.data": "stand-in",
-    "run.device": "cpu",
+    "profile": {"mode": "window"},
+    "run": {"data": "stand-in", "device": "cpu"},
+    "environment": {"git": {"commit": "c0ffee", "dirty": True}, "driver": None},
 }
 
 # What every child starts with. `told` is what it reports to its test, printed as its last line.
@@ -281,7 +292,7 @@ told["same_handlers"] = handlers == [signal.getsignal(s) for s in (signal.SIGINT
         assert command == ["wandb", "sync", str(run_dir)]
         run = json.loads(inspect(run_dir, "--summary"))
         assert run["exit_code"] == seed
-        assert run["config"] == FLAT_CONFIG
+        assert run["config"] == NESTED_CONFIG
         assert sorted(run["tags"]) == ["mine", "stand-in"]
         assert run["name"] == "a name" and run["project"] == WandbConfig().project
         assert run["summary"]["val/loss"] == seed + 0.5 and "none" not in run["summary"]
@@ -325,13 +336,89 @@ told["uploads"] = sorted(server.uploads)
     assert [without_own_keys(row) for row in rows] == expected_history(tmp_path / "out")
     run = child.told["runs"][run_id]
     config = {key: item["value"] for key, item in json.loads(run["config"]).items()}
-    assert FLAT_CONFIG.items() <= config.items()
+    assert NESTED_CONFIG.items() <= config.items() and "wandb" not in config
     assert sorted(run["tags"]) == ["mine", "stand-in"] and run["displayName"] == "a name"
     assert child.told["exit_codes"] == {run_id: 0}
     assert not any(name.startswith(("code/", "diff")) for name in child.told["uploads"])
     assert child.exit_s < 5 and child.warnings == []
     files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
     assert not any(API_KEY.encode() in path.read_bytes() for path in files)
+
+
+def test_what_wandb_is_told_of_a_run_besides_its_rows(tmp_path):
+    """Notes, kind of job, the least loss; the checkpoint alone where it was asked for."""
+    child = Child(
+        tmp_path,
+        """
+for checkpoints in (False, True):
+    out_dir = Path(f"out-{checkpoints}")
+    keys = WandbConfig(mode="offline", notes="why", entity="team", checkpoints=checkpoints)
+    tracker = open_tracker(out_dir, FACTS, keys)
+    for i, loss in enumerate((3.0, 2.0, 2.5)):
+        tracker.log({"iter": i, "val/loss": loss})
+    (out_dir / "ckpt.pt").write_bytes(b"the newest")
+    (out_dir / "ckpt_best.pt").write_bytes(b"the best")
+    tracker.summary({"best_val_loss": 2.0, "best_iteration": 1, "iterations": 3})
+    finish(tracker)
+    told[str(checkpoints)] = str(mirror_of(tracker).run_dir)
+""",
+    )
+    made = {}
+    for asked in ("False", "True"):
+        run_dir = Path(child.told[asked])
+        records = [json.loads(line) for line in inspect(run_dir).splitlines()]
+        run = next(record["run"] for record in records if record["type"] == "run")
+        assert (run["job_type"], run["notes"], run["entity"]) == ("train", "why", "team")
+        assert json.loads(inspect(run_dir, "--summary"))["summary"]["val/loss"] == {"min": 2.0}
+        made[asked] = [r["artifact"] for r in records if r["type"] == "artifact"]
+    assert made["False"] == [], "nothing leaves unless it was asked for"
+    (artifact,) = made["True"]
+    assert artifact["type"] == "model" and artifact["name"].startswith("checkpoint-")
+    assert set(artifact["aliases"]) == {"latest", f"run-{artifact['run_id']}"}
+    metadata = json.loads(artifact["metadata"])
+    assert metadata["best_val_loss"] == 2.0 and metadata["git"]["commit"] == "c0ffee"
+    (sent,) = artifact["manifest"]["contents"]
+    assert sent["path"] == "ckpt.pt" and Path(sent["local_path"]).read_bytes() == b"the best"
+
+
+def test_no_key_of_the_configuration_has_a_dot(run, monkeypatch):
+    """W&B joins sections by dots itself, and cannot tell such a key from a nested one."""
+    seen = {}
+
+    def opened(out_dir, facts, *rest):
+        seen["facts"] = facts
+        return open_tracker(out_dir, facts, *rest)
+
+    monkeypatch.setattr("training.record.open_tracker", opened)
+    run(max_iters=1, seed=5)
+    facts = seen["facts"]
+    assert facts.name.endswith("-eager-seed5") and facts.job_type == "train"
+    sent = wandb_config(facts)
+    assert "wandb" not in sent and "command" not in sent["environment"]
+    assert len(sent["environment"]["git"]["commit"]) == 40
+    assert sent["environment"]["packages"]["torch"] and sent["profile"]["kind"] == "none"
+    sections = [sent]
+    while sections:
+        section = sections.pop()
+        assert not [key for key in section if "." in key]
+        sections += [value for value in section.values() if isinstance(value, dict)]
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({"seed": 2}, True),
+        ({"out_dir": "x"}, True),
+        ({"profile": {}}, True),
+        ({"n_layer": 2}, False),
+    ],
+)
+def test_an_artifact_has_the_name_of_its_configuration(change, same):
+    keys = {"dataset": "a/b c", "attention": "auto", "compile": True, "n_layer": 6, "seed": 1}
+    name = artifact_name("capture", keys, "flash")
+    assert name.startswith("capture-a-b-c-flash-compile-")
+    assert (artifact_name("capture", keys | change, "flash") == name) is same
+    assert artifact_name("capture", keys | {"attention": "flash", "in_force": {}}, None) == name
 
 
 RESUMED = """
@@ -437,6 +524,32 @@ told["next_failure"] = mirror_of(next_run).failure
     assert "Traceback" not in child.stderr
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["wandb"]["failure"] == child.told["failure"]
+
+
+@pytest.mark.slow
+def test_wandb_core_that_dies_as_it_starts(tmp_path):
+    """wandb's own report of that would wait for a lock that it holds, and our end for the same."""
+    child = Child(
+        tmp_path,
+        """
+from wandb.sdk.lib.service import service_process
+core = service_process.get_core_path
+service_process.get_core_path = lambda: "/bin/false"
+tracker = start("offline")
+log_rows(tracker, 0, 10)
+finish(tracker)
+service_process.get_core_path = core
+next_run = start("offline", "next")
+log_rows(next_run, 0, 10)
+next_run.finish()
+told["next_failure"] = mirror_of(next_run).failure
+""",
+    )
+    assert iterations(tmp_path / "out") == list(range(10))
+    (warning,) = child.warnings
+    assert "W&B failed in init: " in warning
+    assert child.told["finish_s"] < 20  # and the process ended: it waits for nothing
+    assert child.told["next_failure"] is None
 
 
 @pytest.mark.slow

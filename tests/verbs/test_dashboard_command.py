@@ -6,6 +6,7 @@ import re
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -139,13 +140,138 @@ def test_the_server_makes_the_page_anew_when_a_run_goes_on(tmp_path):
         assert server.server_address[0] == "127.0.0.1"
         status, page = get(server, "/")
         assert status == 200 and "connect-src 'self'" in page
-        _, version = get(server, "/version")
-        assert f'followNewer("{version}")' in page
         assert get(server, "/?again")[1] == page
+        bare = get(server, "/bare")[1]
+        assert len(bare) < len(page) / 4 and mark_in(bare) == mark_in(page)
         append_row(folder, '{"iter": 400, "train/loss": 1.0}\n')
-        assert get(server, "/version")[1] != version
+        assert mark_in(get(server, "/bare")[1]) != mark_in(page)
         write_run(tmp_path / "other")
         assert "other" in get(server, "/")[1]
+
+
+def mark_in(page: str) -> str:
+    return re.search(r'data-mark="([^"]+)"', page)[1]
+
+
+@contextmanager
+def following(server, mark: str | None = None, **headers: str):
+    """The events of a server since `mark`, or since now, as (name, id, data) each."""
+    mark = mark_in(get(server, "/bare")[1]) if mark is None else mark
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
+    connection.request("GET", f"/events?from={mark}", headers=headers)
+    answer = connection.getresponse()
+    assert answer.getheader("Content-Type").startswith("text/event-stream")
+    try:
+        yield read_events(answer)
+    finally:
+        answer.close()
+        connection.close()
+
+
+def read_events(answer) -> Iterator[tuple[str, str, object]]:
+    said = {}
+    for line in answer:
+        name, _, value = line.decode().rstrip("\n").partition(": ")
+        if name:
+            said[name] = value
+        elif said:
+            yield said["event"], said["id"], json.loads(said["data"])
+            said = {}
+
+
+def test_new_rows_alone_are_sent_and_a_break_loses_none(tmp_path):
+    folder = write_run(tmp_path / "run", start_s=1.0)
+    with serving(tmp_path) as server:
+        begin = mark_in(get(server, "/bare")[1])
+        append_row(folder, '{"iter": 400, "train/loss": 1.0}\n{"iter": 410, "train')
+        with following(server, begin) as events:
+            name, seen, rows = next(events)
+            assert name == "rows" and rows == {str(folder): [{"iter": 400, "train/loss": 1.0}]}
+            append_row(folder, '/loss": 0.5}\n')
+            _, _, rows = next(events)
+            assert rows[str(folder)] == [{"iter": 410, "train/loss": 0.5}]
+        # as a browser does that was away: the id of its last event goes before its page's mark
+        with following(server, begin, **{"Last-Event-ID": seen}) as events:
+            assert next(events)[2] == rows
+
+
+@pytest.mark.parametrize("change", ["another run", "replaced", "a start", "the end", "shorter"])
+def test_a_page_is_told_when_rows_are_not_all_that_changed(tmp_path, change):
+    folder = write_run(tmp_path / "run", start_s=1.0)
+    path = folder / "metrics.jsonl"
+    with serving(tmp_path) as server, following(server) as events:
+        if change == "another run":
+            write_run(tmp_path / "other", start_s=1.0)
+        elif change == "replaced":
+            (folder / "new").write_bytes(path.read_bytes())
+            (folder / "new").rename(path)
+        elif change == "a start":
+            append_row(folder, '{"run": {}, "iter": 100}\n')
+        elif change == "the end":
+            (folder / "summary.json").write_text('{"verdict": "host"}')
+        else:
+            path.write_text(path.read_text()[:900])
+        assert next(events)[0] == "changed"
+
+
+def test_words_and_tables_follow_the_rows_after_some_seconds(tmp_path, monkeypatch):
+    monkeypatch.setattr("profiling.report.dashboard.server.BETWEEN_PAGES_S", 1.5)
+    folder = write_run(tmp_path / "run", start_s=1.0)
+    with serving(tmp_path) as server, following(server) as events:
+        append_row(folder, '{"iter": 400, "train/loss": 1.0}\n')
+        assert [next(events)[0], next(events)[0]] == ["rows", "changed"]
+
+
+def test_a_damaged_line_is_said_to_who_follows(tmp_path):
+    folder = write_run(tmp_path / "run", start_s=1.0)
+    with serving(tmp_path) as server, following(server) as events:
+        append_row(folder, "damaged\n")
+        name, _, said = next(events)
+        assert name == "trouble" and said.endswith("not a row that training wrote: damaged")
+
+
+def test_several_browsers_follow_at_once_and_end_with_the_server(tmp_path):
+    folder = write_run(tmp_path / "run", start_s=1.0)
+    with serving(tmp_path) as server:
+        begin = mark_in(get(server, "/bare")[1])
+        with following(server, begin) as one, following(server, begin) as other:
+            append_row(folder, '{"iter": 400, "train/loss": 1.0}\n')
+            assert next(one)[2] == next(other)[2] != {}
+
+
+def test_a_mark_that_is_none_is_refused(tmp_path):
+    write_run(tmp_path / "run")
+    with serving(tmp_path) as server:
+        assert get(server, "/events?from=x.y")[0] == 503
+        for path in ("/events?from=", "/events?from=x.1,2,3"):
+            with following(server, path.partition("=")[2]) as events:
+                assert next(events)[0] == "changed"
+
+
+def test_head_is_get_without_its_body(tmp_path):
+    write_run(tmp_path / "run")
+    with serving(tmp_path) as server:
+        for path, status in (("/", 200), ("/bare", 200), ("/events?from=x.1", 200), ("/no", 404)):
+            assert get(server, path, "HEAD") == (status, "")
+
+
+@pytest.mark.parametrize(
+    "host, status",
+    [
+        *(("localhost", 200), ("127.0.0.1:9000", 200), ("[::1]:8050", 200)),
+        *(("evil.example", 421), ("127.0.0.1.evil.example:8050", 421), ("", 421)),
+    ],
+)
+def test_a_name_that_somebody_points_here_gets_nothing(tmp_path, host, status):
+    write_run(tmp_path / "run")
+    with serving(tmp_path) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+        connection.putrequest("GET", "/bare", skip_host=True)
+        connection.putheader("Host", host)
+        connection.endheaders()
+        answer = connection.getresponse()
+        assert answer.status == status and (b"flash" in answer.read()) == (status == 200)
+        connection.close()
 
 
 def test_the_server_has_nothing_but_the_page(tmp_path):
@@ -166,18 +292,69 @@ def test_the_server_has_nothing_but_the_page(tmp_path):
         assert 'http-equiv="refresh"' in content, "the browser asks again"
 
 
+SHOWN = """
+const chart = document.querySelector('[data-lazy=s0-train]');
+return {kept: window.kept === true, status: document.getElementById('live').textContent,
+  last: chart.data?.find(trace => trace.name === 'slow')?.x.at(-1), x: chart.layout?.xaxis.range,
+  names: chart.data?.filter(trace => trace.visible !== false).map(trace => trace.name),
+  hash: location.hash, scroll: scrollY > 0,
+  table: document.getElementById('table-s0-runs').textContent}
+"""
+
+
+def wait_for(driver, condition, seconds=25):
+    deadline = time.monotonic() + seconds
+    while not condition(shown := driver.execute_script(SHOWN)):
+        assert time.monotonic() < deadline, shown
+        time.sleep(0.1)
+    return shown
+
+
+def log_row(folder: Path, iteration: int) -> None:
+    speed = {"time/step_ms": 6.6, "perf/tokens_per_s": 2.5e6, "time/elapsed_s": iteration / 100}
+    append_row(folder, json.dumps({"iter": iteration, "train/loss": 1.0, **speed}) + "\n")
+
+
 @pytest.mark.slow
-def test_the_page_reloads_when_a_run_goes_on(tmp_path):
-    folder = write_run(tmp_path / "run")
+def test_the_page_follows_its_runs_and_keeps_what_the_reader_chose(tmp_path):
+    folders = [write_run(tmp_path / name, name, start_s=1.0) for name in ("slow", "flash")]
     with chromium() as driver, serving(tmp_path) as server:
         driver.get(f"http://127.0.0.1:{server.server_port}/")
-        driver.execute_script("window.before = true")
-        append_row(folder, '{"iter": 4000, "train/loss": 1.0}\n')
-        deadline = time.monotonic() + 20
-        while driver.execute_script("return window.before === true"):
-            assert time.monotonic() < deadline, "did not reload"
-            time.sleep(0.1)
+        driver.execute_script(
+            "window.kept = true; document.querySelector('[data-lazy=s0-train]').scrollIntoView()"
+        )
+        wait_for(driver, lambda shown: shown["last"] == 390)
+        driver.execute_script(
+            "Plotly.relayout(document.querySelector('[data-lazy=s0-train]'),"
+            "{'xaxis.range[0]': 100, 'xaxis.range[1]': 900});"
+            "document.querySelector('[data-name=\"s0:flash\"]').click()"
+        )
+        for iteration in range(400, 480, 10):  # longer than it takes to get words and tables
+            log_row(folders[0], iteration)
+            shown = wait_for(driver, lambda shown, last=iteration: shown["last"] == last)
+            time.sleep(0.8)
+        (folders[0] / "summary.json").write_text('{"verdict": "host", "iterations": 999}')
+        shown = wait_for(driver, lambda shown: "999" in shown["table"])
+        write_run(tmp_path / "third", "math", start_s=1.0)
+        shown = wait_for(driver, lambda shown: shown["names"] == ["slow", "math"])
+        assert shown["kept"] and shown["scroll"] and shown["x"] == [100, 900]
+        assert "hide=s0%3Aflash" in shown["hash"] and "z.iteration=100%2C900" in shown["hash"]
         assert driver.get_log("browser") == []
+
+
+@pytest.mark.slow
+def test_pause_holds_the_page_and_the_rest_arrives_after_it(tmp_path):
+    folder = write_run(tmp_path / "slow", "slow", start_s=1.0)
+    with chromium() as driver, serving(tmp_path) as server:
+        driver.get(f"http://127.0.0.1:{server.server_port}/")
+        driver.execute_script("document.querySelector('[data-lazy=s0-train]').scrollIntoView()")
+        wait_for(driver, lambda shown: shown["last"] == 390)
+        driver.find_element("css selector", "#live button").click()
+        log_row(folder, 400)
+        time.sleep(2.5)
+        assert driver.execute_script(SHOWN)["last"] == 390
+        driver.find_element("css selector", "#live button").click()
+        wait_for(driver, lambda shown: shown["last"] == 400)
 
 
 @pytest.mark.slow

@@ -19,11 +19,24 @@ from tests.paths import CAPTURES, PROJECT
 CAPTURE = str(CAPTURES / "flash_compile.sqlite.gz")
 
 
-def test_without_an_output_the_report_is_printed_with_what_to_do_next(capsys):
+def test_without_an_output_one_screen_is_printed_and_the_verdict_last(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
     assert command.main([CAPTURE]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert 24 <= len(lines) <= 40 and max(map(len, lines)) <= 100
+    assert lines[0] == "flash_compile.sqlite.gz · NVIDIA H200"
+    assert lines[-1] == lines[3] and lines[3].startswith("Bound by GPU compute")
+    assert any("--full prints all" in line for line in lines)
+
+
+def test_in_full_all_is_printed_with_what_to_do_next_and_the_verdict_last(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    assert command.main([CAPTURE, "--full"]) == 0
     said = capsys.readouterr().out
-    assert "Bound by" in said and "flash_compile.sqlite.gz · NVIDIA H200" in said
+    lines = said.splitlines()
+    assert len(lines) > 90 and "\nCUDA API calls\n" in said
     assert f"python -m profiling export {CAPTURE} --perfetto" in said
+    assert lines[-1] == lines[3] and lines[3].startswith("Bound by GPU compute")
 
 
 def test_json_on_stdout_is_nothing_but_json(capsys):
@@ -68,6 +81,7 @@ def test_a_manifest_can_lie_elsewhere(tmp_path, capsys):
         (["nowhere.sqlite"], "nowhere.sqlite"),
         ([CAPTURE, "--htlm", "x"], "--htlm"),
         ([CAPTURE, "--open"], "--html"),
+        ([CAPTURE, "--full", "--json", "-"], "--full"),
         ([CAPTURE, "--device", "7"], "device=7"),
         ([CAPTURE, "--device", "x"], "--device"),
         ([CAPTURE, "--step", "nothing"], "step=nothing"),

@@ -66,6 +66,7 @@ class RunFolder:
     in_force: JsonObject  # what the keys came to: data, device, attention
     environment: JsonObject | None  # versions and machine; None: not written
     summary: Numbers | None  # None: the run has not ended, or was killed
+    verdict: str | None  # what held it back, as its summary says; None: not known
     tokens: int  # of an iteration
     columns: dict[str, Series]
     steps: LoggedSteps
@@ -189,6 +190,8 @@ def read_run(folder: Path) -> RunFolder:
     if not columns:
         raise NoRowsYet(f"{folder / METRICS}: no row of metrics yet; did training start?")
     environment, summary = folder / "environment.json", folder / "summary.json"
+    results = read_json(summary, JsonObject) if summary.is_file() else None
+    verdict = (results or {}).get("verdict")
     profile = folder / "profile"
     return RunFolder(
         folder=folder,
@@ -196,7 +199,8 @@ def read_run(folder: Path) -> RunFolder:
         config=config,
         in_force=in_force if isinstance(in_force, dict) else {},
         environment=read_json(environment, JsonObject) if environment.is_file() else None,
-        summary=numbers_of(read_json(summary, JsonObject)) if summary.is_file() else None,
+        summary=None if results is None else numbers_of(results),
+        verdict=verdict if isinstance(verdict, str) else None,
         tokens=keys.tokens,
         columns=columns,
         steps=steps_of(rows, settling, keys.tokens),

@@ -19,14 +19,10 @@ from profiling.analysis.statistics import (
     ratio_over_steps,
     verdict,
 )
+from profiling.artifact_names import NOT_THE_CONFIGURATION
 from profiling.metric_names import ENERGY_PER_TOKEN, VAL_LOSS
 from profiling.records import JsonObject
 
-# keys and sections that name a run or say how it is watched, and the seed
-NOT_THE_CONFIGURATION: tuple[str, ...] = ("seed", "out_dir", "wandb", "profile", "init_from")
-NOT_THE_CONFIGURATION += ("log_interval", "always_save_checkpoint", "offline_fallback")
-NOT_THE_CONFIGURATION += ("data_source", "eval_only", "gpu_metrics", "keep_previous", "tensorboard")
-NOT_THE_CONFIGURATION += ("exact_resume", "eval_batch_size")
 CONDITIONS = {"device": "machine", "ranks": "ranks", "torch": "torch"}  # of in_force
 TEXT = ("data", "text_sha256", "tokenizer", "vocab_size")  # of in_force: other text, other loss
 LONGEST_LABEL = 3  # keys in the name of a group

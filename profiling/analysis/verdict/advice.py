@@ -36,12 +36,16 @@ def in_force(report: Report) -> InForce:
     names = [row.name for row in report.kernels]
     attention: object = report.attention_backend
     if attention in (None, "unknown"):
-        attention = config.get("attention")
+        ran = report.run and report.run.attention and report.run.attention.ran
+        attention = ran or config.get("attention")
     furthest = furthest_family(report.roofline)
     step = report.window.step_name
     foreign = step == TOKEN or (report.run is None and step != STEP)
+    cores = report.cpu_cores
+    threads = report.process.compute_threads if report.process else None
     return InForce(
         foreign=foreign,
+        trainer=not foreign,
         compile=bool(config.get("compile")) or any(name.startswith(INDUCTOR) for name in names),
         graphs_settled=config.get("cuda_graphs") in (True, "true")
         or config.get("dtype") == "float16"
@@ -60,7 +64,9 @@ def in_force(report: Report) -> InForce:
         family_percent=furthest.percent_of_bound if furthest else None,
         whole_graphs=any(finding.what == WHOLE_GRAPHS for finding in report.health.findings),
         near_peak=report.roofline is not None and (report.roofline.mfu or 0.0) >= NEAR_PEAK,
-        on_cpu=report.on_cpu,
+        compute_threads=threads,
+        cpu_cores=cores,
+        cores_to_spare=bool(threads and cores and 2 * threads < cores),  # half may be hyper-threads
     )
 
 

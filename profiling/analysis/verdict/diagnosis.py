@@ -12,6 +12,8 @@ events recorded (profiler_cost), off `launch` first, since that is where events 
 2. Otherwise the GPU itself is the bottleneck, and verdict.gpu says by what; so it is too where half
    of the step passes between kernels that are queued.
 
+A run without a GPU is told by verdict.cpu.
+
 A wait for the GPU is no finding by itself: it counts only as the idle time that it causes.
 """
 
@@ -21,7 +23,7 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.idle import BLOCKING
 from profiling.analysis.gpu_time.typical import TypicalStep, typical_step
 from profiling.analysis.report import Bottleneck, Gain, Health, Report
-from profiling.analysis.verdict import copies, gpu
+from profiling.analysis.verdict import copies, cpu, gpu
 from profiling.analysis.verdict.advice import advise, furthest_family
 from profiling.causes import PART, VERDICT
 
@@ -32,6 +34,8 @@ WORTH_TELLING = 0.02  # of a step
 def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
     """`report`: all but its bottleneck is there."""
     cannot = list(cannot_tell(report))
+    if report.on_cpu:
+        return cpu.bottleneck(analysis, report, cannot)
     step = typical_step(analysis)
     if step is None or not step.ms:
         evidence = list(host_sentences(report))
@@ -181,8 +185,7 @@ def busy_sentences(report: Report, step: TypicalStep) -> Iterator[str]:
 
 def host_sentences(report: Report) -> Iterator[str]:
     """What can be said of a capture without a GPU."""
-    if not report.on_cpu:
-        yield "Without GPU activity in the capture the bottleneck cannot be named."
+    yield "Without GPU activity in the capture the bottleneck cannot be named."
     if report.phases:
         longest = max(report.phases, key=lambda row: row.host_ms)
         ms = longest.host_ms / report.window.steps

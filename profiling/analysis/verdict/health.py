@@ -21,6 +21,8 @@ SLOW_START = 1.5  # the first step against the median of the rest
 RESTLESS = 0.2  # the middle half of the step times, against their median
 DISTURBANCES = ("evaluate", "checkpoint")
 WHOLE_GRAPHS = "CUDA graphs were captured as wholes, without their kernels"
+PERSONAL = "it still holds an environment, a user, a host or folders"
+OTHERS = "GPUs of processes in this capture"
 UNKNOWN_SHARE = 0.2  # of kernel time: from here on a warning, and no evidence
 TRACE_BOTH = "nsys profile --trace=cuda,nvtx"
 
@@ -35,7 +37,7 @@ def health(analysis: Analysis, manifest: Manifest | None, report: Report) -> Hea
     estimated_ms = profiler_cost.estimated_ms(analysis) if free_ms is None else None
     findings = chain(
         of_tool(analysis.trace),
-        of_overhead(overhead, free_ms, report.window.step_ms.median),
+        of_overhead(overhead, free_ms, report),
         of_manifest(manifest, report.capture.gpu),
         of_steps(report, analysis.steps.unclosed),
         of_others(analysis),
@@ -55,16 +57,20 @@ def of_tool(trace: Trace) -> Iterator[Finding]:
     yield from map(warning, trace.warnings)
     if trace.personal:
         cure = "python -m profiling scrub CAPTURE -o FILE"
-        yield warning("it still holds an environment, a user, a host or folders", cure)
+        yield warning(PERSONAL, cure)
 
 
-def of_overhead(overhead: float | None, free: float | None, median: float) -> Iterator[Finding]:
-    if overhead is not None and free is not None and overhead >= HIGH_OVERHEAD_PERCENT:
-        yield warning(
-            f"capturing made a step {overhead:.0f} % longer: {median:.2f} ms here, {free:.2f} ms "
-            "without a profiler",
-            "read shares of GPU time, not the step time; launch-bound steps suffer most",
-        )
+def of_overhead(overhead: float | None, free: float | None, report: Report) -> Iterator[Finding]:
+    if overhead is None or free is None or overhead < HIGH_OVERHEAD_PERCENT:
+        return
+    cure = "read shares of GPU time, not the step time; launch-bound steps suffer most"
+    if report.on_cpu:
+        cure = "read shares, not times; steps of many short operators suffer most"
+    yield warning(
+        f"capturing made a step {overhead:.0f} % longer: {report.window.step_ms.median:.2f} ms "
+        f"here, {free:.2f} ms without a profiler",
+        cure,
+    )
 
 
 def of_manifest(manifest: Manifest | None, gpu: Device | None) -> Iterator[Finding]:
@@ -113,6 +119,11 @@ def of_steps(report: Report, unclosed: int) -> Iterator[Finding]:
         yield note(f"{unclosed} ranges were still open when the capture ended")
 
 
+def changes_figures(finding: Finding) -> bool:
+    """Whether it says how the figures are to be read, and so belongs beside them."""
+    return finding.level == "warning" or OTHERS in finding.what
+
+
 def of_others(analysis: Analysis) -> Iterator[Finding]:
     """What of the capture the report is not about."""
     used, steps = used_gpus(analysis.trace), analysis.steps
@@ -121,8 +132,8 @@ def of_others(analysis: Analysis) -> Iterator[Finding]:
     held = ", ".join(f"process {process} on GPU {device}" for process, device, _ in used[:8])
     flag = "--device" if len({process for process, *_ in used}) == 1 else "--process"
     yield note(
-        f"{len(used)} GPUs of processes are in this capture ({held}); this is process "
-        f"{steps.process} on GPU {steps.device}; sums of kernels, calls and copies are of all",
+        f"this is process {steps.process} on GPU {steps.device}, one of {len(used)} {OTHERS} "
+        f"({held}); sums of kernels, calls and copies are of all",
         f"report about another: {flag}",
     )
 

@@ -5,6 +5,7 @@ import msgspec
 from profiling.analysis.gpu_time.median_step import MedianStep
 from profiling.analysis.report import LaunchQueue, Report
 from profiling.analysis.steps.kernels import STEP_NAME
+from profiling.analysis.verdict import cpu
 from profiling.causes import PART, VERDICT, Part, part_named
 from profiling.report.capture import charts, tables
 from profiling.report.capture.kernel_sources import Links
@@ -66,13 +67,13 @@ def gpu_sections(report: Report, median_step: MedianStep | None) -> list[Section
 def verdict_line(report: Report) -> str:
     """'Bound by kernel launches: the GPU waits for ...'."""
     found = VERDICT[report.bottleneck.verdict]
-    if report.on_cpu:
-        return (
-            "No bottleneck named: a run on a CPU, whose phases and operators say what took the time"
-        )
     if found.name == "unknown":
         return f"No bottleneck named: {found.why}"
-    return f"Bound by {found.title}: {found.why}"
+    line = f"Bound by {found.title}: {found.why}"
+    if found.name == cpu.VERDICT and (phase := cpu.longest_phase(report)):
+        share = 100 * phase.host_ms / report.window.wall_ms
+        line += f", and {phase.name} takes {share:.0f} % of a step"
+    return line
 
 
 def gpu_name(report: Report) -> str:
@@ -136,13 +137,24 @@ def key_figures(report: Report) -> list[tuple[str, str]]:
         ("median step, uncaptured", ABSENT if free_ms is None else f"{milliseconds(free_ms)} ms"),
     ]
     if report.on_cpu:
-        return steps
+        return [*steps, *cpu_figures(report)]
     return [
         *steps,
         ("GPU busy", percent(report.gpu.busy_percent if report.gpu else None)),
         ("MFU", percent(100 * mfu if mfu else None)),
         ("attention kernels", report.attention_backend or ABSENT),
         ("kernel time owned by a phase", percent(coverage_percent(report))),
+    ]
+
+
+def cpu_figures(report: Report) -> list[tuple[str, str]]:
+    """Those that were measured: an old manifest has none."""
+    process = report.process
+    if process is None:
+        return []
+    return [
+        ("cores at work", ABSENT if process.cores_used is None else f"{process.cores_used:.1f}"),
+        ("memory", size_bytes(process.memory_bytes)),
     ]
 
 

@@ -82,17 +82,25 @@ def families(comparison: Comparison) -> Table:
 
 
 def phases(comparison: Comparison) -> Table:
+    """Of the GPU where it was captured, and of the host where there is room, or nothing else."""
     names = comparison.baseline.name, comparison.candidate.name
-    columns = [
-        Column("phase", "name", "text", True),
-        Column(f"GPU, {names[0]}", "baseline_gpu_ms", "ms", True),
-        Column(f"GPU, {names[1]}", "candidate_gpu_ms", "ms", True),
-        Column("change", "delta_gpu_ms", "ms", True),
-        Column(f"host, {names[0]}", "baseline_host_ms", "ms"),
-        Column(f"host, {names[1]}", "candidate_host_ms", "ms"),
-        Column("change", "delta_host_ms", "ms"),
+    rows = comparison.ranges or []
+    known = [(row.baseline_gpu_ms, row.candidate_gpu_ms) != (None, None) for row in rows]
+    gpu = any(known) or not rows
+    columns = [Column("phase", "name", "text", True)]
+    note = "ms a step: how long the phase was open on the host."
+    if gpu:
+        columns += [
+            Column(f"GPU, {names[0]}", "baseline_gpu_ms", "ms", True),
+            Column(f"GPU, {names[1]}", "candidate_gpu_ms", "ms", True),
+            Column("change", "delta_gpu_ms", "ms", True),
+        ]
+        note = "ms a step. GPU: the kernels that the phase launched. Host: how long it was open."
+    columns += [
+        Column(f"host, {names[0]}", "baseline_host_ms", "ms", not gpu),
+        Column(f"host, {names[1]}", "candidate_host_ms", "ms", not gpu),
+        Column("change", "delta_host_ms", "ms", not gpu),
     ]
-    note = "ms a step. GPU: the kernels that the phase launched. Host: how long it was open."
     return Table("phases", "Phases", note, columns, comparison.ranges, most=MOST_ROWS)
 
 

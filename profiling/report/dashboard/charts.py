@@ -1,14 +1,18 @@
 """The dashboard's charts: figures as plain dicts, with few enough points to draw at once.
 
-A trace's `meta.elapsed_s` is its other x axis: the page switches between iterations and time.
-Colours are names of profiling.report.palette. Called by profiling.report.dashboard.document.
+`layout.meta` says which metric a chart of curves has, and `meta` of a trace what it is: the mean or
+the spread of a group, or one of its runs; with iterations and seconds, between which the page
+switches. A run that goes on is followed in the browser (templates/dashboard_curves.js), which adds
+rows to the lines of runs and makes means of them. Colours are names of profiling.report.palette. Called
+by profiling.report.dashboard.document.
 """
 
+from dataclasses import dataclass, field
 from html import escape
 
 import numpy as np
 
-from profiling.analysis.runs.folder import Series
+from profiling.analysis.runs.folder import RunFolder, Series
 from profiling.analysis.runs.groups import Group, Section, Spread, spread_of, time_to_loss
 from profiling.metric_names import VAL_LOSS, Metric
 from profiling.report.charts import axis, colour, figure, scatter
@@ -19,13 +23,22 @@ DASHES = ("solid", "dash", "dot", "dashdot")
 MARGIN = {"l": 64, "r": 14, "t": 8, "b": 42}  # one for all, so that charts are in line
 POINTS_OF_CHART = 5000  # what draws in a moment; shared by its curves
 POINTS_OF_CURVE = (100, 400)  # least, most
+POINTS_OF_RUN = (50, 200)  # beside the mean of its group
 MOST_BOXES = 16
 MOST_IN_HOVER = 8  # curves that are all told where the mouse is
 LOSS_GRID = 80
 EARLY = 0.05  # of the time between evaluations: what is reached sooner would fill the chart
 COMMON = (0.01, 0.99)  # quantiles that `common` shows
 WHISKERS = (0.01, 0.25, 0.5, 0.75, 0.99)
-Axes = list[np.ndarray]  # x of each point, and seconds where the page can switch to them
+MEAN, SPREAD, RUN = "mean", "spread", "run"  # what a trace is
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The x of each point."""
+
+    shown: np.ndarray
+    meta: dict[str, np.ndarray] = field(default_factory=dict)  # its other axis, by name
 
 
 def colour_of(number: int) -> str:
@@ -41,7 +54,9 @@ def line_style(number: int) -> Figure:
 def curves(
     section: Section, metric: Metric, over_time: bool = False, common: bool = False
 ) -> Figure | None:
-    """A line for each group, and a band where there is more than the line; None without values.
+    """A line for each group, a thin one for each run of several, a band where lines differ.
+
+    None without values.
 
     common: the y axis spans zero and the usual values; outliers show after a double click.
     """
@@ -51,22 +66,52 @@ def curves(
         return None
     (least, most), scale = POINTS_OF_CURVE, metric.scale
     points = max(least, min(most, POINTS_OF_CHART // count))
-    bands, lines, settled = [], [], []
+    bands, single, lines, settled = [], [], [], []
     for number, (group, spread) in enumerate(zip(section.groups, spreads, strict=True)):
         if spread is None:
             continue
         shown = decimated(spread, points)
-        iteration = np.round(shown.iteration).astype(int)
-        axes = [shown.elapsed_s] if over_time else [iteration, shown.elapsed_s]
+        axes = axes_of(shown, over_time)
         if (shown.high > shown.low).any():
             bands.append(band(group, number, shown.low * scale, shown.high * scale, axes))
+        single += run_lines(section, group, number, metric, over_time)
         lines.append(line(group, number, shown.mean * scale, axes))
         settled.append(shown.mean[len(shown.mean) // 20 :] * scale)
     xaxis = axis(seconds_axis(section) if over_time else "iteration")
     yaxis = axis(metric.unit)
     if common:
         yaxis["range"] = common_range(settled)
-    return line_chart(bands + lines, xaxis, yaxis, count)
+    meta = {"metric": metric.name, "scale": scale, "over_time": over_time}
+    shown_lines = count + len(single)
+    return line_chart(bands + single + lines, xaxis, yaxis, shown_lines, meta=meta)
+
+
+def axes_of(spread: Spread, over_time: bool) -> Axes:
+    iteration = np.round(spread.iteration).astype(int)
+    if over_time:
+        return Axes(spread.elapsed_s, {"iteration": iteration})
+    return Axes(iteration, {"elapsed_s": spread.elapsed_s})
+
+
+def run_lines(
+    section: Section, group: Group, number: int, metric: Metric, over_time: bool
+) -> list[Figure]:
+    """Of each run of a group that has several: what the group's mean hides."""
+    if len(group.runs) == 1:
+        return []
+    (least, most), made = POINTS_OF_RUN, []
+    points = max(least, min(most, POINTS_OF_CHART // len(section.runs)))
+    for run in group.runs:
+        spread = spread_of([run], metric.name)
+        if spread is None:
+            continue
+        shown = decimated(spread, points)
+        style: Figure = {"line": {"color": colour_of(number), "width": 1}, "opacity": 0.45}
+        hover = {"hovertemplate": "%{y:.5g}<extra>%{fullData.name}</extra>"}
+        axes, y = axes_of(shown, over_time), shown.mean * metric.scale
+        mode = "lines" if len(y) > 1 else "markers"
+        made.append(curve(run.name, number, y, axes, RUN, run, mode=mode, **style, **hover))
+    return made
 
 
 def line_chart(
@@ -112,16 +157,21 @@ def line(group: Group, number: int, y: np.ndarray, axes: Axes) -> Figure:
     style = line_style(number)
     hover = "%{y:.5g}<extra>%{fullData.name}</extra>"
     mode = "lines" if len(y) > 1 else "markers"
-    return curve(group.label, number, y, axes, mode=mode, line=style, hovertemplate=hover)
+    only = group.runs[0] if len(group.runs) == 1 else None
+    return curve(
+        group.label, number, y, axes, MEAN, only, mode=mode, line=style, hovertemplate=hover
+    )
 
 
 def band(group: Group, number: int, low: np.ndarray, high: np.ndarray, axes: Axes) -> Figure:
     """From the least to the greatest value, as one closed shape."""
+    other = {name: there_and_back(x, x) for name, x in axes.meta.items()}
     return curve(
         f"{group.label}, spread",
         number,
         there_and_back(high, low),
-        [there_and_back(x, x) for x in axes],
+        Axes(there_and_back(axes.shown, axes.shown), other),
+        SPREAD,
         fill="toself",
         fillcolor=colour_of(number),
         line={"width": 0, "color": colour_of(number)},
@@ -130,10 +180,21 @@ def band(group: Group, number: int, low: np.ndarray, high: np.ndarray, axes: Axe
     )
 
 
-def curve(name: str, number: int, y: np.ndarray, axes: Axes, **style: object) -> Figure:
-    x, *other = map(rounded, axes)
-    found = scatter(escape(name), x, rounded(y), legendgroup=str(number)) | style
-    return found | ({"meta": {"elapsed_s": other[0]}} if other else {})
+def curve(
+    name: str,
+    number: int,
+    y: np.ndarray,
+    axes: Axes,
+    kind: str,
+    run: RunFolder | None = None,
+    **style: object,
+) -> Figure:
+    """`run`: whose line it is, where it is that of one run alone: new rows go there."""
+    found = scatter(escape(name), rounded(axes.shown), rounded(y), legendgroup=str(number))
+    meta: Figure = {"kind": kind} | {other: rounded(x) for other, x in axes.meta.items()}
+    if run:
+        meta["run"] = str(run.folder)
+    return found | {"meta": meta} | style
 
 
 def step_boxes(section: Section) -> list[Figure]:
@@ -196,8 +257,9 @@ def time_to_each_loss(section: Section, loss: float | None) -> Figure | None:
             continue
         reached, there = seconds[:, known], losses[known]
         if len(group.runs) > 1:
-            data.append(band(group, number, reached.min(axis=0), reached.max(axis=0), [there]))
-        data.append(line(group, number, reached.mean(axis=0), [there]))
+            low, high = reached.min(axis=0), reached.max(axis=0)
+            data.append(band(group, number, low, high, Axes(there)))
+        data.append(line(group, number, reached.mean(axis=0), Axes(there)))
     xaxis = axis("validation loss to reach", autorange="reversed")
     yaxis = axis(seconds_axis(section), rangemode="tozero")
     shapes = [vertical(loss)] if loss is not None and best <= loss <= worst else []

@@ -52,7 +52,8 @@ def dashboard_page(
     loss: float | None = None,
     extra: Sequence[str] = (),
     links_from: Path | None = None,
-    version: str | None = None,
+    mark: str | None = None,
+    bare: bool = False,
 ) -> str:
     """The page as text.
 
@@ -60,7 +61,8 @@ def dashboard_page(
     loss: for the time to it; None: the lowest that all runs of a part reach.
     extra: more metrics to draw; ValueError for one that no run has.
     links_from: the folder of the page, to link captures from; None: name them without a link.
-    version: of a page that is served: it asks now and then whether there is a newer one.
+    mark: of a page that is served: up to where its files were read; it is told of what follows.
+    bare: without plotly, for a page that has it already and takes over what has changed.
     """
     check_metrics(runs, extra)
     parts = [
@@ -78,7 +80,8 @@ def dashboard_page(
         "dashboard.html.j2",
         toolbars={f"{part.name}-summary": part for part in parts},
         colour_of=charts.colour_of,
-        version=version,
+        mark=mark,
+        bare=bare,
     )
 
 
@@ -156,8 +159,8 @@ def loss_section(part: Part) -> Section:
     ]
     none = [] if evaluated else [Said("No evaluation was logged yet.", "note")]
     lead = (
-        "Lines are means over the seeds, as far as all of them came; bands reach from the least to "
-        f"the greatest value. {TIMES[time]}"
+        "Lines are means over the seeds, as far as all of them came, thin ones are single runs; "
+        f"bands reach from the least to the greatest value. {TIMES[time]}"
     )
     return Section(f"{name}-loss", "Loss", [*none, Beside(drawn)], lead=lead)
 
@@ -218,7 +221,9 @@ def titled_chart(name: str, title: str, figure: Figure | None, height: int) -> C
 def runs_section(part: Part, links_from: Path | None) -> Section:
     captures = tables.captures_table(part.name, part.section, links_from)
     none = Said("No run has a capture; profile=nsys or profile=torch makes one.", "note")
+    verdicts = tables.verdicts_table(part.name, part.section)
     blocks: list[Block] = [
+        *([verdicts] if verdicts.rows else []),
         tables.runs_table(part.name, part.section),
         captures if captures.rows else none,
     ]

@@ -119,6 +119,14 @@ def step_ms(run: RunFolder) -> float | None:
     return float(np.median(run.step_ms)) if len(run.step_ms) else None
 
 
+def verdicts_table(part: str, section: Section) -> Table:
+    """What held each run back, of those whose summary says so."""
+    columns = [Column("run", "name", "code"), Column("verdict", "verdict", "text")]
+    known = [run for run in section.runs if run.verdict]
+    note = "As each run said at its end, from its own times, without a capture."
+    return Table(f"{part}-verdicts", "What held each run back", note, columns, known, limit=12)
+
+
 def captures_table(part: str, section: Section, links_from: Path | None) -> Table:
     """With links from the page's folder, where it has one."""
 

@@ -11,6 +11,7 @@ import wandb_workspaces.reports.v2 as wr
 import wandb_workspaces.workspaces as ws
 
 from profiling.metric_names import (
+    BEST_VAL_LOSS,
     CAPTURE_MEDIA,
     ENERGY_PER_TOKEN,
     FIGURES,
@@ -20,10 +21,19 @@ from profiling.metric_names import (
     TOKENS_PER_S,
     VAL_LOSS,
     Metric,
+    metric_of,
 )
 
-Panel = wr.LinePlot | wr.BarPlot | wr.MediaBrowser | wr.RunComparer
+Panel = (
+    wr.LinePlot
+    | wr.BarPlot
+    | wr.MediaBrowser
+    | wr.RunComparer
+    | wr.ParallelCoordinatesPlot
+    | wr.ParameterImportancePlot
+)
 WALL_TIME = "RelativeTime(Wall)"
+OFTEN_SWEPT = ("learning_rate", "batch_size", "dropout")  # axes beside the keys of --by
 TWO_WIDE, PANEL_HEIGHT = 12, 8
 UNFILTERABLE = "'\"\\=<>"
 NO_LOGIN = (
@@ -42,22 +52,28 @@ class Views:
     entity: str
     project: str
     group: str | None  # only its runs
-    by: str  # a key of the configuration
+    by: tuple[str, ...]  # keys of the configuration; the lines of a chart are those of the first
+    tag: str | None = None  # only runs that bear it
+    extra: tuple[str, ...] = ()  # names of more metrics, a chart each
+    baseline: str | None = None  # the id of the run that the others are set against
 
     def __post_init__(self) -> None:
-        if self.group and set(self.group) & set(UNFILTERABLE):
-            raise ValueError(
-                f"--group {self.group}: wandb-workspaces cannot filter by a name with any of "
-                f"{UNFILTERABLE}"
-            )
+        for flag, name in (("--group", self.group), ("--tag", self.tag)):
+            if name and set(name) & set(UNFILTERABLE):
+                raise ValueError(
+                    f"{flag} {name}: wandb-workspaces cannot filter by a name with any of "
+                    f"{UNFILTERABLE}"
+                )
 
     @property
     def title(self) -> str:
-        return f"runs by {self.by}"
+        return f"runs by {', '.join(self.by)}"
 
     @property
     def filters(self) -> ws.And | str:
-        return ws.And(ws.Metric("Group") == self.group) if self.group else ""
+        of_group = [ws.Metric("Group") == self.group] if self.group else []
+        of_tag = [ws.Tags().isin([self.tag])] if self.tag else []
+        return ws.And(*of_group, *of_tag) if of_group + of_tag else ""
 
 
 def curve(metric: Metric, by: str, x: str = "iter") -> wr.LinePlot:
@@ -86,26 +102,44 @@ def bar(metric: Metric, by: str) -> wr.BarPlot:
     )
 
 
-def panels(by: str) -> dict[str, list[Panel]]:
-    """Of each section, in order."""
+def coordinates(keys: tuple[str, ...]) -> wr.ParallelCoordinatesPlot:
+    """A line a run, from its keys to its best loss and its speed."""
+    shown = dict.fromkeys((*keys, *OFTEN_SWEPT))
+    columns = [wr.ParallelCoordinatesPlotColumn(metric=wr.Config(key)) for key in shown]
+    for metric in (TOKENS_PER_S, BEST_VAL_LOSS):
+        end = wr.SummaryMetric(metric.name)
+        columns.append(wr.ParallelCoordinatesPlotColumn(metric=end, display_name=metric.title))
+    return wr.ParallelCoordinatesPlot(title="keys, speed and best loss", columns=columns)
+
+
+def panels(views: Views) -> dict[str, list[Panel]]:
+    """Of each section, in order; a section without any is left out."""
+    by = views.by[0]
     bars = (bar(metric, by) for metric in (TOKENS_PER_S, ENERGY_PER_TOKEN))
-    return {
+    sections: dict[str, list[Panel]] = {
         "Loss": [
+            bar(BEST_VAL_LOSS, by),
             curve(VAL_LOSS, by),
             curve(VAL_LOSS, by, WALL_TIME),
             *(curve(metric, by) for metric in LOSS[1:]),
         ],
         "Speed and memory": [*bars, *(curve(metric, by) for metric in SPEED)],
         "GPU": [curve(metric, by) for metric in GPU],
+        "Others": [curve(metric_of(name), by) for name in views.extra],
         "Captures": [
             wr.MediaBrowser(title=key, media_keys=[key], num_columns=2) for key in CAPTURE_MEDIA
         ],
-        "Configurations": [wr.RunComparer(diff_only="split")],
+        "Configurations": [
+            coordinates(views.by),
+            wr.ParameterImportancePlot(with_respect_to=BEST_VAL_LOSS.name),
+            wr.RunComparer(diff_only="split"),
+        ],
     }
+    return {name: found for name, found in sections.items() if found}
 
 
 def workspace(views: Views) -> ws.Workspace:
-    pinned = ["run:displayName", f"config:{views.by}.value"]
+    pinned = ["run:displayName", *map(column, views.by)]
     pinned += [f"summary:{metric.name}" for metric in FIGURES]
     return ws.Workspace(
         entity=views.entity,
@@ -118,26 +152,37 @@ def workspace(views: Views) -> ws.Workspace:
                 is_open=True,
                 panel_settings=ws.SectionPanelSettings(x_axis="iter"),
             )
-            for name, found in panels(views.by).items()
+            for name, found in panels(views).items()
         ],
         settings=ws.WorkspaceSettings(x_axis="iter", max_runs=100),
         runset_settings=ws.RunsetSettings(
-            groupby=[ws.Config(views.by)], filters=views.filters, pinned_columns=pinned
+            groupby=[ws.Config(key) for key in views.by],
+            filters=views.filters,
+            pinned_columns=pinned,
+            baseline_run=views.baseline,
         ),
     )
+
+
+def column(key: str) -> str:
+    """Of the runs' table: config:profile.value.steps."""
+    section, dot, rest = key.partition(".")
+    return f"config:{section}.value{dot}{rest}"
 
 
 def report(views: Views) -> wr.Report:
     blocks: list[wr.P | wr.H2 | wr.PanelGrid] = [
         wr.P(
-            f"Lines are means over the runs of one {views.by}, bands reach from the least to the "
-            "greatest run. The x axis is the iteration unless a title says wall time."
+            f"Lines are means over the runs of one {views.by[0]}, bands reach from the least "
+            "to the greatest run. The x axis is the iteration unless a title says wall time."
         )
     ]
     runset = wr.Runset(  # of the report's own project
-        name=views.group or "all runs", groupby=[f"config.{views.by}"], filters=views.filters
+        name=views.group or views.tag or "all runs",
+        groupby=[f"config.{key}" for key in views.by],
+        filters=views.filters,
     )
-    for name, found in panels(views.by).items():
+    for name, found in panels(views).items():
         for index, panel in enumerate(found):
             x, y = index % 2 * TWO_WIDE, index // 2 * PANEL_HEIGHT
             panel.layout = wr.Layout(x=x, y=y, w=TWO_WIDE, h=PANEL_HEIGHT)

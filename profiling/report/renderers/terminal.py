@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from rich import box
 from rich.console import Console, Group, JustifyMethod, RenderableType
+from rich.segment import Segment, Segments
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -40,20 +41,37 @@ GAP = 2  # between columns
 
 
 def show(document: Document, console: Console) -> None:
-    console.print(styled(document.title, "bold"))
+    put(styled(document.title, "bold"), console)
     for line in document.notes:
-        console.print(styled(line, "dim"))
+        put(styled(line, "dim"), console)
     show_blocks(document.verdict, console)
     for title, blocks in in_text(document, "terminal"):
         if title:
-            console.print(heading(title))
+            put(heading(title), console)
         show_blocks(blocks, console)
+
+
+def show_answer(document: Document, console: Console) -> None:
+    """The verdict once more: what was printed last is what one sees first."""
+    for block in document.verdict:
+        if isinstance(block, Verdict):
+            put(answer(block), console)
 
 
 def show_blocks(blocks: Iterable[Block], console: Console) -> None:
     """For what is said before all is known, too: a table at a time."""
     for block in shown(blocks, "terminal"):
-        console.print(drawn(block, console.width))
+        put(drawn(block, console.width), console)
+
+
+def put(made: RenderableType, console: Console) -> None:
+    """Prints it without the blanks with which tables and wrapped lines fill their lines up."""
+    for line in console.render_lines(made, pad=False):
+        while line and not line[-1].text.rstrip():
+            line.pop()
+        if line:
+            line[-1] = Segment(line[-1].text.rstrip(), line[-1].style)
+        console.print(Segments([*line, Segment.line()]), end="")
 
 
 def styled(words: str, style: str = "") -> Text:
@@ -68,7 +86,7 @@ def drawn(block: Block, width: int) -> RenderableType:
     """The block, within `width`."""
     match block:
         case Verdict():
-            return Group(Text(), styled(block.text, f"bold {TONES[block.tone]}"))
+            return Group(Text(), answer(block))
         case Said():
             return styled(block.text, TONES[block.tone])
         case Facts():
@@ -85,6 +103,10 @@ def drawn(block: Block, width: int) -> RenderableType:
         case Table():
             return grid(block, width)
     raise TypeError(f"{block}: not for a terminal")
+
+
+def answer(block: Verdict) -> Text:
+    return styled(block.text, f"bold {TONES[block.tone]}")
 
 
 def bullet(line: str) -> Grid:
@@ -112,12 +134,18 @@ def step_bar(block: StepBar, width: int) -> Group:
     legend.add_column()
     legend.add_column(justify="right")
     legend.add_column(justify="right")
+    told = sorted(block.parts, key=lambda each: -each[1])[: block.most]
     for part, ms in block.parts:
         begin, done_ms = round(done_ms / whole_ms * width), done_ms + ms
         ink = part.colours
         bar.append(ink.shade * (round(done_ms / whole_ms * width) - begin), style=ink.terminal)
         swatch = Text(f"{ink.shade} ", style=ink.terminal).append(part.meaning, style="default")
-        legend.add_row(swatch, f"{milliseconds(ms)} ms", percent(100 * ms / whole_ms))
+        if (part, ms) in told:
+            legend.add_row(swatch, f"{milliseconds(ms)} ms", percent(100 * ms / whole_ms))
+    if len(told) < len(block.parts):
+        rest_ms = whole_ms - sum(ms for _, ms in told)
+        share = percent(100 * rest_ms / whole_ms)
+        legend.add_row("  all else", f"{milliseconds(rest_ms)} ms", share)
     legend.add_row("  the step", f"{milliseconds(whole_ms)} ms", "100.0 %", style="bold")
     return Group(title, bar, legend)
 
@@ -133,7 +161,7 @@ def grid(table: Table, width: int) -> Group:
     while sum(rooms := widths(columns, table, width)) > width and any(map(is_figure, columns)):
         last = max(index for index, column in enumerate(columns) if is_figure(column))
         left_out.insert(0, plain(columns.pop(last).heading))
-    made = Grid(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    made = Grid(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for column, room in zip(columns, rooms, strict=True):
         title = Text(shorten(plain(column.heading), room - GAP))
         side: JustifyMethod = "right" if is_figure(column) else "left"
@@ -145,7 +173,8 @@ def grid(table: Table, width: int) -> Group:
     rest = [Text(f"… {more} more: --json or --html has them", "dim")] if more > 0 else []
     if left_out:
         rest.append(Text(f"a wider terminal also shows {', '.join(left_out)}", "dim"))
-    return Group(heading(table.title), styled(table.note, "dim"), made, *rest)
+    note = [styled(table.note, "dim")] if table.note else []
+    return Group(heading(table.title), *note, made, *rest)
 
 
 def is_figure(column: Column) -> bool:

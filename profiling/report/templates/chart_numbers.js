@@ -58,12 +58,12 @@ function numberCell(value) {
   return cell;
 }
 
-function prepareNumbers(details) {
-  details.addEventListener("toggle", () => {
-    const name = details.dataset.numbers;
-    if (!details.open || details.querySelector(".sortable")) return;
-    const box = numbersTable(name, details.dataset.caption, figures[name]);
-    details.append(box);
-    prepareTable(box);
-  });
+// A chart may have grown since its numbers were shown.
+function showNumbers(details) {
+  details.querySelector(".sortable")?.remove();
+  if (!details.open) return;
+  const name = details.dataset.numbers;
+  const box = numbersTable(name, details.dataset.caption, figures[name]);
+  details.append(box);
+  prepareTable(box);
 }

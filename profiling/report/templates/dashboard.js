@@ -1,82 +1,234 @@
-// Charts that are drawn when they come into view, on an x axis that the reader chooses; charts.js draws
-// them. It runs after this, so all else waits for the whole page.
+// Charts that are drawn when they come into view, as the reader chose: axes, smoothing, runs, zoom.
+// What was chosen stands in the address. charts.js draws them; it runs after this, so all else
+// waits for the whole page.
 "use strict";
 
-for (const chart of document.querySelectorAll("[data-chart]")) {
-  chart.dataset.lazy = chart.dataset.chart; // charts.js would draw it with another figure
-  delete chart.dataset.chart;
-}
+const state = {
+  x: "iteration", log: false, end: false, runs: true, smooth: 0,
+  hidden: new Set(), // s0:label of a group, the folder of a run
+  zoom: {}, // iteration, time -> range: the same in all charts of that axis
+  y: {}, // chart -> range
+};
+const inView = new Set();
+let charts = []; // their elements
 
-const hiddenGroups = {}; // section -> Set of the legend groups that were switched off
-let axisChoice = "iteration";
-
-function lazyFigure(name) {
-  const { data, layout } = figures[name];
-  const hidden = hiddenGroups[name.split("-")[0]] ?? new Set();
-  const overTime = axisChoice === "time";
-  const switched = data.map((trace) => ({
-    ...trace,
-    x: overTime && trace.meta ? trace.meta.elapsed_s : trace.x,
-    visible: !hidden.has(trace.legendgroup),
-  }));
-  if (!overTime || !data.some((trace) => trace.meta)) return { data: switched, layout };
-  const timeTitle = document.querySelector("[data-axis=time]").dataset.title;
-  const xaxis = { ...layout.xaxis, title: { text: timeTitle } };
-  return { data: switched, layout: { ...layout, xaxis, uirevision: "time" } };
-}
-
-function drawLazily(chart) {
-  chart.dataset.drawn = "1";
-  draw(chart, lazyFigure(chart.dataset.lazy));
-}
-
-function redrawDrawn() {
-  document.querySelectorAll("[data-drawn]").forEach(drawLazily);
-}
-
-function chooseAxis(choice) {
-  axisChoice = choice;
-  for (const button of document.querySelectorAll("[data-axis]")) {
-    button.ariaPressed = String(button.dataset.axis === choice);
+function takeOver(root) {
+  for (const chart of root.querySelectorAll("[data-chart]")) {
+    chart.dataset.lazy = chart.dataset.chart; // charts.js would draw it with another figure
+    delete chart.dataset.chart;
   }
-  redrawDrawn();
+}
+takeOver(document);
+
+// --- the address
+
+const numbers = (text) => text.split(",").map(Number);
+
+function readAddress() {
+  const said = new URLSearchParams(location.hash.slice(1));
+  state.x = said.get("x") === "time" ? "time" : "iteration";
+  for (const name of ["log", "end"]) state[name] = said.get(name) === "1";
+  state.runs = said.get("runs") !== "0";
+  state.smooth = Math.min(0.99, Math.max(0, Number(said.get("smooth")) || 0));
+  state.hidden = new Set(said.getAll("hide"));
+  state.zoom = {};
+  state.y = {};
+  for (const [key, value] of said) {
+    const [kind, name] = [key.slice(0, 2), key.slice(2)];
+    const range = numbers(value);
+    if (range.length !== 2 || !range.every(Number.isFinite)) continue;
+    if (kind === "z.") state.zoom[name] = range;
+    if (kind === "y.") state.y[name] = range;
+  }
 }
 
-function toggleGroup(button) {
-  const section = button.closest("[data-section]").dataset.section;
-  const hidden = (hiddenGroups[section] ??= new Set());
-  if (!hidden.delete(button.dataset.group)) hidden.add(button.dataset.group);
-  button.ariaPressed = String(!hidden.has(button.dataset.group));
-  redrawDrawn();
+function writeAddress() {
+  const said = new URLSearchParams(location.hash.slice(1));
+  for (const key of [...said.keys()]) {
+    if (/^(x|log|end|runs|smooth|hide|z\..*|y\..*)$/.test(key)) said.delete(key);
+  }
+  if (state.x === "time") said.set("x", "time");
+  if (state.log) said.set("log", "1");
+  if (state.end) said.set("end", "1");
+  if (!state.runs) said.set("runs", "0");
+  if (state.smooth) said.set("smooth", state.smooth);
+  for (const name of state.hidden) said.append("hide", name);
+  const short = (range) => range.map((value) => +value.toPrecision(6)).join(",");
+  for (const [axis, range] of Object.entries(state.zoom)) said.set(`z.${axis}`, short(range));
+  for (const [name, range] of Object.entries(state.y)) said.set(`y.${name}`, short(range));
+  const text = said.toString().replace(/=(?=&|$)/g, ""); // a section's name has no value
+  history.replaceState(null, "", text ? `#${text}` : location.pathname + location.search);
 }
 
-// A page that is served reloads itself when its runs have gone on; scrolling and theme stay.
-function followNewer(version) {
-  setInterval(async () => {
-    try {
-      const answer = await fetch("version", { cache: "no-store" });
-      if (answer.ok && (await answer.text()) !== version) location.reload();
-    } catch { /* the server has ended; the page stays readable */ }
-  }, 2000);
+// A link to a section takes the place of the whole fragment: what was chosen goes behind it.
+function keepAddress() {
+  const section = location.hash.slice(1);
+  if (section && document.getElementById(decodeURIComponent(section))) return writeAddress();
+  readAddress();
+  showControls();
+  redraw();
+}
+
+// --- what a chart shows
+
+const sectionOf = (name) => name.split("-")[0];
+
+function hiddenGroups(section) {
+  const buttons = document.querySelectorAll(`[data-section="${section}"] [data-group]`);
+  return new Set([...buttons].filter((b) => state.hidden.has(b.dataset.name)).map((b) => b.dataset.group));
+}
+
+function tracesOf(figure, hidden) {
+  const { over_time } = figure.layout.meta ?? {};
+  const isRun = (trace) => trace.meta?.kind === "run";
+  return figure.data.map((trace) => {
+    const off = hidden.has(trace.legendgroup);
+    if (off || isRun(trace)) return { ...trace, visible: !off && state.runs && !state.hidden.has(trace.meta.run) };
+    const runs = figure.data.filter((other) => isRun(other) && other.legendgroup === trace.legendgroup);
+    const shown = runs.filter((run) => !state.hidden.has(run.meta.run));
+    if (runs.length && !shown.length) return { ...trace, visible: false };
+    const same = shown.length === runs.length && !figure.grown;
+    return { ...(same ? trace : remade(trace, shown, over_time)), visible: true };
+  });
+}
+
+// Which zoom an axis shares: iteration, time; nothing for an axis of its own.
+function axisOf(name) {
+  const meta = figures[name].layout.meta;
+  return meta && (meta.over_time || state.x === "time" ? "time" : "iteration");
+}
+
+function shownFigure(name) {
+  const figure = figures[name], { layout } = figure;
+  const hidden = hiddenGroups(sectionOf(name)), axis = axisOf(name);
+  let data = tracesOf(figure, hidden);
+  if (!axis) return { data, layout };
+  const switched = axis === "time" && !layout.meta.over_time;
+  data = data.map((trace) => ({
+    ...trace,
+    x: switched ? trace.meta.elapsed_s : trace.x,
+    y: trace.meta.kind === "spread" ? trace.y : smoothed(trace.y, state.smooth),
+  }));
+  const toolbar = document.querySelector(`[data-section="${sectionOf(name)}"]`);
+  const title = switched ? { text: toolbar.querySelector("[data-axis=time]").dataset.title } : layout.xaxis.title;
+  const zoom = state.zoom[axis];
+  const y = state.y[name] ?? (state.end ? rangeOfEnd(data, zoom, state.log) : undefined);
+  const fixed = (range, otherwise) => (range ? { range: [...range], autorange: false, uirevision: String(range) } : otherwise);
+  const usual = state.log ? { range: undefined, autorange: true } : {};
+  return { data, layout: {
+    ...layout,
+    xaxis: { ...layout.xaxis, title, ...fixed(zoom, { autorange: true, uirevision: axis }) },
+    yaxis: { ...layout.yaxis, type: state.log ? "log" : "linear", ...usual, ...fixed(y, { uirevision: `free ${state.log}` }) },
+  } };
+}
+
+async function drawLazily(chart) {
+  chart.dataset.drawn = "1";
+  delete chart.dataset.stale;
+  await draw(chart, shownFigure(chart.dataset.lazy));
+  if (!chart.on || chart.dataset.heard) return;
+  chart.dataset.heard = "1";
+  chart.on("plotly_relayout", (change) => zoomed(chart, change));
+  chart.on("plotly_doubleclick", () => { chart.dataset.reset = "1"; });
+}
+
+// Those in view now, the others when they come into view.
+function redraw(changed = () => true) {
+  for (const chart of charts) {
+    if (!changed(chart.dataset.lazy)) continue;
+    if (inView.has(chart)) drawLazily(chart);
+    else chart.dataset.stale = "1";
+  }
+}
+
+function zoomed(chart, change) {
+  const name = chart.dataset.lazy, axis = axisOf(name);
+  const range = (of) => (`${of}.range[0]` in change ? [change[`${of}.range[0]`], change[`${of}.range[1]`]] : change[`${of}.range`]);
+  const whole = chart.dataset.reset || change["xaxis.autorange"] || change["yaxis.autorange"];
+  if (!axis || !(whole || range("xaxis") || range("yaxis"))) return;
+  delete chart.dataset.reset;
+  const x = range("xaxis"), y = range("yaxis");
+  if (whole) { delete state.zoom[axis]; delete state.y[name]; }
+  else { if (x) state.zoom[axis] = x.map(Number); if (y) state.y[name] = y.map(Number); }
+  chose();
+}
+
+// --- the controls
+
+function chose() {
+  writeAddress();
+  showControls();
+  redraw();
+}
+
+function showControls() {
+  const pressed = {
+    axis: (b) => b.dataset.axis === state.x,
+    group: (b) => !state.hidden.has(b.dataset.name),
+    run: (b) => !state.hidden.has(b.dataset.run),
+    toggle: (b) => state[b.dataset.toggle],
+  };
+  for (const [kind, of] of Object.entries(pressed)) {
+    for (const button of document.querySelectorAll(`.toolbar [data-${kind}]`)) button.ariaPressed = String(of(button));
+  }
+  for (const slider of document.querySelectorAll("[data-smooth]")) {
+    slider.value = state.smooth;
+    slider.nextElementSibling.textContent = state.smooth ? state.smooth.toFixed(2) : "off";
+  }
+}
+
+function toggleHidden(name) {
+  if (!state.hidden.delete(name)) state.hidden.add(name);
+  chose();
+}
+
+function reset() {
+  Object.assign(state, { x: "iteration", log: false, end: false, runs: true, smooth: 0, hidden: new Set(), zoom: {}, y: {} });
+  chose();
+}
+
+function pressedControl({ target }) {
+  const button = target.closest(".toolbar button");
+  if (!button) return;
+  const { axis, name, run, toggle } = button.dataset;
+  if (axis) { state.x = axis; chose(); }
+  else if (name ?? run) toggleHidden(name ?? run);
+  else if (toggle) { state[toggle] = !state[toggle]; if (toggle !== "runs") state.y = {}; chose(); }
+  else if ("reset" in button.dataset) reset();
+}
+
+const seen = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) {
+    if (isIntersecting) inView.add(target); else inView.delete(target);
+    if (isIntersecting && (!target.dataset.drawn || target.dataset.stale)) drawLazily(target);
+  }
+}, { rootMargin: "300px" });
+
+function followCharts() {
+  seen.disconnect();
+  inView.clear();
+  charts = [...document.querySelectorAll("[data-lazy]")];
+  charts.forEach((chart) => seen.observe(chart));
+  showControls();
 }
 
 document.addEventListener("DOMContentLoaded", () => {
-  const seen = new IntersectionObserver((entries) => {
-    for (const { target, isIntersecting } of entries) {
-      if (!isIntersecting) continue;
-      seen.unobserve(target);
-      drawLazily(target);
-    }
-  }, { rootMargin: "300px" });
-  document.querySelectorAll("[data-lazy]").forEach((chart) => seen.observe(chart));
-  for (const button of document.querySelectorAll("[data-axis]")) {
-    button.addEventListener("click", () => chooseAxis(button.dataset.axis));
-  }
-  for (const button of document.querySelectorAll("[data-group]")) {
-    button.addEventListener("click", () => toggleGroup(button));
-  }
-  darkSystem.addEventListener("change", redrawDrawn);
-  document.getElementById("theme").addEventListener("click", redrawDrawn);
-  addEventListener("beforeprint", () => document.querySelectorAll("[data-lazy]").forEach(drawLazily));
-  addEventListener("afterprint", redrawDrawn);
+  const said = [...new URLSearchParams(location.hash.slice(1))];
+  readAddress();
+  followCharts();
+  const section = said.map(([key]) => document.getElementById(key)).find(Boolean);
+  if (section && said.length > 1) section.scrollIntoView();
+  document.addEventListener("click", pressedControl);
+  document.addEventListener("input", ({ target }) => {
+    if (!("smooth" in target.dataset)) return;
+    state.smooth = Number(target.value);
+    showControls();
+    redraw();
+  });
+  document.addEventListener("change", ({ target }) => { if ("smooth" in target.dataset) chose(); });
+  addEventListener("hashchange", keepAddress);
+  darkSystem.addEventListener("change", () => redraw());
+  document.getElementById("theme").addEventListener("click", () => redraw());
+  addEventListener("beforeprint", () => charts.forEach(drawLazily));
+  addEventListener("afterprint", () => charts.forEach(drawLazily));
 });

@@ -35,8 +35,8 @@ function leadToKernels(chart) {
 
 listSections();
 document.querySelectorAll(".sortable").forEach(prepareTable);
-document.querySelectorAll("[data-numbers]").forEach(prepareNumbers);
-document.querySelectorAll("button.copy").forEach((button) => button.addEventListener("click", () => copy(button)));
+document.addEventListener("toggle", ({ target }) => { if (target.matches("[data-numbers]")) showNumbers(target); }, true);
+document.addEventListener("click", ({ target }) => { if (target.matches("button.copy")) copy(target); });
 if (document.getElementById("table-kernels")) {
   document.querySelectorAll("[data-chart=families]").forEach(leadToKernels);
 }

@@ -1,0 +1,140 @@
+"""A small disk that is filled at random moments, for a time or until the training has ended.
+
+What was on it stays. The training ends with 0 where its end is on the disk, with 1 and a last line
+about what is not, and with 2 where it had no room to begin; once there is room, a resume comes to
+the end that an undisturbed training comes to.
+"""
+
+import random
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.reliability_parts import forks, small_disk, tiny_run
+from benchmarks.reliability_parts.forks import Ended
+from benchmarks.reliability_parts.moments import announcing, pipe, wait_for
+from benchmarks.reliability_parts.small_disk import Disk
+from benchmarks.reliability_parts.tiny_run import ITERATIONS, SAVED_EACH, WORDS, Whole
+from benchmarks.reliability_parts.trial import Trial
+from cli.lock import NAME as LOCK
+
+RUN = Path("disk/run")
+HALF = Path("half")
+RESUME = "a resume"
+# a moment -> the function of the trainer, that it enters so many times at most
+MOMENTS = {
+    "the start": ("", 0),
+    "a row": (tiny_run.ROW, ITERATIONS),
+    "a save": (tiny_run.SAVE, ITERATIONS // SAVED_EACH),
+    "the end": ("training.record.Record.__exit__", 1),
+    RESUME: ("training.checkpoint.load", 1),
+}
+MOST_FREE_PAGES = 3  # a disk that is almost full takes a part
+SAFE = re.compile(r": not on the disk: .+?; (?:\S+ is whole, of iteration (\d+)|there is no check)")
+
+
+@dataclass(frozen=True)
+class Case:
+    moment: str
+    calls: int  # of its function, until the disk is filled
+    there: bool  # a run that was killed in its middle lies there
+    init_from: str
+    free_pages: int
+    for_s: float  # then there is room again; inf: not before the end
+
+
+def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
+    with tiny_run.own_folder() as folder, small_disk.mounted(folder / "disk") as disk:
+        whole = tiny_run.trained([], 10 * limit_s)
+        tiny_run.leave_half(str(HALF), 10 * limit_s)
+        for number in range(seed, seed + count):
+            case = case_of(random.Random(f"disk_full {number}"), number, whole.wall_s)
+            shutil.rmtree(RUN, ignore_errors=True)
+            if case.there:
+                shutil.copytree(HALF, RUN)
+            before = content(RUN)
+            ended = with_full_disk(disk, case, 10 * limit_s)
+            problem = what_is_wrong(ended, before, whole) or end_of_resume(case, whole, limit_s)
+            how_long = "for a time" if case.for_s < limit_s else "to the end"
+            yield Trial(number, f"{case.moment}, {how_long}", f"exit code {ended.status}", problem)
+
+
+def case_of(chance: random.Random, number: int, whole_s: float) -> Case:
+    """Of the moments in turn."""
+    moment = list(MOMENTS)[number % len(MOMENTS)]
+    there = moment == RESUME or chance.random() < 0.5
+    resumes = there and (moment == RESUME or chance.random() < 0.5)
+    return Case(
+        moment,
+        chance.randint(min(1, MOMENTS[moment][1]), MOMENTS[moment][1]),
+        there,
+        "resume" if resumes else "scratch",
+        chance.randint(0, MOST_FREE_PAGES),
+        chance.uniform(0, whole_s / 2) if chance.random() < 0.5 else float("inf"),
+    )
+
+
+def with_full_disk(disk: Disk, case: Case, limit_s: float) -> Ended:
+    """The training; the disk is free again afterwards."""
+    function = MOMENTS[case.moment][0]
+    call = forks.program("train", [*WORDS, f"out_dir={RUN}", f"init_from={case.init_from}"])
+    if not function:
+        disk.fill(case.free_pages)
+    with pipe() as (heard, told):
+        child = forks.started(announcing(call, told, *filter(None, [function])), {})
+        until_s = child.began_s + limit_s
+        wait_for(child, heard, case.calls, until_s)
+        if function:
+            disk.fill(case.free_pages)
+        full_s = time.perf_counter()
+        while not child.has_ended() and time.perf_counter() < min(full_s + case.for_s, until_s):
+            time.sleep(forks.POLL_S)
+        if case.for_s < limit_s:
+            disk.free()
+        ended = child.wait(until_s)
+        disk.free()
+        return ended
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Of all files of runs in it, by their path from there."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != LOCK]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def what_is_wrong(ended: Ended, before: dict[str, bytes], whole: Whole) -> str | None:
+    """With how the training ended, and with what is on the disk then."""
+    if fault := tiny_run.fault_of(ended):
+        return fault
+    lines = ended.err.splitlines()
+    if ended.status == 0:
+        return tiny_run.difference(whole.end, tiny_run.left_behind(RUN))
+    if len(lines) != 1:
+        return f"exit code {ended.status} and {len(lines)} lines: {lines[-1:]}"
+    if ended.status == 2:
+        lost = [name for name, was in before.items() if content(RUN).get(name) != was]
+        return f"refused, but {', '.join(lost)} changed" if lost else None
+    if ended.status == 1 and (said := SAFE.search(lines[0])):
+        safe = int(said[1]) if said[1] else None
+        there = tiny_run.saved_iteration(RUN)
+        return None if safe == there else f"{lines[0]}: but ckpt.pt holds {there}"
+    return f"exit code {ended.status}: {lines[0]}"
+
+
+def end_of_resume(case: Case, whole: Whole, limit_s: float) -> str | None:
+    """What is wrong with it, and with the run that lay there before a start from scratch."""
+    half = (HALF / "ckpt.pt").read_bytes()
+    kept = [path.read_bytes() for path in RUN.rglob("ckpt.pt")]
+    if case.there and case.init_from == "scratch" and half not in kept:
+        return "the run that lay there lost its checkpoint"
+    there = tiny_run.saved_iteration(RUN)
+    words = [*WORDS, f"out_dir={RUN}", f"init_from={'scratch' if there is None else 'resume'}"]
+    ended = forks.forked(forks.program("train", words), {}, 10 * limit_s)
+    if fault := tiny_run.fault_of(ended):
+        return fault
+    if ended.status:
+        return f"with room again: exit code {ended.status}: {' '.join(ended.err.split())[-200:]}"
+    return tiny_run.difference(whole.end, tiny_run.left_behind(RUN))

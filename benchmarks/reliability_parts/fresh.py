@@ -1,0 +1,40 @@
+"""train.py in a process that imports everything itself, and says when its first line has run."""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.measuring import PROJECT
+
+NAMES = ("cli", "configs", "model.py", "profiling", "sample.py", "training")
+CODE = """
+from cli.start_up import begin
+begin()
+import os, runpy, sys
+os.write(int(sys.argv.pop(1)), b"x")
+sys.argv[0] = "train.py"
+runpy.run_path(sys.path[0] + "/train.py", run_name="__main__")
+"""
+
+
+def link_project(folder: Path) -> None:
+    """This project in `folder`, whose texts are prepared there and not in the project's data/."""
+    folder.mkdir()
+    for name in NAMES:
+        (folder / name).symlink_to(PROJECT / name)
+    shutil.copy(PROJECT / "train.py", folder)
+    shutil.copytree(PROJECT / "data", folder / "data", ignore=only_sources)
+
+
+def only_sources(folder: str, names: list[str]) -> list[str]:
+    return [name for name in names if not name.endswith(".py")]
+
+
+def program(project: Path, words: list[str], told: int) -> Callable[[], None]:
+    """For forks.started(): writes a byte into a pipe behind its first line."""
+    os.set_inheritable(told, True)
+    code = f"import sys; sys.path[0] = {str(project)!r}{CODE}"
+    command = [sys.executable, "-c", code, str(told), *words]
+    return lambda: os.execv(sys.executable, command)

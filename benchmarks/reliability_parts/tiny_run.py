@@ -1,0 +1,117 @@
+"""The training that is ill-treated: a small one, the end that it comes to, and how another differs.
+
+Whatever happens to it on the way, what it leaves has to be, bit for bit, what an undisturbed one
+leaves.
+"""
+
+import json
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import chdir, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from benchmarks.reliability_parts import forks
+from benchmarks.reliability_parts.forks import Ended
+from benchmarks.reliability_parts.moments import entering
+from training import checkpoint_file
+
+ITERATIONS, SAVED_EACH = 60, 5
+WORDS = (
+    f"out_dir=run device=cpu compile=false data_source=text.txt n_layer=1 n_head=2 n_embd=16 "
+    f"block_size=16 batch_size=2 dropout=0.1 max_iters={ITERATIONS} eval_iters=1 log_interval=1 "
+    f"eval_interval={SAVED_EACH} always_save_checkpoint=true wandb.mode=disabled"
+).split()
+LOSSES = ("train/loss", "val/loss", "eval/train_loss")
+SAVE, ROW = "training.checkpoint.write", "training.tracker.Tracker.log"
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A training that nothing disturbed."""
+
+    end: dict[str, object]  # as left_behind()
+    wall_s: float
+
+
+@contextmanager
+def own_folder() -> Iterator[Path]:
+    """The current folder, with a text in it; what is prepared of texts lies there, too."""
+    with tempfile.TemporaryDirectory(prefix="reliability-") as name, chdir(name):
+        forks.use_data_folder(Path(name) / "data")
+        Path("text.txt").write_text("To be, or not to be, that is the question.\n" * 60, "utf-8")
+        yield Path(name)
+
+
+def trained(words: list[str], limit_s: float) -> Whole:
+    """Into the folder `run`. Raises ValueError where it fails."""
+    ended = forks.forked(forks.program("train", [*WORDS, *words]), {}, limit_s)
+    if ended.status:
+        raise ValueError(f"the training without interruption failed: {ended.err}")
+    return Whole(left_behind(Path("run")), ended.wall_s)
+
+
+def leave_half(folder: str, limit_s: float) -> None:
+    """In `folder`, what a training leaves that is killed behind the save in its middle."""
+    call = forks.program("train", [*WORDS, f"out_dir={folder}"])
+    half = ITERATIONS // 2
+    rows = iter(range(half + half // SAVED_EACH + 1))  # of iterations, and of evaluations
+
+    def kill_at_the_next() -> None:
+        if next(rows, None) is None:
+            signal.raise_signal(signal.SIGKILL)
+
+    ended = forks.forked(entering(call, ROW, kill_at_the_next), {}, limit_s)
+    if ended.status != -signal.SIGKILL:
+        raise ValueError(f"the training up to its middle failed: {ended.err}")
+
+
+def fault_of(ended: Ended) -> str | None:
+    """What no process may do, whatever happened to it."""
+    last = " ".join(ended.err.split())[-200:]
+    if "Traceback (most recent call last)" in ended.err + ended.out:
+        return f"traceback: {last}"
+    return f"hung for {ended.wall_s:.0f} s" if ended.status is None else None
+
+
+def saved_iteration(folder: Path) -> int | None:
+    """That ckpt.pt holds; None: there is none. Raises ValueError where it is damaged."""
+    path = folder / "ckpt.pt"
+    return checkpoint_file.load(path).iteration if path.exists() else None
+
+
+def left_behind(folder: Path) -> dict[str, object]:
+    """The end of a training: what was learnt, and what was measured of it."""
+    state = checkpoint_file.unpacked(folder / "ckpt.pt")
+    state.pop("config")
+    return {"state": state, "losses": {key: value for key, value in rows(folder)}}
+
+
+def rows(folder: Path) -> Iterator[tuple[tuple[int, str], float]]:
+    """((iteration, name), loss) of metrics.jsonl, of work that was done twice both times."""
+    for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines():
+        row = json.loads(line)
+        yield from (((row["iter"], name), row[name]) for name in LOSSES if name in row)
+
+
+def difference(expected: object, found: object, place: str = "") -> str | None:
+    """The first place where two states differ in a bit."""
+    if isinstance(expected, dict) and isinstance(found, dict):
+        if set(expected) != set(found):
+            return f"{place}: other entries"
+        pairs = (
+            (difference(value, found[key], f"{place}/{key}")) for key, value in expected.items()
+        )
+        return next(filter(None, pairs), None)
+    if isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
+        both = enumerate(zip(expected, found, strict=True))
+        each = (difference(*pair, f"{place}/{number}") for number, pair in both)
+        return next(filter(None, each), None)
+    if isinstance(expected, torch.Tensor) and isinstance(found, torch.Tensor):
+        same = torch.equal(expected, found)
+    else:
+        same = expected == found
+    return None if same else f"{place}: differs from the training without interruption"

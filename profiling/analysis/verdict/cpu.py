@@ -1,0 +1,95 @@
+"""What a step on a CPU is made of, where the run has no GPU. Called by diagnosis."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.columns import distinct, union
+from profiling.analysis.report import Bottleneck, RangeTotal, Report
+from profiling.analysis.verdict.advice import advise
+from profiling.units import milliseconds, size_bytes
+
+VERDICT = "cpu_only"
+SHOWN = 3  # operators, and phases
+WAITING = 0.8  # cores: less than the training thread alone would use
+WORTH_TELLING = 0.05  # of a step
+
+
+def bottleneck(analysis: Analysis, report: Report, cannot_tell: list[str]) -> Bottleneck:
+    """`report`: all but its bottleneck is there."""
+    evidence = [
+        *phase_sentences(report),
+        *operator_sentences(analysis, report),
+        *process_sentences(analysis, report),
+    ]
+    most = most_to_gain(report)
+    return Bottleneck(
+        VERDICT, evidence, advise(VERDICT, report), most_to_gain=most, cannot_tell=cannot_tell
+    )
+
+
+def longest_phase(report: Report) -> RangeTotal | None:
+    return max(report.phases, key=lambda row: row.host_ms, default=None)
+
+
+def of_step(report: Report, ms: float) -> str:
+    """'16.36 of 29.63 ms a step (55 %)' of milliseconds a step."""
+    step_ms = report.window.step_ms.mean
+    return f"{milliseconds(ms)} of {milliseconds(step_ms)} ms a step ({100 * ms / step_ms:.0f} %)"
+
+
+def phase_sentences(report: Report) -> Iterator[str]:
+    steps, step_ms = report.window.steps, report.window.step_ms.mean
+    if not report.phases:
+        return
+    first, *others = sorted(report.phases, key=lambda row: -row.host_ms)
+    told = [
+        f"{row.name} {milliseconds(row.host_ms / steps)} ms"
+        for row in others[:SHOWN]
+        if row.host_ms / steps >= WORTH_TELLING * step_ms
+    ]
+    then = f"; then {', '.join(told)}" if told else ""
+    yield f"The longest phase is {first.name}: {of_step(report, first.host_ms / steps)}{then}."
+
+
+def operator_sentences(analysis: Analysis, report: Report) -> Iterator[str]:
+    """How much of a step PyTorch's operators take, and which of them."""
+    table = analysis.trace.operators
+    if table is None or not report.operators:
+        return
+    mine = table.rows(table.process == analysis.steps.process)
+    busy_ns = union(mine.start_ns, mine.end_ns).clipped(analysis.begin_ns, analysis.end_ns)
+    busy_ms = busy_ns.total_ns() / 1e6 / analysis.step_count
+    yield f"Operators take {of_step(report, busy_ms)}, Python the rest."
+    whole_ns = sum(row.self_ns for row in report.operators)
+    told = [
+        f"{row.name} {milliseconds(row.self_ns / 1e6 / analysis.step_count)} ms "
+        f"({100 * row.self_ns / whole_ns:.0f} %)"
+        for row in report.operators[:SHOWN]
+    ]
+    yield f"Most of the operators' time: {', '.join(told)} a step."
+
+
+def process_sentences(analysis: Analysis, report: Report) -> Iterator[str]:
+    """Cores and memory, as far as they were measured."""
+    process, table = report.process, analysis.trace.operators
+    if process and process.cores_used is not None:
+        of = f" of {report.cpu_cores}" if report.cpu_cores else ""
+        threads = process.compute_threads
+        shared = f"; PyTorch computes with {threads} threads" if threads else ""
+        yield f"On average {process.cores_used:.1f}{of} cores were at work{shared}."
+        if process.cores_used < WAITING:
+            yield "It had to wait: other programs took the cores, or it read files."
+    elif table is not None and (mine := table.process == analysis.steps.process).any():
+        count = len(np.unique(distinct(table.thread[mine])))
+        yield f"Operators were called on {count} thread{'s' if count != 1 else ''}."
+    if process and process.memory_bytes is not None:
+        yield f"The process held {size_bytes(process.memory_bytes)} of memory."
+
+
+def most_to_gain(report: Report) -> str | None:
+    if not report.operators:
+        return None
+    largest, steps = report.operators[0], report.window.steps
+    return f"{largest.name}, at most {of_step(report, largest.self_ns / 1e6 / steps)}"

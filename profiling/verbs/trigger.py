@@ -1,0 +1,75 @@
+"""Opens a capture window on a run that is under way: the run looks for this when it logs its next
+row, and the window of profile.steps iterations begins with the iteration behind it. torch.profiler
+warms up for profile.warmup iterations first. A window moves behind an evaluation.
+
+{flags}
+
+examples
+  python -m profiling trigger out-shakespeare-char
+  python -m profiling trigger out-shakespeare-char --kind memory --steps 5
+"""
+
+import time
+from pathlib import Path
+
+from cli.files import write_text
+from cli.lock import InUse, check_free
+from cli.parser import Parser, flag, within
+from profiling.analysis.runs.folder import read_config
+from profiling.records import to_json
+from profiling.trigger import KINDS, TRIGGER, Trigger
+
+LOOK_S = 0.2  # between two looks whether the run has taken it
+
+
+def main(argv: list[str]) -> int:
+    """Returns the exit code; raises ValueError on a user's mistake."""
+    parser = Parser("trigger", __doc__)
+    parser.add_argument("folder", type=Path, metavar="OUT_DIR", help="of the run")
+    parser.add_argument(
+        "--kind", choices=KINDS, default="torch", help="nsys: of a run that was started under it"
+    )
+    flag(parser, "--steps N", "iterations; default: the run's profile.steps", within(int, 1))
+    flags = parser.parse_args(argv)
+    folder, path = flags.folder, flags.folder / TRIGGER
+    check_alive(folder)
+    check_kind(folder, flags.kind)
+    if path.exists():
+        raise ValueError(f"{path}: a window was asked for already; the run has not looked yet")
+    try:
+        write_text(path, to_json(Trigger(flags.kind, flags.steps)))
+        print(f"{folder}: asked for a {flags.kind} window; waiting for the run's next row")
+        wait_until_taken(folder, path)
+    finally:
+        path.unlink(missing_ok=True)
+    print(f"{folder}: the run has taken it, and says where its files are")
+    print(f"when they are there: python -m profiling report {folder}")
+    return 0
+
+
+def check_alive(folder: Path) -> None:
+    """Raises ValueError where nobody holds the folder's lock."""
+    if not folder.is_dir():
+        raise ValueError(f"{folder}: no such folder; give the out_dir of a run")
+    try:
+        check_free(folder, str(folder))
+    except InUse:
+        return
+    raise ValueError(
+        f"{folder}: no run is under way there; profile=torch captures one from its beginning"
+    )
+
+
+def check_kind(folder: Path, kind: str) -> None:
+    """Raises ValueError for what the run's device does not have."""
+    in_force = read_config(folder).get("in_force")
+    device = in_force.get("device") if isinstance(in_force, dict) else None
+    if kind in ("memory", "nsys") and device in ("cpu", "mps"):
+        raise ValueError(f"--kind {kind}: needs a CUDA GPU, this run is on {device}; use torch")
+
+
+def wait_until_taken(folder: Path, path: Path) -> None:
+    """Raises ValueError where the run ends before it has looked."""
+    while path.exists():
+        check_alive(folder)
+        time.sleep(LOOK_S)

@@ -1,0 +1,86 @@
+"""The first screen of a report: its length, its order, and what it leaves to --full."""
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from profiling.analysis.report import Finding
+from profiling.causes import PARTS
+from profiling.report.capture.document import report_document, verdict_line
+from profiling.report.capture.screen import findings, first_screen
+from profiling.report.document import Document
+from profiling.report.renderers import terminal
+from tests.helpers.captures import report_of
+from tests.helpers.reports import report_with_manifest
+
+CAPTURES = ("flash_attr_false", "flash_compile", "flash_eager", "slow_compile", "slow_eager")
+
+
+def shown(document: Document, width: int = 80) -> str:
+    out = io.StringIO()
+    terminal.show(document, Console(file=out, width=width, highlight=False))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_it_fits_a_screen_with_the_verdict_once_more(name):
+    report = report_of(name)
+    lines = shown(first_screen(report)).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert 24 <= len(lines) + 3 <= 40  # --full, a blank, the verdict
+    said = " ".join(" ".join(lines).split())
+    for part in (*report.bottleneck.evidence[:2], report.bottleneck.most_to_gain, "The mean step"):
+        assert part in said, part
+    assert said.index(verdict_line(report)) < said.index("Next") < said.index("█")
+    place = next(i for i, line in enumerate(lines) if line.startswith("kernel "))
+    shares = [f"{kernel.percent:.1f} %" for kernel in report.kernels[:5]]
+    assert [line[-6:].strip() for line in lines[place + 2 :]] == shares
+    assert "CUDA API calls" not in said and "Idle gaps" not in said
+
+
+@pytest.mark.parametrize("made", [first_screen, report_document])
+def test_no_line_ends_in_blanks(made):
+    for width in (60, 80, 100):
+        lines = shown(made(report_with_manifest()), width).splitlines()
+        assert [line for line in lines if line != line.rstrip()] == []
+
+
+def test_each_part_of_the_bar_has_a_glyph_of_its_own():
+    """Of those that stand beside each other: `idle` is there where causes are not known."""
+    shades = [part.colours.shade for part in PARTS]
+    assert len(set(shades)) == len(shades) and all(len(shade) == 1 for shade in shades)
+    lines = shown(first_screen(report_of("flash_eager"))).splitlines()
+    assert any("█" in line and "/" in line and "-" in line for line in lines)
+
+
+def test_the_parts_that_are_not_told_are_summed_up():
+    lines = shown(first_screen(report_of("flash_eager"))).splitlines()
+    told = [line.split() for line in lines if line.endswith(" %") and " ms " in line]
+    rows = [float(words[-2]) for words in told if "share" not in words]
+    place = next(i for i, line in enumerate(lines) if "all else" in line)
+    legend = [float(line.split()[-2]) for line in lines[place - 3 : place + 1]]
+    assert sum(legend) == pytest.approx(100, abs=0.2) and len(rows) >= 5
+
+
+def test_what_changes_the_figures_stays_in_a_line_for_each_level():
+    report = report_with_manifest()
+    health = replace(
+        report.health,
+        findings=[
+            Finding("warning", "it still holds an environment, a user, a host or folders", "scrub"),
+            Finding("warning", "capturing made a step 69 % longer: 34.67 ms here", "read shares"),
+            Finding("warning", "the steps are restless: a quarter took up to 1 ms"),
+            Finding("note", "this is process 7 on GPU 0, one of 2 GPUs of processes in this capture"
+                    " (process 7 on GPU 0, process 7 on GPU 1); sums are of all"),
+            Finding("note", "only 3 steps: their spread says little"),
+        ],
+    )  # fmt: skip
+    assert list(findings(replace(report, health=health))) == [
+        "warning: capturing made a step 69 % longer; the steps are restless; 1 more (--full)",
+        "note: this is process 7 on GPU 0, one of 2 GPUs of processes in this capture",
+    ]
+    alone = replace(health, findings=health.findings[:1])
+    (line,) = findings(replace(report, health=alone))
+    assert line == "warning: it still holds an environment, a user, a host or folders"

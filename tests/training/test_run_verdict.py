@@ -1,0 +1,97 @@
+"""What a run says of itself at its end: from made-up times, and of a real run."""
+
+import json
+import re
+
+import pytest
+
+from training.clock import CudaClock, Launched
+from training.run_verdict import Steps, run_verdict
+
+SECONDS = {"start_up": 4.0, "compile": 6.0, "training": 80.0, "evaluation": 9.0, "checkpoint": 1.0}
+UNKNOWN = Steps(on_cpu=False, step_ms=5.4, host_ms=None, gpu_busy_percent=None, cpu_percent=None)
+
+
+def steps(**known: float) -> Steps:
+    return Steps(**(vars(UNKNOWN) | known))
+
+
+@pytest.mark.parametrize(
+    "part, words",
+    [
+        ("start_up", "Held back by its start-up: start-up 80%"),
+        ("compile", "Held back by compiling: compiling 80%"),
+        ("evaluation", "Held back by evaluation: evaluation 80%"),
+        ("checkpoint", "Held back by its checkpoints: checkpoints 80%"),
+    ],
+)
+def test_the_largest_part_of_the_wall_time_is_named(part, words):
+    found = run_verdict(dict.fromkeys(SECONDS, 2.5) | {part: 40.0}, UNKNOWN)
+    assert found.cause == part and found.sentence == f"{words} of 50 s"
+
+
+def test_a_second_part_that_is_large_is_told_too():
+    found = run_verdict(SECONDS | {"evaluation": 60.0}, steps(host_ms=1.0))
+    assert found.cause == "gpu"
+    assert "training steps 53%, evaluation 40% of 3 min" in found.sentence
+
+
+@pytest.mark.parametrize(
+    "known, cause",
+    [
+        ({"host_ms": 1.2}, "gpu"),  # far ahead
+        ({"host_ms": 1.2, "gpu_busy_percent": 40.0}, "gpu"),
+        ({"host_ms": 5.3, "gpu_busy_percent": 97.0}, "gpu"),  # the queue was full
+        ({"host_ms": 5.3, "gpu_busy_percent": 61.0}, "host"),
+        ({"gpu_busy_percent": 61.0}, "host"),
+        ({"host_ms": 5.3}, None),
+        ({}, None),
+        ({"on_cpu": True, "cpu_percent": 190.0}, "cpu"),
+    ],
+)
+def test_the_host_or_the_gpu_is_late_or_it_is_not_known(known, cause):
+    found = run_verdict(SECONDS, steps(**known))
+    assert found.cause == found.metrics["verdict/cause"] == cause
+    assert ("not known" in found.sentence) == (cause is None)
+    assert "\n" not in found.sentence
+    assert found.metrics["time/waiting_for_data_s"] is None
+    assert found.metrics["time/host_step_ms"] == known.get("host_ms")
+
+
+class Event:
+    def __init__(self, ms):
+        self.ms = ms
+
+    def synchronize(self):
+        pass
+
+    def elapsed_time(self, end):
+        return end.ms - self.ms
+
+
+def test_laps_of_a_gpu_know_what_the_host_took(monkeypatch):
+    moments = iter([(0, 0.0), (0, 0.0), (5, 0.001), (11, 0.003), (20, 0.004)])
+    monkeypatch.setattr(
+        CudaClock, "mark", lambda self: Launched(Event((now := next(moments))[0]), now[1])
+    )
+    clock = CudaClock()
+    clock.start()
+    for label in (None, "captured", None):
+        clock.lap(label)
+    laps = clock.read()
+    assert (laps.ms, laps.captured_ms) == ([5, 9], [6])
+    assert laps.host_ms == pytest.approx([1.0, 1.0])
+
+
+def test_a_run_ends_with_its_verdict(start, tmp_path):
+    words = "compile=false n_layer=1 n_head=2 n_embd=16 block_size=16 batch_size=2 max_iters=30"
+    words += f" eval_iters=1 eval_interval=30 dropout=0 wandb.mode=disabled out_dir={tmp_path}/out"
+    process = start(["train.py", "config/shakespeare_char_cpu.yaml", *words.split()])
+    said = process.communicate(timeout=120)[0]
+    assert process.returncode == 0, said
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert said.rstrip().splitlines()[-1] == summary["verdict"]
+    assert re.match(r"Held back by .+ \d+% of \d+ s", summary["verdict"])
+    parts = [summary[f"time/{part}_s"] or 0.0 for part in (*SECONDS, "capture")]
+    assert min(parts) >= 0 and sum(parts) == pytest.approx(summary["wall_s"], abs=0.5)
+    assert summary["time/evaluation_s"] > 0 and summary["time/checkpoint_s"] > 0

@@ -1,0 +1,91 @@
+"""What held a run back in the large, without a capture: from times that it has anyway.
+
+Called by training.record at the end. Host times say where the wall time went; CUDA events, the
+host's pace and the driver's samples say of the training steps whether the GPU or the host was late.
+"""
+
+from dataclasses import dataclass
+
+from training.console import duration
+from training.sinks import Value
+
+# seconds are known by these names; "training" is what is left of the loop, its logging included
+PARTS = {
+    "start_up": "start-up",
+    "compile": "compiling",
+    "training": "training steps",
+    "evaluation": "evaluation",
+    "checkpoint": "checkpoints",
+}
+AHEAD = 0.8  # of a step's time: a host that launches it in less runs ahead of the GPU
+BUSY_PERCENT = 90.0  # of the time with a kernel: less, and the GPU waits for the host
+ALSO = 0.1  # of the wall time: a part as large is told beside the largest
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Of the training iterations, without those under a profiler; None: not known."""
+
+    on_cpu: bool
+    step_ms: float | None
+    host_ms: float | None  # the host's, to launch one
+    gpu_busy_percent: float | None  # time with any kernel, as the driver samples it
+    cpu_percent: float | None  # 100: one core
+
+
+@dataclass(frozen=True)
+class RunVerdict:
+    """What held the run back, and its evidence in one sentence."""
+
+    cause: str | None  # start_up, compile, evaluation, checkpoint, gpu, host, cpu; None: not known
+    sentence: str
+    metrics: dict[str, Value]  # for summary.json
+
+
+def run_verdict(seconds: dict[str, float], steps: Steps) -> RunVerdict:
+    """`seconds` of wall time by the names of PARTS; they add up to the process's."""
+    whole_s = sum(seconds.values())
+    largest = max(seconds, key=lambda part: seconds[part])
+    cause, why = what_held_steps_back(steps) if largest == "training" else (largest, "")
+    shares = sorted(((s / whole_s, part) for part, s in seconds.items()), reverse=True)
+    told = [f"{PARTS[part]} {share:.0%}" for share, part in shares if share >= ALSO]
+    took = f"{', '.join(told)} of {duration(whole_s)}"
+    sentence = f"{HELD_BACK_BY[cause]}: {took}{why}"
+    metrics: dict[str, Value] = {f"time/{part}_s": value for part, value in seconds.items()}
+    metrics.pop("time/compile_s")  # compiling and CUDA graphs are told apart there
+    metrics |= {
+        "time/waiting_for_data_s": None,  # a batch is drawn without looking at the clock
+        "time/host_step_ms": steps.host_ms,
+        "verdict/cause": cause,
+        "verdict": sentence,
+    }
+    return RunVerdict(cause, sentence, metrics)
+
+
+HELD_BACK_BY = {
+    "start_up": "Held back by its start-up",
+    "compile": "Held back by compiling",
+    "evaluation": "Held back by evaluation",
+    "checkpoint": "Held back by its checkpoints",
+    "gpu": "Held back by the GPU, which is busy",
+    "host": "Held back by the host, for which the GPU waits",
+    "cpu": "Held back by the CPU, which computes the steps",
+    None: "What held the training steps back is not known",
+}
+
+
+def what_held_steps_back(steps: Steps) -> tuple[str | None, str]:
+    """(cause, evidence). A host that is not ahead may be slow, or its queue may be full."""
+    if steps.on_cpu:
+        cpu = steps.cpu_percent
+        return "cpu", "" if cpu is None else f"; {cpu / 100:.1f} cores busy"
+    evidence = ""
+    if steps.host_ms is not None and steps.step_ms is not None:
+        evidence += f"; the host launches a step of {steps.step_ms:.2f} ms in {steps.host_ms:.2f}"
+    if steps.gpu_busy_percent is not None:
+        evidence += f"; kernels ran {steps.gpu_busy_percent:.0f} % of the time"
+    if steps.host_ms and steps.step_ms and steps.host_ms < AHEAD * steps.step_ms:
+        return "gpu", evidence
+    if steps.gpu_busy_percent is None:
+        return None, evidence
+    return ("gpu" if steps.gpu_busy_percent >= BUSY_PERCENT else "host"), evidence

@@ -1,0 +1,48 @@
+"""A window that is asked for while the run is under way. Called by training.capture.
+
+Rank 0 looks for a file when it logs a row, and all ranks do what it found there.
+"""
+
+import logging
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from configs.schema import Config
+from profiling.capture.nsys import is_attached
+from profiling.records import read_json
+from profiling.trigger import KINDS, TRIGGER, Trigger
+
+log = logging.getLogger(__name__)
+
+
+def take(folder: Path) -> Trigger | None:
+    """What lies there, which goes; None where it cannot be read."""
+    path = folder / TRIGGER
+    try:
+        found = read_json(path, Trigger)
+    except ValueError as error:
+        log.warning("trigger: %s", error)
+        found = None
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:  # or each row would open a window
+        log.warning("trigger: no window: cannot take %s away: %s", path, error.strerror)
+        return None
+    return found
+
+
+def config_of(trigger: Trigger, config: Config, iteration: int, on_cuda: bool) -> Config:
+    """With one window from `iteration` on, behind the recorder's warm-up. ValueError: why not."""
+    known, steps = config.profile, trigger.steps or config.profile.steps
+    if trigger.kind not in KINDS:
+        raise ValueError(f"kind {trigger.kind}: must be one of {', '.join(KINDS)}")
+    profile = replace(known, kind=trigger.kind, steps=steps, windows=1, start=str(iteration))
+    profile = replace(profile, start=str(iteration + profile.lead))
+    profile.check_machine("cuda" if on_cuda else "cpu", max(known.ranks) + 1)
+    attached = is_attached(os.environ)
+    if profile.kind == "nsys" and not attached:
+        raise ValueError("kind nsys: the run was not started under nsys")
+    if profile.kind == "torch" and on_cuda and attached:
+        raise ValueError("kind torch: nsys is attached, and only one of them can record the GPU")
+    return replace(config, profile=profile)  # which checks that it fits into the run

@@ -1,0 +1,58 @@
+"""What W&B is told of a run besides its rows: configuration, kinds of metrics, the checkpoint.
+
+Called by training.wandb_mirror.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from profiling.artifact_names import artifact_name
+from profiling.metric_names import VAL_LOSS
+from profiling.records import JsonObject
+from training.sinks import Row, RunFacts
+
+if TYPE_CHECKING:  # importing it takes a third of a second
+    from wandb import Artifact, Run
+
+# of environment.json; the command stays here, since it may name anything
+REPRODUCES = ("git", "python", "packages", "cuda", "cudnn", "driver", "gpus")
+
+
+def wandb_config(facts: RunFacts) -> JsonObject:
+    """Nested: W&B joins the names of sections and keys by dots itself.
+
+    Its own section is left out, which says nothing of the training. Git is asked here and not by
+    W&B, which would send a diff and the remote's address, too.
+    """
+    keys = {name: value for name, value in facts.config.items() if name != "wandb"}
+    return {**keys, "run": facts.in_force, "environment": reproduces(facts.environment)}
+
+
+def reproduces(environment: JsonObject) -> JsonObject:
+    """Commit, packages, CUDA and driver: what it takes to have the run again."""
+    return {name: environment[name] for name in REPRODUCES if name in environment}
+
+
+def define_metrics(run: "Run") -> None:
+    """All over the iteration; of the validation loss the runs' table shows the least."""
+    run.define_metric("iter")
+    run.define_metric("*", step_metric="iter")
+    run.define_metric(VAL_LOSS.name, step_metric="iter", summary="min")
+
+
+def checkpoint_artifact(out_dir: Path, facts: RunFacts, results: Row) -> "Artifact | None":
+    """The weights with the best validation loss; None where no checkpoint was written."""
+    import wandb
+
+    files = (out_dir / name for name in ("ckpt_best.pt", "ckpt.pt"))
+    path = next((file for file in files if file.is_file()), None)
+    if path is None:
+        return None
+    told = ("best_val_loss", "best_iteration", "iterations")
+    metadata: JsonObject = {name: results.get(name) for name in told}
+    metadata |= {"seed": facts.config.get("seed"), "git": facts.environment.get("git")}
+    # the attention of facts.config is the one that ran
+    name = artifact_name("checkpoint", facts.config, None)
+    artifact = wandb.Artifact(name, type="model", metadata=metadata)
+    artifact.add_file(str(path), name="ckpt.pt")
+    return artifact
