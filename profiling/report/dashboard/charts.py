@@ -3,7 +3,8 @@
 `layout.meta` says which metric a chart of curves has, and `meta` of a trace what it is: the mean or
 the spread of a group, or one of its runs; with iterations and seconds, between which the page
 switches. A run that goes on is followed in the browser (templates/dashboard_curves.js), which adds
-rows to the lines of runs and makes means of them. Colours are names of profiling.report.palette. Called
+rows to the lines of runs and makes means of them. Colours are names of profiling.report.palette.
+Called
 by profiling.report.dashboard.document.
 """
 
