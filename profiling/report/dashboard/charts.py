@@ -4,8 +4,7 @@
 the spread of a group, or one of its runs; with iterations and seconds, between which the page
 switches. A run that goes on is followed in the browser (templates/dashboard_curves.js), which adds
 rows to the lines of runs and makes means of them. Colours are names of profiling.report.palette.
-Called
-by profiling.report.dashboard.document.
+Called by profiling.report.dashboard.document.
 """
 
 from dataclasses import dataclass, field

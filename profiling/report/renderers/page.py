@@ -25,7 +25,7 @@ from profiling.report.document import (
     is_shown,
     shown,
 )
-from profiling.report.renderers.plotly_script import packed as plotly_js
+from profiling.report.renderers import plotly_script
 
 
 def page(document: Document, template: str = "document.html.j2", **values: object) -> str:
@@ -70,6 +70,10 @@ def environment() -> Environment:
     made.filters["marked"] = text.marked
     made.tests["shown"] = on_page
     return made
+
+
+def plotly_js() -> str:
+    return plotly_script.packed()
 
 
 def cleaned(value: object) -> object:
