@@ -5,6 +5,7 @@ import csv
 import io
 import json
 import re
+import time
 import zlib
 
 import pytest
@@ -117,23 +118,28 @@ def test_on_paper_a_page_is_light_and_no_chart_is_cut(browser, pages, window):
     open_page(browser, pages["report"])
     browser.execute_script("localStorage.setItem('theme', 'dark'); applyTheme(); redrawCharts()")
     window(SHEET, "print")
-    wide, cut, theme = browser.execute_async_script(
-        "const done = arguments[0]; dispatchEvent(new Event('beforeprint'));"
-        "setTimeout(() => done([document.documentElement.scrollWidth,"
-        "  [...document.querySelectorAll('.chart')].filter(chart =>"
-        "    chart.querySelector('.main-svg').getBoundingClientRect().right"
-        "    > chart.parentElement.getBoundingClientRect().right).map(c => c.dataset.chart),"
-        "  document.documentElement.dataset.theme]), 300)"
-    )
-    assert wide <= SHEET and cut == [] and theme == "light"
+    browser.execute_script("dispatchEvent(new Event('beforeprint'))")
+    cut = "return [...document.querySelectorAll('.chart')].filter(chart =>"
+    cut += "  chart.querySelector('.main-svg').getBoundingClientRect().right"
+    cut += "  > chart.parentElement.getBoundingClientRect().right).map(c => c.dataset.chart)"
+    assert comes_to(browser, cut, lambda found: found == []) == []
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= SHEET
+    theme = "return document.documentElement.dataset.theme"
+    assert browser.execute_script(theme) == "light"
     window(1280)
-    after = browser.execute_async_script(
-        "const done = arguments[0]; dispatchEvent(new Event('afterprint'));"
-        "setTimeout(() => done([document.documentElement.dataset.theme,"
-        "  document.querySelector('.main-svg').getBoundingClientRect().width]), 300)"
-    )
+    browser.execute_script("dispatchEvent(new Event('afterprint'))")
+    wide = "return document.querySelector('.main-svg').getBoundingClientRect().width"
+    assert comes_to(browser, wide, lambda found: found > SHEET) > SHEET
+    assert browser.execute_script(theme) == "dark"
     browser.execute_script("localStorage.clear()")
-    assert after[0] == "dark" and after[1] > SHEET
+
+
+def comes_to(driver, script: str, wanted) -> object:
+    """What the script returns at last: plotly draws again in its own time."""
+    end = time.monotonic() + 10
+    while not wanted(found := driver.execute_script(script)) and time.monotonic() < end:
+        time.sleep(0.05)
+    return found
 
 
 @pytest.mark.slow

@@ -44,6 +44,7 @@ function matchingRows(box) {
   const headings = headsOf(table).map((head) => headingOf(head).toLowerCase());
   let matches = () => true;
   field.setCustomValidity("");
+  if (!field.value.trim()) return [...table.tBodies[0].rows]; // most of the time: no text is read
   try { matches = filterOf(field.value, headings); } catch (error) { field.setCustomValidity(error.message); }
   return [...table.tBodies[0].rows].filter((row) => matches(searched(row)));
 }
