@@ -111,6 +111,7 @@ def write_run(folder: Path, number: int, rows: int) -> Path:
     """As a trainer leaves it: ten learning rates, a curve that falls."""
     folder.mkdir()
     settings = {"dataset": "made up", "learning_rate": (number % 10 + 1) / 1e4, "seed": number}
+    settings |= {"batch_size": 8, "block_size": 64, "gradient_accumulation_steps": 1}
     (folder / "config.yaml").write_text(json.dumps(settings))
     with open(folder / "metrics.jsonl", "w", encoding="utf-8") as file:
         for row in range(rows):
