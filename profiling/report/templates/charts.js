@@ -5,7 +5,7 @@ const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Ar
 const REMOVED = ["sendChartToCloud", "select2d", "lasso2d", "autoScale2d"]; // the first uploads
 const NARROW = 560; // px: the legend goes below
 const AXIS_BELOW = 52; // px for ticks and title of the x axis
-const PAPER = 655; // px between the margins of A4 and Letter, inside of a section
+const PAPER = 640; // px: fits between the margins of A4 and Letter, inside of a section
 const BASE85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%:()*+-;,=.?@^_`{|}~"; // as plotly_script.py has it
 
 const nonce = document.currentScript.nonce; // by which the page's policy knows its own scripts
