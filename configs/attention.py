@@ -22,7 +22,11 @@ class Backend:
 
 TABLE = (
     Backend(
-        "slow", "explicit softmax(QK^T/sqrt(d))V", colour="bad", fused=False, dropout_on_cpu="slow"
+        "slow",
+        "explicit softmax(QK^T/sqrt(d))V",
+        colour="communication",
+        fused=False,
+        dropout_on_cpu="slow",
     ),
     Backend(
         "math",
@@ -45,7 +49,7 @@ TABLE = (
     Backend(
         "flash",
         "FlashAttention",
-        colour="accent",
+        colour="gemm",
         fused=True,
         dropout_on_cpu="math",  # PyTorch's fused CPU kernel has none ("No available kernel")
         kernels=("flash_fwd", "flash_bwd"),

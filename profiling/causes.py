@@ -16,6 +16,7 @@ class Colours:
     dark: str
     terminal: str  # a style of rich
     shade: str = "░"  # a pipe has no colours, so each has a glyph of its own
+    hatch: str = ""  # on a page, as plotly names it
 
 
 @dataclass(frozen=True)
@@ -38,14 +39,14 @@ PARTS = (
         "kernels that compute",
         "compute",
         "kernels",
-        Colours("#2f6fde", "#5b94f5", "blue", "█"),
+        Colours("#065fb7", "#5280a9", "blue", "█"),
     ),
     Part(
         "communication",
         "collectives, alone on the GPU",
         "communication",
         "communication",
-        Colours("#d6336c", "#f0659a", "magenta", "▓"),
+        Colours("#8e6085", "#c736ff", "magenta", "▓"),
         verdict="communication",
     ),
     Part(
@@ -53,7 +54,7 @@ PARTS = (
         "copies and memsets, alone on the GPU",
         "copies and memsets",
         "copies",
-        Colours("#6c7f93", "#8a9db1", "cyan", "▒"),
+        Colours("#142933", "#a7a5a2", "cyan", "▒"),
         verdict="copies",
     ),
     Part(
@@ -61,7 +62,7 @@ PARTS = (
         "idle: the CPU was moving a copy from or to pageable memory",
         "idle: staging of copies",
         "GPU idle, copies being staged",
-        Colours("#2b8a99", "#56b8c8", "bright_cyan", ":"),
+        Colours("#aa72f6", "#c3d7a8", "bright_cyan", ":", hatch="+"),
         cause=True,
         verdict="copies",
     ),
@@ -70,7 +71,7 @@ PARTS = (
         "idle: the CPU was launching",
         "idle: launch-bound",
         "GPU idle, launch-bound",
-        Colours("#e5484d", "#ff6369", "red", "/"),
+        Colours("#c1141f", "#fc5a65", "red", "/", hatch="/"),
         cause=True,
         verdict="launch",
         lengthened=True,
@@ -80,7 +81,7 @@ PARTS = (
         "idle: the CPU was taking memory or giving it back",
         "idle: allocation",
         "GPU idle in memory allocation",
-        Colours("#a0522d", "#d08a63", "bright_yellow", "+"),
+        Colours("#5c0a0a", "#a54f41", "bright_yellow", "+", hatch="x"),
         cause=True,
         verdict="allocation",
     ),
@@ -89,7 +90,7 @@ PARTS = (
         "idle: the CPU was waiting for the GPU",
         "idle: synchronisation",
         "GPU idle in synchronization",
-        Colours("#f08c00", "#ffab3d", "yellow", "="),
+        Colours("#e06b00", "#fa9b2d", "yellow", "=", hatch="\\"),
         cause=True,
         verdict="synchronization",
     ),
@@ -98,7 +99,7 @@ PARTS = (
         "idle: the CPU was making the batch",
         "idle: waiting for data",
         "GPU idle, waiting for data",
-        Colours("#c9a800", "#e0c53a", "green", "~"),
+        Colours("#a19062", "#ffeb7a", "green", "~", hatch="."),
         cause=True,
         verdict="data",
     ),
@@ -107,7 +108,7 @@ PARTS = (
         "idle: the CPU did something else",
         "idle: CPU, Python",
         "GPU idle behind the CPU",
-        Colours("#9c5fd6", "#b98be8", "bright_magenta", "-"),
+        Colours("#8c0972", "#fdc2d5", "bright_magenta", "-", hatch="-"),
         cause=True,
         verdict="cpu",
         lengthened=True,
@@ -117,7 +118,7 @@ PARTS = (
         "idle: launched already, not yet started",
         "idle: between queued kernels",
         "GPU idle between queued kernels",
-        Colours("#b4bcc6", "#66717d", "bright_black", "."),
+        Colours("#8693ad", "#93a1b9", "bright_black", ".", hatch="|"),
         cause=True,
         verdict="gpu_gaps",
     ),
@@ -126,7 +127,7 @@ PARTS = (
         "idle",
         "GPU idle",
         "GPU idle",
-        Colours("#cfd5dc", "#3d4650", "bright_black"),
+        Colours("#5b5a5a", "#70757e", "bright_black"),
     ),
 )
 PART = {part.name: part for part in PARTS}

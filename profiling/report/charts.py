@@ -1,8 +1,8 @@
-"""What charts share: figures for plotly as plain dicts, drawn by templates/page.js.
+"""What charts share: figures for plotly as plain dicts, drawn by templates/charts.js.
 
-A colour is a name that a page knows, so that it follows the theme: var(--gemm) of templates/
-style.css, var(--launch) of profiling.causes; what has none is drawn in a neutral one. Plotly reads
-markup in texts, so names go through html.escape.
+A colour is a name that a page knows, so that it follows the theme: var(--gemm) of
+profiling.report.palette, var(--launch) of profiling.causes; what has none is drawn in a neutral
+one. Plotly reads markup in texts, so names go through html.escape.
 """
 
 import math
@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from profiling.report.document import Figure
 from profiling.units import number
 
-MARGIN = {"l": 10, "r": 20, "t": 10, "b": 10}  # page.js widens it by what axes and legend need
+MARGIN = {"l": 10, "r": 20, "t": 10, "b": 10}  # plotly widens it by what axes and legend need
 ABOVE: Figure = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}  # a legend
 NAMES: Figure = {"fixedrange": True, "ticksuffix": " "}  # an axis of bars
 INSIDE: Figure = {  # a bar's text
     "textposition": "inside",
-    "insidetextfont": {"color": "#fff"},
+    "insidetextfont": {},  # colours.js makes it black or white, whichever is read better
     "textangle": 0,
 }
 ROOM_FOR_TEXT: Figure = {"mode": "hide", "minsize": 11}  # less, and it is left out
@@ -88,11 +88,11 @@ def roofline(
     if peak_gbps:
         x = [left, *(ridge or [right])]
         y = [intensity * peak_gbps / 1e3 for intensity in x]
-        roofs.append(guide(f"memory, {number(peak_gbps)} GB/s", x, y, "attention", width=2.5))
+        roofs.append(guide(f"memory, {number(peak_gbps)} GB/s", x, y, "text", width=2))
     if peak_tflops:
         x, y = [*(ridge or [left]), right], [peak_tflops, peak_tflops]
         name = f"arithmetic, {number(peak_tflops)} TFLOP/s"
-        roofs.append(guide(name, x, y, "compute", width=2.5))
+        roofs.append(guide(name, x, y, "text", width=2, dash="dash"))
     xaxis = logarithmic(f"FLOP per byte {traffic}", left, right)
     yaxis = logarithmic("TFLOP/s", min(tflops) / 3, (peak_tflops or max(tflops)) * 2)
     return figure([*roofs, *data], xaxis, yaxis, **layout)

@@ -84,12 +84,13 @@ class Chart(Placed):
     """On a page alone."""
 
     name: str
-    label: str  # for those who cannot see it
+    label: str  # what it shows; a page tells its figures behind it to who cannot see it
     figure: Figure | None
     height: int = 320
     title: str | None = None
     absent: str | None = None  # said where there is no figure; None: nothing is
     zoom: bool = False
+    numbers: bool = True  # in a table below it
     places: Places = field(default=PAGE, kw_only=True)
 
 

@@ -1,12 +1,9 @@
 """Kernel names to families: names as profilers wrote them, and all of the real captures."""
 
-import re
-from importlib.resources import files
-
 import pytest
 
 from profiling.analysis.kernels.families import FAMILIES, KERNELS, attention_backend, family_of
-from profiling.causes import PARTS
+from profiling.report.palette import colours
 from tests.helpers.captures import own, report_of
 from tests.helpers.kernel_names import NAMES
 
@@ -24,11 +21,9 @@ def test_every_family_has_names_here_and_no_name_has_two():
 
 
 def test_every_family_has_a_colour_of_its_own_in_both_themes():
-    style = (files("profiling.report.templates") / "style.css").read_text()
-    light, dark = (dict(re.findall(r"--(\w+): (#\w+)", block)) for block in style.split("}")[:2])
-    for theme, colours in (("light", light), ("dark", dark)):
-        colours |= {part.name: getattr(part.colours, theme) for part in PARTS}
-        assert len({colours[family] for family in FAMILIES}) == len(FAMILIES)
+    for theme in ("light", "dark"):
+        known = colours(theme)
+        assert len({known[family] for family in FAMILIES}) == len(FAMILIES)
 
 
 @own

@@ -4,9 +4,22 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+DRAWN = """
+const done = arguments[0], charts = [...document.querySelectorAll('.chart')];
+let number = 0;
+function next() {
+  if (number === charts.length) { scrollTo(0, 0); return setTimeout(done, 50); }
+  const chart = charts[number];
+  if (chart.querySelector('.main-svg')) { number += 1; return next(); }
+  chart.scrollIntoView();
+  setTimeout(next, 20);
+}
+next();
+"""
 ARGUMENTS = (
     "--headless=new",
     "--no-sandbox",  # root, in a container
@@ -36,3 +49,14 @@ def chromium() -> Iterator:
         yield driver
     finally:
         driver.quit()
+
+
+def open_page(driver, path: Path) -> None:
+    """All charts of it are drawn, which they are when they come into view."""
+    driver.get(path.as_uri())
+    draw_all(driver)
+
+
+def draw_all(driver) -> None:
+    driver.set_script_timeout(30)
+    driver.execute_async_script(DRAWN)

@@ -35,7 +35,7 @@ from profiling.report.lab.attention_document import (
 from profiling.report.renderers import terminal
 from profiling.report.renderers.page import page
 from profiling.verbs import attention as attention_command
-from tests.helpers.chromium import chromium
+from tests.helpers.chromium import chromium, open_page
 from tests.paths import PROJECT
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
@@ -402,7 +402,7 @@ def test_chromium_draws_every_chart_without_an_error(tmp_path):
     path = tmp_path / "attention.html"
     path.write_text(page(attention_document(gpu_results())), encoding="utf-8")
     with chromium() as driver:
-        driver.get(path.as_uri())
+        open_page(driver, path)
         drawn = driver.execute_script(DRAWN)
         log = driver.get_log("browser")
     assert len(drawn) == 6 and min(drawn) >= 2

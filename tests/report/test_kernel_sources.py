@@ -35,7 +35,7 @@ def put_kernels(out_dir, kernels):
 
 
 def addresses(page: Path) -> list[str]:
-    return re.findall(r'<a href="([^"]*)">[^<]*</a>', page.read_text("utf-8"))
+    return re.findall(r'<a href="([^"#][^"]*)">[^<]*</a>', page.read_text("utf-8"))
 
 
 @pytest.mark.parametrize("place", ["out dir/profile/report.html", "report.html"])

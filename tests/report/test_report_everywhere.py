@@ -31,7 +31,7 @@ from profiling.report.document import Beside, Bullets, Chart, Document, Section,
 from profiling.report.renderers import terminal
 from profiling.report.renderers.markdown import markdown
 from profiling.report.renderers.page import page
-from tests.helpers.chromium import chromium
+from tests.helpers.chromium import open_page
 from tests.helpers.reports import report_with_manifest
 
 MADE_UP = causes.Part(
@@ -174,18 +174,17 @@ def test_a_cause_that_no_table_knows_is_told_all_the_same():
 
 
 @pytest.mark.slow
-def test_what_has_no_colour_is_drawn_in_a_neutral_one(tmp_path):
+def test_what_has_no_colour_is_drawn_in_a_neutral_one(browser, tmp_path):
     path = tmp_path / "page.html"
     path.write_text(page(report_document(report_with({"launch": 4.0, "mystery": 50.0}))), "utf-8")
-    with chromium() as browser:
-        browser.get(path.as_uri())
-        drawn = browser.execute_script(
-            "const chart = document.querySelector('[data-chart=breakdown]');"
-            "const name = style => getComputedStyle(document.documentElement)"
-            "  .getPropertyValue(style).trim();"
-            "return [Object.fromEntries(chart.data.map(bar => [bar.name, bar.marker.color])),"
-            "  name('--other'), name('--launch')]"
-        )
+    open_page(browser, path)
+    drawn = browser.execute_script(
+        "const chart = document.querySelector('[data-chart=breakdown]');"
+        "const name = style => getComputedStyle(document.documentElement)"
+        "  .getPropertyValue(style).trim();"
+        "return [Object.fromEntries(chart.data.map(bar => [bar.name, bar.marker.color])),"
+        "  name('--other'), name('--launch')]"
+    )
     colours, other, launch = drawn
     assert colours["idle: mystery"] == other and colours["idle: launch"] == launch != other
 

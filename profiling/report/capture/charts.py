@@ -49,7 +49,10 @@ def breakdown(parts: list[tuple[Part, float]]) -> Figure | None:
         hover = f"{part.meaning}<br>{told}"
         if ms > 0:
             bar = bars([""], [ms], colour(part.name), name=name, text=[text], hovertemplate=hover)
-            data.append(bar | INSIDE | {"insidetextanchor": "middle"})
+            marker = {"color": colour(part.name), "line": {"width": 1, "color": colour("card")}}
+            if part.colours.hatch:
+                marker["pattern"] = {"shape": part.colours.hatch}
+            data.append(bar | INSIDE | {"insidetextanchor": "middle", "marker": marker})
     return figure(
         data,
         fixed("ms of the mean step", range=[0, whole_ms]),
@@ -129,8 +132,10 @@ def roofline(known: Roofline | None) -> Figure | None:
     if not known or not rows:
         return None
     longest_ms = max(row.ms for row in rows)
+    sizes = [9 + 24 * math.sqrt(row.ms / longest_ms) for row in rows]
+    sides = label_sides(rows, sizes)
     return charts.roofline(
-        [point(row, row.ms / longest_ms) for row in rows],
+        [point(*each) for each in zip(rows, sizes, sides, strict=True)],
         [(row.flops_per_byte, row.tflops) for row in rows],
         known.peak_tflops,
         known.peak_gbps,
@@ -139,12 +144,12 @@ def roofline(known: Roofline | None) -> Figure | None:
     )
 
 
-def point(row: RooflineRow, share: float) -> Figure:
-    """A trace of its own, so that the legend names it: at the points names would overlap."""
+def point(row: RooflineRow, size: float, side: str) -> Figure:
+    """A trace of its own, so that the legend tells how near its roof it is."""
     of_roof = percent(row.percent_of_bound)
     marker = {
         "color": colour(row.family),
-        "size": 9 + 24 * math.sqrt(share),
+        "size": size,
         "line": {"width": 1, "color": colour("card")},
     }
     hover = (
@@ -153,4 +158,44 @@ def point(row: RooflineRow, share: float) -> Figure:
         f"{of_roof} of the {row.bound} roof<extra></extra>"
     )
     name, x, y = f"{row.family}, {of_roof} of its roof", [row.flops_per_byte], [row.tflops]
-    return scatter(name, x, y, "markers", marker=marker, hovertemplate=hover)
+    label = {"text": [row.family], "textposition": side, "cliponaxis": False}
+    return scatter(name, x, y, "markers+text", marker=marker, hovertemplate=hover, **label)
+
+
+def label_sides(rows: list[RooflineRow], sizes: list[float]) -> list[str]:
+    """Where each point's name stands, so that names do not lie on names or points if they need not.
+
+    Boxes in pixels of a chart of the usual width: four decades across, five up.
+    """
+    at = [(225 * math.log10(row.flops_per_byte), 60 * math.log10(row.tflops)) for row in rows]
+    taken = [box(x, y, size, size) for (x, y), size in zip(at, sizes, strict=True)]
+    sides = []
+    for row, (x, y), size in zip(rows, at, sizes, strict=True):
+        width, height = 8.0 * len(row.family), 16.0
+        beside, above = (size + width) / 2 + 3, (size + height) / 2
+        places = {
+            "top center": box(x, y + above, width, height),
+            "bottom center": box(x, y - above, width, height),
+            "middle right": box(x + beside, y, width, height),
+            "middle left": box(x - beside, y, width, height),
+        }
+        hits = {
+            side: sum(overlap(place, other) for other in taken) for side, place in places.items()
+        }
+        sides.append(min(hits, key=hits.__getitem__))
+        taken.append(places[sides[-1]])
+    return sides
+
+
+Box = tuple[float, float, float, float]  # left, bottom, right, top
+
+
+def box(x: float, y: float, width: float, height: float) -> Box:
+    return x - width / 2, y - height / 2, x + width / 2, y + height / 2
+
+
+def overlap(one: Box, other: Box) -> float:
+    """The area that both cover."""
+    width = min(one[2], other[2]) - max(one[0], other[0])
+    height = min(one[3], other[3]) - max(one[1], other[1])
+    return max(width, 0.0) * max(height, 0.0)

@@ -57,7 +57,7 @@ def report_document(
 
 def gpu_sections(report: Report, median_step: MedianStep | None) -> list[Section]:
     return [
-        Section("families", FAMILIES, [tables.families(report)], places=TEXT),
+        Section("families", FAMILIES, [tables.families(report)], short="Families"),
         timeline_section(report, median_step),
         overlap_section(report),
         roofline_section(report),
@@ -223,7 +223,7 @@ def phase_section(report: Report) -> Section:
 def timeline_section(report: Report, step: MedianStep | None) -> Section:
     label = "host ranges, API calls and kernels of the median step"
     figure, height = (timeline(step), timeline_height(step)) if step else (None, 0)
-    chart = Chart("timeline", label, figure, height, absent=NO_GPU, zoom=True)
+    chart = Chart("timeline", label, figure, height, absent=NO_GPU, zoom=True, numbers=False)
     lead = "What the host and the GPU did in the step whose time is the median."
     if step:
         lead = (

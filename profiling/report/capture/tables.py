@@ -4,8 +4,9 @@ A kernel stands as its label, with its whole name and the places of its sources 
 """
 
 from dataclasses import dataclass, replace
+from urllib.parse import urlencode
 
-from profiling.analysis.report import KernelSum, Report
+from profiling.analysis.report import FamilySum, KernelSum, Report
 from profiling.report.capture.kernel_sources import Links
 from profiling.report.document import EVERYWHERE, Cell, Column, Places, Table
 from profiling.report.kernel_label import kernel_cell
@@ -78,11 +79,25 @@ def ranges(report: Report) -> Table:
     return Table("ranges", "Single ranges", note, columns, rows, folded=True, places=IN_FULL)
 
 
+def a_step(report: Report) -> list[Column]:
+    """Of a row of sums over the whole capture: what falls to each of its steps."""
+    steps = report.window.steps
+    return [
+        Column("count a step", lambda row: row.count / steps, "number"),
+        Column("total a step", lambda row: row.total_ns / steps, "ns"),
+    ]
+
+
 def families(report: Report) -> Table:
+    def cell(row: FamilySum) -> Cell:
+        chosen = urlencode({"kernels.filter": f"family:{row.family}"})
+        return Cell(row.family, links=[("its kernels", f"#kernels&{chosen}")])
+
     columns = [
-        Column("family", "family", "text", True),
+        Column("family", cell, "text", True),
         COUNT,
         Column("total", "total_ns", "ns", True),
+        *a_step(report),
         SHARE,
     ]
     note = "Sums over the whole capture."
@@ -97,6 +112,7 @@ def kernels(report: Report, sources: Links) -> Table:
         Column("kernel", cell, "code", True),
         Column("family", "family", "text", True),
         COUNT,
+        *a_step(report),
         *(replace(column, brief=column.heading == "total") for column in DURATIONS),
         SHARE,
     ]

@@ -10,10 +10,10 @@ from profiling.analysis.difference.records import Comparison, ExperimentResult
 from profiling.report.charts import ABOVE, MARGIN, axis, bars, colour, figure
 from profiling.report.comparison.tables import bucket_label
 from profiling.report.document import Figure
+from profiling.report.palette import SERIES
 
 BASELINE, CANDIDATE = colour("muted"), colour("accent")
 SMALL_SHARE = 0.001  # of the step: a smaller change is not drawn
-PALETTE = ("muted", "accent", "attention", "norm", "optimizer", "loss", "softmax", "elementwise")
 
 
 def waterfall(comparison: Comparison) -> Figure | None:
@@ -74,7 +74,7 @@ def steps(comparison: Comparison) -> Figure:
 
 def processes(result: ExperimentResult) -> Figure:
     """Every process as a point, a box for each value; the first value on top."""
-    shades = map(colour, cycle(PALETTE))
+    shades = map(colour, cycle(SERIES))
     rows = [(row.label, row.processes, next(shades)) for row in result.values]
     return boxes(rows[::-1], result.unit, size=7)
 

@@ -3,8 +3,8 @@
 `layout.meta` says which metric a chart of curves has, and `meta` of a trace what it is: the mean or
 the spread of a group, or one of its runs; with iterations and seconds, between which the page
 switches. A run that goes on is followed in the browser (templates/dashboard_curves.js), which adds
-rows to the lines of runs and makes means of them. Colours are names of templates/style.css. Called
-by profiling.report.dashboard.document.
+rows to the lines of runs and makes means of them. Colours are names of profiling.report.palette.
+Called by profiling.report.dashboard.document.
 """
 
 from dataclasses import dataclass, field
@@ -17,9 +17,8 @@ from profiling.analysis.runs.groups import Group, Section, Spread, spread_of, ti
 from profiling.metric_names import VAL_LOSS, Metric
 from profiling.report.charts import axis, colour, figure, scatter
 from profiling.report.document import Figure
+from profiling.report.palette import SERIES
 
-COLOURS: tuple[str, ...] = ("gemm", "attention", "elementwise", "optimizer", "norm")
-COLOURS += ("communication", "loss", "reduction", "embedding", "dropout", "softmax", "copy")
 DASHES = ("solid", "dash", "dot", "dashdot")
 MARGIN = {"l": 64, "r": 14, "t": 8, "b": 42}  # one for all, so that charts are in line
 POINTS_OF_CHART = 5000  # what draws in a moment; shared by its curves
@@ -43,12 +42,12 @@ class Axes:
 
 
 def colour_of(number: int) -> str:
-    return colour(COLOURS[number % len(COLOURS)])
+    return colour(SERIES[number % len(SERIES)])
 
 
 def line_style(number: int) -> Figure:
     """The first ones are wider, so that they show below those that lie on them."""
-    dash = DASHES[number // len(COLOURS) % len(DASHES)]
+    dash = DASHES[number // len(SERIES) % len(DASHES)]
     return {"color": colour_of(number), "dash": dash, "width": max(1.4, 3.2 - 0.9 * number)}
 
 

@@ -4,14 +4,15 @@ templates/document.html.j2 lays it out; a page that is more than a Document has 
 own that extends it.
 """
 
+import secrets
 from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from cli.plain import without_controls
-from profiling import causes
-from profiling.report import text
+from profiling.report import palette, text
+from profiling.report.chart_words import spoken
 from profiling.report.document import (
     Block,
     Cell,
@@ -24,6 +25,7 @@ from profiling.report.document import (
     is_shown,
     shown,
 )
+from profiling.report.renderers import plotly_script
 
 
 def page(document: Document, template: str = "document.html.j2", **values: object) -> str:
@@ -46,7 +48,8 @@ def page(document: Document, template: str = "document.html.j2", **values: objec
             tab=" · ".join([*headlines, document.title]),
             figures=figures,
             plotly_js=plotly_js() if figures else "",
-            step_parts=list(causes.PART.values()),
+            palette={"light": palette.colours("light"), "dark": palette.colours("dark")},
+            nonce=secrets.token_urlsafe(16),
             **values,
         )
     )
@@ -63,16 +66,14 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"cell": text.cell, "more": more, "lead": lead}
+    made.filters |= {"cell": text.cell, "more": more, "lead": lead, "spoken": spoken}
+    made.filters["marked"] = text.marked
     made.tests["shown"] = on_page
     return made
 
 
 def plotly_js() -> str:
-    from plotly.offline import get_plotlyjs  # here: it takes long to import
-
-    # "</script" inside of it would end the element that holds it
-    return get_plotlyjs().replace("</script", "<\\/script")
+    return plotly_script.packed()
 
 
 def cleaned(value: object) -> object:

@@ -1,5 +1,5 @@
 // Charts that are drawn when they come into view, as the reader chose: axes, smoothing, runs, zoom.
-// What was chosen stands in the address. page.js has the colours; it runs after this, so all else
+// What was chosen stands in the address. charts.js draws them; it runs after this, so all else
 // waits for the whole page.
 "use strict";
 
@@ -14,7 +14,7 @@ let charts = []; // their elements
 
 function takeOver(root) {
   for (const chart of root.querySelectorAll("[data-chart]")) {
-    chart.dataset.lazy = chart.dataset.chart; // page.js would draw it at once
+    chart.dataset.lazy = chart.dataset.chart; // charts.js would draw it with another figure
     delete chart.dataset.chart;
   }
 }
@@ -230,4 +230,5 @@ document.addEventListener("DOMContentLoaded", () => {
   darkSystem.addEventListener("change", () => redraw());
   document.getElementById("theme").addEventListener("click", () => redraw());
   addEventListener("beforeprint", () => charts.forEach(drawLazily));
+  addEventListener("afterprint", () => charts.forEach(drawLazily));
 });

@@ -1,0 +1,165 @@
+"""How heavy the pages are and how soon a browser shows them, beside those of another checkout.
+
+    python -m benchmarks page_speed before=CHECKOUT [kernels=1000000] [repeats=5]
+
+- report: of a capture with so many kernels
+- compare: of two captures of the tests
+- dashboard: of 20 runs with 5,000 rows, of 100 with 1,000
+
+Each checkout makes its own pages, from the same files. Chromium (with chromedriver and selenium)
+opens them in turns: ms until the first text is painted, until the first chart is there, until the
+page has loaded. A first round warms the caches and does not count. Prints a Markdown table with the
+ratios of this checkout's medians to the other's.
+"""
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from benchmarks.measuring import PROJECT, Keys, in_turns, key
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
+
+CAPTURES = PROJECT / "tests" / "captures"
+SIZES = ((20, 5000), (100, 1000))  # runs, rows of each
+ARGUMENTS = ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1280,1100")
+WATCH = """
+new MutationObserver((_, self) => {
+  if (!document.querySelector('.main-svg')) return;
+  window.firstChart = performance.now();
+  self.disconnect();
+}).observe(document, { childList: true, subtree: true });
+"""
+TIMES = """
+const paint = performance.getEntriesByName('first-contentful-paint')[0];
+const [page] = performance.getEntriesByType('navigation');
+return window.firstChart && paint && page.loadEventEnd ?
+  [paint.startTime, window.firstChart, page.loadEventEnd] : null;
+"""
+LONGEST_S = 60
+
+
+@dataclass
+class PageConfig(Keys):
+    before: str = key("", "folder of another checkout", needed="the one to compare with")
+    kernels: int = key(1_000_000, "of the report's capture", least=1)
+    repeats: int = key(5, "loads of each page", least=1)
+
+
+@dataclass(frozen=True)
+class Load:
+    """ms since the navigation began."""
+
+    text_ms: float
+    chart_ms: float
+    loaded_ms: float
+
+
+def main(config: PageConfig) -> None:
+    checkouts = {"before": Path(config.before).resolve(), "now": PROJECT}
+    with tempfile.TemporaryDirectory(prefix="page-speed-") as name, browser() as driver:
+        folder = Path(name)
+        print("| page | what | before | now | ratio |\n|---|---|---:|---:|---:|")
+        for number, (page, words) in enumerate(commands(config, folder).items()):
+            paths = {
+                which: made(checkout, words, folder / f"{number}-{which}.html")
+                for which, checkout in checkouts.items()
+            }
+            loads = {which: partial(loaded, driver, path) for which, path in paths.items()}
+            runs = in_turns(loads, config.repeats + 1)
+            rows = {"MB": [path.stat().st_size / 1e6 for path in paths.values()]}
+            for what in fields(Load):
+                of = [median(getattr(run, what.name) for run in runs[which][1:]) for which in paths]
+                rows[what.name] = of
+            for measured, (before, now) in rows.items():
+                row = f"{before:.2f} | {now:.2f} | {now / before:.2f}"
+                print(f"| {page} | {measured} | {row} |", flush=True)
+
+
+def commands(config: PageConfig, folder: Path) -> dict[str, list[str]]:
+    """Page -> words after `python -m profiling`, but for the page's file."""
+    capture = folder / "long.sqlite"
+    repeat = [f"capture={CAPTURES / 'slow_eager.sqlite.gz'}", f"out={capture}"]
+    command = [sys.executable, "-m", "benchmarks", "repeat_capture", *repeat]
+    command.append(f"kernels={config.kernels}")
+    subprocess.run(command, cwd=PROJECT, stdout=sys.stderr, check=True)
+    pair = [str(CAPTURES / f"{name}.sqlite.gz") for name in ("slow_compile", "flash_compile")]
+    found = {
+        f"report, {config.kernels:,} kernels": ["report", str(capture), "--html"],
+        "compare": ["compare", *pair, "--html"],
+    }
+    for runs, rows in SIZES:
+        folders = [str(write_run(folder / f"{rows}-{run}", run, rows)) for run in range(runs)]
+        found[f"dashboard, {runs} x {rows:,}"] = ["dashboard", *folders, "-o"]
+    return found
+
+
+def write_run(folder: Path, number: int, rows: int) -> Path:
+    """As a trainer leaves it: ten learning rates, a curve that falls."""
+    folder.mkdir()
+    settings = {"dataset": "made up", "learning_rate": (number % 10 + 1) / 1e4, "seed": number}
+    settings |= {"batch_size": 8, "block_size": 64, "gradient_accumulation_steps": 1}
+    (folder / "config.yaml").write_text(json.dumps(settings))
+    with open(folder / "metrics.jsonl", "w", encoding="utf-8") as file:
+        for row in range(rows):
+            loss = 1.4 + 2.8 * math.exp(-row / 400) + 0.01 * math.sin(row * (number + 1))
+            told = {"iter": row, "train/loss": loss, "time/step_ms": 5 + math.sin(row) / 9}
+            told |= {"perf/tokens_per_s": 3e6 + row, "gpu/power_w": 500 + row % 9}
+            told |= {"val/loss": loss + 0.1} if row % 10 == 0 else {}
+            file.write(json.dumps(told) + "\n")
+    return folder
+
+
+def made(checkout: Path, words: list[str], path: Path) -> Path:
+    """The page, by that checkout. Raises ValueError with the end of what it printed."""
+    command = [sys.executable, "-m", "profiling", *words, str(path)]
+    run = subprocess.run(command, cwd=checkout, capture_output=True, text=True)
+    if not path.exists():
+        raise ValueError(f"{checkout}: {' '.join(words[:2])} made no page: {run.stderr[-300:]}")
+    return path
+
+
+@contextmanager
+def browser() -> Iterator["Chrome"]:
+    """Raises ValueError where there is none."""
+    from selenium import webdriver
+
+    program, driver_program = shutil.which("chromium"), shutil.which("chromedriver")
+    if not program or not driver_program:
+        raise ValueError("page_speed: needs chromium and chromedriver")
+    os.environ["SE_OFFLINE"] = "true"  # selenium is not to look for drivers or report its use
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for argument in ARGUMENTS:
+        options.add_argument(argument)
+    driver = webdriver.Chrome(options, webdriver.ChromeService(driver_program))
+    driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WATCH})
+    try:
+        yield driver
+    finally:
+        driver.quit()
+
+
+def loaded(driver: "Chrome", path: Path) -> Load:
+    """Raises ValueError for a page that draws nothing."""
+    driver.get("about:blank")
+    driver.get(path.as_uri())
+    end = time.monotonic() + LONGEST_S
+    while time.monotonic() < end:
+        if times := driver.execute_script(TIMES):
+            return Load(*times)
+        time.sleep(0.02)
+    raise ValueError(f"{path}: no chart within {LONGEST_S} s")

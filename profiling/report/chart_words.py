@@ -1,0 +1,61 @@
+"""A chart in a sentence, for those who hear a page. Called by profiling.report.renderers.page.
+
+The numbers themselves stand in the table that a page opens below the chart.
+"""
+
+from collections.abc import Iterator, Sequence
+from html import unescape
+from typing import Any
+
+from profiling.report.document import Chart
+from profiling.units import number
+
+MOST = 12  # values that are told one by one
+
+
+def spoken(chart: Chart) -> str:
+    """'the mean step by what the GPU did: compute 8.31, idle: launch 2.1; ms of the mean step.'"""
+    if chart.figure is None:
+        return chart.label
+    data, layout = chart.figure["data"], chart.figure["layout"]
+    assert isinstance(data, (list, tuple)) and isinstance(layout, dict)
+    told = [words for trace in data for words in trace_words(trace)]
+    rest = len(told) - MOST
+    if rest > 0:
+        told = [*told[:MOST], f"and {rest} more"]
+    axes = [layout.get(name, {}).get("title", {}).get("text") for name in ("xaxis", "yaxis")]
+    said = [f"{chart.label}: {', '.join(told)}", *(str(title) for title in axes if title)]
+    return plain("; ".join(said)) + "."
+
+
+def trace_words(trace: dict[str, Any]) -> Iterator[str]:
+    """Of one series of a figure; nothing of a band, whose line is told."""
+    name = trace.get("name", "")
+    match trace:
+        case {"fill": "toself"}:
+            return
+        case {"type": "box", "median": [middle]}:
+            yield f"{name} median {number(middle)}"
+        case {"type": "box"}:
+            yield extent(name, trace["x"])
+        case {"type": "bar", "y": places, "x": lengths} if len(lengths) <= MOST:
+            for place, length in zip(places, lengths, strict=True):
+                yield f"{name} {place} {number(length)}".strip()
+        case {"type": "waterfall"}:
+            yield from map("{} {}".format, trace["x"], trace["text"])
+        case {"type": "bar", "x": values} | {"y": values}:
+            yield extent(name, values)
+
+
+def extent(name: str, values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return f"{name} without values"
+    if len(known) == 1:
+        return f"{name} {number(known[0])}"
+    return f"{name} from {number(min(known))} to {number(max(known))}, last {number(known[-1])}"
+
+
+def plain(words: str) -> str:
+    """Without plotly's markup and escapes."""
+    return " ".join(unescape(words.replace("<br>", " ").replace("<b>", "")).split())

@@ -1,0 +1,53 @@
+// What a reader has chosen of tables, in the address: #SECTION&kernels.filter=gemm&kernels.sort=-3. A link to
+// it shows the same. Pairs of other scripts stay as they are; a link to a section leaves what was chosen.
+"use strict";
+
+const choices = new Map(); // "kernels.filter" -> "gemm"
+const choiceFollowers = []; // called with the keys that an address brings
+
+function addressParts() {
+  const parts = location.hash.slice(1).split("&").filter(Boolean);
+  const isOwn = (part) => /^[^=]+\.(filter|sort)=/.test(part);
+  return {
+    section: parts.find((part) => !part.includes("=")),
+    own: [...new URLSearchParams(parts.filter(isOwn).join("&"))],
+    others: parts.filter((part) => part.includes("=") && !isOwn(part)),
+  };
+}
+
+// Returns the keys that the address has.
+function readChoices() {
+  const { own } = addressParts();
+  for (const [key, value] of own) choices.set(key, value);
+  return own.map(([key]) => key);
+}
+
+function writeChoices() {
+  const { section, others } = addressParts();
+  const state = new URLSearchParams([...choices]).toString();
+  const address = `#${[section, ...others, state].filter(Boolean).join("&")}`;
+  if (address !== (location.hash || "#")) history.replaceState(history.state, "", address);
+}
+
+// An empty value takes the key out.
+function keepChoice(key, value) {
+  if (value) choices.set(key, value); else choices.delete(key);
+  writeChoices();
+}
+
+// At once, and whenever the address is another.
+function onAddress(follow) {
+  choiceFollowers.push(follow);
+  follow([...choices.keys()]);
+}
+
+function openAddress() {
+  const keys = readChoices(), { section } = addressParts();
+  choiceFollowers.forEach((follow) => follow(keys));
+  if (section && keys.length) document.getElementById(decodeURIComponent(section))?.scrollIntoView();
+  writeChoices();
+}
+
+readChoices();
+addEventListener("hashchange", openAddress);
+addEventListener("load", openAddress);

@@ -1,0 +1,100 @@
+// Charts, drawn by plotly when they come into view; on paper in the light theme, as wide as a sheet.
+"use strict";
+
+const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif";
+const REMOVED = ["sendChartToCloud", "select2d", "lasso2d", "autoScale2d"]; // the first uploads
+const NARROW = 560; // px: the legend goes below
+const AXIS_BELOW = 52; // px for ticks and title of the x axis
+const PAPER = 640; // px: fits between the margins of A4 and Letter, inside of a section
+const BASE85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%:()*+-;,=.?@^_`{|}~"; // as plotly_script.py has it
+
+const nonce = document.currentScript.nonce; // by which the page's policy knows its own scripts
+const figures = JSON.parse(document.getElementById("figures")?.textContent ?? "{}");
+let plotlyReady = null; // a promise, once plotly is asked for
+let onPaper = false;
+
+function fromBase85(text) {
+  const value = new Uint8Array(128);
+  for (let digit = 0; digit < 85; digit++) value[BASE85.charCodeAt(digit)] = digit;
+  const bytes = new DataView(new ArrayBuffer(4 * Math.ceil(text.length / 5)));
+  for (let at = 0; at < text.length; at += 5) {
+    let word = 0;
+    for (let i = at; i < at + 5; i++) word = 85 * word + (i < text.length ? value[text.charCodeAt(i)] : 84);
+    bytes.setUint32((4 * at) / 5, word);
+  }
+  return new Uint8Array(bytes.buffer, 0, Math.floor((4 * text.length) / 5));
+}
+
+async function unpackPlotly() {
+  const packed = fromBase85(document.getElementById("plotly").textContent);
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const script = document.createElement("script");
+  script.nonce = nonce;
+  script.textContent = await new Response(stream).text();
+  document.head.append(script);
+}
+
+function draw(chart, figure) {
+  if (window.Plotly) return drawByPlotly(chart, figure);
+  plotlyReady ??= unpackPlotly();
+  return plotlyReady.then(() => drawByPlotly(chart, figure));
+}
+
+async function drawByPlotly(chart, figure) {
+  const zoom = "zoom" in chart.dataset;
+  const [data, layout] = themed(figure);
+  const below = !onPaper && chart.clientWidth < NARROW && layout.showlegend !== false;
+  chart.dataset.height ??= parseFloat(chart.style.height);
+  if (below) layout.legend = { ...layout.legend, orientation: "h", x: 0, yref: "container", y: 0, yanchor: "bottom" };
+  if (onPaper) Object.assign(layout, { width: PAPER, autosize: false });
+  const drawing = Plotly.react(chart, data, layout, {
+    responsive: true, displaylogo: false, modeBarButtonsToRemove: REMOVED, plotlyServerURL: "",
+    displayModeBar: zoom && !onPaper, scrollZoom: zoom,
+  });
+  await drawing;
+  if (below) await makeRoomForLegend(chart);
+}
+
+// The chart grows by what the legend takes.
+async function makeRoomForLegend(chart) {
+  const room = chart.querySelector(".legend")?.getBoundingClientRect().height ?? 0;
+  if (!room) return;
+  const height = +chart.dataset.height + room;
+  chart.style.height = `${height}px`;
+  await Plotly.relayout(chart, { height, "margin.b": room + AXIS_BELOW });
+}
+
+const awaitsView = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) {
+    if (!isIntersecting) continue;
+    awaitsView.unobserve(target);
+    drawChart(target);
+  }
+}, { rootMargin: "300px" });
+
+async function drawChart(chart) {
+  chart.dataset.drawn = "1";
+  await draw(chart, figures[chart.dataset.chart]);
+  chart.dispatchEvent(new Event("drawn"));
+}
+
+function redrawCharts() {
+  document.querySelectorAll("[data-chart][data-drawn]").forEach(drawChart);
+}
+
+function prepareCharts() {
+  document.querySelectorAll("[data-chart]").forEach((chart) => awaitsView.observe(chart));
+}
+
+// Printing does not wait, so plotly has to be there before: it is, when anything was drawn.
+addEventListener("beforeprint", () => {
+  onPaper = true;
+  document.documentElement.dataset.theme = "light";
+  document.querySelectorAll("[data-chart]").forEach(drawChart);
+});
+addEventListener("afterprint", () => {
+  onPaper = false;
+  applyTheme();
+  for (const chart of document.querySelectorAll(".js-plotly-plot")) delete chart.layout.width;
+  redrawCharts();
+});

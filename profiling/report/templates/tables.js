@@ -1,0 +1,141 @@
+// Tables that sort, filter, and can be taken away as CSV and JSON.
+"use strict";
+
+const MISSING = -Infinity; // sorts below all
+
+function cellValue(cell) {
+  const { value } = cell.dataset;
+  if (value === undefined) return cell.textContent.trim().toLowerCase();
+  return value === "" ? MISSING : +value;
+}
+
+function headsOf(table) {
+  return [...table.tHead.rows[0].cells];
+}
+
+function headingOf(head) {
+  return head.textContent.trim();
+}
+
+function sortTable(table, column, direction) {
+  const body = table.tBodies[0];
+  const order = (a, b) => {
+    const [x, y] = [cellValue(a.cells[column]), cellValue(b.cells[column])];
+    return (x > y ? 1 : x < y ? -1 : 0) * direction;
+  };
+  body.append(...[...body.rows].sort(order));
+  for (const [index, head] of headsOf(table).entries()) {
+    head.ariaSort = index !== column ? null : direction > 0 ? "ascending" : "descending";
+  }
+}
+
+// As the filter sees it: what is shown and what stands behind it.
+function searched(row) {
+  row.searched ??= (() => {
+    const texts = [...row.cells].map((cell) => cell.textContent.trim().toLowerCase());
+    const titles = [...row.cells].map((cell) => cell.title.toLowerCase());
+    return { cells: texts, whole: [...texts, ...titles].join(" ") };
+  })();
+  return row.searched;
+}
+
+function matchingRows(box) {
+  const table = box.querySelector("table"), field = box.querySelector("input");
+  const headings = headsOf(table).map((head) => headingOf(head).toLowerCase());
+  let matches = () => true;
+  field.setCustomValidity("");
+  if (!field.value.trim()) return [...table.tBodies[0].rows]; // most of the time: no text is read
+  try { matches = filterOf(field.value, headings); } catch (error) { field.setCustomValidity(error.message); }
+  return [...table.tBodies[0].rows].filter((row) => matches(searched(row)));
+}
+
+// The rows that are looked for; the first of them until "all" is pressed.
+function showRows(box) {
+  const rows = box.querySelector("table").tBodies[0].rows;
+  const found = matchingRows(box), all = box.querySelector(".all");
+  const limit = box.dataset.all ? Infinity : +box.dataset.limit;
+  for (const row of rows) row.hidden = true;
+  for (const row of found.slice(0, limit)) row.hidden = false;
+  const wrong = box.querySelector("input").validationMessage;
+  box.querySelector(".shown").textContent = wrong || `${Math.min(found.length, limit)} of ${rows.length} shown`;
+  all.hidden = found.length <= +box.dataset.limit;
+  all.textContent = box.dataset.all ? "fewer" : `all ${found.length}`;
+}
+
+// Numbers as they were measured, whole names; a unit stands in the heading.
+function exported(box) {
+  const heads = headsOf(box.querySelector("table"));
+  const headings = heads.map((head) => {
+    const unit = head.dataset.unit;
+    return unit && !headingOf(head).includes(unit) ? `${headingOf(head)} [${unit}]` : headingOf(head);
+  });
+  const rows = matchingRows(box).map((row) => [...row.cells].map((cell) => {
+    const { value } = cell.dataset;
+    if (value !== undefined) return value === "" ? null : Number.isNaN(+value) ? value : +value;
+    return cell.title || cell.textContent.trim();
+  }));
+  return [headings, rows];
+}
+
+// RFC 4180. A spreadsheet would run a text that begins as a formula does.
+function csvOf([headings, rows]) {
+  const field = (value) => {
+    if (typeof value === "number" || value === null) return String(value ?? "");
+    const text = /^[=+\-@\t\r]/.test(value) ? `'${value}` : value;
+    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  };
+  return [headings, ...rows].map((row) => row.map(field).join(",")).join("\r\n") + "\r\n";
+}
+
+function jsonOf([headings, rows]) {
+  const names = headings.map((name, at) => (headings.indexOf(name) === at ? name : `${name} (${at + 1})`));
+  return JSON.stringify(rows.map((row) => Object.fromEntries(row.map((value, at) => [names[at], value]))), null, 1);
+}
+
+function save(name, kind, text) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([text], { type: kind }));
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+function sortBy(box, number) {
+  sortTable(box.querySelector("table"), Math.abs(number) - 1, Math.sign(number));
+  showRows(box);
+}
+
+function filterBy(box, text) {
+  box.querySelector("input").value = text;
+  showRows(box);
+}
+
+function prepareTable(box) {
+  const table = box.querySelector("table"), field = box.querySelector("input");
+  const name = box.id.replace("table-", "");
+  for (const [column, head] of headsOf(table).entries()) {
+    head.querySelector("button").addEventListener("click", () => {
+      const first = "number" in head.dataset ? -1 : 1; // the largest first is what one looks for
+      const before = { ascending: 1, descending: -1 }[head.ariaSort];
+      const number = (column + 1) * (before ? -before : first);
+      sortBy(box, number);
+      keepChoice(`${name}.sort`, String(number));
+    });
+  }
+  field.addEventListener("input", () => {
+    showRows(box);
+    keepChoice(`${name}.filter`, field.value.trim());
+  });
+  box.querySelector(".all").addEventListener("click", () => {
+    box.dataset.all = box.dataset.all ? "" : "1";
+    showRows(box);
+  });
+  box.querySelector(".csv").addEventListener("click", () => save(`${name}.csv`, "text/csv", csvOf(exported(box))));
+  box.querySelector(".json").addEventListener("click", () => save(`${name}.json`, "application/json", jsonOf(exported(box))));
+  showRows(box);
+  onAddress((keys) => {
+    const sort = +choices.get(`${name}.sort`);
+    if (keys.includes(`${name}.filter`)) filterBy(box, choices.get(`${name}.filter`));
+    if (keys.includes(`${name}.sort`) && headsOf(table)[Math.abs(sort) - 1]) sortBy(box, sort);
+  });
+}

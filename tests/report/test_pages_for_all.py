@@ -1,0 +1,308 @@
+"""Pages on a phone, on paper, for ears, for other eyes; and what one takes away from them."""
+
+import base64
+import csv
+import io
+import json
+import re
+import time
+import zlib
+
+import pytest
+
+from profiling.analysis.difference.comparison import compare
+from profiling.report.capture.document import report_document
+from profiling.report.comparison.document import comparison_document
+from profiling.report.document import Chart, Document, Section
+from profiling.report.lab.compiled_document import compiled_document
+from profiling.report.renderers.page import page
+from tests.helpers.captures import capture_of, compilation
+from tests.helpers.chromium import draw_all, open_page
+from tests.helpers.colours import contrast
+from tests.helpers.reports import flash, slow
+
+MOST_BYTES = 2_000_000
+PHONE, SHEET = 390, 703  # px; A4 between its margins
+NAMES = "return [...document.querySelectorAll('#table-kernels tbody tr:not([hidden])')]"
+NAMES += ".map(row => row.cells[0].textContent.trim())"
+FAMILY = NAMES.replace("cells[0]", "cells[1]")
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """Name -> file."""
+    capture, compiled = capture_of("flash_metrics"), compilation()
+    documents = {
+        "report": report_document(capture.report, capture.median_step),
+        "compare": comparison_document(compare(slow(), flash())),
+        "compiled": compiled_document(compiled.index, compiled.files),
+    }
+    folder = tmp_path_factory.mktemp("pages")
+    for name, document in documents.items():
+        (folder / f"{name}.html").write_text(page(document), encoding="utf-8")
+    return {name: folder / f"{name}.html" for name in documents}
+
+
+@pytest.fixture
+def report(browser, pages):
+    """Opened anew, without what an earlier test has chosen."""
+    browser.get("about:blank")
+    open_page(browser, pages["report"])
+    yield browser
+    assert browser.get_log("browser") == []
+
+
+@pytest.fixture
+def window(browser):
+    """window(width, media): the page as in a window of this width, on screen or on paper."""
+
+    def sized(width, media=""):
+        metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media})
+
+    yield sized
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+
+def test_a_page_weighs_two_megabytes_at_most_and_without_a_chart_next_to_nothing():
+    figure = {"data": [{"type": "bar", "x": [1], "y": ["a"]}], "layout": {"xaxis": {}, "yaxis": {}}}
+    chart = Section("s", "One chart", [Chart("c", "one bar", figure)])
+    with_chart, without = page(Document("A", [], [], [chart])), page(Document("A", [], [], []))
+    assert len(with_chart.encode()) <= MOST_BYTES
+    assert len(without.encode()) < 60_000 and "plotly.js" not in without
+
+
+def test_a_chart_is_drawn_when_it_comes_into_view(browser, pages):
+    browser.get("about:blank")
+    browser.get(pages["report"].as_uri())
+    drawn = "return [...document.querySelectorAll('.chart')].map(c => 'drawn' in c.dataset)"
+    before = browser.execute_script(drawn)
+    assert before[0] and not before[-1]
+    draw_all(browser)
+    assert all(browser.execute_script(drawn))
+
+
+def test_scripts_run_by_the_nonce_alone(report):
+    ran = report.execute_script(
+        "const script = document.createElement('script');"
+        "script.textContent = 'window.ran = true'; document.head.append(script);"
+        "return window.ran === true"
+    )
+    assert not ran
+    (refused,) = report.get_log("browser")
+    assert "Content Security Policy" in refused["message"]
+
+
+@pytest.mark.parametrize("name", ["report", "compare", "compiled"])
+def test_on_a_phone_words_stay_whole_and_legends_go_below(browser, pages, window, name):
+    window(PHONE)
+    browser.get("about:blank")
+    open_page(browser, pages[name])
+    wide, cells, above = browser.execute_script(
+        "const edge = (chart, name) => chart.querySelector(name)?.getBoundingClientRect();"
+        "return [document.documentElement.scrollWidth,"
+        "  [...document.querySelectorAll('tr:not([hidden]) td.code')].map(c => c.offsetWidth),"
+        "  [...document.querySelectorAll('.chart')].filter(chart => edge(chart, '.legend') &&"
+        "    edge(chart, '.legend').top < edge(chart, '.xtick').bottom).map(c => c.dataset.chart)]"
+    )
+    assert wide <= PHONE
+    assert min(cells) >= 200, "a column that is narrower breaks names into pieces"
+    assert above == []
+
+
+def test_on_paper_a_page_is_light_and_no_chart_is_cut(browser, pages, window):
+    window(1280)
+    browser.get("about:blank")
+    open_page(browser, pages["report"])
+    browser.execute_script("localStorage.setItem('theme', 'dark'); applyTheme(); redrawCharts()")
+    window(SHEET, "print")
+    browser.execute_script("dispatchEvent(new Event('beforeprint'))")
+    cut = "return [...document.querySelectorAll('.chart')].filter(chart =>"
+    cut += "  chart.querySelector('.main-svg').getBoundingClientRect().right"
+    cut += "  > chart.parentElement.getBoundingClientRect().right).map(c => c.dataset.chart)"
+    assert comes_to(browser, cut, lambda found: found == []) == []
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= SHEET
+    theme = "return document.documentElement.dataset.theme"
+    assert browser.execute_script(theme) == "light"
+    window(1280)
+    browser.execute_script("dispatchEvent(new Event('afterprint'))")
+    wide = "return document.querySelector('.main-svg').getBoundingClientRect().width"
+    assert comes_to(browser, wide, lambda found: found > SHEET) > SHEET
+    assert browser.execute_script(theme) == "dark"
+    browser.execute_script("localStorage.clear()")
+
+
+def comes_to(driver, script: str, wanted) -> object:
+    """What the script returns at last: plotly draws again in its own time."""
+    end = time.monotonic() + 10
+    while not wanted(found := driver.execute_script(script)) and time.monotonic() < end:
+        time.sleep(0.05)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["report", "compare"])
+def test_no_sheet_of_a_print_is_blank(browser, pages, name):
+    browser.get("about:blank")
+    open_page(browser, pages[name])
+    told = browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})
+    texts = texts_of_sheets(base64.b64decode(told["data"]))
+    assert len(texts) >= 2 and min(texts) > 5, texts
+
+
+def texts_of_sheets(pdf: bytes) -> list[int]:
+    """How many pieces of text each page of a PDF shows."""
+    objects = {int(m[1]): m[2] for m in re.finditer(rb"(\d+) 0 obj(.*?)endobj", pdf, re.S)}
+    found = []
+    for content in objects.values():
+        if re.search(rb"/Type\s*/Page\b", content):
+            number = re.search(rb"/Contents (\d+) 0 R", content)
+            stream = objects[int(number[1])].partition(b"stream")[2].strip(b"\r\n")
+            found.append(len(re.findall(rb"T[jJ]\b", zlib.decompressobj().decompress(stream))))
+    return found
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_labels_in_bars_are_read_in_both_themes(report, theme):
+    bars = report.execute_async_script(
+        "const [theme, done] = arguments; document.documentElement.dataset.theme = theme;"
+        "redrawCharts(); const bar = document.querySelector('[data-chart=breakdown]');"
+        "setTimeout(() => done(bar.data.map("
+        "  ({name, marker, insidetextfont}) => [name, insidetextfont.color, marker.color,"
+        "    marker.pattern?.fgcolor ?? marker.color])), 300)",
+        theme,
+    )
+    assert len(bars) >= 5
+    for name, ink, colour, hatch in bars:
+        assert min(contrast(ink, colour), contrast(ink, hatch)) >= 4.5, name
+        assert (hatch != colour) == name.startswith("idle: ")
+
+
+def test_the_filter_knows_either_not_patterns_and_columns(report):
+    names = every_kernel(report)
+    either = filtered(report, "gemm|softmax")
+    assert 0 < len(either) < len(names)
+    assert len(filtered(report, "-gemm|softmax")) == len(names) - len(either)
+    pattern = filtered(report, r"/^flash_(fwd|bwd)/")
+    assert pattern == [n for n in names if re.match("flash_(fwd|bwd)", n)] and pattern
+    assert filtered(report, "family:norm") == [n for n in names if n in in_family(report, "norm")]
+    filtered(report, "/(/")
+    assert (
+        "regular expression" in report.find_element("css selector", "#kernels .shown").text.lower()
+    )
+
+
+def every_kernel(driver) -> list[str]:
+    button = driver.find_element("css selector", "#table-kernels .all")
+    if button.is_displayed() and button.text != "fewer":
+        button.click()
+    return driver.execute_script(NAMES)
+
+
+def in_family(driver, family: str) -> list[str]:
+    return driver.execute_script(
+        "return [...document.querySelectorAll('#table-kernels tbody tr')]"
+        ".filter(row => row.cells[1].textContent.trim() === arguments[0])"
+        ".map(row => row.cells[0].textContent.trim())",
+        family,
+    )
+
+
+def filtered(driver, text: str) -> list[str]:
+    driver.execute_script(
+        "const field = document.querySelector('#table-kernels input'); field.value = arguments[0];"
+        "field.dispatchEvent(new Event('input'))",
+        text,
+    )
+    return driver.execute_script(NAMES)
+
+
+def test_filter_and_order_stand_in_the_address(report, pages):
+    filtered(report, "gemm|norm")
+    heads = "#table-kernels th:nth-child(3) button"
+    report.find_element("css selector", heads).click()
+    before, address = report.execute_script(NAMES), report.execute_script("return location.href")
+    assert "kernels.sort=-3" in address and "kernels.filter=gemm" in address
+    report.execute_script("location.hash = 'health'")
+    assert report.execute_script("return location.hash").startswith("#health")
+    report.get("about:blank")
+    report.get(address)
+    assert report.execute_script(NAMES) == before
+
+
+def test_a_family_leads_to_its_kernels(report):
+    report.find_element("css selector", "#table-families tbody a").click()
+    first = report.execute_script(
+        "return document.querySelector('#table-families tbody td').textContent.split(' ')[0]"
+    )
+    assert set(report.execute_script(FAMILY)) == {first}
+    report.execute_script(
+        "const chart = document.querySelector('[data-chart=families]');"
+        "chart.emit('plotly_click', {points: [{y: 'norm'}]})"
+    )
+    report.execute_async_script("setTimeout(arguments[0], 100)")
+    assert set(report.execute_script(FAMILY)) == {"norm"}
+
+
+def saved(driver, table: str, kind: str) -> str:
+    return driver.execute_async_script(
+        "const [table, kind, done] = arguments, made = URL.createObjectURL;"
+        "URL.createObjectURL = (blob) => { blob.text().then(done); return '#'; };"
+        "HTMLAnchorElement.prototype.click = () => {};"
+        "document.querySelector(`#table-${table} .${kind}`).click(); URL.createObjectURL = made;",
+        table,
+        kind,
+    )
+
+
+def test_a_table_is_taken_away_as_csv_and_json(report):
+    kernels = capture_of("flash_metrics").report.kernels
+    rows = list(csv.DictReader(io.StringIO(saved(report, "kernels", "csv"), newline="")))
+    assert {(row["kernel"], int(row["count"])) for row in rows} == {
+        (kernel.name, kernel.count) for kernel in kernels
+    }
+    assert sum(float(row["total [ns]"]) for row in rows) == sum(k.total_ns for k in kernels)
+    filtered(report, "family:norm")
+    told = json.loads(saved(report, "kernels", "json"))
+    assert {row["family"] for row in told} == {"norm"}
+    steps = capture_of("flash_metrics").report.window.steps
+    for row in told:
+        assert row["total a step [ns]"] == pytest.approx(row["total [ns]"] / steps)
+    gaps = json.loads(saved(report, "gaps", "json"))
+    assert all(isinstance(gap["ms"], float) for gap in gaps)
+
+
+def test_a_command_is_copied_by_its_button(report):
+    told = report.execute_async_script(
+        "const done = arguments[0]; Object.defineProperty(navigator, 'clipboard',"
+        "  {value: {writeText: (text) => done(text)}});"
+        "document.querySelector('#verdict button.copy').click()"
+    )
+    assert told.startswith("python -m profiling ncu ") and told.endswith("-- COMMAND")
+
+
+def test_the_numbers_of_a_chart_stand_behind_it(report):
+    found = report.execute_async_script(
+        "const done = arguments[0], details = document.querySelector('[data-numbers=families]');"
+        "details.open = true; setTimeout(() => done([...details.querySelectorAll('tbody tr')]"
+        "  .map(row => [row.cells[0].textContent, +row.cells[1].dataset.value])), 100)"
+    )
+    families = capture_of("flash_metrics").report.families
+    assert dict(found) == {f.family: pytest.approx(f.total_ns / 1e6) for f in families}
+
+
+def test_who_hears_a_page_hears_its_figures(report):
+    labels, tables, heads, skip = report.execute_script(
+        "const all = (name) => [...document.querySelectorAll(name)];"
+        "return [all('.chart').map(chart => chart.ariaLabel),"
+        "  all('table').map(table => table.caption?.textContent ?? ''),"
+        "  all('th').filter(head => head.scope !== 'col').length,"
+        "  document.querySelector('body > a').hash]"
+    )
+    assert all(re.search(r"\d", label) for label in labels)
+    assert "compute 5.3" in labels[0] and "ms of the mean step" in labels[0]
+    assert all(tables) and heads == 0 and skip == "#content"
+    live = report.find_elements("css selector", ".tools [aria-live=polite]")
+    assert len(live) == len(tables)
