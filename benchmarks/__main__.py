@@ -48,6 +48,7 @@ MEASUREMENTS = {
     "start_up": Measurement("--help and a mistake against `import torch`, in turns"),
     "waiting_threads": Measurement("how OpenMP's threads should wait: step times on a busy CPU"),
     "report_speed": Measurement("seconds and memory of `report` on large captures"),
+    "timeline_frames": Measurement("frames a second of the report's timeline, and its bytes"),
     "fuzz": Measurement("are damaged captures, runs, pages read, or refused in a line?"),
     "reliability": Measurement(
         "is anything lost or untold, however runs and commands are ill-treated?", "part=PART"

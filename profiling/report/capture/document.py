@@ -232,7 +232,7 @@ def timeline_section(report: Report, events: StepEvents | None, sources: Links) 
         )
     if events and events.left_out:
         lead += f" The {events.left_out:,} shortest calls and kernels are not drawn."
-    blocks = [Timeline("timeline", label, data, NO_GPU), tables.gaps(report, events)]
+    blocks: list[Block] = [Timeline("timeline", label, data, NO_GPU), tables.gaps(report, events)]
     return Section("timeline", "Timeline", blocks, lead=lead)
 
 

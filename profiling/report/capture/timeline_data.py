@@ -18,14 +18,15 @@ from profiling.causes import CAUSES, part_named
 from profiling.report.capture.kernel_sources import Links
 from profiling.report.kernel_label import kernel_label
 
-TYPES = {"u8": np.dtype("<u1"), "u16": np.dtype("<u2"), "u32": np.dtype("<u4")}
+TYPES = {"u8": "<u1", "u16": "<u2", "u32": "<u4", "f64": "<f8"}  # Column.type -> numpy's
+BITS = {"u8": 8, "u16": 16, "u32": 32}
 HOST, CALL, WAIT, STEP, IDLE = "host", "call", "synchronization", "step", "idle"
 CAUSES_OR_IDLE = (*CAUSES, IDLE)  # the last where nothing tells a cause
 SHADES = tuple(dict.fromkeys((HOST, CALL, WAIT, STEP, *CAUSES_OR_IDLE, *FAMILIES)))
 
 
 class Column(TypedDict):
-    type: str  # of TYPES, or f64
+    type: str  # of TYPES
     data: str  # base64, little-endian
 
 
@@ -209,8 +210,8 @@ def joined(columns: list[np.ndarray]) -> np.ndarray:
 
 def packed(column: np.ndarray) -> Column:
     """In the narrowest type: two to the 32nd ns are 4.3 s, what is longer needs a float."""
-    most = int(column.max(initial=0))
-    fitting = (name for name, kind in TYPES.items() if most <= np.iinfo(kind).max)
-    name = next(fitting, "f64") if column.min(initial=0) >= 0 else "f64"
-    data = column.astype(TYPES.get(name, np.dtype("<f8"))).tobytes()
+    least, most = int(column.min(initial=0)), int(column.max(initial=0))
+    fits = (name for name, bits in BITS.items() if least >= 0 and most < 2**bits)
+    name = next(fits, "f64")
+    data = column.astype(TYPES[name]).tobytes()
     return {"type": name, "data": b64encode(data).decode()}

@@ -82,7 +82,9 @@ function drawNow() {
   if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
   canvas.style.height = `${heightOf(events)}px`;
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  const begun = performance.now();
   canvas.dataset.slices = drawFrame(context, events, view);
+  view.drawMs = performance.now() - begun; // read by benchmarks.timeline_frames
 }
 
 // -- the address: t=FROM,TO in ms beside what others keep there
@@ -413,7 +415,9 @@ function drawLegend() { // of the families and causes that occur: a click search
 }
 
 for (const button of box.querySelectorAll("[data-do]")) button.addEventListener("click", () => ACTIONS[button.dataset.do]());
-stepNumber.addEventListener("change", () => goToStep(Math.round(+stepNumber.value) - events.firstStep));
+stepNumber.addEventListener("change", () => {
+  if (stepNumber.value) goToStep(Math.round(+stepNumber.value) - events.firstStep);
+});
 Object.assign(stepNumber, { min: events.firstStep, max: events.firstStep + events.bounds.length - 2 });
 search.addEventListener("input", look);
 box.addEventListener("keydown", onKey);
