@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -101,12 +102,10 @@ def write_page(events: int, file: Path) -> tuple[int, int]:
 def browser(width: int) -> Iterator[Any]:
     """Raises ValueError where there is none."""
     program, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    try:
-        from selenium import webdriver
-    except ImportError:
-        webdriver = None
-    if not (webdriver and program and driver):
-        raise ValueError("needs selenium, chromium and chromedriver: apt-get install them")
+    if not (find_spec("selenium") and program and driver):
+        raise ValueError("needs the extra dev, chromium and chromedriver (apt-get install both)")
+    from selenium import webdriver
+
     os.environ["SE_OFFLINE"] = "true"  # selenium is not to look for drivers or report its use
     options = webdriver.ChromeOptions()
     options.binary_location = program

@@ -83,18 +83,15 @@ function drawNow() {
   canvas.style.height = `${heightOf(events)}px`;
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   const begun = performance.now();
-  canvas.dataset.slices = drawFrame(context, events, view);
+  view.slices = drawFrame(context, events, view);
   view.drawMs = performance.now() - begun; // read by benchmarks.timeline_frames
 }
 
 // -- the address: t=FROM,TO in ms beside what others keep there
 
-function hashParts(without) {
-  return location.hash.slice(1).split("&").filter((part) => part.includes("=") && !part.startsWith(without));
-}
-
 function saveView() {
-  const address = `#${[...hashParts("t="), `t=${canvas.dataset.t}`].join("&")}`;
+  const others = location.hash.slice(1).split("&").filter((part) => part && !part.startsWith("t="));
+  const address = `#${[...others, `t=${canvas.dataset.t}`].join("&")}`;
   try { history.replaceState(history.state, "", address); } catch { /* a frame may forbid it */ }
 }
 
@@ -427,7 +424,7 @@ canvas.addEventListener("pointermove", onMove);
 for (const end of ["pointerup", "pointercancel"]) canvas.addEventListener(end, onUp);
 canvas.addEventListener("pointerleave", () => hover({ x: -1, y: -1 }));
 document.addEventListener("click", followLink);
-addEventListener("hashchange", followAddress);
+addEventListener("hashchange", () => { if (!followAddress()) saveView(); }); // a link to a section keeps it
 addEventListener("beforeprint", beforePrint);
 addEventListener("afterprint", afterPrint);
 new ResizeObserver(() => { if (canvas.clientWidth !== view.width && !printing) redraw(); }).observe(canvas);
@@ -435,3 +432,7 @@ new MutationObserver(repaint).observe(document.documentElement, { attributeFilte
 drawLegend();
 canvas.style.height = `${heightOf(events)}px`;
 if (!followAddress()) ACTIONS.median();
+clearTimeout(saving); // the address changes with the reader's view alone
+Object.assign(window, { timeline: {
+  events, view, setView, drawNow, choose, measure, callOf, rowOf, topOf, placeOf, // for tests and benchmarks
+} });

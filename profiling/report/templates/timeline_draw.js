@@ -74,7 +74,7 @@ function placeOf({ from, to, width }) {
 }
 
 function drawAxis(context, events, { from, to, palette }, plot, height) {
-  const rough = (to - from) / Math.max(2, plot.width / 110);
+  const rough = (to - from) / Math.max(2, plot.width / 90);
   const power = 10 ** Math.floor(Math.log10(rough));
   const tick = power * [1, 2, 5, 10].find((factor) => factor * power >= rough);
   const decimals = Math.max(0, Math.min(6, 6 - Math.floor(Math.log10(tick) + 1e-9)));
@@ -221,7 +221,7 @@ function drawArrows(context, events, view, plot) {
   }
 }
 
-function drawLabels(context, events, { palette, width, hoveredRow }, plot) {
+function drawLabels(context, events, { palette }, plot) {
   context.textAlign = "left";
   ["steps", ...events.rows.map((row) => row.label)].forEach((label, i) => {
     context.fillStyle = palette.muted;
