@@ -17,10 +17,12 @@ from profiling.analysis.kernels.families import FAMILIES
 from profiling.causes import CAUSES, part_named
 from profiling.report.capture.kernel_sources import Links
 from profiling.report.kernel_label import kernel_label
+from profiling.report.text import shorten
 
 TYPES = {"u8": "<u1", "u16": "<u2", "u32": "<u4", "f64": "<f8"}  # Column.type -> numpy's
 BITS = {"u8": 8, "u16": 16, "u32": 32}
 HOST, CALL, WAIT, STEP, IDLE = "host", "call", "synchronization", "step", "idle"
+MOST_LETTERS = 64  # of a label
 CAUSES_OR_IDLE = (*CAUSES, IDLE)  # the last where nothing tells a cause
 SHADES = tuple(dict.fromkeys((HOST, CALL, WAIT, STEP, *CAUSES_OR_IDLE, *FAMILIES)))
 
@@ -87,7 +89,7 @@ def timeline_data(events: StepEvents, sources: Links) -> TimelineData:
     begin_ns, starts = int(events.bounds_ns[0]), [row.slices.start_ns for row in rows]
     origin_ns = min((int(start_ns[0]) for start_ns in starts), default=begin_ns)
     deltas = [np.diff(start_ns, prepend=origin_ns) for start_ns in starts]
-    named = [names.of_causes(r.slices) if r.kind == "idle" else names.of(r.slices) for r in rows]
+    named = [names.of(row) for row in rows]
     order, launched = ordered(events, rows)
     geometries, geometry = distinct_geometries(launched)
     return {
@@ -178,19 +180,22 @@ class NameTable:
     def __init__(self, names: list[str], sources: Links) -> None:
         self.names, self.sources = names, sources
         self.place: dict[str, int] = {}
+        self.kernels: set[str] = set()
+
+    def of(self, row: DrawnRow) -> np.ndarray:
+        """Of each of its events the place in the table."""
+        if row.kind == "idle":
+            places = [self.add(part_named(cause).meaning) for cause in CAUSES_OR_IDLE]
+            return np.array(places)[row.slices.name]
+        if row.kind == "stream":
+            self.kernels |= {self.names[name] for name in np.unique(row.slices.name).tolist()}
+        return self.index(row.slices.name)
 
     def index(self, name: np.ndarray) -> np.ndarray:
         """Places in the table of a column of indices in `names`; -1 stays."""
         found, which = np.unique(name, return_inverse=True)
         places = [self.add(self.names[each]) if each >= 0 else -1 for each in found.tolist()]
         return np.array(places, np.int64)[which.reshape(-1)]
-
-    def of(self, slices: Slices) -> np.ndarray:
-        return self.index(slices.name)
-
-    def of_causes(self, gaps: Slices) -> np.ndarray:
-        places = [self.add(part_named(cause).meaning) for cause in CAUSES_OR_IDLE]
-        return np.array(places)[gaps.name]
 
     def add(self, name: str) -> int:
         return self.place.setdefault(name, len(self.place))
@@ -199,7 +204,8 @@ class NameTable:
         return [self.row(name) for name in self.place]
 
     def row(self, name: str) -> Name:
-        label, whole = without_controls(kernel_label(name)), without_controls(name)
+        label = kernel_label(name) if name in self.kernels else shorten(name, MOST_LETTERS)
+        label, whole = without_controls(label), without_controls(name)
         links = self.sources.get(name, [])
         return {"label": label, "whole": whole if whole != label else "", "links": links}
 

@@ -57,7 +57,7 @@ function drawFrame(context, events, view) {
   const slices = drawSlices(context, events, view, plot);
   drawSelection(context, view, plot, height);
   drawArrows(context, events, view, plot);
-  for (const event of [view.hovered, view.chosen]) drawFrameOf(context, events, view, plot, event);
+  for (const event of [view.hovered, view.chosen]) drawOutline(context, events, view, plot, event);
   context.restore();
   drawLabels(context, events, view, plot);
   return slices;
@@ -189,7 +189,7 @@ function drawSelection(context, { selection, palette }, plot, height) {
   for (const x of [a, b]) context.fillRect(Math.round(x), AXIS - 4, 1, height);
 }
 
-function drawFrameOf(context, events, view, plot, event) {
+function drawOutline(context, events, view, plot, event) {
   if (event < 0) return;
   const [left, right] = [plot.x(events.start[event]), plot.x(events.end[event])];
   context.lineWidth = event === view.chosen ? 2 : 1;
