@@ -265,6 +265,14 @@ def test_a_click_tells_all_of_a_kernel_and_draws_its_launch(opened):
     assert not opened.find_elements("css selector", "#timeline-details strong")
 
 
+def test_of_a_step_that_the_host_had_left_it_says_so(browser, written):
+    open_at(browser, written("flash_compile"))
+    assert "the host was ahead" in title(browser)
+    browser.execute_script("timeline.setView(0, 1)")
+    press(browser, "[")
+    assert title(browser).startswith("Step 100: ") and "ahead" not in title(browser)
+
+
 @pytest.mark.slow
 def test_a_kernel_leads_to_its_source(browser, written):
     triton = next(k.name for k in capture_of("flash_compile").report.kernels if "triton_" in k.name)
@@ -415,7 +423,8 @@ def test_fingers_move_and_pinch_on_a_phone(browser, address):
 
 @pytest.mark.slow
 def test_on_paper_it_is_light_and_the_present_view(opened):
-    opened.execute_script("document.documentElement.dataset.theme = 'dark'")
+    if opened.execute_script("return document.documentElement.dataset.theme") == "light":
+        opened.find_element("id", "theme").click()
     settle(opened)
     view = opened.execute_script(VIEW)
     opened.execute_script("dispatchEvent(new Event('beforeprint'))")

@@ -12,6 +12,7 @@ const events = readEvents(JSON.parse(document.getElementById("timeline-data").te
 const SHORTEST = 50; // ns in view
 const MARGIN = 0.02; // of the window, beyond its ends
 const BORDER = 0.01; // of a step that is shown alone
+const AHEAD = "; the host was ahead: it had left this step's phases before the GPU began them";
 const PRINTED = 700; // px: of the width of a sheet
 
 const view = {
@@ -58,8 +59,13 @@ function goToStep(step) {
   stepNumber.value = events.firstStep + step;
   const which = [[events.median, "the median"], [events.slowest, "the slowest"]];
   const named = which.filter(([of]) => of === step && last).map(([, name]) => `, ${name}`).join("");
-  const absent = events.shown[step] ? "" : "; its events are not in this page";
-  say(`Step ${events.firstStep + step}${named}: ${durationText(to - from)}${absent}`, []);
+  const more = !events.shown[step] ? "; its events are not in this page" : hostWasAhead(from, to) ? AHEAD : "";
+  say(`Step ${events.firstStep + step}${named}: ${durationText(to - from)}${more}`, []);
+}
+
+function hostWasAhead(from, to) {
+  const host = events.rows.find((row) => row.kind === "host");
+  return host && eventAt(events, host, (from + to) / 2, (to - from) / 2) < 0;
 }
 
 function show(event) { // in the middle, wide enough to be seen
