@@ -429,7 +429,7 @@ def test_on_paper_it_is_light_and_the_present_view(opened):
     view = opened.execute_script(VIEW)
     opened.execute_script("dispatchEvent(new Event('beforeprint'))")
     assert opened.execute_script(PIXEL, 5, 3) == [255, 255, 255]
-    assert opened.execute_script("return document.querySelector('canvas').clientWidth") == 700
+    assert opened.execute_script("return document.querySelector('canvas').clientWidth") == 660
     opened.execute_script("dispatchEvent(new Event('afterprint'))")
     settle(opened)
     assert sum(opened.execute_script(PIXEL, 5, 3)) < 150

@@ -13,7 +13,7 @@ const SHORTEST = 50; // ns in view
 const MARGIN = 0.02; // of the window, beyond its ends
 const BORDER = 0.01; // of a step that is shown alone
 const AHEAD = "; the host was ahead: it had left this step's phases before the GPU began them";
-const PRINTED = 700; // px: of the width of a sheet
+const PRINTED = 660; // px: what a section on a sheet has room for
 
 const view = {
   from: 0, to: events.last, width: 0, chosen: -1, hovered: -1, selection: null, wanted: null,
