@@ -39,7 +39,6 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from cli.files import make_folder
 from cli.lock import Lock
 from cli.parser import Parser, flag, within
 from profiling.analysis.difference.answer import EQUAL_WITHIN_PERCENT
@@ -77,16 +76,15 @@ def main(argv: list[str], trainer: Path = TRAINER) -> int:
     values = order(len(asked.factor.values), flags.repeats)
     folder = flags.out or fresh_folder(asked.factor)
     experiment = open_experiment(folder, asked)
-    if not flags.dry_run:
-        make_folder(folder)
-    announce(experiment, values, folder)
     if flags.dry_run:
+        announce(experiment, values, folder)
         for number, value in enumerate(values):
             _, command = timed_process(experiment, trainer, folder, number, value)
             print(shlex.join(command))
         return 0
     captured: list[Comparison | None] = [None] * (len(asked.factor.values) - 1)
     with Lock(folder, f"--out {folder}"):
+        announce(experiment, values, folder)
         try:
             check_on_this_machine(asked, folder)
             experiment = measure(open_experiment(folder, asked), values, trainer, folder)

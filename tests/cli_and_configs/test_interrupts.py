@@ -152,5 +152,6 @@ def test_the_programs_in_their_first_seconds(words, after_s, tmp_path):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     if process.returncode not in (0, 1, 2):  # it had ended before
-        assert process.returncode == 130
+        # Python's own start and end have its handler: the signal ends the process, without a word
+        assert process.returncode == 130 or (process.returncode == -signal.SIGINT and not err)
     assert "Traceback" not in err
