@@ -51,6 +51,7 @@ MEASUREMENTS = {
     "page_speed": Measurement(
         "bytes and load times of the pages, beside another checkout's", "before=CHECKOUT"
     ),
+    "timeline_frames": Measurement("frames a second of the report's timeline, and its bytes"),
     "fuzz": Measurement("are damaged captures, runs, pages read, or refused in a line?"),
     "reliability": Measurement(
         "is anything lost or untold, however runs and commands are ill-treated?", "part=PART"

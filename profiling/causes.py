@@ -62,7 +62,7 @@ PARTS = (
         "idle: the CPU was moving a copy from or to pageable memory",
         "idle: staging of copies",
         "GPU idle, copies being staged",
-        Colours("#aa72f6", "#c3d7a8", "bright_cyan", hatch="+"),
+        Colours("#aa72f6", "#c3d7a8", "bright_cyan", ":", hatch="+"),
         cause=True,
         verdict="copies",
     ),

@@ -209,12 +209,12 @@ class WandbMirror(Sink):
                 elif (step := history_step(row)) >= self.first_step:
                     run.log(values_of(row), step=step, commit=True)
             self.doing = "finish"
-            if self.config.checkpoints:
-                self.send_checkpoint(run, results)
             run.status()  # a round trip to wandb-core, which a stopped one does not answer
             if self.mode == "online" and _why_unreachable(_base_url()):
                 self.finish_timeout_s = DEAD_TIMEOUT_S
             self.answered.set()
+            if self.config.checkpoints:  # behind the answer: to read and hash it may take long
+                self.send_checkpoint(run, results)
             run.finish(self.exit_code)
         except Exception as error:
             self.fail(one_line(f"{type(error).__name__}: {error}").removesuffix(":"))

@@ -5,7 +5,7 @@ from functools import cached_property
 from pathlib import Path
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.gpu_time.median_step import MedianStep, median_step
+from profiling.analysis.gpu_time.step_events import StepEvents, step_events
 from profiling.analysis.report import Report
 from profiling.analysis.summary import summarize
 from profiling.manifest import Manifest
@@ -30,8 +30,8 @@ class Capture:
         return summarize(self.analysis, self.manifest, self.manifest_name)
 
     @cached_property
-    def median_step(self) -> MedianStep | None:
-        return median_step(self.analysis)
+    def step_events(self) -> StepEvents | None:
+        return step_events(self.analysis)
 
 
 def open_report(

@@ -72,7 +72,7 @@ def log_capture(capture: Path, out_dir: Path | None) -> str:
         copy = Path(folder) / capture.name
         scrub(capture, copy)
         opened = open_report(copy, beside=capture)
-        html = page(report_document(opened.report, opened.median_step))
+        html = page(report_document(opened.report, opened.step_events))
         upload(run, opened.report, html, copy)
     verdict = verdict_line(opened.report)
     said = f"{capture.name}: {verdict}; added to W&B run {run.id} of {run.project}"

@@ -6,7 +6,7 @@ know widths, escapes and number formats. Texts here are plain: names from captur
 and lose control characters and markup at the renderer's edge.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -95,6 +95,17 @@ class Chart(Placed):
 
 
 @dataclass(frozen=True)
+class Timeline(Placed):
+    """Events on rows, to zoom and search: on a page alone."""
+
+    name: str
+    label: str  # for those who cannot see it
+    data: Mapping[str, object] | None  # as templates/timeline_data.js reads it
+    absent: str  # said where there is none
+    places: Places = field(default=PAGE, kw_only=True)
+
+
+@dataclass(frozen=True)
 class Cell:
     """A text with more behind it: the whole of a name, and links to its sources."""
 
@@ -151,7 +162,19 @@ class Beside(Placed):
     blocks: "Sequence[Block]"
 
 
-Block = Verdict | Said | Facts | Bullets | Finding | StepBar | Chart | Table | Source | Beside
+Block = (
+    Verdict
+    | Said
+    | Facts
+    | Bullets
+    | Finding
+    | StepBar
+    | Chart
+    | Timeline
+    | Table
+    | Source
+    | Beside
+)
 
 
 @dataclass(frozen=True)

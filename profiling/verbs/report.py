@@ -104,10 +104,10 @@ def progress(path: Path) -> Status:
 
 def write(flags: Namespace, capture: Capture) -> None:
     """Every output that was asked for, or the report in words."""
-    report, step, sources = capture.report, None, None
+    report, events, sources = capture.report, None, None
     if flags.html:
-        step, sources = capture.median_step, sources_of(capture.trace, flags.html)
-    document = report_document(report, step, sources)
+        events, sources = capture.step_events, sources_of(capture.trace, flags.html)
+    document = report_document(report, events, sources)
     written = write_outputs(flags, to_json(report), document)
     if not written:
         show(document if flags.full else first_screen(report))

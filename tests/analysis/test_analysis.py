@@ -26,7 +26,7 @@ def test_report_timeline_and_export_find_each_part_once(monkeypatch):
     capture = open_report(CAPTURES / "flash_compile.sqlite.gz")
     assert asked == []
     assert capture.report is capture.report
-    assert capture.median_step is not None and capture.analysis.owning_phase is not None
+    assert capture.step_events is not None and capture.analysis.owning_phase is not None
     assert sorted(asked) == sorted(PARTS)
 
 

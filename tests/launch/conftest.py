@@ -6,9 +6,8 @@ import sys
 
 import pytest
 
+from tests.helpers.planted_secrets import PRESENT
 from tests.paths import PROJECT
-
-PRESENT = "sk-present-4712"  # in the environment of each
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from cli.lock import Lock
 from profiling.launch.wandb_log import training_run
 from profiling.verbs import log
 from tests.fakes.fake_wandb_server import FakeWandbServer
-from tests.launch.conftest import PRESENT
+from tests.helpers.planted_secrets import PRESENT
 from tests.paths import CAPTURES
 
 CAPTURE = CAPTURES / "flash_compile.sqlite.gz"

@@ -34,7 +34,7 @@ def test_it_fits_a_screen_with_the_verdict_once_more(name):
     for part in (*report.bottleneck.evidence[:2], report.bottleneck.most_to_gain, "The mean step"):
         assert part in said, part
     assert said.index(verdict_line(report)) < said.index("Next") < said.index("█")
-    place = next(i for i, line in enumerate(lines) if line.startswith("kernel "))
+    place = next(i for i, line in enumerate(lines) if line.startswith(" kernel "))
     shares = [f"{kernel.percent:.1f} %" for kernel in report.kernels[:5]]
     assert [line[-6:].strip() for line in lines[place + 2 :]] == shares
     assert "CUDA API calls" not in said and "Idle gaps" not in said

@@ -2,14 +2,14 @@
 
 import msgspec
 
-from profiling.analysis.gpu_time.median_step import MedianStep
+from profiling.analysis.gpu_time.step_events import StepEvents
 from profiling.analysis.report import LaunchQueue, Report
 from profiling.analysis.steps.kernels import STEP_NAME
 from profiling.analysis.verdict import cpu
 from profiling.causes import PART, VERDICT, Part, part_named
 from profiling.report.capture import charts, tables
 from profiling.report.capture.kernel_sources import Links
-from profiling.report.capture.timeline_chart import timeline, timeline_height
+from profiling.report.capture.timeline_data import timeline_data
 from profiling.report.document import (
     MARKDOWN,
     PAGE,
@@ -26,6 +26,7 @@ from profiling.report.document import (
     Said,
     Section,
     StepBar,
+    Timeline,
     Verdict,
 )
 from profiling.timeline.personal import without_folders
@@ -37,9 +38,9 @@ NO_GPU = "Not known: the capture holds no GPU activity."
 
 
 def report_document(
-    report: Report, median_step: MedianStep | None = None, sources: Links | None = None
+    report: Report, events: StepEvents | None = None, sources: Links | None = None
 ) -> Document:
-    """`median_step` for the timeline; `sources`: those of the kernels, relative to the page."""
+    """`events` for the timeline; `sources`: those of the kernels, relative to the page."""
     return Document(
         f"{report.capture.file} · {gpu_name(report)}",
         [steps_by_tool(report)],
@@ -47,7 +48,7 @@ def report_document(
         [
             step_section(report),
             phase_section(report),
-            *([] if report.on_cpu else gpu_sections(report, median_step)),
+            *([] if report.on_cpu else gpu_sections(report, events, sources or {})),
             *table_sections(report, sources or {}),
             health_section(report),
             run_section(report),
@@ -55,10 +56,10 @@ def report_document(
     )
 
 
-def gpu_sections(report: Report, median_step: MedianStep | None) -> list[Section]:
+def gpu_sections(report: Report, events: StepEvents | None, sources: Links) -> list[Section]:
     return [
         Section("families", FAMILIES, [tables.families(report)], short="Families"),
-        timeline_section(report, median_step),
+        timeline_section(report, events, sources),
         overlap_section(report),
         roofline_section(report),
     ]
@@ -220,22 +221,31 @@ def phase_section(report: Report) -> Section:
     return Section("phases", title, blocks, "Phases", lead)
 
 
-def timeline_section(report: Report, step: MedianStep | None) -> Section:
-    label = "host ranges, API calls and kernels of the median step"
-    figure, height = (timeline(step), timeline_height(step)) if step else (None, 0)
-    chart = Chart("timeline", label, figure, height, absent=NO_GPU, zoom=True, numbers=False)
-    lead = "What the host and the GPU did in the step whose time is the median."
-    if step:
+def timeline_section(report: Report, events: StepEvents | None, sources: Links) -> Section:
+    label = "Timeline of phases, CUDA calls, idle time and what ran on the GPU's streams"
+    data = timeline_data(events, sources) if events else None
+    lead = "What the host and the GPU did, event by event."
+    if events:
         lead = (
-            f"Step {step.number}, {milliseconds(step.step_ms)} ms. Above what the host had open "
-            "and called, below what ran on the GPU. Drag to zoom, double-click to return."
+            f"{shown_of(events)} Above what the host had open and called, below what ran on the "
+            "GPU, and why it was idle. Click for details, press ? for the keys."
         )
-    if step and not len(step.ranges.start_ns):
-        lead += " The host was ahead: it had left this step's phases before the GPU began them."
-    if step and step.left_out:
-        lead += f" The {step.left_out:,} shortest rows are not drawn."
-    title = "Timeline of the median step"
-    return Section("timeline", title, [chart, tables.gaps(report)], "Timeline", lead)
+    if events and events.left_out:
+        lead += f" The {events.left_out:,} shortest calls and kernels are not drawn."
+    blocks: list[Block] = [Timeline("timeline", label, data, NO_GPU), tables.gaps(report, events)]
+    return Section("timeline", "Timeline", blocks, lead=lead)
+
+
+def shown_of(events: StepEvents) -> str:
+    """Which steps the page has: all, or some."""
+    steps, shown = len(events.shown), int(events.shown.sum())
+    median = events.first_number + events.median
+    if shown == steps:
+        return f"All {steps} steps; it opens at the median one, {median}." if steps > 1 else ""
+    return (
+        f"{shown} of {steps} steps, those around the median and the slowest: the window has too "
+        f"many events for a page. It opens at the median step, {median}."
+    )
 
 
 def overlap_section(report: Report) -> Section:

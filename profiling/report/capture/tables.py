@@ -6,7 +6,8 @@ A kernel stands as its label, with its whole name and the places of its sources 
 from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 
-from profiling.analysis.report import FamilySum, KernelSum, Report
+from profiling.analysis.gpu_time.step_events import StepEvents
+from profiling.analysis.report import FamilySum, Gap, KernelSum, Report
 from profiling.report.capture.kernel_sources import Links
 from profiling.report.document import EVERYWHERE, Cell, Column, Places, Table
 from profiling.report.kernel_label import kernel_cell
@@ -268,19 +269,31 @@ def counters(report: Report) -> Table:
     return Table("metrics", "GPU metrics", note, columns, rows, folded=True)
 
 
-def gaps(report: Report) -> Table:
+def gaps(report: Report, events: StepEvents | None = None) -> Table:
+    """With the `events` of a timeline each gap leads to its place in it."""
+    first = report.window.first_iteration or 0
+
+    def after(gap: Gap) -> Cell:
+        links = [("in the timeline", place_of(gap))] if events and events.shown[gap.step] else []
+        return kernel_cell(gap.after, links) if gap.after else Cell(None, links=links)
+
     columns = [
         Column("ms", "ms", "ms", True),
         Column("cause", "cause", "text", True),
         Column("phase", "phase", "text", True),
-        Column("step", "step", "number", True),
+        Column("step", lambda gap: first + gap.step, "number", True),
         Column("at ms", "start_ms", "ms"),
         Column("before", lambda gap: gap.before and kernel_cell(gap.before), "code"),
-        Column("after", lambda gap: gap.after and kernel_cell(gap.after), "code", True),
+        Column("after", after, "code", True),
     ]
-    note = "The longest times in which nothing ran on the GPU."
+    note = "The longest times in which nothing ran on the GPU. At: since the window began."
     rows = report.idle.gaps if report.idle else None
     return Table("gaps", "Idle gaps", note, columns, rows, most=GAPS_SHOWN, limit=10, folded=True)
+
+
+def place_of(gap: Gap) -> str:
+    """The address of a view in the page's timeline: from, to, in ms since the window began."""
+    return f"#t={gap.start_ms - gap.ms:.6f},{gap.start_ms + 2 * gap.ms:.6f}"
 
 
 def roofline(report: Report) -> Table:

@@ -20,6 +20,7 @@ from profiling.report.document import (
     Document,
     Section,
     Table,
+    Timeline,
     Value,
     Verdict,
     is_shown,
@@ -37,6 +38,7 @@ def page(document: Document, template: str = "document.html.j2", **values: objec
     ]
     blocks = [*document.verdict, *(block for section in sections for block in section.blocks)]
     charts = [block for block in shown(blocks, "page") if isinstance(block, Chart)]
+    timelines = [block for block in shown(blocks, "page") if isinstance(block, Timeline)]
     figures = cleaned({chart.name: chart.figure for chart in charts if chart.figure is not None})
     headlines = [b.word or b.text for b in document.verdict if isinstance(b, Verdict)][:1]
     return (
@@ -47,6 +49,7 @@ def page(document: Document, template: str = "document.html.j2", **values: objec
             sections=sections,
             tab=" · ".join([*headlines, document.title]),
             figures=figures,
+            timeline=any(block.data is not None for block in timelines),
             plotly_js=plotly_js() if figures else "",
             palette={"light": palette.colours("light"), "dark": palette.colours("dark")},
             nonce=secrets.token_urlsafe(16),

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from rich import box
 from rich.console import Console, Group, JustifyMethod, RenderableType
+from rich.padding import Padding
 from rich.segment import Segment, Segments
 from rich.table import Table as Grid
 from rich.text import Text
@@ -174,7 +175,7 @@ def grid(table: Table, width: int) -> Group:
     if left_out:
         rest.append(Text(f"a wider terminal also shows {', '.join(left_out)}", "dim"))
     note = [styled(table.note, "dim")] if table.note else []
-    return Group(heading(table.title), *note, made, *rest)
+    return Group(heading(table.title), *note, Padding(made, (0, 0, 0, 1)), *rest)
 
 
 def is_figure(column: Column) -> bool:

@@ -1,0 +1,197 @@
+// The timeline of a report: its view, its address, its colours. timeline_data.js reads the events,
+// timeline_draw.js draws them, the others take keys and say what was found. Its own module because no
+// library that can lie inside a page does this: Perfetto's UI is an application with workers and wasm
+// that wants a server, speedscope draws stacks of one thread, uPlot draws series, and plotly made an
+// SVG element of each event.
+
+const box = document.getElementById("timeline-view");
+const [canvas, details, tip] = ["canvas", ".details", ".tip"].map((name) => box.querySelector(name));
+const [search, stepNumber] = ["[type=search]", "[type=number]"].map((name) => box.querySelector(name));
+const context = canvas.getContext("2d", { alpha: false });
+const events = readEvents(JSON.parse(document.getElementById("timeline-data").textContent));
+const SHORTEST = 50; // ns in view
+const MARGIN = 0.02; // of the window, beyond its ends
+const BORDER = 0.01; // of a step that is shown alone
+const AHEAD = "; the host was ahead: it had left this step's phases before the GPU began them";
+const PRINTED = 660; // px: what a section on a sheet has room for
+
+const view = {
+  from: 0, to: events.last, width: 0, chosen: -1, hovered: -1, selection: null, wanted: null,
+  palette: readPalette(context, events.shades),
+};
+const found = { events: [], at: -1 }; // by the search
+let [asked, printing, saving] = [false, false, 0];
+
+// -- the view
+
+function setView(from, to) {
+  const margin = MARGIN * events.last;
+  const whole = events.last + 2 * margin;
+  const span = Math.min(Math.max(to - from, SHORTEST), whole);
+  view.from = Math.min(Math.max((from + to - span) / 2, -margin), events.last + margin - span);
+  view.to = view.from + span;
+  canvas.dataset.t = [view.from, view.to].map((time) => (time / 1e6).toFixed(6)).join();
+  clearTimeout(saving);
+  saving = setTimeout(saveView, 250); // browsers allow few changes of the address
+  redraw();
+}
+
+function zoom(factor, at = (view.from + view.to) / 2) {
+  const span = Math.min(Math.max((view.to - view.from) / factor, SHORTEST), (1 + 2 * MARGIN) * events.last);
+  const share = (at - view.from) / (view.to - view.from);
+  setView(at - share * span, at + (1 - share) * span);
+}
+
+function pan(share) {
+  const by = share * (view.to - view.from);
+  setView(view.from + by, view.to + by);
+}
+
+function wholeWindow() {
+  setView(0, events.last);
+}
+
+function goToStep(step) {
+  const last = events.bounds.length - 2;
+  step = Math.min(Math.max(step, 0), last);
+  const [from, to] = [events.bounds[step], events.bounds[step + 1]];
+  setView(from - BORDER * (to - from), to + BORDER * (to - from));
+  stepNumber.value = events.firstStep + step;
+  const which = [[events.median, "the median"], [events.slowest, "the slowest"]];
+  const named = which.filter(([of]) => of === step && last).map(([, name]) => `, ${name}`).join("");
+  const more = !events.shown[step] ? "; its events are not in this page" : hostWasAhead(from, to) ? AHEAD : "";
+  say(`Step ${events.firstStep + step}${named}: ${durationText(to - from)}${more}`, []);
+}
+
+function hostWasAhead(from, to) {
+  const host = events.rows.find((row) => row.kind === "host");
+  return host && eventAt(events, host, (from + to) / 2, (to - from) / 2) < 0;
+}
+
+function show(event) { // in the middle, wide enough to be seen
+  const [start, end, span] = [events.start[event], events.end[event], view.to - view.from];
+  const inView = start >= view.from && end <= view.to && (end - start) / span > 0.005;
+  if (inView) return;
+  const wanted = Math.min(Math.max(span, end - start), 60 * (end - start) + SHORTEST);
+  setView((start + end - wanted) / 2, (start + end + wanted) / 2);
+}
+
+function redraw() {
+  if (asked) return;
+  asked = true;
+  requestAnimationFrame(drawNow);
+}
+
+function drawNow() {
+  asked = false;
+  view.width = printing ? PRINTED : canvas.clientWidth;
+  if (!view.width) return;
+  const ratio = Math.min(Math.max(devicePixelRatio, printing ? 2 : 1), 3);
+  const [width, height] = [Math.round(view.width * ratio), Math.round(heightOf(events) * ratio)];
+  if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
+  canvas.style.height = `${heightOf(events)}px`;
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  const begun = performance.now();
+  view.slices = drawFrame(context, events, view);
+  view.drawMs = performance.now() - begun; // read by benchmarks.timeline_frames
+}
+
+// -- the address: t=FROM,TO in ms beside what others keep there
+
+function saveView() {
+  const others = location.hash.slice(1).split("&").filter((part) => part && !part.startsWith("t="));
+  const address = `#${[...others, `t=${canvas.dataset.t}`].join("&")}`;
+  try { history.replaceState(history.state, "", address); } catch { /* a frame may forbid it */ }
+}
+
+function timesOf(address) {
+  const times = address.slice(1).split("&").find((part) => part.startsWith("t="))?.slice(2).split(",").map(Number);
+  return times?.length === 2 && times.every(Number.isFinite) && times[0] < times[1] ? times.map((ms) => ms * 1e6) : null;
+}
+
+function followAddress() {
+  const times = timesOf(location.hash);
+  if (times) setView(...times);
+  return Boolean(times);
+}
+
+// A row of the idle table, or its link, leads to its gap.
+function followLink(click) {
+  const selector = "a[href^='#t=']";
+  const link = click.target.closest(selector)
+    ?? (click.target.closest("a, button") ? null : click.target.closest("tr")?.querySelector(selector));
+  const times = link && timesOf(link.getAttribute("href"));
+  if (!times || String(getSelection())) return;
+  click.preventDefault();
+  setView(...times);
+  const idle = events.rows.find((row) => row.kind === "idle");
+  choose(idle ? eventAt(events, idle, (times[0] + times[1]) / 2) : -1);
+  canvas.scrollIntoView({ block: "center" });
+  canvas.focus({ preventScroll: true });
+}
+
+// -- colours, paper, legend
+
+function repaint() {
+  if (!printing) view.palette = readPalette(context, events.shades);
+  redraw();
+}
+
+function beforePrint() { // in light colours, whatever the page has
+  const root = document.documentElement.dataset;
+  const theme = root.theme;
+  root.theme = "light";
+  view.palette = readPalette(context, events.shades);
+  root.theme = theme;
+  printing = true;
+  canvas.style.width = `${PRINTED}px`;
+  drawNow();
+}
+
+function afterPrint() {
+  printing = false;
+  canvas.style.width = "";
+  repaint();
+}
+
+function drawLegend() { // of the families and causes that occur: a click searches for them
+  const present = new Set();
+  const coloured = events.rows.filter((row) => row.kind === "idle" || row.kind === "stream");
+  for (const row of coloured) for (let i = row.first; i < row.behind; i++) present.add(`${row.kind} ${events.shade[i]}`);
+  box.querySelector(".legend").replaceChildren(...[...present].map((each) => {
+    const [kind, shade] = [each.split(" ")[0], events.shades[each.split(" ")[1]]];
+    const button = Object.assign(document.createElement("button"), { type: "button", title: "search for it" });
+    const swatch = button.appendChild(document.createElement("span"));
+    swatch.className = "swatch";
+    swatch.style.background = `var(--${shade}, var(--other))`;
+    button.append(kind === "idle" && shade !== "idle" ? `idle: ${shade}` : shade);
+    button.addEventListener("click", () => { search.value = search.value === shade ? "" : shade; look(); });
+    return button;
+  }));
+}
+
+for (const button of box.querySelectorAll("[data-do]")) button.addEventListener("click", () => ACTIONS[button.dataset.do]());
+stepNumber.addEventListener("change", () => {
+  if (stepNumber.value) goToStep(Math.round(+stepNumber.value) - events.firstStep);
+});
+Object.assign(stepNumber, { min: events.firstStep, max: events.firstStep + events.bounds.length - 2 });
+search.addEventListener("input", look);
+box.addEventListener("keydown", onKey);
+canvas.addEventListener("wheel", onWheel, { passive: false });
+canvas.addEventListener("pointerdown", onDown);
+canvas.addEventListener("pointermove", onMove);
+for (const end of ["pointerup", "pointercancel"]) canvas.addEventListener(end, onUp);
+canvas.addEventListener("pointerleave", () => hover({ x: -1, y: -1 }));
+document.addEventListener("click", followLink);
+addEventListener("hashchange", () => { if (!followAddress()) saveView(); }); // a link to a section keeps it
+addEventListener("beforeprint", beforePrint);
+addEventListener("afterprint", afterPrint);
+new ResizeObserver(() => { if (canvas.clientWidth !== view.width && !printing) redraw(); }).observe(canvas);
+new MutationObserver(repaint).observe(document.documentElement, { attributeFilter: ["data-theme"] });
+drawLegend();
+canvas.style.height = `${heightOf(events)}px`;
+if (!followAddress()) ACTIONS.median();
+clearTimeout(saving); // the address changes with the reader's view alone
+Object.assign(window, { timeline: {
+  events, view, setView, drawNow, choose, measure, callOf, rowOf, topOf, placeOf, // for tests and benchmarks
+} });

@@ -1,0 +1,125 @@
+// The events of a timeline, as profiling.report.capture.timeline_data packed them, and questions to
+// them. Times are ns since the window began. All events lie in the same columns, row after row, each
+// row by start; `reach` is the latest end so far in a row, so that a binary search finds the first
+// event that is still open at a time, also where events overlap.
+
+const ARRAYS = { u8: Uint8Array, u16: Uint16Array, u32: Uint32Array, f64: Float64Array };
+
+function unpacked({ type, data }) {
+  const text = atob(data);
+  const bytes = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
+  return new ARRAYS[type](bytes.buffer);
+}
+
+function readEvents(packed) {
+  const columns = ["start", "duration", "name", "shade", "shown", "call", "phase", "operator", "geometry"];
+  const read = Object.fromEntries(columns.map((name) => [name, unpacked(packed[name])]));
+  const count = read.name.length;
+  const events = {
+    ...packed, ...read, rows: [], bounds: new Float64Array(unpacked(packed.bounds).length + 1),
+    start: new Float64Array(count), end: new Float64Array(count), reach: new Float64Array(count),
+  };
+  unpacked(packed.bounds).forEach((length, i) => { events.bounds[i + 1] = events.bounds[i] + length; });
+  let i = 0;
+  for (const row of packed.rows) {
+    events.rows.push({ ...row, first: i, behind: i + row.count });
+    let [time, reach] = [packed.origin, -Infinity];
+    for (const behind = i + row.count; i < behind; i++) {
+      time += read.start[i];
+      events.start[i] = time;
+      events.end[i] = time + read.duration[i];
+      events.reach[i] = reach = Math.max(reach, events.end[i]);
+    }
+  }
+  events.firstCall = events.rows.find((row) => row.kind === "call")?.first ?? 0;
+  events.firstOperation = events.rows.find((row) => row.kind === "stream")?.first ?? count;
+  events.last = events.bounds[events.bounds.length - 1];
+  events.launched = launchedBy(events);
+  return events;
+}
+
+// Of each call where its operations stand in `order`: one call launches all of a CUDA graph.
+function launchedBy({ call }) {
+  const order = Uint32Array.from(call.keys()).sort((a, b) => call[a] - call[b] || a - b);
+  return { order, calls: order.map((operation) => call[operation]) };
+}
+
+function firstAbove(column, from, to, value) { // of an ascending column
+  while (from < to) {
+    const middle = (from + to) >> 1;
+    if (column[middle] > value) to = middle; else from = middle + 1;
+  }
+  return from;
+}
+
+const rowOf = (events, event) => events.rows.findIndex((row) => event < row.behind);
+
+const isOperation = (events, event) => event >= events.firstOperation;
+
+const stepAt = ({ bounds }, time) =>
+  Math.min(Math.max(firstAbove(bounds, 0, bounds.length, time) - 1, 0), bounds.length - 2);
+
+// The event that is open at the time, of several the one that began last; else, within `slack`, the
+// nearest; -1: none.
+function eventAt(events, row, time, slack = 0) {
+  const { start, end, reach } = events;
+  const behind = firstAbove(start, row.first, row.behind, time);
+  const first = firstAbove(reach, row.first, row.behind, time - slack);
+  let [nearest, distance] = [-1, slack];
+  for (let i = behind - 1; i >= first; i--) {
+    if (end[i] >= time) return i;
+    if (time - end[i] <= distance) [nearest, distance] = [i, time - end[i]];
+  }
+  return behind < row.behind && start[behind] - time < distance ? behind : nearest;
+}
+
+// The call that launched an operation; -1: not captured.
+function callOf(events, event) {
+  const call = isOperation(events, event) ? events.call[event - events.firstOperation] : 0;
+  return call ? events.firstCall + call - 1 : -1;
+}
+
+function operationsOf(events, event) {
+  if (events.rows[rowOf(events, event)].kind !== "call") return [];
+  const { order, calls } = events.launched;
+  const number = event - events.firstCall + 1;
+  const [from, to] = [number - 1, number].map((value) => firstAbove(calls, 0, calls.length, value));
+  return Array.from(order.subarray(from, to), (operation) => operation + events.firstOperation);
+}
+
+// The events of some names, by start.
+function eventsCalled(events, wanted) {
+  const found = [];
+  for (let i = 0; i < events.name.length; i++) if (wanted[events.name[i]]) found.push(i);
+  return found.sort((a, b) => events.start[a] - events.start[b] || a - b);
+}
+
+// What a selection holds: ns of it within the steps that are here, idle ns by cause, and the time and
+// number of operations by family. Idle gaps and busy times tile the steps.
+function measured(events, from, to) {
+  const { start, end, bounds, shown } = events;
+  const within = (a, b) => Math.max(0, Math.min(b, to) - Math.max(a, from));
+  let known = 0;
+  for (let i = 0; i < shown.length; i++) if (shown[i]) known += within(bounds[i], bounds[i + 1]);
+  const [causes, families] = [new Map(), new Map()];
+  for (const row of events.rows) {
+    const sums = { idle: causes, stream: families }[row.kind];
+    if (!sums) continue;
+    for (let i = firstAbove(events.reach, row.first, row.behind, from); i < row.behind && start[i] < to; i++) {
+      const ns = within(start[i], end[i]);
+      if (ns <= 0) continue;
+      const sum = sums.get(events.shade[i]) ?? { count: 0, ns: 0 };
+      sums.set(events.shade[i], { count: sum.count + 1, ns: sum.ns + ns });
+    }
+  }
+  const idle = [...causes.values()].reduce((sum, { ns }) => sum + ns, 0);
+  return { known, idle, busy: known - idle, causes, families };
+}
+
+function durationText(ns) {
+  for (const [unit, size] of [["s", 1e9], ["ms", 1e6], ["µs", 1e3]]) {
+    if (Math.abs(ns) >= size) return `${(ns / size).toFixed(Math.abs(ns) < 100 * size ? 2 : 1)} ${unit}`;
+  }
+  return `${Math.round(ns)} ns`;
+}

@@ -1,0 +1,83 @@
+// What a timeline says of a slice and of a selection, in a live region: who cannot see the canvas reads
+// it there. Texts alone, for names may come from anyone.
+
+function say(title, pairs, links = []) {
+  const list = document.createElement("dl");
+  for (const [what, told] of pairs) {
+    const row = list.appendChild(document.createElement("div"));
+    row.appendChild(document.createElement("dt")).textContent = what;
+    row.appendChild(document.createElement("dd")).append(told);
+  }
+  const heading = Object.assign(document.createElement("strong"), { textContent: title });
+  details.replaceChildren(heading, ...links.map(([words, href]) =>
+    Object.assign(document.createElement("a"), { href, textContent: ` ${words}` })), ...(pairs.length ? [list] : []));
+}
+
+function choose(event) {
+  view.chosen = event;
+  if (event >= 0) {
+    const { whole, label, links } = events.names[events.name[event]];
+    say(whole || label, factsOf(event), links);
+  }
+  redraw();
+}
+
+const nameOf = (event) => events.names[events.name[event]].label;
+
+function factsOf(event) {
+  const row = events.rows[rowOf(events, event)];
+  const step = stepAt(events, events.start[event]);
+  const facts = [
+    ["duration", durationText(events.end[event] - events.start[event])],
+    ["at", `${(events.start[event] / 1e6).toFixed(6)} ms`],
+    ["step", `${events.firstStep + step}, ${durationText(events.start[event] - events.bounds[step])} after it began`],
+    ["row", row.label],
+  ];
+  const more = { stream: operationFacts, call: callFacts, idle: idleFacts }[row.kind];
+  return [...facts, ...(more ? more(event) : [])];
+}
+
+function operationFacts(event) {
+  const i = event - events.firstOperation;
+  const call = callOf(events, event);
+  const [blocks, threads, registers, shared, bytes] = events.geometries[events.geometry[i]];
+  const name = (column) => (column[i] ? events.names[column[i] - 1].label : "–");
+  const count = (value) => (value < 0 ? "–" : value.toLocaleString("en"));
+  const launch = [["family", events.shades[events.shade[event]]], ["phase", name(events.phase)], ["operator", name(events.operator)]];
+  if (call >= 0) {
+    const late = events.start[event] - events.end[call];
+    launch.push(["launched by", `${nameOf(call)}, ${durationText(events.end[call] - events.start[call])}`]);
+    launch.push(["between call and begin", late >= 0 ? durationText(late) : "began before the call returned"]);
+  } else launch.push(["launched by", "–"]);
+  if (bytes >= 0) return [...launch, ["bytes", count(bytes)]];
+  return [...launch, ["grid, blocks", count(blocks)], ["block, threads", count(threads)],
+    ["registers a thread", count(registers)], ["shared memory a block", shared < 0 ? "–" : `${count(shared)} B`]];
+}
+
+function callFacts(event) {
+  const ran = operationsOf(events, event);
+  const host = events.rows.find((row) => row.kind === "host");
+  const phase = host ? eventAt(events, host, events.start[event]) : -1;
+  return [["phase", phase >= 0 ? nameOf(phase) : "–"],
+    ["launched", ran.length ? nameOf(ran[0]) + (ran.length > 1 ? ` and ${ran.length - 1} more` : "") : "nothing"]];
+}
+
+function idleFacts(event) { // what ended before it, and began behind it
+  const streams = events.rows.filter((row) => row.kind === "stream");
+  const near = (time) => streams.map((row) => eventAt(events, row, time, 2)).find((i) => i >= 0) ?? -1;
+  const said = (i) => (i >= 0 ? nameOf(i) : "–");
+  return [["before", said(near(events.start[event] - 1))], ["after", said(near(events.end[event] + 1))]];
+}
+
+function measure(from, to) {
+  view.selection = [Math.min(from, to), Math.max(from, to)];
+  const { known, idle, busy, causes, families } = measured(events, ...view.selection);
+  const share = (ns) => (known ? `${durationText(ns)}, ${((100 * ns) / known).toFixed(1)} %` : "–");
+  const sums = (map) => [...map].sort(([, a], [, b]) => b.ns - a.ns);
+  say(`Selection of ${durationText(view.selection[1] - view.selection[0])}`, [
+    ["GPU busy", share(busy)], ["GPU idle", share(idle)],
+    ...sums(causes).map(([shade, { count, ns }]) => [events.causes[events.shades[shade]], `${share(ns)}, ${count.toLocaleString("en")} gaps`]),
+    ...sums(families).map(([shade, { count, ns }]) => [events.shades[shade], `${share(ns)}, ${count.toLocaleString("en")} times`]),
+  ]);
+  redraw();
+}

@@ -1,0 +1,230 @@
+// One frame of a timeline on a canvas: what is visible, and of what is narrower than a pixel one
+// column of pixels, as strong as the share of it that is covered.
+
+const [AXIS, ROW, BAR, GUTTER, NARROW_GUTTER, NARROW] = [24, 22, 18, 112, 76, 640]; // px
+const NAMED = 26; // px of a slice that are worth a name
+const SHARES = [0.35, 0.55, 0.78, 1]; // of a colour, by how much of a pixel is covered
+const DIMMED = SHARES.length; // what a search does not find
+const MOST_ARROWS = 200; // one call launches all of a CUDA graph
+const SMALL_FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, Arial, sans-serif";
+
+// The colours as the page has them now: a shade's name is that of its variable.
+function readPalette(context, shades) {
+  const style = getComputedStyle(document.documentElement);
+  const rgb = (name) => {
+    context.fillStyle = "#7a8591";
+    context.fillStyle = style.getPropertyValue(`--${name}`).trim() || "#7a8591";
+    return [1, 3, 5].map((at) => parseInt(context.fillStyle.slice(at, at + 2), 16));
+  };
+  const hex = (colour) => `rgb(${colour.map(Math.round).join()})`;
+  const card = rgb("card");
+  const mixed = (colour, share) => hex(colour.map((part, i) => share * part + (1 - share) * card[i]));
+  const named = Object.fromEntries(["card", "text", "muted", "line", "accent"].map((n) => [n, hex(rgb(n))]));
+  const fills = shades.map((shade) => [...SHARES, 0.13].map((share) => mixed(rgb(shade), share)));
+  const inks = shades.map((shade) => (luminance(rgb(shade)) > 0.18 ? "#10151b" : "#ffffff"));
+  return { ...named, fills, inks, hatch: hatching(context, named.card) };
+}
+
+function luminance(rgb) { // of WCAG: above 0.18 black has more contrast than white
+  const [r, g, b] = rgb.map((part) => ((part /= 255) <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+}
+
+function hatching(context, colour) { // idle time is told from work without its colour too
+  const tile = Object.assign(document.createElement("canvas"), { width: 6, height: 6 });
+  const pen = tile.getContext("2d");
+  pen.strokeStyle = colour;
+  pen.globalAlpha = 0.55;
+  for (const x of [-6, 0, 6]) { pen.moveTo(x - 1, 7); pen.lineTo(x + 7, -1); }
+  pen.stroke();
+  return context.createPattern(tile, "repeat");
+}
+
+// `view`: {from, to, width, chosen, hovered, selection, wanted, palette}. Returns how many slices.
+function drawFrame(context, events, view) {
+  const plot = placeOf(view);
+  const height = heightOf(events);
+  context.fillStyle = view.palette.card;
+  context.fillRect(0, 0, view.width, height);
+  context.font = SMALL_FONT;
+  context.textBaseline = "middle";
+  drawAxis(context, events, view, plot, height);
+  context.save();
+  context.beginPath();
+  context.rect(plot.left, 0, plot.width, height);
+  context.clip();
+  drawSteps(context, events, view, plot);
+  const slices = drawSlices(context, events, view, plot);
+  drawSelection(context, view, plot, height);
+  drawArrows(context, events, view, plot);
+  for (const event of [view.hovered, view.chosen]) drawOutline(context, events, view, plot, event);
+  context.restore();
+  drawLabels(context, events, view, plot);
+  return slices;
+}
+
+const heightOf = (events) => AXIS + ROW * (events.rows.length + 1) + 6;
+
+const topOf = (row) => AXIS + ROW * (row + 1); // row -1: the steps
+
+function placeOf({ from, to, width }) {
+  const left = width < NARROW ? NARROW_GUTTER : GUTTER;
+  const scale = (width - left) / (to - from);
+  return { left, width: width - left, scale, x: (time) => left + (time - from) * scale };
+}
+
+function drawAxis(context, events, { from, to, palette }, plot, height) {
+  const rough = (to - from) / Math.max(2, plot.width / 90);
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const tick = power * [1, 2, 5, 10].find((factor) => factor * power >= rough);
+  const decimals = Math.max(0, Math.min(6, 6 - Math.floor(Math.log10(tick) + 1e-9)));
+  context.textAlign = "center";
+  for (let time = Math.ceil(from / tick) * tick; time <= to; time += tick) {
+    const x = Math.round(plot.x(time)) + 0.5;
+    context.fillStyle = palette.line;
+    context.fillRect(x, AXIS - 6, 1, height);
+    const label = `${(time / 1e6).toFixed(decimals)} ms`;
+    const half = context.measureText(label).width / 2;
+    context.fillStyle = palette.muted;
+    if (x - half > plot.left && x + half < plot.left + plot.width) context.fillText(label, x, AXIS / 2);
+  }
+}
+
+function drawSteps(context, events, view, plot) {
+  const { bounds, shown, firstStep } = events;
+  const [first, last] = [stepAt(events, view.from), stepAt(events, view.to)];
+  const [top, pixel] = [topOf(-1), 1 / plot.scale];
+  context.textAlign = "left";
+  for (let step = first; step <= last; step++) {
+    if (bounds[step + 1] - bounds[step] < 3 * pixel) continue;
+    const [left, right] = [plot.x(bounds[step]), plot.x(bounds[step + 1])];
+    context.fillStyle = view.palette.line;
+    context.fillRect(left, top, Math.max(1, right - left - 1), BAR);
+    context.fillStyle = view.palette.text;
+    const took = durationText(bounds[step + 1] - bounds[step]);
+    const said = `step ${firstStep + step} · ${shown[step] ? took : `${took}, not in this page`}`;
+    nameIn(context, right - left < 2 * NAMED ? `${firstStep + step}` : said, left, right, top, plot);
+  }
+}
+
+function drawSlices(context, events, view, plot) {
+  const filled = events.shades.map(() => [...SHARES, 0].map(() => [])); // [x, y, width, ...] of each fill
+  const [named, hatched] = [[], []];
+  events.rows.forEach((row, number) => collectRow(events, view, plot, row, topOf(number), filled, named, hatched));
+  let count = 0;
+  filled.forEach((levels, shade) => levels.forEach((rectangles, level) => {
+    context.fillStyle = view.palette.fills[shade][level];
+    for (let i = 0; i < rectangles.length; i += 3) {
+      context.fillRect(rectangles[i], rectangles[i + 1], rectangles[i + 2], BAR);
+    }
+    count += rectangles.length / 3;
+  }));
+  context.fillStyle = view.palette.hatch;
+  for (const [x, y, width] of hatched) context.fillRect(x, y, width, BAR);
+  context.textAlign = "left";
+  for (const [event, left, right, top] of named) {
+    context.fillStyle = view.palette.inks[events.shade[event]];
+    nameIn(context, events.names[events.name[event]].label, left, right, top, plot);
+  }
+  return count;
+}
+
+// The rectangles of a row: slices of a pixel or more as they are, the others by columns of pixels.
+function collectRow(events, view, plot, row, top, filled, named, hatched) {
+  const { start, end, shade, name } = events;
+  const { from, to, wanted } = view;
+  const [right, dim] = [plot.left + plot.width, (i) => wanted && !wanted[name[i]]];
+  let [pixel, covered, longest, best] = [-1, 0, -1, -1];
+  const add = (i, level, x, width) => {
+    const rectangles = filled[shade[i]][level];
+    const end = rectangles.length;
+    const joins = end && width === 1 && rectangles[end - 2] === top && rectangles[end - 3] + rectangles[end - 1] === x;
+    if (joins) rectangles[end - 1] += 1; else rectangles.push(x, top, width);
+  };
+  const flush = () => {
+    if (best < 0) return;
+    const level = dim(best) ? DIMMED : wanted ? DIMMED - 1 : Math.min(3, Math.floor(covered * SHARES.length));
+    add(best, level, pixel, 1);
+    [pixel, covered, longest, best] = [-1, 0, -1, -1];
+  };
+  for (let i = firstAbove(events.reach, row.first, row.behind, from); i < row.behind && start[i] < to; i++) {
+    if (end[i] < from) continue;
+    const [x, width] = [plot.x(start[i]), (end[i] - start[i]) * plot.scale];
+    if (width < 1) {
+      const column = Math.floor(x);
+      if (column !== pixel) { flush(); pixel = column; }
+      covered += width;
+      const weight = width + (wanted && !dim(i) ? 2 : 0); // what was searched for is never hidden
+      if (weight > longest) [longest, best] = [weight, i];
+      continue;
+    }
+    flush();
+    const [a, b] = [Math.max(x, plot.left - 2), Math.min(x + width, right + 2)];
+    const drawn = Math.max(1, b - a - (width > 4 ? 1 : 0));
+    add(i, dim(i) ? DIMMED : DIMMED - 1, a, drawn);
+    if (row.kind === "idle" && drawn > 5 && !dim(i)) hatched.push([a, top, drawn]);
+    else if (drawn >= NAMED && !dim(i)) named.push([i, a, b, top]);
+  }
+  flush();
+}
+
+// The name in the part of the slice that is in view; shortened, or left out where nothing is readable.
+const widths = new Map();
+function nameIn(context, name, left, right, top, plot) {
+  const [a, b] = [Math.max(left, plot.left) + 4, Math.min(right, plot.left + plot.width) - 4];
+  if (!widths.has(name)) widths.set(name, context.measureText(name).width);
+  const width = widths.get(name);
+  const letters = width <= b - a ? name.length : Math.floor((b - a) / (width / name.length)) - 1;
+  if (letters < 3) return;
+  context.fillText(letters >= name.length ? name : `${name.slice(0, letters)}…`, a, top + BAR / 2 + 0.5);
+}
+
+function drawSelection(context, { selection, palette }, plot, height) {
+  if (!selection) return;
+  const [a, b] = selection.map(plot.x);
+  context.globalAlpha = 0.16;
+  context.fillStyle = palette.accent;
+  context.fillRect(a, AXIS - 4, Math.max(1, b - a), height);
+  context.globalAlpha = 1;
+  for (const x of [a, b]) context.fillRect(Math.round(x), AXIS - 4, 1, height);
+}
+
+function drawOutline(context, events, view, plot, event) {
+  if (event < 0) return;
+  const [left, right] = [plot.x(events.start[event]), plot.x(events.end[event])];
+  context.lineWidth = event === view.chosen ? 2 : 1;
+  context.strokeStyle = view.palette.text;
+  const top = topOf(rowOf(events, event));
+  context.strokeRect(Math.max(left, plot.left - 9) - 0.5, top - 0.5,
+    Math.max(3, Math.min(right, plot.left + plot.width + 9) - Math.max(left, plot.left - 9)), BAR + 1);
+}
+
+// From the launching call to what it launched.
+function drawArrows(context, events, view, plot) {
+  if (view.chosen < 0) return;
+  const call = callOf(events, view.chosen);
+  const pairs = call >= 0 ? [[call, view.chosen]]
+    : operationsOf(events, view.chosen).slice(0, MOST_ARROWS).map((operation) => [view.chosen, operation]);
+  context.strokeStyle = context.fillStyle = view.palette.text;
+  context.lineWidth = 1.2;
+  for (const [from, to] of pairs) {
+    const [x0, y0] = [plot.x(events.end[from]), topOf(rowOf(events, from)) + BAR / 2];
+    const [x1, y1] = [plot.x(events.start[to]), topOf(rowOf(events, to)) + BAR / 2];
+    const bend = Math.min(60, Math.abs(x1 - x0) / 2 + 12);
+    context.beginPath();
+    context.moveTo(x0, y0);
+    context.bezierCurveTo(x0 + bend, y0, x1 - bend, y1, x1 - 5, y1);
+    context.stroke();
+    context.beginPath();
+    for (const [dx, dy] of [[0, 0], [-7, -4], [-7, 4]]) context.lineTo(x1 + dx, y1 + dy);
+    context.fill();
+  }
+}
+
+function drawLabels(context, events, { palette }, plot) {
+  context.textAlign = "left";
+  ["steps", ...events.rows.map((row) => row.label)].forEach((label, i) => {
+    context.fillStyle = palette.muted;
+    context.fillText(label, 2, topOf(i - 1) + BAR / 2, plot.left - 6);
+  });
+}

@@ -1,0 +1,129 @@
+// Keys, buttons, mouse and fingers of a timeline.
+
+function besides(direction) { // the slice before or behind the chosen one, in its row
+  const rows = events.rows;
+  const row = view.chosen >= 0 ? rows[rowOf(events, view.chosen)] : rows[rows.length - 1];
+  if (!row) return;
+  const inView = firstAbove(events.start, row.first, row.behind, view.from);
+  const event = view.chosen >= 0 ? view.chosen + direction : Math.min(inView, row.behind - 1);
+  if (event < row.first || event >= row.behind) return;
+  show(event);
+  choose(event);
+}
+
+function measureChosen() {
+  if (view.chosen >= 0) measure(events.start[view.chosen], events.end[view.chosen]);
+  else measure(view.from, view.to);
+}
+
+function leave() {
+  Object.assign(view, { chosen: -1, hovered: -1, selection: null });
+  search.value = "";
+  box.querySelector(".help").hidden = true;
+  details.replaceChildren();
+  look();
+}
+
+function toggleHelp() {
+  const help = box.querySelector(".help");
+  help.hidden = !help.hidden;
+  box.querySelector("[data-do=help]").ariaExpanded = String(!help.hidden);
+}
+
+const currentStep = () => stepAt(events, (view.from + view.to) / 2);
+const zoomIn = () => zoom(1.4);
+const zoomOut = () => zoom(1 / 1.4);
+const ACTIONS = {
+  median: () => goToStep(events.median), slowest: () => goToStep(events.slowest),
+  previous: () => goToStep(currentStep() - 1), next: () => goToStep(currentStep() + 1),
+  fit: wholeWindow, in: zoomIn, out: zoomOut, measure: measureChosen, help: toggleHelp,
+};
+const KEYS = {
+  w: zoomIn, "+": zoomIn, "=": zoomIn, ArrowUp: zoomIn, s: zoomOut, "-": zoomOut, ArrowDown: zoomOut,
+  a: () => pan(-0.15), ArrowLeft: () => pan(-0.15), d: () => pan(0.15), ArrowRight: () => pan(0.15),
+  "[": ACTIONS.previous, "]": ACTIONS.next, f: wholeWindow, 0: ACTIONS.median, m: measureChosen,
+  "/": () => search.focus(), n: () => nextFound(1), N: () => nextFound(-1),
+  ".": () => besides(1), ",": () => besides(-1), "?": toggleHelp, Escape: leave,
+};
+
+function onKey(key) {
+  const typing = key.target.matches("input");
+  if (typing && key.key === "Escape") { leave(); canvas.focus(); }
+  if (typing && key.key === "Enter" && key.target === search) { nextFound(key.shiftKey ? -1 : 1); canvas.focus(); }
+  if (typing || key.ctrlKey || key.metaKey || key.altKey || !Object.hasOwn(KEYS, key.key)) return;
+  KEYS[key.key]();
+  key.preventDefault();
+}
+
+// -- mouse and fingers
+
+const pointers = new Map(); // id -> where it is
+let gesture = null; // {start, from, moved}: since the first pointer went down
+
+const placeIn = (event) => {
+  const at = canvas.getBoundingClientRect();
+  return { x: event.clientX - at.left, y: event.clientY - at.top };
+};
+const timeAt = (x) => view.from + (x - placeOf(view).left) / placeOf(view).scale;
+
+function eventUnder({ x, y }) { // -1: none; "step": one of the row of steps
+  const number = Math.floor((y - AXIS) / ROW) - 1;
+  if (number < -1 || number >= events.rows.length || x < placeOf(view).left) return -1;
+  return number < 0 ? "step" : eventAt(events, events.rows[number], timeAt(x), 3 / placeOf(view).scale);
+}
+
+function onDown(event) {
+  if (event.button) return;
+  canvas.setPointerCapture(event.pointerId);
+  pointers.set(event.pointerId, placeIn(event));
+  gesture = { start: placeIn(event), measures: event.shiftKey, moved: pointers.size > 1 };
+}
+
+function onMove(event) {
+  const [before, now] = [pointers.get(event.pointerId), placeIn(event)];
+  if (!before) return hover(now);
+  pointers.set(event.pointerId, now);
+  gesture.moved ||= Math.abs(now.x - gesture.start.x) > 4;
+  if (!gesture.moved) return;
+  if (pointers.size === 2) return pinch(event.pointerId, before, now);
+  if (gesture.measures) return measure(timeAt(gesture.start.x), timeAt(now.x));
+  const by = (before.x - now.x) / placeOf(view).scale;
+  setView(view.from + by, view.to + by);
+}
+
+function pinch(id, before, now) {
+  const [, other] = [...pointers].find(([each]) => each !== id);
+  const [apart, away] = [before, now].map(({ x }) => Math.max(8, Math.abs(x - other.x)));
+  zoom(away / apart, timeAt((now.x + other.x) / 2));
+}
+
+function onUp(event) {
+  const at = pointers.get(event.pointerId);
+  pointers.delete(event.pointerId);
+  if (!at || gesture.moved || event.type === "pointercancel") return;
+  const under = eventUnder(at);
+  if (under === "step") goToStep(stepAt(events, timeAt(at.x)));
+  else if (under >= 0) choose(under);
+  else { Object.assign(view, { chosen: -1, selection: null }); details.replaceChildren(); redraw(); }
+}
+
+function hover(at) {
+  const under = eventUnder(at);
+  const event = under === "step" ? -1 : under;
+  tip.hidden = event < 0;
+  if (event >= 0) {
+    tip.textContent = `${nameOf(event)} · ${durationText(events.end[event] - events.start[event])}`;
+    const left = Math.min(at.x + 12, view.width - tip.offsetWidth - 4);
+    Object.assign(tip.style, { left: `${Math.max(0, left)}px`, top: `${canvas.offsetTop + at.y + 16}px` });
+  }
+  if (event !== view.hovered) { view.hovered = event; redraw(); }
+}
+
+function onWheel(wheel) {
+  const whole = view.to - view.from >= (1 + 2 * MARGIN) * events.last * 0.999;
+  const across = wheel.shiftKey || Math.abs(wheel.deltaX) > Math.abs(wheel.deltaY);
+  if (!across && whole && wheel.deltaY > 0) return; // nothing left to zoom out of: the page scrolls
+  wheel.preventDefault();
+  if (across) pan((wheel.deltaX || wheel.deltaY) / view.width);
+  else zoom(Math.exp(-Math.min(Math.max(wheel.deltaY, -300), 300) / 400), timeAt(placeIn(wheel).x));
+}

@@ -1,0 +1,463 @@
+"""The timeline of the report page in a headless Chromium: pixels, keys, mouse, fingers, address."""
+
+import base64
+import re
+import time
+from dataclasses import replace
+
+import pytest
+
+from profiling.report.capture.document import report_document
+from profiling.report.renderers.page import page
+from tests.helpers.captures import capture_of
+from tests.helpers.chromium import chromium
+
+PIXEL = """
+const [x, y] = arguments, canvas = document.querySelector('#timeline-view canvas');
+const ratio = canvas.width / canvas.clientWidth;
+return [...canvas.getContext('2d').getImageData(x * ratio, y * ratio, 1, 1).data].slice(0, 3)
+"""
+PLACE = """
+const {events, view, placeOf, topOf, rowOf} = timeline, i = arguments[0];
+const x = placeOf(view).x((events.start[i] + events.end[i]) / 2);
+return [Math.round(x), topOf(rowOf(events, i)) + 9]
+"""
+COLOUR = """
+const probe = document.body.appendChild(document.createElement('i'));
+probe.style.color = `var(--${arguments[0]})`;
+const found = getComputedStyle(probe).color;
+probe.remove();
+return found.match(/\\d+/g).map(Number)
+"""
+# an operation of some microseconds that a known call launched, in the median step
+OPERATION = """
+const {events, callOf} = timeline, from = events.bounds[events.median];
+for (let i = events.firstOperation; i < events.start.length; i++) {
+  const known = events.start[i] > from + 5e6 && callOf(events, i) >= 0;
+  if (known && events.end[i] - events.start[i] > 8000) return i;
+}
+"""
+VIEW = "return [timeline.view.from, timeline.view.to]"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as driver:
+        yield driver
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """written(name, links): the file of a capture's page."""
+
+    def write(name, links=None):
+        opened = capture_of(name)
+        path = tmp_path_factory.mktemp("pages") / f"{name}.html"
+        document = report_document(opened.report, opened.step_events, links)
+        path.write_text(page(document), encoding="utf-8")
+        return path.as_uri()
+
+    return write
+
+
+@pytest.fixture(scope="module")
+def address(written):
+    return written("slow_eager")
+
+
+@pytest.fixture
+def opened(browser, address):
+    open_at(browser, address)
+    return browser
+
+
+def open_at(driver, address, hash=""):
+    driver.get("about:blank")
+    driver.get_log("browser")  # what other tests left there
+    driver.get(address + hash)
+    driver.execute_script("document.querySelector('#timeline-view').scrollIntoView()")
+    settle(driver)
+
+
+def settle(driver):
+    """Until the frame is drawn that was asked for."""
+    driver.execute_async_script(
+        "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(done))"
+    )
+
+
+def press(driver, *keys, into="canvas"):
+    driver.find_element("css selector", f"#timeline-view {into}").send_keys(*keys)
+    settle(driver)
+
+
+def mouse(driver):
+    from selenium.webdriver import ActionChains
+
+    return ActionChains(driver, duration=20)
+
+
+def at(driver, x, y):
+    """As ActionChains counts: from the middle of the canvas."""
+    canvas = driver.find_element("css selector", "#timeline-view canvas")
+    return canvas, round(x - canvas.size["width"] / 2), round(y - canvas.size["height"] / 2)
+
+
+def span(driver):
+    start, end = driver.execute_script(VIEW)
+    return end - start
+
+
+def facts(driver):
+    rows = driver.find_elements("css selector", "#timeline-details dl > div")
+    return dict(tuple(part.text for part in row.find_elements("css selector", "*")) for row in rows)
+
+
+def title(driver):
+    return driver.find_element("css selector", "#timeline-details strong").text
+
+
+def test_it_opens_at_the_median_step_without_an_error(opened):
+    report = capture_of("slow_eager").report
+    times = report.window.step_ms
+    index = min(range(20), key=lambda i: abs(times.values[i] - times.median))
+    assert title(opened) == f"Step {100 + index}, the median: {times.values[index]:.2f} ms"
+    assert span(opened) / 1e6 == pytest.approx(1.02 * times.values[index])
+    assert opened.execute_script("return timeline.view.slices") > 500
+    assert opened.get_log("browser") == []
+
+
+def test_the_page_holds_every_event_of_the_window(opened):
+    events = capture_of("slow_eager").step_events
+    tables = (events.ranges, events.calls, events.projected, events.gaps, events.operations)
+    rows = opened.execute_script("return timeline.events.rows.map(r => [r.kind, r.count])")
+    assert sum(count for _, count in rows) == sum(len(table.start_ns) for table in tables)
+    assert [kind for kind, _ in rows] == ["host", "host", "call", "phase", "idle", "stream"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_kernel_has_the_colour_of_its_family_in_the_theme(opened, theme):
+    opened.execute_script("document.documentElement.dataset.theme = arguments[0]", theme)
+    operation = opened.execute_script(OPERATION)
+    opened.execute_script(
+        "const {events, setView} = timeline, i = arguments[0], w = events.end[i] - events.start[i];"
+        "setView(events.start[i] - 200 * w, events.end[i] + 200 * w)",  # a name would lie over it
+        operation,
+    )
+    settle(opened)
+    family = opened.execute_script(
+        "const {events} = timeline; return events.shades[events.shade[arguments[0]]]", operation
+    )
+    x, y = opened.execute_script(PLACE, operation)
+    assert opened.execute_script(PIXEL, x, y) == opened.execute_script(COLOUR, family)
+    assert opened.execute_script(PIXEL, 5, 3) == opened.execute_script(COLOUR, "card")
+
+
+def test_a_name_stays_in_view_when_its_slice_begins_outside(opened):
+    """Written at the left edge, in the ink that is readable on the slice."""
+    opened.execute_script("timeline.setView(107e6, 108e6)")  # in the midst of forward
+    settle(opened)
+    texts = opened.execute_script("""
+        const canvas = document.querySelector('#timeline-view canvas'), said = [];
+        const context = canvas.getContext('2d'), write = context.fillText;
+        context.fillText = (...all) => { said.push(all); write.apply(context, all); };
+        timeline.drawNow();
+        context.fillText = write;
+        return said.filter(([, x]) => x > timeline.placeOf(timeline.view).left)""")
+    left = opened.execute_script("return timeline.placeOf(timeline.view).left")
+    names = {text: x for text, x, _ in texts}
+    assert names["forward"] == pytest.approx(left + 4)
+    assert any(text.startswith("step 106") for text in names)
+    kernels = {
+        text for text, _, y in texts if y > opened.execute_script("return timeline.topOf(5)")
+    }
+    assert len(kernels) >= 3, "no kernel has its name"
+
+
+@pytest.mark.slow
+def test_keys_zoom_move_fit_and_step(opened):
+    whole = span(opened)
+    press(opened, "w")
+    assert span(opened) == pytest.approx(whole / 1.4)
+    press(opened, "+", "s", "-", "s")
+    assert span(opened) == pytest.approx(whole * 1.4)
+    before = opened.execute_script(VIEW)
+    press(opened, "d")
+    assert opened.execute_script(VIEW)[0] == pytest.approx(before[0] + 0.15 * span(opened))
+    press(opened, "a")
+    assert opened.execute_script(VIEW)[0] == pytest.approx(before[0])
+    press(opened, "0", "]")
+    assert title(opened).startswith("Step 107: ")
+    press(opened, "f")
+    assert span(opened) == pytest.approx(opened.execute_script("return timeline.events.last"))
+    press(opened, "?")
+    assert "whole window" in opened.find_element("id", "timeline-help").text
+
+
+def test_any_step_by_its_number_as_the_rest_of_the_page_has_it(opened):
+    times = capture_of("slow_eager").report.window.step_ms.values
+    field = opened.find_element("css selector", "#timeline-view input[type=number]")
+    field.clear()
+    field.send_keys("111\n")
+    assert title(opened) == f"Step 111: {times[11]:.2f} ms"
+    opened.find_element("css selector", "[data-do=slowest]").click()
+    slowest = max(range(20), key=times.__getitem__)
+    assert title(opened) == f"Step {100 + slowest}, the slowest: {times[slowest]:.2f} ms"
+
+
+@pytest.mark.slow
+def test_the_wheel_zooms_at_the_pointer_and_a_drag_moves(opened):
+    from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
+
+    canvas, x, y = at(opened, 500, 100)
+    under = (
+        "const {view, placeOf} = timeline, {left, scale} = placeOf(view);"
+        "return view.from + (500 - left) / scale"
+    )
+    time_before, span_before = opened.execute_script(under), span(opened)
+    origin = ScrollOrigin.from_element(canvas, x, y)
+    mouse(opened).scroll_from_origin(origin, 0, -200).perform()
+    settle(opened)
+    assert span(opened) < 0.7 * span_before
+    assert opened.execute_script(under) == pytest.approx(time_before, abs=span_before / 500)
+    start, width = opened.execute_script(VIEW)[0], span(opened)
+    mouse(opened).move_to_element_with_offset(canvas, x, y).click_and_hold().move_by_offset(
+        -200, 0
+    ).release().perform()
+    settle(opened)
+    plot = opened.execute_script("return timeline.placeOf(timeline.view).width")
+    assert opened.execute_script(VIEW)[0] == pytest.approx(start + 200 / plot * width, rel=1e-3)
+
+
+def test_a_click_tells_all_of_a_kernel_and_draws_its_launch(opened):
+    operation = opened.execute_script(OPERATION)
+    opened.execute_script(
+        "const {events, setView} = timeline, i = arguments[0];"
+        "setView(events.start[i] - 2e5, events.end[i] + 1e5)",
+        operation,
+    )
+    settle(opened)
+    mouse(opened).move_to_element_with_offset(
+        *at(opened, *opened.execute_script(PLACE, operation))
+    ).click().perform()
+    settle(opened)
+    events = capture_of("slow_eager").step_events
+    row = operation - opened.execute_script("return timeline.events.firstOperation")
+    launched, found = events.launched, facts(opened)
+    assert title(opened) == events.names[events.operations.name[row]]
+    call = launched.call[row]
+    assert found["launched by"].startswith(events.names[events.calls.name[call]])
+    assert found["grid, blocks"] == f"{launched.blocks[row]:,}"
+    assert found["block, threads"] == f"{launched.threads[row]:,}"
+    assert found["registers a thread"] == str(launched.registers[row])
+    assert found["shared memory a block"] == f"{launched.shared_bytes[row]:,} B"
+    assert found["phase"] == events.names[launched.phase[row]] and found["row"] == "stream 7"
+    at_ms = (events.operations.start_ns[row] - events.bounds_ns[0]) / 1e6
+    assert found["at"] == f"{at_ms:.6f} ms"
+    # and its call knows it
+    calls = opened.execute_script(
+        "return timeline.callOf(timeline.events, arguments[0])", operation
+    )
+    opened.execute_script("timeline.choose(arguments[0])", calls)
+    assert "launched" in facts(opened)
+    press(opened, "\ue00c")  # Esc
+    assert not opened.find_elements("css selector", "#timeline-details strong")
+
+
+def test_of_a_step_that_the_host_had_left_it_says_so(browser, written):
+    open_at(browser, written("flash_compile"))
+    assert "the host was ahead" in title(browser)
+    browser.execute_script("timeline.setView(0, 1)")
+    press(browser, "[")
+    assert title(browser).startswith("Step 100: ") and "ahead" not in title(browser)
+
+
+@pytest.mark.slow
+def test_a_kernel_leads_to_its_source(browser, written):
+    triton = next(k.name for k in capture_of("flash_compile").report.kernels if "triton_" in k.name)
+    links = {triton: [("graph0", "compiled/index.html#graph0.kernel")]}
+    open_at(browser, written("flash_compile", links))
+    press(browser, "/")
+    press(browser, triton, into="input[type=search]")
+    press(browser, "\n", into="input[type=search]")
+    link = browser.find_element("css selector", "#timeline-details a")
+    assert link.text == "graph0" and link.get_attribute("href").endswith("#graph0.kernel")
+    assert browser.get_log("browser") == []
+
+
+def test_search_finds_names_and_families_and_goes_from_one_to_the_next(opened):
+    events = capture_of("slow_eager").step_events
+    named = [i for i, n in enumerate(events.names) if re.search("softmax|layer_norm", n, re.I)]
+    press(opened, "/")
+    press(opened, "softmax|layer_norm", into="input[type=search]")
+    found = opened.find_element("css selector", "#timeline-view .found").text
+    tables = (events.ranges, events.calls, events.projected, events.operations)
+    count = sum(int((table.name == name).sum()) for table in tables for name in named)
+    assert found.startswith(f"{count:,} found, ")
+    press(opened, "\n", into="input[type=search]")
+    assert re.search("softmax|layer_norm", title(opened), re.I)
+    first = facts(opened)["at"]
+    press(opened, "n")
+    assert float(facts(opened)["at"][:-3]) > float(first[:-3])
+    press(opened, "N")
+    assert facts(opened)["at"] == first
+    opened.find_element("css selector", "#timeline-view .legend button").click()
+    assert int(opened.find_element("css selector", ".found").text.split()[0].replace(",", "")) > 0
+
+
+@pytest.mark.slow
+def test_words_that_are_no_pattern_are_searched_for_as_they_are(opened):
+    press(opened, "/")
+    press(opened, "void (", into="input[type=search]")
+    assert "0 found" in opened.find_element("css selector", "#timeline-view .found").text
+    assert opened.get_log("browser") == []
+
+
+def test_a_measured_selection_adds_up(opened):
+    press(opened, "0")
+    opened.execute_script("const {events, measure} = timeline; measure(0, events.last)")
+    report, found = capture_of("slow_eager").report, facts(opened)
+    assert found["GPU busy"].endswith(f"{report.gpu.busy_percent:.1f} %")
+    assert found["GPU idle"].endswith(f"{100 - report.gpu.busy_percent:.1f} %")
+    launching = report.idle.by_cause["launch"] * report.window.steps
+    assert float(found["idle: the CPU was launching"].split()[0]) == pytest.approx(
+        launching, rel=0.5
+    )
+    canvas, x, y = at(opened, 400, 60)
+    before = opened.execute_script(VIEW)
+    mouse(opened).key_down("\ue008").move_to_element_with_offset(
+        canvas, x, y
+    ).click_and_hold().move_by_offset(100, 0).release().key_up("\ue008").perform()
+    settle(opened)
+    assert opened.execute_script(VIEW) == before
+    start, end = opened.execute_script("return timeline.view.selection")
+    assert end - start == pytest.approx(
+        100 / opened.execute_script("return timeline.placeOf(timeline.view).scale")
+    )
+    assert title(opened).startswith("Selection of ")
+
+
+def test_a_row_of_the_idle_table_leads_to_its_gap(opened):
+    gap = capture_of("slow_eager").report.idle.gaps[0]
+    row = opened.find_element("css selector", "#table-gaps tbody tr")
+    assert row.find_elements("css selector", "td")[3].text == str(100 + gap.step)
+    row.find_element("css selector", "a[href^='#t=']").click()
+    settle(opened)
+    start, end = (time / 1e6 for time in opened.execute_script(VIEW))
+    assert start < gap.start_ms < gap.start_ms + gap.ms < end and end - start < 4 * gap.ms
+    found = facts(opened)
+    assert found["row"] == "GPU idle" and found["step"].startswith(f"{100 + gap.step}, ")
+    assert float(found["at"][:-3]) == pytest.approx(gap.start_ms, abs=1e-5)
+
+
+def test_the_view_is_in_the_address_beside_what_others_keep_there(browser, address):
+    open_at(browser, address, "#kernels=gemm&t=10.5,12.25")
+    assert browser.execute_script(VIEW) == [10.5e6, 12.25e6]
+    press(browser, "w")
+    time.sleep(0.4)
+    start, end = browser.execute_script(VIEW)
+    wanted = f"#kernels=gemm&t={start / 1e6:.6f},{end / 1e6:.6f}"
+    assert browser.execute_script("return location.hash") == wanted
+    open_at(browser, address, wanted)
+    assert browser.execute_script(VIEW) == pytest.approx([start, end], abs=1)
+    browser.execute_script("location.hash = '#t=1,2'")
+    time.sleep(0.1)
+    assert browser.execute_script(VIEW) == [1e6, 2e6]
+    browser.execute_script("location.hash = '#t=2,1&t=x'")
+    assert browser.execute_script(VIEW) == [1e6, 2e6]
+
+
+@pytest.mark.slow
+def test_it_is_a_focusable_thing_with_a_name_and_tells_what_is_chosen(opened):
+    canvas = opened.find_element("css selector", "#timeline-view canvas")
+    assert canvas.get_attribute("tabindex") == "0" and "? for the keys" in canvas.accessible_name
+    assert opened.find_element("id", "timeline-details").get_attribute("aria-live") == "polite"
+    press(opened, ".")
+    first = facts(opened)
+    press(opened, ".")
+    assert facts(opened)["row"] == first["row"] == "stream 7"
+    assert float(facts(opened)["at"][:-3]) > float(first["at"][:-3])
+    for field in opened.find_elements(
+        "css selector", "#timeline-view button, #timeline-view input"
+    ):
+        assert field.accessible_name
+
+
+@pytest.mark.slow
+def test_fingers_move_and_pinch_on_a_phone(browser, address):
+    size = {"width": 390, "height": 800, "deviceScaleFactor": 2, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": True})
+    try:
+        open_at(browser, address)
+        box = browser.execute_script(
+            "const b = document.querySelector('#timeline-view canvas').getBoundingClientRect();"
+            "return [b.left, b.top, b.width]"
+        )
+        assert 250 < box[2] <= 390
+
+        def touch(kind, *xs):
+            points = [{"x": box[0] + x, "y": box[1] + 90, "id": i} for i, x in enumerate(xs)]
+            event = {"type": f"touch{kind}", "touchPoints": points}
+            browser.execute_cdp_cmd("Input.dispatchTouchEvent", event)
+
+        start = browser.execute_script(VIEW)[0]
+        touch("Start", 250)
+        for x in (230, 200, 150):
+            touch("Move", x)
+        touch("End")
+        settle(browser)
+        assert browser.execute_script(VIEW)[0] > start
+        wide = span(browser)
+        touch("Start", 180, 220)
+        for apart in (30, 60, 90):
+            touch("Move", 200 - apart, 200 + apart)
+        touch("End")
+        settle(browser)
+        assert span(browser) < wide / 2
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        browser.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": False})
+
+
+@pytest.mark.slow
+def test_on_paper_it_is_light_and_the_present_view(opened):
+    if opened.execute_script("return document.documentElement.dataset.theme") == "light":
+        opened.find_element("id", "theme").click()
+    settle(opened)
+    view = opened.execute_script(VIEW)
+    opened.execute_script("dispatchEvent(new Event('beforeprint'))")
+    assert opened.execute_script(PIXEL, 5, 3) == [255, 255, 255]
+    assert opened.execute_script("return document.querySelector('canvas').clientWidth") == 660
+    opened.execute_script("dispatchEvent(new Event('afterprint'))")
+    settle(opened)
+    assert sum(opened.execute_script(PIXEL, 5, 3)) < 150
+    assert opened.execute_script("return document.documentElement.dataset.theme") == "dark"
+    assert opened.execute_script(VIEW) == view
+    assert len(base64.b64decode(opened.execute_cdp_cmd("Page.printToPDF", {})["data"])) > 20_000
+
+
+def test_of_a_window_with_too_many_events_it_says_which_steps_it_has(monkeypatch):
+    capture = capture_of("slow_eager")
+    events = replace(capture.step_events, shown=capture.step_events.shown.copy())
+    events.shown[:15] = False
+    text = page(report_document(capture.report, events))
+    assert "5 of 20 steps, those around the median and the slowest" in text
+    linked = [gap for gap in capture.report.idle.gaps if gap.step >= 15]
+    assert text.count('href="#t=') == len(linked) < len(capture.report.idle.gaps)
+
+
+@pytest.mark.slow
+def test_markup_in_a_name_stays_text(browser, tmp_path):
+    evil = "</script><img src=x onerror=document.title='run'>"
+    capture = capture_of("slow_eager")
+    names = [evil if name == "forward" else name for name in capture.step_events.names]
+    events = replace(capture.step_events, names=names)
+    path = tmp_path / "evil.html"
+    path.write_text(page(report_document(capture.report, events)), encoding="utf-8")
+    open_at(browser, path.as_uri())
+    press(browser, "/")
+    press(browser, "onerror", into="input[type=search]")
+    press(browser, "\n", into="input[type=search]")
+    assert title(browser) == evil and not browser.find_elements("css selector", "main img")
