@@ -33,7 +33,7 @@ def pages(tmp_path_factory):
     """Name -> file."""
     capture, compiled = capture_of("flash_metrics"), compilation()
     documents = {
-        "report": report_document(capture.report, capture.median_step),
+        "report": report_document(capture.report, capture.step_events),
         "compare": comparison_document(compare(slow(), flash())),
         "compiled": compiled_document(compiled.index, compiled.files),
     }
