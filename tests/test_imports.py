@@ -203,7 +203,7 @@ def test_every_imported_package_is_required():
     """Of pyproject.toml alone: what is imported nowhere may still be meant for a reader."""
     optional = {"training.tensorboard": "tensorboard"}  # module -> the extra that it needs
     optional |= {"profiling.lab.square_triton": "dev", "benchmarks.timer_check": "dev"}
-    optional |= {"benchmarks.timeline_frames": "dev", "benchmarks.page_speed": "dev"}
+    optional |= dict.fromkeys(("benchmarks.page_speed", "benchmarks.timeline_frames"), "dev")
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text("utf-8"))["project"]
     foreign = {"PIL", "timm", "torchvision", "transformers"}  # of programs that are captured
     distributions = {"hydra": "hydra-core", "yaml": "omegaconf"}  # which requires PyYAML itself
