@@ -6,13 +6,14 @@ Called by training.checkpoint to resume and by sample.py, which needs the first 
 import math
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from cli.errors import one_line
 from cli.keys import Value, keys, spell
@@ -129,7 +130,7 @@ def check_weights(weights: object, config: ModelConfig, vocab_size: int) -> None
     blocks = {str(name).split(".")[2] for name in weights if str(name).count(".") > 2}
     if len(blocks) != config.n_layer:  # first, for the modules of so many would be made
         raise ValueError(f"n_layer={config.n_layer}, but it has weights of {len(blocks)} blocks")
-    with torch.device("meta"):
+    with torch.device("meta"), WithoutInit():
         expected = GPT(config, vocab_size).state_dict()
     if unlike := sorted(set(weights) ^ set(expected), key=str):
         missing = unlike[0] in expected
@@ -140,6 +141,22 @@ def check_weights(weights: object, config: ModelConfig, vocab_size: int) -> None
             raise ValueError(f"its weights do not fit its configuration: {name} is {shapes}")
         if not (weight.is_floating_point() and weight.isfinite().all()):
             raise ValueError(f"its weights are spoilt: {name} is not finite everywhere")
+
+
+class WithoutInit(TorchFunctionMode):
+    """Leaves tensors as they are made: to initialise one without memory would import Dynamo."""
+
+    def __torch_function__(
+        self,
+        function: Callable[..., object],
+        types: object,
+        arguments: tuple[Any, ...] = (),
+        named: dict[str, Any] | None = None,
+    ) -> object:
+        named = named or {}
+        if getattr(function, "__module__", "") == torch.nn.init.__name__:
+            return named["tensor"] if "tensor" in named else arguments[0]
+        return function(*arguments, **named)
 
 
 def count(state: dict[str, Any], name: str) -> int:
