@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from cli.errors import one_line
 from profiling.records import JsonObject
-from profiling.report.document import Cell, Table, Value
+from profiling.report.document import Cell, Column, Table, Value
 
 if TYPE_CHECKING:  # importing it takes a third of a second
     import wandb
@@ -94,10 +94,17 @@ def wandb_table(table: Table, *, headings: bool = False) -> "wandb.Table":
     import wandb
 
     columns: list[str | int] = [
-        column.heading if headings else str(column.value) for column in table.columns
+        column.heading if headings else field_name(column) for column in table.columns
     ]
     rows = [[bare(column.of(row)) for column in table.columns] for row in table.rows or ()]
     return wandb.Table(columns, data=rows)
+
+
+def field_name(column: Column) -> str:
+    """The field's, else one like it: total_a_step_ns."""
+    if isinstance(column.value, str):
+        return column.value
+    return column.heading.replace(" ", "_") + "_ns" * (column.kind == "ns")
 
 
 def bare(value: Value) -> Value:

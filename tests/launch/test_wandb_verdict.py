@@ -40,7 +40,7 @@ def test_the_answer_of_compare_is_a_row_of_wandb_s_table(shell):
     server.close()
     assert done.returncode == 0, done.stderr
     ((run_id, run),) = server.runs.items()
-    assert done.stdout.splitlines()[-1].startswith(f"W&B     {server.url}/tester/mine/runs/")
+    assert f"\nW&B     {server.url}/tester/mine/runs/" in done.stdout
     assert (run["project"], run["jobType"]) == ("mine", "compare")
     assert run["displayName"] == "flash_compile against slow_compile"
     config = config_of(server, run_id)

@@ -143,7 +143,7 @@ def test_the_command_line_trains_from_a_finished_run_s_file(run, start, tmp_path
     process = start([str(PROJECT / "train.py"), str(out_dir / "config.yaml"), *words])
     output = process.communicate(timeout=60)[0]
     assert process.returncode == 0, output
-    assert output.splitlines()[-1].startswith(f"next: python sample.py out_dir={tmp_path}/again")
+    assert f"\nnext: python sample.py out_dir={tmp_path}/again" in output
     assert lines(tmp_path / "again")[-1]["iter"] == 3
 
 
