@@ -38,6 +38,7 @@ from benchmarks.plants.planting import Plant
 from cli.files import write_text
 from cli.plain import without_controls
 from profiling.records import to_json
+from profiling.run_files import METRICS
 from profiling.tools import nsys_tool
 from profiling.verbs import run
 
@@ -168,7 +169,7 @@ def read(name: str, plant: Plant, folder: Path) -> Result:
 
 def step_ms(run_folder: Path) -> float | None:
     """Of the iterations without a profiler, the median of the rows; None where there are none."""
-    metrics = run_folder / "metrics.jsonl"
+    metrics = run_folder / METRICS
     if not metrics.exists():
         return None
     rows = map(json.loads, metrics.read_text(encoding="utf-8").splitlines())

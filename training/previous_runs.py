@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from cli.lock import InUse, check_free
-from profiling.run_files import RUN_FILES
+from profiling.run_files import METRICS, RUN_FILES
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class PreviousRun:
     @cached_property
     def rows(self) -> int:
         """Logged rows of training, as far as they can be read."""
-        path = self.folder / "metrics.jsonl"
+        path = self.folder / METRICS
         return path.read_bytes().count(b'"train/loss"') if path.is_file() else 0
 
     @property

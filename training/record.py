@@ -23,6 +23,7 @@ from profiling.capture.sampler import GpuSampler, NoSampler
 from profiling.hardware import mfu
 from profiling.metric_names import CPU_PERCENT
 from profiling.records import to_json
+from profiling.run_files import METRICS
 from profiling.step_times import STEP_TIMES, StepTimes
 from training.clock import Laps, Speed
 from training.console import Display, duration
@@ -84,7 +85,7 @@ class Record:
         self.display = Display(self.run.progress.iteration, config.max_iters, ranks.rank)
         tokens_per_batch = config.batch_size * config.block_size
         self.tokens_per_iteration = tokens_per_batch * config.gradient_accumulation_steps
-        before_s = last_value(self.run.folder.path / "metrics.jsonl", "time/elapsed_s")
+        before_s = last_value(self.run.folder.path / METRICS, "time/elapsed_s")
         self.began_s = ranks.began_s - (before_s or 0.0)  # as if it had never been interrupted
 
     def __enter__(self) -> "Record":

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from configs.training import WandbConfig
+from profiling.run_files import METRICS
 from training.sinks import JsonFiles, Row, RunFacts, Sink, Value
 from training.tensorboard import TensorBoard
 from training.wandb_mirror import WandbMirror, check_wandb
@@ -30,7 +31,7 @@ def open_tracker(
     mode = check_wandb(wandb)
     if mode == "offline" and wandb.mode == "auto":
         log.info("W&B: this run is recorded offline (no API key, or WANDB_MODE says so)")
-    files = JsonFiles(out_dir / "metrics.jsonl", str(facts.in_force["data"]))
+    files = JsonFiles(out_dir / METRICS, str(facts.in_force["data"]))
     files.append({"run": facts.in_force, "iter": facts.iteration})
     sinks: list[Sink] = [files]
     if tensorboard:

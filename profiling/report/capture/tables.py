@@ -22,6 +22,7 @@ DURATIONS = [
 ]
 COUNT = Column("count", "count", "number", True)
 SHARE = Column("share", "percent", "percent", True)
+CALLS = [Column("call", "name", "code", True), COUNT, *DURATIONS, SHARE]
 GAPS_SHOWN, SHAPES_SHOWN = 5, 5  # in a terminal
 IN_FULL: Places = ("markdown", "page")
 WORTH_TELLING = 0.01  # of the mean step
@@ -145,19 +146,17 @@ def launches(report: Report) -> Table:
 
 
 def api(report: Report) -> Table:
-    columns = [Column("call", "name", "code", True), COUNT, *DURATIONS, SHARE]
     note = "On the host, over the whole capture. A long synchronisation is no finding by itself."
-    return Table("api", "CUDA API calls", note, columns, report.api, folded=True)
+    return Table("api", "CUDA API calls", note, CALLS, report.api, folded=True)
 
 
 def os_calls(report: Report) -> Table:
-    columns = [Column("call", "name", "code", True), COUNT, *DURATIONS, SHARE]
     note = (
         "Of the system's libraries on all threads, over the whole capture: waits, files, threads. "
         "Threads that have nothing to do wait here; that is no finding."
     )
     rows, title = report.os_calls, "OS runtime calls"
-    return Table("os_calls", title, note, columns, rows, folded=True, places=IN_FULL)
+    return Table("os_calls", title, note, CALLS, rows, folded=True, places=IN_FULL)
 
 
 def overlap(report: Report) -> Table:
