@@ -37,4 +37,6 @@ def program(project: Path, words: list[str], told: int) -> Callable[[], None]:
     os.set_inheritable(told, True)
     code = f"import sys; sys.path[0] = {str(project)!r}{CODE}"
     command = [sys.executable, "-c", code, str(told), *words]
-    return lambda: os.execv(sys.executable, command)
+    # as the forks that it goes on from: two threads sum in another order
+    environ = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return lambda: os.execve(sys.executable, command, environ)
