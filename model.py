@@ -17,6 +17,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 
 from configs.attention import AUTO, BACKENDS
 from configs.model import ModelConfig
+from kernels.attention import causal_attention, packed_causal_attention
 
 # a temperature below it is 0: a quotient of float32 logits could be infinite, and no other token
 # than the likeliest has a chance long before
@@ -50,6 +51,8 @@ def attend(
         return weighted_values(weights, v)  # (B, H, T, D)
     if attention == "flex":
         return attend_flex(q, k, v, causal)
+    if attention == "triton":
+        return causal_attention(q, k, v, dropout)
     if attention == AUTO:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal)
     pinned = BACKENDS[attention].sdpa
@@ -151,8 +154,17 @@ class CausalSelfAttention(nn.Module):
         self.register_buffer("mask", mask, persistent=False)
 
     def forward(self, x: Tensor, cache: KeyValueCache | None = None) -> Tensor:
-        B, T, C = x.shape
-        q, k, v = self.c_attn(x).split(C, dim=2)  # each (B, T, C)
+        qkv = self.c_attn(x)  # (B, T, 3C)
+        dropout = self.dropout if self.training else 0.0
+        if self.attention == "triton" and cache is None:  # the one that reads all three as they lie
+            y = packed_causal_attention(qkv, self.n_head, dropout)  # (B, T, C)
+        else:
+            y = self.attend_apart(qkv, dropout, cache)  # (B, T, C)
+        return self.resid_dropout(self.c_proj(y))
+
+    def attend_apart(self, qkv: Tensor, dropout: float, cache: KeyValueCache | None) -> Tensor:
+        B, T, C = qkv.size(0), qkv.size(1), qkv.size(2) // 3
+        q, k, v = qkv.split(C, dim=2)  # each (B, T, C)
         q = q.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)  # (B, H, T, D)
         k = k.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)  # (B, H, T, D)
         v = v.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)  # (B, H, T, D)
@@ -160,9 +172,8 @@ class CausalSelfAttention(nn.Module):
             k, v = cache.append(self.layer, k, v)  # (B, H, S, D)
         S = k.size(-2)
         mask = None if self.mask is None else self.mask[S - T : S, :S]
-        y = attend(q, k, v, self.attention, self.dropout if self.training else 0.0, mask)
-        y = y.transpose(1, 2).reshape(B, T, C)  # (B, H, T, D) -> (B, T, C)
-        return self.resid_dropout(self.c_proj(y))
+        y = attend(q, k, v, self.attention, dropout, mask)
+        return y.transpose(1, 2).reshape(B, T, C)  # (B, H, T, D) -> (B, T, C)
 
 
 class MLP(nn.Module):

@@ -74,6 +74,15 @@ TABLE = (
         dropout=False,
         kernels=("fused_flex_attention", "flex_attention"),
     ),
+    Backend(
+        "triton",
+        "this project's own kernels, for short sequences",
+        colour="dropout",
+        fused=True,
+        dropout_on_cpu="triton",
+        cuda_only=True,
+        kernels=("causal_attention_triton",),
+    ),
 )
 BACKENDS = {backend.name: backend for backend in TABLE}
 AUTO = "auto"  # what scaled_dot_product_attention chooses itself

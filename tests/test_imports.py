@@ -15,7 +15,7 @@ from tests.paths import PROJECT
 # from the ground up: what stands on one line does not know its neighbours
 HOUSE = (
     ("cli",),
-    ("configs",),
+    ("configs", "kernels"),
     ("model", "data"),
     ("profiling",),  # the modules of its own: tables, records, what hardware can do
     ("profiling.tools", "profiling.capture"),
@@ -202,7 +202,8 @@ def test_no_test_imports_another():
 def test_every_imported_package_is_required():
     """Of pyproject.toml alone: what is imported nowhere may still be meant for a reader."""
     optional = {"training.tensorboard": "tensorboard"}  # module -> the extra that it needs
-    optional |= {"profiling.lab.square_triton": "dev", "benchmarks.timer_check": "dev"}
+    triton = ("kernels.attention_triton", "profiling.lab.square_triton", "benchmarks.timer_check")
+    optional |= dict.fromkeys(triton, "dev")  # on a GPU torch brings it
     optional |= dict.fromkeys(("benchmarks.page_speed", "benchmarks.timeline_frames"), "dev")
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text("utf-8"))["project"]
     foreign = {"PIL", "timm", "torchvision", "transformers"}  # of programs that are captured

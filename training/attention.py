@@ -65,7 +65,7 @@ def try_attention(config: ModelConfig, device: torch.device, dtype: str) -> list
         warnings.simplefilter("always")
         try:
             attend(q, k, v, config.attention, config.dropout, mask).sum().backward()
-        except (RuntimeError, NotImplementedError) as error:
+        except (RuntimeError, NotImplementedError, ImportError) as error:
             # PyTorch warns of each kernel's reason, then raises
             said = [str(reason.message).split(" (Triggered")[0] for reason in reasons]
             reason = one_line("; ".join(dict.fromkeys([*said, str(error)])))

@@ -15,7 +15,7 @@ from configs.model import ModelConfig
 from configs.schema import Config
 
 AUTO = "auto"
-WITHOUT_FLOAT32 = ("flash", "cudnn")  # on CUDA
+WITHOUT_FLOAT32 = ("flash", "cudnn", "triton")  # on CUDA
 
 
 class Decision(NamedTuple):

@@ -1,5 +1,7 @@
 """The backends against a reference, and how it is known which one ran."""
 
+import sys
+
 import pytest
 import torch
 
@@ -28,6 +30,7 @@ CUDNN = [
     "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_6_64x128x64_4x1x1",
     "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_3_64x128x64_1x1x1",
 ]
+TRITON = ["forward_causal_attention_triton", "backward_causal_attention_triton"]
 FLEX = ["triton_tem_fused_flex_attention_0", "triton_tem_fused_flex_attention_backward_3"]
 OTHERS = [
     "nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NTT",
@@ -135,7 +138,18 @@ def test_trying_alone_refuses_it_too(attention):
         try_attention(config, CPU, "float32")
 
 
-@pytest.mark.parametrize("attention", ["flash", "cudnn"])
+def test_without_triton_its_attention_is_refused_in_one_line(monkeypatch):
+    monkeypatch.delitem(sys.modules, "kernels.attention_triton", raising=False)
+    monkeypatch.setitem(sys.modules, "triton", None)
+    config = ModelConfig(attention="triton", dropout=0.0, n_head=2, n_embd=32, block_size=16)
+    with pytest.raises(
+        ValueError, match="^attention=triton: does not run here: .*triton"
+    ) as raised:
+        try_attention(config, CPU, "float32")
+    assert "triton" in str(raised.value) and "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("attention", ["flash", "cudnn", "triton"])
 def test_cuda_kernels_without_float32_are_refused(attention):
     config = ModelConfig(attention=attention)
     check_attention(config, torch.device("cuda"), "bfloat16")
@@ -180,6 +194,7 @@ def test_another_operator_than_the_requested_one_is_no_proof():
         (EFFICIENT, "efficient"),
         (CUDNN, "cudnn"),
         (FLEX, "flex"),
+        (TRITON, "triton"),
     ],
 )
 def test_a_fused_kernel_is_known_by_its_name(kernels, backend):
@@ -188,7 +203,7 @@ def test_a_fused_kernel_is_known_by_its_name(kernels, backend):
     proof = seen_on_cuda(config, [*OTHERS, *kernels])
     assert proof.ran == backend and "kernels: " in proof.evidence
     assert seen_on_cuda(ModelConfig(attention="auto"), [*OTHERS, *kernels]).ran == backend
-    for other in {"slow", "flash", "efficient", "cudnn", "math", "flex"} - {backend}:
+    for other in {"slow", "flash", "efficient", "cudnn", "math", "flex", "triton"} - {backend}:
         with pytest.raises(ValueError, match=rf"attention={other}: {backend} ran instead"):
             seen_on_cuda(ModelConfig(attention=other, dropout=0.0), [*OTHERS, *kernels])
 

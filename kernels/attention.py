@@ -1,0 +1,115 @@
+"""Causal attention with dropout as this project's own kernels: attention=triton.
+
+For sequences of a few hundred tokens. The libraries' backward takes three kernels there, and a copy
+that joins dQ, dK and dV. Here forward and backward are one kernel each: queries, keys and values
+are read where the product before them left them, and their gradients are written as its backward
+wants them. docs/kernels.md tells how the kernels came about and what they gain.
+
+kernels.attention_triton is imported when the first of them is launched: Triton takes two seconds,
+and a run with another backend does not need it.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.library import custom_op
+
+
+def causal_attention(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
+    """q is (B, H, T, D), of the last T tokens of k and v, (B, H, S, D); returns (B, H, T, D).
+
+    Gradients need T == S. Raises NotImplementedError where D is not 16, 32, 64 or 128.
+    """
+    return Apart.apply(q, k, v, new_seed(q, dropout), dropout)
+
+
+def packed_causal_attention(qkv: Tensor, heads: int, dropout: float) -> Tensor:
+    """(B, T, 3C), a token's query, key and value side by side, -> (B, T, C)."""
+    out, _ = packed_attention(qkv, heads, new_seed(qkv, dropout), dropout)
+    return out
+
+
+def new_seed(like: Tensor, dropout: float) -> Tensor:
+    """Of torch's generator on the device, so that CUDA graphs draw another at each replay."""
+    if dropout == 0:
+        return like.new_empty(1, dtype=torch.int64)  # nobody reads it
+    return torch.randint(2**31, (1,), device=like.device)
+
+
+class Apart(torch.autograd.Function):
+    """Queries, keys and values as tensors of their own."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, seed: Tensor, dropout: float) -> Tensor:
+        from kernels.attention_triton import launch_forward
+
+        q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))  # (B, T, H, D)
+        out, lse = launch_forward(q, k, v, seed, dropout)
+        ctx.save_for_backward(q, k, v, out, lse, seed)
+        ctx.dropout = dropout
+        return out.transpose(1, 2)
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor) -> tuple[Tensor | None, ...]:
+        from kernels.attention_triton import launch_backward
+
+        q, k, v, out, lse, seed = ctx.saved_tensors
+        grads = launch_backward(dout.transpose(1, 2), q, k, v, out, lse, seed, ctx.dropout)
+        return *(grad.transpose(1, 2) for grad in grads.unbind(2)), None, None
+
+
+@custom_op("profiling_nanogpt::packed_attention", mutates_args=())
+def packed_attention(
+    qkv: Tensor, heads: int, seed: Tensor, dropout: float
+) -> tuple[Tensor, Tensor]:
+    """Attention and the logarithms of its rows' sums, (B * H, T), for backward."""
+    from kernels.attention_triton import launch_forward
+
+    q, k, v = unpacked(qkv, heads)
+    out, lse = launch_forward(q, k, v, seed, dropout)
+    return out.flatten(2), lse
+
+
+@packed_attention.register_fake
+def _(qkv: Tensor, heads: int, seed: Tensor, dropout: float) -> tuple[Tensor, Tensor]:
+    B, T, width = qkv.shape
+    return qkv.new_empty(B, T, width // 3), qkv.new_empty(B * heads, T, dtype=torch.float32)
+
+
+@custom_op("profiling_nanogpt::packed_attention_backward", mutates_args=())
+def packed_attention_backward(
+    dout: Tensor, qkv: Tensor, out: Tensor, lse: Tensor, heads: int, seed: Tensor, dropout: float
+) -> Tensor:
+    from kernels.attention_triton import launch_backward
+
+    q, k, v = unpacked(qkv, heads)
+    dout, out = dout.view_as(q), out.view_as(q)
+    return launch_backward(dout, q, k, v, out, lse, seed, dropout).view_as(qkv)
+
+
+@packed_attention_backward.register_fake
+def _(
+    dout: Tensor, qkv: Tensor, out: Tensor, lse: Tensor, heads: int, seed: Tensor, dropout: float
+) -> Tensor:
+    return torch.empty_like(qkv)
+
+
+def keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    qkv, ctx.heads, seed, ctx.dropout = inputs
+    ctx.save_for_backward(qkv, *output, seed)
+
+
+def backward(ctx: Any, dout: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    qkv, out, lse, seed = ctx.saved_tensors
+    dqkv = packed_attention_backward(dout.contiguous(), qkv, out, lse, ctx.heads, seed, ctx.dropout)
+    return dqkv, None, None, None
+
+
+packed_attention.register_autograd(backward, setup_context=keep_for_backward)
+
+
+def unpacked(qkv: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    """(B, T, 3C) -> three views (B, T, H, D)."""
+    q, k, v = qkv.contiguous().unflatten(2, (3, heads, -1)).unbind(2)
+    return q, k, v

@@ -1,0 +1,266 @@
+"""The kernels of kernels.attention in Triton, and their launches.
+
+Names: i are queries, j keys; s scores, p their softmax; d before a name is its gradient. Exponents
+have base 2, as the hardware's. `start` is where a head's first row lies, `stride` the way to its
+next. All are right for any number of tokens; EVEN says that blocks end where the tokens do. With
+TRITON_INTERPRET=1 in the environment they run on a CPU, slowly: for tests.
+"""
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+WIDTHS = (16, 32, 64, 128)  # of a head
+
+# rows of a block of queries (M) and of keys (N): measured on an H200 with 64 x 6 heads of 256
+# tokens, width 64; docs/kernels.md has what was tried
+FORWARD_M, FORWARD_N = 64, 64
+KEYS_M, KEYS_N = 16, 64  # of programs that make the gradients of keys and values
+QUERIES_M, QUERIES_N = 64, 32  # of those that make the queries'
+WARPS, STAGES = 4, 3
+
+
+@triton.jit
+def keys_of_rows(seed, rows):
+    """A number for each row of the scores: a counter, mixed (lowbias32 of Chris Wellons)."""
+    x = seed ^ (rows.to(tl.uint32) * 0x9E3779B9)
+    x = (x ^ (x >> 16)) * 0x7FEB352D
+    x = (x ^ (x >> 15)) * 0x846CA68B
+    return x ^ (x >> 16)
+
+
+@triton.jit
+def stays(keys, columns, THRESHOLD: tl.constexpr):
+    """Whether dropout leaves a weight. Forward and backward draw the same, and nothing is kept."""
+    x = (keys ^ (columns.to(tl.uint32) * 0x9E3779B9)) * 0x7FEB352D
+    x = (x ^ (x >> 15)) * 0x846CA68B
+    return x >= THRESHOLD
+
+
+@triton.jit
+def load(X, start, stride, first, rows, N: tl.constexpr, D: tl.constexpr, EVEN: tl.constexpr):
+    """N rows from `first` on, (N, D); zeros behind the last."""
+    row = first + tl.arange(0, N)
+    at = X + start + row[:, None] * stride + tl.arange(0, D)[None, :]
+    return tl.load(at) if EVEN else tl.load(at, mask=row[:, None] < rows, other=0.0)
+
+
+@triton.jit
+def store(X, start, stride, first, rows, x, N: tl.constexpr, D: tl.constexpr, EVEN: tl.constexpr):
+    row = first + tl.arange(0, N)
+    at = X + start + row[:, None] * stride + tl.arange(0, D)[None, :]
+    if EVEN:
+        tl.store(at, x.to(X.dtype.element_ty))
+    else:
+        tl.store(at, x.to(X.dtype.element_ty), mask=row[:, None] < rows)
+
+
+@triton.jit
+def dot(a, b, sum):
+    """a @ b + sum in float32; of float32 all bits, and not TF32's ten."""
+    return tl.dot(a, b, sum, input_precision="ieee")
+
+
+@triton.jit
+def forward_causal_attention_triton(
+    Q, K, V, OUT, LSE, SEED, q_batch, q_head, q_stride, k_batch, k_head, k_stride, T, S, scale,
+    H: tl.constexpr, D: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
+    THRESHOLD: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    """A block of queries, of the last T of S tokens, and all keys up to them, in one pass.
+
+    OUT is (B, T, H, D), LSE (B * H, T) the logarithm of each row's sum of exponentials.
+    """
+    head = tl.program_id(0)
+    first = (tl.num_programs(1) - 1 - tl.program_id(1)) * M  # the longest rows begin
+    b, h = (head // H).to(tl.int64), head % H
+    i = first + tl.arange(0, M)
+    own = S - T + i  # the last key that a query sees
+    q = load(Q, b * q_batch + h * q_head, q_stride, first, T, M, D, EVEN)
+    k_start = b * k_batch + h * k_head
+    keys = keys_of_rows(tl.load(SEED).to(tl.uint32), head * T + i) if THRESHOLD else i
+    out = tl.zeros([M, D], tl.float32)
+    most = tl.full([M], -float("inf"), tl.float32)
+    total = tl.zeros([M], tl.float32)
+    for past in range(0, min(S, S - T + first + M), N):
+        j = past + tl.arange(0, N)
+        k = load(K, k_start, k_stride, past, S, N, D, EVEN)
+        s = dot(q, tl.trans(k), tl.zeros([M, N], tl.float32)) * scale
+        if past + N > S - T + first:
+            s = tl.where(own[:, None] >= j[None, :], s, -float("inf"))
+        higher = tl.maximum(most, tl.max(s, 1))
+        shrunk = tl.exp2(most - higher)
+        p = tl.exp2(s - higher[:, None])
+        total = total * shrunk + tl.sum(p, 1)
+        most = higher
+        if THRESHOLD:
+            p = tl.where(stays(keys[:, None], j[None, :], THRESHOLD), p, 0.0)
+        v = load(V, k_start, k_stride, past, S, N, D, EVEN)
+        out = dot(p.to(v.dtype), v, out * shrunk[:, None])
+    kept: tl.constexpr = 1 - THRESHOLD / 2**32
+    out = out / (total * kept)[:, None]
+    store(OUT, b * T * H * D + h * D, H * D, first, T, out, M, D, EVEN)
+    tl.store(LSE + head * T + i, most + tl.log2(total), mask=i < T)
+
+
+@triton.jit
+def backward_causal_attention_triton(
+    Q, K, V, OUT, DOUT, LSE, SEED, DQKV, batch, head_stride, stride, T, scale, to_logits,
+    H: tl.constexpr, D: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
+    QUERIES_M: tl.constexpr, QUERIES_N: tl.constexpr,
+    THRESHOLD: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    """A block of keys with all queries behind it, or a block of queries with all keys before it.
+
+    The scores are made twice: kept apart, each program's sums stay in its registers, and many
+    short programs hide each other's waits. Q, K, V are (B, T, H, D) with strides, OUT and DOUT
+    (B, T, H, D), DQKV (B, T, 3, H, D): the gradients side by side, as the product before wants.
+    """
+    head = tl.program_id(0)
+    b, h = (head // H).to(tl.int64), head % H
+    start, out_start = b * batch + h * head_stride, b * T * H * D + h * D
+    d_start = b * T * 3 * H * D + h * D
+    seed = tl.load(SEED).to(tl.uint32) if THRESHOLD else 0
+    blocks = tl.cdiv(T, N)
+    if tl.program_id(1) < blocks:
+        gradients_of_keys(
+            Q, K, V, OUT, DOUT, LSE, DQKV, seed, head, start, stride, out_start, d_start,
+            tl.program_id(1) * N, T, scale, to_logits, H, D, M, N, THRESHOLD, EVEN,
+        )  # fmt: skip
+    else:
+        first = (tl.num_programs(1) - 1 - tl.program_id(1)) * QUERIES_M
+        gradients_of_queries(
+            Q, K, V, OUT, DOUT, LSE, DQKV, seed, head, start, stride, out_start, d_start,
+            first, T, scale, to_logits, H, D, QUERIES_M, QUERIES_N, THRESHOLD, EVEN,
+        )  # fmt: skip
+
+
+@triton.jit
+def gradients_of_keys(
+    Q, K, V, OUT, DOUT, LSE, DQKV, seed, head, start, stride, out_start, d_start,
+    first, T, scale, to_logits,
+    H: tl.constexpr, D: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
+    THRESHOLD: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    """Scores lie transposed, (N, M): so they are what the two sums want on their left."""
+    kept: tl.constexpr = 1 - THRESHOLD / 2**32
+    j = first + tl.arange(0, N)
+    k = load(K, start, stride, first, T, N, D, EVEN)
+    v = load(V, start, stride, first, T, N, D, EVEN)
+    dk = tl.zeros([N, D], tl.float32)
+    dv = tl.zeros([N, D], tl.float32)
+    for row in range(first, T, M):
+        i = row + tl.arange(0, M)
+        q = load(Q, start, stride, row, T, M, D, EVEN)
+        dout = load(DOUT, out_start, H * D, row, T, M, D, EVEN)
+        out = load(OUT, out_start, H * D, row, T, M, D, EVEN)
+        delta = tl.sum(out.to(tl.float32) * dout.to(tl.float32), 1) * kept
+        lse = tl.load(LSE + head * T + i, mask=i < T, other=float("inf"))
+        s = dot(k, tl.trans(q), tl.zeros([N, M], tl.float32)) * scale
+        p = tl.exp2(s - lse[None, :])
+        if row < first + N:
+            p = tl.where(i[None, :] >= j[:, None], p, 0.0)
+        dp = dot(v, tl.trans(dout), tl.zeros([N, M], tl.float32))
+        left = p
+        if THRESHOLD:
+            stay = stays(keys_of_rows(seed, head * T + i)[None, :], j[:, None], THRESHOLD)
+            left = tl.where(stay, p, 0.0)
+            dp = tl.where(stay, dp, 0.0)
+        dv = dot(left.to(dout.dtype), dout, dv)
+        dk = dot((p * (dp - delta[None, :])).to(q.dtype), q, dk)
+    store(DQKV, d_start + H * D, 3 * H * D, first, T, dk * (to_logits / kept), N, D, EVEN)
+    store(DQKV, d_start + 2 * H * D, 3 * H * D, first, T, dv / kept, N, D, EVEN)
+
+
+@triton.jit
+def gradients_of_queries(
+    Q, K, V, OUT, DOUT, LSE, DQKV, seed, head, start, stride, out_start, d_start,
+    first, T, scale, to_logits,
+    H: tl.constexpr, D: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
+    THRESHOLD: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    kept: tl.constexpr = 1 - THRESHOLD / 2**32
+    i = first + tl.arange(0, M)
+    q = load(Q, start, stride, first, T, M, D, EVEN)
+    dout = load(DOUT, out_start, H * D, first, T, M, D, EVEN)
+    out = load(OUT, out_start, H * D, first, T, M, D, EVEN)
+    delta = tl.sum(out.to(tl.float32) * dout.to(tl.float32), 1) * kept
+    lse = tl.load(LSE + head * T + i, mask=i < T, other=float("inf"))
+    keys = keys_of_rows(seed, head * T + i) if THRESHOLD else i
+    dq = tl.zeros([M, D], tl.float32)
+    for past in range(0, min(T, first + M), N):
+        j = past + tl.arange(0, N)
+        k = load(K, start, stride, past, T, N, D, EVEN)
+        v = load(V, start, stride, past, T, N, D, EVEN)
+        s = dot(q, tl.trans(k), tl.zeros([M, N], tl.float32)) * scale
+        p = tl.exp2(s - lse[:, None])
+        if past + N > first:
+            p = tl.where(i[:, None] >= j[None, :], p, 0.0)
+        dp = dot(dout, tl.trans(v), tl.zeros([M, N], tl.float32))
+        if THRESHOLD:
+            dp = tl.where(stays(keys[:, None], j[None, :], THRESHOLD), dp, 0.0)
+        dq = dot((p * (dp - delta[:, None])).to(k.dtype), k, dq)
+    store(DQKV, d_start, 3 * H * D, first, T, dq * (to_logits / kept), M, D, EVEN)
+
+
+def launch_forward(
+    q: Tensor, k: Tensor, v: Tensor, seed: Tensor, dropout: float
+) -> tuple[Tensor, Tensor]:
+    """q (B, T, H, D), k and v (B, S, H, D) alike; returns (B, T, H, D) and (B * H, T)."""
+    (B, T, H, D), S = q.shape, k.size(1)
+    refuse_width(D)
+    (q,), (k, v) = readable(q), readable(k, v)
+    out = torch.empty((B, T, H, D), dtype=q.dtype, device=q.device)
+    lse = torch.empty((B * H, T), dtype=torch.float32, device=q.device)
+    forward_causal_attention_triton[B * H, triton.cdiv(T, FORWARD_M)](
+        q, k, v, out, lse, seed, *steps(q), *steps(k), T, S, math.log2(math.e) / math.sqrt(D),
+        H=H, D=D, M=FORWARD_M, N=FORWARD_N, THRESHOLD=threshold(dropout),
+        EVEN=T % FORWARD_M == 0 and S % FORWARD_N == 0, num_warps=WARPS, num_stages=STAGES,
+    )  # fmt: skip
+    return out, lse
+
+
+def launch_backward(
+    dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, seed: Tensor,
+    dropout: float,
+) -> Tensor:  # fmt: skip
+    """All but lse are (B, T, H, D), lse is (B * H, T); returns (B, T, 3, H, D)."""
+    B, T, H, D = q.shape
+    assert k.size(1) == T, "gradients of a part of the queries"
+    q, k, v = readable(q, k, v)
+    dqkv = torch.empty((B, T, 3, H, D), dtype=q.dtype, device=q.device)
+    blocks = triton.cdiv(T, KEYS_N) + triton.cdiv(T, QUERIES_M)
+    backward_causal_attention_triton[B * H, blocks](
+        q, k, v, out, dout.contiguous(), lse, seed, dqkv, *steps(q), T,
+        math.log2(math.e) / math.sqrt(D), 1 / math.sqrt(D),
+        H=H, D=D, M=KEYS_M, N=KEYS_N, QUERIES_M=QUERIES_M, QUERIES_N=QUERIES_N,
+        THRESHOLD=threshold(dropout), EVEN=T % KEYS_N == 0 and T % QUERIES_M == 0,
+        num_warps=WARPS, num_stages=STAGES,
+    )  # fmt: skip
+    return dqkv
+
+
+def refuse_width(D: int) -> None:
+    if D not in WIDTHS:
+        widths = ", ".join(map(str, WIDTHS))
+        raise NotImplementedError(f"heads of width n_embd/n_head = {D}; it has {widths}")
+
+
+def readable(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """(B, T, H, D) each, as they lie where the kernels can read them: alike, D side by side."""
+    if tensors[0].stride(3) == 1 and len({tensor.stride() for tensor in tensors}) == 1:
+        return tensors
+    return tuple(tensor.contiguous() for tensor in tensors)
+
+
+def steps(x: Tensor) -> tuple[int, int, int]:
+    """From one sequence, head and token of (B, T, H, D) to the next, in elements."""
+    return x.stride(0), x.stride(2), x.stride(1)
+
+
+def threshold(dropout: float) -> int:
+    """Of 32 random bits: below it a weight is dropped."""
+    return min(round(dropout * 2**32), 2**32 - 1)
