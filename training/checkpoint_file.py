@@ -84,6 +84,8 @@ def checked_checkpoint(path: Path, state: dict[str, Any]) -> Checkpoint:
     config = state["config"]
     if not isinstance(config, dict):
         raise ValueError(f"its config is a {type(config).__name__}")
+    if strange := [name for name, value in config.items() if not is_plain(value)]:
+        raise ValueError(f"its config has {strange[0]}, which is no plain value")
     model_config = model_config_of(config)
     tokenizer = load_tokenizer(state["tokenizer"])
     check_weights(state["model"], model_config, tokenizer.vocab_size)
@@ -107,6 +109,15 @@ def checked_checkpoint(path: Path, state: dict[str, Any]) -> Checkpoint:
         scaler=state.get("scaler"),
         random_states=state.get("random_states"),
     )
+
+
+def is_plain(value: object) -> bool:
+    """What a configuration can hold: it is compared and told, which a tensor is not made for."""
+    if isinstance(value, dict):
+        return all(map(is_plain, value.values()))
+    if isinstance(value, (list, tuple)):
+        return all(map(is_plain, value))
+    return value is None or isinstance(value, (str, int, float))
 
 
 def model_config_of(config: dict[str, Value]) -> ModelConfig:

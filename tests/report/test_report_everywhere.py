@@ -23,15 +23,18 @@ from profiling.analysis.difference.records import (
     StepComparison,
 )
 from profiling.analysis.report import Breakdown, Gain, Idle, Report
+from profiling.analysis.runs.folder import read_run
 from profiling.report.capture.charts import breakdown
 from profiling.report.capture.document import report_document, step_parts
 from profiling.report.comparison.charts import waterfall
 from profiling.report.comparison.document import comparison_document
+from profiling.report.dashboard.document import dashboard_page
 from profiling.report.document import Beside, Bullets, Chart, Document, Section, Table
 from profiling.report.renderers import terminal
 from profiling.report.renderers.markdown import markdown
 from profiling.report.renderers.page import page
 from tests.helpers.chromium import open_page
+from tests.helpers.folders import write_run
 from tests.helpers.reports import report_with_manifest
 
 MADE_UP = causes.Part(
@@ -249,6 +252,12 @@ def test_control_characters_of_names_reach_no_place(document):
         said.encode()  # which a lone surrogate refuses
     script = re.findall(r'<script type="application/json".*?</script>', page(document), re.S)
     assert not re.search(r"\\u00[019]|\\u202|\\u206|\\ud8", "".join(script))
+
+
+def test_control_characters_of_a_run_s_folder_reach_no_place(tmp_path):
+    folders = [write_run(tmp_path / f"a\x1b[31mb\x07c {i}", seed=i) for i in (1, 2)]
+    said = dashboard_page([read_run(folder) for folder in folders])
+    assert not FORBIDDEN.search(without_scripts(said)) and "hide a run" in said
 
 
 def test_a_name_does_not_leave_its_cell_in_markdown():

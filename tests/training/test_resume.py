@@ -157,6 +157,16 @@ WRONG = {
     "no width": (without("config", "n_embd"), "lacks 'n_embd'", False),
     "width is a word": (entry("wide", "config", "n_embd"), "n_embd=wide is no int", False),
     "a config of text": (entry("n_layer: 2", "config"), "its config is a str", False),
+    "a tensor in the configuration": (
+        entry(torch.zeros(3), "config", "seed"),
+        "its config has seed, which is no plain value",
+        False,
+    ),
+    "a tensor in a section": (
+        entry(torch.zeros(3), "config", "profile", "steps"),
+        "its config has profile, which is no plain value",
+        False,
+    ),
     "no tokenizer": (without("tokenizer"), "lacks 'tokenizer'", False),
     "iter_num is a word": (entry("abc", "iter_num"), "iter_num is 'abc'", False),
     "iter_num below 0": (entry(-5, "iter_num"), "iter_num is -5", False),

@@ -6,6 +6,7 @@ own that extends it.
 
 import secrets
 from functools import cache
+from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -81,6 +82,8 @@ def plotly_js() -> str:
 
 def cleaned(value: object) -> object:
     """Texts without control characters, also inside of figures; markup of templates as it is."""
+    if isinstance(value, Path):
+        return without_controls(str(value))
     if isinstance(value, str):
         return value if isinstance(value, Markup) else without_controls(value)
     if isinstance(value, dict):
