@@ -313,26 +313,42 @@ def split_causes(
     cause_ns = {cause: np.zeros(len(start), np.int64) for cause in CAUSES}
     known = reduce(Intervals.joined, sets)
     for (waits, cause), inside in zip(waited, in_waits, strict=True):
-        if not len(waits.start_ns):
-            continue
-        charged = cause_ns[cause]
-        charged += inside
-        fetched = gaps.to_host & find_awaited(waits, gaps.returned_ns)
-        move(queued, charged, np.where(fetched, queued, 0))
-        drained = fetched | find_drained(waits, start, late_until, gaps.before_ns)
-        first = np.where(fetched, start, first_begun(waits, start, late_until))
-        before = first - start - known.within(start, first)
-        before = np.where(before > LONG_NS, before, 0)
-        behind = np.maximum(late["launching"] - before, 0)
-        move(late["data"], charged, np.where(drained, late["data"], 0))
-        move(late["launching"], charged, np.where(drained, behind, 0))
-        late_ns = np.sum(list(late.values()), axis=0)
-        pay(late, charged, charge(waits, busy, start, late_ns, bounds_ns))
+        if len(waits.start_ns):
+            cause_ns[cause] += inside
+            charge_waits(waits, gaps, queued, late, cause_ns[cause], known, busy, bounds_ns)
     for what, cause in LATE.items():
         cause_ns[cause] += late[what]
     cause_ns["staging"] += staged
     cause_ns["queue"] += queued
     return np.stack(list(cause_ns.values()))
+
+
+def charge_waits(
+    waits: Intervals,
+    gaps: GapLaunches,
+    queued: np.ndarray,
+    late: dict[str, np.ndarray],
+    charged: np.ndarray,
+    known: Intervals,
+    busy: Intervals,
+    bounds_ns: np.ndarray,
+) -> None:
+    """Moves to `charged` what waits of one kind made of each gap's queue and lateness.
+
+    `known`: all that the host is known to have done.
+    """
+    start, late_until = gaps.start_ns, gaps.late_until_ns
+    fetched = gaps.to_host & find_awaited(waits, gaps.returned_ns)
+    move(queued, charged, np.where(fetched, queued, 0))
+    drained = fetched | find_drained(waits, start, late_until, gaps.before_ns)
+    first = np.where(fetched, start, first_begun(waits, start, late_until))
+    before = first - start - known.within(start, first)
+    before = np.where(before > LONG_NS, before, 0)
+    behind = np.maximum(late["launching"] - before, 0)
+    move(late["data"], charged, np.where(drained, late["data"], 0))
+    move(late["launching"], charged, np.where(drained, behind, 0))
+    late_ns = np.sum(list(late.values()), axis=0)
+    pay(late, charged, charge(waits, busy, start, late_ns, bounds_ns))
 
 
 def pay(late: dict[str, np.ndarray], charged: np.ndarray, debt: np.ndarray) -> None:
