@@ -158,8 +158,8 @@ class InForce:
     tokens_on_gpu: bool
     kernel: str | None  # the function that takes the most time
     family: str | None  # the one with the most time above its roofline
-    family_ms: float | None
-    family_percent: float | None
+    family_gain_ms: float | None  # that time, of a step
+    family_percent: float | None  # of its roof
     whole_graphs: bool  # CUDA graphs were captured as wholes
     near_peak: bool  # of arithmetic: little but a smaller task would help
     compute_threads: int | None  # that PyTorch shares an operator among
@@ -219,9 +219,9 @@ FUSED_ATTENTION = Advice(
     "F.scaled_dot_product_attention.",
     unless="fused_attention",
 )
-FURTHEST = Advice(
-    "Begin with the family furthest from its bound: {family}, {family_ms:.2f} ms a step at "
-    "{family_percent:.0f} % of it.",
+MOST_TO_GAIN = Advice(
+    "Begin with {family}, where there is the most to gain: up to {family_gain_ms:.2f} ms a step "
+    "(it runs at {family_percent:.0f} % of its roof).",
     needs="family",
 )
 ONE_KERNEL = Advice(
@@ -262,7 +262,7 @@ VERDICTS = (
         advice=(
             HALF_PRECISION,
             FUSED_ATTENTION,
-            FURTHEST,
+            MOST_TO_GAIN,
             ONE_KERNEL,
             Advice(
                 "Arithmetic itself is what remains: a smaller model, a shorter context, or more "
@@ -288,7 +288,7 @@ VERDICTS = (
                 "No dropout, where it is not needed, saves its masks.",
                 unless="no_dropout",
             ),
-            FURTHEST,
+            MOST_TO_GAIN,
             SOURCES,
             ONE_KERNEL,
         ),
@@ -314,7 +314,7 @@ VERDICTS = (
                 "Capture the kernels inside CUDA graphs: nsys profile --cuda-graph-trace=node.",
                 needs="whole_graphs",
             ),
-            FURTHEST,
+            MOST_TO_GAIN,
             ONE_KERNEL,
         ),
     ),

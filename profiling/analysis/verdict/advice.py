@@ -38,7 +38,7 @@ def in_force(report: Report) -> InForce:
     if attention in (None, "unknown"):
         ran = report.run and report.run.attention and report.run.attention.ran
         attention = ran or config.get("attention")
-    furthest = furthest_family(report.roofline)
+    most = most_above_roof(report.roofline)
     step = report.window.step_name
     foreign = step == TOKEN or (report.run is None and step != STEP)
     cores = report.cpu_cores
@@ -59,9 +59,9 @@ def in_force(report: Report) -> InForce:
         no_dropout=config.get("dropout") == 0,
         tokens_on_gpu=config.get("token_storage") == "device",
         kernel=function_name(names[0]) if names else None,
-        family=furthest.family if furthest else None,
-        family_ms=furthest.ms if furthest else None,
-        family_percent=furthest.percent_of_bound if furthest else None,
+        family=most.family if most else None,
+        family_gain_ms=above_roof_ms(most) if most else None,
+        family_percent=most.percent_of_bound if most else None,
         whole_graphs=any(finding.what == WHOLE_GRAPHS for finding in report.health.findings),
         near_peak=report.roofline is not None and (report.roofline.mfu or 0.0) >= NEAR_PEAK,
         compute_threads=threads,
@@ -70,7 +70,12 @@ def in_force(report: Report) -> InForce:
     )
 
 
-def furthest_family(roofline: Roofline | None) -> RooflineRow | None:
-    """The one with the most time above its floor: a slow one that takes no time is no concern."""
+def most_above_roof(roofline: Roofline | None) -> RooflineRow | None:
+    """The family with the most to gain: a slow one that takes no time is no concern."""
     above = [row for row in roofline.families if row.percent_of_bound < 100] if roofline else []
-    return max(above, key=lambda row: row.ms * (100 - row.percent_of_bound), default=None)
+    return max(above, key=above_roof_ms, default=None)
+
+
+def above_roof_ms(row: RooflineRow) -> float:
+    """How much shorter a step would be with the family at its roof."""
+    return row.ms * (1 - row.percent_of_bound / 100)

@@ -24,7 +24,7 @@ from profiling.analysis.gpu_time.idle import BLOCKING
 from profiling.analysis.gpu_time.typical import TypicalStep, typical_step
 from profiling.analysis.report import Bottleneck, Gain, Health, Report
 from profiling.analysis.verdict import copies, cpu, gpu
-from profiling.analysis.verdict.advice import advise, furthest_family
+from profiling.analysis.verdict.advice import above_roof_ms, advise, most_above_roof
 from profiling.causes import PART, VERDICT
 
 CLOSE = 0.6  # of the largest: a second reason of the host's that weighs about as much
@@ -154,12 +154,10 @@ def most_to_gain(
     if verdict in lost or verdict == "host":
         title, ms = VERDICT[verdict].title, of_host if verdict == "host" else lost[verdict]
         return f"{title}, up to {ms:.2f} of {step_ms:.2f} ms a step"
-    if furthest := furthest_family(report.roofline):
-        percent = furthest.percent_of_bound
-        above_ms = furthest.ms * (1 - percent / 100)
+    if most := most_above_roof(report.roofline):
         return (
-            f"{furthest.family}, up to {above_ms:.2f} of {step_ms:.2f} ms a step "
-            f"(it runs at {percent:.0f} % of its roof)"
+            f"{most.family}, up to {above_roof_ms(most):.2f} of {step_ms:.2f} ms a step "
+            f"(it runs at {most.percent_of_bound:.0f} % of its roof)"
         )
     if verdict == "unknown" or not computing:
         return None
