@@ -5,6 +5,7 @@ next random batch while this one is used.
 """
 
 import math
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -108,19 +109,27 @@ class Batches:
         self.chunk: tuple[int, Tensor] | None = None  # its number, the starts of its micro-batches
         self.reader = ThreadPoolExecutor(1, "batches")  # starts its thread with the first task
         self.ahead: tuple[int, Future[Tensor]] | None = None  # a micro-batch that it reads
+        self.waited_s = 0.0  # of the host, in all calls of `draw`, for what they were to give out
 
     def draw(self, iteration: int, micro_step: int) -> tuple[Tensor, Tensor]:
         """x, y (batch_size, block_size) int64 on the device: in any order, without a host sync."""
         assert 0 <= micro_step < self.micro_steps
         number = iteration * self.micro_steps + micro_step
-        if self.sequences.storage == "device":
-            return self.sequences.cut(self.starts(number))
+        resident, begin_s = self.sequences.storage == "device", time.perf_counter()
+        found = self.starts(number) if resident else self.taken(number)
+        self.waited_s += time.perf_counter() - begin_s  # what comes now is the device's work
+        if resident:
+            return self.sequences.cut(found)
+        x, y = found.to(self.device, non_blocking=True)
+        return x, y
+
+    def taken(self, number: int) -> Tensor:
+        """(2, batch_size, block_size) on the host, when it has been read; then reads the next."""
         if self.ahead is None or self.ahead[0] != number:
             self.ahead = number, self.read(number)
         room = self.ahead[1].result()
         self.ahead = number + 1, self.read(number + 1)
-        x, y = room.to(self.device, non_blocking=True)
-        return x, y
+        return room
 
     def starts(self, number: int) -> Tensor:
         """(batch_size,) of this rank's micro-batch `number`, counted from the run's first."""

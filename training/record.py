@@ -75,6 +75,7 @@ class Record:
     step_ms: list[float] = field(default_factory=list)  # of free iterations
     host_ms: list[float] = field(default_factory=list)  # what the host took to launch them
     start_up_s: float = 0.0  # until the loop, compiling included
+    waited_before_s: float = 0.0  # for data, until the loop
 
     def __post_init__(self) -> None:
         config, ranks = self.run.config, self.run.ranks
@@ -91,6 +92,7 @@ class Record:
     def __enter__(self) -> "Record":
         self.display.progress.start()
         self.start_up_s = time.perf_counter() - self.run.ranks.began_s
+        self.waited_before_s = self.run.train_batches.waited_s
         return self
 
     def trained(self, iteration: int, lr: float, readings: dict[str, float], laps: Laps) -> None:
@@ -233,6 +235,7 @@ class Record:
         # the host waits for the GPU behind every logged iteration: most must be others
         launching = self.host_ms if self.run.config.log_interval > 2 else []
         steps = Steps(
+            waiting_for_data_s=self.run.train_batches.waited_s - self.waited_before_s,
             on_cpu=self.run.ranks.device.type == "cpu",
             step_ms=statistics.median(self.step_ms) if self.step_ms else None,
             host_ms=statistics.median(launching) if launching else None,

@@ -19,13 +19,15 @@ PARTS = {
 }
 AHEAD = 0.8  # of a step's time: a host that launches it in less runs ahead of the GPU
 BUSY_PERCENT = 90.0  # of the time with a kernel: less, and the GPU waits for the host
-ALSO = 0.1  # of the wall time: a part as large is told beside the largest
+MOSTLY = 0.5  # of the steps' time: a host that waits so long for data has no other reason
+ALSO = 0.1  # of the wall time: a part as large is told beside the largest; so is data of the steps
 
 
 @dataclass(frozen=True)
 class Steps:
     """Of the training iterations, without those under a profiler; None: not known."""
 
+    waiting_for_data_s: float  # of the host, for batches; those under a profiler too
     on_cpu: bool
     step_ms: float | None
     host_ms: float | None  # the host's, to launch one
@@ -37,7 +39,7 @@ class Steps:
 class RunVerdict:
     """What held the run back, and its evidence in one sentence."""
 
-    cause: str | None  # start_up, compile, evaluation, checkpoint, gpu, host, cpu; None: not known
+    cause: str | None  # of HELD_BACK_BY
     sentence: str
     metrics: dict[str, Value]  # for summary.json
 
@@ -46,7 +48,9 @@ def run_verdict(seconds: dict[str, float], steps: Steps) -> RunVerdict:
     """`seconds` of wall time by the names of PARTS; they add up to the process's."""
     whole_s = sum(seconds.values())
     largest = max(seconds, key=lambda part: seconds[part])
-    cause, why = what_held_steps_back(steps) if largest == "training" else (largest, "")
+    cause, why = largest, ""
+    if largest == "training":
+        cause, why = what_held_steps_back(steps, seconds["training"])
     shares = sorted(((s / whole_s, part) for part, s in seconds.items()), reverse=True)
     told = [f"{PARTS[part]} {share:.0%}" for share, part in shares if share >= ALSO]
     took = f"{', '.join(told)} of {duration(whole_s)}"
@@ -54,7 +58,7 @@ def run_verdict(seconds: dict[str, float], steps: Steps) -> RunVerdict:
     metrics: dict[str, Value] = {f"time/{part}_s": value for part, value in seconds.items()}
     metrics.pop("time/compile_s")  # compiling and CUDA graphs are told apart there
     metrics |= {
-        "time/waiting_for_data_s": None,  # a batch is drawn without looking at the clock
+        "time/waiting_for_data_s": steps.waiting_for_data_s,
         "time/host_step_ms": steps.host_ms,
         "verdict/cause": cause,
         "verdict": sentence,
@@ -67,6 +71,7 @@ HELD_BACK_BY = {
     "compile": "Held back by compiling",
     "evaluation": "Held back by evaluation",
     "checkpoint": "Held back by its checkpoints",
+    "data": "Held back by its data, for which the steps wait",
     "gpu": "Held back by the GPU, which is busy",
     "host": "Held back by the host, for which the GPU waits",
     "cpu": "Held back by the CPU, which computes the steps",
@@ -74,18 +79,23 @@ HELD_BACK_BY = {
 }
 
 
-def what_held_steps_back(steps: Steps) -> tuple[str | None, str]:
+def what_held_steps_back(steps: Steps, training_s: float) -> tuple[str | None, str]:
     """(cause, evidence). A host that is not ahead may be slow, or its queue may be full."""
+    share = steps.waiting_for_data_s / training_s
+    evidence = f"; the host waited {share:.0%} of the steps for data" if share >= ALSO else ""
+    starved = share >= MOSTLY
     if steps.on_cpu:
         cpu = steps.cpu_percent
-        return "cpu", "" if cpu is None else f"; {cpu / 100:.1f} cores busy"
-    evidence = ""
+        busy = "" if cpu is None else f"; {cpu / 100:.1f} cores busy"
+        return "data" if starved else "cpu", busy + evidence
     if steps.host_ms is not None and steps.step_ms is not None:
         evidence += f"; the host launches a step of {steps.step_ms:.2f} ms in {steps.host_ms:.2f}"
     if steps.gpu_busy_percent is not None:
         evidence += f"; kernels ran {steps.gpu_busy_percent:.0f} % of the time"
     if steps.host_ms and steps.step_ms and steps.host_ms < AHEAD * steps.step_ms:
         return "gpu", evidence
+    if starved and (steps.gpu_busy_percent or 0.0) < BUSY_PERCENT:
+        return "data", evidence
     if steps.gpu_busy_percent is None:
         return None, evidence
     return ("gpu" if steps.gpu_busy_percent >= BUSY_PERCENT else "host"), evidence

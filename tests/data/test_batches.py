@@ -1,5 +1,6 @@
 import logging
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -146,6 +147,21 @@ def test_the_reading_thread_ends_with_its_batches(make):
     del batches
     reader.join(timeout=10)
     assert not reader.is_alive()
+
+
+@pytest.mark.parametrize("storage, slow", [("mmap", "read"), ("device", "place")])
+def test_what_the_host_waits_for_a_batch_is_counted(make, monkeypatch, storage, slow):
+    batches, quick = make(storage=storage), getattr(sequences.Sequences, slow)
+    batches.draw(0, 0)
+    before_s = batches.waited_s
+    monkeypatch.setattr(
+        sequences.Sequences, slow, lambda *given: (time.sleep(0.2), quick(*given))[1]
+    )
+    batches.ahead = batches.chunk = None
+    batches.draw(1, 0)
+    assert before_s < 0.2 <= batches.waited_s < 2
+    next(iter(batches.cover(limit=1)))
+    assert batches.waited_s < 2, "evaluation is another's time"
 
 
 def test_a_failed_read_reaches_the_caller(make, monkeypatch):

@@ -9,7 +9,14 @@ from training.clock import CudaClock, Launched
 from training.run_verdict import Steps, run_verdict
 
 SECONDS = {"start_up": 4.0, "compile": 6.0, "training": 80.0, "evaluation": 9.0, "checkpoint": 1.0}
-UNKNOWN = Steps(on_cpu=False, step_ms=5.4, host_ms=None, gpu_busy_percent=None, cpu_percent=None)
+UNKNOWN = Steps(
+    waiting_for_data_s=0.4,
+    on_cpu=False,
+    step_ms=5.4,
+    host_ms=None,
+    gpu_busy_percent=None,
+    cpu_percent=None,
+)
 
 
 def steps(**known: float) -> Steps:
@@ -47,6 +54,12 @@ def test_a_second_part_that_is_large_is_told_too():
         ({"host_ms": 5.3}, None),
         ({}, None),
         ({"on_cpu": True, "cpu_percent": 190.0}, "cpu"),
+        ({"on_cpu": True, "waiting_for_data_s": 60.0}, "data"),
+        ({"host_ms": 5.3, "gpu_busy_percent": 30.0, "waiting_for_data_s": 60.0}, "data"),
+        ({"host_ms": 5.3, "waiting_for_data_s": 60.0}, "data"),
+        ({"host_ms": 5.3, "gpu_busy_percent": 30.0, "waiting_for_data_s": 20.0}, "host"),
+        ({"host_ms": 5.3, "gpu_busy_percent": 95.0, "waiting_for_data_s": 60.0}, "gpu"),
+        ({"host_ms": 1.2, "waiting_for_data_s": 60.0}, "gpu"),  # while the GPU had work queued
     ],
 )
 def test_the_host_or_the_gpu_is_late_or_it_is_not_known(known, cause):
@@ -54,7 +67,10 @@ def test_the_host_or_the_gpu_is_late_or_it_is_not_known(known, cause):
     assert found.cause == found.metrics["verdict/cause"] == cause
     assert ("not known" in found.sentence) == (cause is None)
     assert "\n" not in found.sentence
-    assert found.metrics["time/waiting_for_data_s"] is None
+    waited_s = known.get("waiting_for_data_s", 0.4)
+    assert found.metrics["time/waiting_for_data_s"] == waited_s
+    told = f"the host waited {waited_s / 80:.0%} of the steps for data"
+    assert (told in found.sentence) == (waited_s >= 20)
     assert found.metrics["time/host_step_ms"] == known.get("host_ms")
 
 
@@ -95,3 +111,4 @@ def test_a_run_ends_with_its_verdict(start, tmp_path):
     parts = [summary[f"time/{part}_s"] or 0.0 for part in (*SECONDS, "capture")]
     assert min(parts) >= 0 and sum(parts) == pytest.approx(summary["wall_s"], abs=0.5)
     assert summary["time/evaluation_s"] > 0 and summary["time/checkpoint_s"] > 0
+    assert 0 < summary["time/waiting_for_data_s"] < summary["time/training_s"]
