@@ -13,18 +13,14 @@ selenium, chromium and chromedriver; the GPU is not used.
 import json
 import os
 import re
-import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median, quantiles
-from typing import Any
 
 from benchmarks import repeat_capture
+from benchmarks.chromium import chromium
 from benchmarks.measuring import PROJECT, Keys, key
 from profiling.analysis.capture import open_report
 from profiling.report.capture.document import report_document
@@ -32,7 +28,6 @@ from profiling.report.renderers.page import page
 
 CAPTURE = PROJECT / "tests" / "captures" / "slow_eager.sqlite.gz"
 KERNELS, EVENTS = 10_302, 48_076  # of it
-ARGUMENTS = ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu")
 DATA = re.compile(r'<script type="application/json" id="timeline-data">(.*?)</script>', re.S)
 ROUNDS = {
     "zooming": "const span = last * 10 ** (-3 * Math.abs(Math.sin(4 * Math.PI * share)))",
@@ -69,7 +64,7 @@ def main(config: FramesConfig) -> None:
         file = Path(name) / "page.html"
         count, size = write_page(config.events, file)
         print(f"{count:,} events, {size / 1e6:.2f} MB of data, {size / count:.1f} bytes an event")
-        with browser(config.width) as driver:
+        with chromium(config.width, 900) as driver:
             driver.set_script_timeout(config.seconds + 60)
             driver.get(file.as_uri())
             driver.execute_script("document.getElementById('timeline').scrollIntoView()")
@@ -99,23 +94,3 @@ def write_page(events: int, file: Path) -> tuple[int, int]:
     if found is None:
         raise ValueError(f"{capture.name}: its page has no timeline")
     return sum(row["count"] for row in json.loads(found[1])["rows"]), len(found[1])
-
-
-@contextmanager
-def browser(width: int) -> Iterator[Any]:
-    """Raises ValueError where there is none."""
-    program, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not (find_spec("selenium") and program and driver):
-        raise ValueError("needs the extra dev, chromium and chromedriver (apt-get install both)")
-    from selenium import webdriver
-
-    os.environ["SE_OFFLINE"] = "true"  # selenium is not to look for drivers or report its use
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    for argument in (*ARGUMENTS, f"--window-size={width},900"):
-        options.add_argument(argument)
-    opened = webdriver.Chrome(options, webdriver.ChromeService(driver))
-    try:
-        yield opened
-    finally:
-        opened.quit()

@@ -204,7 +204,7 @@ def test_every_imported_package_is_required():
     optional = {"training.tensorboard": "tensorboard"}  # module -> the extra that it needs
     triton = ("kernels.attention_triton", "profiling.lab.square_triton", "benchmarks.timer_check")
     optional |= dict.fromkeys(triton, "dev")  # on a GPU torch brings it
-    optional |= dict.fromkeys(("benchmarks.page_speed", "benchmarks.timeline_frames"), "dev")
+    optional |= dict.fromkeys(("benchmarks.page_speed", "benchmarks.chromium"), "dev")
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text("utf-8"))["project"]
     foreign = {"PIL", "timm", "torchvision", "transformers"}  # of programs that are captured
     distributions = {"hydra": "hydra-core", "yaml": "omegaconf"}  # which requires PyYAML itself

@@ -2,6 +2,7 @@
 
 import base64
 import csv
+import gzip
 import io
 import json
 import re
@@ -16,6 +17,7 @@ from profiling.report.comparison.document import comparison_document
 from profiling.report.document import Chart, Document, Section
 from profiling.report.lab.compiled_document import compiled_document
 from profiling.report.renderers.page import page
+from profiling.report.renderers.plotly_script import packed, unwrapped
 from tests.helpers.captures import capture_of, compilation
 from tests.helpers.chromium import draw_all, open_page
 from tests.helpers.colours import contrast
@@ -72,6 +74,45 @@ def test_a_page_weighs_two_megabytes_at_most_and_without_a_chart_next_to_nothing
     with_chart, without = page(Document("A", [], [], [chart])), page(Document("A", [], [], []))
     assert len(with_chart.encode()) <= MOST_BYTES
     assert len(without.encode()) < 60_000 and "plotly.js" not in without
+
+
+@pytest.mark.parametrize("name", ["slow_eager", "flash_metrics", "flash_compile"])
+def test_a_report_with_its_timeline_weighs_two_megabytes_at_most_without_its_data(name):
+    capture = capture_of(name)
+    text = page(report_document(capture.report, capture.step_events))
+    data = re.compile(r'(?<=<script type="application/json" id=")(\S+)">.*?(?=</script>)', re.S)
+    assert data.findall(text) == ["timeline-data", "figures"]
+    without = re.sub(r"<tbody>.*?</tbody>", "", data.sub("", text), flags=re.S)
+    assert len(without.encode()) < MOST_BYTES < len(text.encode())
+
+
+def test_plotly_is_packed_without_what_makes_a_browser_read_it_twice():
+    script = gzip.decompress(base64.b85decode(packed().translate(str.maketrans(",.:", "<>&"))))
+    assert script.startswith(b"/**\n* plotly.js v") and script.endswith(b"window.Plotly = Plotly;")
+    assert b"factory" not in script[:1000]
+    assert unwrapped("of another make") == "of another make"
+
+
+def test_one_chart_is_drawn_in_a_frame_and_what_waits_is_drawn_once(browser, pages):
+    browser.get("about:blank")
+    open_page(browser, pages["report"])
+    browser.set_script_timeout(20)
+    drawn = browser.execute_async_script("""
+        const done = arguments[0], react = Plotly.react, drawn = [];
+        let frame = 0, over = false;
+        const count = () => { frame += 1; if (!over) requestAnimationFrame(count); };
+        requestAnimationFrame(count);
+        Plotly.react = (chart, ...all) => {
+          drawn.push([chart.dataset.chart, frame]);
+          return react(chart, ...all);
+        };
+        redrawCharts();
+        redrawCharts();
+        setTimeout(() => { Plotly.react = react; over = true; done(drawn); }, 2500);
+    """)
+    names, frames = [name for name, _ in drawn], [frame for _, frame in drawn]
+    assert len(names) == len(set(names)) >= 4, drawn
+    assert frames == sorted(set(frames)), "two charts held up one frame"
 
 
 def test_a_chart_is_drawn_when_it_comes_into_view(browser, pages):

@@ -11,6 +11,8 @@ const BASE85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#
 const nonce = document.currentScript.nonce; // by which the page's policy knows its own scripts
 const figures = JSON.parse(document.getElementById("figures")?.textContent ?? "{}");
 let plotlyReady = null; // a promise, once plotly is asked for
+let turn = Promise.resolve(); // until the charts are drawn that were asked for so far
+const waiting = new Map(); // chart -> until it is drawn, while it waits for its turn
 let onPaper = false;
 
 function fromBase85(text) {
@@ -34,10 +36,28 @@ async function unpackPlotly() {
   document.head.append(script);
 }
 
-function draw(chart, figure) {
-  if (window.Plotly) return drawByPlotly(chart, figure);
+// One chart a frame, so that the first shows before the second is drawn, and each as its figure is by
+// then: what is asked for again while it waits is drawn once. Printing cannot wait.
+function draw(chart, figureOf) {
+  if (onPaper && window.Plotly) return drawByPlotly(chart, figureOf());
   plotlyReady ??= unpackPlotly();
-  return plotlyReady.then(() => drawByPlotly(chart, figure));
+  if (!waiting.has(chart)) {
+    const drawn = drawAfter(turn, chart, figureOf);
+    waiting.set(chart, drawn);
+    turn = drawn.catch(() => {}).then(nextFrame); // an error is told to who asked for the chart
+  }
+  return waiting.get(chart);
+}
+
+async function drawAfter(before, chart, figureOf) {
+  await Promise.all([before, plotlyReady]);
+  waiting.delete(chart);
+  if (chart.isConnected) await drawByPlotly(chart, figureOf());
+}
+
+// When the browser has painted; at once in a page that nobody sees, which is not painted.
+function nextFrame() {
+  return new Promise((done) => { if (document.hidden) setTimeout(done); else requestAnimationFrame(() => setTimeout(done)); });
 }
 
 async function drawByPlotly(chart, figure) {
@@ -74,7 +94,7 @@ const awaitsView = new IntersectionObserver((entries) => {
 
 async function drawChart(chart) {
   chart.dataset.drawn = "1";
-  await draw(chart, figures[chart.dataset.chart]);
+  await draw(chart, () => figures[chart.dataset.chart]);
   chart.dispatchEvent(new Event("drawn"));
 }
 

@@ -125,7 +125,7 @@ function shownFigure(name) {
 async function drawLazily(chart) {
   chart.dataset.drawn = "1";
   delete chart.dataset.stale;
-  await draw(chart, shownFigure(chart.dataset.lazy));
+  await draw(chart, () => shownFigure(chart.dataset.lazy));
   if (!chart.on || chart.dataset.heard) return;
   chart.dataset.heard = "1";
   chart.on("plotly_relayout", (change) => zoomed(chart, change));
