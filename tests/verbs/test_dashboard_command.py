@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -107,9 +108,9 @@ def test_runs_in_wandb_are_told_apart_by_the_key_that_is_named(capsys):
 
 
 @contextmanager
-def serving(place: Path):
+def serving(place: Path, port: int = 0):
     flags = dashboard_command.parse([str(place), "--watch"])
-    server = DashboardServer(*dashboard_command.watched(flags), flags.host, 0)
+    server = DashboardServer(*dashboard_command.watched(flags), flags.host, port)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     try:
@@ -228,6 +229,55 @@ def test_a_damaged_line_is_said_to_who_follows(tmp_path):
         append_row(folder, "damaged\n")
         name, _, said = next(events)
         assert name == "trouble" and said.endswith("not a row that training wrote: damaged")
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_run_folder_that_vanishes_ends_nothing(tmp_path, monkeypatch, capfd, others):
+    """The page is made anew without it; where it was the only one that is said until it is back."""
+    monkeypatch.setattr("profiling.report.dashboard.server.BETWEEN_PAGES_S", 0.2)
+    folder = write_run(tmp_path / "run", start_s=1.0)
+    for number in range(others):
+        write_run(tmp_path / f"other-{number}", start_s=1.0)
+    with serving(tmp_path) as server, following(server) as events:
+        folder.rename(tmp_path.parent / f"{tmp_path.name}-away")
+        name, _, said = next(events)
+        if others:
+            assert name == "changed" and get(server, "/bare")[0] == 200
+            return
+        assert name == "trouble" and "no metrics.jsonl" in said
+        assert get(server, "/bare")[0] == 503
+        (tmp_path.parent / f"{tmp_path.name}-away").rename(folder)
+        assert next(name for name, *_ in events if name != "trouble") in ("rows", "changed")
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_folder_that_goes_while_it_is_looked_at_is_said_and_so_is_its_return(
+    tmp_path, monkeypatch
+):
+    write_run(tmp_path / "run", start_s=1.0)
+    monkeypatch.setattr("profiling.report.dashboard.server.BETWEEN_PAGES_S", 0.2)
+    with serving(tmp_path) as server:
+        whole, left = server.folders, [2]
+
+        def gone():
+            left[0] -= 1
+            if left[0] >= 0:
+                raise FileNotFoundError("metrics.jsonl went")
+            return whole()
+
+        mark = mark_in(get(server, "/bare")[1])
+        monkeypatch.setattr(server, "folders", gone)
+        with following(server, mark) as events:
+            assert [next(events)[0::2] for _ in range(3)] == [
+                *[("trouble", "metrics.jsonl went")] * 2,
+                ("rows", {}),
+            ]
+        left[0] = 1
+        assert get(server, "/bare") == (503, get_said("metrics.jsonl went"))
+
+
+def get_said(words: str) -> str:
+    return f'<meta http-equiv="refresh" content="5"><p>{words}</p>\n'
 
 
 def test_several_browsers_follow_at_once_and_end_with_the_server(tmp_path):
@@ -357,14 +407,105 @@ def test_pause_holds_the_page_and_the_rest_arrives_after_it(tmp_path):
         wait_for(driver, lambda shown: shown["last"] == 400)
 
 
+ADOPTED = """
+return {names: [...document.querySelectorAll('[data-lazy=s0-train]')].length,
+  runs: document.querySelectorAll('#table-s0-runs tbody tr').length,
+  listeners: choiceFollowers.size, purged: window.first._fullLayout === undefined,
+  open: document.querySelector('[data-numbers=s0-train]').open,
+  numbers: document.querySelectorAll('[data-numbers=s0-train] tbody tr').length}
+"""
+
+
+@pytest.mark.slow
+def test_a_page_that_is_taken_over_whole_keeps_nothing_of_the_old_one(tmp_path):
+    write_run(tmp_path / "run0", "slow", start_s=1.0)
+    with chromium() as driver, serving(tmp_path) as server:
+        driver.get(f"http://127.0.0.1:{server.server_port}/")
+        driver.execute_script("document.querySelector('[data-lazy=s0-train]').scrollIntoView()")
+        wait_for(driver, lambda shown: shown["last"] == 390)
+        driver.execute_script(
+            "window.first = document.querySelector('[data-lazy=s0-train]');"
+            "document.querySelector('[data-numbers=s0-train]').open = true"
+        )
+        found = []
+        for number in (1, 2, 3):
+            write_run(tmp_path / f"run{number}", "slow", number, start_s=1.0)
+            wait_for(driver, lambda shown, name=f"run{number}": name in shown["table"])
+            time.sleep(0.5)
+            found.append(driver.execute_script(ADOPTED))
+        assert [each["runs"] for each in found] == [2, 3, 4]
+        assert len({each["listeners"] for each in found}) == 1, "tables that are gone still listen"
+        assert all(each["purged"] and each["open"] and each["numbers"] > 30 for each in found)
+        assert driver.get_log("browser") == []
+
+
+@pytest.mark.slow
+def test_open_numbers_follow_the_rows_without_the_page_being_taken_over(tmp_path, monkeypatch):
+    monkeypatch.setattr("profiling.report.dashboard.server.BETWEEN_PAGES_S", 1.0)
+    folder = write_run(tmp_path / "run", "slow", start_s=1.0)
+    with chromium() as driver, serving(tmp_path) as server:
+        driver.get(f"http://127.0.0.1:{server.server_port}/")
+        driver.execute_script("document.querySelector('[data-lazy=s0-train]').scrollIntoView()")
+        wait_for(driver, lambda shown: shown["last"] == 390)
+        driver.execute_script(
+            "document.querySelector('[data-numbers=s0-train]').open = true;"
+            "window.first = document.querySelector('[data-lazy=s0-train]');"
+        )
+        log_row(folder, 400)
+        deadline = time.monotonic() + 20
+        while "400" not in driver.execute_script(
+            "return document.querySelector('[data-numbers=s0-train] tbody').lastChild.textContent"
+        ):
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        assert driver.execute_script("return window.first.isConnected")
+        assert driver.get_log("browser") == []
+
+
+@pytest.mark.slow
+def test_a_page_that_nobody_sees_holds_no_connection_and_catches_up(tmp_path):
+    folder = write_run(tmp_path / "run", "slow", start_s=1.0)
+    hide = "Object.defineProperty(document, 'hidden', {value: %s, configurable: true});"
+    hide += "document.dispatchEvent(new Event('visibilitychange'));"
+    with chromium() as driver, serving(tmp_path) as server:
+        driver.get(f"http://127.0.0.1:{server.server_port}/")
+        driver.execute_script("document.querySelector('[data-lazy=s0-train]').scrollIntoView()")
+        wait_for(driver, lambda shown: shown["last"] == 390)
+        driver.execute_script(hide % "true")
+        log_row(folder, 400)
+        time.sleep(2)
+        assert driver.execute_script("return source.readyState") == 2  # closed
+        assert driver.execute_script(SHOWN)["last"] == 390
+        driver.execute_script(hide % "false")
+        wait_for(driver, lambda shown: shown["last"] == 400)
+
+
+@pytest.mark.slow
+def test_a_page_follows_again_when_its_server_is_back(tmp_path):
+    folder = write_run(tmp_path / "run", "slow", start_s=1.0)
+    with chromium() as driver:
+        with serving(tmp_path) as server:
+            port = server.server_port
+            driver.get(f"http://127.0.0.1:{port}/")
+            driver.execute_script("document.querySelector('[data-lazy=s0-train]').scrollIntoView()")
+            wait_for(driver, lambda shown: shown["last"] == 390 and "live" in shown["status"])
+        wait_for(driver, lambda shown: "does not answer" in shown["status"])
+        log_row(folder, 400)
+        with serving(tmp_path, port):
+            shown = wait_for(driver, lambda shown: shown["last"] == 400)
+        assert shown["names"] == ["slow"]
+
+
 @pytest.mark.slow
 def test_watching_says_where_and_ends_with_ctrl_c(start, tmp_path):
     write_run(tmp_path / "run")
     words = ["-m", "profiling", "dashboard", str(tmp_path), "--watch", "--port", "0"]
     process = start(words, PYTHONPATH=str(PROJECT))
-    assert re.match(r"http://127\.0\.0\.1:\d+/ follows the runs", process.stdout.readline())
-    process.send_signal(signal.SIGINT)
-    rest = process.communicate(timeout=20)[0]
+    said = re.match(r"http://127\.0\.0\.1:(\d+)/ follows the runs", process.stdout.readline())
+    server = SimpleNamespace(server_port=int(said[1]))
+    with following(server), following(server):  # pages that are open hold it up no more
+        process.send_signal(signal.SIGINT)
+        rest = process.communicate(timeout=20)[0]
     assert process.returncode == 0 and "Traceback" not in rest
 
 
@@ -373,3 +514,6 @@ def test_a_port_that_is_taken_is_named(tmp_path):
     with serving(tmp_path) as server:
         said = refused(tmp_path, "--watch", "--port", server.server_port)
     assert f"--port {server.server_port}: cannot listen: " in said
+    assert said.endswith("; --port 0 takes a free one")
+    said = refused(tmp_path, "--watch", "--host", "192.0.2.1", "--port", "0")
+    assert "--host 192.0.2.1" in said and "takes a free one" not in said

@@ -5,6 +5,7 @@ events that a page follows (HTML's server-sent events): `rows`, what runs have l
 `changed`, after which the page asks for its words, tables and charts anew.
 """
 
+import errno
 import ipaddress
 import json
 import socket
@@ -81,12 +82,12 @@ class Answer(BaseHTTPRequestHandler):
                 self.follow(Mark.of(self.last_seen(asked.query)))
             else:
                 self.answer(404, "text/plain", b"there is only the dashboard, at /\n")
-        except ValueError as error:
+        except (ConnectionError, TimeoutError):
+            self.close_connection = True  # the browser has gone
+        except (ValueError, OSError) as error:  # OSError: a folder went while it was read
             # it may be mended, so the browser asks again
             said = f'<meta http-equiv="refresh" content="5"><p>{escape(str(error))}</p>\n'
             self.answer(503, "text/html; charset=utf-8", said.encode())
-        except (ConnectionError, TimeoutError):
-            self.close_connection = True  # the browser has gone
 
     do_HEAD = do_GET
 
@@ -114,9 +115,9 @@ class Answer(BaseHTTPRequestHandler):
         if self.command == "HEAD":
             return
         sent_s = time.monotonic()
-        for event in events(self.server, mark):
-            if event or time.monotonic() - sent_s > ALIVE_S:
-                self.wfile.write(event or b": still here\n\n")
+        for said in events(self.server, mark):
+            if said or time.monotonic() - sent_s > ALIVE_S:
+                self.wfile.write(said or b": still here\n\n")
                 self.wfile.flush()
                 sent_s = time.monotonic()
 
@@ -126,11 +127,12 @@ class Answer(BaseHTTPRequestHandler):
 
 def events(server: DashboardServer, mark: Mark) -> Iterator[bytes]:
     """What is to be sent in each second, empty where there is nothing."""
-    changed_s, grown = time.monotonic(), False
+    changed_s, grown, troubled = time.monotonic(), False, False
     while not server.ending.is_set():
         try:
             found = rows_since(server.folders(), mark)
-        except ValueError as error:
+        except (ValueError, OSError) as error:  # OSError: a folder went while it was looked at
+            troubled = True
             yield event("trouble", str(error), mark)
             server.ending.wait(BETWEEN_PAGES_S)
             continue
@@ -138,15 +140,14 @@ def events(server: DashboardServer, mark: Mark) -> Iterator[bytes]:
             yield event("changed", "", mark)
             return  # the page asks again, from the mark of what it has got by then
         mark, rows = found
-        if rows:
-            grown = True
+        if rows or troubled:  # none, too: the trouble is over
+            grown, troubled = grown or bool(rows), False
             yield event("rows", rows, mark)
         # words, tables and what is computed of whole runs follow the rows at some distance
         if grown and time.monotonic() - changed_s > max(BETWEEN_PAGES_S, 10 * server.took_s):
             yield event("changed", "", mark)
             return
-        if not rows:
-            yield b""
+        yield b""
         server.ending.wait(BETWEEN_EVENTS_S)
 
 
@@ -160,7 +161,9 @@ def serve(folders: Callable[[], list[Path]], make_page: MakePage, host: str, por
     try:
         server = DashboardServer(folders, make_page, host, port)
     except (OSError, OverflowError) as error:
-        raise ValueError(f"--host {host} --port {port}: cannot listen: {error}") from error
+        taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        cure = "; --port 0 takes a free one" if taken else ""
+        raise ValueError(f"--host {host} --port {port}: cannot listen: {error}{cure}") from error
     with server:
         shown = f"[{host}]" if ":" in host else host
         address = f"http://{shown}:{server.server_port}/"

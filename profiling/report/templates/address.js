@@ -3,7 +3,7 @@
 "use strict";
 
 const choices = new Map(); // "kernels.filter" -> "gemm"
-const choiceFollowers = []; // called with the keys that an address brings
+const choiceFollowers = new Map(); // by table: called with the keys that an address brings
 
 function addressParts() {
   const parts = location.hash.slice(1).split("&").filter(Boolean);
@@ -35,9 +35,9 @@ function keepChoice(key, value) {
   writeChoices();
 }
 
-// At once, and whenever the address is another.
-function onAddress(follow) {
-  choiceFollowers.push(follow);
+// At once, and whenever the address is another. A table that takes another's place takes its name.
+function onAddress(name, follow) {
+  choiceFollowers.set(name, follow);
   follow([...choices.keys()]);
 }
 

@@ -7,48 +7,74 @@ const live = document.getElementById("live");
 let source = null;
 let mark = live.dataset.mark; // up to where this page knows the runs' files
 let paused = false;
+let later = 0; // the timer of what is tried again
 
-function tell(text) {
-  live.querySelector("[role=status]").textContent = text;
+// Only what is new: an aid reads it aloud. The time, which changes each second, it leaves out.
+function tell(text, when = "") {
+  const status = live.querySelector("[role=status]");
+  if (status.textContent !== text) status.textContent = text;
+  live.querySelector(".when").textContent = when;
+}
+
+// A page that nobody sees lets go of its connection: a browser has six for all pages of a server.
+const following = () => !paused && !document.hidden;
+
+function rest() {
+  clearTimeout(later);
+  source?.close();
+}
+
+function after(seconds, then) {
+  clearTimeout(later);
+  later = setTimeout(() => { if (following()) then(); }, 1000 * seconds);
 }
 
 function follow() {
-  source?.close();
-  if (paused) return;
+  rest();
+  if (!following()) return;
   source = new EventSource(`events?from=${encodeURIComponent(mark)}`);
   source.onopen = () => tell("live");
-  source.onerror = () => tell("the server does not answer; the page stays readable");
+  source.onerror = () => {
+    tell("the server does not answer; the page stays readable");
+    if (source.readyState === EventSource.CLOSED) after(5, follow); // an answer, but no events
+  };
   source.addEventListener("rows", (event) => {
     mark = event.lastEventId;
     const rows = JSON.parse(event.data);
     const grown = new Set(Object.keys(figures).filter((name) => appendRows(figures[name], rows)));
     redraw((name) => grown.has(name));
-    tell(`live · ${new Date().toLocaleTimeString()}`);
+    tell("live", ` · ${new Date().toLocaleTimeString()}`);
   });
   source.addEventListener("trouble", (event) => tell(JSON.parse(event.data)));
-  source.addEventListener("changed", () => { source.close(); takeOverNewer(); });
+  source.addEventListener("changed", takeOverNewer);
 }
 
 async function takeOverNewer() {
+  rest();
   try {
     const answer = await fetch("bare", { cache: "no-store" });
     const text = await answer.text();
     const newer = new DOMParser().parseFromString(text, "text/html");
-    if (paused) return;
+    if (!following()) return;
     if (!answer.ok) throw new Error(newer.body.textContent);
+    source.close(); // one that was begun meanwhile knows the page as it was
     adopt(newer);
     mark = newer.getElementById("live").dataset.mark;
-    setTimeout(follow, 1000); // at most one update in a second
+    after(1, follow); // at most one update in a second
   } catch (error) {
     tell(String(error.message));
-    setTimeout(() => { if (!paused) takeOverNewer(); }, 5000);
+    after(5, takeOverNewer);
   }
 }
 
+// Tables of the page itself, without those of a chart's numbers, which chart_numbers.js makes.
+const tablesOf = (root) => [...root.querySelectorAll(".sortable")].filter((box) => !box.closest("[data-numbers]"));
+
 // What the parts of a page are: another run or chart changes it.
 function outline(root) {
-  const parts = [...root.querySelectorAll("main > section[id], [data-group], [data-run], [data-lazy], .sortable th")];
-  return parts.map((part) => [part.id, part.dataset.name, part.dataset.run, part.dataset.lazy, part.tagName === "TH" && part.textContent.trim()].join()).join("\n");
+  const parts = [...root.querySelectorAll("main > section[id], [data-group], [data-run], [data-lazy]")];
+  const heads = tablesOf(root).flatMap((box) => [box.id, ...headsOf(box.querySelector("table")).map(headingOf)]);
+  return [...parts.map(({ id, dataset: { name, run, lazy } }) => [id, name, run, lazy].join()), ...heads].join("\n");
 }
 
 function adopt(newer) {
@@ -65,23 +91,30 @@ function adopt(newer) {
 function adoptWords(newer) {
   const verdict = (root) => root.querySelector(".verdict");
   if (verdict(newer)) verdict(document).innerHTML = verdict(newer).innerHTML;
-  for (const box of document.querySelectorAll(".sortable")) {
+  for (const box of tablesOf(document)) {
     box.querySelector("tbody").innerHTML = newer.getElementById(box.id).querySelector("tbody").innerHTML;
     for (const [column, head] of [...box.querySelectorAll("th")].entries()) {
       if (head.ariaSort) sortTable(box.querySelector("table"), column, head.ariaSort === "ascending" ? 1 : -1);
     }
     showRows(box);
   }
+  const untouched = "[data-numbers][open]:not(:has(.sortable :focus))"; // nobody types in it
+  document.querySelectorAll(untouched).forEach(showNumbers);
 }
 
+// What is open stays open. Plotly listens to the window for each of its charts until it is told that one is gone.
 function adoptWhole(newer) {
   const main = document.querySelector("main");
-  const taken = [...newer.querySelector("main").childNodes].filter((node) => !["SCRIPT", "STYLE"].includes(node.nodeName) && node.id !== "live");
-  for (const node of [...main.childNodes]) if (!["SCRIPT", "STYLE"].includes(node.nodeName) && node !== live) node.remove();
-  main.append(...taken);
+  const parts = (root) => [...root.querySelector("main").childNodes]
+    .filter((node) => !["SCRIPT", "STYLE"].includes(node.nodeName) && node.id !== "live");
+  const opened = [...document.querySelectorAll("[data-numbers][open]")].map(({ dataset }) => dataset.numbers);
+  for (const chart of main.querySelectorAll(".js-plotly-plot")) Plotly.purge(chart);
+  parts(document).forEach((node) => node.remove());
+  main.append(...parts(newer));
+  for (const numbers of main.querySelectorAll("[data-numbers]")) numbers.open = opened.includes(numbers.dataset.numbers);
   document.querySelector("nav").replaceChildren();
   listSections();
-  main.querySelectorAll(".sortable").forEach(prepareTable);
+  tablesOf(main).forEach(prepareTable);
   followCharts();
 }
 
@@ -89,6 +122,7 @@ live.querySelector("button").addEventListener("click", ({ target }) => {
   paused = !paused;
   target.ariaPressed = String(paused);
   tell(paused ? "paused" : "");
-  if (paused) source?.close(); else follow();
+  if (paused) rest(); else follow();
 });
+document.addEventListener("visibilitychange", () => { if (document.hidden) rest(); else follow(); });
 addEventListener("DOMContentLoaded", follow);

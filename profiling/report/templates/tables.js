@@ -133,7 +133,7 @@ function prepareTable(box) {
   box.querySelector(".csv").addEventListener("click", () => save(`${name}.csv`, "text/csv", csvOf(exported(box))));
   box.querySelector(".json").addEventListener("click", () => save(`${name}.json`, "application/json", jsonOf(exported(box))));
   showRows(box);
-  onAddress((keys) => {
+  onAddress(name, (keys) => {
     const sort = +choices.get(`${name}.sort`);
     if (keys.includes(`${name}.filter`)) filterBy(box, choices.get(`${name}.filter`));
     if (keys.includes(`${name}.sort`) && headsOf(table)[Math.abs(sort) - 1]) sortBy(box, sort);

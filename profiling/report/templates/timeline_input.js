@@ -19,16 +19,17 @@ function measureChosen() {
 function leave() {
   Object.assign(view, { chosen: -1, hovered: -1, selection: null });
   search.value = "";
-  box.querySelector(".help").hidden = true;
+  showHelp(false);
   details.replaceChildren();
   look();
 }
 
-function toggleHelp() {
-  const help = box.querySelector(".help");
-  help.hidden = !help.hidden;
-  box.querySelector("[data-do=help]").ariaExpanded = String(!help.hidden);
+function showHelp(shown) {
+  box.querySelector(".help").hidden = !shown;
+  box.querySelector("[data-do=help]").ariaExpanded = String(shown);
 }
+
+const toggleHelp = () => showHelp(box.querySelector(".help").hidden);
 
 const currentStep = () => stepAt(events, (view.from + view.to) / 2);
 const zoomIn = () => zoom(1.4);
