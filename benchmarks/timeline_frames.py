@@ -4,10 +4,11 @@
 
 A capture of the tests is repeated until its window has so many events, and the page is opened. For
 some seconds the view then zooms in a thousandfold and out again, four times, while it moves across
-the window; another round moves a view of a tenth of the window. A frame counts when the browser
-asks for the next one; the rate by the median leaves out those that other programs held up. Also
-printed: the milliseconds of script that a frame took, and the bytes of the page's data. Needs
-selenium, chromium and chromedriver; the GPU is not used.
+the window; other rounds move a view of a tenth of the window, and draw the whole of it. A frame
+counts when the browser asks for the next one; the rate by the median leaves out those that other
+programs held up. Also printed: the milliseconds of script that a frame took, of which the median
+says more than the rest on a machine that is busy, and the bytes of the page's data. Needs selenium,
+chromium and chromedriver; the GPU is not used.
 """
 
 import json
@@ -32,6 +33,7 @@ DATA = re.compile(r'<script type="application/json" id="timeline-data">(.*?)</sc
 ROUNDS = {
     "zooming": "const span = last * 10 ** (-3 * Math.abs(Math.sin(4 * Math.PI * share)))",
     "moving": "const span = last / 10",
+    "the whole window": "const span = last",
 }
 ROUND = """
 const [seconds, done] = arguments, {events, view, setView} = timeline, last = events.last;

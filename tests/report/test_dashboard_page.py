@@ -348,6 +348,20 @@ def test_an_address_opens_the_page_as_it_was_left(at_chart):
     assert at_chart.get_log("browser") == []
 
 
+def test_rows_that_the_page_has_already_are_not_drawn_twice(opened):
+    """They were logged while the server made the page, and so they come once more."""
+    found = opened.execute_script("""
+        const meta = {metric: 'train/loss', scale: 2, over_time: false};
+        const line = {x: [10, 20], y: [4, 3], meta: {run: 'a', elapsed_s: [1, 2]}};
+        const figure = {data: [line, {x: [1], y: [1], meta: {kind: 'mean'}}], layout: {meta}};
+        const rows = [20, 30].map(iter => ({iter, 'train/loss': 1, 'time/elapsed_s': iter / 10}));
+        return [appendRows(figure, {a: rows}), appendRows(figure, {a: rows}), line];
+    """)
+    assert found[:2] == [True, False]
+    assert found[2]["x"] == [10, 20, 30] and found[2]["y"] == [4, 3, 2]
+    assert found[2]["meta"]["elapsed_s"] == [1, 2, 3]
+
+
 @pytest.mark.slow
 def test_charts_follow_the_theme(at_chart):
     ink = f"return getComputedStyle({FIRST}.querySelector('.xtick text')).fill"

@@ -7,10 +7,15 @@ from dataclasses import replace
 
 import pytest
 
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.gpu_time.step_events import step_events
+from profiling.analysis.summary import summarize
 from profiling.report.capture.document import report_document
 from profiling.report.renderers.page import page
 from tests.helpers.captures import capture_of
 from tests.helpers.chromium import chromium
+from tests.helpers.programs import MS, Program
+from tests.helpers.reports import nothing_captured
 
 PIXEL = """
 const [x, y] = arguments, canvas = document.querySelector('#timeline-view canvas');
@@ -461,3 +466,67 @@ def test_markup_in_a_name_stays_text(browser, tmp_path):
     press(browser, "onerror", into="input[type=search]")
     press(browser, "\n", into="input[type=search]")
     assert title(browser) == evil and not browser.find_elements("css selector", "main img")
+
+
+@pytest.fixture
+def written_of(tmp_path):
+    """The page of a program that is made up."""
+
+    def write(program):
+        analysis = Analysis(program.trace())
+        document = report_document(summarize(analysis), step_events(analysis))
+        (tmp_path / "made-up.html").write_text(page(document), encoding="utf-8")
+        return (tmp_path / "made-up.html").as_uri()
+
+    return write
+
+
+def test_a_capture_of_one_step_can_be_read(browser, written_of):
+    program = Program()
+    with program.step(), program.phase("forward"):
+        program.launch(1 * MS, 3)
+    open_at(browser, written_of(program))
+    assert re.fullmatch(r"Step 0: 3\.\d\d ms", title(browser))
+    press(browser, "[", "]", "f", ".", "m")
+    assert title(browser).startswith("Selection of 1.00 ms")
+    field = browser.find_element("css selector", "#timeline-view input[type=number]")
+    assert field.get_attribute("min") == field.get_attribute("max") == "0"
+    assert browser.get_log("browser") == []
+
+
+def test_each_stream_has_a_row_and_keys_go_from_row_to_row(browser, written_of):
+    program = Program()
+    for _ in range(3):
+        with program.step(), program.phase("forward"):
+            for stream in (7, 13, 20):
+                program.launch(1 * MS, 2, stream=stream)
+            program.wait()
+    open_at(browser, written_of(program))
+    rows = browser.execute_script("return timeline.events.rows.map(row => row.label)")
+    assert rows[-3:] == ["stream 7", "stream 13", "stream 20"]
+    press(browser, ".")
+    told = []
+    for _ in rows:
+        told.append(facts(browser)["row"])
+        press(browser, "\ue00e")  # page up
+    assert told == rows[::-1]
+    press(browser, "\ue00f")  # page down
+    assert facts(browser)["row"] == rows[1]
+    assert browser.get_log("browser") == []
+
+
+def test_the_canvas_has_a_text_for_who_does_not_see_it(opened):
+    canvas = opened.find_element("css selector", "#timeline-view canvas")
+    assert "each is told in words" in canvas.get_property("textContent")
+    press(opened, "?")
+    button = opened.find_element("css selector", "[data-do=help]")
+    assert button.get_attribute("aria-expanded") == "true"
+    press(opened, "\ue00c")  # Esc
+    assert button.get_attribute("aria-expanded") == "false"
+
+
+def test_of_a_capture_without_a_gpu_the_page_has_no_timeline(browser, tmp_path):
+    path = tmp_path / "nothing.html"
+    path.write_text(page(report_document(nothing_captured(), None)), encoding="utf-8")
+    browser.get(path.as_uri())
+    assert not browser.find_elements("id", "timeline-view") and browser.get_log("browser") == []

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from profiling.report.dashboard.following import end_of_lines
 from profiling.report.dashboard.server import DashboardServer
 from profiling.verbs import dashboard as dashboard_command
 from tests.helpers.chromium import chromium
@@ -194,6 +195,14 @@ def test_new_rows_alone_are_sent_and_a_break_loses_none(tmp_path):
         # as a browser does that was away: the id of its last event goes before its page's mark
         with following(server, begin, **{"Last-Event-ID": seen}) as events:
             assert next(events)[2] == rows
+
+
+def test_the_last_whole_line_is_found_behind_one_of_any_length(tmp_path):
+    file = tmp_path / "metrics.jsonl"
+    file.write_text("x" * 10 + "\n" + "y" * 200_000)
+    assert end_of_lines(file) == 11
+    file.write_text("x" * 200_000)
+    assert end_of_lines(file) == 0 == end_of_lines(tmp_path / "none")
 
 
 @pytest.mark.parametrize("change", ["another run", "replaced", "a start", "the end", "shorter"])

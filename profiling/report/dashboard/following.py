@@ -12,6 +12,7 @@ from profiling.analysis.runs.folder import Numbers, is_run_folder, read_row
 from profiling.run_files import METRICS
 
 DESCRIBED_BY = ("summary.json", "config.yaml")  # a change of these changes the page's words
+USUAL_BYTES = 65_536  # a line that is longer is found all the same
 MOST_BYTES = 4_000_000  # of new rows; after more than that the page is made anew
 
 
@@ -55,9 +56,9 @@ def end_of_lines(path: Path) -> int:
     try:
         with open(path, "rb") as file:
             size = file.seek(0, 2)
-            for begin in range(max(0, size - 65536), -1, -65536) or [0]:
+            for begin in (max(0, size - USUAL_BYTES), 0):
                 file.seek(begin)
-                found = file.read(65536).rfind(b"\n")
+                found = file.read().rfind(b"\n")
                 if found >= 0:
                     return begin + found + 1
     except OSError:

@@ -26,7 +26,8 @@ function writeChoices() {
   const { section, others } = addressParts();
   const state = new URLSearchParams([...choices]).toString();
   const address = `#${[section, ...others, state].filter(Boolean).join("&")}`;
-  if (address !== (location.hash || "#")) history.replaceState(history.state, "", address);
+  if (address === (location.hash || "#")) return;
+  try { history.replaceState(history.state, "", address); } catch { /* a frame may forbid it */ }
 }
 
 // An empty value takes the key out.

@@ -57,7 +57,8 @@ function writeAddress() {
   for (const [axis, range] of Object.entries(state.zoom)) said.set(`z.${axis}`, short(range));
   for (const [name, range] of Object.entries(state.y)) said.set(`y.${name}`, short(range));
   const text = said.toString().replace(/=(?=&|$)/g, ""); // a section's name has no value
-  history.replaceState(null, "", text ? `#${text}` : location.pathname + location.search);
+  const address = text ? `#${text}` : location.pathname + location.search;
+  try { history.replaceState(null, "", address); } catch { /* a frame may forbid it, and browsers many of them at once */ }
 }
 
 // A link to a section takes the place of the whole fragment: what was chosen goes behind it.

@@ -54,6 +54,7 @@ function appendRows(figure, rowsOf) {
   for (const trace of figure.data) {
     for (const row of rowsOf[trace.meta?.run] ?? []) {
       if (!metric || !(metric in row) || !("time/elapsed_s" in row)) continue;
+      if (row.iter <= iterations(trace, over_time).at(-1)) continue; // it came while the page was made, and is in it
       iterations(trace, over_time).push(row.iter);
       seconds(trace, over_time).push(row["time/elapsed_s"]);
       trace.y.push(row[metric] * scale);

@@ -1,4 +1,4 @@
-// The list of sections, what is copied, and all that waits for a click. It comes last.
+// The list of sections, what is copied, and all that waits for a click. It comes last, but for a timeline.
 "use strict";
 
 function listSections() {

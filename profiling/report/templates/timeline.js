@@ -154,12 +154,14 @@ function afterPrint() {
   repaint();
 }
 
-function drawLegend() { // of the families and causes that occur: a click searches for them
+function shadesOf(kind) { // those that occur in rows of this kind
   const present = new Set();
-  const coloured = events.rows.filter((row) => row.kind === "idle" || row.kind === "stream");
-  for (const row of coloured) for (let i = row.first; i < row.behind; i++) present.add(`${row.kind} ${events.shade[i]}`);
-  box.querySelector(".legend").replaceChildren(...[...present].map((each) => {
-    const [kind, shade] = [each.split(" ")[0], events.shades[each.split(" ")[1]]];
+  for (const row of events.rows) if (row.kind === kind) for (let i = row.first; i < row.behind; i++) present.add(events.shade[i]);
+  return [...present].map((shade) => [kind, events.shades[shade]]);
+}
+
+function drawLegend() { // a click searches for the family or the cause
+  box.querySelector(".legend").replaceChildren(...[...shadesOf("idle"), ...shadesOf("stream")].map(([kind, shade]) => {
     const button = Object.assign(document.createElement("button"), { type: "button", title: "search for it" });
     const swatch = button.appendChild(document.createElement("span"));
     swatch.className = "swatch";

@@ -11,23 +11,13 @@ const SMALL_FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, Arial, sa
 // The colours as the page has them now: a shade's name is that of its variable.
 function readPalette(context, shades) {
   const style = getComputedStyle(document.documentElement);
-  const rgb = (name) => {
-    context.fillStyle = "#7a8591";
-    context.fillStyle = style.getPropertyValue(`--${name}`).trim() || "#7a8591";
-    return [1, 3, 5].map((at) => parseInt(context.fillStyle.slice(at, at + 2), 16));
-  };
-  const hex = (colour) => `rgb(${colour.map(Math.round).join()})`;
-  const card = rgb("card");
-  const mixed = (colour, share) => hex(colour.map((part, i) => share * part + (1 - share) * card[i]));
-  const named = Object.fromEntries(["card", "text", "muted", "line", "accent"].map((n) => [n, hex(rgb(n))]));
-  const fills = shades.map((shade) => [...SHARES, 0.13].map((share) => mixed(rgb(shade), share)));
-  const inks = shades.map((shade) => (luminance(rgb(shade)) > 0.18 ? "#10151b" : "#ffffff"));
-  return { ...named, fills, inks, hatch: hatching(context, named.card) };
-}
-
-function luminance(rgb) { // of WCAG: above 0.18 black has more contrast than white
-  const [r, g, b] = rgb.map((part) => ((part /= 255) <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  const hex = (name) => style.getPropertyValue(`--${name}`).trim() || "#7a8591";
+  const card = channels(hex("card"));
+  const mixed = (colour, share) =>
+    `rgb(${channels(colour).map((part, i) => Math.round(share * part + (1 - share) * card[i])).join()})`;
+  const named = Object.fromEntries(["card", "text", "muted", "line", "accent"].map((name) => [name, hex(name)]));
+  const fills = shades.map((shade) => [...SHARES, 0.13].map((share) => mixed(hex(shade), share)));
+  return { ...named, fills, inks: shades.map((shade) => inkOn(hex(shade))), hatch: hatching(context, named.card) };
 }
 
 function hatching(context, colour) { // idle time is told from work without its colour too

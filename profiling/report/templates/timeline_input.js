@@ -11,6 +11,16 @@ function besides(direction) { // the slice before or behind the chosen one, in i
   choose(event);
 }
 
+function otherRow(direction) { // the slice at the same time in the next row that has any
+  const { rows, start } = events;
+  const time = view.chosen >= 0 ? start[view.chosen] : (view.from + view.to) / 2;
+  const number = (view.chosen >= 0 ? rowOf(events, view.chosen) : rows.length) + direction;
+  if (!rows[number]) return;
+  const event = eventAt(events, rows[number], time, Infinity);
+  show(event);
+  choose(event);
+}
+
 function measureChosen() {
   if (view.chosen >= 0) measure(events.start[view.chosen], events.end[view.chosen]);
   else measure(view.from, view.to);
@@ -44,7 +54,7 @@ const KEYS = {
   a: () => pan(-0.15), ArrowLeft: () => pan(-0.15), d: () => pan(0.15), ArrowRight: () => pan(0.15),
   "[": ACTIONS.previous, "]": ACTIONS.next, f: wholeWindow, 0: ACTIONS.median, m: measureChosen,
   "/": () => search.focus(), n: () => nextFound(1), N: () => nextFound(-1),
-  ".": () => besides(1), ",": () => besides(-1), "?": toggleHelp, Escape: leave,
+  ".": () => besides(1), ",": () => besides(-1), PageDown: () => otherRow(1), PageUp: () => otherRow(-1), "?": toggleHelp, Escape: leave,
 };
 
 function onKey(key) {
