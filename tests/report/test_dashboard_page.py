@@ -363,6 +363,15 @@ def test_rows_that_the_page_has_already_are_not_drawn_twice(opened):
 
 
 @pytest.mark.slow
+def test_axes_fit_into_the_margin_so_that_no_chart_is_drawn_twice(at_chart):
+    margin, room = at_chart.execute_script(
+        f"const {{margin, _size: size}} = {FIRST}._fullLayout;"
+        "return [margin, size].map(({l, r, t, b}) => [l, r, t, b].map(Math.round))"
+    )
+    assert room == margin
+
+
+@pytest.mark.slow
 def test_charts_follow_the_theme(at_chart):
     ink = f"return getComputedStyle({FIRST}.querySelector('.xtick text')).fill"
     before = at_chart.execute_script(ink)

@@ -20,7 +20,8 @@ from profiling.report.document import Figure
 from profiling.report.palette import SERIES
 
 DASHES = ("solid", "dash", "dot", "dashdot")
-MARGIN = {"l": 64, "r": 14, "t": 8, "b": 42}  # one for all, so that charts are in line
+# one for all, so that charts are in line; where an axis needs more, plotly draws all of it twice
+MARGIN = {"l": 64, "r": 14, "t": 8, "b": 50}
 POINTS_OF_CHART = 5000  # what draws in a moment; shared by its curves
 POINTS_OF_CURVE = (100, 400)  # least, most
 POINTS_OF_RUN = (50, 200)  # beside the mean of its group
