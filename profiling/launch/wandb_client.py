@@ -61,7 +61,7 @@ def wandb_run(
         )
         yield run
         run.finish()
-    except (wandb.Error, OSError, TimeoutError) as error:
+    except (wandb.Error, OSError) as error:
         raise ValueError(f"W&B: {one_line(error)}") from error
 
 

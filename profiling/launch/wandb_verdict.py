@@ -39,7 +39,7 @@ def project(word: str) -> str:
 
 def log_comparison(comparison: Comparison, project: str) -> str:
     """Says where it is. Raises ValueError with what W&B said."""
-    bare = without_folders(comparison)
+    bare = with_file_names(comparison)
     html = page(comparison_document(bare))
     return log_answers([bare], html, project, Path(), "compare", None, {})
 
@@ -89,8 +89,8 @@ def log_answers(
     return "\n".join(said)
 
 
-def without_folders(comparison: Comparison) -> Comparison:
-    """With the names of its files alone: folders say who one is."""
+def with_file_names(comparison: Comparison) -> Comparison:
+    """With the names of its files, without their folders, which say who one is."""
     sides = comparison.baseline, comparison.candidate
     baseline, candidate = (replace(side, file=Path(side.file).name) for side in sides)
     return replace(comparison, baseline=baseline, candidate=candidate)

@@ -47,7 +47,7 @@ function operationFacts(event) {
   if (call >= 0) {
     const late = events.start[event] - events.end[call];
     launch.push(["launched by", `${nameOf(call)}, ${durationText(events.end[call] - events.start[call])}`]);
-    launch.push(["between call and begin", late >= 0 ? durationText(late) : "began before the call returned"]);
+    launch.push(["from call to start", late >= 0 ? durationText(late) : "it started before the call returned"]);
   } else launch.push(["launched by", "–"]);
   if (bytes >= 0) return [...launch, ["bytes", count(bytes)]];
   return [...launch, ["grid, blocks", count(blocks)], ["block, threads", count(threads)],
