@@ -93,6 +93,22 @@ def test_plotly_is_packed_without_what_makes_a_browser_read_it_twice():
     assert unwrapped("of another make") == "of another make"
 
 
+def test_a_browser_that_cannot_unpack_the_charts_is_told(browser, pages):
+    script = {"source": "delete window.DecompressionStream"}
+    made = browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", script)
+    try:
+        browser.get("about:blank")
+        browser.get(pages["report"].as_uri())
+        chart = browser.find_element("css selector", ".chart")
+        deadline = time.monotonic() + 10
+        while "too old" not in chart.text:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    finally:
+        browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", made)
+    assert all("too old" in entry["message"] for entry in browser.get_log("browser"))
+
+
 def test_one_chart_is_drawn_in_a_frame_and_what_waits_is_drawn_once(browser, pages):
     browser.get("about:blank")
     open_page(browser, pages["report"])

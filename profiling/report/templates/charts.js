@@ -28,6 +28,7 @@ function fromBase85(text) {
 }
 
 async function unpackPlotly() {
+  if (!window.DecompressionStream) throw new Error("This browser is too old to unpack the charts. Their numbers can be opened below.");
   const packed = fromBase85(document.getElementById("plotly").textContent);
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   const script = document.createElement("script");
@@ -50,7 +51,8 @@ function draw(chart, figureOf) {
 }
 
 async function drawAfter(before, chart, figureOf) {
-  await Promise.all([before, plotlyReady]);
+  await before;
+  try { await plotlyReady; } catch (error) { chart.textContent = error.message; throw error; }
   waiting.delete(chart);
   if (chart.isConnected) await drawByPlotly(chart, figureOf());
 }
