@@ -1,16 +1,60 @@
-"""A headless Chromium, driven by selenium, for what is measured of the pages."""
+"""A headless Chromium for what is measured of the pages: driven by selenium, or left alone."""
 
+import json
 import os
 import shutil
+import subprocess
+import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.request import urlopen
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
 
 ARGUMENTS = ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu")
+
+
+def title_of(page: Path, begin: str, width: int, height: int, longest_s: float) -> str:
+    """The page's title once it begins so, behind that, in a browser of its own.
+
+    Nothing looks into the page: an inspector, which selenium is, makes V8 read scripts again for
+    the places of their functions. Raises ValueError where there is no browser or no such title.
+    """
+    program = shutil.which("chromium")
+    if not program:
+        raise ValueError("needs chromium (apt-get install chromium)")
+    with tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True) as profile:
+        asked = [f"--user-data-dir={profile}", "--remote-debugging-port=0", page.as_uri()]
+        words = [program, *ARGUMENTS, f"--window-size={width},{height}", *asked]
+        with subprocess.Popen(
+            words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as opened:
+            try:
+                return told_title(Path(profile) / "DevToolsActivePort", begin, longest_s)
+            except TimeoutError:
+                raise ValueError(f"{page}: no chart within {longest_s:.0f} s") from None
+            finally:
+                opened.terminate()
+
+
+def told_title(port_file: Path, begin: str, longest_s: float) -> str:
+    """From the browser's list of its pages. Raises TimeoutError."""
+    end = time.monotonic() + longest_s
+    while time.monotonic() < end:
+        time.sleep(0.2)
+        with suppress(OSError, IndexError):  # not there yet
+            port = port_file.read_text().splitlines()[0]
+            with urlopen(f"http://127.0.0.1:{port}/json/list", timeout=5) as answer:
+                titles = [each["title"] for each in json.load(answer)]
+            for title in titles:
+                if title.startswith(begin):
+                    return title.removeprefix(begin)
+    raise TimeoutError
 
 
 @contextmanager

@@ -8,27 +8,26 @@
 
 Each checkout makes its own pages, from the same files. Chromium (with chromedriver and selenium)
 opens them in turns: ms until the first text is painted, until the first chart is there, until the
-page has loaded. Each load has a browser of its own, as a reader's first one has: one that has read
-plotly before keeps it compiled. `again` is of a browser that has, from its second load on. Prints a
-Markdown table with the ratios of this checkout's medians to the other's.
+page has loaded. Each load has a browser of its own, into which nothing looks: it is a reader's first
+one. `again` is of one browser, driven by selenium, from its second load on: it has compiled plotly
+before. Prints a Markdown table with the ratios of this checkout's medians to the other's.
 """
 
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from benchmarks.chromium import chromium
+from benchmarks.chromium import chromium, title_of
 from benchmarks.measuring import PROJECT, Keys, in_turns, key
 
 if TYPE_CHECKING:
@@ -42,13 +41,18 @@ new MutationObserver((_, self) => {
   if (!document.querySelector('.main-svg')) return;
   window.firstChart = performance.now();
   self.disconnect();
+  const told = setInterval(() => {
+    if (!loadTimes()) return;
+    document.title = 'loaded ' + JSON.stringify(loadTimes());
+    clearInterval(told);
+  }, 500);
 }).observe(document, { childList: true, subtree: true });
-"""
-TIMES = """
-const paint = performance.getEntriesByName('first-contentful-paint')[0];
-const [page] = performance.getEntriesByType('navigation');
-return window.firstChart && paint && page.loadEventEnd ?
-  [paint.startTime, window.firstChart, page.loadEventEnd] : null;
+window.loadTimes = () => {
+  const paint = performance.getEntriesByName('first-contentful-paint')[0];
+  const [page] = performance.getEntriesByType('navigation');
+  return window.firstChart && paint && page.loadEventEnd ?
+    [paint.startTime, window.firstChart, page.loadEventEnd] : null;
+};
 """
 LONGEST_S = 60
 
@@ -71,7 +75,7 @@ class Load:
 
 def main(config: PageConfig) -> None:
     checkouts = {"before": Path(config.before).resolve(), "now": PROJECT}
-    with tempfile.TemporaryDirectory(prefix="page-speed-") as name, opened() as driver:
+    with tempfile.TemporaryDirectory(prefix="page-speed-") as name, chromium(*WINDOW) as driver:
         folder = Path(name)
         print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores\n", flush=True)
         print("| page | what | before | now | ratio |\n|---|---|---:|---:|---:|")
@@ -134,24 +138,22 @@ def write_run(folder: Path, number: int, rows: int) -> Path:
 
 
 def made(checkout: Path, words: list[str], path: Path) -> Path:
-    """The page, by that checkout. Raises ValueError with the end of what it printed."""
+    """The page, by that checkout, with a script of our own that measures its load.
+
+    Raises ValueError with the end of what it printed.
+    """
     command = [sys.executable, "-m", "profiling", *words, str(path)]
     run = subprocess.run(command, cwd=checkout, capture_output=True, text=True)
     if not path.exists():
         raise ValueError(f"{checkout}: {' '.join(words[:2])} made no page: {run.stderr[-300:]}")
+    begin, script, rest = re.split("(<script[^>]*>)", path.read_text("utf-8"), maxsplit=1)
+    path.write_text(begin + script + WATCH + rest, "utf-8")
     return path
 
 
-@contextmanager
-def opened() -> Iterator["Chrome"]:
-    with chromium(*WINDOW) as driver:
-        driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WATCH})
-        yield driver
-
-
 def loaded_first(path: Path) -> Load:
-    with opened() as driver:
-        return loaded(driver, path)
+    """Raises ValueError for a page that draws nothing."""
+    return Load(*json.loads(title_of(path, "loaded ", *WINDOW, LONGEST_S)))
 
 
 def loaded(driver: "Chrome", path: Path) -> Load:
@@ -160,7 +162,7 @@ def loaded(driver: "Chrome", path: Path) -> Load:
     driver.get(path.as_uri())
     end = time.monotonic() + LONGEST_S
     while time.monotonic() < end:
-        if times := driver.execute_script(TIMES):
+        if times := driver.execute_script("return loadTimes()"):
             return Load(*times)
         time.sleep(0.02)
     raise ValueError(f"{path}: no chart within {LONGEST_S} s")

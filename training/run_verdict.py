@@ -48,9 +48,8 @@ def run_verdict(seconds: dict[str, float], steps: Steps) -> RunVerdict:
     """`seconds` of wall time by the names of PARTS; they add up to the process's."""
     whole_s = sum(seconds.values())
     largest = max(seconds, key=lambda part: seconds[part])
-    cause, why = largest, ""
-    if largest == "training":
-        cause, why = what_held_steps_back(steps, seconds["training"])
+    in_steps = largest == "training"
+    cause, why = what_held_steps_back(steps, seconds[largest]) if in_steps else (largest, "")
     shares = sorted(((s / whole_s, part) for part, s in seconds.items()), reverse=True)
     told = [f"{PARTS[part]} {share:.0%}" for share, part in shares if share >= ALSO]
     took = f"{', '.join(told)} of {duration(whole_s)}"

@@ -369,6 +369,13 @@ def wait_for(driver, condition, seconds=25):
     return shown
 
 
+def watch(driver, server) -> None:
+    """Until the losses of the runs are drawn."""
+    driver.get(f"http://127.0.0.1:{server.server_port}/")
+    driver.execute_script("document.querySelector('[data-lazy=s0-train]').scrollIntoView()")
+    wait_for(driver, lambda shown: shown["last"] == 390)
+
+
 def log_row(folder: Path, iteration: int) -> None:
     speed = {"time/step_ms": 6.6, "perf/tokens_per_s": 2.5e6, "time/elapsed_s": iteration / 100}
     append_row(folder, json.dumps({"iter": iteration, "train/loss": 1.0, **speed}) + "\n")
@@ -405,9 +412,7 @@ def test_the_page_follows_its_runs_and_keeps_what_the_reader_chose(tmp_path):
 def test_pause_holds_the_page_and_the_rest_arrives_after_it(tmp_path):
     folder = write_run(tmp_path / "slow", "slow", start_s=1.0)
     with chromium() as driver, serving(tmp_path) as server:
-        driver.get(f"http://127.0.0.1:{server.server_port}/")
-        driver.execute_script("document.querySelector('[data-lazy=s0-train]').scrollIntoView()")
-        wait_for(driver, lambda shown: shown["last"] == 390)
+        watch(driver, server)
         driver.find_element("css selector", "#live button").click()
         log_row(folder, 400)
         time.sleep(2.5)
@@ -429,9 +434,7 @@ return {names: [...document.querySelectorAll('[data-lazy=s0-train]')].length,
 def test_a_page_that_is_taken_over_whole_keeps_nothing_of_the_old_one(tmp_path):
     write_run(tmp_path / "run0", "slow", start_s=1.0)
     with chromium() as driver, serving(tmp_path) as server:
-        driver.get(f"http://127.0.0.1:{server.server_port}/")
-        driver.execute_script("document.querySelector('[data-lazy=s0-train]').scrollIntoView()")
-        wait_for(driver, lambda shown: shown["last"] == 390)
+        watch(driver, server)
         driver.execute_script(
             "window.first = document.querySelector('[data-lazy=s0-train]');"
             "document.querySelector('[data-numbers=s0-train]').open = true"
@@ -453,9 +456,7 @@ def test_open_numbers_follow_the_rows_without_the_page_being_taken_over(tmp_path
     monkeypatch.setattr("profiling.report.dashboard.server.BETWEEN_PAGES_S", 1.0)
     folder = write_run(tmp_path / "run", "slow", start_s=1.0)
     with chromium() as driver, serving(tmp_path) as server:
-        driver.get(f"http://127.0.0.1:{server.server_port}/")
-        driver.execute_script("document.querySelector('[data-lazy=s0-train]').scrollIntoView()")
-        wait_for(driver, lambda shown: shown["last"] == 390)
+        watch(driver, server)
         driver.execute_script(
             "document.querySelector('[data-numbers=s0-train]').open = true;"
             "window.first = document.querySelector('[data-lazy=s0-train]');"
@@ -477,9 +478,7 @@ def test_a_page_that_nobody_sees_holds_no_connection_and_catches_up(tmp_path):
     hide = "Object.defineProperty(document, 'hidden', {value: %s, configurable: true});"
     hide += "document.dispatchEvent(new Event('visibilitychange'));"
     with chromium() as driver, serving(tmp_path) as server:
-        driver.get(f"http://127.0.0.1:{server.server_port}/")
-        driver.execute_script("document.querySelector('[data-lazy=s0-train]').scrollIntoView()")
-        wait_for(driver, lambda shown: shown["last"] == 390)
+        watch(driver, server)
         driver.execute_script(hide % "true")
         log_row(folder, 400)
         time.sleep(2)
@@ -495,9 +494,7 @@ def test_a_page_follows_again_when_its_server_is_back(tmp_path):
     with chromium() as driver:
         with serving(tmp_path) as server:
             port = server.server_port
-            driver.get(f"http://127.0.0.1:{port}/")
-            driver.execute_script("document.querySelector('[data-lazy=s0-train]').scrollIntoView()")
-            wait_for(driver, lambda shown: shown["last"] == 390 and "live" in shown["status"])
+            watch(driver, server)
         wait_for(driver, lambda shown: "does not answer" in shown["status"])
         log_row(folder, 400)
         with serving(tmp_path, port):
