@@ -8,8 +8,8 @@
 
 Each checkout makes its own pages, from the same files. Chromium (with chromedriver and selenium)
 opens them in turns: ms until the first text is painted, until the first chart is there, until the
-page has loaded. Each load has a browser of its own, into which nothing looks: it is a reader's first
-one. `again` is of one browser, driven by selenium, from its second load on: it has compiled plotly
+page has loaded. Each load has a browser of its own, into which nothing looks, as a reader's first
+has. `again` is of one browser, driven by selenium, from its second load on: it has compiled plotly
 before. Prints a Markdown table with the ratios of this checkout's medians to the other's.
 """
 
