@@ -37,7 +37,7 @@ def title_of(page: Path, begin: str, width: int, height: int, longest_s: float) 
             try:
                 return told_title(Path(profile) / "DevToolsActivePort", begin, longest_s)
             except TimeoutError:
-                raise ValueError(f"{page}: no chart within {longest_s:.0f} s") from None
+                raise ValueError(f"{page}: not drawn within {longest_s:.0f} s") from None
             finally:
                 opened.terminate()
 
