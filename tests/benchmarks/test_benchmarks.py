@@ -14,6 +14,7 @@ from tests.paths import PROJECT
 
 FOLDER = PROJECT / "benchmarks"
 PARTS = {
+    "chromium",
     "__init__",
     "__main__",
     "damage",
