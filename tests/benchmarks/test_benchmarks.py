@@ -14,9 +14,9 @@ from tests.paths import PROJECT
 
 FOLDER = PROJECT / "benchmarks"
 PARTS = {
-    "chromium",
     "__init__",
     "__main__",
+    "chromium",
     "damage",
     "damaged_files",
     "diagnoses",
