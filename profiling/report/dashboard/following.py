@@ -8,6 +8,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from cli.plain import without_controls
 from profiling.analysis.runs.folder import Numbers, is_run_folder, read_row
 from profiling.run_files import METRICS
 
@@ -84,7 +85,8 @@ def rows_since(folders: list[Path], mark: Mark) -> tuple[Mark, dict[str, list[Nu
             return None
         offsets[number] += len(lines)
         if found:
-            rows[str(folder)] = [row for row in found if row is not None]
+            name = without_controls(str(folder))  # as the page has it
+            rows[name] = [row for row in found if row is not None]
     return Mark(mark.state, tuple(offsets)), rows
 
 
