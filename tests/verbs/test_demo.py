@@ -6,6 +6,7 @@ import shlex
 import socket
 import subprocess
 import sys
+import tomllib
 import venv
 import zipfile
 from dataclasses import replace
@@ -18,6 +19,11 @@ from configs.compose import compose_jobs
 from profiling.verbs import demo, report
 from tests.paths import PROJECT
 
+PYPROJECT = tomllib.loads((PROJECT / "pyproject.toml").read_text("utf-8"))
+FOLDERS = [
+    name.removesuffix("*")
+    for name in PYPROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
+]
 ANSWERS = {
     "demo-report.html": "Bound by GPU compute",
     "demo-compare.html": "flash_compile is 1.23x faster than slow_compile",
@@ -114,8 +120,15 @@ def installed(tmp_path_factory) -> Path:
     """The program of a wheel of this project, in an environment that finds the tests' packages."""
     pytest.importorskip("setuptools", minversion="77", reason="needs setuptools>=77")
     folder = tmp_path_factory.mktemp("installed")
-    names = [*("cli", "configs", "data", "profiling", "training"), "README.md", "LICENSE"]
-    names += ["pyproject.toml", "train.py", "model.py", "sample.py"]
+    names = [
+        *FOLDERS,
+        "README.md",
+        "LICENSE",
+        "pyproject.toml",
+        "train.py",
+        "model.py",
+        "sample.py",
+    ]
     (folder / "source").mkdir()
     subprocess.run(["cp", "-r", *(PROJECT / name for name in names), folder / "source"], check=True)
     offline = ["-q", "--no-deps", "--no-index", "--disable-pip-version-check"]
@@ -161,7 +174,6 @@ def test_an_installed_program_shows_the_demo_from_any_folder(installed, tmp_path
 @pytest.mark.slow
 def test_a_wheel_has_all_data_and_no_tests(installed):
     content = set((installed / "content").read_text().splitlines())
-    folders = ("cli", "configs", "data", "profiling", "training")
-    tracked = subprocess.check_output(["git", "ls-files", *folders], cwd=PROJECT, text=True)
+    tracked = subprocess.check_output(["git", "ls-files", *FOLDERS], cwd=PROJECT, text=True)
     assert set(tracked.splitlines()) <= content
     assert not {name.split("/")[0] for name in content} & {"tests", "benchmarks", "docs"}
