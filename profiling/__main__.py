@@ -14,6 +14,7 @@ from cli.interrupts import unwinding
 CAPTURES, LAB = "captures and runs", "the lab"
 # verb, as its module in profiling.verbs, whose main(argv) returns the exit code -> group, purpose
 VERBS = {
+    "demo": (CAPTURES, "a report, a comparison, a dashboard of examples; needs no GPU"),
     "run": (CAPTURES, "train under nsys; ends with the report and its .sqlite"),
     "report": (CAPTURES, "what took the time, and what holds the step back"),
     "compare": (CAPTURES, "what changed between two captures or runs"),
@@ -39,6 +40,7 @@ usage: python -m profiling VERB ...       python -m profiling VERB --help
 {verbs}
 
 examples
+  python -m profiling demo
   python -m profiling doctor
   python -m profiling run config/shakespeare_char.yaml attention=flash
   python -m profiling report out-shakespeare-char --html report.html

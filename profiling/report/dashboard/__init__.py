@@ -1,0 +1,1 @@
+"""Many runs on one page: its parts, and the server that keeps it up to date."""

@@ -1,0 +1,134 @@
+"""Shows what this project makes of examples that come with it: a report, a comparison, a dashboard.
+
+It needs no GPU, no account and no network, and trains nothing. The two attentions were captured on
+an H200; the runs of the dashboard are small ones on a CPU.
+
+{flags}
+
+examples
+  python -m profiling demo
+  python -m profiling demo -o pages --no-open
+
+exit code: 0, or 2 where the pages cannot be written
+"""
+
+import os
+import shlex
+import sys
+import webbrowser
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cli.files import make_folder, write_text
+from cli.parser import Parser, flag
+from cli.plain import without_controls
+from profiling import script
+from profiling.analysis.capture import open_report
+from profiling.analysis.difference.compared import compared_capture
+from profiling.analysis.difference.comparison import compare
+from profiling.analysis.runs.folder import find_run_folders, read_runs
+from profiling.report.capture.document import report_document
+from profiling.report.comparison.document import comparison_document
+from profiling.report.dashboard.document import dashboard_page
+from profiling.report.renderers.page import page
+from profiling.verbs.results import check_new
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+REPORTED, MANIFEST = EXAMPLES / "flash_metrics.sqlite.gz", EXAMPLES / "flash_metrics.window-1.json"
+COMPARED = EXAMPLES / "slow_compile.sqlite.gz", EXAMPLES / "flash_compile.sqlite.gz"
+RUNS = EXAMPLES / "runs"
+FOLDER = Path("profiling-demo")
+DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
+
+
+@dataclass(frozen=True)
+class Page:
+    file: str
+    shows: str
+    make: Callable[[], str]  # the HTML text
+
+
+def main(argv: list[str]) -> int:
+    """Returns the exit code. Raises ValueError where the pages cannot be written."""
+    flags = parse(argv)
+    make_folder(flags.output)
+    paths = [flags.output / made.file for made in PAGES]
+    for path in paths:
+        check_new(path, ".html")
+    for path, made in zip(paths, PAGES, strict=True):
+        write_text(path, made.make())
+        print(without_controls(f"{path}  {made.shows}"), flush=True)
+    opened = not flags.no_open and has_display() and webbrowser.open(paths[0].resolve().as_uri())
+    print(next_steps(None if opened else paths[0]))
+    return 0
+
+
+def parse(argv: list[str]) -> Namespace:
+    parser = Parser("demo", __doc__)
+    flag(parser, "-o --output FOLDER", f"of the pages (default: {FOLDER})", Path, default=FOLDER)
+    flag(parser, "--no-open", "do not show the first page in the browser")
+    return parser.parse_args(argv)
+
+
+def report_page() -> str:
+    capture = open_report(REPORTED, MANIFEST)
+    return page(report_document(capture.report, capture.step_events))
+
+
+def compare_page() -> str:
+    slow, flash = (compared_capture(open_report(path).report, None) for path in COMPARED)
+    return page(comparison_document(compare(slow, flash)))
+
+
+def runs_page() -> str:
+    runs, notes = read_runs(find_run_folders([RUNS]))
+    return dashboard_page(runs, notes=notes)
+
+
+PAGES = (
+    Page(
+        "demo-report.html",
+        "where the time of a training step on an H200 goes, and what holds it back",
+        report_page,
+    ),
+    Page(
+        "demo-compare.html",
+        "slow attention against flash on that GPU: how much faster, and why",
+        compare_page,
+    ),
+    Page(
+        "demo-dashboard.html",
+        "the same switch in two small runs on a CPU: loss, speed, and how sure that is",
+        runs_page,
+    ),
+)
+
+
+def has_display() -> bool:
+    """Without one, webbrowser may start a browser of the terminal, or none."""
+    return sys.platform in ("darwin", "win32") or any(map(os.environ.get, DISPLAYS))
+
+
+def next_steps(unopened: Path | None) -> str:
+    """`unopened`: the page to begin with, where no browser shows it."""
+    verbs, trainer = script.spelled("profiling"), script.spelled("train")
+    report = shlex.join(["report", from_here(REPORTED), "--manifest", from_here(MANIFEST)])
+    lines = [
+        "What next",
+        *([f"  open {unopened} in a browser"] if unopened else []),
+        "  # the first page in the terminal",
+        f"  {verbs} {report}",
+        "  # a run of your own, on any machine, and its report",
+        f"  {trainer} config/shakespeare_char_cpu.yaml profile=torch max_iters=100",
+        f"  {verbs} report out-shakespeare-char-cpu",
+        "  # what can be profiled here",
+        f"  {verbs} doctor",
+    ]
+    return without_controls("\n".join(["", *lines]))
+
+
+def from_here(path: Path) -> str:
+    """As short as the working directory lets it be."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
