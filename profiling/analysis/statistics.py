@@ -43,17 +43,9 @@ class Ratio:
 
 def answer(ratio: Ratio, noise: float, band: float) -> Answer:
     """The candidate against the baseline: a difference, or else equality, or neither."""
-    told = verdict(ratio, noise)
-    if told == "no_difference":
-        return "equal" if ratio.within(band) else "cannot_tell"
-    return told
-
-
-def verdict(ratio: Ratio, noise: float = 0.0) -> Literal["faster", "slower", "no_difference"]:
-    """The candidate against the baseline."""
-    if not ratio.excludes(noise):
-        return "no_difference"
-    return "faster" if ratio.value < 1 else "slower"
+    if ratio.excludes(noise):
+        return "faster" if ratio.value < 1 else "slower"
+    return "equal" if ratio.within(band) else "cannot_tell"
 
 
 def spread(values: Values) -> float:

@@ -210,11 +210,11 @@ def test_speed_is_compared_over_runs_where_there_are_two_a_side(tmp_path):
     (section,) = groups_of(*folders)
     slow, flash = section.groups
     found = compare_speed(section, slow, flash)
-    assert found.over_runs and found.verdict == "faster"
+    assert found.over_runs and found.answer == "faster"
     assert found.ratio.low < 5.4 / 6.6 < found.ratio.high
     (single,) = groups_of(*folders[:2])
     found = compare_speed(single, *single.groups)
-    assert not found.over_runs and found.verdict == "faster"
+    assert not found.over_runs and found.answer == "faster"
     assert found.ratio.value == pytest.approx(5.4 / 6.6, rel=0.01)
     (short,) = groups_of(
         write_run(tmp_path / "s", rows=3), write_run(tmp_path / "t", "slow", rows=3)
@@ -227,4 +227,4 @@ def test_a_difference_that_two_starts_of_one_program_have_is_none(tmp_path, monk
     folders = [write_run(tmp_path / a, a, rows=400) for a in ("slow", "flash")]
     (section,) = groups_of(*folders)
     found = compare_speed(section, *section.groups)
-    assert found.ratio.high < 1 and found.verdict == "no_difference"
+    assert found.ratio.high < 1 and found.answer == "equal"

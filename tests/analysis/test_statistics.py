@@ -6,12 +6,12 @@ import pytest
 from profiling.analysis import statistics
 from profiling.analysis.statistics import (
     Ratio,
+    answer,
     noise_of_processes,
     ratio_over_processes,
     ratio_over_steps,
     spread,
     student_t_quantile,
-    verdict,
 )
 
 
@@ -122,12 +122,13 @@ def test_noise_is_what_equal_groups_differ_by():
     assert noise_of_processes(*groups) == pytest.approx(0.01 * np.sqrt(2 / 200), rel=0.15)
 
 
-def test_the_verdict_needs_the_whole_interval_beyond_the_noise():
-    assert verdict(Ratio(0.8, 0.78, 0.82)) == "faster"
-    assert verdict(Ratio(1.2, 1.1, 1.3)) == "slower"
-    assert verdict(Ratio(0.99, 0.97, 1.01)) == "no_difference"
-    assert verdict(Ratio(0.985, 0.98, 0.992)) == "faster"
-    assert verdict(Ratio(0.985, 0.98, 0.992), noise=0.01) == "no_difference"
+def test_an_answer_needs_the_whole_interval_beyond_the_noise_or_within_the_band():
+    assert answer(Ratio(0.8, 0.78, 0.82), noise=0, band=0.02) == "faster"
+    assert answer(Ratio(1.2, 1.1, 1.3), noise=0, band=0.02) == "slower"
+    assert answer(Ratio(0.99, 0.97, 1.01), noise=0, band=0.02) == "cannot_tell"
+    assert answer(Ratio(0.99, 0.985, 1.01), noise=0, band=0.02) == "equal"
+    assert answer(Ratio(0.985, 0.98, 0.992), noise=0, band=0.02) == "faster"
+    assert answer(Ratio(0.985, 0.981, 0.992), noise=0.01, band=0.02) == "equal"
 
 
 def test_spread_is_the_interquartile_range():

@@ -13,11 +13,13 @@ from profiling.analysis.runs.configuration import WORK, flatten, leading, top_le
 from profiling.analysis.runs.folder import RunFolder
 from profiling.analysis.statistics import (
     BETWEEN_PROCESSES,
+    Answer,
     Ratio,
+    answer,
     noise_of_processes,
+    processes_to_tell,
     ratio_over_processes,
     ratio_over_steps,
-    verdict,
 )
 from profiling.artifact_names import NOT_THE_CONFIGURATION
 from profiling.metric_names import ENERGY_PER_TOKEN, VAL_LOSS
@@ -26,6 +28,7 @@ from profiling.records import JsonObject
 CONDITIONS = {"device": "machine", "ranks": "ranks", "torch": "torch"}  # of in_force
 TEXT = ("data", "text_sha256", "tokenizer", "vocab_size")  # of in_force: other text, other loss
 LONGEST_LABEL = 3  # keys in the name of a group
+EQUAL_WITHIN = 0.02  # as compare and ab have it
 MOST_STEPS = 500  # that an interval is taken over: every so many-th of more
 
 
@@ -68,11 +71,11 @@ class Speed:
     ratio: Ratio
     noise: float  # by what share equal runs differ
     over_runs: bool  # else over the steps of one run each
+    runs_to_tell: int | None  # of each, about, where `answer` cannot; None: not known
 
     @property
-    def verdict(self) -> str:
-        """faster, slower, no_difference"""
-        return verdict(self.ratio, self.noise)
+    def answer(self) -> Answer:
+        return answer(self.ratio, self.noise, EQUAL_WITHIN)
 
 
 @dataclass(frozen=True)
@@ -205,13 +208,14 @@ def compare_speed(section: Section, baseline: Group, candidate: Group) -> Speed 
         for group in (baseline, candidate)
     ]
     if min(map(len, sides)) >= 2:
-        medians = [[float(np.median(values)) for values in side] for side in sides]
-        return Speed(ratio_over_processes(*medians), noise_of_processes(*medians), over_runs=True)
+        one, other = ([float(np.median(values)) for values in side] for side in sides)
+        needed = processes_to_tell(one, other, EQUAL_WITHIN)
+        return Speed(ratio_over_processes(one, other), noise_of_processes(one, other), True, needed)
     if not all(sides):
         return None
-    one, other = (side[0][:: max(1, len(side[0]) // MOST_STEPS)] for side in sides)
-    ratio_of_two = ratio_over_steps(one, other)
-    return Speed(ratio_of_two, BETWEEN_PROCESSES, over_runs=False) if ratio_of_two else None
+    first, second = (side[0][:: max(1, len(side[0]) // MOST_STEPS)] for side in sides)
+    ratio_of_two = ratio_over_steps(first, second)
+    return Speed(ratio_of_two, BETWEEN_PROCESSES, False, None) if ratio_of_two else None
 
 
 def time_scale(run: RunFolder, section: Section) -> float:

@@ -4,6 +4,7 @@ import numpy as np
 
 from profiling.analysis.difference.sentence import speed
 from profiling.analysis.runs.groups import (
+    EQUAL_WITHIN,
     Group,
     Section,
     Speed,
@@ -42,9 +43,14 @@ def against(section: Section, fastest: Group, other: Group) -> str:
     both = f"{time_of(section, fastest)} against {times(section, other)}"
     if found is None:
         return f"{fastest.label} and {other.label} have too few steps to compare: {both}"
-    if found.verdict == "no_difference":
+    if found.answer == "equal":
+        band = f"{EQUAL_WITHIN * 100:g} %"
+        return f"{fastest.label} and {other.label} are equally fast within {band}: {both}"
+    if found.answer == "cannot_tell":
+        cure = f"about {found.runs_to_tell} runs" if found.runs_to_tell else "more runs"
         return (
-            f"No difference in speed beyond noise between {fastest.label} and {other.label}: {both}"
+            f"Cannot tell whether {fastest.label} is faster than {other.label}: {both}; "
+            f"{cure} of each would"
         )
     return f"{fastest.label} is {speed(found.ratio.value)} than {other.label}: {both}"
 
@@ -125,11 +131,15 @@ def among_many(section: Section, fastest: Group, others: list[Group]) -> list[st
     """Who is as fast, who comes next, who is last."""
     compared = [(other, compare_speed(section, other, fastest)) for other in others]
     known = [(other, found) for other, found in compared if found is not None]
-    equal = [other.label for other, found in known if found.verdict == "no_difference"]
-    slower = [(other, found) for other, found in known if found.verdict != "no_difference"]
+    equal = [other.label for other, found in known if found.answer == "equal"]
+    unknown = [other.label for other, found in known if found.answer == "cannot_tell"]
+    slower = [(other, found) for other, found in known if found.answer in ("faster", "slower")]
     lines = []
     if equal:
-        lines.append(f"As fast as far as can be told: {listed(equal, MOST_GROUPS, '; ')}.")
+        band = f"{EQUAL_WITHIN * 100:g} %"
+        lines.append(f"Equally fast within {band}: {listed(equal, MOST_GROUPS, '; ')}.")
+    if unknown:
+        lines.append(f"Slower or not, it cannot be told: {listed(unknown, MOST_GROUPS, '; ')}.")
     if slower:
         (following, found), (last, most) = slower[0], slower[-1]
         lines.append(
