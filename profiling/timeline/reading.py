@@ -68,12 +68,14 @@ def in_order(values: np.ndarray) -> bool:
 
 
 def joined(parts: list[Columns]) -> Columns:
-    """One below the other, in order of their beginning."""
+    """One below the other, in order of their beginning. Takes the columns out of the parts, so
+    that a long table is not held twice.
+    """
     start_ns = np.concatenate([part["start_ns"] for part in parts])
     order = None if in_order(start_ns) else np.argsort(start_ns, kind="stable")
     found = {}
-    for name in parts[0]:  # column by column: long tables are not held twice
-        column = np.concatenate([part[name] for part in parts])
+    for name in list(parts[0]):
+        column = np.concatenate([part.pop(name) for part in parts])
         found[name] = column if order is None else column[order]
     return found
 
