@@ -10,6 +10,7 @@ from importlib import import_module
 
 from cli.errors import ending, user_errors
 from cli.interrupts import unwinding
+from cli.memory import keep_freed
 
 CAPTURES, LAB = "captures and runs", "the lab"
 # verb, as its module in profiling.verbs, whose main(argv) returns the exit code -> group, purpose
@@ -31,6 +32,7 @@ VERBS = {
     "ncu": (LAB, "single kernels under Nsight Compute: what holds them back"),
     "compiled": (LAB, "what torch.compile made: graphs, kernels, sources"),
 }
+READERS = ("report", "compare", "export")  # of long captures, and nothing behind that
 
 HELP = """\
 Captures of training runs: made, checked and read.
@@ -61,6 +63,8 @@ def main() -> None:
             return
         if verb not in VERBS:
             raise ValueError(f"{verb}: no such verb{ending(verb, VERBS)}")
+        if verb in READERS:
+            keep_freed()
         module = import_module(f"profiling.verbs.{verb}")
         with unwinding():
             raise SystemExit(module.main(arguments))

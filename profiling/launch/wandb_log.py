@@ -20,7 +20,8 @@ from profiling.launch.wandb_client import wandb_run, wandb_table
 from profiling.metric_names import CAPTURE_MEDIA
 from profiling.records import JsonObject
 from profiling.report.capture import tables
-from profiling.report.capture.document import report_document, verdict_line
+from profiling.report.capture.document import report_document
+from profiling.report.capture.verdict_line import verdict_line
 from profiling.report.document import Value
 from profiling.report.renderers.page import page
 from profiling.timeline import opening

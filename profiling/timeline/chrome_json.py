@@ -235,9 +235,8 @@ def of_memory(events: list[Event]) -> Columns:
 def told(events: dict[str, list[Event]]) -> Iterator[str]:
     """What may tell who and where, besides names."""
     yield from (str(event.args.name) for event in events["M"] if event.args)
-    for args in (event.args for event in events["cpu_op"]):
-        if args and (args.kernel_file or args.stack):
-            yield f"{args.kernel_file} {args.stack}"
+    operators = [event.args for event in events["cpu_op"] if event.args]
+    yield from (f"{a.kernel_file} {a.stack}" for a in operators if a.kernel_file or a.stack)
 
 
 def args_of(events: list[Event]) -> list[Args]:

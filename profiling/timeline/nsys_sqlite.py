@@ -5,7 +5,7 @@ there was not captured. There are no indexes, so tables are joined here and not 
 """
 
 import re
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -75,12 +75,10 @@ def read(path: Path) -> Trace:
             for kind, (table, columns) in OPERATIONS.items()
         }
         events = export.read(NVTX, RANGE)
-        found = {kind: rows for kind, table in tables.items() if (rows := table.result())}
-        ends_ns = [rows["end_ns"] for rows in found.values()]
-        launched = joined([named(export, *table) for table in found.items()]) if found else None
+        launched = named_operations(export, tables)
         rows = reading.result()  # the calls are the longest table, so the last to be there
     calls = None if rows is None else by_start(rows)
-    ends_ns += [] if calls is None else [calls["end_ns"]]
+    ends_ns = [rows["end_ns"] for rows in (launched, calls) if rows is not None]
     tool_version, schema_version = nsys_facts.versions(export)
     operations = nsys_operations(launched, calls)
     return Trace(
@@ -120,6 +118,13 @@ def profiler_overhead(export: Export) -> Ranges | None:
     rows = export.read("PROFILER_OVERHEAD", NAMED)
     calls = nsys_calls(export, None if rows is None else by_start(rows))
     return Ranges.of(None if calls is None else vars(calls) | {"closed": np.ones(len(calls.name))})
+
+
+def named_operations(export: Export, tables: dict[int, Future[Columns | None]]) -> Columns | None:
+    """All kinds in one table. Takes them out of `tables`: joined, they are not needed any more."""
+    kinds = list(tables)
+    parts = [named(export, kind, rows) for kind in kinds if (rows := tables.pop(kind).result())]
+    return joined(parts) if parts else None
 
 
 def nsys_operations(rows: Columns | None, calls: Columns | None) -> Operations | None:

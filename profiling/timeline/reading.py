@@ -60,14 +60,24 @@ def sensible(columns: Columns) -> tuple[Columns, int]:
 
 def by_start(columns: Columns) -> Columns:
     start_ns = columns["start_ns"]
-    if np.all(start_ns[1:] >= start_ns[:-1]):
-        return columns
-    return rows_of(columns, np.argsort(start_ns, kind="stable"))
+    return columns if in_order(start_ns) else rows_of(columns, np.argsort(start_ns, kind="stable"))
+
+
+def in_order(values: np.ndarray) -> bool:
+    return bool(np.all(values[1:] >= values[:-1]))
 
 
 def joined(parts: list[Columns]) -> Columns:
-    """One below the other, in order of their beginning."""
-    return by_start({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+    """One below the other, in order of their beginning. Takes the columns out of the parts, so
+    that a long table is not held twice.
+    """
+    start_ns = np.concatenate([part["start_ns"] for part in parts])
+    order = None if in_order(start_ns) else np.argsort(start_ns, kind="stable")
+    found = {}
+    for name in list(parts[0]):
+        column = np.concatenate([part.pop(name) for part in parts])
+        found[name] = column if order is None else column[order]
+    return found
 
 
 def matching(

@@ -9,6 +9,7 @@ import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +17,10 @@ import numpy as np
 from profiling.timeline.trace import Columns
 
 ROWS = 20_000  # joined at once: some hundred kilobytes of text for each column
+STEPS, MOST_STEPS = 10**7, 10  # of SQLite's program, between two looks; looks at one query
 LONGEST_BYTES = 64 << 20  # of one value; a file cannot make SQLite build a longer one
 MISSING = -1  # where a number is NULL, or its column is not there
-FIRST_ROW = -(2**63)
+FIRST_ROW, LAST_ROW = -(2**63), 2**63 - 1
 COLUMN = re.compile(r"\w+")  # in a term
 
 
@@ -75,19 +77,14 @@ def numbers(
     """
     nulls = nulls or {}
     terms = {name: term for name, term in wanted.items() if set(COLUMN.findall(term)) <= present}
-    inner = ", ".join(
-        f"COALESCE({quoted(term)}, {nulls.get(name, MISSING)}) AS c{i}"
-        for i, (name, term) in enumerate(terms.items())
-    )
-    outer = ", ".join(f"group_concat(c{i})" for i in range(len(terms)))
-    query = (
-        f"SELECT max(r), count(*), {outer} FROM (SELECT rowid AS r, {inner} "
-        f'FROM "{table}" WHERE rowid > ? ORDER BY rowid LIMIT {ROWS})'
+    joined = ", ".join(
+        f"group_concat(COALESCE({quoted(term)}, {nulls.get(name, MISSING)}))"
+        for name, term in terms.items()
     )
     types = [np.float64 if name in real else np.int64 for name in terms]
     pieces: list[list[np.ndarray]] = [[np.empty(0, dtype)] for dtype in types]
     with opened(path) as database:
-        for rows, texts in pages(database, query) if terms else ():
+        for rows, texts in pages(database, table, joined) if terms else ():
             for text, dtype, column in zip(texts, types, pieces, strict=True):
                 column.append(parsed(text, dtype, rows))
     found = {}
@@ -104,17 +101,29 @@ def quoted(term: str) -> str:
     return COLUMN.sub(r'"\g<0>"', term)
 
 
-def pages(database: sqlite3.Connection, query: str) -> Iterator[tuple[int, list[bytes]]]:
-    """(number of rows, a text for each column), ROWS rows at a time."""
+def pages(
+    database: sqlite3.Connection, table: str, joined: str
+) -> Iterator[tuple[int, list[bytes]]]:
+    """(number of rows, a text for each column), ROWS numbers of rows at a time.
+
+    A subquery with LIMIT would say the same, but SQLite copies each row out of that. So that
+    pages that point at one another come to an end, no query takes more than MOST_STEPS looks.
+    """
+    following = f'SELECT min(rowid) FROM "{table}" WHERE rowid > ?'
+    query = f'SELECT count(*), {joined} FROM "{table}" WHERE rowid BETWEEN ? AND ?'
+    looks = count()
+    database.set_progress_handler(lambda: next(looks) > MOST_STEPS, STEPS)
     last = FIRST_ROW
-    while True:
-        row, rows, *joined = database.execute(query, (last,)).fetchone()
-        if row is None:
+    while last < LAST_ROW:
+        (first,) = database.execute(following, (last,)).fetchone()
+        if first is None:
             return
-        if row <= last:  # pages that point at one another
+        looks, end = count(), min(first + ROWS - 1, LAST_ROW)
+        rows, *found = database.execute(query, (first, end)).fetchone()
+        if first <= last or rows > ROWS:
             raise sqlite3.DatabaseError("its rows have no order")
-        last = row
-        yield rows, joined
+        last = end
+        yield rows, found
 
 
 def parsed(text: bytes, dtype: type[np.number], rows: int) -> np.ndarray:

@@ -17,22 +17,18 @@ exit code: 0, or 2 for a mistake in the command line or a capture that cannot be
 import io
 import shlex
 import sys
-import webbrowser
 from argparse import Namespace
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-
-from rich.console import Console
-from rich.status import Status
 
 from cli.parser import Parser, flag, names
 from cli.plain import plain, without_controls
 from profiling.analysis.capture import Capture, open_report
 from profiling.analysis.report import Report
 from profiling.records import to_json
-from profiling.report.capture.document import report_document, verdict_line
 from profiling.report.capture.kernel_sources import Links, source_links
-from profiling.report.capture.screen import first_screen
+from profiling.report.capture.verdict_line import verdict_line
 from profiling.timeline.opening import REPORT
 from profiling.timeline.trace import Trace
 from profiling.verbs.results import (
@@ -40,6 +36,7 @@ from profiling.verbs.results import (
     check_outputs,
     output_flags,
     outputs,
+    put,
     show,
     show_answer,
     write_outputs,
@@ -97,27 +94,44 @@ def parse(argv: list[str]) -> Namespace:
     return flags
 
 
-def progress(path: Path) -> Status:
+def progress(path: Path) -> AbstractContextManager[object]:
     """On a terminal, a sign that a capture is being read. On stderr: stdout is the report."""
+    if not sys.stderr.isatty():
+        return nullcontext()
+    from rich.console import Console
+
     return Console(stderr=True).status(f"reading {path.name}")
 
 
 def write(flags: Namespace, capture: Capture) -> None:
     """Every output that was asked for, or the report in words."""
+    written = outputs(flags)
+    if written == [flags.json]:  # the figures need nothing that draws
+        put(flags.json, to_json(capture.report))
+    else:
+        render(flags, capture)
+    if written and STDOUT not in written:
+        print(verdict_line(capture.report))
+        print("written:", without_controls(", ".join(map(str, written))))
+    if flags.open:
+        import webbrowser
+
+        webbrowser.open(flags.html.resolve().as_uri())
+
+
+def render(flags: Namespace, capture: Capture) -> None:
+    """Into the files that were asked for, else on the terminal."""
+    from profiling.report.capture.document import report_document
+    from profiling.report.capture.screen import first_screen
+
     report, events, sources = capture.report, None, None
     if flags.html:
         events, sources = capture.step_events, sources_of(capture.trace, flags.html)
     document = report_document(report, events, sources)
-    written = write_outputs(flags, to_json(report), document)
-    if not written:
+    if not write_outputs(flags, to_json(report), document):
         show(document if flags.full else first_screen(report))
         print(next_steps(flags.capture, report) if flags.full else MORE, end="\n\n")
         show_answer(document)
-    elif STDOUT not in written:
-        print(verdict_line(report))
-        print("written:", without_controls(", ".join(map(str, written))))
-    if flags.open:
-        webbrowser.open(flags.html.resolve().as_uri())
 
 
 def sources_of(trace: Trace, output: Path) -> Links:

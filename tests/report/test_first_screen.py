@@ -8,8 +8,9 @@ from rich.console import Console
 
 from profiling.analysis.report import Finding
 from profiling.causes import PARTS
-from profiling.report.capture.document import report_document, verdict_line
+from profiling.report.capture.document import report_document
 from profiling.report.capture.screen import findings, first_screen
+from profiling.report.capture.verdict_line import verdict_line
 from profiling.report.document import Document
 from profiling.report.renderers import terminal
 from tests.helpers.captures import report_of

@@ -13,7 +13,8 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.report import CallSum, Overlap
 from profiling.analysis.summary import summarize
 from profiling.report.capture import tables
-from profiling.report.capture.document import report_document, step_parts, verdict_line
+from profiling.report.capture.document import report_document, step_parts
+from profiling.report.capture.verdict_line import verdict_line
 from profiling.report.document import Column, Table
 from profiling.report.kernel_label import kernel_label
 from profiling.report.renderers import terminal

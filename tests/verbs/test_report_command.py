@@ -45,6 +45,17 @@ def test_json_on_stdout_is_nothing_but_json(capsys):
     assert report["schema_version"] == 1 and report["window"]["steps"] == 20
 
 
+def test_json_alone_imports_nothing_that_draws(tmp_path):
+    code = f"""
+import sys
+from profiling.verbs import report
+report.main([{CAPTURE!r}, "--json", {str(tmp_path / "r.json")!r}])
+print(*sorted({{"jinja2", "plotly", "rich", "webbrowser"}} & sys.modules.keys()), sep=",")
+"""
+    said = subprocess.check_output([sys.executable, "-c", code], cwd=PROJECT, text=True)
+    assert said.startswith("Bound by") and said.splitlines()[2] == ""
+
+
 def test_every_output_in_one_go_tells_the_verdict_and_the_files(tmp_path, capsys):
     paths = [str(tmp_path / name) for name in ("r.json", "r.md", "r.html")]
     command.main([CAPTURE, "--json", paths[0], "--markdown", paths[1], "--html", paths[2]])

@@ -5,11 +5,11 @@ import msgspec
 from profiling.analysis.gpu_time.step_events import StepEvents
 from profiling.analysis.report import LaunchQueue, Report
 from profiling.analysis.steps.kernels import STEP_NAME
-from profiling.analysis.verdict import cpu
 from profiling.causes import PART, VERDICT, Part, part_named
 from profiling.report.capture import charts, tables
 from profiling.report.capture.kernel_sources import Links
 from profiling.report.capture.timeline_data import timeline_data
+from profiling.report.capture.verdict_line import verdict_line
 from profiling.report.document import (
     MARKDOWN,
     PAGE,
@@ -63,18 +63,6 @@ def gpu_sections(report: Report, events: StepEvents | None, sources: Links) -> l
         overlap_section(report),
         roofline_section(report),
     ]
-
-
-def verdict_line(report: Report) -> str:
-    """'Bound by kernel launches: the GPU waits for ...'."""
-    found = VERDICT[report.bottleneck.verdict]
-    if found.name == "unknown":
-        return f"No bottleneck named: {found.why}"
-    line = f"Bound by {found.title}: {found.why}"
-    if found.name == cpu.VERDICT and (phase := cpu.longest_phase(report)):
-        share = 100 * phase.host_ms / report.window.wall_ms
-        line += f", and {phase.name} takes {share:.0f} % of a step"
-    return line
 
 
 def gpu_name(report: Report) -> str:

@@ -13,8 +13,8 @@ from profiling.report.capture.document import (
     gpu_name,
     step_parts,
     steps_by_tool,
-    verdict_line,
 )
+from profiling.report.capture.verdict_line import verdict_line
 from profiling.report.document import (
     Block,
     Bullets,
