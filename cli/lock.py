@@ -25,7 +25,7 @@ NAME = "run.lock"
 TAKEN = (errno.EWOULDBLOCK, errno.EACCES)
 WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 ATTEMPTS = 100  # whoever ends may take the folder away between two of our calls
-HOLDER = re.compile(r"process \d+ on host (\S+) since [\d:+ -]+\d")
+HOLDER = re.compile(r"process (\d+) on host (\S+) since [\d:+ -]+\d")
 
 held: set[int] = set()  # descriptors of this process
 
@@ -171,19 +171,35 @@ def read(file: int) -> str:
 
 
 def refusal(key: str, file: int) -> str:
-    """Who has the lock: written a moment after it was taken."""
+    """Who has the lock: written a moment after it was taken, over one that was killed."""
     for _ in range(20):
-        if known := HOLDER.search(read(file)):
+        known = HOLDER.search(read(file))
+        if known and lives(int(known[1]), known[2]):
             break
         time.sleep(0.01)
+    else:
+        known = None
     who = known[0] if known else "another process"
     return f"{key}: in use by {who}; take another folder, or end that process first"
+
+
+def lives(pid: int, host: str) -> bool:
+    """Of a process on another host as far as is known."""
+    if host != socket.gethostname():
+        return True
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True  # another user's
+    except (ProcessLookupError, OverflowError):
+        return False
+    return True
 
 
 def say_elsewhere(key: str, before: str) -> None:
     """The name of a process that was killed stays; was it one of another host, that is a guess."""
     known = HOLDER.search(before)
-    if known and known[1] != socket.gethostname():
+    if known and known[2] != socket.gethostname():
         log.warning(
             "%s: %s names %s; should that still run (locks do not reach other hosts on every file "
             "system), end one of the two",

@@ -84,6 +84,18 @@ def test_the_second_is_refused_with_process_host_and_since_when(tmp_path, hold):
     assert owner(folder).startswith(f"process {process.pid} on host ")
 
 
+def test_the_name_of_a_process_that_was_killed_is_not_taken_for_the_owner_s(tmp_path, hold):
+    """The owner writes its own a moment after it has the lock."""
+    folder = tmp_path / "out"
+    hold(folder)
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    name = owner(folder).split(" ", 2)
+    (folder / NAME).write_text(f"process {dead.pid} {name[2]}\n")
+    with pytest.raises(InUse, match="^X: in use by another process; take another folder"):
+        check_free(folder, "X")
+
+
 def wait_until_free(folder: Path) -> None:
     """A child that was forked a moment ago may not have closed the lock yet. Raises InUse."""
     for _ in range(200):
