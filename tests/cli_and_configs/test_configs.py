@@ -32,7 +32,9 @@ def test_cpu_experiment_has_nanogpt_s_size():
     (config,) = compose_jobs(files.find("shakespeare_char_cpu"), [], multirun=False)
     size = (config.n_layer, config.n_head, config.n_embd, config.block_size, config.batch_size)
     assert size == (4, 4, 128, 64, 12)
-    assert (config.max_iters, config.dropout, config.device) == (2000, 0.0, "cpu")
+    assert (config.dropout, config.device) == (0.0, "cpu")
+    # nanoGPT's 2000 iterations and some: two exact evaluations are to be less than 5 % of them
+    assert config.max_iters == config.lr_decay_iters == config.eval_interval == 2500
 
 
 @pytest.mark.slow
