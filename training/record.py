@@ -40,6 +40,11 @@ from training.warm_up import WarmUp
 
 log = logging.getLogger(__name__)
 
+NO_CHECKPOINT = (
+    "no checkpoint: the validation loss was never better than at the start; train longer, or save "
+    "all the same with always_save_checkpoint=true"
+)
+
 
 @dataclass(frozen=True)
 class InForce:
@@ -268,7 +273,10 @@ class Record:
             return
         log.info("the record: %s/metrics.jsonl, summary.json, config.yaml", out_dir)
         command = sample_command(out_dir, self.run.dataset.tokenizer)
-        if command and (Path(out_dir) / "ckpt.pt").exists():
+        if not (Path(out_dir) / "ckpt.pt").exists():
+            if self.run.progress.iteration > 0:  # else there is nothing to save
+                log.info(NO_CHECKPOINT)
+        elif command:
             log.info("next: %s", command)
         if any((Path(out_dir) / "profile").glob("*.trace.json.gz")):
             log.info("next: %s", report_command(out_dir))

@@ -136,6 +136,16 @@ def test_config_yaml_gives_the_run_again(run, config, losses, tmp_path):
     assert {i: after[i][0] for i in range(8)} == {i: before[i][0] for i in range(8)}
 
 
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_run_that_saved_nothing_says_so(run, capsys, saved):
+    """At learning rate 0 no validation loss is better than the first."""
+    out_dir = run(learning_rate=0.0, min_lr=0.0, always_save_checkpoint=saved)
+    assert (out_dir / "ckpt.pt").exists() == saved
+    said = "".join(capsys.readouterr())
+    assert ("no checkpoint: the validation loss was never better" in said) != saved
+    assert ("next: python sample.py" in said) == saved
+
+
 @pytest.mark.slow
 def test_the_command_line_trains_from_a_finished_run_s_file(run, start, tmp_path, project_data):
     out_dir = run()
