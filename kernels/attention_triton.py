@@ -139,6 +139,21 @@ def backward_causal_attention_triton(
 
 
 @triton.jit
+def queries(
+    Q, OUT, DOUT, LSE, head, start, stride, out_start, first, T, kept: tl.constexpr,
+    H: tl.constexpr, D: tl.constexpr, M: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    """M queries, the gradients of their outputs, the sums of output x gradient, and their LSE."""
+    i = first + tl.arange(0, M)
+    q = load(Q, start, stride, first, T, M, D, EVEN)
+    dout = load(DOUT, out_start, H * D, first, T, M, D, EVEN)
+    out = load(OUT, out_start, H * D, first, T, M, D, EVEN)
+    delta = tl.sum(out.to(tl.float32) * dout.to(tl.float32), 1) * kept
+    lse = tl.load(LSE + head * T + i, mask=i < T, other=float("inf"))
+    return q, dout, delta, lse
+
+
+@triton.jit
 def gradients_of_keys(
     Q, K, V, OUT, DOUT, LSE, DQKV, seed, head, start, stride, out_start, d_start,
     first, T, scale, to_logits,
@@ -154,11 +169,9 @@ def gradients_of_keys(
     dv = tl.zeros([N, D], tl.float32)
     for row in range(first, T, M):
         i = row + tl.arange(0, M)
-        q = load(Q, start, stride, row, T, M, D, EVEN)
-        dout = load(DOUT, out_start, H * D, row, T, M, D, EVEN)
-        out = load(OUT, out_start, H * D, row, T, M, D, EVEN)
-        delta = tl.sum(out.to(tl.float32) * dout.to(tl.float32), 1) * kept
-        lse = tl.load(LSE + head * T + i, mask=i < T, other=float("inf"))
+        q, dout, delta, lse = queries(
+            Q, OUT, DOUT, LSE, head, start, stride, out_start, row, T, kept, H, D, M, EVEN
+        )  # fmt: skip
         s = dot(k, tl.trans(q), tl.zeros([N, M], tl.float32)) * scale
         p = tl.exp2(s - lse[None, :])
         if row < first + N:
@@ -184,11 +197,9 @@ def gradients_of_queries(
 ):  # fmt: skip
     kept: tl.constexpr = 1 - THRESHOLD / 2**32
     i = first + tl.arange(0, M)
-    q = load(Q, start, stride, first, T, M, D, EVEN)
-    dout = load(DOUT, out_start, H * D, first, T, M, D, EVEN)
-    out = load(OUT, out_start, H * D, first, T, M, D, EVEN)
-    delta = tl.sum(out.to(tl.float32) * dout.to(tl.float32), 1) * kept
-    lse = tl.load(LSE + head * T + i, mask=i < T, other=float("inf"))
+    q, dout, delta, lse = queries(
+        Q, OUT, DOUT, LSE, head, start, stride, out_start, first, T, kept, H, D, M, EVEN
+    )  # fmt: skip
     keys = keys_of_rows(seed, head * T + i) if THRESHOLD else i
     dq = tl.zeros([M, D], tl.float32)
     for past in range(0, min(T, first + M), N):
