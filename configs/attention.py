@@ -16,6 +16,7 @@ class Backend:
     dropout_on_cpu: str  # the backend that computes it on a CPU with dropout: mostly itself
     dropout: bool = True  # False: attention=NAME is refused with dropout
     cuda_only: bool = False  # refused elsewhere
+    float32_on_cuda: bool = True  # False: refused there
     kernels: tuple[str, ...] = ()  # parts of names that its own alone have; none if not fused
     sdpa: str | None = None  # of torch.nn.attention.SDPBackend, where it pins one
 
@@ -52,6 +53,7 @@ TABLE = (
         colour="gemm",
         fused=True,
         dropout_on_cpu="math",  # PyTorch's fused CPU kernel has none ("No available kernel")
+        float32_on_cuda=False,
         kernels=("flash_fwd", "flash_bwd"),
         sdpa="FLASH_ATTENTION",
     ),
@@ -62,6 +64,7 @@ TABLE = (
         fused=True,
         dropout_on_cpu="cudnn",
         cuda_only=True,
+        float32_on_cuda=False,
         kernels=("cudnn_generated_fort_native_sdpa",),
         sdpa="CUDNN_ATTENTION",
     ),
@@ -81,6 +84,7 @@ TABLE = (
         fused=True,
         dropout_on_cpu="triton",
         cuda_only=True,
+        float32_on_cuda=False,
         kernels=("causal_attention_triton",),
     ),
 )

@@ -15,7 +15,6 @@ from configs.model import ModelConfig
 from configs.schema import Config
 
 AUTO = "auto"
-WITHOUT_FLOAT32 = ("flash", "cudnn", "triton")  # on CUDA
 
 
 class Decision(NamedTuple):
@@ -122,8 +121,9 @@ def check_attention(config: ModelConfig, device: torch.device, dtype: str) -> No
             f"attention={backend.name}: exists on CUDA only, this run is on {device.type}; "
             "use slow, math, flash or auto"
         )
-    if device.type == "cuda" and dtype == "float32" and config.attention in WITHOUT_FLOAT32:
+    in_float32 = device.type == "cuda" and dtype == "float32"
+    if in_float32 and backend and not backend.float32_on_cuda:
         raise ValueError(
-            f"attention={config.attention}: its CUDA kernels have no float32; "
+            f"attention={backend.name}: its CUDA kernels have no float32; "
             "use dtype=bfloat16, or attention=efficient"
         )
