@@ -19,6 +19,7 @@ RESAMPLES = 2000
 Values = Sequence[float] | np.ndarray
 # Two starts of one program differ too, by up to about this; the steps of two captures cannot tell.
 BETWEEN_PROCESSES = 0.01
+EQUAL_WITHIN_PERCENT = 2.0  # unless the user says otherwise
 T_GRID = 20_001  # points of the integral behind a quantile: right to six digits
 MOST_PROCESSES = 1000  # that anyone is told to start
 Answer = Literal["faster", "slower", "equal", "cannot_tell"]

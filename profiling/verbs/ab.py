@@ -41,11 +41,11 @@ from msgspec.structs import replace
 
 from cli.lock import Lock
 from cli.parser import Parser, flag, within
-from profiling.analysis.difference.answer import EQUAL_WITHIN_PERCENT
 from profiling.analysis.difference.experiment import conclude
 from profiling.analysis.difference.iterations import first_iterations
 from profiling.analysis.difference.records import Comparison, Experiment, Factor
 from profiling.analysis.runs.folder import newest_capture
+from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
 from profiling.launch import wandb_verdict
 from profiling.launch.experiment.captures import capture_folder, explanations
 from profiling.launch.experiment.plan import (

@@ -38,7 +38,7 @@ from cli.keys import spell
 from cli.parser import Parser, flag, names, within
 from cli.plain import plain, without_controls
 from profiling.analysis.capture import open_report
-from profiling.analysis.difference.answer import EQUAL_WITHIN_PERCENT, FEWEST_STEPS
+from profiling.analysis.difference.answer import FEWEST_STEPS
 from profiling.analysis.difference.compared import (
     Compared,
     compared_capture,
@@ -48,6 +48,7 @@ from profiling.analysis.difference.comparison import compare
 from profiling.analysis.difference.records import Comparison
 from profiling.analysis.runs.configuration import factor, top_level
 from profiling.analysis.runs.folder import RunFolder, is_run_folder, newest_capture, read_run
+from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
 from profiling.launch import wandb_verdict
 from profiling.launch.experiment.plan import OWN
 from profiling.records import to_json

@@ -19,7 +19,6 @@ from profiling.analysis.statistics import (
 from profiling.causes import PART
 from profiling.units import milliseconds
 
-EQUAL_WITHIN_PERCENT = 2.0
 FEWEST_STEPS = 5  # of a side, for an interval
 LARGE_OVERHEAD = 0.1  # of the step: a profiler that adds more decides how long the host takes
 MOSTLY = 0.5  # of the difference

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from cli.keys import spell
 from profiling.analysis.difference.answer import (
-    EQUAL_WITHIN_PERCENT,
     PROFILER_SHIFT,
     Steps,
     judge,
@@ -38,7 +37,7 @@ from profiling.analysis.difference.records import (
 )
 from profiling.analysis.difference.sentence import sentence
 from profiling.analysis.runs.configuration import factor
-from profiling.analysis.statistics import spread
+from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT, spread
 
 FEW_STEPS = 10
 LAUNCH_SHARE = 0.1  # of the step, idle behind launches: then the profiler decides how long it is

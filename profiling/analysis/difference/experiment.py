@@ -7,7 +7,7 @@ import statistics
 
 from msgspec.structs import replace
 
-from profiling.analysis.difference.answer import EQUAL_WITHIN_PERCENT, undecided
+from profiling.analysis.difference.answer import undecided
 from profiling.analysis.difference.comparability import config_differences, work_reasons
 from profiling.analysis.difference.compared import text_of
 from profiling.analysis.difference.records import (
@@ -24,6 +24,7 @@ from profiling.analysis.difference.records import (
 )
 from profiling.analysis.difference.sentence import sentence
 from profiling.analysis.statistics import (
+    EQUAL_WITHIN_PERCENT,
     MOST_PROCESSES,
     answer,
     noise_of_processes,

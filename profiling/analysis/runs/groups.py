@@ -13,6 +13,7 @@ from profiling.analysis.runs.configuration import WORK, flatten, leading, top_le
 from profiling.analysis.runs.folder import RunFolder
 from profiling.analysis.statistics import (
     BETWEEN_PROCESSES,
+    EQUAL_WITHIN_PERCENT,
     Answer,
     Ratio,
     answer,
@@ -28,7 +29,6 @@ from profiling.records import JsonObject
 CONDITIONS = {"device": "machine", "ranks": "ranks", "torch": "torch"}  # of in_force
 TEXT = ("data", "text_sha256", "tokenizer", "vocab_size")  # of in_force: other text, other loss
 LONGEST_LABEL = 3  # keys in the name of a group
-EQUAL_WITHIN = 0.02  # as compare and ab have it
 MOST_STEPS = 500  # that an interval is taken over: every so many-th of more
 
 
@@ -70,12 +70,22 @@ class Speed:
 
     ratio: Ratio
     noise: float  # by what share equal runs differ
-    over_runs: bool  # else over the steps of one run each
-    runs_to_tell: int | None  # of each, about, where `answer` cannot; None: not known
+    # of each run on both sides; None: the ratio is over the steps of one run each
+    medians_ms: tuple[list[float], list[float]] | None
+
+    @property
+    def over_runs(self) -> bool:
+        return self.medians_ms is not None
 
     @property
     def answer(self) -> Answer:
-        return answer(self.ratio, self.noise, EQUAL_WITHIN)
+        return answer(self.ratio, self.noise, EQUAL_WITHIN_PERCENT / 100)
+
+    def runs_to_tell(self) -> int | None:
+        """Of each, about, where `answer` cannot tell; None: not known."""
+        if self.medians_ms is None:
+            return None
+        return processes_to_tell(*self.medians_ms, EQUAL_WITHIN_PERCENT / 100)
 
 
 @dataclass(frozen=True)
@@ -209,13 +219,13 @@ def compare_speed(section: Section, baseline: Group, candidate: Group) -> Speed 
     ]
     if min(map(len, sides)) >= 2:
         one, other = ([float(np.median(values)) for values in side] for side in sides)
-        needed = processes_to_tell(one, other, EQUAL_WITHIN)
-        return Speed(ratio_over_processes(one, other), noise_of_processes(one, other), True, needed)
+        noise = noise_of_processes(one, other)
+        return Speed(ratio_over_processes(one, other), noise, (one, other))
     if not all(sides):
         return None
     first, second = (side[0][:: max(1, len(side[0]) // MOST_STEPS)] for side in sides)
     ratio_of_two = ratio_over_steps(first, second)
-    return Speed(ratio_of_two, BETWEEN_PROCESSES, False, None) if ratio_of_two else None
+    return Speed(ratio_of_two, BETWEEN_PROCESSES, None) if ratio_of_two else None
 
 
 def time_scale(run: RunFolder, section: Section) -> float:

@@ -4,7 +4,6 @@ import numpy as np
 
 from profiling.analysis.difference.sentence import speed
 from profiling.analysis.runs.groups import (
-    EQUAL_WITHIN,
     Group,
     Section,
     Speed,
@@ -15,6 +14,7 @@ from profiling.analysis.runs.groups import (
     time_scale,
     typical_ms,
 )
+from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
 from profiling.units import milliseconds, number
 
 MOST_KEYS = 6
@@ -44,10 +44,11 @@ def against(section: Section, fastest: Group, other: Group) -> str:
     if found is None:
         return f"{fastest.label} and {other.label} have too few steps to compare: {both}"
     if found.answer == "equal":
-        band = f"{EQUAL_WITHIN * 100:g} %"
+        band = f"{EQUAL_WITHIN_PERCENT:g} %"
         return f"{fastest.label} and {other.label} are equally fast within {band}: {both}"
     if found.answer == "cannot_tell":
-        cure = f"about {found.runs_to_tell} runs" if found.runs_to_tell else "more runs"
+        needed = found.runs_to_tell()
+        cure = f"about {needed} runs" if needed else "more runs"
         return (
             f"Cannot tell whether {fastest.label} is faster than {other.label}: {both}; "
             f"{cure} of each would"
@@ -136,7 +137,7 @@ def among_many(section: Section, fastest: Group, others: list[Group]) -> list[st
     slower = [(other, found) for other, found in known if found.answer in ("faster", "slower")]
     lines = []
     if equal:
-        band = f"{EQUAL_WITHIN * 100:g} %"
+        band = f"{EQUAL_WITHIN_PERCENT:g} %"
         lines.append(f"Equally fast within {band}: {listed(equal, MOST_GROUPS, '; ')}.")
     if unknown:
         lines.append(f"Slower or not, it cannot be told: {listed(unknown, MOST_GROUPS, '; ')}.")
