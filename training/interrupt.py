@@ -1,8 +1,10 @@
 """SIGINT and SIGTERM: finish the iteration, save, leave; the second one leaves at once."""
 
+import _thread
 import logging
 import signal
 import time
+from contextlib import suppress
 from types import FrameType
 
 from cli.start_up import leave
@@ -39,9 +41,10 @@ class Interrupt:
                 leave(number)
             return
         self.signal, self.received_s = signal.Signals(number), time.monotonic()
-        log.warning(
-            "%s: finishing this iteration, then saving; once more to leave now", self.signal.name
-        )
+        # By a thread, which waits for its turn: the signal may have come amid a write of the
+        # same stream, and that stream refuses a second one from within. Not by threading.Thread:
+        # its start takes a lock that the interrupted code may hold.
+        _thread.start_new_thread(say, (self.signal,))
 
     def agreed(self, ranks: Ranks, waiting: bool) -> bool:
         """Whether to stop now, the same answer on every rank.
@@ -56,3 +59,10 @@ class Interrupt:
     def exit_code(self) -> int:
         """128 + the signal's number, as shells have it; SIGTERM's when another rank got it."""
         return 128 + (self.signal or signal.SIGTERM)
+
+
+def say(received: signal.Signals) -> None:
+    with suppress(BrokenPipeError):  # nobody reads any more: the run's next line ends it
+        log.warning(
+            "%s: finishing this iteration, then saving; once more to leave now", received.name
+        )

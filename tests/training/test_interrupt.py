@@ -1,7 +1,10 @@
 """Ctrl-C and SIGTERM: the run ends in good order, and goes on from there."""
 
+import io
+import logging
 import os
 import signal
+import sys
 import time
 
 import pytest
@@ -23,6 +26,37 @@ def test_a_signal_is_noted_and_the_handlers_come_back():
         assert interrupt.agreed(RANKS, waiting=False)  # one rank need not wait for others
         assert interrupt.exit_code == 143
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+class SignalledWrite(io.RawIOBase):
+    """A file that is written to when the signal comes: at the first write."""
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data) -> int:
+        if not self.lines:
+            os.kill(os.getpid(), signal.SIGTERM)
+        self.lines.append(bytes(data))
+        return len(data)
+
+
+def test_a_signal_amid_a_line_s_write_is_said_behind_that_line(monkeypatch):
+    raw = SignalledWrite()
+    handler = logging.StreamHandler(io.TextIOWrapper(io.BufferedWriter(raw)))
+    errors = []
+    monkeypatch.setattr(handler, "handleError", lambda record: errors.append(sys.exc_info()[1]))
+    monkeypatch.setattr(interrupt_module.log, "handlers", [handler])
+    with pytest.raises(SystemExit, match="143"), Interrupt():
+        interrupt_module.log.warning("iter 13: loss 2.5")
+    until = time.monotonic() + 10
+    while len(raw.lines) < 2 and time.monotonic() < until:
+        time.sleep(0.01)
+    assert errors == []
+    assert [line.split(b":")[0] for line in raw.lines] == [b"iter 13", b"SIGTERM"]
 
 
 def test_an_echo_of_the_signal_is_not_a_second_one(monkeypatch):
