@@ -8,7 +8,6 @@ from pathlib import Path
 
 from benchmarks.measuring import PROJECT
 
-NAMES = ("cli", "configs", "model.py", "profiling", "sample.py", "training")
 CODE = """
 from cli.start_up import begin
 begin()
@@ -22,8 +21,10 @@ runpy.run_path(sys.path[0] + "/train.py", run_name="__main__")
 def link_project(folder: Path) -> None:
     """This project in `folder`, whose texts are prepared there and not in the project's data/."""
     folder.mkdir()
-    for name in NAMES:
-        (folder / name).symlink_to(PROJECT / name)
+    for path in PROJECT.iterdir():
+        is_code = path.suffix == ".py" or path.is_dir() and any(path.glob("*.py"))
+        if is_code and path.name not in ("train.py", "data"):
+            (folder / path.name).symlink_to(path)
     shutil.copy(PROJECT / "train.py", folder)
     shutil.copytree(PROJECT / "data", folder / "data", ignore=only_sources)
 

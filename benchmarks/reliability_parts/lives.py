@@ -67,7 +67,7 @@ def trials(
         fresh.link_project(folder / PROJECT)
         expected, done, begun = tiny_run.trained([], 10 * limit_s).end, 0, 0
         while done < count:
-            shutil.rmtree(RUN)
+            shutil.rmtree(RUN, ignore_errors=True)  # a life that failed may have left none
             iteration = 0
             while True:  # one training, life after life
                 last = done >= count
