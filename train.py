@@ -70,7 +70,7 @@ def train_on(ranks: Ranks, config: Config, why: dict[str, str], folder: RunFolde
     step, warm = warm_up(run.step, *batches.draw(done, 0), config, ranks, done)
 
     record = open_record(run, warm, gpu)
-    clock = clock_for(ranks.device, longest_window=config.profile.steps)
+    clock = clock_for(ranks.device, config.profile.steps, ranks.world_size)
     window = profiler.window(run, warm, clock)
 
     def save() -> None:
@@ -101,7 +101,8 @@ def train_on(ranks: Ranks, config: Config, why: dict[str, str], folder: RunFolde
             lr = learning_rate(iteration, config)
             with window.iteration(iteration):
                 accumulate(step, batches, iteration, spans)
-                step.average_gradients()
+                with clock.synchronisation():
+                    step.average_gradients()
                 with spans.phase("optimizer"):
                     step.update(lr)
                 clock.lap(window.label)

@@ -29,6 +29,13 @@ PEAK_BYTES = Metric("memory/peak_bytes", "peak memory", "GB", 1e-9)
 CPU_PERCENT = Metric("cpu/process_percent", "CPU use of the process (100 %: one core)", "%")
 CPU_THREADS = Metric("cpu/threads", "threads of the process", "")
 CPU_MEMORY_BYTES = Metric("cpu/memory_bytes", "memory of the process (RSS)", "GB", 1e-9)
+WAIT_MS = Metric("time/wait_ms", "wait for the last rank, mean over the ranks", "ms a step")
+STRAGGLER_MS = Metric("time/straggler_ms", "what a slower rank costs", "ms a step")
+SYNC_MS = Metric("time/sync_ms", "averaging of gradients, without the wait", "ms a step")
+SLOWEST_RANK = Metric("time/slowest_rank", "the slowest rank", "")
+FASTEST_RANK = Metric("time/fastest_rank", "the fastest rank", "")
+SLOWEST_RANK_MS = Metric("time/slowest_rank_ms", "work of the slowest rank alone", "ms a step")
+FASTEST_RANK_MS = Metric("time/fastest_rank_ms", "work of the fastest rank alone", "ms a step")
 POWER_W = Metric("gpu/power_w", "power", "W")
 ENERGY_PER_TOKEN = Metric("perf/energy_per_token_j", "energy", "µJ a token", 1e6)
 
@@ -42,6 +49,7 @@ SPEED = (
     CPU_MEMORY_BYTES,
     CPU_THREADS,
 )
+RANKS = (WAIT_MS, STRAGGLER_MS, SYNC_MS, SLOWEST_RANK_MS, FASTEST_RANK_MS)  # where there are many
 BEST_VAL_LOSS = Metric("best_val_loss", "best validation loss", "nats a token")  # of the summary
 # one of each run, the first of them what a run is for
 FIGURES = (BEST_VAL_LOSS, TOKENS_PER_S, STEP_MS, MFU, PEAK_BYTES, ENERGY_PER_TOKEN)
@@ -65,8 +73,12 @@ OTHER = (
 # what a run in W&B bears of its captures: three tables and the report's page
 CAPTURE_MEDIA = ("capture/summary", "capture/families", "capture/phases", "capture/report")
 
-ALL = {metric.name: metric for metric in (*LOSS, *SPEED, *GPU, *OTHER)}
+ALL = {
+    metric.name: metric
+    for metric in (*LOSS, *SPEED, *RANKS, SLOWEST_RANK, FASTEST_RANK, *GPU, *OTHER)
+}
 LATER_GPU = r"gpu(\d+)/(\w+)"  # a run's second GPU logs gpu1/power_w
+WAIT_OF_RANK = rf"{WAIT_MS.name}/rank(\d+)"
 
 
 def metric_of(name: str) -> Metric:
@@ -75,4 +87,6 @@ def metric_of(name: str) -> Metric:
     later = re.fullmatch(LATER_GPU, name)
     if later and (first := ALL.get(f"gpu/{later[2]}")):
         known = replace(first, name=name, title=f"GPU {later[1]}: {first.title}")
+    if rank := re.fullmatch(WAIT_OF_RANK, name):
+        known = replace(WAIT_MS, name=name, title=f"rank {rank[1]}: wait for the last rank")
     return known or Metric(name, name, "")

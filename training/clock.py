@@ -3,6 +3,8 @@
 import time
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Generic, NamedTuple, TypeVar
@@ -19,6 +21,7 @@ class Lap(NamedTuple):
     ms: float
     label: str | None  # what disturbed it: a profiler; None is an ordinary iteration
     host_ms: float | None  # what the host took to launch it; None: it computes itself
+    sync_ms: float | None = None  # of it in `synchronisation`; None: not measured
 
 
 @dataclass
@@ -28,6 +31,8 @@ class Laps:
     ms: list[float]
     captured_ms: list[float]
     host_ms: list[float] = field(default_factory=list)  # of those without one, where they are known
+    # (whole, of it in `synchronisation`) of those without one, where that was measured
+    synchronised_ms: list[tuple[float, float]] = field(default_factory=list)
 
 
 class Speed(NamedTuple):
@@ -39,13 +44,20 @@ class Speed(NamedTuple):
 
 
 class Clock(ABC, Generic[Mark]):
-    """Marks the end of each iteration and reads the marks later; `recent` looks back over them."""
+    """Marks the end of each iteration and reads the marks later; `recent` looks back over them.
 
-    def __init__(self, longest_window: int = 0):
+    ranks: of the run; those of several have their synchronisation timed.
+    """
+
+    def __init__(self, longest_window: int = 0, ranks: int = 1):
+        self.ranks = ranks
         self.unread: list[Lap] = []
         self.history: deque[Lap] = deque(maxlen=max(HISTORY, longest_window))
         self.marks: list[Mark] = [self.mark()]
         self.labels: list[str | None] = []  # of the laps between them
+        self.syncs: list[tuple[Mark, Mark] | None] = []  # in these laps
+        self.sync: tuple[Mark, Mark] | None = None  # in the one that is under way
+        self.started_anew = True
 
     @abstractmethod
     def mark(self) -> Mark:
@@ -62,29 +74,46 @@ class Clock(ABC, Generic[Mark]):
     def start(self) -> None:
         """Begins anew: what happened since the last lap is nobody's. Waits for the last of them."""
         self.settle()
-        self.marks = [self.mark()]
+        self.marks, self.started_anew = [self.mark()], True
+
+    @contextmanager
+    def synchronisation(self) -> Iterator[None]:
+        """Around what lets no rank go on before the last one has come to it."""
+        if self.ranks == 1:
+            yield
+            return
+        begin = self.mark()
+        yield
+        self.sync = begin, self.mark()
 
     def lap(self, label: str | None = None) -> None:
         """An iteration has ended."""
         self.marks.append(self.mark())
         self.labels.append(label)
+        # behind a start ranks wait for what one of them did aside, as a checkpoint
+        self.syncs.append(None if self.started_anew else self.sync)
+        self.sync, self.started_anew = None, False
 
     def settle(self) -> None:
         """Makes laps of what has only been marked so far."""
-        for (begin, end), label in zip(pairwise(self.marks), self.labels, strict=True):
-            lap = Lap(self.passed_ms(begin, end), label, self.host_ms(begin, end))
+        laps = zip(pairwise(self.marks), self.labels, self.syncs, strict=True)
+        for (begin, end), label, sync in laps:
+            ms, host_ms = self.passed_ms(begin, end), self.host_ms(begin, end)
+            lap = Lap(ms, label, host_ms, self.passed_ms(*sync) if sync else None)
             self.unread.append(lap)
             self.history.append(lap)
-        self.labels, self.marks = [], self.marks[-1:]
+        self.labels, self.syncs, self.marks = [], [], self.marks[-1:]
 
     def read(self) -> Laps:
         """The laps since the last read. Waits for the last of them."""
         self.settle()
         laps, self.unread = self.unread, []
+        free = [lap for lap in laps if lap.label is None]
         return Laps(
-            [lap.ms for lap in laps if lap.label is None],
+            [lap.ms for lap in free],
             [lap.ms for lap in laps if lap.label == CAPTURED],
-            [lap.host_ms for lap in laps if lap.label is None and lap.host_ms is not None],
+            [lap.host_ms for lap in free if lap.host_ms is not None],
+            [(lap.ms, lap.sync_ms) for lap in free if lap.sync_ms is not None],
         )
 
     def recent(self, label: str | None, after: str | None = None) -> list[float]:
@@ -129,5 +158,5 @@ class HostClock(Clock[float]):
         return (end - begin) * 1e3
 
 
-def clock_for(device: torch.device, longest_window: int) -> CudaClock | HostClock:
-    return (CudaClock if device.type == "cuda" else HostClock)(longest_window)
+def clock_for(device: torch.device, longest_window: int, ranks: int = 1) -> CudaClock | HostClock:
+    return (CudaClock if device.type == "cuda" else HostClock)(longest_window, ranks)

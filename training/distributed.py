@@ -63,7 +63,7 @@ class Ranks:
         mine = value.to(self.device)
         all_values = [torch.empty_like(mine) for _ in range(self.world_size)]
         dist.all_gather(all_values, mine)
-        return [value.cpu() for value in all_values]
+        return [each.clone() for each in torch.stack(all_values).cpu()]  # one wait for the GPU
 
     def from_first(self, make: Callable[[], T]) -> T:
         """What `make` returns on rank 0, on each of them; its ValueError ends them all."""

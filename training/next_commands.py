@@ -1,8 +1,10 @@
-"""The commands that a run ends with, as a shell takes them. Called by training.record."""
+"""The commands that a run names, as a shell takes them. Called by record and slow_ranks."""
 
+import os
 import shlex
 
 from data.tokenizers import CharTokenizer, Tokenizer
+from training.distributed import Ranks
 
 SHAKESPEARE, NEW_LINE = "ROMEO:", "\\n"  # as sample.py's start= has it
 
@@ -17,6 +19,19 @@ def sample_command(out_dir: str, tokenizer: Tokenizer) -> str | None:
 
 def report_command(folder: str) -> str:
     return shlex.join(["python", "-m", "profiling", "report", folder])
+
+
+def capture_of_ranks(out_dir: str, ranks: Ranks, *compared: int) -> str:
+    """Captures all ranks of the same run anew where one command can, else says what to add to it:
+    nsys is started on one host alone, and records CUDA."""
+    here = os.environ.get("LOCAL_WORLD_SIZE", str(ranks.world_size))
+    if ranks.device.type != "cuda" or here != str(ranks.world_size):
+        numbers = ",".join(map(str, sorted(compared)))
+        return f"start it with profile=torch profile.ranks=[{numbers}]"
+    words = ["--nproc-per-node", here, "--ranks", "all"]
+    folder = out_dir.rstrip("/")
+    words += [f"{folder}/config.yaml", f"out_dir={folder}-ranks", "init_from=scratch"]
+    return shlex.join(["python", "-m", "profiling", "run", *words])
 
 
 def typed_prompt(tokenizer: Tokenizer) -> str | None:

@@ -34,6 +34,7 @@ from training.run import Run
 from training.run_folder import environment, open_run_folder
 from training.run_verdict import RunVerdict, Steps, run_verdict
 from training.sinks import RunFacts, Value, last_value
+from training.slow_ranks import SlowRanks
 from training.slowdown import ON_CPU, Slowdown
 from training.tracker import Tracker, open_tracker
 from training.warm_up import WarmUp
@@ -87,6 +88,7 @@ class Record:
         self.watch = FolderWatch(self.run.folder, self.run.progress, self.tracker)
         on_cpu = ranks.device.type == "cpu" and "OMP_WAIT_POLICY" not in os.environ
         self.slowdown = Slowdown(ON_CPU if on_cpu else "")
+        self.slow_ranks = SlowRanks(ranks, config.out_dir)
         self.times = StepTimes(self.run.progress.iteration)
         self.display = Display(self.run.progress.iteration, config.max_iters, ranks.rank)
         tokens_per_batch = config.batch_size * config.block_size
@@ -111,7 +113,7 @@ class Record:
             self.slowdown.watch(speed.step_ms, len(laps.ms))
         captured_ms = statistics.median(laps.captured_ms) if laps.captured_ms else None
         row: dict[str, Value] = {"iter": iteration, **readings, "lr": lr}
-        row |= self.speed_metrics(speed)
+        row |= self.speed_metrics(speed) | self.slow_ranks.read(laps)
         row["time/elapsed_s"] = self.elapsed_s()
         if laps.captured_ms:
             row["profile/captured_steps"] = len(laps.captured_ms)
@@ -219,7 +221,7 @@ class Record:
             "compile/graph_breaks": self.warm.compile.graph_breaks,
         }
         if speed:
-            summary |= self.speed_metrics(speed)
+            summary |= self.speed_metrics(speed) | self.slow_ranks.summary()
         if len(self.step_ms) > 1:
             quarter, _, three_quarters = statistics.quantiles(self.step_ms, n=4)
             summary["time/step_iqr_ms"] = three_quarters - quarter
@@ -246,6 +248,7 @@ class Record:
             host_ms=statistics.median(launching) if launching else None,
             gpu_busy_percent=measured.get("gpu/util_percent"),
             cpu_percent=measured.get(CPU_PERCENT.name),
+            waits=self.slow_ranks.whole,
         )
         return run_verdict(seconds, steps)
 

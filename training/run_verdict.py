@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from training.console import duration
 from training.sinks import Value
+from training.slow_ranks import SLOWER, said_of_stragglers
+from training.waits import Waits
 
 # seconds are known by these names; "training" is what is left of the loop, its logging included
 PARTS = {
@@ -21,6 +23,7 @@ AHEAD = 0.8  # of a step's time: a host that launches it in less runs ahead of t
 BUSY_PERCENT = 90.0  # of the time with a kernel: less, and the GPU waits for the host
 MOSTLY = 0.5  # of the steps' time: a host that waits so long for data has no other reason
 ALSO = 0.1  # of the wall time: a part as large is told beside the largest; so is data of the steps
+HELD_UP = 0.2  # of a step: ranks that cost the others so much are at fault, and no device's limit
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class Steps:
     host_ms: float | None  # the host's, to launch one
     gpu_busy_percent: float | None  # time with any kernel, as the driver samples it
     cpu_percent: float | None  # 100: one core
+    waits: Waits | None = None  # of ranks for each other; None: of one rank
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,7 @@ HELD_BACK_BY = {
     "gpu": "Held back by the GPU, which is busy",
     "host": "Held back by the host, for which the GPU waits",
     "cpu": "Held back by the CPU, which computes the steps",
+    "rank": "Held back by a slow rank",
     None: "What held the training steps back is not known",
 }
 
@@ -83,6 +88,10 @@ def what_held_steps_back(steps: Steps, training_s: float) -> tuple[str | None, s
     share = steps.waiting_for_data_s / training_s
     evidence = f"; the host waited {share:.0%} of the steps for data" if share >= ALSO else ""
     starved = share >= MOSTLY
+    late, for_ranks = waited_for_ranks(steps.waits) if steps.waits else (False, "")
+    evidence += for_ranks
+    if late and not starved:
+        return "rank", evidence
     if steps.on_cpu:
         cpu = steps.cpu_percent
         busy = "" if cpu is None else f"; {cpu / 100:.1f} cores busy"
@@ -98,3 +107,14 @@ def what_held_steps_back(steps: Steps, training_s: float) -> tuple[str | None, s
     if steps.gpu_busy_percent is None:
         return None, evidence
     return ("gpu" if steps.gpu_busy_percent >= BUSY_PERCENT else "host"), evidence
+
+
+def waited_for_ranks(waits: Waits) -> tuple[bool, str]:
+    """(whether slow ranks held the steps back, evidence)."""
+    lost_ms = float(waits.wait_ms.mean())
+    if waits.straggler_ms >= SLOWER * waits.step_ms:
+        return waits.straggler_ms >= HELD_UP * waits.step_ms, f"; {said_of_stragglers(waits)}"
+    if lost_ms < ALSO * waits.step_ms:
+        return False, ""
+    of_step = f"{lost_ms:.2f} of each {waits.step_ms:.2f} ms step"
+    return False, f"; ranks wait {of_step} for one another, and for no one in particular"

@@ -37,8 +37,8 @@ def main(argv: list[str]) -> int:
     flags = parse(argv)
     if flags.entity or flags.project:
         return in_wandb(flags)
-    for name in ("group", "tag", "by", "baseline", "dry_run"):
-        if getattr(flags, name) is not None:
+    for name in ("group", "tag", "by", "baseline", "ranks", "dry_run"):
+        if getattr(flags, name) not in (None, False):
             raise ValueError(f"--{name.replace('_', '-')}: needs --entity and --project")
     if not flags.places:
         raise ValueError(
@@ -88,6 +88,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     )
     flag(group, "--by KEY", by, names)
     flag(group, "--baseline ID", "the run that the table shows the others against")
+    flag(group, "--ranks", "also who waits for whom; a page shows it where runs logged it")
     unsent = "write what would be made as JSON, to FILE or the screen; needs no login"
     group.add_argument(
         "--dry-run",
@@ -137,6 +138,7 @@ def in_wandb(flags: argparse.Namespace) -> int:
         tag=flags.tag,
         extra=tuple(flags.metric),
         baseline=flags.baseline,
+        ranks=flags.ranks,
     )
     if flags.dry_run is not None:
         put(flags.dry_run, wandb_views.as_json(views))

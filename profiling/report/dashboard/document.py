@@ -12,7 +12,16 @@ from pathlib import Path
 from cli.errors import suggestion
 from profiling.analysis.runs import groups
 from profiling.analysis.runs.folder import TRAINING_TIME, WALL_TIME, RunFolder
-from profiling.metric_names import GPU, LATER_GPU, SPEED, TRAIN_LOSS, VAL_LOSS, Metric, metric_of
+from profiling.metric_names import (
+    GPU,
+    LATER_GPU,
+    RANKS,
+    SPEED,
+    TRAIN_LOSS,
+    VAL_LOSS,
+    Metric,
+    metric_of,
+)
 from profiling.report.dashboard import charts, tables, words
 from profiling.report.document import (
     Beside,
@@ -138,6 +147,7 @@ def part_sections(
         Section(f"{name}-summary", summary.title, [summary], short=short),
         loss_section(part),
         speed_section(part),
+        *ranks_section(part),
         gpu_section(part),
         Section(f"{name}-more", "More metrics", more, short="More"),
         Section(f"{name}-settings", settings.title, [differ], short="Configurations"),
@@ -183,6 +193,14 @@ def speed_section(part: Part) -> Section:
     )
 
 
+def ranks_section(part: Part) -> list[Section]:
+    """Who waits for whom; nothing where all runs were of one rank, or did not log it."""
+    table = tables.ranks_table(part.name, part.section)
+    if not table.rows:
+        return []
+    return [Section(table.name, table.title, [table, *small_charts(part, RANKS)], lead=table.note)]
+
+
 def gpu_section(part: Part) -> Section:
     logged = sorted({metric for run in part.section.runs for metric in run.columns})
     later = [metric_of(metric) for metric in logged if re.fullmatch(LATER_GPU, metric)]
@@ -198,7 +216,7 @@ def gpu_section(part: Part) -> Section:
 
 
 def extra_metrics(names: Sequence[str]) -> list[Metric]:
-    shown = {metric.name for metric in (VAL_LOSS, TRAIN_LOSS, *SPEED, *GPU)}
+    shown = {metric.name for metric in (VAL_LOSS, TRAIN_LOSS, *SPEED, *RANKS, *GPU)}
     return [metric_of(name) for name in dict.fromkeys(names) if name not in shown]
 
 

@@ -23,6 +23,7 @@ from profiling.analysis.runs.groups import (
     seconds_to,
     typical_ms,
 )
+from profiling.analysis.runs.waits import rank_waits
 from profiling.metric_names import MFU, PEAK_BYTES, POWER_W, TOKENS_PER_S, Metric
 from profiling.records import JsonObject
 from profiling.report.dashboard.words import span
@@ -125,6 +126,25 @@ def verdicts_table(part: str, section: Section) -> Table:
     known = [run for run in section.runs if run.verdict]
     note = "As each run said at its end, from its own times, without a capture."
     return Table(f"{part}-verdicts", "What held each run back", note, columns, known, limit=12)
+
+
+def ranks_table(part: str, section: Section) -> Table:
+    """Who waited for whom, of the runs of several ranks that logged it."""
+    columns = [
+        Column("run", lambda waits: waits.run.name, "code"),
+        Column("ranks", "ranks", "number"),
+        Column("wait for the last rank, ms a step", "wait_ms", "ms"),
+        Column("the slowest rank", "told_slowest", "text"),
+        Column("what slower ranks cost, ms a step", "straggler_ms", "ms"),
+        Column("wait of each rank, ms", "told_each", "text"),
+    ]
+    known = [waits for run in section.runs if (waits := rank_waits(run))]
+    note = (
+        "Ranks leave the averaging of gradients together, so a rank that spends longer there than "
+        "the last to come has waited for it. Means over the rows, and over the ranks where one "
+        "number stands for all."
+    )
+    return Table(f"{part}-ranks", "Ranks", note, columns, known)
 
 
 def captures_table(part: str, section: Section, links_from: Path | None) -> Table:

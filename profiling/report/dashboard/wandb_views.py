@@ -14,9 +14,12 @@ from profiling.metric_names import (
     BEST_VAL_LOSS,
     CAPTURE_MEDIA,
     ENERGY_PER_TOKEN,
+    FASTEST_RANK,
     FIGURES,
     GPU,
     LOSS,
+    RANKS,
+    SLOWEST_RANK,
     SPEED,
     TOKENS_PER_S,
     VAL_LOSS,
@@ -56,6 +59,7 @@ class Views:
     tag: str | None = None  # only runs that bear it
     extra: tuple[str, ...] = ()  # names of more metrics, a chart each
     baseline: str | None = None  # the id of the run that the others are set against
+    ranks: bool = False  # show who waits for whom, which runs of several ranks log
 
     def __post_init__(self) -> None:
         for flag, name in (("--group", self.group), ("--tag", self.tag)):
@@ -115,6 +119,7 @@ def coordinates(keys: tuple[str, ...]) -> wr.ParallelCoordinatesPlot:
 def panels(views: Views) -> dict[str, list[Panel]]:
     """Of each section, in order; a section without any is left out."""
     by = views.by[0]
+    of_ranks = (*RANKS, SLOWEST_RANK, FASTEST_RANK) if views.ranks else ()
     bars = (bar(metric, by) for metric in (TOKENS_PER_S, ENERGY_PER_TOKEN))
     sections: dict[str, list[Panel]] = {
         "Loss": [
@@ -124,6 +129,7 @@ def panels(views: Views) -> dict[str, list[Panel]]:
             *(curve(metric, by) for metric in LOSS[1:]),
         ],
         "Speed and memory": [*bars, *(curve(metric, by) for metric in SPEED)],
+        "Ranks": [curve(metric, by) for metric in of_ranks],
         "GPU": [curve(metric, by) for metric in GPU],
         "Others": [curve(metric_of(name), by) for name in views.extra],
         "Captures": [

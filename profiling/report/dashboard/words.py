@@ -14,6 +14,7 @@ from profiling.analysis.runs.groups import (
     time_scale,
     typical_ms,
 )
+from profiling.analysis.runs.waits import rank_waits
 from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
 from profiling.units import milliseconds, number
 
@@ -81,7 +82,7 @@ def findings(section: Section, loss: float | None) -> list[str]:
     said = [differing(section)] if len(section.groups) > 1 else []
     said += certainty(section)
     said += [line for line in (best_losses(section), reached(section, loss)) if line]
-    return said + gpu_findings(section)
+    return said + waits_of_ranks(section) + gpu_findings(section)
 
 
 def differing(section: Section) -> str:
@@ -176,6 +177,22 @@ def reached(section: Section, loss: float | None) -> str | None:
     seconds = {group.label: seconds_to(group, loss) for group in section.groups}
     parts = [f"{of} never" if s is None else f"{of} {s:.1f} s" for of, s in seconds.items()]
     return f"{section.time_axis.capitalize()} to a validation loss of {loss:g}: {', '.join(parts)}."
+
+
+def waits_of_ranks(section: Section) -> list[str]:
+    """Of groups whose runs logged it."""
+    parts = []
+    for group in section.groups:
+        known = [waits for run in group.runs if (waits := rank_waits(run))]
+        if not known:
+            continue
+        wait_ms = float(np.mean([waits.wait_ms for waits in known]))
+        slowest = {waits.told_slowest for waits in known}
+        who = f" (slowest: rank {slowest.pop()})" if len(slowest) == 1 else ""
+        parts.append(f"{group.label} {milliseconds(wait_ms)}{who}")
+    if not parts or len(parts) > MOST_GROUPS:
+        return []
+    return [f"Wait for the last rank, ms a step: {', '.join(parts)}."]
 
 
 def gpu_findings(section: Section) -> list[str]:

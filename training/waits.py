@@ -1,0 +1,111 @@
+"""How long the ranks of a run wait for each other, and for whom.
+
+They leave the averaging of gradients together, so the last to come to it does not wait: who spends
+longer there than that one has waited for it. Called by training.slow_ranks with each row.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from profiling.metric_names import (
+    FASTEST_RANK,
+    FASTEST_RANK_MS,
+    SLOWEST_RANK,
+    SLOWEST_RANK_MS,
+    STRAGGLER_MS,
+    SYNC_MS,
+    WAIT_MS,
+)
+from training.clock import Laps
+from training.distributed import Ranks
+from training.sinks import Value
+
+MOST_ITERATIONS = 100  # of a row: the last ones, so that what ranks exchange stays small
+MOST_RANKS = 8  # of which a row has each one's wait
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Milliseconds of an iteration, means over `iterations`; arrays have a value for each rank."""
+
+    iterations: int
+    step_ms: float
+    own_ms: np.ndarray  # of the step, until the rank comes to the synchronisation, and behind it
+    wait_ms: np.ndarray  # until the last rank has come, too
+    sync_ms: float  # from then on: the synchronisation itself
+
+    @property
+    def slowest(self) -> int:
+        return int(self.wait_ms.argmin())
+
+    @property
+    def fastest(self) -> int:
+        return int(self.wait_ms.argmax())
+
+    @property
+    def stragglers(self) -> tuple[int, ...]:
+        """Who is waited for: ranks that wait less than half as long as the median. None of them
+        where it is now this one, now that one, and all wait alike."""
+        return tuple(np.flatnonzero(self.wait_ms < np.median(self.wait_ms) / 2).tolist())
+
+    @property
+    def straggler_ms(self) -> float:
+        """What the stragglers cost: how much later than the next one they come, on average."""
+        late = list(self.stragglers)
+        if not late:
+            return 0.0
+        return float(np.delete(self.wait_ms, late).min() - self.wait_ms.min())
+
+    def metrics(self) -> dict[str, Value]:
+        """For a row, or a summary."""
+        found: dict[str, Value] = {
+            WAIT_MS.name: float(self.wait_ms.mean()),
+            STRAGGLER_MS.name: self.straggler_ms,
+            SYNC_MS.name: self.sync_ms,
+            SLOWEST_RANK.name: self.slowest,
+            SLOWEST_RANK_MS.name: float(self.own_ms[self.slowest]),
+            FASTEST_RANK.name: self.fastest,
+            FASTEST_RANK_MS.name: float(self.own_ms[self.fastest]),
+        }
+        if len(self.wait_ms) <= MOST_RANKS:
+            each = enumerate(self.wait_ms.tolist())
+            found |= {f"{WAIT_MS.name}/rank{rank}": ms for rank, ms in each}
+        return found
+
+    def __add__(self, other: "Waits") -> "Waits":
+        """Of the iterations of both."""
+        whole = self.iterations + other.iterations
+        mine, its = self.iterations / whole, other.iterations / whole
+        return Waits(
+            whole,
+            mine * self.step_ms + its * other.step_ms,
+            mine * self.own_ms + its * other.own_ms,
+            mine * self.wait_ms + its * other.wait_ms,
+            mine * self.sync_ms + its * other.sync_ms,
+        )
+
+
+def waits_of(step_ms: np.ndarray, sync_ms: np.ndarray) -> Waits:
+    """Both are (ranks, iterations): of each the whole, and what it spent in the synchronisation."""
+    transfer_ms = sync_ms.min(axis=0)  # of the last to come
+    return Waits(
+        iterations=sync_ms.shape[1],
+        step_ms=float(step_ms.mean()),
+        own_ms=(step_ms - sync_ms).mean(axis=1),
+        wait_ms=(sync_ms - transfer_ms).mean(axis=1),
+        sync_ms=float(transfer_ms.mean()),
+    )
+
+
+def exchanged(laps: Laps, ranks: Ranks) -> Waits | None:
+    """Of the iterations in `laps`, on every rank: all of them call this, with as many iterations.
+
+    None on one rank alone, and where no iteration had its synchronisation measured.
+    """
+    if not laps.synchronised_ms:
+        return None
+    mine = torch.tensor(laps.synchronised_ms[-MOST_ITERATIONS:], dtype=torch.float64)
+    step_ms, sync_ms = torch.stack(ranks.gather(mine)).numpy().transpose(2, 0, 1)
+    return waits_of(step_ms, sync_ms)
