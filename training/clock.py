@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Generic, NamedTuple, TypeVar
 
 import torch
@@ -14,6 +13,7 @@ import torch
 from profiling.capture.recording import CAPTURED
 
 Mark = TypeVar("Mark")
+Pair = tuple[Mark, Mark]  # begin and end
 HISTORY = 1000  # laps that `recent` looks back to, at least
 
 
@@ -53,10 +53,9 @@ class Clock(ABC, Generic[Mark]):
         self.ranks = ranks
         self.unread: list[Lap] = []
         self.history: deque[Lap] = deque(maxlen=max(HISTORY, longest_window))
-        self.marks: list[Mark] = [self.mark()]
-        self.labels: list[str | None] = []  # of the laps between them
-        self.syncs: list[tuple[Mark, Mark] | None] = []  # in these laps
-        self.sync: tuple[Mark, Mark] | None = None  # in the one that is under way
+        self.begin = self.mark()  # of the first lap that is marked
+        self.marked: list[tuple[Mark, str | None, Pair[Mark] | None]] = []  # end, label, sync
+        self.sync: Pair[Mark] | None = None  # in the lap that is under way
         self.started_anew = True
 
     @abstractmethod
@@ -74,7 +73,7 @@ class Clock(ABC, Generic[Mark]):
     def start(self) -> None:
         """Begins anew: what happened since the last lap is nobody's. Waits for the last of them."""
         self.settle()
-        self.marks, self.started_anew = [self.mark()], True
+        self.begin, self.started_anew = self.mark(), True
 
     @contextmanager
     def synchronisation(self) -> Iterator[None]:
@@ -88,21 +87,20 @@ class Clock(ABC, Generic[Mark]):
 
     def lap(self, label: str | None = None) -> None:
         """An iteration has ended."""
-        self.marks.append(self.mark())
-        self.labels.append(label)
         # behind a start ranks wait for what one of them did aside, as a checkpoint
-        self.syncs.append(None if self.started_anew else self.sync)
+        sync = None if self.started_anew else self.sync
+        self.marked.append((self.mark(), label, sync))
         self.sync, self.started_anew = None, False
 
     def settle(self) -> None:
         """Makes laps of what has only been marked so far."""
-        laps = zip(pairwise(self.marks), self.labels, self.syncs, strict=True)
-        for (begin, end), label, sync in laps:
-            ms, host_ms = self.passed_ms(begin, end), self.host_ms(begin, end)
+        for end, label, sync in self.marked:
+            ms, host_ms = self.passed_ms(self.begin, end), self.host_ms(self.begin, end)
             lap = Lap(ms, label, host_ms, self.passed_ms(*sync) if sync else None)
             self.unread.append(lap)
             self.history.append(lap)
-        self.labels, self.syncs, self.marks = [], [], self.marks[-1:]
+            self.begin = end
+        self.marked = []
 
     def read(self) -> Laps:
         """The laps since the last read. Waits for the last of them."""

@@ -84,14 +84,19 @@ HELD_BACK_BY = {
 
 
 def what_held_steps_back(steps: Steps, training_s: float) -> tuple[str | None, str]:
+    """(cause, evidence). Where the ranks wait for a slow one it is that, unless data is why."""
+    cause, evidence = what_held_rank_back(steps, training_s)
+    if steps.waits is None:
+        return cause, evidence
+    late, waited = waited_for_ranks(steps.waits)
+    return "rank" if late and cause != "data" else cause, evidence + waited
+
+
+def what_held_rank_back(steps: Steps, training_s: float) -> tuple[str | None, str]:
     """(cause, evidence). A host that is not ahead may be slow, or its queue may be full."""
     share = steps.waiting_for_data_s / training_s
     evidence = f"; the host waited {share:.0%} of the steps for data" if share >= ALSO else ""
     starved = share >= MOSTLY
-    late, for_ranks = waited_for_ranks(steps.waits) if steps.waits else (False, "")
-    evidence += for_ranks
-    if late and not starved:
-        return "rank", evidence
     if steps.on_cpu:
         cpu = steps.cpu_percent
         busy = "" if cpu is None else f"; {cpu / 100:.1f} cores busy"

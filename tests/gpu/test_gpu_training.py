@@ -17,6 +17,7 @@ import yaml
 
 from configs.attention import TABLE
 from configs.capture import ProfileConfig
+from tests.helpers.slow_rank import train_with_a_slow_rank
 from tests.paths import PROJECT
 
 pytestmark = [
@@ -250,6 +251,27 @@ def test_two_ranks_train_like_one_of_twice_the_batch(text_file, project_data, tm
         lines = map(json.loads, (out_dir / "metrics.jsonl").read_text().splitlines())
         losses[ranks] = [line["train/loss"] for line in lines if "train/loss" in line]
     assert losses[2] == pytest.approx(losses[1], rel=5e-3)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA GPUs")
+@pytest.mark.parametrize("way", ["eager", "compile and graphs"])
+def test_a_slow_rank_is_named_with_what_it_costs(way, text_file, project_data, tmp_path):
+    keys = {**WAYS[way], "gradient_accumulation_steps": 2, "max_iters": 200, "log_interval": 10}
+    typed = words(tmp_path / "out", text_file, **keys, eval_interval=200)
+    script = train_with_a_slow_rank(tmp_path, rank=1, ms=20.0, said_after_s=1.0)
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    environ = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    command = [sys.executable, *launcher, str(script), *typed]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=170)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
+    lines = map(json.loads, (tmp_path / "out" / "metrics.jsonl").read_text().splitlines())
+    waited = [line for line in lines if "time/wait_ms" in line]
+    assert len(waited) == 19 and all(row["time/slowest_rank"] == 1 for row in waited)
+    for name in ("time/straggler_ms", "time/wait_ms/rank0"):
+        cost_ms = sorted(row[name] for row in waited)[len(waited) // 2]
+        assert 0.9 < cost_ms / 20.0 < 1.15, name
+    assert done.stdout.count("ms step for rank 1: ") == 2, "the warning, and the verdict"
+    assert f"--ranks all {tmp_path}/out/config.yaml" in done.stdout
 
 
 def test_sampling_from_a_trained_model_replays_graphs(train_on_gpu):
