@@ -14,7 +14,8 @@ from training.waits import Waits, exchanged
 
 log = logging.getLogger(__name__)
 
-LONG_S = 10.0  # of training that is judged together
+LONG_S = 10.0  # of training that is judged together, and
+LONG_ITERATIONS = 30  # no fewer than these: of a few slow ones chance decides who is late
 SLOWER = 0.05  # of a step: stragglers that cost so much are told of
 NAMED = 4  # stragglers that are told one by one
 
@@ -40,7 +41,8 @@ class SlowRanks:
 
     def watch(self, waits: Waits) -> None:
         self.recent = self.recent + waits if self.recent else waits
-        if self.recent.iterations * self.recent.step_ms < LONG_S * 1e3:
+        trained_s = self.recent.iterations * self.recent.step_ms / 1e3
+        if trained_s < LONG_S or self.recent.iterations < LONG_ITERATIONS:
             return
         judged, self.recent = self.recent, None
         share = judged.straggler_ms / judged.step_ms

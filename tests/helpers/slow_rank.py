@@ -20,7 +20,7 @@ command_line.run(train.train)
 
 
 def train_with_a_slow_rank(folder: Path, rank: int, ms: float, said_after_s: float) -> Path:
-    """A script that stands for train.py; the host of `rank` sleeps before gradients are averaged."""
+    """A script that stands for train.py; `rank` sleeps before gradients are averaged."""
     path = folder / "train_with_a_slow_rank.py"
     path.write_text(SCRIPT.format(rank=rank, ms=ms, said_after_s=said_after_s))
     return path

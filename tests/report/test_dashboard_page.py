@@ -175,6 +175,46 @@ def test_metrics_of_further_gpus_and_others_are_drawn(tmp_path):
     assert "GPU 1: power" in page and "learning rate" in page
 
 
+def write_run_of_ranks(folder, slowest=(1, 1, 1, 0), wait_ms=2.0, seed=1):
+    """Each row has these metrics, and the slowest rank in turns."""
+    write_run(folder, seed=seed)
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").open()]
+    rows = [line for line in lines if "train/loss" in line]
+    for number, row in enumerate(rows):
+        row["time/wait_ms"] = row["time/wait_ms/rank0"] = wait_ms
+        row["time/straggler_ms"], row["time/sync_ms"] = 2 * wait_ms, 0.25
+        row["time/slowest_rank"] = slowest[number % len(slowest)]
+        row["time/slowest_rank_ms"], row["time/fastest_rank_ms"] = 5.0, 3.0
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def test_who_was_waited_for_is_shown_where_ranks_logged_it(tmp_path):
+    ranks, alone = write_run_of_ranks(tmp_path / "ranks"), write_run(tmp_path / "alone", dropout=0)
+    page = dashboard_page([read_run(ranks), read_run(alone)], extra=["time/wait_ms/rank0"])
+    assert "what slower ranks cost, ms a step" in page and "1, in 75% of the rows" in page
+    assert "rank 0 2.00" in page and "rank 0: wait for the last rank, ms a step" in page
+    for name in ("wait_ms", "straggler_ms", "sync_ms", "slowest_rank_ms"):
+        assert f'"s0-time/{name}"' in page
+    _, findings = said([read_run(ranks), read_run(alone)])
+    waited = "Wait for the last rank, ms a step: dropout=0.2 2.00 (slowest: rank 1, in 75% of"
+    assert [line.startswith(waited) for line in findings].count(True) == 1
+
+
+def test_seeds_whose_slowest_ranks_differ_name_none(tmp_path):
+    runs = [
+        read_run(write_run_of_ranks(tmp_path / f"{seed}", (seed,), wait_ms=seed, seed=seed))
+        for seed in (0, 1)
+    ]
+    _, findings = said(runs)
+    assert "Wait for the last rank, ms a step: flash 0.500." in findings
+
+
+def test_a_page_of_runs_of_one_rank_says_nothing_of_ranks(tmp_path):
+    page = dashboard_page([read_run(write_run(tmp_path / "run"))])
+    assert "s0-ranks" not in page and "last rank" not in page and "slower rank" not in page
+
+
 def test_an_unknown_metric_is_refused_with_the_nearest(tmp_path):
     runs = [read_run(write_run(tmp_path / "run"))]
     with pytest.raises(ValueError, match="--metric train/los: .*did you mean train/loss"):

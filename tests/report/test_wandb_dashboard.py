@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from profiling.capture.sampler import GpuSampler
@@ -13,6 +14,7 @@ from profiling.metric_names import ALL, CAPTURE_MEDIA, metric_of
 from profiling.report.dashboard.wandb_views import Views, as_json
 from tests.fakes.fake_wandb_server import FakeWandbServer
 from tests.paths import PROJECT
+from training.waits import waits_of
 
 AXES = {"iter", "_absolute_runtime"}
 AXIS_OF_LR = "config:learning_rate.value"  # one of those that a sweep often has
@@ -53,7 +55,8 @@ def logged(run, rows):
     names |= {
         f"gpu/{name}" for name in re.findall(r'"([a-z_]+_(?:percent|w|j|mhz|c|bytes))"', sampler)
     }
-    return names | set(GpuSampler([], 100).read(tokens_per_s=1.0))
+    of_two_ranks = waits_of(np.full((2, 1), 6.0), np.array([[1.0], [2.0]])).metrics()
+    return names | set(GpuSampler([], 100).read(tokens_per_s=1.0)) | set(of_two_ranks)
 
 
 @pytest.mark.parametrize("view", ("workspace", "report"))
@@ -111,6 +114,18 @@ def test_any_key_that_differs_and_any_metric_makes_a_workspace():
         "config:lr.value",
         "summary:best_val_loss",
     ]
+
+
+@pytest.mark.parametrize("view", ("workspace", "report"))
+def test_who_is_waited_for_is_shown_where_it_is_asked_for(spec, logged, view):
+    asked = json.loads(as_json(Views("me", "nano", "slow-flash", ("attention",), ranks=True)))
+    more = panel_metrics(asked[view]) - panel_metrics(spec[view])
+    assert {"time/wait_ms", "time/straggler_ms", "time/slowest_rank"} <= more <= logged
+
+
+def test_the_wait_of_each_rank_is_named_after_it():
+    assert metric_of("time/wait_ms/rank12").title == "rank 12: wait for the last rank"
+    assert metric_of("time/wait_ms/rank12").unit == metric_of("time/wait_ms").unit == "ms a step"
 
 
 def test_metrics_of_other_gpus_are_named_after_the_first():

@@ -11,7 +11,7 @@ from training.clock import HostClock, Laps
 from training.distributed import Ranks
 from training.next_commands import capture_of_ranks
 from training.run_verdict import Steps, run_verdict
-from training.slow_ranks import LONG_S, SlowRanks
+from training.slow_ranks import LONG_ITERATIONS, LONG_S, SlowRanks
 from training.waits import MOST_ITERATIONS, MOST_RANKS, Waits, exchanged, waits_of
 
 TRANSFER_MS = 2.0
@@ -182,6 +182,14 @@ def test_another_slow_rank_is_said_too(said):
 )
 def test_what_is_not_said(said, rows):
     assert said(rows) == []
+
+
+def test_a_few_iterations_are_not_long_however_slow_they_are(caplog):
+    watch = SlowRanks(TWO, "out")
+    for row in range(1, LONG_ITERATIONS + 1):
+        assert not caplog.records
+        watch.watch(waits(8e3, 12e3, iterations=1))
+    assert row == LONG_ITERATIONS and len(caplog.records) == 1
 
 
 def test_many_slow_ranks_are_counted(said):

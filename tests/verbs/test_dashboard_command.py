@@ -58,6 +58,7 @@ def test_mistakes_are_one_line_that_names_them(tmp_path):
     assert "which runs?" in refused()
     assert "--project: is missing" in refused("--entity", "me")
     assert "--group: needs --entity" in refused(run, "--group", "g")
+    assert "--ranks: needs --entity" in refused(run, "--ranks")
     assert "--by: needs --entity" in refused(run, "--by", "dropout")
     assert "--by attentio: no such key; did you mean attention?" in refused(
         "--entity", "me", "--project", "p", "--by", "attentio"
