@@ -32,9 +32,10 @@ class Waits:
 
     iterations: int
     step_ms: float
-    own_ms: np.ndarray  # of the step, until the rank comes to the synchronisation, and behind it
-    wait_ms: np.ndarray  # until the last rank has come, too
-    sync_ms: float  # from then on: the synchronisation itself
+    sync_ms: float  # the synchronisation itself, from when the last rank has come
+    own_ms: np.ndarray  # of the step, before the rank comes to the synchronisation and behind it
+    wait_ms: np.ndarray  # from then until the last rank has come
+    alone_ms: np.ndarray  # by which a step were shorter had this rank alone come with the next one
 
     @property
     def slowest(self) -> int:
@@ -52,10 +53,11 @@ class Waits:
 
     @property
     def straggler_ms(self) -> float:
-        """What the stragglers cost: how much later than the next one they come, on average."""
+        """By which a step were shorter had the stragglers come with the next one. Of several at
+        most so much: that is by the means of the others, one of whom is late by chance."""
         late = list(self.stragglers)
-        if not late:
-            return 0.0
+        if len(late) <= 1:
+            return float(self.alone_ms[late].sum())
         return float(np.delete(self.wait_ms, late).min() - self.wait_ms.min())
 
     def metrics(self) -> dict[str, Value]:
@@ -81,21 +83,26 @@ class Waits:
         return Waits(
             whole,
             mine * self.step_ms + its * other.step_ms,
+            mine * self.sync_ms + its * other.sync_ms,
             mine * self.own_ms + its * other.own_ms,
             mine * self.wait_ms + its * other.wait_ms,
-            mine * self.sync_ms + its * other.sync_ms,
+            mine * self.alone_ms + its * other.alone_ms,
         )
 
 
 def waits_of(step_ms: np.ndarray, sync_ms: np.ndarray) -> Waits:
     """Both are (ranks, iterations): of each the whole, and what it spent in the synchronisation."""
-    transfer_ms = sync_ms.min(axis=0)  # of the last to come
+    iterations = sync_ms.shape[1]
+    transfer_ms, next_ms = np.sort(sync_ms, axis=0)[:2]  # of the last to come, of the one before
+    alone_ms = np.zeros_like(sync_ms)
+    alone_ms[sync_ms.argmin(axis=0), np.arange(iterations)] = next_ms - transfer_ms
     return Waits(
-        iterations=sync_ms.shape[1],
+        iterations=iterations,
         step_ms=float(step_ms.mean()),
+        sync_ms=float(transfer_ms.mean()),
         own_ms=(step_ms - sync_ms).mean(axis=1),
         wait_ms=(sync_ms - transfer_ms).mean(axis=1),
-        sync_ms=float(transfer_ms.mean()),
+        alone_ms=alone_ms.mean(axis=1),
     )
 
 

@@ -47,8 +47,11 @@ def test_stragglers_and_what_they_cost(work_ms, stragglers, cost_ms, mean_wait_m
     assert found.own_ms + found.wait_ms + found.sync_ms == pytest.approx(found.step_ms)
 
 
-def test_without_its_straggler_a_step_is_shorter_by_what_it_costs():
-    slow, even = waits(8, 8, 12.5), waits(8, 8, 8)
+@pytest.mark.parametrize("others", [(8, 8), ([8, 10] * 5, [10, 8] * 5), ([8, 14] * 5, 8)])
+def test_without_its_straggler_a_step_is_shorter_by_what_it_costs(others):
+    """Also where the others are late in turns, even later than it."""
+    slow, even = waits(*others, 12.5), waits(*others, 8)
+    assert slow.stragglers == (2,)
     assert slow.step_ms - even.step_ms == pytest.approx(slow.straggler_ms)
 
 
@@ -80,6 +83,7 @@ def test_the_waits_of_two_rows_are_those_of_all_their_iterations():
     assert both.iterations == 30 and both.step_ms == pytest.approx(whole.step_ms)
     assert both.wait_ms == pytest.approx(whole.wait_ms)
     assert both.own_ms == pytest.approx(whole.own_ms)
+    assert both.alone_ms == pytest.approx(whole.alone_ms)
     assert both.sync_ms == pytest.approx(whole.sync_ms)
 
 
