@@ -271,7 +271,7 @@ def test_a_slow_rank_is_named_with_what_it_costs(way, text_file, project_data, t
         cost_ms = sorted(row[name] for row in waited)[len(waited) // 2]
         assert 0.9 < cost_ms / 20.0 < 1.15, name
     assert done.stdout.count("ms step for rank 1: ") == 2, "the warning, and the verdict"
-    assert f"--ranks all {tmp_path}/out/config.yaml" in done.stdout
+    assert f"--ranks 0,1 {tmp_path}/out/config.yaml" in done.stdout
 
 
 def test_sampling_from_a_trained_model_replays_graphs(train_on_gpu):

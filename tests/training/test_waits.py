@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from configs.command_line import compose_one
+from profiling.verbs.run import parse
 from training.clock import HostClock, Laps
 from training.distributed import Ranks
 from training.next_commands import capture_of_ranks
@@ -205,9 +206,11 @@ def test_a_capture_of_all_ranks_is_one_command_on_one_host(run, monkeypatch):
     cuda = Ranks(0, 8, torch.device("cuda", 0))
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
     out_dir = str(run(max_iters=30, eval_interval=30))  # a window fits into it
-    program, words = capture_of_ranks(out_dir, cuda, 3, 1).split(" --ranks all ")
-    assert program == "python -m profiling run --nproc-per-node 8"
-    config = compose_one([*words.split(), "profile=nsys"])
+    program, typed = capture_of_ranks(out_dir, cuda, 3, 1).split(" run ")
+    flags, words, _ = parse(typed.split())
+    assert program == "python -m profiling"
+    assert flags.nproc_per_node == 8 and flags.ranks == list(range(8))
+    config = compose_one([*words, "profile=nsys"])
     assert config.out_dir == f"{out_dir}-ranks" and config.init_from == "scratch"
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")  # of eight: another host has the others
     there = capture_of_ranks(out_dir, cuda, 3, 1)
