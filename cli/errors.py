@@ -14,6 +14,7 @@ from pathlib import Path
 
 from cli.pipes import quiet_when_cut
 from cli.plain import plain
+from cli.program import as_called
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 # as a rule each rank of torchrun makes the same mistake: the first one tells it, and torchrun ends
@@ -74,8 +75,8 @@ def refused(line: str) -> SystemExit:
 
 
 def one_line(error: Exception | str) -> str:
-    """Names in it are of files that anyone may have made."""
-    return plain(error)
+    """Names in it are of files that anyone may have made; commands are the reader's own."""
+    return as_called(plain(error))
 
 
 def suggestion(word: str, words: Iterable[str]) -> str:

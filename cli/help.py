@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cli.errors import user_errors
 from cli.keys import Schema, keys, parse_keys, spell
+from cli.program import as_called
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -19,7 +20,7 @@ def read_keys(purpose: str, schema: type[Schema]) -> Schema:
     """The `schema` that sys.argv asks for. --help prints `purpose` and the keys, and ends it."""
     with user_errors():
         if {"-h", "--help"} & set(sys.argv[1:]):
-            print(f"{purpose}\n{key_table(schema())}")
+            print(as_called(f"{purpose}\n{key_table(schema())}"))
             raise SystemExit(0)
         return parse_keys(sys.argv[1:], schema)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NoReturn, TypeVar
 
 from cli.errors import ending
+from cli.program import as_called
 
 Flags = argparse._ActionsContainer  # a parser, or a group of its flags
 Number = TypeVar("Number", int, float)
@@ -26,11 +27,14 @@ class Parser(argparse.ArgumentParser):
         parents: Sequence[argparse.ArgumentParser] = (),
     ):
         shape = argparse.RawDescriptionHelpFormatter
-        prog = f"python -m profiling {verb}"
+        prog = as_called(f"python -m profiling {verb}")
         above, _, below = (text or "").partition("\n{flags}\n")
         super().__init__(
             prog, usage, above, below, parents, shape, add_help=not parents, allow_abbrev=False
         )
+
+    def format_help(self) -> str:
+        return as_called(super().format_help())
 
     def error(self, message: str) -> NoReturn:
         """One line that names the flag, and the nearest right one."""

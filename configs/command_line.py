@@ -27,6 +27,7 @@ from cli.errors import called, ending, user_errors
 from cli.help import key_table
 from cli.keys import keys
 from cli.parser import Parser
+from cli.program import as_called
 from configs import files
 from configs.completion import completions
 from configs.compose import PRIMARY, compose_jobs, explain, to_config
@@ -92,7 +93,8 @@ def read() -> Start:
     overrides = as_they_stand(overrides, options.multirun)
     if options.help:
         (config,) = compose_jobs(path, [], multirun=False)
-        print(HELP.format(files=", ".join(files.names())) + "\n" + key_table(config))
+        told = HELP.format(files=", ".join(files.names())) + "\n" + key_table(config)
+        print(as_called(told))
         raise SystemExit(0)
     configs = compose_jobs(path, overrides, options.multirun)
     asked = words if options.shell_completion else [] if options.hydra_help else overrides

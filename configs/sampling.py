@@ -19,8 +19,10 @@ examples
   python sample.py start=FILE:prompt.txt max_new_tokens=2000    a prompt from a file
   python sample.py out_dir=out-mine top_k=null > text.txt       of another run, into a file
   python sample.py profile=torch num_samples=3                  capture 20 tokens of the third
-  python -m profiling run sample.py num_samples=3               the same under nsys
-  python -m profiling report out-shakespeare-char/sample        what they say; a step is a token
+
+captures of sampling, whose step is a token
+  python -m profiling run sample.py num_samples=3               the same 20 tokens under nsys
+  python -m profiling report out-shakespeare-char/sample        what took their time
 """
 PROGRAM = "sample.py"
 FOLDER = "sample"  # in out_dir: a run's own captures explain its training

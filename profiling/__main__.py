@@ -11,6 +11,7 @@ from importlib import import_module
 from cli.errors import ending, user_errors
 from cli.interrupts import unwinding
 from cli.memory import keep_freed
+from cli.program import as_called
 
 CAPTURES, LAB = "captures and runs", "the lab"
 # verb, as its module in profiling.verbs, whose main(argv) returns the exit code -> group, purpose
@@ -59,7 +60,8 @@ def main() -> None:
     sys.argv[0] = f"profiling {verb}" if verb in VERBS else "profiling"  # as errors name it
     with user_errors():
         if verb in ("-h", "--help"):
-            print(HELP.format(verbs="\n\n".join(map(told, (CAPTURES, LAB)))), end="")
+            verbs = "\n\n".join(map(told, (CAPTURES, LAB)))
+            print(as_called(HELP.format(verbs=verbs)), end="")
             return
         if verb not in VERBS:
             raise ValueError(f"{verb}: no such verb{ending(verb, VERBS)}")

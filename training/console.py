@@ -10,6 +10,7 @@ from rich.highlighter import NullHighlighter
 from rich.logging import RichHandler
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from cli.program import as_called
 from training.clock import Speed
 
 log = logging.getLogger("train")
@@ -17,11 +18,11 @@ console = Console(file=sys.stdout, highlight=False)
 
 
 class PlainFormatter(logging.Formatter):
-    """The message alone; a warning is marked as one."""
+    """The message alone, with commands as the reader calls them; a warning is marked as one."""
 
     def format(self, record: logging.LogRecord) -> str:
         mark = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
-        return mark + super().format(record)
+        return mark + as_called(super().format(record))
 
 
 class Lines(logging.StreamHandler[TextIO]):

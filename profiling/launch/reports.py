@@ -8,6 +8,7 @@ import subprocess
 from itertools import count
 from pathlib import Path
 
+from cli.program import as_called
 from profiling.launch.process import Ended
 from profiling.timeline.scrub import scrub
 from profiling.tools import nsight, nsys_tool
@@ -63,7 +64,7 @@ def finish(nsys: Nsys, folder: Path, target: Path, expected: dict[str, int], end
             continue
         unread = of_name(left, name)
         why, cure = not_imported(nsys, unread[0], ended.output) if unread else explain(ended)
-        print(f"\nno report {target / name}.nsys-rep: {why}\n  {cure}")
+        print(as_called(f"\nno report {target / name}.nsys-rep: {why}\n  {cure}"))
     return complete
 
 
@@ -116,7 +117,7 @@ def next_steps(nsys: Nsys, report: Path, sqlite: Path, exported: bool) -> list[s
     commands = [shlex.join(stats), shlex.join(["nsys-ui", str(report)])]
     if not exported:
         return commands
-    verb, capture = "python -m profiling", shlex.quote(str(sqlite))
+    verb, capture = as_called("python -m profiling"), shlex.quote(str(sqlite))
     page = shlex.quote(str(sqlite.with_suffix(".html")))
     ours = [f"{verb} report {capture} --html {page}", f"{verb} compare {capture} OTHER.sqlite"]
     return ours + commands

@@ -41,6 +41,7 @@ from msgspec.structs import replace
 
 from cli.lock import Lock
 from cli.parser import Parser, flag, within
+from cli.program import as_called
 from profiling.analysis.difference.experiment import conclude
 from profiling.analysis.difference.iterations import first_iterations
 from profiling.analysis.difference.records import Comparison, Experiment, Factor
@@ -93,7 +94,7 @@ def main(argv: list[str], trainer: Path = TRAINER) -> int:
         except KeyboardInterrupt:
             done = len(open_experiment(folder, asked).runs)
             print(f"\nstopped; {done} of {len(values)} processes are in {folder}")
-            print(f"go on   {again(argv, folder)}")
+            print(as_called(f"go on   {again(argv, folder)}"))
             return 130
         concluded = conclude(experiment, captured, flags.equal_within)
         begun = first_iterations(concluded, folder, flags.iterations)
@@ -174,7 +175,7 @@ def deliver(flags: Namespace, folder: Path, experiment: Experiment) -> None:
     print(f"\nrecord  {folder / RESULTS}\npage    {flags.html}")
     for label in experiment.factor.labels:
         if made := newest_capture(capture_folder(folder, label)):
-            print(f"next    python -m profiling report {shlex.quote(str(made))}")
+            print(as_called(f"next    python -m profiling report {shlex.quote(str(made))}"))
     if flags.wandb:
         print(wandb_verdict.log_experiment(experiment, flags.wandb, folder))
     print()

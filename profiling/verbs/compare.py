@@ -37,6 +37,7 @@ from pathlib import Path
 from cli.keys import spell
 from cli.parser import Parser, flag, names, within
 from cli.plain import plain, without_controls
+from cli.program import as_called
 from profiling.analysis.capture import open_report
 from profiling.analysis.difference.answer import FEWEST_STEPS
 from profiling.analysis.difference.compared import (
@@ -148,7 +149,7 @@ def refusal(comparison: Comparison, forced: bool) -> str:
 
 
 def next_steps(flags: Namespace, comparison: Comparison) -> Iterator[str]:
-    verb = "next    python -m profiling"
+    verb = as_called("next    python -m profiling")
     if not flags.html:
         pair = without_controls(shlex.join([str(flags.baseline), str(flags.candidate)]))
         yield f"{verb} compare {pair} --html comparison.html"

@@ -24,7 +24,7 @@ from pathlib import Path
 from cli.files import make_folder, write_text
 from cli.parser import Parser, flag
 from cli.plain import without_controls
-from profiling import script
+from cli.program import as_called
 from profiling.analysis.capture import open_report
 from profiling.analysis.difference.compared import compared_capture
 from profiling.analysis.difference.comparison import compare
@@ -113,20 +113,19 @@ def has_display() -> bool:
 
 def next_steps(unopened: Path | None) -> str:
     """`unopened`: the page to begin with, where no browser shows it."""
-    verbs, trainer = script.spelled("profiling"), script.spelled("train")
     report = shlex.join(["report", from_here(REPORTED), "--manifest", from_here(MANIFEST)])
     lines = [
         "What next",
         *([f"  open {unopened} in a browser"] if unopened else []),
         "  # the first page in the terminal",
-        f"  {verbs} {report}",
+        f"  python -m profiling {report}",
         "  # a run of your own, on any machine, and its report",
-        f"  {trainer} config/shakespeare_char_cpu.yaml profile=torch max_iters=100",
-        f"  {verbs} report out-shakespeare-char-cpu",
+        "  python train.py config/shakespeare_char_cpu.yaml profile=torch max_iters=100",
+        "  python -m profiling report out-shakespeare-char-cpu",
         "  # what can be profiled here",
-        f"  {verbs} doctor",
+        "  python -m profiling doctor",
     ]
-    return without_controls("\n".join(["", *lines]))
+    return as_called(without_controls("\n".join(["", *lines])))
 
 
 def from_here(path: Path) -> str:

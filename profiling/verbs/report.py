@@ -24,6 +24,7 @@ from pathlib import Path
 
 from cli.parser import Parser, flag, names
 from cli.plain import plain, without_controls
+from cli.program import as_called
 from profiling.analysis.capture import Capture, open_report
 from profiling.analysis.report import Report
 from profiling.records import to_json
@@ -158,4 +159,4 @@ def next_steps(path: Path, report: Report) -> str:
             "before it leaves this machine: who and where is in it"
         )
     lines = [f"  # {why}\n  python -m profiling {words}" for words, why in steps.items()]
-    return "\n".join(["", "What next", *lines])
+    return as_called("\n".join(["", "What next", *lines]))

@@ -15,6 +15,7 @@ from pathlib import Path
 from cli.files import write_text
 from cli.lock import InUse, check_free
 from cli.parser import Parser, flag, within
+from cli.program import as_called
 from profiling.analysis.runs.folder import read_config
 from profiling.records import to_json
 from profiling.trigger import KINDS, TRIGGER, Trigger
@@ -43,7 +44,7 @@ def main(argv: list[str]) -> int:
     finally:
         path.unlink(missing_ok=True)
     print(f"{folder}: the run has taken it, and says where its files are")
-    print(f"when they are there: python -m profiling report {folder}")
+    print(as_called(f"when they are there: python -m profiling report {folder}"))
     return 0
 
 

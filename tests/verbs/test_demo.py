@@ -10,7 +10,9 @@ import tomllib
 import venv
 import zipfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
@@ -146,21 +148,51 @@ def installed(tmp_path_factory) -> Path:
     return folder
 
 
+def call(installed: Path, folder: Path, *words: str, **variables: str) -> CompletedProcess[str]:
+    """The installed program in `folder`, which is not on PATH."""
+    environ = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", *demo.DISPLAYS)}
+    program = installed / "venv/bin/profiling-nanogpt"
+    return subprocess.run(
+        [program, *words], cwd=folder, env=environ | variables, capture_output=True, text=True
+    )
+
+
+def files_of(installation: Path) -> set[Path]:
+    return {path for path in installation.rglob("*") if path.suffix != ".pyc"}
+
+
+@pytest.mark.slow
+def test_an_installed_program_trains_and_writes_nothing_into_its_installation(installed, tmp_path):
+    before = files_of(installed)
+    path = f"{installed / 'venv/bin'}{os.pathsep}{os.environ['PATH']}"
+    said = partial(call, installed, tmp_path, PATH=path, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    (tmp_path / "text.txt").write_text("To be, or not to be. ROMEO:\n" * 200)
+    model = ["n_layer=1", "n_head=2", "n_embd=16", "block_size=16", "batch_size=2"]
+    rest = ["device=cpu", "compile=false", "max_iters=30", "eval_iters=1", "wandb.mode=disabled"]
+    trained = said(
+        "train", *model, *rest, "data_source=text.txt", "profile=torch", "profile.steps=2"
+    )
+    assert trained.returncode == 0, trained.stderr
+    (text,) = (tmp_path / "cache/profiling-nanogpt").iterdir()
+    assert f"{text}: the text as tokens" in trained.stdout
+    commands = re.findall(r"^next: profiling-nanogpt (.*)$", trained.stdout, re.M)
+    assert [command.split()[0] for command in commands] == ["sample", "report"]
+    for command in commands:
+        followed = said(*shlex.split(command))
+        assert followed.returncode == 0, followed.stderr
+    assert files_of(installed) == before
+
+
 @pytest.mark.slow
 def test_an_installed_program_shows_the_demo_from_any_folder(installed, tmp_path):
-    def said(*words: str) -> subprocess.CompletedProcess:
-        environ = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", *demo.DISPLAYS)}
-        program = installed / "venv/bin/profiling-nanogpt"
-        return subprocess.run(
-            [program, *words], cwd=tmp_path, env=environ, capture_output=True, text=True
-        )
-
+    said = partial(call, installed, tmp_path)
     shown = said("demo")
     assert shown.returncode == 0, shown.stderr
     assert len(list(tmp_path.glob("profiling-demo/*.html"))) == 3
     assert str(installed / "venv") in shown.stdout, "the examples are those of the wheel"
-    assert "  profiling-nanogpt train config/" in shown.stdout
-    assert "profiling demo" in said("--help").stdout
+    program = installed / "venv/bin/profiling-nanogpt"  # which is not on PATH
+    assert f"  {program} train config/" in shown.stdout
+    assert f"usage: {program} VERB" in said("--help").stdout
     mistakes = {
         ("reprot",): "profiling: error: reprot: no such verb; did you mean report?",
         ("train", "n_layers=3"): "train.py: error: n_layers: no such key; did you mean n_layer?",

@@ -10,6 +10,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from cli.plain import plain
+from cli.program import as_called
 from profiling.report import text
 from profiling.report.document import (
     Block,
@@ -76,7 +77,7 @@ def put(made: RenderableType, console: Console) -> None:
 
 
 def styled(words: str, style: str = "") -> Text:
-    return Text(plain(words), style)
+    return Text(as_called(plain(words)), style)
 
 
 def heading(title: str) -> Text:

@@ -1,0 +1,36 @@
+"""How whoever started this process calls the project's programs, in what is said to him.
+
+All texts name a command as in a checkout: python -m profiling, python train.py, python sample.py.
+What goes to a terminal passes `as_called`. Pages, Markdown and JSON keep the spelling of the texts:
+who reads them later may have started something else.
+"""
+
+import os
+import re
+import shlex
+from pathlib import Path
+
+NAME = "profiling-nanogpt"  # what pip installs; its first word may be one of PROGRAMS
+PROGRAMS = ("train", "sample")
+# environment: the installed program as it was called, for this process and those that it starts
+VARIABLE = "PROFILING_NANOGPT_PROGRAM"
+COMMAND = re.compile(r"\bpython (?:-m (profiling|train|sample)|(?:\S*/)?(train|sample)\.py)\b")
+
+
+def installed_program(path: str) -> None:
+    """From here on commands begin with the program at `path`: its name alone if it is on PATH."""
+    on_path = str(Path(path).parent) in os.get_exec_path()
+    os.environ[VARIABLE] = NAME if on_path else shlex.quote(path)
+
+
+def as_called(text: str) -> str:
+    """The text with its commands as a user who started this process types them."""
+    program = os.environ.get(VARIABLE)
+    if program is None:
+        return text
+
+    def spelled(command: re.Match[str]) -> str:
+        name = command[1] or command[2]
+        return f"{program} {name}" if name in PROGRAMS else program
+
+    return COMMAND.sub(spelled, text)

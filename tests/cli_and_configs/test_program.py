@@ -1,0 +1,126 @@
+"""What a user is told to type begins as he began: python -m profiling, or the installed program."""
+
+import ast
+import logging
+import runpy
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from cli.errors import user_errors
+from cli.program import COMMAND, VARIABLE, as_called, installed_program
+from profiling.__main__ import VERBS
+from profiling.launch import reports
+from profiling.report.document import Bullets
+from profiling.report.renderers import terminal
+from profiling.verbs import compare, demo, report
+from tests.paths import CAPTURES, PROJECT
+from training.console import PlainFormatter
+
+CAPTURE = str(CAPTURES / "flash_compile.sqlite.gz")
+OTHER = str(CAPTURES / "slow_compile.sqlite.gz")
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "profiling-nanogpt")
+
+
+def checkouts(said: str) -> list[str]:
+    """Commands in it that only a checkout has."""
+    return [match[0] for match in COMMAND.finditer(said)]
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("next: python -m profiling report out-x", "next: profiling-nanogpt report out-x"),
+        ("python train.py config/a.yaml", "profiling-nanogpt train config/a.yaml"),
+        ("see python -m train --help", "see profiling-nanogpt train --help"),
+        ("-o NAME python /lib/sample.py a=1", "-o NAME profiling-nanogpt sample a=1"),
+        ("ncu -- python my_train.py", "ncu -- python my_train.py"),
+        ("python -m data.prepare", "python -m data.prepare"),
+        ("python -m profilings", "python -m profilings"),
+    ],
+)
+def test_commands_are_spelled_as_the_user_calls_them(text, told, installed, monkeypatch):
+    assert as_called(text) == told
+    monkeypatch.delenv(VARIABLE)
+    assert as_called(text) == text
+
+
+def test_a_program_that_is_not_on_path_is_called_by_its_own(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "")  # so that it is put back
+    monkeypatch.setenv("PATH", "/usr/bin:/opt/env/bin")
+    installed_program("/opt/env/bin/profiling-nanogpt")
+    assert as_called("python -m profiling demo") == "profiling-nanogpt demo"
+    installed_program("/my envs/bin/profiling-nanogpt")
+    assert as_called("python train.py") == "'/my envs/bin/profiling-nanogpt' train"
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_every_verb(verb, installed, capsys):
+    with pytest.raises(SystemExit):
+        import_module(f"profiling.verbs.{verb}").main(["--help"])
+    said = capsys.readouterr().out
+    assert f"profiling-nanogpt {verb} " in said and checkouts(said) == []
+
+
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
+@pytest.mark.parametrize("program", ["profiling", "train", "sample"])
+def test_help_and_mistakes_of_every_program(program, installed, capsys, monkeypatch):
+    for words in (["--help"], ["reprot"]):
+        monkeypatch.setattr(sys, "argv", [program, *words])
+        monkeypatch.setattr("cli.start_up.begin", lambda: None)
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_module(program, run_name="__main__", alter_sys=True)
+            raise SystemExit(0)
+        assert ended.value.code == (0 if words == ["--help"] else 2)
+        said = "".join(capsys.readouterr())
+        assert said and checkouts(said) == []
+        assert words != ["--help"] or "profiling-nanogpt" in said
+
+
+def test_results_and_what_to_do_next(installed, capsys):
+    report.main([CAPTURE, "--full"])
+    compare.main([OTHER, CAPTURE])
+    print(demo.next_steps(None))
+    nsys, made = SimpleNamespace(path="nsys"), Path("nsys.nsys-rep")
+    print(*reports.next_steps(nsys, made, made.with_suffix(".sqlite"), True), sep="\n")
+    said = capsys.readouterr().out
+    assert checkouts(said) == []
+    for verb in ("report", "compare", "export", "doctor"):
+        assert f"  profiling-nanogpt {verb}" in said
+
+
+def test_advice_mistakes_and_log_lines(installed, capsys):
+    advice = ["See what the compiler made: python -m profiling compiled."]
+    terminal.show_blocks([Bullets("Next", advice)], Console(width=80))
+    with pytest.raises(SystemExit), user_errors():
+        raise ValueError("x: wrong; write python train.py y")
+    said = capsys.readouterr()
+    assert "profiling-nanogpt compiled." in said.out
+    assert "write profiling-nanogpt train y" in said.err
+    record = logging.LogRecord("train", 20, "", 0, "next: %s", ("python -m profiling log x",), None)
+    assert PlainFormatter().format(record) == "next: profiling-nanogpt log x"
+
+
+def test_what_is_written_for_later_readers_keeps_one_spelling(installed, tmp_path):
+    report.main([CAPTURE, "--markdown", str(tmp_path / "r.md"), "--html", str(tmp_path / "r.html")])
+    for page in tmp_path.iterdir():
+        assert "profiling-nanogpt " not in page.read_text("utf-8")
+
+
+def test_no_command_is_printed_as_it_stands_in_the_source():
+    """A text with a command goes through as_called where it is printed."""
+    folders = ("cli", "configs", "kernels", "profiling", "training")
+    sources = [path for folder in folders for path in (PROJECT / folder).rglob("*.py")]
+    for path in sources:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "print":
+                written = " ".join(map(ast.unparse, node.args))
+                assert not checkouts(written) or "as_called(" in written, f"{path}: {written}"
