@@ -11,7 +11,7 @@ class DataConfig:
 
     dataset: str = key(
         "shakespeare_char",
-        "what to train on; prepared at first use under data/",
+        "what to train on; prepared at first use in data/ (installed: in the user's cache)",
         ("shakespeare_char", "shakespeare_bpe"),
     )
     data_source: str | None = key(

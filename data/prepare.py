@@ -1,9 +1,11 @@
 """Text in, token files out: python -m data.prepare [DATASET] [KEY=VALUE ...]
 
-Each variant (text, tokenizer) has a folder of its own under data/: train.bin and val.bin hold the
-token ids, vocab.json the tokenizer, meta.json what they were made from. A complete folder is used
-again without a network. Training prepares what it lacks, so running this first is optional. The
-keys are training's; what preparing does not read goes into the command for training alone.
+Each variant (text, tokenizer) has a folder of its own: train.bin and val.bin hold the token ids,
+vocab.json the tokenizer, meta.json what they were made from. They lie under data/ of a checkout; of
+an installation in the user's cache, ~/.cache/profiling-nanogpt (or XDG_CACHE_HOME). A complete
+folder is used again without a network. Training prepares what it lacks, so running this first is
+optional. The keys are training's; what preparing does not read goes into the command for training
+alone.
 
     python -m data.prepare shakespeare_char
     python -m data.prepare shakespeare_char data_source=my_novel.txt
@@ -22,6 +24,7 @@ import os
 import re
 import shlex
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,6 +34,7 @@ from cli.files import replacing
 from cli.help import key_table
 from cli.interrupts import unwinding
 from cli.keys import parse_keys, spell
+from cli.program import NAME
 from configs.data import DataConfig
 from data.dataset import STAND_IN, Dataset, load_dataset, refuse_foreign_files, write_dataset
 from data.download import download
@@ -39,13 +43,23 @@ from data.tokenizers import BpeTokenizer, CharTokenizer, Tokenizer
 
 log = logging.getLogger(__name__)
 
-DATA_DIR = Path(__file__).resolve().parent
 TINY_SHAKESPEARE_URL = (
     "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
 )
 URL_VARIABLE = "TINY_SHAKESPEARE_URL"  # environment: the address of a mirror
 TINY_SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
 FEWEST_TOKENS = 300
+
+
+def data_folder(package: Path, environ: Mapping[str, str]) -> Path:
+    """`package`, data/, in a checkout. What is installed may be read-only, or shared by users."""
+    if (package.parent / "pyproject.toml").is_file():
+        return package
+    cache = environ.get("XDG_CACHE_HOME")
+    return Path(cache or Path.home() / ".cache") / NAME
+
+
+DATA_DIR = data_folder(Path(__file__).resolve().parent, os.environ)
 
 
 @dataclass(frozen=True)
@@ -119,7 +133,9 @@ def make(config: DataConfig, data_dir: Path, text: Text) -> Dataset:
         "prepared_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     directory = folders(config, data_dir, text.suffix)[label]
-    return write_dataset(directory, meta, tokenizer, {"train": train, "val": val})
+    made = write_dataset(directory, meta, tokenizer, {"train": train, "val": val})
+    log.info("%s: the text as tokens, made once for all runs", made.directory)
+    return made
 
 
 def folders(config: DataConfig, data_dir: Path, suffix: str) -> dict[str, Path]:
@@ -244,7 +260,7 @@ def main(words: list[str]) -> None:
         with user_errors():
             print(f"{__doc__}\n{key_table(DataConfig())}")
         return
-    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.INFO)
+    logging.basicConfig(format="%(levelname)s: %(message)s")
     with user_errors(), unwinding():
         named = [w if "=" in w or w.startswith("-") else f"dataset={w}" for w in words]
         config: DataConfig = parse_keys(named, DataConfig)

@@ -156,7 +156,12 @@ def package_version(name: str) -> str | None:
 
 
 def git_state() -> JsonObject | None:
-    """Commit and whether files differ from it; None outside a checkout."""
+    """Commit and whether files differ from it; None outside a checkout.
+
+    What is installed may lie in a repository of the user's, whose commit says nothing of this.
+    """
+    if not (PROJECT / ".git").exists():
+        return None
     ask = partial(
         subprocess.check_output, cwd=PROJECT, text=True, stderr=subprocess.DEVNULL, timeout=10
     )

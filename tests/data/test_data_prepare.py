@@ -592,3 +592,15 @@ def test_the_command_in_full(serve, data_dir, monkeypatch, capsys):
     assert following == (
         "next: python train.py config/shakespeare_char.yaml batch_size=12 attention=flash"
     )
+
+
+def test_texts_lie_in_a_checkout_or_in_the_users_cache(tmp_path, monkeypatch):
+    package = tmp_path / "site-packages/data"
+    monkeypatch.setenv("HOME", "/home/me")
+    assert prepare.data_folder(package, {}) == Path("/home/me/.cache/profiling-nanogpt")
+    environ = {"XDG_CACHE_HOME": "/scratch"}
+    assert prepare.data_folder(package, environ) == Path("/scratch/profiling-nanogpt")
+    package.mkdir(parents=True)
+    (package.parent / "pyproject.toml").touch()
+    assert prepare.data_folder(package, environ) == package
+    assert PROJECT / "data" == prepare.DATA_DIR

@@ -6,6 +6,7 @@ import re
 import resource
 import shutil
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import torch
 from cli.lock import NAME, Lock
 from data.prepare import FEWEST_TOKENS
 from tests.helpers.processes import read_until
-from training import checkpoint, previous_runs, record
+from training import checkpoint, previous_runs, record, run_folder
 from training.checks import check_job
 from training.previous_runs import check_previous, make_way
 
@@ -375,3 +376,15 @@ def test_a_text_that_is_too_short_is_known_to_the_run_alone(config, tmp_path):
     """What `check_job` cannot know without preparing is the failure of one job."""
     (tmp_path / "short.txt").write_text("x" * (FEWEST_TOKENS - 1))
     check_job(config(data_source=str(tmp_path / "short.txt")))
+
+
+def test_an_installation_inside_a_repository_has_no_commit_of_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_folder, "PROJECT", tmp_path / "venv/site-packages")
+    run_folder.PROJECT.mkdir(parents=True)
+    git = ["git", "-c", "user.name=me", "-c", "user.email=me@here", "-C", str(tmp_path)]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "theirs"], check=True)
+    assert run_folder.git_state() is None
+    monkeypatch.setattr(run_folder, "PROJECT", tmp_path)
+    state = run_folder.git_state()
+    assert state and len(state["commit"]) == 40
