@@ -80,6 +80,15 @@ def test_a_command_prints_what_is_shown(command, lines, printed):
         assert plain(line) in said, line
 
 
+def test_its_contents_lead_to_each_section_in_order():
+    contents = GUIDE.partition("\n## ")[0]
+    headings = re.findall(r"^## (.*)$", GUIDE, re.M)
+    anchors = [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
+    assert re.findall(r"\]\(#([^)]+)\)", contents) == anchors
+    numbers = [int(heading.partition(".")[0]) for heading in headings]
+    assert [int(n) for n in re.findall(r"\[(\d+) [^\]]+\]\(#", contents)] == numbers
+
+
 def test_sums_are_right():
     found = sums(GUIDE)
     assert len(found) >= 15
