@@ -1,4 +1,7 @@
-"""A headless Chromium for what is measured of the pages: driven by selenium, or left alone."""
+"""A headless Chromium for what is measured of the pages: driven by selenium, or left alone.
+
+The tests of the pages open theirs with it, too (tests/helpers/chromium.py).
+"""
 
 import json
 import os
@@ -16,7 +19,14 @@ from urllib.request import urlopen
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
 
-ARGUMENTS = ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu")
+ARGUMENTS = (
+    "--headless=new",
+    "--no-sandbox",  # root, in a container
+    "--disable-dev-shm-usage",
+    "--disable-gpu",
+    "--disable-background-networking",
+)
+LOGS = {"browser": "ALL", "performance": "ALL"}  # the console, and every request
 
 
 def title_of(page: Path, begin: str, width: int, height: int, longest_s: float) -> str:
@@ -25,7 +35,7 @@ def title_of(page: Path, begin: str, width: int, height: int, longest_s: float) 
     Nothing looks into the page: an inspector, which selenium is, makes V8 read scripts again for
     the places of their functions. Raises ValueError where there is no browser or no such title.
     """
-    program = shutil.which("chromium")
+    program = installed()
     if not program:
         raise ValueError("needs chromium (apt-get install chromium)")
     with tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True) as profile:
@@ -57,10 +67,14 @@ def told_title(port_file: Path, begin: str, longest_s: float) -> str:
     raise TimeoutError
 
 
+def installed() -> str | None:
+    return shutil.which("chromium") or shutil.which("chromium-browser")
+
+
 @contextmanager
-def chromium(width: int, height: int) -> Iterator["Chrome"]:
-    """Its window in px. Raises ValueError where there is none."""
-    program, driver_program = shutil.which("chromium"), shutil.which("chromedriver")
+def chromium(width: int, height: int, logged: bool = False) -> Iterator["Chrome"]:
+    """Its window in px. `logged`: it keeps LOGS. Raises ValueError where there is none."""
+    program, driver_program = installed(), shutil.which("chromedriver")
     if not (find_spec("selenium") and program and driver_program):
         raise ValueError("needs the extra dev, chromium and chromedriver (apt-get install both)")
     from selenium import webdriver
@@ -70,6 +84,8 @@ def chromium(width: int, height: int) -> Iterator["Chrome"]:
     options.binary_location = program
     for argument in (*ARGUMENTS, f"--window-size={width},{height}"):
         options.add_argument(argument)
+    if logged:
+        options.set_capability("goog:loggingPrefs", LOGS)
     driver = webdriver.Chrome(options, webdriver.ChromeService(driver_program))
     try:
         yield driver

@@ -1,12 +1,12 @@
-"""A headless Chromium for the tests of the pages, driven by selenium. Skips where there is none."""
+"""Pages in a headless Chromium, with all charts drawn. Skips where there is none."""
 
-import os
-import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+
+from benchmarks import chromium as browser
 
 DRAWN = """
 const done = arguments[0], charts = [...document.querySelectorAll('.chart')];
@@ -20,35 +20,17 @@ function next() {
 }
 next();
 """
-ARGUMENTS = (
-    "--headless=new",
-    "--no-sandbox",  # root, in a container
-    "--disable-dev-shm-usage",
-    "--disable-gpu",
-    "--window-size=1280,900",
-    "--disable-background-networking",
-)
 
 
 @contextmanager
 def chromium() -> Iterator:
     """A driver whose log has the console and every network request."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium")
-    browser = shutil.which("chromium") or shutil.which("chromium-browser")
-    program = shutil.which("chromedriver")
-    if not browser or not program:
-        pytest.skip("needs chromium and chromedriver (apt-get install chromium chromium-driver)")
-    os.environ["SE_OFFLINE"] = "true"  # selenium is not to look for drivers or report its use
-    options = webdriver.ChromeOptions()
-    options.binary_location = browser
-    for argument in ARGUMENTS:
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options, webdriver.ChromeService(program))
-    try:
+    with ExitStack() as until_done:
+        try:
+            driver = until_done.enter_context(browser.chromium(1280, 900, logged=True))
+        except ValueError as error:
+            pytest.skip(str(error))
         yield driver
-    finally:
-        driver.quit()
 
 
 def open_page(driver, path: Path) -> None:
