@@ -6,6 +6,7 @@ if __name__ == "__main__":
     begin()  # from here on Ctrl-C is quiet
 
 import sys
+from dataclasses import dataclass
 from importlib import import_module
 
 from cli.errors import ending, user_errors
@@ -14,26 +15,35 @@ from cli.memory import keep_freed
 from cli.program import as_called
 
 CAPTURES, LAB = "captures and runs", "the lab"
-# verb, as its module in profiling.verbs, whose main(argv) returns the exit code -> group, purpose
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A module of its name in profiling.verbs, whose main(argv) returns the exit code."""
+
+    group: str
+    purpose: str
+    keeps_freed: bool = False  # it reads long captures, and does nothing behind that
+
+
 VERBS = {
-    "demo": (CAPTURES, "a report, a comparison, a dashboard of examples; needs no GPU"),
-    "run": (CAPTURES, "train under nsys; ends with the report and its .sqlite"),
-    "report": (CAPTURES, "what took the time, and what holds the step back"),
-    "compare": (CAPTURES, "what changed between two captures or runs"),
-    "ab": (CAPTURES, "train with two values of a key in turn: does it matter?"),
-    "export": (CAPTURES, "a capture for ui.perfetto.dev"),
-    "log": (CAPTURES, "the report of a capture, added to its W&B run"),
-    "trigger": (CAPTURES, "a capture window on a run that is under way"),
-    "dashboard": (CAPTURES, "runs side by side: loss, speed, GPU"),
-    "scrub": (CAPTURES, "take environment and folders out of a capture"),
-    "doctor": (CAPTURES, "what profiling needs of this machine, with cures"),
-    "attention": (LAB, "the attention backends side by side"),
-    "square": (LAB, "one operation in six ways, from eager to CUDA C++"),
-    "device": (LAB, "what this GPU can do, measured and nominal"),
-    "ncu": (LAB, "single kernels under Nsight Compute: what holds them back"),
-    "compiled": (LAB, "what torch.compile made: graphs, kernels, sources"),
+    "demo": Verb(CAPTURES, "a report, a comparison, a dashboard of examples; needs no GPU"),
+    "run": Verb(CAPTURES, "train under nsys; ends with the report and its .sqlite"),
+    "report": Verb(CAPTURES, "what took the time, and what holds the step back", keeps_freed=True),
+    "compare": Verb(CAPTURES, "what changed between two captures or runs", keeps_freed=True),
+    "ab": Verb(CAPTURES, "train with two values of a key in turn: does it matter?"),
+    "export": Verb(CAPTURES, "a capture for ui.perfetto.dev", keeps_freed=True),
+    "log": Verb(CAPTURES, "the report of a capture, added to its W&B run"),
+    "trigger": Verb(CAPTURES, "a capture window on a run that is under way"),
+    "dashboard": Verb(CAPTURES, "runs side by side: loss, speed, GPU"),
+    "scrub": Verb(CAPTURES, "take environment and folders out of a capture"),
+    "doctor": Verb(CAPTURES, "what profiling needs of this machine, with cures"),
+    "attention": Verb(LAB, "the attention backends side by side"),
+    "square": Verb(LAB, "one operation in six ways, from eager to CUDA C++"),
+    "device": Verb(LAB, "what this GPU can do, measured and nominal"),
+    "ncu": Verb(LAB, "single kernels under Nsight Compute: what holds them back"),
+    "compiled": Verb(LAB, "what torch.compile made: graphs, kernels, sources"),
 }
-READERS = ("report", "compare", "export")  # of long captures, and nothing behind that
 
 HELP = """\
 Captures of training runs: made, checked and read.
@@ -65,7 +75,7 @@ def main() -> None:
             return
         if verb not in VERBS:
             raise ValueError(f"{verb}: no such verb{ending(verb, VERBS)}")
-        if verb in READERS:
+        if VERBS[verb].keeps_freed:
             keep_freed()
         module = import_module(f"profiling.verbs.{verb}")
         with unwinding():
@@ -74,7 +84,7 @@ def main() -> None:
 
 def told(group: str) -> str:
     """The group's verbs, under its name."""
-    lines = [f"  {verb:11}{purpose}" for verb, (where, purpose) in VERBS.items() if where == group]
+    lines = [f"  {name:11}{verb.purpose}" for name, verb in VERBS.items() if verb.group == group]
     return "\n".join([group, *lines])
 
 
