@@ -16,6 +16,20 @@ def milliseconds(value: float | None) -> str:
     return f"{value:,.{decimals}f}"
 
 
+def change_ms(value: float | None) -> str:
+    """Milliseconds with their sign, but for less than a microsecond."""
+    return signed(value, milliseconds(value))
+
+
+def change_percent(value: float | None) -> str:
+    return signed(value, percent(value))
+
+
+def signed(value: float | None, told: str) -> str:
+    """`told` with a plus where it is more; a minus it has."""
+    return f"+{told}" if value and value > 0 and told[0].isdigit() else told
+
+
 def duration_ns(value: float | None) -> str:
     """A duration in the unit that suits it."""
     if value is None:

@@ -12,6 +12,8 @@ FORMATS = {
     "ns": units.duration_ns,
     "bytes": units.size_bytes,
     "percent": units.percent,
+    "ms_change": units.change_ms,
+    "percent_change": units.change_percent,
     "number": units.number,
 }
 WORDS = ("text", "code")  # the kinds of a column that is no figure

@@ -253,7 +253,11 @@ def test_without_manifests_it_compares_and_says_what_it_could_not_check():
     found = compare(*map(compared_capture, sides))
     assert found.verdict == "faster" and found.differences is None
     assert found.baseline.name == "slow"  # of the file
-    assert sum("no manifest" in note for note in found.comparability.notes) == 2
+    lacking = "no manifest, so batch, model, dtype and versions could not be checked"
+    assert found.comparability.notes[0] == f"both sides: {lacking}"
+    assert sum("no manifest" in note for note in found.comparability.notes) == 1
+    one = compare(slow(), compared_capture(sides[1]))
+    assert one.comparability.notes[0] == f"candidate: {lacking}"
 
 
 def test_warnings_of_a_capture_are_notes_but_not_what_it_gives_away():

@@ -14,7 +14,7 @@ import pytest
 from profiling.analysis.difference.comparison import compare
 from profiling.report.capture.document import report_document
 from profiling.report.comparison.document import comparison_document
-from profiling.report.document import Chart, Document, Section
+from profiling.report.document import Chart, Document, Facts, Section
 from profiling.report.lab.compiled_document import compiled_document
 from profiling.report.renderers.page import page
 from profiling.report.renderers.plotly_script import packed, unwrapped
@@ -167,6 +167,27 @@ def test_on_a_phone_words_stay_whole_and_legends_go_below(browser, pages, window
     assert wide <= PHONE
     assert min(cells) >= 200, "a column that is narrower breaks names into pieces"
     assert above == []
+
+
+def test_cards_stay_low_and_fill_their_rows_whatever_words_they_hold(browser, window, tmp_path):
+    """One with words made all of its row 180 px tall, and a phone had half a row of nothing."""
+    bound = "GPU memory bandwidth -> GPU compute"
+    pairs = [("baseline", "6.88 ms"), ("95 % interval", "0.812 to 0.815"), ("bound by", bound)]
+    pairs += [("counts as equal", "within 2 %")] * 3 + [("bound by", bound)]
+    path = tmp_path / "page.html"
+    document = Document("A", [], [Facts(pairs, cards=True)], [])
+    path.write_text(page(document), encoding="utf-8")
+    cards = (
+        "return [...document.querySelectorAll('.cards > div')].map(card =>"
+        " [card.offsetTop, card.offsetWidth, card.offsetHeight, card.innerText])"
+    )
+    for width, tallest, rows in ((1280, 120, 1), (PHONE, 110, 4)):
+        window(width)
+        browser.get(path.as_uri())
+        tops, widths, heights, words = zip(*browser.execute_script(cards), strict=True)
+        assert max(heights) <= tallest and len(set(tops)) == rows
+        assert words[-1].startswith("GPU memory bandwidth → GPU compute")
+    assert widths[-1] > 2 * widths[0], "the odd one has the row"
 
 
 def test_on_paper_a_page_is_light_and_no_chart_is_cut(browser, pages, window):

@@ -170,6 +170,9 @@ def test_numbers_have_sensible_digits():
         "3.00 s",
         "–",
     ]
+    changes = [units.change_ms(ms) for ms in (0.877, -0.218, 0.0001, -0.0001, 0, None)]
+    assert changes == ["+0.877", "-0.218", "<0.001", "<0.001", "0", "–"]
+    assert [units.change_percent(p) for p in (2.34, -74.7)] == ["+2.3 %", "-74.7 %"]
     assert [units.size_bytes(n) for n in (8, 1.5e6, 3e9)] == ["8 B", "1.5 MB", "3.0 GB"]
 
 

@@ -176,10 +176,7 @@ def text_of(facts: JsonObject | None, key: str) -> str | None:
 
 def notes_on(report: Report) -> Iterator[str]:
     if report.run is None:
-        yield (
-            f"no manifest beside {report.capture.file}, so its batch, model, dtype and versions "
-            "could not be checked"
-        )
+        yield "no manifest, so batch, model, dtype and versions could not be checked"
     for finding in report.health.findings:
         # what a capture gives away is beside the point
         if finding.level == "warning" and "scrub" not in (finding.cure or ""):

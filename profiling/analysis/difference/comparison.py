@@ -216,8 +216,11 @@ def notes(
     baseline: Compared, candidate: Compared, own: Steps, free: FreeSteps | None
 ) -> Iterator[str]:
     """What a reader should know that is no reason against the comparison."""
+    both = [note for note in baseline.notes if note in candidate.notes]
+    yield from (f"both sides: {note}" for note in both)
     sides = (("baseline", baseline), ("candidate", candidate))
-    yield from (f"{which}: {note}" for which, side in sides for note in side.notes)
+    for which, side in sides:
+        yield from (f"{which}: {note}" for note in side.notes if note not in both)
     one, other = commit(baseline.environment), commit(candidate.environment)
     if one and other and one != other:
         yield f"code: commit {one} against {other}"

@@ -25,6 +25,7 @@ from profiling.report.document import (
 from profiling.units import ABSENT, milliseconds
 
 TONES: dict[str, Tone] = {"faster": "good", "slower": "bad", "cannot_tell": "warning"}
+SHORT = {"changed": "Changed", "removed": "Removed", "added": "Added"}  # in the navigation
 IN_TEXT = ("buckets", "families")  # of what explains an experiment: the page has all tables
 
 
@@ -38,7 +39,10 @@ def comparison_document(comparison: Comparison) -> Document:
         [
             step_section(comparison),
             *explaining_charts(comparison),
-            *(Section(t.name, t.title, [t]) for t in tables.of_comparison(comparison)),
+            *(
+                Section(t.name, t.title, [t], SHORT.get(t.name))
+                for t in tables.of_comparison(comparison)
+            ),
         ],
     )
 

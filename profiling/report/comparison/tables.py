@@ -50,7 +50,7 @@ def side_by_side(comparison: Comparison) -> list[Column]:
     return [
         Column(comparison.baseline.name, "baseline_ms", "ms", True),
         Column(comparison.candidate.name, "candidate_ms", "ms", True),
-        Column("change", "delta_ms", "ms", True),
+        Column("change", "delta_ms", "ms_change", True),
     ]
 
 
@@ -93,13 +93,13 @@ def phases(comparison: Comparison) -> Table:
         columns += [
             Column(f"GPU, {names[0]}", "baseline_gpu_ms", "ms", True),
             Column(f"GPU, {names[1]}", "candidate_gpu_ms", "ms", True),
-            Column("change", "delta_gpu_ms", "ms", True),
+            Column("change", "delta_gpu_ms", "ms_change", True),
         ]
         note = "ms a step. GPU: the kernels that the phase launched. Host: how long it was open."
     columns += [
         Column(f"host, {names[0]}", "baseline_host_ms", "ms", not gpu),
         Column(f"host, {names[1]}", "candidate_host_ms", "ms", not gpu),
-        Column("change", "delta_host_ms", "ms", not gpu),
+        Column("change", "delta_host_ms", "ms_change", not gpu),
     ]
     return Table("phases", "Phases", note, columns, comparison.ranges, most=MOST_ROWS)
 
@@ -109,8 +109,8 @@ def changed(found: list[KernelChange]) -> Table:
         Column("kernel", lambda kernel: kernel_cell(kernel.name), "code", True),
         Column("baseline", "baseline_ms", "ms", True),
         Column("candidate", "candidate_ms", "ms", True),
-        Column("change", "delta_ms", "ms", True),
-        Column("%", "percent", "percent", True),
+        Column("change", "delta_ms", "ms_change", True),
+        Column("%", "percent", "percent_change", True),
         Column("launches", both_counts, "text", True),
         Column("family", "family", "text"),
     ]

@@ -71,7 +71,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {"cell": text.cell, "more": more, "lead": lead, "spoken": spoken}
-    made.filters["marked"] = text.marked
+    made.filters |= {"marked": text.marked, "arrows": arrows}
     made.tests["shown"] = on_page
     return made
 
@@ -96,6 +96,11 @@ def cleaned(value: object) -> object:
 def more(value: Value) -> Cell:
     """What stands behind a cell of code."""
     return value if isinstance(value, Cell) else Cell(None if value is None else str(value))
+
+
+def arrows(words: str) -> str:
+    """What stands there before and after, with an arrow that a line does not break."""
+    return words.replace(" -> ", " → ")
 
 
 def lead(section: Section) -> str:
