@@ -29,8 +29,8 @@ class Picture:
 
 
 TAKEN = {
-    "compare_light": Picture("compare", 1200, 1110, without=HERO),
-    "compare_dark": Picture("compare", 1200, 1110, "dark", without=HERO),
+    "compare_light": Picture("compare", 1200, 1012, without=HERO),
+    "compare_dark": Picture("compare", 1200, 1012, "dark", without=HERO),
     "report_light": Picture("report", 1200, 1000),
     "report_dark": Picture("report", 1200, 1000, "dark"),
     "report_phone": Picture("report", 390, 1300),
