@@ -235,7 +235,7 @@ SOURCES = Advice(
     needs="compile",
 )
 LAUNCHED_SINGLY = Advice(
-    "See what is launched one by one: report CAPTURE --html FILE, its timeline."
+    "See in the timeline of the page (report --html) what is launched one by one."
 )
 FIND_WAITS = Advice(
     "Find what waits in the gaps' phase: .item(), .cpu(), print(tensor), a copy to the host, a "

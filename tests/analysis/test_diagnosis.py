@@ -310,6 +310,7 @@ def test_what_cannot_be_told_names_the_option():
         with program.step():
             program.launch(50 * US, 10)
     text = " ".join(summarize(Analysis(program.trace())).bottleneck.cannot_tell)
+    assert "gpu_" not in text, "a name that only the code knows"
     for option in ("--preset metrics", "--phases", "roofline"):
         assert option in text
 

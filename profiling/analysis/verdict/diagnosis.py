@@ -254,9 +254,12 @@ def cannot_tell(report: Report) -> Iterator[str]:
     if report.idle is None:
         yield "why the GPU was idle: CUDA calls were not captured: --trace=cuda,nvtx"
     if report.gpu_metrics is None:
-        yield "how well kernels use the SMs: GPU metrics were not captured: --preset metrics"
+        yield (
+            "how well kernels use the SMs: GPU metrics were not captured; a run of this trainer "
+            "has them with python -m profiling run --preset metrics"
+        )
     if report.roofline is None:
         yield (
-            "how far kernels are from the GPU's peaks: no roofline, see health; gpu_compute and "
-            "gpu_memory are ranked by their whole kernel time"
+            "how far kernels are from the GPU's peaks: there is no roofline, the capture's health "
+            "says why; so compute and memory bandwidth are ranked by their whole kernel time"
         )
