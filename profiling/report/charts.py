@@ -43,7 +43,15 @@ def fixed(title: str, **more: object) -> Figure:
 
 def logarithmic(title: str, low: float, high: float) -> Figure:
     ends = [math.log10(low), math.log10(high)]
-    return fixed(title, type="log", range=ends, dtick=1, exponentformat="none")
+    return fixed(title, type="log", range=ends, **log_ticks(low, high))
+
+
+def log_ticks(low: float, high: float) -> Figure:
+    """Powers of ten, with 2 and 5 between them where those are few, and within the ends or not."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    digits = (1, 2, 5) if len(powers) <= 4 else (1,)
+    values = [digit * 10.0**power for power in powers for digit in digits]
+    return {"tickvals": values, "ticktext": list(map(number, values))}
 
 
 def bars(

@@ -27,8 +27,10 @@ from profiling.lab.attention_work import (
 )
 from profiling.lab.timer import Timing
 from profiling.measurements import BACKENDS, AttentionResults, LaunchCount, Measurement
+from profiling.report.charts import log_ticks
 from profiling.report.lab.attention_document import (
     attention_document,
+    faster_of,
     kernels_section,
     slow_against_flash,
 )
@@ -411,8 +413,37 @@ def test_chromium_draws_every_chart_without_an_error(tmp_path):
 
 def test_slow_against_flash_in_a_sentence():
     assert slow_against_flash(gpu_results().measured)[0] == (
-        "forward, seq 1,024: flash 102.4 × faster than slow, in 2048.0 × less memory"
+        "forward, seq 1,024: flash is 102.4 × faster than slow (102.4 to 102.4); flash takes "
+        "2048.0 × less memory"
     )
+
+
+@pytest.mark.parametrize(
+    ("slow", "flash", "said"),
+    [
+        (
+            (2.0, 1.0, 3.0),
+            (1.0, 0.5, 2.5),
+            "cannot tell which is faster: flash is 0.4 to 6.0 × as fast as slow",
+        ),
+        ((2.0, 1.9, 2.1), (1.0, 0.9, 1.1), "flash is 2.0 × faster than slow (1.7 to 2.3)"),
+        ((1.0, 0.9, 1.1), (2.0, 1.9, 2.1), "slow is 2.0 × faster than flash (1.7 to 2.3)"),
+    ],
+)
+def test_the_faster_one_is_named_where_the_intervals_tell(slow, flash, said):
+    rows = gpu_results().measured[:2]
+    sides = [
+        replace(row, median_ms=middle, ci95_ms=(low, high))
+        for row, (middle, low, high) in zip(rows, (slow, flash), strict=True)
+    ]
+    assert faster_of(*sides).startswith(said)
+
+
+def test_an_axis_of_powers_has_labels_between_them_where_these_are_few():
+    assert log_ticks(3.1, 8.0)["ticktext"] == ["1", "2", "5", "10", "20", "50"]
+    assert log_ticks(0.004, 5000)["ticktext"] == [
+        "0.001", "0.01", "0.1", "1", "10", "100", "1,000", "10,000",
+    ]  # fmt: skip
 
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")

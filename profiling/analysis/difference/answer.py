@@ -17,7 +17,7 @@ from profiling.analysis.statistics import (
     steps_to_tell,
 )
 from profiling.causes import PART
-from profiling.units import milliseconds
+from profiling.units import milliseconds, number
 
 FEWEST_STEPS = 5  # of a side, for an interval
 LARGE_OVERHEAD = 0.1  # of the step: a profiler that adds more decides how long the host takes
@@ -109,7 +109,7 @@ def noise(ratio: Ratio, steps: Steps, unit: str, band: float) -> CannotTell:
 def undecided(interval: tuple[float, float], noise: float, band: float) -> str:
     return (
         f"the ratio is {interval[0]:.3f} to {interval[1]:.3f}, neither all beyond the noise of "
-        f"{noise * 100:.2g} % nor all within {band * 100:g} %"
+        f"{number(float(f'{noise * 100:.2g}'))} % nor all within {band * 100:g} %"
     )
 
 

@@ -116,6 +116,8 @@ def certainty(section: Section) -> list[str]:
 
 def interval(found: Speed) -> str:
     low, high = 1 / found.ratio.high, 1 / found.ratio.low
+    if f"{low:.3f}" == f"{high:.3f}":
+        return f"95 % interval within 0.001 of {low:.3f} times as fast"
     return f"95 % interval {low:.3f} to {high:.3f} times as fast"
 
 

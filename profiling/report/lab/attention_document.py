@@ -26,7 +26,7 @@ from profiling.report.lab.documents import timing_note
 from profiling.units import number, percent
 
 LEADS = {
-    "time": "Median of a call; both axes are logarithmic.",
+    "time": "Median of a call, with its 95 % interval; both axes are logarithmic.",
     "memory": "Peak above the inputs for one sequence. A matrix of scores grows with T²; a fused "
     "kernel keeps a row at a time and grows with T.",
     "roofline": "The function's arithmetic over its least traffic. A longer sequence lies further "
@@ -99,19 +99,30 @@ def slow_against_flash(rows: list[Measurement]) -> list[str]:
         both = [row.seq for row in rows if row.direction == direction and row.backend == "slow"]
         for seq in sorted(seq for seq in both if ("flash", direction, seq) in found)[-1:]:
             slow, flash = found["slow", direction, seq], found["flash", direction, seq]
-            ratio = slow.median_ms / flash.median_ms
-            line = f"{direction}, seq {seq:,}: flash {ratio:.1f} × faster"
+            line = f"{direction}, seq {seq:,}: {faster_of(slow, flash)}"
             if slow.peak_memory_bytes and flash.peak_memory_bytes:
                 less = slow.peak_memory_bytes / flash.peak_memory_bytes
-                line += f" than slow, in {less:.1f} × less memory"
+                line += f"; flash takes {less:.1f} × less memory"
             said.append(line)
     return said
+
+
+def faster_of(slow: Measurement, flash: Measurement) -> str:
+    """By how much, from the ends of both intervals; or that these do not tell."""
+    low = slow.ci95_ms[0] / flash.ci95_ms[1]
+    high = slow.ci95_ms[1] / flash.ci95_ms[0]
+    ratio = slow.median_ms / flash.median_ms
+    if low <= 1 <= high:
+        return f"cannot tell which is faster: flash is {low:.1f} to {high:.1f} × as fast as slow"
+    if ratio > 1:
+        return f"flash is {ratio:.1f} × faster than slow ({low:.1f} to {high:.1f})"
+    return f"slow is {1 / ratio:.1f} × faster than flash ({1 / high:.1f} to {1 / low:.1f})"
 
 
 def charts_of(results: AttentionResults, direction: str, rows: list[Measurement]) -> list[Section]:
     """Of one pass."""
     figures = {
-        "time": over_seq(rows, lambda row: row.median_ms, "ms of a call"),
+        "time": over_seq(rows, lambda row: row.median_ms, "ms of a call", spread=within),
         "memory": memory([row for row in rows if row.peak_memory_bytes]),
         "roofline": roofline(results, rows),
     }
@@ -141,19 +152,32 @@ def line(name: str, x: list[float], y: list[float], hover: str, **more: object) 
     return scatter(name, x, y, "lines+markers", hovertemplate=hover, **style, **more)
 
 
+def within(rows: list[Measurement]) -> Figure:
+    """Bars from end to end of the 95 % intervals of their medians."""
+    up = [row.ci95_ms[1] - row.median_ms for row in rows]
+    down = [row.median_ms - row.ci95_ms[0] for row in rows]
+    return {"error_y": {"type": "data", "symmetric": False, "array": up, "arrayminus": down}}
+
+
 def over_seq(
-    rows: list[Measurement], value: Callable[[Measurement], float], title: str, *more: Figure
+    rows: list[Measurement],
+    value: Callable[[Measurement], float],
+    title: str,
+    *more: Figure,
+    spread: Callable[[list[Measurement]], Figure] = lambda rows: {},
 ) -> Figure:
     """A line for each backend, and `more`, on logarithmic axes: a power law is straight."""
     hover = f"%{{x}}: %{{y:.4g}} {title}"
     lines = [
-        line(name, [row.seq for row in own], [value(row) for row in own], hover)
+        line(name, [row.seq for row in own], [value(row) for row in own], hover, **spread(own))
         for name, own in series(rows)
     ]
     lengths = sorted({row.seq for row in rows})
     ticks = {"tickvals": lengths, "ticktext": list(map(str, lengths))}
     xaxis = fixed("sequence length", type="log", **ticks)
-    return figure([*lines, *more], xaxis, fixed(title, type="log", dtick=1))
+    values = [value(row) for row in rows]
+    yaxis = fixed(title, type="log", **charts.log_ticks(min(values), max(values)))
+    return figure([*lines, *more], xaxis, yaxis)
 
 
 def memory(rows: list[Measurement]) -> Figure | None:
