@@ -51,6 +51,11 @@ def told(path: Path) -> Iterator[None]:
         raise ValueError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
+def from_here(path: Path) -> str:
+    """As short as the working directory lets it be."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
 def empty_folder(folder: Path) -> None:
     """Makes it, for a tool to write to; what an interrupted one left there goes. ValueError."""
     shutil.rmtree(folder, ignore_errors=True)

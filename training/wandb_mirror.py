@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from cli.errors import one_line
+from cli.files import from_here
 from cli.interrupts import answered, unwind
 from configs.training import WandbConfig
 from training.sinks import JsonFiles, Row, RunFacts, Sink
@@ -188,10 +189,10 @@ class WandbMirror(Sink):
         Where W&B's own record lacks rows, too, metrics.jsonl is what is sent.
         """
         if self.rows_dropped or (self.failure and self.doing == "log"):
-            return f"python -m profiling log {shlex.quote(str(self.out_dir))} --metrics"
+            return f"python -m profiling log {shlex.quote(from_here(self.out_dir))} --metrics"
         if self.run_dir is None or (self.mode == "online" and not self.failure):
             return None
-        return f"wandb sync {shlex.quote(str(self.run_dir))}"
+        return f"wandb sync {shlex.quote(from_here(self.run_dir))}"
 
     def work(self) -> None:
         try:

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from cli.files import make_folder, write_text
+from cli.files import from_here, make_folder, write_text
 from cli.parser import Parser, flag
 from cli.plain import without_controls
 from cli.program import as_called
@@ -126,8 +126,3 @@ def next_steps(unopened: Path | None) -> str:
         "  python -m profiling doctor",
     ]
     return as_called(without_controls("\n".join(["", *lines])))
-
-
-def from_here(path: Path) -> str:
-    """As short as the working directory lets it be."""
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
