@@ -170,7 +170,13 @@ def test_an_installed_program_trains_and_writes_nothing_into_its_installation(in
     model = ["n_layer=1", "n_head=2", "n_embd=16", "block_size=16", "batch_size=2"]
     rest = ["device=cpu", "compile=false", "max_iters=30", "eval_iters=1", "wandb.mode=disabled"]
     trained = said(
-        "train", *model, *rest, "data_source=text.txt", "profile=torch", "profile.steps=2"
+        "train",
+        *model,
+        *rest,
+        "data_source=text.txt",
+        "profile=torch",
+        "profile.start=10",
+        "profile.steps=2",
     )
     assert trained.returncode == 0, trained.stderr
     (text,) = (tmp_path / "cache/profiling-nanogpt").iterdir()
