@@ -89,7 +89,8 @@ def prepare(config: DataConfig, data_dir: Path = DATA_DIR) -> Dataset:
         dataset = find_prepared(config, data_dir, text.suffix, text.sha256)
         return dataset or make(config, data_dir, text)
     except OSError as error:
-        raise ValueError(f"{data_dir}: data could not be prepared there: {error}") from error
+        cure = "; XDG_CACHE_HOME=FOLDER names another place" if data_dir.name == NAME else ""
+        raise ValueError(f"{data_dir}: data could not be prepared there: {error}{cure}") from error
 
 
 def find_prepared(config: DataConfig, data_dir: Path, suffix: str, sha256: str) -> Dataset | None:

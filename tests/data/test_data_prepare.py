@@ -604,3 +604,10 @@ def test_texts_lie_in_a_checkout_or_in_the_users_cache(tmp_path, monkeypatch):
     (package.parent / "pyproject.toml").touch()
     assert prepare.data_folder(package, environ) == package
     assert PROJECT / "data" == prepare.DATA_DIR
+
+
+def test_a_cache_that_cannot_be_written_is_told_with_its_cure(tmp_path):
+    source = write(tmp_path / "play.txt", PLAY)
+    (tmp_path / "cache").write_text("a file")
+    with pytest.raises(ValueError, match="could not be prepared there: .*XDG_CACHE_HOME=FOLDER"):
+        prepare.prepare(DataConfig(data_source=source), tmp_path / "cache/profiling-nanogpt")
