@@ -1,5 +1,6 @@
 """Ctrl-C and SIGTERM: the run ends in good order, and goes on from there."""
 
+import _thread
 import io
 import logging
 import os
@@ -16,6 +17,15 @@ from training.distributed import Ranks
 from training.interrupt import Interrupt
 
 RANKS = Ranks(0, 1, torch.device("cpu"))
+
+
+@pytest.fixture(autouse=True)
+def said_what_there_was_to_say():
+    """A signal's line comes from a thread: not from one test into the next."""
+    before, until = _thread._count(), time.monotonic() + 10
+    yield
+    while _thread._count() > before and time.monotonic() < until:
+        time.sleep(0.01)
 
 
 def test_a_signal_is_noted_and_the_handlers_come_back():
