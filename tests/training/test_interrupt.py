@@ -1,6 +1,5 @@
 """Ctrl-C and SIGTERM: the run ends in good order, and goes on from there."""
 
-import _thread
 import io
 import logging
 import os
@@ -19,16 +18,16 @@ from training.interrupt import Interrupt
 RANKS = Ranks(0, 1, torch.device("cpu"))
 
 
-@pytest.fixture(autouse=True)
-def said_what_there_was_to_say():
-    """A signal's line comes from a thread: not from one test into the next."""
-    before, until = _thread._count(), time.monotonic() + 10
+@pytest.fixture
+def said(caplog):
+    """Waits for a signal's line, which comes from a thread: not from one test into the next."""
     yield
-    while _thread._count() > before and time.monotonic() < until:
+    until = time.monotonic() + 10
+    while "once more to leave now" not in caplog.text and time.monotonic() < until:
         time.sleep(0.01)
 
 
-def test_a_signal_is_noted_and_the_handlers_come_back():
+def test_a_signal_is_noted_and_the_handlers_come_back(said):
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit, match="143"), Interrupt() as interrupt:
         assert not interrupt.agreed(RANKS, waiting=True)
@@ -69,7 +68,7 @@ def test_a_signal_amid_a_line_s_write_is_said_behind_that_line(monkeypatch):
     assert [line.split(b":")[0] for line in raw.lines] == [b"iter 13", b"SIGTERM"]
 
 
-def test_an_echo_of_the_signal_is_not_a_second_one(monkeypatch):
+def test_an_echo_of_the_signal_is_not_a_second_one(monkeypatch, said):
     """torchrun sends its ranks the Ctrl-C that the terminal has sent them already."""
     left = []
     monkeypatch.setattr(interrupt_module, "leave", left.append)
