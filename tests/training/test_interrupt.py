@@ -21,10 +21,13 @@ RANKS = Ranks(0, 1, torch.device("cpu"))
 @pytest.fixture
 def said(caplog):
     """Waits for a signal's line, which comes from a thread: not from one test into the next."""
-    yield
-    until = time.monotonic() + 10
-    while "once more to leave now" not in caplog.text and time.monotonic() < until:
-        time.sleep(0.01)
+
+    def wait() -> None:
+        until = time.monotonic() + 10
+        while "once more to leave now" not in caplog.text and time.monotonic() < until:
+            time.sleep(0.01)
+
+    return wait
 
 
 def test_a_signal_is_noted_and_the_handlers_come_back(said):
@@ -35,6 +38,7 @@ def test_a_signal_is_noted_and_the_handlers_come_back(said):
         assert interrupt.agreed(RANKS, waiting=False)  # one rank need not wait for others
         assert interrupt.exit_code == 143
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+    said()
 
 
 class SignalledWrite(io.RawIOBase):
@@ -79,6 +83,7 @@ def test_an_echo_of_the_signal_is_not_a_second_one(monkeypatch, said):
         interrupt.received_s -= 2 * interrupt_module.ECHO_S
         interrupt.receive(signal.SIGINT, None)
         assert left == [signal.SIGINT]
+    said()
 
 
 @pytest.mark.slow
