@@ -5,7 +5,8 @@ watchdog runs out of patience, training.flight_recorder when a run dies or is as
 `python -m profiling hang` reads them.
 """
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 
 DUMP = "flight-rank"  # the rank's number follows, without an ending: torch names its files so
 EARLIER = f"earlier-{DUMP}"  # of the run before a resume
@@ -24,3 +25,10 @@ class Note:
     pid: int
     error: str | None = None  # that ended the rank
     in_collective: bool = False  # the error came out of the rank's last collective
+    stack: list[str] = field(default_factory=list)  # where its main thread was; as `place` says
+
+
+def place(filename: str, line: int, function: str) -> str:
+    """With the file's own folder alone: enough to find it, and nobody's home."""
+    file = "/".join(re.split(r"[/\\]", filename)[-2:])
+    return f"{file}:{line} in {function}"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
 
+from profiling.analysis.hang.analysis import HANG_S
 from profiling.analysis.hang.records import Call, Hang, Rank, Stuck, Variant
 from profiling.report.document import (
     Block,
@@ -21,11 +22,12 @@ from profiling.report.document import (
 from profiling.units import ABSENT
 
 MOST_FRAMES = 3  # of a stack, on the screen
+MOST_SAID = 5  # ranks with something of their own
 TONES: dict[str, Tone] = {"hang": "bad", "moment": "note", "none": "good"}
 LOST = "it died, or could not be reached"
 ADVICE = {
     "absent": (
-        "What a rank that is alive does instead: py-spy dump --pid PID, on its host.",
+        "What a rank that is alive does now: py-spy dump --pid PID, on its host.",
         "Look behind its last call for a branch that the others do not take: on the rank, on its "
         "data, on an error that was caught.",
     ),
@@ -52,42 +54,54 @@ class Alike:
     ranks: str
     now: str
     finished: str
-    entered: str
+    at: str
+    site: str
 
 
 RANKS = [
     Column("ranks", "ranks", "text", True),
-    Column("", "now", "text", True),
-    Column("last that ended", "finished", "text", True),
-    Column("last that was entered", "entered", "text", True),
+    Column("state", "now", "text", True),
+    Column("last that ended", "finished", "code", True),
+    Column("entered at", "at", "text", True),
+    Column("from", "site", "code", True),
 ]
 VARIANTS = [
     Column("ranks", lambda variant: spelled(variant.ranks), "text", True),
     Column("call", lambda variant: variant.call.name, "text", True),
-    Column("sizes and types", lambda variant: shape(variant.call), "text", True),
-    Column("from", lambda variant: site(variant.call), "text", True),
+    Column("sizes and types", lambda variant: shape(variant.call), "code", True),
+    Column("from", lambda variant: site(variant.call), "code", True),
 ]
 
 
 def hang_document(hang: Hang, name: str) -> Document:
     """One screen: the collective, who is in it, what the others did last."""
     first = hang.stuck[0] if hang.stuck else None
-    blocks: list[Block] = [Verdict(headline(hang), TONES[hang.answer])]
-    blocks += [
-        Finding("warning", f"{spelled([rank.rank])} ended by an error: {rank.error}")
-        for rank in hang.ranks
-        if rank.error and first is None
-    ]
-    blocks += [Finding("note", note) for note in hang.notes]
+    blocks: list[Block] = [Finding("note", note) for note in hang.notes]
     if first:
         blocks += [Facts(facts(first)), *parted(first)]
     blocks.append(ranks_table(hang, first))
+    blocks.append(Bullets("Where they were", whereabouts(hang, first)))
     if len(hang.stuck) > 1:
         also = [sentence(found) for found in hang.stuck[1:]]
         blocks.append(Bullets("These wait, too, maybe because of it", also))
     if first and hang.answer == "hang":
         blocks.append(Bullets("What next", list(ADVICE[first.why])))
-    return Document(f"Hang: {name}", [], blocks[:1], [Section("hang", "Ranks", blocks[1:])])
+    verdict = Verdict(headline(hang), TONES[hang.answer])
+    return Document(f"Hang: {name}", [], [verdict], [Section("hang", "The collective", blocks)])
+
+
+def whereabouts(hang: Hang, first: Stuck | None) -> list[str]:
+    """Errors, and the stacks of those that are missing; ranks that say the same say it once."""
+    said: dict[str, list[int]] = {}
+    for rank in hang.ranks:
+        missing = first is not None and rank.rank in first.absent
+        if rank.error:
+            said.setdefault(f"ended by {rank.error}", []).append(rank.rank)
+        elif missing and rank.stack:
+            process = f"pid {rank.pid} on {rank.host}"
+            words = f"({process}) at {', '.join(rank.stack[:MOST_FRAMES])}"
+            said.setdefault(words, []).append(rank.rank)
+    return [f"{spelled(ranks)} {words}" for words, ranks in list(said.items())[:MOST_SAID]]
 
 
 def headline(hang: Hang) -> str:
@@ -96,11 +110,9 @@ def headline(hang: Hang) -> str:
         return f"nothing hangs: every collective that was entered has ended{lost}"
     first = hang.stuck[0]
     if hang.answer == "moment":
-        since = f"{first.waited_s or 0:.1f} s"
-        return (
-            f"nothing hangs so far: {title(first)} waits for {since}, as in a healthy run; look "
-            f"again in a minute{lost}"
-        )
+        waited = f"{title(first)} has waited {first.waited_s or 0:.1f} s"
+        least = f"less than {HANG_S:.0f} s is nothing strange in a run that goes on"
+        return f"no hang so far: {waited}, and {least}; look again in a minute{lost}"
     return sentence(first) + ("" if first.no_dump else lost)
 
 
@@ -131,7 +143,9 @@ def facts(found: Stuck) -> list[tuple[str, str]]:
     if found.why != "mismatch" and found.variants:
         call = found.variants[0].call
         pairs.append(("sizes and types", shape(call)))
-        pairs += [("called from" if i == 0 else "", f) for i, f in enumerate(call.stack[:MOST_FRAMES])]
+        pairs += [
+            ("called from" if i == 0 else "", f) for i, f in enumerate(call.stack[:MOST_FRAMES])
+        ]
     if found.waited_s is not None:
         given_up = ", given up by torch" if found.timed_out else ""
         pairs.append(("waited", f"{found.waited_s:,.1f} s{given_up}"))
@@ -151,39 +165,32 @@ def parted(found: Stuck) -> list[Block]:
 
 def ranks_table(hang: Hang, first: Stuck | None) -> Table:
     """Ranks of which the same is known share a row; those with something of their own come first."""
-    rows = [
-        (state(rank, first), told(rank.last_finished), told(rank.last_entered), rank.rank)
-        for rank in hang.ranks
-    ]
-    alike = [
-        Alike(spelled([row[3] for row in same], word=False), *key)
-        for key, same in ((key, list(same)) for key, same in groupby(sorted(rows), lambda r: r[:3]))
-    ]
-    alike.sort(key=lambda row: row.ranks.count(",") + row.ranks.count("-"))
+    rows = sorted((state(rank, first), *told(rank.last_finished), rank.rank) for rank in hang.ranks)
+    alike = []
+    for (now, finished, at, place), same in groupby(rows, lambda row: row[:4]):
+        ranks = [row[4] for row in same]
+        alike.append((len(ranks), Alike(spelled(ranks, word=False), now, finished, at, place)))
+    shown = [row for _, row in sorted(alike, key=lambda pair: pair[0])]
     if hang.no_dump:
-        alike.insert(0, Alike(spelled(hang.no_dump, word=False), f"no dump: {LOST}", ABSENT, ABSENT))
-    return Table("ranks", "What each rank did last", "Times are UTC, by its clock.", RANKS, alike)
+        missing = (spelled(hang.no_dump, word=False), f"no dump: {LOST}")
+        shown.insert(0, Alike(*missing, ABSENT, ABSENT, ABSENT))
+    return Table("ranks", "What each rank did last", "Times are UTC, by its clock.", RANKS, shown)
 
 
 def state(rank: Rank, first: Stuck | None) -> str:
-    where = f", pid {rank.pid} on {rank.host}" if rank.pid and rank.host else ""
-    words = "outside of collectives"
-    if rank.last_entered and not rank.last_entered.finished:
-        words = f"waits in {rank.last_entered.name} {rank.last_entered.sequence}"
-        where = ""
+    last = rank.last_entered
+    waits = f"waits in {last.name} {last.sequence}" if last and not last.finished else ""
     if first and rank.rank in first.absent:
-        words = f"not in it: {words}" if rank.last_entered else "not in it"
-    if rank.error:
-        words += f"; ended by {rank.error}"
-    return words + (where if first and rank.rank in first.absent else "")
+        return ", ".join(filter(None, ["not in it", waits]))
+    return waits or "in none"
 
 
-def told(call: Call | None) -> str:
-    """Its name and number, when, and from where. Ranks that differ in milliseconds say the same."""
+def told(call: Call | None) -> tuple[str, str, str]:
+    """Name and number, time of the day to the second, call site."""
     if call is None:
-        return ABSENT
+        return ABSENT, ABSENT, ABSENT
     when = datetime.fromtimestamp(call.entered_ns // 10**9, UTC)
-    return f"{call.name} {call.sequence}, {when:%H:%M:%S}, {site(call)}"
+    return f"{call.name} {call.sequence}", f"{when:%H:%M:%S}", site(call).partition(" in ")[0]
 
 
 def title(found: Stuck) -> str:

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from profiling.flight_recorder import DUMP, EARLIER, Note
+from profiling.flight_recorder import DUMP, EARLIER, Note, place
 from profiling.timeline import pickled_data
 
 MOST_BYTES = 64 * 2**20  # a buffer of 2000 collectives is 0.3 MB
@@ -116,11 +116,11 @@ def files_in(place: Path) -> list[Path]:
     """Raises ValueError where there is none."""
     if not place.is_dir():
         return [place]
-    for folder, name in ((place / "profile", DUMP), (place / "profile", EARLIER), (place, "*rank")):
-        pattern = re.compile(rf"{re.escape(name)}\d+") if name != "*rank" else NAME
-        listed = folder.iterdir() if folder.is_dir() else ()
-        if files := [path for path in listed if pattern.fullmatch(path.name)]:
-            return files
+    for name in (re.compile(rf"{DUMP}\d+"), re.compile(rf"{EARLIER}\d+"), NAME):
+        for folder in (place / "profile", place):
+            listed = folder.iterdir() if folder.is_dir() else ()
+            if files := [path for path in listed if name.fullmatch(path.name)]:
+                return files
     raise ValueError(
         f"{place}: no dump of a flight recorder ({DUMP}0, ...) there or in profile/; a run under "
         "torchrun leaves them when a collective times out, or with --now"
@@ -132,7 +132,9 @@ def read(path: Path, rank: int) -> Dump:
     try:
         size, modified_ns = path.stat().st_size, path.stat().st_mtime_ns
         if size > MOST_BYTES:
-            raise ValueError(f"{size / 1e6:,.0f} MB are no dump; the most is {MOST_BYTES / 1e6:.0f}")
+            raise ValueError(
+                f"{size / 1e6:,.0f} MB are no dump; the most is {MOST_BYTES / 1e6:.0f}"
+            )
         data = path.read_bytes()
         value, end = pickled_data.read(data)
         content = msgspec.convert(value, Content)
@@ -179,7 +181,9 @@ def columns(by_sequence: dict[int, Entry], failed: int | None) -> GroupCalls:
         np.array([entry.timeout_ms for entry in entries], np.int64),
         np.array(late, np.bool_),
         [
-            operation(e.profiling_name, e.input_sizes, e.output_sizes, e.input_dtypes, e.output_dtypes)
+            operation(
+                e.profiling_name, e.input_sizes, e.output_sizes, e.input_dtypes, e.output_dtypes
+            )
             for e in entries
         ],
         [stack(entry.frames) for entry in entries],
@@ -209,9 +213,4 @@ def operation(
 def stack(frames: tuple[Frame, ...]) -> tuple[str, ...]:
     """The callers of torch.distributed, without the frames that only pass a call on."""
     callers = [frame for frame in frames if not OF_TORCH.search(frame.filename)]
-    return tuple(f"{brief(frame.filename)}:{frame.line} in {frame.name}" for frame in callers)
-
-
-def brief(filename: str) -> str:
-    """The file and its folder: enough to find it, and nobody's home."""
-    return "/".join(re.split(r"[/\\]", filename)[-2:])
+    return tuple(place(frame.filename, frame.line, frame.name) for frame in callers)

@@ -128,6 +128,11 @@ def last(count: int) -> Instruction:
     return make
 
 
+def whole(reader: Reader) -> None:
+    values = reader.to_mark()
+    reader.stack.append(tuple(values))
+
+
 def constant(make: Callable[[], object]) -> Instruction:
     return lambda reader: reader.stack.append(make())
 
@@ -183,7 +188,7 @@ INSTRUCTIONS: dict[int, Instruction] = {
     0x85: last(1),  # TUPLE1
     0x86: last(2),  # TUPLE2
     0x87: last(3),  # TUPLE3
-    ord("t"): lambda reader: reader.stack.append(tuple(reader.to_mark())),  # TUPLE
+    ord("t"): whole,  # TUPLE
     ord("q"): remember,  # BINPUT
     ord("r"): remember_far,  # LONG_BINPUT
     ord("h"): recall,  # BINGET

@@ -34,6 +34,7 @@ exit code: training's own where it fails; 1 where training went well but there i
 .sqlite; 2 for a mistake in the command line, before anything starts
 """
 
+import shlex
 import sys
 from argparse import ArgumentTypeError, Namespace
 from dataclasses import dataclass
@@ -44,6 +45,7 @@ from typing import TYPE_CHECKING
 from cli.files import empty_folder
 from cli.lock import check_free
 from cli.parser import Parser, flag, within
+from profiling.flight_recorder import DUMP
 from profiling.launch import command, reports
 from profiling.launch.command import PROFILE_NSYS
 from profiling.launch.process import stream
@@ -102,6 +104,9 @@ def main(argv: list[str], trainer: list[str] | None = None) -> int:
     complete = reports.finish(nsys, folder, target, expected, ended)
     if ended.status:
         print(f"profiling run: ended with exit code {ended.status}; the last lines are above")
+        if any(target.glob(f"{DUMP}*")):  # NCCL's watchdog aborts the process, which cannot say so
+            command_line = shlex.join(["python", "-m", "profiling", "hang", str(what.folder)])
+            print(f"profiling run: what each rank did last: {command_line}")
     return ended.status or (0 if complete else 1)
 
 

@@ -60,7 +60,7 @@ def first_to_look_at(stuck: list[Stuck]) -> list[Stuck]:
     def order(item: tuple[int, Stuck]) -> tuple[bool, bool, float]:
         index, found = item
         others = set().union(*waiting[:index], *waiting[index + 1 :])
-        held_up = bool(found.absent) and set(found.absent) <= others
+        held_up = not others.isdisjoint(found.absent)
         return found.why != "mismatch", held_up, -(found.waited_s or 0)
 
     return [found for _, found in sorted(enumerate(stuck), key=order)]
@@ -95,6 +95,7 @@ def rank_of(dump: Dump, groups: list[GroupOfRanks]) -> Rank:
         note.host if note else None,
         note.pid if note else None,
         note.error if note else None,
+        note.stack if note else None,
         max(finished, key=lambda call: call.entered_ns, default=None),
         max(entered, key=lambda call: call.entered_ns, default=None),
     )

@@ -76,7 +76,9 @@ class GroupOfRanks:
         """The collective that all else waits behind; None where none waits."""
         if (unfinished := self.first_unfinished()) is None:
             return None
-        absent = [d.rank for d, last in zip(self.dumps, self.entered, strict=True) if last < unfinished]
+        absent = [
+            d.rank for d, last in zip(self.dumps, self.entered, strict=True) if last < unfinished
+        ]
         inside = (self.entered >= unfinished) & (self.finished < unfinished)
         known = {dump.rank for dump in self.dumps}
         no_dump = [rank for rank in self.members or () if rank not in known]

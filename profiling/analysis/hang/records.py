@@ -62,6 +62,9 @@ class Rank:
     host: str | None
     pid: int | None
     error: str | None  # that ended it
+    stack: (
+        list[str] | None
+    )  # where it was, FILE:LINE in FUNCTION; None: the trainer did not write it
     last_finished: Call | None
     last_entered: Call | None
 
