@@ -8,6 +8,7 @@ for torchrun is about to kill them; `python -m profiling hang --now` asks them a
 
 import logging
 import os
+import re
 import socket
 import sys
 import threading
@@ -21,6 +22,7 @@ from typing import Protocol, cast
 import torch.distributed as dist
 
 from cli.errors import one_line
+from cli.interrupts import answered
 from profiling.flight_recorder import DUMP, EARLIER, LOOK_S, REQUEST, Note, place
 from profiling.records import to_json
 from training.distributed import Ranks, launched
@@ -152,13 +154,17 @@ class FlightRecorder:
             return False
 
     def ended_by(self, error: Exception) -> None:
-        """Writes what this rank did last, and has the others do so where a collective failed."""
+        """Writes what this rank did last, and has the others do so where a collective failed.
+
+        torchrun may have sent a SIGTERM by now, which is not waited for: the end is near anyhow.
+        """
         failed = out_of_collective(error)
-        if not self.write(error, failed, last_word=True) or not failed:
-            return
-        with suppress(OSError):
-            self.request.write_text(f"rank {self.rank}\n", encoding="utf-8")
-            time.sleep(ANSWER_S)  # torchrun ends the others as soon as this one has gone
+        with answered(lambda number, frame: None):
+            if not self.write(error, failed, last_word=True) or not failed:
+                return
+            with suppress(OSError):
+                self.request.write_text(f"rank {self.rank}\n", encoding="utf-8")
+                time.sleep(ANSWER_S)  # torchrun ends the others as soon as this one has gone
         error.add_note(f"what each rank did last: {hang_command(str(self.out_dir))}")
 
     def write(
@@ -174,7 +180,7 @@ class FlightRecorder:
                 time.time_ns(),
                 socket.gethostname(),
                 os.getpid(),
-                f"{type(error).__name__}: {one_line(str(error))[:200]}" if error else None,
+                told(error) if error else None,
                 failed,
                 stack_of(error),
             )
@@ -203,6 +209,12 @@ def recorded() -> bytes:
     if dump is None:
         raise RuntimeError("before torch 2.8 collectives of NCCL alone are recorded")
     return dump(includeCollectives=True, includeStackTraces=True, onlyActive=False)
+
+
+def told(error: Exception) -> str:
+    """In a line, without the place in torch's sources that gloo begins with."""
+    words = re.sub(r"^\[\S+:\d+\] ", "", one_line(str(error)))
+    return f"{type(error).__name__}: {words[:200]}"
 
 
 def stack_of(error: Exception | None) -> list[str]:

@@ -23,7 +23,7 @@ from profiling.units import ABSENT
 
 MOST_FRAMES = 3  # of a stack, on the screen
 MOST_SAID = 5  # ranks with something of their own
-TONES: dict[str, Tone] = {"hang": "bad", "moment": "note", "none": "good"}
+TONES: dict[str, Tone] = {"hang": "bad", "error": "bad", "moment": "note", "none": "good"}
 LOST = "it died, or could not be reached"
 ADVICE = {
     "absent": (
@@ -106,6 +106,10 @@ def whereabouts(hang: Hang, first: Stuck | None) -> list[str]:
 
 def headline(hang: Hang) -> str:
     lost = f"; {spelled(hang.no_dump)} left no dump: {LOST}" if hang.no_dump else ""
+    if hang.answer == "error":
+        died = min((rank for rank in hang.ranks if rank.own_error), key=lambda r: r.dumped_ns)
+        where = f", at {died.stack[0]}" if died.stack else ""
+        return f"rank {died.rank} was ended by an error of its own: {died.error}{where}"
     if not hang.stuck:
         return f"nothing hangs: every collective that was entered has ended{lost}"
     first = hang.stuck[0]
@@ -121,7 +125,8 @@ def sentence(found: Stuck) -> str:
     lost = f"{spelled(found.no_dump)} left no dump: {LOST}" if found.no_dump else ""
     if found.why == "mismatch":
         calls = [
-            f"{spelled(v.ranks)} call{'s' if len(v.ranks) == 1 else ''} {v.call.name} of {shape(v.call)}"
+            f"{spelled(v.ranks)} {'calls' if len(v.ranks) == 1 else 'call'} {v.call.name} of "
+            f"{shape(v.call)}"
             for v in found.variants[:3]
         ]
         more = f", and {len(found.variants) - 3} more kinds" if len(found.variants) > 3 else ""
@@ -164,7 +169,7 @@ def parted(found: Stuck) -> list[Block]:
 
 
 def ranks_table(hang: Hang, first: Stuck | None) -> Table:
-    """Ranks of which the same is known share a row; those with something of their own come first."""
+    """Ranks of which the same is known share a row; the rarest come first."""
     rows = sorted((state(rank, first), *told(rank.last_finished), rank.rank) for rank in hang.ranks)
     alike = []
     for (now, finished, at, place), same in groupby(rows, lambda row: row[:4]):
@@ -172,8 +177,8 @@ def ranks_table(hang: Hang, first: Stuck | None) -> Table:
         alike.append((len(ranks), Alike(spelled(ranks, word=False), now, finished, at, place)))
     shown = [row for _, row in sorted(alike, key=lambda pair: pair[0])]
     if hang.no_dump:
-        missing = (spelled(hang.no_dump, word=False), f"no dump: {LOST}")
-        shown.insert(0, Alike(*missing, ABSENT, ABSENT, ABSENT))
+        missing = spelled(hang.no_dump, word=False)
+        shown.insert(0, Alike(missing, "left no dump", ABSENT, ABSENT, ABSENT))
     return Table("ranks", "What each rank did last", "Times are UTC, by its clock.", RANKS, shown)
 
 

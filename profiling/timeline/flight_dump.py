@@ -114,6 +114,8 @@ def find(places: Sequence[Path]) -> dict[int, Path]:
 
 def files_in(place: Path) -> list[Path]:
     """Raises ValueError where there is none."""
+    if not place.exists():
+        raise ValueError(f"{place}: no such file or folder; give the out_dir of a run, or dumps")
     if not place.is_dir():
         return [place]
     for name in (re.compile(rf"{DUMP}\d+"), re.compile(rf"{EARLIER}\d+"), NAME):
@@ -174,7 +176,9 @@ def columns(by_sequence: dict[int, Entry], failed: int | None) -> GroupCalls:
     """Of one group. `failed`: the record that the rank's error came out of."""
     entries = [entry for _, entry in sorted(by_sequence.items())]
     done = [is_done(entry, failed) for entry in entries]
-    late = [e.record_id == failed or (e.retired and not d) for e, d in zip(entries, done)]
+    late = [
+        e.record_id == failed or (e.retired and not d) for e, d in zip(entries, done, strict=True)
+    ]
     return GroupCalls(
         np.array([entry.collective_seq_id for entry in entries], np.int64),
         np.array([entry.time_created_ns for entry in entries], np.int64),
@@ -188,7 +192,7 @@ def columns(by_sequence: dict[int, Entry], failed: int | None) -> GroupCalls:
         ],
         [stack(entry.frames) for entry in entries],
         # a group's collectives run one behind the other: what is before one that is done, is done
-        max((e.collective_seq_id for e, d in zip(entries, done) if d), default=0),
+        max((n for n, d in zip(sorted(by_sequence), done, strict=True) if d), default=0),
     )
 
 

@@ -153,6 +153,20 @@ def test_gloo_says_neither_when_a_call_ends_nor_who_is_in_the_group(tmp_path):
     assert stuck.members == [0, 1] and hang.ranks[1].stack == ["data/batches.py:7 in draw"]
 
 
+def test_an_error_of_its_own_comes_before_all_that_follows_from_it(tmp_path):
+    first, second = planted(2, backend="gloo")
+    first.call(8)
+    closed = "RuntimeError: Connection closed by peer"
+    first.write(tmp_path, 8.2, error=closed, in_collective=True)
+    second.write(tmp_path, 8.1, error="IndexError: out of range", stack=["data/x.py:7 in draw"])
+    hang = read_hang([tmp_path])
+    assert hang.answer == "error" and hang.stuck[0].absent == [1]
+    said = (
+        "rank 1 was ended by an error of its own: IndexError: out of range, at data/x.py:7 in draw"
+    )
+    assert headline(hang) == said
+
+
 def test_a_rank_that_waits_in_another_group_is_looked_at_there(read):
     """Ranks 0 and 1 wait for 2, which waits for 3 in a group of these two."""
     ranks = planted(4)

@@ -54,7 +54,7 @@ def members_of(dump: Dump, name: tuple[str, str], world: int | None) -> tuple[in
 
 
 def first_to_look_at(stuck: list[Stuck]) -> list[Stuck]:
-    """A rank that waits in another group holds this one up: so that comes first. Then the oldest."""
+    """One that ranks are missing from because they wait in another comes behind that one."""
     waiting = [set(found.waiting) for found in stuck]
 
     def order(item: tuple[int, Stuck]) -> tuple[bool, bool, float]:
@@ -67,11 +67,12 @@ def first_to_look_at(stuck: list[Stuck]) -> list[Stuck]:
 
 
 def answer(stuck: list[Stuck], ranks: list[Rank]) -> Answer:
+    if any(rank.own_error for rank in ranks):
+        return "error"
     if not stuck:
         return "none"
-    died = any(rank.error for rank in ranks)
     for_good = any(found.timed_out or (found.waited_s or 0) >= HANG_S for found in stuck)
-    return "hang" if for_good or died else "moment"
+    return "hang" if for_good else "moment"
 
 
 def rank_of(dump: Dump, groups: list[GroupOfRanks]) -> Rank:
@@ -95,6 +96,7 @@ def rank_of(dump: Dump, groups: list[GroupOfRanks]) -> Rank:
         note.host if note else None,
         note.pid if note else None,
         note.error if note else None,
+        bool(note and note.error and not note.in_collective),
         note.stack if note else None,
         max(finished, key=lambda call: call.entered_ns, default=None),
         max(entered, key=lambda call: call.entered_ns, default=None),

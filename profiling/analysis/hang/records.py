@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 SCHEMA_VERSION = 1
-# hang: a collective waits for good; moment: some wait, as ranks of a healthy run do; none: all done
-Answer = Literal["hang", "moment", "none"]
+# hang: a collective waits for good; error: a rank was ended by one of its own, for which the others
+# wait; moment: some wait, as ranks of a healthy run do; none: all is done
+Answer = Literal["hang", "error", "moment", "none"]
 # absent: a rank has not entered it; mismatch: ranks called different things; entered: all are in
 # it, and it does not end; no_dump: who is missing has left no dump
 Why = Literal["absent", "mismatch", "entered", "no_dump"]
@@ -62,6 +63,7 @@ class Rank:
     host: str | None
     pid: int | None
     error: str | None  # that ended it
+    own_error: bool  # it came from elsewhere than a collective
     stack: (
         list[str] | None
     )  # where it was, FILE:LINE in FUNCTION; None: the trainer did not write it
