@@ -22,6 +22,7 @@ from typing import Protocol, cast
 import torch.distributed as dist
 
 from cli.errors import one_line
+from cli.files import write_text
 from cli.interrupts import answered
 from profiling.flight_recorder import DUMP, EARLIER, LOOK_S, REQUEST, Note, place
 from profiling.records import to_json
@@ -36,7 +37,9 @@ FILES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")  # and th
 ON_TIMEOUT = ("TORCH_NCCL_DUMP_ON_TIMEOUT",)
 MOST = "2000"  # entries: torch 2.13's own number; older versions record nothing by themselves
 MOST_FRAMES = 12
-ANSWER_S = 2 * LOOK_S + 2  # for the others to look, and to write what they have
+# for the others to look, and to write what they have: the first stack that torch spells imports
+# inductor, which takes seconds where the run does not compile
+ANSWER_S = LOOK_S + 6
 
 
 class Dump(Protocol):
@@ -119,6 +122,7 @@ class FlightRecorder:
         self.out_dir, self.rank, self.world_size = out_dir, rank, world_size
         self.request = out_dir / "profile" / REQUEST
         self.last_word = False  # what is written by now is to stay
+        self.ended = False  # by an error, which the last dump tells
         self.writing = threading.Lock()
 
     @contextmanager
@@ -136,7 +140,7 @@ class FlightRecorder:
     def answer(self, done: threading.Event, seen: int | None) -> None:
         while not done.wait(LOOK_S):
             asked = self.asked_ns()
-            if asked is not None and asked != seen:
+            if asked is not None and asked != seen and not self.ended:
                 seen = asked
                 self.write(last_word=self.request_is_of_a_rank())
 
@@ -160,15 +164,19 @@ class FlightRecorder:
         """
         failed = out_of_collective(error)
         with answered(lambda number, frame: None):
-            if not self.write(error, failed, last_word=True) or not failed:
-                return
-            with suppress(OSError):
-                self.request.write_text(f"rank {self.rank}\n", encoding="utf-8")
-                time.sleep(ANSWER_S)  # torchrun ends the others as soon as this one has gone
-        error.add_note(f"what each rank did last: {hang_command(str(self.out_dir))}")
+            self.ended = True
+            answered_s = time.monotonic() + ANSWER_S
+            if failed:
+                with suppress(OSError, ValueError):
+                    self.request.parent.mkdir(parents=True, exist_ok=True)
+                    write_text(self.request, f"rank {self.rank}\n")
+            written = self.write(error, failed)
+            if failed and written:  # torchrun ends the others as soon as this one has gone
+                time.sleep(max(0.0, answered_s - time.monotonic()))
+                error.add_note(f"what each rank did last: {hang_command(str(self.out_dir))}")
 
     def write(
-        self, error: Exception | None = None, failed: bool = False, last_word: bool = False
+        self, error: Exception | None = None, failed: bool = False, *, last_word: bool = False
     ) -> bool:
         """Whether there is a dump. A rank that has answered one that died keeps that answer."""
         with self.writing:

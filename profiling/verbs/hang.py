@@ -15,7 +15,7 @@ the ranks for that before: they look every 2 seconds. Of several hosts without a
 bring the files together. Dumps of other programs are read, too: torch's own are pickles, of which
 nothing but data is taken.
 
-exit code: 0; 1 when something hangs, or an error ended a rank; 2 for bad flags, or files that are no dumps
+exit code: 0; 1 when something hangs, or an error ended a rank; 2 for bad flags and damaged files
 """
 
 import os

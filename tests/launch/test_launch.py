@@ -383,7 +383,9 @@ def test_a_failing_rank_passes_its_failure_on(install, trainer, words, out_dir, 
     hangs = f"open({str(folder / 'flight-rank0')!r}, 'w').close(); os.abort()"
     assert run.main(["--nproc-per-node", "1", *words], trainer(f"import os; {hangs}")) != 0
     said = capfd.readouterr().out
-    assert f"what each rank did last: python -m profiling hang {out_dir}\n" in said
+    assert (
+        f"what each rank did last: python -m profiling hang {shlex.quote(str(out_dir))}\n" in said
+    )
 
 
 def test_each_rank_samples_the_metrics_of_its_own_gpu(install, words, capsys):
