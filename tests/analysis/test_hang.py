@@ -153,6 +153,23 @@ def test_gloo_says_neither_when_a_call_ends_nor_who_is_in_the_group(tmp_path):
     assert stuck.members == [0, 1] and hang.ranks[1].stack == ["data/batches.py:7 in draw"]
 
 
+def test_a_root_that_went_on_waits_behind_the_one_that_another_lacks(read):
+    """A broadcast ends for its root when it has sent."""
+    root, other = planted(2, backend="gloo")
+    root.call(8, "broadcast")
+    root.call(9, done=False)
+    (stuck,) = read([root, other]).stuck
+    assert (stuck.sequence, stuck.waiting, stuck.absent, stuck.waited_s) == (8, [0], [1], 691)
+    assert stuck.variants[0].call.name == "broadcast"
+
+
+def test_a_group_that_fell_out_of_one_ring_is_not_waited_for(read):
+    ranks = planted(2)
+    ranks[0].groups = ranks[1].groups = {"1": [0, 1]}
+    ranks[0].call(8, group=("1", "undefined"))
+    assert read(ranks).answer == "none"
+
+
 def test_an_error_of_its_own_comes_before_all_that_follows_from_it(tmp_path):
     first, second = planted(2, backend="gloo")
     first.call(8)

@@ -74,12 +74,13 @@ class GroupOfRanks:
 
     def stuck(self) -> Stuck | None:
         """The collective that all else waits behind; None where none waits."""
-        if (unfinished := self.first_unfinished()) is None:
+        unfinished, waits = self.first_unfinished(), self.finished < self.entered
+        if unfinished is None or not waits.any():
             return None
         absent = [
             d.rank for d, last in zip(self.dumps, self.entered, strict=True) if last < unfinished
         ]
-        inside = (self.entered >= unfinished) & (self.finished < unfinished)
+        inside = waits & (self.entered >= unfinished)  # or behind it: a root need not wait for all
         known = {dump.rank for dump in self.dumps}
         no_dump = [rank for rank in self.members or () if rank not in known]
         why: Why = "absent" if absent else "no_dump" if no_dump else "entered"
@@ -95,18 +96,18 @@ class GroupOfRanks:
             [dump.rank for dump, waits in zip(self.dumps, inside, strict=True) if waits],
             absent,
             no_dump,
-            *self.patience(unfinished),
+            *self.patience(),
         )
 
-    def patience(self, sequence: int) -> tuple[float | None, float | None, bool]:
-        """(longest wait in s, timeout in s, whether torch gave it up) of those who wait in it."""
+    def patience(self) -> tuple[float | None, float | None, bool]:
+        """(longest wait in s, timeout in s, whether torch gave it up) of those who wait."""
         waits, timeouts, given_up = [], [], False
         for dump, calls in zip(self.dumps, self.calls, strict=True):
-            at = index_of(calls, sequence)
-            if calls and at is not None and calls.finished_to < sequence:
+            if calls and calls.finished_to < calls.sequence[-1]:
+                at = int(np.searchsorted(calls.sequence, calls.finished_to, side="right"))
                 waits.append(max(0, dump.dumped_ns - int(calls.entered_ns[at])) / 1e9)
                 timeouts.append(int(calls.timeout_ms[at]) / 1e3)
-                given_up |= bool(calls.timed_out[at])
+                given_up |= bool(calls.timed_out[at:].any())
         return max(waits, default=None), min(timeouts, default=0) or None, given_up
 
     def variants(self, sequence: int) -> list[Variant]:
