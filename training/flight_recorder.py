@@ -50,8 +50,8 @@ class Dump(Protocol):
     ) -> bytes: ...
 
 
-# for every backend since torch 2.8, for NCCL alone before
-DUMPS = ("_dump_fr_trace", "_dump_nccl_trace")
+# NCCL has a recorder of its own; the one of the other backends came with torch 2.8
+OF_NCCL, OF_OTHERS = "_dump_nccl_trace", "_dump_fr_trace"
 
 
 @contextmanager
@@ -62,7 +62,7 @@ def switched_on(out_dir: str) -> Iterator[None]:
         prefix = str(Path(out_dir).absolute() / "profile" / DUMP)
         for names, value in ((ENTRIES, MOST), (FILES, prefix), (ON_TIMEOUT, "1")):
             if not any(name in os.environ for name in names):
-                ours[names[0] if hasattr(torch_c10d(), DUMPS[0]) else names[-1]] = value
+                ours[names[0] if hasattr(torch_c10d(), OF_OTHERS) else names[-1]] = value
     os.environ.update(ours)
     try:
         yield
@@ -85,7 +85,7 @@ def watched(out_dir: Path, ranks: Ranks, resumed: bool) -> Iterator[None]:
         return
     if ranks.rank == 0:
         set_aside(out_dir, resumed)
-    recorder = FlightRecorder(out_dir, ranks.rank, ranks.world_size)
+    recorder = FlightRecorder(out_dir, ranks)
     with recorder.answering():
         try:
             yield
@@ -118,8 +118,9 @@ def make_folder(out_dir: Path, ranks: Ranks) -> None:
 class FlightRecorder:
     """Of one rank of a run."""
 
-    def __init__(self, out_dir: Path, rank: int, world_size: int) -> None:
-        self.out_dir, self.rank, self.world_size = out_dir, rank, world_size
+    def __init__(self, out_dir: Path, ranks: Ranks) -> None:
+        self.out_dir, self.rank, self.world_size = out_dir, ranks.rank, ranks.world_size
+        self.dump = OF_NCCL if ranks.device.type == "cuda" else OF_OTHERS
         self.request = out_dir / "profile" / REQUEST
         self.last_word = False  # what is written by now is to stay
         self.ended = False  # by an error, which the last dump tells
@@ -193,7 +194,7 @@ class FlightRecorder:
                 stack_of(error),
             )
             try:
-                self.put(recorded() + to_json(note, indent=None).encode())
+                self.put(recorded(self.dump) + to_json(note, indent=None).encode())
             except (OSError, RuntimeError) as problem:
                 log.error("rank %d: no flight recorder dump: %s", self.rank, problem)
                 return False
@@ -210,12 +211,11 @@ class FlightRecorder:
         os.replace(temporary, path)
 
 
-def recorded() -> bytes:
+def recorded(name: str) -> bytes:
     """As torch writes it to a file. Raises RuntimeError where this torch cannot tell."""
-    found = (getattr(torch_c10d(), name, None) for name in DUMPS)
-    dump = cast("Dump | None", next(filter(None, found), None))
+    dump = cast("Dump | None", getattr(torch_c10d(), name, None))
     if dump is None:
-        raise RuntimeError("before torch 2.8 collectives of NCCL alone are recorded")
+        raise RuntimeError(f"this torch has no {name}: 2.8 and newer record gloo, too")
     return dump(includeCollectives=True, includeStackTraces=True, onlyActive=False)
 
 
