@@ -27,7 +27,7 @@ from data.prepare import prepare
 from model import GPT
 from profiling.capture.sampler import GpuSampler, NoSampler
 from profiling.capture.spans import NoSpans, Spans
-from training import checkpoint
+from training import checkpoint, flight_recorder
 from training.capture import Profiler
 from training.checks import check_job, settle
 from training.clock import clock_for
@@ -48,10 +48,15 @@ from training.warm_up import warm_up
 
 def train(config: Config) -> None:
     """One run from its configuration to its last checkpoint."""
-    with started(config.device) as ranks, explained_out_of_memory(config):
+    recording = flight_recorder.switched_on(config.out_dir)  # of collectives, of several ranks
+    with recording, started(config.device) as ranks, explained_out_of_memory(config):
         configure_logging(ranks.rank)
         settled = settle(config, ranks.device, ranks.world_size)
-        with owned(settled, ranks) as folder:
+        resumed = config.init_from == "resume"
+        with (
+            owned(settled, ranks) as folder,
+            flight_recorder.watched(folder.path, ranks, resumed),
+        ):
             train_on(ranks, settled, reasons(config, ranks.device), folder)
 
 

@@ -35,6 +35,7 @@ VERBS = {
     "export": Verb(CAPTURES, "a capture for ui.perfetto.dev", keeps_freed=True),
     "log": Verb(CAPTURES, "the report of a capture, added to its W&B run"),
     "trigger": Verb(CAPTURES, "a capture window on a run that is under way"),
+    "hang": Verb(CAPTURES, "which collective a run of several ranks hangs in, and who is missing"),
     "dashboard": Verb(CAPTURES, "runs side by side: loss, speed, GPU"),
     "scrub": Verb(CAPTURES, "take environment and folders out of a capture"),
     "doctor": Verb(CAPTURES, "what profiling needs of this machine, with cures"),

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from profiling.flight_recorder import DUMP, EARLIER, REQUEST
 from profiling.step_times import STEP_TIMES
 
 METRICS = "metrics.jsonl"
@@ -39,6 +40,7 @@ OWNERS = (
             r"|trigger\.json"
             r"|multirun\.yaml|ckpt[^/]*\.pt|(wandb|tensorboard|compiled)/.+"
             rf"|(sample/)?profile/(window-\d+(-rank\d+)?\.json|{CAPTURES})"
+            rf"|profile/(({DUMP}|{EARLIER})\d+|{REQUEST})"
         ),
     ),
     Owner("experiment", ("results.json",), re.compile(r"results\.json")),

@@ -1,4 +1,7 @@
-"""The commands that a run names, as a shell takes them. Called by record and slow_ranks."""
+"""The commands that a run names, as a shell takes them.
+
+Called by record, slow_ranks and flight_recorder.
+"""
 
 import os
 import shlex
@@ -32,6 +35,10 @@ def capture_of_ranks(out_dir: str, ranks: Ranks, *compared: int) -> str:
     folder = out_dir.rstrip("/")
     words += [f"{folder}/config.yaml", f"out_dir={folder}-ranks", "init_from=scratch"]
     return shlex.join(["python", "-m", "profiling", "run", *words])
+
+
+def hang_command(folder: str) -> str:
+    return shlex.join(["python", "-m", "profiling", "hang", folder])
 
 
 def typed_prompt(tokenizer: Tokenizer) -> str | None:

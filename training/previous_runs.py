@@ -13,7 +13,9 @@ from functools import cached_property
 from pathlib import Path
 
 from cli.lock import InUse, check_free
+from profiling.flight_recorder import DUMP
 from profiling.run_files import METRICS, RUN_FILES
+from training.next_commands import hang_command
 
 log = logging.getLogger(__name__)
 
@@ -36,13 +38,18 @@ class PreviousRun:
 
     @property
     def matters(self) -> bool:
-        return self.rows > FEW_ROWS or any((self.folder / name).exists() for name in EVIDENCE)
+        return self.rows > FEW_ROWS or any(is_evidence(self.folder / name) for name in EVIDENCE)
 
     def __str__(self) -> str:
         """In brackets behind a name of it."""
         checkpoint = "" if (self.folder / "ckpt.pt").exists() else "no checkpoint, "
         rows = "1 row" if self.rows == 1 else f"{self.rows} rows"
         return f"({checkpoint}{rows}, {spelled(sum(map(size, self.files)))})"
+
+
+def is_evidence(path: Path) -> bool:
+    """Several ranks make the folder of captures before there is one."""
+    return any(path.iterdir()) if path.is_dir() else path.exists()
 
 
 def run_in(folder: Path) -> PreviousRun | None:
@@ -88,6 +95,8 @@ def move_aside(folder: Path, keep: str) -> None:
     for path in there.files:
         os.rename(path, target / path.name)
     log.info("out_dir=%s: the run that lay there %s is now in %s", folder, what, target.name)
+    if any((target / "profile").glob(f"*{DUMP}*")):
+        log.info("what each of its ranks did last: %s", hang_command(str(target)))
     tidy(folder, keep)
 
 

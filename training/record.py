@@ -25,6 +25,7 @@ from profiling.metric_names import CPU_PERCENT
 from profiling.records import to_json
 from profiling.run_files import METRICS
 from profiling.step_times import STEP_TIMES, StepTimes
+from training import flight_recorder
 from training.clock import Laps, Speed
 from training.console import Display, duration
 from training.evaluate import evaluation_batch_size
@@ -307,6 +308,7 @@ def open_record(run: Run, warm: WarmUp, gpu: GpuSampler | NoSampler) -> Record:
         reasons=run.reasons,
     )
     ranks.from_first(lambda: open_run_folder(run.folder, config, asdict(in_force)))
+    flight_recorder.make_folder(run.folder.path, ranks)
     announce(config, in_force, warm)
     tracker = Tracker([])
     if ranks.rank == 0:

@@ -34,7 +34,9 @@ exit code: training's own where it fails; 1 where training went well but there i
 .sqlite; 2 for a mistake in the command line, before anything starts
 """
 
+import shlex
 import sys
+import time
 from argparse import ArgumentTypeError, Namespace
 from dataclasses import dataclass
 from functools import partial
@@ -44,6 +46,7 @@ from typing import TYPE_CHECKING
 from cli.files import empty_folder
 from cli.lock import check_free
 from cli.parser import Parser, flag, within
+from profiling.flight_recorder import DUMP
 from profiling.launch import command, reports
 from profiling.launch.command import PROFILE_NSYS
 from profiling.launch.process import stream
@@ -95,6 +98,7 @@ def main(argv: list[str], trainer: list[str] | None = None) -> int:
 
     check_free(what.folder, f"out_dir={what.folder}")  # a capture may be on its way there
     empty_folder(folder)
+    began_s = time.time()
     ended = stream(whole, environ)
     names = ["nsys"] if ranks is None else [f"nsys-rank{rank}" for rank in ranks]
     expected = dict.fromkeys(names, windows if any("=repeat" in o for o in options) else 1)
@@ -102,6 +106,10 @@ def main(argv: list[str], trainer: list[str] | None = None) -> int:
     complete = reports.finish(nsys, folder, target, expected, ended)
     if ended.status:
         print(f"profiling run: ended with exit code {ended.status}; the last lines are above")
+        # NCCL's watchdog aborts the process, which cannot say so itself
+        if any(path.stat().st_mtime >= began_s for path in target.glob(f"{DUMP}*")):
+            words = ["python", "-m", "profiling", "hang", str(what.folder)]
+            print(f"profiling run: what each rank did last: {shlex.join(words)}")
     return ended.status or (0 if complete else 1)
 
 

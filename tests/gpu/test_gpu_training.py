@@ -274,6 +274,52 @@ def test_a_slow_rank_is_named_with_what_it_costs(way, text_file, project_data, t
     assert f"--ranks 0,1 {tmp_path}/out/config.yaml" in done.stdout
 
 
+# rank 1 sleeps instead of averaging the gradients of the fourth iteration; NCCL's patience is 10 s
+HANGS = """
+import os, time
+from datetime import timedelta
+import torch.distributed as dist
+made = dist.init_process_group
+dist.init_process_group = lambda *a, **k: made(*a, timeout=timedelta(seconds=10), **k)
+from configs import command_line
+from training.step import Step
+import train
+
+average, calls = Step.average_gradients, []
+
+def late(self):
+    calls.append(1)
+    if len(calls) == 8 and os.environ["RANK"] == "1":
+        time.sleep(100)
+    average(self)
+
+Step.average_gradients = late
+command_line.run(train.train)
+"""
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA GPUs")
+def test_a_hang_under_nccl_is_told(text_file, project_data, tmp_path):
+    """NCCL's watchdog writes the dumps and aborts: nothing of the trainer runs then."""
+    script, out_dir = tmp_path / "hangs.py", tmp_path / "out"
+    script.write_text(HANGS)
+    typed = words(out_dir, text_file, gradient_accumulation_steps=2, max_iters=20, compile=False)
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    environment = os.environ | {"PYTHONPATH": str(PROJECT)}
+    command = [sys.executable, *launcher, str(script), *typed]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=170, env=environment)
+    assert done.returncode != 0
+    assert "is deprecated" not in done.stderr  # the name that this torch reads
+    verb = [sys.executable, "-m", "profiling", "hang", str(out_dir), "--json", "-"]
+    said = subprocess.run(verb, cwd=PROJECT, capture_output=True, text=True, timeout=60)
+    assert said.returncode == 1, said.stderr + done.stderr[-3000:]
+    (stuck,) = json.loads(said.stdout)["stuck"]
+    assert (stuck["why"], stuck["waiting"], stuck["absent"]) == ("absent", [0], [1])
+    assert stuck["members"] == [0, 1] and stuck["variants"][0]["call"]["backend"] == "nccl"
+    assert stuck["variants"][0]["call"]["stack"][0].startswith("training/step.py:")
+    assert stuck["waited_s"] >= 10 and stuck["timeout_s"] == 10
+
+
 def test_sampling_from_a_trained_model_replays_graphs(train_on_gpu):
     out_dir, _ = train_on_gpu(max_iters=10, eval_interval=5)
     command = [sys.executable, "sample.py", f"out_dir={out_dir}", "start=ROMEO:"]

@@ -372,8 +372,20 @@ def test_torchrun_has_nsys_inside_the_chosen_ranks(install, trainer, words, out_
 @pytest.mark.slow
 def test_a_failing_rank_passes_its_failure_on(install, trainer, words, out_dir, capfd):
     install()
+    folder = out_dir / "profile"
+    folder.mkdir(parents=True)
+    earlier = folder / "flight-rank7"
+    earlier.touch()
+    os.utime(earlier, (1, 1))
     assert run.main(["--nproc-per-node", "1", *words], trainer("sys.exit(3)")) != 0
-    assert "ended with exit code" in capfd.readouterr().out
+    said = capfd.readouterr().out
+    assert "ended with exit code" in said and "profiling hang" not in said
+    hangs = f"open({str(folder / 'flight-rank0')!r}, 'w').close(); os.abort()"
+    assert run.main(["--nproc-per-node", "1", *words], trainer(f"import os; {hangs}")) != 0
+    said = capfd.readouterr().out
+    assert (
+        f"what each rank did last: python -m profiling hang {shlex.quote(str(out_dir))}\n" in said
+    )
 
 
 def test_each_rank_samples_the_metrics_of_its_own_gpu(install, words, capsys):

@@ -1,0 +1,116 @@
+"""From the dumps of all ranks to the collective that hangs, and who is to be asked about it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from profiling.analysis.hang.group import GroupOfRanks
+from profiling.analysis.hang.records import Answer, Call, Hang, Rank, Stuck
+from profiling.timeline.flight_dump import Dump, find, read
+
+WORLD = "default_pg"  # torch's description of the group of all ranks
+HANG_S = 30.0  # ranks of a healthy run wait for each other, and the host runs ahead of its GPU
+
+
+def read_hang(places: Sequence[Path]) -> Hang:
+    """Raises ValueError naming the file where one is no dump, or there is none."""
+    return hang_of([read(path, rank) for rank, path in find(places).items()])
+
+
+def hang_of(dumps: list[Dump]) -> Hang:
+    """`dumps`: in the order of their ranks."""
+    world = world_size(dumps)
+    groups = groups_of(dumps, world)
+    stuck = first_to_look_at([found for group in groups if (found := group.stuck())])
+    known = {dump.rank for dump in dumps}
+    no_dump = [rank for rank in range(world or 0) if rank not in known]
+    ranks = [rank_of(dump, groups) for dump in dumps]
+    return Hang(answer(stuck, ranks), stuck, ranks, world, no_dump, notes(dumps))
+
+
+def world_size(dumps: list[Dump]) -> int | None:
+    """As the trainer noted it, or torch knows the members of the group of all."""
+    sizes = [dump.note.world_size for dump in dumps if dump.note]
+    sizes += [len(members) for dump in dumps for members in dump.members.values()]
+    return max(sizes, default=0) or None
+
+
+def groups_of(dumps: list[Dump], world: int | None) -> list[GroupOfRanks]:
+    """The process groups that somebody called in. Groups of one name and other members are two."""
+    ranks: dict[tuple[tuple[str, str], tuple[int, ...] | None], list[Dump]] = {}
+    for dump in dumps:
+        for name in dump.groups:
+            ranks.setdefault((name, members_of(dump, name, world)), []).append(dump)
+    groups = []
+    for (name, members), called in ranks.items():
+        inside = [d for d in dumps if d.rank in members] if members else called
+        groups.append(GroupOfRanks(name, inside, members))
+    return groups
+
+
+def members_of(dump: Dump, name: tuple[str, str], world: int | None) -> tuple[int, ...] | None:
+    if name[1] == WORLD and world:
+        return tuple(range(world))
+    return dump.members.get(name[0])
+
+
+def first_to_look_at(stuck: list[Stuck]) -> list[Stuck]:
+    """One that ranks are missing from because they wait in another comes behind that one."""
+    waiting = [set(found.waiting) for found in stuck]
+
+    def order(item: tuple[int, Stuck]) -> tuple[bool, bool, float]:
+        index, found = item
+        others = set().union(*waiting[:index], *waiting[index + 1 :])
+        held_up = not others.isdisjoint(found.absent)
+        return found.why != "mismatch", held_up, -(found.waited_s or 0)
+
+    return [found for _, found in sorted(enumerate(stuck), key=order)]
+
+
+def answer(stuck: list[Stuck], ranks: list[Rank]) -> Answer:
+    if any(rank.own_error for rank in ranks):
+        return "error"
+    if not stuck:
+        return "none"
+    for_good = any(found.timed_out or (found.waited_s or 0) >= HANG_S for found in stuck)
+    return "hang" if for_good else "moment"
+
+
+def rank_of(dump: Dump, groups: list[GroupOfRanks]) -> Rank:
+    """Of all groups that it is in, its last call, and the last one that is done."""
+    entered: list[Call] = []
+    finished: list[Call] = []
+    for group in groups:
+        index = next((i for i, d in enumerate(group.dumps) if d is dump), None)
+        calls = group.calls[index] if index is not None else None
+        if index is None or calls is None:
+            continue
+        entered.append(group.call(index, int(calls.sequence[-1])))
+        done = calls.sequence[calls.sequence <= calls.finished_to]
+        if done.size:
+            finished.append(group.call(index, int(done[-1])))
+    note = dump.note
+    return Rank(
+        dump.rank,
+        dump.file.name,
+        dump.dumped_ns,
+        note.host if note else None,
+        note.pid if note else None,
+        note.error if note else None,
+        bool(note and note.error and not note.in_collective),
+        note.stack if note else None,
+        max(finished, key=lambda call: call.entered_ns, default=None),
+        max(entered, key=lambda call: call.entered_ns, default=None),
+    )
+
+
+def notes(dumps: list[Dump]) -> list[str]:
+    """What may mislead about the dumps."""
+    found = []
+    if sent := sum(dump.point_to_point for dump in dumps):
+        found.append(f"{sent} sends and receives are left out: they belong to two ranks alone")
+    if empty := [dump.rank for dump in dumps if not dump.groups]:
+        found.append(f"no collective was recorded by rank {', '.join(map(str, empty))}")
+    times = [dump.dumped_ns for dump in dumps]
+    if (apart_s := (max(times) - min(times)) / 1e9) > HANG_S:
+        found.append(f"the dumps are {apart_s:,.0f} s apart: are they of one run?")
+    return found

@@ -1,0 +1,157 @@
+"""The calls of one process group, rank by rank: where they part, and which does not end.
+
+Called by profiling.analysis.hang.analysis.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profiling.analysis.hang.records import Call, Stuck, Variant, Why
+from profiling.timeline.flight_dump import Dump, GroupCalls, Operation
+
+# sizes differ from rank to rank where a call is right: the root's alone, or a share of each
+UNEVEN = frozenset({"gather", "scatter", "reduce", "all_gather_v", "reduce_scatter_v"})
+NONE = -1
+
+
+@dataclass(frozen=True)
+class GroupOfRanks:
+    """`members`: None where no dump says who belongs to the group."""
+
+    name: tuple[str, str]
+    dumps: list[Dump]  # of members
+    members: tuple[int, ...] | None
+
+    @property
+    def spelled(self) -> str:
+        name, description = self.name
+        return f"{name} ({description})" if description not in ("", "undefined") else name
+
+    @cached_property
+    def calls(self) -> list[GroupCalls | None]:
+        """Of each dump; None: the rank has none in this group."""
+        return [dump.groups.get(self.name) for dump in self.dumps]
+
+    @cached_property
+    def entered(self) -> NDArray[np.int64]:
+        """The last sequence number that each rank has entered; 0: none."""
+        return np.array([int(c.sequence[-1]) if c else 0 for c in self.calls], np.int64)
+
+    @cached_property
+    def finished(self) -> NDArray[np.int64]:
+        return np.array([c.finished_to if c else 0 for c in self.calls], np.int64)
+
+    @cached_property
+    def sequences(self) -> NDArray[np.int64]:
+        """All that any rank has, in order."""
+        return np.unique(np.concatenate([c.sequence for c in self.calls if c]))
+
+    def first_unfinished(self) -> int | None:
+        """The first sequence number that a rank has not entered, or not finished."""
+        front = int(self.entered.max())
+        behind = self.entered[self.entered < front] + 1
+        waiting = self.finished[self.finished < self.entered] + 1
+        found = np.concatenate([behind, waiting])
+        # what has fallen out of every ring cannot be told, what is in one can
+        found = np.maximum(found, self.sequences[0])
+        return int(found.min()) if found.size else None
+
+    def first_mismatch(self) -> int | None:
+        """The first sequence number at which two ranks called different things."""
+        kinds: dict[object, int] = {}
+        rows = np.full((len(self.calls), self.sequences.size), NONE, np.int32)
+        for row, calls in zip(rows, self.calls, strict=True):
+            if calls:
+                codes = [kinds.setdefault(compared(o), len(kinds)) for o in calls.operation]
+                row[np.searchsorted(self.sequences, calls.sequence)] = codes
+        most = rows.max(axis=0)
+        least = np.where(rows == NONE, np.iinfo(np.int32).max, rows).min(axis=0)
+        at = np.flatnonzero(least < most)
+        return int(self.sequences[at[0]]) if at.size else None
+
+    def stuck(self) -> Stuck | None:
+        """The collective that all else waits behind; None where none waits."""
+        unfinished, waits = self.first_unfinished(), self.finished < self.entered
+        if unfinished is None or not waits.any():
+            return None
+        absent = [
+            d.rank for d, last in zip(self.dumps, self.entered, strict=True) if last < unfinished
+        ]
+        inside = waits & (self.entered >= unfinished)  # or behind it: a root need not wait for all
+        known = {dump.rank for dump in self.dumps}
+        no_dump = [rank for rank in self.members or () if rank not in known]
+        why: Why = "absent" if absent else "no_dump" if no_dump else "entered"
+        sequence, mismatch = unfinished, self.first_mismatch()
+        if mismatch is not None and (mismatch <= unfinished or not absent):
+            why, sequence = "mismatch", mismatch
+        return Stuck(
+            why,
+            self.spelled,
+            list(self.members) if self.members else None,
+            sequence,
+            self.variants(sequence),
+            [dump.rank for dump, waits in zip(self.dumps, inside, strict=True) if waits],
+            absent,
+            no_dump,
+            *self.patience(),
+        )
+
+    def patience(self) -> tuple[float | None, float | None, bool]:
+        """(longest wait in s, timeout in s, whether torch gave it up) of those who wait."""
+        waits, timeouts, given_up = [], [], False
+        for dump, calls in zip(self.dumps, self.calls, strict=True):
+            if calls and calls.finished_to < calls.sequence[-1]:
+                at = int(np.searchsorted(calls.sequence, calls.finished_to, side="right"))
+                waits.append(max(0, dump.dumped_ns - int(calls.entered_ns[at])) / 1e9)
+                timeouts.append(int(calls.timeout_ms[at]) / 1e3)
+                given_up |= bool(calls.timed_out[at:].any())
+        return max(waits, default=None), min(timeouts, default=0) or None, given_up
+
+    def variants(self, sequence: int) -> list[Variant]:
+        """What the ranks called at that number; the kind that most of them called comes first."""
+        found: dict[object, list[int]] = {}
+        for index, calls in enumerate(self.calls):
+            at = index_of(calls, sequence)
+            if calls and at is not None:
+                found.setdefault(compared(calls.operation[at]), []).append(index)
+        most_first = sorted(found.values(), key=len, reverse=True)
+        return [
+            Variant([self.dumps[i].rank for i in alike], self.call(alike[0], sequence))
+            for alike in most_first
+        ]
+
+    def call(self, index: int, sequence: int) -> Call:
+        """Of the dump with that index, which has it."""
+        calls = self.calls[index]
+        at = index_of(calls, sequence)
+        assert calls and at is not None
+        done = calls.operation[at]
+        return Call(
+            self.spelled,
+            sequence,
+            done.name,
+            done.backend,
+            [list(sizes) for sizes in done.input_sizes],
+            [list(sizes) for sizes in done.output_sizes],
+            list(done.dtypes),
+            int(calls.entered_ns[at]),
+            sequence <= calls.finished_to,
+            list(calls.stack[at]),
+        )
+
+
+def index_of(calls: GroupCalls | None, sequence: int) -> int | None:
+    if calls is None:
+        return None
+    at = int(np.searchsorted(calls.sequence, sequence))
+    return at if at < calls.sequence.size and calls.sequence[at] == sequence else None
+
+
+def compared(operation: Operation) -> object:
+    """What has to be the same on all ranks of a group."""
+    if operation.name in UNEVEN or operation.name.startswith("all_to_all"):
+        return operation.name, operation.dtypes
+    return operation

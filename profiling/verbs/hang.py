@@ -1,0 +1,112 @@
+"""Where a run of several ranks hangs: which collective does not end, which ranks have entered it,
+which have not, and what these did last. Reads what the flight recorders of the ranks left.
+
+{flags}
+
+examples
+  python -m profiling hang out-owt
+  python -m profiling hang out-owt --now
+  python -m profiling hang /tmp/nccl_trace_rank_0 /tmp/nccl_trace_rank_1
+  python -m profiling hang node-a/profile node-b/profile --json hang.json
+
+A run under torchrun records its last 2000 collectives. When one times out (10 minutes with NCCL,
+30 with gloo: torch's own limits) each rank leaves them in OUT_DIR/profile/flight-rankN. --now asks
+the ranks for that before: they look every 2 seconds. Of several hosts without a common file system,
+bring the files together. Dumps of other programs are read, too: torch's own are pickles, of which
+nothing but data is taken.
+
+exit code: 0; 1 when something hangs, or an error ended a rank; 2 for bad flags and damaged files
+"""
+
+import os
+import time
+from argparse import Namespace
+from pathlib import Path
+
+from cli.files import write_text
+from cli.lock import InUse, check_free
+from cli.parser import Parser, flag
+from cli.plain import without_controls
+from profiling.analysis.hang.analysis import read_hang
+from profiling.analysis.hang.records import Hang
+from profiling.flight_recorder import DUMP, REQUEST
+from profiling.records import to_json
+from profiling.timeline import flight_dump
+from profiling.verbs.results import STDOUT, check_outputs, output_flags, show, write_outputs
+
+PATIENCE_S = 30.0  # for the answers of a run's ranks; to write one takes some 2 s
+LOOK_S = 0.5
+
+
+def main(argv: list[str]) -> int:
+    """Returns the exit code. Raises ValueError on a user's mistake, or for a damaged file."""
+    flags = parse(argv)
+    places: list[Path] = flags.places
+    hang = read_hang(ask(places[0]) if flags.now else places)
+    write(flags, hang)
+    return int(hang.answer in ("hang", "error"))
+
+
+def parse(argv: list[str]) -> Namespace:
+    parser = Parser("hang", __doc__)
+    what = "out_dir of a run, a folder of dumps, or dumps"
+    parser.add_argument("places", nargs="+", type=Path, metavar="OUT_DIR", help=what)
+    flag(parser, "--now", "ask the ranks of a run that is under way for their dumps first")
+    output_flags(parser, json="all of it (docs/report-schema.md)", markdown="for an issue")
+    flags = parser.parse_args(argv)
+    if flags.now and len(flags.places) > 1:
+        raise ValueError("--now: asks one run; give its OUT_DIR alone")
+    check_outputs(flags, *(place for place in flags.places if place.exists()))
+    return flags
+
+
+def ask(folder: Path) -> list[Path]:
+    """The dumps that the ranks leave now. Raises ValueError where none answers."""
+    try:
+        check_free(folder, str(folder))
+    except InUse:
+        pass
+    else:
+        raise ValueError(f"{folder}: no run is under way there; --now asks one that is")
+    request = folder / "profile" / REQUEST
+    write_text(request, "")
+    asked_ns = request.stat().st_mtime_ns
+    try:
+        answers = wait(folder / "profile", asked_ns)
+    finally:
+        request.unlink(missing_ok=True)
+    if not answers:
+        raise ValueError(
+            f"{folder}: no rank answered in {PATIENCE_S:.0f} s; a run of one process has nobody "
+            "to wait for: py-spy dump --pid PID says where it is"
+        )
+    return answers
+
+
+def wait(folder: Path, asked_ns: int) -> list[Path]:
+    """Until all ranks have answered, by the number that the first answer tells."""
+    end = time.monotonic() + PATIENCE_S
+    world, answers = None, []
+    while time.monotonic() < end and (world is None or len(answers) < world):
+        time.sleep(LOOK_S)
+        answers = [
+            path
+            for path in folder.glob(f"{DUMP}*")
+            if flight_dump.NAME.fullmatch(path.name) and os.stat(path).st_mtime_ns >= asked_ns
+        ]
+        if answers and world is None:
+            note = flight_dump.read(answers[0], 0).note
+            world = note.world_size if note else None
+    return answers
+
+
+def write(flags: Namespace, hang: Hang) -> None:
+    from profiling.report.hang import hang_document, headline
+
+    document = hang_document(hang, without_controls(str(flags.places[0])))
+    written = write_outputs(flags, to_json(hang), document)
+    if not written:
+        show(document)
+    elif STDOUT not in written:
+        print(without_controls(headline(hang)))
+        print("written:", without_controls(", ".join(map(str, written))))

@@ -1,0 +1,105 @@
+"""Dumps of flight recorders as torch 2.13 writes them, planted rank by rank.
+
+The keys are those of c10d's FlightRecorder.hpp, version 2.10; a test holds them against a dump that
+torch has written.
+"""
+
+import os
+import pickle
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from profiling.flight_recorder import DUMP, Note
+from profiling.records import to_json
+
+BEGAN_NS = 1_795_322_400_000_000_000
+WORLD = ("0", "default_pg")
+FRAMES = [
+    {"name": "all_reduce", "filename": "/lib/torch/distributed/distributed_c10d.py", "line": 3245},
+    {"name": "average_gradients", "filename": "/home/me/work/training/step.py", "line": 90},
+    {"name": "train_on", "filename": "/home/me/work/train.py", "line": 112},
+]
+
+
+@dataclass
+class PlantedRank:
+    """Calls at given seconds; those of one group get its numbers in turn."""
+
+    rank: int
+    world: int
+    backend: str = "nccl"
+    entries: list[dict] = field(default_factory=list)
+    groups: dict[str, list[int]] = field(default_factory=dict)  # besides the one of all
+
+    def call(
+        self,
+        at_s: float,
+        name: str = "all_reduce",
+        sizes: tuple[int, ...] = (1376,),
+        dtype: str = "Float",
+        done: bool = True,
+        group: tuple[str, str] = WORLD,
+    ) -> None:
+        before = sum(entry["process_group"] == group for entry in self.entries)
+        nccl = self.backend == "nccl"
+        self.entries.append(
+            {
+                "frames": FRAMES,
+                "record_id": len(self.entries),
+                "pg_id": int(group[0]),
+                "process_group": group,
+                "thread_name": "python",
+                "thread_id": "139734890302336",
+                "collective_seq_id": before + 1,
+                "p2p_seq_id": 0,
+                "op_id": before + 1,
+                "profiling_name": f"{self.backend}:{name}",
+                "time_created_ns": BEGAN_NS + round(at_s * 1e9),
+                "input_sizes": [list(sizes)],
+                "input_dtypes": [dtype],
+                "output_sizes": [list(sizes)],
+                "output_dtypes": [dtype],
+                "state": "completed" if done and nccl else "scheduled",
+                "time_discovered_started_ns": None,
+                "time_discovered_completed_ns": None,
+                "retired": done,
+                "timeout_ms": 600_000,
+                "is_p2p": False,
+            }
+        )
+
+    def content(self) -> dict:
+        ranks = str(list(range(self.world))) if self.backend == "nccl" else "[]"
+        name, description = WORLD if self.backend == "nccl" else ("", "")
+        groups = {name: {"name": name, "desc": description, "ranks": ranks}}
+        for name, members in self.groups.items():
+            groups[name] = {"name": name, "desc": "undefined", "ranks": str(members)}
+        return {
+            "version": "2.10",
+            "pg_config": groups,
+            "comm_lib_version": "2.27.5",
+            "pg_status": {"0": {"last_enqueued_collective": 1, "last_completed_collective": 1}},
+            "entries": self.entries,
+        }
+
+    def write(self, folder: Path, at_s: float, note: bool = False, **known: object) -> Path:
+        """As torch does, or with a note as the trainer does."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{DUMP}{self.rank}"
+        dumped_ns = BEGAN_NS + round(at_s * 1e9)
+        written = pickle.dumps(self.content(), protocol=2)
+        if note or known:
+            facts = Note(self.rank, self.world, dumped_ns, "node", 4242 + self.rank, **known)
+            written += to_json(facts, indent=None).encode()
+        path.write_bytes(written)
+        os.utime(path, ns=(dumped_ns, dumped_ns))
+        return path
+
+
+def planted(world: int, steps: int = 7, backend: str = "nccl") -> list[PlantedRank]:
+    """Ranks that have done `steps` all-reduces together, one a second."""
+    ranks = [PlantedRank(rank, world, backend) for rank in range(world)]
+    for rank in ranks:
+        for step in range(steps):
+            rank.call(step)
+    return ranks

@@ -1,0 +1,129 @@
+"""Dumps of the flight recorder: torch's own, planted ones, and files that are none."""
+
+import os
+import pickle
+import re
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from profiling.flight_recorder import DUMP, EARLIER
+from profiling.timeline import flight_dump
+from profiling.timeline.flight_dump import Entry, find, read
+from tests.helpers.flight_dumps import WORLD, PlantedRank, planted
+
+DUMP_OF_TORCH = getattr(torch._C._distributed_c10d, "_dump_fr_trace", None)
+
+
+@pytest.fixture
+def of_torch(tmp_path):
+    """What torch writes of three all-reduces of one rank."""
+    if DUMP_OF_TORCH is None:
+        pytest.skip("before torch 2.8 gloo has no recorder")
+    store = dist.FileStore(str(tmp_path / "store"), 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        for size in (3, 3, 5):
+            dist.all_reduce(torch.ones(2, size, dtype=torch.float64))
+        time.sleep(0.3)  # the entry is closed behind the call's back
+        return DUMP_OF_TORCH(True, True, False)
+    finally:
+        dist.destroy_process_group()
+
+
+def test_a_dump_of_torch(of_torch, tmp_path):
+    path = tmp_path / "nccl_trace_rank_0"
+    path.write_bytes(of_torch)
+    dump = read(path, 0)
+    calls = dump.groups[WORLD]
+    assert calls.sequence.tolist()[-3:] == list(range(calls.finished_to - 2, calls.finished_to + 1))
+    assert [o.input_sizes for o in calls.operation[-2:]] == [((2, 3),), ((2, 5),)]
+    assert {(o.name, o.backend, o.dtypes) for o in calls.operation[-3:]} == {
+        ("all_reduce", "gloo", ("Double", "Double"))
+    }
+    assert calls.stack[-1][0].startswith("timeline/test_flight_dump.py:")
+    assert calls.stack[-1][0].endswith(" in of_torch")
+    assert 0 <= dump.dumped_ns - int(calls.entered_ns[-1]) < 60e9
+    assert not calls.timed_out.any() and dump.note is None
+
+
+def test_planted_dumps_have_the_keys_of_torch(of_torch):
+    real, ours = pickle.loads(of_torch), planted(1)[0].content()
+    assert real.keys() == ours.keys() and real["version"] == ours["version"]
+    assert real["entries"][-1].keys() == ours["entries"][-1].keys()
+    assert {f.encode_name for f in flight_dump.msgspec.structs.fields(Entry)} <= ours["entries"][
+        0
+    ].keys()
+
+
+def test_of_a_coalesced_call_the_last_part_counts(tmp_path):
+    rank = planted(2)[0]
+    rank.call(8, "all_gather_into_tensor_coalesced", done=False)
+    rank.call(8, "coalesced")
+    rank.entries[-1]["collective_seq_id"] = rank.entries[-2]["collective_seq_id"]
+    calls = read(rank.write(tmp_path, 9), 0).groups[WORLD]
+    assert calls.sequence.tolist() == list(range(1, 9)) and calls.finished_to == 8
+    assert calls.operation[-1].name == "coalesced"
+
+
+def test_what_was_captured_into_a_graph_does_not_wait(tmp_path):
+    """Such a call never completes, those behind it do."""
+    rank = planted(2, steps=0)[0]
+    rank.call(0, done=False)
+    rank.call(1)
+    assert read(rank.write(tmp_path, 9), 0).groups[WORLD].finished_to == 2
+
+
+def test_dumps_are_found_by_rank(tmp_path):
+    folder = tmp_path / "out" / "profile"
+    for rank in planted(11):
+        rank.write(folder, 9)
+    for name in ("flight-rank3.tmp", "flight-request", "window-0.json", f"{EARLIER}2"):
+        (folder / name).write_text("")
+    expected = {rank: folder / f"{DUMP}{rank}" for rank in range(11)}
+    assert find([tmp_path / "out"]) == find([folder]) == find(list(expected.values())) == expected
+    with pytest.raises(ValueError, match="are both of rank 0; give one run's"):
+        find([folder, folder / f"{DUMP}0"])
+    with pytest.raises(ValueError, match="whose is it"):
+        find([folder / "window-0.json"])
+    with pytest.raises(ValueError, match="no dump of a flight recorder .* there or in profile/"):
+        find([tmp_path])
+
+
+def test_dumps_of_before_a_resume_are_found_where_there_are_no_others(tmp_path):
+    PlantedRank(0, 2).write(tmp_path / "profile", 9).rename(tmp_path / "profile" / f"{EARLIER}0")
+    assert find([tmp_path]) == {0: tmp_path / "profile" / f"{EARLIER}0"}
+    new = PlantedRank(0, 2).write(tmp_path / "profile", 9)
+    assert find([tmp_path]) == {0: new}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"SQLite format 3\0",
+        b'{"version": "2.10", "entries": []}',
+        pickle.dumps([1, 2], protocol=2),
+        pickle.dumps({"version": "2.10", "entries": [{"record_id": "1"}]}, protocol=2),
+        pickle.dumps({"version": "2.10"}, protocol=2) + b'{"rank": 0}',
+    ],
+)
+def test_other_files_are_refused_in_a_line(tmp_path, content):
+    path = tmp_path / f"{DUMP}0"
+    path.write_bytes(content)
+    with pytest.raises(
+        ValueError, match=f"^{re.escape(str(path))}: no dump of a flight .*"
+    ) as error:
+        read(path, 0)
+    assert "\n" not in str(error.value)
+
+
+def test_a_huge_file_is_not_read(tmp_path):
+    path: Path = tmp_path / f"{DUMP}0"
+    with path.open("wb") as file:
+        os.truncate(file.fileno(), 2**40)
+    with pytest.raises(ValueError, match="1,099,512 MB are no dump; the most is 67"):
+        read(path, 0)

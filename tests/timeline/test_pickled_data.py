@@ -1,0 +1,77 @@
+"""A pickle is read as data or not at all."""
+
+import os
+import pickle
+import random
+import resource
+
+import pytest
+
+from profiling.timeline.pickled_data import read
+from tests.helpers.flight_dumps import planted
+
+
+class Planted:
+    """Runs a command where a file of it is unpickled."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+
+    def __reduce__(self):
+        return os.system, (self.command,)
+
+
+@pytest.fixture
+def written():
+    return pickle.dumps(planted(4)[0].content(), protocol=2)
+
+
+def test_it_reads_what_python_reads(written):
+    value = {"a": [1, -1, 255, 65_535, 2**31 - 1, 2**40, -(2**70)], "b": (None, True, False, 0.5)}
+    value |= {
+        "c": [],
+        "d": {},
+        "e": (),
+        "f": "ä" * 300,
+        "g": [(1,), (1, 2), (1, 2, 3), (1, 2, 3, 4)],
+    }
+    value |= {"many": [str(n) for n in range(1000)] * 2}
+    assert read(pickle.dumps(value, protocol=2))[0] == value
+    found, end = read(written + b"behind")
+    assert found == pickle.loads(written) and end == len(written)
+
+
+@pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4, 5])
+def test_no_code_runs(tmp_path, protocol):
+    trap = tmp_path / "ran"
+    with pytest.raises(ValueError, match="^(byte|is damaged)"):
+        read(pickle.dumps({"entries": [Planted(f"touch {trap}")]}, protocol=protocol))
+    assert not trap.exists()
+    pickle.loads(pickle.dumps(Planted(f"touch {trap}"), protocol=protocol))
+    assert trap.exists()  # so the trap was a real one
+
+
+def test_a_damaged_file_is_an_error_or_other_data(written):
+    generator = random.Random(0)
+    refused = 0
+    for cut in range(0, len(written), 7):
+        with pytest.raises(ValueError, match="damaged at byte"):
+            read(written[:cut])
+    for _ in range(2000):
+        damaged = bytearray(written)
+        for _ in range(generator.randint(1, 4)):
+            damaged[generator.randrange(len(damaged))] = generator.randrange(256)
+        try:
+            read(bytes(damaged))
+        except ValueError:
+            refused += 1
+    assert refused > 500
+
+
+def test_a_number_in_a_file_reserves_no_memory():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert read(b"\x80\x02Nr\xff\xff\xff\xff.")[0] is None  # Python's own takes 64 GB for this one
+    for long in (b"X\xff\xff\xff\x7f", b"\x8a\xff"):
+        with pytest.raises(ValueError, match="damaged"):
+            read(b"\x80\x02" + long + b".")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # kB

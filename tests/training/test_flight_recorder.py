@@ -1,0 +1,221 @@
+"""The flight recorder under torchrun: torch's variables, and dumps of runs that really hang."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from profiling.flight_recorder import DUMP, EARLIER, REQUEST
+from tests.helpers.flight_dumps import planted
+from tests.paths import PROJECT
+from training import flight_recorder
+from training.distributed import Ranks
+from training.flight_recorder import (
+    FILES,
+    OF_OTHERS,
+    FlightRecorder,
+    out_of_collective,
+    set_aside,
+    switched_on,
+    watched,
+)
+from training.previous_runs import make_way
+
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+RECORDS_GLOO = hasattr(torch._C._distributed_c10d, OF_OTHERS)
+CPU = torch.device("cpu")
+
+# train.py, whose rank 1 does something else in the fourth iteration; gloo's patience is 4 s
+MISBEHAVES = """
+import os, sys, time
+from datetime import timedelta
+import torch.distributed.distributed_c10d as c10d
+c10d.default_pg_timeout = timedelta(seconds=4)
+from configs import command_line
+from training.step import Step
+import train
+
+average, calls = Step.average_gradients, []
+
+def misbehave(self):
+    calls.append(1)
+    if len(calls) == 8 and os.environ["RANK"] == "1":
+        {body}
+    average(self)
+
+Step.average_gradients = misbehave
+command_line.run(train.train)
+"""
+
+
+def environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith("TORCH_")}
+
+
+@pytest.fixture
+def two_ranks(monkeypatch):
+    for name in environment():
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+
+
+def test_one_process_is_left_alone(monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    before = environment()
+    with switched_on("out"):
+        assert environment() == before
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_torchs_variables_are_set_for_the_run_alone(two_ranks, monkeypatch, tmp_path, new):
+    """A torch from 2.8 on has names of its own, and warns of the old ones."""
+    if RECORDS_GLOO is not new and new:
+        pytest.skip("this torch is an old one")
+    if not new:
+        monkeypatch.setattr(flight_recorder, "OF_OTHERS", "no_such_name")
+    monkeypatch.chdir(tmp_path)
+    names = ("TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE")
+    if not new:
+        names = ("TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+    with switched_on("out"):
+        prefix = str(tmp_path / "out" / "profile" / "flight-rank")
+        expected = ("2000", prefix, "1")
+        assert environment() == dict(
+            zip((*names, "TORCH_NCCL_DUMP_ON_TIMEOUT"), expected, strict=True)
+        )
+    assert environment() == {}
+
+
+@pytest.mark.parametrize("names", [flight_recorder.ENTRIES, FILES])
+@pytest.mark.parametrize("place", [0, 1])
+def test_what_the_user_has_set_stays(two_ranks, monkeypatch, names, place):
+    monkeypatch.setenv(names[place], "0")
+    with switched_on("out"):
+        mine = {name: value for name, value in environment().items() if name in names}
+        assert mine == {names[place]: "0"} and len(environment()) == 3
+    assert environment() == {names[place]: "0"}
+
+
+def test_dumps_of_the_run_before_are_set_aside(tmp_path, caplog):
+    folder = tmp_path / "profile"
+    for rank in planted(3):
+        rank.write(folder, 9)
+    (folder / REQUEST).touch()
+    caplog.set_level("INFO", "training")
+    set_aside(tmp_path, resumed=True)
+    assert sorted(path.name for path in folder.iterdir()) == [f"{EARLIER}{n}" for n in range(3)]
+    assert f"did last before: python -m profiling hang {tmp_path}" in caplog.text
+
+
+def test_a_run_that_is_moved_aside_takes_its_dumps_along(tmp_path, caplog):
+    (tmp_path / "metrics.jsonl").touch()
+    planted(2)[0].write(tmp_path / "profile", 9)
+    caplog.set_level("INFO", "training")
+    make_way(tmp_path, "all")
+    assert (tmp_path / "previous-1" / "profile" / f"{DUMP}0").is_file()
+    assert (
+        f"each of its ranks did last: python -m profiling hang {tmp_path}/previous-1" in caplog.text
+    )
+
+
+def test_an_empty_folder_of_captures_is_no_evidence(tmp_path):
+    (tmp_path / "metrics.jsonl").touch()
+    flight_recorder.make_folder(tmp_path, Ranks(0, 2, CPU))
+    make_way(tmp_path, "all")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mistake_leaves_no_dump(tmp_path):
+    with pytest.raises(ValueError), watched(tmp_path, Ranks(1, 2, CPU), False):
+        raise ValueError("batch_size=0: must be positive")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_of_its_own_is_noted_and_waits_for_nobody(two_ranks, tmp_path, monkeypatch):
+    monkeypatch.setattr(flight_recorder, "recorded", lambda name: b"")
+    with pytest.raises(IndexError) as error, watched(tmp_path, Ranks(1, 2, CPU), False):
+        [][1]
+    assert not out_of_collective(error.value) and not hasattr(error.value, "__notes__")
+    (path,) = (tmp_path / "profile").iterdir()
+    note = json.loads(path.read_bytes())
+    assert note["error"] == "IndexError: list index out of range" and not note["in_collective"]
+    assert path.name == f"{DUMP}1"
+    assert note["stack"][0].startswith("training/test_flight_recorder.py:")
+
+
+def test_an_answer_to_a_rank_that_died_stays(two_ranks, tmp_path, monkeypatch):
+    """This rank then enters the collective too late, and fails in it as well."""
+    monkeypatch.setattr(flight_recorder, "recorded", lambda name: b"dump")
+    recorder = FlightRecorder(tmp_path, Ranks(1, 2, CPU))
+    assert recorder.write(last_word=True)
+    before = (tmp_path / "profile" / f"{DUMP}1").read_bytes()
+    assert recorder.write(RuntimeError("Connection closed by peer"), failed=True)
+    assert (tmp_path / "profile" / f"{DUMP}1").read_bytes() == before
+
+
+def test_each_backend_has_a_recorder_of_its_own(tmp_path):
+    cuda = Ranks(0, 2, torch.device("cuda", 0))
+    assert FlightRecorder(tmp_path, cuda).dump == "_dump_nccl_trace"
+    assert FlightRecorder(tmp_path, Ranks(0, 2, CPU)).dump == "_dump_fr_trace"
+
+
+def test_a_torch_that_cannot_tell_costs_the_dump_alone(two_ranks, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(flight_recorder, "OF_OTHERS", "no_such_name")
+    with pytest.raises(KeyError, match="mine"), watched(tmp_path, Ranks(1, 2, CPU), False):
+        raise KeyError("mine")
+    assert "rank 1: no flight recorder dump: this torch has no no_such_name" in caplog.text
+
+
+def hang(out_dir: Path, *words: str) -> dict:
+    command = [sys.executable, "-m", "profiling", "hang", str(out_dir), "--json", "-", *words]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=100)
+    assert done.returncode in (0, 1), done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not RECORDS_GLOO, reason="before torch 2.8 gloo has no recorder")
+def test_a_run_that_hangs_says_where(command, start, tmp_path):
+    """Asked while it hangs, and after gloo has given up."""
+    body = "end = time.monotonic() + 14\n        while time.monotonic() < end: time.sleep(0.1)"
+    words = command(gradient_accumulation_steps=2, max_iters=20)[1:]
+    script = tmp_path / "script.py"
+    script.write_text(MISBEHAVES.format(body=body))
+    process = start([*TORCHRUN, str(script), *words], PYTHONPATH=str(PROJECT))
+    output = process.communicate(timeout=150)[0]
+    assert process.returncode != 0
+    out_dir = tmp_path / "out"
+    assert f"what each rank did last: python -m profiling hang {out_dir}" in output
+    record = hang(out_dir)
+    (stuck,) = record["stuck"]
+    assert record["answer"] == "hang" and stuck["why"] == "absent"
+    assert (stuck["waiting"], stuck["absent"], stuck["no_dump"]) == ([0], [1], [])
+    assert stuck["variants"][0]["call"]["stack"][0].startswith("training/step.py:")
+    assert 4 <= stuck["waited_s"] < 8 and stuck["timeout_s"] == 4 and stuck["timed_out"]
+    assert any(" in misbehave" in frame for frame in record["ranks"][1]["stack"])
+    assert record["ranks"][0]["error"].startswith("RuntimeError: Timed out waiting 4000ms")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not RECORDS_GLOO, reason="before torch 2.8 gloo has no recorder")
+@pytest.mark.parametrize(
+    ("body", "answer", "why"),
+    [
+        ("raise IndexError('planted')", "error", "absent"),
+        ("torch.distributed.broadcast(torch.ones(100_000), 0)", "hang", "mismatch"),
+        ("os._exit(9)", "hang", "no_dump"),
+    ],
+)
+def test_runs_that_end_otherwise(command, start, tmp_path, body, answer, why):
+    words = command(gradient_accumulation_steps=2, max_iters=20)[1:]
+    script = tmp_path / "script.py"
+    script.write_text(MISBEHAVES.format(body=f"import torch; {body}"))
+    process = start([*TORCHRUN, str(script), *words], PYTHONPATH=str(PROJECT))
+    process.communicate(timeout=150)
+    record = hang(tmp_path / "out")
+    assert record["answer"] == answer, record
+    assert [stuck["why"] for stuck in record["stuck"]][:1] == [why]
