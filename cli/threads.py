@@ -21,3 +21,11 @@ def spin_briefly() -> None:
 def in_force() -> dict[str, str | None]:
     """The variables of this process; None: left to the library."""
     return {name: os.environ.get(name) for name in VARIABLES}
+
+
+def without_ours() -> dict[str, str]:
+    """The environment for a program of others, whose threads wait as its libraries have it."""
+    environ = dict(os.environ)
+    if environ.get(SPIN_COUNT) == str(ROUNDS):
+        del environ[SPIN_COUNT]
+    return environ

@@ -32,6 +32,7 @@ VERBS = {
     "report": Verb(CAPTURES, "what took the time, and what holds the step back", keeps_freed=True),
     "compare": Verb(CAPTURES, "what changed between two captures or runs", keeps_freed=True),
     "ab": Verb(CAPTURES, "train with two values of a key in turn: does it matter?"),
+    "bench": Verb(CAPTURES, "the table of speed, beside another checkout of nanoGPT"),
     "export": Verb(CAPTURES, "a capture for ui.perfetto.dev", keeps_freed=True),
     "log": Verb(CAPTURES, "the report of a capture, added to its W&B run"),
     "trigger": Verb(CAPTURES, "a capture window on a run that is under way"),

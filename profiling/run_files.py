@@ -44,6 +44,7 @@ OWNERS = (
         ),
     ),
     Owner("experiment", ("results.json",), re.compile(r"results\.json")),
+    Owner("series", ("bench.json",), re.compile(r"bench\.json")),
     Owner("prepared text", ("train.bin",), re.compile(r"(train|val)\.bin|(meta|vocab)\.json")),
 )
 

@@ -7,10 +7,20 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
-from typing import IO, BinaryIO
+from typing import IO, Protocol
 
 TAIL_BYTES = 100_000  # of the output, kept to explain what went wrong
+POLL_S = 0.05  # how late an end is seen where something that the program started holds the pipe
+
+
+class Output(Protocol):
+    """What takes a program's output, chunk by chunk as it comes: a binary file."""
+
+    def write(self, chunk: bytes, /) -> object: ...
+
+    def flush(self) -> object: ...
 
 
 @dataclass(frozen=True)
@@ -20,14 +30,20 @@ class Ended:
     interrupted: bool  # by Ctrl-C or SIGTERM, however the program ended then
 
 
-def stream(words: list[str], environ: dict[str, str], to: BinaryIO | None = None) -> Ended:
-    """Runs the command; its output goes on to `to`, or ours.
+def stream(
+    words: list[str],
+    environ: dict[str, str],
+    to: Output | None = None,
+    folder: Path | None = None,
+) -> Ended:
+    """Runs the command, in `folder` or here; its output goes on to `to`, or ours.
 
     It gets a process group of its own and is sent each Ctrl-C and SIGTERM once, as SIGINT, however
     we got it: training then ends its window, and nsys writes the report.
     """
     process = subprocess.Popen(
         words,
+        cwd=folder,
         env=environ,
         stdin=subprocess.DEVNULL,  # a background group that reads the terminal would be stopped
         stdout=subprocess.PIPE,
@@ -57,11 +73,11 @@ def stream(words: list[str], environ: dict[str, str], to: BinaryIO | None = None
     return Ended(status, tail.decode(errors="replace"), bool(caught))
 
 
-def copy_output(process: subprocess.Popen[bytes], pipe: IO[bytes], to: BinaryIO) -> bytes:
+def copy_output(process: subprocess.Popen[bytes], pipe: IO[bytes], to: Output) -> bytes:
     """Until the process ends, whoever else still holds the pipe."""
     tail = b""
     while True:
-        ready, _, _ = select.select([pipe], [], [], 0.5)
+        ready, _, _ = select.select([pipe], [], [], POLL_S)
         if ready:
             chunk = os.read(pipe.fileno(), 65536)
             if not chunk:

@@ -18,6 +18,7 @@ from profiling.tools import nsight
 
 CAPTURED_STEPS = 20
 FREE_STEPS = 25  # behind the window, for the step time without a profiler
+OTHERS = {"cpu", "mps"}  # devices that nsys does not know
 
 
 def explanations(experiment: Experiment, trainer: Path, folder: Path) -> list[Comparison | None]:
@@ -41,16 +42,9 @@ def capture(experiment: Experiment, trainer: Path, folder: Path, value: int) -> 
     run_dir = capture_folder(folder, label)
     if made := newest_capture(run_dir):
         return made
-    words = [
-        *value_words(experiment, value, run_dir),
-        f"max_iters={experiment.warm_up + CAPTURED_STEPS + FREE_STEPS}",
-        f"profile.start={experiment.warm_up}",
-        f"profile.steps={CAPTURED_STEPS}",
-    ]
-    if can_use_nsys(experiment):
-        tool, command = "nsys", [sys.executable, "-m", "profiling", "run", *words]
-    else:
-        tool, command = "torch.profiler", training_command(trainer, [*words, "profile=torch"])
+    words = value_words(experiment, value, run_dir)
+    devices = [facts.get("device") for facts in experiment.in_force.values()]
+    tool, command = capturing(trainer, words, experiment.warm_up, has_cuda=not OTHERS & {*devices})
     say(f"capture of {label}: {tool}")
     run_process(command, run_dir.with_name(run_dir.name + ".log"), label)
     remove_checkpoints(run_dir)
@@ -65,7 +59,16 @@ def capture_folder(folder: Path, label: str) -> Path:
     return folder / "captures" / plain(label)
 
 
-def can_use_nsys(experiment: Experiment) -> bool:
-    """Whether it ran on a CUDA GPU and nsys is installed."""
-    devices = [facts.get("device") for facts in experiment.in_force.values()]
-    return "cpu" not in devices and "mps" not in devices and bool(nsight.installed("nsys"))
+def capturing(
+    trainer: Path, words: list[str], warm_up: int, has_cuda: bool
+) -> tuple[str, list[str]]:
+    """(the tool, the command) of a run whose iterations behind `warm_up` are captured."""
+    words = [
+        *words,
+        f"max_iters={warm_up + CAPTURED_STEPS + FREE_STEPS}",
+        f"profile.start={warm_up}",
+        f"profile.steps={CAPTURED_STEPS}",
+    ]
+    if has_cuda and nsight.installed("nsys"):
+        return "nsys", [sys.executable, "-m", "profiling", "run", *words]
+    return "torch.profiler", training_command(trainer, [*words, "profile=torch"])

@@ -20,7 +20,7 @@ from cli.files import write_text
 from profiling.analysis.difference.records import Experiment, ProcessRun
 from profiling.analysis.runs.folder import RunFolder, read_run
 from profiling.launch.experiment.plan import timed_process
-from profiling.launch.process import stream
+from profiling.launch.process import Ended, stream
 from profiling.records import read_json, to_json
 
 RESULTS = "results.json"
@@ -53,17 +53,7 @@ def save(experiment: Experiment, folder: Path) -> None:
 def measure(experiment: Experiment, values: list[int], trainer: Path, folder: Path) -> Experiment:
     """Runs the processes of `values` that it lacks, and adds them; ValueError if one fails."""
     done = {run.number for run in experiment.runs}
-    console = Console()
-    progress = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-        speed_estimate_period=3600,
-    )
-    with progress:
+    with processes_bar() as progress:
         task = progress.add_task("measuring", total=len(values), completed=len(done))
         for number, value in enumerate(values):
             if number in done:
@@ -80,6 +70,20 @@ def measure(experiment: Experiment, values: list[int], trainer: Path, folder: Pa
                 f"({process.wall_s:.0f} s, about {left_min:.1f} min left)",
             )
     return experiment
+
+
+def processes_bar() -> Progress:
+    """A bar of processes, with the time that is left, on a terminal alone."""
+    console = Console()
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+        speed_estimate_period=3600,
+    )
 
 
 def time_process(
@@ -132,14 +136,19 @@ def remove_checkpoints(run_dir: Path) -> None:
         (run_dir / name).unlink(missing_ok=True)
 
 
-def run_process(command: list[str], log: Path, label: str) -> None:
-    """Its output goes to the log. Raises ValueError with its last lines when it fails.
-
-    On Ctrl-C it ends in good order, with all that it started, and this raises KeyboardInterrupt.
-    """
+def run_process(command: list[str], log: Path, label: str, folder: Path | None = None) -> None:
+    """In `folder`, or here; its output goes to the log. Raises as check_ended does."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "wb") as file:
-        ended = stream(command, dict(os.environ), file)
+        ended = stream(command, dict(os.environ), file, folder)
+    check_ended(ended, command, log, label)
+
+
+def check_ended(ended: Ended, command: list[str], log: Path, label: str) -> None:
+    """Raises ValueError with the process's last lines when it failed.
+
+    On Ctrl-C it has ended in good order, with all that it started: this raises KeyboardInterrupt.
+    """
     if ended.interrupted:
         raise KeyboardInterrupt
     if ended.status:

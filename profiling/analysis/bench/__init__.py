@@ -1,0 +1,1 @@
+"""What `bench` measured: this project beside another checkout of nanoGPT."""

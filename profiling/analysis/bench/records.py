@@ -1,0 +1,106 @@
+"""What `python -m profiling bench` ran and found: bench.json, record by record.
+
+docs/report-schema.md describes it field by field. What a process did not print is None.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+from profiling.analysis.difference.records import Against
+from profiling.records import JsonObject
+
+SCHEMA_VERSION = 1
+BENCH = "bench.json"
+# `exact` is ours with its own exact evaluation, where `ours` evaluates as the other one does
+Side = Literal["ours", "theirs", "exact"]
+Kind = Literal["prepare", "steps", "run", "sample", "samples", "captured"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What makes two series the same one, so that the second goes on where the first ended."""
+
+    words: list[str]  # for train.py
+    against: str | None  # the other checkout's folder
+    commit: str | None  # its commit; None: it has none
+    steps: int  # timed, of a process
+    iterations: int  # of a whole run
+    tokens: int  # of a sampled sequence
+    samples: int  # sequences, where many are sampled
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    iteration: int
+    at_s: float  # when it was printed, from the start of the process on
+    val_loss: float
+
+
+@dataclass(frozen=True)
+class TimedProcess:
+    """One process, by the clock of the one that started it: a line counts when it arrives."""
+
+    kind: Kind
+    side: Side
+    round: int  # from 0; the processes that prepare are of round 0
+    command: list[str]
+    folder: str  # its out_dir, below the bench's
+    wall_s: float
+    first_iteration_s: float | None = None  # to the line of iteration 0
+    row_ms: list[float] = field(default_factory=list)  # a step: mean between two lines
+    printed_ms: list[float] = field(default_factory=list)  # what these lines say themselves
+    iterations: int | None = None
+    evaluations: list[Evaluation] = field(default_factory=list)
+    end_s: float | None = None  # from its last line to its end
+    tokens: int | None = None  # sampled
+    sampling_s: float | None = None  # for all of them, without the start of the process
+    captured_ratio: float | None = None  # captured over uncaptured step
+
+
+@dataclass(frozen=True)
+class Work:
+    """Something that both have to do alike."""
+
+    what: str
+    ours: str
+    theirs: str | None  # None: it does not say
+    equal: bool | None  # None: not known
+
+
+@dataclass(frozen=True)
+class SideValues:
+    side: Side
+    values: list[float]  # of each process
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A row of the table; the ratios are of times, also where the unit is a rate."""
+
+    part: str
+    what: str
+    unit: str  # ms | s | tokens/s | ratio | %
+    sides: list[SideValues]
+    against: list[Against] = field(default_factory=list)  # theirs the baseline; two processes each
+    detail: str | None = None  # of how much
+    remark: str | None = None
+
+
+class Bench(msgspec.Struct, frozen=True, omit_defaults=True):
+    """bench.json: what ran so far, and what it came to."""
+
+    schema_version: int
+    asked: Asked
+    began: str  # ISO 8601, UTC
+    processes: list[TimedProcess] = []
+    environment: JsonObject | None = None  # versions and machine; both ran by this Python
+    device: str | None = None  # this and the next two of our first process
+    dtype: str | None = None
+    flops_per_step: int | None = None
+    work: list[Work] = []
+    result: list[Measure] = []

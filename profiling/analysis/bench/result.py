@@ -1,0 +1,175 @@
+"""The table of `bench`: its rows, each of one kind of process, with the ratio and its interval.
+
+The statistics are those of `ab`: the process is the unit (difference.experiment.against).
+"""
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from profiling.analysis.bench.records import (
+    Bench,
+    Kind,
+    Measure,
+    Side,
+    SideValues,
+    TimedProcess,
+    Work,
+)
+from profiling.analysis.difference.experiment import FEWEST_PROCESSES, against
+from profiling.analysis.difference.records import Against
+from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
+from profiling.hardware import peak_flops_per_s
+
+TARGET = 1.47  # validation loss
+RATE = "tokens/s"
+SIDES: tuple[Side, ...] = ("theirs", "ours", "exact")
+
+
+@dataclass(frozen=True)
+class Part:
+    what: str
+    unit: str
+    kind: Kind  # the processes that it is read from
+    value: Callable[[TimedProcess, float], float | None]  # the latter is the loss to reach
+    remark: str | None = None
+
+
+def step_ms(process: TimedProcess, _: float) -> float | None:
+    return statistics.median(process.row_ms) if process.row_ms else None
+
+
+def reached_s(process: TimedProcess, target: float) -> float | None:
+    """When the first evaluation at or below the loss was printed."""
+    return next((e.at_s for e in process.evaluations if e.val_loss <= target), None)
+
+
+def tokens_per_s(process: TimedProcess, _: float) -> float | None:
+    return process.tokens / process.sampling_s if process.tokens and process.sampling_s else None
+
+
+PARTS = {
+    "step": Part("step", "ms", "steps", step_ms),
+    "start": Part("start to iteration 0", "s", "steps", lambda p, _: p.first_iteration_s),
+    "end": Part("last line to end", "s", "steps", lambda p, _: p.end_s),
+    "run": Part("whole run", "s", "run", lambda p, _: p.wall_s),
+    "loss": Part("start to loss", "s", "run", reached_s),
+    "sample": Part("sampling one sequence", RATE, "sample", tokens_per_s),
+    "samples": Part("sampling many", RATE, "samples", tokens_per_s),
+    "captured": Part(
+        "captured / free step",
+        "ratio",
+        "captured",
+        lambda p, _: p.captured_ratio,
+        "the other one has no window to capture: not measured",
+    ),
+}
+
+
+def measures(
+    bench: Bench, target: float = TARGET, equal_within_percent: float = EQUAL_WITHIN_PERCENT
+) -> list[Measure]:
+    """A row for each part whose processes have run, and one for MFU where the peak is known."""
+    found = [measure(bench, name, target, equal_within_percent / 100) for name in PARTS]
+    made = [row for row in found if row]
+    return [row for each in made for row in (each, mfu_of(bench, each)) if row]
+
+
+def mfu_of(bench: Bench, step: Measure) -> Measure | None:
+    """Of both by our count of the arithmetic and the data sheet of the device."""
+    if step.part != "step" or not (bench.flops_per_step and bench.device and bench.dtype):
+        return None
+    peak = peak_flops_per_s(bench.device, bench.dtype)
+    if peak is None:
+        return None
+    at_peak_ms = bench.flops_per_step / peak * 1e3
+    sides = [
+        side_values(each.side, [100 * at_peak_ms / ms for ms in each.values]) for each in step.sides
+    ]
+    return Measure("step", "model FLOP utilisation", "%", sides)
+
+
+def measure(bench: Bench, name: str, target: float, band: float) -> Measure | None:
+    part = PARTS[name]
+    processes = [process for process in bench.processes if process.kind == part.kind]
+    if not processes:
+        return None
+    found: dict[Side, list[float]] = {}
+    for side in SIDES:
+        values = [part.value(process, target) for process in processes if process.side == side]
+        if known := [value for value in values if value is not None]:
+            found[side] = known
+    what, remark = part.what, part.remark if bench.asked.against else None
+    if name == "loss":
+        what, remark = f"{what} {target:g}", unreached(processes, found, target)
+    rows = [side_values(side, values) for side, values in found.items()]
+    pairs = ratios(found, part.unit, band)
+    return Measure(name, what, part.unit, rows, pairs, detail(bench, name, processes), remark)
+
+
+def detail(bench: Bench, name: str, processes: list[TimedProcess]) -> str | None:
+    """How much it was that took this time."""
+    tokens = f"{bench.asked.tokens} tokens"
+    if name == "run":
+        counts = sorted({len(process.evaluations) for process in processes})
+        evaluations = " or ".join(map(str, counts))
+        return f"{bench.asked.iterations:,} iterations, {evaluations} evaluations"
+    if name == "samples":
+        return f"{bench.asked.samples} sequences of {tokens}"
+    return tokens if name == "sample" else None
+
+
+def side_values(side: Side, values: list[float]) -> SideValues:
+    return SideValues(side, values, statistics.median(values), min(values), max(values))
+
+
+def ratios(found: dict[Side, list[float]], unit: str, band: float) -> list[Against]:
+    """Of ours over theirs, where both have enough processes for an interval; of times."""
+    times: dict[str, list[float]] = {
+        side: [1 / value for value in values] if unit == RATE else values
+        for side, values in found.items()
+        if len(values) >= FEWEST_PROCESSES
+    }
+    others = [side for side in times if side != "theirs"]
+    return [against("theirs", side, times, band) for side in others] if "theirs" in times else []
+
+
+def unreached(
+    processes: list[TimedProcess], found: dict[Side, list[float]], target: float
+) -> str | None:
+    """Who did not come so far, and how far they came."""
+    least = {
+        side: min(e.val_loss for p in processes if p.side == side for e in p.evaluations)
+        for side in SIDES
+        if any(p.side == side and p.evaluations for p in processes)
+    }
+    short = [side for side in least if len(found.get(side, [])) < count_of(processes, side)]
+    told = [f"{side} came to {least[side]:.4f}" for side in short]
+    return f"not always reached: {', '.join(told)}" if told else None
+
+
+def count_of(processes: list[TimedProcess], side: Side) -> int:
+    return sum(process.side == side for process in processes)
+
+
+def whole_work(bench: Bench) -> list[Work]:
+    """What each said of its work, and what was counted; `bench` may have that of before."""
+    counted = counted_work(bench)
+    names = {row.what for row in counted}
+    return [row for row in bench.work if row.what not in names] + counted
+
+
+def counted_work(bench: Bench) -> list[Work]:
+    """Iterations and evaluations of the whole runs, as they were printed."""
+    runs = [process for process in bench.processes if process.kind == "run"]
+    first = {process.side: process for process in reversed(runs)}
+    if "ours" not in first or "theirs" not in first:
+        return []
+    ours, theirs = first["ours"], first["theirs"]
+    made = ours.iterations or 0, theirs.iterations or 0
+    evaluated = len(ours.evaluations), len(theirs.evaluations)
+    loop = "iterations; nanoGPT's loop ends one behind max_iters"
+    return [
+        Work(loop, str(made[0]), str(made[1]), made[1] - made[0] in (0, 1)),
+        Work("evaluations", str(evaluated[0]), str(evaluated[1]), evaluated[0] == evaluated[1]),
+    ]

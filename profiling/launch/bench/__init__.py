@@ -1,0 +1,1 @@
+"""The processes of `python -m profiling bench`: planned, run, their output read."""

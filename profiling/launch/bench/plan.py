@@ -1,0 +1,193 @@
+"""What `bench` runs: kinds of processes, sides, rounds, and the command line of each.
+
+Called by profiling.verbs.bench. Both sides get one configuration: ours. The other checkout is told
+every key of that name whose value differs from its own.
+"""
+
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from configs.command_line import compose_one
+from configs.sampling import SampleConfig
+from configs.schema import Config
+from profiling.analysis.bench.records import Asked, Kind, Side
+from profiling.launch.bench.checkout import (
+    DATASET,
+    EXPERIMENT,
+    SAMPLER,
+    TRAINER,
+    Checkout,
+    Setting,
+    overrides,
+)
+from profiling.launch.experiment import captures
+from profiling.launch.experiment.plan import (
+    LOG_INTERVAL,
+    WARM_UP,
+    order,
+    quoted,
+    training_command,
+)
+
+PROJECT = Path(__file__).resolve().parent.parent.parent.parent
+FEW = 10  # iterations of the process that fills the caches and leaves a checkpoint to sample from
+NEVER = 1_000_000  # iterations between evaluations
+THEIR_EVALUATION = 200  # batches, where its source does not tell
+# keys that bench sets itself, and what to use instead
+OWN = {
+    "out_dir": "--out",
+    "max_iters": "--iterations, or --steps for those that are timed one by one",
+    "log_interval": "nothing: both log every ten iterations",
+    "always_save_checkpoint": "nothing: both save as their experiment does",
+    "init_from": "nothing: every process starts from scratch",
+    "eval_only": "nothing: whole runs are timed",
+    "profile": "--parts captured",
+    "wandb": "nothing: W&B is off in timed processes",
+}
+# of those that both know, what is ours alone or given otherwise
+NOT_SHARED = ("out_dir", "init_from", "eval_only", "dataset")
+LEFT_OPEN = "auto"  # a value of device and dtype that only the machine decides
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A process to come."""
+
+    kind: Kind
+    side: Side
+    round: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}-{self.side}-{self.round + 1}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    asked: Asked
+    checkout: Checkout | None
+    folder: Path
+
+    @cached_property
+    def config(self) -> Config:
+        """Ours, as it was asked for. Raises ValueError."""
+        return compose_one(self.asked.words)
+
+    def sides(self, kind: Kind) -> list[Side]:
+        if self.checkout is None or kind == "captured":
+            return ["ours"]
+        exact: list[Side] = ["exact"] if kind == "run" and not self.config.eval_iters else []
+        return ["ours", "theirs", *exact]
+
+    def out_dir(self, trial: Trial) -> Path:
+        return self.folder / "runs" / trial.name
+
+    def label(self, trial: Trial) -> str:
+        if trial.side == "theirs" and self.checkout:
+            return f"{trial.kind}, {self.checkout.name}"
+        return f"{trial.kind}, {trial.side}"
+
+
+def check_words(plan: Plan) -> None:
+    """Refuses keys of the bench's own and what does not compose. Raises ValueError."""
+    for word in plan.asked.words:
+        key = word.removeprefix("--").split("=")[0]
+        if "=" in word and (section := key.split(".")[0]) in OWN:
+            raise ValueError(f"{key}: bench sets it itself; use {OWN[section]}")
+    if plan.checkout and plan.config.dataset != DATASET:
+        raise ValueError(
+            f"dataset={plan.config.dataset}: --against trains on characters; use dataset={DATASET}"
+        )
+    kinds: tuple[Kind, ...] = ("prepare", "steps", "run")
+    for kind in kinds:
+        compose_one(our_words(plan, Trial(kind, "ours", 0)))
+
+
+def trials(plan: Plan, kinds: list[Kind], rounds: int) -> list[Trial]:
+    """Those that prepare, then round by round each kind, its sides in turns: A B, B A, A B."""
+    found = [Trial("prepare", side, 0) for side in plan.sides("prepare")]
+    for number in range(rounds):
+        for kind in kinds:
+            sides = plan.sides(kind)
+            turns = order(len(sides), number + 1)[-len(sides) :]
+            found += [Trial(kind, sides[turn], number) for turn in turns]
+    return found
+
+
+def command(
+    plan: Plan, trial: Trial, in_force: dict[str, Setting]
+) -> tuple[Path | None, list[str]]:
+    """(the folder to run it in, its command); `in_force`: what device and dtype came to."""
+    if trial.side == "theirs":
+        assert plan.checkout is not None
+        return plan.checkout.folder, their_command(plan, plan.checkout, trial, in_force)
+    if trial.kind in ("sample", "samples"):
+        words = [f"{key}={value}" for key, value in sampling_keys(plan, trial).items()]
+        return None, [sys.executable, "-u", str(PROJECT / SAMPLER), *words]
+    words = our_words(plan, trial)
+    if trial.kind == "captured":
+        has_cuda = in_force.get("device") not in captures.OTHERS
+        return None, captures.capturing(PROJECT / TRAINER, words, WARM_UP, has_cuda)[1]
+    return None, training_command(PROJECT / TRAINER, words)
+
+
+def our_words(plan: Plan, trial: Trial) -> list[str]:
+    """train.py's; each round has a seed of its own."""
+    config = plan.config
+    words = [*plan.asked.words, f"log_interval={LOG_INTERVAL}", f"seed={config.seed + trial.round}"]
+    if trial.kind == "prepare":
+        words += [f"max_iters={FEW}", f"eval_interval={FEW}", "eval_iters=1"]
+        words += ["always_save_checkpoint=true"]
+    elif trial.kind == "run":
+        words += [f"max_iters={plan.asked.iterations}"]
+        if plan.checkout and trial.side == "ours" and not config.eval_iters:
+            words += [f"eval_iters={plan.checkout.train.get('eval_iters') or THEIR_EVALUATION}"]
+    else:
+        words += [f"eval_interval={NEVER}", "eval_iters=1"]
+        words += [f"max_iters={WARM_UP + plan.asked.steps + 1}"] * (trial.kind == "steps")
+    return [*words, f"out_dir={quoted(plan.out_dir(trial))}", "wandb.mode=disabled"]
+
+
+def their_command(
+    plan: Plan, checkout: Checkout, trial: Trial, in_force: dict[str, Setting]
+) -> list[str]:
+    if trial.kind in ("sample", "samples"):
+        program, known, before = SAMPLER, checkout.sample, []
+        values = sampling_keys(plan, trial) | in_force
+        asked = {name: setting(value) for name, value in values.items()}
+    else:
+        program, known, before = TRAINER, checkout.train, [str(EXPERIMENT)]
+        asked = shared(plan, trial, in_force)
+        asked["out_dir"] = str(plan.out_dir(trial).resolve())
+    return [sys.executable, "-u", str(program), *before, *overrides(asked, known)]
+
+
+def shared(plan: Plan, trial: Trial, in_force: dict[str, Setting]) -> dict[str, Setting]:
+    """The values of our keys that nanoGPT may have too, as this process has them."""
+    config = compose_one(our_words(plan, Trial(trial.kind, "ours", trial.round)))
+    values = {name: setting(value) for name, value in vars(config).items()} | in_force
+    return {name: value for name, value in values.items() if name not in NOT_SHARED}
+
+
+def sampling_keys(plan: Plan, trial: Trial) -> dict[str, Setting]:
+    """For both; device and dtype as in training."""
+    defaults, config = SampleConfig(), plan.config
+    prepared = plan.out_dir(Trial("prepare", trial.side, 0))
+    return {
+        "out_dir": str(prepared.resolve()),
+        "num_samples": plan.asked.samples if trial.kind == "samples" else 1,
+        "max_new_tokens": plan.asked.tokens,
+        "temperature": defaults.temperature,
+        "top_k": defaults.top_k,
+        "seed": config.seed + trial.round,
+        "device": config.device,
+        "dtype": config.dtype,
+    }
+
+
+def setting(value: object) -> Setting:
+    """None where the machine decides, and for what is no plain value."""
+    plain = isinstance(value, (bool, int, float, str)) and value != LEFT_OPEN
+    return value if plain and isinstance(value, (bool, int, float, str)) else None

@@ -1,0 +1,198 @@
+"""The processes of `bench`: started one after the other, their lines timed as they come.
+
+Called by profiling.verbs.bench. bench.json is written anew after every process, so that a series
+that was stopped goes on where it was.
+"""
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean, median
+
+from msgspec.structs import replace as with_fields
+
+from cli.files import write_text
+from cli.threads import without_ours
+from profiling.analysis.bench.records import BENCH, Bench, Kind, TimedProcess
+from profiling.analysis.runs.folder import read_config
+from profiling.launch.bench import printed
+from profiling.launch.bench.checkout import Setting
+from profiling.launch.bench.plan import LEFT_OPEN, Plan, Trial, command
+from profiling.launch.bench.printed import Stamped
+from profiling.launch.bench.work import prepared_work, read_prepared
+from profiling.launch.experiment.plan import WARM_UP
+from profiling.launch.experiment.processes import (
+    check_ended,
+    processes_bar,
+    remove_checkpoints,
+    say,
+)
+from profiling.launch.process import stream
+from profiling.manifest import Manifest
+from profiling.records import JsonObject, read_json, to_json
+from profiling.units import milliseconds, number
+
+PREPARED = Trial("prepare", "ours", 0)
+
+
+def open_bench(folder: Path, asked: Bench) -> Bench:
+    """What was measured in this folder before; else as asked. ValueError for another series."""
+    path = folder / BENCH
+    if not path.exists():
+        return asked
+    there = read_json(path, Bench)
+    if there.asked != asked.asked:
+        raise ValueError(f"--out {folder}: holds another series of processes; give another folder")
+    return with_fields(there, result=[])
+
+
+def save(bench: Bench, folder: Path) -> None:
+    write_text(folder / BENCH, to_json(bench, indent=1))
+
+
+def measure(plan: Plan, bench: Bench, trials: list[Trial]) -> Bench:
+    """Runs the processes that the series lacks, and adds them; ValueError if one fails."""
+    done = {(p.kind, p.side, p.round) for p in bench.processes}
+    left = [trial for trial in trials if (trial.kind, trial.side, trial.round) not in done]
+    with processes_bar() as progress:
+        task = progress.add_task("", total=len(trials), completed=len(trials) - len(left))
+        for number, trial in enumerate(left, start=1):
+            progress.update(task, description=plan.label(trial))
+            process, lines = time_process(plan, trial, in_force(plan))
+            bench = with_fields(bench, processes=[*bench.processes, process])
+            if trial.kind == "prepare":
+                bench = told(plan, bench, trial, lines)
+            save(bench, plan.folder)
+            progress.advance(task)
+            left_min = seconds_left(bench, left[number:]) / 60
+            say(
+                f"{len(trials) - len(left) + number:3d}/{len(trials)}  {plan.label(trial)}  "
+                f"{figure(process)}  ({process.wall_s:.0f} s, about {left_min:.1f} min left)"
+            )
+    return bench
+
+
+def in_force(plan: Plan) -> dict[str, Setting]:
+    """What device and dtype came to in our first process; nothing before that one."""
+    if not (plan.out_dir(PREPARED) / "config.yaml").is_file():
+        return {}
+    config = read_config(plan.out_dir(PREPARED))
+    found = {name: config.get(name) for name in ("device", "dtype")}
+    return {n: v for n, v in found.items() if isinstance(v, str) and v != LEFT_OPEN}
+
+
+def seconds_left(bench: Bench, left: list[Trial]) -> float:
+    """As long as those alike took, or all on the average."""
+
+    def expected_s(trial: Trial) -> float:
+        same = [p for p in bench.processes if p.kind == trial.kind]
+        alike = [p.wall_s for p in same if p.side == trial.side] or [p.wall_s for p in same]
+        return fmean(alike or [p.wall_s for p in bench.processes])
+
+    return sum(map(expected_s, left))
+
+
+def time_process(
+    plan: Plan, trial: Trial, known: dict[str, Setting]
+) -> tuple[TimedProcess, list[printed.Line]]:
+    """One process from its start to its record, and what it printed."""
+    folder, words = command(plan, trial, known)
+    run_dir, environ = plan.out_dir(trial), without_ours() if folder else dict(os.environ)
+    shutil.rmtree(run_dir, ignore_errors=True)  # of a process that was stopped
+    log = run_dir.with_name(run_dir.name + ".log")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "wb") as file:
+        output = Stamped(file)
+        ended = stream(words, environ, output, folder)
+        wall_s = output.now_s()
+    check_ended(ended, words, log, plan.label(trial))
+    process = TimedProcess(
+        kind=trial.kind,
+        side=trial.side,
+        round=trial.round,
+        command=words[1:],
+        folder=str(run_dir.relative_to(plan.folder)),
+        wall_s=wall_s,
+    )
+    if trial.kind != "prepare":
+        remove_checkpoints(run_dir)
+    return READERS[trial.kind](plan, process, output.lines), output.lines
+
+
+def read_training(plan: Plan, process: TimedProcess, lines: list[printed.Line]) -> TimedProcess:
+    """Raises ValueError where its lines are none of nanoGPT's."""
+    run = printed.training(lines)
+    steps = run.steps(0 if process.kind == "prepare" else WARM_UP)
+    if not run.rows or not run.evaluations or (process.kind == "steps" and not steps):
+        log = f"{plan.folder / process.folder}.log"
+        raise ValueError(
+            f"{log}: lacks lines such as 'iter 10: loss 4.1, time 5.0ms' or "
+            "'step 0: train loss 4.1, val loss 4.2'; does it print as nanoGPT does?"
+        )
+    return replace(
+        process,
+        first_iteration_s=run.rows[0].at_s,
+        row_ms=[ms for _, ms in steps],
+        printed_ms=[row.printed_ms for row, _ in steps],
+        iterations=run.iterations,
+        evaluations=run.evaluations,
+        end_s=process.wall_s - lines[-1].at_s,
+    )
+
+
+def read_sampling(plan: Plan, process: TimedProcess, lines: list[printed.Line]) -> TimedProcess:
+    """Raises ValueError where the time of the samples alone cannot be seen."""
+    tokens = plan.asked.tokens * (plan.asked.samples if process.kind == "samples" else 1)
+    sampling_s = printed.sampling_s(lines, tokens)
+    if sampling_s is None:
+        raise ValueError(
+            f"{plan.folder / process.folder}.log: lacks the line before the samples, 'Loading "
+            f"meta from ...', or '{printed.SAMPLE_END}' behind one; does it print as nanoGPT does?"
+        )
+    return replace(process, tokens=tokens, sampling_s=sampling_s)
+
+
+def read_capture(plan: Plan, process: TimedProcess, _: list[printed.Line]) -> TimedProcess:
+    """The captured step over those before and behind it, as the manifest has them."""
+    for path in (plan.folder / process.folder / "profile").glob("window-*.json"):
+        overhead = read_json(path, Manifest).overhead_percent
+        return replace(process, captured_ratio=None if overhead is None else 1 + overhead / 100)
+    return process
+
+
+READERS: dict[Kind, Callable[[Plan, TimedProcess, list[printed.Line]], TimedProcess]] = {
+    "prepare": read_training,
+    "steps": read_training,
+    "run": read_training,
+    "sample": read_sampling,
+    "samples": read_sampling,
+    "captured": read_capture,
+}
+
+
+def told(plan: Plan, bench: Bench, trial: Trial, lines: list[printed.Line]) -> Bench:
+    """With what the first process of a side says of the machine and of its work."""
+    ours = plan.out_dir(PREPARED)
+    if trial.side == "theirs":
+        return with_fields(bench, work=prepared_work(plan, ours, printed.facts(lines)))
+    said = read_prepared(ours)
+    return with_fields(
+        bench,
+        environment=read_json(ours / "environment.json", JsonObject),
+        device=said.in_force.device,
+        dtype=said.dtype,
+        flops_per_step=said.in_force.flops_per_token * said.tokens,
+    )
+
+
+def figure(process: TimedProcess) -> str:
+    """The one that this kind of process is for."""
+    if process.tokens and process.sampling_s:
+        return f"{number(process.tokens / process.sampling_s)} tokens/s"
+    if process.kind == "steps":
+        return f"{milliseconds(median(process.row_ms))} ms a step"
+    if process.captured_ratio:
+        return f"captured steps {process.captured_ratio:.3f} times as long"
+    return f"{process.wall_s:.1f} s"

@@ -1,0 +1,1 @@
+"""What `bench` measured, as a table and a picture."""

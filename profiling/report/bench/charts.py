@@ -1,0 +1,98 @@
+"""The picture of `bench`: ratios with their intervals, loss over time, parts of the whole run."""
+
+from html import escape
+from statistics import median
+
+from profiling.analysis.bench.records import Bench, Side, TimedProcess
+from profiling.report.charts import axis, bars, colour, figure, fixed, guide, scatter
+from profiling.report.document import Figure
+
+SHADES: dict[Side, str] = {"theirs": "muted", "ours": "accent", "exact": "norm"}
+PARTS = {  # of a whole run: name, colour
+    "up to iteration 0": "optimizer",
+    "iterations and evaluations": "gemm",
+    "behind the last line": "attention",
+}
+
+
+def names(bench: Bench, other: str) -> dict[Side, str]:
+    return {"theirs": other, "ours": "ours", "exact": "ours, exact evaluations"}
+
+
+def ratios(bench: Bench) -> Figure | None:
+    """A point for each row that has an interval, the first on top; left of 1 ours is faster."""
+    found = [(row, pair) for row in bench.result for pair in row.against]
+    if not found:
+        return None
+    labels = [
+        escape(row.what + (", exact" if pair.candidate == "exact" else "")) for row, pair in found
+    ][::-1]
+    pairs = [pair for _, pair in found][::-1]
+    error: Figure = {
+        "type": "data",
+        "symmetric": False,
+        "array": [pair.ci95[1] - pair.ratio for pair in pairs],
+        "arrayminus": [pair.ratio - pair.ci95[0] for pair in pairs],
+    }
+    places = list(range(len(pairs)))
+    values = [pair.ratio for pair in pairs]
+    marker: Figure = {"color": colour("accent"), "size": 11}
+    hover = "%{text}: %{x:.3f}<extra></extra>"
+    points = scatter(
+        "ours / theirs",
+        values,
+        places,
+        "markers",
+        text=labels,
+        error_x=error,
+        marker=marker,
+        hovertemplate=hover,
+    )
+    one = guide("as fast", [1, 1], [-0.5, len(pairs) - 0.5], "text", width=2, dash="dash")
+    ticks: Figure = {"tickvals": places, "ticktext": labels, "automargin": True}
+    most = max([1.0, *(pair.ci95[1] for pair in pairs)])
+    xaxis = fixed("time of ours over theirs", range=[0, 1.08 * most])
+    yaxis = {"fixedrange": True, "range": [-0.5, len(pairs) - 0.5], **ticks}
+    return figure([one, points], xaxis, yaxis, showlegend=False)
+
+
+def losses(bench: Bench, other: str) -> Figure | None:
+    """Validation loss over the seconds since its process began, a line for each whole run."""
+    runs = [process for process in bench.processes if process.kind == "run"]
+    if not runs:
+        return None
+    told: set[Side] = set()
+    data = []
+    for run in runs:
+        x = [evaluation.at_s for evaluation in run.evaluations]
+        y = [evaluation.val_loss for evaluation in run.evaluations]
+        style: Figure = {"color": colour(SHADES[run.side]), "width": 2}
+        first, name = run.side not in told, escape(names(bench, other)[run.side])
+        grouped: Figure = {"legendgroup": run.side, "showlegend": first}
+        data.append(scatter(name, x, y, "lines+markers", line=style, **grouped))
+        told.add(run.side)
+    return figure(data, axis("seconds since the process began"), axis("validation loss"))
+
+
+def whole_runs(bench: Bench, other: str) -> Figure | None:
+    """Medians of what a whole run takes before, in and behind its iterations, side by side."""
+    runs: dict[Side, list[TimedProcess]] = {}
+    for process in bench.processes:
+        if process.kind == "run":
+            runs.setdefault(process.side, []).append(process)
+    if not runs:
+        return None
+    sides = [side for side in SHADES if side in runs][::-1]
+    labels = [escape(names(bench, other)[side]) for side in sides]
+    medians = [[median(times) for times in zip(*map(split, runs[s]), strict=True)] for s in sides]
+    data = [
+        bars(labels, [parts[number] for parts in medians], colour(shade), name=part)
+        for number, (part, shade) in enumerate(PARTS.items())
+    ]
+    return figure(data, fixed("seconds"), {"type": "category"}, barmode="stack")
+
+
+def split(process: TimedProcess) -> tuple[float, float, float]:
+    """Seconds of PARTS, which add up to the process."""
+    start, end = process.first_iteration_s or 0.0, process.end_s or 0.0
+    return start, process.wall_s - start - end, end

@@ -1,0 +1,117 @@
+"""What `bench` found as a Document: the answer, a table, a picture. Called by its verb."""
+
+from pathlib import Path
+
+from profiling.analysis.bench.records import Bench, Measure
+from profiling.analysis.difference.records import Against
+from profiling.records import JsonObject
+from profiling.report.bench import charts, tables
+from profiling.report.comparison.document import TONES
+from profiling.report.comparison.tables import outcome
+from profiling.report.document import Block, Chart, Document, Finding, Section, Table, Verdict
+
+PACKAGES = ("torch", "triton", "numpy")
+
+
+def bench_document(bench: Bench, equal_within_percent: float) -> Document:
+    """Of a series whose `result` is there."""
+    against = bench.asked.against
+    other = Path(against).name if against else ""
+    speed = tables.speed(bench, other, equal_within_percent)
+    made = [tables.work(bench.work, other)] if bench.work else []
+    made.append(tables.processes(bench))
+    return Document(
+        f"{other} and this project" if against else "The speed of this project",
+        [" · ".join(filter(None, notes(bench))), " ".join(bench.asked.words)],
+        [*verdict(bench, other, equal_within_percent), *findings(bench, other)],
+        [section(*speed), *pictures(bench, other), *map(section, made)],
+    )
+
+
+def section(*made: Table) -> Section:
+    return Section(made[0].name, made[0].title, made)
+
+
+def notes(bench: Bench) -> list[str]:
+    """When, on what, with which versions."""
+    facts: JsonObject = bench.environment or {}
+    packages = facts.get("packages")
+    versions = packages if isinstance(packages, dict) else {}
+    told = [f"{name} {versions[name]}" for name in PACKAGES if versions.get(name)]
+    git, driver = facts.get("git"), facts.get("driver")
+    commit = str(git.get("commit"))[:8] if isinstance(git, dict) else None
+    return [
+        bench.began,
+        bench.device or "",
+        f"driver {driver}" if driver else "",
+        f"Python {facts['python']}" if "python" in facts else "",
+        *told,
+        f"ours {commit}" if commit else "",
+        f"theirs {bench.asked.commit[:8]}" if bench.asked.commit else "",
+    ]
+
+
+def verdict(bench: Bench, other: str, equal_within_percent: float) -> list[Block]:
+    """Of a step, else of the first row that has an interval."""
+    for row in bench.result:
+        for pair in row.against:
+            if pair.candidate == "ours":
+                word = outcome(pair.verdict, equal_within_percent)
+                return [Verdict(sentence(row, pair, other), TONES.get(pair.verdict, "plain"), word)]
+    return []
+
+
+def sentence(row: Measure, pair: Against, other: str) -> str:
+    values = {values.side: tables.figure(values.median, row.unit) for values in row.sides}
+    ratio, low, high = map(tables.of_times, (pair.ratio, *pair.ci95))
+    return (
+        f"{row.what}: {values['ours']} {row.unit} here, {values['theirs']} in {other}; ratio of "
+        f"times {ratio}, 95 % interval {low} to {high}"
+    )
+
+
+def findings(bench: Bench, other: str) -> list[Block]:
+    """What is not alike, what could not be told, and what is missing."""
+    found: list[Block] = []
+    for work in bench.work:
+        if work.equal is False:
+            what = f"{work.what}: {work.ours} here, {work.theirs} in {other}"
+            found.append(Finding("warning", what, word="not alike"))
+    if bench.work and all(work.equal is not False for work in bench.work):
+        what = f"the same work: {', '.join(work.what for work in bench.work if work.equal)}"
+        found.append(Finding("note", what))
+    if bench.work and any(work.what == "seed" for work in bench.work):
+        found.append(Finding("note", f"{other} has one seed for all rounds: no key sets another"))
+    found += [Finding("note", f"{row.what}: {row.remark}") for row in bench.result if row.remark]
+    return found
+
+
+def pictures(bench: Bench, other: str) -> list[Section]:
+    pairs = sum(len(row.against) for row in bench.result)
+    ratios = Chart(
+        "ratios", "time of ours over theirs", charts.ratios(bench), 120 + 44 * max(1, pairs)
+    )
+    whole = Chart("whole", "parts of a whole run", charts.whole_runs(bench, other), 220)
+    losses = Chart("losses", "validation loss over time", charts.losses(bench, other), 360)
+    return [
+        Section(
+            "ratios",
+            "Ours over theirs",
+            [ratios],
+            lead="A point is the ratio of times, the bar its 95 % interval. Left of 1 ours is "
+            "faster.",
+        ),
+        Section(
+            "whole",
+            "Whole runs",
+            [whole],
+            lead="Medians of seconds. Evaluations lie among the iterations.",
+        ),
+        Section(
+            "losses",
+            "Validation loss over time",
+            [losses],
+            lead="From the start of the process on: imports and compiling count. Each point is an "
+            "evaluation.",
+        ),
+    ]

@@ -1,0 +1,153 @@
+"""The tables of `bench`. Called by profiling.report.bench.document."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import median
+
+from profiling.analysis.bench.records import Bench, Measure, Side, SideValues, TimedProcess, Work
+from profiling.analysis.difference.records import Against
+from profiling.report.comparison.tables import outcome
+from profiling.report.document import TERMINAL, Column, Places, Table
+from profiling.units import ABSENT, milliseconds, number
+
+IN_FULL: Places = ("markdown", "page")  # in a terminal there is no room
+
+
+@dataclass(frozen=True)
+class Row:
+    """Ours beside theirs: medians, and from the lowest to the highest."""
+
+    what: str
+    detail: str | None
+    unit: str
+    theirs: str
+    theirs_spread: str
+    ours: str
+    ours_spread: str
+    ratio: str
+    answer: str
+    remark: str | None
+
+
+def speed(bench: Bench, name: str, equal_within_percent: float) -> list[Table]:
+    """In a terminal medians alone. `name`: of the other checkout; without one there is ours."""
+    found = [row for made in bench.result for row in rows(made, equal_within_percent)]
+    whole = [Column("", detailed, "text", True), Column("unit", "unit", "text", True)]
+    brief = [Column("", "what", "text", True), whole[1]]
+    if bench.asked.against:
+        whole.append(Column(name, lambda row: row.theirs + row.theirs_spread, "text", True))
+        brief.append(Column(name, "theirs", "text", True))
+    whole.append(Column("ours", lambda row: row.ours + row.ours_spread, "text", True))
+    brief.append(Column("ours", "ours", "text", True))
+    note, pair = "Medians of the processes, in brackets the lowest and the highest.", []
+    if bench.asked.against:
+        pair = [Column("ours / theirs", "ratio", "text", True)]
+        pair += [Column("answer", "answer", "text", True)]
+        note += (
+            " Ratios are of times, also where rates are shown: below 1 ours is faster. Their 95 % "
+            "intervals are over processes (Welch's t on logarithms), of two at least on each side."
+        )
+    remark = Column("remark", "remark", "text")
+    places: tuple[tuple[Places, list[Column]], ...] = (
+        (IN_FULL, [*whole, *pair, remark]),
+        (TERMINAL, [*brief, *pair]),
+    )
+    return [
+        Table("speed", "Speed", note, columns, found, len(found), len(found), places=where)
+        for where, columns in places
+    ]
+
+
+def detailed(row: Row) -> str:
+    return ", ".join(filter(None, [row.what, row.detail]))
+
+
+def rows(made: Measure, equal_within_percent: float) -> Iterator[Row]:
+    """One for ours, and one for ours with its exact evaluation where that ran."""
+    sides: dict[Side, SideValues] = {values.side: values for values in made.sides}
+    pairs = {pair.candidate: pair for pair in made.against}
+    beside: tuple[tuple[Side, str], ...] = (("ours", ""), ("exact", ", exact"))
+    for side, more in beside:
+        if side == "ours" or side in sides:
+            yield Row(
+                f"{made.what}{more}",
+                made.detail,
+                "" if made.unit == "ratio" else made.unit,
+                *shown(sides.get("theirs"), made.unit),
+                *shown(sides.get(side), made.unit),
+                *compared(pairs.get(side), equal_within_percent),
+                "exact: ours with its own evaluations" if more else made.remark,
+            )
+
+
+def shown(values: SideValues | None, unit: str) -> tuple[str, str]:
+    """(median, spread)."""
+    if values is None:
+        return ABSENT, ""
+    middle, low, high = (figure(x, unit) for x in (values.median, values.low, values.high))
+    return middle, f" ({low} to {high})" if len(values.values) > 1 else ""
+
+
+def figure(value: float, unit: str) -> str:
+    match unit:
+        case "ms":
+            return milliseconds(value)
+        case "tokens/s":
+            return number(round(value)) if value >= 100 else f"{value:.1f}"
+        case "%":
+            return f"{value:.1f}"
+        case "s":
+            return f"{value:.2f}" if value < 100 else f"{value:.1f}"
+    return f"{value:.3f}"
+
+
+def compared(pair: Against | None, equal_within_percent: float) -> tuple[str, str]:
+    """(ratio with its interval, answer)."""
+    if pair is None:
+        return ABSENT, ABSENT
+    low, high = pair.ci95
+    told = outcome(pair.verdict, equal_within_percent)
+    if pair.verdict in ("faster", "slower"):
+        times = 1 / pair.ratio if pair.verdict == "faster" else pair.ratio
+        told = f"{times:.2f}x {pair.verdict}"
+    return f"{of_times(pair.ratio)} ({of_times(low)} to {of_times(high)})", told
+
+
+def of_times(ratio: float) -> str:
+    return f"{ratio:.3f}" if ratio < 100 else number(ratio)
+
+
+def work(found: list[Work], name: str) -> Table:
+    columns = [
+        Column("", "what", "text", True),
+        Column("ours", "ours", "text", True),
+        Column(name, "theirs", "text", True),
+        Column("alike", alike, "text", True),
+    ]
+    note = f"As each says of itself; {ABSENT} where the other one does not say."
+    return Table("work", "The same work", note, columns, found, limit=len(found), places=IN_FULL)
+
+
+def alike(row: Work) -> str:
+    return "not known" if row.equal is None else "yes" if row.equal else "NO"
+
+
+def processes(bench: Bench) -> Table:
+    columns = [
+        Column("process", lambda p: f"{p.kind}, {p.side}, {p.round + 1}", "text", True),
+        Column("wall", lambda p: p.wall_s * 1e9, "ns", True),
+        Column("step, from line to line", lambda p: median_ms(p.row_ms), "ms", True),
+        Column("step, as printed", lambda p: median_ms(p.printed_ms), "ms", True),
+        Column("command", lambda p: " ".join(p.command), "code", True),
+    ]
+    note = (
+        "In the order in which they ran; those that prepare fill the caches and leave a checkpoint "
+        "to sample from. nanoGPT prints the time to launch a step, before it waits for the GPU; "
+        "the table above has the time from line to line, of both."
+    )
+    found: list[TimedProcess] = bench.processes
+    return Table("processes", "Processes", note, columns, found, folded=True, places=IN_FULL)
+
+
+def median_ms(values: list[float]) -> float | None:
+    return median(values) if values else None

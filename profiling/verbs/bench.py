@@ -1,0 +1,183 @@
+"""Times training and sampling, beside another checkout of nanoGPT if you name one, and says how
+they compare: one command for the whole table of speed.
+
+  FILE KEY=VALUE   as for train.py; a key that nanoGPT has too goes to both
+
+{flags}
+
+parts
+{parts}
+
+examples
+  python -m profiling bench --against ../nanoGPT
+  python -m profiling bench --against ../nanoGPT --iterations 5000 --rounds 2 --parts run,loss
+  python -m profiling bench config/shakespeare_char.yaml attention=triton --against ../nanoGPT
+  python -m profiling bench --against ../nanoGPT device=cpu compile=false n_layer=2 n_embd=96 \\
+      block_size=64 batch_size=8 --iterations 200 --tokens 50 --samples 8
+
+Processes run one after the other, ours and theirs in turns, round by round, after one of each that
+fills the compilers' caches. The other checkout is run as it stands: its train.py with
+config/train_shakespeare_char.py and --key=value for what differs here. If its text is not prepared
+yet, its own prepare.py is run on ours. Both are timed alike, from outside: by when their lines
+come. Its own printed time of a step is when the step was launched.
+
+Both do the same work: model, batch, text, iterations and evaluations; what each says of it is
+compared, and what differs is said. A whole run of ours is timed a second time with its own, exact
+evaluations. Each round has another seed here; nanoGPT has one for all. Unit and interval are those
+of `ab`: the process, and Welch's t on logarithms.
+
+exit code: 0 whatever the answer is; 2 for a mistake or a process that failed; 130 after Ctrl-C
+"""
+
+import shlex
+from argparse import Namespace
+from datetime import UTC, datetime
+from functools import partial
+from itertools import chain, count
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from cli.files import write_text
+from cli.lock import Lock
+from cli.parser import Parser, flag, names, within
+from data.prepare import prepare
+from profiling.analysis.bench.records import BENCH, SCHEMA_VERSION, Asked, Bench, Kind
+from profiling.analysis.bench.result import PARTS, TARGET, measures, whole_work
+from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
+from profiling.launch.bench.checkout import Checkout, open_checkout, prepare_text
+from profiling.launch.bench.plan import Plan, Trial, check_words, command, trials
+from profiling.launch.bench.processes import measure, open_bench, save
+from profiling.launch.experiment.plan import FEWEST_TIMED, LOG_INTERVAL, WARM_UP
+from profiling.launch.experiment.processes import say
+from profiling.records import to_json
+from profiling.report.bench.document import bench_document
+from profiling.report.renderers.markdown import markdown
+from profiling.verbs.results import check_outputs, output_flags, show, show_answer, write_outputs
+
+OUT = "out-bench"
+USAGE = "python -m profiling bench [FLAGS] [FILE] [KEY=VALUE ...]"
+FEWEST_ITERATIONS = WARM_UP + 2 * LOG_INTERVAL
+
+
+def main(argv: list[str]) -> int:
+    """Measures, prints, writes; returns the exit code. Raises ValueError for a mistake."""
+    flags, words = parse(argv)
+    checkout = open_checkout(flags.against) if flags.against else None
+    asked = Asked(
+        words=words,
+        against=str(checkout.folder) if checkout else None,
+        commit=checkout.commit if checkout else None,
+        steps=flags.steps,
+        iterations=flags.iterations,
+        tokens=flags.tokens,
+        samples=flags.samples,
+    )
+    plan = Plan(asked, checkout, flags.out or fresh_folder())
+    check_words(plan)
+    began = datetime.now(UTC).isoformat(timespec="seconds")
+    bench = open_bench(plan.folder, Bench(SCHEMA_VERSION, asked, began))
+    kinds: list[Kind] = list(dict.fromkeys(PARTS[name].kind for name in flags.parts))
+    planned = trials(plan, kinds, flags.rounds)
+    if flags.dry_run:
+        print_commands(plan, planned)
+        return 0
+    with Lock(plan.folder, f"--out {plan.folder}"):
+        announce(plan, bench, planned)
+        try:
+            if checkout:
+                prepare_both(plan, checkout)
+            bench = measure(plan, bench, planned)
+        except KeyboardInterrupt:
+            print(f"\nstopped; what was measured is in {plan.folder}")
+            print(f"go on   {again(argv, plan.folder)}")
+            return 130
+        result = measures(bench, flags.loss, flags.equal_within)
+        deliver(flags, plan.folder, replace(bench, work=whole_work(bench), result=result))
+    return 0
+
+
+def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
+    """(the flags, the words for train.py)."""
+    parts = "\n".join(f"  {name:9} {part.what}" for name, part in PARTS.items())
+    parser = Parser("bench", (__doc__ or "").replace("{parts}", parts), usage=USAGE)
+    add, number = partial(flag, parser), partial(within, int)
+    add("--against DIR", "a checkout of nanoGPT, to be run as it stands", Path)
+    which = f"of {','.join(PARTS)} (default: all)"
+    add("--parts NAME,...", which, names, default=",".join(PARTS))
+    add("--rounds N", "processes of each kind; an interval needs 2 (default 3)", number(1), 3)
+    timed = f"timed iterations of a process (default 300), behind {WARM_UP} of warm-up"
+    add("--steps N", timed, number(FEWEST_TIMED), 300)
+    add("--iterations N", "of a whole run (default 1000)", number(FEWEST_ITERATIONS), 1000)
+    add("--tokens N", "of a sampled sequence (default 200)", number(1), 200)
+    add("--samples N", "sequences, for the part samples (default 64)", number(1), 64)
+    add("--loss L", f"validation loss to reach (default {TARGET})", within(float, 0), TARGET)
+    band = "the ratio that counts as equal, 1 give or take this (default %(default)g)"
+    add("--equal-within PERCENT", band, within(float, 0, 100), default=EQUAL_WITHIN_PERCENT)
+    add("--out DIR", f"folder of the series; one that lies there goes on (a new {OUT})", Path)
+    output_flags(
+        parser,
+        json=f"the result as JSON (also DIR/{BENCH})",
+        markdown="as Markdown (also DIR/bench.md)",
+        html="as a page (default DIR/bench.html)",
+    )
+    add("--dry-run", "print the commands and stop")
+    flags, words = parser.parse_known_args(argv)
+    if unknown := [word for word in words if word.startswith("-") and "=" not in word]:
+        parser.error(f"unrecognized arguments: {unknown[0]}")
+    for name in flags.parts:
+        if name not in PARTS:
+            raise ValueError(f"--parts {name}: there are {', '.join(PARTS)}")
+    if flags.steps % LOG_INTERVAL:
+        raise ValueError(f"--steps {flags.steps}: must be a multiple of {LOG_INTERVAL}")
+    check_outputs(flags)
+    return flags, words
+
+
+def fresh_folder() -> Path:
+    """out-bench, or with a number behind it where that is taken."""
+    folders = map(Path, chain([OUT], (f"{OUT}-{number}" for number in count(2))))
+    return next(folder for folder in folders if not folder.exists())
+
+
+def print_commands(plan: Plan, planned: list[Trial]) -> None:
+    """In a checkout's folder where it is that one's."""
+    for trial in planned:
+        folder, words = command(plan, trial, {})
+        print(f"cd {shlex.quote(str(folder))} && " * bool(folder) + shlex.join(words))
+
+
+def announce(plan: Plan, bench: Bench, planned: list[Trial]) -> None:
+    """What is about to run."""
+    kinds = ", ".join(dict.fromkeys(trial.kind for trial in planned))
+    sides = f", ours and {plan.checkout.name} in turns" if plan.checkout else ""
+    say(f"{len(planned)} processes: {kinds}{sides}")
+    if bench.processes:
+        say(f"{len(bench.processes)} of this series are there already")
+    say(f"folder  {plan.folder}")
+
+
+def prepare_both(plan: Plan, checkout: Checkout) -> None:
+    """The other checkout's tokens are ours. Raises ValueError where they cannot be."""
+    log = plan.folder / "runs" / "prepare-text.log"
+    if not prepare_text(checkout, prepare(plan.config), log):
+        say(f"{checkout.name}: prepared {checkout.folder}/data/shakespeare_char from our text")
+
+
+def again(argv: list[str], folder: Path) -> str:
+    """The command that goes on in the folder."""
+    words = argv if "--out" in argv else [*argv, "--out", str(folder)]
+    return shlex.join(["python", "-m", "profiling", "bench", *words])
+
+
+def deliver(flags: Namespace, folder: Path, found: Bench) -> None:
+    """Everything that the user asked for, and table and page in any case."""
+    flags.html = flags.html or folder / "bench.html"
+    save(found, folder)
+    document = bench_document(found, flags.equal_within)
+    write_outputs(flags, to_json(found, indent=1), document)
+    write_text(folder / "bench.md", markdown(document))
+    print()
+    show(document)
+    print(f"\nrecord  {folder / BENCH}\ntable   {folder / 'bench.md'}\npage    {flags.html}\n")
+    show_answer(document)
