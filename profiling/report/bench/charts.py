@@ -4,10 +4,11 @@ from html import escape
 from statistics import median
 
 from profiling.analysis.bench.records import Bench, Side, TimedProcess
-from profiling.report.charts import axis, bars, colour, figure, fixed, guide, scatter
+from profiling.report.charts import ABOVE, axis, bars, colour, figure, fixed, guide, scatter
 from profiling.report.document import Figure
 
 SHADES: dict[Side, str] = {"theirs": "muted", "ours": "accent", "exact": "norm"}
+WIDEST = 1.5  # times the largest ratio: an interval that goes on beyond it is cut
 PARTS = {  # of a whole run: name, colour
     "up to iteration 0": "optimizer",
     "iterations and evaluations": "gemm",
@@ -50,8 +51,8 @@ def ratios(bench: Bench) -> Figure | None:
     )
     one = guide("as fast", [1, 1], [-0.5, len(pairs) - 0.5], "text", width=2, dash="dash")
     ticks: Figure = {"tickvals": places, "ticktext": labels, "automargin": True}
-    most = max([1.0, *(pair.ci95[1] for pair in pairs)])
-    xaxis = fixed("time of ours over theirs", range=[0, 1.08 * most])
+    most = min(max(pair.ci95[1] for pair in pairs), WIDEST * max(values))
+    xaxis = fixed("time of ours over theirs", range=[0, 1.08 * max(1.0, most)])
     yaxis = {"fixedrange": True, "range": [-0.5, len(pairs) - 0.5], **ticks}
     return figure([one, points], xaxis, yaxis, showlegend=False)
 
@@ -89,7 +90,8 @@ def whole_runs(bench: Bench, other: str) -> Figure | None:
         bars(labels, [parts[number] for parts in medians], colour(shade), name=part)
         for number, (part, shade) in enumerate(PARTS.items())
     ]
-    return figure(data, fixed("seconds"), {"type": "category"}, barmode="stack")
+    legend = ABOVE | {"traceorder": "normal"}
+    return figure(data, fixed("seconds"), {"type": "category"}, barmode="stack", legend=legend)
 
 
 def split(process: TimedProcess) -> tuple[float, float, float]:
