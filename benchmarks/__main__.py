@@ -32,9 +32,6 @@ class Measurement:
 
 
 MEASUREMENTS = {
-    "training_runs": Measurement(
-        "whole trainings in turns: seconds, step time, loss; beside karpathy/nanoGPT"
-    ),
     "span_overhead": Measurement("what the loop's NVTX ranges cost a step"),
     "sampler_overhead": Measurement("what sampling the GPUs costs a step", gpu=True),
     "timer_check": Measurement("the lab's timer against Triton's, and against itself", gpu=True),

@@ -41,7 +41,6 @@ from msgspec.structs import replace
 from cli.files import write_text
 from cli.lock import Lock
 from cli.parser import Parser, flag, names, within
-from data.prepare import prepare
 from profiling.analysis.bench.records import BENCH, SCHEMA_VERSION, Asked, Bench, Kind
 from profiling.analysis.bench.result import PARTS, TARGET, measures, whole_work
 from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
@@ -159,6 +158,8 @@ def announce(plan: Plan, bench: Bench, planned: list[Trial]) -> None:
 
 def prepare_both(plan: Plan, checkout: Checkout) -> None:
     """The other checkout's tokens are ours. Raises ValueError where they cannot be."""
+    from data.prepare import prepare  # here: --help needs no tokenizers
+
     log = plan.folder / "runs" / "prepare-text.log"
     if not prepare_text(checkout, prepare(plan.config), log):
         say(f"{checkout.name}: prepared {checkout.folder}/data/shakespeare_char from our text")

@@ -8,12 +8,15 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cli.files import told
-from data.dataset import Dataset
 from profiling.launch.experiment.processes import run_process
+
+if TYPE_CHECKING:
+    from data.dataset import Dataset
 
 EXPERIMENT = Path("config/train_shakespeare_char.py")
 TEXT = Path("data/shakespeare_char")  # where its prepare.py writes
@@ -92,7 +95,7 @@ def overrides(asked: dict[str, Setting], known: dict[str, Setting]) -> list[str]
     ]
 
 
-def prepare_text(checkout: Checkout, ours: Dataset, log: Path) -> bool:
+def prepare_text(checkout: Checkout, ours: "Dataset", log: Path) -> bool:
     """Its tokens are ours: from our text, by its own prepare.py, if it has none; whether it had.
 
     Raises ValueError where it has another text, or cannot be written to.
@@ -118,5 +121,5 @@ def prepare_text(checkout: Checkout, ours: Dataset, log: Path) -> bool:
     return there
 
 
-def text_of(dataset: Dataset, split: str) -> bytes:
+def text_of(dataset: "Dataset", split: str) -> bytes:
     return dataset.tokenizer.decode_bytes(dataset.tokens(split))

@@ -8,10 +8,9 @@ import sys
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from configs.command_line import compose_one
 from configs.sampling import SampleConfig
-from configs.schema import Config
 from profiling.analysis.bench.records import Asked, Kind, Side
 from profiling.launch.bench.checkout import (
     DATASET,
@@ -30,6 +29,9 @@ from profiling.launch.experiment.plan import (
     quoted,
     training_command,
 )
+
+if TYPE_CHECKING:
+    from configs.schema import Config
 
 PROJECT = Path(__file__).resolve().parent.parent.parent.parent
 FEW = 10  # iterations of the process that fills the caches and leaves a checkpoint to sample from
@@ -71,9 +73,9 @@ class Plan:
     folder: Path
 
     @cached_property
-    def config(self) -> Config:
+    def config(self) -> "Config":
         """Ours, as it was asked for. Raises ValueError."""
-        return compose_one(self.asked.words)
+        return composed(self.asked.words)
 
     def sides(self, kind: Kind) -> list[Side]:
         if self.checkout is None or kind == "captured":
@@ -90,6 +92,13 @@ class Plan:
         return f"{trial.kind}, {trial.side}"
 
 
+def composed(words: list[str]) -> "Config":
+    """What train.py makes of them. Raises ValueError."""
+    from configs.command_line import compose_one  # here: --help needs no Hydra
+
+    return compose_one(words)
+
+
 def check_words(plan: Plan) -> None:
     """Refuses keys of the bench's own and what does not compose. Raises ValueError."""
     for word in plan.asked.words:
@@ -102,7 +111,7 @@ def check_words(plan: Plan) -> None:
         )
     kinds: tuple[Kind, ...] = ("prepare", "steps", "run")
     for kind in kinds:
-        compose_one(our_words(plan, Trial(kind, "ours", 0)))
+        composed(our_words(plan, Trial(kind, "ours", 0)))
 
 
 def trials(plan: Plan, kinds: list[Kind], rounds: int) -> list[Trial]:
@@ -166,7 +175,7 @@ def their_command(
 
 def shared(plan: Plan, trial: Trial, in_force: dict[str, Setting]) -> dict[str, Setting]:
     """The values of our keys that nanoGPT may have too, as this process has them."""
-    config = compose_one(our_words(plan, Trial(trial.kind, "ours", trial.round)))
+    config = composed(our_words(plan, Trial(trial.kind, "ours", trial.round)))
     values = {name: setting(value) for name, value in vars(config).items()} | in_force
     return {name: value for name, value in values.items() if name not in NOT_SHARED}
 

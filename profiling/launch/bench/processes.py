@@ -60,7 +60,13 @@ def measure(plan: Plan, bench: Bench, trials: list[Trial]) -> Bench:
         task = progress.add_task("", total=len(trials), completed=len(trials) - len(left))
         for number, trial in enumerate(left, start=1):
             progress.update(task, description=plan.label(trial))
-            process, lines = time_process(plan, trial, in_force(plan))
+            try:
+                process, lines = time_process(plan, trial, in_force(plan))
+            except ValueError as error:
+                if trial.kind != "captured":  # which costs itself alone
+                    raise
+                say(f"no capture, so no figure of it: {error}")
+                continue
             bench = with_fields(bench, processes=[*bench.processes, process])
             if trial.kind == "prepare":
                 bench = told(plan, bench, trial, lines)
