@@ -98,7 +98,7 @@ def main(argv: list[str]) -> int:
 
 def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
     """(the flags, the words for train.py)."""
-    parts = "\n".join(f"  {name:9} {part.what}" for name, part in PARTS.items())
+    parts = "\n".join(f"  {name:9} {part.meaning}" for name, part in PARTS.items())
     parser = Parser("bench", (__doc__ or "").replace("{parts}", parts), usage=USAGE)
     add, number = partial(flag, parser), partial(within, int)
     add("--against DIR", "a checkout of nanoGPT, to be run as it stands", Path)

@@ -29,10 +29,10 @@ SIDES: tuple[Side, ...] = ("theirs", "ours", "exact")
 @dataclass(frozen=True)
 class Part:
     what: str
+    meaning: str
     unit: str
     kind: Kind  # the processes that it is read from
     value: Callable[[TimedProcess, float], float | None]  # the latter is the loss to reach
-    remark: str | None = None
 
 
 def step_ms(process: TimedProcess, _: float) -> float | None:
@@ -49,19 +49,49 @@ def tokens_per_s(process: TimedProcess, _: float) -> float | None:
 
 
 PARTS = {
-    "step": Part("step", "ms", "steps", step_ms),
-    "start": Part("start to iteration 0", "s", "steps", lambda p, _: p.first_iteration_s),
-    "end": Part("last line to end", "s", "steps", lambda p, _: p.end_s),
-    "run": Part("whole run", "s", "run", lambda p, _: p.wall_s),
-    "loss": Part("start to loss", "s", "run", reached_s),
-    "sample": Part("sampling one sequence", RATE, "sample", tokens_per_s),
-    "samples": Part("sampling many", RATE, "samples", tokens_per_s),
+    "step": Part("step", "a training step, from line to line; and its MFU", "ms", "steps", step_ms),
+    "start": Part(
+        "start to iteration 0",
+        "from the start of the process to the line of iteration 0",
+        "s",
+        "steps",
+        lambda process, _: process.first_iteration_s,
+    ),
+    "end": Part(
+        "last line to end",
+        "from the last line of the process to its end",
+        "s",
+        "steps",
+        lambda process, _: process.end_s,
+    ),
+    "run": Part(
+        "whole run",
+        "the whole process of --iterations, with evaluations, checkpoints and imports",
+        "s",
+        "run",
+        lambda process, _: process.wall_s,
+    ),
+    "loss": Part(
+        "start to loss",
+        "from the start of the process to an evaluation at or below --loss",
+        "s",
+        "run",
+        reached_s,
+    ),
+    "sample": Part(
+        "sampling one sequence",
+        "sampling one sequence of --tokens, the first and only one of its process",
+        RATE,
+        "sample",
+        tokens_per_s,
+    ),
+    "samples": Part("sampling many", "sampling --samples sequences", RATE, "samples", tokens_per_s),
     "captured": Part(
         "captured / free step",
+        "a captured step over those around it, by nsys or else torch.profiler; of ours alone",
         "ratio",
         "captured",
-        lambda p, _: p.captured_ratio,
-        "the other one has no window to capture: not measured",
+        lambda process, _: process.captured_ratio,
     ),
 }
 
@@ -99,9 +129,11 @@ def measure(bench: Bench, name: str, target: float, band: float) -> Measure | No
         values = [part.value(process, target) for process in processes if process.side == side]
         if known := [value for value in values if value is not None]:
             found[side] = known
-    what, remark = part.what, part.remark if bench.asked.against else None
+    what, remark = part.what, None
     if name == "loss":
-        what, remark = f"{what} {target:g}", unreached(processes, found, target)
+        what, remark = f"{what} {target:g}", unreached(processes, found)
+    elif name == "captured" and bench.asked.against:
+        remark = "the other one has no window to capture: not measured"
     rows = [side_values(side, values) for side, values in found.items()]
     pairs = ratios(found, part.unit, band)
     return Measure(name, what, part.unit, rows, pairs, detail(bench, name, processes), remark)
@@ -134,9 +166,7 @@ def ratios(found: dict[Side, list[float]], unit: str, band: float) -> list[Again
     return [against("theirs", side, times, band) for side in others] if "theirs" in times else []
 
 
-def unreached(
-    processes: list[TimedProcess], found: dict[Side, list[float]], target: float
-) -> str | None:
+def unreached(processes: list[TimedProcess], found: dict[Side, list[float]]) -> str | None:
     """Who did not come so far, and how far they came."""
     least = {
         side: min(e.val_loss for p in processes if p.side == side for e in p.evaluations)
