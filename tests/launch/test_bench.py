@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cli.keys import keys
+from configs.sampling import SampleConfig
 from profiling.analysis.bench.records import Asked, Bench, Evaluation, TimedProcess, Work
 from profiling.analysis.bench.result import measures, whole_work
 from profiling.launch.bench import printed
@@ -314,6 +316,16 @@ def test_it_is_told_what_differs_and_it_knows(checkout, tmp_path):
     assert overrides({"dropout": 0.0, "n_head": 2, "top_k": None}, {"dropout": 0.2}) == [
         "--dropout=0.0"
     ]
+
+
+def test_samplers_are_told_what_each_knows(checkout, tmp_path):
+    def told(side: str) -> set[str]:
+        words = command(planned(checkout, tmp_path), Trial("samples", side, 0), {})[1][3:]
+        assert [word for word in words if word.endswith("num_samples=3")]
+        return {word.removeprefix("--").split("=")[0] for word in words}
+
+    assert told("ours") <= keys(SampleConfig).keys()
+    assert told("theirs") == {"out_dir", "num_samples", "max_new_tokens", "device"}
 
 
 def test_evaluations_are_as_many_batches_as_the_other_one_has(checkout, tmp_path):

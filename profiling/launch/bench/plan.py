@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cli.keys import keys
 from configs.sampling import SampleConfig
 from profiling.analysis.bench.records import Asked, Kind, Side
 from profiling.launch.bench.checkout import (
@@ -133,7 +134,9 @@ def command(
         assert plan.checkout is not None
         return plan.checkout.folder, their_command(plan, plan.checkout, trial, in_force)
     if trial.kind in ("sample", "samples"):
-        words = [f"{key}={value}" for key, value in sampling_keys(plan, trial).items()]
+        known = keys(SampleConfig)
+        asked = sampling_keys(plan, trial).items()
+        words = [f"{name}={value}" for name, value in asked if name in known]
         return None, [sys.executable, "-u", str(PROJECT / SAMPLER), *words]
     words = our_words(plan, trial)
     if trial.kind == "captured":
@@ -181,12 +184,14 @@ def shared(plan: Plan, trial: Trial, in_force: dict[str, Setting]) -> dict[str, 
 
 
 def sampling_keys(plan: Plan, trial: Trial) -> dict[str, Setting]:
-    """For both; device and dtype as in training."""
+    """For both, of which each is told those that it has; device and dtype as in training."""
     defaults, config = SampleConfig(), plan.config
+    sequences = plan.asked.samples if trial.kind == "samples" else 1
     prepared = plan.out_dir(Trial("prepare", trial.side, 0))
     return {
         "out_dir": str(prepared.resolve()),
-        "num_samples": plan.asked.samples if trial.kind == "samples" else 1,
+        "num_samples": sequences,
+        "batch_size": sequences,  # at once, where that can be
         "max_new_tokens": plan.asked.tokens,
         "temperature": defaults.temperature,
         "top_k": defaults.top_k,

@@ -16,7 +16,7 @@ PARTS = {  # of a whole run: name, colour
 }
 
 
-def names(bench: Bench, other: str) -> dict[Side, str]:
+def names(other: str) -> dict[Side, str]:
     return {"theirs": other, "ours": "ours", "exact": "ours, exact evaluations"}
 
 
@@ -68,7 +68,7 @@ def losses(bench: Bench, other: str) -> Figure | None:
         x = [evaluation.at_s for evaluation in run.evaluations]
         y = [evaluation.val_loss for evaluation in run.evaluations]
         style: Figure = {"color": colour(SHADES[run.side]), "width": 2}
-        first, name = run.side not in told, escape(names(bench, other)[run.side])
+        first, name = run.side not in told, escape(names(other)[run.side])
         grouped: Figure = {"legendgroup": run.side, "showlegend": first}
         data.append(scatter(name, x, y, "lines+markers", line=style, **grouped))
         told.add(run.side)
@@ -84,7 +84,7 @@ def whole_runs(bench: Bench, other: str) -> Figure | None:
     if not runs:
         return None
     sides = [side for side in SHADES if side in runs][::-1]
-    labels = [escape(names(bench, other)[side]) for side in sides]
+    labels = [escape(names(other)[side]) for side in sides]
     medians = [[median(times) for times in zip(*map(split, runs[s]), strict=True)] for s in sides]
     data = [
         bars(labels, [parts[number] for parts in medians], colour(shade), name=part)
