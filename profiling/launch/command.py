@@ -26,6 +26,12 @@ PRESETS = {
 }
 
 
+def whole_process(nsys: Nsys, report: Path) -> list[str]:
+    """What stands before a program that is captured lightly from its start to its end."""
+    options = [f"--{name}={value}" for name, value in LIGHT.items() if nsys.takes(name)]
+    return [nsys.path, "profile", *options, "--force-overwrite=true", "-o", str(report)]
+
+
 def nsys_options(
     nsys: Nsys,
     preset: str,

@@ -13,6 +13,7 @@ from cli.keys import keys
 from configs.sampling import SampleConfig
 from profiling.analysis.bench.records import Asked, Bench, Evaluation, TimedProcess, Work
 from profiling.analysis.bench.result import measures, whole_work
+from profiling.launch.bench import plan as plan_of_bench
 from profiling.launch.bench import printed
 from profiling.launch.bench.checkout import open_checkout, overrides
 from profiling.launch.bench.plan import Plan, Trial, command, trials
@@ -20,6 +21,7 @@ from profiling.launch.bench.printed import Line, sampling_s, training
 from profiling.report.bench.document import bench_document
 from profiling.report.renderers.markdown import markdown
 from profiling.report.renderers.page import page
+from profiling.tools.nsys_tool import Nsys
 from profiling.verbs import bench as verb
 
 TINY = "device=cpu compile=false n_layer=1 n_head=1 n_embd=8 block_size=16 batch_size=2 dropout=0"
@@ -404,6 +406,35 @@ def test_ratios_are_of_times_with_the_interval_of_ab():
     assert sample.ratio == pytest.approx(0.5)  # twice the rate
     assert [side.median for side in found["sample"].sides] == pytest.approx([488, 976], rel=0.01)
     assert not found["step"].against[0].processes_to_tell
+
+
+def test_the_other_one_is_captured_as_a_whole_process(checkout, tmp_path, monkeypatch):
+    nsys = Nsys("/opt/nsys", "2025.3", {"trace": "cuda nvtx", "sample": "none"}, {})
+    monkeypatch.setattr(plan_of_bench.nsight, "installed", lambda tool: [nsys])
+    monkeypatch.setattr(plan_of_bench.nsys_tool, "find", lambda: nsys)
+    assert planned(checkout, tmp_path).sides("captured") == ["ours"]  # on a CPU
+    plan = planned(checkout, tmp_path, "compile=false")
+    assert plan.sides("captured") == ["ours", "theirs"]
+    trial = Trial("captured", "theirs", 0)
+    _, words = command(plan, trial, {"device": "cuda"})
+    report = tmp_path / "runs/captured-theirs-1.nsys-rep"
+    options = ["--trace=cuda,nvtx", "--sample=none", "--force-overwrite=true"]
+    assert words[:7] == ["/opt/nsys", "profile", *options, "-o", str(report)]
+    assert words[8:10] == ["-u", "train.py"] and "--max_iters=71" in words
+    with pytest.raises(ValueError, match="^nsys captures CUDA, this is cpu"):
+        command(plan, trial, {"device": "cpu"})
+
+
+def test_a_captured_process_counts_over_free_ones():
+    made = [process("steps", "theirs", row_ms=[ms]) for ms in (7.0, 8.0, 9.0)]
+    made += [process("captured", "theirs", row_ms=[10.0])]
+    made += [process("captured", "ours", captured_ratio=1.03)]
+    row = next(row for row in measures(series(*made)) if row.part == "captured")
+    assert [(side.side, side.values) for side in row.sides] == [
+        ("theirs", [1.25]),
+        ("ours", [1.03]),
+    ]
+    assert not row.against and row.remark.startswith("the other one as a whole process")
 
 
 def test_a_loss_that_was_not_reached_is_none_and_said():

@@ -22,6 +22,7 @@ from profiling.launch.bench.checkout import (
     Setting,
     overrides,
 )
+from profiling.launch.command import whole_process
 from profiling.launch.experiment import captures
 from profiling.launch.experiment.plan import (
     LOG_INTERVAL,
@@ -30,6 +31,7 @@ from profiling.launch.experiment.plan import (
     quoted,
     training_command,
 )
+from profiling.tools import nsight, nsys_tool
 
 if TYPE_CHECKING:
     from configs.schema import Config
@@ -78,8 +80,14 @@ class Plan:
         """Ours, as it was asked for. Raises ValueError."""
         return composed(self.asked.words)
 
+    @cached_property
+    def captures_theirs(self) -> bool:
+        """It opens no window: nsys has to be there, and a GPU may be."""
+        return self.config.device not in captures.OTHERS and bool(nsight.installed("nsys"))
+
     def sides(self, kind: Kind) -> list[Side]:
-        if self.checkout is None or kind == "captured":
+        alone = kind == "captured" and not self.captures_theirs
+        if self.checkout is None or alone:
             return ["ours"]
         exact: list[Side] = ["exact"] if kind == "run" and not self.config.eval_iters else []
         return ["ours", "theirs", *exact]
@@ -154,11 +162,12 @@ def our_words(plan: Plan, trial: Trial) -> list[str]:
         words += ["always_save_checkpoint=true"]
     elif trial.kind == "run":
         words += [f"max_iters={plan.asked.iterations}"]
-        if plan.checkout and trial.side == "ours" and not config.eval_iters:
+        if plan.checkout and trial.side != "exact" and not config.eval_iters:
             words += [f"eval_iters={plan.checkout.train.get('eval_iters') or THEIR_EVALUATION}"]
     else:
         words += [f"eval_interval={NEVER}", "eval_iters=1"]
-        words += [f"max_iters={WARM_UP + plan.asked.steps + 1}"] * (trial.kind == "steps")
+        if trial.kind == "steps" or trial.side == "theirs":  # else capturing says how many
+            words += [f"max_iters={WARM_UP + plan.asked.steps + 1}"]
     return [*words, f"out_dir={quoted(plan.out_dir(trial))}", "wandb.mode=disabled"]
 
 
@@ -173,12 +182,22 @@ def their_command(
         program, known, before = TRAINER, checkout.train, [str(EXPERIMENT)]
         asked = shared(plan, trial, in_force)
         asked["out_dir"] = str(plan.out_dir(trial).resolve())
-    return [sys.executable, "-u", str(program), *before, *overrides(asked, known)]
+    under = []
+    if trial.kind == "captured":
+        if in_force.get("device") in captures.OTHERS:
+            raise ValueError(f"nsys captures CUDA, this is {in_force['device']}")
+        under = whole_process(nsys_tool.find(), report_of(plan, trial))
+    return [*under, sys.executable, "-u", str(program), *before, *overrides(asked, known)]
+
+
+def report_of(plan: Plan, trial: Trial) -> Path:
+    """What nsys writes of the other one: its environment is in it, so it is not kept."""
+    return Path(f"{plan.out_dir(trial).resolve()}.nsys-rep")
 
 
 def shared(plan: Plan, trial: Trial, in_force: dict[str, Setting]) -> dict[str, Setting]:
     """The values of our keys that nanoGPT may have too, as this process has them."""
-    config = composed(our_words(plan, Trial(trial.kind, "ours", trial.round)))
+    config = composed(our_words(plan, trial))
     values = {name: setting(value) for name, value in vars(config).items()} | in_force
     return {name: value for name, value in values.items() if name not in NOT_SHARED}
 

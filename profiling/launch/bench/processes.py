@@ -19,7 +19,7 @@ from profiling.analysis.bench.records import BENCH, Bench, Kind, TimedProcess
 from profiling.analysis.runs.folder import read_config
 from profiling.launch.bench import printed
 from profiling.launch.bench.checkout import Setting
-from profiling.launch.bench.plan import LEFT_OPEN, Plan, Trial, command
+from profiling.launch.bench.plan import LEFT_OPEN, Plan, Trial, command, report_of
 from profiling.launch.bench.printed import Stamped
 from profiling.launch.bench.work import prepared_work, read_prepared
 from profiling.launch.experiment.plan import WARM_UP
@@ -32,6 +32,7 @@ from profiling.launch.experiment.processes import (
 from profiling.launch.process import stream
 from profiling.manifest import Manifest
 from profiling.records import JsonObject, read_json, to_json
+from profiling.tools import nsight
 from profiling.units import milliseconds, number
 
 PREPARED = Trial("prepare", "ours", 0)
@@ -106,6 +107,8 @@ def time_process(
     """One process from its start to its record, and what it printed."""
     folder, words = command(plan, trial, known)
     run_dir, environ = plan.out_dir(trial), without_ours() if folder else dict(os.environ)
+    if trial.kind == "captured" and folder:  # nsys keeps the environment
+        environ = {n: v for n, v in environ.items() if n not in nsight.secret_names(environ)}
     shutil.rmtree(run_dir, ignore_errors=True)  # of a process that was stopped
     log = run_dir.with_name(run_dir.name + ".log")
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -113,6 +116,7 @@ def time_process(
         output = Stamped(file)
         ended = stream(words, environ, output, folder)
         wall_s = output.now_s()
+    report_of(plan, trial).unlink(missing_ok=True)
     check_ended(ended, words, log, plan.label(trial))
     process = TimedProcess(
         kind=trial.kind,
@@ -160,8 +164,13 @@ def read_sampling(plan: Plan, process: TimedProcess, lines: list[printed.Line]) 
     return replace(process, tokens=tokens, sampling_s=sampling_s)
 
 
-def read_capture(plan: Plan, process: TimedProcess, _: list[printed.Line]) -> TimedProcess:
-    """The captured step over those before and behind it, as the manifest has them."""
+def read_capture(plan: Plan, process: TimedProcess, lines: list[printed.Line]) -> TimedProcess:
+    """The captured step over those before and behind it, as the manifest has them.
+
+    Of the other one the steps of a process that is captured as a whole.
+    """
+    if process.side == "theirs":
+        return read_training(plan, process, lines)
     for path in (plan.folder / process.folder / "profile").glob("window-*.json"):
         overhead = read_json(path, Manifest).overhead_percent
         return replace(process, captured_ratio=None if overhead is None else 1 + overhead / 100)
