@@ -79,7 +79,7 @@ PARTS = {
         reached_s,
     ),
     "sample": Part(
-        "sampling one sequence",
+        "sampling one",
         "sampling one sequence of --tokens, the first and only one of its process",
         RATE,
         "sample",
@@ -116,7 +116,7 @@ def mfu_of(bench: Bench, step: Measure) -> Measure | None:
     sides = [
         side_values(each.side, [100 * at_peak_ms / ms for ms in each.values]) for each in step.sides
     ]
-    return Measure("step", "model FLOP utilisation", "%", sides)
+    return Measure("step", "MFU", "%", sides)
 
 
 def measure(bench: Bench, name: str, target: float, band: float) -> Measure | None:
@@ -162,7 +162,7 @@ def detail(bench: Bench, name: str, processes: list[TimedProcess]) -> str | None
         return f"{bench.asked.iterations:,} iterations, {evaluations} evaluations"
     if name == "samples":
         return f"{bench.asked.samples} sequences of {tokens}"
-    return tokens if name == "sample" else None
+    return f"the first and only, {tokens}" if name == "sample" else None
 
 
 def side_values(side: Side, values: list[float]) -> SideValues:

@@ -116,7 +116,8 @@ def time_process(
         output = Stamped(file)
         ended = stream(words, environ, output, folder)
         wall_s = output.now_s()
-    report_of(plan, trial).unlink(missing_ok=True)
+    for suffix in (".nsys-rep", ".qdstrm"):  # whole, or as nsys leaves it without its importer
+        report_of(plan, trial).with_suffix(suffix).unlink(missing_ok=True)
     check_ended(ended, words, log, plan.label(trial))
     process = TimedProcess(
         kind=trial.kind,

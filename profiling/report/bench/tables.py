@@ -17,6 +17,7 @@ IN_FULL: Places = ("markdown", "page")  # in a terminal there is no room
 class Row:
     """Ours beside theirs: medians, and from the lowest to the highest."""
 
+    part: str  # as --parts names it
     what: str
     detail: str | None
     unit: str
@@ -33,10 +34,10 @@ def speed(bench: Bench, name: str, equal_within_percent: float) -> list[Table]:
     """In a terminal medians alone. `name`: of the other checkout; without one there is ours."""
     found = [row for made in bench.result for row in rows(made, equal_within_percent)]
     whole = [Column("", detailed, "text", True), Column("unit", "unit", "text", True)]
-    brief = [Column("", "what", "text", True), whole[1]]
+    brief = [Column("part", "part", "text", True), whole[1]]
     if bench.asked.against:
         whole.append(Column(name, lambda row: row.theirs + row.theirs_spread, "text", True))
-        brief.append(Column(name, "theirs", "text", True))
+        brief.append(Column("theirs", "theirs", "text", True))
     whole.append(Column("ours", lambda row: row.ours + row.ours_spread, "text", True))
     brief.append(Column("ours", "ours", "text", True))
     note, pair = "Medians of the processes, in brackets the lowest and the highest.", []
@@ -69,7 +70,9 @@ def rows(made: Measure, equal_within_percent: float) -> Iterator[Row]:
     beside: tuple[tuple[Side, str], ...] = (("ours", ""), ("exact", ", exact"))
     for side, more in beside:
         if side == "ours" or side in sides:
+            name = made.what if made.unit == "%" else made.part  # MFU is of the part step
             yield Row(
+                f"{name}{more}",
                 f"{made.what}{more}",
                 made.detail,
                 "" if made.unit == "ratio" else made.unit,
