@@ -1,4 +1,7 @@
-"""`python -m profiling bench`: what it runs of both sides, what it reads, what it concludes."""
+"""`python -m profiling bench`: what it runs of both sides, what it reads, what it concludes.
+
+The other checkout is a small fake, truly run; NANOGPT=DIR in the environment adds a real one.
+"""
 
 import json
 import os
