@@ -41,6 +41,7 @@ from msgspec.structs import replace
 from cli.files import write_text
 from cli.lock import Lock
 from cli.parser import Parser, flag, names, within
+from cli.program import as_called
 from profiling.analysis.bench.records import BENCH, SCHEMA_VERSION, Asked, Bench, Kind
 from profiling.analysis.bench.result import PARTS, TARGET, measures, whole_work
 from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
@@ -89,7 +90,7 @@ def main(argv: list[str]) -> int:
             bench = measure(plan, bench, planned)
         except KeyboardInterrupt:
             print(f"\nstopped; what was measured is in {plan.folder}")
-            print(f"go on   {again(argv, plan.folder)}")
+            print(as_called(f"go on   {again(argv, plan.folder)}"))
             return 130
         result = measures(bench, flags.loss, flags.equal_within)
         deliver(flags, plan.folder, replace(bench, work=whole_work(bench), result=result))
