@@ -59,6 +59,17 @@ LINKS = {
     r"V100.*|T4": 15.75,
 }
 
+# GB/s of a GPU's links to other GPUs, NVLink or Infinity Fabric, each way: half of what data sheets
+# call bidirectional
+GPU_LINKS = {
+    r"GB200|B200": 900.0,
+    r"H200|GH200 (120|480)GB|H100 80GB HBM3": 450.0,
+    r"H200 NVL": 450.0,
+    r"H100 NVL|A100-SXM4-(40|80)GB": 300.0,
+    r"V100-SXM2-(16|32)GB": 150.0,
+    r"MI300X": 448.0,
+}
+
 
 class Multiprocessor(NamedTuple):
     """What one of a GPU's SMs holds at once."""
@@ -138,6 +149,13 @@ def link_bytes_per_s(device_name: str) -> float | None:
     name = BRAND.sub("", device_name)
     known = next((gb for pattern, gb in LINKS.items() if re.fullmatch(pattern, name)), None)
     return known * 1e9 if known else None
+
+
+def gpu_link_bytes_per_s(device_name: str) -> float | None:
+    """Bandwidth of a GPU's own links to other GPUs, each way, in byte/s; None: not known."""
+    name = BRAND.sub("", device_name)
+    known = (gb for pattern, gb in GPU_LINKS.items() if re.fullmatch(pattern, name))
+    return next((gb * 1e9 for gb in known), None)
 
 
 def peaks_of(device_name: str) -> Peaks | None:

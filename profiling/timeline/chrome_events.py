@@ -43,6 +43,14 @@ class Args(msgspec.Struct, gc=False):
     allocated: Any = msgspec.field(default=None, name="Bytes")
     device_type: Any = msgspec.field(default=None, name="Device Type")
     device_id: Any = msgspec.field(default=None, name="Device Id")
+    # of collectives: the host's side of them
+    collective: Any = msgspec.field(default=None, name="Collective name")
+    sent: Any = msgspec.field(default=None, name="In msg nelems")
+    received: Any = msgspec.field(default=None, name="Out msg nelems")
+    dtype: Any = None
+    group: Any = msgspec.field(default=None, name="Process Group Name")
+    group_ranks: Any = msgspec.field(default=None, name="Process Group Ranks")
+    sequence: Any = msgspec.field(default=None, name="Seq")
     # of operators, with record_shapes=True; not decoded: most are the same again and again
     dims: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Input Dims")
     types: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Input type")
@@ -71,12 +79,20 @@ class Properties(msgspec.Struct):
     computeMinor: Any = None
 
 
+class Distributed(msgspec.Struct):
+    """Which of several processes wrote the trace."""
+
+    rank: Any = None
+    world_size: Any = None
+
+
 class Top(msgspec.Struct):
     """What surrounds the events."""
 
     deviceProperties: list[Properties] | None = None
     schemaVersion: int | float | str | None = None
     traceName: str = ""
+    distributedInfo: Distributed | None = None
     traceEvents: list[Event] = []
 
 

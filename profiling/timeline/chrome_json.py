@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from profiling.timeline import mtia, personal
+from profiling.timeline import collective_calls, mtia, personal
 from profiling.timeline.chrome_events import Args, Event, Top, pieces
 from profiling.timeline.gpu_annotations import host_times, with_annotated
 from profiling.timeline.operator_inputs import SHAPED, InputsSeen
@@ -28,6 +28,7 @@ from profiling.timeline.trace import (
     MEMSET,
     Allocations,
     Calls,
+    CollectiveCalls,
     Columns,
     Device,
     Operations,
@@ -66,6 +67,7 @@ def read(path: Path) -> Trace:
         reading.take(piece)
     tables = {name: joined(reading.parts.pop(name)) for name in list(reading.parts)}
     calls = tables.get("calls")
+    collectives = tables.get("collective_calls") or tables.get("collective_ranges")
     operations = launched(tables.get("operations"), calls)
     annotations = tables.get("gpu_annotations")
     ranges = with_annotated(tables.get("ranges"), annotations, host_times(operations, calls))
@@ -81,8 +83,11 @@ def read(path: Path) -> Trace:
         shaped_operators=ShapedOperators.of(tables.get("shaped_operators")),
         inputs=reading.inputs.records(),
         allocations=Allocations.of(tables.get("allocations")),
+        collective_calls=CollectiveCalls.of(collectives),
         overhead=Ranges.of(tables.get("overhead")),
         schema_version=reading.schema_version,
+        rank=reading.rank,
+        world_size=reading.world_size,
         no_gpu=reading.looked_for_gpus and not reading.devices,
         warnings=reading.warnings,
         personal=reading.personal or any(map(personal.is_personal, reading.names.numbers)),
@@ -98,6 +103,8 @@ class Reading:
         self.devices: dict[int, Device] = {}
         self.looked_for_gpus = False
         self.schema_version: str | None = None
+        self.rank: int | None = None
+        self.world_size: int | None = None
         self.personal = False
         self.left_out = 0
 
@@ -118,6 +125,9 @@ class Reading:
             )
         if piece.schemaVersion is not None:
             self.schema_version = str(piece.schemaVersion)
+        if of := piece.distributedInfo:
+            self.rank = of.rank if isinstance(of.rank, int) and of.rank >= 0 else None
+            self.world_size = of.world_size if isinstance(of.world_size, int) else None
         self.personal |= personal.is_personal(piece.traceName)
         events: dict[str, list[Event]] = defaultdict(list)
         for event in piece.traceEvents:
@@ -144,6 +154,12 @@ class Reading:
         if shaped := [event for event in shaped if event.args and event.args.dims]:
             inputs = {"inputs": self.inputs.numbered(shaped)}
             self.keep("shaped_operators", times(shaped) | of_host(shaped, self.names) | inputs)
+        if talks := collective_calls.told_of(events["cpu_op"]):
+            of_calls = collective_calls.columns(talks, self.names)
+            self.keep("collective_calls", times(talks) | of_host(talks, self.names) | of_calls)
+        if talks := collective_calls.ranges_of(events["user_annotation"]):
+            of_ranges = collective_calls.columns(talks, self.names)
+            self.keep("collective_ranges", times(talks) | of_host(talks, self.names) | of_ranges)
         if memory := [event for event in events["i"] if event.name == "[memory]" and event.args]:
             self.keep("allocations", of_memory(memory))
         self.personal = self.personal or any(map(personal.is_personal, told(events)))

@@ -15,7 +15,8 @@ ANY_THREAD = -1  # Ranges.thread of a range that may start on one thread and end
 # of columns that are no int64
 TYPES: dict[str, type[np.generic]] = {"kind": np.int8, "closed": np.bool_, "pageable": np.bool_}
 TYPES |= dict.fromkeys(
-    ("name", "domain", "device", "threads", "inputs", "registers", "shared_bytes"), np.int32
+    ("name", "domain", "device", "threads", "inputs", "registers", "shared_bytes", "group"),
+    np.int32,
 )
 Columns = dict[str, np.ndarray]
 
@@ -135,6 +136,20 @@ class Allocations(Table):
 
 
 @dataclass(frozen=True)
+class CollectiveCalls(Table):
+    """What the host asked of other ranks, as PyTorch recorded it; sorted by start."""
+
+    start_ns: np.ndarray  # int64
+    end_ns: np.ndarray  # int64
+    name: np.ndarray  # int32, as PyTorch calls it: allreduce, _allgather_base
+    group: np.ndarray  # int32, the name of the process group and who is in it; -1: not told
+    bytes: np.ndarray  # int64, of the larger of what goes in and what comes out; -1: not told
+    sequence: np.ndarray  # int64, in its group; -1: not told
+    process: np.ndarray  # int64
+    thread: np.ndarray  # int64
+
+
+@dataclass(frozen=True)
 class CounterSamples:
     """One hardware counter of one GPU, as `nsys profile --gpu-metrics-devices` samples it."""
 
@@ -171,6 +186,7 @@ class Trace:
     shaped_operators: ShapedOperators | None = None  # None: recorded without shapes
     inputs: list[Inputs] = field(default_factory=list)
     allocations: Allocations | None = None
+    collective_calls: CollectiveCalls | None = None  # in Kineto traces
     counters: list[CounterSamples] | None = None
     os_calls: Calls | None = None  # of the system's libraries: waits, files, threads; nsys alone
     overhead: Ranges | None = None  # times in which the profiler itself held up a thread
@@ -178,4 +194,6 @@ class Trace:
     schema_version: str | None = None
     no_gpu: bool = False  # the tool looked for GPUs, and the machine has none
     warnings: list[str] = field(default_factory=list)  # what the tool says it lost or could not do
+    rank: int | None = None  # of several processes that train together, and how many these are
+    world_size: int | None = None
     personal: bool = False  # it still holds an environment, a user, a host or folders

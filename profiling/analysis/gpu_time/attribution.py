@@ -14,7 +14,15 @@ import numpy as np
 from profiling.analysis.columns import distinct
 from profiling.analysis.report import Coverage
 from profiling.analysis.steps.steps import StepRanges, Steps
-from profiling.timeline.trace import ANY_THREAD, GRAPH, KERNEL, Calls, Operations, ShapedOperators
+from profiling.timeline.trace import (
+    ANY_THREAD,
+    GRAPH,
+    KERNEL,
+    Calls,
+    CollectiveCalls,
+    Operations,
+    ShapedOperators,
+)
 
 QUEUED_NS = 100_000  # within which an operation begins after its launch, if the GPU is free
 
@@ -97,7 +105,7 @@ def phase_of(
 
 
 def covering(
-    ranges: StepRanges | ShapedOperators, rows: np.ndarray, time_ns: np.ndarray
+    ranges: StepRanges | ShapedOperators | CollectiveCalls, rows: np.ndarray, time_ns: np.ndarray
 ) -> np.ndarray:
     """Which of `rows`, disjoint and sorted, is open at each time; -1: none."""
     if not len(rows):

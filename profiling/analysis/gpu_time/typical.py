@@ -33,18 +33,31 @@ class TypicalStep:
 
 def typical_step(analysis: Analysis) -> TypicalStep | None:
     """None where no GPU activity was captured."""
-    if analysis.split_ns is None:
+    parts_ns = parts_of_steps(analysis)
+    if parts_ns is None:
         return None
-    chosen, parts_ns = typical_steps(analysis.bounds_ns), dict(analysis.split_ns)
-    if analysis.gaps is not None:
-        del parts_ns["idle"]
-        first = np.searchsorted(analysis.gaps.start_ns, analysis.bounds_ns[:-1], side="left")
-        edges = np.append(first, len(analysis.gaps.start_ns))  # of the gaps of each step
-        for cause, ns in zip(CAUSES, analysis.gaps.cause_ns, strict=True):
-            parts_ns[cause] = np.diff(np.concatenate(([0], np.cumsum(ns)))[edges])
+    chosen = typical_steps(analysis.bounds_ns)
     ms = np.diff(analysis.bounds_ns)[chosen].mean() / 1e6
     parts_ms = {name: float(ns[chosen].mean()) / 1e6 for name, ns in parts_ns.items()}
     return TypicalStep(int(chosen.sum()), float(ms), parts_ms, family_ms(analysis, chosen))
+
+
+def parts_of_steps(analysis: Analysis) -> dict[str, np.ndarray] | None:
+    """Nanoseconds of each of causes.PARTS in each step, which they add up to.
+
+    None where no GPU activity was captured.
+    """
+    if analysis.split_ns is None:
+        return None
+    parts_ns = dict(analysis.split_ns)
+    if analysis.gaps is None:
+        return parts_ns
+    del parts_ns["idle"]
+    first = np.searchsorted(analysis.gaps.start_ns, analysis.bounds_ns[:-1], side="left")
+    edges = np.append(first, len(analysis.gaps.start_ns))  # of the gaps of each step
+    for cause, ns in zip(CAUSES, analysis.gaps.cause_ns, strict=True):
+        parts_ns[cause] = np.diff(np.concatenate(([0], np.cumsum(ns)))[edges])
+    return parts_ns
 
 
 def family_ms(analysis: Analysis, chosen: np.ndarray) -> dict[str, float]:

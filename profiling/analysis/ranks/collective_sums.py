@@ -1,0 +1,78 @@
+"""Collectives by kind, group and size: waits, transfers and bandwidth. Called by summary."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from profiling.analysis.ranks.records import CollectiveSum
+from profiling.analysis.ranks.reduce import ReducedRank
+from profiling.analysis.ranks.waits import Waits
+from profiling.hardware import gpu_link_bytes_per_s
+
+
+# of the message's bytes, what crosses the links of each of n GPUs (NCCL tests' bus bandwidth)
+def crossing(kind: str, n: int) -> float | None:
+    shares = {
+        "all_reduce": 2 * (n - 1) / n,
+        "reduce_scatter": (n - 1) / n,
+        "all_gather": (n - 1) / n,
+        "all_to_all": (n - 1) / n,
+        "broadcast": 1.0,
+        "reduce": 1.0,
+        "send_recv": 1.0,
+    }
+    return shares.get(kind)
+
+
+def collective_sums(
+    ranks: Sequence[ReducedRank], waits: Waits, iterations: np.ndarray
+) -> list[CollectiveSum]:
+    """The most exposed first; of the iterations that all ranks have."""
+    matched = waits.matched
+    inside = np.isin(matched.iteration, iterations)
+    groups: dict[tuple[str, str, int, int, str], list[int]] = {}
+    for i in np.flatnonzero(inside).tolist():
+        number = int(np.argmax(matched.there[i]))
+        of, row = ranks[number].collectives, matched.row[i, number]
+        key = (
+            str(matched.kind[i]),
+            of.names[of.lane[row]],
+            int(np.count_nonzero(matched.there[i])),
+            int(of.bytes[row]),
+            of.names[of.algorithm[row]],
+        )
+        groups.setdefault(key, []).append(i)
+    gpu = next((rank.gpu for rank in ranks if rank.gpu), None)
+    found = [one_kind(ranks, waits, np.array(rows), key, gpu) for key, rows in groups.items()]
+    return sorted(found, key=lambda row: -row.exposed_ms * row.count)
+
+
+def one_kind(
+    ranks: Sequence[ReducedRank],
+    waits: Waits,
+    rows: np.ndarray,
+    key: tuple[str, str, int, int, str],
+    gpu: str | None,
+) -> CollectiveSum:
+    kind, lane, size, told_bytes, algorithm = key
+    transfer_ns = np.nanmin(waits.transfer_ns[rows], axis=1)  # the last to come does only that
+    last, count = np.unique(waits.last[rows], return_counts=True)
+    moved = crossing(kind, size) if told_bytes >= 0 else None
+    median_ns = float(np.median(transfer_ns))
+    rate = moved * told_bytes / median_ns if moved is not None and median_ns > 0 else None
+    peak = gpu_link_bytes_per_s(gpu) if gpu else None
+    return CollectiveSum(
+        kind=kind,
+        group=lane.removeprefix("group "),
+        ranks=size,
+        count=len(rows),
+        bytes=told_bytes if told_bytes >= 0 else None,
+        algorithm=algorithm or None,
+        wait_ms=float(np.nanmean(waits.wait_ns[rows])) / 1e6,
+        transfer_ms=float(transfer_ns.mean()) / 1e6,
+        exposed_ms=float(np.nanmean(waits.exposed_ns[rows])) / 1e6,
+        bus_gb_per_s=rate,
+        link_percent=1e11 * rate / peak if rate is not None and peak else None,
+        last_rank=ranks[int(last[np.argmax(count)])].rank,
+        last_percent=100 * float(count.max()) / len(rows),
+    )

@@ -1,0 +1,202 @@
+"""Captures of several ranks: which files they are, and the reading of them side by side.
+
+Called by the verbs. A file is reduced in the process that reads it (reduce), so that as many are in
+memory as there are processes.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+
+from cli.plain import plain
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.kernels.families import family_of
+from profiling.analysis.ranks.records import RanksReport
+from profiling.analysis.ranks.reduce import ReducedRank, reduced
+from profiling.analysis.ranks.summary import listed, summarize
+from profiling.analysis.report import Finding
+from profiling.analysis.steps.find import used_gpus
+from profiling.analysis.summary import summarize as report_of
+from profiling.timeline import opening
+from profiling.timeline.trace import Trace
+
+NUMBER = re.compile(r"(?:rank|worker|(?<![a-z])r)[-_ .]?(\d{1,6})(?!\d)", re.I)
+EVENTS = (".json", ".json.gz")
+Progress = Callable[[int], None]  # how many files have been read
+
+
+@dataclass(frozen=True)
+class FileRead:
+    """What one file came to: ranks, or the line that says why not."""
+
+    path: Path
+    ranks: list[ReducedRank]
+    error: str | None = None
+
+
+def named_rank(path: Path) -> int | None:
+    """The rank that the file's name says; None: it says none."""
+    found = NUMBER.findall(path.name)
+    return int(found[-1]) if found else None
+
+
+def captures_in(folder: Path) -> list[Path]:
+    """Of the ranks of one training: in a run's folder, its profile/, or one folder for each host.
+
+    [] where no two files there are named after ranks. Raises OSError.
+    """
+    for places in ((folder, folder / "profile"), sorted(folder.iterdir())):
+        found = [file for place in places if place.is_dir() for file in files_of_ranks(place)]
+        newest = max(found, key=lambda file: file.stat().st_mtime_ns, default=None)
+        if newest is None:
+            continue
+        of_window = [file for file in found if window_of(file) == window_of(newest)]
+        for chosen in (of_window, found):
+            if len({named_rank(file) for file in chosen}) > 1:
+                return sorted(chosen, key=lambda file: (named_rank(file) or 0, file.name))
+    return []
+
+
+def files_of_ranks(folder: Path) -> list[Path]:
+    """Captures whose names say a rank; of a report and its export the export."""
+    found = [
+        file
+        for file in folder.iterdir()
+        if named_rank(file) is not None
+        and file.name.endswith((*opening.ENDINGS, *EVENTS))
+        and not opening.MANIFEST.fullmatch(file.name)
+        and file.is_file()
+    ]
+    exports = {file.with_suffix(opening.REPORT) for file in found if file.suffix == ".sqlite"}
+    return [file for file in found if file not in exports]
+
+
+def window_of(path: Path) -> tuple[Path, str]:
+    """The same for files of one window of one run: the folder and the name without the rank."""
+    return path.parent, NUMBER.sub("", path.name)
+
+
+def open_ranks(paths: Sequence[Path], progress: Progress = lambda count: None) -> RanksReport:
+    """The report of these captures. Raises ValueError with one line.
+
+    A file that cannot be read is a finding, and the others are reported; so is a second file of one
+    rank. `progress` is told how many files have been read.
+    """
+    read = list(read_all(paths, progress))
+    findings = [Finding("warning", f"left out: {file.error}") for file in read if file.error]
+    ranks: dict[int, ReducedRank] = {}
+    newest_first = sorted(read, key=lambda file: -modified_ns(file.path))
+    for rank in (rank for file in newest_first for rank in file.ranks):
+        if kept := ranks.get(rank.rank):
+            findings.append(
+                Finding(
+                    "warning",
+                    f"left out: {rank.file} says that it is rank {rank.rank}, as the newer "
+                    f"{kept.file} does; are there two runs in one folder? Name one's files",
+                )
+            )
+        else:
+            ranks[rank.rank] = rank
+    if len(ranks) < 2:
+        said = findings[0].what if findings else "the files hold one process on one GPU"
+        raise ValueError(f"{names(paths)}: fewer than two ranks to compare; {said}")
+    ordered = [ranks[number] for number in sorted(ranks)]
+    return summarize(ordered, findings + notes_of(ordered))
+
+
+def notes_of(ranks: Sequence[ReducedRank]) -> list[Finding]:
+    """What is wrong with single captures; what is said of several is said once."""
+    said: dict[str, list[int]] = {}
+    for rank in ranks:
+        for note in rank.notes:
+            said.setdefault(note, []).append(rank.rank)
+    return [
+        Finding("warning", f"{'ranks' if len(of) > 1 else 'rank'} {listed(of)}: {note}")
+        for note, of in said.items()
+    ]
+
+
+def modified_ns(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def names(paths: Sequence[Path]) -> str:
+    return plain(paths[0]) if len(paths) == 1 else f"{plain(paths[0])} and {len(paths) - 1} more"
+
+
+def read_all(paths: Sequence[Path], progress: Progress) -> Iterator[FileRead]:
+    """In the order of `paths`."""
+    workers = min(len(paths), os.cpu_count() or 1)
+    if workers == 1:
+        for count, path in enumerate(paths):
+            yield read(path, named_rank(path))
+            progress(count + 1)
+        return
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        futures = [pool.submit(read, path, named_rank(path)) for path in paths]
+        for count, _ in enumerate(as_completed(futures)):
+            progress(count + 1)
+        yield from (future.result() for future in futures)
+
+
+def read(path: Path, named: int | None) -> FileRead:
+    """`named`: the rank, where the file does not say it itself."""
+    try:
+        trace = opening.open_capture(path)
+        subjects = processes_of(trace)
+        if len(subjects) == 1:
+            return FileRead(path, [one_rank(trace, path, named)])
+        ranks = [
+            several_ranks(trace, number, process, device)
+            for number, (process, device) in enumerate(subjects)
+        ]
+        return FileRead(path, ranks)
+    except ValueError as error:
+        return FileRead(path, [], str(error))
+
+
+def processes_of(trace: Trace) -> list[tuple[int, int]]:
+    """(process, its busiest GPU), by GPU: those that run collectives, if any does."""
+    found: dict[int, tuple[int, int]] = {}
+    for process, device, ns in used_gpus(trace):
+        found[process] = max(found.get(process, (-1, -1)), (ns, device))
+    if trace.operations is not None and len(found) > 1:
+        talks = [family_of(name) == "communication" for name in trace.names]
+        of = trace.operations.process[[talks[name] for name in trace.operations.name.tolist()]]
+        talking = set(of.tolist())
+        found = {process: gpu for process, gpu in found.items() if process in talking} or found
+    rows = [(device, process) for process, (_, device) in found.items()]
+    return [(process, device) for device, process in sorted(rows)]
+
+
+def one_rank(trace: Trace, path: Path, named: int | None) -> ReducedRank:
+    """Of a file that holds one process."""
+    told = opening.find_manifest(path, trace)
+    manifest = told[1] if told else None
+    analysis = Analysis(trace)
+    report = report_of(analysis, manifest, told[0] if told else None)
+    by = {
+        "capture": trace.rank,
+        "manifest": manifest.rank if manifest and manifest.world_size > 1 else None,
+        "name": named,
+    }
+    source = next((source for source, rank in by.items() if rank is not None), None)
+    if source is None:
+        raise ValueError(f"{path}: says not which rank it is; put rankN into its name")
+    found = reduced(analysis, report, by[source] or 0, source, clock=str(path))
+    if found.world_size is None and manifest:
+        return replace(found, world_size=manifest.world_size)
+    return found
+
+
+def several_ranks(trace: Trace, number: int, process: int, device: int) -> ReducedRank:
+    """One process of a file that holds several, which are numbered by their GPUs."""
+    analysis = Analysis(trace, process=process, device=device)
+    return reduced(analysis, report_of(analysis), number, "order", clock=str(trace.file))

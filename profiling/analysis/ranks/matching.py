@@ -1,0 +1,128 @@
+"""Which collective of one rank is which of another's. Called by clocks and summary.
+
+Collectives of one lane (a process group, else the N-th stream of each rank) are the same where they
+bear the same number. Where numbers were not recorded they are the same if they are the N-th of one
+step, and if in that step all ranks that use the lane have the same kinds and sizes in the same
+order. Where that is not so, the lane stays unmatched in that step, and is counted.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from profiling.analysis.ranks.reduce import ReducedRank
+
+NOT_THERE = -1
+
+
+@dataclass(frozen=True)
+class Matched:
+    """A row for each collective, a column for each rank."""
+
+    row: np.ndarray  # (collectives, ranks): of the rank's collectives; NOT_THERE
+    iteration: np.ndarray  # (collectives,)
+    kind: np.ndarray  # (collectives,) str
+    unmatched: int  # collectives of all ranks that were found on no other
+
+    def of(self, ranks: Sequence[ReducedRank], column: str) -> np.ndarray:
+        """(collectives, ranks) int64 of a column of Collectives; 0 where it is NOT_THERE."""
+        found = np.zeros(self.row.shape, np.int64)
+        for number, rank in enumerate(ranks):
+            there = self.there[:, number]
+            found[there, number] = getattr(rank.collectives, column)[self.row[there, number]]
+        return found
+
+    @property
+    def there(self) -> np.ndarray:
+        """(collectives, ranks) bool"""
+        return self.row != NOT_THERE
+
+
+@dataclass(frozen=True)
+class Listed:
+    """The collectives of all ranks, one rank's behind another's; texts as numbers of one list."""
+
+    kinds: list[str]
+    rank: np.ndarray
+    row: np.ndarray  # of the rank's collectives
+    lane: np.ndarray
+    step: np.ndarray  # the iteration; where a sequence number is known that number, less than 0
+    kind: np.ndarray
+    bytes: np.ndarray
+
+
+def match(ranks: Sequence[ReducedRank]) -> Matched:
+    """Of what at least two ranks have."""
+    listed = listed_of(ranks)
+    # of each lane in each step, and the place of each collective in these on its rank
+    group = numbered(listed.lane, listed.step)
+    place = places(listed.rank, group)
+    key = numbered(group, place)
+    kept = np.isin(group, unequal(listed, group, key), invert=True)
+    shared = kept & (np.bincount(key, minlength=1)[key] > 1)
+    numbers, first, which = np.unique(key[shared], return_index=True, return_inverse=True)
+    row = np.full((len(numbers), len(ranks)), NOT_THERE)
+    row[which, listed.rank[shared]] = listed.row[shared]
+    of = np.flatnonzero(shared)[first]
+    iteration = np.array(
+        [ranks[r].iterations[ranks[r].collectives.step[n]] for r, n in pairs(listed, of)], np.int64
+    )
+    kind = np.array(listed.kinds, str)[listed.kind[of]] if len(of) else np.empty(0, str)
+    return Matched(row, iteration, kind, int(np.count_nonzero(~shared)))
+
+
+def pairs(listed: Listed, of: np.ndarray) -> list[tuple[int, int]]:
+    return list(zip(listed.rank[of].tolist(), listed.row[of].tolist(), strict=True))
+
+
+def listed_of(ranks: Sequence[ReducedRank]) -> Listed:
+    lanes, kinds = dict[str, int](), dict[str, int]()
+
+    def in_all(names: list[str], column: np.ndarray, known: dict[str, int]) -> np.ndarray:
+        return np.array([known.setdefault(name, len(known)) for name in names], np.int64)[column]
+
+    parts = []
+    for number, rank in enumerate(ranks):
+        of = rank.collectives
+        count = len(of.start_ns)
+        if count:
+            step = np.where(of.sequence >= 0, -1 - of.sequence, rank.iterations[of.step])
+            lane, kind = in_all(of.names, of.lane, lanes), in_all(of.names, of.kind, kinds)
+            parts.append((np.full(count, number), np.arange(count), lane, step, kind, of.bytes))
+    empty = (np.empty(0, np.int64),) * 6
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)] if parts else empty
+    return Listed(list(kinds), *columns)
+
+
+def numbered(*columns: np.ndarray) -> np.ndarray:
+    """One number for each row of the columns, the same for equal rows."""
+    if not len(columns[0]):
+        return np.empty(0, np.int64)
+    order = np.lexsort(columns)
+    changes = np.any([np.diff(column[order]) != 0 for column in columns], axis=0)
+    found = np.empty(len(order), np.int64)
+    found[order] = np.concatenate(([0], np.cumsum(changes)))
+    return found
+
+
+def places(rank: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """The how many-th of its group each row is on its rank; rows are in order of time."""
+    both = numbered(group, rank)
+    order = np.argsort(both, kind="stable")
+    count = np.bincount(both) if len(both) else np.empty(0, np.int64)
+    found = np.empty(len(both), np.int64)
+    found[order] = np.arange(len(both)) - np.repeat(np.cumsum(count) - count, count)
+    return found
+
+
+def unequal(listed: Listed, group: np.ndarray, key: np.ndarray) -> np.ndarray:
+    """The groups in which some ranks have other collectives than others."""
+    if not len(key):
+        return key
+    ranks_of_group = np.zeros(group.max() + 1, np.int64)
+    np.add.at(ranks_of_group, group[places(listed.rank, group) == 0], 1)
+    fewer = np.bincount(key)[key] < ranks_of_group[group]
+    first = np.unique(key, return_index=True)[1][key]
+    other = (listed.kind != listed.kind[first]) | (listed.bytes != listed.bytes[first])
+    return np.unique(group[fewer | other])

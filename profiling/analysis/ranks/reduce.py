@@ -1,0 +1,124 @@
+"""What is kept of one rank's capture, so that those of many fit into memory. Called by files."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.columns import Intervals, union
+from profiling.analysis.gpu_time.breakdown import COMMUNICATION
+from profiling.analysis.gpu_time.typical import parts_of_steps
+from profiling.analysis.ranks.collectives import Collectives, collectives_of
+from profiling.analysis.report import Report
+from profiling.timeline.trace import KERNEL
+
+
+@dataclass(frozen=True)
+class KernelWork:
+    """All launches of one kernel in the steps."""
+
+    count: int
+    ns: int
+    blocks: int  # of all grids; -1: not told
+
+
+@dataclass(frozen=True)
+class ReducedRank:
+    """One process on one GPU. Times in nanoseconds of the clock of its own capture."""
+
+    rank: int
+    rank_from: str  # capture, manifest, name, order: who says that it is this one
+    world_size: int | None
+    file: str
+    clock: str  # captures of one clock bear the same
+    process: int | None
+    device: int | None
+    gpu: str | None
+    first_iteration: int | None  # of the steps, where they are numbered
+    step_name: str | None
+    bounds_ns: np.ndarray  # the n + 1 times between the n steps
+    parts_ns: dict[str, np.ndarray]  # of causes.PARTS in each step
+    communication_ns: np.ndarray  # in each step, hidden or not
+    phase_ns: dict[str, np.ndarray]  # of the kernels that compute, in each step by phase
+    kernels: dict[str, KernelWork]  # that compute
+    collectives: Collectives
+    computing: Intervals  # while a collective ran
+    verdict: str  # its own bottleneck, of causes.VERDICTS
+    notes: list[str]  # what is wrong with the capture
+
+    @property
+    def steps(self) -> int:
+        return len(self.bounds_ns) - 1
+
+    @property
+    def iterations(self) -> np.ndarray:
+        """The numbers of its steps; from 0 where they have none."""
+        return np.arange(self.steps) + (self.first_iteration or 0)
+
+
+def reduced(
+    analysis: Analysis, report: Report, rank: int, rank_from: str, clock: str
+) -> ReducedRank:
+    """Raises ValueError where the capture holds no GPU activity."""
+    parts_ns, activity, owned = parts_of_steps(analysis), analysis.activity, analysis.owned
+    if parts_ns is None or activity is None or owned is None:
+        raise ValueError(f"{analysis.trace.file}: holds no GPU activity")
+    collectives = collectives_of(analysis)
+    talking = union(collectives.start_ns, collectives.end_ns)
+    bounds_ns, names = analysis.bounds_ns, analysis.trace.names
+    begin_ns, end_ns = int(bounds_ns[0]), max(int(bounds_ns[-1]), *collectives.end_ns[-1:], 0)
+    computes = (owned.kind == KERNEL) & (analysis.family[owned.name] != COMMUNICATION)
+    gpu = report.capture.gpu
+    return ReducedRank(
+        rank=rank,
+        rank_from=rank_from,
+        world_size=analysis.trace.world_size,
+        file=analysis.trace.file.name,
+        clock=clock,
+        process=analysis.steps.process,
+        device=analysis.steps.device,
+        gpu=gpu.name if gpu else None,
+        first_iteration=analysis.steps.first_iteration,
+        step_name=analysis.steps.name,
+        bounds_ns=bounds_ns,
+        parts_ns=parts_ns,
+        communication_ns=talking.within(bounds_ns[:-1], bounds_ns[1:]),
+        phase_ns=of_phases(analysis, np.flatnonzero(computes)),
+        kernels=work_of(analysis, np.flatnonzero(computes), names),
+        collectives=collectives,
+        computing=activity.computing.common(talking, begin_ns, end_ns),
+        verdict=report.bottleneck.verdict,
+        notes=[finding.what for finding in report.health.findings if finding.level == "warning"],
+    )
+
+
+def of_phases(analysis: Analysis, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Nanoseconds of these rows of `owned` in each step, by the name of the owning phase."""
+    owned = analysis.owned
+    if owned is None:
+        return {}
+    rows = rows[owned.phase[rows] >= 0]
+    name = owned.steps.phases.name[owned.phase[rows]]
+    found = {}
+    for number in np.unique(name).tolist():
+        of = rows[name == number]
+        ns = np.zeros(analysis.step_count, np.int64)
+        np.add.at(ns, owned.step[of], owned.duration_ns[of])
+        found[analysis.trace.names[number]] = ns
+    return found
+
+
+def work_of(analysis: Analysis, rows: np.ndarray, names: list[str]) -> dict[str, KernelWork]:
+    owned = analysis.owned
+    if owned is None or not len(rows):
+        return {}
+    of_name, kernel = np.unique(owned.name[rows], return_inverse=True)
+    blocks = owned.operations.blocks[owned.row[rows]]
+    count, ns, grids, untold = (
+        np.bincount(kernel, weights)
+        for weights in (None, owned.duration_ns[rows], np.maximum(blocks, 0), blocks < 0)
+    )
+    return {
+        names[number]: KernelWork(int(count[i]), int(ns[i]), -1 if untold[i] else int(grids[i]))
+        for i, number in enumerate(of_name.tolist())
+    }

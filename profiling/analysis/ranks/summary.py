@@ -1,0 +1,150 @@
+"""The ranks' records. Called by profiling.analysis.ranks.files."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from profiling.analysis.ranks.clocks import Clocks, align
+from profiling.analysis.ranks.collective_sums import collective_sums
+from profiling.analysis.ranks.matching import match
+from profiling.analysis.ranks.records import (
+    SCHEMA_VERSION,
+    Clock,
+    RankCommunication,
+    RankRow,
+    RanksReport,
+    StepsOfRanks,
+)
+from profiling.analysis.ranks.reduce import ReducedRank
+from profiling.analysis.ranks.straggler import Costs, judge
+from profiling.analysis.ranks.waits import waits
+from profiling.analysis.report import Finding
+
+NO_COMMON_STEPS = (
+    "the ranks captured no iteration in common; capture the same window on each: "
+    "profile.start_iteration and profile.steps"
+)
+
+
+def summarize(ranks: Sequence[ReducedRank], findings: Sequence[Finding] = ()) -> RanksReport:
+    """Of two ranks or more, by number. Raises ValueError where they have no step in common."""
+    iterations = common_iterations(ranks)
+    matched = match(ranks)
+    clocks = align(ranks, matched)
+    waited = waits(ranks, matched, clocks)
+    costs = Costs(ranks, waited, iterations, clocks.uncertainty_ns)
+    verdict = judge(costs)
+    rows = [rank_row(costs, clocks, number) for number in range(len(ranks))]
+    first = ranks[0]
+    return RanksReport(
+        schema_version=SCHEMA_VERSION,
+        world_size=next((rank.world_size for rank in ranks if rank.world_size), None),
+        ranks=rows,
+        verdict=verdict.verdict,
+        evidence=verdict.evidence,
+        straggler=verdict.straggler,
+        jitter_ms_per_step=verdict.jitter_ms_per_step,
+        collectives=collective_sums(ranks, waited, iterations),
+        clock=Clock(
+            clocks.aligned_on,
+            None if clocks.uncertainty_ns is None else clocks.uncertainty_ns / 1e3,
+        ),
+        steps=steps_of(costs, first.step_name),
+        findings=[*findings, *told(ranks, costs)],
+    )
+
+
+def common_iterations(ranks: Sequence[ReducedRank]) -> np.ndarray:
+    found = ranks[0].iterations
+    for rank in ranks[1:]:
+        found = np.intersect1d(found, rank.iterations)
+    if not len(found):
+        raise ValueError(NO_COMMON_STEPS)
+    return found
+
+
+def rank_row(costs: Costs, clocks: Clocks, number: int) -> RankRow:
+    rank = costs.ranks[number]
+    chosen = costs.steps_of(rank)
+    parts = costs.parts_ms(number)
+    step_ms = np.diff(rank.bounds_ns)[chosen] / 1e6
+    return RankRow(
+        rank=rank.rank,
+        file=rank.file,
+        rank_from=rank.rank_from,
+        process=rank.process,
+        device=rank.device,
+        gpu=rank.gpu,
+        steps=rank.steps,
+        step_ms=float(np.median(step_ms)),
+        compute_ms=parts["compute"],
+        copy_ms=parts["copy"],
+        idle_ms=sum(ms for name, ms in parts.items() if name not in BUSY),
+        parts_ms=parts,
+        communication=communication(costs, number, parts["communication"]),
+        kernels=sum(work.count for work in rank.kernels.values()) / rank.steps,
+        bottleneck=rank.verdict,
+        costs_ms_per_step=costs.mean_ms(number),
+        last_in_steps=costs.last_in_steps(number),
+        clock_offset_us=int(clocks.offset_ns[number]) / 1e3 if clocks.known[number] else None,
+    )
+
+
+BUSY = ("compute", "communication", "copy")
+
+
+def communication(costs: Costs, number: int, exposed_ms: float) -> RankCommunication:
+    rank = costs.ranks[number]
+    whole_ms = float(rank.communication_ns[costs.steps_of(rank)].mean()) / 1e6
+    wait, transfer, exposed_wait = (
+        costs.of_rank_ms(values, number)
+        for values in (costs.waits.wait_ns, costs.waits.transfer_ns, costs.waits.exposed_wait_ns)
+    )
+    hidden_ms = max(0.0, whole_ms - exposed_ms)
+    return RankCommunication(exposed_ms, hidden_ms, wait, transfer, exposed_wait)
+
+
+def steps_of(costs: Costs, name: str | None) -> StepsOfRanks:
+    step_ms = [np.diff(rank.bounds_ns)[costs.steps_of(rank)] / 1e6 for rank in costs.ranks]
+    wait = costs.waits.of_steps(costs.waits.exposed_wait_ns, costs.iterations) / 1e6
+    matched = costs.is_matched
+    return StepsOfRanks(
+        name=name,
+        iterations=costs.iterations.tolist(),
+        wait_ms=wait.tolist() if matched else [],
+        costs_ms=(costs.alone_ns / 1e6).tolist() if matched else [],
+        step_ms=np.stack(step_ms, axis=1).tolist(),
+    )
+
+
+def told(ranks: Sequence[ReducedRank], costs: Costs) -> list[Finding]:
+    """What the ranks do not have in common."""
+    found = []
+    world = max((rank.world_size or 0 for rank in ranks), default=0)
+    missing = sorted(set(range(world)) - {rank.rank for rank in ranks})
+    if missing:
+        found.append(Finding("warning", f"of {world} ranks these are missing: {listed(missing)}"))
+    longest = max(rank.steps for rank in ranks)
+    if longest > len(costs.iterations):
+        found.append(
+            Finding(
+                "note",
+                f"the ranks captured other windows; compared are the {len(costs.iterations)} "
+                f"steps that all have, of up to {longest}",
+            )
+        )
+    if count := costs.waits.matched.unmatched:
+        total = sum(len(rank.collectives.start_ns) for rank in ranks)
+        found.append(
+            Finding(
+                "note" if count < 0.1 * total else "warning",
+                f"{count:,} of {total:,} collectives were found on no other rank",
+            )
+        )
+    return found
+
+
+def listed(numbers: Sequence[int], most: int = 8) -> str:
+    """1, 2, 5 and 3 more"""
+    shown = ", ".join(map(str, numbers[:most]))
+    return f"{shown} and {len(numbers) - most} more" if len(numbers) > most else shown
