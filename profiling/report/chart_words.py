@@ -34,6 +34,9 @@ def trace_words(trace: dict[str, Any]) -> Iterator[str]:
     match trace:
         case {"fill": "toself"}:
             return
+        case {"type": "heatmap", "y": places, "z": rows}:
+            for place, row in zip(places, rows, strict=True):
+                yield f"{place} on average {number(sum(row) / len(row))}"
         case {"type": "box", "median": [middle]}:
             yield f"{name} median {number(middle)}"
         case {"type": "box"}:

@@ -1,7 +1,9 @@
-"""Says what took the time in a capture, and what holds the step back.
+"""Says what took the time in a capture, and what holds the step back; of several ranks, who is
+waited for, and why.
 
 {flags}
 
+Several captures, or a folder with those of several ranks, are reported together: one page for all.
 Without --json, --markdown and --html the report is printed: one screen of it, or all with --full.
 The last line is the verdict once more.
 
@@ -10,6 +12,7 @@ examples
   python -m profiling report out-shakespeare-char --html report.html --open
   python -m profiling report nsys.sqlite --json - | jq .bottleneck
   python -m profiling report other.nsys-rep --step train_step --phases forward,backward
+  python -m profiling report rank0.json.gz rank1.json.gz --html ranks.html
 
 exit code: 0, or 2 for a mistake in the command line or a capture that cannot be read
 """
@@ -26,6 +29,7 @@ from cli.parser import Parser, flag, names
 from cli.plain import plain, without_controls
 from cli.program import as_called
 from profiling.analysis.capture import Capture, open_report
+from profiling.analysis.ranks.found import captures_in
 from profiling.analysis.report import Report
 from profiling.records import to_json
 from profiling.report.capture.kernel_sources import Links, source_links
@@ -46,6 +50,9 @@ from profiling.verbs.results import (
 CAPTURE = """\
 an nsys report (.sqlite, .sqlite.gz, .nsys-rep), a torch.profiler trace (.json, .json.gz), or a
 run's folder: its newest capture"""
+CAPTURES = f"""\
+{CAPTURE}, or the captures of all ranks if it holds these;
+several: the captures of several ranks"""
 MORE = "--full prints all of the report, --html FILE draws it with a timeline."
 
 
@@ -54,6 +61,11 @@ def main(argv: list[str]) -> int:
     flags = parse(argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode gets ? for a bar
+    if paths := rank_captures(flags):
+        from profiling.verbs.report_ranks import report_ranks
+
+        return report_ranks(flags, paths)
+    flags.capture = flags.capture[0]
     with progress(flags.capture):
         choice = {
             "step": flags.step,
@@ -69,7 +81,7 @@ def main(argv: list[str]) -> int:
 
 def parse(argv: list[str]) -> Namespace:
     parser = Parser("report", __doc__)
-    parser.add_argument("capture", type=Path, metavar="CAPTURE", help=CAPTURE)
+    parser.add_argument("capture", type=Path, nargs="+", metavar="CAPTURE", help=CAPTURES)
     group = parser.add_argument_group("outputs; - is stdout")
     output_flags(
         group,
@@ -79,6 +91,7 @@ def parse(argv: list[str]) -> Namespace:
     )
     flag(group, "--open", "show that page in the browser")
     flag(parser, "--full", "print all of the report, not one screen")
+    flag(parser, "--ranks", "report all processes of one file, of a torchrun under nsys")
     add = partial(flag, parser.add_argument_group("what is found out otherwise"))
     add("--step NAME", "the ranges that are a step, without their number")
     add("--phases A,B", "the ranges that are phases", names)
@@ -87,12 +100,26 @@ def parse(argv: list[str]) -> Namespace:
     beside = "the window's manifest, where it does not lie beside the capture"
     add("--manifest FILE", beside, Path)
     flags = parser.parse_args(argv)
-    check_outputs(flags, flags.capture, *filter(None, [flags.manifest]))
+    check_outputs(flags, *flags.capture, *filter(None, [flags.manifest]))
     if flags.full and outputs(flags):
         raise ValueError("--full: prints the report, so it goes without --json, --markdown, --html")
     if flags.open and flags.html in (None, STDOUT):
         raise ValueError("--open: shows the page, so it needs --html FILE")
     return flags
+
+
+def rank_captures(flags: Namespace) -> list[Path]:
+    """Those to be reported together; [] where one process of one capture was asked for."""
+    of_one = {"--device": flags.device, "--process": flags.process, "--manifest": flags.manifest}
+    given = [name for name, value in of_one.items() if value is not None]
+    paths: list[Path] = flags.capture
+    if len(paths) == 1 and paths[0].is_dir() and not given:
+        found = captures_in(paths[0])
+    else:
+        found = paths if len(paths) > 1 or flags.ranks else []
+    if found and given:
+        raise ValueError(f"{given[0]}: chooses one process, and this report is of several ranks")
+    return found
 
 
 def progress(path: Path) -> AbstractContextManager[object]:

@@ -68,5 +68,5 @@ def spreads(ends_ns: np.ndarray, there: np.ndarray) -> np.ndarray:
 
 def words(clocks: int, collectives: int) -> str | None:
     if clocks == 1:
-        return "one clock, that of the capture"
+        return "the one clock of the capture"
     return f"the ends of {collectives:,} collectives" if collectives else None

@@ -161,11 +161,12 @@ def straggler_of(costs: Costs, late: list[int], late_ms: float) -> Straggler:
     names = and_others([costs.ranks[number].rank for number in late])
     also = [name for name in longer if name != part and longer[name] >= ALSO * late_ms]
     said = ", and ".join(what_is_longer(name, longer[name], phase) for name in (part, *also))
+    subject = f"rank {rank.rank}" if len(late) > 1 else "it"
     plural = len(late) > 1
     evidence = [
         f"{names} {'hold' if plural else 'holds'} the others up by {late_ms:.2f} ms a step"
         f"{'' if in_steps == len(cost_ns) else f', in {in_steps} of {len(cost_ns)} steps'}: "
-        f"{said}."
+        f"{subject} {said}."
     ]
     evidence += [WORK[work]] if work else []
     return Straggler(
@@ -196,10 +197,10 @@ WORK: dict[Work, str] = {
 def what_is_longer(part: str, ms: float, phase: str | None) -> str:
     if part == "compute":
         where = f", most of it in {phase}" if phase else ""
-        return f"its GPU computes {ms:.2f} ms longer{where}"
+        return f"computes {ms:.2f} ms longer{where}"
     verdict = PART[part].verdict
     why = VERDICT[verdict].waiting if verdict else None
-    return f"it waits {ms:.2f} ms longer because {why or PART[part].meaning}"
+    return f"waits {ms:.2f} ms longer because {why or PART[part].meaning}"
 
 
 def and_others(ranks: list[int]) -> str:

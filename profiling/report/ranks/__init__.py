@@ -1,0 +1,1 @@
+"""The report of several ranks, as a Document."""

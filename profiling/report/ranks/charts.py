@@ -1,0 +1,64 @@
+"""What plotly draws on the page of several ranks. Called by profiling.report.ranks.document.
+
+Each function returns None without what to draw.
+"""
+
+from collections.abc import Sequence
+
+from profiling.analysis.ranks.records import RankRow, RanksReport
+from profiling.causes import PART, part_named
+from profiling.report.charts import ABOVE, NAMES, axis, bars, colour, figure, fixed
+from profiling.report.document import Figure
+
+STEPS_SHOWN = 500  # of a heat map; beyond, they are thinned
+
+
+def steps_by_rank(ranks: Sequence[RankRow]) -> Figure | None:
+    """A bar for each rank: its mean step by causes.PARTS."""
+    names = [f"rank {row.rank}" for row in ranks][::-1]
+    data = []
+    for name in PART:
+        ms = [row.parts_ms.get(name, 0.0) for row in ranks][::-1]
+        part = part_named(name)
+        if not any(ms):
+            continue
+        hover = f"%{{y}}, {part.meaning}<br><b>%{{x:.3f}} ms</b> a step<extra></extra>"
+        bar = bars(names, ms, colour(name), name=name, hovertemplate=hover)
+        marker: Figure = {"color": colour(name)}
+        if part.colours.hatch:
+            marker["pattern"] = {"shape": part.colours.hatch}
+        data.append(bar | {"marker": marker})
+    legend = ABOVE | {"traceorder": "normal"}
+    return figure(data, fixed("ms of the mean step"), NAMES, barmode="stack", legend=legend)
+
+
+def waits(report: RanksReport) -> Figure | None:
+    """A heat map of rank and step by what the rank waits there, while nothing hides it."""
+    steps = report.steps
+    if not steps.wait_ms:
+        return None
+    every = -(-len(steps.iterations) // STEPS_SHOWN)
+    rows, numbers = steps.wait_ms[::every], steps.iterations[::every]
+    heat: Figure = {
+        "type": "heatmap",
+        "x": numbers,
+        "y": [f"rank {row.rank}" for row in report.ranks],
+        "z": [list(column) for column in zip(*rows, strict=True)],
+        "colorscale": [[0, colour("card")], [1, colour("communication")]],
+        "zmin": 0,
+        "colorbar": {"title": {"text": "ms"}, "thickness": 12},
+        "hovertemplate": "%{y}, step %{x}: waits %{z:.3f} ms<extra></extra>",
+    }
+    yaxis = {"autorange": "reversed", **NAMES}
+    return figure([heat], fixed("step", tickformat="d"), yaxis)
+
+
+def costs(report: RanksReport) -> Figure | None:
+    """What each rank costs the others, a step."""
+    known = [row for row in report.ranks if row.costs_ms_per_step is not None]
+    if not known:
+        return None
+    names = [f"rank {row.rank}" for row in known][::-1]
+    ms = [row.costs_ms_per_step for row in known][::-1]
+    hover = "%{y} costs the others %{x:.3f} ms a step<extra></extra>"
+    return figure([bars(names, ms, colour("bad"), hovertemplate=hover)], axis("ms a step"), NAMES)

@@ -1,0 +1,200 @@
+"""The report of several ranks as a Document, verdict first. Called by the verbs report and run."""
+
+from profiling.analysis.ranks.records import CollectiveSum, RankRow, RanksReport
+from profiling.causes import VERDICT
+from profiling.report.document import (
+    TEXT,
+    Block,
+    Bullets,
+    Chart,
+    Column,
+    Document,
+    Facts,
+    Finding,
+    Said,
+    Section,
+    Table,
+    Tone,
+    Verdict,
+)
+from profiling.report.ranks import charts
+from profiling.units import ABSENT, milliseconds, number, percent
+
+SHOWN = 8  # ranks in a terminal, those that wait least first
+ROW, LEAST_HEIGHT = 26, 200  # pixels of a rank's bar
+
+
+def ranks_document(report: RanksReport) -> Document:
+    return Document(
+        title(report),
+        [steps_said(report)],
+        verdict(report),
+        [ranks_section(report), waits_section(report), collectives_section(report), health(report)],
+    )
+
+
+def title(report: RanksReport) -> str:
+    gpus = sorted({row.gpu for row in report.ranks if row.gpu})
+    of = f" of {report.world_size}" if (report.world_size or 0) > len(report.ranks) else ""
+    return " · ".join([f"{len(report.ranks)}{of} ranks", *gpus])
+
+
+def steps_said(report: RanksReport) -> str:
+    numbers = report.steps.iterations
+    steps = f"{len(numbers)} step{'s' if len(numbers) != 1 else ''} that all ranks have"
+    if report.steps.name:
+        last = f" to {numbers[-1]}" if len(numbers) > 1 else ""
+        steps += f" ({report.steps.name.strip()} {numbers[0]}{last})"
+    if report.clock.aligned_on is None:
+        return f"{steps}; their clocks could not be aligned"
+    if report.clock.uncertainty_us is None:
+        return f"{steps}; times by {report.clock.aligned_on}"
+    doubt = number(report.clock.uncertainty_us)
+    return f"{steps}; times by {report.clock.aligned_on}, to {doubt} us"
+
+
+def verdict_line(report: RanksReport) -> str:
+    if report.straggler:
+        return report.evidence[0].rstrip(".")
+    return {
+        "jitter": "No rank is always the late one: they hold one another up in turns",
+        "communication": "No rank is late: transfers between the ranks take the time",
+        "balanced": "No rank holds the others up",
+    }.get(report.verdict, "Who is waited for cannot be told")
+
+
+def verdict(report: RanksReport) -> list[Block]:
+    tone: Tone = "good" if report.verdict == "balanced" else "warning"
+    evidence = report.evidence[1:] if report.straggler else report.evidence
+    found = [Finding(each.level, each.what, each.cure, places=TEXT) for each in report.findings]
+    return [
+        Verdict(verdict_line(report), tone),
+        Bullets("Evidence", [*evidence, *map(rank_said, late_rows(report))]),
+        Bullets("Next", next_steps(report)),
+        *[each for each in found if each.level == "warning"],
+        Facts(figures(report), cards=True),
+    ]
+
+
+def late_rows(report: RanksReport) -> list[RankRow]:
+    of = report.straggler
+    return [row for row in report.ranks if of and row.rank in (of.rank, *of.with_ranks)]
+
+
+def rank_said(row: RankRow) -> str:
+    bound = VERDICT[row.bottleneck].title if row.bottleneck in VERDICT else row.bottleneck
+    return f"Rank {row.rank} by itself is bound by {bound} ({row.file})."
+
+
+def next_steps(report: RanksReport) -> list[str]:
+    late = report.straggler
+    if late is None:
+        return []
+    file = next(row.file for row in report.ranks if row.rank == late.rank)
+    advice = VERDICT[late.because].advice if late.because in VERDICT else ()
+    lines = [f"See what holds rank {late.rank} up: python -m profiling report {file}"]
+    return lines + [each.elsewhere or each.line for each in advice[:1] if "{" not in each.line]
+
+
+def figures(report: RanksReport) -> list[tuple[str, str]]:
+    steps = [row.step_ms for row in report.ranks]
+    late, jitter = report.straggler, report.jitter_ms_per_step
+    return [
+        ("median step", f"{milliseconds(sorted(steps)[len(steps) // 2])} ms"),
+        ("the late cost a step", f"{milliseconds(late.costs_ms_per_step)} ms" if late else "none"),
+        ("in turns, a step", ABSENT if jitter is None else f"{milliseconds(jitter)} ms"),
+        ("slowest to fastest GPU", slowest_to_fastest(report)),
+    ]
+
+
+def slowest_to_fastest(report: RanksReport) -> str:
+    """Of computing, without what a rank waits."""
+    computing = [row.compute_ms for row in report.ranks]
+    return f"{max(computing) / min(computing):.2f} times" if min(computing) > 0 else ABSENT
+
+
+def ranks_section(report: RanksReport) -> Section:
+    height = max(LEAST_HEIGHT, 90 + ROW * len(report.ranks))
+    bar = Chart("ranks_step", "mean step of each rank", charts.steps_by_rank(report.ranks), height)
+    return Section("ranks", "Ranks", [bar, ranks_table(report)], lead=RANKS)
+
+
+RANKS = (
+    "The mean step of each rank. Wait: in collectives, until the last rank has come, as far as no "
+    "kernel hides it; who waits least is waited for. Costs: what all would gain if this rank alone "
+    "came with the next."
+)
+
+
+def ranks_table(report: RanksReport) -> Table:
+    def wait(row: RankRow) -> float | None:
+        return row.communication.exposed_wait_ms
+
+    columns = [
+        Column("rank", "rank", "number", True),
+        Column("costs", "costs_ms_per_step", "ms", True),
+        Column("waits", wait, "ms", True),
+        Column("step", "step_ms", "ms", True),
+        Column("computes", "compute_ms", "ms", True),
+        Column("idle", "idle_ms", "ms", True),
+        Column("transfers", lambda row: row.communication.transfer_ms, "ms", True),
+        Column("hidden", lambda row: row.communication.hidden_ms, "ms"),
+        Column("copies", "copy_ms", "ms"),
+        Column("kernels", "kernels", "number"),
+        Column("by itself", lambda row: title_of(row.bottleneck), "text", True),
+        Column("GPU", "device", "number"),
+        Column("clock, us", "clock_offset_us", "number"),
+        Column("file", "file", "code"),
+    ]
+    order = sorted(report.ranks, key=lambda row: wait(row) or 0.0)
+    return Table("ranks", "Ranks", RANKS, columns, order, most=SHOWN, limit=16)
+
+
+def title_of(bottleneck: str) -> str:
+    return VERDICT[bottleneck].title if bottleneck in VERDICT else bottleneck
+
+
+def waits_section(report: RanksReport) -> Section:
+    height = max(LEAST_HEIGHT, 90 + ROW * len(report.ranks))
+    absent = "Not known: no collective of one rank was found on another."
+    label = "what each rank waits in each step"
+    heat = Chart("waits", label, charts.waits(report), height, absent=absent, numbers=False)
+    costs = Chart("costs", "what each rank costs the others", charts.costs(report), height)
+    lead = (
+        "A dark row is a rank that waits for others; a light one, between dark ones, is waited for."
+    )
+    return Section("waits", "Who waits when", [heat, costs], lead=lead, places=("page",))
+
+
+def collectives_section(report: RanksReport) -> Section:
+    def who(row: CollectiveSum) -> str:
+        if row.last_rank is None:
+            return ABSENT
+        return f"rank {row.last_rank}, {percent(row.last_percent)}"
+
+    columns = [
+        Column("collective", "kind", "text", True),
+        Column("group", "group", "text"),
+        Column("ranks", "ranks", "number"),
+        Column("count", "count", "number", True),
+        Column("size", "bytes", "bytes", True),
+        Column("algorithm", "algorithm", "text"),
+        Column("waits", "wait_ms", "ms", True),
+        Column("transfers", "transfer_ms", "ms", True),
+        Column("exposed", "exposed_ms", "ms", True),
+        Column("GB/s", "bus_gb_per_s", "number", True),
+        Column("of the links", "link_percent", "percent"),
+        Column("last to come", who, "text", True),
+    ]
+    note = (
+        "One of each kind and size, the mean over ranks. GB/s: what crosses a GPU's links while "
+        "all are there, the bus bandwidth of NCCL's tests."
+    )
+    table = Table("collectives", "Collectives", note, columns, report.collectives)
+    return Section("collectives", "Collectives", [table], lead=note)
+
+
+def health(report: RanksReport) -> Section:
+    found: list[Block] = [Finding(each.level, each.what, each.cure) for each in report.findings]
+    blocks = found or [Said("Nothing was found that spoils it.")]
+    return Section("health", "The captures' health", blocks, "Health", places=("page",))
