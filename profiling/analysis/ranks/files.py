@@ -65,7 +65,7 @@ def open_ranks(paths: Sequence[Path], progress: Progress = lambda count: None) -
 
 
 def notes_of(ranks: Sequence[ReducedRank]) -> list[Finding]:
-    """What is wrong with single captures; what is said of several is said once."""
+    """What is said of several captures is said once; more of each is in its own report."""
     said: dict[str, list[int]] = {}
     for rank in ranks:
         for note in rank.notes:

@@ -3,7 +3,8 @@
 Collectives of one lane (a process group, else the N-th stream of each rank) are the same where they
 bear the same number. Where numbers were not recorded they are the same if they are the N-th of one
 step, and if in that step all ranks that use the lane have the same kinds and sizes in the same
-order. Where that is not so, the lane stays unmatched in that step, and is counted.
+order. Where that is not so, the lane stays unmatched in that step, and is counted. In the first
+step they are counted from its end: a rank may have begun to record amid the collectives before it.
 """
 
 from collections.abc import Sequence
@@ -58,8 +59,10 @@ def match(ranks: Sequence[ReducedRank]) -> Matched:
     # of each lane in each step, and the place of each collective in these on its rank
     group = numbered(listed.lane, listed.step)
     place = places(listed.rank, group)
-    key = numbered(group, place)
-    kept = np.isin(group, unequal(listed, group, key), invert=True)
+    first_step = listed.step == min((int(rank.iterations[0]) for rank in ranks), default=0)
+    backwards = places(listed.rank[::-1], group[::-1])[::-1]
+    key = numbered(group, np.where(first_step, backwards, place))
+    kept = np.isin(group, unequal(listed, group, key, first_step), invert=True)
     shared = kept & (np.bincount(key, minlength=1)[key] > 1)
     numbers, first, which = np.unique(key[shared], return_index=True, return_inverse=True)
     row = np.full((len(numbers), len(ranks)), NOT_THERE)
@@ -116,13 +119,16 @@ def places(rank: np.ndarray, group: np.ndarray) -> np.ndarray:
     return found
 
 
-def unequal(listed: Listed, group: np.ndarray, key: np.ndarray) -> np.ndarray:
-    """The groups in which some ranks have other collectives than others."""
+def unequal(listed: Listed, group: np.ndarray, key: np.ndarray, may_lack: np.ndarray) -> np.ndarray:
+    """The groups in which some ranks have other collectives than others.
+
+    `may_lack`: those in which some may have fewer.
+    """
     if not len(key):
         return key
     ranks_of_group = np.zeros(group.max() + 1, np.int64)
     np.add.at(ranks_of_group, group[places(listed.rank, group) == 0], 1)
-    fewer = np.bincount(key)[key] < ranks_of_group[group]
+    fewer = ~may_lack & (np.bincount(key)[key] < ranks_of_group[group])
     first = np.unique(key, return_index=True)[1][key]
     other = (listed.kind != listed.kind[first]) | (listed.bytes != listed.bytes[first])
     return np.unique(group[fewer | other])

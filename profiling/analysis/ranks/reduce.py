@@ -10,6 +10,7 @@ from profiling.analysis.gpu_time.breakdown import COMMUNICATION
 from profiling.analysis.gpu_time.typical import parts_of_steps
 from profiling.analysis.ranks.collectives import Collectives, collectives_of
 from profiling.analysis.report import Report
+from profiling.analysis.verdict.health import PERSONAL
 from profiling.timeline.trace import KERNEL
 
 
@@ -44,7 +45,7 @@ class ReducedRank:
     collectives: Collectives
     computing: Intervals  # while a collective ran
     verdict: str  # its own bottleneck, of causes.VERDICTS
-    notes: list[str]  # what is wrong with the capture
+    notes: list[str]  # to be known of the capture before it is passed on
 
     @property
     def steps(self) -> int:
@@ -88,7 +89,7 @@ def reduced(
         collectives=collectives,
         computing=activity.computing.common(talking, begin_ns, end_ns),
         verdict=report.bottleneck.verdict,
-        notes=[finding.what for finding in report.health.findings if finding.level == "warning"],
+        notes=[each.what for each in report.health.findings if each.what == PERSONAL],
     )
 
 
