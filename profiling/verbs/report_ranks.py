@@ -9,16 +9,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from cli.plain import without_controls
 from profiling.analysis.ranks.files import open_ranks
-from profiling.analysis.ranks.records import RanksReport
+from profiling.analysis.ranks.summary import RanksAnalysis
 from profiling.records import to_json
 from profiling.report.ranks.document import ranks_document, verdict_line
+from profiling.report.ranks.timeline import timeline_of
 from profiling.verbs.results import STDOUT, outputs, show, show_answer, write_outputs
 
 
 def report_ranks(flags: Namespace, paths: Sequence[Path]) -> int:
     """Reads the captures, and writes what was asked for or prints it. Raises ValueError."""
-    report = read(paths)
-    document = ranks_document(report)
+    analysis = read(paths)
+    report = analysis.report
+    document = ranks_document(report, timeline_of(analysis) if flags.html else None)
     written = write_outputs(flags, to_json(report), document)
     if not written:
         show(document)
@@ -33,7 +35,7 @@ def report_ranks(flags: Namespace, paths: Sequence[Path]) -> int:
     return 0
 
 
-def read(paths: Sequence[Path]) -> RanksReport:
+def read(paths: Sequence[Path]) -> RanksAnalysis:
     """With a bar on stderr: stdout is the report."""
     console = Console(stderr=True)
     columns = BarColumn(), MofNCompleteColumn(), TextColumn("captures"), TimeRemainingColumn()

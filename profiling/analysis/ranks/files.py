@@ -15,9 +15,8 @@ from cli.plain import plain
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.kernels.families import family_of
 from profiling.analysis.ranks.found import named_rank
-from profiling.analysis.ranks.records import RanksReport
 from profiling.analysis.ranks.reduce import ReducedRank, reduced
-from profiling.analysis.ranks.summary import listed, summarize
+from profiling.analysis.ranks.summary import RanksAnalysis, analyse, listed
 from profiling.analysis.report import Finding
 from profiling.analysis.steps.find import used_gpus
 from profiling.analysis.summary import summarize as report_of
@@ -36,8 +35,8 @@ class FileRead:
     error: str | None = None
 
 
-def open_ranks(paths: Sequence[Path], progress: Progress = lambda count: None) -> RanksReport:
-    """The report of these captures. Raises ValueError with one line.
+def open_ranks(paths: Sequence[Path], progress: Progress = lambda count: None) -> RanksAnalysis:
+    """What these captures come to. Raises ValueError with one line.
 
     A file that cannot be read is a finding, and the others are reported; so is a second file of one
     rank. `progress` is told how many files have been read.
@@ -61,7 +60,7 @@ def open_ranks(paths: Sequence[Path], progress: Progress = lambda count: None) -
         said = findings[0].what if findings else "the files hold one process on one GPU"
         raise ValueError(f"{names(paths)}: fewer than two ranks to compare; {said}")
     ordered = [ranks[number] for number in sorted(ranks)]
-    return summarize(ordered, findings + notes_of(ordered))
+    return analyse(ordered, findings + notes_of(ordered))
 
 
 def notes_of(ranks: Sequence[ReducedRank]) -> list[Finding]:

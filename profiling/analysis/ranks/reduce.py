@@ -9,6 +9,7 @@ from profiling.analysis.columns import Intervals, union
 from profiling.analysis.gpu_time.breakdown import COMMUNICATION
 from profiling.analysis.gpu_time.typical import parts_of_steps
 from profiling.analysis.ranks.collectives import Collectives, collectives_of
+from profiling.analysis.ranks.slices import RankSlices, drawn
 from profiling.analysis.report import Report
 from profiling.analysis.verdict.health import PERSONAL
 from profiling.timeline.trace import KERNEL
@@ -44,6 +45,7 @@ class ReducedRank:
     kernels: dict[str, KernelWork]  # that compute
     collectives: Collectives
     computing: Intervals  # while a collective ran
+    slices: RankSlices  # of its row in a timeline
     verdict: str  # its own bottleneck, of causes.VERDICTS
     notes: list[str]  # to be known of the capture before it is passed on
 
@@ -88,6 +90,7 @@ def reduced(
         kernels=work_of(analysis, np.flatnonzero(computes), names),
         collectives=collectives,
         computing=activity.computing.common(talking, begin_ns, end_ns),
+        slices=drawn(analysis),
         verdict=report.bottleneck.verdict,
         notes=[each.what for each in report.health.findings if each.what == PERSONAL],
     )

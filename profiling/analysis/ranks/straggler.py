@@ -19,6 +19,7 @@ import numpy as np
 from profiling.analysis.ranks.records import RanksVerdict, Straggler, Work
 from profiling.analysis.ranks.reduce import ReducedRank
 from profiling.analysis.ranks.waits import Waits
+from profiling.analysis.verdict.diagnosis import CLOSE
 from profiling.causes import PART, VERDICT
 
 WORTH_TELLING = 0.02  # of a step
@@ -157,16 +158,14 @@ def straggler_of(costs: Costs, late: list[int], late_ms: float) -> Straggler:
     work = explained(costs, first, others) if part == "compute" else None
     cost_ns = costs.cost_ns(late)
     in_steps = int(np.count_nonzero(cost_ns > WORTH_TELLING * costs.step_ms * 1e6))
-    because = PART[part].verdict or (rank.verdict if rank.verdict in GPU_VERDICTS else "gpu")
-    names = and_others([costs.ranks[number].rank for number in late])
-    also = [name for name in longer if name != part and longer[name] >= ALSO * late_ms]
-    said = ", and ".join(what_is_longer(name, longer[name], phase) for name in (part, *also))
-    subject = f"rank {rank.rank}" if len(late) > 1 else "it"
-    plural = len(late) > 1
+    because = cause(rank, part, longer)
     evidence = [
-        f"{names} {'hold' if plural else 'holds'} the others up by {late_ms:.2f} ms a step"
-        f"{'' if in_steps == len(cost_ns) else f', in {in_steps} of {len(cost_ns)} steps'}: "
-        f"{subject} {said}."
+        f"{held_up(costs, late, late_ms, in_steps)}: {what_is_longer(part, longer[part], phase)}."
+    ]
+    evidence += [
+        f"Also {what_is_longer(name, ms, phase)}."
+        for name, ms in sorted(longer.items(), key=lambda item: -item[1])
+        if name != part and ms >= ALSO * late_ms
     ]
     evidence += [WORK[work]] if work else []
     return Straggler(
@@ -194,19 +193,38 @@ WORK: dict[Work, str] = {
 }
 
 
+def held_up(costs: Costs, late: list[int], late_ms: float, in_steps: int) -> str:
+    numbers = [costs.ranks[number].rank for number in late]
+    steps = len(costs.iterations)
+    who = f"Rank {numbers[0]} holds" if len(late) == 1 else f"Ranks {and_last(numbers)} hold"
+    where = "" if in_steps == steps else f", in {in_steps} of {steps} steps"
+    return f"{who} the others up by {late_ms:.2f} ms a step{where}"
+
+
 def what_is_longer(part: str, ms: float, phase: str | None) -> str:
     if part == "compute":
         where = f", most of it in {phase}" if phase else ""
-        return f"computes {ms:.2f} ms longer{where}"
+        return f"its GPU computes {ms:.2f} ms longer{where}"
     verdict = PART[part].verdict
-    why = VERDICT[verdict].waiting if verdict else None
-    return f"waits {ms:.2f} ms longer because {why or PART[part].meaning}"
+    if not PART[part].cause or verdict is None:
+        return f"its GPU spends {ms:.2f} ms longer on {PART[part].meaning}"
+    return f"its GPU waits {ms:.2f} ms longer for {VERDICT[verdict].title}"
 
 
-def and_others(ranks: list[int]) -> str:
-    if len(ranks) == 1:
-        return f"Rank {ranks[0]}"
-    return f"Ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+def and_last(numbers: list[int]) -> str:
+    """2, 6 and 7"""
+    return f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+
+
+def cause(rank: ReducedRank, part: str, longer: dict[str, float]) -> str:
+    """The verdict: as in the report of one capture `host` if two of its reasons lie close."""
+    verdict = PART[part].verdict
+    if verdict is None:
+        return rank.verdict if rank.verdict in GPU_VERDICTS else "gpu"
+    close = [name for name, ms in longer.items() if ms >= CLOSE * longer[part]]
+    verdicts = {named for name in close if (named := PART[name].verdict)}
+    several = len(verdicts) > 1 and all(VERDICT[name].host for name in verdicts)
+    return "host" if several and not VERDICT[verdict].sure else verdict
 
 
 def longer_parts(costs: Costs, first: int, others: list[int]) -> dict[str, float]:

@@ -1,6 +1,7 @@
 """The ranks' records. Called by profiling.analysis.ranks.files."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,7 +27,17 @@ NO_COMMON_STEPS = (
 )
 
 
-def summarize(ranks: Sequence[ReducedRank], findings: Sequence[Finding] = ()) -> RanksReport:
+@dataclass(frozen=True, eq=False)
+class RanksAnalysis:
+    """The ranks by number, what is known of them, and the report that it comes to."""
+
+    ranks: Sequence[ReducedRank]
+    clocks: Clocks
+    costs: Costs
+    report: RanksReport
+
+
+def analyse(ranks: Sequence[ReducedRank], findings: Sequence[Finding] = ()) -> RanksAnalysis:
     """Of two ranks or more, by number. Raises ValueError where they have no step in common."""
     iterations = common_iterations(ranks)
     matched = match(ranks)
@@ -35,8 +46,7 @@ def summarize(ranks: Sequence[ReducedRank], findings: Sequence[Finding] = ()) ->
     costs = Costs(ranks, waited, iterations, clocks.uncertainty_ns)
     verdict = judge(costs)
     rows = [rank_row(costs, clocks, number) for number in range(len(ranks))]
-    first = ranks[0]
-    return RanksReport(
+    report = RanksReport(
         schema_version=SCHEMA_VERSION,
         world_size=next((rank.world_size for rank in ranks if rank.world_size), None),
         ranks=rows,
@@ -49,9 +59,10 @@ def summarize(ranks: Sequence[ReducedRank], findings: Sequence[Finding] = ()) ->
             clocks.aligned_on,
             None if clocks.uncertainty_ns is None else clocks.uncertainty_ns / 1e3,
         ),
-        steps=steps_of(costs, first.step_name),
+        steps=steps_of(costs, ranks[0].step_name),
         findings=[*findings, *told(ranks, costs)],
     )
+    return RanksAnalysis(ranks, clocks, costs, report)
 
 
 def common_iterations(ranks: Sequence[ReducedRank]) -> np.ndarray:

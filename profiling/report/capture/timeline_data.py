@@ -59,6 +59,7 @@ class TimelineData(TypedDict):
     slowest: int
     names: list[Name]
     shades: list[str]  # colours of style.css and profiling.causes
+    called: dict[str, str]  # what a shade stands for, where that is not its name
     causes: dict[str, str]  # their meaning
     rows: list[Row]
     start: Column
@@ -100,6 +101,7 @@ def timeline_data(events: StepEvents, sources: Links) -> TimelineData:
         "median": events.median,
         "slowest": events.slowest,
         "shades": list(SHADES),
+        "called": {},
         "causes": {cause: part_named(cause).meaning for cause in CAUSES_OR_IDLE},
         "rows": [{"kind": r.kind, "label": r.label, "count": len(r.shade)} for r in rows],
         "start": packed(joined(deltas)),

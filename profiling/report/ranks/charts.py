@@ -10,6 +10,7 @@ from profiling.causes import PART, part_named
 from profiling.report.charts import ABOVE, NAMES, axis, bars, colour, figure, fixed
 from profiling.report.document import Figure
 
+TICKS = 10
 STEPS_SHOWN = 500  # of a heat map; beyond, they are thinned
 
 
@@ -50,7 +51,8 @@ def waits(report: RanksReport) -> Figure | None:
         "hovertemplate": "%{y}, step %{x}: waits %{z:.3f} ms<extra></extra>",
     }
     yaxis = {"autorange": "reversed", **NAMES}
-    return figure([heat], fixed("step", tickformat="d"), yaxis)
+    between = max(1, len(numbers) // TICKS) * every
+    return figure([heat], fixed("step", tickformat="d", dtick=between), yaxis)
 
 
 def costs(report: RanksReport) -> Figure | None:

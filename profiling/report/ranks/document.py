@@ -2,6 +2,7 @@
 
 from profiling.analysis.ranks.records import CollectiveSum, RankRow, RanksReport
 from profiling.causes import VERDICT
+from profiling.report.capture.timeline_data import TimelineData
 from profiling.report.document import (
     TEXT,
     Block,
@@ -14,22 +15,31 @@ from profiling.report.document import (
     Said,
     Section,
     Table,
+    Timeline,
     Tone,
     Verdict,
 )
 from profiling.report.ranks import charts
 from profiling.units import ABSENT, milliseconds, number, percent
 
+MOST_SAID = 3  # of the late ranks
 SHOWN = 8  # ranks in a terminal, those that wait least first
 ROW, LEAST_HEIGHT = 26, 200  # pixels of a rank's bar
 
 
-def ranks_document(report: RanksReport) -> Document:
+def ranks_document(report: RanksReport, timeline: TimelineData | None = None) -> Document:
+    """`timeline` for a page alone."""
     return Document(
         title(report),
         [steps_said(report)],
         verdict(report),
-        [ranks_section(report), waits_section(report), collectives_section(report), health(report)],
+        [
+            ranks_section(report),
+            waits_section(report),
+            timeline_section(report, timeline),
+            collectives_section(report),
+            health(report),
+        ],
     )
 
 
@@ -65,11 +75,12 @@ def verdict_line(report: RanksReport) -> str:
 
 def verdict(report: RanksReport) -> list[Block]:
     tone: Tone = "good" if report.verdict == "balanced" else "warning"
-    evidence = report.evidence[1:] if report.straggler else report.evidence
+    evidence = [*(report.evidence[1:] if report.straggler else report.evidence)]
+    evidence += map(rank_said, late_rows(report)[:MOST_SAID])
     found = [Finding(each.level, each.what, each.cure, places=TEXT) for each in report.findings]
     return [
         Verdict(verdict_line(report), tone),
-        Bullets("Evidence", [*evidence, *map(rank_said, late_rows(report))]),
+        Bullets("Evidence", evidence),
         Bullets("Next", next_steps(report)),
         *[each for each in found if each.level == "warning"],
         Facts(figures(report), cards=True),
@@ -83,7 +94,7 @@ def late_rows(report: RanksReport) -> list[RankRow]:
 
 def rank_said(row: RankRow) -> str:
     bound = VERDICT[row.bottleneck].title if row.bottleneck in VERDICT else row.bottleneck
-    return f"Rank {row.rank} by itself is bound by {bound} ({row.file})."
+    return f"Rank {row.rank} by itself is bound by {bound}."
 
 
 def next_steps(report: RanksReport) -> list[str]:
@@ -166,15 +177,30 @@ def waits_section(report: RanksReport) -> Section:
     return Section("waits", "Who waits when", [heat, costs], lead=lead, places=("page",))
 
 
+def timeline_section(report: RanksReport, data: TimelineData | None) -> Section:
+    label = "Timeline of what each rank computes, and of its collectives"
+    of = report.clock.aligned_on or "clocks that could not be aligned"
+    lead = (
+        f"All ranks by {of}. Of each rank two rows: what its GPU computes, phase by phase, and its "
+        "collectives, parted where the last rank comes. Click for details, press ? for the keys."
+    )
+    blocks: list[Block] = [Timeline("timeline", label, data, "Only on a page.")]
+    return Section("timeline", "Timeline", blocks, lead=lead, places=("page",))
+
+
 def collectives_section(report: RanksReport) -> Section:
     def who(row: CollectiveSum) -> str:
         if row.last_rank is None:
             return ABSENT
         return f"rank {row.last_rank}, {percent(row.last_percent)}"
 
+    def group(row: CollectiveSum) -> str:
+        """Who is in it goes without saying where all are."""
+        return row.group.partition(" [")[0] if row.ranks == len(report.ranks) else row.group
+
     columns = [
         Column("collective", "kind", "text", True),
-        Column("group", "group", "text"),
+        Column("group", group, "text"),
         Column("ranks", "ranks", "number"),
         Column("count", "count", "number", True),
         Column("size", "bytes", "bytes", True),

@@ -6,7 +6,7 @@ function withColours(value, style) {
   if (typeof value === "string" && value.startsWith("var(--")) {
     return (style.getPropertyValue(value.slice(4, -1)) || style.getPropertyValue("--other")).trim();
   }
-  if (Array.isArray(value)) return typeof value[0] === "number" ? value : value.map((item) => withColours(item, style));
+  if (Array.isArray(value)) return typeof value.at(-1) === "number" ? value : value.map((item) => withColours(item, style));
   if (value === null || typeof value !== "object") return value;
   return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, withColours(v, style)]));
 }

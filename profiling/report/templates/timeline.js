@@ -161,12 +161,12 @@ function shadesOf(kind) { // those that occur in rows of this kind
 }
 
 function drawLegend() { // a click searches for the family or the cause
-  box.querySelector(".legend").replaceChildren(...[...shadesOf("idle"), ...shadesOf("stream")].map(([kind, shade]) => {
+  box.querySelector(".legend").replaceChildren(...[...shadesOf("idle"), ...shadesOf("stream"), ...shadesOf("rank")].map(([kind, shade]) => {
     const button = Object.assign(document.createElement("button"), { type: "button", title: "search for it" });
     const swatch = button.appendChild(document.createElement("span"));
     swatch.className = "swatch";
     swatch.style.background = `var(--${shade}, var(--other))`;
-    button.append(kind === "idle" && shade !== "idle" ? `idle: ${shade}` : shade);
+    button.append(kind === "idle" && shade !== "idle" ? `idle: ${shade}` : events.called[shade] ?? shade);
     button.addEventListener("click", () => { search.value = search.value === shade ? "" : shade; look(); });
     return button;
   }));

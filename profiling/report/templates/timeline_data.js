@@ -104,7 +104,7 @@ function measured(events, from, to) {
   for (let i = 0; i < shown.length; i++) if (shown[i]) known += within(bounds[i], bounds[i + 1]);
   const [causes, families] = [new Map(), new Map()];
   for (const row of events.rows) {
-    const sums = { idle: causes, stream: families }[row.kind];
+    const sums = { idle: causes, stream: families, rank: families }[row.kind];
     if (!sums) continue;
     for (let i = firstAbove(events.reach, row.first, row.behind, from); i < row.behind && start[i] < to; i++) {
       const ns = within(start[i], end[i]);

@@ -75,9 +75,9 @@ function measure(from, to) {
   const share = (ns) => (known ? `${durationText(ns)}, ${((100 * ns) / known).toFixed(1)} %` : "–");
   const sums = (map) => [...map].sort(([, a], [, b]) => b.ns - a.ns);
   say(`Selection of ${durationText(view.selection[1] - view.selection[0])}`, [
-    ["GPU busy", share(busy)], ["GPU idle", share(idle)],
+    ...(events.rows.some(({ kind }) => kind === "rank") ? [] : [["GPU busy", share(busy)], ["GPU idle", share(idle)]]),
     ...sums(causes).map(([shade, { count, ns }]) => [events.causes[events.shades[shade]], `${share(ns)}, ${count.toLocaleString("en")} gaps`]),
-    ...sums(families).map(([shade, { count, ns }]) => [events.shades[shade], `${share(ns)}, ${count.toLocaleString("en")} times`]),
+    ...sums(families).map(([shade, { count, ns }]) => [events.called[events.shades[shade]] ?? events.shades[shade], `${share(ns)}, ${count.toLocaleString("en")} times`]),
   ]);
   redraw();
 }

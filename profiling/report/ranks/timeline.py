@@ -1,0 +1,142 @@
+"""Some steps of all ranks on one clock, as a page's timeline reads them. Called by document.
+
+Two rows a rank: what its GPU computes and copies, and its collectives, parted into wait and
+transfer. As in a capture's timeline the columns are packed by capture.timeline_data.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cli.plain import without_controls
+from profiling.analysis.gpu_time.step_events import shown_steps
+from profiling.analysis.ranks.summary import RanksAnalysis
+from profiling.report.capture.timeline_data import Name, TimelineData, joined, packed
+
+WAIT, TRANSFER = "synchronization", "communication"  # colours
+MOST_RANKS = 64  # two rows each
+
+
+@dataclass(frozen=True)
+class Row:
+    label: str
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+    name: np.ndarray  # numbers in the names of the page
+    shade: np.ndarray  # in SHADES
+
+
+SHADES = ("compute", "copy", WAIT, TRANSFER)
+
+
+class Names:
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+
+    def of(self, names: Sequence[str]) -> np.ndarray:
+        found = [self.numbers.setdefault(name, len(self.numbers)) for name in names]
+        return np.array(found, np.int64)
+
+
+def timeline_of(analysis: RanksAnalysis) -> TimelineData:
+    """Of the steps that all ranks have, as many as a page has room for."""
+    first = analysis.ranks[0]
+    chosen = np.flatnonzero(analysis.costs.steps_of(first))
+    bounds_ns = np.append(first.bounds_ns[chosen], first.bounds_ns[chosen[-1] + 1])
+    names, length = Names(), np.diff(bounds_ns)
+    rows = [row for number in shown_ranks(analysis) for row in rows_of(analysis, number, names)]
+    median = int(np.argmin(np.abs(length - np.median(length))))
+    slowest = int(np.argmax(length))
+    counts = sum((np.histogram(row.start_ns, bounds_ns)[0] for row in rows), np.zeros(len(length)))
+    shown = shown_steps(counts, median, slowest)
+    rows = [of_steps(row, bounds_ns, shown) for row in rows]
+    starts = [row.start_ns for row in rows]
+    origin_ns = min((int(start[0]) for start in starts if len(start)), default=int(bounds_ns[0]))
+    nothing = packed(np.empty(0, np.int64))
+    return {
+        "origin": origin_ns - int(bounds_ns[0]),
+        "bounds": packed(length),
+        "shown": packed(shown.astype(np.int64)),
+        "firstStep": int(analysis.costs.iterations[0]),
+        "median": median,
+        "slowest": slowest,
+        "shades": list(SHADES),
+        "called": {WAIT: "waiting", TRANSFER: "transfer"},
+        "causes": {},
+        "rows": [{"kind": "rank", "label": r.label, "count": len(r.start_ns)} for r in rows],
+        "start": packed(joined([np.diff(start, prepend=origin_ns) for start in starts])),
+        "duration": packed(joined([row.end_ns - row.start_ns for row in rows])),
+        "name": packed(joined([row.name for row in rows])),
+        "shade": packed(joined([row.shade for row in rows])),
+        "call": nothing,
+        "phase": nothing,
+        "operator": nothing,
+        "geometry": nothing,
+        "geometries": [],
+        "names": [
+            {"label": without_controls(name), "whole": "", "links": []} for name in names.numbers
+        ],
+    }
+
+
+def named(name: str) -> Name:
+    return {"label": without_controls(name), "whole": "", "links": []}
+
+
+def shown_ranks(analysis: RanksAnalysis) -> list[int]:
+    """All, or those that wait least and most."""
+    if len(analysis.ranks) <= MOST_RANKS:
+        return list(range(len(analysis.ranks)))
+    rows = analysis.report.ranks
+    order = np.argsort([row.communication.exposed_wait_ms or 0.0 for row in rows], kind="stable")
+    half = MOST_RANKS // 2
+    return sorted([*order[:half].tolist(), *order[-half:].tolist()])
+
+
+def rows_of(analysis: RanksAnalysis, number: int, names: Names) -> list[Row]:
+    """On the clock of the first rank."""
+    rank, offset_ns = analysis.ranks[number], analysis.clocks.offset_ns[number]
+    slices = rank.slices
+    shades = np.array([SHADES.index(part) for part in slices.parts], np.int64)
+    computing = Row(
+        f"rank {rank.rank}",
+        slices.start_ns - offset_ns,
+        slices.end_ns - offset_ns,
+        names.of(slices.names)[slices.name],
+        shades[slices.name],
+    )
+    return [computing, talking(analysis, number, names)]
+
+
+def talking(analysis: RanksAnalysis, number: int, names: Names) -> Row:
+    """Each collective as its wait and its transfer; one that was not matched as a transfer."""
+    rank, waits = analysis.ranks[number], analysis.costs.waits
+    of = rank.collectives
+    wait_ns = np.zeros(len(of.start_ns), np.int64)
+    matched = waits.matched.row[:, number]
+    there = (matched >= 0) & ~np.isnan(waits.wait_ns[:, number])
+    wait_ns[matched[there]] = waits.wait_ns[there, number].astype(np.int64)
+    start_ns = of.start_ns - analysis.clocks.offset_ns[number]
+    end_ns = of.end_ns - analysis.clocks.offset_ns[number]
+    waits_too = np.flatnonzero(wait_ns > 0)
+    starts = joined([start_ns[waits_too], start_ns + wait_ns])
+    ends = joined([(start_ns + wait_ns)[waits_too], end_ns])
+    waiting = np.arange(len(starts)) < len(waits_too)
+    kind = joined([of.kind[waits_too], of.kind])
+    waits_of, transfers = (
+        names.of([f"{name}, {what}" for name in of.names]) for what in ("waiting", "transfer")
+    )
+    name = np.where(waiting, waits_of[kind], transfers[kind])
+    shade = np.where(waiting, SHADES.index(WAIT), SHADES.index(TRANSFER))
+    order = np.argsort(starts, kind="stable")
+    label = f"rank {rank.rank}, collectives"
+    return Row(label, starts[order], ends[order], name[order], shade[order])
+
+
+def of_steps(row: Row, bounds_ns: np.ndarray, shown: np.ndarray) -> Row:
+    """Its slices that begin in a shown step."""
+    step = np.searchsorted(bounds_ns, row.start_ns, side="right") - 1
+    inside = (step >= 0) & (step < len(shown)) & np.append(shown, False)[step]
+    columns = row.start_ns, row.end_ns, row.name, row.shade
+    return Row(row.label, *(column[inside] for column in columns))
