@@ -197,3 +197,11 @@ class Trace:
     rank: int | None = None  # of several processes that train together, and how many these are
     world_size: int | None = None
     personal: bool = False  # it still holds an environment, a user, a host or folders
+
+    @property
+    def first_ns(self) -> int:
+        """When its first event began; 0 without any."""
+        tables = [self.ranges, self.operators, self.calls, self.operations]
+        starts = [int(table.start_ns.min()) for table in tables if table is not None]
+        starts += [int(m.time_ns.min()) for m in self.counters or [] if len(m.time_ns)]
+        return min(starts, default=0)

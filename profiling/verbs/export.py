@@ -1,29 +1,35 @@
 """\
 Writes a capture as a Chrome trace, which https://ui.perfetto.dev opens (in the browser: nothing is
-sent anywhere). It holds names, times and sizes, no environment and no folders.
+sent anywhere). It holds names, times and sizes, no environment and no folders. Captures of several
+ranks become one trace, on one clock.
 
 {flags}
 
 examples
   python -m profiling export out-shakespeare-char --perfetto trace.json.gz
   python -m profiling export nsys.sqlite --perfetto trace.json
+  python -m profiling export rank0.json.gz rank1.json.gz --perfetto ranks.json.gz
 
 exit code: 0, or 2 for a mistake in the command line or a capture that cannot be read
 """
 
 import gzip
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 from cli import files
-from cli.parser import Parser
+from cli.parser import Parser, flag
 from cli.plain import without_controls
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.capture import open_report
-from profiling.report.perfetto import chrome_trace
+from profiling.analysis.ranks.found import rank_captures
+from profiling.report.perfetto import chrome_trace, ranks
 from profiling.run_files import check_output
-from profiling.verbs.report import CAPTURE, progress
+from profiling.verbs.ranks import counting, read
+from profiling.verbs.report import CAPTURES, RANKS, progress
 from profiling.verbs.results import new_file
 
 COMPRESSION = 4  # gzip's: 9 takes five times as long for 5 % less
@@ -32,14 +38,18 @@ COMPRESSION = 4  # gzip's: 9 takes five times as long for 5 % less
 def main(argv: list[str]) -> int:
     """Runs it and returns the exit code. Raises ValueError for a mistake or a damaged capture."""
     parser = Parser("export", __doc__)
-    parser.add_argument("capture", type=Path, metavar="CAPTURE", help=CAPTURE)
+    parser.add_argument("capture", type=Path, nargs="+", metavar="CAPTURE", help=CAPTURES)
     packed = ".json, or .json.gz, a tenth of the size"
     trace = new_file(".json", ".json.gz")
     parser.add_argument("--perfetto", type=trace, required=True, metavar="FILE", help=packed)
+    flag(parser, "--ranks", RANKS)
     request = parser.parse_args(argv)
-    check_output(request.perfetto, request.capture)
-    with progress(request.capture):
-        count = export(open_report(request.capture).analysis, request.perfetto)
+    check_output(request.perfetto, *request.capture)
+    if paths := rank_captures(request.capture, request.ranks):
+        count = export_ranks(paths, request.perfetto)
+    else:
+        with progress(request.capture[0]):
+            count = export(open_report(request.capture[0]).analysis, request.perfetto)
     place = without_controls(str(request.perfetto))
     print(f"{place}: {count:,} events; open it at https://ui.perfetto.dev")
     return 0
@@ -47,9 +57,23 @@ def main(argv: list[str]) -> int:
 
 def export(analysis: Analysis, path: Path) -> int:
     """Writes the file and returns the number of events. Raises ValueError where it cannot."""
+    with written(path) as file:
+        return chrome_trace.write(analysis.trace, analysis.owning_phase, file)
+
+
+def export_ranks(paths: list[Path], path: Path) -> int:
+    """Likewise, of several ranks."""
+    analysis = read(paths)
+    captures = len({rank.clock for rank in analysis.ranks})
+    with written(path) as file, counting(captures, "written") as progress:
+        return ranks.write(analysis, file, progress)
+
+
+@contextmanager
+def written(path: Path) -> Iterator[TextIO]:
     with files.replacing(path) as temporary, open(temporary, "wb") as plain:
         target: BinaryIO | gzip.GzipFile = plain
         if path.suffix == ".gz":  # without time and name: the same trace gives the same file
             target = gzip.GzipFile("", "wb", COMPRESSION, plain, mtime=0)
         with io.TextIOWrapper(target, encoding="utf-8") as file:
-            return chrome_trace.write(analysis.trace, analysis.owning_phase, file)
+            yield file

@@ -29,7 +29,7 @@ from cli.parser import Parser, flag, names
 from cli.plain import plain, without_controls
 from cli.program import as_called
 from profiling.analysis.capture import Capture, open_report
-from profiling.analysis.ranks.found import captures_in
+from profiling.analysis.ranks.found import rank_captures
 from profiling.analysis.report import Report
 from profiling.records import to_json
 from profiling.report.capture.kernel_sources import Links, source_links
@@ -53,6 +53,7 @@ run's folder: its newest capture"""
 CAPTURES = f"""\
 {CAPTURE}, or the captures of all ranks if it holds these;
 several: the captures of several ranks"""
+RANKS = "take all processes of one file together, those of a torchrun under nsys"
 MORE = "--full prints all of the report, --html FILE draws it with a timeline."
 
 
@@ -61,8 +62,8 @@ def main(argv: list[str]) -> int:
     flags = parse(argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode gets ? for a bar
-    if paths := rank_captures(flags):
-        from profiling.verbs.report_ranks import report_ranks
+    if paths := rank_captures(flags.capture, flags.ranks, flags.device, flags.process):
+        from profiling.verbs.ranks import report_ranks
 
         return report_ranks(flags, paths)
     flags.capture = flags.capture[0]
@@ -91,7 +92,7 @@ def parse(argv: list[str]) -> Namespace:
     )
     flag(group, "--open", "show that page in the browser")
     flag(parser, "--full", "print all of the report, not one screen")
-    flag(parser, "--ranks", "report all processes of one file, of a torchrun under nsys")
+    flag(parser, "--ranks", RANKS)
     add = partial(flag, parser.add_argument_group("what is found out otherwise"))
     add("--step NAME", "the ranges that are a step, without their number")
     add("--phases A,B", "the ranges that are phases", names)
@@ -101,6 +102,7 @@ def parse(argv: list[str]) -> Namespace:
     add("--manifest FILE", beside, Path)
     flags = parser.parse_args(argv)
     check_outputs(flags, *flags.capture, *filter(None, [flags.manifest]))
+    check_choice(flags)
     if flags.full and outputs(flags):
         raise ValueError("--full: prints the report, so it goes without --json, --markdown, --html")
     if flags.open and flags.html in (None, STDOUT):
@@ -108,18 +110,11 @@ def parse(argv: list[str]) -> Namespace:
     return flags
 
 
-def rank_captures(flags: Namespace) -> list[Path]:
-    """Those to be reported together; [] where one process of one capture was asked for."""
+def check_choice(flags: Namespace) -> None:
     of_one = {"--device": flags.device, "--process": flags.process, "--manifest": flags.manifest}
     given = [name for name, value in of_one.items() if value is not None]
-    paths: list[Path] = flags.capture
-    if len(paths) == 1 and paths[0].is_dir() and not given:
-        found = captures_in(paths[0])
-    else:
-        found = paths if len(paths) > 1 or flags.ranks else []
-    if found and given:
+    if given and (flags.ranks or len(flags.capture) > 1):
         raise ValueError(f"{given[0]}: chooses one process, and this report is of several ranks")
-    return found
 
 
 def progress(path: Path) -> AbstractContextManager[object]:

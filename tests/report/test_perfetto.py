@@ -55,7 +55,7 @@ def test_every_event_has_what_the_format_asks_for(made):
 def test_nothing_is_lost_and_times_keep_their_nanoseconds(made):
     trace, events = made
     operations = trace.operations
-    origin = chrome_trace.first_ns(trace)
+    origin = trace.first_ns
     gpu = slices(events, "kernel", "copy", "memset", "graph")
     assert len(gpu) == len(operations.start_ns)
     told = sorted((ns(e["ts"]) + origin, ns(e["dur"])) for e in gpu)
@@ -140,7 +140,7 @@ def test_counters_become_tracks_of_their_gpu():
     counters = [e for e in events if e["ph"] == "C"]
     assert [float(e["args"]["value"]) for e in counters] == [1.5, 50.0, 99.25]
     assert {e["pid"] for e in counters} == {e["pid"] for e in slices(events, "kernel")}
-    assert [ns(e["ts"]) + chrome_trace.first_ns(trace) for e in counters] == times.tolist()
+    assert [ns(e["ts"]) + trace.first_ns for e in counters] == times.tolist()
 
 
 def test_ranges_that_no_thread_owns_are_asynchronous():

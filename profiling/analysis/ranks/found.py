@@ -1,6 +1,7 @@
 """Which files are captures of the ranks of one training. Called by the verbs and by files."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from profiling.timeline import opening
@@ -49,3 +50,16 @@ def files_of_ranks(folder: Path) -> list[Path]:
 def window_of(path: Path) -> tuple[Path, str]:
     """The same for files of one window of one run: the folder and the name without the rank."""
     return path.parent, NUMBER.sub("", path.name)
+
+
+def rank_captures(
+    paths: Sequence[Path], ranks: bool, device: int | None = None, process: int | None = None
+) -> list[Path]:
+    """Those to be taken together; [] where one process of one capture is meant.
+
+    Several are meant by several paths, by a folder that holds the captures of several ranks, unless
+    a process is chosen, and by `ranks` of one file.
+    """
+    if len(paths) == 1 and paths[0].is_dir():
+        return [] if (device, process) != (None, None) else captures_in(paths[0])
+    return list(paths) if ranks or len(paths) > 1 else []

@@ -33,6 +33,7 @@ class ReducedRank:
     world_size: int | None
     file: str
     clock: str  # captures of one clock bear the same
+    first_ns: int  # when the capture's first event began
     process: int | None
     device: int | None
     gpu: str | None
@@ -78,6 +79,7 @@ def reduced(
         world_size=analysis.trace.world_size,
         file=analysis.trace.file.name,
         clock=clock,
+        first_ns=analysis.trace.first_ns,
         process=analysis.steps.process,
         device=analysis.steps.device,
         gpu=gpu.name if gpu else None,

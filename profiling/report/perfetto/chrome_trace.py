@@ -54,32 +54,29 @@ def write(trace: Trace, phases: np.ndarray | None, file: TextIO) -> int:
 
     `phases`: index in Trace.names of the phase that owns each operation, -1 for none.
     """
-    names = [without_controls(without_folders(name)) for name in trace.names]
-    source = Source(
-        trace,
-        np.empty(0, np.int64) if phases is None else phases,
-        first_ns(trace),
-        names,
-        [kernel_label(name, LABEL_WIDTH) for name in names],
-    )
+    return write_events(events_of(trace, phases, trace.first_ns), file)
+
+
+def write_events(events: Iterable[Event], file: TextIO) -> int:
     count = 0
     file.write('{"displayTimeUnit":"ns","traceEvents":[\n')
-    for event in events(source):
+    for event in events:
         file.write((",\n" if count else "") + msgspec.json.encode(event).decode())
         count += 1
     file.write("\n]}\n")
     return count
 
 
-def first_ns(trace: Trace) -> int:
-    """Times are told from here: in microseconds since the boot a double would lose nanoseconds."""
-    tables = [*host_tables(trace).values(), *filter(None, [trace.operations])]
-    starts = [int(table.start_ns.min()) for table in tables if len(table.start_ns)]
-    starts += [int(m.time_ns.min()) for m in trace.counters or [] if len(m.time_ns)]
-    return min(starts, default=0)
-
-
-def events(source: Source) -> Iterator[Event]:
+def events_of(trace: Trace, phases: np.ndarray | None, origin_ns: int) -> Iterator[Event]:
+    """Times are told from the origin: since the boot a double would lose nanoseconds."""
+    names = [without_controls(without_folders(name)) for name in trace.names]
+    source = Source(
+        trace,
+        np.empty(0, np.int64) if phases is None else phases,
+        origin_ns,
+        names,
+        [kernel_label(name, LABEL_WIDTH) for name in names],
+    )
     launched = launches(source.trace)
     yield from host_metadata(source.trace)
     for (process, thread), tid in host_threads(source.trace).items():

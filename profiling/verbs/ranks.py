@@ -1,14 +1,16 @@
-"""The report of several ranks. Called by the verbs report and run."""
+"""What verbs share that take the captures of several ranks: reading, and their report."""
 
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
 
 from cli.plain import without_controls
-from profiling.analysis.ranks.files import open_ranks
+from profiling.analysis.ranks.files import Progress, open_ranks
 from profiling.analysis.ranks.summary import RanksAnalysis
 from profiling.records import to_json
 from profiling.report.ranks.document import ranks_document, verdict_line
@@ -36,10 +38,18 @@ def report_ranks(flags: Namespace, paths: Sequence[Path]) -> int:
 
 
 def read(paths: Sequence[Path]) -> RanksAnalysis:
-    """With a bar on stderr: stdout is the report."""
+    """Raises ValueError."""
+    with counting(len(paths), "read") as progress:
+        return open_ranks(paths, progress)
+
+
+@contextmanager
+def counting(files: int, what: str) -> Iterator[Progress]:
+    """A bar on stderr, since stdout is the answer: how many captures have been read, or written."""
     console = Console(stderr=True)
-    columns = BarColumn(), MofNCompleteColumn(), TextColumn("captures"), TimeRemainingColumn()
-    shown = console.is_terminal and len(paths) > 1
-    with Progress(*columns, console=console, transient=True, disable=not shown) as progress:
-        task = progress.add_task("reading", total=len(paths))
-        return open_ranks(paths, lambda count: progress.update(task, completed=count))
+    words = TextColumn(f"captures {what}")
+    columns = BarColumn(), MofNCompleteColumn(), words, TimeRemainingColumn()
+    shown = console.is_terminal and files > 1
+    with Bar(*columns, console=console, transient=True, disable=not shown) as bar:
+        task = bar.add_task("", total=files)
+        yield lambda count: bar.update(task, completed=count)
