@@ -6,6 +6,7 @@ What a preset wants and the version lacks is left out, and said.
 import shlex
 import sys
 from pathlib import Path
+from typing import Literal
 
 from profiling.tools import nsys_tool
 from profiling.tools.nsys_tool import Nsys
@@ -105,7 +106,10 @@ def option_names(nsys: Nsys, words: list[str]) -> list[str]:
 
 
 def chosen_ranks(
-    words: list[str], configured: list[int], asked: list[int] | None, processes: int | None
+    words: list[str],
+    configured: list[int],
+    asked: list[int] | Literal["all"] | None,
+    processes: int | None,
 ) -> list[int] | None:
     """The ranks to record: those of --ranks, else of profile.ranks; None: there is no torchrun.
 
@@ -115,6 +119,8 @@ def chosen_ranks(
         if asked is not None:
             raise ValueError("--ranks: only with --nproc-per-node, which starts several")
         return None
+    if asked == "all":
+        asked = list(range(processes))
     typed_key = any(word.removeprefix("--").startswith("profile.ranks=") for word in words)
     if typed_key and asked not in (None, sorted(configured)):
         raise ValueError("--ranks: differs from profile.ranks; give one of them")

@@ -46,7 +46,9 @@ from profiling.analysis.difference.compared import (
     compared_run,
 )
 from profiling.analysis.difference.comparison import compare
+from profiling.analysis.difference.ranks import compared_ranks
 from profiling.analysis.difference.records import Comparison
+from profiling.analysis.ranks.found import rank_captures
 from profiling.analysis.runs.configuration import factor, top_level
 from profiling.analysis.runs.folder import RunFolder, is_run_folder, newest_capture, read_run
 from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
@@ -54,6 +56,8 @@ from profiling.launch import wandb_verdict
 from profiling.launch.experiment.plan import OWN
 from profiling.records import to_json
 from profiling.report.comparison.document import comparison_document
+from profiling.verbs.ranks import read
+from profiling.verbs.report import RANKS
 from profiling.verbs.results import check_outputs, output_flags, show, show_answer, write_outputs
 
 REGRESSION, CANNOT_TELL = 1, 3  # exit codes of the gate
@@ -85,7 +89,7 @@ def main(argv: list[str]) -> int:
 
 def parse(argv: list[str]) -> Namespace:
     parser = Parser("compare", __doc__)
-    side = "a capture, a folder of captures, or the folder of a run"
+    side = "a capture, a folder of captures, also of several ranks, or the folder of a run"
     parser.add_argument("baseline", type=Path, help=side)
     parser.add_argument("candidate", type=Path, help="likewise")
     add = partial(flag, parser)
@@ -94,6 +98,7 @@ def parse(argv: list[str]) -> Namespace:
     add("--equal-within PERCENT", band, within(float, 0, 100), default=EQUAL_WITHIN_PERCENT)
     limit = "exit code 1 when the candidate is slower by more than PERCENT, 3 when it cannot tell"
     add("--fail-on-regression PERCENT", limit, within(float, 0))
+    add("--ranks", RANKS)
     add("--step NAME", "the range of a step, in captures of other programs")
     add("--phases A,B", "the ranges of its phases, likewise", names)
     add("--wandb PROJECT", wandb_verdict.HELP, wandb_verdict.project)
@@ -117,6 +122,7 @@ def both_sides(flags: Namespace) -> tuple[Compared, Compared]:
     paths = flags.baseline, flags.candidate
     runs = [read_run(path) if is_run_folder(path) else None for path in paths]
     captures = [newest_capture(path) if is_run_folder(path) else path for path in paths]
+    ranks = [rank_captures([path], flags.ranks) for path in paths]
     short = [str(run.folder) for run in runs if run and len(run.step_ms) < FEWEST_STEPS]
     if short and None not in captures:
         print(
@@ -125,11 +131,17 @@ def both_sides(flags: Namespace) -> tuple[Compared, Compared]:
             file=sys.stderr,
         )
         runs = [None, None]
-    one, other = (side(*pair, flags) for pair in zip(runs, captures, strict=True))
+    sides = zip(runs, captures, ranks, strict=True)
+    one, other = (side(run, capture, of_ranks, flags) for run, capture, of_ranks in sides)
     return one, other
 
 
-def side(run: RunFolder | None, capture: Path | None, flags: Namespace) -> Compared:
+def side(
+    run: RunFolder | None, capture: Path | None, ranks: list[Path], flags: Namespace
+) -> Compared:
+    if ranks and run is None:
+        name = str(ranks[0] if len(ranks) == 1 else ranks[0].parent)
+        return compared_ranks(read(ranks).report, name)
     if run is None:
         assert capture, "what is no run is a capture"
         opened = open_report(capture, step=flags.step, phases=flags.phases)

@@ -1,5 +1,6 @@
 """What verbs share that take the captures of several ranks: reading, and their report."""
 
+import shlex
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,9 +12,15 @@ from rich.progress import Progress as Bar
 
 from cli.plain import without_controls
 from profiling.analysis.ranks.files import Progress, open_ranks
+from profiling.analysis.ranks.records import RanksReport
 from profiling.analysis.ranks.summary import RanksAnalysis
 from profiling.records import to_json
-from profiling.report.ranks.document import ranks_document, verdict_line
+from profiling.report.ranks.document import (
+    first_screen,
+    late_rows,
+    ranks_document,
+    verdict_line,
+)
 from profiling.report.ranks.timeline import timeline_of
 from profiling.verbs.results import STDOUT, outputs, show, show_answer, write_outputs
 
@@ -21,20 +28,46 @@ from profiling.verbs.results import STDOUT, outputs, show, show_answer, write_ou
 def report_ranks(flags: Namespace, paths: Sequence[Path]) -> int:
     """Reads the captures, and writes what was asked for or prints it. Raises ValueError."""
     analysis = read(paths)
-    report = analysis.report
-    document = ranks_document(report, timeline_of(analysis) if flags.html else None)
-    written = write_outputs(flags, to_json(report), document)
-    if not written:
-        show(document)
-        show_answer(document)
-    elif STDOUT not in written:
-        print(verdict_line(report))
+    if not outputs(flags):
+        show_ranks(analysis.report, flags.capture, paths, flags.full)
+        return 0
+    timeline = timeline_of(analysis) if flags.html else None
+    document = ranks_document(analysis.report, timeline)
+    written = write_outputs(flags, to_json(analysis.report), document)
+    if STDOUT not in written:
+        print(verdict_line(analysis.report))
         print("written:", without_controls(", ".join(map(str, written))))
-    if flags.open and flags.html in outputs(flags):
+    if flags.open:
         import webbrowser
 
         webbrowser.open(flags.html.resolve().as_uri())
     return 0
+
+
+def show_ranks(
+    report: RanksReport, given: Sequence[Path], paths: Sequence[Path], full: bool = False
+) -> None:
+    """One screen, or all of it. `given`: what stands for the captures on a command line."""
+    document = ranks_document(report)
+    show(document if full else first_screen(document))
+    print(next_steps(report, given, paths), end="\n\n")
+    show_answer(document)
+
+
+def next_steps(report: RanksReport, given: Sequence[Path], paths: Sequence[Path]) -> str:
+    captures = shlex.join(map(str, given)) + (" --ranks" if given[0].is_file() else "")
+    captures = captures.replace(" --ranks", "") if len(given) > 1 else captures
+    steps = {
+        f"report {captures} --html ranks.html": "with a timeline of all ranks",
+        f"export {captures} --perfetto ranks.json.gz": "all on one clock, for ui.perfetto.dev",
+    }
+    if late := late_rows(report):
+        path = next((path for path in paths if path.name == late[0].file), Path(late[0].file))
+        process = f" --process {late[0].process}" if len(paths) == 1 else ""
+        step = f"report {shlex.quote(str(path))}{process}"
+        steps = {step: f"what holds rank {late[0].rank} up"} | steps
+    lines = [f"  # {why}\n  python -m profiling {words}" for words, why in steps.items()]
+    return without_controls("\n".join(["", "What next", *lines]))
 
 
 def read(paths: Sequence[Path]) -> RanksAnalysis:

@@ -17,7 +17,7 @@ examples
   python -m profiling run config/shakespeare_char.yaml profile.start=100 profile.steps=20
   python -m profiling run sample.py out_dir=out-shakespeare-char num_samples=3
   python -m profiling run --preset metrics config/shakespeare_char.yaml
-  python -m profiling run --nproc-per-node 2 --ranks 0,1 config/shakespeare_char.yaml \\
+  python -m profiling run --nproc-per-node 2 --ranks all config/shakespeare_char.yaml \\
       gradient_accumulation_steps=2
   python -m profiling run --dry-run config/shakespeare_char.yaml -- --trace=cuda,nvtx,osrt
 
@@ -41,7 +41,7 @@ from argparse import ArgumentTypeError, Namespace
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from cli.files import empty_folder
 from cli.lock import check_free
@@ -104,6 +104,8 @@ def main(argv: list[str], trainer: list[str] | None = None) -> int:
     expected = dict.fromkeys(names, windows if any("=repeat" in o for o in options) else 1)
     target = what.folder / "profile"
     complete = reports.finish(nsys, folder, target, expected, ended)
+    if ranks is not None and len(ranks) > 1 and complete:
+        report_on(what.folder)
     if ended.status:
         print(f"profiling run: ended with exit code {ended.status}; the last lines are above")
         # NCCL's watchdog aborts the process, which cannot say so itself
@@ -111,6 +113,18 @@ def main(argv: list[str], trainer: list[str] | None = None) -> int:
             words = ["python", "-m", "profiling", "hang", str(what.folder)]
             print(f"profiling run: what each rank did last: {shlex.join(words)}")
     return ended.status or (0 if complete else 1)
+
+
+def report_on(folder: Path) -> None:
+    """The report of all ranks that were recorded; where there is none, why."""
+    from profiling.analysis.ranks.found import captures_in  # here: --help needs none of it
+    from profiling.verbs.ranks import read, show_ranks
+
+    try:
+        captures = captures_in(folder)
+        show_ranks(read(captures).report, [folder], captures)
+    except ValueError as error:
+        print(f"\nno report of all ranks: {error}")
 
 
 def parse(argv: list[str]) -> tuple[Namespace, list[str], list[str]]:
@@ -124,8 +138,8 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str], list[str]]:
     add("--metric-set ALIAS", sets)
     inside = "under torchrun, with nsys inside each chosen rank"
     add("--nproc-per-node --nproc_per_node N", inside, within(int, 1))
-    chosen = "the chosen ranks (also profile.ranks=[0,1]); a report for each"
-    add("--ranks 0,1", chosen, ranks_of)
+    chosen = "the chosen ranks (also profile.ranks=[0,1]); a report for each, and one of all"
+    add("--ranks 0,1|all", chosen, ranks_of)
     places = (
         "this nsys; else the one on PATH, else the newest of those in /opt/nvidia (Nsight "
         "Systems, Nsight Compute) and in the CUDA toolkit"
@@ -142,11 +156,13 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str], list[str]]:
     return flags, words, extra
 
 
-def ranks_of(text: str) -> list[int]:
+def ranks_of(text: str) -> list[int] | Literal["all"]:
+    if text == "all":
+        return "all"
     try:
         return sorted({int(word) for word in text.strip("[]").split(",")})
     except ValueError:
-        raise ArgumentTypeError(f"{text}: write numbers by comma, as 0,1") from None
+        raise ArgumentTypeError(f"{text}: write numbers by comma, as 0,1, or all") from None
 
 
 def program_of(words: list[str]) -> Program:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from profiling.analysis.difference.records import KernelOnOneSide
+from profiling.analysis.ranks.records import RanksReport
 from profiling.analysis.report import RangeTotal, Report
 from profiling.analysis.runs.folder import SETTLING_ROWS, RunFolder
 from profiling.manifest import Manifest
@@ -70,6 +71,7 @@ class Compared:
     environment: Environment
     captured: CapturedStep  # of a run: by its newest capture
     notes: list[str]  # what a reader should know of this side
+    ranks: RanksReport | None = None  # None: one process
 
 
 def compared_capture(report: Report, manifest: Manifest | None = None) -> Compared:

@@ -24,6 +24,7 @@ from profiling.analysis.difference.comparability import (
 )
 from profiling.analysis.difference.compared import TRAINING, Compared, PhaseTimes
 from profiling.analysis.difference.kernels import kernel_changes
+from profiling.analysis.difference.ranks import ranks_against, ranks_change
 from profiling.analysis.difference.records import (
     BucketChange,
     Comparability,
@@ -56,7 +57,8 @@ def compare(
     With `force` there is an answer in spite of reasons against it, which stay in the record.
     """
     differences = config_differences(baseline.config, candidate.config)
-    reasons = list(reasons_against(baseline, candidate, differences))
+    reasons = [*reasons_against(baseline, candidate, differences)]
+    reasons += ranks_against(baseline, candidate)
     own, uncaptured = own_steps(baseline, candidate), uncaptured_steps(baseline, candidate)
     steps = uncaptured or own
     found = judge(baseline, candidate, steps, equal_within_percent / 100)
@@ -86,6 +88,8 @@ def compare(
             notes=list(notes(baseline, candidate, own, free)),
         ),
     )
+    if baseline.ranks and candidate.ranks:
+        comparison = replace(comparison, ranks=ranks_change(baseline.ranks, candidate.ranks))
     return replace(comparison, sentence=sentence(comparison))
 
 

@@ -148,6 +148,27 @@ class Comparability:
     notes: list[str]
 
 
+@dataclass(frozen=True)
+class Change:
+    """Milliseconds a step; None: not known."""
+
+    baseline: float | None
+    candidate: float | None
+    delta_ms: float | None
+
+
+@dataclass(frozen=True)
+class RanksChange:
+    """What changed between the ranks; means over them, unless it is said otherwise."""
+
+    compute_ms: Change
+    slowest_compute_ms: Change  # of the rank that computes longest
+    wait_ms: Change  # in collectives until the last rank came, as far as no kernel hides it
+    transfer_ms: Change  # from then on, hidden or not
+    late_ms: Change  # what the late ranks cost; 0 without any
+    stragglers: Pair  # who is late, in words, and why; null: none
+
+
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Without captures there is nothing that explains the difference."""
 
@@ -172,6 +193,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str = ""
     # where step_ms is of steps without a profiler: that of the captures; None: no captures
     captured_step_ms: StepComparison | None | msgspec.UnsetType = msgspec.UNSET
+    ranks: RanksChange | msgspec.UnsetType = msgspec.UNSET  # of captures of several ranks
 
 
 @dataclass(frozen=True)

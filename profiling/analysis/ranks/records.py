@@ -31,6 +31,7 @@ class RankCommunication:
 class RankRow:
     rank: int
     file: str
+    kind: str  # nsys | kineto
     rank_from: str  # capture, manifest, name, order: who says that it is this rank
     process: int | None
     device: int | None

@@ -32,6 +32,7 @@ class ReducedRank:
     rank_from: str  # capture, manifest, name, order: who says that it is this one
     world_size: int | None
     file: str
+    kind: str  # nsys | kineto
     clock: str  # captures of one clock bear the same
     first_ns: int  # when the capture's first event began
     process: int | None
@@ -78,6 +79,7 @@ def reduced(
         rank_from=rank_from,
         world_size=analysis.trace.world_size,
         file=analysis.trace.file.name,
+        kind=analysis.trace.kind,
         clock=clock,
         first_ns=analysis.trace.first_ns,
         process=analysis.steps.process,

@@ -159,11 +159,11 @@ def straggler_of(costs: Costs, late: list[int], late_ms: float) -> Straggler:
     cost_ns = costs.cost_ns(late)
     in_steps = int(np.count_nonzero(cost_ns > WORTH_TELLING * costs.step_ms * 1e6))
     because = cause(rank, part, longer)
-    evidence = [
-        f"{held_up(costs, late, late_ms, in_steps)}: {what_is_longer(part, longer[part], phase)}."
-    ]
+    whose = "its GPU" if len(late) == 1 else f"rank {rank.rank}'s GPU"
+    why = what_is_longer(part, longer[part], phase)
+    evidence = [f"{held_up(costs, late, late_ms, in_steps)}: {whose} {why}."]
     evidence += [
-        f"Also {what_is_longer(name, ms, phase)}."
+        f"Also {whose} {what_is_longer(name, ms, phase)}."
         for name, ms in sorted(longer.items(), key=lambda item: -item[1])
         if name != part and ms >= ALSO * late_ms
     ]
@@ -204,11 +204,11 @@ def held_up(costs: Costs, late: list[int], late_ms: float, in_steps: int) -> str
 def what_is_longer(part: str, ms: float, phase: str | None) -> str:
     if part == "compute":
         where = f", most of it in {phase}" if phase else ""
-        return f"its GPU computes {ms:.2f} ms longer{where}"
+        return f"computes {ms:.2f} ms longer{where}"
     verdict = PART[part].verdict
     if not PART[part].cause or verdict is None:
-        return f"its GPU spends {ms:.2f} ms longer on {PART[part].meaning}"
-    return f"its GPU waits {ms:.2f} ms longer for {VERDICT[verdict].title}"
+        return f"spends {ms:.2f} ms longer on {PART[part].meaning}"
+    return f"waits {ms:.2f} ms longer for {VERDICT[verdict].title}"
 
 
 def and_last(numbers: list[int]) -> str:

@@ -82,6 +82,7 @@ def rank_row(costs: Costs, clocks: Clocks, number: int) -> RankRow:
     return RankRow(
         rank=rank.rank,
         file=rank.file,
+        kind=rank.kind,
         rank_from=rank.rank_from,
         process=rank.process,
         device=rank.device,

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import msgspec
+
 from profiling.analysis.difference.records import (
     Comparison,
     Experiment,
@@ -14,6 +16,7 @@ from profiling.report.document import (
     EVERYWHERE,
     PAGE,
     Block,
+    Bullets,
     Chart,
     Document,
     Facts,
@@ -55,8 +58,17 @@ def verdict(comparison: Comparison) -> list[Block]:
     word = tables.outcome(comparison.verdict, comparison.equal_within_percent)
     return [
         Verdict(comparison.sentence, TONES.get(comparison.verdict, "plain"), word),
+        Bullets("Who is late", late(comparison)),
         *(Finding("warning", why, word="not alike") for why in comparison.comparability.reasons),
     ]
+
+
+def late(comparison: Comparison) -> list[str]:
+    if isinstance(comparison.ranks, msgspec.UnsetType):
+        return []
+    both = comparison.ranks.stragglers
+    sides = (comparison.baseline.name, both.baseline), (comparison.candidate.name, both.candidate)
+    return [f"{name}: {who or 'no rank holds the others up.'}" for name, who in sides]
 
 
 def notes(comparison: Comparison) -> list[Block]:

@@ -3,9 +3,14 @@
 Their rows are records of profiling.analysis.difference.
 """
 
+from dataclasses import dataclass
+
+import msgspec
+
 from cli.keys import spell
 from profiling.analysis.difference.records import (
     BucketChange,
+    Change,
     Comparison,
     ExperimentResult,
     KernelChange,
@@ -29,6 +34,7 @@ MOST_ROWS = 12  # in a terminal
 def of_comparison(comparison: Comparison) -> list[Table]:
     baseline, candidate = comparison.baseline.name, comparison.candidate.name
     return [
+        ranks(comparison),
         buckets(comparison),
         families(comparison),
         phases(comparison),
@@ -37,6 +43,36 @@ def of_comparison(comparison: Comparison) -> list[Table]:
         kernels("added", f"Kernels only in {candidate}", comparison.kernels.added),
         config(comparison),
     ]
+
+
+def ranks(comparison: Comparison) -> Table:
+    """Empty where one process was captured."""
+    changed = comparison.ranks
+    rows = (
+        []
+        if isinstance(changed, msgspec.UnsetType)
+        else [
+            RankFigure("computing, mean", changed.compute_ms),
+            RankFigure("computing, slowest", changed.slowest_compute_ms),
+            RankFigure("exposed waits", changed.wait_ms),
+            RankFigure("transfers", changed.transfer_ms),
+            RankFigure("the late cost", changed.late_ms),
+        ]
+    )
+    columns = [
+        Column("a step", "what", "text", True),
+        Column(f"{comparison.baseline.name} ms", lambda row: row.change.baseline, "ms", True),
+        Column(f"{comparison.candidate.name} ms", lambda row: row.change.candidate, "ms", True),
+        Column("change ms", lambda row: row.change.delta_ms, "ms", True),
+    ]
+    note = "Of the mean rank and of the slowest. What the late cost, the others wait."
+    return Table("ranks", "Between the ranks", note, columns, rows)
+
+
+@dataclass(frozen=True)
+class RankFigure:
+    what: str
+    change: Change
 
 
 def outcome(verdict: str, equal_within_percent: float | None) -> str:

@@ -1,5 +1,7 @@
 """The report of several ranks as a Document, verdict first. Called by the verbs report and run."""
 
+from dataclasses import replace
+
 from profiling.analysis.ranks.records import CollectiveSum, RankRow, RanksReport
 from profiling.causes import VERDICT
 from profiling.report.capture.timeline_data import TimelineData
@@ -23,7 +25,7 @@ from profiling.report.ranks import charts
 from profiling.units import ABSENT, milliseconds, number, percent
 
 MOST_SAID = 3  # of the late ranks
-SHOWN = 8  # ranks in a terminal, those that wait least first
+SHOWN, FEW_COLLECTIVES = 8, 4  # rows on the first screen
 ROW, LEAST_HEIGHT = 26, 200  # pixels of a rank's bar
 
 
@@ -41,6 +43,18 @@ def ranks_document(report: RanksReport, timeline: TimelineData | None = None) ->
             health(report),
         ],
     )
+
+
+def first_screen(document: Document) -> Document:
+    """The answer, the ranks that matter and the collectives that take most."""
+    tables = {"ranks": SHOWN, "collectives": FEW_COLLECTIVES}
+    sections = [
+        Section(name, "", [replace(block, note="", most=tables[name])])
+        for section in document.sections
+        for block in section.blocks
+        if isinstance(block, Table) and (name := block.name) in tables
+    ]
+    return replace(document, sections=sections)
 
 
 def title(report: RanksReport) -> str:
@@ -88,8 +102,9 @@ def verdict(report: RanksReport) -> list[Block]:
 
 
 def late_rows(report: RanksReport) -> list[RankRow]:
-    of = report.straggler
-    return [row for row in report.ranks if of and row.rank in (of.rank, *of.with_ranks)]
+    """The one that costs most first."""
+    late, rows = report.straggler, {row.rank: row for row in report.ranks}
+    return [rows[number] for number in (late.rank, *late.with_ranks)] if late else []
 
 
 def rank_said(row: RankRow) -> str:
@@ -101,10 +116,8 @@ def next_steps(report: RanksReport) -> list[str]:
     late = report.straggler
     if late is None:
         return []
-    file = next(row.file for row in report.ranks if row.rank == late.rank)
     advice = VERDICT[late.because].advice if late.because in VERDICT else ()
-    lines = [f"See what holds rank {late.rank} up: python -m profiling report {file}"]
-    return lines + [each.elsewhere or each.line for each in advice[:1] if "{" not in each.line]
+    return [each.elsewhere or each.line for each in advice if "{" not in each.line][:1]
 
 
 def figures(report: RanksReport) -> list[tuple[str, str]]:
@@ -158,7 +171,7 @@ def ranks_table(report: RanksReport) -> Table:
         Column("file", "file", "code"),
     ]
     order = sorted(report.ranks, key=lambda row: wait(row) or 0.0)
-    return Table("ranks", "Ranks", RANKS, columns, order, most=SHOWN, limit=16)
+    return Table("ranks", "Ranks", RANKS, columns, order, most=len(order), limit=16)
 
 
 def title_of(bottleneck: str) -> str:

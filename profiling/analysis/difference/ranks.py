@@ -1,0 +1,83 @@
+"""Captures of several ranks as a side of a comparison, and what changed between the ranks.
+
+Called by the verb compare and by comparison.
+"""
+
+from statistics import fmean
+
+from profiling.analysis.difference.compared import CapturedStep, Compared, Environment
+from profiling.analysis.difference.records import Change, Pair, RanksChange
+from profiling.analysis.ranks.records import RanksReport
+from profiling.causes import PART
+
+
+def compared_ranks(report: RanksReport, name: str) -> Compared:
+    """A step is as long as it takes the ranks on average: they wait for one another."""
+    step_ms = [fmean(row) for row in report.steps.step_ms]
+    rows = report.ranks
+    parts = {
+        f"idle_{part}" if PART[part].cause else part: fmean(r.parts_ms.get(part, 0.0) for r in rows)
+        for part in dict.fromkeys(part for row in rows for part in row.parts_ms)
+    }
+    return Compared(
+        file=name,
+        kind=rows[0].kind,
+        device=rows[0].gpu,
+        step_name=report.steps.name,
+        step_ms=step_ms,
+        mean_ms=fmean(step_ms),
+        free_step_ms=None,
+        free_laps_ms=[],
+        config=None,
+        environment=Environment(),
+        captured=CapturedStep(len(step_ms), gpu_parts=parts),
+        notes=[finding.what for finding in report.findings if "no other rank" in finding.what],
+        ranks=report,
+    )
+
+
+def ranks_change(baseline: RanksReport, candidate: RanksReport) -> RanksChange:
+    def change(one: float | None, other: float | None) -> Change:
+        return Change(one, other, None if one is None or other is None else other - one)
+
+    return RanksChange(
+        compute_ms=change(
+            *(fmean(row.compute_ms for row in each.ranks) for each in (baseline, candidate))
+        ),
+        slowest_compute_ms=change(
+            *(max(row.compute_ms for row in each.ranks) for each in (baseline, candidate))
+        ),
+        wait_ms=change(waits_ms(baseline), waits_ms(candidate)),
+        transfer_ms=change(transfers_ms(baseline), transfers_ms(candidate)),
+        late_ms=change(late_ms(baseline), late_ms(candidate)),
+        stragglers=Pair(who(baseline), who(candidate)),
+    )
+
+
+def known_mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+def waits_ms(report: RanksReport) -> float | None:
+    return known_mean([row.communication.exposed_wait_ms for row in report.ranks])
+
+
+def transfers_ms(report: RanksReport) -> float | None:
+    return known_mean([row.communication.transfer_ms for row in report.ranks])
+
+
+def late_ms(report: RanksReport) -> float | None:
+    if report.verdict == "unknown":
+        return None
+    return report.straggler.costs_ms_per_step if report.straggler else 0.0
+
+
+def who(report: RanksReport) -> str | None:
+    return report.straggler.evidence[0] if report.straggler else None
+
+
+def ranks_against(baseline: Compared, candidate: Compared) -> list[str]:
+    """Why two sides do not compare: other numbers of ranks."""
+    one, other = (len(side.ranks.ranks) if side.ranks else 1 for side in (baseline, candidate))
+    return [f"ranks: {one} against {other}"] if one != other else []
