@@ -8,12 +8,20 @@ import pytest
 from profiling.analysis.bench.records import Bench
 from profiling.analysis.difference.records import Comparison, Experiment
 from profiling.analysis.hang.records import Hang
+from profiling.analysis.ranks.records import RanksReport
 from profiling.analysis.report import Report
 from profiling.causes import CAUSES, VERDICT
 from tests.paths import PROJECT
 
 DOCUMENT = PROJECT / "docs" / "report-schema.md"
-RECORDS = {"report": Report, "compare": Comparison, "ab": Experiment, "hang": Hang, "bench": Bench}
+RECORDS = {
+    "report CAPTURE": Report,
+    "report FOLDER": RanksReport,
+    "compare": Comparison,
+    "ab": Experiment,
+    "hang": Hang,
+    "bench": Bench,
+}
 TOKEN = re.compile(r'"(\w+)"|([{}\[\]:,])|(\w+)')
 REMARK = re.compile(r'\s{3,}(?![\s"{\[]).*$', re.M)  # behind spaces, or a line of its own
 Shape = dict[str, "Shape | None"]  # name -> what is inside; None: no object, or {...}
