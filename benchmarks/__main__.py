@@ -36,6 +36,9 @@ MEASUREMENTS = {
     "sampler_overhead": Measurement("what sampling the GPUs costs a step", gpu=True),
     "timer_check": Measurement("the lab's timer against Triton's, and against itself", gpu=True),
     "planted": Measurement("does the verdict find bottlenecks that were put in?", gpu=True),
+    "planted_ranks": Measurement(
+        "is the rank with a fault named, with its cause and its cost?", gpu=True
+    ),
     "foreign": Measurement(
         "the same in programs of torchvision, timm and transformers, by two profilers", gpu=True
     ),

@@ -137,11 +137,16 @@ def train(words: Sequence[str], out_dir: Path, environ: Mapping[str, str]) -> in
 
 
 def train_under_nsys(
-    words: Sequence[str], plant: Plant, preset: str, out_dir: Path, environ: Mapping[str, str]
+    words: Sequence[str],
+    plant: Plant,
+    preset: str,
+    out_dir: Path,
+    environ: Mapping[str, str],
+    ranks: str = "0",
 ) -> int:
     flags = ["--preset", preset]
     if plant.ranks > 1:
-        flags += ["--nproc-per-node", str(plant.ranks)]
+        flags += ["--nproc-per-node", str(plant.ranks), "--ranks", ranks]
     with (
         open(out_dir.with_suffix(".log"), "w", encoding="utf-8") as log,
         redirect_stdout(log),

@@ -8,6 +8,7 @@ The trainer is the real one; only the named fault is put into one of its parts b
 import os
 
 from benchmarks.plants.first import FIRST
+from benchmarks.plants.ranks import OF_RANKS
 from benchmarks.plants.second import SECOND
 
 SERIES = {1: FIRST, 2: SECOND}
@@ -18,5 +19,5 @@ if __name__ == "__main__":
     from configs import command_line
     from train import train
 
-    PLANTS[os.environ["PLANT"]].put()
+    (PLANTS | OF_RANKS)[os.environ["PLANT"]].put()
     command_line.run(train)

@@ -423,6 +423,10 @@ VERDICTS = (
         waiting="only communication ran",
         advice=(
             Advice(
+                "See whether this rank only waits for a late one: capture all ranks (python -m "
+                "profiling run --ranks all), and report their folder."
+            ),
+            Advice(
                 "Overlap the all-reduce with backward: buckets, as DistributedDataParallel does."
             ),
             Advice(

@@ -17,6 +17,7 @@ class Plant:
     without: str = ""  # the keys without the fault; the same where it is not in them
     work_without: float = 1  # of a step without the fault, in steps with it
     ranks: int = 1
+    late_rank: int | None = None  # the one that has it; None: all, or none
     environ: dict[str, str] = field(default_factory=dict)
 
 

@@ -8,6 +8,7 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import Intervals, union
 from profiling.analysis.gpu_time.breakdown import COMMUNICATION
 from profiling.analysis.gpu_time.typical import parts_of_steps
+from profiling.analysis.kernels.families import FAMILIES
 from profiling.analysis.ranks.collectives import Collectives, collectives_of
 from profiling.analysis.ranks.slices import RankSlices, drawn
 from profiling.analysis.report import Report
@@ -19,6 +20,7 @@ from profiling.timeline.trace import KERNEL
 class KernelWork:
     """All launches of one kernel in the steps."""
 
+    family: str
     count: int
     ns: int
     blocks: int  # of all grids; -1: not told
@@ -127,6 +129,11 @@ def work_of(analysis: Analysis, rows: np.ndarray, names: list[str]) -> dict[str,
         for weights in (None, owned.duration_ns[rows], np.maximum(blocks, 0), blocks < 0)
     )
     return {
-        names[number]: KernelWork(int(count[i]), int(ns[i]), -1 if untold[i] else int(grids[i]))
+        names[number]: KernelWork(
+            FAMILIES[analysis.family[number]],
+            int(count[i]),
+            int(ns[i]),
+            -1 if untold[i] else int(grids[i]),
+        )
         for i, number in enumerate(of_name.tolist())
     }

@@ -26,6 +26,7 @@ WORTH_TELLING = 0.02  # of a step
 COMMUNICATING = 0.15  # of a step in transfers that nothing hides
 ALSO = 0.2  # of what it costs: another part that is longer
 OTHER_WORK = 0.02  # by which counts, or grids, of two ranks differ
+PRODUCTS = ("gemm", "convolution", "attention")
 GPU_VERDICTS = ("gpu_compute", "gpu_memory", "gpu_latency", "gpu")
 
 
@@ -158,7 +159,7 @@ def straggler_of(costs: Costs, late: list[int], late_ms: float) -> Straggler:
     work = explained(costs, first, others) if part == "compute" else None
     cost_ns = costs.cost_ns(late)
     in_steps = int(np.count_nonzero(cost_ns > WORTH_TELLING * costs.step_ms * 1e6))
-    because = cause(rank, part, longer)
+    because = cause(costs, first, others, part, longer)
     whose = "its GPU" if len(late) == 1 else f"rank {rank.rank}'s GPU"
     why = what_is_longer(part, longer[part], phase)
     evidence = [f"{held_up(costs, late, late_ms, in_steps)}: {whose} {why}."]
@@ -216,15 +217,28 @@ def and_last(numbers: list[int]) -> str:
     return f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
 
 
-def cause(rank: ReducedRank, part: str, longer: dict[str, float]) -> str:
+def cause(costs: Costs, first: int, others: list[int], part: str, longer: dict[str, float]) -> str:
     """The verdict: as in the report of one capture `host` if two of its reasons lie close."""
     verdict = PART[part].verdict
     if verdict is None:
-        return rank.verdict if rank.verdict in GPU_VERDICTS else "gpu"
+        own = costs.ranks[first].verdict
+        return own if own in GPU_VERDICTS else longer_kernels(costs, first, others)
     close = [name for name, ms in longer.items() if ms >= CLOSE * longer[part]]
     verdicts = {named for name in close if (named := PART[name].verdict)}
     several = len(verdicts) > 1 and all(VERDICT[name].host for name in verdicts)
     return "host" if several and not VERDICT[verdict].sure else verdict
+
+
+def longer_kernels(costs: Costs, first: int, others: list[int]) -> str:
+    """gpu_compute where it is mostly products that take the rank longer, else gpu_memory."""
+    mine, theirs = costs.ranks[first], costs.ranks[median_rank(costs, others)]
+
+    def ns_of(rank: ReducedRank, products: bool) -> float:
+        kernels = rank.kernels.values()
+        return sum(k.ns for k in kernels if (k.family in PRODUCTS) == products) / rank.steps
+
+    products, others_ns = (ns_of(mine, of) - ns_of(theirs, of) for of in (True, False))
+    return "gpu_compute" if products >= others_ns else "gpu_memory"
 
 
 def longer_parts(costs: Costs, first: int, others: list[int]) -> dict[str, float]:
@@ -253,9 +267,8 @@ def longest_phase(costs: Costs, first: int, others: list[int]) -> str | None:
 
 
 def explained(costs: Costs, first: int, others: list[int]) -> Work | None:
-    """Why it computes longer than the rank of the others that computes a median time."""
-    order = sorted(others, key=lambda number: costs.parts_ms(number)["compute"])
-    mine, theirs = costs.ranks[first], costs.ranks[order[len(order) // 2]]
+    """Why it computes longer than the others."""
+    mine, theirs = costs.ranks[first], costs.ranks[median_rank(costs, others)]
 
     def a_step(rank: ReducedRank, what: str) -> float:
         return sum(getattr(work, what) for work in rank.kernels.values()) / rank.steps
@@ -266,3 +279,9 @@ def explained(costs: Costs, first: int, others: list[int]) -> Work | None:
         return None
     larger = a_step(mine, "blocks") > (1 + OTHER_WORK) * a_step(theirs, "blocks")
     return "larger_kernels" if larger else "slower_kernels"
+
+
+def median_rank(costs: Costs, numbers: list[int]) -> int:
+    """The one that computes a median time."""
+    order = sorted(numbers, key=lambda number: costs.parts_ms(number)["compute"])
+    return order[len(order) // 2]

@@ -11,6 +11,7 @@ from profiling.analysis.ranks.matching import match
 from profiling.analysis.ranks.records import (
     SCHEMA_VERSION,
     Clock,
+    CollectiveSum,
     RankCommunication,
     RankRow,
     RanksReport,
@@ -20,6 +21,7 @@ from profiling.analysis.ranks.reduce import ReducedRank
 from profiling.analysis.ranks.straggler import Costs, judge
 from profiling.analysis.ranks.waits import waits
 from profiling.analysis.report import Finding
+from profiling.units import size_bytes
 
 NO_COMMON_STEPS = (
     "the ranks captured no iteration in common; capture the same window on each: "
@@ -46,15 +48,19 @@ def analyse(ranks: Sequence[ReducedRank], findings: Sequence[Finding] = ()) -> R
     costs = Costs(ranks, waited, iterations, clocks.uncertainty_ns)
     verdict = judge(costs)
     rows = [rank_row(costs, clocks, number) for number in range(len(ranks))]
+    sums = collective_sums(ranks, waited, iterations)
+    evidence = verdict.evidence
+    if verdict.verdict == "communication" and sums:
+        evidence = [*evidence, most_exposed(sums[0])]
     report = RanksReport(
         schema_version=SCHEMA_VERSION,
         world_size=next((rank.world_size for rank in ranks if rank.world_size), None),
         ranks=rows,
         verdict=verdict.verdict,
-        evidence=verdict.evidence,
+        evidence=evidence,
         straggler=verdict.straggler,
         jitter_ms_per_step=verdict.jitter_ms_per_step,
-        collectives=collective_sums(ranks, waited, iterations),
+        collectives=sums,
         clock=Clock(
             clocks.aligned_on,
             None if clocks.uncertainty_ns is None else clocks.uncertainty_ns / 1e3,
@@ -63,6 +69,13 @@ def analyse(ranks: Sequence[ReducedRank], findings: Sequence[Finding] = ()) -> R
         findings=[*findings, *told(ranks, costs)],
     )
     return RanksAnalysis(ranks, clocks, costs, report)
+
+
+def most_exposed(row: CollectiveSum) -> str:
+    size = "" if row.bytes is None else f" of {size_bytes(row.bytes)}"
+    rate = "" if row.bus_gb_per_s is None else f" at {row.bus_gb_per_s:.0f} GB/s"
+    peak = "" if row.link_percent is None else f", {row.link_percent:.0f} % of the links' peak"
+    return f"Most of it is {row.kind}{size}, {row.transfer_ms:.2f} ms each{rate}{peak}."
 
 
 def common_iterations(ranks: Sequence[ReducedRank]) -> np.ndarray:

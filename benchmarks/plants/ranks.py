@@ -1,0 +1,106 @@
+"""Faults of one rank among several, which the report of all ranks is to name; and none."""
+
+import os
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from benchmarks.plants.planting import Plant, before, instead
+from data.batches import Batches
+from training.graphs import GraphedStep
+from training.step import Step
+
+LATE = 1  # the rank with the fault
+PRODUCTS, SIZE = 24, 4096  # extra matrix products, about 0.2 ms each on an H200
+GRAPHS = "attention=flash compile=true dropout=0 gradient_accumulation_steps=2"
+WIDE = (
+    "attention=flash compile=false dropout=0 n_layer=8 n_head=16 n_embd=1024 batch_size=32 "
+    "gradient_accumulation_steps=2"
+)
+
+
+def rank() -> int:
+    return int(os.environ.get("RANK", 0))
+
+
+def before_forward(fault: Callable[..., object]) -> None:
+    for step in (Step, GraphedStep):
+        before(step, "forward", fault)
+
+
+def products() -> Callable[..., None]:
+    """Of two matrices that are made at the first call."""
+    made: list[Tensor] = []
+
+    def multiply(*_: object) -> None:
+        if not made:
+            made.append(torch.ones(SIZE, SIZE, device="cuda", dtype=torch.bfloat16))
+        for _number in range(PRODUCTS):
+            torch.mm(made[0], made[0])
+
+    return multiply
+
+
+def extra_products() -> None:
+    """More kernels in forward, on one rank."""
+    if rank() == LATE:
+        before_forward(products())
+
+
+def products_in_turns() -> None:
+    """The same on another rank each iteration, by chance but for all alike."""
+    world_size, multiply = int(os.environ.get("WORLD_SIZE", 1)), products()
+    count = 0
+
+    def in_turn(*_: object) -> None:
+        nonlocal count
+        count += 1
+        if (count * 2654435761 >> 16) % world_size == rank():
+            multiply()
+
+    before_forward(in_turn)
+
+
+def slow_loader() -> None:
+    """The loader of one rank sleeps."""
+    if rank() == LATE:
+        before(Batches, "draw", lambda *_: time.sleep(0.020))
+
+
+def python_stall() -> None:
+    """One rank sleeps before each update."""
+    if rank() == LATE:
+        for step in (Step, GraphedStep):
+            before(step, "update", lambda *_: time.sleep(0.020))
+
+
+def larger_share() -> None:
+    """One rank has half as many tokens more."""
+    if rank() != LATE:
+        return
+    draw = Batches.draw
+
+    def more(batches: Batches, iteration: int, micro_step: int) -> tuple[Tensor, Tensor]:
+        x, y = draw(batches, iteration, micro_step)
+        half = len(x) // 2
+        return torch.cat((x, x[:half])), torch.cat((y, y[:half]))
+
+    instead(Batches, "draw", more)
+
+
+OF_RANKS = {
+    "no_fault": Plant("balanced", GRAPHS, ranks=2),
+    "extra_products": Plant("gpu_compute", GRAPHS, extra_products, ranks=2, late_rank=LATE),
+    "rank_loader": Plant("data", GRAPHS, slow_loader, ranks=2, late_rank=LATE),
+    "rank_stall": Plant("cpu", GRAPHS, python_stall, ranks=2, late_rank=LATE),
+    "larger_share": Plant("gpu_compute", WIDE, larger_share, ranks=2, late_rank=LATE),
+    "products_in_turns": Plant("jitter", GRAPHS, products_in_turns, ranks=2),
+    "ranks_link": Plant(
+        "communication",
+        GRAPHS,
+        ranks=2,
+        environ={"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"},
+    ),
+}

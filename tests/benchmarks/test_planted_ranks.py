@@ -1,0 +1,63 @@
+"""Faults of one rank among several: who has them, and what is made of the answer."""
+
+import pytest
+
+from benchmarks.planted_ranks import Told, row
+from benchmarks.plants.ranks import LATE, OF_RANKS
+from data.batches import Batches
+from training.graphs import GraphedStep
+from training.step import Step
+
+PATCHED = [(owner, method) for owner in (Step, GraphedStep) for method in ("forward", "update")] + [
+    (Batches, "draw")
+]
+
+
+@pytest.fixture
+def methods(monkeypatch):
+    """The methods as they are now; they are so again when the test has ended."""
+    for owner, method in PATCHED:
+        monkeypatch.setattr(owner, method, getattr(owner, method))
+    before = [getattr(owner, method) for owner, method in PATCHED]
+    return lambda: sum(
+        getattr(owner, method) is not was
+        for (owner, method), was in zip(PATCHED, before, strict=True)
+    )
+
+
+@pytest.mark.parametrize("name", OF_RANKS)
+def test_only_the_late_rank_has_the_fault(methods, monkeypatch, name):
+    plant = OF_RANKS[name]
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", str(1 - LATE))
+    plant.put()
+    on_the_other = methods()
+    monkeypatch.setenv("RANK", str(LATE))
+    plant.put()
+    changed = methods()
+    if plant.late_rank is not None:
+        assert on_the_other == 0 and changed > 0
+    else:
+        assert on_the_other == changed  # all have it, or none
+    assert plant.environ or name == "no_fault" or changed > 0
+
+
+def told(**more) -> Told:
+    known = dict(
+        plant="extra_products", planted="gpu_compute", late_rank=1, tool="nsys",
+        verdict="straggler", rank=1, because="gpu_compute", costs_ms=4.0, true_ms=4.3, evidence=[],
+    )  # fmt: skip
+    return Told(**known | more)
+
+
+def test_right_is_rank_and_cause_and_close_is_the_cost():
+    assert told().is_right and told().is_close
+    assert not told(rank=0).is_right and not told(because="cpu").is_right
+    assert told(costs_ms=6.0).is_close is False
+    balanced = told(late_rank=None, planted="balanced", verdict="balanced", rank=None, because=None)
+    assert balanced.is_right and balanced.is_close is None
+    missing = told(verdict=None, rank=None, because=None, costs_ms=None)
+    assert not missing.is_right and missing.is_close is None
+    assert row(told()) == (
+        "| extra_products | 1 | gpu_compute | nsys | rank 1, gpu_compute | 4.00 | 4.30 | yes |"
+    )
