@@ -56,7 +56,7 @@ from profiling.launch import wandb_verdict
 from profiling.launch.experiment.plan import OWN
 from profiling.records import to_json
 from profiling.report.comparison.document import comparison_document
-from profiling.verbs.ranks import read
+from profiling.verbs.ranks import read_folder
 from profiling.verbs.report import RANKS
 from profiling.verbs.results import check_outputs, output_flags, show, show_answer, write_outputs
 
@@ -140,8 +140,10 @@ def side(
     run: RunFolder | None, capture: Path | None, ranks: list[Path], flags: Namespace
 ) -> Compared:
     if ranks and run is None:
-        name = str(ranks[0] if len(ranks) == 1 else ranks[0].parent)
-        return compared_ranks(read(ranks).report, name)
+        given = ranks[0] if len(ranks) == 1 else ranks[0].parent
+        if analysis := read_folder([given], ranks):
+            return compared_ranks(analysis.report, str(given))
+        capture = ranks[0]
     if run is None:
         assert capture, "what is no run is a capture"
         opened = open_report(capture, step=flags.step, phases=flags.phases)

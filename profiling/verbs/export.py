@@ -26,9 +26,10 @@ from cli.plain import without_controls
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.capture import open_report
 from profiling.analysis.ranks.found import rank_captures
+from profiling.analysis.ranks.summary import RanksAnalysis
 from profiling.report.perfetto import chrome_trace, ranks
 from profiling.run_files import check_output
-from profiling.verbs.ranks import counting, read
+from profiling.verbs.ranks import counting, read_folder
 from profiling.verbs.report import CAPTURES, RANKS, progress
 from profiling.verbs.results import new_file
 
@@ -45,11 +46,13 @@ def main(argv: list[str]) -> int:
     flag(parser, "--ranks", RANKS)
     request = parser.parse_args(argv)
     check_output(request.perfetto, *request.capture)
-    if paths := rank_captures(request.capture, request.ranks):
-        count = export_ranks(paths, request.perfetto)
+    paths = rank_captures(request.capture, request.ranks)
+    if paths and (analysis := read_folder(request.capture, paths)):
+        count = export_ranks(analysis, request.perfetto)
     else:
-        with progress(request.capture[0]):
-            count = export(open_report(request.capture[0]).analysis, request.perfetto)
+        path = (paths or request.capture)[0]
+        with progress(path):
+            count = export(open_report(path).analysis, request.perfetto)
     place = without_controls(str(request.perfetto))
     print(f"{place}: {count:,} events; open it at https://ui.perfetto.dev")
     return 0
@@ -61,9 +64,8 @@ def export(analysis: Analysis, path: Path) -> int:
         return chrome_trace.write(analysis.trace, analysis.owning_phase, file)
 
 
-def export_ranks(paths: list[Path], path: Path) -> int:
+def export_ranks(analysis: RanksAnalysis, path: Path) -> int:
     """Likewise, of several ranks."""
-    analysis = read(paths)
     captures = len({rank.clock for rank in analysis.ranks})
     with written(path) as file, counting(captures, "written") as progress:
         return ranks.write(analysis, file, progress)

@@ -1,6 +1,7 @@
 """What verbs share that take the captures of several ranks: reading, and their report."""
 
 import shlex
+import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,8 +11,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from cli.plain import without_controls
+from cli.plain import plain, without_controls
 from profiling.analysis.ranks.files import Progress, open_ranks
+from profiling.analysis.ranks.found import TooFewRanks
 from profiling.analysis.ranks.records import RanksReport
 from profiling.analysis.ranks.summary import RanksAnalysis
 from profiling.records import to_json
@@ -25,12 +27,11 @@ from profiling.report.ranks.timeline import timeline_of
 from profiling.verbs.results import STDOUT, outputs, show, show_answer, write_outputs
 
 
-def report_ranks(flags: Namespace, paths: Sequence[Path]) -> int:
-    """Reads the captures, and writes what was asked for or prints it. Raises ValueError."""
-    analysis = read(paths)
+def report_ranks(flags: Namespace, analysis: RanksAnalysis, paths: Sequence[Path]) -> None:
+    """Writes what was asked for, or prints it. Raises ValueError."""
     if not outputs(flags):
         show_ranks(analysis.report, flags.capture, paths, flags.full)
-        return 0
+        return
     timeline = timeline_of(analysis) if flags.html else None
     document = ranks_document(analysis.report, timeline)
     written = write_outputs(flags, to_json(analysis.report), document)
@@ -41,7 +42,6 @@ def report_ranks(flags: Namespace, paths: Sequence[Path]) -> int:
         import webbrowser
 
         webbrowser.open(flags.html.resolve().as_uri())
-    return 0
 
 
 def show_ranks(
@@ -74,6 +74,17 @@ def read(paths: Sequence[Path]) -> RanksAnalysis:
     """Raises ValueError."""
     with counting(len(paths), "read") as progress:
         return open_ranks(paths, progress)
+
+
+def read_folder(given: Sequence[Path], paths: Sequence[Path]) -> RanksAnalysis | None:
+    """Likewise; None where a folder was given, whose captures are of one rank: that is said."""
+    try:
+        return read(paths)
+    except TooFewRanks as error:
+        if not given[0].is_dir():
+            raise
+        print(plain(f"{error}; taking {paths[0].name} alone"), file=sys.stderr)
+        return None
 
 
 @contextmanager

@@ -63,9 +63,12 @@ def main(argv: list[str]) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode gets ? for a bar
     if paths := rank_captures(flags.capture, flags.ranks, flags.device, flags.process):
-        from profiling.verbs.ranks import report_ranks
+        from profiling.verbs.ranks import read_folder, report_ranks
 
-        return report_ranks(flags, paths)
+        if analysis := read_folder(flags.capture, paths):
+            report_ranks(flags, analysis, paths)
+            return 0
+        flags.capture = paths
     flags.capture = flags.capture[0]
     with progress(flags.capture):
         choice = {

@@ -14,7 +14,7 @@ from pathlib import Path
 from cli.plain import plain
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.kernels.families import family_of
-from profiling.analysis.ranks.found import named_rank
+from profiling.analysis.ranks.found import TooFewRanks, named_rank
 from profiling.analysis.ranks.reduce import ReducedRank, reduced
 from profiling.analysis.ranks.summary import RanksAnalysis, analyse, listed
 from profiling.analysis.report import Finding
@@ -36,7 +36,7 @@ class FileRead:
 
 
 def open_ranks(paths: Sequence[Path], progress: Progress = lambda count: None) -> RanksAnalysis:
-    """What these captures come to. Raises ValueError with one line.
+    """What these captures come to. Raises ValueError with one line, TooFewRanks where they are one.
 
     A file that cannot be read is a finding, and the others are reported; so is a second file of one
     rank. `progress` is told how many files have been read.
@@ -58,7 +58,7 @@ def open_ranks(paths: Sequence[Path], progress: Progress = lambda count: None) -
             ranks[rank.rank] = rank
     if len(ranks) < 2:
         said = findings[0].what if findings else "the files hold one process on one GPU"
-        raise ValueError(f"{names(paths)}: fewer than two ranks to compare; {said}")
+        raise TooFewRanks(f"{names(paths)}: fewer than two ranks to compare; {said}")
     ordered = [ranks[number] for number in sorted(ranks)]
     return analyse(ordered, findings + notes_of(ordered))
 
@@ -106,6 +106,8 @@ def read(path: Path, named: int | None) -> FileRead:
     try:
         trace = opening.open_capture(path)
         subjects = processes_of(trace)
+        if not subjects:
+            raise ValueError(f"{path}: holds no GPU activity")
         if len(subjects) == 1:
             return FileRead(path, [one_rank(trace, path, named)])
         ranks = [

@@ -10,6 +10,10 @@ NUMBER = re.compile(r"(?:rank|worker|(?<![a-z])r)[-_ .]?(\d{1,6})(?!\d)", re.I)
 EVENTS = (".json", ".json.gz")
 
 
+class TooFewRanks(ValueError):
+    """Of the captures fewer than two hold GPU activity."""
+
+
 def named_rank(path: Path) -> int | None:
     """The rank that the file's name says; None: it says none."""
     found = NUMBER.findall(path.name)
