@@ -11,12 +11,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from cli.files import write_text
 from cli.plain import plain, without_controls
+from profiling.analysis.capture import open_report
 from profiling.analysis.ranks.files import Progress, open_ranks
 from profiling.analysis.ranks.found import TooFewRanks
 from profiling.analysis.ranks.records import RanksReport
 from profiling.analysis.ranks.summary import RanksAnalysis
 from profiling.records import to_json
+from profiling.report.capture.document import report_document
 from profiling.report.ranks.document import (
     first_screen,
     late_rows,
@@ -24,6 +27,7 @@ from profiling.report.ranks.document import (
     verdict_line,
 )
 from profiling.report.ranks.timeline import timeline_of
+from profiling.report.renderers.page import page
 from profiling.verbs.results import STDOUT, outputs, show, show_answer, write_outputs
 
 
@@ -33,7 +37,8 @@ def report_ranks(flags: Namespace, analysis: RanksAnalysis, paths: Sequence[Path
         show_ranks(analysis.report, flags.capture, paths, flags.full)
         return
     timeline = timeline_of(analysis) if flags.html else None
-    document = ranks_document(analysis.report, timeline)
+    pages = write_pages(flags.html, analysis) if flags.each else {}
+    document = ranks_document(analysis.report, timeline, pages)
     written = write_outputs(flags, to_json(analysis.report), document)
     if STDOUT not in written:
         print(verdict_line(analysis.report))
@@ -42,6 +47,19 @@ def report_ranks(flags: Namespace, analysis: RanksAnalysis, paths: Sequence[Path
         import webbrowser
 
         webbrowser.open(flags.html.resolve().as_uri())
+
+
+def write_pages(html: Path, analysis: RanksAnalysis) -> dict[int, str]:
+    """Each rank's own report beside the page of all: rank -> the file's name."""
+    named = {rank.rank: f"{html.stem}-rank{rank.rank}.html" for rank in analysis.ranks}
+    with counting(len(named), "drawn") as progress:
+        for count, rank in enumerate(analysis.ranks):
+            path = Path(rank.clock)
+            capture = open_report(path, process=rank.process, device=rank.device)
+            document = report_document(capture.report, capture.step_events)
+            write_text(html.with_name(named[rank.rank]), page(document))
+            progress(count + 1)
+    return named
 
 
 def show_ranks(

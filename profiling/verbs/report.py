@@ -94,6 +94,7 @@ def parse(argv: list[str]) -> Namespace:
         html="one page with charts, which needs no network",
     )
     flag(group, "--open", "show that page in the browser")
+    flag(group, "--each", "with --html, of several ranks: each rank's own page beside it, linked")
     flag(parser, "--full", "print all of the report, not one screen")
     flag(parser, "--ranks", RANKS)
     add = partial(flag, parser.add_argument_group("what is found out otherwise"))
@@ -106,6 +107,8 @@ def parse(argv: list[str]) -> Namespace:
     flags = parser.parse_args(argv)
     check_outputs(flags, *flags.capture, *filter(None, [flags.manifest]))
     check_choice(flags)
+    if flags.each and flags.html in (None, STDOUT):
+        raise ValueError("--each: writes pages beside that of all ranks, so it needs --html FILE")
     if flags.full and outputs(flags):
         raise ValueError("--full: prints the report, so it goes without --json, --markdown, --html")
     if flags.open and flags.html in (None, STDOUT):

@@ -1,5 +1,6 @@
 """The report of several ranks as a Document, verdict first. Called by the verbs report and run."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from profiling.analysis.ranks.records import CollectiveSum, RankRow, RanksReport
@@ -9,6 +10,7 @@ from profiling.report.document import (
     TEXT,
     Block,
     Bullets,
+    Cell,
     Chart,
     Column,
     Document,
@@ -29,14 +31,18 @@ SHOWN, FEW_COLLECTIVES = 8, 4  # rows on the first screen
 ROW, LEAST_HEIGHT = 26, 200  # pixels of a rank's bar
 
 
-def ranks_document(report: RanksReport, timeline: TimelineData | None = None) -> Document:
-    """`timeline` for a page alone."""
+def ranks_document(
+    report: RanksReport,
+    timeline: TimelineData | None = None,
+    pages: Mapping[int, str] | None = None,
+) -> Document:
+    """For a page: `timeline`, and `pages` of single ranks, relative to it."""
     return Document(
         title(report),
         [steps_said(report)],
         verdict(report),
         [
-            ranks_section(report),
+            ranks_section(report, pages or {}),
             waits_section(report),
             timeline_section(report, timeline),
             collectives_section(report),
@@ -137,10 +143,10 @@ def slowest_to_fastest(report: RanksReport) -> str:
     return f"{max(computing) / min(computing):.2f} times" if min(computing) > 0 else ABSENT
 
 
-def ranks_section(report: RanksReport) -> Section:
+def ranks_section(report: RanksReport, pages: Mapping[int, str]) -> Section:
     height = max(LEAST_HEIGHT, 90 + ROW * len(report.ranks))
     bar = Chart("ranks_step", "mean step of each rank", charts.steps_by_rank(report.ranks), height)
-    return Section("ranks", "Ranks", [bar, ranks_table(report)], lead=RANKS)
+    return Section("ranks", "Ranks", [bar, ranks_table(report, pages)], lead=RANKS)
 
 
 RANKS = (
@@ -150,12 +156,16 @@ RANKS = (
 )
 
 
-def ranks_table(report: RanksReport) -> Table:
+def ranks_table(report: RanksReport, pages: Mapping[int, str]) -> Table:
+    def number_of(row: RankRow) -> Cell:
+        page = pages.get(row.rank)
+        return Cell(str(row.rank), links=[("report", page)] if page else [])
+
     def wait(row: RankRow) -> float | None:
         return row.communication.exposed_wait_ms
 
     columns = [
-        Column("rank", "rank", "number", True),
+        Column("rank", number_of, "number", True),
         Column("costs", "costs_ms_per_step", "ms", True),
         Column("waits", wait, "ms", True),
         Column("step", "step_ms", "ms", True),
