@@ -31,7 +31,7 @@ def capture_of_ranks(out_dir: str, ranks: Ranks, *compared: int) -> str:
     if ranks.device.type != "cuda" or here != str(ranks.world_size):
         numbers = ",".join(map(str, sorted(compared)))
         return f"start it with profile=torch profile.ranks=[{numbers}]"
-    words = ["--nproc-per-node", here, "--ranks", ",".join(map(str, range(ranks.world_size)))]
+    words = ["--nproc-per-node", here, "--ranks", "all"]
     folder = out_dir.rstrip("/")
     words += [f"{folder}/config.yaml", f"out_dir={folder}-ranks", "init_from=scratch"]
     return shlex.join(["python", "-m", "profiling", "run", *words])

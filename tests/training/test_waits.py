@@ -209,7 +209,7 @@ def test_a_capture_of_all_ranks_is_one_command_on_one_host(run, monkeypatch):
     program, typed = capture_of_ranks(out_dir, cuda, 3, 1).split(" run ")
     flags, words, _ = parse(typed.split())
     assert program == "python -m profiling"
-    assert flags.nproc_per_node == 8 and flags.ranks == list(range(8))
+    assert flags.nproc_per_node == 8 and flags.ranks == "all"
     config = compose_one([*words, "profile=nsys"])
     assert config.out_dir == f"{out_dir}-ranks" and config.init_from == "scratch"
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")  # of eight: another host has the others
