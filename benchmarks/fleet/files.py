@@ -1,0 +1,193 @@
+"""Simulated trainings as files: what torch.profiler and nsys would have written of them."""
+
+import gzip
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.fleet.simulation import (
+    COMPUTE_STREAM,
+    TENSOR_PARALLEL_STREAM,
+    Operation,
+    Simulation,
+)
+from profiling.timeline.nsys_export import PROCESS_BITS
+
+PROCESS = 4100  # of rank 0
+GPU = {"name": "NVIDIA H200", "totalGlobalMem": 150109880320, "numSms": 132}
+TABLES = """
+    CREATE TABLE StringIds (id INT, value TEXT);
+    CREATE TABLE TARGET_INFO_GPU (id INT, name TEXT, smCount INT, totalMemory INT);
+    CREATE TABLE NVTX_EVENTS (start INT, end INT, eventType INT, text TEXT, globalTid INT);
+    CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INT, end INT, correlationId INT, nameId INT,
+        globalTid INT);
+    CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT, deviceId INT, streamId INT,
+        correlationId INT, globalPid INT, demangledName INT, gridX INT, gridY INT, gridZ INT,
+        blockX INT, blockY INT, blockZ INT);
+"""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What files say besides times."""
+
+    clock_us: np.ndarray  # (ranks,): what each rank's clock shows more than the true one
+    sequence: bool = True  # of collectives, their numbers
+    groups: bool = True  # the names and members of process groups
+    rank: bool = True  # in the header
+    operators: bool = False  # PyTorch's, one around each launch
+    steps: range | None = None  # of the simulated ones; None: all
+
+    def chosen(self, simulation: Simulation, rank: int) -> tuple[float, float]:
+        """The true times on the host of the first and the last of the steps."""
+        found = [each for each in simulation.ranges if each.name.startswith("step ")]
+        chosen = found[self.steps.start : self.steps.stop] if self.steps else found
+        return chosen[0].start_us[rank], chosen[-1].end_us[rank]
+
+
+def true_clocks(ranks: int) -> np.ndarray:
+    """Of one host: none differs."""
+    return np.zeros(ranks)
+
+
+def clocks_of_hosts(ranks: int, of_one_host: int, seed: int = 1) -> np.ndarray:
+    """Hours apart from host to host."""
+    hosts = -(-ranks // of_one_host)
+    apart = np.random.default_rng(seed).uniform(0, 5e9, hosts).round(3)
+    return np.repeat(apart, of_one_host)[:ranks]
+
+
+def write_kineto(simulation: Simulation, rank: int, path: Path, told: Told) -> Path:
+    """As torch.profiler writes the rank's trace; packed where the name ends so."""
+    clock_us = 4.3e9 + told.clock_us[rank]
+    begin, end = told.chosen(simulation, rank)
+    lines = []
+    for each in simulation.ranges:
+        if begin <= each.start_us[rank] <= end:
+            name = each.name.replace("step ", "ProfilerStep#")
+            times = clock_us + each.start_us[rank], each.end_us[rank] - each.start_us[rank]
+            lines.append(host_event("user_annotation", name, *times, ""))
+    for each in simulation.waits:
+        if begin <= each.start_us[rank] <= end:
+            times = clock_us + each.start_us[rank], each.end_us[rank] - each.start_us[rank]
+            lines.append(host_event("cuda_runtime", each.name, *times, ""))
+    for number, operation in enumerate(simulation.operations):
+        if operation.there[rank] and begin <= operation.launch_us[rank] <= end:
+            lines += events_of(simulation, operation, rank, number, clock_us, told)
+    head: dict[str, object] = {"schemaVersion": 1, "deviceProperties": [{"id": 0} | GPU]}
+    if told.rank:
+        of_all = {"backend": "nccl", "rank": rank, "world_size": simulation.fleet.ranks}
+        head["distributedInfo"] = of_all
+    text = json.dumps(head)[:-1] + ', "traceEvents": [\n' + ",\n".join(lines) + "\n]}"
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress(text.encode(), 1))
+    else:
+        path.write_text(text, encoding="utf-8")
+    return path
+
+
+def host_event(category: str, name: str, ts: float, dur: float, args: str) -> str:
+    return (
+        f'{{"ph":"X","cat":"{category}","name":"{name}","pid":{PROCESS},"tid":{PROCESS},'
+        f'"ts":{ts:.3f},"dur":{dur:.3f},"args":{{{args}}}}}'
+    )
+
+
+def events_of(
+    simulation: Simulation, of: Operation, rank: int, number: int, clock_us: float, told: Told
+) -> list[str]:
+    """A launch, what it launched, and what PyTorch says around it."""
+    launch, took = clock_us + of.launch_us[rank], of.returned_us[rank] - of.launch_us[rank]
+    by = f'"correlation":{number},"External id":{number}'
+    found = [host_event("cuda_runtime", "cudaLaunchKernelExC", launch, took, by)]
+    about = ""
+    if of.group is not None:
+        about = of_collective(simulation, of, rank, told)
+        found.append(host_event("cpu_op", "record_param_comms", launch - 1, took + 2, about))
+    elif told.operators:
+        about = f'"External id":{number},"Record function id":0,"Ev Idx":{number}'
+        found.append(host_event("cpu_op", "aten::mm", launch - 1, took + 2, about))
+    found.append(
+        f'{{"ph":"X","cat":"kernel","name":"{of.name}","pid":0,"tid":{of.stream},'
+        f'"ts":{clock_us + of.start_us[rank]:.3f},'
+        f'"dur":{of.end_us[rank] - of.start_us[rank]:.3f},"args":{{"queued":0,"device":0,'
+        f'"context":1,"stream":{of.stream},{by},"registers per thread":168,"shared memory":229632,'
+        f'"blocks per SM":2.0,"warps per SM":24.0,"grid":[{of.blocks[rank]},1,1],'
+        f'"block":[384,1,1],"est. achieved occupancy %":17}}}}'
+    )
+    return found
+
+
+def of_collective(simulation: Simulation, of: Operation, rank: int, told: Told) -> str:
+    elements = of.bytes // 2
+    facts: dict[str, object] = {"Collective name": "allreduce", "dtype": "BFloat16"}
+    facts |= {"In msg nelems": elements, "Out msg nelems": elements}
+    if told.groups:
+        members = simulation.members(of, rank)
+        facts["Process Group Name"] = "1" if of.stream == TENSOR_PARALLEL_STREAM else "0"
+        facts["Process Group Ranks"] = str(members)
+    if told.sequence:
+        facts["Seq"] = of.sequence
+    return json.dumps(facts)[1:-1]
+
+
+def write_nsys(simulation: Simulation, ranks: Sequence[int], path: Path, told: Told) -> Path:
+    """An export of a session that traced the processes of these ranks, on one clock."""
+    database = sqlite3.connect(path)
+    database.executescript(TABLES)
+    names: dict[str, int] = {}
+    clock_us = 1e3 + told.clock_us[ranks[0]]
+    for device, rank in enumerate(ranks):
+        process = (PROCESS + rank) << PROCESS_BITS
+        thread = process + PROCESS + rank
+        database.execute(
+            "INSERT INTO TARGET_INFO_GPU VALUES (?, 'NVIDIA H200', 132, 150109880320)", (device,)
+        )
+        begin, end = told.chosen(simulation, rank)
+
+        def ns(us: np.ndarray, rank: int = rank) -> int:
+            return round((clock_us + us[rank]) * 1000)
+
+        ranges = [
+            (
+                ns(each.start_us),
+                ns(each.end_us),
+                59,
+                each.name.replace("step ", "iteration "),
+                thread,
+            )
+            for each in simulation.ranges
+            if begin <= each.start_us[rank] <= end
+        ]
+        calls = [
+            (ns(each.start_us), ns(each.end_us), -1, names.setdefault(each.name, len(names)), thread)
+            for each in simulation.waits
+            if begin <= each.start_us[rank] <= end
+        ]
+        kernels = []
+        launch = names.setdefault("cudaLaunchKernelExC_v11060", len(names))
+        for number, of in enumerate(simulation.operations):
+            if not of.there[rank] or not begin <= of.launch_us[rank] <= end:
+                continue
+            calls.append((ns(of.launch_us), ns(of.returned_us), number, launch, thread))
+            name = names.setdefault(of.name, len(names))
+            place = (device, of.stream, number, process, name)
+            geometry = (int(of.blocks[rank]), 1, 1, 384, 1, 1)
+            kernels.append((ns(of.start_us), ns(of.end_us), *place, *geometry))
+        insert(database, "NVTX_EVENTS", ranges)
+        insert(database, "CUPTI_ACTIVITY_KIND_RUNTIME", calls)
+        insert(database, "CUPTI_ACTIVITY_KIND_KERNEL", kernels)
+    insert(database, "StringIds", [(number, name) for name, number in names.items()])
+    database.commit()
+    database.close()
+    return path
+
+
+def insert(database: sqlite3.Connection, table: str, rows: Sequence[tuple[object, ...]]) -> None:
+    if rows:
+        marks = ", ".join("?" * len(rows[0]))
+        database.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)

@@ -1,0 +1,286 @@
+"""A training on many GPUs, simulated: each computes, arrives at collectives, all leave together.
+
+All ranks run one program, so that they are simulated side by side: a time is a column, (ranks,)
+float64 microseconds of one true clock. A fault is known, and so is what its removal gives:
+`cost_us`. Asked by the tests of profiling.analysis.ranks and by `python -m benchmarks ranks`.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+COMPUTE_STREAM, DATA_PARALLEL_STREAM, TENSOR_PARALLEL_STREAM = 7, 20, 24
+LATENCY_US, WAKE_US, RANGE_US = 3.0, 8.0, 2.0  # of a launch, of a wait's end, of a range's edges
+GEMM, ADD = "nvjet_sm90_tst_192x128_64x5_1x2_h_bz_coopB_NNT", "vectorized_elementwise_kernel<add>"
+ADAM = "multi_tensor_apply_kernel<FusedAdam>"
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+BLOCKS = 264
+Kind = Literal[
+    "more_kernels", "larger_kernels", "slower_kernels", "slow_launches", "slow_loader", "slow_link"
+]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong with some ranks; `slow_link` is wrong for all of them."""
+
+    kind: Kind
+    times: float = 1.3  # as many kernels, as large grids, as long kernels, launches, transfers
+    ranks: tuple[int, ...] = (1,)
+    every: int = 1  # in each N-th step
+    loader_us: float = 3000.0  # that it takes longer, of slow_loader
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """A program, and the machine that it runs on."""
+
+    ranks: int = 8
+    steps: int = 8
+    first_iteration: int = 10
+    tensor_parallel: int = 1  # ranks that share each layer; neighbours
+    buckets: int = 4  # in which gradients are reduced while backward runs; 0: once, behind it
+    forward: int = 24  # kernels of each phase
+    backward: int = 48
+    optimizer: int = 8
+    kernel_us: float = 100.0
+    launch_us: float = 12.0
+    loader_us: float = 300.0
+    transfer_us: float = 400.0  # of all gradients
+    noise: float = 0.01  # of a kernel's time
+    leave_us: float = 1.0  # within which ranks leave a collective
+    jitter_us: float = 0.0  # by which some rank, another one each step, computes longer
+    odd_step: int | None = None  # in which rank 0 has a collective more than the others
+    fault: Fault | None = None
+    seed: int = 1
+
+
+@dataclass
+class Operation:
+    """One kernel of the program, a value for each rank."""
+
+    name: str
+    stream: int
+    launch_us: np.ndarray
+    returned_us: np.ndarray
+    start_us: np.ndarray
+    end_us: np.ndarray
+    blocks: np.ndarray
+    there: np.ndarray  # bool: the ranks that launch it
+    group: np.ndarray | None = None  # of a collective: which group of its kind each rank is in
+    bytes: int = 0
+    sequence: int = 0  # from 1 on
+
+
+@dataclass
+class Range:
+    name: str
+    start_us: np.ndarray
+    end_us: np.ndarray
+
+
+@dataclass
+class Simulation:
+    fleet: Fleet
+    operations: list[Operation] = field(default_factory=list)
+    ranges: list[Range] = field(default_factory=list)
+    waits: list[Range] = field(default_factory=list)  # of the host, for the GPU
+
+    @cached_property
+    def step_us(self) -> float:
+        """The mean step."""
+        ends = [each.end_us for each in self.ranges if each.name.startswith("step ")]
+        return float((ends[-1] - ends[0]).mean()) / (len(ends) - 1)
+
+    def members(self, operation: Operation, rank: int) -> list[int]:
+        """The ranks of the group in which the rank runs this collective."""
+        if operation.group is None:
+            return []
+        return np.flatnonzero(operation.group == operation.group[rank]).tolist()
+
+
+def cost_us(fleet: Fleet) -> float:
+    """By how much its fault lengthens a step: simulated with it and without it."""
+    return simulate(fleet).step_us - simulate(replace(fleet, fault=None)).step_us
+
+
+def simulate(fleet: Fleet) -> Simulation:
+    machine = Machine(fleet)
+    for number in range(fleet.steps):
+        step(machine, number)
+    return machine.done
+
+
+class Machine:
+    """What each rank's host and streams are about; all faults are applied here."""
+
+    def __init__(self, fleet: Fleet):
+        self.fleet, self.done = fleet, Simulation(fleet)
+        self.host = np.full(fleet.ranks, 1000.0)
+        self.streams: dict[int, np.ndarray] = {}
+        self.random = np.random.default_rng(fleet.seed)
+        self.sequences: dict[int, int] = {}
+        self.faulty = np.zeros(fleet.ranks, bool)  # in this step
+
+    def begin(self, number: int) -> None:
+        fault = self.fleet.fault
+        self.faulty[:] = False
+        if fault and (number + 1) % fault.every == 0:
+            self.faulty[list(fault.ranks)] = True
+
+    def times(self, kind: Kind) -> np.ndarray:
+        """By what the fault of that kind multiplies, on each rank."""
+        fault = self.fleet.fault
+        of = fault.times if fault and fault.kind == kind else 1.0
+        return np.where(self.faulty, of, 1.0)
+
+    def launched(self, there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        begin = self.host.copy()
+        took = self.fleet.launch_us * self.times("slow_launches")
+        self.host = np.where(there, begin + took, begin)
+        return begin, begin + 0.6 * took
+
+    def stream(self, number: int) -> np.ndarray:
+        return self.streams.setdefault(number, np.zeros(self.fleet.ranks))
+
+    def kernel(self, name: str, us: np.ndarray, blocks: np.ndarray, there: np.ndarray) -> None:
+        launch, returned = self.launched(there)
+        start = np.maximum(self.stream(COMPUTE_STREAM) + 1.0, returned + LATENCY_US)
+        end = start + us
+        self.streams[COMPUTE_STREAM] = np.where(there, end, self.stream(COMPUTE_STREAM))
+        self.done.operations.append(
+            Operation(name, COMPUTE_STREAM, launch, returned, start, end, blocks, there)
+        )
+
+    def collective(
+        self, stream: int, group: np.ndarray, us: float, size: int, there: np.ndarray | None = None
+    ) -> None:
+        """Each group's ranks leave when the last has come, and the transfer is over."""
+        if there is None:
+            there = np.ones(self.fleet.ranks, bool)
+        launch, returned = self.launched(there)
+        ready = np.maximum(self.stream(COMPUTE_STREAM), self.stream(stream))
+        start = np.maximum(ready + 1.0, returned + LATENCY_US)
+        last = np.full(group.max() + 1, -np.inf)
+        np.maximum.at(last, group[there], start[there])
+        fault = self.fleet.fault
+        slower = fault.times if fault and fault.kind == "slow_link" else 1.0
+        left = self.random.exponential(self.fleet.leave_us, self.fleet.ranks)
+        end = last[group] + us * slower + left
+        self.streams[stream] = np.where(there, end, self.stream(stream))
+        self.sequences[stream] = sequence = self.sequences.get(stream, 0) + 1
+        blocks = np.full(self.fleet.ranks, 24)
+        columns = (launch, returned, start, end, blocks, there, group, size, sequence)
+        self.done.operations.append(Operation(ALL_REDUCE, stream, *columns))
+
+    def join(self, stream: int) -> None:
+        """Kernels wait for that stream from here on."""
+        ours = self.stream(COMPUTE_STREAM)
+        self.streams[COMPUTE_STREAM] = np.maximum(ours, self.stream(stream))
+
+    def synchronize(self) -> None:
+        begin = self.host.copy()
+        busy = np.max(np.stack(list(self.streams.values())), axis=0)
+        self.host = np.maximum(begin, busy) + WAKE_US
+        self.done.waits.append(Range("cudaStreamSynchronize", begin, self.host.copy()))
+
+    def work(self, us: np.ndarray) -> None:
+        self.host = self.host + us
+
+    @contextmanager
+    def range(self, name: str) -> Iterator[None]:
+        self.host = self.host + RANGE_US
+        opened = Range(name, self.host.copy(), self.host)
+        self.done.ranges.append(opened)
+        yield
+        self.host = self.host + RANGE_US
+        opened.end_us = self.host.copy()
+
+
+def step(machine: Machine, number: int) -> None:
+    fleet = machine.fleet
+    machine.begin(number)
+    everyone = np.zeros(fleet.ranks, np.int64)
+    with machine.range(f"step {fleet.first_iteration + number}"):
+        with machine.range("data"):
+            machine.work(loader_us(machine))
+        with machine.range("forward"):
+            compute(machine, fleet.forward, slow=False)
+            jitter(machine)
+        with machine.range("backward"):
+            parts = max(1, fleet.buckets)
+            for bucket in range(parts):
+                compute(machine, fleet.backward // parts, slow=True)
+                if bucket == parts - 1:
+                    more(machine)
+                if fleet.buckets:
+                    reduce_gradients(machine, parts)
+            if not fleet.buckets:
+                reduce_gradients(machine, 1)
+            if number == fleet.odd_step:
+                only = np.arange(fleet.ranks) == 0
+                machine.collective(DATA_PARALLEL_STREAM, everyone, 20.0, 64, only)
+            machine.join(DATA_PARALLEL_STREAM)
+        with machine.range("optimizer"):
+            kernels(machine, ADAM, fleet.optimizer, np.ones(fleet.ranks), np.ones(fleet.ranks))
+        machine.synchronize()
+
+
+def loader_us(machine: Machine) -> np.ndarray:
+    fleet = machine.fleet
+    took = fleet.loader_us * machine.random.normal(1, fleet.noise, fleet.ranks)
+    fault = fleet.fault
+    if fault and fault.kind == "slow_loader":
+        took = took + np.where(machine.faulty, fault.loader_us, 0.0)
+    return took
+
+
+def compute(machine: Machine, count: int, slow: bool) -> None:
+    """`slow`: the phase in which slower kernels are so."""
+    larger = machine.times("larger_kernels")
+    longer = larger * (machine.times("slower_kernels") if slow else 1.0)
+    parts = 4 if machine.fleet.tensor_parallel > 1 else 1
+    for _ in range(parts):
+        kernels(machine, GEMM, count // parts, longer, larger)
+        if parts > 1:
+            group = np.arange(machine.fleet.ranks) // machine.fleet.tensor_parallel
+            machine.collective(TENSOR_PARALLEL_STREAM, group, 40.0, 1 << 20)
+            machine.join(TENSOR_PARALLEL_STREAM)
+
+
+def kernels(
+    machine: Machine, name: str, count: int, longer: np.ndarray, larger: np.ndarray
+) -> None:
+    fleet = machine.fleet
+    for number in range(count):
+        us = fleet.kernel_us * longer * machine.random.normal(1, fleet.noise, fleet.ranks)
+        blocks = np.rint(BLOCKS * larger).astype(int)
+        kernel = ADD if name == GEMM and number % 4 == 3 else name
+        machine.kernel(kernel, us, blocks, np.ones(fleet.ranks, bool))
+
+
+def more(machine: Machine) -> None:
+    """Kernels that the faulty ranks alone launch."""
+    extra = machine.times("more_kernels") - 1
+    of_all = round(float(extra.max()) * machine.fleet.backward)
+    us, blocks = np.full(len(extra), machine.fleet.kernel_us), np.full(len(extra), BLOCKS)
+    for _ in range(of_all):
+        machine.kernel(GEMM, us, blocks, extra > 0)
+
+
+def jitter(machine: Machine) -> None:
+    fleet = machine.fleet
+    whose = np.arange(fleet.ranks) == machine.random.integers(fleet.ranks)
+    us = np.where(whose, fleet.jitter_us, 0.0) + 5.0
+    machine.kernel(ADD, us, np.full(fleet.ranks, BLOCKS), np.ones(fleet.ranks, bool))
+
+
+def reduce_gradients(machine: Machine, parts: int) -> None:
+    """Over the ranks that hold the same part of the model."""
+    fleet = machine.fleet
+    group = np.arange(fleet.ranks) % fleet.tensor_parallel
+    machine.collective(DATA_PARALLEL_STREAM, group, fleet.transfer_us / parts, (50 << 20) // parts)
