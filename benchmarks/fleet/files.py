@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.fleet.simulation import (
-    COMPUTE_STREAM,
     TENSOR_PARALLEL_STREAM,
     Operation,
     Simulation,
@@ -164,7 +163,13 @@ def write_nsys(simulation: Simulation, ranks: Sequence[int], path: Path, told: T
             if begin <= each.start_us[rank] <= end
         ]
         calls = [
-            (ns(each.start_us), ns(each.end_us), -1, names.setdefault(each.name, len(names)), thread)
+            (
+                ns(each.start_us),
+                ns(each.end_us),
+                -1,
+                names.setdefault(each.name, len(names)),
+                thread,
+            )
             for each in simulation.waits
             if begin <= each.start_us[rank] <= end
         ]

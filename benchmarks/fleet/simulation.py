@@ -93,8 +93,9 @@ class Simulation:
     @cached_property
     def step_us(self) -> float:
         """The mean step."""
-        ends = [each.end_us for each in self.ranges if each.name.startswith("step ")]
-        return float((ends[-1] - ends[0]).mean()) / (len(ends) - 1)
+        found = [each for each in self.ranges if each.name.startswith("step ")]
+        starts, ends = [each.start_us for each in found], [each.end_us for each in found]
+        return float((ends[-1] - starts[0]).mean()) / len(ends)
 
     def members(self, operation: Operation, rank: int) -> list[int]:
         """The ranks of the group in which the rank runs this collective."""

@@ -128,10 +128,17 @@ class Host:
     stalls: Intervals  # long without a call, or copying from pageable memory
 
 
-def find_gaps(trace: Trace, owned: Owned, activity: Activity, bounds_ns: np.ndarray) -> Gaps | None:
+def find_gaps(
+    trace: Trace,
+    owned: Owned,
+    activity: Activity,
+    bounds_ns: np.ndarray,
+    charged: bool = True,
+) -> Gaps | None:
     """None where the capture has no calls: then nothing tells a cause.
 
-    `bounds_ns`: the n + 1 times between the n steps, as the GPU had them.
+    `bounds_ns`: the n + 1 times between the n steps, as the GPU had them. `charged`: waits own what
+    gaps behind them owe to them; else each gap is what the host did in it.
     """
     calls, operations, idle = trace.calls, owned.operations, activity.idle
     if calls is None:
@@ -146,7 +153,8 @@ def find_gaps(trace: Trace, owned: Owned, activity: Activity, bounds_ns: np.ndar
     batch = np.zeros(len(rows), bool)
     if not len(host.data.start_ns):
         batch = brings_batch(trace.names, operations, before[rows], after[rows])
-    cause_ns[:, rows] = split_causes(launches.rows(rows), batch, host, activity.busy, bounds_ns)
+    busy = activity.busy if charged else None
+    cause_ns[:, rows] = split_causes(launches.rows(rows), batch, host, busy, bounds_ns)
     return Gaps(idle.start_ns, idle.end_ns, before, after, cause_ns)
 
 
@@ -285,12 +293,13 @@ def split_causes(
     gaps: GapLaunches,
     brings_batch: np.ndarray,
     host: Host,
-    busy: Intervals,
+    busy: Intervals | None,
     bounds_ns: np.ndarray,
 ) -> np.ndarray:
     """(CAUSES, gaps) in nanoseconds; each column adds up to its gap.
 
-    `brings_batch`: bool, the operation behind copies a batch to the GPU, see the top.
+    `brings_batch`: bool, the operation behind copies a batch to the GPU, see the top. `busy`: when
+    the GPU was; None: waits are charged with nothing.
     """
     start, end, late_until = gaps.start_ns, gaps.end_ns, gaps.late_until_ns
     queued = np.where(late_until > start, 0, end - start)  # else the host was late
@@ -315,6 +324,7 @@ def split_causes(
     for (waits, cause), inside in zip(waited, in_waits, strict=True):
         if len(waits.start_ns):
             cause_ns[cause] += inside
+        if busy is not None and len(waits.start_ns):
             charge_waits(waits, gaps, queued, late, cause_ns[cause], known, busy, bounds_ns)
     for what, cause in LATE.items():
         cause_ns[cause] += late[what]

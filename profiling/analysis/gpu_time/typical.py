@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
+from profiling.analysis.gpu_time.idle import Gaps
 from profiling.analysis.kernels.families import ms_by_family
 from profiling.causes import CAUSES
 from profiling.timeline.trace import KERNEL
@@ -49,15 +50,18 @@ def parts_of_steps(analysis: Analysis) -> dict[str, np.ndarray] | None:
     """
     if analysis.split_ns is None:
         return None
-    parts_ns = dict(analysis.split_ns)
     if analysis.gaps is None:
-        return parts_ns
-    del parts_ns["idle"]
-    first = np.searchsorted(analysis.gaps.start_ns, analysis.bounds_ns[:-1], side="left")
-    edges = np.append(first, len(analysis.gaps.start_ns))  # of the gaps of each step
-    for cause, ns in zip(CAUSES, analysis.gaps.cause_ns, strict=True):
-        parts_ns[cause] = np.diff(np.concatenate(([0], np.cumsum(ns)))[edges])
-    return parts_ns
+        return dict(analysis.split_ns)
+    busy_ns = {name: ns for name, ns in analysis.split_ns.items() if name != "idle"}
+    return busy_ns | causes_of_steps(analysis.gaps, analysis.bounds_ns)
+
+
+def causes_of_steps(gaps: Gaps, bounds_ns: np.ndarray) -> dict[str, np.ndarray]:
+    """Idle nanoseconds of each of CAUSES in each step."""
+    first = np.searchsorted(gaps.start_ns, bounds_ns[:-1], side="left")
+    edges = np.append(first, len(gaps.start_ns))  # of the gaps of each step
+    until = (np.concatenate(([0], np.cumsum(ns))) for ns in gaps.cause_ns)
+    return {cause: np.diff(ns[edges]) for cause, ns in zip(CAUSES, until, strict=True)}
 
 
 def family_ms(analysis: Analysis, chosen: np.ndarray) -> dict[str, float]:

@@ -35,14 +35,16 @@ def align(ranks: Sequence[ReducedRank], matched: Matched) -> Clocks:
     ends_ns = (matched.of(ranks, "end_ns")[chosen] - begin_ns).astype(float)
     offset_ns, known = np.zeros(len(ranks)), clock == clock[0]
     while len(joining := clocks_that_share(there, known, clock)):
-        mine = clock == joining[0]
-        shared = there & mine & np.any(there & known, axis=1)[:, None]
         both = there & known
-        count = np.maximum(np.count_nonzero(both, axis=1), 1)
-        common = np.where(both, ends_ns - offset_ns, 0).sum(axis=1) / count
-        offset_ns[mine] = np.median((ends_ns - common[:, None])[shared])
-        known = known | mine
+        count = np.count_nonzero(both, axis=1)
+        common = np.where(both, ends_ns - offset_ns, 0).sum(axis=1) / np.maximum(count, 1)
+        for each in joining:
+            mine = np.flatnonzero(clock == each)
+            behind = ends_ns[:, mine] - common[:, None]
+            offset_ns[mine] = np.median(behind[there[:, mine] & (count > 0)[:, None]])
+        known = known | np.isin(clock, joining)
     spread = spreads(ends_ns - offset_ns, there & known)
+    spread = spread[~np.isnan(spread)]
     return Clocks(
         offset_ns.astype(np.int64) + begin_ns - begin_ns[0],
         known,
@@ -59,11 +61,11 @@ def clocks_that_share(there: np.ndarray, known: np.ndarray, clock: np.ndarray) -
 
 
 def spreads(ends_ns: np.ndarray, there: np.ndarray) -> np.ndarray:
-    """From the first end to the last of each collective that several ranks have."""
+    """From the first end to the last of each collective; nan where not several ranks have it."""
     several = np.count_nonzero(there, axis=1) > 1
     first = np.where(there, ends_ns, np.inf).min(axis=1, initial=np.inf)
     last = np.where(there, ends_ns, -np.inf).max(axis=1, initial=-np.inf)
-    return (last - first)[several]
+    return np.subtract(last, first, out=np.full(len(several), np.nan), where=several)
 
 
 def words(clocks: int, collectives: int) -> str | None:

@@ -31,8 +31,9 @@ KINDS = {
 OTHER = "other"  # RCCL's and NCCL's generic kernels run every kind
 # all ranks leave these together, so that their ends tell how the clocks differ
 SIMULTANEOUS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "barrier", OTHER)
-# NCCL's, then those of kernels that reach into other GPUs' memory by themselves
-ALGORITHM = re.compile(r"(RING|TREE|COLLNET\w*?|NVLS_TREE|NVLS|PAT)_(LL128|LL|SIMPLE)")
+# NCCL's, whose kernels run any protocol, whatever protocol their names say (github.com/NVIDIA/nccl
+# issue 2196); then those of kernels that reach into other GPUs' memory by themselves
+ALGORITHM = re.compile(r"(RING|TREE|COLLNET\w*?|NVLS_TREE|NVLS|PAT)_(?:LL128|LL|SIMPLE)")
 SYMMETRIC = re.compile(r"multimem|one_?shot|two_?shot|symk|symm_?mem", re.I)
 
 
@@ -131,7 +132,7 @@ def kind_of(name: str) -> str:
 
 
 def algorithm_of(name: str) -> str:
-    """ring LL, tree LL128, NVLS SIMPLE, ...; symmetric memory; or nothing that is known."""
+    """ring, tree, nvls, ...; symmetric memory; or nothing that is known."""
     if found := ALGORITHM.search(name):
-        return f"{found[1]} {found[2]}"
+        return found[1].lower().replace("_", " ")
     return "symmetric memory" if SYMMETRIC.search(name) else ""

@@ -12,7 +12,8 @@ from profiling.analysis.report import Finding
 
 SCHEMA_VERSION = 1
 # straggler: the same rank is late; jitter: now this one, now that; communication: none is late, the
-# transfer takes long; balanced: none of these; unknown: the ranks' collectives were not matched
+# transfer takes long; balanced: none of these; unknown: the ranks' collectives were not matched, or
+# do not end together
 RanksVerdict = Literal["straggler", "jitter", "communication", "balanced", "unknown"]
 # why a rank computes longer: more launched; larger grids; the same kernels, each longer
 Work = Literal["more_kernels", "larger_kernels", "slower_kernels"]

@@ -7,7 +7,8 @@ import numpy as np
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import Intervals, union
 from profiling.analysis.gpu_time.breakdown import COMMUNICATION
-from profiling.analysis.gpu_time.typical import parts_of_steps
+from profiling.analysis.gpu_time.idle import find_gaps
+from profiling.analysis.gpu_time.typical import causes_of_steps, parts_of_steps
 from profiling.analysis.kernels.families import FAMILIES
 from profiling.analysis.ranks.collectives import Collectives, collectives_of
 from profiling.analysis.ranks.slices import RankSlices, drawn
@@ -44,6 +45,7 @@ class ReducedRank:
     step_name: str | None
     bounds_ns: np.ndarray  # the n + 1 times between the n steps
     parts_ns: dict[str, np.ndarray]  # of causes.PARTS in each step
+    host_ns: dict[str, np.ndarray]  # idle in each step by what the host did; {}: not told
     communication_ns: np.ndarray  # in each step, hidden or not
     phase_ns: dict[str, np.ndarray]  # of the kernels that compute, in each step by phase
     kernels: dict[str, KernelWork]  # that compute
@@ -91,6 +93,7 @@ def reduced(
         step_name=analysis.steps.name,
         bounds_ns=bounds_ns,
         parts_ns=parts_ns,
+        host_ns=by_host(analysis),
         communication_ns=talking.within(bounds_ns[:-1], bounds_ns[1:]),
         phase_ns=of_phases(analysis, np.flatnonzero(computes)),
         kernels=work_of(analysis, np.flatnonzero(computes), names),
@@ -100,6 +103,15 @@ def reduced(
         verdict=report.bottleneck.verdict,
         notes=[each.what for each in report.health.findings if each.what == PERSONAL],
     )
+
+
+def by_host(analysis: Analysis) -> dict[str, np.ndarray]:
+    """As the idle ones of the parts, but waits for the GPU are charged with nothing behind them."""
+    owned, activity, bounds_ns = analysis.owned, analysis.activity, analysis.bounds_ns
+    if owned is None or activity is None:
+        return {}
+    gaps = find_gaps(analysis.trace, owned, activity, bounds_ns, charged=False)
+    return {} if gaps is None else causes_of_steps(gaps, bounds_ns)
 
 
 def of_phases(analysis: Analysis, rows: np.ndarray) -> dict[str, np.ndarray]:

@@ -1,16 +1,18 @@
 """Which rank is waited for, what that costs, and what holds that rank up. Called by summary.
 
 1. Ranks are sorted by what they wait themselves: who is late waits least. The largest step between
-   two neighbours parts the late from the others, at most half of them. What the late cost in all
-   steps is what it would gain if they came with the next (waits.Waits.cost_ns).
-2. From 2 % of the step on, and if it is more than the clocks' uncertainty allows to doubt, they are
-   the answer. Costs that ranks cause in turns are jitter, which is told from 2 % on too.
+   two neighbours parts the late from the others, at most half of them. They have to be late
+   together; else it is the one that costs most alone. What the late cost in all steps is what it
+   would gain if they came with the next (waits.Waits.cost_ns).
+2. From 2 % of the step on, if it is more than the clocks' uncertainty allows to doubt, and three
+   times what all others cost, they are the answer. Costs that ranks cause in turns are jitter,
+   which is told from 2 % on too.
 3. The cause is the part of the step, of causes.PARTS less communication, that takes the late rank
    longer than the median of the others by most. Longer kernels are explained by what ran: more of
    them, larger grids, or the same kernels, each longer.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,8 +26,13 @@ from profiling.causes import PART, VERDICT
 
 WORTH_TELLING = 0.02  # of a step
 COMMUNICATING = 0.15  # of a step in transfers that nothing hides
+DOUBTFUL = 0.15  # of a step, by which the ends of collectives contradict each other
 ALSO = 0.2  # of what it costs: another part that is longer
 OTHER_WORK = 0.02  # by which counts, or grids, of two ranks differ
+TOGETHER = 0.5  # of what some cost, in which each of them has to be late
+STEADY = 3.0  # times what the others cost: from there on it is no jitter
+MOSTLY = 0.5  # of a wait for the GPU, what the host did longer behind it
+HOST = ("data", "cpu")
 PRODUCTS = ("gemm", "convolution", "attention")
 GPU_VERDICTS = ("gpu_compute", "gpu_memory", "gpu_latency", "gpu")
 
@@ -37,7 +44,6 @@ class Costs:
     ranks: Sequence[ReducedRank]
     waits: Waits
     iterations: np.ndarray
-    uncertainty_ns: float | None
 
     @property
     def is_matched(self) -> bool:
@@ -51,13 +57,24 @@ class Costs:
         """Milliseconds a step of one column of Waits; None: its collectives were not matched."""
         if not self.waits.matched.there[:, number].any() or np.isnan(values[:, number]).all():
             return None
-        return float(self.waits.of_steps(values, self.iterations)[:, number].mean()) / 1e6
+        return self.mean_ms(self.waits.of_steps(values, self.iterations)[:, number])
+
+    def mean_ms(self, step_ns: np.ndarray) -> float:
+        """Of a value for each iteration, over those in which collectives were matched."""
+        matched = np.isin(self.iterations, self.waits.matched.iteration)
+        return float(step_ns[matched].mean()) / 1e6 if matched.any() else 0.0
 
     def parts_ms(self, number: int) -> dict[str, float]:
         """The mean step by causes.PARTS."""
-        rank = self.ranks[number]
-        chosen = self.steps_of(rank)
-        return {name: float(ns[chosen].mean()) / 1e6 for name, ns in rank.parts_ns.items()}
+        return self.means_ms(number, self.ranks[number].parts_ns)
+
+    def host_ms(self, number: int) -> dict[str, float]:
+        """Its idle parts by what the host did."""
+        return self.means_ms(number, self.ranks[number].host_ns)
+
+    def means_ms(self, number: int, parts_ns: dict[str, np.ndarray]) -> dict[str, float]:
+        chosen = self.steps_of(self.ranks[number])
+        return {name: float(ns[chosen].mean()) / 1e6 for name, ns in parts_ns.items()}
 
     @cached_property
     def step_ms(self) -> float:
@@ -67,15 +84,14 @@ class Costs:
     @cached_property
     def alone_ns(self) -> np.ndarray:
         """(iterations, ranks): what each costs by itself."""
-        columns = [self.cost_ns([number]) for number in range(len(self.ranks))]
-        return np.stack(columns, axis=1)
+        return self.waits.alone_ns(self.iterations)
 
     def cost_ns(self, ranks: Collection[int]) -> np.ndarray:
         """(iterations,)"""
-        return self.waits.of_steps(self.waits.cost_ns(ranks), self.iterations)
+        return self.waits.cost_ns(ranks, self.iterations)
 
-    def mean_ms(self, number: int) -> float | None:
-        return float(self.alone_ns[:, number].mean()) / 1e6 if self.is_matched else None
+    def alone_ms(self, number: int) -> float | None:
+        return self.mean_ms(self.alone_ns[:, number]) if self.is_matched else None
 
     def last_in_steps(self, number: int) -> int | None:
         if not self.is_matched:
@@ -83,14 +99,18 @@ class Costs:
         most = self.alone_ns.argmax(axis=1)
         return int(np.count_nonzero((most == number) & (self.alone_ns[:, number] > 0)))
 
-    @cached_property
-    def doubt_ms(self) -> float:
-        """By how much the clocks may be wrong about a step's costs: once for each collective."""
-        a_step = np.isin(self.waits.matched.iteration, self.iterations).sum() / len(self.iterations)
-        return (self.uncertainty_ns or 0.0) * float(a_step) / 1e6
+    def doubt_ms(self, ranks: Collection[int]) -> float:
+        """By how much the clocks may be wrong about what these cost in a step."""
+        return self.waits.doubt_ns(ranks, self.iterations) / len(self.iterations) / 1e6
 
-    def is_told(self, ms: float) -> bool:
-        return ms >= WORTH_TELLING * self.step_ms and ms > self.doubt_ms
+    def is_told(self, ms: float, ranks: Collection[int]) -> bool:
+        return ms >= WORTH_TELLING * self.step_ms and ms > self.doubt_ms(ranks)
+
+
+NOT_TOGETHER = (
+    "Who waits cannot be told: collectives that the ranks should leave together end up to {:.2f} "
+    "ms apart in a step. Are these groups of ranks whose captures do not name their groups?"
+)
 
 
 @dataclass(frozen=True)
@@ -104,16 +124,22 @@ class Judged:
 def judge(costs: Costs) -> Judged:
     if not costs.is_matched:
         return Judged("unknown", ["No collective of one rank was found on another."])
+    everyone = range(len(costs.ranks))
+    if (doubt_ms := costs.doubt_ms(everyone)) >= DOUBTFUL * costs.step_ms:
+        return Judged("unknown", [NOT_TOGETHER.format(doubt_ms)])
     late = late_ranks(costs)
-    late_ms = float(costs.cost_ns(late).mean()) / 1e6 if late else 0.0
+    late_ms = costs.mean_ms(costs.cost_ns(late))
     others = [number for number in range(len(costs.ranks)) if number not in late]
-    told = bool(late) and costs.is_told(late_ms)
-    jitter_ms = float(costs.alone_ns[:, others if told else slice(None)].sum(axis=1).mean()) / 1e6
+    others_ms, in_turns_ms = (
+        costs.mean_ms(costs.alone_ns[:, chosen].sum(axis=1)) for chosen in (others, slice(None))
+    )
+    told = costs.is_told(late_ms, late) and late_ms >= STEADY * others_ms
+    jitter_ms = others_ms if told else in_turns_ms
     evidence = []
     if told:
         straggler = straggler_of(costs, late, late_ms)
         return Judged("straggler", straggler.evidence, straggler, jitter_ms)
-    if costs.is_told(jitter_ms):
+    if costs.is_told(jitter_ms, everyone):
         times = np.unique(costs.alone_ns.argmax(axis=1), return_counts=True)[1]
         evidence.append(
             f"Not the same rank each step: the last costs the others {jitter_ms:.2f} ms, and "
@@ -128,10 +154,11 @@ def without_straggler(costs: Costs, jitter_ms: float) -> Judged:
     a_step = costs.waits.of_steps(transfer, costs.iterations).mean(axis=0) / 1e6
     ms = float(np.median(a_step))
     evidence = [f"No rank holds the others up: in turns they cost {jitter_ms:.2f} ms a step."]
-    if WORTH_TELLING * costs.step_ms <= jitter_ms <= costs.doubt_ms:
+    if jitter_ms >= WORTH_TELLING * costs.step_ms:
+        doubt_ms = costs.doubt_ms(range(len(costs.ranks)))
         evidence = [
             f"Whether a rank holds the others up cannot be told: {jitter_ms:.2f} ms a step are "
-            f"less than the clocks leave open, {costs.doubt_ms:.2f} ms."
+            f"less than the clocks leave open, {doubt_ms:.2f} ms."
         ]
     if ms < COMMUNICATING * costs.step_ms:
         return Judged("balanced", evidence, None, jitter_ms)
@@ -141,31 +168,36 @@ def without_straggler(costs: Costs, jitter_ms: float) -> Judged:
 
 
 def late_ranks(costs: Costs) -> list[int]:
-    """The columns of those that wait least, up to the largest step between two neighbours."""
-    waited = costs.waits.of_steps(costs.waits.exposed_wait_ns, costs.iterations).sum(axis=0)
-    order = np.argsort(waited, kind="stable")
-    steps = np.diff(waited[order])[: max(1, len(order) // 2)]
-    late = order[: int(np.argmax(steps)) + 1].tolist()
-    return sorted(late, key=lambda number: -costs.alone_ns[:, number].sum())
+    """The columns of those that wait least, up to the largest step between two neighbours, if they
+    are late together; the one that costs most alone is the first, or the only one."""
+    waited = costs.waits.of_steps(costs.waits.exposed_wait_ns, costs.iterations)
+    order = np.argsort(waited.sum(axis=0), kind="stable")
+    steps = np.diff(waited.sum(axis=0)[order])[: max(1, len(order) // 2)]
+    late = order[: int(np.argmax(steps)) + 1]
+    others = np.setdiff1d(order, late)
+    sooner = np.maximum(waited[:, others].min(axis=1)[:, None] - waited[:, late], 0).sum(axis=0)
+    if np.all(sooner >= TOGETHER * costs.cost_ns(late).sum()):
+        return sorted(late.tolist(), key=lambda number: -costs.alone_ns[:, number].sum())
+    return [int(costs.alone_ns.sum(axis=0).argmax())]
 
 
 def straggler_of(costs: Costs, late: list[int], late_ms: float) -> Straggler:
     """`late`: the one that costs most alone first."""
     first, others = late[0], [n for n in range(len(costs.ranks)) if n not in late]
     rank = costs.ranks[first]
-    longer = longer_parts(costs, first, others)
-    part = max(longer, key=lambda name: longer[name])
+    longer_ms = longer_parts(costs, first, others)
+    part = max(longer_ms, key=lambda name: longer_ms[name])
     phase = longest_phase(costs, first, others) if part == "compute" else None
     work = explained(costs, first, others) if part == "compute" else None
     cost_ns = costs.cost_ns(late)
     in_steps = int(np.count_nonzero(cost_ns > WORTH_TELLING * costs.step_ms * 1e6))
-    because = cause(costs, first, others, part, longer)
+    because = cause(costs, first, others, part, longer_ms)
     whose = "its GPU" if len(late) == 1 else f"rank {rank.rank}'s GPU"
-    why = what_is_longer(part, longer[part], phase)
+    why = what_is_longer(part, longer_ms[part], phase)
     evidence = [f"{held_up(costs, late, late_ms, in_steps)}: {whose} {why}."]
     evidence += [
         f"Also {whose} {what_is_longer(name, ms, phase)}."
-        for name, ms in sorted(longer.items(), key=lambda item: -item[1])
+        for name, ms in sorted(longer_ms.items(), key=lambda item: -item[1])
         if name != part and ms >= ALSO * late_ms
     ]
     evidence += [WORK[work]] if work else []
@@ -177,7 +209,7 @@ def straggler_of(costs: Costs, late: list[int], late_ms: float) -> Straggler:
         of_steps=len(cost_ns),
         because=because,
         part=part,
-        longer_ms=longer[part],
+        longer_ms=longer_ms[part],
         phase=phase,
         work=work,
         evidence=evidence,
@@ -242,12 +274,28 @@ def longer_kernels(costs: Costs, first: int, others: list[int]) -> str:
 
 
 def longer_parts(costs: Costs, first: int, others: list[int]) -> dict[str, float]:
-    """By how many ms a step each part of the rank is longer than the median of the others."""
-    mine, theirs = costs.parts_ms(first), [costs.parts_ms(number) for number in others]
+    """By how many ms a step each part of the rank is longer than the median of the others.
+
+    All ranks wait for their GPUs alike. What a rank's host does longer is why it is late, though
+    without the wait it would have been hidden, and the rank's own report blames the wait.
+    """
+    found = longer(costs.parts_ms, first, others)
+    found.pop("communication", None)
+    waits_ms = found.get("synchronization", 0.0)
+    did = {name: ms for name, ms in longer(costs.host_ms, first, others).items() if name in HOST}
+    most = max(did, key=lambda name: did[name], default=None)
+    if most and waits_ms == max(found.values()) and did[most] >= MOSTLY * waits_ms:
+        found |= {"synchronization": max(0.0, waits_ms - did[most]), most: did[most]}
+    return found
+
+
+def longer(
+    ms_of: Callable[[int], dict[str, float]], first: int, others: list[int]
+) -> dict[str, float]:
+    theirs = [ms_of(number) for number in others]
     return {
         name: ms - float(np.median([parts.get(name, 0.0) for parts in theirs]))
-        for name, ms in mine.items()
-        if name != "communication"
+        for name, ms in ms_of(first).items()
     }
 
 
@@ -259,25 +307,55 @@ def longest_phase(costs: Costs, first: int, others: list[int]) -> str | None:
         ns = rank.phase_ns.get(phase)
         return 0.0 if ns is None else float(ns[costs.steps_of(rank)].mean())
 
-    longer = {
+    longer_ns = {
         phase: mean_ns(first, phase) - float(np.median([mean_ns(n, phase) for n in others]))
         for phase in costs.ranks[first].phase_ns
     }
-    return max(longer, key=lambda phase: longer[phase], default=None)
+    return max(longer_ns, key=lambda phase: longer_ns[phase], default=None)
 
 
 def explained(costs: Costs, first: int, others: list[int]) -> Work | None:
-    """Why it computes longer than the others."""
+    """Why it computes longer than the others.
+
+    By the kernels that both run; those that one of them alone runs are taken for one kernel.
+    """
     mine, theirs = costs.ranks[first], costs.ranks[median_rank(costs, others)]
+    both = mine.kernels.keys() & theirs.kernels.keys()
+    longer_ns: dict[Work | None, float] = {"more_kernels": 0.0}
+    for name in [*both, None]:
+        one, other = (a_step(rank, name, both) for rank in (mine, theirs))
+        each_ns = other.ns / other.count if other.count else one.ns / max(one.count, 1)
+        more_ns = (one.count - other.count) * each_ns
+        longer_ns["more_kernels"] += more_ns
+        why = grids(one, other)
+        longer_ns[why] = longer_ns.get(why, 0.0) + one.ns - other.ns - more_ns
+    return max(longer_ns, key=lambda work: longer_ns[work])
 
-    def a_step(rank: ReducedRank, what: str) -> float:
-        return sum(getattr(work, what) for work in rank.kernels.values()) / rank.steps
 
-    if a_step(mine, "count") > (1 + OTHER_WORK) * a_step(theirs, "count"):
-        return "more_kernels"
-    if any(work.blocks < 0 for rank in (mine, theirs) for work in rank.kernels.values()):
+@dataclass(frozen=True)
+class StepWork:
+    """As KernelWork, but of a step."""
+
+    count: float
+    ns: float
+    blocks: float  # less than 0: not told
+
+
+def a_step(rank: ReducedRank, name: str | None, common: Collection[str]) -> StepWork:
+    """Of the kernel; None: of all that are not in `common`."""
+    names = [name] if name else [each for each in rank.kernels if each not in common]
+    works = [rank.kernels[each] for each in names]
+    count, ns = sum(work.count for work in works), sum(work.ns for work in works)
+    told = all(work.blocks >= 0 for work in works)
+    blocks = sum(work.blocks for work in works) if told else -rank.steps
+    return StepWork(count / rank.steps, ns / rank.steps, blocks / rank.steps)
+
+
+def grids(one: StepWork, other: StepWork) -> Work | None:
+    """Why a launch of a kernel takes longer on one rank; None: their grids were not told."""
+    if one.blocks < 0 or other.blocks < 0:
         return None
-    larger = a_step(mine, "blocks") > (1 + OTHER_WORK) * a_step(theirs, "blocks")
+    larger = one.blocks * other.count > (1 + OTHER_WORK) * other.blocks * one.count
     return "larger_kernels" if larger else "slower_kernels"
 
 

@@ -45,7 +45,7 @@ def analyse(ranks: Sequence[ReducedRank], findings: Sequence[Finding] = ()) -> R
     matched = match(ranks)
     clocks = align(ranks, matched)
     waited = waits(ranks, matched, clocks)
-    costs = Costs(ranks, waited, iterations, clocks.uncertainty_ns)
+    costs = Costs(ranks, waited, iterations)
     verdict = judge(costs)
     rows = [rank_row(costs, clocks, number) for number in range(len(ranks))]
     sums = collective_sums(ranks, waited, iterations)
@@ -109,7 +109,7 @@ def rank_row(costs: Costs, clocks: Clocks, number: int) -> RankRow:
         communication=communication(costs, number, parts["communication"]),
         kernels=sum(work.count for work in rank.kernels.values()) / rank.steps,
         bottleneck=rank.verdict,
-        costs_ms_per_step=costs.mean_ms(number),
+        costs_ms_per_step=costs.alone_ms(number),
         last_in_steps=costs.last_in_steps(number),
         clock_offset_us=int(clocks.offset_ns[number]) / 1e3 if clocks.known[number] else None,
     )

@@ -3,38 +3,107 @@
 A rank waits in a collective from its own begin until the last rank has come; what is left until its
 end is the transfer. Where kernels compute meanwhile, that part is hidden and costs nothing.
 
-What a set of ranks costs: in each collective whose last rank is one of them, the least exposed wait
-of the other ranks. That is how much sooner all would go on, had the set come with the next.
+What a set of ranks costs: in each collective for which one of them is late, what the others spend
+in it longer than the late one, unhidden: the least of the others. That is how much sooner all would
+go on, had the set come with the next. The transfer counts too: a late rank's earlier collectives
+are transferred while it still computes, and while the others have nothing left to do.
+
+A rank that is in several groups of ranks hands on what it waited in one to the other: it is late
+there, and others wait for it, but not by its own doing. So a rank's arrival is taken less what it
+has waited, since the last collective of the group, in groups of other members; and what a set costs
+in a step is what it costs the one rank that it costs most.
 """
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from profiling.analysis.ranks.clocks import Clocks
+from profiling.analysis.ranks.clocks import Clocks, spreads
+from profiling.analysis.ranks.collectives import SIMULTANEOUS
 from profiling.analysis.ranks.matching import Matched
 from profiling.analysis.ranks.reduce import ReducedRank
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Waits:
     """(collectives, ranks) float64 nanoseconds; nan where a rank has no part in one."""
 
     matched: Matched
+    start_ns: np.ndarray  # since the first step of the first rank, on its clock
     wait_ns: np.ndarray
     transfer_ns: np.ndarray
     exposed_wait_ns: np.ndarray
     exposed_ns: np.ndarray  # of both
     last: np.ndarray  # (collectives,): the rank that came last
+    spread_ns: np.ndarray  # (collectives,): from the first end to the last, which should be one
 
-    def cost_ns(self, ranks: Collection[int]) -> np.ndarray:
-        """(collectives,): what these ranks cost, by their columns; not all of them."""
-        others = np.ones(self.wait_ns.shape[1], bool)
+    @cached_property
+    def inherited_ns(self) -> np.ndarray:
+        """(collectives, ranks): of each arrival's lateness, what waits in other groups made."""
+        there = ~np.isnan(self.start_ns)
+        group = np.unique(np.packbits(there, axis=1), axis=0, return_inverse=True)[1].ravel()
+        found = np.zeros(there.shape)
+        if not group.any():
+            return found
+        for number in range(there.shape[1]):
+            rows = np.flatnonzero(there[:, number])
+            rows = rows[np.argsort(self.start_ns[rows, number], kind="stable")]
+            found[rows, number] = elsewhere(self.exposed_wait_ns[rows, number], group[rows])
+        by_time = np.argsort(np.nanmin(self.start_ns, axis=1), kind="stable")
+        by_time = by_time[np.argsort(group[by_time], kind="stable")]
+        for rows in np.split(by_time, np.flatnonzero(np.diff(group[by_time])) + 1):
+            place = np.ix_(rows, np.flatnonzero(there[rows[0]]))
+            found[place] = handed_on(found[place], self.exposed_ns[place])
+        return found
+
+    @cached_property
+    def late(self) -> np.ndarray:
+        """(collectives,): the rank that is waited for by its own doing."""
+        arrival = np.where(np.isnan(self.start_ns), -np.inf, self.start_ns - self.inherited_ns)
+        return arrival.argmax(axis=1)
+
+    @cached_property
+    def longer_ns(self) -> np.ndarray:
+        """(collectives, ranks): what each spends in it beyond the late one, by whose own doing;
+        inf where a rank has no part in one."""
+        row, late = np.arange(len(self.late)), self.late
+        inherited = np.maximum(self.inherited_ns[row, late][:, None] - self.inherited_ns, 0)
+        longer = self.exposed_ns - self.exposed_ns[row, late][:, None] - inherited
+        return np.where(np.isnan(longer), np.inf, np.maximum(longer, 0))
+
+    def cost_ns(self, ranks: Collection[int], iterations: np.ndarray) -> np.ndarray:
+        """(iterations,): what these ranks, by their columns, cost in the steps; not all of them."""
+        rows, others = np.isin(self.late, list(ranks)), np.ones(self.start_ns.shape[1], bool)
         others[list(ranks)] = False
-        least = np.nanmin(np.where(others, self.exposed_wait_ns, np.inf), axis=1, initial=np.inf)
-        late = np.isin(self.last, list(ranks))
-        return np.where(late & np.isfinite(least), least, 0.0)
+        longer = np.where(others, self.longer_ns, np.inf)
+        least = longer.min(axis=1, initial=np.inf)
+        least = np.where(rows & np.isfinite(least), least, 0.0)
+        spent = np.where(np.isfinite(longer), least[:, None], 0.0)
+        return self.of_steps(spent, iterations).max(axis=1, initial=0.0)
+
+    def alone_ns(self, iterations: np.ndarray) -> np.ndarray:
+        """(iterations, ranks): cost_ns of each rank by itself."""
+        late = np.arange(self.start_ns.shape[1]) == self.late[:, None]
+        longer = np.where(late, np.inf, self.longer_ns)
+        least = longer.min(axis=1, initial=np.inf)
+        found = np.zeros((len(iterations), longer.shape[1]))
+        place = np.searchsorted(iterations, self.matched.iteration)
+        rows = np.isin(self.matched.iteration, iterations) & np.isfinite(least) & (least > 0)
+        rows = np.flatnonzero(rows)
+        if len(rows):
+            key = place[rows] * longer.shape[1] + self.late[rows]
+            rows, key = rows[order := np.argsort(key, kind="stable")], key[order]
+            spent = np.where(np.isfinite(longer[rows]), least[rows, None], 0.0)
+            first = np.flatnonzero(np.diff(key, prepend=-1))
+            found.flat[key[first]] = np.add.reduceat(spent, first, axis=0).max(axis=1)
+        return found
+
+    def doubt_ns(self, ranks: Collection[int], iterations: np.ndarray) -> float:
+        """How wrong the clocks may be about what these cost, all steps together."""
+        rows = np.isin(self.late, list(ranks)) & np.isin(self.matched.iteration, iterations)
+        return float(np.nansum(self.spread_ns[rows]))
 
     def of_steps(self, values: np.ndarray, iterations: np.ndarray) -> np.ndarray:
         """The sum over the collectives of each iteration: (iterations,) or (iterations, ranks)."""
@@ -54,26 +123,80 @@ def waits(ranks: Sequence[ReducedRank], matched: Matched, clocks: Clocks) -> Wai
     )
     last_start = np.where(there, start, -np.inf).max(axis=1, initial=-np.inf)
     came = np.minimum(np.maximum(last_start[:, None], start), end)
-    exposed_wait, exposed = (
-        exposed_ns(ranks, there, start, until, clocks, base) for until in (came, end)
-    )
-    last = np.where(there, start, -np.inf).argmax(axis=1)
-    return Waits(matched, came - start, end - came, exposed_wait, exposed, last)
-
-
-def exposed_ns(
-    ranks: Sequence[ReducedRank],
-    there: np.ndarray,
-    start: np.ndarray,
-    until: np.ndarray,
-    clocks: Clocks,
-    base: int,
-) -> np.ndarray:
-    """How much of [start, until) no kernel of the rank hides."""
-    found = np.full(there.shape, np.nan)
+    exposed_wait, exposed = (np.full(there.shape, np.nan) for _ in range(2))
     for number, rank in enumerate(ranks):
         rows = there[:, number]
-        shift = clocks.offset_ns[number] + base
-        begin, end = (column[rows, number].astype(np.int64) + shift for column in (start, until))
-        found[rows, number] = (end - begin) - rank.computing.within(begin, end)
+        times_ns = (column[rows, number] for column in (start, came, end))
+        found = exposed_ns(rank, int(clocks.offset_ns[number] + base), *times_ns)
+        exposed_wait[rows, number], exposed[rows, number] = found
+    last = np.where(there, start, -np.inf).argmax(axis=1)
+    return Waits(
+        matched,
+        start,
+        came - start,
+        end - came,
+        exposed_wait,
+        exposed,
+        last,
+        np.where(np.isin(matched.kind, SIMULTANEOUS), spreads(end, there), np.nan),
+    )
+
+
+def elsewhere(waited_ns: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """Of collectives of one rank, by time: what it waited in others since the last of the group."""
+    before = np.cumsum(waited_ns) - waited_ns
+    order = np.argsort(group, kind="stable")
+    since = np.concatenate(([0.0], (before + waited_ns)[order][:-1]))
+    since[np.diff(group[order], prepend=-1) != 0] = 0.0
+    found = np.empty(len(order))
+    found[order] = before[order] - since
+    return found
+
+
+def handed_on(more_ns: np.ndarray, exposed_ns: np.ndarray) -> np.ndarray:
+    """(collectives, members) of one group: how late each is by waits in other groups.
+
+    `more_ns`: what it waited there since the last collective. Who waits in this one comes later to
+    the next, as the late do; so far as kernels hide the wait, the late are still behind.
+    """
+    found, now = np.empty_like(more_ns), np.zeros(more_ns.shape[1])
+    for row, (more, exposed) in enumerate(zip(more_ns, exposed_ns, strict=True)):
+        now = now + more
+        found[row] = now
+        now = np.minimum(now + exposed, now.max())
+        now = now - now.min()
+    return found
+
+
+def exposed_ns(rank: ReducedRank, clock_ns: int, *times_ns: np.ndarray) -> list[np.ndarray]:
+    """Of each collective of the rank [what of its wait, what of all of it] no kernel hides.
+
+    `times_ns`: when each began, the last rank had come, it ended; `clock_ns` less than its capture
+    says. Of collectives that run at one time the first to end owns it: nothing counts twice.
+    """
+    start, came, end = (times.astype(np.int64) for times in times_ns)
+    edges = np.unique(np.concatenate((start, came, end)))
+    begin, until = edges[:-1], edges[1:]
+    owner = first_to_end(start, end, begin)
+    begin, until, owner = (column[owner >= 0] for column in (begin, until, owner))
+    alone = until - begin - rank.computing.within(begin + clock_ns, until + clock_ns)
+    waits = until <= came[owner]
+    return [
+        np.bincount(owner[chosen], alone[chosen], minlength=len(start))
+        for chosen in (waits, slice(None))
+    ]
+
+
+def first_to_end(start_ns: np.ndarray, end_ns: np.ndarray, time_ns: np.ndarray) -> np.ndarray:
+    """Which of the intervals that are open at each time ends first; -1: none is open."""
+    by_end, found = np.argsort(end_ns, kind="stable"), np.full(len(time_ns), -1)
+    place = np.searchsorted(end_ns[by_end], time_ns, side="right")
+    begun = np.searchsorted(np.sort(start_ns), time_ns, side="right")
+    rows = np.flatnonzero(begun > place)
+    while len(rows):
+        interval = by_end[place[rows]]
+        is_open = start_ns[interval] <= time_ns[rows]
+        found[rows[is_open]] = interval[is_open]
+        rows = rows[~is_open]
+        place[rows] += 1
     return found
