@@ -55,6 +55,7 @@ OLD_CATEGORIES = {
 }
 ANNOTATIONS = ("ProfilerStep#", "enumerate(", "Optimizer.")  # which were operators then
 THREAD_BITS = 32  # of a thread's number, below those of its process
+MOST_RANKS = 1_000_000  # more were never trained on together
 GPUS = (1, 6)  # "Device Type" of an allocation: CUDA, HIP
 COPIED = re.compile(r"Memcpy (?P<from>\w)to(?P<to>\w)\b")
 PLACES = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer"}
@@ -126,8 +127,8 @@ class Reading:
         if piece.schemaVersion is not None:
             self.schema_version = str(piece.schemaVersion)
         if of := piece.distributedInfo:
-            self.rank = of.rank if isinstance(of.rank, int) and of.rank >= 0 else None
-            self.world_size = of.world_size if isinstance(of.world_size, int) else None
+            self.rank = of.rank if is_count(of.rank) else None
+            self.world_size = of.world_size if is_count(of.world_size) else None
         self.personal |= personal.is_personal(piece.traceName)
         events: dict[str, list[Event]] = defaultdict(list)
         for event in piece.traceEvents:
@@ -168,6 +169,11 @@ class Reading:
         rows, left_out = sensible(rows)
         self.left_out += left_out
         self.parts[table].append(rows)
+
+
+def is_count(value: Any) -> bool:
+    """Of ranks, or the number of one."""
+    return isinstance(value, int) and 0 <= value < MOST_RANKS
 
 
 def rename_old(events: dict[str, list[Event]]) -> None:

@@ -5,62 +5,49 @@ memory as there are processes.
 """
 
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, replace
-from multiprocessing import get_context
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import replace
+from multiprocessing import active_children, get_context
 from pathlib import Path
 
 from cli.plain import plain
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.kernels.families import family_of
+from profiling.analysis.ranks.choice import FileRead, choose, listed
 from profiling.analysis.ranks.found import TooFewRanks, named_rank
 from profiling.analysis.ranks.reduce import ReducedRank, reduced
-from profiling.analysis.ranks.summary import RanksAnalysis, analyse, listed
+from profiling.analysis.ranks.summary import RanksAnalysis, analyse
 from profiling.analysis.report import Finding
 from profiling.analysis.steps.find import used_gpus
 from profiling.analysis.summary import summarize as report_of
 from profiling.timeline import opening
 from profiling.timeline.trace import Trace
 
+MOST_WORKERS = 16  # each holds a whole capture
+KILLED = (
+    "a process that read one of them was killed, it may be for want of memory; name fewer files"
+)
 Progress = Callable[[int], None]  # how many files have been read
-
-
-@dataclass(frozen=True)
-class FileRead:
-    """What one file came to: ranks, or the line that says why not."""
-
-    path: Path
-    ranks: list[ReducedRank]
-    error: str | None = None
 
 
 def open_ranks(paths: Sequence[Path], progress: Progress = lambda count: None) -> RanksAnalysis:
     """What these captures come to. Raises ValueError with one line, TooFewRanks where they are one.
 
-    A file that cannot be read is a finding, and the others are reported; so is a second file of one
-    rank. `progress` is told how many files have been read.
+    What cannot be read, or is of another run or window, is a finding, and the rest is reported.
+    `progress` is told how many files have been read.
     """
     read = list(read_all(paths, progress))
     findings = [Finding("warning", f"left out: {file.error}") for file in read if file.error]
-    ranks: dict[int, ReducedRank] = {}
-    newest_first = sorted(read, key=lambda file: -modified_ns(file.path))
-    for rank in (rank for file in newest_first for rank in file.ranks):
-        if kept := ranks.get(rank.rank):
-            findings.append(
-                Finding(
-                    "warning",
-                    f"left out: {rank.file} says that it is rank {rank.rank}, as the newer "
-                    f"{kept.file} does; are there two runs in one folder? Name one's files",
-                )
-            )
-        else:
-            ranks[rank.rank] = rank
+    ranks, left_out = choose(read)
+    findings += left_out
     if len(ranks) < 2:
         said = findings[0].what if findings else "the files hold one process on one GPU"
         raise TooFewRanks(f"{names(paths)}: fewer than two ranks to compare; {said}")
-    ordered = [ranks[number] for number in sorted(ranks)]
-    return analyse(ordered, findings + notes_of(ordered))
+    return analyse(ranks, findings + notes_of(ranks))
 
 
 def notes_of(ranks: Sequence[ReducedRank]) -> list[Finding]:
@@ -75,30 +62,43 @@ def notes_of(ranks: Sequence[ReducedRank]) -> list[Finding]:
     ]
 
 
-def modified_ns(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0
-
-
 def names(paths: Sequence[Path]) -> str:
     return plain(paths[0]) if len(paths) == 1 else f"{plain(paths[0])} and {len(paths) - 1} more"
 
 
-def read_all(paths: Sequence[Path], progress: Progress) -> Iterator[FileRead]:
-    """In the order of `paths`."""
-    workers = min(len(paths), os.cpu_count() or 1)
+def read_all(paths: Sequence[Path], progress: Progress) -> list[FileRead]:
+    """In the order of `paths`. Raises ValueError where a process that reads is killed."""
+    workers = min(len(paths), os.cpu_count() or 1, MOST_WORKERS)
     if workers == 1:
+        found = []
         for count, path in enumerate(paths):
-            yield read(path, named_rank(path))
+            found.append(read(path, named_rank(path)))
             progress(count + 1)
-        return
+        return found
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        futures = [pool.submit(read, path, named_rank(path)) for path in paths]
-        for count, _ in enumerate(as_completed(futures)):
-            progress(count + 1)
-        yield from (future.result() for future in futures)
+        try:
+            with signals_held():
+                futures = [pool.submit(read, path, named_rank(path)) for path in paths]
+            for count, _ in enumerate(as_completed(futures)):
+                progress(count + 1)
+            return [future.result() for future in futures]
+        except BrokenProcessPool as error:
+            raise ValueError(f"{names(paths)}: {KILLED}") from error
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for child in active_children():  # what they are reading, nobody asks for any more
+                child.terminate()
+            raise
+
+
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """Processes that are started within never get a Ctrl-C: this one answers it, once."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def read(path: Path, named: int | None) -> FileRead:

@@ -6,7 +6,18 @@ from pathlib import Path
 
 from profiling.timeline import opening
 
-NUMBER = re.compile(r"(?:rank|worker|(?<![a-z])r)[-_ .]?(\d{1,6})(?!\d)", re.I)
+# what names say, the surest first: `rank` may be of a host alone where it is `local`
+NUMBERS = tuple(
+    re.compile(rf"{word}[-_ .=\[]*(\d{{1,6}})(?!\d)", re.I)
+    for word in (
+        r"(?<!local)(?<!local[-_ .])rank",
+        r"worker",
+        r"(?<![a-z])r",
+        r"local[-_ .]?rank",
+        r"(?<![a-z])(?:gpu|tp)",
+    )
+)
+PREVIOUS = re.compile(r"previous-\d+")  # an older run of the folder
 EVENTS = (".json", ".json.gz")
 
 
@@ -16,25 +27,50 @@ class TooFewRanks(ValueError):
 
 def named_rank(path: Path) -> int | None:
     """The rank that the file's name says; None: it says none."""
-    found = NUMBER.findall(path.name)
-    return int(found[-1]) if found else None
+    place = place_of_rank(path.name)
+    return int(place[1]) if place else None
+
+
+def place_of_rank(name: str) -> re.Match[str] | None:
+    """Of the surest word the last."""
+    found = (list(word.finditer(name)) for word in NUMBERS)
+    return next((places[-1] for places in found if places), None)
 
 
 def captures_in(folder: Path) -> list[Path]:
     """Of the ranks of one training: in a run's folder, its profile/, or one folder for each host.
 
-    [] where no two files there are named after ranks. Raises OSError.
+    Of several windows the newest, if it has several ranks. [] where no two files there are named
+    after ranks. Raises OSError.
     """
-    for places in ((folder, folder / "profile"), sorted(folder.iterdir())):
+    for places in ((folder, folder / "profile"), folders_of_hosts(folder)):
         found = [file for place in places if place.is_dir() for file in files_of_ranks(place)]
         newest = max(found, key=lambda file: file.stat().st_mtime_ns, default=None)
         if newest is None:
             continue
-        of_window = [file for file in found if window_of(file) == window_of(newest)]
-        for chosen in (of_window, found):
-            if len({named_rank(file) for file in chosen}) > 1:
-                return sorted(chosen, key=lambda file: (named_rank(file) or 0, file.name))
+        window = [file for file in found if window_of(file) == window_of(newest)]
+        beside = [file for file in found if file.parent == newest.parent]
+        both = [file for file in window if file in beside]
+        # hosts do not share a rank; two runs do, and two windows
+        for chosen in (window, found, both):
+            if len(ranks_of(chosen)) == len(chosen) > 1:
+                return by_rank(chosen)
+        if len(ranks_of(beside)) > 1:
+            return by_rank(beside)
     return []
+
+
+def folders_of_hosts(folder: Path) -> list[Path]:
+    hosts = [host for host in sorted(folder.iterdir()) if not PREVIOUS.fullmatch(host.name)]
+    return [place for host in hosts for place in (host, host / "profile")]
+
+
+def ranks_of(files: Sequence[Path]) -> set[int | None]:
+    return {named_rank(file) for file in files}
+
+
+def by_rank(files: Sequence[Path]) -> list[Path]:
+    return sorted(files, key=lambda file: (named_rank(file) or 0, file.name))
 
 
 def files_of_ranks(folder: Path) -> list[Path]:
@@ -51,9 +87,10 @@ def files_of_ranks(folder: Path) -> list[Path]:
     return [file for file in found if file not in exports]
 
 
-def window_of(path: Path) -> tuple[Path, str]:
-    """The same for files of one window of one run: the folder and the name without the rank."""
-    return path.parent, NUMBER.sub("", path.name)
+def window_of(path: Path) -> str:
+    """The same for files of one window of one run: the name without the rank."""
+    place = place_of_rank(path.name)
+    return path.name[: place.start()] + path.name[place.end() :] if place else path.name
 
 
 def rank_captures(

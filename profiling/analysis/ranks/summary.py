@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from profiling.analysis.ranks.choice import listed
 from profiling.analysis.ranks.clocks import Clocks, align
 from profiling.analysis.ranks.collective_sums import collective_sums
 from profiling.analysis.ranks.matching import match
@@ -23,11 +24,6 @@ from profiling.analysis.ranks.waits import waits
 from profiling.analysis.report import Finding
 from profiling.units import size_bytes
 
-NO_COMMON_STEPS = (
-    "the ranks captured no iteration in common; capture the same window on each: "
-    "profile.start_iteration and profile.steps"
-)
-
 
 @dataclass(frozen=True, eq=False)
 class RanksAnalysis:
@@ -40,7 +36,7 @@ class RanksAnalysis:
 
 
 def analyse(ranks: Sequence[ReducedRank], findings: Sequence[Finding] = ()) -> RanksAnalysis:
-    """Of two ranks or more, by number. Raises ValueError where they have no step in common."""
+    """Of two ranks or more, by number, that have an iteration in common."""
     iterations = common_iterations(ranks)
     matched = match(ranks)
     clocks = align(ranks, matched)
@@ -82,8 +78,6 @@ def common_iterations(ranks: Sequence[ReducedRank]) -> np.ndarray:
     found = ranks[0].iterations
     for rank in ranks[1:]:
         found = np.intersect1d(found, rank.iterations)
-    if not len(found):
-        raise ValueError(NO_COMMON_STEPS)
     return found
 
 
@@ -146,8 +140,8 @@ def told(ranks: Sequence[ReducedRank], costs: Costs) -> list[Finding]:
     """What the ranks do not have in common."""
     found = []
     world = max((rank.world_size or 0 for rank in ranks), default=0)
-    missing = sorted(set(range(world)) - {rank.rank for rank in ranks})
-    if missing:
+    there = {rank.rank for rank in ranks}
+    if missing := [number for number in range(world) if number not in there]:
         found.append(Finding("warning", f"of {world} ranks these are missing: {listed(missing)}"))
     longest = max(rank.steps for rank in ranks)
     if longest > len(costs.iterations):
@@ -167,9 +161,3 @@ def told(ranks: Sequence[ReducedRank], costs: Costs) -> list[Finding]:
             )
         )
     return found
-
-
-def listed(numbers: Sequence[int], most: int = 8) -> str:
-    """1, 2, 5 and 3 more"""
-    shown = ", ".join(map(str, numbers[:most]))
-    return f"{shown} and {len(numbers) - most} more" if len(numbers) > most else shown

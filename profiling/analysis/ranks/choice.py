@@ -1,0 +1,114 @@
+"""Which of the ranks that were read are compared: of one run, of one window. Called by files."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from profiling.analysis.ranks.found import window_of
+from profiling.analysis.ranks.reduce import ReducedRank
+from profiling.analysis.report import Finding
+
+SAME_WINDOW = "capture the same window on each: profile.start_iteration and profile.steps"
+
+
+@dataclass(frozen=True)
+class FileRead:
+    """What one file came to: ranks, or the line that says why not."""
+
+    path: Path
+    ranks: list[ReducedRank]
+    error: str | None = None
+
+
+def choose(read: Sequence[FileRead]) -> tuple[list[ReducedRank], list[Finding]]:
+    """(the ranks by number, what was left out and why).
+
+    Those of the world size that most have, of the iteration that most captured; of one rank's the
+    file that lies in the folder and is named as the newest of all, else its newest.
+    """
+    newest_first = sorted(numbered(read), key=lambda file: -modified_ns(file.path))
+    families = [(file.path.parent, window_of(file.path)) for file in newest_first]
+    order = sorted(range(len(families)), key=lambda n: families[n] != families[0])
+    ranks = [rank for n in order for rank in newest_first[n].ranks]
+    findings = []
+    for keep in (of_one_world, of_one_window, once_each):
+        ranks, left = keep(ranks)
+        findings += [Finding("warning", f"left out: {why}") for why in left]
+    return sorted(ranks, key=lambda rank: rank.rank), findings
+
+
+def numbered(read: Sequence[FileRead]) -> list[FileRead]:
+    """Where several files hold several processes each, these are numbered on from file to file."""
+    found, first = [], 0
+    for file in read:
+        if file.ranks and all(rank.rank_from == "order" for rank in file.ranks):
+            ranks = [replace(rank, rank=first + rank.rank) for rank in file.ranks]
+            first, file = first + len(ranks), replace(file, ranks=ranks)
+        found.append(file)
+    return found
+
+
+def modified_ns(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def of_one_world(ranks: list[ReducedRank]) -> tuple[list[ReducedRank], list[str]]:
+    """Those of the world size that most have; who does not know it, may be of that."""
+    sizes = Counter(rank.world_size for rank in ranks if rank.world_size)
+    if len(sizes) < 2:
+        return ranks, []
+    most = sizes.most_common(1)[0][0]
+    other = [rank for rank in ranks if rank.world_size not in (most, None)]
+    said = f"{who(other)} of another number of ranks than {most}; are there two runs in one folder?"
+    return [rank for rank in ranks if rank not in other], [said]
+
+
+def of_one_window(ranks: list[ReducedRank]) -> tuple[list[ReducedRank], list[str]]:
+    """Those that captured the iteration that most ranks captured."""
+    captured: dict[int, set[int]] = {}
+    for rank in ranks:
+        for iteration in rank.iterations.tolist():
+            captured.setdefault(iteration, set()).add(rank.rank)
+    most = max(captured, key=lambda iteration: len(captured[iteration]), default=0)
+    kept = [rank for rank in ranks if most in rank.iterations]
+    numbers = {rank.rank for rank in kept}
+    other = [rank for rank in ranks if most not in rank.iterations and rank.rank not in numbers]
+    if not other:
+        return kept, []
+    window = windows(kept[0])
+    return kept, [f"{who(other)} captured {windows(other[0])}, most ranks {window}; {SAME_WINDOW}"]
+
+
+def windows(rank: ReducedRank) -> str:
+    first, last = int(rank.iterations[0]), int(rank.iterations[-1])
+    name = rank.step_name.strip("# ") if rank.step_name else "step"
+    return f"{name} {first}" if first == last else f"{name} {first} to {last}"
+
+
+def once_each(ranks: list[ReducedRank]) -> tuple[list[ReducedRank], list[str]]:
+    """The first of each number."""
+    kept: dict[int, ReducedRank] = {}
+    again = [rank for rank in ranks if kept.setdefault(rank.rank, rank) is not rank]
+    if not again:
+        return ranks, []
+    said = f"{who(again)} that a newer file holds, as {kept[again[0].rank].file}"
+    return list(kept.values()), [f"{said}; are there two runs in one folder? Name one's files"]
+
+
+def who(ranks: Sequence[ReducedRank]) -> str:
+    """rank 3 in FILE"""
+    numbers = sorted({rank.rank for rank in ranks})
+    if len(ranks) == 1:
+        return f"rank {numbers[0]} in {ranks[0].file}"
+    return f"ranks {listed(numbers)} in {len(ranks)} files, as {ranks[0].file},"
+
+
+def listed(numbers: Iterable[int], most: int = 8) -> str:
+    """1, 2, 5 and 3 more"""
+    numbers = list(numbers)
+    shown = ", ".join(map(str, numbers[:most]))
+    return f"{shown} and {len(numbers) - most} more" if len(numbers) > most else shown

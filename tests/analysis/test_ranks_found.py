@@ -1,0 +1,121 @@
+"""Which files of a folder are the ranks' captures, by their names."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from profiling.analysis.ranks.found import captures_in, named_rank
+
+NAMES = {
+    "window-1-rank0.trace.json.gz": 0,  # this project's
+    "nsys-rank12.sqlite": 12,
+    "rank3.json": 3,
+    "rank_3.json.gz": 3,
+    "Rank-7.pt.trace.json": 7,
+    "rank=2.json": 2,
+    "trace_rank[5].json": 5,
+    "rank00041.sqlite": 41,
+    "traceRank6.json": 6,
+    "global_rank9.json": 9,
+    "kineto_trace_rank1_iter20.json": 1,
+    "rank4_step100_worker0.json": 4,
+    "local_rank1_rank9.json": 9,
+    "local_rank2.json": 2,
+    "Baseline - 12-11 - 6bd4b-rank1-chrome-trace.json.gz": 1,
+    "worker7_step_12.1694128201553.pt.trace.json": 7,  # torch's tensorboard_trace_handler
+    "gpu-node1_worker3.1700000000.pt.trace.json": 3,
+    "dp0_pp0_tp1_dcp0_ep1_rank5.1760000000.pt.trace.json.gz": 5,  # vLLM
+    "1760000000.1-TP-3.trace.json.gz": 3,  # SGLang
+    "report_r2.sqlite": 2,
+    "report.r2.sqlite": 2,
+    "profile_gpu1.json": 1,
+    "rank0-r2.json": 0,  # the second revision
+    "host_1234.1700000000.pt.trace.json": None,
+    "error3.json": None,
+    "trace.json": None,
+    "report1.sqlite": None,
+    "rank.json": None,
+    "rank12345678.json": None,
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_ranks_are_read_from_names(name: str) -> None:
+    assert named_rank(Path("/rank8/worker9") / name) == NAMES[name]
+
+
+def laid(folder: Path, *names: str, seconds: int = 1_700_000_000) -> list[Path]:
+    found = []
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+        os.utime(path, (seconds, seconds))
+        found.append(path)
+    return found
+
+
+def window(number: int, ending: str = "trace.json.gz", ranks: int = 3) -> list[str]:
+    return [f"window-{number}-rank{rank}.{ending}" for rank in range(ranks)]
+
+
+def test_of_a_run_the_newest_window_without_manifests(tmp_path: Path) -> None:
+    laid(tmp_path / "profile", *window(1), *window(1, "json"))
+    newest = laid(tmp_path / "profile", *window(2), seconds=1_700_000_100)
+    laid(tmp_path / "profile", *window(2, "json"), seconds=1_700_000_101)
+    laid(tmp_path, "metrics.jsonl", "config.yaml", "ckpt.pt", "step_times.json")
+    assert captures_in(tmp_path) == newest == captures_in(tmp_path / "profile")
+
+
+def test_a_newest_window_of_one_rank_leaves_the_choice_to_the_reading(tmp_path: Path) -> None:
+    both = laid(tmp_path / "profile", *window(1))
+    both += laid(tmp_path / "profile", "window-2-rank0.trace.json.gz", seconds=1_700_000_100)
+    assert set(captures_in(tmp_path)) == set(both)
+
+
+def test_of_a_report_and_its_export_the_export(tmp_path: Path) -> None:
+    exports = laid(tmp_path / "profile", "nsys-rank0.sqlite", "nsys-rank1.sqlite")
+    laid(tmp_path / "profile", "nsys-rank0.nsys-rep", "nsys-rank1.nsys-rep")
+    assert captures_in(tmp_path) == exports
+
+
+def test_ranks_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    laid(tmp_path, *(f"rank{rank}.json" for rank in range(12)))
+    assert [named_rank(path) for path in captures_in(tmp_path)] == list(range(12))
+
+
+def test_foreign_folders_whose_names_differ_in_more_than_the_rank(tmp_path: Path) -> None:
+    found = laid(
+        tmp_path, *(f"worker{n}_step_12.169412820{1549 + n}.pt.trace.json" for n in (0, 1))
+    )
+    laid(tmp_path, "notes.txt", "rank-list.csv")
+    assert captures_in(tmp_path) == found
+
+
+def test_a_folder_for_each_host(tmp_path: Path) -> None:
+    first = laid(tmp_path / "node0", "rank0.sqlite", "rank1.sqlite")
+    second = laid(tmp_path / "node1", "rank2.sqlite", "rank3.sqlite", seconds=1_700_000_100)
+    assert captures_in(tmp_path) == first + second
+
+
+def test_two_runs_in_two_folders_are_not_mixed(tmp_path: Path) -> None:
+    laid(tmp_path / "a", "rank0.json", "rank1.json")
+    newest = laid(tmp_path / "b", "rank0.json", "rank1.json", seconds=1_700_000_100)
+    assert captures_in(tmp_path) == newest
+
+
+def test_previous_runs_are_left_alone(tmp_path: Path) -> None:
+    laid(tmp_path / "previous-1" / "profile", *window(1), seconds=1_700_000_100)
+    laid(tmp_path / "previous-2", "rank0.json", "rank1.json")
+    assert captures_in(tmp_path) == []
+    mine = laid(tmp_path / "profile", *window(1))
+    assert captures_in(tmp_path) == mine
+
+
+@pytest.mark.parametrize(
+    "names", [[], ["rank0.json"], ["a.json", "b.json"], ["rank0.txt", "rank1.txt"]]
+)
+def test_a_folder_without_several_ranks_has_none(tmp_path: Path, names: list[str]) -> None:
+    laid(tmp_path, *names)
+    assert captures_in(tmp_path) == []

@@ -1,0 +1,172 @@
+"""Collectives of several ranks: which are the same, who waits in them, for how long."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.fleet.files import Told, clocks_of_hosts, write_nsys
+from benchmarks.fleet.simulation import Fault, Fleet, simulate
+from profiling.analysis.ranks.collectives import algorithm_of, kind_of
+from profiling.analysis.ranks.summary import RanksAnalysis
+from profiling.analysis.ranks.waits import elsewhere, first_to_end, handed_on
+from tests.helpers.fleet import TOOLS, analysed, one_clock, report_of, written
+
+FAULTY = Fleet(ranks=3, steps=4, buckets=3, fault=Fault("slow_loader"))
+BOTH = Fleet(ranks=4, steps=3, tensor_parallel=2, fault=Fault("slow_loader"))
+
+
+def unmatched(analysis: RanksAnalysis) -> int:
+    return analysis.costs.waits.matched.unmatched
+
+
+@pytest.mark.parametrize("sequence", [True, False])
+@pytest.mark.parametrize("groups", [True, False])
+def test_with_and_without_numbers_they_are_the_same(tmp_path, sequence, groups) -> None:
+    told = Told(clocks_of_hosts(3, 1), sequence=sequence, groups=groups)
+    analysis = analysed(written(FAULTY, tmp_path, told=told))
+    assert unmatched(analysis) == 0
+    assert len(analysis.costs.waits.matched.iteration) == 4 * 3
+    found = analysis.report.straggler
+    assert found is not None and found.rank == 1
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_waits_and_transfers_add_up(tmp_path: Path, tool: str) -> None:
+    analysis = analysed(written(FAULTY, tmp_path, tool))
+    waits = analysis.costs.waits
+    took = waits.matched.of(analysis.ranks, "end_ns") - waits.matched.of(analysis.ranks, "start_ns")
+    assert np.all(waits.wait_ns + waits.transfer_ns == took)
+    assert np.all((waits.wait_ns >= 0) & (waits.transfer_ns >= 0))
+    assert np.all((waits.exposed_wait_ns >= 0) & (waits.exposed_wait_ns <= waits.wait_ns))
+    assert np.all((waits.exposed_ns >= waits.exposed_wait_ns) & (waits.exposed_ns <= took))
+    for row in analysis.report.ranks:
+        told = row.communication
+        assert told.wait_ms is not None and told.transfer_ms is not None
+        whole = told.exposed_ms + told.hidden_ms
+        assert told.wait_ms + told.transfer_ms == pytest.approx(whole, rel=1e-6)
+
+
+def test_what_two_collectives_take_at_one_time_counts_once(tmp_path: Path) -> None:
+    analysis = analysed(written(BOTH, tmp_path))
+    for row in analysis.report.ranks:
+        number = row.rank
+        exposed = analysis.costs.of_rank_ms(analysis.costs.waits.exposed_ns, number)
+        assert exposed == pytest.approx(row.communication.exposed_ms, abs=0.02)
+
+
+def test_waits_are_those_of_the_simulation(tmp_path: Path) -> None:
+    """To the microsecond, by which ranks leave at different times."""
+    fleet = replace(FAULTY, leave_us=0.001)
+    simulation = simulate(fleet)
+    analysis = analysed(written(fleet, tmp_path))
+    waits = analysis.costs.waits
+    true = [each for each in simulation.operations if each.group is not None]
+    start = np.stack([each.start_us for each in true])
+    order = np.argsort(np.nanmin(waits.start_ns, axis=1))
+    found_us = waits.wait_ns[order] / 1e3
+    assert found_us == pytest.approx(start.max(axis=1)[:, None] - start, abs=0.1)
+
+
+def test_a_collective_of_one_rank_alone_is_counted_and_the_others_are_kept(tmp_path: Path) -> None:
+    fleet = replace(FAULTY, odd_step=2)
+    told = Told(clocks_of_hosts(3, 1), sequence=False)
+    without = analysed(written(fleet, tmp_path / "without", told=told))
+    assert unmatched(without) == 3 * 3 + 1  # nothing tells which of that step's it is
+    assert without.report.findings[-1].what == "10 of 37 collectives were found on no other rank"
+    assert without.report.findings[-1].level == "warning"
+    numbered = analysed(written(fleet, tmp_path / "numbered"))
+    assert unmatched(numbered) == 1
+    for analysis in (without, numbered):
+        found = analysis.report.straggler
+        assert found is not None and found.rank == 1
+        assert found.costs_ms_per_step == pytest.approx(3.0, rel=0.05)
+
+
+def test_windows_that_differ_are_compared_where_they_overlap(tmp_path: Path) -> None:
+    fleet = replace(FAULTY, steps=8)
+    clocks = clocks_of_hosts(3, 1)
+    paths = []
+    for rank, steps in enumerate((range(6), range(1, 8), range(2, 7))):
+        paths += written(fleet, tmp_path, ranks=[rank], told=Told(clocks, steps=steps))
+    report = report_of(paths)
+    assert report.steps.iterations == [12, 13, 14, 15]
+    assert [row.steps for row in report.ranks] == [6, 7, 5]
+    assert report.findings[0].what.startswith(
+        "the ranks captured other windows; compared are the 4"
+    )
+    assert report.straggler is not None and report.straggler.of_steps == 4
+    assert report.straggler.costs_ms_per_step == pytest.approx(3.0, rel=0.05)
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_several_processes_of_one_file_are_ranks_by_their_gpus(tmp_path: Path, hosts: int) -> None:
+    fleet = Fleet(ranks=4, steps=4, fault=Fault("slow_loader", ranks=(2,)))
+    simulation, each = simulate(fleet), 4 // hosts
+    told = Told(clocks_of_hosts(4, each))
+    paths = [
+        write_nsys(simulation, range(n * each, n * each + each), tmp_path / f"n{n}.sqlite", told)
+        for n in range(hosts)
+    ]
+    report = report_of(paths)
+    assert [row.rank for row in report.ranks] == [0, 1, 2, 3]
+    assert {row.rank_from for row in report.ranks} == {"order"}
+    assert [row.device for row in report.ranks] == [n % each for n in range(4)]
+    assert report.straggler is not None and report.straggler.rank == 2
+    clock = "the one clock of the capture" if hosts == 1 else "the ends of 16 collectives"
+    assert report.clock.aligned_on == clock
+
+
+def test_each_rank_of_two_groups_has_collectives_of_both(tmp_path: Path) -> None:
+    report = report_of(written(BOTH, tmp_path, told=one_clock(4)))
+    sums = {each.group: each for each in report.collectives}
+    assert sorted(sums) == ["0 [0, 2]", "0 [1, 3]", "1 [0, 1]", "1 [2, 3]"]
+    assert {each.ranks for each in sums.values()} == {2}
+    assert sums["1 [0, 1]"].wait_ms > 5 * sums["1 [2, 3]"].wait_ms
+    assert sums["0 [1, 3]"].last_rank == 1
+    assert sums["1 [0, 1]"].bytes == 1 << 20
+
+
+def test_bandwidth_is_of_the_bytes_that_cross_the_links(tmp_path: Path) -> None:
+    fleet = Fleet(ranks=4, steps=3, buckets=0, leave_us=0.001)
+    (row,) = report_of(written(fleet, tmp_path)).collectives
+    assert (row.kind, row.ranks, row.count, row.bytes) == ("all_reduce", 4, 3, 50 << 20)
+    assert row.bus_gb_per_s == pytest.approx(1.5 * (50 << 20) / 400e-6 / 1e9, rel=0.01)
+    assert row.algorithm == "ring"
+
+
+@pytest.mark.parametrize(
+    "name, kind, algorithm",
+    [
+        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgs)", "all_reduce", "ring"),
+        ("ncclKernel_AllReduce_TREE_LL_Sum_float(ncclDevComm*)", "all_reduce", "tree"),
+        ("ncclDevKernel_AllGather_RING_LL(x)", "all_gather", "ring"),
+        ("ncclDevKernel_ReduceScatter_Sum_f32_NVLS_SIMPLE", "reduce_scatter", "nvls"),
+        ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", "send_recv", ""),
+        ("ncclDevKernel_Broadcast_RING_LL", "broadcast", "ring"),
+        ("ncclDevKernel_Generic_4(ncclDevKernelArgsStorage)", "other", ""),
+        ("multimem_all_reduce_kernel<float>", "all_reduce", "symmetric memory"),
+        ("two_shot_all_reduce_kernel", "all_reduce", "symmetric memory"),
+        ("_allgather_base", "all_gather", ""),
+    ],
+)
+def test_names_tell_kinds_and_algorithms_but_no_protocol(name, kind, algorithm) -> None:
+    assert (kind_of(name), algorithm_of(name)) == (kind, algorithm)
+
+
+def test_of_collectives_that_are_open_the_first_to_end_owns_the_time() -> None:
+    start, end = np.array([0, 10, 30]), np.array([100, 20, 40])
+    times = np.array([-5, 0, 10, 15, 20, 30, 40, 99, 100])
+    assert first_to_end(start, end, times).tolist() == [-1, 0, 1, 1, 0, 2, 0, 0, -1]
+
+
+def test_waits_in_other_groups_are_counted_since_the_last_of_this_one() -> None:
+    waited, group = np.array([5.0, 7.0, 1.0, 2.0]), np.array([0, 1, 0, 1])
+    assert elsewhere(waited, group).tolist() == [0.0, 5.0, 7.0, 1.0]
+
+
+def test_lateness_from_elsewhere_lasts_until_the_others_waited_for_it() -> None:
+    more = np.array([[8.0, 0.0], [1.0, 0.0], [0.0, 0.0]])
+    exposed = np.array([[0.0, 3.0], [0.0, 6.0], [0.0, 0.0]])  # of the first wait most is hidden
+    assert handed_on(more, exposed).tolist() == [[8.0, 0.0], [6.0, 0.0], [0.0, 0.0]]

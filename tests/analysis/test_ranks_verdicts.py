@@ -1,0 +1,168 @@
+"""Who is waited for, why, and what it costs: in simulated trainings whose fault is known."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.fleet.files import Told, clocks_of_hosts
+from benchmarks.fleet.simulation import Fault, Fleet, cost_us, simulate
+from tests.helpers.fleet import TOOLS, report_of, written
+
+NEAR = 0.15  # of what removing the fault gives
+LAUNCHING = Fleet(ranks=4, kernel_us=15, buckets=0)  # the host is as slow as the GPU
+FOUR = Fleet(ranks=4)
+COMPUTES = ("gpu_compute", "gpu_memory", "gpu_latency", "gpu")
+# of each fault: the program, and the cause, part, phase and work to be named
+STRAGGLERS = {
+    "more kernels": (
+        replace(FOUR, fault=Fault("more_kernels", ranks=(2,))),
+        (COMPUTES, "compute", "backward", "more_kernels"),
+    ),
+    "larger grids": (
+        replace(FOUR, fault=Fault("larger_kernels", ranks=(3,))),
+        (COMPUTES, "compute", "backward", "larger_kernels"),
+    ),
+    "slower kernels": (
+        replace(FOUR, fault=Fault("slower_kernels", ranks=(0,))),
+        (COMPUTES, "compute", "backward", "slower_kernels"),
+    ),
+    "slower kernels, nothing hidden": (
+        replace(FOUR, buckets=0, fault=Fault("slower_kernels")),
+        (COMPUTES, "compute", "backward", "slower_kernels"),
+    ),
+    "slow launches": (
+        replace(LAUNCHING, fault=Fault("slow_launches", times=2.0)),
+        (("launch",), "launch", None, None),
+    ),
+    "slow loader": (
+        replace(FOUR, fault=Fault("slow_loader")),
+        (("data",), "data", None, None),
+    ),
+    "slow loader in each fourth step": (
+        replace(FOUR, fault=Fault("slow_loader", every=4, loader_us=4000)),
+        (("data",), "data", None, None),
+    ),
+    "of two groups": (
+        Fleet(tensor_parallel=2, fault=Fault("slower_kernels", ranks=(5,))),
+        (COMPUTES, "compute", "backward", "slower_kernels"),
+    ),
+    "slow loader of two groups": (
+        Fleet(tensor_parallel=2, fault=Fault("slow_loader", ranks=(4,))),
+        (("data",), "data", None, None),
+    ),
+}
+
+
+CASES = [
+    pytest.param(tool, name, id=f"{tool}, {name}")
+    for tool in TOOLS
+    for name, (fleet, _) in STRAGGLERS.items()
+    if tool == "kineto" or fleet.tensor_parallel == 1  # nsys does not name process groups
+]
+
+
+@pytest.mark.parametrize("tool, name", CASES)
+def test_the_fault_its_rank_and_its_cost_are_named(tmp_path: Path, tool: str, name: str) -> None:
+    fleet, (causes, part, phase, work) = STRAGGLERS[name]
+    report = report_of(written(fleet, tmp_path, tool))
+    found, fault = report.straggler, fleet.fault
+    assert report.verdict == "straggler" and found is not None and fault is not None
+    assert (found.rank, found.with_ranks) == (fault.ranks[0], [])
+    assert found.because in causes
+    assert (found.part, found.phase, found.work) == (part, phase, work)
+    assert (found.in_steps, found.of_steps) == (fleet.steps // fault.every, fleet.steps)
+    assert found.costs_ms_per_step == pytest.approx(cost_us(fleet) / 1e3, rel=NEAR)
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+@pytest.mark.parametrize("kind", ["more_kernels", "slow_loader"])
+def test_the_cost_of_bucketed_faults_of_any_seed(tmp_path: Path, kind, seed: int) -> None:
+    fleet = Fleet(ranks=3, steps=5, buckets=seed, seed=seed, noise=0.03, fault=Fault(kind))
+    found = report_of(written(fleet, tmp_path)).straggler
+    assert found is not None and found.rank == 1
+    assert found.costs_ms_per_step == pytest.approx(cost_us(fleet) / 1e3, rel=NEAR)
+
+
+def test_two_equal_stragglers_are_named_together(tmp_path: Path) -> None:
+    fleet = Fleet(fault=Fault("slower_kernels", ranks=(2, 6)))
+    found = report_of(written(fleet, tmp_path)).straggler
+    assert found is not None and {found.rank, *found.with_ranks} == {2, 6}
+    assert found.costs_ms_per_step == pytest.approx(cost_us(fleet) / 1e3, rel=NEAR)
+    assert found.evidence[0].startswith(f"Ranks {found.rank} and {found.with_ranks[0]} hold")
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize("buckets", [0, 4])
+def test_without_a_fault_nobody_is_blamed(tmp_path: Path, tool: str, buckets: int) -> None:
+    report = report_of(written(replace(FOUR, buckets=buckets), tmp_path, tool))
+    assert (report.verdict, report.straggler) == ("balanced", None)
+    assert report.jitter_ms_per_step is not None and report.jitter_ms_per_step < 0.1
+
+
+@pytest.mark.parametrize("ranks, seed", [(2, 3), (4, 1), (4, 2), (8, 1), (8, 2), (8, 3), (8, 4)])
+def test_who_is_late_in_turns_is_jitter(tmp_path: Path, ranks: int, seed: int) -> None:
+    fleet = Fleet(ranks=ranks, steps=12, buckets=2, jitter_us=2000, seed=seed)
+    report = report_of(written(fleet, tmp_path))
+    assert (report.verdict, report.straggler) == ("jitter", None)
+    without = replace(fleet, jitter_us=0.0)
+    lengthened_ms = (simulate(fleet).step_us - simulate(without).step_us) / 1e3
+    assert report.jitter_ms_per_step == pytest.approx(lengthened_ms, rel=NEAR)
+
+
+@pytest.mark.parametrize("buckets", [0, 4])
+def test_a_slow_link_is_communication_and_no_rank(tmp_path: Path, buckets: int) -> None:
+    fault = Fault("slow_link", times=20.0 if buckets else 6.0)
+    report = report_of(written(replace(FOUR, buckets=buckets, fault=fault), tmp_path))
+    assert (report.verdict, report.straggler) == ("communication", None)
+    for row in report.ranks:
+        assert row.communication.wait_ms is not None and row.communication.transfer_ms is not None
+        assert row.communication.transfer_ms > 20 * row.communication.wait_ms
+
+
+def test_clocks_that_differ_by_more_than_the_lateness_make_no_claim(tmp_path: Path) -> None:
+    fault = Fault("slower_kernels", times=1.06)
+    sure = replace(FOUR, fault=fault)
+    assert report_of(written(sure, tmp_path / "sure")).verdict == "straggler"
+    unsure = replace(sure, leave_us=300.0)
+    report = report_of(written(unsure, tmp_path / "unsure"))
+    assert report.straggler is None and report.verdict in ("balanced", "unknown")
+    assert "told" in report.evidence[0]
+
+
+def test_groups_that_no_capture_names_make_no_claim(tmp_path: Path) -> None:
+    fleet = Fleet(tensor_parallel=2, fault=Fault("slow_loader", ranks=(3,)))
+    told = Told(clocks_of_hosts(8, 1), sequence=False, groups=False)
+    report = report_of(written(fleet, tmp_path, told=told))
+    assert (report.verdict, report.straggler) == ("unknown", None)
+    assert "groups of ranks" in report.evidence[0]
+
+
+def test_who_only_passes_lateness_on_costs_nothing(tmp_path: Path) -> None:
+    """Rank 4 shares its layers with 5, which is late; so 4 comes late to its other group."""
+    fleet = Fleet(tensor_parallel=2, fault=Fault("slow_loader", ranks=(5,)))
+    rows = {row.rank: row for row in report_of(written(fleet, tmp_path)).ranks}
+    assert rows[5].costs_ms_per_step == pytest.approx(cost_us(fleet) / 1e3, rel=NEAR)
+    assert rows[4].costs_ms_per_step is not None and rows[4].costs_ms_per_step < 0.1
+
+
+def test_a_rank_with_other_kernels_of_the_same_number_has_larger_ones(tmp_path: Path) -> None:
+    """For a larger share other kernels may be chosen."""
+    fleet = replace(FOUR, fault=Fault("larger_kernels"))
+    paths = written(fleet, tmp_path)
+    other = paths[1].read_text("utf-8").replace("192x128_64x5", "256x128_64x4")
+    paths[1].write_text(other, "utf-8")
+    found = report_of(paths).straggler
+    assert found is not None and found.work == "larger_kernels"
+
+
+def test_clocks_are_aligned_to_within_their_noise(tmp_path: Path) -> None:
+    clocks = clocks_of_hosts(8, 2)
+    assert np.ptp(clocks) > 3600e6
+    fleet = Fleet(leave_us=5.0, fault=Fault("slow_loader"))
+    report = report_of(written(fleet, tmp_path, told=Told(clocks)))
+    for row in report.ranks:
+        assert row.clock_offset_us == pytest.approx(clocks[row.rank] - clocks[0], abs=5.0)
+    assert report.clock.uncertainty_us is not None and 5 < report.clock.uncertainty_us < 25
+    assert report.clock.aligned_on == "the ends of 32 collectives"

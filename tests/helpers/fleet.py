@@ -1,0 +1,53 @@
+"""Simulated trainings on several ranks (benchmarks.fleet), written to files and read again."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+
+from benchmarks.fleet.files import Told, clocks_of_hosts, write_kineto, write_nsys
+from benchmarks.fleet.simulation import Fleet, simulate
+from profiling.analysis.ranks.files import open_ranks
+from profiling.analysis.ranks.records import RanksReport
+from profiling.analysis.ranks.summary import RanksAnalysis
+
+TOOLS = ("kineto", "nsys")
+
+
+def written(
+    fleet: Fleet,
+    folder: Path,
+    tool: str = "kineto",
+    ranks: Sequence[int] | None = None,
+    told: Told | None = None,
+    name: str = "rank{}",
+) -> list[Path]:
+    """A file for each of the ranks, on a clock of its own."""
+    simulation = simulate(fleet)
+    told = told or Told(clocks_of_hosts(fleet.ranks, 1))
+    folder.mkdir(parents=True, exist_ok=True)
+    chosen = range(fleet.ranks) if ranks is None else ranks
+    if tool == "nsys":
+        return [
+            write_nsys(simulation, [rank], folder / f"{name.format(rank)}.sqlite", told)
+            for rank in chosen
+        ]
+    return [
+        write_kineto(simulation, rank, folder / f"{name.format(rank)}.trace.json", told)
+        for rank in chosen
+    ]
+
+
+def analysed(paths: Sequence[Path]) -> RanksAnalysis:
+    """Without processes of its own, which take a second to start."""
+    with patch("profiling.analysis.ranks.files.os.cpu_count", return_value=1):
+        return open_ranks(paths)
+
+
+def report_of(paths: Sequence[Path]) -> RanksReport:
+    return analysed(paths).report
+
+
+def one_clock(ranks: int) -> Told:
+    return Told(np.zeros(ranks))
