@@ -48,6 +48,7 @@ MEASUREMENTS = {
     "start_up": Measurement("--help and a mistake against `import torch`, in turns"),
     "waiting_threads": Measurement("how OpenMP's threads should wait: step times on a busy CPU"),
     "report_speed": Measurement("seconds and memory of `report` on large captures"),
+    "ranks": Measurement("seconds and memory of `report` on the captures of many ranks"),
     "page_speed": Measurement(
         "bytes and load times of the pages, beside another checkout's", "before=CHECKOUT"
     ),

@@ -16,6 +16,8 @@ from profiling.analysis.report import Report
 from profiling.analysis.verdict.health import PERSONAL
 from profiling.timeline.trace import KERNEL
 
+SHORT_NS = 100_000  # a gap; launches one by one leave 5 to 50 us
+
 
 @dataclass(frozen=True)
 class KernelWork:
@@ -50,7 +52,7 @@ class ReducedRank:
     phase_ns: dict[str, np.ndarray]  # of the kernels that compute, in each step by phase
     kernels: dict[str, KernelWork]  # that compute
     collectives: Collectives
-    computing: Intervals  # while a collective ran
+    computing: Intervals  # while a collective ran; see gaps_closed
     slices: RankSlices  # of its row in a timeline
     verdict: str  # its own bottleneck, of causes.VERDICTS
     notes: list[str]  # to be known of the capture before it is passed on
@@ -98,11 +100,27 @@ def reduced(
         phase_ns=of_phases(analysis, np.flatnonzero(computes)),
         kernels=work_of(analysis, np.flatnonzero(computes), names),
         collectives=collectives,
-        computing=activity.computing.common(talking, begin_ns, end_ns),
+        computing=gaps_closed(activity.computing, np.sort(collectives.end_ns)).common(
+            talking, begin_ns, end_ns
+        ),
         slices=drawn(analysis),
         verdict=report.bottleneck.verdict,
         notes=[each.what for each in report.health.findings if each.what == PERSONAL],
     )
+
+
+def gaps_closed(computing: Intervals, ends_ns: np.ndarray) -> Intervals:
+    """With the short gaps between kernels in which no collective ended: none made them wait.
+
+    `ends_ns`: of the collectives, ascending.
+    """
+    before, behind = (
+        np.searchsorted(ends_ns, times, side="right")
+        for times in (computing.end_ns[:-1], computing.start_ns[1:])
+    )
+    long = computing.start_ns[1:] - computing.end_ns[:-1] > SHORT_NS
+    kept = np.concatenate(([True], long | (before < behind), [True]))
+    return Intervals(computing.start_ns[kept[:-1]], computing.end_ns[kept[1:]])
 
 
 def by_host(analysis: Analysis) -> dict[str, np.ndarray]:
