@@ -57,7 +57,7 @@ class Costs:
         """Milliseconds a step of one column of Waits; None: its collectives were not matched."""
         if not self.waits.matched.there[:, number].any() or np.isnan(values[:, number]).all():
             return None
-        return self.mean_ms(self.waits.of_steps(values, self.iterations)[:, number])
+        return self.mean_ms(self.waits.of_steps(values[:, number], self.iterations))
 
     def mean_ms(self, step_ns: np.ndarray) -> float:
         """Of a value for each iteration, over those in which collectives were matched."""

@@ -107,10 +107,14 @@ class Waits:
 
     def of_steps(self, values: np.ndarray, iterations: np.ndarray) -> np.ndarray:
         """The sum over the collectives of each iteration: (iterations,) or (iterations, ranks)."""
-        place = np.searchsorted(iterations, self.matched.iteration)
-        inside = np.isin(self.matched.iteration, iterations)
+        rows = np.flatnonzero(np.isin(self.matched.iteration, iterations))
+        rows = rows[np.argsort(self.matched.iteration[rows], kind="stable")]
         found = np.zeros((len(iterations), *values.shape[1:]))
-        np.add.at(found, place[inside], np.nan_to_num(values[inside]))
+        if len(rows):
+            place = np.searchsorted(iterations, self.matched.iteration[rows])
+            first = np.flatnonzero(np.diff(place, prepend=-1))
+            known = np.nan_to_num(values[rows], copy=False)  # indexing has copied
+            found[place[first]] = np.add.reduceat(known, first, axis=0)
         return found
 
 
