@@ -29,19 +29,22 @@ def collective_sums(
 ) -> list[CollectiveSum]:
     """The most exposed first; of the iterations that all ranks have."""
     matched = waits.matched
-    inside = np.isin(matched.iteration, iterations)
+    rows = np.flatnonzero(np.isin(matched.iteration, iterations))
+    first = matched.there[rows].argmax(axis=1)  # the rank that tells what it is
+    size = np.count_nonzero(matched.there[rows], axis=1)
+    keys = np.empty(len(rows), object)
+    for number in np.unique(first).tolist():
+        of, mine = ranks[number].collectives, np.flatnonzero(first == number)
+        row = matched.row[rows[mine], number]
+        texts = (of.texts(column[row]).tolist() for column in (of.lane, of.algorithm))
+        columns = (matched.kind[rows[mine]], *texts, size[mine], of.bytes[row])
+        for i, (kind, lane, algorithm, count, told) in zip(
+            mine, zip(*columns, strict=True), strict=True
+        ):
+            keys[i] = (str(kind), lane, int(count), int(told), algorithm)
     groups: dict[tuple[str, str, int, int, str], list[int]] = {}
-    for i in np.flatnonzero(inside).tolist():
-        number = int(np.argmax(matched.there[i]))
-        of, row = ranks[number].collectives, matched.row[i, number]
-        key = (
-            str(matched.kind[i]),
-            of.names[of.lane[row]],
-            int(np.count_nonzero(matched.there[i])),
-            int(of.bytes[row]),
-            of.names[of.algorithm[row]],
-        )
-        groups.setdefault(key, []).append(i)
+    for key, row in zip(keys.tolist(), rows.tolist(), strict=True):
+        groups.setdefault(key, []).append(row)
     gpu = next((rank.gpu for rank in ranks if rank.gpu), None)
     found = [one_kind(ranks, waits, np.array(rows), key, gpu) for key, rows in groups.items()]
     return sorted(found, key=lambda row: -row.exposed_ms * row.count)

@@ -9,6 +9,7 @@ step they are counted from its end: a rank may have begun to record amid the col
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from profiling.analysis.ranks.reduce import ReducedRank
 NOT_THERE = -1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Matched:
     """A row for each collective, a column for each rank."""
 
@@ -34,7 +35,7 @@ class Matched:
             found[there, number] = getattr(rank.collectives, column)[self.row[there, number]]
         return found
 
-    @property
+    @cached_property
     def there(self) -> np.ndarray:
         """(collectives, ranks) bool"""
         return self.row != NOT_THERE
@@ -48,7 +49,8 @@ class Listed:
     rank: np.ndarray
     row: np.ndarray  # of the rank's collectives
     lane: np.ndarray
-    step: np.ndarray  # the iteration; where a sequence number is known that number, less than 0
+    iteration: np.ndarray
+    step: np.ndarray  # likewise; where a sequence number is known that number, less than 0
     kind: np.ndarray
     bytes: np.ndarray
 
@@ -68,15 +70,8 @@ def match(ranks: Sequence[ReducedRank]) -> Matched:
     row = np.full((len(numbers), len(ranks)), NOT_THERE)
     row[which, listed.rank[shared]] = listed.row[shared]
     of = np.flatnonzero(shared)[first]
-    iteration = np.array(
-        [ranks[r].iterations[ranks[r].collectives.step[n]] for r, n in pairs(listed, of)], np.int64
-    )
     kind = np.array(listed.kinds, str)[listed.kind[of]] if len(of) else np.empty(0, str)
-    return Matched(row, iteration, kind, int(np.count_nonzero(~shared)))
-
-
-def pairs(listed: Listed, of: np.ndarray) -> list[tuple[int, int]]:
-    return list(zip(listed.rank[of].tolist(), listed.row[of].tolist(), strict=True))
+    return Matched(row, listed.iteration[of], kind, int(np.count_nonzero(~shared)))
 
 
 def listed_of(ranks: Sequence[ReducedRank]) -> Listed:
@@ -90,10 +85,12 @@ def listed_of(ranks: Sequence[ReducedRank]) -> Listed:
         of = rank.collectives
         count = len(of.start_ns)
         if count:
-            step = np.where(of.sequence >= 0, -1 - of.sequence, rank.iterations[of.step])
+            iteration = rank.iterations[of.step]
+            step = np.where(of.sequence >= 0, -1 - of.sequence, iteration)
             lane, kind = in_all(of.names, of.lane, lanes), in_all(of.names, of.kind, kinds)
-            parts.append((np.full(count, number), np.arange(count), lane, step, kind, of.bytes))
-    empty = (np.empty(0, np.int64),) * 6
+            which = np.full(count, number), np.arange(count)
+            parts.append((*which, lane, iteration, step, kind, of.bytes))
+    empty = (np.empty(0, np.int64),) * 7
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)] if parts else empty
     return Listed(list(kinds), *columns)
 

@@ -129,9 +129,8 @@ def judge(costs: Costs) -> Judged:
         return Judged("unknown", [NOT_TOGETHER.format(doubt_ms)])
     late = late_ranks(costs)
     late_ms = costs.mean_ms(costs.cost_ns(late))
-    others = [number for number in range(len(costs.ranks)) if number not in late]
     others_ms, in_turns_ms = (
-        costs.mean_ms(costs.alone_ns[:, chosen].sum(axis=1)) for chosen in (others, slice(None))
+        costs.mean_ms(costs.waits.in_turns_ns(costs.iterations, aside)) for aside in (late, [])
     )
     told = costs.is_told(late_ms, late) and late_ms >= STEADY * others_ms
     jitter_ms = others_ms if told else in_turns_ms

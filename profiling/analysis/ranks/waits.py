@@ -83,22 +83,35 @@ class Waits:
         spent = np.where(np.isfinite(longer), least[:, None], 0.0)
         return self.of_steps(spent, iterations).max(axis=1, initial=0.0)
 
-    def alone_ns(self, iterations: np.ndarray) -> np.ndarray:
-        """(iterations, ranks): cost_ns of each rank by itself."""
+    @cached_property
+    def alone(self) -> tuple[np.ndarray, np.ndarray]:
+        """((collectives,): what the late rank of each costs alone, (collectives, ranks): whom)"""
         late = np.arange(self.start_ns.shape[1]) == self.late[:, None]
         longer = np.where(late, np.inf, self.longer_ns)
         least = longer.min(axis=1, initial=np.inf)
-        found = np.zeros((len(iterations), longer.shape[1]))
+        return np.where(np.isfinite(least), least, 0.0), np.isfinite(longer)
+
+    def alone_ns(self, iterations: np.ndarray) -> np.ndarray:
+        """(iterations, ranks): cost_ns of each rank by itself."""
+        least, whom = self.alone
+        found = np.zeros((len(iterations), whom.shape[1]))
         place = np.searchsorted(iterations, self.matched.iteration)
-        rows = np.isin(self.matched.iteration, iterations) & np.isfinite(least) & (least > 0)
-        rows = np.flatnonzero(rows)
+        rows = np.flatnonzero(np.isin(self.matched.iteration, iterations) & (least > 0))
         if len(rows):
-            key = place[rows] * longer.shape[1] + self.late[rows]
+            key = place[rows] * whom.shape[1] + self.late[rows]
             rows, key = rows[order := np.argsort(key, kind="stable")], key[order]
-            spent = np.where(np.isfinite(longer[rows]), least[rows, None], 0.0)
             first = np.flatnonzero(np.diff(key, prepend=-1))
+            spent = np.where(whom[rows], least[rows, None], 0.0)
             found.flat[key[first]] = np.add.reduceat(spent, first, axis=0).max(axis=1)
         return found
+
+    def in_turns_ns(self, iterations: np.ndarray, aside: Collection[int] = ()) -> np.ndarray:
+        """(iterations,): what ranks cost one after the other; groups that wait at one time count
+        once. `aside`: whose lateness does not count."""
+        least, whom = self.alone
+        least = np.where(np.isin(self.late, list(aside)), 0.0, least)
+        spent = np.where(whom, least[:, None], 0.0)
+        return self.of_steps(spent, iterations).max(axis=1, initial=0.0)
 
     def doubt_ns(self, ranks: Collection[int], iterations: np.ndarray) -> float:
         """How wrong the clocks may be about what these cost, all steps together."""
