@@ -101,6 +101,16 @@ def test_without_a_fault_nobody_is_blamed(tmp_path: Path, tool: str, buckets: in
     assert report.jitter_ms_per_step is not None and report.jitter_ms_per_step < 0.1
 
 
+def test_pairs_that_work_side_by_side_do_not_add_up_to_jitter(tmp_path: Path) -> None:
+    """Each of many pairs waits a little for one of its two: all of them do so at the same time."""
+    pairs = Fleet(ranks=24, steps=3, forward=8, backward=16, tensor_parallel=2, noise=0.03)
+    assert report_of(written(pairs, tmp_path / "none")).straggler is None
+    fleet = replace(pairs, fault=Fault("slow_loader", ranks=(5,)))
+    found = report_of(written(fleet, tmp_path / "one")).straggler
+    assert found is not None and found.rank == 5
+    assert found.costs_ms_per_step == pytest.approx(cost_us(fleet) / 1e3, rel=NEAR)
+
+
 @pytest.mark.parametrize("ranks, seed", [(2, 3), (4, 1), (4, 2), (8, 1), (8, 2), (8, 3), (8, 4)])
 def test_who_is_late_in_turns_is_jitter(tmp_path: Path, ranks: int, seed: int) -> None:
     fleet = Fleet(ranks=ranks, steps=12, buckets=2, jitter_us=2000, seed=seed)
