@@ -13,6 +13,7 @@ from rich.progress import Progress as Bar
 
 from cli.files import write_text
 from cli.plain import plain, without_controls
+from cli.program import as_called
 from profiling.analysis.capture import open_report
 from profiling.analysis.ranks.files import Progress, open_ranks
 from profiling.analysis.ranks.found import TooFewRanks
@@ -85,7 +86,7 @@ def next_steps(report: RanksReport, given: Sequence[Path], paths: Sequence[Path]
         step = f"report {shlex.quote(str(path))}{process}"
         steps = {step: f"what holds rank {late[0].rank} up"} | steps
     lines = [f"  # {why}\n  python -m profiling {words}" for words, why in steps.items()]
-    return without_controls("\n".join(["", "What next", *lines]))
+    return as_called(without_controls("\n".join(["", "What next", *lines])))
 
 
 def read(paths: Sequence[Path]) -> RanksAnalysis:

@@ -157,15 +157,15 @@ RANKS = (
 
 
 def ranks_table(report: RanksReport, pages: Mapping[int, str]) -> Table:
-    def number_of(row: RankRow) -> Cell:
+    def file(row: RankRow) -> Cell:
         page = pages.get(row.rank)
-        return Cell(str(row.rank), links=[("report", page)] if page else [])
+        return Cell(row.file, links=[("report", page)] if page else [])
 
     def wait(row: RankRow) -> float | None:
         return row.communication.exposed_wait_ms
 
     columns = [
-        Column("rank", number_of, "number", True),
+        Column("rank", "rank", "number", True),
         Column("costs", "costs_ms_per_step", "ms", True),
         Column("waits", wait, "ms", True),
         Column("step", "step_ms", "ms", True),
@@ -178,7 +178,7 @@ def ranks_table(report: RanksReport, pages: Mapping[int, str]) -> Table:
         Column("by itself", lambda row: title_of(row.bottleneck), "text", True),
         Column("GPU", "device", "number"),
         Column("clock, us", "clock_offset_us", "number"),
-        Column("file", "file", "code"),
+        Column("file", file, "code"),
     ]
     order = sorted(report.ranks, key=lambda row: wait(row) or 0.0)
     return Table("ranks", "Ranks", RANKS, columns, order, most=len(order), limit=16)

@@ -1,0 +1,151 @@
+"""report, export and compare of several ranks, from the command line to what is written."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from benchmarks.fleet.files import Told, clocks_of_hosts
+from benchmarks.fleet.simulation import Fault, Fleet
+from profiling.verbs import compare, export, report
+from tests.helpers.fleet import written
+
+FLEET = Fleet(ranks=4, steps=6)
+LATE = Fleet(ranks=4, steps=6, fault=Fault("more_kernels", ranks=(2,)))
+
+
+@pytest.fixture(autouse=True)
+def one_reader(monkeypatch):
+    """Readers of their own take a second to start."""
+    monkeypatch.setattr("profiling.analysis.ranks.files.os.cpu_count", lambda: 1)
+
+
+@pytest.fixture
+def late(tmp_path):
+    written(LATE, tmp_path / "late", told=Told(clocks_of_hosts(4, 1)))
+    return tmp_path / "late"
+
+
+def test_the_screen_names_the_late_rank_first_and_last(late, capsys):
+    assert report.main([str(late)]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.strip()]
+    said = [line for line in lines if line.startswith("Rank 2 holds the others up by ")]
+    assert len(said) == 2 and lines[0].startswith("4 ranks")
+    assert len(lines) <= 48  # a screen
+    command = next(line for line in lines if "profiling report" in line)
+    assert command.endswith(f"report {late}/rank2.trace.json")  # as it is typed
+
+
+def test_json_has_the_answer_and_a_row_for_each_rank(late, tmp_path):
+    assert report.main([str(late), "--json", str(tmp_path / "ranks.json")]) == 0
+    told = json.loads((tmp_path / "ranks.json").read_text())
+    assert [row["rank"] for row in told["ranks"]] == [0, 1, 2, 3]
+    assert told["straggler"]["rank"] == 2 and told["straggler"]["because"] == "gpu_compute"
+    for row in told["ranks"]:
+        parts = row["compute_ms"] + row["copy_ms"] + row["idle_ms"]
+        parts += row["communication"]["exposed_ms"]
+        assert parts == pytest.approx(sum(row["parts_ms"].values()))
+    waits = [row["communication"]["exposed_wait_ms"] for row in told["ranks"]]
+    assert min(range(4), key=waits.__getitem__) == 2
+
+
+def test_a_page_has_a_timeline_of_all_and_a_page_for_each(late, tmp_path):
+    page = tmp_path / "ranks.html"
+    assert report.main([str(late), "--html", str(page), "--each"]) == 0
+    text = page.read_text("utf-8")
+    assert "Rank 2 holds the others up by" in text
+    for rank in range(4):
+        assert (tmp_path / f"ranks-rank{rank}.html").stat().st_size > 100_000
+        assert f'href="ranks-rank{rank}.html"' in text
+    data = json.loads(text.split('id="timeline-data">')[1].split("</script>")[0])
+    labels = [row["label"] for row in data["rows"]]
+    assert labels == [f"rank {n}{more}" for n in range(4) for more in ("", ", collectives")]
+    assert sum(row["count"] for row in data["rows"]) == len(decoded(data["name"]))
+
+
+def decoded(column) -> np.ndarray:
+    from base64 import b64decode
+
+    types = {"u8": "<u1", "u16": "<u2", "u32": "<u4", "f64": "<f8"}
+    return np.frombuffer(b64decode(column["data"]), types[column["type"]])
+
+
+def test_waits_and_transfers_of_the_timeline_are_the_collectives(late, tmp_path):
+    page = tmp_path / "ranks.html"
+    report.main([str(late), "--html", str(page), "--json", str(tmp_path / "ranks.json")])
+    data = json.loads(page.read_text("utf-8").split('id="timeline-data">')[1].split("</script>")[0])
+    told = json.loads((tmp_path / "ranks.json").read_text())
+    shade, took = decoded(data["shade"]), decoded(data["duration"]).astype(float)
+    first, steps = 0, len(told["steps"]["iterations"])
+    for row in data["rows"]:
+        rows = slice(first, first + row["count"])
+        first += row["count"]
+        if not row["label"].endswith("collectives"):
+            continue
+        known = told["ranks"][int(row["label"].split()[1].rstrip(","))]["communication"]
+        for name, figure in (("synchronization", "wait_ms"), ("communication", "transfer_ms")):
+            of = shade[rows] == data["shades"].index(name)
+            assert took[rows][of].sum() / 1e6 / steps == pytest.approx(known[figure], rel=0.01)
+
+
+def test_an_export_has_all_ranks_on_one_clock(late, tmp_path, capsys):
+    path = tmp_path / "ranks.json.gz"
+    assert export.main([str(late), "--perfetto", str(path)]) == 0
+    assert "events" in capsys.readouterr().out
+    ends: dict[int, list[float]] = {}
+    for event in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]:
+        if event.get("cat") == "kernel" and "AllReduce" in event["args"]["name"]:
+            ends.setdefault(event["pid"], []).append(event["ts"] + event["dur"])
+    assert len(ends) == 4 and len({len(of_rank) for of_rank in ends.values()}) == 1
+    apart_us = np.max(list(ends.values()), axis=0) - np.min(list(ends.values()), axis=0)
+    assert apart_us.max() < 20  # the files' clocks are hours apart
+
+
+def test_an_export_names_the_ranks(late, tmp_path):
+    path = tmp_path / "ranks.json"
+    export.main([str(late), "--perfetto", str(path)])
+    events = json.loads(path.read_text())["traceEvents"]
+    names = [event["args"]["name"] for event in events if event["name"] == "process_name"]
+    assert {name.split(",")[0] for name in names} == {f"rank {number}" for number in range(4)}
+    arrows = [event["id"] for event in events if event["ph"] == "f"]
+    assert arrows and len(set(arrows)) == len(arrows)
+
+
+def test_a_comparison_says_what_changed_between_the_ranks(late, tmp_path, capsys):
+    written(FLEET, tmp_path / "mended")
+    result = tmp_path / "comparison.json"
+    assert compare.main([str(late), str(tmp_path / "mended"), "--json", str(result)]) == 0
+    told = json.loads(result.read_text())
+    assert told["verdict"] == "faster"
+    changed = told["ranks"]
+    assert changed["late_ms"]["candidate"] == 0 and changed["late_ms"]["baseline"] > 0.5
+    assert changed["wait_ms"]["delta_ms"] < 0
+    assert changed["stragglers"]["baseline"].startswith("Rank 2 holds the others up")
+    assert changed["stragglers"]["candidate"] is None
+    out = capsys.readouterr().out
+    assert "Who is late" in out and "no rank holds the others up" in out
+
+
+def test_another_number_of_ranks_does_not_compare(late, tmp_path):
+    written(Fleet(ranks=2, steps=6), tmp_path / "two")
+    with pytest.raises(ValueError, match="ranks: 4 against 2"):
+        compare.main([str(late), str(tmp_path / "two")])
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--device", "1", "--ranks"], "--device: chooses one process"),
+        (["--each"], "--each: .* needs --html FILE"),
+        (["--ranks"], "fewer than two ranks"),
+    ],
+)
+def test_what_does_not_fit_is_refused(late, words, told):
+    with pytest.raises(ValueError, match=told):
+        report.main([str(late / "rank0.trace.json"), *words])
+
+
+def test_a_process_of_a_folder_is_reported_alone(late, capsys):
+    assert report.main([str(late), "--device", "0"]) == 0
+    assert "4 ranks" not in capsys.readouterr().out
