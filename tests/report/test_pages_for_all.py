@@ -11,16 +11,20 @@ import zlib
 
 import pytest
 
+from benchmarks.fleet.simulation import Fault, Fleet
 from profiling.analysis.difference.comparison import compare
 from profiling.report.capture.document import report_document
 from profiling.report.comparison.document import comparison_document
 from profiling.report.document import Chart, Document, Facts, Section
 from profiling.report.lab.compiled_document import compiled_document
+from profiling.report.ranks.document import ranks_document
+from profiling.report.ranks.timeline import timeline_of
 from profiling.report.renderers.page import page
 from profiling.report.renderers.plotly_script import packed, unwrapped
 from tests.helpers.captures import capture_of, compilation
 from tests.helpers.chromium import draw_all, open_page
 from tests.helpers.colours import contrast
+from tests.helpers.fleet import analysed, written
 from tests.helpers.reports import flash, slow
 
 MOST_BYTES = 2_000_000
@@ -38,11 +42,18 @@ def pages(tmp_path_factory):
         "report": report_document(capture.report, capture.step_events),
         "compare": comparison_document(compare(slow(), flash())),
         "compiled": compiled_document(compiled.index, compiled.files),
+        "ranks": document_of_ranks(tmp_path_factory.mktemp("ranks")),
     }
     folder = tmp_path_factory.mktemp("pages")
     for name, document in documents.items():
         (folder / f"{name}.html").write_text(page(document), encoding="utf-8")
     return {name: folder / f"{name}.html" for name in documents}
+
+
+def document_of_ranks(folder) -> Document:
+    late = Fleet(ranks=4, steps=4, fault=Fault("slower_kernels", ranks=(2,)))
+    analysis = analysed(written(late, folder))
+    return ranks_document(analysis.report, timeline_of(analysis))
 
 
 @pytest.fixture
@@ -152,7 +163,7 @@ def test_scripts_run_by_the_nonce_alone(report):
     assert "Content Security Policy" in refused["message"]
 
 
-@pytest.mark.parametrize("name", ["report", "compare", "compiled"])
+@pytest.mark.parametrize("name", ["report", "compare", "compiled", "ranks"])
 def test_on_a_phone_words_stay_whole_and_legends_go_below(browser, pages, window, name):
     window(PHONE)
     browser.get("about:blank")
@@ -221,7 +232,7 @@ def comes_to(driver, script: str, wanted) -> object:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["report", "compare"])
+@pytest.mark.parametrize("name", ["report", "compare", "ranks"])
 def test_no_sheet_of_a_print_is_blank(browser, pages, name):
     browser.get("about:blank")
     open_page(browser, pages[name])
