@@ -176,3 +176,12 @@ def test_clocks_are_aligned_to_within_their_noise(tmp_path: Path) -> None:
         assert row.clock_offset_us == pytest.approx(clocks[row.rank] - clocks[0], abs=5.0)
     assert report.clock.uncertainty_us is not None and 5 < report.clock.uncertainty_us < 25
     assert report.clock.aligned_on == "the ends of 32 collectives"
+
+
+def test_a_transfer_is_the_time_of_the_last_to_come(tmp_path):
+    """Not until the first has left: ranks leave rings one after the other."""
+    fleet = Fleet(ranks=4, steps=40, buckets=0, transfer_us=400.0, leave_us=150.0)
+    (collective,) = report_of(written(fleet, tmp_path)).collectives
+    assert collective.transfer_ms == pytest.approx(0.4 + 0.15, abs=0.06)  # the first: 0.44
+    crosses = 2 * 3 / 4 * collective.bytes
+    assert collective.bus_gb_per_s == pytest.approx(crosses / collective.transfer_ms / 1e6, rel=0.2)
