@@ -4,16 +4,17 @@ Called by profiling.timeline.nsys_sqlite.
 """
 
 import re
+from pathlib import Path
 
 import numpy as np
 
 from profiling.timeline import personal
 from profiling.timeline.nsys_export import Export, process_of
 from profiling.timeline.reading import LATEST_NS, by_start, capability, rows_of
-from profiling.timeline.sqlite_columns import FIRST_ROW, numbers
+from profiling.timeline.sqlite_columns import FIRST_ROW, numbers, opened, tables
 from profiling.timeline.trace import Allocations, CounterSamples, Device
 
-MEMORY = "CUDA_GPU_MEMORY_USAGE_EVENTS"
+MEMORY, KERNELS = "CUDA_GPU_MEMORY_USAGE_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL"
 DEVICE_MEMORY, ARRAY_MEMORY = 2, 3  # ENUM_CUDA_MEM_KIND
 ALLOCATED, FREED = 0, 1  # ENUM_CUDA_DEV_MEM_EVENT_OPER
 WARNING, ERROR = 2, 3  # ENUM_DIAGNOSTIC_SEVERITY_LEVEL
@@ -96,6 +97,18 @@ def complaints(export: Export) -> list[str]:
         if severity == ERROR or (severity == WARNING and LOST.search(str(text)))
     )
     return list(found)
+
+
+def holds_ranks(path: Path) -> bool:
+    """Whether it has collectives and kernels of several processes; reads little of it."""
+    if "globalPid" not in tables(path).get(KERNELS, set()):
+        return False
+    with opened(path) as database:
+        named = "SELECT 1 FROM StringIds WHERE value LIKE '%nccl%' LIMIT 1"
+        if not database.execute(named).fetchone():
+            return False
+        found = database.execute(f"SELECT DISTINCT globalPid FROM {KERNELS} LIMIT 2").fetchall()
+    return len(found) > 1
 
 
 def versions(export: Export) -> tuple[str | None, str | None]:

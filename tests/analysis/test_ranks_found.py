@@ -1,11 +1,16 @@
 """Which files of a folder are the ranks' captures, by their names."""
 
+import gzip
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from benchmarks.fleet.files import Told, write_nsys
+from benchmarks.fleet.simulation import Fleet, simulate
 from profiling.analysis.ranks.found import captures_in, named_rank
+from tests.helpers.fleet import written
 
 NAMES = {
     "window-1-rank0.trace.json.gz": 0,  # this project's
@@ -118,4 +123,32 @@ def test_previous_runs_are_left_alone(tmp_path: Path) -> None:
 )
 def test_a_folder_without_several_ranks_has_none(tmp_path: Path, names: list[str]) -> None:
     laid(tmp_path, *names)
+    assert captures_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_traces_that_say_it_in_their_head_need_no_names(tmp_path: Path, packed: bool) -> None:
+    paths = written(Fleet(ranks=3, steps=2), tmp_path)
+    renamed = []
+    for number, path in enumerate(paths):
+        new = tmp_path / f"{'cab'[number]}.trace.json{'.gz' if packed else ''}"
+        new.write_bytes(gzip.compress(path.read_bytes()) if packed else path.read_bytes())
+        path.unlink()
+        renamed.append(new)
+    (tmp_path / "summary.json").write_text("{}")
+    assert captures_in(tmp_path) == renamed  # by rank
+    renamed[0].unlink()
+    renamed[1].unlink()
+    assert captures_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("ranks, found", [([0, 1, 2], True), ([1], False)])
+def test_an_export_of_several_processes_is_one_file_for_all(
+    tmp_path: Path, ranks: list[int], found: bool
+) -> None:
+    path = tmp_path / "profile" / "nsys.sqlite"
+    path.parent.mkdir()
+    write_nsys(simulate(Fleet(ranks=3, steps=2)), ranks, path, Told(np.zeros(3)))
+    assert captures_in(tmp_path) == ([path] if found else [])
+    path.write_bytes(b"SQLite format 3\0 and no more")
     assert captures_in(tmp_path) == []

@@ -1,10 +1,12 @@
 """Which files are captures of the ranks of one training. Called by the verbs and by files."""
 
+import gzip
 import re
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from profiling.timeline import opening
+from profiling.timeline import nsys_facts, opening
 
 # what names say, the surest first: `rank` may be of a host alone where it is `local`
 NUMBERS = tuple(
@@ -19,6 +21,8 @@ NUMBERS = tuple(
 )
 PREVIOUS = re.compile(r"previous-\d+")  # an older run of the folder
 EVENTS = (".json", ".json.gz")
+TOLD = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d{1,6})\b')
+HEAD_BYTES = 1 << 20  # of a Chrome trace, before its events
 
 
 class TooFewRanks(ValueError):
@@ -40,8 +44,9 @@ def place_of_rank(name: str) -> re.Match[str] | None:
 def captures_in(folder: Path) -> list[Path]:
     """Of the ranks of one training: in a run's folder, its profile/, or one folder for each host.
 
-    Of several windows the newest, if it has several ranks. [] where no two files there are named
-    after ranks. Raises OSError.
+    Of several windows the newest, if it has several ranks. Where no two files are named after
+    ranks, Chrome traces that say in their head which they are; else an nsys export that holds the
+    processes of several. [] where there is none of these. Raises OSError.
     """
     for places in ((folder, folder / "profile"), folders_of_hosts(folder)):
         found = [file for place in places if place.is_dir() for file in files_of_ranks(place)]
@@ -57,7 +62,36 @@ def captures_in(folder: Path) -> list[Path]:
                 return by_rank(chosen)
         if len(ranks_of(beside)) > 1:
             return by_rank(beside)
-    return []
+    captures = [file for place in (folder, folder / "profile") for file in captures_of(place)]
+    told = {rank: file for file in captures if (rank := told_rank(file)) is not None}
+    if len(told) > 1:
+        return [told[rank] for rank in sorted(told)]
+    newest = max(captures, key=lambda file: file.stat().st_mtime_ns, default=None)
+    return [newest] if newest and holds_several(newest) else []
+
+
+def told_rank(path: Path) -> int | None:
+    """The rank in the head of a Chrome trace; None: it says none."""
+    if not path.name.endswith(EVENTS):
+        return None
+    opened = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opened(path, "rb") as file:
+            found = TOLD.search(file.read(HEAD_BYTES))
+    except (OSError, EOFError, zlib.error):
+        return None  # who reads all of it says so
+    return int(found[1]) if found else None
+
+
+def holds_several(path: Path) -> bool:
+    """Whether an nsys export has collectives and the kernels of several processes."""
+    try:
+        if path.name.endswith(".sqlite.gz"):
+            with opening.unpacked(path) as plain:
+                return nsys_facts.holds_ranks(plain)
+        return path.suffix == ".sqlite" and nsys_facts.holds_ranks(path)
+    except (ValueError, OSError):
+        return False  # who reads all of it says so
 
 
 def folders_of_hosts(folder: Path) -> list[Path]:
@@ -74,12 +108,16 @@ def by_rank(files: Sequence[Path]) -> list[Path]:
 
 
 def files_of_ranks(folder: Path) -> list[Path]:
-    """Captures whose names say a rank; of a report and its export the export."""
+    """Captures whose names say a rank."""
+    return [file for file in captures_of(folder) if named_rank(file) is not None]
+
+
+def captures_of(folder: Path) -> list[Path]:
+    """What looks like a capture; of a report and its export the export."""
     found = [
         file
-        for file in folder.iterdir()
-        if named_rank(file) is not None
-        and file.name.endswith((*opening.ENDINGS, *EVENTS))
+        for file in (folder.iterdir() if folder.is_dir() else ())
+        if file.name.endswith((*opening.ENDINGS, *EVENTS))
         and not opening.MANIFEST.fullmatch(file.name)
         and file.is_file()
     ]
