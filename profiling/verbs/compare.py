@@ -56,7 +56,7 @@ from profiling.launch import wandb_verdict
 from profiling.launch.experiment.plan import OWN
 from profiling.records import to_json
 from profiling.report.comparison.document import comparison_document
-from profiling.verbs.ranks import read_folder
+from profiling.verbs.ranks import StepNames, read_folder
 from profiling.verbs.report import RANKS
 from profiling.verbs.results import check_outputs, output_flags, show, show_answer, write_outputs
 
@@ -141,7 +141,7 @@ def side(
 ) -> Compared:
     if ranks and run is None:
         given = ranks[0] if len(ranks) == 1 else ranks[0].parent
-        if analysis := read_folder([given], ranks):
+        if analysis := read_folder([given], ranks, StepNames(flags.step, flags.phases)):
             return compared_ranks(analysis.report, str(given))
         capture = ranks[0]
     if run is None:

@@ -15,7 +15,7 @@ from cli.files import write_text
 from cli.plain import plain, without_controls
 from cli.program import as_called
 from profiling.analysis.capture import open_report
-from profiling.analysis.ranks.files import Progress, open_ranks
+from profiling.analysis.ranks.files import FOUND_OUT, Progress, StepNames, open_ranks
 from profiling.analysis.ranks.found import TooFewRanks
 from profiling.analysis.ranks.records import RanksReport
 from profiling.analysis.ranks.summary import RanksAnalysis
@@ -38,7 +38,8 @@ def report_ranks(flags: Namespace, analysis: RanksAnalysis, paths: Sequence[Path
         show_ranks(analysis.report, flags.capture, paths, flags.full)
         return
     timeline = timeline_of(analysis) if flags.html else None
-    pages = write_pages(flags.html, analysis) if flags.each else {}
+    names = StepNames(flags.step, flags.phases)
+    pages = write_pages(flags.html, analysis, names) if flags.each else {}
     document = ranks_document(analysis.report, timeline, pages)
     written = write_outputs(flags, to_json(analysis.report), document)
     if STDOUT not in written:
@@ -50,13 +51,18 @@ def report_ranks(flags: Namespace, analysis: RanksAnalysis, paths: Sequence[Path
         webbrowser.open(flags.html.resolve().as_uri())
 
 
-def write_pages(html: Path, analysis: RanksAnalysis) -> dict[int, str]:
+def write_pages(html: Path, analysis: RanksAnalysis, names: StepNames) -> dict[int, str]:
     """Each rank's own report beside the page of all: rank -> the file's name."""
     named = {rank.rank: f"{html.stem}-rank{rank.rank}.html" for rank in analysis.ranks}
     with counting(len(named), "drawn") as progress:
         for count, rank in enumerate(analysis.ranks):
-            path = Path(rank.clock)
-            capture = open_report(path, process=rank.process, device=rank.device)
+            capture = open_report(
+                Path(rank.clock),
+                step=names.step,
+                phases=names.phases,
+                process=rank.process,
+                device=rank.device,
+            )
             document = report_document(capture.report, capture.step_events)
             write_text(html.with_name(named[rank.rank]), page(document))
             progress(count + 1)
@@ -74,8 +80,8 @@ def show_ranks(
 
 
 def next_steps(report: RanksReport, given: Sequence[Path], paths: Sequence[Path]) -> str:
-    captures = shlex.join(map(str, given)) + (" --ranks" if given[0].is_file() else "")
-    captures = captures.replace(" --ranks", "") if len(given) > 1 else captures
+    alone = ["--ranks"] if len(given) == 1 and given[0].is_file() else []
+    captures = shlex.join([*map(str, given), *alone])
     steps = {
         f"report {captures} --html ranks.html": "with a timeline of all ranks",
         f"export {captures} --perfetto ranks.json.gz": "all on one clock, for ui.perfetto.dev",
@@ -89,16 +95,18 @@ def next_steps(report: RanksReport, given: Sequence[Path], paths: Sequence[Path]
     return as_called(without_controls("\n".join(["", "What next", *lines])))
 
 
-def read(paths: Sequence[Path]) -> RanksAnalysis:
+def read(paths: Sequence[Path], step_names: StepNames = FOUND_OUT) -> RanksAnalysis:
     """Raises ValueError."""
     with counting(len(paths), "read") as progress:
-        return open_ranks(paths, progress)
+        return open_ranks(paths, progress, step_names)
 
 
-def read_folder(given: Sequence[Path], paths: Sequence[Path]) -> RanksAnalysis | None:
+def read_folder(
+    given: Sequence[Path], paths: Sequence[Path], step_names: StepNames = FOUND_OUT
+) -> RanksAnalysis | None:
     """Likewise; None where a folder was given, whose captures are of one rank: that is said."""
     try:
-        return read(paths)
+        return read(paths, step_names)
     except TooFewRanks as error:
         if not given[0].is_dir():
             raise

@@ -63,9 +63,10 @@ def main(argv: list[str]) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode gets ? for a bar
     if paths := rank_captures(flags.capture, flags.ranks, flags.device, flags.process):
-        from profiling.verbs.ranks import read_folder, report_ranks
+        from profiling.verbs.ranks import StepNames, read_folder, report_ranks
 
-        if analysis := read_folder(flags.capture, paths):
+        step_names = StepNames(flags.step, flags.phases)
+        if analysis := read_folder(flags.capture, paths, step_names):
             report_ranks(flags, analysis, paths)
             return 0
         flags.capture = paths

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from multiprocessing import active_children, get_context
 from pathlib import Path
+
+import numpy as np
 
 from cli.plain import plain
 from profiling.analysis.analysis import Analysis
@@ -34,13 +36,28 @@ KILLED = (
 Progress = Callable[[int], None]  # how many files have been read
 
 
-def open_ranks(paths: Sequence[Path], progress: Progress = lambda count: None) -> RanksAnalysis:
+@dataclass(frozen=True)
+class StepNames:
+    """The ranges that are steps and phases, where they are not to be found out: see Analysis."""
+
+    step: str | None = None
+    phases: list[str] | None = None
+
+
+FOUND_OUT = StepNames()
+
+
+def open_ranks(
+    paths: Sequence[Path],
+    progress: Progress = lambda count: None,
+    step_names: StepNames = FOUND_OUT,
+) -> RanksAnalysis:
     """What these captures come to. Raises ValueError with one line, TooFewRanks where they are one.
 
     What cannot be read, or is of another run or window, is a finding, and the rest is reported.
     `progress` is told how many files have been read.
     """
-    read = list(read_all(paths, progress))
+    read = read_all(paths, progress, step_names)
     findings = [Finding("warning", f"left out: {file.error}") for file in read if file.error]
     ranks, left_out = choose(read)
     findings += left_out
@@ -66,19 +83,19 @@ def names(paths: Sequence[Path]) -> str:
     return plain(paths[0]) if len(paths) == 1 else f"{plain(paths[0])} and {len(paths) - 1} more"
 
 
-def read_all(paths: Sequence[Path], progress: Progress) -> list[FileRead]:
+def read_all(paths: Sequence[Path], progress: Progress, step_names: StepNames) -> list[FileRead]:
     """In the order of `paths`. Raises ValueError where a process that reads is killed."""
     workers = min(len(paths), os.cpu_count() or 1, MOST_WORKERS)
     if workers == 1:
         found = []
         for count, path in enumerate(paths):
-            found.append(read(path, named_rank(path)))
+            found.append(read(path, named_rank(path), step_names))
             progress(count + 1)
         return found
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         try:
             with signals_held():
-                futures = [pool.submit(read, path, named_rank(path)) for path in paths]
+                futures = [pool.submit(read, path, named_rank(path), step_names) for path in paths]
             for count, _ in enumerate(as_completed(futures)):
                 progress(count + 1)
             return [future.result() for future in futures]
@@ -101,7 +118,7 @@ def signals_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def read(path: Path, named: int | None) -> FileRead:
+def read(path: Path, named: int | None, step_names: StepNames) -> FileRead:
     """`named`: the rank, where the file does not say it itself."""
     try:
         trace = opening.open_capture(path)
@@ -109,9 +126,9 @@ def read(path: Path, named: int | None) -> FileRead:
         if not subjects:
             raise ValueError(f"{path}: holds no GPU activity")
         if len(subjects) == 1:
-            return FileRead(path, [one_rank(trace, path, named)])
+            return FileRead(path, [one_rank(trace, path, named, step_names)])
         ranks = [
-            several_ranks(trace, number, process, device)
+            several_ranks(trace, number, process, device, step_names)
             for number, (process, device) in enumerate(subjects)
         ]
         return FileRead(path, ranks)
@@ -125,19 +142,18 @@ def processes_of(trace: Trace) -> list[tuple[int, int]]:
     for process, device, ns in used_gpus(trace):
         found[process] = max(found.get(process, (-1, -1)), (ns, device))
     if trace.operations is not None and len(found) > 1:
-        talks = [family_of(name) == "communication" for name in trace.names]
-        of = trace.operations.process[[talks[name] for name in trace.operations.name.tolist()]]
-        talking = set(of.tolist())
+        talks = np.array([family_of(name) == "communication" for name in trace.names], bool)
+        talking = set(trace.operations.process[talks[trace.operations.name]].tolist())
         found = {process: gpu for process, gpu in found.items() if process in talking} or found
     rows = [(device, process) for process, (_, device) in found.items()]
     return [(process, device) for device, process in sorted(rows)]
 
 
-def one_rank(trace: Trace, path: Path, named: int | None) -> ReducedRank:
+def one_rank(trace: Trace, path: Path, named: int | None, step_names: StepNames) -> ReducedRank:
     """Of a file that holds one process."""
     told = opening.find_manifest(path, trace)
     manifest = told[1] if told else None
-    analysis = Analysis(trace)
+    analysis = Analysis(trace, step_names.step, step_names.phases)
     report = report_of(analysis, manifest, told[0] if told else None)
     by = {
         "capture": trace.rank,
@@ -153,7 +169,9 @@ def one_rank(trace: Trace, path: Path, named: int | None) -> ReducedRank:
     return found
 
 
-def several_ranks(trace: Trace, number: int, process: int, device: int) -> ReducedRank:
+def several_ranks(
+    trace: Trace, number: int, process: int, device: int, step_names: StepNames
+) -> ReducedRank:
     """One process of a file that holds several, which are numbered by their GPUs."""
-    analysis = Analysis(trace, process=process, device=device)
+    analysis = Analysis(trace, step_names.step, step_names.phases, device, process)
     return reduced(analysis, report_of(analysis), number, "order", clock=str(trace.file))
