@@ -167,6 +167,8 @@ def git_state() -> JsonObject | None:
     )
     try:
         commit = ask(["git", "rev-parse", "HEAD"]).strip()
-        return {"commit": commit, "dirty": bool(ask(["git", "status", "--porcelain"]))}
+        # without locks: a run that is killed now would leave its index locked
+        status = ask(["git", "--no-optional-locks", "status", "--porcelain"])
+        return {"commit": commit, "dirty": bool(status)}
     except (OSError, subprocess.SubprocessError):
         return None
