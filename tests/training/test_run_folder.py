@@ -388,3 +388,17 @@ def test_an_installation_inside_a_repository_has_no_commit_of_it(tmp_path, monke
     monkeypatch.setattr(run_folder, "PROJECT", tmp_path)
     state = run_folder.git_state()
     assert state and len(state["commit"]) == 40
+
+
+def test_the_checkout_s_state_is_asked_without_its_lock(tmp_path, monkeypatch):
+    """Who is killed in the midst of it would leave the lock, and git would refuse all work."""
+    monkeypatch.setattr(run_folder, "PROJECT", tmp_path)
+    git = ["git", "-c", "user.name=me", "-c", "user.email=me@here", "-C", str(tmp_path)]
+    (tmp_path / "train.py").write_text("pass\n")
+    for words in (["init", "-q"], ["add", "train.py"], ["commit", "-q", "-m", "ours"]):
+        subprocess.run([*git, *words], check=True)
+    os.utime(tmp_path / "train.py", (1, 1))  # git status would note it in the index
+    index = (tmp_path / ".git/index").read_bytes()
+    state = run_folder.git_state()
+    assert state and state["dirty"] is False
+    assert (tmp_path / ".git/index").read_bytes() == index
