@@ -26,6 +26,11 @@ def called(names: list[str], name: np.ndarray, wanted: Callable[[str], object]) 
     return is_wanted[name]
 
 
+def joined(columns: list[np.ndarray]) -> np.ndarray:
+    """One behind the other; none are an empty one."""
+    return np.concatenate(columns) if columns else np.empty(0, np.int64)
+
+
 def depths(start_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
     """How many of the intervals are open when each begins, for nested ones sorted by start."""
     end_ns = np.maximum(end_ns, start_ns + 1)

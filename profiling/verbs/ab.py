@@ -59,7 +59,14 @@ from profiling.launch.experiment.plan import (
     plan_experiment,
     timed_process,
 )
-from profiling.launch.experiment.processes import RESULTS, measure, open_experiment, save, say
+from profiling.launch.experiment.processes import (
+    RESULTS,
+    again,
+    measure,
+    open_experiment,
+    save,
+    say,
+)
 from profiling.records import to_json
 from profiling.report.comparison.document import experiment_document
 from profiling.verbs.results import check_outputs, output_flags, show, show_answer, write_outputs
@@ -94,7 +101,7 @@ def main(argv: list[str], trainer: Path = TRAINER) -> int:
         except KeyboardInterrupt:
             done = len(open_experiment(folder, asked).runs)
             print(f"\nstopped; {done} of {len(values)} processes are in {folder}")
-            print(as_called(f"go on   {again(argv, folder)}"))
+            print(as_called(f"go on   {again('ab', argv, folder)}"))
             return 130
         concluded = conclude(experiment, captured, flags.equal_within)
         begun = first_iterations(concluded, folder, flags.iterations)
@@ -156,12 +163,6 @@ def announce(experiment: Experiment, values: list[int], folder: Path) -> None:
             f"{left * 20 / 60:.1f} min, and the steps; the first process tells more",
         )
     say(f"folder  {folder}")
-
-
-def again(argv: list[str], folder: Path) -> str:
-    """The command that goes on in the folder."""
-    words = argv if "--out" in argv else [*argv, "--out", str(folder)]
-    return shlex.join(["python", "-m", "profiling", "ab", *words])
 
 
 def deliver(flags: Namespace, folder: Path, experiment: Experiment) -> None:

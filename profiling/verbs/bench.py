@@ -49,7 +49,7 @@ from profiling.launch.bench.checkout import Checkout, open_checkout, prepare_tex
 from profiling.launch.bench.plan import Plan, Trial, check_words, command, trials
 from profiling.launch.bench.processes import measure, open_bench, save
 from profiling.launch.experiment.plan import FEWEST_TIMED, LOG_INTERVAL, WARM_UP
-from profiling.launch.experiment.processes import say
+from profiling.launch.experiment.processes import again, say
 from profiling.records import to_json
 from profiling.report.bench.document import bench_document
 from profiling.report.renderers.markdown import markdown
@@ -90,7 +90,7 @@ def main(argv: list[str]) -> int:
             bench = measure(plan, bench, planned)
         except KeyboardInterrupt:
             print(f"\nstopped; what was measured is in {plan.folder}")
-            print(as_called(f"go on   {again(argv, plan.folder)}"))
+            print(as_called(f"go on   {again('bench', argv, plan.folder)}"))
             return 130
         result = measures(bench, flags.loss, flags.equal_within)
         deliver(flags, plan.folder, replace(bench, work=whole_work(bench), result=result))
@@ -164,12 +164,6 @@ def prepare_both(plan: Plan, checkout: Checkout) -> None:
     log = plan.folder / "runs" / "prepare-text.log"
     if not prepare_text(checkout, prepare(plan.config), log):
         say(f"{checkout.name}: prepared {checkout.folder}/data/shakespeare_char from our text")
-
-
-def again(argv: list[str], folder: Path) -> str:
-    """The command that goes on in the folder."""
-    words = argv if "--out" in argv else [*argv, "--out", str(folder)]
-    return shlex.join(["python", "-m", "profiling", "bench", *words])
 
 
 def deliver(flags: Namespace, folder: Path, found: Bench) -> None:

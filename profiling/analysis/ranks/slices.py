@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.columns import union
+from profiling.analysis.columns import joined, union
 from profiling.analysis.gpu_time.breakdown import COMMUNICATION
 
 NEAR = 5e-4  # of a step: between two kernels of one slice
@@ -45,10 +45,6 @@ def drawn(analysis: Analysis) -> RankSlices:
     order = np.argsort(start_ns, kind="stable")
     parts = ["copy" if each == COPIES else "compute" for each in names]
     return RankSlices(names, parts, start_ns[order], end_ns[order], name[order])
-
-
-def joined(parts: list[np.ndarray]) -> np.ndarray:
-    return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
 def merged(start_ns: np.ndarray, end_ns: np.ndarray, near_ns: int) -> tuple[np.ndarray, np.ndarray]:

@@ -130,6 +130,12 @@ def with_process(experiment: Experiment, process: ProcessRun, run: RunFolder) ->
     )
 
 
+def again(verb: str, argv: list[str], folder: Path) -> str:
+    """The command that goes on in the folder, as the series of `ab` and `bench` do."""
+    words = argv if "--out" in argv else [*argv, "--out", str(folder)]
+    return shlex.join(["python", "-m", "profiling", verb, *words])
+
+
 def remove_checkpoints(run_dir: Path) -> None:
     """Training saves one at its end; nobody goes on from these few iterations."""
     for name in ("ckpt.pt", "ckpt_best.pt"):

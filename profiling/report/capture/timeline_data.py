@@ -12,6 +12,7 @@ from typing import TypedDict
 import numpy as np
 
 from cli.plain import without_controls
+from profiling.analysis.columns import joined
 from profiling.analysis.gpu_time.step_events import Launched, Slices, StepEvents
 from profiling.analysis.kernels.families import FAMILIES
 from profiling.causes import CAUSES, part_named
@@ -210,10 +211,6 @@ class NameTable:
         label, whole = without_controls(label), without_controls(name)
         links = self.sources.get(name, [])
         return {"label": label, "whole": whole if whole != label else "", "links": links}
-
-
-def joined(columns: list[np.ndarray]) -> np.ndarray:
-    return np.concatenate(columns) if columns else np.empty(0, np.int64)
 
 
 def packed(column: np.ndarray) -> Column:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from cli.plain import without_controls
+from profiling.analysis.columns import joined
 from profiling.analysis.gpu_time.step_events import shown_steps
 from profiling.analysis.ranks.summary import RanksAnalysis
-from profiling.report.capture.timeline_data import Name, TimelineData, joined, packed
+from profiling.report.capture.timeline_data import Name, TimelineData, packed
 
 WAIT, TRANSFER = "synchronization", "communication"  # colours
 MOST_RANKS = 64  # two rows each
