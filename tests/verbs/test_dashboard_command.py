@@ -171,6 +171,21 @@ def following(server, mark: str | None = None, **headers: str):
         connection.close()
 
 
+@contextmanager
+def between_looks(server, monkeypatch):
+    """As following; but the server has looked once, and rests until it looks again."""
+    rests, rest = threading.Event(), server.ending.wait
+
+    def noted(seconds: float) -> bool:
+        rests.set()
+        return rest(seconds)
+
+    monkeypatch.setattr(server.ending, "wait", noted)
+    with following(server) as events:
+        assert rests.wait(20)
+        yield events
+
+
 def read_events(answer) -> Iterator[tuple[str, str, object]]:
     said = {}
     for line in answer:
@@ -248,7 +263,7 @@ def test_a_run_folder_that_vanishes_ends_nothing(tmp_path, monkeypatch, capfd, o
     folder = write_run(tmp_path / "run", start_s=1.0)
     for number in range(others):
         write_run(tmp_path / f"other-{number}", start_s=1.0)
-    with serving(tmp_path) as server, following(server) as events:
+    with serving(tmp_path) as server, between_looks(server, monkeypatch) as events:
         folder.rename(tmp_path.parent / f"{tmp_path.name}-away")
         name, _, said = next(events)
         if others:
