@@ -6,9 +6,11 @@
 """
 
 if __name__ == "__main__":
+    from cli import lifetime
     from cli.start_up import begin
 
     begin()  # from here on Ctrl-C is quiet
+    lifetime.begin_many_imports()
 
     # --help, mistakes and TAB completion end here, before torch, which takes seconds to import
     from configs import command_line
@@ -180,3 +182,4 @@ def batches_of(dataset: Dataset, split: str, config: Config, ranks: Ranks) -> Ba
 
 if __name__ == "__main__":
     start(train, check_job)
+    lifetime.succeed()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from cli import lifetime
 from cli.errors import one_line
 from configs.files import FOLDER, load
 from configs.schema import Config
@@ -68,6 +69,7 @@ def warm_up(
         else:
             attention = seen_on_cpu(config, operators)
     dynamo.dismiss_compilers()
+    lifetime.settle()
     counted = dynamo.compiled()
     facts = CompileFacts(
         compile=config.compile,
