@@ -41,7 +41,7 @@ def values(name: str, typed: str, config: Config) -> list[str]:
 
 
 def is_path(key: Key) -> bool:
-    return key.name in ("out_dir", "data_source")
+    return key.name in ("out_dir", "data_source", "compile_cache")
 
 
 def file_names(word: str) -> list[str]:

@@ -66,6 +66,12 @@ class TrainingConfig:
         "auto: block with CUDA graphs, which need no fewer launches, else model",
         ("auto", "block", "model"),
     )
+    compile_cache: str = key(
+        "~/.cache/profiling-nanogpt",
+        "folder where compiled code lies for the next start; default: TORCHINDUCTOR_CACHE_DIR, or "
+        "~/.cache/profiling-nanogpt",
+        variable="TORCHINDUCTOR_CACHE_DIR",
+    )
     cuda_graphs: str = key(
         "auto",
         "replay forward, backward and optimizer as CUDA graphs; "
@@ -78,6 +84,8 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         if not self.out_dir:
             raise ValueError("out_dir: must not be empty")
+        if not self.compile_cache:
+            raise ValueError("compile_cache: must not be empty")
         self.out_dir = os.path.expanduser(self.out_dir)  # ~ of a shell that left it, or of YAML
         if self.keep_previous not in ("all", "refuse") and not self.keep_previous.isdecimal():
             raise ValueError(

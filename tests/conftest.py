@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +20,10 @@ from tests.paths import FAKES, PROJECT
 os.environ["OMP_NUM_THREADS"] = "1"
 # inductor's code for a CPU without vectors: it takes two thirds of the time to compile
 os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "0"
+# compiled code of tests is not for the user's own runs
+os.environ.setdefault(
+    "TORCHINDUCTOR_CACHE_DIR", str(Path(tempfile.gettempdir(), "profiling-nanogpt-tests"))
+)
 
 # A shell's jobs in the background ignore Ctrl-C, and so would every program started here.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

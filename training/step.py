@@ -1,7 +1,5 @@
 """The arithmetic of an iteration, launched kernel by kernel: forward, backward, average, update."""
 
-import warnings
-from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -9,8 +7,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from configs.training import TrainingConfig
-from model import GPT, Block
+from model import GPT
 from profiling.capture.spans import NoSpans, Spans
+from training.compilation import compiled
 from training.distributed import Ranks
 from training.optimizer import set_learning_rate
 
@@ -132,22 +131,6 @@ class Step:
         """Forgets the gradients and losses of the micro-steps so far."""
         self.optimizer.zero_grad(set_to_none=True)
         self.first_micro_step = True
-
-
-def compiled(model: GPT, config: TrainingConfig) -> Callable[..., tuple[Tensor, Tensor]]:
-    """The model, or its parts one by one, behind torch.compile when `compile` asks for it."""
-    if not config.compile:
-        return model
-    # float32 means float32 here; TF32, which inductor advises, has 10 bits of mantissa
-    warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
-    if config.compile_scope == "model":
-        return torch.compile(model)
-    for module in model.modules():
-        if isinstance(module, Block):
-            module.compile()
-    for owner, name in ((model.transformer, "embed"), (model, "score")):
-        setattr(owner, name, torch.compile(getattr(owner, name)))
-    return model
 
 
 def autocast(dtype: str, device: torch.device) -> torch.autocast:

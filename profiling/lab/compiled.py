@@ -9,7 +9,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,7 +53,8 @@ def check_ours(folder: Path) -> None:
 def compile_once(config: "Config", cache: Path) -> Compilation:
     """`cache`: an empty folder. Raises ValueError where nothing was compiled."""
     # both compilers write to `cache`, and find nothing there: a cached graph leaves no code
-    os.environ |= {"TORCHINDUCTOR_CACHE_DIR": str(cache), "TRITON_CACHE_DIR": f"{cache}/triton"}
+    config = replace(config, compile_cache=str(cache))
+    os.environ["TRITON_CACHE_DIR"] = f"{cache}/triton"
     os.environ.pop("TORCH_LOGS", None)  # it would overrule the log of graph breaks
 
     import torch

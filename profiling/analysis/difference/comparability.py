@@ -11,6 +11,7 @@ PACKAGES = ("torch", "triton")
 NAMES_ONLY = (
     "out_dir",
     "keep_previous",
+    "compile_cache",
     "wandb",
 )  # keys and sections that name a run and do nothing in it
 

@@ -13,7 +13,7 @@ WORK += ("n_head", "n_embd", "bias", "dropout", "dtype", "dataset", "data_source
 WORK += ("bpe_vocab_size",)
 # keys and sections that say how long a run is and how it is watched: they do not name a difference
 UNTIMED: tuple[str, ...] = ("seed", "max_iters", "lr_decay_iters", "warmup_iters", "learning_rate")
-UNTIMED += ("min_lr", "eval_interval", "eval_iters", "log_interval", "profile")
+UNTIMED += ("min_lr", "eval_interval", "eval_iters", "log_interval", "profile", "compile_cache")
 FOLLOWS = {"cuda_graphs": "compile", "compile_scope": "compile"}  # `auto` settles them by the other
 
 

@@ -1,0 +1,62 @@
+"""Compiled code for the next start: where it lies, and that nothing of it is traced again."""
+
+import logging
+import os
+import sys
+
+import pytest
+import torch
+
+from model import GPT
+from training.compilation import compiled, hashing_triton, keep_compiled
+
+
+@pytest.fixture
+def cache_as_before(monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", os.environ["TORCHINDUCTOR_CACHE_DIR"])
+
+
+def test_the_key_is_the_place(cache_as_before, config, tmp_path):
+    model = GPT(config(compile=False, compile_cache=str(tmp_path / "unused")), 13)
+    assert compiled(model, model.config) is model and not list(tmp_path.iterdir())
+    keep_compiled(str(tmp_path / "new" / "place"))
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "new" / "place")
+    assert (tmp_path / "new" / "place").is_dir()
+
+
+def test_a_place_that_cannot_be_costs_no_run(cache_as_before, tmp_path, caplog):
+    before = os.environ["TORCHINDUCTOR_CACHE_DIR"]
+    (tmp_path / "file").touch()
+    with caplog.at_level(logging.WARNING):
+        keep_compiled(f"{tmp_path}/file")
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == before
+    (said,) = caplog.messages
+    assert said.startswith(f"compile_cache={tmp_path}/file: ") and "compiles again" in said
+
+
+def test_without_triton_there_is_nothing_to_hash(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch._inductor.runtime.triton_compat", None)
+    with hashing_triton():
+        pass
+
+
+@pytest.mark.slow
+def test_a_block_whose_attention_is_pinned_is_not_traced_again(cache_as_before, config, tmp_path):
+    """math and flash make graphs that differ in the name of the backend alone."""
+    from torch._dynamo.utils import counters
+
+    def cached(attention: str) -> tuple[int, int]:
+        torch._dynamo.reset()
+        counters.clear()
+        tiny = config(
+            attention=attention, compile=True, compile_scope="block", compile_cache=str(tmp_path)
+        )
+        x = torch.zeros(2, 32, dtype=torch.long)
+        _, loss = compiled(GPT(tiny, 13), tiny)(x, x)
+        loss.backward()
+        found = counters["aot_autograd"]
+        return found["autograd_cache_hit"], found["autograd_cache_bypass"]
+
+    assert cached("flash") == (0, 0)
+    assert cached("flash") == (3, 0)  # both ends and a block
+    assert cached("math") == (2, 0)  # the ends

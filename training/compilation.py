@@ -1,0 +1,74 @@
+"""torch.compile of the model, and what makes the next start with it a short one."""
+
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+
+import torch
+from torch import Tensor
+
+from configs.training import TrainingConfig
+from model import GPT, Block
+
+log = logging.getLogger(__name__)
+
+# In the graph of a block whose attention is pinned these stand with the backend's name, so that it
+# is part of the cache's key. PyTorch lists neither, and would trace such a block at each start.
+CACHEABLE = ("torch.nn.attention._backend_from_string", "torch.nn.attention._sdpa_kernel")
+
+
+def compiled(model: GPT, config: TrainingConfig) -> Callable[..., tuple[Tensor, Tensor]]:
+    """The model, or its parts one by one, behind torch.compile when `compile` asks for it."""
+    if not config.compile:
+        return model
+    # float32 means float32 here; TF32, which inductor advises, has 10 bits of mantissa
+    warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
+    keep_compiled(config.compile_cache)
+    with hashing_triton():  # the first torch.compile imports for seconds
+        if config.compile_scope == "model":
+            return torch.compile(model)
+        for module in model.modules():
+            if isinstance(module, Block):
+                module.compile()
+        for owner, name in ((model.transformer, "embed"), (model, "score")):
+            setattr(owner, name, torch.compile(getattr(owner, name)))
+    return model
+
+
+def keep_compiled(place: str) -> None:
+    """What torch.compile makes lies in the folder `place` for the next start, traced graphs too."""
+    folder = Path(place).expanduser()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:  # it costs time and nothing else
+        log.warning("compile_cache=%s: %s; the next start compiles again", place, error.strerror)
+    else:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder.resolve())
+    from torch._inductor import config
+
+    if hasattr(config, "unsafe_marked_cacheable_functions"):  # PyTorch 2.6 and newer
+        version = str(torch.__version__)
+        config.unsafe_marked_cacheable_functions |= dict.fromkeys(CACHEABLE, version)
+
+
+@contextmanager
+def hashing_triton() -> Iterator[None]:
+    """On leaving Triton has its own hash, of half a gigabyte, which each of the caches asks for.
+
+    A thread reads it meanwhile, and imports nothing.
+    """
+    try:
+        from torch._inductor.runtime.triton_compat import triton_key
+    except ImportError:
+        yield
+        return
+    thread = Thread(target=triton_key, name="hash Triton", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
