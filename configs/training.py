@@ -67,9 +67,9 @@ class TrainingConfig:
         ("auto", "block", "model"),
     )
     compile_cache: str = key(
-        "~/.cache/profiling-nanogpt",
+        "~/.cache/profiling-nanogpt/compiled",
         "folder where compiled code lies for the next start; default: TORCHINDUCTOR_CACHE_DIR, or "
-        "~/.cache/profiling-nanogpt",
+        "~/.cache/profiling-nanogpt/compiled",
         variable="TORCHINDUCTOR_CACHE_DIR",
     )
     cuda_graphs: str = key(
