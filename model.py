@@ -1,12 +1,12 @@
 """GPT-2's decoder, and the ways to compute its attention behind one function.
 
 The shape is nanoGPT's: pre-norm blocks, learned positions, tied embeddings, GELU, optional biases.
-Called by train.py (forward with targets) and sample.py (generate, with a key-value cache).
-Shapes: B batch, T tokens, S keys (cached and new), C n_embd, H n_head, D = C / H, V vocabulary.
+Called by train.py. sample.py has the same layers write text (training.decode).
+Shapes: B batch, T tokens, S keys, C n_embd, H n_head, D = C / H, V vocabulary.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 
 import torch
@@ -18,10 +18,6 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 from configs.attention import AUTO, BACKENDS
 from configs.model import ModelConfig
 from kernels.attention import causal_attention, packed_causal_attention
-
-# a temperature below it is 0: a quotient of float32 logits could be infinite, and no other token
-# than the likeliest has a chance long before
-COLDEST = 1e-30
 
 
 def attention_in_force(attention: str, device_type: str, dropout: float) -> str:
@@ -102,27 +98,6 @@ def compiled_flex_attention() -> Callable[..., Tensor]:
     return torch.compile(flex_attention)
 
 
-class KeyValueCache:
-    """The keys and values of the tokens seen so far, for each block: (B, H, block_size, D)."""
-
-    def __init__(self, config: ModelConfig, batch: int, device: torch.device, dtype: torch.dtype):
-        size = (batch, config.n_head, config.block_size, config.n_embd // config.n_head)
-        self.keys = [torch.empty(size, device=device, dtype=dtype) for _ in range(config.n_layer)]
-        self.values = [torch.empty_like(keys) for keys in self.keys]
-        self.length = 0
-
-    def append(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Stores (B, H, T, D) behind what is there; returns all of it, (B, H, S, D).
-
-        More than one token at once only into an empty cache: `attend` masks no other case.
-        """
-        assert self.length == 0 or k.size(-2) == 1
-        end = self.length + k.size(-2)
-        self.keys[layer][:, :, self.length : end] = k
-        self.values[layer][:, :, self.length : end] = v
-        return self.keys[layer][:, :, :end], self.values[layer][:, :, :end]
-
-
 class LayerNorm(nn.Module):
     """Layer norm over C whose bias is optional."""
 
@@ -138,9 +113,8 @@ class LayerNorm(nn.Module):
 class CausalSelfAttention(nn.Module):
     mask: Tensor | None
 
-    def __init__(self, config: ModelConfig, layer: int):
+    def __init__(self, config: ModelConfig):
         super().__init__()
-        self.layer = layer
         self.n_head = config.n_head
         self.dropout = config.dropout
         self.attention = config.attention
@@ -153,25 +127,22 @@ class CausalSelfAttention(nn.Module):
         # not persistent: a checkpoint holds the same names under every backend
         self.register_buffer("mask", mask, persistent=False)
 
-    def forward(self, x: Tensor, cache: KeyValueCache | None = None) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         qkv = self.c_attn(x)  # (B, T, 3C)
         dropout = self.dropout if self.training else 0.0
-        if self.attention == "triton" and cache is None:  # the one that reads all three as they lie
+        if self.attention == "triton":  # the one that reads all three as they lie
             y = packed_causal_attention(qkv, self.n_head, dropout)  # (B, T, C)
         else:
-            y = self.attend_apart(qkv, dropout, cache)  # (B, T, C)
+            y = self.attend_apart(qkv, dropout)  # (B, T, C)
         return self.resid_dropout(self.c_proj(y))
 
-    def attend_apart(self, qkv: Tensor, dropout: float, cache: KeyValueCache | None) -> Tensor:
+    def attend_apart(self, qkv: Tensor, dropout: float) -> Tensor:
         B, T, C = qkv.size(0), qkv.size(1), qkv.size(2) // 3
         q, k, v = qkv.split(C, dim=2)  # each (B, T, C)
         q = q.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)  # (B, H, T, D)
         k = k.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)  # (B, H, T, D)
         v = v.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)  # (B, H, T, D)
-        if cache is not None:
-            k, v = cache.append(self.layer, k, v)  # (B, H, S, D)
-        S = k.size(-2)
-        mask = None if self.mask is None else self.mask[S - T : S, :S]
+        mask = None if self.mask is None else self.mask[:T, :T]
         y = attend(q, k, v, self.attention, dropout, mask)
         return y.transpose(1, 2).reshape(B, T, C)  # (B, H, T, D) -> (B, T, C)
 
@@ -189,15 +160,15 @@ class MLP(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, config: ModelConfig, layer: int):
+    def __init__(self, config: ModelConfig):
         super().__init__()
         self.ln_1 = LayerNorm(config.n_embd, config.bias)
-        self.attn = CausalSelfAttention(config, layer)
+        self.attn = CausalSelfAttention(config)
         self.ln_2 = LayerNorm(config.n_embd, config.bias)
         self.mlp = MLP(config)
 
-    def forward(self, x: Tensor, cache: KeyValueCache | None = None) -> Tensor:
-        x = x + self.attn(self.ln_1(x), cache)
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attn(self.ln_1(x))
         return x + self.mlp(self.ln_2(x))
 
 
@@ -209,21 +180,19 @@ class Transformer(nn.Module):
         self.wte = nn.Embedding(vocab_size, config.n_embd)
         self.wpe = nn.Embedding(config.block_size, config.n_embd)
         self.drop = nn.Dropout(config.dropout)
-        self.h = nn.ModuleList(Block(config, layer) for layer in range(config.n_layer))
+        self.h = nn.ModuleList(Block(config) for _ in range(config.n_layer))
         self.ln_f = LayerNorm(config.n_embd, config.bias)
 
-    def embed(self, idx: Tensor, past: int) -> Tensor:
-        """idx (B, T), behind `past` other tokens -> (B, T, C)."""
-        positions = torch.arange(past, past + idx.size(1), device=idx.device)  # (T)
+    def embed(self, idx: Tensor) -> Tensor:
+        """idx (B, T) -> (B, T, C)."""
+        positions = torch.arange(idx.size(1), device=idx.device)  # (T)
         return self.drop(self.wte(idx) + self.wpe(positions))
 
-    def forward(self, idx: Tensor, cache: KeyValueCache | None) -> Tensor:
-        """idx (B, T) -> (B, T, C), not yet normed; with a cache, behind the tokens in it."""
-        x = self.embed(idx, cache.length if cache is not None else 0)  # (B, T, C)
+    def forward(self, idx: Tensor) -> Tensor:
+        """idx (B, T) -> (B, T, C), not yet normed."""
+        x = self.embed(idx)  # (B, T, C)
         for block in self.h:
-            x = block(x, cache)
-        if cache is not None:
-            cache.length += idx.size(1)
+            x = block(x)
         return x
 
 
@@ -262,15 +231,13 @@ class GPT(nn.Module):
         if isinstance(module, nn.Linear) and module.bias is not None:
             nn.init.zeros_(module.bias)
 
-    def forward(
-        self, idx: Tensor, targets: Tensor | None = None, cache: KeyValueCache | None = None
-    ) -> tuple[Tensor, Tensor | None]:
+    def forward(self, idx: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """idx and targets are (B, T) token ids; a target of -1 is not counted.
 
         Returns logits and the mean loss: with targets (B, T, V), without (B, 1, V) of the last
         token and None.
         """
-        x = self.transformer(idx, cache)  # (B, T, C)
+        x = self.transformer(idx)  # (B, T, C)
         if targets is None:
             return self.logits(x[:, -1:]), None  # (B, 1, V)
         return self.score(x, targets)
@@ -293,57 +260,3 @@ class GPT(nn.Module):
         """Forward and backward: 6N + 12LHDT (PaLM, arxiv.org/abs/2204.02311, appendix B)."""
         config = self.config
         return 6 * self.parameter_count() + 12 * config.n_layer * config.n_embd * config.block_size
-
-    def decode(
-        self,
-        tokens: Tensor,
-        cache: KeyValueCache,
-        temperature: float,
-        top_k: int | None,
-        generator: torch.Generator,
-    ) -> Tensor:
-        """Reads tokens (B, T) into the cache and draws the next of each sequence, (B, 1)."""
-        logits, _ = self(tokens, cache=cache)
-        return draw_token(logits[:, -1].float(), temperature, top_k, generator)
-
-    @torch.no_grad()
-    def generate(
-        self,
-        idx: Tensor,
-        max_new_tokens: int,
-        cache: KeyValueCache,
-        decode: Callable[[Tensor, KeyValueCache], Tensor],
-    ) -> Iterator[Tensor]:
-        """Yields the next token of each sequence, (B, 1), one after the other; idx is (B, T).
-
-        `decode` is the method of that name, its way to draw bound, or does the same; what the cache
-        holds is discarded. Of a longer idx the last block_size tokens count. The positions are
-        learned, so a full cache cannot slide: the last half of the context is then read again, and
-        each token sees block_size / 2 to block_size tokens before it.
-        """
-        block_size = self.config.block_size
-        cache.length = 0
-        new = idx = idx[:, -block_size:]
-        for _ in range(max_new_tokens):
-            if cache.length + new.size(1) > block_size:
-                cache.length = 0
-                new = idx[:, -max(block_size // 2, 1) :]
-            new = decode(new, cache)
-            idx = torch.cat((idx, new), dim=1)[:, -block_size:]
-            yield new
-
-
-def draw_token(
-    logits: Tensor, temperature: float, top_k: int | None, generator: torch.Generator
-) -> Tensor:
-    """Draws from (B, V) logits; temperature 0 takes the likeliest. Returns (B, 1)."""
-    if temperature < COLDEST:
-        return logits.argmax(dim=-1, keepdim=True)
-    logits = logits / temperature
-    if top_k is not None:
-        smallest = logits.topk(min(top_k, logits.size(-1))).values[:, -1:]
-        logits = logits.masked_fill(logits < smallest, float("-inf"))
-    # p / Exp(1) is largest for a token with probability p: torch.multinomial without its checks,
-    # which wait for the GPU and cannot be captured
-    noise = torch.empty_like(logits).exponential_(generator=generator)
-    return (logits.softmax(dim=-1) / noise).argmax(dim=-1, keepdim=True)

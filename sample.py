@@ -20,13 +20,12 @@ import logging
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from cli.errors import user_errors
 from cli.interrupts import unwinding
@@ -36,11 +35,12 @@ from configs.sampling import FOLDER, SampleConfig
 from data.dataset import STAND_IN
 from data.prepare import read_utf8
 from data.tokenizers import Tokenizer
-from model import GPT, KeyValueCache, attend
+from model import GPT
 from training.checkpoint_file import Checkpoint, load
 from training.console import say_through
-from training.decode import GraphedDecode
+from training.decode import attend_at_once
 from training.device import check_attention, resolve_device, resolve_dtype
+from training.generation import Writer
 from training.next_commands import report_command
 from training.sample_capture import token_spans
 
@@ -61,24 +61,38 @@ def sample(config: SampleConfig) -> None:
     prompt = encode_prompt(config.start, tokenizer)
     if len(prompt) > block_size:
         log.warning("start: %d tokens, the model sees the last %d", len(prompt), block_size)
-    idx = torch.tensor([prompt], device=device)  # (1, T)
-    generator = torch.Generator(device)
-    cache = KeyValueCache(model.config, 1, device, getattr(torch, dtype))  # for all samples
+    writer = Writer(model, config.rows, config.temperature, config.top_k)
     capture = token_spans(config, model)  # does nothing without `profile=`
-    decode = capture.ranged(decode_with(model, config, generator))
     began = time.perf_counter()
     with unwinding(), capture.window:
-        for k in range(config.num_samples):
-            generator.manual_seed(config.seed + k)
-            new = model.generate(idx, config.max_new_tokens, cache, decode)
-            for text in texts(prompt, capture.ids(new), tokenizer):
-                print(text, end="", flush=True)
-            print(SEPARATOR, flush=True)
+        for first in range(0, config.num_samples, config.rows):
+            writer.begin(prompt, config.seed + first)
+            count = min(config.rows, config.num_samples - first)
+            show(prompt, capture.tokens(writer), count, tokenizer)
     seconds = time.perf_counter() - began
     count = config.num_samples * config.max_new_tokens
     log.info("%s tokens in %.1f s: %s tokens/s", f"{count:,}", seconds, f"{count / seconds:,.0f}")
     if config.profile.kind == "torch":
         log.info("next: %s", report_command(str(Path(config.out_dir) / FOLDER)))
+
+
+def show(
+    prompt: list[int], new: Iterator[list[list[int]]], count: int, tokenizer: Tokenizer
+) -> None:
+    """Prints the first of so many texts as its tokens come, then the others."""
+    others: list[list[int]] = [[] for _ in range(count - 1)]
+
+    def of_the_first() -> Iterator[list[int]]:
+        for arrived in new:
+            for row, tokens in zip(others, arrived[1:], strict=False):  # the last batch has fewer
+                row += tokens
+            yield arrived[0]
+
+    for text in texts(prompt, of_the_first(), tokenizer):
+        print(text, end="", flush=True)
+    print(SEPARATOR, flush=True)
+    for row in others:
+        print("".join(texts(prompt, iter([row]), tokenizer)) + SEPARATOR, flush=True)
 
 
 def load_model(config: SampleConfig, device: torch.device, dtype: str) -> tuple[GPT, Tokenizer]:
@@ -119,9 +133,10 @@ def try_decoding(config: ModelConfig, device: torch.device, dtype: str) -> None:
             zeros(1, config.n_head, length, config.n_embd // config.n_head)
             for length in (tokens, keys)
         )
+        mask = zeros(tokens, keys) if device.type == "cuda" and tokens < keys else None
         try:
             with warnings.catch_warnings(action="ignore"):  # PyTorch's reasons, several lines
-                attend(q, k, k, config.attention, 0.0)
+                attend_at_once(q, k, k, config.attention, mask)
         except RuntimeError as error:
             raise ValueError(
                 f"attention={config.attention}: has no {dtype} kernel on {device} for {tokens} "
@@ -158,22 +173,13 @@ def encode_prompt(start: str, tokenizer: Tokenizer) -> list[int]:
         raise ValueError(f"{key}: {error}") from error
 
 
-def decode_with(
-    model: GPT, config: SampleConfig, generator: torch.Generator
-) -> Callable[[Tensor, KeyValueCache], Tensor]:
-    """The model's step from token to token; on CUDA it replays graphs."""
-    decode = partial(
-        model.decode, temperature=config.temperature, top_k=config.top_k, generator=generator
-    )
-    return GraphedDecode(decode, generator) if generator.device.type == "cuda" else decode
-
-
-def texts(prompt: list[int], new: Iterator[int], tokenizer: Tokenizer) -> Iterator[str]:
-    """The prompt, then each token; a character of several tokens comes with the last of them."""
+def texts(prompt: list[int], new: Iterator[list[int]], tokenizer: Tokenizer) -> Iterator[str]:
+    """The prompt, then tokens as they come; a character of several comes with the last of them."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     yield decoder.decode(tokenizer.decode_bytes(prompt))
-    for token in new:
-        yield decoder.decode(tokenizer.decode_bytes([token]))
+    for tokens in new:
+        if tokens:
+            yield decoder.decode(tokenizer.decode_bytes(tokens))
     yield decoder.decode(b"", final=True)
 
 

@@ -17,6 +17,7 @@ class Backend:
     dropout: bool = True  # False: attention=NAME is refused with dropout
     cuda_only: bool = False  # refused elsewhere
     float32_on_cuda: bool = True  # False: refused there
+    masks: bool = False  # takes a mask: sampling leaves a single token of the others to PyTorch
     kernels: tuple[str, ...] = ()  # parts of names that its own alone have; none if not fused
     sdpa: str | None = None  # of torch.nn.attention.SDPBackend, where it pins one
 
@@ -28,6 +29,7 @@ TABLE = (
         colour="communication",
         fused=False,
         dropout_on_cpu="slow",
+        masks=True,
     ),
     Backend(
         "math",
@@ -36,6 +38,7 @@ TABLE = (
         fused=False,
         dropout_on_cpu="math",
         sdpa="MATH",
+        masks=True,
     ),
     Backend(
         "efficient",
@@ -46,6 +49,7 @@ TABLE = (
         cuda_only=True,
         kernels=("fmha_cutlass",),
         sdpa="EFFICIENT_ATTENTION",
+        masks=True,
     ),
     Backend(
         "flash",
@@ -67,6 +71,7 @@ TABLE = (
         float32_on_cuda=False,
         kernels=("cudnn_generated_fort_native_sdpa",),
         sdpa="CUDNN_ATTENTION",
+        masks=True,
     ),
     Backend(
         "flex",

@@ -18,6 +18,7 @@ examples
   python sample.py start="To be,\\nor not" temperature=0         always the likeliest token
   python sample.py start=FILE:prompt.txt max_new_tokens=2000    a prompt from a file
   python sample.py out_dir=out-mine top_k=null > text.txt       of another run, into a file
+  python sample.py num_samples=64 batch_size=64                 all of them at once
   python sample.py profile=torch num_samples=3                  capture 20 tokens of the third
 
 captures of sampling, whose step is a token
@@ -43,31 +44,14 @@ class SampleProfileConfig:
         "first token of the window, counted from 0 over all samples; auto: that of the last "
         "sample, by when all is warm (on CUDA: from the third sample on)",
     )
-    steps: int = key(20, "tokens in the window; a step of the capture is a token", least=1)
+    steps: int = key(
+        20,
+        "tokens in the window; a step of the capture is a token, or one of each text of a batch",
+        least=1,
+    )
     shapes: bool = key(False, "torch: record the operators' shapes")
     stack: bool = key(False, "torch: record Python stacks")
     memory: bool = key(False, "torch: record allocations")
-
-    def window(self, num_samples: int, max_new_tokens: int) -> ProfileConfig:
-        """The same with its start. Raises ValueError naming the key where it does not fit."""
-        start, tokens = self.start, num_samples * max_new_tokens
-        if start == AUTO:
-            start = str(tokens - max_new_tokens)
-        settled = ProfileConfig(
-            kind=self.kind,
-            start=start,
-            steps=self.steps,
-            shapes=self.shapes,
-            stack=self.stack,
-            memory=self.memory,
-        )
-        if self.kind != "none" and int(start) + self.steps > tokens:
-            raise ValueError(
-                f"profile.steps={self.steps}: the window would be tokens {start} to "
-                f"{int(start) + self.steps - 1}, but num_samples={num_samples} of "
-                f"max_new_tokens={max_new_tokens} are {tokens}; lower it, or draw more"
-            )
-        return settled
 
 
 @dataclass
@@ -79,6 +63,12 @@ class SampleConfig:
         "\\n", "the prompt, where \\n means a new line; FILE:PATH: a UTF-8 text file, as it is"
     )
     num_samples: int = key(10, "texts to write, one after the other", least=1)
+    batch_size: int = key(
+        1,
+        "texts to draw at once: more tokens a second. A text is the same by itself, but where "
+        "rounding decides",
+        least=1,
+    )
     max_new_tokens: int = key(500, "tokens to add to the prompt", least=0)
     temperature: float = key(
         0.8, "1: as the model says; lower: safer; 0: always the likeliest token", least=0
@@ -100,4 +90,36 @@ class SampleConfig:
         check_values(self)
         # the keys that training has too obey its rules
         self.out_dir = TrainingConfig(out_dir=self.out_dir, device=self.device).out_dir
-        self.profile.window(self.num_samples, self.max_new_tokens)
+        self.window()
+
+    @property
+    def rows(self) -> int:
+        """Texts that are drawn at once."""
+        return min(self.batch_size, self.num_samples)
+
+    @property
+    def steps(self) -> int:
+        """In which each text of a batch gets a token."""
+        return -(-self.num_samples // self.rows) * self.max_new_tokens
+
+    def window(self) -> ProfileConfig:
+        """The section `profile` with its start. Raises ValueError where it does not fit."""
+        asked, start = self.profile, self.profile.start
+        if start == AUTO:
+            start = str(self.steps - self.max_new_tokens)
+        settled = ProfileConfig(
+            kind=asked.kind,
+            start=start,
+            steps=asked.steps,
+            shapes=asked.shapes,
+            stack=asked.stack,
+            memory=asked.memory,
+        )
+        if asked.kind != "none" and int(start) + asked.steps > self.steps:
+            raise ValueError(
+                f"profile.steps={asked.steps}: the window would be tokens {start} to "
+                f"{int(start) + asked.steps - 1}, but num_samples={self.num_samples} of "
+                f"max_new_tokens={self.max_new_tokens}, {self.rows} at once, are {self.steps}; "
+                "lower it, or draw more"
+            )
+        return settled

@@ -1,56 +1,135 @@
-"""One-token steps as CUDA graphs: one launch instead of hundreds. Called by sample.py.
+"""A trained model, token by token, in memory that stays where it is, so that CUDA graphs can do it.
 
-Every length of the cache has a graph of its own: the attention is then the very one that the eager
-step runs, over as many keys and under every backend, and the text is the same.
+The layers are those of model.GPT and the function is the same. What differs is the wiring: keys and
+values are kept, and the residual stream is one tensor that products add to, in as few kernels as
+PyTorch has for it. A token is so little work that the number of kernels is its time.
+Shapes: B sequences, T tokens, S keys, C n_embd, H n_head, D = C / H, V vocabulary.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterable
+from typing import cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from model import KeyValueCache
+from configs.attention import AUTO, BACKENDS
+from model import GPT, Block, attend
+
+# all but cuDNN's, which plans each new shape for some 30 ms: PyTorch's choice on Hopper
+AT_ONCE = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
-@dataclass
-class GraphedDecode:
-    """`decode` for one sequence; its step at each length is captured when it comes a second time.
+class KeyValueCache:
+    """The keys and values of the tokens so far, for each block: (B, block_size, 2C).
 
-    It must draw from `generator`, and always be given the same cache, whose memory graphs write to.
+    A token's key and value lie side by side, as c_attn makes them. Where the next one goes is known
+    twice: `length` to the host, `position`, (1), to the device. A token reads keys up to the next
+    multiple of `round_to` and masks what is not there yet, so that one graph serves many lengths.
     """
 
-    decode: Callable[[Tensor, KeyValueCache], Tensor]
-    generator: torch.Generator
+    def __init__(self, model: GPT, batch: int, round_to: int = 1):
+        config, weight = model.config, model.lm_head.weight
+        self.block_size, self.round_to = config.block_size, round_to
+        # zeros: what is masked has no weight, but must be a number
+        size = (batch, config.block_size, 2 * config.n_embd)
+        self.layers = [
+            torch.zeros(size, dtype=weight.dtype, device=weight.device)
+            for _ in range(config.n_layer)
+        ]
+        self.position = torch.zeros(1, dtype=torch.long, device=weight.device)
+        self.length = 0
+        self.masks = self.all_masks(model)
 
-    def __post_init__(self) -> None:
-        device = self.generator.device
-        self.token = torch.zeros(1, 1, dtype=torch.long, device=device)  # each graph's in and out
-        self.graphs: dict[int, torch.cuda.CUDAGraph | None] = {}  # None: has run eagerly once
-        self.pool = torch.cuda.graph_pool_handle()
-        self.stream = torch.cuda.Stream(device)
+    def all_masks(self, model: GPT) -> Tensor | None:
+        """A row for each position: for slow True where it may look, else what its scores gain."""
+        weight, size = model.lm_head.weight, (self.block_size, self.block_size)
+        if model.config.attention == "slow":
+            return torch.ones(size, dtype=torch.bool, device=weight.device).tril()
+        if self.round_to == 1:
+            return None
+        return torch.full(size, float("-inf"), dtype=weight.dtype, device=weight.device).triu(1)
 
-    def __call__(self, tokens: Tensor, cache: KeyValueCache) -> Tensor:
-        length = cache.length
-        if tokens.size(1) > 1:
-            return self.decode(tokens, cache)
-        if length not in self.graphs:  # eager, so that no kernel is loaded during the capture
-            self.graphs[length] = None
-            return self.decode(tokens, cache)
-        self.token.copy_(tokens)
-        graph = self.graphs[length] = self.graphs[length] or self.capture(cache)
-        graph.replay()
-        cache.length = length + 1
-        return self.token.clone()
+    def clear(self) -> None:
+        self.length = 0
+        self.position.zero_()
 
-    def capture(self, cache: KeyValueCache) -> torch.cuda.CUDAGraph:
-        """Not with torch.cuda.graph, which empties the allocator's cache each time."""
-        graph = torch.cuda.CUDAGraph()
-        graph.register_generator_state(self.generator)
-        self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):
-            graph.capture_begin(pool=self.pool)
-            self.token.copy_(self.decode(self.token, cache))
-            graph.capture_end()
-        torch.cuda.current_stream().wait_stream(self.stream)
-        return graph
+    @property
+    def full(self) -> bool:
+        return self.length == self.block_size
+
+    @property
+    def keys(self) -> int:
+        """How many keys the next token reads: those before it and its own, rounded up."""
+        return min(-(-(self.length + 1) // self.round_to) * self.round_to, self.block_size)
+
+    def mask(self, tokens: int) -> Tensor | None:
+        """For so many more, (T, S)."""
+        if self.masks is None or (self.length == 0 and self.masks.is_floating_point()):
+            return None
+        if self.length == 0:
+            return self.masks[:tokens, :tokens]
+        return self.masks[:, : self.keys].index_select(0, self.position)
+
+    def append(self, layer: int, new: Tensor) -> Tensor:
+        """Stores (B, T, 2C) behind what is there; returns what the new tokens read, (B, S, 2C)."""
+        kept = self.layers[layer]
+        if self.length == 0:
+            kept[:, : new.size(1)] = new
+            return new
+        kept.index_copy_(1, self.position, new)
+        return kept[:, : self.keys]
+
+    def advance(self, tokens: int) -> None:
+        self.length += tokens
+        self.position.add_(tokens)
+
+
+def read(model: GPT, tokens: Tensor, cache: KeyValueCache) -> Tensor:
+    """Reads tokens (B, T) into the cache; returns the logits behind the last of them, (B, V).
+
+    More than one token at once only into an empty cache.
+    """
+    body, T = model.transformer, tokens.size(1)
+    assert cache.length == 0 or T == 1
+    places = body.wpe(cache.position) if cache.length else body.wpe.weight[:T]  # (T, C)
+    x = body.wte(tokens) + places  # (B, T, C)
+    mask = cache.mask(T)
+    for layer, block in enumerate(cast(Iterable[Block], body.h)):
+        q, new = block.attn.c_attn(block.ln_1(x)).tensor_split((x.size(-1),), dim=-1)
+        k, v = cache.append(layer, new).chunk(2, dim=-1)  # each (B, S, C)
+        q, k, v = (in_heads(each, block.attn.n_head) for each in (q, k, v))
+        y = attend_at_once(q, k, v, block.attn.attention, mask)  # (B, H, T, D)
+        add_product(x, y.transpose(1, 2).flatten(2), block.attn.c_proj)
+        add_product(x, block.mlp.gelu(block.mlp.c_fc(block.ln_2(x))), block.mlp.c_proj)
+    cache.advance(T)
+    return model.lm_head(body.ln_f(x[:, -1]))
+
+
+def in_heads(x: Tensor, heads: int) -> Tensor:
+    """(B, T, C) -> (B, H, T, D)."""
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def add_product(x: Tensor, y: Tensor, linear: nn.Linear) -> None:
+    """x += linear(y): without a bias one kernel, as cuBLAS adds to what it writes to."""
+    if linear.bias is None:
+        x.flatten(0, -2).addmm_(y.flatten(0, -2), linear.weight.T)
+    else:
+        x.add_(linear(y))
+
+
+def attend_at_once(q: Tensor, k: Tensor, v: Tensor, attention: str, mask: Tensor | None) -> Tensor:
+    """`model.attend` where there may be keys to hide, with kernels that need no start for a shape.
+
+    q is (B, H, T, D), k and v are (B, H, S, D), the mask (T, S); returns (B, H, T, D).
+    """
+    planned = attention == AUTO and q.is_cuda
+    if attention == "slow" or (mask is None and not planned):
+        return attend(q, k, v, attention, 0.0, mask)
+    backend = BACKENDS.get(attention)
+    pinned = backend.sdpa if backend and backend.masks else None
+    with sdpa_kernel(getattr(SDPBackend, pinned) if pinned else AT_ONCE):
+        causal = q.size(-2) > 1
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)

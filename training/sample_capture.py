@@ -1,18 +1,18 @@
 """Puts the profiler of section `profile` into generation: a step is a token. Called by sample.py.
 
 Ranges are the trainer's: "token N" around each, with prefill (the prompt, and the context that is
-read again when the cache is full) or decode, and read, in which the host waits for the token.
+read again when the cache is full) or decode, and read, in which the host waits for tokens: on CUDA
+for some that were launched long before.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from configs.sampling import FOLDER, SampleConfig
-from model import GPT, KeyValueCache
+from model import GPT
 from profiling.capture.recording import NoRecording, Recording
 from profiling.capture.schedule import Schedule
 from profiling.capture.spans import NoSpans, Spans
@@ -20,9 +20,9 @@ from profiling.capture.window import Window
 from profiling.manifest import SCHEMA_VERSION, AttentionFacts, CapturedWindow, Manifest
 from training.capture import check_alone, recorder_for
 from training.clock import CudaClock, HostClock, clock_for
+from training.generation import Arrivals, Writer
 from training.run_folder import environment
 
-Decode = Callable[[Tensor, KeyValueCache], Tensor]
 STEP = "token"
 
 
@@ -34,34 +34,28 @@ class TokenSpans:
     spans: Spans | NoSpans
     clock: CudaClock | HostClock
     tokens_per_sample: int
-    number: int = 0  # of the next token, over all samples
+    number: int = 0  # of the next step, over all samples
 
-    def ranged(self, decode: Decode) -> Decode:
-        """The same step with its range around it."""
-
-        def step(tokens: Tensor, cache: KeyValueCache) -> Tensor:
-            with self.spans.phase("decode" if cache.length else "prefill"):
-                return decode(tokens, cache)
-
-        return step
-
-    def ids(self, new: Iterator[Tensor]) -> Iterator[int]:
-        """The tokens of a sample as numbers, each a step of the capture."""
+    def tokens(self, writer: Writer) -> Iterator[list[list[int]]]:
+        """New tokens as they arrive, for each of the writer's texts; a token is a step."""
+        arrivals = Arrivals(writer)
         for _ in range(self.tokens_per_sample):
             self.spans.now = self.number
             with self.window.iteration(self.number):
-                token = next(new)
+                with self.spans.phase("decode" if writer.reads_one else "prefill"):
+                    writer.step()
                 with self.spans.phase("read"):
-                    number = int(token.item())
+                    arrived = arrivals.after_step()
                 self.clock.lap(self.window.label)
             self.number += 1
-            yield number
+            yield arrived
+        yield arrivals.rest()
 
 
 def token_spans(config: SampleConfig, model: GPT) -> TokenSpans:
     """Raises ValueError where this machine cannot capture so."""
     device = model.lm_head.weight.device
-    profile = config.profile.window(config.num_samples, config.max_new_tokens)
+    profile = config.window()
     profile.check_machine(device.type, 1)
     check_alone(profile, device.type == "cuda")
     folder = Path(config.out_dir) / FOLDER / "profile"
@@ -72,7 +66,7 @@ def token_spans(config: SampleConfig, model: GPT) -> TokenSpans:
         spans = Spans(STEP)
         known = manifest_of(config, model, device)
         recording = Recording(recorder, profile, spans, model, folder, known)
-    tokens = config.num_samples * config.max_new_tokens
+    tokens = config.steps
     schedule = Schedule(profile, 0, tokens, eval_interval=tokens + 1, step=STEP)
     clock = clock_for(device, profile.steps) if recorder else HostClock()
     window = Window(profile, schedule, recording, spans, clock)

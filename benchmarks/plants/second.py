@@ -33,10 +33,8 @@ def ranks_of_targets() -> None:
     outputs: list[tuple[Tensor, Tensor]] = []
     forward = GPT.forward
 
-    def kept(
-        model: GPT, tokens: Tensor, targets: Tensor | None = None, cache: object = None
-    ) -> object:
-        found = forward(model, tokens, targets, cache)  # type: ignore[arg-type]
+    def kept(model: GPT, tokens: Tensor, targets: Tensor | None = None) -> object:
+        found = forward(model, tokens, targets)
         if targets is not None:
             outputs[:] = [(found[0].detach().flatten(0, 1)[:4096], targets.flatten()[:4096])]
         return found
@@ -90,8 +88,7 @@ def gradient_histograms() -> None:
 def attention_head_by_head() -> None:
     """Attention as a loop over the heads."""
 
-    def forward(layer: CausalSelfAttention, x: Tensor, cache: object = None) -> Tensor:
-        assert cache is None
+    def forward(layer: CausalSelfAttention, x: Tensor) -> Tensor:
         q, k, v = layer.c_attn(x).split(x.size(-1), dim=2)
         size, heads = x.size(-1) // layer.n_head, []
         dropout = layer.dropout if layer.training else 0.0

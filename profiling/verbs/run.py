@@ -185,8 +185,7 @@ def sampling(words: list[str]) -> Program:
 
     config = parse_keys([PROFILE_NSYS, *words], SampleConfig)
     check_kind(config.profile.kind)
-    window = config.profile.window(config.num_samples, config.max_new_tokens)
-    return Program(SAMPLER, words, window, Path(config.out_dir) / FOLDER)
+    return Program(SAMPLER, words, config.window(), Path(config.out_dir) / FOLDER)
 
 
 def check_kind(kind: str) -> None:

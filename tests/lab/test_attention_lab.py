@@ -95,7 +95,7 @@ def test_what_is_measured_is_the_model_on_tensors_laid_out_as_the_models(monkeyp
     )
     shape = Shape(2, 3, 32, 16)
     config = model.ModelConfig(n_head=3, n_embd=48, block_size=32, attention="flash", dropout=0.0)
-    model.CausalSelfAttention(config, 0)(torch.randn(2, 32, 48))
+    model.CausalSelfAttention(config)(torch.randn(2, 32, 48))
     call = Call(case("flash", shape))
     assert call.function is real
     for theirs, mine in zip(seen[0], call.inputs, strict=True):

@@ -4,8 +4,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
-from functools import partial
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -17,11 +16,14 @@ from configs.attention import AUTO, TABLE
 from configs.sampling import HELP, SampleConfig
 from data.standin import stand_in_text
 from data.tokenizers import BpeTokenizer, CharTokenizer
-from model import GPT, KeyValueCache, draw_token
+from model import GPT
 from tests.helpers.checkpoints import BLOCK_SIZE, tiny, tiny_model, write_checkpoint
 from tests.paths import PROJECT
 from training import checkpoint
-from training.decode import GraphedDecode
+from training.decode import KeyValueCache, read
+from training.draw import draw_token, noise_for
+from training.generation import TOKENS_AHEAD, Arrivals, Writer, at_once
+from training.graphs import captured, kernels_of
 
 TEXT = stand_in_text(length=20_000)
 ON_CPU = [*(each.name for each in TABLE if not each.cuda_only), AUTO]
@@ -64,36 +66,66 @@ def generator(seed: int = 0, device: str = "cpu") -> torch.Generator:
     return torch.Generator(device).manual_seed(seed)
 
 
-def cache_for(model: GPT, batch: int = 1) -> KeyValueCache:
-    weight = model.lm_head.weight
-    return KeyValueCache(model.config, batch, weight.device, weight.dtype)
+def written(writer: Writer, prompt: list[int], count: int, seed: int = 0) -> list[list[int]]:
+    """So many new tokens for each text of the writer."""
+    writer.begin(prompt, seed)
+    arrivals, rows = Arrivals(writer), [[] for _ in writer.context]
+    for number in range(count + 1):
+        if number < count:
+            writer.step()
+        arrived = arrivals.after_step() if number < count else arrivals.rest()
+        for row, tokens in zip(rows, arrived, strict=True):
+            row += tokens
+    return rows
 
 
-def decode_of(model: GPT, temperature: float, generator: torch.Generator):
-    return partial(model.decode, temperature=temperature, top_k=None, generator=generator)
+def tokens(model: GPT, prompt: list[int], count: int, temperature=0.0, seed=0) -> list[int]:
+    return written(Writer(model, 1, temperature, None), prompt, count, seed)[0]
 
 
-def tokens(model: GPT, idx: torch.Tensor, count: int, cache=None, temperature=0.0, seed=0):
-    decode = decode_of(model, temperature, generator(seed, idx.device.type))
-    new = model.generate(idx, count, cache or cache_for(model), decode)
-    return [token.item() for token in new]
+def drawn(logits: torch.Tensor, temperature: float, top_k: int | None, seed=0) -> torch.Tensor:
+    """A token for each row of the logits."""
+    noise = noise_for(temperature, 1, *logits.shape, logits.device)
+    out = torch.zeros(len(logits), 1, dtype=torch.long)
+    if noise:
+        noise.seed(seed)
+        noise.prepare()
+    draw_token(logits, temperature, top_k, noise and noise.numbers[0], out)
+    return out[:, 0]
 
 
-@pytest.mark.slow
+def random_prompt(length: int) -> list[int]:
+    return torch.randint(65, (length,), generator=generator()).tolist()
+
+
+@pytest.mark.parametrize("round_to", [1, 6, 256])
 @pytest.mark.parametrize("attention", ON_CPU)
 @torch.no_grad()
-def test_logits_with_the_cache_equal_those_without(attention):
+def test_logits_with_the_cache_equal_those_without(attention, round_to):
     model = tiny_model(tiny(attention))
     idx = torch.randint(65, (2, BLOCK_SIZE), generator=generator())
+    cache = KeyValueCache(model, 2, round_to)
     for prompt in (1, 5, BLOCK_SIZE - 1):
-        cache = cache_for(model, 2)
-        with_cache, _ = model(idx[:, :prompt], cache=cache)
+        cache.clear()
+        with_cache = read(model, idx[:, :prompt], cache)
         for length in range(prompt, BLOCK_SIZE + 1):
-            without, _ = model(idx[:, :length])
+            without = model(idx[:, :length])[0][:, -1]
             torch.testing.assert_close(with_cache, without, rtol=0, atol=1e-5)
-            if length < BLOCK_SIZE:
-                with_cache, _ = model(idx[:, length : length + 1], cache=cache)
-        assert cache.length == BLOCK_SIZE
+            assert cache.length == cache.position.item() == length
+            if not cache.full:
+                with_cache = read(model, idx[:, length : length + 1], cache)
+
+
+@torch.no_grad()
+def test_biases_are_added():
+    model = tiny_model(replace(tiny(), bias=True))
+    for parameter in model.parameters():
+        parameter.normal_(generator=generator())
+    idx = torch.tensor([random_prompt(5)])
+    cache = KeyValueCache(model, 1)
+    read(model, idx[:, :4], cache)
+    last = read(model, idx[:, 4:], cache)
+    torch.testing.assert_close(last, model(idx)[0][:, -1], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.slow
@@ -103,43 +135,67 @@ def test_logits_with_the_cache_equal_those_without(attention):
 @torch.no_grad()
 def test_text_within_and_past_the_block_equals_a_loop_without_cache(attention, temperature, prompt):
     model = tiny_model(tiny(attention))
-    idx = torch.randint(65, (1, prompt), generator=generator())
     draw = generator()
-    expected = idx[0].tolist()
+    expected = random_prompt(prompt)
     seen = min(prompt, BLOCK_SIZE)
     for _ in range(2 * BLOCK_SIZE):
         if seen > BLOCK_SIZE:
             seen = BLOCK_SIZE // 2
         logits, _ = model(torch.tensor([expected[-seen:]]))
-        expected.append(draw_token(logits[:, -1], temperature, None, draw).item())
+        weights = logits[:, -1].div(temperature or 1e-9).softmax(-1)
+        weights /= torch.empty_like(weights).exponential_(generator=draw)
+        expected.append(weights.argmax().item())
         seen += 1
-    assert tokens(model, idx, 2 * BLOCK_SIZE, temperature=temperature) == expected[prompt:]
+    assert tokens(model, expected[:prompt], 2 * BLOCK_SIZE, temperature) == expected[prompt:]
 
 
-def test_each_sequence_of_a_batch_goes_its_own_way():
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_text_of_a_batch_is_that_of_its_seed_alone(temperature):
     model = tiny_model(tiny())
-    idx = torch.randint(65, (2, 3), generator=generator())
-    decode = decode_of(model, 0.0, generator())
-    both = torch.cat(list(model.generate(idx, 20, cache_for(model, 2), decode)), dim=1)
-    assert both.tolist() == [tokens(model, idx[:1], 20), tokens(model, idx[1:], 20)]
+    prompt = random_prompt(3)
+    four = written(Writer(model, 4, temperature, 20), prompt, 40, seed=7)
+    alone = Writer(model, 1, temperature, 20)
+    assert four == [written(alone, prompt, 40, seed=7 + k)[0] for k in range(4)]
+    assert (len(set(map(tuple, four))) == 1) == (temperature == 0)
 
 
-def test_a_cache_used_again_gives_the_same_text():
+def test_noise_of_a_sequence_does_not_depend_on_those_beside_it():
+    both, second = (noise_for(1.0, batch, 3, 5, torch.device("cpu")) for batch in (2, 1))
+    both.seed(8)
+    second.seed(9)
+    seen = []
+    for _ in range(7):  # three at a time are drawn ahead
+        both.prepare()
+        second.prepare()
+        seen.append(both.next())
+        assert torch.equal(seen[-1][1:], second.next())
+    assert torch.stack(seen).flatten().unique().numel() == 7 * 2 * 5
+
+
+@pytest.mark.parametrize("attention", ON_CPU)
+def test_keys_that_are_not_there_yet_change_no_text(attention):
+    model = tiny_model(tiny(attention))
+    rounded = Writer(model, 1, 1.0, None)
+    rounded.cache = KeyValueCache(model, 1, 6)
+    assert written(rounded, [5], 40) == [tokens(model, [5], 40, 1.0)]
+
+
+def test_what_a_writer_left_behind_changes_no_text():
     model = tiny_model(tiny())
-    cache = cache_for(model)
-    idx = torch.zeros(1, 1, dtype=torch.long)
-    assert tokens(model, idx, 20, cache) == tokens(model, idx, 20, cache) == tokens(model, idx, 20)
+    writer = Writer(model, 1, 1.0, None)
+    first = written(writer, [0], 20)
+    assert written(writer, [3, 1], 7) != first
+    assert written(writer, [0], 20) == first == [tokens(model, [0], 20, 1.0)]
 
 
 def test_draws_have_the_probabilities_of_the_softmax():
     logits = torch.tensor([1.0, 3.0, 2.0, -1.0])
-    draws = draw_token(logits.expand(50_000, 4), 0.5, None, generator())
-    found = torch.bincount(draws[:, 0], minlength=4) / 50_000
+    found = torch.bincount(drawn(logits.expand(50_000, 4), 0.5, None), minlength=4) / 50_000
     torch.testing.assert_close(found, (logits / 0.5).softmax(0), rtol=0, atol=0.01)
-    best_two = draw_token(logits.expand(1000, 4), 5.0, 2, generator())
+    best_two = drawn(logits.expand(1000, 4), 5.0, 2)
     assert best_two.unique().tolist() == [1, 2]
     for cold in (0, 1e-300, 1e-40, 1e-20):  # without an infinite quotient on the way
-        assert draw_token(logits.expand(3, 4), cold, 2, generator()).tolist() == [[1]] * 3
+        assert drawn(logits.expand(3, 4), cold, 2).tolist() == [1] * 3
 
 
 def test_stdout_has_the_text_alone_and_stderr_the_facts(run, out_dir):
@@ -158,6 +214,13 @@ def test_a_sample_depends_on_its_seed_alone(run, out_dir):
     assert again.split(SEPARATOR) == three
     last = run(out_dir, "num_samples=1", "seed=9", "max_new_tokens=40")[1]
     assert last.split(SEPARATOR)[0] == three[2]
+
+
+@pytest.mark.parametrize("batch_size", [2, 3, 64])
+def test_texts_drawn_at_once_are_those_drawn_one_by_one(run, out_dir, batch_size):
+    keys = [out_dir, "num_samples=3", "max_new_tokens=40"]
+    code, out, err = run(*keys, f"batch_size={batch_size}")
+    assert code == 0 and out == run(*keys)[1] and "120 tokens in" in err
 
 
 def test_backslash_n_is_a_new_line_and_a_file_stands_as_it_is(run, out_dir, tmp_path):
@@ -181,7 +244,7 @@ def test_bytes_of_a_character_come_together():
     text = "Grüße, 世界! \U0001f600"
     tokenizer = BpeTokenizer.train(TEXT, 256)  # a token for each byte
     ids = tokenizer.encode(text).tolist()
-    pieces = list(program.texts(ids[:3], iter(ids[3:]), tokenizer))
+    pieces = list(program.texts(ids[:3], ([each] for each in ids[3:]), tokenizer))
     assert pieces[0] == "Gr" and "\ufffd" not in "".join(pieces) == text
     half = list(program.texts(ids[:3], iter([]), tokenizer))
     assert half == ["Gr", "\ufffd"]
@@ -221,6 +284,7 @@ def test_a_checkpoint_loads_under_every_backend(run, out_dir, attention):
         (["temperature=-1"], "temperature=-1.0: must be"),
         (["temperature=nan"], "temperature=nan: must be"),
         (["top_k=0"], "top_k=0: must be at least 1"),
+        (["batch_size=0"], "batch_size=0: must be at least 1"),
         (["num_samples=0"], "num_samples=0: must be at least 1"),
         (["max_new_tokens=-1"], "max_new_tokens=-1: must be at least 0"),
         (["max_new_tokens=many"], "max_new_tokens=many: must be a whole number"),
@@ -311,20 +375,45 @@ def test_a_reader_that_has_enough_ends_it_quietly(out_dir):
     assert b"Traceback" not in err and b"Broken" not in err
 
 
+def on_gpu(attention: str, dtype: torch.dtype) -> GPT:
+    device = torch.device("cuda", torch.cuda.current_device())
+    return tiny_model(tiny(attention)).to(device, dtype)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a CUDA GPU")
 @pytest.mark.parametrize("attention", ["slow", "flash", "efficient", "math", "auto"])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_graphs_write_the_text_of_the_eager_steps(attention, temperature):
-    device = torch.device("cuda", torch.cuda.current_device())
-    model = tiny_model(tiny(attention)).to(device, torch.bfloat16)
-    idx = torch.zeros(1, 1, dtype=torch.long, device=device)
-    graphed_generator = torch.Generator(device)
-    cache = cache_for(model)
-    graphed = GraphedDecode(decode_of(model, temperature, graphed_generator), graphed_generator)
-    for seed in (0, 1, 2):  # eager, captured, replayed
-        expected = tokens(model, idx, 40, temperature=temperature, seed=seed)
-        graphed_generator.manual_seed(seed)
-        new = model.generate(idx, 40, cache, graphed)
-        assert [token.item() for token in new] == expected
-    assert len(graphed.graphs) == BLOCK_SIZE and all(graphed.graphs.values())
+    model = on_gpu(attention, torch.bfloat16)
+    eager, graphed = (Writer(model, 2, temperature, 20) for _ in range(2))
+    eager.run = at_once
+    for seed in (0, 1, 2):  # the prompt is eager, captured, replayed
+        expected = written(eager, [0, 3], 3 * TOKENS_AHEAD, seed)
+        assert written(graphed, [0, 3], 3 * TOKENS_AHEAD, seed) == expected
+    assert set(graphed.run.graphs) == {("prompt", 2), BLOCK_SIZE, "half"}
+    assert all(graphed.run.graphs.values())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a CUDA GPU")
+@pytest.mark.parametrize("attention", ["slow", "efficient", "math", "auto"])
+@torch.no_grad()
+def test_on_a_gpu_masked_keys_change_no_logits_and_no_text(attention):
+    model = on_gpu(attention, torch.float32)
+    writer = Writer(model, 3, 0.0, None)
+    rows = written(writer, [5, 1], BLOCK_SIZE - 2)
+    assert writer.end == BLOCK_SIZE
+    logits = read(model, writer.token, writer.cache)
+    without = model(writer.context[:, :BLOCK_SIZE])[0][:, -1]
+    torch.testing.assert_close(logits, without, rtol=0, atol=1e-3)
+    assert rows == written(Writer(model.cpu(), 3, 0.0, None), [5, 1], BLOCK_SIZE - 2)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a CUDA GPU")
+def test_a_token_takes_few_kernels():
+    writer = Writer(on_gpu("auto", torch.bfloat16), 1, 1.0, None)
+    written(writer, [5, 1], 5)
+    names = kernels_of(captured(writer.read_newest, torch.cuda.graph_pool_handle()))
+    assert names is None or len(names) <= 2 * 11 + 12, names

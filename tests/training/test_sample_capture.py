@@ -98,6 +98,14 @@ def test_a_window_goes_on_in_the_next_sample(run, out_dir):
 
 
 @pytest.mark.slow
+def test_a_token_of_each_text_of_a_batch_is_one_step(run, out_dir):
+    code, _, err = run("profile=torch", "profile.steps=3", "batch_size=2")
+    assert code == 0 and "tokens 20 to 22" in err  # the second batch has the third text alone
+    names = ranges_of(out_dir / "sample" / "profile" / "window-1.trace.json.gz")
+    assert names[:3] == ["token 20", "prefill", "read"] and len(names) == 9
+
+
+@pytest.mark.slow
 def test_a_full_context_is_read_again_by_prefill(run, out_dir):
     run("profile=torch", "profile.steps=20", "profile.start=0")
     names = ranges_of(out_dir / "sample" / "profile" / "window-1.trace.json.gz")
@@ -116,6 +124,10 @@ def test_without_a_profile_nothing_is_left(run, out_dir):
     ("words", "message"),
     [
         (["profile=torch", "profile.steps=21"], "profile.steps=21: the window would be tokens 40 "),
+        (
+            ["profile=torch", "batch_size=3", "profile.start=1"],
+            "max_new_tokens=20, 3 at once, are 20",
+        ),
         (["profile=torch", "profile.start=55"], "profile.steps=20: the window would be tokens 55 "),
         (["profile=torch", "profile.start=soon"], "profile.start=soon: must be auto or"),
         (["profile=torch", "profile.steps=0"], "profile.steps=0: must be at least 1"),
@@ -135,7 +147,7 @@ def test_mistakes_are_told_in_one_line(run, words, message):
 def test_nsys_is_attached_to_what_runs(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["sample.py", "num_samples=3", "profile=nsys"])
     config = SampleConfig()
-    said = how_to_attach(config.profile.window(config.num_samples, config.max_new_tokens))
+    said = how_to_attach(config.window())
     assert said.startswith("python -m profiling run sample.py num_samples=3 profile=nsys, or")
 
 

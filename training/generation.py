@@ -1,0 +1,169 @@
+"""Texts in the making: a token for each of them at once, on CUDA one graph launch. For sample.py.
+
+The host stays ahead of the GPU: a step only launches, and `Arrivals` brings tokens over in pieces.
+"""
+
+from collections import deque
+from collections.abc import Callable, Hashable
+
+import torch
+from torch import Tensor
+
+from model import GPT
+from training.decode import KeyValueCache, read
+from training.draw import draw_token, noise_for
+
+KEYS_ON_CUDA = 256  # a graph for each so many keys
+TOKENS_AHEAD = 32  # of noise, and in a piece on its way to the host
+
+Work = Callable[[], None]
+
+
+class Writer:
+    """Continues a prompt in `batch` ways.
+
+    Positions are learned, so a full cache cannot slide: the last half of the context is then read
+    again, and each token sees block_size / 2 to block_size tokens before it.
+    """
+
+    def __init__(self, model: GPT, batch: int, temperature: float, top_k: int | None):
+        weight = model.lm_head.weight
+        device, self.on_cuda = weight.device, weight.is_cuda
+        self.model, self.temperature, self.top_k = model, temperature, top_k
+        self.cache = KeyValueCache(model, batch, KEYS_ON_CUDA if self.on_cuda else 1)
+        # what the cache has read or will read next, and behind a full one the newest token
+        places = model.config.block_size + 1
+        self.context = torch.zeros(batch, places, dtype=torch.long, device=device)
+        self.half = max(model.config.block_size // 2, 1)
+        self.token = torch.zeros(batch, 1, dtype=torch.long, device=device)  # the newest
+        tokens = TOKENS_AHEAD if self.on_cuda else 1
+        self.noise = noise_for(temperature, batch, tokens, weight.size(0), device)
+        self.run: Callable[[Hashable, Work], None] = Replays(device) if self.on_cuda else at_once
+
+    def begin(self, prompt: list[int], seed: int) -> None:
+        """Row k is drawn from seed + k. Of a longer prompt the last block_size tokens count."""
+        prompt = prompt[-self.model.config.block_size :]
+        self.end = len(prompt)  # of what is in the context
+        self.context[:, : self.end] = torch.tensor(prompt)
+        self.cache.clear()
+        if self.noise:
+            self.noise.seed(seed)
+
+    @property
+    def reads_one(self) -> bool:
+        """Whether the next step reads the newest token alone: no prompt, no half a context."""
+        return 0 < self.cache.length < self.model.config.block_size
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Draws the next token of each text. Graphs know no lengths: they are set here."""
+        if self.noise:
+            self.noise.prepare()
+        cache = self.cache
+        if self.reads_one:
+            length = cache.length + 1
+            self.run(cache.keys, self.read_newest)
+        elif cache.full:
+            length = self.half
+            self.run("half", self.read_half_again)
+        else:
+            length = self.end
+            self.run(("prompt", length), self.read_from_begin)
+        cache.length, self.end = length, length + 1
+
+    def read_newest(self) -> None:
+        self.draw(read(self.model, self.token, self.cache))
+
+    def read_from_begin(self) -> None:
+        self.draw(read(self.model, self.context[:, : self.end], self.cache))
+
+    def read_half_again(self) -> None:
+        self.context[:, : self.half] = self.context[:, -self.half :]
+        self.cache.clear()
+        self.draw(read(self.model, self.context[:, : self.half], self.cache))
+
+    def draw(self, logits: Tensor) -> None:
+        """From logits (B, V), into `token` and the context."""
+        noise = self.noise.next() if self.noise else None
+        draw_token(logits, self.temperature, self.top_k, noise, out=self.token)
+        self.context.index_copy_(1, self.cache.position, self.token)
+
+
+def at_once(key: Hashable, work: Work) -> None:
+    work()
+
+
+class Replays:
+    """Runs work as a CUDA graph, by its key: captured when it comes a second time.
+
+    The first time it is run as it is, so that no kernel is loaded during the capture. It must find
+    and leave all it needs in the same memory each time.
+    """
+
+    def __init__(self, device: torch.device):
+        self.graphs: dict[Hashable, torch.cuda.CUDAGraph | None] = {}  # None: has run once
+        self.pool = torch.cuda.graph_pool_handle()
+        self.stream = torch.cuda.Stream(device)
+
+    def __call__(self, key: Hashable, work: Work) -> None:
+        if key not in self.graphs:
+            self.graphs[key] = None
+            work()
+            return
+        graph = self.graphs[key] = self.graphs[key] or self.capture(work)
+        graph.replay()
+
+    def capture(self, work: Work) -> torch.cuda.CUDAGraph:
+        """Not with torch.cuda.graph, which empties the allocator's cache each time."""
+        graph = torch.cuda.CUDAGraph()
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            graph.capture_begin(pool=self.pool)
+            work()
+            graph.capture_end()
+        torch.cuda.current_stream().wait_stream(self.stream)
+        return graph
+
+
+class Arrivals:
+    """What a writer draws, on its way to the host.
+
+    On CUDA it comes in pieces, and one is read when the next has been launched: so the GPU always
+    has work.
+    """
+
+    def __init__(self, writer: Writer):
+        self.writer = writer
+        self.every = TOKENS_AHEAD if writer.on_cuda else 1
+        self.waiting = 0  # tokens of each text that are drawn and not sent
+        self.under_way: deque[tuple[Tensor, torch.cuda.Event]] = deque()
+
+    def after_step(self) -> list[list[int]]:
+        """The tokens of each text that have arrived, often none."""
+        self.waiting += 1
+        if self.waiting < self.every and not self.writer.cache.full:  # a full context will move
+            return [[]] * len(self.writer.context)
+        return self.exchange(ahead=1)
+
+    def rest(self) -> list[list[int]]:
+        """Waits for all of them."""
+        return self.exchange(ahead=0)
+
+    def exchange(self, ahead: int) -> list[list[int]]:
+        """Sends what waits, and receives all but so many pieces."""
+        end = self.writer.end
+        tokens, self.waiting = self.writer.context[:, end - self.waiting : end], 0
+        if not self.writer.on_cuda:
+            return tokens.tolist()
+        host = torch.empty(tokens.shape, dtype=tokens.dtype, pin_memory=True)
+        host.copy_(tokens, non_blocking=True)
+        sent = torch.cuda.Event()
+        sent.record()
+        self.under_way.append((host, sent))
+        pieces = [self.receive() for _ in range(len(self.under_way) - ahead)]
+        return torch.cat([host[:, :0], *pieces], dim=1).tolist()
+
+    def receive(self) -> Tensor:
+        host, sent = self.under_way.popleft()
+        sent.synchronize()
+        return host
