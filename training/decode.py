@@ -91,14 +91,14 @@ def read(model: GPT, tokens: Tensor, cache: KeyValueCache) -> Tensor:
 
     More than one token at once only into an empty cache.
     """
-    body, T = model.transformer, tokens.size(1)
+    body, T, C = model.transformer, tokens.size(1), model.config.n_embd
     assert cache.length == 0 or T == 1
     places = body.wpe(cache.position) if cache.length else body.wpe.weight[:T]  # (T, C)
     x = body.wte(tokens) + places  # (B, T, C)
     mask = cache.mask(T)
     for layer, block in enumerate(cast(Iterable[Block], body.h)):
-        q, new = block.attn.c_attn(block.ln_1(x)).tensor_split((x.size(-1),), dim=-1)
-        k, v = cache.append(layer, new).chunk(2, dim=-1)  # each (B, S, C)
+        q, new = block.attn.c_attn(block.ln_1(x)).split((C, 2 * C), dim=-1)
+        k, v = cache.append(layer, new).split(C, dim=-1)  # each (B, S, C)
         q, k, v = (in_heads(each, block.attn.n_head) for each in (q, k, v))
         y = attend_at_once(q, k, v, block.attn.attention, mask)  # (B, H, T, D)
         add_product(x, y.transpose(1, 2).flatten(2), block.attn.c_proj)
@@ -109,13 +109,13 @@ def read(model: GPT, tokens: Tensor, cache: KeyValueCache) -> Tensor:
 
 def in_heads(x: Tensor, heads: int) -> Tensor:
     """(B, T, C) -> (B, H, T, D)."""
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+    return x.view(*x.shape[:2], heads, -1).transpose(1, 2)
 
 
 def add_product(x: Tensor, y: Tensor, linear: nn.Linear) -> None:
     """x += linear(y): without a bias one kernel, as cuBLAS adds to what it writes to."""
     if linear.bias is None:
-        x.flatten(0, -2).addmm_(y.flatten(0, -2), linear.weight.T)
+        x.view(-1, x.size(-1)).addmm_(y.view(-1, y.size(-1)), linear.weight.t())
     else:
         x.add_(linear(y))
 

@@ -132,18 +132,17 @@ class Arrivals:
     has work.
     """
 
-    def __init__(self, writer: Writer):
-        self.writer = writer
-        self.every = TOKENS_AHEAD if writer.on_cuda else 1
+    def __init__(self, writer: Writer, every: int, ahead: int):
+        self.writer, self.every, self.ahead = writer, every, ahead
         self.waiting = 0  # tokens of each text that are drawn and not sent
-        self.under_way: deque[tuple[Tensor, torch.cuda.Event]] = deque()
+        self.under_way: deque[Piece] = deque()
 
     def after_step(self) -> list[list[int]]:
         """The tokens of each text that have arrived, often none."""
         self.waiting += 1
         if self.waiting < self.every and not self.writer.cache.full:  # a full context will move
-            return [[]] * len(self.writer.context)
-        return self.exchange(ahead=1)
+            return [[] for _ in self.writer.context]
+        return self.exchange(self.ahead)
 
     def rest(self) -> list[list[int]]:
         """Waits for all of them."""
@@ -152,18 +151,31 @@ class Arrivals:
     def exchange(self, ahead: int) -> list[list[int]]:
         """Sends what waits, and receives all but so many pieces."""
         end = self.writer.end
-        tokens, self.waiting = self.writer.context[:, end - self.waiting : end], 0
-        if not self.writer.on_cuda:
-            return tokens.tolist()
-        host = torch.empty(tokens.shape, dtype=tokens.dtype, pin_memory=True)
-        host.copy_(tokens, non_blocking=True)
-        sent = torch.cuda.Event()
-        sent.record()
-        self.under_way.append((host, sent))
-        pieces = [self.receive() for _ in range(len(self.under_way) - ahead)]
-        return torch.cat([host[:, :0], *pieces], dim=1).tolist()
+        self.under_way.append(Piece(self.writer.context[:, end - self.waiting : end]))
+        self.waiting = 0
+        rows: list[list[int]] = [[] for _ in self.writer.context]
+        while len(self.under_way) > ahead:
+            for row, tokens in zip(rows, self.under_way.popleft().read(), strict=True):
+                row += tokens
+        return rows
 
-    def receive(self) -> Tensor:
-        host, sent = self.under_way.popleft()
-        sent.synchronize()
-        return host
+
+class Piece:
+    """Tokens (B, N) of which a copy is being made in the host's memory."""
+
+    def __init__(self, tokens: Tensor):
+        self.arrival = torch.cuda.Event() if tokens.is_cuda else None
+        self.tokens = torch.empty(tokens.shape, dtype=tokens.dtype, pin_memory=tokens.is_cuda)
+        self.tokens.copy_(tokens, non_blocking=True)
+        if self.arrival:
+            self.arrival.record()
+
+    def read(self) -> list[list[int]]:
+        """Waits for the copy."""
+        if self.arrival:
+            self.arrival.synchronize()
+        return self.tokens.tolist()
+
+
+def arrivals_of(writer: Writer) -> Arrivals:
+    return Arrivals(writer, *((TOKENS_AHEAD, 1) if writer.on_cuda else (1, 0)))

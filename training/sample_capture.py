@@ -20,7 +20,7 @@ from profiling.capture.window import Window
 from profiling.manifest import SCHEMA_VERSION, AttentionFacts, CapturedWindow, Manifest
 from training.capture import check_alone, recorder_for
 from training.clock import CudaClock, HostClock, clock_for
-from training.generation import Arrivals, Writer
+from training.generation import Writer, arrivals_of
 from training.run_folder import environment
 
 STEP = "token"
@@ -38,7 +38,7 @@ class TokenSpans:
 
     def tokens(self, writer: Writer) -> Iterator[list[list[int]]]:
         """New tokens as they arrive, for each of the writer's texts; a token is a step."""
-        arrivals = Arrivals(writer)
+        arrivals = arrivals_of(writer)
         for _ in range(self.tokens_per_sample):
             self.spans.now = self.number
             with self.window.iteration(self.number):

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 import sample as program
 from cli.help import read_keys
@@ -22,7 +24,7 @@ from tests.paths import PROJECT
 from training import checkpoint
 from training.decode import KeyValueCache, read
 from training.draw import draw_token, noise_for
-from training.generation import TOKENS_AHEAD, Arrivals, Writer, at_once
+from training.generation import TOKENS_AHEAD, Arrivals, Replays, Writer, arrivals_of, at_once
 from training.graphs import captured, kernels_of
 
 TEXT = stand_in_text(length=20_000)
@@ -66,10 +68,12 @@ def generator(seed: int = 0, device: str = "cpu") -> torch.Generator:
     return torch.Generator(device).manual_seed(seed)
 
 
-def written(writer: Writer, prompt: list[int], count: int, seed: int = 0) -> list[list[int]]:
+def written(
+    writer: Writer, prompt: list[int], count: int, seed: int = 0, arrivals: Arrivals | None = None
+) -> list[list[int]]:
     """So many new tokens for each text of the writer."""
     writer.begin(prompt, seed)
-    arrivals, rows = Arrivals(writer), [[] for _ in writer.context]
+    arrivals, rows = arrivals or arrivals_of(writer), [[] for _ in writer.context]
     for number in range(count + 1):
         if number < count:
             writer.step()
@@ -178,6 +182,66 @@ def test_keys_that_are_not_there_yet_change_no_text(attention):
     rounded = Writer(model, 1, 1.0, None)
     rounded.cache = KeyValueCache(model, 1, 6)
     assert written(rounded, [5], 40) == [tokens(model, [5], 40, 1.0)]
+
+
+@pytest.mark.parametrize(("every", "ahead"), [(5, 0), (5, 1), (40, 1), (1, 3)])
+def test_tokens_arrive_in_pieces_and_in_order(every, ahead):
+    model = tiny_model(tiny())
+    writer = Writer(model, 2, 1.0, None)
+    expected = written(writer, [5], 33)
+    arrivals = Arrivals(writer, every, ahead)
+    assert written(writer, [5], 33, arrivals=arrivals) == expected
+    assert not arrivals.under_way
+
+
+class Recorded(TorchDispatchMode):
+    """What a CUDA graph does, on a CPU: the same operators, on the same memory, without Python."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        self.calls.append((function, args, kwargs or {}, result))
+        return result
+
+    def replay(self) -> None:
+        for function, args, kwargs, before in self.calls:
+            after = function(*args, **kwargs)
+            for old, new in zip(tree_leaves(before), tree_leaves(after), strict=True):
+                if isinstance(old, torch.Tensor) and old.data_ptr() != new.data_ptr():
+                    old.copy_(new)
+
+
+class RecordedReplays(Replays):
+    def __init__(self, writer: Writer):
+        self.graphs = {}
+        held = [writer.context, writer.token, writer.cache.position, *writer.cache.layers]
+        self.held = held + ([writer.noise.index] if writer.noise else [])
+
+    def capture(self, work) -> Recorded:
+        """A capture runs nothing."""
+        before = [each.clone() for each in self.held]
+        with Recorded() as graph:
+            work()
+        for each, old in zip(self.held, before, strict=True):
+            each.copy_(old)
+        return graph
+
+
+@pytest.mark.parametrize("attention", ["slow", "math", "flash", "auto"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_what_is_replayed_finds_all_it_needs_on_the_device(attention, temperature):
+    model = tiny_model(tiny(attention))
+    expected = Writer(model, 2, temperature, 20)
+    replayed = Writer(model, 2, temperature, 20)
+    replayed.cache = KeyValueCache(model, 2, 6)
+    replayed.run = RecordedReplays(replayed)
+    for seed in (0, 1, 2):
+        assert written(replayed, [0, 3], 40, seed) == written(expected, [0, 3], 40, seed)
+    assert set(replayed.run.graphs) == {("prompt", 2), 6, 12, BLOCK_SIZE, "half"}
+    assert all(replayed.run.graphs.values())
 
 
 def test_what_a_writer_left_behind_changes_no_text():
