@@ -29,7 +29,7 @@ import torch
 
 from cli.errors import user_errors
 from cli.interrupts import unwinding
-from configs.attention import pinned_kernel
+from configs.attention import AUTO, BACKENDS, is_compiled, pinned_kernel
 from configs.model import ModelConfig
 from configs.sampling import FOLDER, SampleConfig
 from data.dataset import STAND_IN
@@ -103,7 +103,7 @@ def load_model(config: SampleConfig, device: torch.device, dtype: str) -> tuple[
     model = GPT(replace(trained, attention=attention), saved.tokenizer.vocab_size)
     model.load_state_dict(saved.weights)
     describe(saved, model)
-    log.info("%s, %s, attention %s", device, dtype, attention)
+    log.info("%s, %s, attention %s%s", device, dtype, attention, of_one_token(attention, device))
     return model.to(device, getattr(torch, dtype)).eval(), saved.tokenizer
 
 
@@ -119,8 +119,17 @@ def runnable_attention(
         if asked:
             raise
         log.warning("in the checkpoint: %s. Sampling with attention=auto", error)
-        return "auto"
+        return AUTO
+    if asked is None and is_compiled(trained.attention):
+        log.info("attention=%s is compiled first, for seconds: auto is used", trained.attention)
+        return AUTO
     return config.attention
+
+
+def of_one_token(attention: str, device: torch.device) -> str:
+    """What is to be said of a switch that one token does not obey."""
+    obeys = attention == AUTO or device.type != "cuda" or BACKENDS[attention].masks
+    return "" if obeys else " (it takes no mask: single tokens by another that does)"
 
 
 def try_decoding(config: ModelConfig, device: torch.device, dtype: str) -> None:

@@ -17,7 +17,7 @@ class Backend:
     dropout: bool = True  # False: attention=NAME is refused with dropout
     cuda_only: bool = False  # refused elsewhere
     float32_on_cuda: bool = True  # False: refused there
-    masks: bool = False  # takes a mask: sampling leaves a single token of the others to PyTorch
+    masks: bool = False  # takes a mask; of those that do not, sampling reads prompts alone on CUDA
     kernels: tuple[str, ...] = ()  # parts of names that its own alone have; none if not fused
     sdpa: str | None = None  # of torch.nn.attention.SDPBackend, where it pins one
 
@@ -102,6 +102,11 @@ HELP = "; ".join(f"{each.name}: {each.meaning}" for each in TABLE) + "; auto: Py
 def is_fused(name: str | None) -> bool:
     """Of a backend, or of what a capture calls one; "unknown" kernels of attention are fused."""
     return name is not None and (name not in BACKENDS or BACKENDS[name].fused)
+
+
+def is_compiled(name: str) -> bool:
+    """Whether its kernels are made when they are first run: all that PyTorch does not bring."""
+    return name in BACKENDS and BACKENDS[name].fused and BACKENDS[name].sdpa is None
 
 
 def pinned_kernel(name: str) -> str | None:

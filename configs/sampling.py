@@ -82,7 +82,7 @@ class SampleConfig:
         ("auto", "float32", "bfloat16", "float16"),
     )
     attention: str | None = key(
-        None, "null: as in training, or auto where that does not run", CHOICES
+        None, "null: as in training, or auto where that does not run or is compiled first", CHOICES
     )
     profile: SampleProfileConfig = field(default_factory=SampleProfileConfig)
 

@@ -330,6 +330,13 @@ def test_attention_of_the_checkpoint_that_does_not_exist_here(run, tmp_path, out
     assert (code, out) == (2, "") and "attention=cudnn: exists on CUDA only" in err
 
 
+def test_what_would_be_compiled_first_is_used_where_it_is_asked_for(run, tmp_path):
+    keys = [write_checkpoint(tmp_path, CharTokenizer(TEXT), "flex"), "max_new_tokens=2"]
+    err = run(*keys)[2]
+    assert "attention=flex is compiled first" in err and "float32, attention auto" in err
+    assert "float32, attention flex" in run(*keys, "attention=flex")[2]
+
+
 @pytest.mark.parametrize("attention", ON_CPU)
 def test_a_checkpoint_loads_under_every_backend(run, out_dir, attention):
     keys = [out_dir, "temperature=0", "num_samples=1", "max_new_tokens=30"]
