@@ -16,7 +16,7 @@ PROGRAM = r"""
 import math, sys
 import torch
 from kernels.attention import causal_attention, packed_attention, packed_causal_attention
-from kernels.attention_triton import threshold
+from kernels.dropout_triton import threshold
 
 B, H = 2, 2
 BITS = 0xFFFFFFFF
