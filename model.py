@@ -18,6 +18,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 from configs.attention import AUTO, BACKENDS
 from configs.model import ModelConfig
 from kernels.attention import causal_attention, packed_causal_attention
+from kernels.norm import norm_of_sum
 
 # a temperature below it is 0: a quotient of float32 logits could be infinite, and no other token
 # than the likeliest has a chance long before
@@ -146,7 +147,6 @@ class CausalSelfAttention(nn.Module):
         self.attention = config.attention
         self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd, bias=config.bias)
         self.c_proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
-        self.resid_dropout = nn.Dropout(config.dropout)
         mask = None
         if config.attention == "slow":
             mask = torch.ones(config.block_size, config.block_size, dtype=torch.bool).tril()
@@ -160,7 +160,7 @@ class CausalSelfAttention(nn.Module):
             y = packed_causal_attention(qkv, self.n_head, dropout)  # (B, T, C)
         else:
             y = self.attend_apart(qkv, dropout, cache)  # (B, T, C)
-        return self.resid_dropout(self.c_proj(y))
+        return self.c_proj(y)
 
     def attend_apart(self, qkv: Tensor, dropout: float, cache: KeyValueCache | None) -> Tensor:
         B, T, C = qkv.size(0), qkv.size(1), qkv.size(2) // 3
@@ -182,23 +182,47 @@ class MLP(nn.Module):
         self.c_fc = nn.Linear(config.n_embd, 4 * config.n_embd, bias=config.bias)
         self.gelu = nn.GELU()
         self.c_proj = nn.Linear(4 * config.n_embd, config.n_embd, bias=config.bias)
-        self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.dropout(self.c_proj(self.gelu(self.c_fc(x))))  # (B, T, C) -> 4C -> (B, T, C)
+        return self.c_proj(self.gelu(self.c_fc(x)))  # (B, T, C) -> 4C -> (B, T, C)
+
+
+class Residual(nn.Module):
+    """Adds to the residual stream, behind dropout, and norms the sum."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.dropout = config.dropout
+        self.kernels = config.kernels
+
+    def forward(self, x: Tensor, y: Tensor | None, norm: LayerNorm) -> tuple[Tensor, Tensor]:
+        """x and y are (B, T, C), y None: nothing is added; returns the sum and its norm."""
+        if y is None:
+            return x, norm(x)
+        dropout = self.dropout if self.training else 0.0
+        if self.kernels == "fused":
+            return norm_of_sum(x, y, norm.weight, norm.bias, dropout)
+        x = x + F.dropout(y, dropout, training=dropout > 0)
+        return x, norm(x)
 
 
 class Block(nn.Module):
+    """Between blocks go the residual stream and what the last one adds to it."""
+
     def __init__(self, config: ModelConfig, layer: int):
         super().__init__()
         self.ln_1 = LayerNorm(config.n_embd, config.bias)
         self.attn = CausalSelfAttention(config, layer)
         self.ln_2 = LayerNorm(config.n_embd, config.bias)
         self.mlp = MLP(config)
+        self.residual = Residual(config)
 
-    def forward(self, x: Tensor, cache: KeyValueCache | None = None) -> Tensor:
-        x = x + self.attn(self.ln_1(x), cache)
-        return x + self.mlp(self.ln_2(x))
+    def forward(
+        self, x: Tensor, y: Tensor | None, cache: KeyValueCache | None = None
+    ) -> tuple[Tensor, Tensor]:
+        x, h = self.residual(x, y, self.ln_1)
+        x, h = self.residual(x, self.attn(h, cache), self.ln_2)
+        return x, self.mlp(h)
 
 
 class Transformer(nn.Module):
@@ -211,20 +235,25 @@ class Transformer(nn.Module):
         self.drop = nn.Dropout(config.dropout)
         self.h = nn.ModuleList(Block(config, layer) for layer in range(config.n_layer))
         self.ln_f = LayerNorm(config.n_embd, config.bias)
+        self.residual = Residual(config)
 
     def embed(self, idx: Tensor, past: int) -> Tensor:
         """idx (B, T), behind `past` other tokens -> (B, T, C)."""
         positions = torch.arange(past, past + idx.size(1), device=idx.device)  # (T)
         return self.drop(self.wte(idx) + self.wpe(positions))
 
-    def forward(self, idx: Tensor, cache: KeyValueCache | None) -> Tensor:
-        """idx (B, T) -> (B, T, C), not yet normed; with a cache, behind the tokens in it."""
+    def forward(self, idx: Tensor, cache: KeyValueCache | None) -> tuple[Tensor, Tensor]:
+        """idx (B, T) -> the residual stream and what is to be added to it, (B, T, C) each.
+
+        With a cache, behind the tokens in it.
+        """
         x = self.embed(idx, cache.length if cache is not None else 0)  # (B, T, C)
+        y = None
         for block in self.h:
-            x = block(x, cache)
+            x, y = block(x, y, cache)
         if cache is not None:
             cache.length += idx.size(1)
-        return x
+        return x, y
 
 
 class Head(nn.Linear):
@@ -270,18 +299,19 @@ class GPT(nn.Module):
         Returns logits and the mean loss: with targets (B, T, V), without (B, 1, V) of the last
         token and None.
         """
-        x = self.transformer(idx, cache)  # (B, T, C)
+        x, y = self.transformer(idx, cache)  # (B, T, C)
         if targets is None:
-            return self.logits(x[:, -1:]), None  # (B, 1, V)
-        return self.score(x, targets)
+            return self.logits(x[:, -1:], y[:, -1:]), None  # (B, 1, V)
+        return self.score(x, y, targets)
 
-    def logits(self, x: Tensor) -> Tensor:
-        """What comes out of the blocks, (B, T, C) -> (B, T, V)."""
-        return self.lm_head(self.transformer.ln_f(x))
+    def logits(self, x: Tensor, y: Tensor) -> Tensor:
+        """What comes out of the blocks, (B, T, C) each -> (B, T, V)."""
+        _, h = self.transformer.residual(x, y, self.transformer.ln_f)
+        return self.lm_head(h)
 
-    def score(self, x: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def score(self, x: Tensor, y: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """The logits (B, T, V) and their mean loss."""
-        logits = self.logits(x)  # (B, T, V)
+        logits = self.logits(x, y)  # (B, T, V)
         loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
         return logits, loss
 
