@@ -8,6 +8,7 @@ Shapes: B batch, T tokens, S keys (cached and new), C n_embd, H n_head, D = C / 
 import math
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 from configs.attention import AUTO, BACKENDS
 from configs.model import ModelConfig
 from kernels.attention import causal_attention, packed_causal_attention
+from kernels.gelu import gelu
 from kernels.norm import norm_of_sum
 
 # a temperature below it is 0: a quotient of float32 logits could be infinite, and no other token
@@ -125,7 +127,7 @@ class KeyValueCache:
 
 
 class LayerNorm(nn.Module):
-    """Layer norm over C whose bias is optional."""
+    """Layer norm over C whose bias is optional; under autocast rounded as its readers would."""
 
     def __init__(self, width: int, bias: bool):
         super().__init__()
@@ -133,7 +135,9 @@ class LayerNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(width)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, 1e-5)
+        kind = x.device.type
+        h = F.layer_norm(x, self.weight.shape, self.weight, self.bias, 1e-5)
+        return h.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else h
 
 
 class CausalSelfAttention(nn.Module):
@@ -181,48 +185,52 @@ class MLP(nn.Module):
         super().__init__()
         self.c_fc = nn.Linear(config.n_embd, 4 * config.n_embd, bias=config.bias)
         self.gelu = nn.GELU()
+        self.fused = config.kernels == "fused"
         self.c_proj = nn.Linear(4 * config.n_embd, config.n_embd, bias=config.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.c_proj(self.gelu(self.c_fc(x)))  # (B, T, C) -> 4C -> (B, T, C)
+        x = self.c_fc(x)  # (B, T, C) -> (B, T, 4C)
+        return self.c_proj(gelu(x) if self.fused else self.gelu(x))  # (B, T, C)
 
 
 class Residual(nn.Module):
-    """Adds to the residual stream, behind dropout, and norms the sum."""
+    """Adds to the residual stream, behind dropout, and norms the sum for who reads it next."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
-        self.dropout = config.dropout
-        self.kernels = config.kernels
+        self.dropout = nn.Dropout(config.dropout)
+        self.fused = config.kernels == "fused"
 
-    def forward(self, x: Tensor, y: Tensor | None, norm: LayerNorm) -> tuple[Tensor, Tensor]:
-        """x and y are (B, T, C), y None: nothing is added; returns the sum and its norm."""
-        if y is None:
-            return x, norm(x)
-        dropout = self.dropout if self.training else 0.0
-        if self.kernels == "fused":
+    def forward(self, x: Tensor, y: Tensor, norm: LayerNorm) -> tuple[Tensor, Tensor]:
+        """x and y are (B, T, C); returns x + y and its norm."""
+        if self.fused:
+            dropout = self.dropout.p if self.training else 0.0
             return norm_of_sum(x, y, norm.weight, norm.bias, dropout)
-        x = x + F.dropout(y, dropout, training=dropout > 0)
+        x = x + self.dropout(y)
         return x, norm(x)
 
 
 class Block(nn.Module):
-    """Between blocks go the residual stream and what the last one adds to it."""
+    """Goes from the residual stream and its norm to the next ones.
+
+    The norm is that of the next block, so that a sum and what norms it stand side by side: one
+    kernel, also where blocks are compiled one by one.
+    """
 
     def __init__(self, config: ModelConfig, layer: int):
         super().__init__()
-        self.ln_1 = LayerNorm(config.n_embd, config.bias)
+        self.ln_1 = LayerNorm(config.n_embd, config.bias)  # called before the block
         self.attn = CausalSelfAttention(config, layer)
         self.ln_2 = LayerNorm(config.n_embd, config.bias)
         self.mlp = MLP(config)
         self.residual = Residual(config)
 
     def forward(
-        self, x: Tensor, y: Tensor | None, cache: KeyValueCache | None = None
+        self, x: Tensor, h: Tensor, next_norm: LayerNorm, cache: KeyValueCache | None = None
     ) -> tuple[Tensor, Tensor]:
-        x, h = self.residual(x, y, self.ln_1)
+        """x is the residual stream and h its norm, (B, T, C) each."""
         x, h = self.residual(x, self.attn(h, cache), self.ln_2)
-        return x, self.mlp(h)
+        return self.residual(x, self.mlp(h), next_norm)
 
 
 class Transformer(nn.Module):
@@ -235,25 +243,27 @@ class Transformer(nn.Module):
         self.drop = nn.Dropout(config.dropout)
         self.h = nn.ModuleList(Block(config, layer) for layer in range(config.n_layer))
         self.ln_f = LayerNorm(config.n_embd, config.bias)
-        self.residual = Residual(config)
 
-    def embed(self, idx: Tensor, past: int) -> Tensor:
-        """idx (B, T), behind `past` other tokens -> (B, T, C)."""
+    @property
+    def norms(self) -> list[LayerNorm]:
+        """Of what goes into each block, and of what comes out of the last."""
+        return [*(cast(LayerNorm, block.ln_1) for block in self.h), self.ln_f]
+
+    def embed(self, idx: Tensor, past: int, norm: LayerNorm) -> tuple[Tensor, Tensor]:
+        """idx (B, T), behind `past` other tokens -> (B, T, C) and its norm."""
         positions = torch.arange(past, past + idx.size(1), device=idx.device)  # (T)
-        return self.drop(self.wte(idx) + self.wpe(positions))
+        x = self.drop(self.wte(idx) + self.wpe(positions))
+        return x, norm(x)
 
-    def forward(self, idx: Tensor, cache: KeyValueCache | None) -> tuple[Tensor, Tensor]:
-        """idx (B, T) -> the residual stream and what is to be added to it, (B, T, C) each.
-
-        With a cache, behind the tokens in it.
-        """
-        x = self.embed(idx, cache.length if cache is not None else 0)  # (B, T, C)
-        y = None
-        for block in self.h:
-            x, y = block(x, y, cache)
+    def forward(self, idx: Tensor, cache: KeyValueCache | None) -> Tensor:
+        """idx (B, T) -> (B, T, C); with a cache, behind the tokens in it."""
+        first, *others = self.norms
+        x, h = self.embed(idx, cache.length if cache is not None else 0, first)  # (B, T, C)
+        for block, next_norm in zip(self.h, others, strict=True):
+            x, h = block(x, h, next_norm, cache)
         if cache is not None:
             cache.length += idx.size(1)
-        return x, y
+        return h
 
 
 class Head(nn.Linear):
@@ -299,19 +309,14 @@ class GPT(nn.Module):
         Returns logits and the mean loss: with targets (B, T, V), without (B, 1, V) of the last
         token and None.
         """
-        x, y = self.transformer(idx, cache)  # (B, T, C)
+        h = self.transformer(idx, cache)  # (B, T, C)
         if targets is None:
-            return self.logits(x[:, -1:], y[:, -1:]), None  # (B, 1, V)
-        return self.score(x, y, targets)
+            return self.lm_head(h[:, -1:]), None  # (B, 1, V)
+        return self.score(h, targets)
 
-    def logits(self, x: Tensor, y: Tensor) -> Tensor:
-        """What comes out of the blocks, (B, T, C) each -> (B, T, V)."""
-        _, h = self.transformer.residual(x, y, self.transformer.ln_f)
-        return self.lm_head(h)
-
-    def score(self, x: Tensor, y: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The logits (B, T, V) and their mean loss."""
-        logits = self.logits(x, y)  # (B, T, V)
+    def score(self, h: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """What comes out of the blocks, (B, T, C) -> the logits (B, T, V) and their mean loss."""
+        logits = self.lm_head(h)  # (B, T, V)
         loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
         return logits, loss
 

@@ -43,7 +43,7 @@ def _(
 
 @custom_op("profiling_nanogpt::sum_and_norm_backward", mutates_args=())
 def sum_and_norm_backward(
-    dsum: Tensor, dh: Tensor, total: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor,
+    dsum: Tensor | None, dh: Tensor, total: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor,
     has_bias: bool, seed: Tensor, dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Of x, of y, and of weight and bias, (1 or 2, C)."""
@@ -54,7 +54,7 @@ def sum_and_norm_backward(
 
 @sum_and_norm_backward.register_fake
 def _(
-    dsum: Tensor, dh: Tensor, total: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor,
+    dsum: Tensor | None, dh: Tensor, total: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor,
     has_bias: bool, seed: Tensor, dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     dy = torch.empty_like(dh, memory_format=torch.contiguous_format)
@@ -63,6 +63,7 @@ def _(
 
 
 def keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.set_materialize_grads(False)  # a sum that nobody reads has no gradient to be read
     _, _, weight, bias, seed, ctx.dropout = inputs
     total, _, mean, rstd = output
     ctx.save_for_backward(total, mean, rstd, weight, seed)
@@ -70,7 +71,7 @@ def keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, .
 
 
 def backward(
-    ctx: Any, dsum: Tensor, dh: Tensor, _mean: Tensor, _rstd: Tensor
+    ctx: Any, dsum: Tensor | None, dh: Tensor, _mean: None, _rstd: None
 ) -> tuple[Tensor | None, ...]:
     total, mean, rstd, weight, seed = ctx.saved_tensors
     dx, dy, dparameters = sum_and_norm_backward(

@@ -12,14 +12,16 @@ from torch import Tensor
 
 from kernels.dropout_triton import keys_of_rows, stays, threshold
 
-FORWARD_ROWS, BACKWARD_ROWS = 4, 4  # of a program at a time
-BACKWARD_PROGRAMS = 1024  # each sums its own rows' gradients of the weights
-WARPS = 4
+# rows of a program at a time; with one warp the sums over a row need no barrier
+FORWARD_ROWS, FORWARD_WARPS = 1, 1
+BACKWARD_ROWS, BACKWARD_WARPS = 1, 1
+BACKWARD_PROGRAMS = 1056  # each sums its own rows' gradients of the weights
+SUM_ROWS, SUM_WIDTH, SUM_WARPS = 256, 16, 8  # of these sums, at a time
 EPSILON = 1e-5
 
 
 @triton.jit
-def forward_norm_of_sum_triton(
+def forward_layer_norm_of_sum_triton(
     X, Y, WEIGHT, BIAS, SEED, SUM, H, MEAN, RSTD, rows, C,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, THRESHOLD: tl.constexpr,
     HAS_BIAS: tl.constexpr, EPS: tl.constexpr,
@@ -34,7 +36,7 @@ def forward_norm_of_sum_triton(
     if THRESHOLD:
         kept: tl.constexpr = 1 - THRESHOLD / 2**32
         keys = keys_of_rows(tl.load(SEED).to(tl.uint32), row)
-        y = tl.where(stays(keys[:, None], column[None, :], THRESHOLD), y / kept, 0.0)
+        y = tl.where(stays(keys[:, None], column[None, :], THRESHOLD), y * (1 / kept), 0.0)
     x += y
     tl.store(SUM + at, x.to(SUM.dtype.element_ty), mask=inside)
     mean = tl.sum(x, 1) / C
@@ -50,42 +52,64 @@ def forward_norm_of_sum_triton(
 
 
 @triton.jit
-def backward_norm_of_sum_triton(
+def backward_layer_norm_of_sum_triton(
     DSUM, DH, SUM, MEAN, RSTD, WEIGHT, SEED, DX, DY, DWEIGHT, DBIAS, rows, C,
-    ROWS: tl.constexpr, WIDTH: tl.constexpr, THRESHOLD: tl.constexpr, HAS_BIAS: tl.constexpr,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, THRESHOLD: tl.constexpr,
+    HAS_BIAS: tl.constexpr, HAS_DSUM: tl.constexpr,
 ):  # fmt: skip
-    """Every so many blocks of rows; DWEIGHT and DBIAS are (programs, C), to be summed."""
+    """Every so many blocks of rows; DWEIGHT and DBIAS are (programs, C), to be summed.
+
+    Within a program they are summed over its blocks, and over rows at the end: only there do warps
+    have to wait for each other.
+    """
     column = tl.arange(0, WIDTH)
     weight = tl.load(WEIGHT + column, mask=column < C, other=0.0).to(tl.float32)
-    dweight = tl.zeros([WIDTH], tl.float32)
-    dbias = tl.zeros([WIDTH], tl.float32)
+    dweight = tl.zeros([ROWS, WIDTH], tl.float32)
+    dbias = tl.zeros([ROWS, WIDTH], tl.float32)
     for block in range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0)):
         row = block * ROWS + tl.arange(0, ROWS)
         inside = (row[:, None] < rows) & (column[None, :] < C)
         at = row[:, None].to(tl.int64) * C + column[None, :]
         x = tl.load(SUM + at, mask=inside, other=0.0).to(tl.float32)
         dh = tl.load(DH + at, mask=inside, other=0.0).to(tl.float32)
-        dx = tl.load(DSUM + at, mask=inside, other=0.0).to(tl.float32)
         mean = tl.load(MEAN + row, mask=row < rows, other=0.0)
         rstd = tl.load(RSTD + row, mask=row < rows, other=0.0)
         normed = tl.where(inside, (x - mean[:, None]) * rstd[:, None], 0.0)
-        dweight += tl.sum(dh * normed, 0)
+        dweight += dh * normed
         if HAS_BIAS:
-            dbias += tl.sum(dh, 0)
+            dbias += dh
         scaled = dh * weight[None, :]
         along = tl.sum(scaled * normed, 1) / C
         whole = tl.sum(scaled, 1) / C
-        dx += (scaled - whole[:, None] - normed * along[:, None]) * rstd[:, None]
+        dx = (scaled - whole[:, None] - normed * along[:, None]) * rstd[:, None]
+        if HAS_DSUM:
+            dx += tl.load(DSUM + at, mask=inside, other=0.0).to(tl.float32)
         tl.store(DX + at, dx.to(DX.dtype.element_ty), mask=inside)
         if THRESHOLD:
             kept: tl.constexpr = 1 - THRESHOLD / 2**32
             keys = keys_of_rows(tl.load(SEED).to(tl.uint32), row)
-            dx = tl.where(stays(keys[:, None], column[None, :], THRESHOLD), dx / kept, 0.0)
+            dx = tl.where(stays(keys[:, None], column[None, :], THRESHOLD), dx * (1 / kept), 0.0)
         tl.store(DY + at, dx.to(DY.dtype.element_ty), mask=inside)
     at_column = tl.program_id(0) * C + column
-    tl.store(DWEIGHT + at_column, dweight, mask=column < C)
+    tl.store(DWEIGHT + at_column, tl.sum(dweight, 0), mask=column < C)
     if HAS_BIAS:
-        tl.store(DBIAS + at_column, dbias, mask=column < C)
+        tl.store(DBIAS + at_column, tl.sum(dbias, 0), mask=column < C)
+
+
+@triton.jit
+def gradients_of_layer_norm_weights_triton(
+    PARTIAL, TOTAL, programs, C, ROWS: tl.constexpr, WIDTH: tl.constexpr
+):  # fmt: skip
+    """PARTIAL (n, programs, C) -> TOTAL (n, C), in the same order each time."""
+    column = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
+    first = tl.program_id(1).to(tl.int64) * programs
+    total = tl.zeros([ROWS, WIDTH], tl.float32)
+    for start in range(0, programs, ROWS):
+        row = start + tl.arange(0, ROWS)
+        inside = (row[:, None] < programs) & (column[None, :] < C)
+        at = (first + row[:, None]) * C + column[None, :]
+        total += tl.load(PARTIAL + at, mask=inside, other=0.0)
+    tl.store(TOTAL + tl.program_id(1) * C + column, tl.sum(total, 0), mask=column < C)
 
 
 def launch_forward(
@@ -98,28 +122,35 @@ def launch_forward(
     total, h = torch.empty_like(x), torch.empty_like(y)
     mean = torch.empty(rows, dtype=torch.float32, device=x.device)
     rstd = torch.empty_like(mean)
-    forward_norm_of_sum_triton[(triton.cdiv(rows, FORWARD_ROWS),)](
+    forward_layer_norm_of_sum_triton[(triton.cdiv(rows, FORWARD_ROWS),)](
         x, y, weight, bias, seed, total, h, mean, rstd, rows, C, ROWS=FORWARD_ROWS,
         WIDTH=triton.next_power_of_2(C), THRESHOLD=threshold(dropout), HAS_BIAS=bias is not None,
-        EPS=EPSILON, num_warps=WARPS,
+        EPS=EPSILON, num_warps=FORWARD_WARPS,
     )  # fmt: skip
     return total, h, mean, rstd
 
 
 def launch_backward(
-    dsum: Tensor, dh: Tensor, total: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor,
+    dsum: Tensor | None, dh: Tensor, total: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor,
     has_bias: bool, seed: Tensor, dropout: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of x, as `total`, of y, as `dh`, and of weight and bias, (1 or 2, C) in float32."""
+    """Gradients of x, as `total`, of y, as `dh`, and of weight and bias, (1 or 2, C) in float32.
+
+    `dsum` None: nobody read the sum but its norm.
+    """
     C = total.size(-1)
     rows = total.numel() // C
-    dsum, dh = dsum.contiguous(), dh.contiguous()
+    dsum, dh = None if dsum is None else dsum.contiguous(), dh.contiguous()
     dx, dy = torch.empty_like(total), torch.empty_like(dh)
     programs = min(BACKWARD_PROGRAMS, triton.cdiv(rows, BACKWARD_ROWS))
     partial = torch.empty((1 + has_bias, programs, C), dtype=torch.float32, device=total.device)
-    backward_norm_of_sum_triton[(programs,)](
+    backward_layer_norm_of_sum_triton[(programs,)](
         dsum, dh, total, mean, rstd, weight, seed, dx, dy, partial[0], partial[-1], rows, C,
         ROWS=BACKWARD_ROWS, WIDTH=triton.next_power_of_2(C), THRESHOLD=threshold(dropout),
-        HAS_BIAS=has_bias, num_warps=WARPS,
+        HAS_BIAS=has_bias, HAS_DSUM=dsum is not None, num_warps=BACKWARD_WARPS,
     )  # fmt: skip
-    return dx, dy, partial.sum(1)
+    dparameters = torch.empty((1 + has_bias, C), dtype=torch.float32, device=total.device)
+    gradients_of_layer_norm_weights_triton[triton.cdiv(C, SUM_WIDTH), 1 + has_bias](
+        partial, dparameters, programs, C, ROWS=SUM_ROWS, WIDTH=SUM_WIDTH, num_warps=SUM_WARPS
+    )
+    return dx, dy, dparameters

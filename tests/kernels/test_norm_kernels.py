@@ -15,6 +15,7 @@ pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="needs trito
 PROGRAM = r"""
 import torch
 from torch.nn import functional as F
+import kernels.norm_triton
 from kernels.dropout_triton import threshold
 from kernels.norm import norm_of_sum, sum_and_norm
 
@@ -32,7 +33,7 @@ def left_by_dropout(seed, dropout, rows, columns):
     return mixed(x, 15) * 0x846CA68B & BITS >= threshold(dropout)
 
 
-def compare(B, T, C, dropout, biased):
+def compare(B, T, C, dropout, biased, read_sum=True):
     given = [torch.randn(B, T, C), torch.randn(B, T, C), torch.randn(C)]
     given += [torch.randn(C)] if biased else []
     ours = [each.clone().requires_grad_() for each in given]
@@ -46,8 +47,9 @@ def compare(B, T, C, dropout, biased):
     expected = x + y
     normed = F.layer_norm(expected, (C,), weight, bias[0] if bias else None, 1e-5)
     dsum, dh = torch.randn(2, B, T, C)
-    torch.autograd.backward((total, h), (dsum, dh))
-    torch.autograd.backward((expected, normed), (dsum.double(), dh.double()))
+    read = 2 if read_sum else 1
+    torch.autograd.backward((h, total)[:read], (dh, dsum)[:read])
+    torch.autograd.backward((normed, expected)[:read], (dh.double(), dsum.double())[:read])
     pairs = [(total, expected), (h, normed)]
     pairs += [(a.grad, b.grad) for a, b in zip(ours, exact)]
     for number, (a, b) in enumerate(pairs):
@@ -58,6 +60,9 @@ def compare(B, T, C, dropout, biased):
 torch.manual_seed(0)
 for case in ((1, 1, 16, 0.0, False), (2, 7, 24, 0.2, True), (3, 50, 48, 0.6, False)):
     compare(*case)
+compare(1, 9, 24, 0.2, True, read_sum=False)
+kernels.norm_triton.BACKWARD_PROGRAMS = 3  # each takes several blocks of rows
+compare(3, 50, 48, 0.6, True)
 
 x, y, weight = torch.randn(1, 3, 16), torch.randn(1, 3, 16), torch.randn(16)
 for each in (x, y, weight):
