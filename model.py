@@ -19,6 +19,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 from configs.attention import AUTO, BACKENDS
 from configs.model import ModelConfig
 from kernels.attention import causal_attention, packed_causal_attention
+from kernels.cross_entropy import linear_cross_entropy
 from kernels.gelu import gelu
 from kernels.norm import norm_of_sum
 
@@ -275,8 +276,10 @@ class Head(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         if not (self.training and x.is_cuda):
             return super().forward(x)
-        weight = F.pad(self.weight, (0, 0, 0, -self.out_features % 64))
-        return F.linear(x, weight)[..., : self.out_features]
+        return F.linear(x, self.padded_weight())[..., : self.out_features]
+
+    def padded_weight(self) -> Tensor:
+        return F.pad(self.weight, (0, 0, 0, -self.out_features % 64))
 
 
 class GPT(nn.Module):
@@ -307,7 +310,7 @@ class GPT(nn.Module):
         """idx and targets are (B, T) token ids; a target of -1 is not counted.
 
         Returns logits and the mean loss: with targets (B, T, V), without (B, 1, V) of the last
-        token and None.
+        token and None. In training with kernels=fused there are no logits left: (B, 0, V).
         """
         h = self.transformer(idx, cache)  # (B, T, C)
         if targets is None:
@@ -315,7 +318,11 @@ class GPT(nn.Module):
         return self.score(h, targets)
 
     def score(self, h: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """What comes out of the blocks, (B, T, C) -> the logits (B, T, V) and their mean loss."""
+        """What comes out of the blocks, (B, T, C) -> what `forward` returns."""
+        if self.config.kernels == "fused" and self.training:
+            weight, V = self.lm_head.padded_weight().to(h.dtype), self.lm_head.out_features
+            loss = linear_cross_entropy(h.flatten(0, 1), weight, targets.flatten(), V)
+            return h.new_empty(len(h), 0, V), loss
         logits = self.lm_head(h)  # (B, T, V)
         loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
         return logits, loss

@@ -64,16 +64,17 @@ def _(
 
 def keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.set_materialize_grads(False)  # a sum that nobody reads has no gradient to be read
-    _, _, weight, bias, seed, ctx.dropout = inputs
+    _, y, weight, bias, seed, ctx.dropout = inputs
     total, _, mean, rstd = output
     ctx.save_for_backward(total, mean, rstd, weight, seed)
-    ctx.has_bias = bias is not None
+    ctx.has_bias, ctx.dtype = bias is not None, y.dtype
 
 
 def backward(
-    ctx: Any, dsum: Tensor | None, dh: Tensor, _mean: None, _rstd: None
+    ctx: Any, dsum: Tensor | None, dh: Tensor | None, _mean: None, _rstd: None
 ) -> tuple[Tensor | None, ...]:
     total, mean, rstd, weight, seed = ctx.saved_tensors
+    dh = torch.zeros_like(total, dtype=ctx.dtype) if dh is None else dh
     dx, dy, dparameters = sum_and_norm_backward(
         dsum, dh, total, mean, rstd, weight, ctx.has_bias, seed, ctx.dropout
     )

@@ -4,6 +4,7 @@ import torch
 
 from cli.errors import one_line
 from configs.model import ModelConfig
+from kernels.cross_entropy import linear_cross_entropy
 from kernels.gelu import gelu
 from kernels.norm import norm_of_sum
 
@@ -13,6 +14,7 @@ NAMES = (
     "backward_layer_norm_of_sum_triton",
     "forward_gelu_triton",
     "backward_gelu_triton",
+    "cross_entropy_triton",
 )
 
 
@@ -30,10 +32,10 @@ def try_kernels(config: ModelConfig, device: torch.device) -> None:
     if config.kernels != "fused":
         return
     x = torch.ones(1, 1, config.n_embd, device=device, requires_grad=True)
-    weight = torch.ones(config.n_embd, device=device)
+    weight = torch.ones(2, config.n_embd, device=device)
     try:
-        _, h = norm_of_sum(x, gelu(x), weight, None, config.dropout)
-        h.sum().backward()
+        _, h = norm_of_sum(x, gelu(x), weight[0], None, config.dropout)
+        linear_cross_entropy(h[0], weight, x.new_zeros(1, dtype=torch.int64), 2).backward()
     except (RuntimeError, NotImplementedError, ImportError) as error:
         raise ValueError(
             f"kernels=fused: does not run here: {one_line(error)}; use kernels=compiled"

@@ -33,7 +33,7 @@ def left_by_dropout(seed, dropout, rows, columns):
     return mixed(x, 15) * 0x846CA68B & BITS >= threshold(dropout)
 
 
-def compare(B, T, C, dropout, biased, read_sum=True):
+def compare(B, T, C, dropout, biased, read=slice(0, 2)):
     given = [torch.randn(B, T, C), torch.randn(B, T, C), torch.randn(C)]
     given += [torch.randn(C)] if biased else []
     ours = [each.clone().requires_grad_() for each in given]
@@ -47,9 +47,8 @@ def compare(B, T, C, dropout, biased, read_sum=True):
     expected = x + y
     normed = F.layer_norm(expected, (C,), weight, bias[0] if bias else None, 1e-5)
     dsum, dh = torch.randn(2, B, T, C)
-    read = 2 if read_sum else 1
-    torch.autograd.backward((h, total)[:read], (dh, dsum)[:read])
-    torch.autograd.backward((normed, expected)[:read], (dh.double(), dsum.double())[:read])
+    torch.autograd.backward((h, total)[read], (dh, dsum)[read])
+    torch.autograd.backward((normed, expected)[read], (dh.double(), dsum.double())[read])
     pairs = [(total, expected), (h, normed)]
     pairs += [(a.grad, b.grad) for a, b in zip(ours, exact)]
     for number, (a, b) in enumerate(pairs):
@@ -60,13 +59,19 @@ def compare(B, T, C, dropout, biased, read_sum=True):
 torch.manual_seed(0)
 for case in ((1, 1, 16, 0.0, False), (2, 7, 24, 0.2, True), (3, 50, 48, 0.6, False)):
     compare(*case)
-compare(1, 9, 24, 0.2, True, read_sum=False)
+compare(1, 9, 24, 0.2, True, read=slice(0, 1))  # the norm alone
 kernels.norm_triton.BACKWARD_PROGRAMS = 3  # each takes several blocks of rows
 compare(3, 50, 48, 0.6, True)
 
 x, y, weight = torch.randn(1, 3, 16), torch.randn(1, 3, 16), torch.randn(16)
+gradient = torch.autograd.grad(
+    norm_of_sum(x.requires_grad_(), y, weight, None, 0.0)[0].sum(), x
+)
+assert torch.equal(gradient[0], torch.ones(1, 3, 16)), "the sum alone"
 for each in (x, y, weight):
     each.requires_grad_()
+call = lambda x, y, weight: sum_and_norm(x, y, weight, None, torch.tensor([5]), 0.25)[:2]
+torch.autograd.gradcheck(call, (x, y, weight), eps=1e-2, atol=5e-3, rtol=5e-2, fast_mode=True)
 torch.library.opcheck(sum_and_norm, (x, y, weight, None, torch.tensor([5]), 0.25))
 same = [norm_of_sum(x, y, weight, None, 0.5)[1] for _ in range(2)]
 assert not torch.equal(*same), "dropout drew the same again"

@@ -25,7 +25,7 @@ def test_a_cpu_refuses_them_in_one_line(run):
 
 
 def test_without_triton_they_are_refused_in_one_line(monkeypatch):
-    for module in ("norm_triton", "gelu_triton"):
+    for module in ("norm_triton", "gelu_triton", "cross_entropy_triton"):
         monkeypatch.delitem(sys.modules, f"kernels.{module}", raising=False)
     monkeypatch.setitem(sys.modules, "triton", None)
     with pytest.raises(ValueError, match="^kernels=fused: does not run here: .*triton") as refusal:
@@ -36,19 +36,26 @@ def test_without_triton_they_are_refused_in_one_line(monkeypatch):
 
 def test_their_names_are_the_proof():
     assert seen_kernels(FUSED, [*OTHERS, *NAMES]) == f"{', '.join(NAMES)} ran"
-    with pytest.raises(ValueError, match=f"^kernels=fused: {NAMES[3]} did not run"):
-        seen_kernels(FUSED, [*OTHERS, *NAMES[:3]])
+    with pytest.raises(ValueError, match=f"^kernels=fused: {NAMES[-1]} did not run"):
+        seen_kernels(FUSED, [*OTHERS, *NAMES[:-1]])
     assert "not checked" in seen_kernels(FUSED, None)
     assert seen_kernels(ModelConfig(), OTHERS) is None
 
 
 def test_the_names_are_those_of_the_kernels():
     pytest.importorskip("triton")
-    from kernels import gelu_triton, norm_triton
+    from kernels import cross_entropy_triton, gelu_triton, norm_triton
 
-    assert all(hasattr(norm_triton, name) or hasattr(gelu_triton, name) for name in NAMES)
+    modules = (norm_triton, gelu_triton, cross_entropy_triton)
+    assert all(any(hasattr(module, name) for module in modules) for name in NAMES)
 
 
 def test_a_report_knows_what_they_are():
-    assert [family_of(name) for name in NAMES] == ["norm", "norm", "elementwise", "elementwise"]
+    assert [family_of(name) for name in NAMES] == [
+        "norm",
+        "norm",
+        "elementwise",
+        "elementwise",
+        "loss",
+    ]
     assert family_of("gradients_of_layer_norm_weights_triton") == "norm"

@@ -1,0 +1,67 @@
+"""The model with kernels=fused, interpreted on a CPU: the same loss and gradients as without."""
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+
+from tests.paths import PROJECT
+
+pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
+
+# in a process of its own: triton reads TRITON_INTERPRET once
+PROGRAM = r"""
+from dataclasses import replace
+import torch
+from configs.model import ModelConfig
+from model import GPT
+
+small = ModelConfig(n_layer=2, n_head=2, n_embd=32, block_size=8, dropout=0.0, attention="math")
+x, y = torch.randint(17, (2, 2, 8))
+y[0, :3] = -1
+
+
+def trained(config, compiled=False):
+    torch.manual_seed(0)
+    model = GPT(config, 17)
+    call = torch.compile(model, backend="aot_eager") if compiled else model
+    logits, loss = call(x, y)
+    loss.backward()
+    return model, logits, loss, {name: p.grad for name, p in model.named_parameters()}
+
+
+for bias in (False, True):
+    plain = replace(small, bias=bias)
+    _, _, expected, theirs = trained(plain)
+    for compiled in (False, True):
+        model, logits, loss, ours = trained(replace(plain, kernels="fused"), compiled)
+        assert logits.shape == (2, 0, 17)
+        torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-6)
+        for name, gradient in theirs.items():
+            torch.testing.assert_close(ours[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
+    logits, loss = model.eval()(x, y)
+    assert logits.shape == (2, 8, 17)
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-6)
+
+dropping = GPT(replace(small, kernels="fused", dropout=0.5), 17)
+with torch.no_grad():
+    assert dropping(x, y)[1] != dropping(x, y)[1]
+    dropping.eval()
+    assert dropping(x, y)[1] == dropping(x, y)[1]
+print("right")
+"""
+
+
+def test_loss_and_gradients_are_those_of_pytorch_s_kernels():
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", PROGRAM],
+        cwd=PROJECT,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    assert ended.stdout.strip().endswith("right")
