@@ -1,22 +1,19 @@
-"""The model with kernels=fused, interpreted on a CPU: the same loss and gradients as without."""
-
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
+"""The model with kernels=fused: the same loss and gradients as without."""
 
 import pytest
 
-from tests.paths import PROJECT
+from tests.helpers.kernel_programs import DEVICES, needs_triton, run
 
-pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
+pytestmark = needs_triton
 
-# in a process of its own: triton reads TRITON_INTERPRET once
 PROGRAM = r"""
 from dataclasses import replace
+import sys
 import torch
 from configs.model import ModelConfig
 from model import GPT
+
+torch.set_default_device(sys.argv[1])
 
 small = ModelConfig(n_layer=2, n_head=2, n_embd=32, block_size=8, dropout=0.0, attention="math")
 x, y = torch.randint(17, (2, 2, 8))
@@ -54,14 +51,6 @@ print("right")
 """
 
 
-def test_loss_and_gradients_are_those_of_pytorch_s_kernels():
-    ended = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PROGRAM],
-        cwd=PROJECT,
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    assert ended.stdout.strip().endswith("right")
+@pytest.mark.parametrize("device", DEVICES)
+def test_loss_and_gradients_are_those_of_pytorch_s_kernels(device):
+    run(PROGRAM, device)

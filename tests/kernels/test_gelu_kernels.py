@@ -1,21 +1,18 @@
-"""The Triton kernels of GELU, interpreted on a CPU, against float64 and autograd."""
-
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
+"""The Triton kernels of GELU, against float64 and autograd."""
 
 import pytest
 
-from tests.paths import PROJECT
+from tests.helpers.kernel_programs import DEVICES, needs_triton, run
 
-pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
+pytestmark = needs_triton
 
-# in a process of its own: triton reads TRITON_INTERPRET once
 PROGRAM = r"""
 import math
+import sys
 import torch
 from kernels.gelu import gelu
+
+torch.set_default_device(sys.argv[1])
 
 
 def exact(u):
@@ -53,14 +50,6 @@ print("right")
 """
 
 
-def test_values_and_gradients_are_those_of_float64():
-    ended = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PROGRAM],
-        cwd=PROJECT,
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    assert ended.stdout.strip().endswith("right")
+@pytest.mark.parametrize("device", DEVICES)
+def test_values_and_gradients_are_those_of_float64(device):
+    run(PROGRAM, device)

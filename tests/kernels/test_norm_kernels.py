@@ -1,23 +1,20 @@
-"""The Triton kernels of a norm behind a sum, interpreted on a CPU, against float64 and autograd."""
-
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
+"""The Triton kernels of a norm behind a sum, against float64 and autograd."""
 
 import pytest
 
-from tests.paths import PROJECT
+from tests.helpers.kernel_programs import DEVICES, needs_triton, run
 
-pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
+pytestmark = needs_triton
 
-# in a process of its own: triton reads TRITON_INTERPRET once
 PROGRAM = r"""
+import sys
 import torch
 from torch.nn import functional as F
 import kernels.norm_triton
 from kernels.dropout_triton import threshold
 from kernels.norm import norm_of_sum, sum_and_norm
+
+torch.set_default_device(sys.argv[1])
 
 BITS = 0xFFFFFFFF
 
@@ -82,14 +79,6 @@ print("right")
 """
 
 
-def test_sums_norms_and_gradients_are_those_of_float64():
-    ended = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PROGRAM],
-        cwd=PROJECT,
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    assert ended.stdout.strip().endswith("right")
+@pytest.mark.parametrize("device", DEVICES)
+def test_sums_norms_and_gradients_are_those_of_float64(device):
+    run(PROGRAM, device)
