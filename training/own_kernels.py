@@ -16,6 +16,7 @@ NAMES = (
     "backward_gelu_triton",
     "cross_entropy_triton",
 )
+TOKENS = 16  # that are tried
 
 
 def check_kernels(config: ModelConfig, device: torch.device) -> None:
@@ -27,15 +28,19 @@ def check_kernels(config: ModelConfig, device: torch.device) -> None:
         )
 
 
-def try_kernels(config: ModelConfig, device: torch.device) -> None:
-    """Runs each once, on one token. Raises ValueError with the reason when it cannot."""
+def try_kernels(config: ModelConfig, device: torch.device, dtype: str) -> None:
+    """Runs each once, on a few tokens. Raises ValueError with the reason when it cannot."""
     if config.kernels != "fused":
         return
-    x = torch.ones(1, 1, config.n_embd, device=device, requires_grad=True)
-    weight = torch.ones(2, config.n_embd, device=device)
+    # rows and types as in training, so that Triton compiles for both at once
+    x = torch.ones(TOKENS, config.n_embd, device=device, requires_grad=True)
+    weight = torch.ones(TOKENS, config.n_embd, device=device)
+    targets = torch.zeros(TOKENS, dtype=torch.int64, device=device)
+    kind = getattr(torch, dtype)
     try:
-        _, h = norm_of_sum(x, gelu(x), weight[0], None, config.dropout)
-        linear_cross_entropy(h[0], weight, x.new_zeros(1, dtype=torch.int64), 2).backward()
+        total, h = norm_of_sum(x, gelu(x.to(kind)), weight[0], None, config.dropout)
+        loss = linear_cross_entropy(h, weight.to(kind), targets, TOKENS)
+        (loss + total.mean()).backward()
     except (RuntimeError, NotImplementedError, ImportError) as error:
         raise ValueError(
             f"kernels=fused: does not run here: {one_line(error)}; use kernels=compiled"

@@ -52,7 +52,7 @@ def warm_up(
     dynamo.forget()
     with torch.random.fork_rng([ranks.device] if x.is_cuda else []):
         operators = try_attention(config, ranks.device, config.dtype)  # may draw for dropout
-        try_kernels(config, ranks.device)
+        try_kernels(config, ranks.device, config.dtype)
         if ranks.device.type == "cpu":
             say_how_long(step, x, y, config, config.max_iters - done)
         if config.compile:

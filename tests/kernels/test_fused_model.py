@@ -12,6 +12,7 @@ import sys
 import torch
 from configs.model import ModelConfig
 from model import GPT
+from training.own_kernels import try_kernels
 
 torch.set_default_device(sys.argv[1])
 
@@ -42,6 +43,7 @@ for bias in (False, True):
     assert logits.shape == (2, 8, 17)
     torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-6)
 
+try_kernels(replace(small, kernels="fused"), x.device, "bfloat16")
 dropping = GPT(replace(small, kernels="fused", dropout=0.5), 17)
 with torch.no_grad():
     assert dropping(x, y)[1] != dropping(x, y)[1]

@@ -29,9 +29,9 @@ def test_without_triton_they_are_refused_in_one_line(monkeypatch):
         monkeypatch.delitem(sys.modules, f"kernels.{module}", raising=False)
     monkeypatch.setitem(sys.modules, "triton", None)
     with pytest.raises(ValueError, match="^kernels=fused: does not run here: .*triton") as refusal:
-        try_kernels(FUSED, CPU)
+        try_kernels(FUSED, CPU, "bfloat16")
     assert "\n" not in str(refusal.value)
-    try_kernels(ModelConfig(), CPU)
+    try_kernels(ModelConfig(), CPU, "bfloat16")
 
 
 def test_their_names_are_the_proof():

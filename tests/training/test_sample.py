@@ -203,6 +203,13 @@ def test_attention_of_the_checkpoint_that_does_not_exist_here(run, tmp_path, out
     assert (code, out) == (2, "") and "attention=cudnn: exists on CUDA only" in err
 
 
+def test_what_was_trained_with_our_own_kernels_is_sampled_without_them(run, tmp_path, out_dir):
+    fused = write_checkpoint(tmp_path, CharTokenizer(TEXT), kernels="fused")
+    keys = ["num_samples=1", "max_new_tokens=20"]
+    code, out, err = run(fused, *keys)
+    assert code == 0 and out == run(out_dir, *keys)[1], err
+
+
 @pytest.mark.parametrize("attention", ON_CPU)
 def test_a_checkpoint_loads_under_every_backend(run, out_dir, attention):
     keys = [out_dir, "temperature=0", "num_samples=1", "max_new_tokens=30"]
