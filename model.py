@@ -212,26 +212,34 @@ class Residual(nn.Module):
 
 
 class Block(nn.Module):
-    """Goes from the residual stream and its norm to the next ones.
+    """Goes from the residual stream to the residual stream; with kernels=fused its norm goes along.
 
-    The norm is that of the next block, so that a sum and what norms it stand side by side: one
-    kernel, also where blocks are compiled one by one.
+    So the last sum has the next block's norm beside it. inductor would make one kernel of the two
+    as well, and it is the slower one: its gradient draws dropout once more, in 221 registers.
     """
 
     def __init__(self, config: ModelConfig, layer: int):
         super().__init__()
-        self.ln_1 = LayerNorm(config.n_embd, config.bias)  # called before the block
+        self.ln_1 = LayerNorm(config.n_embd, config.bias)
         self.attn = CausalSelfAttention(config, layer)
         self.ln_2 = LayerNorm(config.n_embd, config.bias)
         self.mlp = MLP(config)
         self.residual = Residual(config)
 
     def forward(
-        self, x: Tensor, h: Tensor, next_norm: LayerNorm, cache: KeyValueCache | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """x is the residual stream and h its norm, (B, T, C) each."""
+        self,
+        x: Tensor,
+        h: Tensor | None = None,
+        next_norm: LayerNorm | None = None,
+        cache: KeyValueCache | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """x is the residual stream, h its norm where there is one yet, (B, T, C) each."""
+        h = self.ln_1(x) if h is None else h
         x, h = self.residual(x, self.attn(h, cache), self.ln_2)
-        return self.residual(x, self.mlp(h), next_norm)
+        y = self.mlp(h)
+        if next_norm is None:
+            return x + self.residual.dropout(y), None
+        return self.residual(x, y, next_norm)
 
 
 class Transformer(nn.Module):
@@ -239,32 +247,34 @@ class Transformer(nn.Module):
 
     def __init__(self, config: ModelConfig, vocab_size: int):
         super().__init__()
+        self.fused = config.kernels == "fused"
         self.wte = nn.Embedding(vocab_size, config.n_embd)
         self.wpe = nn.Embedding(config.block_size, config.n_embd)
         self.drop = nn.Dropout(config.dropout)
         self.h = nn.ModuleList(Block(config, layer) for layer in range(config.n_layer))
         self.ln_f = LayerNorm(config.n_embd, config.bias)
 
-    @property
-    def norms(self) -> list[LayerNorm]:
-        """Of what goes into each block, and of what comes out of the last."""
-        return [*(cast(LayerNorm, block.ln_1) for block in self.h), self.ln_f]
-
-    def embed(self, idx: Tensor, past: int, norm: LayerNorm) -> tuple[Tensor, Tensor]:
-        """idx (B, T), behind `past` other tokens -> (B, T, C) and its norm."""
+    def embed(self, idx: Tensor, past: int, norm: LayerNorm | None) -> tuple[Tensor, Tensor | None]:
+        """idx (B, T), behind `past` other tokens -> (B, T, C), and its norm if it is asked for."""
         positions = torch.arange(past, past + idx.size(1), device=idx.device)  # (T)
         x = self.drop(self.wte(idx) + self.wpe(positions))
-        return x, norm(x)
+        return x, None if norm is None else norm(x)
 
-    def forward(self, idx: Tensor, cache: KeyValueCache | None) -> Tensor:
-        """idx (B, T) -> (B, T, C); with a cache, behind the tokens in it."""
-        first, *others = self.norms
+    def forward(self, idx: Tensor, cache: KeyValueCache | None) -> tuple[Tensor, Tensor | None]:
+        """idx (B, T) -> (B, T, C), with kernels=fused its norm; with a cache, behind its tokens."""
+        first, *others = self.norms_ahead()
         x, h = self.embed(idx, cache.length if cache is not None else 0, first)  # (B, T, C)
         for block, next_norm in zip(self.h, others, strict=True):
             x, h = block(x, h, next_norm, cache)
         if cache is not None:
             cache.length += idx.size(1)
-        return h
+        return x, h
+
+    def norms_ahead(self) -> list[LayerNorm | None]:
+        """For what goes into each block and comes out of the last; None: its reader norms it."""
+        if not self.fused:
+            return [None] * (len(self.h) + 1)
+        return [*(cast(LayerNorm, block.ln_1) for block in self.h), self.ln_f]
 
 
 class Head(nn.Linear):
@@ -312,18 +322,22 @@ class GPT(nn.Module):
         Returns logits and the mean loss: with targets (B, T, V), without (B, 1, V) of the last
         token and None. In training with kernels=fused there are no logits left: (B, 0, V).
         """
-        h = self.transformer(idx, cache)  # (B, T, C)
+        x, h = self.transformer(idx, cache)  # (B, T, C)
         if targets is None:
-            return self.lm_head(h[:, -1:]), None  # (B, 1, V)
-        return self.score(h, targets)
+            return self.logits(x[:, -1:]), None  # (B, 1, V)
+        return self.score(x, h, targets)
 
-    def score(self, h: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """What comes out of the blocks, (B, T, C) -> what `forward` returns."""
-        if self.config.kernels == "fused" and self.training:
+    def logits(self, x: Tensor, h: Tensor | None = None) -> Tensor:
+        """What comes out of the blocks, and its norm where there is one, (B, T, C) -> (B, T, V)."""
+        return self.lm_head(self.transformer.ln_f(x) if h is None else h)
+
+    def score(self, x: Tensor, h: Tensor | None, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The logits (B, T, V) and their mean loss; where gradients took their place (B, 0, V)."""
+        if self.training and h is not None:  # kernels=fused
             weight, V = self.lm_head.padded_weight().to(h.dtype), self.lm_head.out_features
             loss = linear_cross_entropy(h.flatten(0, 1), weight, targets.flatten(), V)
             return h.new_empty(len(h), 0, V), loss
-        logits = self.lm_head(h)  # (B, T, V)
+        logits = self.logits(x, h)  # (B, T, V)
         loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
         return logits, loss
 
