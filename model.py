@@ -8,6 +8,7 @@ Shapes: B batch, T tokens, S keys, C n_embd, H n_head, D = C / H, V vocabulary.
 import math
 from collections.abc import Callable
 from functools import lru_cache
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,9 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 from configs.attention import AUTO, BACKENDS
 from configs.model import ModelConfig
 from kernels.attention import causal_attention, packed_causal_attention
+from kernels.cross_entropy import linear_cross_entropy
+from kernels.gelu import gelu
+from kernels.norm import norm_of_sum
 
 
 def attention_in_force(attention: str, device_type: str, dropout: float) -> str:
@@ -99,7 +103,7 @@ def compiled_flex_attention() -> Callable[..., Tensor]:
 
 
 class LayerNorm(nn.Module):
-    """Layer norm over C whose bias is optional."""
+    """Layer norm over C whose bias is optional; under autocast rounded as its readers would."""
 
     def __init__(self, width: int, bias: bool):
         super().__init__()
@@ -107,7 +111,9 @@ class LayerNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(width)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, 1e-5)
+        kind = x.device.type
+        h = F.layer_norm(x, self.weight.shape, self.weight, self.bias, 1e-5)
+        return h.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else h
 
 
 class CausalSelfAttention(nn.Module):
@@ -120,7 +126,6 @@ class CausalSelfAttention(nn.Module):
         self.attention = config.attention
         self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd, bias=config.bias)
         self.c_proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
-        self.resid_dropout = nn.Dropout(config.dropout)
         mask = None
         if config.attention == "slow":
             mask = torch.ones(config.block_size, config.block_size, dtype=torch.bool).tril()
@@ -134,7 +139,7 @@ class CausalSelfAttention(nn.Module):
             y = packed_causal_attention(qkv, self.n_head, dropout)  # (B, T, C)
         else:
             y = self.attend_apart(qkv, dropout)  # (B, T, C)
-        return self.resid_dropout(self.c_proj(y))
+        return self.c_proj(y)
 
     def attend_apart(self, qkv: Tensor, dropout: float) -> Tensor:
         B, T, C = qkv.size(0), qkv.size(1), qkv.size(2) // 3
@@ -152,24 +157,59 @@ class MLP(nn.Module):
         super().__init__()
         self.c_fc = nn.Linear(config.n_embd, 4 * config.n_embd, bias=config.bias)
         self.gelu = nn.GELU()
+        self.fused = config.kernels == "fused"
         self.c_proj = nn.Linear(4 * config.n_embd, config.n_embd, bias=config.bias)
-        self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.dropout(self.c_proj(self.gelu(self.c_fc(x))))  # (B, T, C) -> 4C -> (B, T, C)
+        x = self.c_fc(x)  # (B, T, C) -> (B, T, 4C)
+        return self.c_proj(gelu(x) if self.fused else self.gelu(x))  # (B, T, C)
+
+
+class Residual(nn.Module):
+    """Adds to the residual stream, behind dropout, and norms the sum for who reads it next."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.dropout = nn.Dropout(config.dropout)
+        self.fused = config.kernels == "fused"
+
+    def forward(self, x: Tensor, y: Tensor, norm: LayerNorm) -> tuple[Tensor, Tensor]:
+        """x and y are (B, T, C); returns x + y and its norm."""
+        if self.fused:
+            dropout = self.dropout.p if self.training else 0.0
+            return norm_of_sum(x, y, norm.weight, norm.bias, dropout)
+        x = x + self.dropout(y)
+        return x, norm(x)
 
 
 class Block(nn.Module):
+    """Goes from the residual stream to the residual stream; with kernels=fused its norm goes along.
+
+    So the last sum has the next block's norm beside it. inductor would make one kernel of the two
+    as well, and it is the slower one: its gradient draws dropout once more, in 221 registers.
+    """
+
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.ln_1 = LayerNorm(config.n_embd, config.bias)
         self.attn = CausalSelfAttention(config)
         self.ln_2 = LayerNorm(config.n_embd, config.bias)
         self.mlp = MLP(config)
+        self.residual = Residual(config)
 
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.attn(self.ln_1(x))
-        return x + self.mlp(self.ln_2(x))
+    def forward(
+        self,
+        x: Tensor,
+        h: Tensor | None = None,
+        next_norm: LayerNorm | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """x is the residual stream, h its norm where there is one yet, (B, T, C) each."""
+        h = self.ln_1(x) if h is None else h
+        x, h = self.residual(x, self.attn(h), self.ln_2)
+        y = self.mlp(h)
+        if next_norm is None:
+            return x + self.residual.dropout(y), None
+        return self.residual(x, y, next_norm)
 
 
 class Transformer(nn.Module):
@@ -177,23 +217,32 @@ class Transformer(nn.Module):
 
     def __init__(self, config: ModelConfig, vocab_size: int):
         super().__init__()
+        self.fused = config.kernels == "fused"
         self.wte = nn.Embedding(vocab_size, config.n_embd)
         self.wpe = nn.Embedding(config.block_size, config.n_embd)
         self.drop = nn.Dropout(config.dropout)
         self.h = nn.ModuleList(Block(config) for _ in range(config.n_layer))
         self.ln_f = LayerNorm(config.n_embd, config.bias)
 
-    def embed(self, idx: Tensor) -> Tensor:
-        """idx (B, T) -> (B, T, C)."""
+    def embed(self, idx: Tensor, norm: LayerNorm | None) -> tuple[Tensor, Tensor | None]:
+        """idx (B, T) -> (B, T, C), and its norm if it is asked for."""
         positions = torch.arange(idx.size(1), device=idx.device)  # (T)
-        return self.drop(self.wte(idx) + self.wpe(positions))
+        x = self.drop(self.wte(idx) + self.wpe(positions))
+        return x, None if norm is None else norm(x)
 
-    def forward(self, idx: Tensor) -> Tensor:
-        """idx (B, T) -> (B, T, C), not yet normed."""
-        x = self.embed(idx)  # (B, T, C)
-        for block in self.h:
-            x = block(x)
-        return x
+    def forward(self, idx: Tensor) -> tuple[Tensor, Tensor | None]:
+        """idx (B, T) -> (B, T, C), with kernels=fused its norm."""
+        first, *others = self.norms_ahead()
+        x, h = self.embed(idx, first)  # (B, T, C)
+        for block, next_norm in zip(self.h, others, strict=True):
+            x, h = block(x, h, next_norm)
+        return x, h
+
+    def norms_ahead(self) -> list[LayerNorm | None]:
+        """For what goes into each block and comes out of the last; None: its reader norms it."""
+        if not self.fused:
+            return [None] * (len(self.h) + 1)
+        return [*(cast(LayerNorm, block.ln_1) for block in self.h), self.ln_f]
 
 
 class Head(nn.Linear):
@@ -205,8 +254,10 @@ class Head(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         if not (self.training and x.is_cuda):
             return super().forward(x)
-        weight = F.pad(self.weight, (0, 0, 0, -self.out_features % 64))
-        return F.linear(x, weight)[..., : self.out_features]
+        return F.linear(x, self.padded_weight())[..., : self.out_features]
+
+    def padded_weight(self) -> Tensor:
+        return F.pad(self.weight, (0, 0, 0, -self.out_features % 64))
 
 
 class GPT(nn.Module):
@@ -235,20 +286,24 @@ class GPT(nn.Module):
         """idx and targets are (B, T) token ids; a target of -1 is not counted.
 
         Returns logits and the mean loss: with targets (B, T, V), without (B, 1, V) of the last
-        token and None.
+        token and None. In training with kernels=fused there are no logits left: (B, 0, V).
         """
-        x = self.transformer(idx)  # (B, T, C)
+        x, h = self.transformer(idx)  # (B, T, C)
         if targets is None:
             return self.logits(x[:, -1:]), None  # (B, 1, V)
-        return self.score(x, targets)
+        return self.score(x, h, targets)
 
-    def logits(self, x: Tensor) -> Tensor:
-        """What comes out of the blocks, (B, T, C) -> (B, T, V)."""
-        return self.lm_head(self.transformer.ln_f(x))
+    def logits(self, x: Tensor, h: Tensor | None = None) -> Tensor:
+        """What comes out of the blocks, and its norm where there is one, (B, T, C) -> (B, T, V)."""
+        return self.lm_head(self.transformer.ln_f(x) if h is None else h)
 
-    def score(self, x: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The logits (B, T, V) and their mean loss."""
-        logits = self.logits(x)  # (B, T, V)
+    def score(self, x: Tensor, h: Tensor | None, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The logits (B, T, V) and their mean loss; where gradients took their place (B, 0, V)."""
+        if self.training and h is not None:  # kernels=fused
+            weight, V = self.lm_head.padded_weight().to(h.dtype), self.lm_head.out_features
+            loss = linear_cross_entropy(h.flatten(0, 1), weight, targets.flatten(), V)
+            return h.new_empty(len(h), 0, V), loss
+        logits = self.logits(x, h)  # (B, T, V)
         loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
         return logits, loss
 

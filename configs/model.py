@@ -17,6 +17,11 @@ class ModelConfig:
     dropout: float = key(0.2, "probability of dropping; 0: none", least=0, below=1)
     bias: bool = key(False, "biases in linear layers and layer norms")
     attention: str = key(attention.AUTO, attention.HELP, attention.CHOICES)
+    kernels: str = key(
+        "compiled",
+        "of norms, GELU and loss in training: torch.compile's; fused: this project's own, on CUDA",
+        ("compiled", "fused"),
+    )
 
     def __post_init__(self) -> None:
         check_values(self)

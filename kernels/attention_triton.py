@@ -13,6 +13,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.dropout_triton import keys_of_rows, stays, threshold
+
 WIDTHS = (16, 32, 64, 128)  # of a head
 
 # rows of a block of queries (M) and of keys (N): measured on an H200 with 64 x 6 heads of 256
@@ -21,23 +23,6 @@ FORWARD_M, FORWARD_N = 64, 64
 KEYS_M, KEYS_N = 16, 64  # of programs that make the gradients of keys and values
 QUERIES_M, QUERIES_N = 64, 32  # of those that make the queries'
 WARPS, STAGES = 4, 3
-
-
-@triton.jit
-def keys_of_rows(seed, rows):
-    """A number for each row of the scores: a counter, mixed (lowbias32 of Chris Wellons)."""
-    x = seed ^ (rows.to(tl.uint32) * 0x9E3779B9)
-    x = (x ^ (x >> 16)) * 0x7FEB352D
-    x = (x ^ (x >> 15)) * 0x846CA68B
-    return x ^ (x >> 16)
-
-
-@triton.jit
-def stays(keys, columns, THRESHOLD: tl.constexpr):
-    """Whether dropout leaves a weight. Forward and backward draw the same, and nothing is kept."""
-    x = (keys ^ (columns.to(tl.uint32) * 0x9E3779B9)) * 0x7FEB352D
-    x = (x ^ (x >> 15)) * 0x846CA68B
-    return x >= THRESHOLD
 
 
 @triton.jit
@@ -270,8 +255,3 @@ def readable(*tensors: Tensor) -> tuple[Tensor, ...]:
 def steps(x: Tensor) -> tuple[int, int, int]:
     """From one sequence, head and token of (B, T, H, D) to the next, in elements."""
     return x.stride(0), x.stride(2), x.stride(1)
-
-
-def threshold(dropout: float) -> int:
-    """Of 32 random bits: below it a weight is dropped."""
-    return min(round(dropout * 2**32), 2**32 - 1)

@@ -42,6 +42,7 @@ VERBS = {
     "doctor": Verb(CAPTURES, "what profiling needs of this machine, with cures"),
     "attention": Verb(LAB, "the attention backends side by side"),
     "square": Verb(LAB, "one operation in six ways, from eager to CUDA C++"),
+    "kernels": Verb(LAB, "the kernels of kernels=fused beside PyTorch's"),
     "device": Verb(LAB, "what this GPU can do, measured and nominal"),
     "ncu": Verb(LAB, "single kernels under Nsight Compute: what holds them back"),
     "compiled": Verb(LAB, "what torch.compile made: graphs, kernels, sources"),

@@ -127,6 +127,38 @@ class SquareResults:
 
 
 @dataclass(frozen=True)
+class KernelTiming:
+    """An operation of kernels=fused in one way and direction; what is None was not measured."""
+
+    operation: str
+    way: str  # eager, compile or fused
+    direction: str  # forward, backward, or both where neither ran
+    median_ms: float | None = None
+    ci95_ms: tuple[float, float] | None = None
+    samples: int | None = None
+    bytes: int | None = None  # that it has to read and write, each tensor once
+    gbps: float | None = None  # by these
+    relative_error: float | None = None  # the largest, of outputs and gradients, against float64
+    missing: str | None = None  # why there is no time
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelResults:
+    kind: Literal["kernels"] = "kernels"
+    device: str
+    torch: str
+    dtype: str
+    tokens: int
+    width: int
+    vocabulary: int
+    dropout: float
+    peak_gbps: float | None
+    empty_launch_ms: float | None
+    l2_flushed: bool
+    rows: list[KernelTiming]
+
+
+@dataclass(frozen=True)
 class Rate:
     what: str
     unit: str

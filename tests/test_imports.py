@@ -202,7 +202,8 @@ def test_no_test_imports_another():
 def test_every_imported_package_is_required():
     """Of pyproject.toml alone: what is imported nowhere may still be meant for a reader."""
     optional = {"training.tensorboard": "tensorboard"}  # module -> the extra that it needs
-    triton = ("kernels.attention_triton", "profiling.lab.square_triton", "benchmarks.timer_check")
+    triton = ("profiling.lab.square_triton", "benchmarks.timer_check")
+    triton += tuple(name for name in SOURCES if re.fullmatch(r"kernels\.\w+_triton", name))
     optional |= dict.fromkeys(triton, "dev")  # on a GPU torch brings it
     optional |= dict.fromkeys(("benchmarks.page_speed", "benchmarks.chromium"), "dev")
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text("utf-8"))["project"]

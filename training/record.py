@@ -61,6 +61,7 @@ class InForce:
     flops_per_token: int  # of forward and backward: what MFU is computed with
     attention: str | None  # None: it could not be seen
     attention_evidence: str
+    own_kernels: str | None  # those of kernels=fused that ran; None: not asked for
     device: str
     gpu_metrics: str
     token_storage: str  # of the training split
@@ -299,6 +300,7 @@ def open_record(run: Run, warm: WarmUp, gpu: GpuSampler | NoSampler) -> Record:
         flops_per_token=run.model.flops_per_token(),
         attention=warm.attention.ran,
         attention_evidence=warm.attention.evidence,
+        own_kernels=warm.own_kernels,
         device=ranks.device_name,
         gpu_metrics=gpu.reason,
         token_storage=run.train_batches.sequences.storage,
@@ -346,6 +348,8 @@ def announce(config: Config, in_force: InForce, warm: WarmUp) -> None:
     log.info(
         "attention=%s: %s ran (%s)", config.attention, in_force.attention, warm.attention.evidence
     )
+    if warm.own_kernels is not None:
+        log.info("kernels=fused: %s", warm.own_kernels)
     if attention_in_force(config.attention, config.device, config.dropout) != config.attention:
         log.warning(
             "attention=%s: PyTorch's fused CPU kernel has no dropout, so training uses the math "

@@ -20,6 +20,7 @@ from training.attention import seen_on_cpu, seen_on_cuda, try_attention
 from training.console import duration
 from training.distributed import Ranks
 from training.graphs import GraphedStep, micro_step_kernels
+from training.own_kernels import seen_kernels, try_kernels
 from training.step import Step, TrainingStep
 
 log = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ class WarmUp:
 
     compile: CompileFacts
     attention: AttentionFacts
+    own_kernels: str | None  # those of kernels=fused that ran; None: not asked for
 
 
 def warm_up(
@@ -46,11 +48,12 @@ def warm_up(
     Times are seconds on the host, after a synchronisation; that of the compilation is by how much
     the first micro-step was longer than the second.
     Changes neither weights nor the state of any random generator. Raises ValueError when the
-    attention backend, or the compiler, does not work here.
+    attention backend, the kernels or the compiler do not work here.
     """
     dynamo.forget()
     with torch.random.fork_rng([ranks.device] if x.is_cuda else []):
         operators = try_attention(config, ranks.device, config.dtype)  # may draw for dropout
+        try_kernels(config, ranks.device, config.dtype)
         if ranks.device.type == "cpu":
             say_how_long(step, x, y, config, config.max_iters - done)
         if config.compile:
@@ -58,16 +61,17 @@ def warm_up(
         first_s = timed_micro_step(step, x, y) if config.compile or x.is_cuda else 0.0
         second_s = timed_micro_step(step, x, y) if config.compile else 0.0
         ready: TrainingStep = step
-        capture_s = None
+        capture_s, kernels = None, None
         if config.cuda_graphs == "true":
             start = time.perf_counter()
             ready = graphed = GraphedStep(step, x, y)
             capture_s = time.perf_counter() - start
-            attention = seen_on_cuda(config, graphed.kernels())
+            kernels = graphed.kernels()
         elif x.is_cuda:
-            attention = seen_on_cuda(config, micro_step_kernels(step, x, y))
-        else:
-            attention = seen_on_cpu(config, operators)
+            kernels = micro_step_kernels(step, x, y)
+        on_cuda = x.is_cuda
+        attention = seen_on_cuda(config, kernels) if on_cuda else seen_on_cpu(config, operators)
+        own_kernels = seen_kernels(config, kernels)
     dynamo.dismiss_compilers()
     lifetime.settle()
     counted = dynamo.compiled()
@@ -79,7 +83,7 @@ def warm_up(
         compile_s=first_s - second_s if config.compile else None,
         capture_s=capture_s,
     )
-    return ready, WarmUp(facts, attention)
+    return ready, WarmUp(facts, attention, own_kernels)
 
 
 def say_how_long(step: Step, x: Tensor, y: Tensor, config: Config, left: int) -> None:

@@ -90,6 +90,7 @@ REFUSED = {
     "dashboard": ["--loss", "0"],
     "device": ["--device", "nope"],
     "doctor": ["--nope"],
+    "kernels": ["--device", "nope"],
     "ncu": ["--ncu", "/nowhere/ncu"],
     "run": ["--nsys", "/nowhere/nsys"],
     "square": ["--device", "nope"],

@@ -78,12 +78,14 @@ def eager_losses():
     return {}
 
 
-@pytest.mark.parametrize("attention", ["flash", "triton"])
+@pytest.mark.parametrize(
+    "attention, kernels", [("flash", "compiled"), ("triton", "compiled"), ("triton", "fused")]
+)
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_to_launch_a_step_comes_to_the_same_losses(
-    way, attention, train_on_gpu, eager_losses
+    way, attention, kernels, train_on_gpu, eager_losses
 ):
-    out_dir, losses = train_on_gpu(**WAYS[way], attention=attention)
+    out_dir, losses = train_on_gpu(**WAYS[way], attention=attention, kernels=kernels)
     assert len(losses) == 30 and losses[-1] < losses[0] - 0.5
     eager = eager_losses.setdefault("losses", losses)  # the first way is the eager one
     # the same kernels in a graph; others may round otherwise, which bfloat16 shows
@@ -111,17 +113,19 @@ def test_graphs_with_accumulation_equal_eager_ones(train_on_gpu, tmp_path):
 
 
 @pytest.mark.parametrize("way", ["eager", "compile and graphs"])
-def test_our_own_attention_drops_weights_anew_in_each_iteration(way, train_on_gpu):
+@pytest.mark.parametrize("ours", [{"attention": "triton"}, {"kernels": "fused"}])
+def test_our_own_kernels_drop_anew_in_each_iteration(way, ours, train_on_gpu):
     """At learning rate 0 two iterations on all of a short text differ by dropout alone."""
-    keys = {"attention": "triton", "dropout": 0.3, "learning_rate": 0.0, "min_lr": 0.0}
+    keys = {**ours, "dropout": 0.3, "learning_rate": 0.0, "min_lr": 0.0}
     _, losses = train_on_gpu(**WAYS[way], **keys, max_iters=12)
     _, again = train_on_gpu(**WAYS[way], **keys, max_iters=12)
     assert len(set(losses)) == 12 and again == losses
 
 
+@pytest.mark.parametrize("kernels", ["compiled", "fused"])
 @pytest.mark.parametrize("compiled", [False, True])
-def test_float16_trains_with_its_scaler(compiled, train_on_gpu):
-    _, losses = train_on_gpu(dtype="float16", compile=compiled)
+def test_float16_trains_with_its_scaler(compiled, kernels, train_on_gpu):
+    _, losses = train_on_gpu(dtype="float16", compile=compiled, kernels=kernels)
     assert losses[-1] < losses[0] - 0.5
 
 
@@ -133,6 +137,14 @@ def test_the_attention_switch_is_proved_by_kernels(backend, graphs, train_on_gpu
     assert facts["attention"] == backend
     assert "kernel" in facts["attention_evidence"]
     assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("graphs", ["false", "true"])
+def test_our_own_kernels_are_proved_by_their_names(graphs, train_on_gpu):
+    out_dir, _ = train_on_gpu(kernels="fused", cuda_graphs=graphs, max_iters=4)
+    assert in_force(out_dir)["own_kernels"].startswith("forward_layer_norm_of_sum_triton")
+    out_dir, _ = train_on_gpu(kernels="compiled", cuda_graphs=graphs, max_iters=4)
+    assert in_force(out_dir)["own_kernels"] is None
 
 
 @pytest.mark.parametrize("way", ["eager", "compile and graphs"])

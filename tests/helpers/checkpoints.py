@@ -12,10 +12,9 @@ from training import checkpoint
 BLOCK_SIZE = 16
 
 
-def tiny(attention: str = "auto") -> Config:
-    return Config(
-        n_layer=2, n_head=2, n_embd=32, block_size=BLOCK_SIZE, dropout=0.0, attention=attention
-    )
+def tiny(attention: str = "auto", kernels: str = "compiled") -> Config:
+    sizes = {"n_layer": 2, "n_head": 2, "n_embd": 32, "block_size": BLOCK_SIZE}
+    return Config(**sizes, dropout=0.0, attention=attention, kernels=kernels)
 
 
 def tiny_model(config: Config, vocab_size: int = 65) -> GPT:
@@ -26,8 +25,10 @@ def tiny_model(config: Config, vocab_size: int = 65) -> GPT:
     return model
 
 
-def write_checkpoint(folder: Path, tokenizer, attention: str = "auto") -> str:
-    config = tiny(attention)
+def write_checkpoint(
+    folder: Path, tokenizer, attention: str = "auto", kernels: str = "compiled"
+) -> str:
+    config = tiny(attention, kernels)
     state = {
         "model": tiny_model(config, tokenizer.vocab_size).state_dict(),
         "config": asdict(config),

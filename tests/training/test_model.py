@@ -121,7 +121,7 @@ def test_attention_dropout_drops_in_training_alone(attention):
     torch.testing.assert_close(model(x, y)[1], off(x, y)[1])
 
 
-@pytest.mark.parametrize("kept", ["transformer.drop", "attn.resid_dropout", "mlp.dropout"])
+@pytest.mark.parametrize("kept", ["transformer.drop", "h.0.residual.dropout", "residual.dropout"])
 def test_every_other_dropout_drops_in_training_alone(kept):
     model = tiny(dropout=0.5)
     for name, module in model.named_modules():

@@ -337,6 +337,13 @@ def test_what_would_be_compiled_first_is_used_where_it_is_asked_for(run, tmp_pat
     assert "float32, attention flex" in run(*keys, "attention=flex")[2]
 
 
+def test_what_was_trained_with_our_own_kernels_is_sampled_without_them(run, tmp_path, out_dir):
+    fused = write_checkpoint(tmp_path, CharTokenizer(TEXT), kernels="fused")
+    keys = ["num_samples=1", "max_new_tokens=20"]
+    code, out, err = run(fused, *keys)
+    assert code == 0 and out == run(out_dir, *keys)[1], err
+
+
 @pytest.mark.parametrize("attention", ON_CPU)
 def test_a_checkpoint_loads_under_every_backend(run, out_dir, attention):
     keys = [out_dir, "temperature=0", "num_samples=1", "max_new_tokens=30"]

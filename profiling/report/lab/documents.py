@@ -1,6 +1,13 @@
 """What `device` and `square` measured, as Documents. Called by their verbs."""
 
-from profiling.measurements import AttentionResults, DeviceResults, SquareResults, Variant
+from profiling.measurements import (
+    AttentionResults,
+    DeviceResults,
+    KernelResults,
+    KernelTiming,
+    SquareResults,
+    Variant,
+)
 from profiling.report.document import Block, Column, Document, Said, Section, Table
 from profiling.units import duration_ns, size_bytes
 
@@ -73,7 +80,7 @@ def square_notes(results: SquareResults) -> list[Block]:
     return [Said(line, "note") for line in lines]
 
 
-def timing_note(results: AttentionResults | SquareResults, on_a_cpu: str) -> str:
+def timing_note(results: AttentionResults | SquareResults | KernelResults, on_a_cpu: str) -> str:
     if results.empty_launch_ms is None:
         return f"time by perf_counter, caches as they were{on_a_cpu}"
     empty_us = results.empty_launch_ms * 1e3
@@ -90,3 +97,37 @@ def square_table(mebibytes: int, variants: list[Variant]) -> Table:
     ]
     title, note = f"{mebibytes} MiB", "Read once, written once."
     return Table("square", title, note, columns, variants, most=len(variants))
+
+
+def kernels_document(results: KernelResults) -> Document:
+    sizes = f"{results.tokens} tokens, {results.width} wide, vocabulary {results.vocabulary}"
+    facts = [f"{sizes}, dropout {results.dropout:g}, {results.dtype}, PyTorch {results.torch}"]
+    if results.peak_gbps:
+        facts.append(f"bandwidth by the data sheet {results.peak_gbps:,.0f} GB/s")
+    facts.append(timing_note(results, ""))
+    named = dict.fromkeys(row.operation for row in results.rows)
+    tables = [
+        kernels_table(name, [row for row in results.rows if row.operation == name])
+        for name in named
+    ]
+    sections = [Section(table.name, table.title, [table]) for table in tables]
+    return Document(results.device, facts, [], sections)
+
+
+def kernels_table(operation: str, rows: list[KernelTiming]) -> Table:
+    columns = [
+        Column("", "way", "text", True),
+        Column("", "direction", "text", True),
+        Column("median", lambda row: row.median_ms and row.median_ms * 1e6, "ns", True),
+        Column("GB/s", "gbps", "number", True),
+        Column("error", error_or_reason, "code", True),
+    ]
+    note = "GB/s: of what has to be read and written, each tensor once. Error: against float64."
+    name = "".join(character for character in operation.lower() if character.isalnum())
+    return Table(name, operation, note, columns, rows, most=len(rows))
+
+
+def error_or_reason(row: KernelTiming) -> str | None:
+    if row.relative_error is None:
+        return row.missing
+    return f"{row.relative_error:.1e}"

@@ -1,0 +1,47 @@
+"""GELU, the exact one, as a kernel each way: kernels=fused.
+
+inductor's take erf from CUDA's library, and are held back by its instructions, not by memory: 38
+and 52 us for 16,384 x 1,536 bfloat16 elements, which are read and written in 25 and 38.
+"""
+
+from typing import Any
+
+from torch import Tensor
+from torch.library import custom_op
+
+
+@custom_op("profiling_nanogpt::gelu", mutates_args=())
+def gelu(u: Tensor) -> Tensor:
+    """u times the share of a normal distribution below u, to 1e-6 of it; any shape."""
+    from kernels.gelu_triton import launch_forward
+
+    return launch_forward(u.contiguous())
+
+
+@custom_op("profiling_nanogpt::gelu_backward", mutates_args=())
+def gelu_backward(u: Tensor, dg: Tensor) -> Tensor:
+    from kernels.gelu_triton import launch_backward
+
+    return launch_backward(u.contiguous(), dg.contiguous())
+
+
+@gelu.register_fake
+def _(u: Tensor) -> Tensor:
+    return u.new_empty(u.shape)
+
+
+@gelu_backward.register_fake
+def _(u: Tensor, dg: Tensor) -> Tensor:
+    return u.new_empty(u.shape)
+
+
+def keep_for_backward(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def backward(ctx: Any, dg: Tensor) -> Tensor:
+    (u,) = ctx.saved_tensors
+    return gelu_backward(u, dg)
+
+
+gelu.register_autograd(backward, setup_context=keep_for_backward)

@@ -1,0 +1,85 @@
+"""The norm of the residual stream behind an addition, one kernel each way: kernels=fused.
+
+inductor makes the sum, dropout and the norm in one kernel too, but with a row for each program, and
+sums the weights' gradients in kernels of their own.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.library import custom_op
+
+from kernels.attention import new_seed
+
+
+def norm_of_sum(
+    x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None, dropout: float
+) -> tuple[Tensor, Tensor]:
+    """x + dropout(y), as x, and its layer norm, as y; all but weight and bias (C) are (B, T, C)."""
+    total, h, _, _ = sum_and_norm(x, y, weight, bias, new_seed(y, dropout), dropout)
+    return total, h
+
+
+@custom_op("profiling_nanogpt::sum_and_norm", mutates_args=())
+def sum_and_norm(
+    x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None, seed: Tensor, dropout: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """With the rows' means and 1 / deviations, (B * T), for backward."""
+    from kernels.norm_triton import launch_forward
+
+    return launch_forward(x, y, weight, bias, seed, dropout)
+
+
+@sum_and_norm.register_fake
+def _(
+    x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None, seed: Tensor, dropout: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    rows = x.new_empty(x.numel() // x.size(-1), dtype=torch.float32)
+    total = torch.empty_like(x, memory_format=torch.contiguous_format)
+    h = torch.empty_like(y, memory_format=torch.contiguous_format)
+    return total, h, rows, torch.empty_like(rows)
+
+
+@custom_op("profiling_nanogpt::sum_and_norm_backward", mutates_args=())
+def sum_and_norm_backward(
+    dsum: Tensor | None, dh: Tensor, total: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor,
+    has_bias: bool, seed: Tensor, dropout: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Of x, of y, and of weight and bias, (1 or 2, C)."""
+    from kernels.norm_triton import launch_backward
+
+    return launch_backward(dsum, dh, total, mean, rstd, weight, has_bias, seed, dropout)
+
+
+@sum_and_norm_backward.register_fake
+def _(
+    dsum: Tensor | None, dh: Tensor, total: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor,
+    has_bias: bool, seed: Tensor, dropout: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    dy = torch.empty_like(dh, memory_format=torch.contiguous_format)
+    dparameters = weight.new_empty(1 + has_bias, weight.numel(), dtype=torch.float32)
+    return torch.empty_like(total), dy, dparameters
+
+
+def keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.set_materialize_grads(False)  # a sum that nobody reads has no gradient to be read
+    _, y, weight, bias, seed, ctx.dropout = inputs
+    total, _, mean, rstd = output
+    ctx.save_for_backward(total, mean, rstd, weight, seed)
+    ctx.has_bias, ctx.dtype = bias is not None, y.dtype
+
+
+def backward(
+    ctx: Any, dsum: Tensor | None, dh: Tensor | None, _mean: None, _rstd: None
+) -> tuple[Tensor | None, ...]:
+    total, mean, rstd, weight, seed = ctx.saved_tensors
+    dh = torch.zeros_like(total, dtype=ctx.dtype) if dh is None else dh
+    dx, dy, dparameters = sum_and_norm_backward(
+        dsum, dh, total, mean, rstd, weight, ctx.has_bias, seed, ctx.dropout
+    )
+    dweight, dbias = dparameters[0], dparameters[1] if ctx.has_bias else None
+    return dx, dy, dweight, dbias, None, None
+
+
+sum_and_norm.register_autograd(backward, setup_context=keep_for_backward)

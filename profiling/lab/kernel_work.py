@@ -1,0 +1,93 @@
+"""The operations of kernels=fused: in PyTorch's words, as our own kernels, and their least traffic.
+
+Called by profiling.lab.kernels.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from kernels.cross_entropy import linear_cross_entropy
+from kernels.gelu import gelu
+from kernels.norm import norm_of_sum
+
+Function = Callable[..., tuple[Tensor, ...]]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    tokens: int  # N
+    width: int  # C
+    vocabulary: int  # V
+    dropout: float
+
+
+@dataclass(frozen=True)
+class Operation:
+    """`plain` and `ours` take `inputs`, of which the floating ones get gradients."""
+
+    name: str
+    plain: Function
+    ours: Function
+    inputs: list[Tensor]
+    forward_bytes: int  # that have to be read and written, each tensor once
+    backward_bytes: int
+
+
+def operations(sizes: Sizes, dtype: torch.dtype, device: torch.device) -> list[Operation]:
+    """As in a training step; the residual stream is float32."""
+    torch.manual_seed(0)
+    return [
+        residual_norm(sizes, dtype, device),
+        activation(sizes, dtype, device),
+        loss(sizes, dtype, device),
+    ]
+
+
+def residual_norm(sizes: Sizes, dtype: torch.dtype, device: torch.device) -> Operation:
+    N, C = sizes.tokens, sizes.width
+    x = torch.randn(N, C, device=device)
+    y = torch.randn(N, C, device=device, dtype=dtype)
+    weight = torch.randn(C, device=device)
+
+    def plain(x: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
+        total = x + F.dropout(y, sizes.dropout, training=sizes.dropout > 0)
+        return total, F.layer_norm(total, (C,), weight, None, 1e-5).to(y.dtype)
+
+    def ours(x: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
+        return norm_of_sum(x, y, weight, None, sizes.dropout)
+
+    both = x.nbytes + y.nbytes
+    inputs = [x, y, weight]
+    return Operation("sum, dropout, norm", plain, ours, inputs, 2 * both, both + x.nbytes + both)
+
+
+def activation(sizes: Sizes, dtype: torch.dtype, device: torch.device) -> Operation:
+    u = torch.randn(sizes.tokens, 4 * sizes.width, device=device, dtype=dtype)
+    return Operation(
+        "GELU", lambda u: (F.gelu(u),), lambda u: (gelu(u),), [u], 2 * u.nbytes, 3 * u.nbytes
+    )
+
+
+def loss(sizes: Sizes, dtype: torch.dtype, device: torch.device) -> Operation:
+    """The products are part of it: ours makes the gradients of the logits in forward."""
+    N, C, V = sizes.tokens, sizes.width, sizes.vocabulary
+    h = torch.randn(N, C, device=device, dtype=dtype)
+    weight = torch.randn(V, C, device=device, dtype=dtype) * C**-0.5
+    targets = torch.randint(V, (N,), device=device)
+
+    def plain(h: Tensor, weight: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
+        wide = torch.promote_types(h.dtype, torch.float32)
+        return (F.cross_entropy((h @ weight.t()).to(wide), targets),)
+
+    def ours(h: Tensor, weight: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
+        return (linear_cross_entropy(h, weight, targets, V),)
+
+    ends, logits = h.nbytes + weight.nbytes, N * V * h.element_size()
+    inputs = [h, weight, targets]
+    return Operation(
+        "head, cross-entropy", plain, ours, inputs, ends + 2 * logits, 2 * ends + 2 * logits
+    )

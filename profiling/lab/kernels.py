@@ -1,0 +1,124 @@
+"""Our own kernels beside eager PyTorch and torch.compile. Called by profiling.verbs.kernels."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from cli.errors import one_line
+from profiling.capture import dynamo
+from profiling.hardware import peak_bytes_per_s
+from profiling.lab.attention_work import errors
+from profiling.lab.device import GBPS, device_name, in_unit
+from profiling.lab.kernel_work import Function, Operation, Sizes, operations
+from profiling.lab.timer import empty_launch, measure
+from profiling.measurements import KernelResults, KernelTiming
+
+WAYS = ("eager", "compile", "fused")
+CHECKED_TOKENS = 1024  # against float64, all at once
+
+
+class Call:
+    """One operation in one way: `forward` and `backward` are what is timed."""
+
+    def __init__(self, operation: Operation, function: Function):
+        self.function = function
+        self.inputs = [
+            each.detach().requires_grad_(each.is_floating_point()) for each in operation.inputs
+        ]
+        self.leaves = [each for each in self.inputs if each.requires_grad]
+        outputs = self.forward()
+        generator = torch.Generator(outputs[0].device).manual_seed(1)
+        self.gradients = [
+            torch.randn(each.shape, generator=generator, device=each.device, dtype=each.dtype)
+            for each in outputs
+        ]
+
+    def forward(self) -> tuple[Tensor, ...]:
+        self.outputs = self.function(*self.inputs)
+        return self.outputs
+
+    def backward(self) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(self.outputs, self.leaves, self.gradients)
+
+
+def results_of(
+    sizes: Sizes, dtype: str, device: torch.device, max_s: float
+) -> Iterator[KernelTiming]:
+    """A row for each operation, way and direction."""
+    few = replace(sizes, tokens=min(sizes.tokens, CHECKED_TOKENS))
+    kind = getattr(torch, dtype)
+    small = operations(few, kind, device)
+    for operation, checked in zip(operations(sizes, kind, device), small, strict=True):
+        for way in WAYS:
+            try:
+                yield from measured(operation, checked, way, sizes.dropout, max_s)
+            except (RuntimeError, ValueError, ImportError) as error:
+                yield KernelTiming(operation.name, way, "both", missing=one_line(error)[:300])
+
+
+def measured(
+    operation: Operation, checked: Operation, way: str, dropout: float, max_s: float
+) -> Iterator[KernelTiming]:
+    """Both directions. Raises what the way raises, ValueError where it does not exist."""
+    device = operation.inputs[0].device
+    if way == "fused" and device.type != "cuda":
+        raise ValueError("exists on CUDA only")
+    function = function_of(operation, way)
+    error = None if dropout > 0 else relative_error(checked, function_of(checked, way))
+    call = Call(operation, function)
+    passes = {"forward": (call.forward, None), "backward": (call.backward, call.forward)}
+    bytes_of = {"forward": operation.forward_bytes, "backward": operation.backward_bytes}
+    for direction, (work, prepare) in passes.items():
+        timing = measure(work, device, prepare=prepare, max_s=max_s)
+        moved = bytes_of[direction]
+        yield KernelTiming(
+            operation.name,
+            way,
+            direction,
+            median_ms=timing.median_ms,
+            ci95_ms=timing.ci95_ms,
+            samples=timing.samples,
+            bytes=moved,
+            gbps=moved / timing.median_ms / 1e6,
+            relative_error=error,
+        )
+
+
+def function_of(operation: Operation, way: str) -> Function:
+    if way == "fused":
+        return operation.ours
+    if way == "eager":
+        return operation.plain
+    dynamo.forget()  # each shape compiles for itself
+    return torch.compile(operation.plain, dynamic=False)
+
+
+def relative_error(operation: Operation, function: Function) -> float | None:
+    """The largest of outputs and gradients, against float64; None: not finite."""
+    found = Call(operation, function)
+    wide = [each.double() if each.is_floating_point() else each for each in operation.inputs]
+    exact = Call(replace(operation, inputs=wide), operation.plain)
+    exact.gradients = [each.double() for each in found.gradients]
+    ours = [each.detach() for each in found.outputs] + list(found.backward())
+    theirs = [each.detach() for each in exact.outputs] + list(exact.backward())
+    return errors(ours, theirs)[1]
+
+
+def about(sizes: Sizes, dtype: str, device: torch.device) -> KernelResults:
+    """Without rows so far: `results_of` gives them one after the other."""
+    name, cuda = device_name(device), device.type == "cuda"
+    return KernelResults(
+        device=name,
+        torch=str(torch.__version__),
+        dtype=dtype,
+        tokens=sizes.tokens,
+        width=sizes.width,
+        vocabulary=sizes.vocabulary,
+        dropout=sizes.dropout,
+        peak_gbps=in_unit(GBPS, peak_bytes_per_s(name)),
+        empty_launch_ms=empty_launch(device).median_ms if cuda else None,
+        l2_flushed=cuda,
+        rows=[],
+    )

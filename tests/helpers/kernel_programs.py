@@ -1,0 +1,29 @@
+"""Comparisons of our Triton kernels with float64: interpreted on a CPU, as they are on a GPU."""
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+import torch
+
+from tests.paths import PROJECT
+
+needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+DEVICES = ("cpu", pytest.param("cuda", marks=[pytest.mark.gpu, needs_gpu]))
+
+
+def run(program: str, device: str) -> None:
+    """In a process of its own: triton reads TRITON_INTERPRET once. The last line is `right`."""
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program, device],
+        cwd=PROJECT,
+        env={**os.environ, "TRITON_INTERPRET": "1" if device == "cpu" else "0"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    assert ended.stdout.strip().endswith("right")

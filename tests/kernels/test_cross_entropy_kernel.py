@@ -1,0 +1,56 @@
+"""The Triton kernel of the head's cross-entropy, against float64."""
+
+import pytest
+
+from tests.helpers.kernel_programs import DEVICES, needs_triton, run
+
+pytestmark = needs_triton
+
+PROGRAM = r"""
+import sys
+import torch
+from torch.nn import functional as F
+import kernels.cross_entropy_triton
+from kernels.cross_entropy import linear_cross_entropy, losses_and_gradients
+
+torch.set_default_device(sys.argv[1])
+
+
+def compare(N, C, columns, padding=0, ignored=0, size=1.0):
+    h, weight = torch.randn(N, C) * size, torch.randn(columns, C)
+    targets = torch.randint(columns, (N,))
+    targets[:ignored] = -1
+    ours = [each.clone().requires_grad_() for each in (h, weight)]
+    exact = [each.double().requires_grad_() for each in (h, weight)]
+    padded = F.pad(ours[1], (0, 0, 0, padding))
+    loss = linear_cross_entropy(ours[0], padded, targets, columns)
+    expected = F.cross_entropy(exact[0] @ exact[1].t(), targets, ignore_index=-1)
+    (loss * 3).backward()
+    (expected * 3).backward()
+    for a, b in ((loss, expected), *((a.grad, b.grad) for a, b in zip(ours, exact))):
+        error = ((a - b).norm() / b.norm()).item()
+        assert error < 1e-5, (N, C, columns, padding, ignored, error)
+
+
+torch.manual_seed(0)
+compare(1, 4, 2)
+compare(9, 8, 65, padding=63, ignored=3)
+compare(5, 8, 64, size=40.0)  # exponents far from 0
+kernels.cross_entropy_triton.BLOCK = 32  # several blocks to a row, the last one cut
+compare(7, 8, 101, padding=27, ignored=1)
+compare(3, 8, 64)
+
+nothing = linear_cross_entropy(torch.randn(2, 4), torch.randn(9, 4), torch.tensor([-1, -1]), 9)
+assert nothing.isnan(), nothing
+h, weight, targets = torch.randn(3, 4), torch.randn(6, 4), torch.tensor([5, -1, 0])
+inputs = (h.requires_grad_(), weight.requires_grad_())
+call = lambda h, weight: linear_cross_entropy(h, weight, targets, 6)
+torch.autograd.gradcheck(call, inputs, eps=1e-2, atol=5e-3, rtol=5e-2, fast_mode=True)
+torch.library.opcheck(losses_and_gradients, (*inputs, targets, 6))
+print("right")
+"""
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_losses_and_gradients_are_those_of_float64(device):
+    run(PROGRAM, device)

@@ -1,0 +1,84 @@
+"""The Triton kernels of a norm behind a sum, against float64 and autograd."""
+
+import pytest
+
+from tests.helpers.kernel_programs import DEVICES, needs_triton, run
+
+pytestmark = needs_triton
+
+PROGRAM = r"""
+import sys
+import torch
+from torch.nn import functional as F
+import kernels.norm_triton
+from kernels.dropout_triton import threshold
+from kernels.norm import norm_of_sum, sum_and_norm
+
+torch.set_default_device(sys.argv[1])
+
+BITS = 0xFFFFFFFF
+
+
+def mixed(x, shift):
+    return x ^ (x >> shift)
+
+
+def left_by_dropout(seed, dropout, rows, columns):
+    x = mixed(torch.arange(rows) * 0x9E3779B9 & BITS ^ seed, 16) * 0x7FEB352D & BITS
+    keys = mixed(mixed(x, 15) * 0x846CA68B & BITS, 16)
+    x = (keys[:, None] ^ (torch.arange(columns) * 0x9E3779B9 & BITS)) * 0x7FEB352D & BITS
+    return mixed(x, 15) * 0x846CA68B & BITS >= threshold(dropout)
+
+
+def compare(B, T, C, dropout, biased, read=slice(0, 2)):
+    given = [torch.randn(B, T, C), torch.randn(B, T, C), torch.randn(C)]
+    given += [torch.randn(C)] if biased else []
+    ours = [each.clone().requires_grad_() for each in given]
+    exact = [each.double().requires_grad_() for each in given]
+    seed = torch.tensor([77 + C])
+    total, h, _, _ = sum_and_norm(*ours[:3], ours[3] if biased else None, seed, dropout)
+    x, y, weight, *bias = exact
+    if dropout:
+        kept = left_by_dropout(int(seed), dropout, B * T, C).view(B, T, C)
+        y = y * kept / (1 - threshold(dropout) / 2**32)
+    expected = x + y
+    normed = F.layer_norm(expected, (C,), weight, bias[0] if bias else None, 1e-5)
+    dsum, dh = torch.randn(2, B, T, C)
+    torch.autograd.backward((h, total)[read], (dh, dsum)[read])
+    torch.autograd.backward((normed, expected)[read], (dh.double(), dsum.double())[read])
+    pairs = [(total, expected), (h, normed)]
+    pairs += [(a.grad, b.grad) for a, b in zip(ours, exact)]
+    for number, (a, b) in enumerate(pairs):
+        error = ((a - b).norm() / b.norm()).item()
+        assert error < 2e-6, (number, B, T, C, dropout, biased, error)
+
+
+torch.manual_seed(0)
+for case in ((1, 1, 16, 0.0, False), (2, 7, 24, 0.2, True), (3, 50, 48, 0.6, False)):
+    compare(*case)
+compare(1, 9, 24, 0.2, True, read=slice(0, 1))  # the norm alone
+kernels.norm_triton.BACKWARD_PROGRAMS = 3  # each takes several blocks of rows
+compare(3, 50, 48, 0.6, True)
+
+x, y, weight = torch.randn(1, 3, 16), torch.randn(1, 3, 16), torch.randn(16)
+gradient = torch.autograd.grad(
+    norm_of_sum(x.requires_grad_(), y, weight, None, 0.0)[0].sum(), x
+)
+assert torch.equal(gradient[0], torch.ones(1, 3, 16)), "the sum alone"
+for each in (x, y, weight):
+    each.requires_grad_()
+call = lambda x, y, weight: sum_and_norm(x, y, weight, None, torch.tensor([5]), 0.25)[:2]
+torch.autograd.gradcheck(call, (x, y, weight), eps=1e-2, atol=5e-3, rtol=5e-2, fast_mode=True)
+torch.library.opcheck(sum_and_norm, (x, y, weight, None, torch.tensor([5]), 0.25))
+same = [norm_of_sum(x, y, weight, None, 0.5)[1] for _ in range(2)]
+assert not torch.equal(*same), "dropout drew the same again"
+
+half = norm_of_sum(x, y.bfloat16(), weight, None, 0.0)
+assert half[0].dtype == torch.float32 and half[1].dtype == torch.bfloat16
+print("right")
+"""
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_sums_norms_and_gradients_are_those_of_float64(device):
+    run(PROGRAM, device)

@@ -1,0 +1,61 @@
+"""kernels=fused: refused in one line where it cannot be, and proved by the names of kernels."""
+
+import sys
+
+import pytest
+import torch
+
+from configs.model import ModelConfig
+from profiling.analysis.kernels.families import family_of
+from training.own_kernels import NAMES, check_kernels, seen_kernels, try_kernels
+
+CPU = torch.device("cpu")
+FUSED = ModelConfig(kernels="fused", n_layer=1, n_head=1, n_embd=16, block_size=8)
+OTHERS = ["nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NTT", "triton_poi_fused__unsafe_view_gelu_6"]
+
+
+def test_a_cpu_refuses_them_in_one_line(run):
+    with pytest.raises(
+        ValueError, match="^kernels=fused: exists on CUDA only, this run is on cpu; use kernels=co"
+    ) as refusal:
+        run(kernels="fused")
+    assert "\n" not in str(refusal.value)
+    check_kernels(FUSED, torch.device("cuda"))
+    check_kernels(ModelConfig(), CPU)
+
+
+def test_without_triton_they_are_refused_in_one_line(monkeypatch):
+    for module in ("norm_triton", "gelu_triton", "cross_entropy_triton"):
+        monkeypatch.delitem(sys.modules, f"kernels.{module}", raising=False)
+    monkeypatch.setitem(sys.modules, "triton", None)
+    with pytest.raises(ValueError, match="^kernels=fused: does not run here: .*triton") as refusal:
+        try_kernels(FUSED, CPU, "bfloat16")
+    assert "\n" not in str(refusal.value)
+    try_kernels(ModelConfig(), CPU, "bfloat16")
+
+
+def test_their_names_are_the_proof():
+    assert seen_kernels(FUSED, [*OTHERS, *NAMES]) == f"{', '.join(NAMES)} ran"
+    with pytest.raises(ValueError, match=f"^kernels=fused: {NAMES[-1]} did not run"):
+        seen_kernels(FUSED, [*OTHERS, *NAMES[:-1]])
+    assert "not checked" in seen_kernels(FUSED, None)
+    assert seen_kernels(ModelConfig(), OTHERS) is None
+
+
+def test_the_names_are_those_of_the_kernels():
+    pytest.importorskip("triton")
+    from kernels import cross_entropy_triton, gelu_triton, norm_triton
+
+    modules = (norm_triton, gelu_triton, cross_entropy_triton)
+    assert all(any(hasattr(module, name) for module in modules) for name in NAMES)
+
+
+def test_a_report_knows_what_they_are():
+    assert [family_of(name) for name in NAMES] == [
+        "norm",
+        "norm",
+        "elementwise",
+        "elementwise",
+        "loss",
+    ]
+    assert family_of("gradients_of_layer_norm_weights_triton") == "norm"

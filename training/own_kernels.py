@@ -1,0 +1,64 @@
+"""kernels=fused: refused where this project's kernels cannot run, and proved by their names."""
+
+import torch
+
+from cli.errors import one_line
+from configs.model import ModelConfig
+from kernels.cross_entropy import linear_cross_entropy
+from kernels.gelu import gelu
+from kernels.norm import norm_of_sum
+
+# each is in a training step, under these names
+NAMES = (
+    "forward_layer_norm_of_sum_triton",
+    "backward_layer_norm_of_sum_triton",
+    "forward_gelu_triton",
+    "backward_gelu_triton",
+    "cross_entropy_triton",
+)
+TOKENS = 16  # that are tried
+
+
+def check_kernels(config: ModelConfig, device: torch.device) -> None:
+    """Refuses what is known not to exist; `try_kernels` tries the rest for real."""
+    if config.kernels == "fused" and device.type != "cuda":
+        raise ValueError(
+            f"kernels=fused: exists on CUDA only, this run is on {device.type}; "
+            "use kernels=compiled"
+        )
+
+
+def try_kernels(config: ModelConfig, device: torch.device, dtype: str) -> None:
+    """Runs each once, on a few tokens. Raises ValueError with the reason when it cannot."""
+    if config.kernels != "fused":
+        return
+    # rows and types as in training, so that Triton compiles for both at once
+    x = torch.ones(TOKENS, config.n_embd, device=device, requires_grad=True)
+    weight = torch.ones(TOKENS, config.n_embd, device=device)
+    targets = torch.zeros(TOKENS, dtype=torch.int64, device=device)
+    kind = getattr(torch, dtype)
+    try:
+        total, h = norm_of_sum(x, gelu(x.to(kind)), weight[0], None, config.dropout)
+        loss = linear_cross_entropy(h, weight.to(kind), targets, TOKENS)
+        (loss + total.mean()).backward()
+    except (RuntimeError, NotImplementedError, ImportError) as error:
+        raise ValueError(
+            f"kernels=fused: does not run here: {one_line(error)}; use kernels=compiled"
+        ) from error
+
+
+def seen_kernels(config: ModelConfig, kernels: list[str] | None) -> str | None:
+    """Which ran, of the names in a captured training step; None: they were not asked for.
+
+    `kernels` None: the names could not be read. Raises ValueError where one of ours is missing.
+    """
+    if config.kernels != "fused":
+        return None
+    if kernels is None:
+        return "not checked: needs PyTorch 2.8 or newer"
+    missing = [name for name in NAMES if not any(name in kernel for kernel in kernels)]
+    if missing:
+        raise ValueError(
+            f"kernels=fused: {', '.join(missing)} did not run ({len(kernels)} kernels did)"
+        )
+    return f"{', '.join(NAMES)} ran"
