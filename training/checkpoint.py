@@ -4,9 +4,9 @@ import logging
 import os
 import shutil
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import torch
 
@@ -19,18 +19,20 @@ from training.checkpoint_file import AGAIN, Checkpoint, check_optimizer, load
 from training.distributed import Ranks
 from training.run import Progress, Run
 from training.same_run import changes, check_same_run
+from training.saving import Saving
 from training.step import Step
 
 log = logging.getLogger(__name__)
 
 
 def save(run: Run) -> None:
-    """Writes out_dir/ckpt.pt: every rank calls this, rank 0 writes.
+    """Writes out_dir/ckpt.pt: every rank calls this, rank 0 writes, by a thread where that helps.
 
     ckpt.pt is always the newest; a better one that it replaces is kept as ckpt_best.pt. A disk that
     refuses it costs this checkpoint, not the run: it is said, and the one before is still there.
     """
     progress, dataset = run.progress, run.dataset
+    finish(progress)
     generators = random_generators(run.ranks.device).items()
     random_states = {kind: run.ranks.gather(each.get_rng_state()) for kind, each in generators}
     if run.ranks.rank != 0:
@@ -50,36 +52,62 @@ def save(run: Run) -> None:
     path = run.folder.path / "ckpt.pt"
     try:
         run.folder.make_again()  # where somebody has deleted it since the last row
-        replace(path, state, progress)
     except (OSError, ValueError) as error:
-        say_not_saved(path, progress, str(error))
+        say_not_saved(path, progress, progress.iteration, str(error))
         return
+    is_best = progress.best_iteration == progress.iteration
+    keeps_best = not is_best and progress.saved_iteration == progress.best_iteration
+    write_state = partial(replace, path, is_best=is_best, keeps_best=keeps_best)
+    progress.saving = Saving(path, progress.iteration, state, write_state)
+    if not beside_training(run):
+        finish(progress)
+
+
+def beside_training(run: Run) -> bool:
+    """Whether the run goes on while its checkpoint is written.
+
+    On a CPU the thread would slow the steps, and in a captured one it would stand for the training.
+    """
+    config = run.config
+    is_last = run.progress.iteration >= config.max_iters
+    return run.ranks.device.type == "cuda" and config.profile.kind == "none" and not is_last
+
+
+def finish(progress: Progress) -> None:
+    """Waits for the checkpoint that is being written, if one is, and says what came of it."""
+    saving, progress.saving = progress.saving, None
+    if saving is None:
+        return
+    try:
+        saving.wait()
+    except (OSError, ValueError) as error:
+        say_not_saved(saving.path, progress, saving.iteration, str(error))
+        return
+    progress.saved_iteration = saving.iteration
     if progress.failed_saves:
-        log.info("%s: saved again, after %d in vain", path, progress.failed_saves)
+        log.info("%s: saved again, after %d in vain", saving.path, progress.failed_saves)
     progress.owes_checkpoint, progress.failed_saves, progress.save_error = False, 0, ""
 
 
-def say_not_saved(path: Path, progress: Progress, error: str) -> None:
+def say_not_saved(path: Path, progress: Progress, iteration: int, error: str) -> None:
     """Each reason once; how often is told when a save succeeds, and at the end of the run."""
     if error != progress.save_error:
-        done, there = progress.iteration, progress.saved_iteration
+        there = progress.saved_iteration
         holds = "there is none yet" if there is None else f"it holds iteration {there}"
         log.error(
             "%s: iteration %d not saved (%s); %s; each evaluation tries again",
-            *(path, done, error, holds),
+            *(path, iteration, error, holds),
         )
     progress.owes_checkpoint, progress.save_error = True, error
     progress.failed_saves += 1
 
 
-def replace(path: Path, state: dict[str, Any], progress: Progress) -> None:
+def replace(path: Path, state: object, is_best: bool, keeps_best: bool) -> None:
     """The new checkpoint in the place of the old one, which is kept aside while it is the best."""
     best_path = path.with_name("ckpt_best.pt")
-    is_best = progress.best_iteration == progress.iteration
-    if not is_best and progress.saved_iteration == progress.best_iteration and path.exists():
+    if keeps_best and path.exists():
         keep(path, best_path)
     write(path, state)
-    progress.saved_iteration = progress.iteration
     if is_best:  # not before ckpt.pt is whole: a kill must not cost the best one
         best_path.unlink(missing_ok=True)
 
@@ -95,7 +123,7 @@ def keep(path: Path, best_path: Path) -> None:
         raise
 
 
-def write(path: Path, state: dict[str, Any]) -> None:
+def write(path: Path, state: object) -> None:
     """To a temporary file, synced, renamed: a reader finds the old one or the new one whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")

@@ -3,6 +3,7 @@
 import logging
 from dataclasses import dataclass, field
 
+from training import checkpoint
 from training.run import Progress
 from training.run_folder import RunFolder
 from training.tracker import Tracker
@@ -22,6 +23,8 @@ class FolderWatch:
 
         Raises SystemExit where another run has taken the place.
         """
+        if self.progress.saving and self.progress.saving.is_done():
+            checkpoint.finish(self.progress)
         folder, gone = self.folder, self.missing()
         if not gone or folder.lost:
             return
@@ -44,7 +47,7 @@ class FolderWatch:
         if self.folder.lock is None:  # another rank's matter
             return []
         gone = [*self.folder.missing(), *self.tracker.missing()]
-        saved = self.progress.saved_iteration is not None
+        saved = self.progress.saved_iteration is not None and self.progress.saving is None
         if saved and not (self.folder.path / "ckpt.pt").exists():
             self.progress.owes_checkpoint, self.progress.saved_iteration = True, None
             gone.append("ckpt.pt")

@@ -25,7 +25,7 @@ from profiling.metric_names import CPU_PERCENT
 from profiling.records import to_json
 from profiling.run_files import METRICS
 from profiling.step_times import STEP_TIMES, StepTimes
-from training import flight_recorder
+from training import checkpoint, flight_recorder
 from training.clock import Laps, Speed
 from training.console import Display, duration
 from training.evaluate import evaluation_batch_size
@@ -131,6 +131,7 @@ class Record:
         self, iteration: int, losses: dict[str, float], readings: dict[str, float]
     ) -> None:
         """`readings`: of the iteration before it."""
+        checkpoint.finish(self.run.progress)  # the loop asks whether one is owed
         self.watch.restore()
         self.tracker.log({"iter": iteration, **losses, "time/elapsed_s": self.elapsed_s()})
         self.display.evaluated(iteration, losses)
@@ -153,6 +154,7 @@ class Record:
             found.append(f"gradients are not finite from iteration {first} on")
         if not found:
             return
+        checkpoint.finish(self.run.progress)
         path = Path(self.run.config.out_dir) / "ckpt.pt"
         kept = f"{path} is the last good checkpoint" if path.exists() else "nothing was saved yet"
         raise SystemExit(
@@ -187,6 +189,7 @@ class Record:
         self, kind: type[BaseException] | None, error: BaseException | None, _: object
     ) -> None:
         self.display.progress.stop()
+        checkpoint.finish(self.run.progress)
         self.watch.restore()
         code = 0 if kind is None else 1
         if isinstance(error, SystemExit) and isinstance(error.code, int):

@@ -8,6 +8,7 @@ from data.dataset import Dataset
 from model import GPT
 from training.distributed import Ranks
 from training.run_folder import RunFolder
+from training.saving import Saving
 from training.step import Step
 
 
@@ -22,6 +23,7 @@ class Progress:
     owes_checkpoint: bool = False  # one that was due is not on the disk: rank 0 knows
     failed_saves: int = 0  # since the last that did not fail
     save_error: str = ""  # of the last of these
+    saving: Saving | None = None  # the checkpoint that is being written
 
     def improved(self, val_loss: float) -> bool:
         """Takes note of an evaluation at `iteration`; whether it is the best so far."""
