@@ -40,3 +40,26 @@ def write_checkpoint(
     }
     checkpoint.write(folder / "ckpt.pt", state)
     return f"out_dir={folder}"
+
+
+def read(out_dir: Path, name: str = "ckpt.pt") -> dict:
+    return torch.load(out_dir / name, weights_only=True)
+
+
+def assert_same(left: Path, right: Path) -> None:
+    """Weights, moments, random states and progress of two checkpoints, bit by bit."""
+    a, b = read(left), read(right)
+    for key in ("model", "optimizer", "random_states", "iter_num", "best_val_loss"):
+        torch.testing.assert_close(a[key], b[key], rtol=0, atol=0, msg=lambda m, key=key: key + m)
+
+
+def evaluations(monkeypatch, values: list[float]) -> None:
+    """Lets the evaluations of a run find these losses, one after the other."""
+    import train
+
+    left = iter(values)
+
+    def evaluate(*_):
+        return {"val/loss": next(left), "eval/train_loss": 1.0}
+
+    monkeypatch.setattr(train, "evaluate", evaluate)

@@ -17,21 +17,11 @@ import pytest
 import torch
 
 from cli.keys import spell
+from tests.helpers.checkpoints import assert_same, evaluations, read
 from training import checkpoint
 from training.checkpoint_file import load, unpacked
 
 GENERATED = 2 << 20  # floats of the state that is killed while it is written: 8 MB
-
-
-def read(out_dir: Path, name: str = "ckpt.pt") -> dict:
-    return torch.load(out_dir / name, weights_only=True)
-
-
-def assert_same(left: Path, right: Path) -> None:
-    """Weights, moments, random states and progress of two checkpoints, bit by bit."""
-    a, b = read(left), read(right)
-    for key in ("model", "optimizer", "random_states", "iter_num", "best_val_loss"):
-        torch.testing.assert_close(a[key], b[key], rtol=0, atol=0, msg=lambda m, key=key: key + m)
 
 
 @pytest.mark.slow
@@ -124,18 +114,6 @@ def test_a_refused_resume_leaves_everything_as_it_was(run):
 def test_no_checkpoint_is_said(run, tmp_path):
     with pytest.raises(ValueError, match="ckpt.pt: no checkpoint there.*init_from=scratch"):
         run(init_from="resume")
-
-
-def evaluations(monkeypatch, values: list[float]) -> None:
-    """Lets the evaluations of a run find these losses, one after the other."""
-    import train
-
-    left = iter(values)
-
-    def evaluate(*_):
-        return {"val/loss": next(left), "eval/train_loss": 1.0}
-
-    monkeypatch.setattr(train, "evaluate", evaluate)
 
 
 def test_the_best_checkpoint_outlives_worse_ones(run, monkeypatch, tmp_path):

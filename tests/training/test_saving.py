@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.training.test_checkpoint import assert_same, evaluations, read
+from tests.helpers.checkpoints import assert_same, evaluations, read
 from training import checkpoint, record
 from training.saving import Saving
 
