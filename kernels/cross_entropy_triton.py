@@ -11,8 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK = 8192  # logits of a row at a time
-WARPS = 8  # of a whole block; narrower rows have fewer
+BLOCK = 16384  # logits of a row at a time
+WARPS = 16  # of a whole block; narrower rows have fewer
 
 
 @triton.jit

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK, WARPS = 1024, 4  # elements of a program
+BLOCK, WARPS = 1024, 2  # elements of a program
 
 
 @triton.jit

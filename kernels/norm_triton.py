@@ -14,9 +14,9 @@ from kernels.dropout_triton import keys_of_rows, stays, threshold
 
 # rows of a program at a time; with one warp the sums over a row need no barrier
 FORWARD_ROWS, FORWARD_WARPS = 1, 1
-BACKWARD_ROWS, BACKWARD_WARPS = 1, 1
+BACKWARD_ROWS, BACKWARD_WARPS = 2, 2
 BACKWARD_PROGRAMS = 1056  # each sums its own rows' gradients of the weights
-SUM_ROWS, SUM_WIDTH, SUM_WARPS = 256, 16, 8  # of these sums, at a time
+SUM_ROWS, SUM_WIDTH, SUM_WARPS = 512, 16, 8  # of these sums, at a time
 EPSILON = 1e-5
 
 
