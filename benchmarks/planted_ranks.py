@@ -1,19 +1,21 @@
 """A fault on one rank of several in the real trainer: is that rank named, with its cause and cost?
 
     python -m benchmarks planted_ranks out=out-planted-ranks
-    python -m benchmarks planted_ranks plants=extra_products,rank_loader
+    python -m benchmarks planted_ranks plants=extra_products,rank_loader ranks=4
     python -m benchmarks planted_ranks reread=true out=out-planted-ranks
 
-Trains three times for each plant: without the fault; with it and torch.profiler on all ranks in the
-last iterations, after others that give the step's time; under nsys on all ranks. Prints a row for
-each plant and tool: who is late, why, at what cost, beside what the fault really cost.
+Trains twice for each plant: with the fault and torch.profiler on all ranks in the last iterations,
+after others that give the step's time; under nsys on all ranks. Without a fault once for all plants
+of the same keys. Prints a row for each plant and tool: who is late, why, at what cost, beside what
+the fault really cost.
 
-Needs two GPUs and nsys.
+Needs nsys and as many GPUs as `ranks` says.
 """
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 
 from benchmarks.measuring import Keys, key
 from benchmarks.planted import (
@@ -32,6 +34,7 @@ from benchmarks.plants.ranks import OF_RANKS
 from cli.files import write_text
 from profiling.analysis.ranks.files import open_ranks
 from profiling.analysis.ranks.found import captures_in
+from profiling.analysis.ranks.records import RanksReport
 from profiling.records import to_json
 from profiling.units import ABSENT
 
@@ -48,6 +51,7 @@ class PlantedRanksConfig(Keys):
     plants: str = key("all", "or names, by comma")
     config: str = key("shakespeare_char", "experiment to train")
     out: str = key("out-planted-ranks", "folder of runs and results.json")
+    ranks: int = key(2, "GPUs of one host", least=2)
     preset: str = key("light", "of `python -m profiling run`")
     reread: bool = key(False, "report the captures in OUT again")
 
@@ -76,7 +80,7 @@ class Told:
     @property
     def is_close(self) -> bool | None:
         """Whether the cost is; None: there is none to hold it against."""
-        if self.costs_ms is None or not self.true_ms or self.late_rank is None:
+        if self.costs_ms is None or not self.true_ms or self.planted == "balanced":
             return None
         return abs(self.costs_ms / self.true_ms - 1) <= WITHIN
 
@@ -91,10 +95,11 @@ def main(config: PlantedRanksConfig) -> None:
     print(HEADER, flush=True)
     found: list[Told] = []
     for name in names:
-        if not config.reread and (problem := record(name, OF_RANKS[name], config, out / name)):
+        plant = replace(OF_RANKS[name], ranks=config.ranks)
+        if not config.reread and (problem := record(name, plant, config, out)):
             print(f"{name}: {problem}", file=sys.stderr, flush=True)
-        for folder, tool in TOOLS.items():
-            found.append(told(name, OF_RANKS[name], out / name, folder, tool))
+        for tool in TOOLS:
+            found.append(told(name, plant, out, tool))
             print(row(found[-1]), flush=True)
         write_text(out / "results.json", to_json(found))
     right, close = [each.is_right for each in found], [each.is_close for each in found]
@@ -102,27 +107,40 @@ def main(config: PlantedRanksConfig) -> None:
     print(f"\n{sum(right)} of {len(right)} right; cost within 15 %: {sum(known)} of {len(known)}")
 
 
-def record(name: str, plant: Plant, config: PlantedRanksConfig, folder: Path) -> str | None:
-    """Three trainings; says what failed, where something did."""
-    folder.mkdir(parents=True, exist_ok=True)
-    words = [config.config, *SHORT.split(), *plant.keys.split()]
+def faultless(plant: Plant, out: Path) -> Path:
+    """Where the training with the plant's keys and without its fault lies: one for all of them."""
+    return out / "without" / next(name for name in OF_RANKS if OF_RANKS[name].keys == plant.keys)
+
+
+def record(name: str, plant: Plant, config: PlantedRanksConfig, out: Path) -> str | None:
+    """Two trainings, or three; says what failed, where something did."""
+    folder, without = out / name, faultless(plant, out)
+    for parent in (folder, without.parent):
+        parent.mkdir(parents=True, exist_ok=True)
+    one_each = f"gradient_accumulation_steps={plant.ranks}"
+    words = [config.config, *SHORT.split(), *plant.keys.split(), one_each]
     fault = {"PLANT": name, **plant.environ}
     everyone = f"profile.ranks=[{','.join(map(str, range(plant.ranks)))}]"
     profiled = [*launcher(plant), *TRAINER, *words, *TORCH_WINDOW.split(), everyone]
     ended = {
-        "without": train([*launcher(plant), "train.py", *words], folder / "without", {}),
-        "torch": train(profiled, folder / "torch", fault),
-        "nsys": train_under_nsys(words, plant, config.preset, folder / "nsys", fault, "all"),
+        folder / "torch": train(profiled, folder / "torch", fault),
+        folder / "nsys": train_under_nsys(
+            words, plant, config.preset, folder / "nsys", fault, "all"
+        ),
     }
-    failed = [failure(folder / which, status) for which, status in ended.items() if status]
+    if not without.exists():
+        ended[without] = train([*launcher(plant), "train.py", *words], without, {})
+    failed = [failure(out_dir, status) for out_dir, status in ended.items() if status]
     return "\n".join(failed) or None
 
 
-def told(name: str, plant: Plant, folder: Path, which: str, tool: str) -> Told:
-    with_ms, without_ms = step_ms(folder / "torch"), step_ms(folder / "without")
+def told(name: str, plant: Plant, out: Path, folder: str) -> Told:
+    """What the report says of the captures in this folder of a plant's."""
+    with_ms, without_ms = step_ms(out / name / "torch"), step_ms(faultless(plant, out))
     true_ms = with_ms - without_ms if with_ms and without_ms else None
+    tool = TOOLS[folder]
     try:
-        report = open_ranks(captures_in(folder / which)).report
+        report = open_ranks(captures_in(out / name / folder)).report
     except (ValueError, OSError) as error:
         print(f"{name}, {tool}: {error}", file=sys.stderr)
         nothing = (None, None, None, None)
@@ -136,10 +154,19 @@ def told(name: str, plant: Plant, folder: Path, which: str, tool: str) -> Told:
         verdict=report.verdict,
         rank=late.rank if late else None,
         because=late.because if late else None,
-        costs_ms=late.costs_ms_per_step if late else report.jitter_ms_per_step,
+        costs_ms=cost_ms(report),
         true_ms=true_ms,
         evidence=report.evidence,
     )
+
+
+def cost_ms(report: RanksReport) -> float | None:
+    """Of a step, what the verdict is about."""
+    if report.straggler:
+        return report.straggler.costs_ms_per_step
+    if report.verdict == "communication":
+        return median(rank.communication.exposed_ms for rank in report.ranks)
+    return report.jitter_ms_per_step
 
 
 def row(told: Told) -> str:

@@ -265,6 +265,12 @@ def test_two_ranks_train_like_one_of_twice_the_batch(text_file, project_data, tm
     assert losses[2] == pytest.approx(losses[1], rel=5e-3)
 
 
+def with_project() -> dict[str, str]:
+    """The environment for a script that lies elsewhere and imports the project's modules."""
+    places = [str(PROJECT), os.environ.get("PYTHONPATH", "")]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places))}
+
+
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA GPUs")
 @pytest.mark.parametrize("way", ["eager", "compile and graphs"])
 def test_a_slow_rank_is_named_with_what_it_costs(way, text_file, project_data, tmp_path):
@@ -272,9 +278,8 @@ def test_a_slow_rank_is_named_with_what_it_costs(way, text_file, project_data, t
     typed = words(tmp_path / "out", text_file, **keys, eval_interval=200)
     script = train_with_a_slow_rank(tmp_path, rank=1, ms=20.0, said_after_s=1.0)
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    environ = {**os.environ, "PYTHONPATH": str(PROJECT)}
     command = [sys.executable, *launcher, str(script), *typed]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=170)
+    done = subprocess.run(command, env=with_project(), capture_output=True, text=True, timeout=170)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
     lines = map(json.loads, (tmp_path / "out" / "metrics.jsonl").read_text().splitlines())
     waited = [line for line in lines if "time/wait_ms" in line]
@@ -317,9 +322,8 @@ def test_a_hang_under_nccl_is_told(text_file, project_data, tmp_path):
     script.write_text(HANGS)
     typed = words(out_dir, text_file, gradient_accumulation_steps=2, max_iters=20, compile=False)
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    environment = os.environ | {"PYTHONPATH": str(PROJECT)}
     command = [sys.executable, *launcher, str(script), *typed]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=170, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=170, env=with_project())
     assert done.returncode != 0
     assert "is deprecated" not in done.stderr  # the name that this torch reads
     verb = [sys.executable, "-m", "profiling", "hang", str(out_dir), "--json", "-"]

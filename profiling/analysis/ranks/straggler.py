@@ -316,18 +316,17 @@ def longest_phase(costs: Costs, first: int, others: list[int]) -> str | None:
 def explained(costs: Costs, first: int, others: list[int]) -> Work | None:
     """Why it computes longer than the others.
 
-    By the kernels that both run; those that one of them alone runs are taken for one kernel.
+    By the kernels that both run; those that one of them alone runs are taken for one kernel. Where
+    it launches more of a kernel, these may be larger ones than the others: all is theirs.
     """
     mine, theirs = costs.ranks[first], costs.ranks[median_rank(costs, others)]
     both = mine.kernels.keys() & theirs.kernels.keys()
     longer_ns: dict[Work | None, float] = {"more_kernels": 0.0}
     for name in [*both, None]:
         one, other = (a_step(rank, name, both) for rank in (mine, theirs))
-        each_ns = other.ns / other.count if other.count else one.ns / max(one.count, 1)
-        more_ns = (one.count - other.count) * each_ns
-        longer_ns["more_kernels"] += more_ns
-        why = grids(one, other)
-        longer_ns[why] = longer_ns.get(why, 0.0) + one.ns - other.ns - more_ns
+        more = one.count > (1 + OTHER_WORK) * other.count
+        why = "more_kernels" if more else grids(one, other)
+        longer_ns[why] = longer_ns.get(why, 0.0) + one.ns - other.ns
     return max(longer_ns, key=lambda work: longer_ns[work])
 
 
