@@ -16,6 +16,7 @@ from tests.paths import PROJECT
 PICTURES = PROJECT / "docs" / "pictures"
 SHEET = 703  # px between the margins of A4
 HERO = "#steps, #waterfall"  # so that verdict and kernel families fit one picture
+BUT_GPU = "#verdict, #s0-summary, #s0-loss, #s0-speed"  # so that the GPU's curves come first
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ TAKEN = {
     "report_print": Picture("report", SHEET, 1400, media="print"),
     "dashboard_light": Picture("dashboard", 1200, 1000),
     "dashboard_dark": Picture("dashboard", 1200, 1000, "dark"),
+    "dashboard_gpu_light": Picture("dashboard", 1200, 1000, without=BUT_GPU),
+    "dashboard_gpu_dark": Picture("dashboard", 1200, 1000, "dark", without=BUT_GPU),
 }
 
 

@@ -1,7 +1,7 @@
 """Shows what this project makes of examples that come with it: a report, a comparison, a dashboard.
 
-It needs no GPU, no account and no network, and trains nothing. The two attentions were captured on
-an H200; the runs of the dashboard are small ones on a CPU.
+It needs no GPU, no account and no network, and trains nothing. All was captured and trained on an
+H200.
 
 {flags}
 
@@ -100,7 +100,7 @@ PAGES = (
     ),
     Page(
         "demo-dashboard.html",
-        "the same switch in two small runs on a CPU: loss, speed, and how sure that is",
+        "four configurations, two seeds each, on that GPU: loss, speed, and how sure that is",
         runs_page,
     ),
 )

@@ -174,6 +174,17 @@ def test_labels_name_what_differs(tmp_path):
     assert not section.same_work, "another batch is other work"
 
 
+def test_behind_the_first_key_a_label_leaves_out_what_most_have(tmp_path):
+    ways = ({}, {"attention": "flash"}, {"attention": "math"}, {"attention": "math", "seed": 2})
+    runs = [
+        write_run(tmp_path / str(i), **{"attention": "slow", **way}) for i, way in enumerate(ways)
+    ]
+    other = write_run(tmp_path / "other", "math", kernels="fused")
+    (section,) = groups_of(*runs, other)
+    plain = ["attention=slow", "attention=flash", "attention=math"]
+    assert [group.label for group in section.groups] == [*plain, "attention=math, kernels=fused"]
+
+
 def test_another_text_is_another_section(tmp_path):
     a = write_run(tmp_path / "a")
     b = write_run(tmp_path / "b", data="stand-in")

@@ -3,7 +3,7 @@
 Called by the dashboard. Losses compare only inside of a section.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -122,7 +122,7 @@ def section_of(runs: list[RunFolder]) -> Section:
     settings = [settings_of(found[0]) for found in grouped]
     keys = dict.fromkeys(key for known in settings for key in known)
     differs = [key for key in keys if len({str(known.get(key)) for known in settings}) > 1]
-    labels = numbered([label_of(known, leading(differs)) for known in settings])
+    labels = numbered(labels_of(settings, leading(differs)))
     groups = [Group(*row) for row in zip(labels, grouped, settings, strict=True)]
     dataset, data, *_ = text_of(runs[0])
     name = str(dataset) if data in (None, dataset) else f"{dataset} ({data})"
@@ -142,13 +142,35 @@ def settings_of(run: RunFolder) -> JsonObject:
     return config | conditions
 
 
-def label_of(settings: JsonObject, telling: list[str]) -> str:
-    """flash; or dropout=0.1 seed apart; or attention=flash, compile=true."""
+def labels_of(settings: list[JsonObject], telling: list[str]) -> list[str]:
+    """Of groups: flash; or dropout=0.1 seed apart; or attention=flash, compile=true.
+
+    Behind the first key, what most groups have goes without saying where labels stay different.
+    """
     if not telling:
-        return str(settings.get("attention"))
-    if len(telling) == 1 and isinstance(value := settings.get(telling[0]), str):
-        return value
-    return ", ".join(f"{key}={spell(settings.get(key))}" for key in telling[:LONGEST_LABEL])
+        return [str(known.get("attention")) for known in settings]
+    first, *others = telling[:LONGEST_LABEL]
+    values = [known.get(first) for known in settings]
+    if len(telling) == 1 and all(isinstance(value, str) for value in values):
+        return list(map(str, values))
+    usual = {key: usual_value(known.get(key) for known in settings) for key in others}
+    short = [
+        label(known, [first, *(key for key in others if spell(known.get(key)) != usual[key])])
+        for known in settings
+    ]
+    full = [label(known, [first, *others]) for known in settings]
+    return short if len(set(short)) == len(set(full)) else full
+
+
+def usual_value(values: Iterable[object]) -> str | None:
+    """As it is spelled; None: none is that of more than half."""
+    spelled = list(map(spell, values))
+    most = max(spelled, key=spelled.count)
+    return most if 2 * spelled.count(most) > len(spelled) else None
+
+
+def label(settings: JsonObject, keys: list[str]) -> str:
+    return ", ".join(f"{key}={spell(settings.get(key))}" for key in keys)
 
 
 def numbered(labels: list[str]) -> list[str]:
