@@ -2,18 +2,22 @@
 
 All texts name a command as in a checkout: python -m profiling, python train.py, python sample.py.
 What goes to a terminal passes `as_called`. Pages, Markdown and JSON keep the spelling of the texts:
-who reads them later may have started something else.
+who reads them later may have started something else. W&B's own program is not on PATH where its
+environment is pipx's, or not active.
 """
 
 import os
 import re
 import shlex
+import shutil
+import sys
 from pathlib import Path
 
 NAME = "profiling-nanogpt"  # what pip installs; its first word may be one of PROGRAMS
 PROGRAMS = ("train", "sample")
 # environment: the installed program as it was called, for this process and those that it starts
 VARIABLE = "PROFILING_NANOGPT_PROGRAM"
+WANDB = re.compile(r"\bwandb (?=sync|login)")
 COMMAND = re.compile(r"\bpython (?:-m (profiling|train|sample)|(?:\S*/)?(train|sample)\.py)\b")
 
 
@@ -25,6 +29,8 @@ def installed_program(path: str) -> None:
 
 def as_called(text: str) -> str:
     """The text with its commands as a user who started this process types them."""
+    if shutil.which("wandb") is None:
+        text = WANDB.sub(f"{shlex.quote(sys.executable)} -m wandb ", text)
     program = os.environ.get(VARIABLE)
     if program is None:
         return text

@@ -6,12 +6,30 @@ profiling-nanogpt train ... and profiling-nanogpt sample ... are train.py and sa
 import sys
 from runpy import run_module
 
-from cli.program import PROGRAMS, installed_program
+from cli.program import NAME, PROGRAMS, installed_program
+
+# what bash runs behind TAB: the second word is one of ours, the others are those of train.py
+COMPLETION = """\
+_profiling_nanogpt() {
+    local offered="%s"
+    if [ "$COMP_CWORD" -gt 1 ]; then
+        [ "${COMP_WORDS[1]}" = train ] || return
+        offered=$(COMP_LINE="${COMP_LINE:0:COMP_POINT}" "${COMP_WORDS[0]}" train -sc query=bash)
+    fi
+    COMPREPLY=($(compgen -W "$offered" -- "${COMP_WORDS[COMP_CWORD]}"))
+}
+COMP_WORDBREAKS=${COMP_WORDBREAKS//=}
+complete -o nospace -o default -F _profiling_nanogpt %s"""
 
 
 def main() -> None:
     """Each begins as it does under `python -m`, before anything slow is imported."""
     installed_program(sys.argv[0])
+    if sys.argv[-2:] == ["-sc", "install=bash"]:
+        from profiling.__main__ import VERBS
+
+        print(COMPLETION % (" ".join([*PROGRAMS, *VERBS]), NAME))
+        return
     named = sys.argv[1:2]
     program = sys.argv.pop(1) if named and named[0] in PROGRAMS else "profiling"
     run_module(program, run_name="__main__", alter_sys=True)

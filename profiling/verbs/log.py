@@ -18,6 +18,7 @@ exit code: 0, or 2 for a mistake in the command line, a capture that cannot be r
 from pathlib import Path
 
 from cli.parser import Parser, flag
+from cli.program import as_called
 from profiling.launch.wandb_log import log_capture, log_metrics
 
 
@@ -33,7 +34,7 @@ def main(argv: list[str]) -> int:
     flag(parser, "--metrics", "CAPTURE is a run's folder: send its missing rows, no capture")
     flags = parser.parse_args(argv)
     if flags.metrics:
-        print(log_metrics(flags.run or flags.capture))
+        print(as_called(log_metrics(flags.run or flags.capture)))
         return 0
-    print(log_capture(flags.capture, flags.run))
+    print(as_called(log_capture(flags.capture, flags.run)))
     return 0

@@ -2,7 +2,10 @@
 
 import ast
 import logging
+import os
 import runpy
+import shlex
+import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -60,6 +63,52 @@ def test_a_program_that_is_not_on_path_is_called_by_its_own(monkeypatch):
     assert as_called("python -m profiling demo") == "profiling-nanogpt demo"
     installed_program("/my envs/bin/profiling-nanogpt")
     assert as_called("python train.py") == "'/my envs/bin/profiling-nanogpt' train"
+
+
+def test_wandb_is_called_by_python_where_it_is_not_on_path(monkeypatch, tmp_path):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    said = "W&B, offline so far: wandb sync out/wandb/run"
+    assert as_called(said).endswith(f": {shlex.quote(sys.executable)} -m wandb sync out/wandb/run")
+    (tmp_path / "wandb").write_text("#!/bin/sh\n")
+    (tmp_path / "wandb").chmod(0o755)
+    assert as_called(said) == said
+
+
+@pytest.mark.parametrize(
+    "typed, offered",
+    [
+        ("re", ["report"]),
+        ("tr", ["train", "trigger"]),
+        ("train attention=fl", ["attention=flash", "attention=flex"]),
+        ("train shakespeare_b", ["shakespeare_bpe"]),
+        ("report out", []),
+    ],
+)
+def test_bash_completes_the_installed_program(typed, offered, tmp_path):
+    program = tmp_path / "profiling-nanogpt"
+    program.write_text(
+        f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(PROJECT)!r})\n"
+        "from profiling.script import main\nmain()\n"
+    )
+    program.chmod(0o755)
+    words = ["profiling-nanogpt", *typed.split()]
+    script = (
+        'eval "$(profiling-nanogpt -sc install=bash)"\n'
+        f"COMP_LINE='{' '.join(words)}' COMP_POINT=${{#COMP_LINE}} COMP_WORDS=({' '.join(words)}) "
+        f"COMP_CWORD={len(words) - 1}\n_profiling_nanogpt\n"
+        'printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    environ = os.environ | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-c", script],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+    )
+    assert (done.stdout.split(), done.stderr) == (offered, "")
 
 
 @pytest.mark.parametrize("verb", VERBS)
