@@ -8,6 +8,7 @@ import numpy as np
 from profiling.analysis.ranks.choice import listed
 from profiling.analysis.ranks.clocks import Clocks, align
 from profiling.analysis.ranks.collective_sums import collective_sums
+from profiling.analysis.ranks.costs import Costs
 from profiling.analysis.ranks.matching import match
 from profiling.analysis.ranks.records import (
     SCHEMA_VERSION,
@@ -19,7 +20,7 @@ from profiling.analysis.ranks.records import (
     StepsOfRanks,
 )
 from profiling.analysis.ranks.reduce import ReducedRank
-from profiling.analysis.ranks.straggler import Costs, judge
+from profiling.analysis.ranks.straggler import judge
 from profiling.analysis.ranks.waits import waits
 from profiling.analysis.report import Finding
 from profiling.units import size_bytes

@@ -1,0 +1,207 @@
+"""What holds the late rank up: the part of the step, the phase, and the kernels behind it.
+
+The cause is the part of the step, of causes.PARTS less communication, that takes the late rank
+longer than the median of the others by most. Longer kernels are explained by what ran: more of
+them, larger grids, or the same kernels, each longer.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from profiling.analysis.ranks.costs import WORTH_TELLING, Costs
+from profiling.analysis.ranks.records import Straggler, Work
+from profiling.analysis.ranks.reduce import ReducedRank
+from profiling.analysis.verdict.diagnosis import CLOSE
+from profiling.causes import PART, VERDICT
+
+ALSO = 0.2  # of what it costs: another part that is longer
+OTHER_WORK = 0.02  # by which counts, or grids, of two ranks differ
+MOSTLY = 0.5  # of a wait for the GPU, what the host did longer behind it
+HOST = ("data", "cpu")
+PRODUCTS = ("gemm", "convolution", "attention")
+GPU_VERDICTS = ("gpu_compute", "gpu_memory", "gpu_latency", "gpu")
+
+
+def straggler_of(costs: Costs, late: list[int], late_ms: float) -> Straggler:
+    """`late`: the one that costs most alone first."""
+    first, others = late[0], [n for n in range(len(costs.ranks)) if n not in late]
+    rank = costs.ranks[first]
+    longer_ms = longer_parts(costs, first, others)
+    part = max(longer_ms, key=lambda name: longer_ms[name])
+    phase = longest_phase(costs, first, others) if part == "compute" else None
+    work = explained(costs, first, others) if part == "compute" else None
+    cost_ns = costs.cost_ns(late)
+    in_steps = int(np.count_nonzero(cost_ns > WORTH_TELLING * costs.step_ms * 1e6))
+    because = cause(costs, first, others, part, longer_ms)
+    whose = "its GPU" if len(late) == 1 else f"rank {rank.rank}'s GPU"
+    why = what_is_longer(part, longer_ms[part], phase)
+    evidence = [f"{held_up(costs, late, late_ms, in_steps)}: {whose} {why}."]
+    evidence += [
+        f"Also {whose} {what_is_longer(name, ms, phase)}."
+        for name, ms in sorted(longer_ms.items(), key=lambda item: -item[1])
+        if name != part and ms >= ALSO * late_ms
+    ]
+    evidence += [WORK[work]] if work else []
+    return Straggler(
+        rank=rank.rank,
+        with_ranks=[costs.ranks[number].rank for number in late[1:]],
+        costs_ms_per_step=late_ms,
+        in_steps=in_steps,
+        of_steps=len(cost_ns),
+        because=because,
+        part=part,
+        longer_ms=longer_ms[part],
+        phase=phase,
+        work=work,
+        evidence=evidence,
+    )
+
+
+WORK: dict[Work, str] = {
+    "more_kernels": "It launches more kernels than the others.",
+    "larger_kernels": "It launches the same kernels over larger grids: its share is larger.",
+    "slower_kernels": (
+        "It runs the same kernels over the same grids, and each takes longer: look at its clocks, "
+        "temperature and power, and at what else runs on that GPU."
+    ),
+}
+
+
+def held_up(costs: Costs, late: list[int], late_ms: float, in_steps: int) -> str:
+    numbers = [costs.ranks[number].rank for number in late]
+    steps = len(costs.iterations)
+    who = f"Rank {numbers[0]} holds" if len(late) == 1 else f"Ranks {and_last(numbers)} hold"
+    where = "" if in_steps == steps else f", in {in_steps} of {steps} steps"
+    return f"{who} the others up by {late_ms:.2f} ms a step{where}"
+
+
+def what_is_longer(part: str, ms: float, phase: str | None) -> str:
+    if part == "compute":
+        where = f", most of it in {phase}" if phase else ""
+        return f"computes {ms:.2f} ms longer{where}"
+    verdict = PART[part].verdict
+    if not PART[part].cause or verdict is None:
+        return f"spends {ms:.2f} ms longer on {PART[part].meaning}"
+    return f"waits {ms:.2f} ms longer for {VERDICT[verdict].title}"
+
+
+def and_last(numbers: list[int]) -> str:
+    """2, 6 and 7"""
+    return f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+
+
+def cause(costs: Costs, first: int, others: list[int], part: str, longer: dict[str, float]) -> str:
+    """The verdict: as in the report of one capture `host` if two of its reasons lie close."""
+    verdict = PART[part].verdict
+    if verdict is None:
+        own = costs.ranks[first].verdict
+        return own if own in GPU_VERDICTS else longer_kernels(costs, first, others)
+    close = [name for name, ms in longer.items() if ms >= CLOSE * longer[part]]
+    verdicts = {named for name in close if (named := PART[name].verdict)}
+    several = len(verdicts) > 1 and all(VERDICT[name].host for name in verdicts)
+    return "host" if several and not VERDICT[verdict].sure else verdict
+
+
+def longer_kernels(costs: Costs, first: int, others: list[int]) -> str:
+    """gpu_compute where it is mostly products that take the rank longer, else gpu_memory."""
+    mine, theirs = costs.ranks[first], costs.ranks[median_rank(costs, others)]
+
+    def ns_of(rank: ReducedRank, products: bool) -> float:
+        kernels = rank.kernels.values()
+        return sum(k.ns for k in kernels if (k.family in PRODUCTS) == products) / rank.steps
+
+    products, others_ns = (ns_of(mine, of) - ns_of(theirs, of) for of in (True, False))
+    return "gpu_compute" if products >= others_ns else "gpu_memory"
+
+
+def longer_parts(costs: Costs, first: int, others: list[int]) -> dict[str, float]:
+    """By how many ms a step each part of the rank is longer than the median of the others.
+
+    All ranks wait for their GPUs alike. What a rank's host does longer is why it is late, though
+    without the wait it would have been hidden, and the rank's own report blames the wait.
+    """
+    found = longer(costs.parts_ms, first, others)
+    found.pop("communication", None)
+    waits_ms = found.get("synchronization", 0.0)
+    did = {name: ms for name, ms in longer(costs.host_ms, first, others).items() if name in HOST}
+    most = max(did, key=lambda name: did[name], default=None)
+    if most and waits_ms == max(found.values()) and did[most] >= MOSTLY * waits_ms:
+        found |= {"synchronization": max(0.0, waits_ms - did[most]), most: did[most]}
+    return found
+
+
+def longer(
+    ms_of: Callable[[int], dict[str, float]], first: int, others: list[int]
+) -> dict[str, float]:
+    theirs = [ms_of(number) for number in others]
+    return {
+        name: ms - float(np.median([parts.get(name, 0.0) for parts in theirs]))
+        for name, ms in ms_of(first).items()
+    }
+
+
+def longest_phase(costs: Costs, first: int, others: list[int]) -> str | None:
+    """The phase whose kernels take longest beyond the others'; None without phases."""
+
+    def mean_ns(number: int, phase: str) -> float:
+        rank = costs.ranks[number]
+        ns = rank.phase_ns.get(phase)
+        return 0.0 if ns is None else float(ns[costs.steps_of(rank)].mean())
+
+    longer_ns = {
+        phase: mean_ns(first, phase) - float(np.median([mean_ns(n, phase) for n in others]))
+        for phase in costs.ranks[first].phase_ns
+    }
+    return max(longer_ns, key=lambda phase: longer_ns[phase], default=None)
+
+
+def explained(costs: Costs, first: int, others: list[int]) -> Work | None:
+    """Why it computes longer than the others.
+
+    By the kernels that both run; those that one of them alone runs are taken for one kernel. Where
+    it launches more of a kernel, these may be larger ones than the others: all is theirs.
+    """
+    mine, theirs = costs.ranks[first], costs.ranks[median_rank(costs, others)]
+    both = mine.kernels.keys() & theirs.kernels.keys()
+    longer_ns: dict[Work | None, float] = {"more_kernels": 0.0}
+    for name in [*both, None]:
+        one, other = (a_step(rank, name, both) for rank in (mine, theirs))
+        more = one.count > (1 + OTHER_WORK) * other.count
+        why = "more_kernels" if more else grids(one, other)
+        longer_ns[why] = longer_ns.get(why, 0.0) + one.ns - other.ns
+    return max(longer_ns, key=lambda work: longer_ns[work])
+
+
+@dataclass(frozen=True)
+class StepWork:
+    """As KernelWork, but of a step."""
+
+    count: float
+    ns: float
+    blocks: float  # less than 0: not told
+
+
+def a_step(rank: ReducedRank, name: str | None, common: Collection[str]) -> StepWork:
+    """Of the kernel; None: of all that are not in `common`."""
+    names = [name] if name else [each for each in rank.kernels if each not in common]
+    works = [rank.kernels[each] for each in names]
+    count, ns = sum(work.count for work in works), sum(work.ns for work in works)
+    told = all(work.blocks >= 0 for work in works)
+    blocks = sum(work.blocks for work in works) if told else -rank.steps
+    return StepWork(count / rank.steps, ns / rank.steps, blocks / rank.steps)
+
+
+def grids(one: StepWork, other: StepWork) -> Work | None:
+    """Why a launch of a kernel takes longer on one rank; None: their grids were not told."""
+    if one.blocks < 0 or other.blocks < 0:
+        return None
+    larger = one.blocks * other.count > (1 + OTHER_WORK) * other.blocks * one.count
+    return "larger_kernels" if larger else "slower_kernels"
+
+
+def median_rank(costs: Costs, numbers: list[int]) -> int:
+    """The one that computes a median time."""
+    order = sorted(numbers, key=lambda number: costs.parts_ms(number)["compute"])
+    return order[len(order) // 2]

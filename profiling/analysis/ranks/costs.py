@@ -1,0 +1,82 @@
+"""What each rank waits, and what it costs the others, over the steps that all have."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from profiling.analysis.ranks.reduce import ReducedRank
+from profiling.analysis.ranks.waits import Waits
+
+WORTH_TELLING = 0.02  # of a step
+
+
+@dataclass(frozen=True, eq=False)
+class Costs:
+    """What each rank waits and costs, over the iterations that all have."""
+
+    ranks: Sequence[ReducedRank]
+    waits: Waits
+    iterations: np.ndarray
+
+    @property
+    def is_matched(self) -> bool:
+        return len(self.waits.matched.iteration) > 0
+
+    def steps_of(self, rank: ReducedRank) -> np.ndarray:
+        """Which of the rank's steps all others have too."""
+        return np.isin(rank.iterations, self.iterations)
+
+    def of_rank_ms(self, values: np.ndarray, number: int) -> float | None:
+        """Milliseconds a step of one column of Waits; None: its collectives were not matched."""
+        if not self.waits.matched.there[:, number].any() or np.isnan(values[:, number]).all():
+            return None
+        return self.mean_ms(self.waits.of_steps(values[:, number], self.iterations))
+
+    def mean_ms(self, step_ns: np.ndarray) -> float:
+        """Of a value for each iteration, over those in which collectives were matched."""
+        matched = np.isin(self.iterations, self.waits.matched.iteration)
+        return float(step_ns[matched].mean()) / 1e6 if matched.any() else 0.0
+
+    def parts_ms(self, number: int) -> dict[str, float]:
+        """The mean step by causes.PARTS."""
+        return self.means_ms(number, self.ranks[number].parts_ns)
+
+    def host_ms(self, number: int) -> dict[str, float]:
+        """Its idle parts by what the host did."""
+        return self.means_ms(number, self.ranks[number].host_ns)
+
+    def means_ms(self, number: int, parts_ns: dict[str, np.ndarray]) -> dict[str, float]:
+        chosen = self.steps_of(self.ranks[number])
+        return {name: float(ns[chosen].mean()) / 1e6 for name, ns in parts_ns.items()}
+
+    @cached_property
+    def step_ms(self) -> float:
+        lengths = [np.diff(rank.bounds_ns)[self.steps_of(rank)] for rank in self.ranks]
+        return float(np.median(np.concatenate(lengths))) / 1e6
+
+    @cached_property
+    def alone_ns(self) -> np.ndarray:
+        """(iterations, ranks): what each costs by itself."""
+        return self.waits.alone_ns(self.iterations)
+
+    def cost_ns(self, ranks: Collection[int]) -> np.ndarray:
+        """(iterations,)"""
+        return self.waits.cost_ns(ranks, self.iterations)
+
+    def alone_ms(self, number: int) -> float | None:
+        return self.mean_ms(self.alone_ns[:, number]) if self.is_matched else None
+
+    def last_in_steps(self, number: int) -> int | None:
+        if not self.is_matched:
+            return None
+        most = self.alone_ns.argmax(axis=1)
+        return int(np.count_nonzero((most == number) & (self.alone_ns[:, number] > 0)))
+
+    def doubt_ms(self, ranks: Collection[int]) -> float:
+        """By how much the clocks may be wrong about what these cost in a step."""
+        return self.waits.doubt_ns(ranks, self.iterations) / len(self.iterations) / 1e6
+
+    def is_told(self, ms: float, ranks: Collection[int]) -> bool:
+        return ms >= WORTH_TELLING * self.step_ms and ms > self.doubt_ms(ranks)
