@@ -42,6 +42,7 @@ from training.interrupt import Interrupt
 from training.memory import explained_out_of_memory
 from training.optimizer import adamw, learning_rate
 from training.record import open_record
+from training.restart import begun_or_gone_on
 from training.run import Progress, Run
 from training.run_folder import RunFolder, owned
 from training.step import Step, TrainingStep
@@ -53,8 +54,8 @@ def train(config: Config) -> None:
     recording = flight_recorder.switched_on(config.out_dir)  # of collectives, of several ranks
     with recording, started(config.device) as ranks, explained_out_of_memory(config):
         configure_logging(ranks.rank)
-        settled = settle(config, ranks.device, ranks.world_size)
-        resumed = config.init_from == "resume"
+        settled = settle(begun_or_gone_on(config), ranks.device, ranks.world_size)
+        resumed = settled.init_from == "resume"
         with (
             owned(settled, ranks) as folder,
             flight_recorder.watched(folder.path, ranks, resumed),

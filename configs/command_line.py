@@ -28,6 +28,7 @@ from cli.help import key_table
 from cli.keys import keys
 from cli.parser import Parser
 from cli.program import as_called
+from cli.slurm import adopt
 from configs import files
 from configs.completion import completions
 from configs.compose import PRIMARY, compose_jobs, explain, to_config
@@ -84,6 +85,7 @@ def read() -> Start:
     Of a sweep it calls `check` with the configuration of each job, and then `train`.
     --help, --cfg, TAB completion and the like are answered, and end the program.
     """
+    adopt()  # the first rank speaks for all
     options, flags, words = split_arguments(sys.argv[1:])
     if options.shell_completion and words[:1] in (["query=bash"], ["query=fish"], ["query=zsh"]):
         complete(words[0].removeprefix("query="))

@@ -23,6 +23,11 @@ class TrainingConfig:
         "checkpoint lies there too, unless it is named",
         ("scratch", "resume"),
     )
+    go_on: bool = key(
+        False,
+        "resume where out_dir has a checkpoint, whatever init_from says: for a job that is started "
+        "again, as by torchrun --max-restarts or Slurm's --requeue",
+    )
     exact_resume: bool = key(
         True,
         "a resume keeps seed, dropout, dtype and the sequences of an iteration; "

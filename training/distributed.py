@@ -1,4 +1,4 @@
-"""The ranks of a torchrun job, or the one rank of a plain run."""
+"""The ranks of a torchrun job or of a Slurm step, or the one rank of a plain run."""
 
 import os
 import time
@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from cli.slurm import adopt
 from training.device import resolve_device
 
 T = TypeVar("T")
@@ -84,6 +85,7 @@ class Ranks:
 
 def launched() -> tuple[int, int]:
     """(this process's number on its host, how many ranks there are) by torchrun's variables."""
+    adopt()  # submitit's tasks do not begin in train.py
     return from_torchrun("LOCAL_RANK", 0), from_torchrun("WORLD_SIZE", 1)
 
 

@@ -16,7 +16,7 @@ MODEL_KEYS = ("n_layer", "n_head", "n_embd", "block_size", "bias")
 EXACT_KEYS = ("seed", "dropout", "dtype")  # besides the sequences of an iteration
 BATCH_KEYS = ("batch_size", "gradient_accumulation_steps")  # their product is what counts
 NOT_SAID: tuple[str, ...] = ("init_from", "out_dir", "keep_previous", "exact_resume", "eval_only")
-NOT_SAID += ("compile_cache",)
+NOT_SAID += ("compile_cache", "go_on")
 
 
 def changes(saved: Checkpoint, config: Config) -> list[tuple[str, Value, Value]]:

@@ -12,6 +12,7 @@ NAMES_ONLY = (
     "out_dir",
     "keep_previous",
     "compile_cache",
+    "go_on",
     "wandb",
 )  # keys and sections that name a run and do nothing in it
 

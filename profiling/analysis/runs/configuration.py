@@ -14,6 +14,7 @@ WORK += ("bpe_vocab_size",)
 # keys and sections that say how long a run is and how it is watched: they do not name a difference
 UNTIMED: tuple[str, ...] = ("seed", "max_iters", "lr_decay_iters", "warmup_iters", "learning_rate")
 UNTIMED += ("min_lr", "eval_interval", "eval_iters", "log_interval", "profile", "compile_cache")
+UNTIMED += ("go_on",)
 FOLLOWS = {"cuda_graphs": "compile", "compile_scope": "compile"}  # `auto` settles them by the other
 
 

@@ -1,0 +1,56 @@
+"""The ranks of `srun python train.py ...`, without torchrun: Slurm's variables as torchrun's.
+
+Slurm sets its own in each task of a step, and those of the job in a batch script too, where the
+program runs once: SLURM_STEP_NUM_TASKS tells the two apart.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+
+PORTS = range(29500, 49500)  # one of them for each job, by its number
+
+
+def adopt() -> None:
+    """Puts them where PyTorch looks. Raises ValueError as `torchrun_variables`."""
+    os.environ |= torchrun_variables(os.environ)
+
+
+def torchrun_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """What torchrun would have set for this task; nothing under torchrun, or for a single task.
+
+    Raises ValueError where a step has several tasks and lacks what says who they are.
+    """
+    if "RANK" in environ or "WORLD_SIZE" in environ:
+        return {}
+    tasks = environ.get("SLURM_STEP_NUM_TASKS", "1")
+    if tasks == "1":
+        return {}
+    needed = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NODELIST", "SLURM_JOB_ID")
+    if missing := [name for name in needed if not environ.get(name)]:
+        raise ValueError(
+            f"SLURM_STEP_NUM_TASKS={tasks}, but {', '.join(missing)} is not set; start it as srun "
+            f"--ntasks={tasks} python train.py ..., or by torchrun"
+        )
+    job = int(re.sub(r"\D", "", environ["SLURM_JOB_ID"]) or 0)
+    found = {
+        "RANK": environ["SLURM_PROCID"],
+        "LOCAL_RANK": environ["SLURM_LOCALID"],
+        "WORLD_SIZE": tasks,
+        "MASTER_ADDR": first_host(environ["SLURM_STEP_NODELIST"]),
+        "MASTER_PORT": str(PORTS[job % len(PORTS)]),
+    }
+    here = environ.get("SLURM_STEP_TASKS_PER_NODE", "")
+    if tasks_here := re.fullmatch(r"(\d+)(\(x\d+\))?", here):  # as many on each host
+        found["LOCAL_WORLD_SIZE"] = tasks_here[1]
+    return {name: environ.get(name, value) for name, value in found.items()}
+
+
+def first_host(nodes: str) -> str:
+    """Of Slurm's list: gpu[03-05,9],cpu1 -> gpu03; the first host has rank 0."""
+    name, bracket, numbers = re.split(r"(\[|,|$)", nodes, maxsplit=1)
+    if bracket != "[":
+        return name
+    inside, _, behind = numbers.partition("]")
+    suffix = behind.partition(",")[0]
+    return name + re.split(r"[-,]", inside)[0] + suffix

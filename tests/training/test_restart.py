@@ -1,0 +1,156 @@
+"""Runs that Slurm starts, and runs that torchrun starts again after a rank or a host was lost."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+
+from cli.slurm import PORTS, first_host, torchrun_variables
+from tests.helpers.processes import read_until
+from tests.paths import PROJECT
+
+TASK = {
+    "SLURM_JOB_ID": "4711",
+    "SLURM_STEP_NUM_TASKS": "8",
+    "SLURM_PROCID": "5",
+    "SLURM_LOCALID": "1",
+    "SLURM_STEP_NODELIST": "gpu[03,07]",
+    "SLURM_STEP_TASKS_PER_NODE": "4(x2)",
+}
+
+
+def test_a_task_of_slurm_is_a_rank():
+    assert torchrun_variables(TASK) == {
+        "RANK": "5",
+        "LOCAL_RANK": "1",
+        "WORLD_SIZE": "8",
+        "LOCAL_WORLD_SIZE": "4",
+        "MASTER_ADDR": "gpu03",
+        "MASTER_PORT": str(PORTS[4711]),
+    }
+    chosen = torchrun_variables(TASK | {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "1234"})
+    assert (chosen["MASTER_ADDR"], chosen["MASTER_PORT"]) == ("10.0.0.1", "1234")
+    uneven = TASK | {"SLURM_STEP_TASKS_PER_NODE": "5,3"}
+    assert "LOCAL_WORLD_SIZE" not in torchrun_variables(uneven)
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {"SLURM_JOB_ID": "1", "SLURM_NTASKS": "8", "SLURM_PROCID": "0"},  # a batch script
+        TASK | {"SLURM_STEP_NUM_TASKS": "1"},
+        TASK | {"RANK": "3", "WORLD_SIZE": "16"},  # torchrun in a task of each host
+    ],
+)
+def test_what_is_no_rank_of_slurm_is_left_alone(environ):
+    assert torchrun_variables(environ) == {}
+
+
+def test_a_step_that_does_not_say_who_is_who_is_refused():
+    with pytest.raises(ValueError, match="^SLURM_STEP_NUM_TASKS=8, but SLURM_LOCALID is not set;"):
+        torchrun_variables({name: TASK[name] for name in TASK if name != "SLURM_LOCALID"})
+
+
+@pytest.mark.parametrize(
+    "nodes, first",
+    [
+        ("localhost", "localhost"),
+        ("gpu1,gpu2", "gpu1"),
+        ("gpu[003-005,9],cpu1", "gpu003"),
+        ("rack[1-2]-ib,x", "rack1-ib"),
+        ("gpu[7]", "gpu7"),
+    ],
+)
+def test_the_first_host_of_a_list(nodes, first):
+    assert first_host(nodes) == first
+
+
+@pytest.mark.slow
+def test_tasks_of_slurm_train_together(run, command, start, losses, tmp_path):
+    keys = dict(gradient_accumulation_steps=2, max_iters=8)
+    alone = run(out_dir=str(tmp_path / "alone"), **keys)
+    step = TASK | {"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "localhost"}
+    step |= {"SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_JOB_ID": str(os.getpid())}
+    whos = [{"SLURM_PROCID": str(task), "SLURM_LOCALID": str(task)} for task in range(2)]
+    tasks = [start(command(**keys), **(step | who)) for who in whos]
+    outputs = [task.communicate(timeout=100)[0] for task in tasks]
+    assert [task.returncode for task in tasks] == [0, 0], outputs
+    together, expected = losses(tmp_path / "out"), losses(alone)
+    assert together.keys() == expected.keys() == set(range(9))
+    for iteration, row in together.items():
+        assert row == pytest.approx(expected[iteration], abs=1e-5), iteration
+    assert "iter 3:" in outputs[0] and "iter 3:" not in outputs[1], "the first speaks for all"
+
+
+# the rank is killed behind an iteration, in the first life of the run
+KILLED = """
+import os, signal
+import train
+from configs import command_line
+
+def accumulate(step, batches, iteration, spans, accumulate=train.accumulate):
+    life = os.environ["TORCHELASTIC_RESTART_COUNT"]
+    if (iteration, os.environ["RANK"], life) == (6, "1", "0"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    accumulate(step, batches, iteration, spans)
+
+train.accumulate = accumulate
+command_line.run(train.train)
+"""
+KEYS = dict(gradient_accumulation_steps=2, max_iters=12, eval_interval=4, go_on=True)
+
+
+@pytest.mark.slow
+def test_a_killed_rank_is_restarted_from_the_last_checkpoint(run, command, start, losses, tmp_path):
+    always = dict(always_save_checkpoint=True)
+    alone = run(out_dir=str(tmp_path / "alone"), **KEYS, **always)
+    script = tmp_path / "killed.py"
+    script.write_text(KILLED)
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    words = [*torchrun, "--max-restarts=1", str(script), *command(**KEYS, **always)[1:]]
+    process = start(words, PYTHONPATH=str(PROJECT), TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
+    output = process.communicate(timeout=170)[0]
+    assert process.returncode == 0, output
+    assert f"resumed {tmp_path}/out/ckpt.pt at iteration 4" in output
+    together, expected = losses(tmp_path / "out"), losses(alone)
+    assert together.keys() == expected.keys() == set(range(13))
+    for iteration, row in together.items():
+        assert row == pytest.approx(expected[iteration], abs=1e-5), iteration
+    assert not list((tmp_path / "out").glob("previous-*"))
+
+
+@pytest.mark.slow
+def test_when_a_host_is_lost_the_other_goes_on(command, start, rows, tmp_path):
+    """Two agents of one rank each; the second is killed with its rank."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    keys = KEYS | {"max_iters": 100_000, "eval_interval": 50}
+    agent = ["-m", "torch.distributed.run", "--nnodes=1:2", "--nproc_per_node=1"]
+    agent += ["--max-restarts=3", "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}"]
+    words = [*agent, "--rdzv-id=two", "--rdzv-conf=last_call_timeout=1", *command(**keys)]
+    first = start(words, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
+    while socket.socket().connect_ex(("localhost", port)):
+        time.sleep(0.2)  # it has the rendezvous, which has to stay
+    second = start(words, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
+    checkpoint = tmp_path / "out" / "ckpt.pt"
+    wait_for(checkpoint.exists)
+    ranks = subprocess.run(["pgrep", "-P", str(second.pid)], capture_output=True, text=True)
+    for process in (second.pid, *map(int, ranks.stdout.split())):
+        os.kill(process, signal.SIGKILL)
+    assert "ranks 2 -> 1" in read_until(first, "resumed ")
+    read_until(first, "iter ")
+    first.send_signal(signal.SIGTERM)
+    first.communicate(timeout=60)
+    assert max(rows(tmp_path / "out")) > 50 and not list((tmp_path / "out").glob("previous-*"))
+
+
+def wait_for(there, limit_s: float = 120) -> None:
+    end_s = time.monotonic() + limit_s
+    while not there():
+        assert time.monotonic() < end_s
+        time.sleep(0.2)
