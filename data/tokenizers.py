@@ -4,6 +4,8 @@
 record, which holds the whole vocabulary, so that no tokenizer needs a network a second time.
 """
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,11 +15,14 @@ from tokenizers import Tokenizer as Trainee
 from tokenizers import models, pre_tokenizers, trainers
 
 from data.download import finish_within
+from data.hub_cache import REPOSITORIES, cached
 
 # How GPT-2 cuts a text into words before any merging; with possessive quantifiers (++), which match
 # the same and do not overflow the stack on a long run of letters or spaces.
 GPT2_SPLIT = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
 GPT2_LIMIT_S = 60  # for the download of its vocabulary, 1.5 MB in two files
+GPT2_TOKENS = 50_256  # and one that ends a text
+END_OF_TEXT = "<|endoftext|>"
 TRAINING_PIECE = 1 << 20  # characters handed to the BPE trainer at once: bounds its memory
 
 
@@ -75,23 +80,31 @@ class BpeTokenizer:
         """`tokens`: the bytes of each token in order of rank; all 256 single bytes among them."""
         self.kind = kind
         self.tokens = tokens
-        special = {"<|endoftext|>": len(tokens)} if kind == "gpt2" else {}
+        special = {END_OF_TEXT: len(tokens)} if kind == "gpt2" else {}
         ranks = {token: rank for rank, token in enumerate(tokens)}
         self._encoding = tiktoken.Encoding(
             kind, pat_str=GPT2_SPLIT, mergeable_ranks=ranks, special_tokens=special
         )
 
     @classmethod
-    def gpt2(cls) -> "BpeTokenizer":
-        """GPT-2's own vocabulary, 50,257 tokens; ValueError where tiktoken can not get it."""
+    def gpt2(cls, beside: Path | None = None) -> "BpeTokenizer":
+        """GPT-2's own vocabulary, 50,257 tokens; ValueError where it is not to be had.
+
+        From vocab.json in the folder `beside`, or in Hugging Face's cache; else by tiktoken.
+        """
+        name = "vocab.json"
+        own = [beside / name] if beside and (beside / name).is_file() else []
+        for path in (*own, *(cached(size, name) for size in REPOSITORIES)):  # all have the same
+            if path:
+                return cls("gpt2", read_vocabulary(path))
         try:
             encoding = finish_within(GPT2_LIMIT_S, lambda: tiktoken.get_encoding("gpt2"))
         except (OSError, ValueError) as error:  # OSError: no network; ValueError: damaged download
             reason = " ".join(str(error).split())[:150]
             raise ValueError(
-                "tokenizer=gpt2: its vocabulary is not in tiktoken's cache and could not be "
-                f"downloaded ({type(error).__name__}: {reason}); tokenizer=local trains one on the "
-                "text instead"
+                "tokenizer=gpt2: its vocabulary is in no cache, tiktoken's or Hugging Face's, and "
+                f"could not be downloaded ({type(error).__name__}: {reason}); tokenizer=local "
+                "trains one on the text instead"
             ) from error
         ordinary = encoding.n_vocab - len(encoding.special_tokens_set)
         return cls("gpt2", [encoding.decode_single_token_bytes(rank) for rank in range(ordinary)])
@@ -146,6 +159,21 @@ def load_tokenizer(record: dict[str, Any]) -> Tokenizer:
     if kind in ("gpt2", "local"):
         return BpeTokenizer(kind, [token.encode("latin-1") for token in record["tokens"]])
     raise ValueError(f"tokenizer record: kind {kind!r} is unknown; known are char, gpt2 and local")
+
+
+def read_vocabulary(path: Path) -> list[bytes]:
+    """GPT-2's tokens in order of rank, from its vocab.json. Raises ValueError."""
+    byte_of = _byte_of_letter()
+    try:
+        rank_of = json.loads(path.read_text(encoding="utf-8"))
+        words = sorted(rank_of.keys() - {END_OF_TEXT}, key=rank_of.__getitem__)
+        tokens = [bytes(byte_of[letter] for letter in word) for word in words]
+        ids = [rank_of[word] for word in words]
+        if ids != list(range(GPT2_TOKENS)) or {bytes([byte]) for byte in range(256)} - set(tokens):
+            raise ValueError(f"not the {GPT2_TOKENS:,} tokens of GPT-2")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path}: damaged ({str(error)[:80]}); remove it") from error
+    return tokens
 
 
 def _code_points(text: str) -> np.ndarray:

@@ -25,6 +25,9 @@ os.environ.setdefault(
     "TORCHINDUCTOR_CACHE_DIR", str(Path(tempfile.gettempdir(), "profiling-nanogpt-tests"))
 )
 
+# what lies in the user's own cache decides no test
+os.environ["HF_HUB_CACHE"] = str(Path(tempfile.gettempdir(), "no-hub-cache"))
+
 # A shell's jobs in the background ignore Ctrl-C, and so would every program started here.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

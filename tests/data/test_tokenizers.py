@@ -1,4 +1,5 @@
 import json
+import shutil
 import threading
 
 import numpy as np
@@ -7,6 +8,7 @@ import tiktoken
 
 from data.standin import stand_in_text
 from data.tokenizers import BpeTokenizer, CharTokenizer, load_tokenizer
+from tests.helpers.gpt2 import vocabulary
 
 TEXT = stand_in_text(length=60_000)
 MULTILINGUAL = "Grüße, 世界! \U0001f600 naïve\r\n\tदुनिया <|endoftext|> \x00"
@@ -134,6 +136,51 @@ def test_gpt2_has_an_end_of_text_token_and_its_record_needs_no_network(local, mo
     text = "plain <|endoftext|> text"
     assert again.encode(text).tolist() == small.encode_ordinary(text)
     assert len(local.tokens) not in again.encode(text)
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch, local):
+    """vocab.json in Hugging Face's cache, of the local tokens; tiktoken is not to be asked."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("data.tokenizers.GPT2_TOKENS", len(local.tokens))
+    monkeypatch.setattr(tiktoken, "get_encoding", None)
+    path = tmp_path / "models--gpt2-large" / "snapshots" / "abc" / "vocab.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(vocabulary(local.tokens)), encoding="utf-8")
+    return path
+
+
+def test_gpt2_s_vocabulary_of_hugging_face_s_cache(kept, local):
+    tokenizer = BpeTokenizer.gpt2()
+    assert (tokenizer.kind, tokenizer.vocab_size) == ("gpt2", len(local.tokens) + 1)
+    assert tokenizer.tokens == local.tokens
+    assert tokenizer.encode(TEXT[:500]).tolist() == local.encode(TEXT[:500]).tolist()
+
+
+def test_a_vocabulary_beside_the_weights_comes_first(kept, tmp_path, local):
+    (tmp_path / "mine").mkdir()
+    shutil.move(kept, tmp_path / "mine" / "vocab.json")
+    assert BpeTokenizer.gpt2(tmp_path / "mine").tokens == local.tokens
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda words: words.popitem() and words.pop("a"),
+        lambda words: words.update({"more": len(words)}),
+        lambda words: words.update({"a": "first"}),
+        lambda words: words.update({"\u4e16": words.pop("e")}),
+    ],
+)
+def test_a_damaged_vocabulary_is_one_line(kept, damage):
+    words = json.loads(kept.read_text(encoding="utf-8"))
+    damage(words)
+    kept.write_text(json.dumps(words), encoding="utf-8")
+    with pytest.raises(ValueError, match=f"^{kept}: damaged .*; remove it$"):
+        BpeTokenizer.gpt2()
+    kept.write_text("[" * 9, encoding="utf-8")
+    with pytest.raises(ValueError, match=f"^{kept}: damaged"):
+        BpeTokenizer.gpt2()
 
 
 def test_gpt2_without_network_names_the_cure(no_gpt2):
