@@ -156,8 +156,8 @@ class MLP(nn.Module):
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.c_fc = nn.Linear(config.n_embd, 4 * config.n_embd, bias=config.bias)
-        self.gelu = nn.GELU()
-        self.fused = config.kernels == "fused"
+        self.gelu = nn.GELU("tanh" if config.activation == "gelu_tanh" else "none")
+        self.fused = config.kernels == "fused" and config.activation == "gelu"
         self.c_proj = nn.Linear(4 * config.n_embd, config.n_embd, bias=config.bias)
 
     def forward(self, x: Tensor) -> Tensor:

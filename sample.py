@@ -41,6 +41,7 @@ from training.console import say_through
 from training.decode import attend_at_once
 from training.device import check_attention, resolve_device, resolve_dtype
 from training.generation import Writer
+from training.gpt2 import Pretrained, pretrained
 from training.next_commands import report_command
 from training.sample_capture import token_spans
 
@@ -96,8 +97,12 @@ def show(
 
 
 def load_model(config: SampleConfig, device: torch.device, dtype: str) -> tuple[GPT, Tokenizer]:
-    """The checkpoint's model, ready on the device, and its tokenizer."""
-    saved = load(Path(config.out_dir) / "ckpt.pt")
+    """The model, ready on the device, and its tokenizer."""
+    saved: Checkpoint | Pretrained
+    if config.init_from == "resume":
+        saved = load(Path(config.out_dir) / "ckpt.pt")
+    else:
+        saved = pretrained(config.init_from, config.weights)
     trained = replace(saved.model_config, dropout=0.0, kernels="compiled")  # as any machine can
     attention = runnable_attention(trained, config.attention, device, dtype)
     model = GPT(replace(trained, attention=attention), saved.tokenizer.vocab_size)
@@ -153,9 +158,12 @@ def try_decoding(config: ModelConfig, device: torch.device, dtype: str) -> None:
             ) from error
 
 
-def describe(saved: Checkpoint, model: GPT) -> None:
+def describe(saved: Checkpoint | Pretrained, model: GPT) -> None:
     """Says what was loaded, and how good it is."""
     size = sum(p.numel() for p in model.parameters()) / 1e6
+    if isinstance(saved, Pretrained):
+        log.info("%s: %.2fM parameters", saved.path, size)
+        return
     at, best_at = saved.iteration, saved.best_iteration
     quality = ""
     if best_at is not None:

@@ -29,7 +29,7 @@ from data.prepare import prepare
 from model import GPT
 from profiling.capture.sampler import GpuSampler, NoSampler
 from profiling.capture.spans import NoSpans, Spans
-from training import checkpoint, flight_recorder
+from training import checkpoint, flight_recorder, gpt2
 from training.capture import Profiler
 from training.checks import check_job, settle
 from training.clock import clock_for
@@ -166,13 +166,15 @@ def run_of(
 def model_of(
     config: Config, dataset: Dataset, spans: Spans | NoSpans, ranks: Ranks
 ) -> tuple[GPT, Step, Progress]:
-    """The model and its optimizer, fresh or as the checkpoint has them."""
+    """The model and its optimizer: fresh, with GPT-2's weights, or as the checkpoint has them."""
     torch.manual_seed(config.seed)  # the same weights on every rank
     model = GPT(config, dataset.tokenizer.vocab_size).to(ranks.device)
     step = Step(model, adamw(model, config, ranks.device), config, ranks, spans)
     torch.manual_seed(config.seed + ranks.rank)  # dropout of its own
     if config.init_from == "resume":
         return model, step, checkpoint.resume(model, step, config, dataset, ranks)
+    if config.init_from != "scratch":
+        gpt2.begin_from(model, config, dataset)
     return model, step, Progress()
 
 

@@ -128,8 +128,9 @@ def checked(key: Key, value: Value) -> Value:
     if value is None and key.optional:
         return None
     if key.choices:
-        word = spell(value).lower()
-        return choice(key.name, word if word in key.choices else value, key.choices)
+        words = (word := spell(value).lower(), word.replace("-", "_"))  # gpt2-xl, as others write
+        known = [word for word in words if word in key.choices]
+        return choice(key.name, known[0] if known else value, key.choices)
     if isinstance(value, (int, float)) and not key.least <= value < key.below:
         raise ValueError(f"{key.name}={spell(value)}: must be {limits(key)}")
     return value

@@ -9,6 +9,7 @@ trains. Hydra itself takes over only for its own flags, and where its own settin
 import argparse
 import os
 import sys
+import textwrap
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -31,7 +32,7 @@ from cli.program import as_called
 from cli.slurm import adopt
 from configs import files
 from configs.completion import completions
-from configs.compose import PRIMARY, compose_jobs, explain, to_config
+from configs.compose import PRIMARY, compose_jobs, explain, named_keys, take_shape, to_config
 from configs.jobs import Jobs, Train
 from configs.nanogpt import translated
 from configs.schema import Config
@@ -42,8 +43,8 @@ Trains a GPT on Shakespeare, or on a text of yours; every run can be profiled an
 
 usage: python train.py [FLAGS] [FILE] [KEY=VALUE ...]
 
-  FILE        one of configs/ ({files})
-              as NAME, config/NAME.yaml or configs/NAME.yaml, or a path to any other YAML file
+  FILE        one of configs/, as NAME, config/NAME.yaml or configs/NAME.yaml, or a path to any
+              other YAML file: {files}
   KEY=VALUE   also --KEY=VALUE; overrides FILE, as FILE overrides the defaults
 
 examples
@@ -52,6 +53,7 @@ examples
   python train.py config/shakespeare_char_cpu.yaml              a size for a CPU
   python train.py -m attention=slow,flash                       a run with each, in its own folder
   python train.py DIR/config.yaml init_from=resume              go on from DIR/ckpt.pt
+  python train.py config/finetune_shakespeare.yaml init_from=gpt2     with GPT-2's weights
   python train.py data_source=my.txt out_dir=out-mine           a text of your own
   python train.py wandb.mode=offline wandb.project=mine         Weights & Biases, no network
   python train.py profile=torch profile.steps=5                 capture five iterations
@@ -95,7 +97,7 @@ def read() -> Start:
     overrides = as_they_stand(overrides, options.multirun)
     if options.help:
         (config,) = compose_jobs(path, [], multirun=False)
-        told = HELP.format(files=", ".join(files.names())) + "\n" + key_table(config)
+        told = HELP.format(files=file_names()) + "\n" + key_table(config)
         print(as_called(told))
         raise SystemExit(0)
     configs = compose_jobs(path, overrides, options.multirun)
@@ -138,6 +140,7 @@ def train_by_hydra(
         settings = HydraConfig.get()
         swept = settings.mode is RunMode.MULTIRUN
         with user_errors():
+            take_shape(composed, named_keys(path, arguments))
             config = to_config(composed, settings.sweep.subdir if swept else "")
             jobs.run(settings.job.num + 1 if swept else 1, config, train)
 
@@ -172,6 +175,13 @@ def compose_one(words: list[str], *added: str) -> Config:
     overrides += [word for word in added if word.split("=")[0] not in typed]
     (config,) = compose_jobs(path, overrides, multirun=False)
     return config
+
+
+def file_names() -> str:
+    """Of configs/, in the lines of --help."""
+    indent = " " * 14
+    text = textwrap.fill(f"{' ' * 16}{', '.join(files.names())}", 96, subsequent_indent=indent)
+    return text.strip()
 
 
 def split_arguments(argv: list[str]) -> tuple[argparse.Namespace, list[str], list[str]]:

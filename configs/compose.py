@@ -8,6 +8,7 @@ import copy
 import itertools
 import os
 import re
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from cli.errors import ending, one_line
 from cli.interrupts import leaving_at_once
 from cli.keys import TYPE_NAMES, Value, checked, choice, keys, spell, unknown_key
 from configs import files
+from configs.gpt2 import CONTEXT, shape_of
 from configs.schema import Config
 
 # names in Hydra's ConfigStore; no file of configs/ may bear them
@@ -58,7 +60,8 @@ def compose_jobs(path: Path | None, arguments: list[str], multirun: bool) -> lis
             # the last one of a key counts; a job's folder is named by what is swept
             values = beside_checkpoint(path, values, overrides)
             named = {o.key_or_group: o.is_sweep_override() for o in overrides} | {"out_dir": False}
-            store_primary(values, [key for key in named if not named[key]])
+            unnamed = [key for key in named if not named[key]]
+            store_primary(values, unnamed)
             lines = [arguments]
             if multirun:
                 (lines,) = BasicSweeper.split_arguments(overrides, None)
@@ -72,8 +75,11 @@ def compose_jobs(path: Path | None, arguments: list[str], multirun: bool) -> lis
                 job = copy.deepcopy(base_of(*(t for t in line if not sets_key(words[t]))))
                 for override in (words[t] for t in line if sets_key(words[t])):
                     OmegaConf.update(job, override.key_or_group, override.value())
+                shape = take_shape(job, values.keys() | named.keys())
                 name = sorted(t for t in line if named[words[t].key_or_group])
                 jobs.append(to_config(job, ",".join(name)))
+            if shape and not multirun:  # for what Hydra shows of it
+                store_primary(values | shape, unnamed)
     except (HydraException, OmegaConfBaseException) as error:
         raise ValueError(explain(error, path)) from error
     check_folders(jobs)
@@ -94,10 +100,37 @@ def beside_checkpoint(
     return values
 
 
+def take_shape(job: DictConfig, named: Collection[str]) -> dict[str, Value]:
+    """Sets the model's keys as the weights of init_from have them, GPT-2's; returns these.
+
+    Raises ValueError where a file or the command line, which have `named` keys, want another model.
+    """
+    init_from = checked(keys(Config)["init_from"], job.init_from)
+    shape = shape_of(str(init_from), job.weights)
+    for name, of_weights in shape.items():
+        own = name in named or job[name] != getattr(Config, name)
+        shorter = name == CONTEXT and own and job[name] < of_weights
+        if own and not shorter and job[name] != of_weights:
+            less = " or take less" if name == CONTEXT else ""
+            raise ValueError(
+                f"{name}={spell(job[name])}: init_from={init_from} has {spell(of_weights)}; leave "
+                f"{name} out{less}"
+            )
+        if not shorter:
+            OmegaConf.update(job, name, of_weights)
+    return {name: job[name] for name in shape}
+
+
 def sets_key(override: Override) -> bool:
     """Whether it sets a key, and chooses no group's file and nothing of Hydra's."""
     choosing = override.key_or_group in files.groups() or override.package is not None
     return not choosing and not override.is_hydra_override()
+
+
+def named_keys(path: Path | None, words: list[str]) -> set[str]:
+    """The keys that a file sets, and the words of a command line."""
+    typed = {word.partition("=")[0].lstrip("+~") for word in words}
+    return typed | files.load(path).keys() if path else typed
 
 
 def to_config(job: DictConfig, subdir: str) -> Config:

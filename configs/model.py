@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from cli.keys import check_values, key
 from configs import attention
 
+GPT2_SIZES = ("gpt2", "gpt2_medium", "gpt2_large", "gpt2_xl")
+
 
 @dataclass
 class ModelConfig:
@@ -16,10 +18,16 @@ class ModelConfig:
     block_size: int = key(256, "context length in tokens", least=1)
     dropout: float = key(0.2, "probability of dropping; 0: none", least=0, below=1)
     bias: bool = key(False, "biases in linear layers and layer norms")
+    activation: str = key(
+        "gelu",
+        "of the MLP; gelu: as in nanoGPT; gelu_tanh: the approximation that GPT-2 was trained with",
+        ("gelu", "gelu_tanh"),
+    )
     attention: str = key(attention.AUTO, attention.HELP, attention.CHOICES)
     kernels: str = key(
         "compiled",
-        "of norms, GELU and loss in training: torch.compile's; fused: this project's own, on CUDA",
+        "of norms, GELU and loss in training: torch.compile's; fused: this project's own, on CUDA "
+        "(gelu_tanh stays torch.compile's)",
         ("compiled", "fused"),
     )
 

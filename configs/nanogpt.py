@@ -4,15 +4,18 @@ Keys that bear the same name there and here are not in these tables.
 """
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from cli.keys import BOOLEANS
 
-FILES = {"train_shakespeare_char.py": "config/shakespeare_char.yaml"}
-# they need GPT-2's weights or OpenWebText
-ABSENT = ("train_gpt2", "finetune_shakespeare", "eval_gpt2")
+FILES = {
+    "train_shakespeare_char.py": "config/shakespeare_char.yaml",
+    "train_gpt2.py": "config/gpt2_124m.yaml",
+    "finetune_shakespeare.py": "config/finetune_shakespeare.yaml",
+}
 
 
 def wandb_log(value: str) -> str:
@@ -44,15 +47,11 @@ def ours(word: str) -> str | None:
     """What takes the place of the word, empty if nothing does; None: it is not nanoGPT's."""
     name, equals, value = word.partition("=")
     if equals:
-        if name == "init_from" and value.startswith("gpt2"):
-            raise ValueError(
-                f"{word}: GPT-2's weights are not to be had here; init_from=scratch trains anew"
-            )
         return KEYS[name](value) if name in KEYS else None
     file = Path(word).name
-    if file.endswith(".py") and file.startswith(ABSENT):
+    if size := re.fullmatch(r"eval_(gpt2\w*)\.py", file):
         raise ValueError(
-            f"{word}: nanoGPT's, for GPT-2's weights or OpenWebText; the nearest here is "
-            "python train.py config/shakespeare_bpe.yaml"
+            f"{word}: nanoGPT's; here python train.py config/{size[1]}.yaml init_from={size[1]} "
+            "eval_only=true"
         )
     return FILES.get(file)

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from cli.keys import check_values, key
 from configs.attention import CHOICES
 from configs.capture import AUTO, ProfileConfig
-from configs.training import TrainingConfig
+from configs.model import GPT2_SIZES
+from configs.training import WEIGHTS_HELP, TrainingConfig, check_weights
 
 HELP = """\
 Writes text with a trained GPT, as it comes. Log lines go to stderr, stdout has the text alone.
@@ -19,6 +20,7 @@ examples
   python sample.py start=FILE:prompt.txt max_new_tokens=2000    a prompt from a file
   python sample.py out_dir=out-mine top_k=null > text.txt       of another run, into a file
   python sample.py num_samples=64 batch_size=64                 all of them at once
+  python sample.py init_from=gpt2 start="What is the answer?"   GPT-2's weights, not a run's
   python sample.py profile=torch num_samples=3                  capture 20 tokens of the third
 
 captures of sampling, whose step is a token
@@ -59,6 +61,13 @@ class SampleConfig:
     """Flat keys, under nanoGPT's names."""
 
     out_dir: str = key("out-shakespeare-char", "folder of the run, with its ckpt.pt")
+    init_from: str = key(
+        "resume",
+        "resume: out_dir/ckpt.pt; gpt2 and the like: its weights, from Hugging Face's cache or "
+        "`weights`; weights: those of `weights`, of any shape",
+        ("resume", *GPT2_SIZES, "weights"),
+    )
+    weights: str | None = key(None, WEIGHTS_HELP)
     start: str = key(
         "\\n", "the prompt, where \\n means a new line; FILE:PATH: a UTF-8 text file, as it is"
     )
@@ -88,6 +97,9 @@ class SampleConfig:
 
     def __post_init__(self) -> None:
         check_values(self)
+        check_weights(self.init_from, self.weights)
+        if self.init_from == "resume" and self.weights:
+            raise ValueError(f"weights={self.weights}: add init_from=gpt2, or init_from=weights")
         # the keys that training has too obey its rules
         self.out_dir = TrainingConfig(out_dir=self.out_dir, device=self.device).out_dir
         self.window()

@@ -5,6 +5,11 @@ import re
 from dataclasses import dataclass
 
 from cli.keys import key
+from configs.model import GPT2_SIZES
+
+WEIGHTS_HELP = (
+    "GPT-2's weights for init_from: a .safetensors file, or a folder with model.safetensors"
+)
 
 
 @dataclass
@@ -20,14 +25,17 @@ class TrainingConfig:
     init_from: str = key(
         "scratch",
         "scratch, or resume from out_dir/ckpt.pt; out_dir is where the config.yaml lies, if a "
-        "checkpoint lies there too, unless it is named",
-        ("scratch", "resume"),
+        "checkpoint lies there too, unless it is named; gpt2 and the like: its weights, from "
+        "Hugging Face's cache or `weights`, and its shape; weights: those of `weights`, of any "
+        "shape",
+        ("scratch", "resume", *GPT2_SIZES, "weights"),
     )
     go_on: bool = key(
         False,
         "resume where out_dir has a checkpoint, whatever init_from says: for a job that is started "
         "again, as by torchrun --max-restarts or Slurm's --requeue",
     )
+    weights: str | None = key(None, WEIGHTS_HELP)
     exact_resume: bool = key(
         True,
         "a resume keeps seed, dropout, dtype and the sequences of an iteration; "
@@ -87,6 +95,7 @@ class TrainingConfig:
     tensorboard: bool = key(False, "write the metrics for TensorBoard too, in out_dir")
 
     def __post_init__(self) -> None:
+        check_weights(self.init_from, self.weights)
         if not self.out_dir:
             raise ValueError("out_dir: must not be empty")
         if not self.compile_cache:
@@ -115,6 +124,17 @@ class TrainingConfig:
                 f"lr_decay_iters={self.lr_decay_iters}: must be above "
                 f"warmup_iters={self.warmup_iters}; set one of them, or decay_lr=false"
             )
+
+
+def check_weights(init_from: str, weights: str | None) -> None:
+    """Raises ValueError where one of the two keys lacks the other; a resume has its own weights."""
+    if init_from == "weights" and not weights:
+        raise ValueError("init_from=weights: name them, weights=PATH")
+    if init_from == "scratch" and weights:
+        raise ValueError(
+            f"weights={weights}: not read by init_from=scratch; add init_from=gpt2, or "
+            "init_from=weights for those of another shape"
+        )
 
 
 @dataclass

@@ -22,6 +22,8 @@ from data.tokenizers import Tokenizer, load_tokenizer
 from model import GPT
 
 ADVICE = "Weights only load failed"
+# keys of the model that checkpoints may be older than, and what these were trained with
+YOUNGER: dict[str, Value] = {"activation": "gelu"}
 AGAIN = "take another copy of it, or start again with init_from=scratch"
 
 
@@ -124,7 +126,7 @@ def model_config_of(config: dict[str, Value]) -> ModelConfig:
     """Raises KeyError and ValueError naming the key of the configuration that is wrong."""
     values: dict[str, Any] = {}
     for name, key in keys(ModelConfig).items():
-        value = values[name] = config[name]
+        value = values[name] = config.get(name, YOUNGER[name]) if name in YOUNGER else config[name]
         kinds = (int, float) if key.kind is float else (key.kind,)
         if not isinstance(value, kinds) or isinstance(value, bool) and key.kind is not bool:
             raise ValueError(f"{name}={spell(value)[:40]} is no {key.kind.__name__}")

@@ -12,6 +12,7 @@ from training.capture import check_alone
 from training.device import check_attention, resolve, resolve_device
 from training.distributed import from_torchrun, launched
 from training.evaluate import evaluation_batch_size
+from training.gpt2 import find
 from training.memory import check_model_fits
 from training.own_kernels import check_kernels
 from training.run_folder import locked
@@ -25,6 +26,8 @@ def settle(config: Config, device: torch.device, world_size: int) -> Config:
     check_attention(config, device, config.dtype)
     check_kernels(config, device)
     check_model_fits(config, device)
+    if config.init_from not in ("scratch", "resume"):
+        find(config.init_from, config.weights)
     evaluation_batch_size(config, device)
     check_wandb(config.wandb)
     if config.tensorboard:

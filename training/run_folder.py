@@ -85,7 +85,7 @@ def locked(config: TrainingConfig) -> Iterator[Lock]:
     """
     folder = Path(config.out_dir)
     with Lock(folder, f"out_dir={config.out_dir}") as lock:
-        if config.init_from == "scratch":
+        if config.init_from != "resume":
             check_previous(folder, config.keep_previous)
         elif not (path := folder / "ckpt.pt").is_file():
             raise ValueError(f"{path}: no checkpoint there; train first, with init_from=scratch")
@@ -111,7 +111,7 @@ def open_run_folder(folder: RunFolder, config: Config, in_force: JsonObject) -> 
         for name, text in folder.texts.items():
             temporary = until_moved.enter_context(replacing(folder.path / name))
             temporary.write_text(text, encoding="utf-8")
-        if config.init_from == "scratch":
+        if config.init_from != "resume":
             make_way(folder.path, config.keep_previous)
 
 

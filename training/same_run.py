@@ -12,11 +12,11 @@ from configs.schema import Config
 from data.dataset import Dataset
 from training.checkpoint_file import AGAIN, Checkpoint
 
-MODEL_KEYS = ("n_layer", "n_head", "n_embd", "block_size", "bias")
+MODEL_KEYS = ("n_layer", "n_head", "n_embd", "block_size", "bias", "activation")
 EXACT_KEYS = ("seed", "dropout", "dtype")  # besides the sequences of an iteration
 BATCH_KEYS = ("batch_size", "gradient_accumulation_steps")  # their product is what counts
 NOT_SAID: tuple[str, ...] = ("init_from", "out_dir", "keep_previous", "exact_resume", "eval_only")
-NOT_SAID += ("compile_cache", "go_on")
+NOT_SAID += ("compile_cache", "go_on", "weights")
 
 
 def changes(saved: Checkpoint, config: Config) -> list[tuple[str, Value, Value]]:

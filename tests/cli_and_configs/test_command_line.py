@@ -153,7 +153,10 @@ def test_train_sees_the_typed_command_line(run):
         ("out_dir=${nope}", "out_dir: Interpolation key 'nope' not found"),
         ("n_layer=${attention}", "n_layer: While dereferencing"),
         ("attention", "attention: a key, and lacks its value; write attention=VALUE"),
-        ("hello", "hello: neither key=value nor a config file (configs/ has shakespeare_bpe, "),
+        (
+            "hello",
+            "hello: neither key=value nor a config file (configs/ has finetune_shakespeare, ",
+        ),
         ("config/shakespeare_chr.yaml", "config/shakespeare_chr.yaml: no such file; did you mean"),
         (".", ".: a folder, not a YAML file"),
         ("--attention", "--attention: no such flag; as a key, write attention=VALUE"),
@@ -427,6 +430,19 @@ def test_cfg_job_shows_the_keys_alone(run, capsys):
     assert "hydra" not in out and err == ""
 
 
+def test_what_comes_with_gpt2_s_weights_is_shown(run, capsys):
+    assert run("gpt2_medium", "init_from=gpt2-medium", "block_size=512", "--cfg", "job") == []
+    shown = capsys.readouterr().out
+    assert "n_layer: 24" in shown and "n_head: 16" in shown and "block_size: 512" in shown
+    assert run("finetune_shakespeare", "--cfg", "job") == []
+    assert "n_layer: 48" in capsys.readouterr().out
+
+
+def test_hydra_s_launcher_gets_the_model_s_keys_too(run, tmp_path):
+    argv = ["finetune_shakespeare", "init_from=gpt2,gpt2_medium", f"hydra.sweep.dir={tmp_path}"]
+    assert [(job.n_layer, job.block_size) for job in run("-m", *argv)] == [(12, 1024), (24, 1024)]
+
+
 def test_help_shows_the_values_of_the_file(run, capsys):
     assert run("shakespeare_char_cpu", "--help", "n_layers=9") == []
     out = capsys.readouterr().out
@@ -537,11 +553,16 @@ def test_nanogpt_s_main_experiment_is_ours(run, capsys):
 
 
 @pytest.mark.parametrize(
-    "word", ["config/finetune_shakespeare.py", "config/eval_gpt2_xl.py", "config/train_gpt2.py"]
+    "theirs, ours",
+    [("finetune_shakespeare", "finetune_shakespeare"), ("train_gpt2", "gpt2_124m")],
 )
-def test_what_nanogpt_has_and_we_lack_names_a_command(error_of, word):
-    assert error_of(word).endswith("python train.py config/shakespeare_bpe.yaml")
-    assert error_of("init_from=gpt2-xl").startswith("init_from=gpt2-xl: GPT-2's weights")
+def test_nanogpt_s_other_experiments_are_ours(run, theirs, ours):
+    assert run(f"config/{theirs}.py") == run(ours)
+
+
+def test_an_evaluation_of_gpt2_names_its_command(error_of):
+    words = "config/gpt2_xl.yaml init_from=gpt2_xl eval_only=true"
+    assert error_of("config/eval_gpt2_xl.py").endswith(f"here python train.py {words}")
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from cli.keys import keys, parse_keys
 from configs import files
 from configs.command_line import compose_one, run
 from configs.compose import compose_jobs
+from configs.model import GPT2_SIZES
 from configs.schema import Config
 
 
@@ -35,6 +36,75 @@ def test_cpu_experiment_has_nanogpt_s_size():
     assert (config.dropout, config.device) == (0.0, "cpu")
     # nanoGPT's 2000 iterations and some: two exact evaluations are to be less than 5 % of them
     assert config.max_iters == config.lr_decay_iters == config.eval_interval == 2500
+
+
+def test_gpt2_is_trained_as_nanogpt_trains_it():
+    (config,) = compose_jobs(files.find("gpt2_124m"), [], multirun=False)
+    assert (config.n_layer, config.n_head, config.n_embd, config.block_size) == (12, 12, 768, 1024)
+    assert config.batch_size * config.block_size * config.gradient_accumulation_steps == 491_520
+    assert config.max_iters == config.lr_decay_iters == 600_000 and config.warmup_iters == 2000
+    rates = (config.learning_rate, config.min_lr, config.weight_decay, config.beta2)
+    assert rates == (6e-4, 6e-5, 0.1, 0.95)
+    assert (config.bias, config.activation, config.dropout) == (False, "gelu", 0.0)
+
+
+@pytest.mark.parametrize(
+    "size, millions", zip(GPT2_SIZES, (124.44, 354.82, 774.03, 1557.61), strict=True)
+)
+def test_gpt2_s_sizes_have_their_parameters(size, millions):
+    (config,) = compose_jobs(files.find(size), [], multirun=False)
+    L, C, T, V = config.n_layer, config.n_embd, config.block_size, 50_257
+    blocks = L * (12 * C * C + 13 * C)  # matrices; biases of 9 C, two norms of 2 C each
+    assert (blocks + (V + T) * C + 2 * C) / 1e6 == pytest.approx(millions, abs=0.005)
+    assert config.n_embd // config.n_head == 64 and config.bias
+    assert config.activation == "gelu_tanh"
+
+
+def shape(*words: str, file: str = "finetune_shakespeare", multirun: bool = False) -> list[tuple]:
+    jobs = compose_jobs(files.find(file), list(words), multirun)
+    return [(c.init_from, c.n_layer, c.n_head, c.n_embd, c.block_size) for c in jobs]
+
+
+def test_the_model_s_keys_come_with_gpt2_s_weights():
+    assert shape() == [("gpt2_xl", 48, 25, 1600, 1024)]
+    assert shape("init_from=gpt2-medium") == [("gpt2_medium", 24, 16, 1024, 1024)]
+    assert shape("init_from=gpt2", "block_size=256") == [("gpt2", 12, 12, 768, 256)]
+    assert shape("init_from=gpt2", "n_layer=12") == [("gpt2", 12, 12, 768, 1024)]
+    assert shape("init_from=gpt2", file="gpt2") == [("gpt2", 12, 12, 768, 1024)]
+    sizes = shape("init_from=gpt2,gpt2_large", multirun=True)
+    assert sizes == [("gpt2", 12, 12, 768, 1024), ("gpt2_large", 36, 20, 1280, 1024)]
+    (config,) = compose_jobs(files.find("finetune_shakespeare"), [], multirun=False)
+    assert config.bias and config.activation == "gelu_tanh" and config.dropout == 0
+
+
+@pytest.mark.parametrize(
+    "words, file, message",
+    [
+        (
+            ["init_from=gpt2", "n_layer=6"],
+            "finetune_shakespeare",
+            "n_layer=6: init_from=gpt2 has 12",
+        ),
+        (["init_from=gpt2"], "shakespeare_char", "n_layer=6: init_from=gpt2 has 12; leave n_layer"),
+        (["init_from=gpt2"], "gpt2_124m", "bias=false: init_from=gpt2 has true; leave bias out"),
+        (
+            ["block_size=2048"],
+            "finetune_shakespeare",
+            "block_size=2048: .* has 1024; leave .* less",
+        ),
+        (
+            ["activation=gelu"],
+            "finetune_shakespeare",
+            "activation=gelu: init_from=gpt2_xl has gelu_",
+        ),
+        (["init_from=gpt3"], "gpt2", "init_from=gpt3: no such choice; did you mean gpt2"),
+        (["init_from=weights"], "gpt2", "init_from=weights: name them, weights=PATH"),
+        (["weights=x"], "gpt2", "weights=x: not read by init_from=scratch; add init_from=gpt2"),
+    ],
+)
+def test_what_contradicts_gpt2_s_weights_is_one_line(words, file, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        shape(*words, file=file)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from profiling.records import JsonObject
 # other values of these make a step do other work: the difference is theirs, not the change's
 WORK: tuple[str, ...] = ("batch_size", "block_size", "gradient_accumulation_steps", "n_layer")
 WORK += ("n_head", "n_embd", "bias", "dropout", "dtype", "dataset", "data_source", "tokenizer")
-WORK += ("bpe_vocab_size",)
+WORK += ("bpe_vocab_size", "activation")
 # keys and sections that say how long a run is and how it is watched: they do not name a difference
 UNTIMED: tuple[str, ...] = ("seed", "max_iters", "lr_decay_iters", "warmup_iters", "learning_rate")
 UNTIMED += ("min_lr", "eval_interval", "eval_iters", "log_interval", "profile", "compile_cache")

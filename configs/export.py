@@ -1,0 +1,35 @@
+"""The keys of `python -m training.export`, and what its --help says above them."""
+
+import os
+from dataclasses import dataclass
+
+from cli.keys import check_values, key
+
+HELP = """\
+Writes a run's weights as Hugging Face's transformers reads them: model.safetensors under its names
+for GPT-2, and config.json. The tokenizer stays in the checkpoint; GPT-2's is `gpt2` there, too.
+
+usage: python -m training.export [KEY=VALUE ...]        also --KEY=VALUE
+
+examples
+  python -m training.export out_dir=out-finetune-shakespeare folder=my-gpt2
+  python -c "from transformers import AutoModelForCausalLM as M; M.from_pretrained('my-gpt2')"
+  python train.py config/finetune_shakespeare.yaml init_from=weights weights=my-gpt2
+"""
+
+
+@dataclass
+class ExportConfig:
+    """Flat keys."""
+
+    out_dir: str = key("out-shakespeare-char", "folder of the run, with its checkpoint")
+    checkpoint: str = key(
+        "ckpt.pt",
+        "the newest, or ckpt_best.pt, the best one where it is kept beside a newer",
+        ("ckpt.pt", "ckpt_best.pt"),
+    )
+    folder: str = key("exported", "where to write, made if it is not there")
+
+    def __post_init__(self) -> None:
+        check_values(self)
+        self.out_dir, self.folder = map(os.path.expanduser, (self.out_dir, self.folder))

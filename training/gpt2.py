@@ -1,0 +1,192 @@
+"""GPT-2's weights in transformers' layout: read as our model's, and ours written as theirs.
+
+Called by train.py and sample.py for init_from=gpt2 and the like, and by training.export.
+Theirs have no common prefix, or `transformer.`; matrices of Conv1D lie transposed; the head is the
+embedding and is not written; older files have the causal masks of each block.
+"""
+
+import json
+import logging
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from cli.errors import one_line
+from cli.files import make_folder, replacing, write_text
+from configs.gpt2 import ACTIVATIONS, FIXED, WHOLE, shape_of, weights_files
+from configs.model import GPT2_SIZES, ModelConfig
+from configs.schema import Config
+from data.dataset import Dataset
+from data.hub_cache import REPOSITORIES, cached, hub_folder
+from data.tokenizers import BpeTokenizer
+from model import GPT
+from training.checkpoint_file import check_weights
+
+log = logging.getLogger(__name__)
+
+PREFIX, HEAD, PLACES = "transformer.", "lm_head.weight", "wpe.weight"
+TRANSPOSED = re.compile(r".*\.(c_attn|c_proj|c_fc)\.weight")
+MASKS = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)")
+END_OF_TEXT = 50_256  # its token among GPT-2's
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """A model that no run of this trainer has made."""
+
+    path: Path
+    model_config: ModelConfig
+    weights: dict[str, Tensor]  # as of training.checkpoint_file.Checkpoint
+    tokenizer: BpeTokenizer
+
+
+def begin_from(model: GPT, config: Config, dataset: Dataset) -> None:
+    """Puts the weights that init_from asks for into the model. Raises ValueError."""
+    files = find(config.init_from, config.weights)
+    weights, vocab_size = load(files, config)
+    tokenizer = dataset.tokenizer
+    is_gpt2_s = config.init_from in GPT2_SIZES
+    if vocab_size != tokenizer.vocab_size or is_gpt2_s and tokenizer.kind != "gpt2":
+        raise ValueError(
+            f"dataset={config.dataset}: has {tokenizer.vocab_size:,} tokens ({tokenizer.kind}), "
+            f"init_from={config.init_from} {vocab_size:,} others; GPT-2's come with "
+            "dataset=shakespeare_bpe tokenizer=gpt2"
+        )
+    model.load_state_dict(weights)
+    log.info("begun from %s", files[0])
+
+
+def pretrained(init_from: str, weights: str | None) -> Pretrained:
+    """What sample.py needs of them. Raises ValueError."""
+    files = find(init_from, weights)
+    config = ModelConfig(dropout=0.0, **cast(dict[str, Any], shape_of(init_from, weights)))
+    ours, vocab_size = load(files, config)
+    if vocab_size != END_OF_TEXT + 1:
+        raise ValueError(
+            f"{files[0]}: is of {vocab_size:,} tokens, and only GPT-2's {END_OF_TEXT + 1:,} can be "
+            "told apart here; sample from the run's own checkpoint"
+        )
+    return Pretrained(files[0], config, ours, BpeTokenizer.gpt2(beside=files[0].parent))
+
+
+def find(init_from: str, weights: str | None) -> list[Path]:
+    """The .safetensors files of init_from=gpt2 and the like: of `weights`, else of the cache.
+
+    Raises ValueError, which says where it looked and how they are downloaded.
+    """
+    if weights:
+        return weights_files(weights)
+    if path := cached(init_from, WHOLE):
+        return [path]
+    repository = REPOSITORIES[init_from][0]
+    raise ValueError(
+        f"init_from={init_from}: its weights are not in Hugging Face's cache, {hub_folder()}; "
+        f"download them, hf download {repository} {WHOLE} vocab.json, or name them, weights=PATH"
+    )
+
+
+def load(files: list[Path], config: ModelConfig) -> tuple[dict[str, Tensor], int]:
+    """The weights for a `model.GPT` of this configuration, in float32, and the vocabulary's size.
+
+    Positions behind block_size are cut off. Raises ValueError naming the file and what is wrong.
+    """
+    where = files[0] if len(files) == 1 else files[0].parent
+    try:
+        theirs = {name: tensor for file in files for name, tensor in read(file).items()}
+        ours = from_transformers(theirs, config.block_size)
+        vocab_size = len(ours[HEAD])
+        check_weights(ours, config, vocab_size)
+    except (ValueError, KeyError) as error:
+        reason = f"lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise ValueError(f"{where}: not the weights of this GPT-2: {reason}") from error
+    return ours, vocab_size
+
+
+def read(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file, by name and without the masks. Raises ValueError if it is damaged."""
+    from safetensors import SafetensorError, safe_open  # here: most runs begin without
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = file.keys()
+            short = {name: name.removeprefix(PREFIX) for name in names}
+            return {short[n]: file.get_tensor(n) for n in names if not MASKS.fullmatch(short[n])}
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"damaged, or no safetensors ({one_line(error)[:120]})") from error
+
+
+def from_transformers(theirs: dict[str, Tensor], block_size: int) -> dict[str, Tensor]:
+    """Our names and shapes, in float32. Raises ValueError, or KeyError of a missing embedding."""
+    embedding, places = theirs["wte.weight"], theirs[PLACES]
+    head = theirs.get(HEAD, embedding)
+    if head.shape != embedding.shape or not torch.equal(head, embedding):
+        raise ValueError(f"{HEAD} is not the embedding, wte.weight; here they are one")
+    if embedding.dim() != 2 or places.dim() != 2 or len(places) < block_size:
+        raise ValueError(
+            f"wte.weight is {tuple(embedding.shape)} and {PLACES} {tuple(places.shape)}, for "
+            f"block_size={block_size}"
+        )
+    ours = {
+        PREFIX + name: (weight.t() if TRANSPOSED.fullmatch(name) and weight.dim() == 2 else weight)
+        for name, weight in theirs.items()
+        if name != HEAD
+    }
+    ours[PREFIX + PLACES] = places[:block_size]
+    ours = {name: w.float() if w.is_floating_point() else w for name, w in ours.items()}
+    return ours | {HEAD: ours[PREFIX + "wte.weight"]}
+
+
+def to_transformers(ours: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Their names and shapes; a model without biases has zeros for them, which is the same."""
+    theirs: dict[str, Tensor] = {}
+    for name, weight in ours.items():
+        if name == HEAD:
+            continue
+        weight = weight.detach().cpu()
+        turned = TRANSPOSED.fullmatch(name)
+        theirs[name] = (weight.t() if turned else weight).contiguous()
+        bias = name.removesuffix("weight") + "bias"
+        if (turned or "ln_" in name) and name.endswith("weight") and bias not in ours:
+            theirs[bias] = torch.zeros(len(weight))
+    return theirs
+
+
+def write(folder: Path, ours: dict[str, Tensor], config: ModelConfig, has_gpt2_s: bool) -> None:
+    """model.safetensors and config.json in `folder`, for transformers and for init_from=weights.
+
+    `has_gpt2_s`: whether its tokens are GPT-2's. Raises ValueError where it cannot be written.
+    """
+    from safetensors.torch import save_file
+
+    make_folder(folder)
+    with replacing(folder / WHOLE) as unfinished:
+        save_file(to_transformers(ours), unfinished, metadata={"format": "pt"})
+    described = transformers_config(config, len(ours[HEAD]), has_gpt2_s)
+    write_text(folder / "config.json", json.dumps(described, indent=2) + "\n")
+
+
+def transformers_config(
+    config: ModelConfig, vocab_size: int, has_gpt2_s: bool
+) -> dict[str, object]:
+    """What GPT2Config is made of; configs.gpt2 reads it back."""
+    end_of_text = END_OF_TEXT if has_gpt2_s else None
+    spelled = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
+    return {
+        "model_type": "gpt2",
+        "architectures": ["GPT2LMHeadModel"],
+        "vocab_size": vocab_size,
+        "n_positions": config.block_size,
+        "n_embd": config.n_embd,
+        "n_layer": config.n_layer,
+        "n_head": config.n_head,
+        "activation_function": spelled[config.activation],
+        **{f"{place}_pdrop": config.dropout for place in ("resid", "embd", "attn")},
+        "bos_token_id": end_of_text,
+        "eos_token_id": end_of_text,
+        "torch_dtype": "float32",
+        **FIXED,
+    }
