@@ -36,7 +36,7 @@ from data.dataset import STAND_IN
 from data.prepare import read_utf8
 from data.tokenizers import Tokenizer
 from model import GPT
-from training.checkpoint_file import Checkpoint, load
+from training.checkpoint_file import Checkpoint, load, model_to_fill
 from training.console import say_through
 from training.decode import attend_at_once
 from training.device import check_attention, resolve_device, resolve_dtype
@@ -105,7 +105,7 @@ def load_model(config: SampleConfig, device: torch.device, dtype: str) -> tuple[
         saved = pretrained(config.init_from, config.weights)
     trained = replace(saved.model_config, dropout=0.0, kernels="compiled")  # as any machine can
     attention = runnable_attention(trained, config.attention, device, dtype)
-    model = GPT(replace(trained, attention=attention), saved.tokenizer.vocab_size)
+    model = model_to_fill(replace(trained, attention=attention), saved.tokenizer.vocab_size)
     model.load_state_dict(saved.weights)
     describe(saved, model)
     log.info("%s, %s, attention %s%s", device, dtype, attention, of_one_token(attention, device))

@@ -31,6 +31,7 @@ from profiling.capture.sampler import GpuSampler, NoSampler
 from profiling.capture.spans import NoSpans, Spans
 from training import checkpoint, flight_recorder, gpt2
 from training.capture import Profiler
+from training.checkpoint_file import model_to_fill
 from training.checks import check_job, settle
 from training.clock import clock_for
 from training.console import configure_logging
@@ -168,7 +169,8 @@ def model_of(
 ) -> tuple[GPT, Step, Progress]:
     """The model and its optimizer: fresh, with GPT-2's weights, or as the checkpoint has them."""
     torch.manual_seed(config.seed)  # the same weights on every rank
-    model = GPT(config, dataset.tokenizer.vocab_size).to(ranks.device)
+    make = GPT if config.init_from == "scratch" else model_to_fill
+    model = make(config, dataset.tokenizer.vocab_size).to(ranks.device)
     step = Step(model, adamw(model, config, ranks.device), config, ranks, spans)
     torch.manual_seed(config.seed + ranks.rank)  # dropout of its own
     if config.init_from == "resume":

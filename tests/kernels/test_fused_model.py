@@ -30,8 +30,8 @@ def trained(config, compiled=False):
     return model, logits, loss, {name: p.grad for name, p in model.named_parameters()}
 
 
-for bias in (False, True):
-    plain = replace(small, bias=bias)
+for bias, activation in ((False, "gelu"), (True, "gelu"), (True, "gelu_tanh")):
+    plain = replace(small, bias=bias, activation=activation)
     _, _, expected, theirs = trained(plain)
     for compiled in (False, True):
         model, logits, loss, ours = trained(replace(plain, kernels="fused"), compiled)

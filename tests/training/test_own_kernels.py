@@ -1,11 +1,13 @@
 """kernels=fused: refused in one line where it cannot be, and proved by the names of kernels."""
 
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
 
 from configs.model import ModelConfig
+from model import MLP
 from profiling.analysis.kernels.families import family_of
 from training.own_kernels import NAMES, check_kernels, seen_kernels, try_kernels
 
@@ -40,6 +42,18 @@ def test_their_names_are_the_proof():
         seen_kernels(FUSED, [*OTHERS, *NAMES[:-1]])
     assert "not checked" in seen_kernels(FUSED, None)
     assert seen_kernels(ModelConfig(), OTHERS) is None
+
+
+def test_the_other_gelu_is_left_to_pytorch_in_words():
+    config = replace(FUSED, activation="gelu_tanh")
+    others = [name for name in NAMES if "gelu" not in name]
+    assert seen_kernels(config, others) == f"{', '.join(others)} ran; gelu_tanh is PyTorch's"
+    with pytest.raises(ValueError, match=f"^kernels=fused: {others[0]} did not run"):
+        seen_kernels(config, others[1:])
+    assert MLP(FUSED).fused and not MLP(config).fused
+    x = torch.linspace(-4, 4, 50)
+    exact, approximate = MLP(ModelConfig()).gelu(x), MLP(config).gelu(x)
+    assert 1e-4 < (exact - approximate).abs().max() < 1e-3
 
 
 def test_the_names_are_those_of_the_kernels():

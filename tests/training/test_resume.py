@@ -136,6 +136,14 @@ def spoilt(state: dict) -> None:
     state["model"]["transformer.ln_f.weight"][3] = math.nan
 
 
+def test_a_checkpoint_from_before_there_was_another_gelu_has_the_exact_one(run, trained):
+    state = torch.load(trained / "ckpt.pt", weights_only=True)
+    del state["config"]["activation"]
+    torch.save(state, trained / "ckpt.pt")
+    assert load(trained / "ckpt.pt").model_config.activation == "gelu"
+    run(init_from="resume", max_iters=6)
+
+
 # what is done to the state, what is said of it, whether sample.py can use it
 WRONG = {
     "no optimizer": (without("optimizer"), "AdamW's state of 0 of", True),
