@@ -103,8 +103,14 @@ def beside_checkpoint(
 def take_shape(job: DictConfig, named: Collection[str]) -> dict[str, Value]:
     """Sets the model's keys as the weights of init_from have them, GPT-2's; returns these.
 
-    Raises ValueError where a file or the command line, which have `named` keys, want another model.
+    Raises ValueError where a file or the command line, which have `named` keys, want another model,
+    or weights and do not say how the run begins.
     """
+    if job.weights and "init_from" not in named:
+        raise ValueError(
+            f"weights={job.weights}: not read by init_from=scratch; add init_from=gpt2, or "
+            "init_from=weights for those of another shape"
+        )
     init_from = checked(keys(Config)["init_from"], job.init_from)
     shape = shape_of(str(init_from), job.weights)
     for name, of_weights in shape.items():

@@ -160,11 +160,15 @@ def write(folder: Path, ours: dict[str, Tensor], config: ModelConfig, has_gpt2_s
 
     `has_gpt2_s`: whether its tokens are GPT-2's. Raises ValueError where it cannot be written.
     """
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     make_folder(folder)
     with replacing(folder / WHOLE) as unfinished:
-        save_file(to_transformers(ours), unfinished, metadata={"format": "pt"})
+        try:
+            save_file(to_transformers(ours), unfinished, metadata={"format": "pt"})
+        except SafetensorError as error:  # a full disk, too
+            raise ValueError(f"{folder / WHOLE}: cannot be written: {one_line(error)}") from error
     described = transformers_config(config, len(ours[HEAD]), has_gpt2_s)
     write_text(folder / "config.json", json.dumps(described, indent=2) + "\n")
 

@@ -49,7 +49,7 @@ def test_gpt2_is_trained_as_nanogpt_trains_it():
 
 
 @pytest.mark.parametrize(
-    "size, millions", zip(GPT2_SIZES, (124.44, 354.82, 774.03, 1557.61), strict=True)
+    "size, millions", list(zip(GPT2_SIZES, (124.44, 354.82, 774.03, 1557.61), strict=True))
 )
 def test_gpt2_s_sizes_have_their_parameters(size, millions):
     (config,) = compose_jobs(files.find(size), [], multirun=False)
@@ -75,6 +75,9 @@ def test_the_model_s_keys_come_with_gpt2_s_weights():
     assert sizes == [("gpt2", 12, 12, 768, 1024), ("gpt2_large", 36, 20, 1280, 1024)]
     (config,) = compose_jobs(files.find("finetune_shakespeare"), [], multirun=False)
     assert config.bias and config.activation == "gelu_tanh" and config.dropout == 0
+    # the config.yaml of such a run, which is to begin from scratch this time
+    (fresh,) = compose_jobs(None, ["weights=x", "init_from=scratch"], multirun=False)
+    assert fresh.init_from == "scratch"
 
 
 @pytest.mark.parametrize(

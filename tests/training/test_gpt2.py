@@ -1,6 +1,7 @@
 """GPT-2's weights: their layout, that the logits are transformers', what is refused, export."""
 
 import json
+import resource
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -426,6 +427,23 @@ def test_export_says_what_is_missing_in_one_line(tmp_path, capsys):
         export.main(ExportConfig(out_dir=str(tmp_path)))
     assert ended.value.code == 2
     assert f"{tmp_path}/ckpt.pt: no checkpoint there" in capsys.readouterr().err
+
+
+def test_a_full_disk_costs_the_export_alone(tmp_path):
+    """Beside an earlier one, which stays."""
+    config = tiny_config()
+    write(tmp_path, waves(config), config, has_gpt2_s=False)
+    before = (tmp_path / "model.safetensors").read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+    try:
+        with pytest.raises(ValueError, match="model.safetensors: cannot be written: ") as refusal:
+            write(tmp_path, waves(config), config, has_gpt2_s=False)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "\n" not in str(refusal.value)
+    assert (tmp_path / "model.safetensors").read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
 
 
 def test_export_s_keys_are_told(monkeypatch, capsys):
