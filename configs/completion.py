@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cli.keys import Key, keys, spell
 from configs import files
+from configs.data import BUILT_IN
 from configs.schema import Config
 
 FLAGS = ("--help", "--multirun", "--cfg", "--info", "--config-name=", "--resolve", "--version")
@@ -33,7 +34,9 @@ def values(name: str, typed: str, config: Config) -> list[str]:
     if key is None:
         return []
     if is_path(key) and typed:
-        return paths(typed)
+        return paths(typed) + [each for each in BUILT_IN if key.name == "dataset"]
+    if key.name == "dataset":
+        return list(BUILT_IN)
     if key.kind is bool:
         return ["true", "false"]
     value = attrgetter(name)(config)
@@ -41,7 +44,7 @@ def values(name: str, typed: str, config: Config) -> list[str]:
 
 
 def is_path(key: Key) -> bool:
-    return key.name in ("out_dir", "data_source", "compile_cache")
+    return key.name in ("out_dir", "data_source", "dataset", "compile_cache")
 
 
 def file_names(word: str) -> list[str]:

@@ -149,7 +149,7 @@ def to_config(job: DictConfig, subdir: str) -> Config:
     assert isinstance(config, Config)
     if subdir:
         config.wandb.group = config.wandb.group or os.path.basename(os.path.abspath(config.out_dir))
-        config.wandb.name = f"{config.wandb.name or config.dataset}-{subdir}"[:LONGEST_NAME]
+        config.wandb.name = f"{config.wandb.name or config.dataset_name}-{subdir}"[:LONGEST_NAME]
         config.out_dir = os.path.join(config.out_dir, subdir)
     return config
 

@@ -1,8 +1,11 @@
 """The keys that say which text is trained on and how its batches reach the device."""
 
+import os
 from dataclasses import dataclass
 
 from cli.keys import key
+
+BUILT_IN = ("shakespeare_char", "shakespeare_bpe")
 
 
 @dataclass
@@ -11,8 +14,8 @@ class DataConfig:
 
     dataset: str = key(
         "shakespeare_char",
-        "what to train on; prepared at first use in data/ (installed: in the user's cache)",
-        ("shakespeare_char", "shakespeare_bpe"),
+        "what to train on: shakespeare_char or shakespeare_bpe, prepared at first use in data/ "
+        "(installed: in the user's cache); or a folder of tokens: its path, or its name in data/",
     )
     data_source: str | None = key(
         None, "a text file of your own (UTF-8) instead of tiny Shakespeare"
@@ -38,3 +41,8 @@ class DataConfig:
         "auto (device when they fit)",
         ("auto", "device", "mmap"),
     )
+
+    @property
+    def dataset_name(self) -> str:
+        """As runs are named after it: of a path the last part."""
+        return os.path.basename(os.path.abspath(self.dataset))

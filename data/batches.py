@@ -1,7 +1,7 @@
 """Random batches to train on, whose order depends on the seed alone, and all of a text in order.
 
-Called by the training loop and by evaluation. Where a text stays in its file, a thread reads the
-next random batch while this one is used.
+Called by the training loop and by evaluation. Where a text stays in its files, a thread reads the
+next random batch while this one is used, and the disk is told of those behind it.
 """
 
 import math
@@ -16,8 +16,10 @@ from torch import Tensor
 
 from configs.schema import Config
 from data.sequences import Sequences, host_bytes
+from data.token_files import Tokens
 
 CHUNK = 512  # iterations whose sequences are drawn at once
+AHEAD = 8  # micro-batches that the disk is told of before they are read
 # splits share a seed, and yet no order; nor does evaluation draw what training does
 STREAMS = {"train": 0, "val": 1}
 EVALUATION_STREAMS = {"train": 2, "val": 3}
@@ -72,9 +74,9 @@ def cover_starts(
     """
     assert n_tokens > block_size
     count = -(-(n_tokens - 1) // block_size)
-    chosen = np.arange(count)
-    if limit is not None and limit < count:
-        chosen = np.arange(limit) * count // limit
+    chosen = np.arange(count if limit is None else min(limit, count))
+    if len(chosen) < count:
+        chosen = chosen * count // len(chosen)
     starts = np.minimum(chosen * block_size, n_tokens - 1 - block_size)
     return starts, chosen * block_size - starts
 
@@ -87,7 +89,7 @@ class Batches:
     `micro_step * world_size + rank` is this rank's. Raises ValueError where the text is too short.
     """
 
-    tokens: np.ndarray  # (N,) ids, usually a memory map
+    tokens: Tokens
     split: str
     config: Config
     device: torch.device
@@ -106,7 +108,7 @@ class Batches:
         assert 0 <= self.rank < self.world_size and rest == 0
         storage = config.token_storage
         self.sequences = Sequences(self.tokens, config.block_size, self.device, storage)
-        self.chunk: tuple[int, Tensor] | None = None  # its number, the starts of its micro-batches
+        self.chunks: dict[int, Tensor] = {}  # by number the starts of a chunk's micro-batches
         self.reader = ThreadPoolExecutor(1, "batches")  # starts its thread with the first task
         self.ahead: tuple[int, Future[Tensor]] | None = None  # a micro-batch that it reads
         self.waited_s = 0.0  # of the host, in all calls of `draw`, for what they were to give out
@@ -134,7 +136,7 @@ class Batches:
     def starts(self, number: int) -> Tensor:
         """(batch_size,) of this rank's micro-batch `number`, counted from the run's first."""
         chunk, row = divmod(number, CHUNK * self.micro_steps)
-        if self.chunk is None or self.chunk[0] != chunk:
+        if chunk not in self.chunks:
             everyones = draw_starts(
                 len(self.tokens) - self.config.block_size,
                 seed=self.config.seed,
@@ -144,14 +146,18 @@ class Batches:
                 batch_size=self.config.batch_size,
             )
             ours = everyones[:, self.rank :: self.world_size].reshape(-1, self.config.batch_size)
-            self.chunk = chunk, self.sequences.place(ours)
-        return self.chunk[1][row]
+            # reading ahead comes to the next one before this one is done
+            near = {each: starts for each, starts in self.chunks.items() if each == chunk - 1}
+            self.chunks = near | {chunk: self.sequences.place(ours)}
+        return self.chunks[chunk][row]
 
     def read(self, number: int) -> Future[Tensor]:
         # The room is made here: pinned memory asked for in another thread would belong to the
         # current device of that thread, which is the first GPU and not this rank's.
         room = self.sequences.room(self.config.batch_size)
-        return self.reader.submit(self.sequences.read, self.starts(number), room)
+        reading = self.reader.submit(self.sequences.read, self.starts(number), room)
+        self.reader.submit(self.sequences.expect, self.starts(number + AHEAD))
+        return reading
 
     @property
     def sequence_count(self) -> int:

@@ -1,6 +1,7 @@
-"""A prepared text: a folder with its tokens, its tokenizer and what they were made from.
+"""A text as tokens: a folder that `data.prepare` wrote, or one that somebody else made.
 
-`data.prepare` writes such folders, training loads them; several processes may do both at once.
+A prepared folder has its tokens, its tokenizer and what they were made from. Training loads it;
+several processes may write and load it at once. What others made is read as it lies there.
 """
 
 import errno
@@ -15,6 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from cli.interrupts import unwinding
+from data.token_files import TokenFile, Tokens
+from data.token_folder import SPLITS, find_files, fingerprint, tokenizer_of
 from data.tokenizers import Tokenizer, load_tokenizer, token_dtype
 
 STAND_IN = "stand-in"  # the source of the built-in text
@@ -24,38 +27,61 @@ META = ("source", "text_sha256", "train_tokens", "val_tokens")  # what is read o
 
 @dataclass(frozen=True)
 class Dataset:
-    """A prepared folder."""
+    """A folder of tokens."""
 
-    source: str  # tiny_shakespeare, stand-in, or the name of the user's file
-    text_sha256: str
+    source: str  # tiny_shakespeare, stand-in, the name of the user's file, or of his folder
+    text_sha256: str  # of the text; where that is not known, a fingerprint of the tokens
     tokenizer: Tokenizer
     directory: Path
-    train_tokens: int
-    val_tokens: int
+    files: dict[str, tuple[TokenFile, ...]]  # by split
 
-    def tokens(self, split: str) -> np.memmap:
-        """The ids of "train" or "val", mapped from the file."""
-        return np.memmap(
-            self.directory / f"{split}.bin", token_dtype(self.tokenizer.vocab_size), mode="r"
-        )
+    def count(self, split: str) -> int:
+        """Tokens of "train" or "val"."""
+        return sum(file.count for file in self.files[split])
+
+    def tokens(self, split: str) -> Tokens:
+        """The ids of "train" or "val", mapped from their files."""
+        return Tokens.open(self.files[split], self.tokenizer.vocab_size)
 
 
 def load_dataset(directory: Path) -> Dataset:
-    """A folder that `write_dataset` made; ValueError says what is missing or damaged."""
+    """Any folder of tokens; ValueError says in one line what is missing or damaged."""
+    if any((directory / name).exists() for name in ("meta.json", "vocab.json")):
+        return load_prepared(directory)
+    return load_folder(directory)
+
+
+def load_prepared(directory: Path) -> Dataset:
+    """A folder that `data.prepare` made; ValueError says what is missing or damaged."""
     try:
         meta = json.loads((directory / "meta.json").read_text(encoding="utf-8"))
         record = json.loads((directory / "vocab.json").read_text(encoding="utf-8"))
-        known = {name: meta[name] for name in META}
-        dataset = Dataset(directory=directory, tokenizer=load_tokenizer(record), **known)
-        for split in ("train", "val"):
-            size = meta[f"{split}_tokens"] * token_dtype(dataset.tokenizer.vocab_size).itemsize
-            if (directory / f"{split}.bin").stat().st_size != size:
+        source, text_sha256 = meta["source"], meta["text_sha256"]
+        tokenizer = load_tokenizer(record)
+        dtype = token_dtype(tokenizer.vocab_size)
+        files: dict[str, tuple[TokenFile, ...]] = {}
+        for split in SPLITS:
+            file = TokenFile(directory / f"{split}.bin", dtype, meta[f"{split}_tokens"])
+            size = file.count * dtype.itemsize
+            if file.path.stat().st_size != size:
                 raise ValueError(f"{split}.bin has not the {size} bytes it should have")
+            files[split] = (file,)
     except FileNotFoundError as error:
         raise ValueError(f"{directory}: incomplete: no {Path(error.filename).name}") from error
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
         raise ValueError(f"{directory}: damaged: {type(error).__name__}: {error}") from error
-    return dataset
+    return Dataset(source, text_sha256, tokenizer, directory, files)
+
+
+def load_folder(directory: Path) -> Dataset:
+    """A folder of nanoGPT's, or of shards; samples of its tokens are looked at. ValueError."""
+    try:
+        files, tokenizer = find_files(directory), tokenizer_of(directory)
+        opened = {split: Tokens.open(found, tokenizer.vocab_size) for split, found in files.items()}
+        seen = fingerprint(opened)
+    except OSError as error:
+        raise ValueError(f"{error.filename or directory}: {error.strerror}") from error
+    return Dataset(directory.resolve().name, seen, tokenizer, directory, files)
 
 
 def refuse_foreign_files(directory: Path) -> None:
@@ -86,7 +112,7 @@ def write_dataset(
         put_in_place(unfinished, directory, meta)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)  # already renamed, unless something failed
-    return load_dataset(directory)
+    return load_prepared(directory)
 
 
 def put_in_place(finished: Path, directory: Path, meta: dict[str, str | int]) -> None:
@@ -99,7 +125,7 @@ def put_in_place(finished: Path, directory: Path, meta: dict[str, str | int]) ->
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
         with suppress(ValueError):  # damaged: it goes
-            if load_dataset(directory).text_sha256 == meta["text_sha256"]:
+            if load_prepared(directory).text_sha256 == meta["text_sha256"]:
                 return
         damaged = finished.with_name(f"{finished.name}.damaged")
         with suppress(FileNotFoundError):  # another process was quicker

@@ -1,16 +1,28 @@
-"""Text in, token files out: python -m data.prepare [DATASET] [KEY=VALUE ...]
+"""Text in, token files out: python -m data.prepare [WHAT] [KEY=VALUE ...]
 
-Each variant (text, tokenizer) has a folder of its own: train.bin and val.bin hold the token ids,
-vocab.json the tokenizer, meta.json what they were made from. They lie under data/ of a checkout; of
-an installation in the user's cache, ~/.cache/profiling-nanogpt (or XDG_CACHE_HOME). A complete
-folder is used again without a network. Training prepares what it lacks, so running this first is
-optional. The keys are training's; what preparing does not read goes into the command for training
-alone.
+WHAT is shakespeare_char or shakespeare_bpe, which training prepares by itself where it lacks them;
+shakespeare or openwebtext, made as nanoGPT makes data/shakespeare and data/openwebtext; or a text
+file, a folder of *.txt, a Parquet file, a folder of *.parquet, of any size.
 
     python -m data.prepare shakespeare_char
     python -m data.prepare shakespeare_char data_source=my_novel.txt
     python -m data.prepare shakespeare_char offline_fallback=false
     python -m data.prepare shakespeare_bpe tokenizer=local bpe_vocab_size=4096
+    python -m data.prepare shakespeare
+    python -m data.prepare openwebtext
+    python -m data.prepare openwebtext source=copies/openwebtext
+    python -m data.prepare my_texts/ out=data/mine
+    python -m data.prepare dump.parquet column=content out=data/mine workers=16
+    python -m data.prepare my_novel.txt tokenizer=char out=data/novel
+
+Each makes a folder: train.bin and val.bin hold the token ids, vocab.json the tokenizer, meta.json
+what they were made from. It lies under data/ of a checkout; of an installation in the user's cache,
+~/.cache/profiling-nanogpt (or XDG_CACHE_HOME). A complete folder is used again without a network.
+
+A text of any size is streamed in blocks, which processes encode side by side. Stopped or killed,
+the same command goes on where it was. It is cut as nanoGPT cuts: the last tenth of text files is
+for validation, and one row in 2,000 of Parquet, drawn by its number. GPT-2's end of text stands
+behind each row, and behind each file of a folder.
 """
 
 if __name__ == "__main__":
@@ -25,19 +37,28 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cli.errors import user_errors
-from cli.files import replacing
+from cli.errors import suggestion, user_errors
+from cli.files import from_here, replacing
 from cli.help import key_table
 from cli.interrupts import unwinding
 from cli.keys import parse_keys, spell
-from cli.program import NAME
-from configs.data import DataConfig
-from data.dataset import STAND_IN, Dataset, load_dataset, refuse_foreign_files, write_dataset
-from data.download import download
+from cli.program import NAME, as_called
+from configs.data import BUILT_IN, DataConfig
+from configs.preparing import FilesConfig
+from data.dataset import (
+    STAND_IN,
+    Dataset,
+    load_dataset,
+    load_prepared,
+    refuse_foreign_files,
+    write_dataset,
+)
+from data.download import download, download_openwebtext
+from data.prepare_files import prepare_files
 from data.standin import stand_in_text
 from data.tokenizers import BpeTokenizer, CharTokenizer, Tokenizer
 
@@ -49,6 +70,8 @@ TINY_SHAKESPEARE_URL = (
 URL_VARIABLE = "TINY_SHAKESPEARE_URL"  # environment: the address of a mirror
 TINY_SHAKESPEARE_SHA256 = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
 FEWEST_TOKENS = 300
+RECIPES = ("shakespeare", "openwebtext")  # nanoGPT's other folders
+MANY_TOKENS = 10_000_000  # to validate on, at each evaluation
 
 
 def data_folder(package: Path, environ: Mapping[str, str]) -> Path:
@@ -73,11 +96,14 @@ class Text:
 
 
 def prepare(config: DataConfig, data_dir: Path = DATA_DIR) -> Dataset:
-    """The data set that the keys ask for, prepared now if it is not yet; ValueError names the key.
+    """The data set that the keys ask for: a folder, or a text, prepared now if it is not yet.
 
-    Several processes may call this at once. But let one process of a distributed run call it, and
-    the others `load_dataset` its directory: the network may answer one and not the other.
+    ValueError names the key. Several processes may call this at once. But let one process of a
+    distributed run call it, and the others `load_dataset` its directory: the network may answer
+    one and not the other.
     """
+    if config.dataset not in BUILT_IN:
+        return load_dataset(find_folder(config, data_dir))
     if config.dataset == "shakespeare_char" and config.tokenizer != "auto":
         log.warning("tokenizer=%s: not used by dataset=shakespeare_char", config.tokenizer)
     try:
@@ -93,12 +119,31 @@ def prepare(config: DataConfig, data_dir: Path = DATA_DIR) -> Dataset:
         raise ValueError(f"{data_dir}: data could not be prepared there: {error}{cure}") from error
 
 
+def find_folder(config: DataConfig, data_dir: Path) -> Path:
+    """The folder of tokens that `dataset` names: one of data/, as in nanoGPT, or by its path."""
+    name, path = config.dataset, Path(config.dataset).expanduser()
+    if config.data_source is not None:
+        log.warning("data_source=%s: not used by dataset=%s", config.data_source, name)
+    kept = data_dir / name if name == path.name else path
+    for folder in (kept, path):
+        if folder.is_dir() and name:
+            return folder
+    if path.is_file():
+        raise ValueError(f"dataset={name}: a file; name its folder, or python -m data.prepare it")
+    if name in RECIPES:
+        raise ValueError(f"dataset={name}: not there yet; make it: python -m data.prepare {name}")
+    near = suggestion(name, (*BUILT_IN, *RECIPES))
+    raise ValueError(
+        f"dataset={name}: no such folder{near} ({', '.join(BUILT_IN)}, or a folder of tokens)"
+    )
+
+
 def find_prepared(config: DataConfig, data_dir: Path, suffix: str, sha256: str) -> Dataset | None:
     for label, directory in folders(config, data_dir, suffix).items():
         if not directory.exists():
             continue
         try:
-            dataset = load_dataset(directory)
+            dataset = load_prepared(directory)
             if dataset.text_sha256 != sha256:
                 raise ValueError(f"{directory}: made from another text")
         except ValueError as error:
@@ -197,8 +242,10 @@ def read_text(config: DataConfig, data_dir: Path) -> Text:
 
 
 def check_source(config: DataConfig) -> None:
-    """Raises ValueError naming the key where the user's own text cannot be read."""
-    if config.data_source is not None:
+    """Raises ValueError naming the key where the user's own text or folder cannot be read."""
+    if config.dataset not in BUILT_IN:
+        load_dataset(find_folder(config, DATA_DIR))
+    elif config.data_source is not None:
         read_source(config.data_source)
 
 
@@ -232,7 +279,7 @@ def read_tiny_shakespeare(data_dir: Path) -> str:
 
     ConnectionError says why neither had it.
     """
-    kept = data_dir / "tinyshakespeare" / "input.txt"
+    kept = tiny_shakespeare_in(data_dir)
     if kept.is_file():
         content = kept.read_bytes()
         if hashlib.sha256(content).hexdigest() == TINY_SHAKESPEARE_SHA256:
@@ -249,6 +296,10 @@ def read_tiny_shakespeare(data_dir: Path) -> str:
     return content.decode("utf-8")
 
 
+def tiny_shakespeare_in(data_dir: Path) -> Path:
+    return data_dir / "tinyshakespeare" / "input.txt"
+
+
 def sha256_of(content: str) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
@@ -259,26 +310,62 @@ def sha256_of(content: str) -> str:
 def main(words: list[str]) -> None:
     if {"-h", "--help"} & set(words):
         with user_errors():
-            print(f"{__doc__}\n{key_table(DataConfig())}")
+            print(f"{__doc__}\n{key_table(DataConfig())}\n\n{key_table(FilesConfig())}")
         return
     logging.basicConfig(format="%(levelname)s: %(message)s")
     with user_errors(), unwinding():
-        named = [w if "=" in w or w.startswith("-") else f"dataset={w}" for w in words]
-        config: DataConfig = parse_keys(named, DataConfig)
-        made = prepare(config, DATA_DIR)
+        named = [w for w in words if "=" not in w and not w.startswith("-")]
+        if named and (named[0] in RECIPES or Path(named[0]).expanduser().exists()):
+            made, following = prepare_any_size(words, DATA_DIR)
+        else:
+            datasets = [f"dataset={w}" if w in named else w for w in words]
+            config: DataConfig = parse_keys(datasets, DataConfig)
+            made, following = prepare(config, DATA_DIR), training_command(config)
+        train, val = made.count("train"), made.count("val")
         print(
-            f"{made.directory}: {made.source}, {made.train_tokens:,} training and "
-            f"{made.val_tokens:,} validation tokens, vocabulary of {made.tokenizer.vocab_size:,}"
+            f"{made.directory}: {made.source}, {train:,} training and {val:,} validation tokens, "
+            f"vocabulary of {made.tokenizer.vocab_size:,}"
         )
-        print(f"next: {training_command(config)}")
+        print(as_called(f"next: {following}"))
+
+
+def prepare_any_size(words: list[str], data_dir: Path) -> tuple[Dataset, str]:
+    """The folder, and the command that trains on it. Raises ValueError in one line."""
+    name = next(word for word in words if "=" not in word and not word.startswith("-"))
+    given = parse_keys([word for word in words if word != name], FilesConfig)
+    made = prepare_files(recipe(name, given, data_dir), data_dir)
+    keys = [f"dataset={from_here(made.directory)}", "out_dir=out-mine"]
+    if made.count("val") > MANY_TOKENS:
+        keys.append("eval_iters=200")
+    return made, shlex.join(["python", "train.py", *keys, "attention=flash"])
+
+
+def recipe(name: str, given: FilesConfig, data_dir: Path) -> FilesConfig:
+    """What is asked for with the source that it stands for, downloaded where none is given."""
+    if name not in RECIPES:
+        if given.source:
+            raise ValueError(f"source={given.source}: {name} is named already; leave one out")
+        return replace(given, source=name)
+    source = given.source
+    if not source and name == "openwebtext":
+        source = download_openwebtext()
+    elif not source:
+        try:
+            read_tiny_shakespeare(data_dir)
+        except ConnectionError as error:
+            raise ValueError(
+                f"shakespeare: could not be downloaded ({error}); source=FILE names a copy"
+            ) from error
+        source = str(tiny_shakespeare_in(data_dir))
+    return replace(given, source=source, out=given.out or str(data_dir / name))
 
 
 def training_command(config: DataConfig) -> str:
     values = {f.name: getattr(config, f.name) for f in fields(config) if f.name != "dataset"}
     keys = [f"{k}={spell(v)}" for k, v in values.items() if v != getattr(DataConfig, k)]
-    return shlex.join(
-        ["python", "train.py", f"config/{config.dataset}.yaml", *keys, "attention=flash"]
-    )
+    is_built_in = config.dataset in BUILT_IN
+    first = f"config/{config.dataset}.yaml" if is_built_in else f"dataset={config.dataset}"
+    return shlex.join(["python", "train.py", first, *keys, "attention=flash"])
 
 
 if __name__ == "__main__":

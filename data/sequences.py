@@ -10,19 +10,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from data.token_files import Tokens
+
 log = logging.getLogger(__name__)
 
 UPLOAD_TOKENS = 1 << 24  # converted and copied to the device at once
 
 
 class Sequences:
-    """`tokens`: the text's ids (N,), usually a memory map.
+    """`tokens`: the text's ids.
 
-    They are kept on the device, where a batch is three kernels, or stay in their file. Both give
+    They are kept on the device, where a batch is three kernels, or stay in their files. Both give
     the same. `storage` is device, mmap, or auto: device if they fit; the attribute is never auto.
     """
 
-    def __init__(self, tokens: np.ndarray, block_size: int, device: torch.device, storage: str):
+    def __init__(self, tokens: Tokens, block_size: int, device: torch.device, storage: str):
         self.tokens, self.block_size, self.device = tokens, block_size, device
         self.storage = storage if storage != "auto" else choose_storage(len(tokens), device)
         self.resident = upload(tokens, device) if self.storage == "device" else None
@@ -41,11 +43,15 @@ class Sequences:
         return both[:, :-1].long().contiguous(), both[:, 1:].long().contiguous()
 
     def read(self, starts: Tensor, room: Tensor) -> Tensor:
-        """Fills `room` (2, b, block_size) with x and y from the file, and returns it."""
-        both = self.tokens[starts.numpy()[:, None] + np.arange(self.block_size + 1)]
+        """Fills `room` (2, b, block_size) with x and y from the files, and returns it."""
+        both = self.tokens.read(starts.numpy(), self.block_size + 1)
         x, y = room.numpy()
         x[:], y[:] = both[:, :-1], both[:, 1:]
         return room
+
+    def expect(self, starts: Tensor) -> None:
+        """Has the disk begin with what is to be read later."""
+        self.tokens.expect(starts.numpy(), self.block_size + 1)
 
     def room(self, count: int) -> Tensor:
         """For x and y on the host: (2, count, block_size) int64, pinned where they go to a GPU.
@@ -84,10 +90,11 @@ def host_bytes() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def upload(tokens: np.ndarray, device: torch.device) -> Tensor:
+def upload(tokens: Tokens, device: torch.device) -> Tensor:
     """The tokens as int32 on the device, in slices, so that no whole copy is made on the host."""
     resident = torch.empty(len(tokens), dtype=torch.int32, device=device)
     for start in range(0, len(tokens), UPLOAD_TOKENS):
-        part = slice(start, start + UPLOAD_TOKENS)
-        resident[part] = torch.from_numpy(tokens[part].astype(np.int32))
+        count = min(UPLOAD_TOKENS, len(tokens) - start)
+        part = tokens.read(np.array([start]), count)[0]
+        resident[start : start + count] = torch.from_numpy(part.astype(np.int32))
     return resident

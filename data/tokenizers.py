@@ -5,6 +5,7 @@ record, which holds the whole vocabulary, so that no tokenizer needs a network a
 """
 
 import json
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +44,23 @@ class CharTokenizer:
     """One token for each distinct character, numbered in order of code point, as in nanoGPT."""
 
     kind = "char"
+    end_of_text = None
 
-    def __init__(self, characters: str) -> None:
-        self.characters = "".join(sorted(set(characters)))
-        self._code_points = _code_points(self.characters)
+    def __init__(self, text: str) -> None:
+        self._number("".join(sorted(set(text))))
+
+    @classmethod
+    def in_order(cls, characters: str) -> "CharTokenizer":
+        """Of distinct characters whose places are their ids, as somebody else numbered them."""
+        tokenizer = cls("")
+        tokenizer._number(characters)
+        return tokenizer
+
+    def _number(self, characters: str) -> None:
+        self.characters = characters  # by id
+        self._code_points = _code_points(characters)
+        self._ids = np.argsort(self._code_points, kind="stable")  # by code point
+        self._sorted = np.append(self._code_points[self._ids], np.uint32(0xFFFFFFFF))
 
     @property
     def vocab_size(self) -> int:
@@ -55,11 +69,11 @@ class CharTokenizer:
     def encode(self, text: str) -> np.ndarray:
         """Token ids (len(text),); ValueError for a character that the training text lacked."""
         points = _code_points(text)
-        ids = np.searchsorted(self._code_points, points)
-        known = np.append(self._code_points, np.uint32(0xFFFFFFFF))[ids] == points
+        places = np.searchsorted(self._sorted, points)
+        known = self._sorted[places] == points
         if not known.all():
             raise ValueError(_unknown_character(text, int(np.argmin(known)), self.vocab_size))
-        return ids.astype(token_dtype(self.vocab_size))
+        return self._ids[places].astype(token_dtype(self.vocab_size))
 
     def decode(self, ids: ArrayLike) -> str:
         """The text of a sequence of ids; ValueError for an id outside the vocabulary."""
@@ -131,9 +145,15 @@ class BpeTokenizer:
     def vocab_size(self) -> int:
         return self._encoding.n_vocab
 
+    @property
+    def end_of_text(self) -> int | None:
+        """The token behind a document, which only GPT-2's vocabulary has."""
+        return self.vocab_size - 1 if self.kind == "gpt2" else None
+
     def encode(self, text: str) -> np.ndarray:
         """Token ids; what looks like a special token is encoded as the plain text that it is."""
-        return np.array(self._encoding.encode_ordinary(text), dtype=token_dtype(self.vocab_size))
+        ids = self._encoding.encode_to_numpy(text, disallowed_special=())
+        return ids.astype(token_dtype(self.vocab_size))
 
     def decode(self, ids: ArrayLike) -> str:
         """The text of a sequence of ids; U+FFFD for bytes that make no whole character."""
@@ -148,14 +168,43 @@ class BpeTokenizer:
         return {"kind": self.kind, "tokens": [token.decode("latin-1") for token in self.tokens]}
 
 
-Tokenizer = CharTokenizer | BpeTokenizer
+class Gpt2Tokenizer:
+    """GPT-2's byte-level BPE by its name alone: its vocabulary is fetched when a text needs it.
+
+    Training on tokens that others made needs no more than its size.
+    """
+
+    kind = "gpt2"
+    vocab_size, end_of_text = 50257, 50256
+
+    @cached_property
+    def _known(self) -> BpeTokenizer:
+        return BpeTokenizer.gpt2()
+
+    def encode(self, text: str) -> np.ndarray:
+        """Token ids; ValueError where the vocabulary cannot be had."""
+        return self._known.encode(text)
+
+    def decode(self, ids: ArrayLike) -> str:
+        return self._known.decode(ids)
+
+    def decode_bytes(self, ids: ArrayLike) -> bytes:
+        return self._known.decode_bytes(ids)
+
+    def to_record(self) -> dict[str, str]:
+        return {"kind": self.kind}
+
+
+Tokenizer = CharTokenizer | BpeTokenizer | Gpt2Tokenizer
 
 
 def load_tokenizer(record: dict[str, Any]) -> Tokenizer:
     """The tokenizer that `to_record` described; ValueError for a record of no known kind."""
     kind = record.get("kind")
     if kind == "char":
-        return CharTokenizer(record["characters"])
+        return CharTokenizer.in_order(record["characters"])
+    if kind == "gpt2" and "tokens" not in record:
+        return Gpt2Tokenizer()
     if kind in ("gpt2", "local"):
         return BpeTokenizer(kind, [token.encode("latin-1") for token in record["tokens"]])
     raise ValueError(f"tokenizer record: kind {kind!r} is unknown; known are char, gpt2 and local")

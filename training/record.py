@@ -329,11 +329,11 @@ def run_facts(config: Config, in_force: InForce, iteration: int) -> RunFacts:
     attention = config.attention
     if attention == "auto" and in_force.attention:
         attention = in_force.attention
-    names = {"experiment": config.wandb.group or config.dataset, "attention": attention}
+    names = {"experiment": config.wandb.group or config.dataset_name, "attention": attention}
     started = datetime.now(UTC).isoformat(timespec="seconds")
     compiled = "compile" if config.compile else "eager"
     return RunFacts(
-        name=f"{config.dataset}-{attention}-{compiled}-seed{config.seed}",
+        name=f"{config.dataset_name}-{attention}-{compiled}-seed{config.seed}",
         config=asdict(config) | names,
         in_force={**asdict(in_force), "started": started},
         iteration=iteration,

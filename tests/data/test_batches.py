@@ -9,6 +9,7 @@ import torch
 from configs.schema import Config
 from data import sequences
 from data.batches import CHUNK, IGNORED, Batches, cover_starts, draw_starts
+from data.token_files import Tokens
 
 CPU = torch.device("cpu")
 
@@ -30,7 +31,7 @@ def make(tokens):
     ) -> Batches:
         defaults = dict(block_size=16, batch_size=3, gradient_accumulation_steps=2)
         config = Config(**{**defaults, **keys}, token_storage=storage)
-        return Batches(tokens, split, config, device, rank, world_size)
+        return Batches(Tokens([tokens]), split, config, device, rank, world_size)
 
     return make_batches
 
@@ -157,7 +158,7 @@ def test_what_the_host_waits_for_a_batch_is_counted(make, monkeypatch, storage, 
     monkeypatch.setattr(
         sequences.Sequences, slow, lambda *given: (time.sleep(0.2), quick(*given))[1]
     )
-    batches.ahead = batches.chunk = None
+    batches.ahead, batches.chunks = None, {}
     batches.draw(1, 0)
     assert before_s < 0.2 <= batches.waited_s < 2
     next(iter(batches.cover(limit=1)))

@@ -1,0 +1,37 @@
+"""The keys of `python -m data.prepare` for texts of any size."""
+
+from dataclasses import dataclass
+
+from cli.keys import check_values, key
+
+
+@dataclass
+class FilesConfig:
+    """What is made of text files or Parquet, and where."""
+
+    source: str = key("", "the first word: a file, or a folder with *.txt or *.parquet in it")
+    out: str | None = key(
+        None, "folder to make; null: named after the source, where prepared texts lie"
+    )
+    tokenizer: str = key(
+        "gpt2",
+        "gpt2: GPT-2's byte pairs; char: characters; local: byte pairs trained on the beginning",
+        ("gpt2", "char", "local"),
+    )
+    bpe_vocab_size: int = key(2048, "tokens of a local BPE vocabulary, at least 256", least=256)
+    column: str = key("text", "of Parquet files: the column with the text")
+    val_fraction: float | None = key(
+        None,
+        "what is validated on: the end of text files, or some rows of Parquet; null: 0.1 of the "
+        "one, 0.0005 of the other, as in nanoGPT",
+        least=0,
+        below=1,
+    )
+    workers: int | None = key(None, "processes that encode; null: one for each core", least=1)
+
+    def __post_init__(self) -> None:
+        check_values(self)
+        if self.val_fraction == 0:
+            raise ValueError("val_fraction=0: training needs something to validate on")
+        if self.out is not None and not self.out.strip():
+            raise ValueError("out: must not be empty")

@@ -1,0 +1,146 @@
+"""Texts of any size as tokens: streamed, in parallel, and gone on with after a kill.
+
+Called by `data.prepare`. What comes out is a folder as for any prepared text.
+"""
+
+import json
+import logging
+import os
+import pickle
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cli.files import replacing, told, write_text
+from cli.lock import Lock
+from configs.preparing import FilesConfig
+from data.dataset import Dataset, load_prepared
+from data.encode_blocks import Characters, Encode, Reading, in_order
+from data.progress import shown
+from data.text_blocks import PARQUET, Block, find_sources, parquet_blocks, text_blocks
+from data.tokenizers import BpeTokenizer, CharTokenizer, Tokenizer, load_tokenizer, token_dtype
+from data.unfinished import Done, Plan, Unfinished
+
+log = logging.getLogger(__name__)
+
+VERSION = 1  # of what a plan stands for: another way to cut or to encode is another number
+VAL_FRACTIONS = {True: 0.0005, False: 0.1}  # of Parquet, of texts: nanoGPT's
+LEARNT_CHARACTERS = 1 << 24  # the beginning of a text that a local vocabulary is trained on
+
+
+def prepare_files(config: FilesConfig, data_dir: Path) -> Dataset:
+    """The folder of tokens, made now as far as it is not yet. Raises ValueError in one line."""
+    paths = find_sources(config.source)
+    is_parquet = paths[0].suffix == PARQUET
+    fraction = VAL_FRACTIONS[is_parquet] if config.val_fraction is None else config.val_fraction
+    plan = plan_of(config, paths, fraction)
+    folder = Path(config.out).expanduser() if config.out else data_dir / Path(config.source).stem
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        return made_before(folder, plan)
+    blocks = parquet_blocks(paths, config.column) if is_parquet else text_blocks(paths, fraction)
+    reading = Reading(config.column, fraction)
+    unfinished = Unfinished(folder.with_name(f"{folder.name}.unfinished"))
+    with told(unfinished.folder), Lock(unfinished.folder, f"out={folder}"):
+        unfinished.keep(plan)
+        workers = min(config.workers or os.cpu_count() or 1, len(blocks))
+        tokenizer = make_tokenizer(config, unfinished.folder, reading, blocks, workers)
+        marks_ends = is_parquet or len(paths) > 1
+        work = Encode(reading, unfinished.folder / "vocab.json", marks_ends)
+        done = encode(work, unfinished, tokenizer, blocks, workers)
+        describe(unfinished.folder, plan, Path(config.source).name, tokenizer, done)
+    with told(folder):
+        unfinished.become(folder)
+    return load_prepared(folder)
+
+
+def plan_of(config: FilesConfig, paths: list[Path], val_fraction: float) -> Plan:
+    states = [(str(path.resolve()), path.stat()) for path in paths]
+    sources = [(name, state.st_size, state.st_mtime_ns) for name, state in states]
+    label = config.tokenizer + (str(config.bpe_vocab_size) if config.tokenizer == "local" else "")
+    return Plan(VERSION, sources, label, config.column, val_fraction)
+
+
+def made_before(folder: Path, plan: Plan) -> Dataset:
+    """What is there already, if it is the same. Raises ValueError where it is something else."""
+    with suppress(ValueError, OSError):
+        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+        if meta.get("plan_sha256") == plan.sha256:
+            log.info("%s: made before, of the same files", folder)
+            return load_prepared(folder)
+    raise ValueError(
+        f"out={folder}: there is something else already; name another folder, or remove it"
+    )
+
+
+def make_tokenizer(
+    config: FilesConfig, folder: Path, reading: Reading, blocks: list[Block], workers: int
+) -> Tokenizer:
+    """The one in the folder's vocab.json, made first if there is none. Raises ValueError."""
+    path = folder / "vocab.json"
+    if path.exists():
+        return load_tokenizer(json.loads(path.read_text(encoding="utf-8")))
+    tokenizer: Tokenizer
+    if config.tokenizer == "gpt2":
+        tokenizer = BpeTokenizer.gpt2()
+    elif config.tokenizer == "local":
+        tokenizer = BpeTokenizer.train(beginning(reading, blocks), config.bpe_vocab_size)
+    else:
+        found = in_order(Characters(reading), blocks, workers)
+        sizes = [block.size_bytes for block in blocks]
+        characters = set().union(*shown("looking for characters", found, sizes))
+        tokenizer = CharTokenizer("".join(characters))
+    write_text(path, json.dumps(tokenizer.to_record()))
+    return tokenizer
+
+
+def beginning(reading: Reading, blocks: list[Block]) -> str:
+    texts, length = [], 0
+    for block in blocks:
+        for document in reading.documents(block):
+            texts.append(document.text)
+            length += len(document.text)
+            if length >= LEARNT_CHARACTERS:
+                return "".join(texts)
+    return "".join(texts)
+
+
+def encode(
+    work: Encode, unfinished: Unfinished, tokenizer: Tokenizer, blocks: list[Block], workers: int
+) -> Done:
+    """Every block that is not on the disk yet, in order. Raises ValueError in one line."""
+    done = unfinished.done(token_dtype(tokenizer.vocab_size))
+    if done.blocks:
+        log.info("%s: %d of %d blocks are there", unfinished.folder, done.blocks, len(blocks))
+    sizes = [block.size_bytes for block in blocks]
+    found = in_order(work, blocks[done.blocks :], workers)
+    for so_far in shown("encoding", unfinished.append(done, found), sizes, done.blocks):
+        done = so_far
+    for split, count in (("training", done.train), ("validation", done.val)):
+        if count == 0:
+            raise ValueError(
+                f"val_fraction={work.reading.val_fraction:g}: leaves no {split} tokens; choose "
+                "another, or a longer text"
+            )
+    return done
+
+
+def describe(folder: Path, plan: Plan, source: str, tokenizer: Tokenizer, done: Done) -> None:
+    """meta.json; of characters meta.pkl too, so that nanoGPT can train from the folder."""
+    if isinstance(tokenizer, CharTokenizer):
+        itos = dict(enumerate(tokenizer.characters))
+        stoi = {character: number for number, character in itos.items()}
+        content = pickle.dumps({"vocab_size": tokenizer.vocab_size, "itos": itos, "stoi": stoi})
+        with replacing(folder / "meta.pkl") as unfinished:
+            unfinished.write_bytes(content)
+    meta = {
+        "source": source,
+        "text_sha256": done.sha256,
+        "plan_sha256": plan.sha256,
+        "tokenizer": plan.tokenizer,
+        "vocab_size": tokenizer.vocab_size,
+        "train_tokens": done.train,
+        "val_tokens": done.val,
+        "dtype": token_dtype(tokenizer.vocab_size).name,
+        "prepared_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    write_text(folder / "meta.json", json.dumps(meta, indent=2) + "\n")

@@ -1,0 +1,111 @@
+"""A folder of tokens that somebody else made: nanoGPT's, or shards of modded-nanogpt and llm.c.
+
+nanoGPT's has train.bin and val.bin, bare uint16 ids, and meta.pkl where tokens are characters.
+Shards (*.bin) say their split in their names, and have a header of 256 int32: a magic number, the
+version, how many tokens follow. Nothing is ever written there. Called by `data.dataset`.
+"""
+
+import hashlib
+import logging
+import re
+from pathlib import Path
+
+import numpy as np
+
+from data.meta_pickle import read_meta
+from data.token_files import TokenFile, Tokens
+from data.tokenizers import CharTokenizer, Gpt2Tokenizer
+
+log = logging.getLogger(__name__)
+
+IDS = np.dtype("<u2")
+HEADER, HEADER_BYTES = np.dtype("<i4"), 1024
+MAGIC, VERSION = 20240520, 1
+LLAMA_3_MAGIC = 20240801  # llm.c's too: uint32
+NAMES = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val"}
+SPLITS = ("train", "val")
+SAMPLES, SAMPLE_TOKENS = 64, 1 << 15  # 4 MB of a split stand for it
+
+
+def find_files(folder: Path) -> dict[str, tuple[TokenFile, ...]]:
+    """The files of each split, in the order of their names. Raises ValueError in one line."""
+    paths: dict[str, list[Path]] = {split: [] for split in SPLITS}
+    unknown: list[Path] = []
+    for path in sorted(folder.glob("*.bin"), key=numbered):
+        split = split_of(path)
+        (paths[split] if split else unknown).append(path)
+    for split, found in paths.items():
+        if not found:
+            there = f"; of {unknown[0].name} the name does not say" if unknown else ""
+            raise ValueError(
+                f"{folder}: no {split} split: it needs {split}.bin, or shards with {split} in "
+                f"their names, as {split}_000001.bin{there}"
+            )
+    if unknown:
+        log.warning("%s: %s not read: no split in the name", folder, unknown[0].name)
+    return {split: tuple(map(token_file, found)) for split, found in paths.items()}
+
+
+def numbered(path: Path) -> list[tuple[int, str]]:
+    """So that part 10 comes behind part 9."""
+    words = re.findall(r"\d+|\D+", path.name)
+    return [(int(word), "") if word.isdecimal() else (0, word) for word in words]
+
+
+def split_of(path: Path) -> str | None:
+    """By the first word of the name that is a split's: fineweb_val_000000.bin."""
+    words = re.findall(r"[a-z]+", path.stem.lower())
+    return next((NAMES[word] for word in words if word in NAMES), None)
+
+
+def token_file(path: Path) -> TokenFile:
+    """What the file says of itself. Raises ValueError where it is cut off."""
+    size = path.stat().st_size
+    with open(path, "rb") as file:
+        header = np.frombuffer(file.read(12), HEADER)
+    magic = int(header[0]) if len(header) == 3 else 0
+    if magic == LLAMA_3_MAGIC:
+        raise ValueError(f"{path}: tokens of Llama 3, whose vocabulary is not known here")
+    if magic == MAGIC and size >= HEADER_BYTES:
+        version, count = int(header[1]), int(header[2])
+        if version != VERSION:
+            raise ValueError(f"{path}: a shard of version {version}; only {VERSION} is read")
+        if count <= 0 or size != HEADER_BYTES + count * IDS.itemsize:
+            raise ValueError(
+                f"{path}: cut off, or damaged: {count} tokens announced, "
+                f"{(size - HEADER_BYTES) / IDS.itemsize:g} there; copy or prepare it again"
+            )
+        return TokenFile(path, IDS, count, HEADER_BYTES)
+    if size == 0:
+        raise ValueError(f"{path}: empty; copy or prepare it again")
+    if size % IDS.itemsize:
+        raise ValueError(
+            f"{path}: {size} bytes, an odd number, so no whole uint16 tokens: cut off? copy or "
+            "prepare it again"
+        )
+    return TokenFile(path, IDS, size // IDS.itemsize)
+
+
+def tokenizer_of(folder: Path) -> CharTokenizer | Gpt2Tokenizer:
+    """meta.pkl's, or else GPT-2's, as in nanoGPT. Raises ValueError."""
+    meta = folder / "meta.pkl"
+    if meta.is_file():
+        return read_meta(meta)
+    log.info("%s: no meta.pkl: its tokens are read as GPT-2's byte pairs, as in nanoGPT", folder)
+    return Gpt2Tokenizer()
+
+
+def fingerprint(splits: dict[str, Tokens]) -> str:
+    """SHA-256 of how many tokens each split has and of samples of them, evenly spaced.
+
+    However long the files are, a few megabytes are read; ids that are no tokens are refused there.
+    It does not depend on how the tokens are dealt to files.
+    """
+    digest = hashlib.sha256()
+    for split, tokens in splits.items():
+        length = min(len(tokens), SAMPLE_TOKENS)
+        starts = np.unique(np.linspace(0, len(tokens) - length, SAMPLES).astype(np.int64))
+        digest.update(f"{split} {len(tokens)} ".encode())
+        for start in starts:
+            digest.update(tokens.read(start[None], length).astype("<u4").tobytes())
+    return digest.hexdigest()
