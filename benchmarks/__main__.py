@@ -47,6 +47,7 @@ MEASUREMENTS = {
     ),
     "start_up": Measurement("--help and a mistake against `import torch`, in turns"),
     "waiting_threads": Measurement("how OpenMP's threads should wait: step times on a busy CPU"),
+    "data_reading": Measurement("what a text of 10 GB costs a run, and nanoGPT's way beside ours"),
     "report_speed": Measurement("seconds and memory of `report` on large captures"),
     "ranks": Measurement("seconds and memory of `report` on the captures of many ranks"),
     "page_speed": Measurement(

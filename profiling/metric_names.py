@@ -23,6 +23,7 @@ ELAPSED_S = "time/elapsed_s"  # since the run began: an axis for the others
 VAL_LOSS = Metric("val/loss", "validation loss", "nats a token")
 TRAIN_LOSS = Metric("train/loss", "training loss", "nats a token")
 STEP_MS = Metric("time/step_ms", "step time", "ms")
+DATA_MS = Metric("time/data_ms", "wait of the host for a batch", "ms a step")
 TOKENS_PER_S = Metric("perf/tokens_per_s", "throughput", "tokens/s")
 MFU = Metric("perf/mfu", "model FLOP utilisation (MFU)", "%", 100)
 PEAK_BYTES = Metric("memory/peak_bytes", "peak memory", "GB", 1e-9)
@@ -42,6 +43,7 @@ ENERGY_PER_TOKEN = Metric("perf/energy_per_token_j", "energy", "µJ a token", 1e
 LOSS = (VAL_LOSS, TRAIN_LOSS, Metric("eval/train_loss", "training loss, evaluated", "nats a token"))
 SPEED = (
     STEP_MS,
+    DATA_MS,
     TOKENS_PER_S,
     MFU,
     PEAK_BYTES,

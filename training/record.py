@@ -21,7 +21,7 @@ from data.prepare import TINY_SHAKESPEARE_SHA256
 from model import attention_in_force
 from profiling.capture.sampler import GpuSampler, NoSampler
 from profiling.hardware import mfu
-from profiling.metric_names import CPU_PERCENT
+from profiling.metric_names import CPU_PERCENT, DATA_MS
 from profiling.records import to_json
 from profiling.run_files import METRICS
 from profiling.step_times import STEP_TIMES, StepTimes
@@ -84,6 +84,7 @@ class Record:
     host_ms: list[float] = field(default_factory=list)  # what the host took to launch them
     start_up_s: float = 0.0  # until the loop, compiling included
     waited_before_s: float = 0.0  # for data, until the loop
+    waited_s: float = 0.0  # for data, until the last row
 
     def __post_init__(self) -> None:
         config, ranks = self.run.config, self.run.ranks
@@ -101,7 +102,7 @@ class Record:
     def __enter__(self) -> "Record":
         self.display.progress.start()
         self.start_up_s = time.perf_counter() - self.run.ranks.began_s
-        self.waited_before_s = self.run.train_batches.waited_s
+        self.waited_before_s = self.waited_s = self.run.train_batches.waited_s
         return self
 
     def trained(self, iteration: int, lr: float, readings: dict[str, float], laps: Laps) -> None:
@@ -116,6 +117,7 @@ class Record:
         captured_ms = statistics.median(laps.captured_ms) if laps.captured_ms else None
         row: dict[str, Value] = {"iter": iteration, **readings, "lr": lr}
         row |= self.speed_metrics(speed) | self.slow_ranks.read(laps)
+        row[DATA_MS.name] = self.data_ms(count)
         row["time/elapsed_s"] = self.elapsed_s()
         if laps.captured_ms:
             row["profile/captured_steps"] = len(laps.captured_ms)
@@ -126,6 +128,11 @@ class Record:
         self.tracker.log(row)
         self.display.trained(iteration, train_loss, speed, captured_ms)
         self.check_finite(iteration, readings)
+
+    def data_ms(self, count: int) -> float:
+        """What the host waited for batches in each of the last `count` iterations."""
+        before_s, self.waited_s = self.waited_s, self.run.train_batches.waited_s
+        return (self.waited_s - before_s) / count * 1e3
 
     def evaluated(
         self, iteration: int, losses: dict[str, float], readings: dict[str, float]

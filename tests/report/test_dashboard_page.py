@@ -158,7 +158,10 @@ def test_what_was_not_logged_is_said(tmp_path):
     runs = [read_run(write_run(tmp_path / "run", gpu=False))]
     page = dashboard_page(runs)
     assert "These runs logged no GPU metrics" in page
-    assert "Not logged by these runs: model FLOP utilisation (MFU), peak memory." in page
+    assert (
+        "Not logged by these runs: wait of the host for a batch, model FLOP utilisation (MFU), peak"
+        in page
+    )
 
 
 def test_cpu_use_of_the_process_is_drawn_also_without_a_gpu(tmp_path):
