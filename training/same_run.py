@@ -77,8 +77,9 @@ def check_text(saved: Checkpoint, config: Config, dataset: Dataset) -> None:
             f"({saved.source}, not {dataset.source}); use init_from=scratch"
         )
     if saved.tokenizer.to_record() != dataset.tokenizer.to_record():
+        was, now = saved.tokenizer.vocab_size, dataset.tokenizer.vocab_size
         raise ValueError(
-            f"dataset={config.dataset}: the checkpoint's tokens are others, those of "
-            f"dataset={saved.config.get('dataset')}; resume with its dataset, tokenizer and "
-            "bpe_vocab_size, or use init_from=scratch"
+            f"dataset={config.dataset}: its vocabulary of {now} tokens is not the checkpoint's of "
+            f"{was}, which is that of dataset={saved.config.get('dataset')}; resume with its "
+            "dataset, tokenizer and bpe_vocab_size, or use init_from=scratch"
         )

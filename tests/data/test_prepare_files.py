@@ -1,0 +1,393 @@
+"""python -m data.prepare of text files, folders and Parquet: in blocks, in parallel, resumable."""
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from configs.preparing import FilesConfig
+from data import encode_blocks, prepare, text_blocks
+from data.dataset import load_dataset
+from data.prepare_files import prepare_files
+from data.standin import stand_in_text
+from data.text_blocks import Block, drawn, find_sources
+from data.tokenizers import BpeTokenizer
+from tests.paths import PROJECT
+
+PLAY = stand_in_text(length=60_000)
+MIXED = "It's 3 o'clock…\r\n\r\n  \t  x  \u00a0 y　　z\n\n\n漢字かな交じり文 123 456\n" * 400
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 5000)
+
+
+@pytest.fixture
+def make(tmp_path):
+    """make(source, **keys): the data set of these files, in tmp_path/out."""
+
+    def prepared(source: Path, **keys):
+        fixed = {"tokenizer": "char", "workers": 1, "out": str(tmp_path / "out")}
+        return prepare_files(FilesConfig(source=str(source), **{**fixed, **keys}), tmp_path)
+
+    return prepared
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode())
+    return path
+
+
+def text_of(dataset, split: str) -> str:
+    return dataset.tokenizer.decode(dataset.tokens(split).whole())
+
+
+@pytest.mark.parametrize("text", [PLAY, MIXED], ids=["play", "mixed"])
+@pytest.mark.parametrize("tokenizer", ["char", "local"])
+def test_blocks_give_the_tokens_of_the_whole_text(tmp_path, make, text, tokenizer):
+    dataset = make(write(tmp_path / "a.txt", text), tokenizer=tokenizer, bpe_vocab_size=400)
+    whole = text.replace("\r\n", "\n")
+    train, val = (text_of(dataset, split) for split in ("train", "val"))
+    assert train + val == whole
+    assert len(val.encode()) == pytest.approx(0.1 * len(text.encode()), rel=0.05)
+    for split, part in (("train", train), ("val", val)):
+        expected = dataset.tokenizer.encode(part)
+        assert np.array_equal(dataset.tokens(split).whole(), expected)
+
+
+def test_characters_are_read_by_nanogpt_too(tmp_path, make):
+    dataset = make(write(tmp_path / "a.txt", PLAY))
+    meta = pickle.loads((dataset.directory / "meta.pkl").read_bytes())
+    ids = np.fromfile(dataset.directory / "train.bin", np.uint16)
+    assert "".join(meta["itos"][i] for i in ids.tolist()) == PLAY[: int(len(PLAY) * 0.9)]
+    assert dataset.source == "a.txt" and dataset.tokenizer.characters == "".join(sorted(set(PLAY)))
+
+
+def test_processes_give_what_one_gives(tmp_path, make):
+    for name in ("b.txt", "a.txt", "deep/c.txt"):
+        write(tmp_path / "texts" / name, f"{name}: {PLAY}")
+    alone = make(tmp_path / "texts")
+    many = make(tmp_path / "texts", workers=3, out=str(tmp_path / "many"))
+    assert many.text_sha256 == alone.text_sha256
+    for name in ("train.bin", "val.bin", "vocab.json"):
+        assert (many.directory / name).read_bytes() == (alone.directory / name).read_bytes()
+    assert text_of(many, "train").startswith("a.txt: ")  # by name
+
+
+def test_a_text_ends_where_its_file_does(tmp_path, make, monkeypatch):
+    """With GPT-2's own token, of which a small vocabulary stands for."""
+    small = BpeTokenizer.train(PLAY, 300)
+    monkeypatch.setattr(BpeTokenizer, "gpt2", lambda: BpeTokenizer("gpt2", small.tokens))
+    one = make(write(tmp_path / "one.txt", PLAY), tokenizer="gpt2")
+    end = one.tokenizer.end_of_text
+    assert not (one.tokens("train").whole() == end).any()
+    for name in ("1", "2", "3"):
+        write(tmp_path / f"many/{name}.txt", PLAY)
+    many = make(tmp_path / "many", tokenizer="gpt2", out=str(tmp_path / "more"))
+    both = np.concatenate([many.tokens(split).whole() for split in ("train", "val")])
+    assert (both == end).sum() == 3 and both[-1] == end
+
+
+def test_what_is_there_already_is_not_made_again(tmp_path, make, monkeypatch):
+    source = write(tmp_path / "a.txt", PLAY)
+    first = make(source)
+    monkeypatch.setattr(encode_blocks.Encode, "__call__", None)
+    assert make(source).text_sha256 == first.text_sha256
+    with pytest.raises(ValueError, match="out: there is something else already; name another"):
+        make(source, tokenizer="local")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="file: there is something else already"):
+        make(source, out=str(tmp_path / "file"))
+
+
+# Stopped and gone on with
+
+
+def test_what_failed_goes_on_where_it_was(tmp_path, make, monkeypatch):
+    source = write(tmp_path / "a.txt", PLAY)
+    expected = make(source, out=str(tmp_path / "whole"))
+    encode, seen = encode_blocks.Encode.__call__, []
+
+    def until_the_fourth(self, block: Block):
+        seen.append(block.begin)
+        if len(seen) == 4:
+            raise OSError("the disk is full")
+        return encode(self, block)
+
+    monkeypatch.setattr(encode_blocks.Encode, "__call__", until_the_fourth)
+    with pytest.raises(ValueError, match="the disk is full"):
+        make(source)
+    unfinished = tmp_path / "out.unfinished"
+    assert len((unfinished / "done.jsonl").read_text().splitlines()) == 3
+    # a kill in the midst of writing: tokens without a line, a line that is cut off
+    with open(unfinished / "train.bin", "ab") as file:
+        file.write(b"half a bl")
+    with open(unfinished / "done.jsonl", "a") as file:
+        file.write('{"blocks": 4, "tra')
+    dataset = make(source)
+    assert len(seen) == len(set(seen)) + 1, "a block was encoded twice beside the one that failed"
+    assert (dataset.directory / "train.bin").read_bytes() == (
+        expected.directory / "train.bin"
+    ).read_bytes()
+    assert dataset.text_sha256 == expected.text_sha256 and not unfinished.exists()
+    assert {path.name for path in dataset.directory.iterdir()} == {
+        *("train.bin", "val.bin", "vocab.json", "meta.json", "meta.pkl")
+    }
+
+
+def test_tokens_that_a_crash_of_the_machine_took_are_made_again(tmp_path, make, monkeypatch):
+    source = write(tmp_path / "a.txt", PLAY)
+    expected = make(source, out=str(tmp_path / "whole"))
+    monkeypatch.setattr("data.prepare_files.describe", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        make(source)
+    monkeypatch.undo()
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 5000)
+    os.truncate(tmp_path / "out.unfinished/train.bin", 12_000)
+    assert make(source).text_sha256 == expected.text_sha256
+    again = np.fromfile(tmp_path / "out/train.bin", np.uint16)
+    assert np.array_equal(again, expected.tokens("train").whole())
+
+
+def test_other_files_or_keys_do_not_go_on(tmp_path, make, monkeypatch):
+    source = write(tmp_path / "a.txt", PLAY)
+    monkeypatch.setattr("data.prepare_files.describe", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        make(source)
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match="out.unfinished: begun with other files or keys; remove"):
+        make(source, val_fraction=0.2)
+
+
+SLOWLY = """
+import sys, time
+from data import encode_blocks, prepare, text_blocks
+
+text_blocks.BLOCK_BYTES = 5000
+encode = encode_blocks.Encode.__call__
+encode_blocks.Encode.__call__ = lambda self, block: (time.sleep(0.3), encode(self, block))[1]
+prepare.main(sys.argv[1:])
+"""
+
+
+def test_a_kill_costs_the_blocks_under_way(tmp_path, make):
+    source = write(tmp_path / "a.txt", PLAY)
+    words = [str(source), "tokenizer=char", "workers=1", f"out={tmp_path}/out"]
+    process = subprocess.Popen([sys.executable, "-c", SLOWLY, *words], cwd=PROJECT)
+    done = tmp_path / "out.unfinished/done.jsonl"
+    until = time.monotonic() + 60
+    while not (done.exists() and done.read_text().count("\n") >= 3):
+        assert process.poll() is None and time.monotonic() < until
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    there = done.read_text().splitlines()
+    assert not (tmp_path / "out").exists()
+    seen = []
+    encode = encode_blocks.Encode.__call__
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            encode_blocks.Encode,
+            "__call__",
+            lambda self, block: (seen.append(block), encode(self, block))[1],
+        )
+        dataset = make(source)
+    expected = make(source, out=str(tmp_path / "whole"))
+    sizes = [PLAY.encode()[block.begin : block.end] for block in seen]
+    assert len(b"".join(sizes)) < len(PLAY) and json.loads(there[-1])["blocks"] >= 3
+    assert dataset.text_sha256 == expected.text_sha256
+
+
+@pytest.mark.slow
+def test_no_worker_outlives_a_first_process_that_was_killed(tmp_path):
+    source = write(tmp_path / "a.txt", PLAY * 400)
+    words = [str(source), "tokenizer=local", "workers=2", f"out={tmp_path}/out"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "data.prepare", *words], cwd=PROJECT, stderr=subprocess.DEVNULL
+    )
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    until = time.monotonic() + 90
+    while not (workers := [int(word) for word in children.read_text().split()]) or len(workers) < 3:
+        assert process.poll() is None and time.monotonic() < until
+        time.sleep(0.05)
+    time.sleep(1)  # so that they have started
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    until = time.monotonic() + 30
+    while any(Path(f"/proc/{pid}").exists() for pid in workers):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+# What is wrong with a source
+
+
+@pytest.mark.parametrize(
+    "files, complaint",
+    [
+        ({}, "holds neither *.txt nor *.parquet"),
+        ({"a.txt": "x", "b.parquet": "y"}, "holds both *.txt and *.parquet"),
+        ({"a.md": "x"}, "holds neither"),
+    ],
+)
+def test_a_folder_without_texts_is_named(tmp_path, files, complaint):
+    for name, text in files.items():
+        write(tmp_path / name, text)
+    with pytest.raises(ValueError) as raised:
+        find_sources(str(tmp_path))
+    assert str(raised.value).startswith(f"{tmp_path}: {complaint}")
+
+
+def test_what_is_no_text_is_named_with_its_byte(tmp_path, make):
+    source = tmp_path / "a.txt"
+    source.write_bytes(PLAY.encode()[:7000] + b"\xff" + PLAY.encode()[:7000])
+    for workers in (1, 2):
+        with pytest.raises(ValueError, match=rf"{source}: not UTF-8 \(byte 7000 is 0xff\)"):
+            make(source, workers=workers)
+
+
+def test_a_split_without_a_token_is_refused(tmp_path, make):
+    with pytest.raises(ValueError, match="val_fraction=0.99999: leaves no training tokens"):
+        make(write(tmp_path / "a.txt", PLAY), val_fraction=0.99999)
+
+
+@pytest.mark.skipif(find_spec("pyarrow") is not None, reason="pyarrow is installed")
+def test_parquet_without_pyarrow_says_what_to_install(tmp_path, make):
+    source = write(tmp_path / "a.parquet", "PAR1")
+    with pytest.raises(ValueError, match="Parquet needs pyarrow: pip install pyarrow"):
+        make(source)
+
+
+def test_rows_draw_by_their_number_alone():
+    whole = drawn(0, 10_000, 0.1)
+    parts = [drawn(0, 1, 0.1), drawn(1, 4999, 0.1), drawn(5000, 5000, 0.1)]
+    assert np.array_equal(np.concatenate(parts), whole)
+    assert 900 < whole.sum() < 1100
+
+
+# Parquet itself
+
+ROWS = [f"row {number}: {PLAY[number : number + 200]}" for number in range(100)]
+ROWS[7] = None
+
+
+class PretendedFile:
+    """What is asked of pyarrow.parquet.ParquetFile, of groups of ten rows in JSON."""
+
+    def __init__(self, path: Path) -> None:
+        self.groups = json.loads(path.read_text())
+        groups = [SimpleNamespace(num_rows=10, total_byte_size=2200) for _ in self.groups]
+        self.metadata = SimpleNamespace(
+            num_row_groups=len(groups), row_group=lambda number: groups[number]
+        )
+        kinds = {"text": "string", "number": "int64"}
+        field = lambda name: SimpleNamespace(type=kinds[name])  # noqa: E731
+        self.schema_arrow = SimpleNamespace(names=list(kinds), field=field)
+
+    def iter_batches(self, batch_size: int, row_groups: list[int], columns: list[str], **_):
+        assert columns == ["text"]
+        for number in row_groups:
+            rows = self.groups[number]
+            yield SimpleNamespace(column=lambda _, rows=rows: SimpleNamespace(to_pylist=rows.copy))
+
+
+@pytest.fixture(params=["pyarrow", "pretended"])
+def parquet(tmp_path, request, monkeypatch):
+    """A folder with two files of ROWS in groups of ten; the text is one of two columns."""
+    folder, parts = tmp_path / "rows", {"0.parquet": ROWS[:60], "1.parquet": ROWS[60:]}
+    folder.mkdir()
+    if request.param == "pyarrow":
+        arrow = pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
+        from pyarrow.parquet import write_table
+
+        for name, part in parts.items():
+            table = arrow.table({"text": part, "number": list(range(len(part)))})
+            write_table(table, folder / name, row_group_size=10)
+        return folder
+    for name, part in parts.items():
+        groups = [part[at : at + 10] for at in range(0, len(part), 10)]
+        (folder / name).write_text(json.dumps(groups))
+    types = SimpleNamespace(is_string="string".__eq__, is_large_string="large_string".__eq__)
+    parquet = SimpleNamespace(ParquetFile=PretendedFile)
+    pretended = SimpleNamespace(ArrowException=KeyError, types=types, parquet=parquet)
+    monkeypatch.setitem(sys.modules, "pyarrow", pretended)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", parquet)
+    return folder
+
+
+def test_each_row_of_parquet_is_a_document(parquet, make):
+    dataset = make(parquet, val_fraction=0.2)
+    rows = [row for row in ROWS if row is not None]
+    train, val = (text_of(dataset, split) for split in ("train", "val"))
+    chosen = drawn(0, 100, 0.2)
+    assert 10 <= chosen.sum() <= 30
+    assert train == "".join(
+        row for row, is_val in zip(ROWS, chosen, strict=True) if row and not is_val
+    )
+    assert len(train) + len(val) == sum(map(len, rows))
+
+
+@pytest.mark.parametrize(
+    "column, complaint",
+    [
+        ("content", "column=content: .* has no such column; it has text, number"),
+        ("number", "column=number: in .* it holds int64, not text"),
+    ],
+)
+def test_a_column_that_is_no_text_is_named(parquet, make, column, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        make(parquet, column=column)
+
+
+# The command line
+
+
+def test_the_command_says_what_was_made_and_what_comes_next(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source = write(tmp_path / "my play.txt", PLAY)
+    prepare.main([str(source), "tokenizer=char", "workers=1", "--out=mine"])
+    made, following = capsys.readouterr().out.splitlines()
+    assert made.startswith("mine: my play.txt, 54,000 training and 6,000 validation tokens")
+    assert following == "next: python train.py dataset=mine out_dir=out-mine attention=flash"
+    assert load_dataset(tmp_path / "mine").count("val") == 6000
+
+
+def test_nanogpts_shakespeare_is_made_of_the_text_where_it_is(tmp_path, monkeypatch, capsys):
+    small = BpeTokenizer.train(PLAY, 300)
+    monkeypatch.setattr(BpeTokenizer, "gpt2", lambda: BpeTokenizer("gpt2", small.tokens))
+    monkeypatch.setattr(prepare, "DATA_DIR", tmp_path / "data")
+    source = write(tmp_path / "input.txt", PLAY)
+    prepare.main(["shakespeare", f"source={source}", "workers=1"])
+    assert f"next: python train.py dataset={tmp_path}/data/shakespeare " in capsys.readouterr().out
+    ids = np.fromfile(tmp_path / "data/shakespeare/train.bin", np.uint16)
+    assert np.array_equal(ids, small.encode(PLAY[: int(len(PLAY) * 0.9)]))
+
+
+@pytest.mark.parametrize(
+    "words, complaint",
+    [
+        (["source=a", "."], "source=a: . is named already; leave one out"),
+        (["openwebtext", "source=nowhere"], "nowhere: no such file or folder"),
+        ([".", "val_fraction=1"], "val_fraction=1.0: must be at least 0 and less than 1"),
+        ([".", "val_fraction=0"], "val_fraction=0: training needs something to validate on"),
+        ([".", "workers=0"], "workers=0: must be at least 1"),
+        ([".", "batch_size=2"], "batch_size: no such key"),
+    ],
+)
+def test_mistakes_are_one_line(tmp_path, monkeypatch, capsys, words, complaint):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        prepare.main(words)
+    error = capsys.readouterr().err
+    assert ended.value.code == 2 and f": error: {complaint}" in error and error.count("\n") == 1
