@@ -55,6 +55,7 @@ examples
   python train.py DIR/config.yaml init_from=resume              go on from DIR/ckpt.pt
   python train.py config/finetune_shakespeare.yaml init_from=gpt2     with GPT-2's weights
   python train.py data_source=my.txt out_dir=out-mine           a text of your own
+  python train.py dataset=../nanoGPT/data/openwebtext           a folder of tokens, or of shards
   python train.py wandb.mode=offline wandb.project=mine         Weights & Biases, no network
   python train.py profile=torch profile.steps=5                 capture five iterations
 

@@ -106,6 +106,16 @@ class BpeTokenizer:
 
         From vocab.json in the folder `beside`, or in Hugging Face's cache; else by tiktoken.
         """
+        try:
+            return cls._found(beside)
+        except ConnectionError as error:
+            raise ValueError(
+                f"tokenizer=gpt2: {error}; tokenizer=local trains one on the text instead"
+            ) from error
+
+    @classmethod
+    def _found(cls, beside: Path | None = None) -> "BpeTokenizer":
+        """ConnectionError says why it is not to be had."""
         name = "vocab.json"
         own = [beside / name] if beside and (beside / name).is_file() else []
         for path in (*own, *(cached(size, name) for size in REPOSITORIES)):  # all have the same
@@ -115,10 +125,9 @@ class BpeTokenizer:
             encoding = finish_within(GPT2_LIMIT_S, lambda: tiktoken.get_encoding("gpt2"))
         except (OSError, ValueError) as error:  # OSError: no network; ValueError: damaged download
             reason = " ".join(str(error).split())[:150]
-            raise ValueError(
-                "tokenizer=gpt2: its vocabulary is in no cache, tiktoken's or Hugging Face's, and "
-                f"could not be downloaded ({type(error).__name__}: {reason}); tokenizer=local "
-                "trains one on the text instead"
+            raise ConnectionError(
+                "its vocabulary is in no cache, tiktoken's or Hugging Face's, and could not be "
+                f"downloaded ({type(error).__name__}: {reason})"
             ) from error
         ordinary = encoding.n_vocab - len(encoding.special_tokens_set)
         return cls("gpt2", [encoding.decode_single_token_bytes(rank) for rank in range(ordinary)])
@@ -179,7 +188,12 @@ class Gpt2Tokenizer:
 
     @cached_property
     def _known(self) -> BpeTokenizer:
-        return BpeTokenizer.gpt2()
+        try:
+            return BpeTokenizer._found()
+        except ConnectionError as error:
+            raise ValueError(
+                f"GPT-2's tokens: {error}; TIKTOKEN_CACHE_DIR=FOLDER names a copy of that cache"
+            ) from error
 
     def encode(self, text: str) -> np.ndarray:
         """Token ids; ValueError where the vocabulary cannot be had."""

@@ -189,6 +189,14 @@ def test_gpt2_without_network_names_the_cure(no_gpt2):
     assert len(str(raised.value).splitlines()) == 1
 
 
+def test_tokens_known_by_name_alone_say_what_text_would_need(no_gpt2):
+    tokenizer = load_tokenizer({"kind": "gpt2"})
+    assert tokenizer.vocab_size == 50257 and tokenizer.to_record() == {"kind": "gpt2"}
+    for use in (lambda: tokenizer.encode("a"), lambda: tokenizer.decode_bytes([1])):
+        with pytest.raises(ValueError, match="GPT-2's tokens: its vocabulary .*TIKTOKEN_CACHE_DIR"):
+            use()
+
+
 def test_gpt2_that_never_answers_is_given_up(monkeypatch):
     never = threading.Event()
     monkeypatch.setattr(tiktoken, "get_encoding", lambda name: never.wait())
