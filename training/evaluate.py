@@ -15,6 +15,7 @@ from training.step import autocast
 
 SAMPLED = 8  # validation sequences for each one of the training split
 CACHED_BYTES = 4 << 20  # measured: from 2 to 8 MB alike, one sequence at a time 3 times as long
+LOGITS_BYTES = 64 << 20
 FLOAT_BYTES = 4
 
 
@@ -28,7 +29,7 @@ def evaluate(
     eighth of its size. Otherwise the mean of eval_iters random batches each, as nanoGPT has it.
     """
     model.eval()
-    size = evaluation_batch_size(config, ranks.device)
+    size = evaluation_batch_size(config, ranks.device, model.lm_head.out_features)
     with uncompiled(model), autocast(config.dtype, ranks.device):
         if config.eval_iters:
             count = config.eval_iters * config.batch_size
@@ -42,11 +43,12 @@ def evaluate(
     return {"val/loss": val_loss, "eval/train_loss": train_loss}
 
 
-def evaluation_batch_size(config: Config, device: torch.device) -> int:
+def evaluation_batch_size(config: Config, device: torch.device, vocab_size: int = 1) -> int:
     """Sequences at once, on each rank. Raises ValueError naming eval_batch_size.
 
-    On a CPU as many as keep the widest activation, of an MLP, within its caches. On a GPU those of
-    a training batch: they fit, and FlexAttention is compiled for no other number.
+    On a CPU as many as keep the activations of an MLP within its caches, and the logits, which
+    GPT-2's vocabulary makes far wider, within 64 MB. On a GPU those of a training batch: they fit,
+    and FlexAttention is compiled for no other number.
     """
     fixed = device.type != "cpu" and config.attention == "flex"
     if fixed and config.eval_batch_size not in (None, config.batch_size):
@@ -58,7 +60,9 @@ def evaluation_batch_size(config: Config, device: torch.device) -> int:
         return config.eval_batch_size
     if device.type != "cpu":
         return config.batch_size
-    return max(1, CACHED_BYTES // (config.block_size * 4 * config.n_embd * FLOAT_BYTES))
+    float_bytes = config.block_size * FLOAT_BYTES
+    cached = CACHED_BYTES // (float_bytes * 4 * config.n_embd)
+    return max(1, min(cached, LOGITS_BYTES // (float_bytes * vocab_size)))
 
 
 def mean_loss(model: GPT, batches: Iterator[tuple[Tensor, Tensor]], ranks: Ranks) -> Tensor:

@@ -314,7 +314,7 @@ def open_record(run: Run, warm: WarmUp, gpu: GpuSampler | NoSampler) -> Record:
         device=ranks.device_name,
         gpu_metrics=gpu.reason,
         token_storage=run.train_batches.sequences.storage,
-        eval_batch_size=evaluation_batch_size(config, ranks.device),
+        eval_batch_size=evaluation_batch_size(config, ranks.device, run.model.lm_head.out_features),
         ranks=ranks.world_size,
         torch=str(torch.__version__),
         reasons=run.reasons,

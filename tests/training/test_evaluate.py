@@ -118,7 +118,9 @@ def test_a_small_model_is_evaluated_in_large_batches_on_a_cpu_alone(config):
     tiny = config(n_embd=16, block_size=16)
     assert evaluation_batch_size(tiny, CPU) == 1024
     assert evaluation_batch_size(config(n_embd=8192, block_size=1024), CPU) == 1
-    assert evaluation_batch_size(tiny, torch.device("cuda")) == tiny.batch_size
+    assert evaluation_batch_size(tiny, CPU, vocab_size=65) == 1024
+    assert evaluation_batch_size(tiny, CPU, vocab_size=50257) == 20  # 64 MB of logits, not 3 GB
+    assert evaluation_batch_size(tiny, torch.device("cuda"), 50257) == tiny.batch_size
     asked = config(eval_batch_size=9)
     assert evaluation_batch_size(asked, CPU) == evaluation_batch_size(asked, CUDA) == 9
     asked.attention = "flex"
