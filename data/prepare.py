@@ -60,7 +60,7 @@ from data.dataset import (
 from data.download import download, download_openwebtext
 from data.prepare_files import prepare_files
 from data.standin import stand_in_text
-from data.tokenizers import BpeTokenizer, CharTokenizer, Tokenizer
+from data.tokenizers import BpeTokenizer, CharTokenizer, Gpt2Tokenizer, Tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +103,10 @@ def prepare(config: DataConfig, data_dir: Path = DATA_DIR) -> Dataset:
     one and not the other.
     """
     if config.dataset not in BUILT_IN:
-        return load_dataset(find_folder(config, data_dir))
+        dataset = load_dataset(find_folder(config, data_dir))
+        if isinstance(dataset.tokenizer, Gpt2Tokenizer):
+            log.info("%s: no meta.pkl: tokens are GPT-2's, as in nanoGPT", dataset.directory)
+        return dataset
     if config.dataset == "shakespeare_char" and config.tokenizer != "auto":
         log.warning("tokenizer=%s: not used by dataset=shakespeare_char", config.tokenizer)
     try:
@@ -333,6 +336,7 @@ def prepare_any_size(words: list[str], data_dir: Path) -> tuple[Dataset, str]:
     """The folder, and the command that trains on it. Raises ValueError in one line."""
     name = next(word for word in words if "=" not in word and not word.startswith("-"))
     given = parse_keys([word for word in words if word != name], FilesConfig)
+    logging.getLogger("data.prepare_files").setLevel(logging.INFO)  # where it goes on
     made = prepare_files(recipe(name, given, data_dir), data_dir)
     keys = [f"dataset={from_here(made.directory)}", "out_dir=out-mine"]
     if made.count("val") > MANY_TOKENS:

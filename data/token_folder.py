@@ -91,7 +91,6 @@ def tokenizer_of(folder: Path) -> CharTokenizer | Gpt2Tokenizer:
     meta = folder / "meta.pkl"
     if meta.is_file():
         return read_meta(meta)
-    log.info("%s: no meta.pkl: its tokens are read as GPT-2's byte pairs, as in nanoGPT", folder)
     return Gpt2Tokenizer()
 
 

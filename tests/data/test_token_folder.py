@@ -51,9 +51,10 @@ def test_a_name_is_first_looked_for_in_data(folder, monkeypatch):
 
 def test_without_meta_pkl_tokens_are_gpt2s(tmp_path, caplog):
     caplog.set_level(logging.INFO)
-    dataset = load_dataset(write_nanogpt(tmp_path / "mine", characters=None))
+    folder = write_nanogpt(tmp_path / "mine", characters=None)
+    dataset = prepare.prepare(DataConfig(dataset=str(folder)), tmp_path / "data")
     assert dataset.tokenizer.vocab_size == 50257
-    assert "no meta.pkl: its tokens are read as GPT-2's byte pairs" in caplog.text
+    assert "no meta.pkl: tokens are GPT-2's, as in nanoGPT" in caplog.text
     again = load_tokenizer(dataset.tokenizer.to_record())
     assert isinstance(again, Gpt2Tokenizer)  # and no vocabulary was asked for
 
