@@ -103,10 +103,10 @@ def prepare(config: DataConfig, data_dir: Path = DATA_DIR) -> Dataset:
     one and not the other.
     """
     if config.dataset not in BUILT_IN:
-        dataset = load_dataset(find_folder(config, data_dir))
-        if isinstance(dataset.tokenizer, Gpt2Tokenizer):
-            log.info("%s: no meta.pkl: tokens are GPT-2's, as in nanoGPT", dataset.directory)
-        return dataset
+        folder = load_dataset(find_folder(config, data_dir))
+        if isinstance(folder.tokenizer, Gpt2Tokenizer):
+            log.info("%s: no meta.pkl: tokens are GPT-2's, as in nanoGPT", folder.directory)
+        return folder
     if config.dataset == "shakespeare_char" and config.tokenizer != "auto":
         log.warning("tokenizer=%s: not used by dataset=shakespeare_char", config.tokenizer)
     try:

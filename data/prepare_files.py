@@ -34,7 +34,8 @@ def prepare_files(config: FilesConfig, data_dir: Path) -> Dataset:
     is_parquet = paths[0].suffix == PARQUET
     fraction = VAL_FRACTIONS[is_parquet] if config.val_fraction is None else config.val_fraction
     plan = plan_of(config, paths, fraction)
-    folder = Path(config.out).expanduser() if config.out else data_dir / Path(config.source).stem
+    named = Path(config.source).expanduser().resolve()
+    folder = Path(config.out).expanduser() if config.out else data_dir / named.stem
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         return made_before(folder, plan)
     blocks = parquet_blocks(paths, config.column) if is_parquet else text_blocks(paths, fraction)
@@ -47,7 +48,7 @@ def prepare_files(config: FilesConfig, data_dir: Path) -> Dataset:
         marks_ends = is_parquet or len(paths) > 1
         work = Encode(reading, unfinished.folder / "vocab.json", marks_ends)
         done = encode(work, unfinished, tokenizer, blocks, workers)
-        describe(unfinished.folder, plan, Path(config.source).name, tokenizer, done)
+        describe(unfinished.folder, plan, named.name, tokenizer, done)
     with told(folder):
         unfinished.become(folder)
     return load_prepared(folder)
