@@ -34,7 +34,7 @@ from configs.model import ModelConfig
 from configs.sampling import FOLDER, SampleConfig
 from data.dataset import STAND_IN
 from data.prepare import read_utf8
-from data.tokenizers import Tokenizer
+from data.tokenizers import END_OF_TEXT, Tokenizer
 from model import GPT
 from training.checkpoint_file import Checkpoint, load, model_to_fill
 from training.console import say_through
@@ -178,6 +178,8 @@ def describe(saved: Checkpoint | Pretrained, model: GPT) -> None:
 
 def encode_prompt(start: str, tokenizer: Tokenizer) -> list[int]:
     """Token ids of what `start` stands for. ValueError names the key and, if any, the file."""
+    if start == END_OF_TEXT and tokenizer.end_of_text is not None:
+        return [tokenizer.end_of_text]
     key, text = "start", start.replace("\\n", "\n")
     if start.startswith(FILE):
         key = f"start={start}"

@@ -7,12 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
+import pyarrow
 import pytest
+from pyarrow.parquet import write_table
 
 from configs.preparing import FilesConfig
 from data import encode_blocks, prepare, text_blocks
@@ -262,8 +262,9 @@ def test_a_split_without_a_token_is_refused(tmp_path, make):
         make(write(tmp_path / "a.txt", PLAY), val_fraction=0.99999)
 
 
-@pytest.mark.skipif(find_spec("pyarrow") is not None, reason="pyarrow is installed")
-def test_parquet_without_pyarrow_says_what_to_install(tmp_path, make):
+def test_parquet_without_pyarrow_says_what_to_install(tmp_path, make, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     source = write(tmp_path / "a.parquet", "PAR1")
     with pytest.raises(ValueError, match="Parquet needs pyarrow: pip install pyarrow"):
         make(source)
@@ -282,47 +283,14 @@ ROWS = [f"row {number}: {PLAY[number : number + 200]}" for number in range(100)]
 ROWS[7] = None
 
 
-class PretendedFile:
-    """What is asked of pyarrow.parquet.ParquetFile, of groups of ten rows in JSON."""
-
-    def __init__(self, path: Path) -> None:
-        self.groups = json.loads(path.read_text())
-        groups = [SimpleNamespace(num_rows=10, total_byte_size=2200) for _ in self.groups]
-        self.metadata = SimpleNamespace(
-            num_row_groups=len(groups), row_group=lambda number: groups[number]
-        )
-        kinds = {"text": "string", "number": "int64"}
-        field = lambda name: SimpleNamespace(type=kinds[name])  # noqa: E731
-        self.schema_arrow = SimpleNamespace(names=list(kinds), field=field)
-
-    def iter_batches(self, batch_size: int, row_groups: list[int], columns: list[str], **_):
-        assert columns == ["text"]
-        for number in row_groups:
-            rows = self.groups[number]
-            yield SimpleNamespace(column=lambda _, rows=rows: SimpleNamespace(to_pylist=rows.copy))
-
-
-@pytest.fixture(params=["pyarrow", "pretended"])
-def parquet(tmp_path, request, monkeypatch):
+@pytest.fixture
+def parquet(tmp_path):
     """A folder with two files of ROWS in groups of ten; the text is one of two columns."""
     folder, parts = tmp_path / "rows", {"0.parquet": ROWS[:60], "1.parquet": ROWS[60:]}
     folder.mkdir()
-    if request.param == "pyarrow":
-        arrow = pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
-        from pyarrow.parquet import write_table
-
-        for name, part in parts.items():
-            table = arrow.table({"text": part, "number": list(range(len(part)))})
-            write_table(table, folder / name, row_group_size=10)
-        return folder
     for name, part in parts.items():
-        groups = [part[at : at + 10] for at in range(0, len(part), 10)]
-        (folder / name).write_text(json.dumps(groups))
-    types = SimpleNamespace(is_string="string".__eq__, is_large_string="large_string".__eq__)
-    parquet = SimpleNamespace(ParquetFile=PretendedFile)
-    pretended = SimpleNamespace(ArrowException=KeyError, types=types, parquet=parquet)
-    monkeypatch.setitem(sys.modules, "pyarrow", pretended)
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", parquet)
+        table = pyarrow.table({"text": part, "number": list(range(len(part)))})
+        write_table(table, folder / name, row_group_size=10)
     return folder
 
 

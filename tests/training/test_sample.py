@@ -17,7 +17,7 @@ from cli.help import read_keys
 from configs.attention import AUTO, TABLE
 from configs.sampling import HELP, SampleConfig
 from data.standin import stand_in_text
-from data.tokenizers import BpeTokenizer, CharTokenizer
+from data.tokenizers import BpeTokenizer, CharTokenizer, Gpt2Tokenizer
 from model import GPT
 from tests.helpers.checkpoints import BLOCK_SIZE, tiny, tiny_model, write_checkpoint
 from tests.paths import PROJECT
@@ -497,3 +497,9 @@ def test_a_token_takes_few_kernels():
     written(writer, [5, 1], 5)
     names = kernels_of(captured(writer.read_newest, torch.cuda.graph_pool_handle()))
     assert names is None or len(names) <= 2 * 11 + 12, names
+
+
+@pytest.mark.parametrize("tokenizer", [Gpt2Tokenizer(), CharTokenizer("<|endoftx>")])
+def test_the_end_of_a_text_is_a_prompt_where_it_is_a_token(tokenizer):
+    ids = program.encode_prompt("<|endoftext|>", tokenizer)
+    assert ids == [50256] if isinstance(tokenizer, Gpt2Tokenizer) else len(ids) == 13
