@@ -88,7 +88,9 @@ def decide_cuda_graphs(config: Config, device: torch.device, dtype: str) -> Deci
 
 def decide(config: Config, device: torch.device) -> dict[str, Decision]:
     """What each key that knows `auto` comes to on `device`. Raises ValueError naming a key."""
-    place = Decision(str(device), "the fastest kind that PyTorch sees here")
+    # without the GPU's number: a resume may have other GPUs, or several ranks
+    kind = device.type if config.device == AUTO else config.device
+    place = Decision(kind, "the fastest kind that PyTorch sees here")
     dtype = decide_dtype(config.dtype, device)
     graphs = decide_cuda_graphs(config, device, dtype.value)
     scope = Decision("model", "fewer launches")

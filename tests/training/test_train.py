@@ -306,6 +306,8 @@ def test_auto_on_a_gpu_and_its_reasons(config, monkeypatch, capability, expected
     asked = config(device="auto", dtype="auto", compile=True)
     settled = resolve(asked, device)
     assert (settled.dtype, settled.cuda_graphs, settled.compile_scope) == expected
+    assert settled.device == "cuda", "without a number: a resume may have several ranks"
+    assert resolve(config(device="cuda:0"), device).device == "cuda:0"
     told = reasons(asked, device)
     assert set(told) == {"device", "dtype", "cuda_graphs", "compile_scope"} and all(told.values())
     assert reasons(settled, device) == {}
