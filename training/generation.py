@@ -20,17 +20,19 @@ Work = Callable[[], None]
 
 
 class Writer:
-    """Continues a prompt in `batch` ways.
+    """Continues a prompt in `batch` ways; with `own` by our own kernels for single tokens.
 
     Positions are learned, so a full cache cannot slide: the last half of the context is then read
     again, and each token sees block_size / 2 to block_size tokens before it.
     """
 
-    def __init__(self, model: GPT, batch: int, temperature: float, top_k: int | None):
+    def __init__(
+        self, model: GPT, batch: int, temperature: float, top_k: int | None, own: bool = False
+    ):
         weight = model.lm_head.weight
         device, self.on_cuda = weight.device, weight.is_cuda
         self.model, self.temperature, self.top_k = model, temperature, top_k
-        self.cache = KeyValueCache(model, batch, KEYS_ON_CUDA if self.on_cuda else 1)
+        self.cache = KeyValueCache(model, batch, KEYS_ON_CUDA if self.on_cuda else 1, own)
         # what the cache has read or will read next, and behind a full one the newest token
         places = model.config.block_size + 1
         self.context = torch.zeros(batch, places, dtype=torch.long, device=device)
