@@ -57,8 +57,7 @@ def sample(config: SampleConfig) -> None:
     dtype = resolve_dtype(config.dtype, device)
     if device.type == "cuda":
         torch.cuda.set_device(device)  # graphs are captured on the current one
-    with rehearsal(device, dtype, config.rows):
-        model, tokenizer = load_model(config, device, dtype)
+    model, tokenizer = load_model(config, device, dtype)
     block_size = model.config.block_size
     prompt = encode_prompt(config.start, tokenizer)
     if len(prompt) > block_size:
@@ -100,7 +99,8 @@ def show(
 
 def load_model(config: SampleConfig, device: torch.device, dtype: str) -> tuple[GPT, Tokenizer]:
     """The checkpoint's model, ready on the device, and its tokenizer."""
-    saved = load(Path(config.out_dir) / "ckpt.pt")
+    with rehearsal(device, dtype, config.rows):
+        saved = load(Path(config.out_dir) / "ckpt.pt")
     trained = replace(saved.model_config, dropout=0.0, kernels="compiled")  # as any machine can
     attention = runnable_attention(trained, config.attention, device, dtype)
     model = GPT(replace(trained, attention=attention), saved.tokenizer.vocab_size)

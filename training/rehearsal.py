@@ -1,7 +1,8 @@
 """A small model's first two tokens, while the checkpoint is read. For sample.py on CUDA.
 
 Whoever comes first waits until cuBLAS has made its handle, Triton has hashed itself and each kernel
-is loaded. The checkpoint comes from the disk meanwhile, so a thread can be the first.
+is loaded. The host reads and checks a file meanwhile, so a thread can be the first. Nobody else may
+use the GPU then: which kernels attention may take is said to the whole process.
 """
 
 from collections.abc import Iterator
@@ -38,10 +39,7 @@ def rehearsal(device: torch.device, dtype: str, rows: int) -> Iterator[None]:
 
 
 def rehearse(device: torch.device, dtype: str, rows: int) -> None:
-    """Reads a prompt, half a context and a single token.
-
-    Nothing is captured: a capture would be disturbed by what the main thread does.
-    """
+    """Reads a prompt, half a context and a single token."""
     torch.cuda.set_device(device)  # each thread has its own
     model = GPT(ModelConfig(n_layer=1, dropout=0.0), CHARACTERS)
     model = model.to(device, getattr(torch, dtype)).eval()

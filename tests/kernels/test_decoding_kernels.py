@@ -84,25 +84,24 @@ torch.set_default_device(sys.argv[1])
 @torch.no_grad()
 def compare(bias, heads):
     config = ModelConfig(
-        n_layer=2, n_head=heads, n_embd=32, block_size=16, dropout=0.0, bias=bias
+        n_layer=2, n_head=heads, n_embd=32, block_size=8, dropout=0.0, bias=bias
     )
     torch.manual_seed(1)
     model = GPT(config, 65).eval()
     for parameter in model.parameters():
         parameter += 0.2 * torch.randn_like(parameter)
     try_own_kernels(model, 3)
-    idx = torch.randint(65, (3, 16))
-    for prompt in (1, 5):
-        cache = KeyValueCache(model, 3, own=True)
-        for _ in range(2):  # what is left of the first text is not seen by the second
-            cache.clear()
-            logits = read(model, idx[:, :prompt], cache)
-            for length in range(prompt, 17):
-                expected = model(idx[:, :length])[0][:, -1]
-                torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
-                assert cache.length == cache.position.item() == length and cache.keys == 16
-                if length < 16:
-                    logits = read(model, idx[:, length : length + 1], cache)
+    idx = torch.randint(65, (3, 8))
+    cache = KeyValueCache(model, 3, own=True)
+    for prompt in (1, 4):  # the second text must not see what the first one left
+        cache.clear()
+        logits = read(model, idx[:, :prompt], cache)
+        for length in range(prompt, 9):
+            expected = model(idx[:, :length])[0][:, -1]
+            torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
+            assert cache.length == cache.position.item() == length and cache.keys == 8
+            if length < 8:
+                logits = read(model, idx[:, length : length + 1], cache)
 
 
 compare(bias=False, heads=2)
