@@ -1,8 +1,8 @@
 """One new token of each sequence as kernels of our own: sampling on CUDA, where Triton is.
 
 A token is so little work that the number of kernels is its time. So a product takes the norm before
-it and the GELU behind it along, and attention stores the key and value that it is given. What the
-kernels differ in from PyTorch's is rounding. No gradients.
+it and the GELU behind it along, attention stores the key and value that it is given, and a draw
+puts the token where it is read. What differs from PyTorch's results is rounding. No gradients.
 
 kernels.decoding_triton is imported when the first of them is launched: Triton takes its time.
 """
@@ -34,3 +34,21 @@ def linear_of_norm(
     from kernels.decoding_triton import launch_linear
 
     return launch_linear(x, norm_weight, norm_bias, weight, bias, gelu)
+
+
+def draw_newest(
+    logits: Tensor,
+    noise: Tensor,
+    index: Tensor,
+    temperature: float,
+    position: Tensor,
+    token: Tensor,
+    context: Tensor,
+) -> None:
+    """Of logits (B, V) / temperature + noise the largest, into `token` and context[:, position].
+
+    noise is (B, N, V), of which `index`, (1), is used, token (B, 1), context (B, places).
+    """
+    from kernels.decoding_triton import launch_draw
+
+    launch_draw(logits, noise, index, temperature, position, token, context)

@@ -19,6 +19,7 @@ ROWS, OUTPUTS, LINEAR_WARPS = (
     16,
     4,
 )  # of a program of a product; the least that a GPU multiplies
+VOCABULARY, DRAW_WARPS = 1024, 4  # of a program that draws, so many at a time, or all
 EPSILON = 1e-5  # of the norm
 
 
@@ -101,6 +102,28 @@ def gemm_of_norm_triton(
     tl.store(to, out.to(OUT.dtype.element_ty), mask=kept)
 
 
+@triton.jit
+def draw_token_triton(
+    LOGITS, NOISE, INDEX, POSITION, TOKEN, CONTEXT, V, N, places, colder, WIDTH: tl.constexpr
+):
+    """A row of LOGITS (B, V); NOISE is (B, N, V), CONTEXT (B, places). Of equals the first wins."""
+    row = tl.program_id(0).to(tl.int64)
+    noise = NOISE + (row * N + tl.load(INDEX)) * V
+    lane = tl.arange(0, WIDTH)
+    best = tl.full([WIDTH], -float("inf"), tl.float32)
+    token = lane
+    for first in range(0, V, WIDTH):
+        inside = first + lane < V
+        logits = tl.load(LOGITS + row * V + first + lane, mask=inside, other=-float("inf"))
+        score = logits.to(tl.float32) * colder
+        score += tl.load(noise + first + lane, mask=inside, other=0.0)
+        token = tl.where(score > best, first + lane, token)
+        best = tl.maximum(best, score)
+    drawn = tl.min(tl.where(best == tl.max(best, 0), token, V - 1), 0)
+    tl.store(TOKEN + row, drawn)
+    tl.store(CONTEXT + row * places + tl.load(POSITION), drawn)
+
+
 def launch_attention(qkv: Tensor, kept: Tensor, position: Tensor, heads: int) -> Tensor:
     """As kernels.decoding.attend_newest."""
     (B, S, _), D = kept.shape, kept.size(2) // 2 // heads
@@ -127,3 +150,16 @@ def launch_linear(
         num_warps=LINEAR_WARPS,
     )  # fmt: skip
     return out
+
+
+def launch_draw(
+    logits: Tensor, noise: Tensor, index: Tensor, temperature: float, position: Tensor,
+    token: Tensor, context: Tensor,
+) -> None:  # fmt: skip
+    """As kernels.decoding.draw_newest."""
+    B, V = logits.shape
+    draw_token_triton[(B,)](
+        logits.contiguous(), noise, index, position, token, context,
+        V, noise.size(1), context.size(1), 1 / temperature,
+        WIDTH=min(triton.next_power_of_2(V), VOCABULARY), num_warps=DRAW_WARPS,
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A small model's first two tokens, while the checkpoint is read. For sample.py on CUDA.
+"""A small model's first tokens, while the checkpoint is read. For sample.py on CUDA.
 
 Whoever comes first waits until cuBLAS has made its handle, Triton has hashed itself and each kernel
 is loaded. The host reads and checks a file meanwhile, so a thread can be the first. Nobody else may
@@ -13,7 +13,6 @@ import torch
 
 from configs.model import ModelConfig
 from model import GPT
-from training.decode import try_own_kernels
 from training.generation import Writer
 
 CHARACTERS = 65  # of Shakespeare
@@ -43,9 +42,9 @@ def rehearse(device: torch.device, dtype: str, rows: int) -> None:
     torch.cuda.set_device(device)  # each thread has its own
     model = GPT(ModelConfig(n_layer=1, dropout=0.0), CHARACTERS)
     model = model.to(device, getattr(torch, dtype)).eval()
-    writer = Writer(model, rows, 1.0, None)
+    writer = Writer(model, rows, 1.0, None, own=True)
     for tokens in (1, writer.half):
         writer.begin([0] * tokens, 0)
         writer.step()
-    try_own_kernels(model, rows)
+    writer.step()
     torch.cuda.synchronize(device)

@@ -11,7 +11,7 @@ import sys
 import torch
 from torch.nn import functional as F
 import kernels.decoding_triton
-from kernels.decoding import attend_newest, linear_of_norm
+from kernels.decoding import attend_newest, draw_newest, linear_of_norm
 from model import attend
 
 torch.set_default_device(sys.argv[1])
@@ -48,7 +48,26 @@ def linear(B, C, outputs, norm_bias, bias, gelu):
     assert_near(ours, F.gelu(exact) if gelu else exact, B, C, outputs, norm_bias, bias, gelu)
 
 
+def draw(B, V, N, index, at):
+    logits, noise = torch.randn(B, V), torch.randn(B, N, V)
+    logits[:, V // 2] = logits[:, -1] = 9  # a tie, but for noise
+    noise[:, index, V // 2] = noise[:, index, -1] = 5
+    logits[:, 1] = -torch.inf
+    token, context = torch.full((B, 1), -1), torch.full((B, 7), -1)
+    for _ in range(2):
+        expected = (logits / 0.7 + noise[:, index]).argmax(-1)
+        places = torch.tensor([index]), 0.7, torch.tensor([at])
+        draw_newest(logits, noise, *places, token, context)
+        assert torch.equal(token[:, 0], expected) and torch.equal(context[:, at], expected)
+        assert (context >= 0).sum() == B, "another place was written"
+        logits[:, V // 2] = logits[:, -1] = -9
+
+
 torch.manual_seed(0)
+draw(3, 5, 2, 1, 6)
+draw(2, 65, 4, 0, 0)
+kernels.decoding_triton.VOCABULARY = 16  # several blocks to a row
+draw(2, 70, 3, 2, 4)
 for case in ((1, 1, 16, 1, 0), (2, 3, 32, 9, 1), (2, 2, 16, 200, 64), (3, 2, 64, 256, 199)):
     attention(*case)
 attention(1, 1, 128, 130, 129)  # the last one that fits
