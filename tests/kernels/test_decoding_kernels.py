@@ -96,6 +96,7 @@ import torch
 from configs.model import ModelConfig
 from model import GPT
 from training.decode import KeyValueCache, read, try_own_kernels
+from training.generation import Writer
 
 torch.set_default_device(sys.argv[1])
 
@@ -121,9 +122,22 @@ def compare(bias, heads):
             assert cache.length == cache.position.item() == length and cache.keys == 8
             if length < 8:
                 logits = read(model, idx[:, length : length + 1], cache)
+    return model
 
 
-compare(bias=False, heads=2)
+def text(own, model):
+    # the prompt, single tokens, and behind a full context its half again
+    writer = Writer(model, 2, 1.0, 20, own)
+    writer.begin([3, 1], seed=1)
+    tokens = []
+    for _ in range(11):
+        writer.step()
+        tokens.append(writer.token.clone())
+    return torch.cat(tokens, 1).tolist()
+
+
+model = compare(bias=False, heads=2)
+assert text(True, model) == text(False, model)
 compare(bias=True, heads=1)
 try:
     try_own_kernels(GPT(ModelConfig(n_layer=1, n_head=2, n_embd=48, dropout=0.0), 65), 1)
