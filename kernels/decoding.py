@@ -30,7 +30,10 @@ def linear_of_norm(
     bias: Tensor | None,
     gelu: bool = False,
 ) -> Tensor:
-    """A linear layer of x's layer norm, behind it GELU where asked for; (B, C) -> (B, outputs)."""
+    """A linear layer of x's layer norm, behind it GELU where asked for; (B, C) -> (B, outputs).
+
+    Raises NotImplementedError where C is above 1024, or 512 in float32.
+    """
     from kernels.decoding_triton import launch_linear
 
     return launch_linear(x, norm_weight, norm_bias, weight, bias, gelu)

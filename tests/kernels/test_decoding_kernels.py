@@ -81,12 +81,17 @@ half = linear_of_norm(
     torch.randn(20, 32).bfloat16(), None,
 )
 assert half.dtype == torch.bfloat16 and half.shape == (2, 20)
-try:
-    attend_newest(torch.zeros(1, 72), torch.zeros(1, 4, 48), torch.tensor([0]), 1)
-except NotImplementedError as error:
-    assert "n_embd/n_head = 24" in str(error), error
-else:
-    raise AssertionError("a width of 24 was taken")
+wide = torch.zeros(1, 600)
+for reason, call in (
+    ("n_head = 24", lambda: attend_newest(wide[:, :72], wide[None, :, :48], wide[0].long(), 1)),
+    ("n_embd = 600 is too wide", lambda: linear_of_norm(wide, wide[0], None, wide, None)),
+):
+    try:
+        call()
+    except NotImplementedError as error:
+        assert reason in str(error), error
+    else:
+        raise AssertionError(f"{reason} was taken")
 print("right")
 """
 

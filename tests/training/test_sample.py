@@ -518,3 +518,13 @@ def test_a_token_takes_few_kernels(own, of_a_layer):
 def test_a_rehearsal_ends_well(rows):
     """A failure would cost time alone, and nobody would see it."""
     rehearse(torch.device("cuda", torch.cuda.current_device()), "bfloat16", rows)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="our own kernels need a CUDA GPU")
+def test_our_own_kernels_read_single_tokens_where_the_switch_leaves_it_open():
+    own = {
+        attention: program.own_kernels_run(on_gpu(attention, torch.bfloat16), 3)
+        for attention in ("auto", "flash", "math", "efficient", "slow")
+    }
+    assert own == dict(auto=True, flash=True, math=False, efficient=False, slow=False)
