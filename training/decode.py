@@ -120,9 +120,8 @@ def read_newest(model: GPT, tokens: Tensor, cache: KeyValueCache) -> Tensor:
     x = body.wte(tokens[:, 0]) + body.wpe(cache.position)  # (B, C)
     for kept, block in zip(cache.layers, cast(Iterable[Block], body.h), strict=True):
         qkv = product_of_norm(x, block.ln_1, block.attn.c_attn)  # (B, 3C)
-        add_product(
-            x, attend_newest(qkv, kept, cache.position, block.attn.n_head), block.attn.c_proj
-        )
+        y = attend_newest(qkv, kept, cache.position, block.attn.n_head)  # (B, C)
+        add_product(x, y, block.attn.c_proj)
         add_product(x, product_of_norm(x, block.ln_2, block.mlp.c_fc, gelu=True), block.mlp.c_proj)
     cache.advance(1)
     return product_of_norm(x, body.ln_f, model.lm_head)
@@ -140,7 +139,7 @@ def try_own_kernels(model: GPT, batch: int) -> None:
     try:
         read_newest(model, cache.position.expand(batch, 1), cache)
     except Exception as error:  # Triton has kinds of its own, its compiler and the driver have more
-        raise ValueError(one_line(error)) from error
+        raise ValueError(one_line(error)[:160] or type(error).__name__) from error
 
 
 def in_heads(x: Tensor, heads: int) -> Tensor:

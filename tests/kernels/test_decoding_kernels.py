@@ -19,7 +19,7 @@ torch.set_default_device(sys.argv[1])
 
 def assert_near(ours, exact, *case):
     error = ((ours - exact).norm() / exact.norm()).item()
-    assert error < 1e-6, (error, *case)
+    assert error < 2e-6, (error, *case)
 
 
 def attention(B, H, D, S, there):
