@@ -38,11 +38,12 @@ from data.tokenizers import END_OF_TEXT, Tokenizer
 from model import GPT
 from training.checkpoint_file import Checkpoint, load, model_to_fill
 from training.console import say_through
-from training.decode import attend_at_once
+from training.decode import attend_at_once, try_own_kernels
 from training.device import check_attention, resolve_device, resolve_dtype
 from training.generation import Writer
 from training.gpt2 import Pretrained, pretrained
 from training.next_commands import report_command
+from training.rehearsal import rehearsal
 from training.sample_capture import token_spans
 
 log = logging.getLogger("sample")
@@ -62,9 +63,10 @@ def sample(config: SampleConfig) -> None:
     prompt = encode_prompt(config.start, tokenizer)
     if len(prompt) > block_size:
         log.warning("start: %d tokens, the model sees the last %d", len(prompt), block_size)
-    writer = Writer(model, config.rows, config.temperature, config.top_k)
     capture = token_spans(config, model)  # does nothing without `profile=`
     began = time.perf_counter()
+    own = own_kernels_run(model, config.rows)
+    writer = Writer(model, config.rows, config.temperature, config.top_k, own)
     with unwinding(), capture.window:
         for first in range(0, config.num_samples, config.rows):
             writer.begin(prompt, config.seed + first)
@@ -99,16 +101,17 @@ def show(
 def load_model(config: SampleConfig, device: torch.device, dtype: str) -> tuple[GPT, Tokenizer]:
     """The model, ready on the device, and its tokenizer."""
     saved: Checkpoint | Pretrained
-    if config.init_from == "resume":
-        saved = load(Path(config.out_dir) / "ckpt.pt")
-    else:
-        saved = pretrained(config.init_from, config.weights)
+    with rehearsal(device, dtype, config.rows):
+        if config.init_from == "resume":
+            saved = load(Path(config.out_dir) / "ckpt.pt")
+        else:
+            saved = pretrained(config.init_from, config.weights)
     trained = replace(saved.model_config, dropout=0.0, kernels="compiled")  # as any machine can
     attention = runnable_attention(trained, config.attention, device, dtype)
     model = model_to_fill(replace(trained, attention=attention), saved.tokenizer.vocab_size)
     model.load_state_dict(saved.weights)
     describe(saved, model)
-    log.info("%s, %s, attention %s%s", device, dtype, attention, of_one_token(attention, device))
+    log.info("%s, %s, attention %s", device, dtype, attention)
     return model.to(device, getattr(torch, dtype)).eval(), saved.tokenizer
 
 
@@ -131,10 +134,20 @@ def runnable_attention(
     return config.attention
 
 
-def of_one_token(attention: str, device: torch.device) -> str:
-    """What is to be said of a switch that one token does not obey."""
-    obeys = attention == AUTO or device.type != "cuda" or BACKENDS[attention].masks
-    return "" if obeys else " (it takes no mask: single tokens by another that does)"
+def own_kernels_run(model: GPT, rows: int) -> bool:
+    """Whether our own kernels read single tokens: where the switch leaves that open. Said aloud."""
+    attention = model.config.attention
+    if model.lm_head.weight.device.type != "cuda":
+        return False
+    if attention != AUTO and BACKENDS[attention].masks:
+        return False
+    try:
+        try_own_kernels(model, rows)
+    except ValueError as error:
+        log.info("single tokens without our own kernels, which do not run here: %s", error)
+        return False
+    log.info("single tokens by our own kernels, prompts by attention=%s", attention)
+    return True
 
 
 def try_decoding(config: ModelConfig, device: torch.device, dtype: str) -> None:

@@ -2,7 +2,8 @@
 
 The layers are those of model.GPT and the function is the same. What differs is the wiring: keys and
 values are kept, and the residual stream is one tensor that products add to, in as few kernels as
-PyTorch has for it. A token is so little work that the number of kernels is its time.
+PyTorch has for it; on CUDA kernels of our own read single tokens in fewer yet (kernels.decoding).
+A token is so little work that the number of kernels is its time.
 Shapes: B sequences, T tokens, S keys, C n_embd, H n_head, D = C / H, V vocabulary.
 """
 
@@ -14,8 +15,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from cli.errors import one_line
 from configs.attention import AUTO, BACKENDS
-from model import GPT, Block, attend
+from kernels.decoding import attend_newest, linear_of_norm
+from model import GPT, Block, LayerNorm, attend
 
 # all but cuDNN's, which plans each new shape for some 30 ms: PyTorch's choice on Hopper
 AT_ONCE = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
@@ -27,11 +30,13 @@ class KeyValueCache:
     A token's key and value lie side by side, as c_attn makes them. Where the next one goes is known
     twice: `length` to the host, `position`, (1), to the device. A token reads keys up to the next
     multiple of `round_to` and masks what is not there yet, so that one graph serves many lengths.
+    With `own`, kernels of our own read the position and no key behind it: one graph serves all.
     """
 
-    def __init__(self, model: GPT, batch: int, round_to: int = 1):
+    def __init__(self, model: GPT, batch: int, round_to: int = 1, own: bool = False):
         config, weight = model.config, model.lm_head.weight
-        self.block_size, self.round_to = config.block_size, round_to
+        self.block_size, self.own = config.block_size, own
+        self.round_to = config.block_size if own else round_to
         # zeros: what is masked has no weight, but must be a number
         size = (batch, config.block_size, 2 * config.n_embd)
         self.layers = [
@@ -47,7 +52,7 @@ class KeyValueCache:
         weight, size = model.lm_head.weight, (self.block_size, self.block_size)
         if model.config.attention == "slow":
             return torch.ones(size, dtype=torch.bool, device=weight.device).tril()
-        if self.round_to == 1:
+        if self.own or self.round_to == 1:
             return None
         return torch.full(size, float("-inf"), dtype=weight.dtype, device=weight.device).triu(1)
 
@@ -93,6 +98,8 @@ def read(model: GPT, tokens: Tensor, cache: KeyValueCache) -> Tensor:
     """
     body, T, C = model.transformer, tokens.size(1), model.config.n_embd
     assert cache.length == 0 or T == 1
+    if cache.own and cache.length:
+        return read_newest(model, tokens, cache)
     places = body.wpe(cache.position) if cache.length else body.wpe.weight[:T]  # (T, C)
     x = body.wte(tokens) + places  # (B, T, C)
     mask = cache.mask(T)
@@ -105,6 +112,34 @@ def read(model: GPT, tokens: Tensor, cache: KeyValueCache) -> Tensor:
         add_product(x, block.mlp.gelu(block.mlp.c_fc(block.ln_2(x))), block.mlp.c_proj)
     cache.advance(T)
     return model.lm_head(body.ln_f(x[:, -1]))
+
+
+def read_newest(model: GPT, tokens: Tensor, cache: KeyValueCache) -> Tensor:
+    """`read` for one token, (B, 1), by kernels of our own: five a layer instead of nine."""
+    body = model.transformer
+    x = body.wte(tokens[:, 0]) + body.wpe(cache.position)  # (B, C)
+    for kept, block in zip(cache.layers, cast(Iterable[Block], body.h), strict=True):
+        qkv = product_of_norm(x, block.ln_1, block.attn.c_attn)  # (B, 3C)
+        y = attend_newest(qkv, kept, cache.position, block.attn.n_head)  # (B, C)
+        add_product(x, y, block.attn.c_proj)
+        add_product(x, product_of_norm(x, block.ln_2, block.mlp.c_fc, gelu=True), block.mlp.c_proj)
+    cache.advance(1)
+    return product_of_norm(x, body.ln_f, model.lm_head)
+
+
+def product_of_norm(x: Tensor, norm: LayerNorm, linear: nn.Linear, gelu: bool = False) -> Tensor:
+    """linear(norm(x)), behind it GELU where asked for, in one kernel."""
+    return linear_of_norm(x, norm.weight, norm.bias, linear.weight, linear.bias, gelu)
+
+
+@torch.no_grad()
+def try_own_kernels(model: GPT, batch: int) -> None:
+    """Reads a token by them. Raises ValueError with the reason when it cannot."""
+    cache = KeyValueCache(model, batch, own=True)
+    try:
+        read_newest(model, cache.position.expand(batch, 1), cache)
+    except Exception as error:  # Triton has kinds of its own, its compiler and the driver have more
+        raise ValueError(one_line(error)[:160] or type(error).__name__) from error
 
 
 def in_heads(x: Tensor, heads: int) -> Tensor:

@@ -62,8 +62,14 @@ def draw_token(
     if noise is None:
         torch.argmax(logits, dim=-1, keepdim=True, out=out)
         return
-    if top_k is not None and top_k < logits.size(-1):
-        smallest = logits.topk(top_k).values[:, -1:]
-        logits = logits.masked_fill(logits < smallest, float("-inf"))
+    logits = likeliest(logits, top_k)
     scores = torch.add(noise, logits, alpha=1 / temperature)  # float32, as the noise is
     torch.argmax(scores, dim=-1, keepdim=True, out=out)
+
+
+def likeliest(logits: Tensor, top_k: int | None) -> Tensor:
+    """(B, V), -inf where a row has `top_k` larger ones; None: as they are."""
+    if top_k is None or top_k >= logits.size(-1):
+        return logits
+    smallest = logits.topk(top_k).values[:, -1:]
+    return logits.masked_fill(logits < smallest, float("-inf"))

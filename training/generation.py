@@ -9,9 +9,10 @@ from collections.abc import Callable, Hashable
 import torch
 from torch import Tensor
 
+from kernels.decoding import draw_newest
 from model import GPT
 from training.decode import KeyValueCache, read
-from training.draw import draw_token, noise_for
+from training.draw import draw_token, likeliest, noise_for
 
 KEYS_ON_CUDA = 256  # a graph for each so many keys
 TOKENS_AHEAD = 32  # of noise, and in a piece on its way to the host
@@ -20,17 +21,19 @@ Work = Callable[[], None]
 
 
 class Writer:
-    """Continues a prompt in `batch` ways.
+    """Continues a prompt in `batch` ways; with `own` by our own kernels where it can.
 
     Positions are learned, so a full cache cannot slide: the last half of the context is then read
     again, and each token sees block_size / 2 to block_size tokens before it.
     """
 
-    def __init__(self, model: GPT, batch: int, temperature: float, top_k: int | None):
+    def __init__(
+        self, model: GPT, batch: int, temperature: float, top_k: int | None, own: bool = False
+    ):
         weight = model.lm_head.weight
         device, self.on_cuda = weight.device, weight.is_cuda
         self.model, self.temperature, self.top_k = model, temperature, top_k
-        self.cache = KeyValueCache(model, batch, KEYS_ON_CUDA if self.on_cuda else 1)
+        self.cache = KeyValueCache(model, batch, KEYS_ON_CUDA if self.on_cuda else 1, own)
         # what the cache has read or will read next, and behind a full one the newest token
         places = model.config.block_size + 1
         self.context = torch.zeros(batch, places, dtype=torch.long, device=device)
@@ -84,9 +87,15 @@ class Writer:
 
     def draw(self, logits: Tensor) -> None:
         """From logits (B, V), into `token` and the context."""
-        noise = self.noise.next() if self.noise else None
-        draw_token(logits, self.temperature, self.top_k, noise, out=self.token)
-        self.context.index_copy_(1, self.cache.position, self.token)
+        noise, position = self.noise, self.cache.position
+        if noise and self.cache.own:
+            logits, to = likeliest(logits, self.top_k), (self.token, self.context)
+            draw_newest(logits, noise.numbers, noise.index, self.temperature, position, *to)
+            noise.index.add_(1)
+        else:
+            numbers = noise.next() if noise else None
+            draw_token(logits, self.temperature, self.top_k, numbers, out=self.token)
+            self.context.index_copy_(1, position, self.token)
 
 
 def at_once(key: Hashable, work: Work) -> None:

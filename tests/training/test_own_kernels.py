@@ -73,3 +73,13 @@ def test_a_report_knows_what_they_are():
         "loss",
     ]
     assert family_of("gradients_of_layer_norm_weights_triton") == "norm"
+    assert family_of("decode_attention_triton") == "attention"
+    assert family_of("gemm_of_norm_triton") == "gemm"
+
+
+def test_so_are_those_of_sampling():
+    pytest.importorskip("triton")
+    from kernels import decoding_triton
+
+    assert hasattr(decoding_triton, "decode_attention_triton")
+    assert hasattr(decoding_triton, "gemm_of_norm_triton")

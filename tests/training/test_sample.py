@@ -22,10 +22,11 @@ from model import GPT
 from tests.helpers.checkpoints import BLOCK_SIZE, tiny, tiny_model, write_checkpoint
 from tests.paths import PROJECT
 from training import checkpoint
-from training.decode import KeyValueCache, read
+from training.decode import KeyValueCache, read, try_own_kernels
 from training.draw import draw_token, noise_for
 from training.generation import TOKENS_AHEAD, Arrivals, Replays, Writer, arrivals_of, at_once
 from training.graphs import captured, kernels_of
+from training.rehearsal import rehearse
 
 TEXT = stand_in_text(length=20_000)
 ON_CPU = [*(each.name for each in TABLE if not each.cuda_only), AUTO]
@@ -130,6 +131,14 @@ def test_biases_are_added():
     read(model, idx[:, :4], cache)
     last = read(model, idx[:, 4:], cache)
     torch.testing.assert_close(last, model(idx)[0][:, -1], rtol=1e-4, atol=1e-4)
+
+
+def test_without_triton_our_own_kernels_are_refused_in_one_line(monkeypatch):
+    monkeypatch.delitem(sys.modules, "kernels.decoding_triton", raising=False)
+    monkeypatch.setitem(sys.modules, "triton", None)
+    with pytest.raises(ValueError, match="triton") as refusal:
+        try_own_kernels(tiny_model(tiny()), 2)
+    assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.slow
@@ -454,17 +463,18 @@ def test_a_reader_that_has_enough_ends_it_quietly(out_dir):
 
 
 def on_gpu(attention: str, dtype: torch.dtype) -> GPT:
+    """Of `own` the prompts: single tokens are read by our own kernels where the writer is told."""
     device = torch.device("cuda", torch.cuda.current_device())
-    return tiny_model(tiny(attention)).to(device, dtype)
+    return tiny_model(tiny("auto" if attention == "own" else attention)).to(device, dtype)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a CUDA GPU")
-@pytest.mark.parametrize("attention", ["slow", "flash", "efficient", "math", "auto"])
+@pytest.mark.parametrize("attention", ["slow", "flash", "efficient", "math", "auto", "own"])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_graphs_write_the_text_of_the_eager_steps(attention, temperature):
     model = on_gpu(attention, torch.bfloat16)
-    eager, graphed = (Writer(model, 2, temperature, 20) for _ in range(2))
+    eager, graphed = (Writer(model, 2, temperature, 20, attention == "own") for _ in range(2))
     eager.run = at_once
     for seed in (0, 1, 2):  # the prompt is eager, captured, replayed
         expected = written(eager, [0, 3], 3 * TOKENS_AHEAD, seed)
@@ -475,11 +485,11 @@ def test_graphs_write_the_text_of_the_eager_steps(attention, temperature):
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a CUDA GPU")
-@pytest.mark.parametrize("attention", ["slow", "efficient", "math", "auto"])
+@pytest.mark.parametrize("attention", ["slow", "efficient", "math", "auto", "own"])
 @torch.no_grad()
-def test_on_a_gpu_masked_keys_change_no_logits_and_no_text(attention):
+def test_on_a_gpu_keys_that_are_not_there_change_no_logits_and_no_text(attention):
     model = on_gpu(attention, torch.float32)
-    writer = Writer(model, 3, 0.0, None)
+    writer = Writer(model, 3, 0.0, None, attention == "own")
     rows = written(writer, [5, 1], BLOCK_SIZE - 2)
     assert writer.end == BLOCK_SIZE
     logits = read(model, writer.token, writer.cache)
@@ -492,11 +502,32 @@ def test_on_a_gpu_masked_keys_change_no_logits_and_no_text(attention):
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a CUDA GPU")
-def test_a_token_takes_few_kernels():
-    writer = Writer(on_gpu("auto", torch.bfloat16), 1, 1.0, None)
+@pytest.mark.parametrize(("own", "of_a_layer"), [(False, 11), (True, 7)])
+def test_a_token_takes_few_kernels(own, of_a_layer):
+    writer = Writer(on_gpu("auto", torch.bfloat16), 1, 1.0, None, own)
     written(writer, [5, 1], 5)
     names = kernels_of(captured(writer.read_newest, torch.cuda.graph_pool_handle()))
-    assert names is None or len(names) <= 2 * 11 + 12, names
+    assert names is None or len(names) <= 2 * of_a_layer + 12, names
+    ours = [name for name in names or [] if "_triton" in name]
+    assert names is None or len(ours) == own * (2 * 3 + 2), names
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="sample.py rehearses on a CUDA GPU")
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_rehearsal_ends_well(rows):
+    """A failure would cost time alone, and nobody would see it."""
+    rehearse(torch.device("cuda", torch.cuda.current_device()), "bfloat16", rows)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="our own kernels need a CUDA GPU")
+def test_our_own_kernels_read_single_tokens_where_the_switch_leaves_it_open():
+    own = {
+        attention: program.own_kernels_run(on_gpu(attention, torch.bfloat16), 3)
+        for attention in ("auto", "flash", "math", "efficient", "slow")
+    }
+    assert own == dict(auto=True, flash=True, math=False, efficient=False, slow=False)
 
 
 @pytest.mark.parametrize("tokenizer", [Gpt2Tokenizer(), CharTokenizer("<|endoftx>")])
