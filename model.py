@@ -21,6 +21,7 @@ from configs.model import ModelConfig
 from kernels.attention import causal_attention, packed_causal_attention
 from kernels.cross_entropy import linear_cross_entropy
 from kernels.gelu import gelu
+from kernels.linear import Linear
 from kernels.norm import norm_of_sum
 
 
@@ -124,8 +125,8 @@ class CausalSelfAttention(nn.Module):
         self.n_head = config.n_head
         self.dropout = config.dropout
         self.attention = config.attention
-        self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd, bias=config.bias)
-        self.c_proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
+        self.c_attn = Linear(config.n_embd, 3 * config.n_embd, bias=config.bias)
+        self.c_proj = Linear(config.n_embd, config.n_embd, bias=config.bias)
         mask = None
         if config.attention == "slow":
             mask = torch.ones(config.block_size, config.block_size, dtype=torch.bool).tril()
@@ -155,10 +156,10 @@ class CausalSelfAttention(nn.Module):
 class MLP(nn.Module):
     def __init__(self, config: ModelConfig):
         super().__init__()
-        self.c_fc = nn.Linear(config.n_embd, 4 * config.n_embd, bias=config.bias)
+        self.c_fc = Linear(config.n_embd, 4 * config.n_embd, bias=config.bias)
         self.gelu = nn.GELU()
         self.fused = config.kernels == "fused"
-        self.c_proj = nn.Linear(4 * config.n_embd, config.n_embd, bias=config.bias)
+        self.c_proj = Linear(4 * config.n_embd, config.n_embd, bias=config.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.c_fc(x)  # (B, T, C) -> (B, T, 4C)
@@ -245,7 +246,7 @@ class Transformer(nn.Module):
         return [*(cast(LayerNorm, block.ln_1) for block in self.h), self.ln_f]
 
 
-class Head(nn.Linear):
+class Head(Linear):
     """(B, T, C) -> (B, T, V). In training its product has a multiple of 64 columns.
 
     Matrix kernels for 65 columns read two bytes at a time; the zeros that fill up are cut off.
@@ -253,11 +254,17 @@ class Head(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         if not (self.training and x.is_cuda):
-            return super().forward(x)
+            return F.linear(x, self.weight)
         return F.linear(x, self.padded_weight())[..., : self.out_features]
 
     def padded_weight(self) -> Tensor:
         return F.pad(self.weight, (0, 0, 0, -self.out_features % 64))
+
+    def padded_copy(self, dtype: torch.dtype) -> Tensor:
+        return self.padded_weight().to(dtype) if self.copy is None else self.copy
+
+    def copy_rows(self) -> int:
+        return self.out_features + -self.out_features % 64
 
 
 class GPT(nn.Module):
@@ -300,9 +307,9 @@ class GPT(nn.Module):
     def score(self, x: Tensor, h: Tensor | None, targets: Tensor) -> tuple[Tensor, Tensor]:
         """The logits (B, T, V) and their mean loss; where gradients took their place (B, 0, V)."""
         if self.training and h is not None:  # kernels=fused
-            weight, V = self.lm_head.padded_weight().to(h.dtype), self.lm_head.out_features
-            loss = linear_cross_entropy(h.flatten(0, 1), weight, targets.flatten(), V)
-            return h.new_empty(len(h), 0, V), loss
+            weight, copy = self.lm_head.weight, self.lm_head.padded_copy(h.dtype)
+            loss = linear_cross_entropy(h.flatten(0, 1), weight, copy, targets.flatten())
+            return h.new_empty(len(h), 0, len(weight)), loss
         logits = self.logits(x, h)  # (B, T, V)
         loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
         return logits, loss

@@ -39,7 +39,7 @@ def try_kernels(config: ModelConfig, device: torch.device, dtype: str) -> None:
     kind = getattr(torch, dtype)
     try:
         total, h = norm_of_sum(x, gelu(x.to(kind)), weight[0], None, config.dropout)
-        loss = linear_cross_entropy(h, weight.to(kind), targets, TOKENS)
+        loss = linear_cross_entropy(h, weight, weight.to(kind), targets)
         (loss + total.mean()).backward()
     except (RuntimeError, NotImplementedError, ImportError) as error:
         raise ValueError(

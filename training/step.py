@@ -11,7 +11,7 @@ from model import GPT
 from profiling.capture.spans import NoSpans, Spans
 from training.compilation import compiled
 from training.distributed import Ranks
-from training.optimizer import set_learning_rate
+from training.optimizer import ClippedAdamW, set_learning_rate
 
 
 class TrainingStep(Protocol):
@@ -59,7 +59,9 @@ class Step:
         if not self.scaler.is_enabled():  # it leaves bad ones out itself, and goes on
             self.readings["train/skipped_updates"] = self.skipped
             self.found_inf = torch.zeros((), device=ranks.device)
-            if optimizer.defaults.get("fused"):
+            if isinstance(optimizer, ClippedAdamW):
+                optimizer.skipped = self.skipped
+            elif optimizer.defaults.get("fused"):
                 optimizer.found_inf = self.found_inf  # type: ignore[attr-defined]
         self.first_micro_step = True
         self.spans = spans or NoSpans()
@@ -99,7 +101,9 @@ class Step:
         self.discard()
 
     def clip_and_step(self) -> None:
-        if not self.scaler.is_enabled():
+        if isinstance(self.optimizer, ClippedAdamW):
+            pass  # it clips, and looks whether the norm is finite
+        elif not self.scaler.is_enabled():
             self.refuse_if_not_finite(self.clip())
         elif self.grad_clip > 0:
             self.clip()
