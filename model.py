@@ -20,6 +20,7 @@ from configs.attention import AUTO, BACKENDS
 from configs.model import ModelConfig
 from kernels.attention import causal_attention, packed_causal_attention
 from kernels.cross_entropy import linear_cross_entropy
+from kernels.dropout import NO_SEEDS, Seeds, draw_seeds
 from kernels.gelu import gelu
 from kernels.linear import Linear
 from kernels.norm import norm_of_sum
@@ -133,11 +134,11 @@ class CausalSelfAttention(nn.Module):
         # not persistent: a checkpoint holds the same names under every backend
         self.register_buffer("mask", mask, persistent=False)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, seed: Tensor | None = None) -> Tensor:
         qkv = self.c_attn(x)  # (B, T, 3C)
         dropout = self.dropout if self.training else 0.0
         if self.attention == "triton":  # the one that reads all three as they lie
-            y = packed_causal_attention(qkv, self.n_head, dropout)  # (B, T, C)
+            y = packed_causal_attention(qkv, self.n_head, dropout, seed)  # (B, T, C)
         else:
             y = self.attend_apart(qkv, dropout)  # (B, T, C)
         return self.c_proj(y)
@@ -174,11 +175,13 @@ class Residual(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.fused = config.kernels == "fused"
 
-    def forward(self, x: Tensor, y: Tensor, norm: LayerNorm) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, x: Tensor, y: Tensor, norm: LayerNorm, seed: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """x and y are (B, T, C); returns x + y and its norm."""
         if self.fused:
             dropout = self.dropout.p if self.training else 0.0
-            return norm_of_sum(x, y, norm.weight, norm.bias, dropout)
+            return norm_of_sum(x, y, norm.weight, norm.bias, dropout, seed)
         x = x + self.dropout(y)
         return x, norm(x)
 
@@ -203,14 +206,15 @@ class Block(nn.Module):
         x: Tensor,
         h: Tensor | None = None,
         next_norm: LayerNorm | None = None,
+        seeds: Seeds = NO_SEEDS,
     ) -> tuple[Tensor, Tensor | None]:
         """x is the residual stream, h its norm where there is one yet, (B, T, C) each."""
         h = self.ln_1(x) if h is None else h
-        x, h = self.residual(x, self.attn(h), self.ln_2)
+        x, h = self.residual(x, self.attn(h, seeds.weights), self.ln_2, seeds.attention)
         y = self.mlp(h)
         if next_norm is None:
             return x + self.residual.dropout(y), None
-        return self.residual(x, y, next_norm)
+        return self.residual(x, y, next_norm, seeds.mlp)
 
 
 class Transformer(nn.Module):
@@ -219,6 +223,7 @@ class Transformer(nn.Module):
     def __init__(self, config: ModelConfig, vocab_size: int):
         super().__init__()
         self.fused = config.kernels == "fused"
+        self.seeded = config.dropout > 0 and (self.fused or config.attention == "triton")
         self.wte = nn.Embedding(vocab_size, config.n_embd)
         self.wpe = nn.Embedding(config.block_size, config.n_embd)
         self.drop = nn.Dropout(config.dropout)
@@ -235,9 +240,15 @@ class Transformer(nn.Module):
         """idx (B, T) -> (B, T, C), with kernels=fused its norm."""
         first, *others = self.norms_ahead()
         x, h = self.embed(idx, first)  # (B, T, C)
-        for block, next_norm in zip(self.h, others, strict=True):
-            x, h = block(x, h, next_norm)
+        for block, next_norm, seeds in zip(self.h, others, self.seeds(idx), strict=True):
+            x, h = block(x, h, next_norm, seeds)
         return x, h
+
+    def seeds(self, idx: Tensor) -> list[Seeds]:
+        """For the dropout of this project's kernels; PyTorch's draws its own."""
+        if not (self.training and self.seeded):
+            return [NO_SEEDS] * len(self.h)
+        return draw_seeds(len(self.h), idx.device)
 
     def norms_ahead(self) -> list[LayerNorm | None]:
         """For what goes into each block and comes out of the last; None: its reader norms it."""

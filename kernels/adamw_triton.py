@@ -42,13 +42,13 @@ class Rule:
 
 
 @triton.jit
-def float32_at(TABLE, number):
-    """PyTorch's allocators align what they give out to more than 16 bytes."""
-    return tl.multiple_of(tl.load(TABLE + number).to(tl.pointer_type(tl.float32)), 16)
+def float32_at(TABLE, number, ALIGNED: tl.constexpr):
+    """Where the tensor of this number begins: at a multiple of ALIGNED elements."""
+    return tl.multiple_of(tl.load(TABLE + number).to(tl.pointer_type(tl.float32)), 4 * ALIGNED)
 
 
 @triton.jit
-def squares_of_gradients_triton(
+def adamw_squares_triton(
     GRADIENTS, SIZES, OWNERS, FIRSTS, SQUARES, BLOCK: tl.constexpr, ALIGNED: tl.constexpr
 ):
     """The sum of a block's squares, (blocks,)."""
@@ -56,12 +56,12 @@ def squares_of_gradients_triton(
     number = tl.load(OWNERS + block)
     i = tl.multiple_of(tl.load(FIRSTS + block), BLOCK) + tl.arange(0, BLOCK)
     size = tl.multiple_of(tl.load(SIZES + number), ALIGNED)
-    g = tl.load(float32_at(GRADIENTS, number) + i, mask=i < size, other=0.0)
+    g = tl.load(float32_at(GRADIENTS, number, ALIGNED) + i, mask=i < size, other=0.0)
     tl.store(SQUARES + block, tl.sum(g * g, 0))
 
 
 @triton.jit
-def decide_update_triton(
+def adamw_rates_triton(
     SQUARES, STEPS, DECAYS, LR, GRAD_SCALE, FOUND_INF, SKIPPED, FACTORS, RATES, blocks, n,
     BETA1: tl.constexpr, BETA2: tl.constexpr, MAX_NORM: tl.constexpr,
     BLOCK: tl.constexpr, N: tl.constexpr,
@@ -103,7 +103,7 @@ def decide_update_triton(
 
 
 @triton.jit
-def clipped_adamw_triton(
+def adamw_update_triton(
     WEIGHTS, GRADIENTS, MEANS, VARIANCES, COPIES, SIZES, OWNERS, FIRSTS, FACTORS, RATES, n,
     BETA1: tl.constexpr, BETA2: tl.constexpr, EPSILON: tl.constexpr, KIND: tl.constexpr,
     BLOCK: tl.constexpr, ALIGNED: tl.constexpr,
@@ -115,9 +115,11 @@ def clipped_adamw_triton(
         number = tl.load(OWNERS + block)
         i = tl.multiple_of(tl.load(FIRSTS + block), BLOCK) + tl.arange(0, BLOCK)
         inside = i < tl.multiple_of(tl.load(SIZES + number), ALIGNED)
-        P, M = float32_at(WEIGHTS, number) + i, float32_at(MEANS, number) + i
-        V = float32_at(VARIANCES, number) + i
-        g = tl.load(float32_at(GRADIENTS, number) + i, mask=inside, other=0.0) * factor
+        P = float32_at(WEIGHTS, number, ALIGNED) + i
+        G = float32_at(GRADIENTS, number, ALIGNED) + i
+        M = float32_at(MEANS, number, ALIGNED) + i
+        V = float32_at(VARIANCES, number, ALIGNED) + i
+        g = tl.load(G, mask=inside, other=0.0) * factor
         p = tl.load(P, mask=inside, other=0.0) * tl.load(RATES + number)
         m = tl.load(M, mask=inside, other=0.0)
         v = tl.load(V, mask=inside, other=0.0)
@@ -131,8 +133,8 @@ def clipped_adamw_triton(
         if KIND is not None:
             copy = tl.load(COPIES + number)
             if copy != 0:
-                to = tl.multiple_of(copy.to(tl.pointer_type(KIND)), 16)
-                tl.store(to + i, p.to(KIND), mask=inside)
+                COPY = tl.multiple_of(copy.to(tl.pointer_type(KIND)), 2 * ALIGNED)
+                tl.store(COPY + i, p.to(KIND), mask=inside)
 
 
 def blocks_of(sizes: Sequence[int], device: torch.device) -> Blocks:
@@ -146,33 +148,35 @@ def blocks_of(sizes: Sequence[int], device: torch.device) -> Blocks:
 
 
 def launch(
-    addresses: Tensor, gradients: Tensor, blocks: Blocks, steps: Tensor, decays: Tensor, lr: Tensor,
-    grad_scale: Tensor | None, found_inf: Tensor | None, skipped: Tensor, rule: Rule,
+    addresses: Tensor, gradients: Tensor, aligned: bool, blocks: Blocks, steps: Tensor,
+    decays: Tensor, lr: Tensor, grad_scale: Tensor | None, found_inf: Tensor | None,
+    skipped: Tensor, rule: Rule,
 ) -> None:  # fmt: skip
     """Updates n parameters in place.
 
     addresses (4, n) int64 are those of weights, their two moments and their copies, 0 where a
-    weight has none, gradients (n,) those of gradients; all but copies are float32. steps and decays
-    are (n,), the others scalars, all on the device. With `found_inf` the update is made where it is
-    0; without where the norm is finite and `skipped`, the updates that were not made, is 0.
+    weight has none, gradients (n,) those of gradients; all but copies are float32. `aligned`: all
+    gradients begin at 16 bytes. steps and decays are (n,), the others scalars on the device.
+    With `found_inf` the update is made where it is 0; without where the norm is finite and
+    `skipped`, the updates that were not made, is 0.
     """
     n, device = len(steps), steps.device
     weights, means, variances, copies = addresses
-    count, aligned = len(blocks.owners), ALIGNED if blocks.aligned else 1
+    count, multiple = len(blocks.owners), ALIGNED if aligned and blocks.aligned else 1
     squares, factors = torch.empty(count, device=device), torch.empty(2, device=device)
     rates = torch.empty((3, n), device=device)
-    squares_of_gradients_triton[(count,)](
+    adamw_squares_triton[(count,)](
         gradients, blocks.sizes, blocks.owners, blocks.firsts, squares, BLOCK=BLOCK,
-        ALIGNED=aligned, num_warps=WARPS,
+        ALIGNED=multiple, num_warps=WARPS,
     )  # fmt: skip
-    decide_update_triton[(1,)](
+    adamw_rates_triton[(1,)](
         squares, steps, decays, lr, grad_scale, found_inf, skipped, factors, rates, count, n,
         BETA1=rule.beta1, BETA2=rule.beta2, MAX_NORM=rule.max_norm, BLOCK=SUM,
         N=triton.next_power_of_2(n), num_warps=SUM_WARPS,
     )  # fmt: skip
-    clipped_adamw_triton[(count,)](
+    adamw_update_triton[(count,)](
         weights, gradients, means, variances, copies, blocks.sizes, blocks.owners, blocks.firsts,
         factors, rates, n, BETA1=rule.beta1, BETA2=rule.beta2, EPSILON=rule.epsilon,
-        KIND=None if rule.copies is None else KINDS[rule.copies], BLOCK=BLOCK, ALIGNED=aligned,
+        KIND=None if rule.copies is None else KINDS[rule.copies], BLOCK=BLOCK, ALIGNED=multiple,
         num_warps=WARPS,
     )  # fmt: skip

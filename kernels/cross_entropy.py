@@ -20,7 +20,7 @@ IGNORED = -1  # a target that is not counted
 def linear_cross_entropy(h: Tensor, weight: Tensor, copy: Tensor, targets: Tensor) -> Tensor:
     """The mean loss in float32. h is (N, C), weight (V, C), targets (N).
 
-    copy is the weight as products read it, (V or more, C) of h's dtype: behind V are none but zeros.
+    copy is the weight as products read it, of h's dtype, and has V rows or zeros behind them.
     """
     losses, _ = losses_and_gradients(h, weight, copy, targets)
     return losses.sum() / (targets != IGNORED).sum()

@@ -1,9 +1,9 @@
 """Products with a copy of their weight in 16 bits, which the optimizer writes: kernels=fused.
 
-autocast makes such a copy in each forward, by a kernel for each weight, and has one more in backward
-make float32 of the weight's gradient. Here the copy is there already, and the product of the
-gradient leaves float32, as it has its sums. Whoever changes a weight has to write its copy too:
-kernels.adamw_triton does, and so does loading a state.
+autocast makes such a copy in each forward, by a kernel for each weight, and in backward another
+makes float32 of the weight's gradient. Here the copy is there already, and the gradient's product
+leaves float32, as its sums are. Whoever changes a weight has to write its copy too: the optimizer
+does, by kernels.adamw_triton, and so does loading a state.
 """
 
 from typing import Any

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from inspect import unwrap
+from itertools import product
 from typing import Any
 
 import torch
@@ -12,6 +13,8 @@ from torch.optim import Optimizer
 from configs.schema import Config
 from configs.training import TrainingConfig
 from kernels.linear import Linear
+
+MOMENTS = ("exp_avg", "exp_avg_sq")  # as PyTorch's AdamW calls them in its state
 
 
 class AdamW(torch.optim.AdamW):
@@ -55,16 +58,18 @@ class ClippedAdamW(AdamW):
 
         if not self.state:
             for p in self.parameters:
-                zeros = {name: torch.zeros_like(p) for name in ("exp_avg", "exp_avg_sq")}
+                zeros = {name: torch.zeros_like(p) for name in MOMENTS}
                 self.state[p] = {"step": torch.zeros((), device=p.device), **zeros}
             self.locate()
         self.locate_gradients()
-        group = self.param_groups[0]
-        dtypes = {copy.dtype for copy in self.copies.values()}
-        rule = Rule(*group["betas"], group["eps"], self.max_norm, dtypes.pop() if dtypes else None)
+        group = self.param_groups[0]  # what the groups differ in lies in `decays`
+        (beta1, beta2), copies = group["betas"], next(iter(self.copies.values()), None)
+        kind = None if copies is None else copies.dtype
+        rule = Rule(beta1, beta2, group["eps"], self.max_norm, kind)
         launch(
-            self.addresses, self.gradients, self.blocks, self.steps, self.decays, group["lr"],
-            getattr(self, "grad_scale", None), getattr(self, "found_inf", None), self.skipped, rule,
+            self.addresses, self.gradients, self.aligned, self.blocks, self.steps, self.decays,
+            group["lr"], getattr(self, "grad_scale", None), getattr(self, "found_inf", None),
+            self.skipped, rule,
         )  # fmt: skip
 
     def locate(self) -> None:
@@ -72,13 +77,15 @@ class ClippedAdamW(AdamW):
         from kernels.adamw_triton import blocks_of
 
         states = [self.state[p] for p in self.parameters]
+        for state, name in product(states, MOMENTS):
+            state[name] = state[name].contiguous()
         self.steps = torch.stack([state["step"] for state in states])
         for state, step in zip(states, self.steps, strict=True):
             state["step"] = step
         copies = (self.copies.get(p) for p in self.parameters)
         rows = [
             [p.data_ptr() for p in self.parameters],
-            *([state[name].data_ptr() for state in states] for name in ("exp_avg", "exp_avg_sq")),
+            *([state[name].data_ptr() for state in states] for name in MOMENTS),
             [0 if copy is None else copy.data_ptr() for copy in copies],
         ]
         device = self.steps.device
@@ -94,7 +101,7 @@ class ClippedAdamW(AdamW):
             on_cuda = self.skipped.is_cuda
             table = torch.tensor(at, pin_memory=on_cuda)
             self.gradients = table.to(self.skipped.device, non_blocking=True)
-            self.gradients_at = at
+            self.gradients_at, self.aligned = at, not any(place % 16 for place in at)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         super().load_state_dict(state_dict)

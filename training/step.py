@@ -101,14 +101,17 @@ class Step:
         self.discard()
 
     def clip_and_step(self) -> None:
-        if isinstance(self.optimizer, ClippedAdamW):
-            pass  # it clips, and looks whether the norm is finite
-        elif not self.scaler.is_enabled():
+        if not isinstance(self.optimizer, ClippedAdamW):
+            self.prepare_gradients()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+
+    def prepare_gradients(self) -> None:
+        """Bounds their norm and refuses what is not finite, which ClippedAdamW does itself."""
+        if not self.scaler.is_enabled():
             self.refuse_if_not_finite(self.clip())
         elif self.grad_clip > 0:
             self.clip()
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
 
     def clip(self) -> Tensor:
         """The norm of all gradients together, as it was before it was bounded."""

@@ -59,3 +59,5 @@ def test_a_report_knows_what_they_are():
         "loss",
     ]
     assert family_of("gradients_of_layer_norm_weights_triton") == "norm"
+    assert family_of("adamw_squares_triton") == family_of("adamw_rates_triton") == "optimizer"
+    assert family_of("adamw_update_triton") == "optimizer"
