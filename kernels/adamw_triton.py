@@ -71,6 +71,10 @@ def adamw_rates_triton(
     STEPS (n,) are counted on. FACTORS become (what gradients are multiplied by, 1 or 0 for no
     update), RATES (3, n): what a weight is multiplied by, and m, and the root of v.
     """
+    number = tl.arange(0, N)
+    step = tl.load(STEPS + number, mask=number < n, other=1.0)
+    skipped = tl.load(SKIPPED)
+    tl.debug_barrier()  # every warp has read both
     sums = tl.zeros([BLOCK], tl.float32)
     for first in range(0, blocks, BLOCK):
         block = first + tl.arange(0, BLOCK)
@@ -82,7 +86,6 @@ def adamw_rates_triton(
     if FOUND_INF is not None:  # of the scaler, which goes on behind it
         made = tl.load(FOUND_INF) == 0.0
     else:  # from the first bad norm on, none
-        skipped = tl.load(SKIPPED)
         made = (skipped == 0.0) & (norm < float("inf"))
         tl.store(SKIPPED, skipped + tl.where(made, 0.0, 1.0))
     if MAX_NORM > 0:
@@ -90,8 +93,7 @@ def adamw_rates_triton(
     tl.store(FACTORS, factor)
     tl.store(FACTORS + 1, tl.where(made, 1.0, 0.0))
 
-    number = tl.arange(0, N)
-    step = tl.load(STEPS + number, mask=number < n, other=1.0) + tl.where(made, 1.0, 0.0)
+    step += tl.where(made, 1.0, 0.0)
     tl.store(STEPS + number, step, mask=number < n)
     lr, decay = tl.load(LR), tl.load(DECAYS + number, mask=number < n, other=0.0)
     step = step.to(tl.float64)  # 1 - beta^step has few digits in float32
