@@ -20,7 +20,9 @@ from configs.attention import AUTO, BACKENDS
 from configs.model import ModelConfig
 from kernels.attention import causal_attention, packed_causal_attention
 from kernels.cross_entropy import linear_cross_entropy
+from kernels.dropout import NO_SEEDS, Seeds, draw_seeds
 from kernels.gelu import gelu
+from kernels.linear import Linear
 from kernels.norm import norm_of_sum
 
 
@@ -124,19 +126,19 @@ class CausalSelfAttention(nn.Module):
         self.n_head = config.n_head
         self.dropout = config.dropout
         self.attention = config.attention
-        self.c_attn = nn.Linear(config.n_embd, 3 * config.n_embd, bias=config.bias)
-        self.c_proj = nn.Linear(config.n_embd, config.n_embd, bias=config.bias)
+        self.c_attn = Linear(config.n_embd, 3 * config.n_embd, bias=config.bias)
+        self.c_proj = Linear(config.n_embd, config.n_embd, bias=config.bias)
         mask = None
         if config.attention == "slow":
             mask = torch.ones(config.block_size, config.block_size, dtype=torch.bool).tril()
         # not persistent: a checkpoint holds the same names under every backend
         self.register_buffer("mask", mask, persistent=False)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, seed: Tensor | None = None) -> Tensor:
         qkv = self.c_attn(x)  # (B, T, 3C)
         dropout = self.dropout if self.training else 0.0
         if self.attention == "triton":  # the one that reads all three as they lie
-            y = packed_causal_attention(qkv, self.n_head, dropout)  # (B, T, C)
+            y = packed_causal_attention(qkv, self.n_head, dropout, seed)  # (B, T, C)
         else:
             y = self.attend_apart(qkv, dropout)  # (B, T, C)
         return self.c_proj(y)
@@ -155,10 +157,10 @@ class CausalSelfAttention(nn.Module):
 class MLP(nn.Module):
     def __init__(self, config: ModelConfig):
         super().__init__()
-        self.c_fc = nn.Linear(config.n_embd, 4 * config.n_embd, bias=config.bias)
+        self.c_fc = Linear(config.n_embd, 4 * config.n_embd, bias=config.bias)
         self.gelu = nn.GELU("tanh" if config.activation == "gelu_tanh" else "none")
         self.fused = config.kernels == "fused" and config.activation == "gelu"
-        self.c_proj = nn.Linear(4 * config.n_embd, config.n_embd, bias=config.bias)
+        self.c_proj = Linear(4 * config.n_embd, config.n_embd, bias=config.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.c_fc(x)  # (B, T, C) -> (B, T, 4C)
@@ -173,11 +175,13 @@ class Residual(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.fused = config.kernels == "fused"
 
-    def forward(self, x: Tensor, y: Tensor, norm: LayerNorm) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, x: Tensor, y: Tensor, norm: LayerNorm, seed: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """x and y are (B, T, C); returns x + y and its norm."""
         if self.fused:
             dropout = self.dropout.p if self.training else 0.0
-            return norm_of_sum(x, y, norm.weight, norm.bias, dropout)
+            return norm_of_sum(x, y, norm.weight, norm.bias, dropout, seed)
         x = x + self.dropout(y)
         return x, norm(x)
 
@@ -202,14 +206,15 @@ class Block(nn.Module):
         x: Tensor,
         h: Tensor | None = None,
         next_norm: LayerNorm | None = None,
+        seeds: Seeds = NO_SEEDS,
     ) -> tuple[Tensor, Tensor | None]:
         """x is the residual stream, h its norm where there is one yet, (B, T, C) each."""
         h = self.ln_1(x) if h is None else h
-        x, h = self.residual(x, self.attn(h), self.ln_2)
+        x, h = self.residual(x, self.attn(h, seeds.weights), self.ln_2, seeds.attention)
         y = self.mlp(h)
         if next_norm is None:
             return x + self.residual.dropout(y), None
-        return self.residual(x, y, next_norm)
+        return self.residual(x, y, next_norm, seeds.mlp)
 
 
 class Transformer(nn.Module):
@@ -218,6 +223,7 @@ class Transformer(nn.Module):
     def __init__(self, config: ModelConfig, vocab_size: int):
         super().__init__()
         self.fused = config.kernels == "fused"
+        self.seeded = config.dropout > 0 and (self.fused or config.attention == "triton")
         self.wte = nn.Embedding(vocab_size, config.n_embd)
         self.wpe = nn.Embedding(config.block_size, config.n_embd)
         self.drop = nn.Dropout(config.dropout)
@@ -234,9 +240,15 @@ class Transformer(nn.Module):
         """idx (B, T) -> (B, T, C), with kernels=fused its norm."""
         first, *others = self.norms_ahead()
         x, h = self.embed(idx, first)  # (B, T, C)
-        for block, next_norm in zip(self.h, others, strict=True):
-            x, h = block(x, h, next_norm)
+        for block, next_norm, seeds in zip(self.h, others, self.seeds(idx), strict=True):
+            x, h = block(x, h, next_norm, seeds)
         return x, h
+
+    def seeds(self, idx: Tensor) -> list[Seeds]:
+        """For the dropout of this project's kernels; PyTorch's draws its own."""
+        if not (self.training and self.seeded):
+            return [NO_SEEDS] * len(self.h)
+        return draw_seeds(len(self.h), idx.device)
 
     def norms_ahead(self) -> list[LayerNorm | None]:
         """For what goes into each block and comes out of the last; None: its reader norms it."""
@@ -245,7 +257,7 @@ class Transformer(nn.Module):
         return [*(cast(LayerNorm, block.ln_1) for block in self.h), self.ln_f]
 
 
-class Head(nn.Linear):
+class Head(Linear):
     """(B, T, C) -> (B, T, V). In training its product has a multiple of 64 columns.
 
     Matrix kernels for 65 columns read two bytes at a time; the zeros that fill up are cut off.
@@ -253,11 +265,17 @@ class Head(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         if not (self.training and x.is_cuda):
-            return super().forward(x)
+            return F.linear(x, self.weight)
         return F.linear(x, self.padded_weight())[..., : self.out_features]
 
     def padded_weight(self) -> Tensor:
         return F.pad(self.weight, (0, 0, 0, -self.out_features % 64))
+
+    def padded_copy(self, dtype: torch.dtype) -> Tensor:
+        return self.padded_weight().to(dtype) if self.copy is None else self.copy
+
+    def copy_rows(self) -> int:
+        return self.out_features + -self.out_features % 64
 
 
 class GPT(nn.Module):
@@ -300,9 +318,9 @@ class GPT(nn.Module):
     def score(self, x: Tensor, h: Tensor | None, targets: Tensor) -> tuple[Tensor, Tensor]:
         """The logits (B, T, V) and their mean loss; where gradients took their place (B, 0, V)."""
         if self.training and h is not None:  # kernels=fused
-            weight, V = self.lm_head.padded_weight().to(h.dtype), self.lm_head.out_features
-            loss = linear_cross_entropy(h.flatten(0, 1), weight, targets.flatten(), V)
-            return h.new_empty(len(h), 0, V), loss
+            weight, copy = self.lm_head.weight, self.lm_head.padded_copy(h.dtype)
+            loss = linear_cross_entropy(h.flatten(0, 1), weight, copy, targets.flatten())
+            return h.new_empty(len(h), 0, len(weight)), loss
         logits = self.logits(x, h)  # (B, T, V)
         loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
         return logits, loss

@@ -26,7 +26,7 @@ class ModelConfig:
     attention: str = key(attention.AUTO, attention.HELP, attention.CHOICES)
     kernels: str = key(
         "compiled",
-        "of norms, GELU and loss in training: torch.compile's; fused: this project's own, on CUDA "
+        "of norms, GELU, loss and AdamW: torch.compile's, PyTorch's; fused: our own, on CUDA "
         "(gelu_tanh stays torch.compile's)",
         ("compiled", "fused"),
     )

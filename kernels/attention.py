@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.library import custom_op
 
+from kernels.dropout import new_seed
+
 
 def causal_attention(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
     """q is (B, H, T, D), of the last T tokens of k and v, (B, H, S, D); returns (B, H, T, D).
@@ -24,17 +26,16 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
     return Apart.apply(q, k, v, new_seed(q, dropout), dropout)
 
 
-def packed_causal_attention(qkv: Tensor, heads: int, dropout: float) -> Tensor:
-    """(B, T, 3C), a token's query, key and value side by side, -> (B, T, C)."""
-    out, _ = packed_attention(qkv, heads, new_seed(qkv, dropout), dropout)
+def packed_causal_attention(
+    qkv: Tensor, heads: int, dropout: float, seed: Tensor | None = None
+) -> Tensor:
+    """(B, T, 3C), a token's query, key and value side by side, -> (B, T, C).
+
+    `seed`, (1,), is that of dropout; without one it is drawn.
+    """
+    seed = new_seed(qkv, dropout) if seed is None else seed
+    out, _ = packed_attention(qkv, heads, seed, dropout)
     return out
-
-
-def new_seed(like: Tensor, dropout: float) -> Tensor:
-    """Of torch's generator on the device, so that CUDA graphs draw another at each replay."""
-    if dropout == 0:
-        return like.new_empty(1, dtype=torch.int64)  # nobody reads it
-    return torch.randint(2**31, (1,), device=like.device)
 
 
 class Apart(torch.autograd.Function):

@@ -12,47 +12,59 @@ import torch
 from torch import Tensor
 from torch.library import custom_op
 
+from kernels.linear import weight_gradient
+
 IGNORED = -1  # a target that is not counted
 
 
-def linear_cross_entropy(h: Tensor, weight: Tensor, targets: Tensor, columns: int) -> Tensor:
-    """The mean loss in float32. h is (N, C), targets (N).
+def linear_cross_entropy(h: Tensor, weight: Tensor, copy: Tensor, targets: Tensor) -> Tensor:
+    """The mean loss in float32. h is (N, C), weight (V, C), targets (N).
 
-    weight is (columns or more, C), of h's dtype: behind `columns` are none but zeros.
+    copy is the weight as products read it, of h's dtype, and has V rows or zeros behind them.
     """
-    losses, _ = losses_and_gradients(h, weight, targets, columns)
+    losses, _ = losses_and_gradients(h, weight, copy, targets)
     return losses.sum() / (targets != IGNORED).sum()
 
 
 @custom_op("profiling_nanogpt::losses_and_gradients", mutates_args=())
 def losses_and_gradients(
-    h: Tensor, weight: Tensor, targets: Tensor, columns: int
+    h: Tensor, weight: Tensor, copy: Tensor, targets: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Each token's loss, (N), and its gradients of the logits, (N, V)."""
+    """Each token's loss, (N), and its gradients of the logits, (N, rows of copy)."""
     from kernels.cross_entropy_triton import launch
 
-    logits = h @ weight.t()
-    return launch(logits, targets, columns, IGNORED), logits
+    logits = h @ copy.t()
+    return launch(logits, targets, len(weight), IGNORED), logits
 
 
 @losses_and_gradients.register_fake
-def _(h: Tensor, weight: Tensor, targets: Tensor, columns: int) -> tuple[Tensor, Tensor]:
-    return h.new_empty(len(h), dtype=torch.float32), h.new_empty(len(h), len(weight))
+def _(h: Tensor, weight: Tensor, copy: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    return h.new_empty(len(h), dtype=torch.float32), h.new_empty(len(h), len(copy))
 
 
 def keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    h, weight, copy, _ = inputs
     ctx.mark_non_differentiable(output[1])
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*inputs[:2], output[1])
+    ctx.save_for_backward(h, copy, output[1])
+    ctx.columns = len(weight)
 
 
 def backward(ctx: Any, dlosses: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
     """The gradients lie there unscaled: what they are multiplied by goes into what is smaller."""
     if dlosses is None:
         return None, None, None, None
-    h, weight, dlogits = ctx.saved_tensors
-    each = dlosses.to(h.dtype)[:, None]
-    return (dlogits @ weight) * each, dlogits.t() @ (h * each), None, None
+    h, copy, dlogits = ctx.saved_tensors
+    if len(copy) < h.size(1):
+        dlogits = scaled(dlogits, dlosses)
+        return dlogits @ copy, weight_gradient(dlogits, h)[: ctx.columns], None, None
+    dweight = weight_gradient(dlogits, scaled(h, dlosses))[: ctx.columns]
+    return scaled(dlogits @ copy, dlosses), dweight, None, None
+
+
+def scaled(rows: Tensor, factors: Tensor) -> Tensor:
+    """Each row by its factor, in float32: 1 / tokens has no more digits than bfloat16 by luck."""
+    return (rows * factors[:, None]).to(rows.dtype)
 
 
 losses_and_gradients.register_autograd(backward, setup_context=keep_for_backward)

@@ -10,14 +10,23 @@ import torch
 from torch import Tensor
 from torch.library import custom_op
 
-from kernels.attention import new_seed
+from kernels.dropout import new_seed
 
 
 def norm_of_sum(
-    x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None, dropout: float
+    x: Tensor,
+    y: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    dropout: float,
+    seed: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """x + dropout(y), as x, and its layer norm, as y; all but weight and bias (C) are (B, T, C)."""
-    total, h, _, _ = sum_and_norm(x, y, weight, bias, new_seed(y, dropout), dropout)
+    """x + dropout(y), as x, and its layer norm, as y; all but weight and bias (C) are (B, T, C).
+
+    `seed`, (1,), is that of dropout; without one it is drawn.
+    """
+    seed = new_seed(y, dropout) if seed is None else seed
+    total, h, _, _ = sum_and_norm(x, y, weight, bias, seed, dropout)
     return total, h
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from profiling.capture.graph_kernels import kernel_names
-from training.optimizer import set_learning_rate
+from training.optimizer import ClippedAdamW, set_learning_rate
 from training.step import Step
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ class GraphedStep:
         self.pool = torch.cuda.graph_pool_handle()
         materialise_state(step)
         self.micro_graphs = [self.capture_micro_step() for _ in range(min(self.micro_steps, 2))]
+        if isinstance(step.optimizer, ClippedAdamW):
+            step.optimizer.locate_gradients()
         self.update_graph = captured(step.clip_and_step, self.pool)
         self.done = 0  # micro-steps of this iteration so far
 

@@ -1,13 +1,20 @@
 """AdamW in nanoGPT's two groups, and the learning rate of an iteration."""
 
 import math
+from collections.abc import Iterable, Mapping
 from inspect import unwrap
+from itertools import product
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from configs.schema import Config
 from configs.training import TrainingConfig
+from kernels.linear import Linear
+
+MOMENTS = ("exp_avg", "exp_avg_sq")  # as PyTorch's AdamW calls them in its state
 
 
 class AdamW(torch.optim.AdamW):
@@ -24,34 +31,127 @@ class AdamW(torch.optim.AdamW):
     step = torch.no_grad()(unwrap(torch.optim.AdamW.step))
 
 
-def adamw(model: nn.Module, config: TrainingConfig, device: torch.device) -> AdamW:
+class ClippedAdamW(AdamW):
+    """The norm of all gradients, clipping, AdamW and the weights' copies in two passes.
+
+    The state is PyTorch's AdamW's. An update whose norm is not finite is not made, and none behind
+    it: `skipped` counts them. With a GradScaler's found_inf it is that which decides.
+    """
+
+    def __init__(
+        self, groups: Iterable[dict[str, Any]], copies: Mapping[Tensor, Tensor], max_norm: float,
+        lr: Tensor, betas: tuple[float, float],
+    ):  # fmt: skip
+        super().__init__(groups, lr=lr, betas=betas, fused=True, capturable=lr.is_cuda)
+        self.parameters = [p for group in self.param_groups for p in group["params"]]
+        self.copies, self.max_norm = copies, max_norm
+        self.skipped = torch.zeros((), device=lr.device)
+        self.decays = torch.tensor(
+            [group["weight_decay"] for group in self.param_groups for _ in group["params"]],
+            device=lr.device,
+        )
+        self.gradients_at: list[int] = []
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        from kernels.adamw_triton import Rule, launch
+
+        if not self.state:
+            for p in self.parameters:
+                zeros = {name: torch.zeros_like(p) for name in MOMENTS}
+                self.state[p] = {"step": torch.zeros((), device=p.device), **zeros}
+            self.locate()
+        self.locate_gradients()
+        group = self.param_groups[0]  # what the groups differ in lies in `decays`
+        (beta1, beta2), copies = group["betas"], next(iter(self.copies.values()), None)
+        kind = None if copies is None else copies.dtype
+        rule = Rule(beta1, beta2, group["eps"], self.max_norm, kind)
+        launch(
+            self.addresses, self.gradients, self.aligned, self.blocks, self.steps, self.decays,
+            group["lr"], getattr(self, "grad_scale", None), getattr(self, "found_inf", None),
+            self.skipped, rule,
+        )  # fmt: skip
+
+    def locate(self) -> None:
+        """Where state and copies lie. The counts of steps come to lie in one tensor."""
+        from kernels.adamw_triton import blocks_of
+
+        states = [self.state[p] for p in self.parameters]
+        for state, name in product(states, MOMENTS):
+            state[name] = state[name].contiguous()
+        self.steps = torch.stack([state["step"] for state in states])
+        for state, step in zip(states, self.steps, strict=True):
+            state["step"] = step
+        copies = (self.copies.get(p) for p in self.parameters)
+        rows = [
+            [p.data_ptr() for p in self.parameters],
+            *([state[name].data_ptr() for state in states] for name in MOMENTS),
+            [0 if copy is None else copy.data_ptr() for copy in copies],
+        ]
+        device = self.steps.device
+        self.addresses = torch.tensor(rows, device=device)
+        self.blocks = blocks_of([p.numel() for p in self.parameters], device)
+
+    def locate_gradients(self) -> None:
+        """Where they lie now. Before a graph is captured: in it nothing is copied from the host."""
+        gradients = [p.grad for p in self.parameters]
+        assert all(g is not None and g.is_contiguous() for g in gradients), "no gradient to step by"
+        at = [g.data_ptr() for g in gradients if g is not None]
+        if at != self.gradients_at:
+            on_cuda = self.skipped.is_cuda
+            table = torch.tensor(at, pin_memory=on_cuda)
+            self.gradients = table.to(self.skipped.device, non_blocking=True)
+            self.gradients_at, self.aligned = at, not any(place % 16 for place in at)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        if self.state:
+            self.locate()
+
+
+def adamw(model: nn.Module, config: Config, device: torch.device) -> AdamW:
     """Matrices and embeddings decay, biases and norms do not. One fused kernel where it exists.
 
     The learning rate is a tensor on CUDA, so that a captured graph reads the one of the moment.
+    With kernels=fused the optimizer clips too, and keeps copies for the model's products.
     """
     parameters = [p for p in model.parameters() if p.requires_grad]
     matrices = [p for p in parameters if p.dim() >= 2]
     others = [p for p in parameters if p.dim() < 2]
+    groups = [
+        {"params": matrices, "weight_decay": config.weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
+    lr, betas = torch.tensor(config.learning_rate, device=device), (config.beta1, config.beta2)
+    if config.kernels == "fused":
+        return ClippedAdamW(groups, keep_copies(model, config.dtype), config.grad_clip, lr, betas)
     on_cuda = device.type == "cuda"
     return AdamW(
-        [
-            {"params": matrices, "weight_decay": config.weight_decay},
-            {"params": others, "weight_decay": 0.0},
-        ],
-        lr=torch.tensor(config.learning_rate, device=device) if on_cuda else config.learning_rate,
-        betas=(config.beta1, config.beta2),
+        groups,
+        lr=lr if on_cuda else config.learning_rate,
+        betas=betas,
         fused=device.type in ("cuda", "cpu"),
         capturable=on_cuda,
     )
 
 
+def keep_copies(model: nn.Module, dtype: str) -> dict[Tensor, Tensor]:
+    """A copy in `dtype` of each weight that a product reads; float32 needs none."""
+    if dtype == "float32":
+        return {}
+    layers = [module for module in model.modules() if isinstance(module, Linear)]
+    return {layer.weight: layer.keep_copy(getattr(torch, dtype)) for layer in layers}
+
+
 def set_learning_rate(optimizer: torch.optim.Optimizer, value: float) -> None:
     """Without a synchronisation: on CUDA it is filled in by a kernel, in order."""
+    filled: set[int] = set()  # groups share a tensor
     for group in optimizer.param_groups:
-        if isinstance(group["lr"], torch.Tensor):
-            group["lr"].fill_(value)
-        else:
+        if not isinstance(group["lr"], Tensor):
             group["lr"] = value
+        elif id(group["lr"]) not in filled:
+            group["lr"].fill_(value)
+            filled.add(id(group["lr"]))
 
 
 def learning_rate(iteration: int, config: TrainingConfig) -> float:

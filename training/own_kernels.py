@@ -6,7 +6,9 @@ from cli.errors import one_line
 from configs.model import ModelConfig
 from kernels.cross_entropy import linear_cross_entropy
 from kernels.gelu import gelu
+from kernels.linear import product
 from kernels.norm import norm_of_sum
+from training.optimizer import ClippedAdamW
 
 # each is in a training step, under these names
 NAMES = (
@@ -35,13 +37,16 @@ def try_kernels(config: ModelConfig, device: torch.device, dtype: str) -> None:
         return
     # rows and types as in training, so that Triton compiles for both at once
     x = torch.ones(TOKENS, config.n_embd, device=device, requires_grad=True)
-    weight = torch.ones(TOKENS, config.n_embd, device=device)
+    weight = torch.ones(TOKENS, config.n_embd, device=device, requires_grad=True)
     targets = torch.zeros(TOKENS, dtype=torch.int64, device=device)
     kind = getattr(torch, dtype)
     try:
+        copy = weight.detach().to(kind)
         total, h = norm_of_sum(x, gelu(x.to(kind)), weight[0], None, config.dropout)
-        loss = linear_cross_entropy(h, weight.to(kind), targets, TOKENS)
-        (loss + total.mean()).backward()
+        loss = linear_cross_entropy(h, weight, copy, targets)
+        (loss + total.mean() + product(h, weight, copy, None).float().mean()).backward()
+        lr = torch.zeros((), device=device)
+        ClippedAdamW([{"params": [weight]}], {}, 1.0, lr, (0.9, 0.9)).step()
     except (RuntimeError, NotImplementedError, ImportError) as error:
         raise ValueError(
             f"kernels=fused: does not run here: {one_line(error)}; use kernels=compiled"

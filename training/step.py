@@ -11,7 +11,7 @@ from model import GPT
 from profiling.capture.spans import NoSpans, Spans
 from training.compilation import compiled
 from training.distributed import Ranks
-from training.optimizer import set_learning_rate
+from training.optimizer import ClippedAdamW, set_learning_rate
 
 
 class TrainingStep(Protocol):
@@ -59,7 +59,9 @@ class Step:
         if not self.scaler.is_enabled():  # it leaves bad ones out itself, and goes on
             self.readings["train/skipped_updates"] = self.skipped
             self.found_inf = torch.zeros((), device=ranks.device)
-            if optimizer.defaults.get("fused"):
+            if isinstance(optimizer, ClippedAdamW):
+                optimizer.skipped = self.skipped
+            elif optimizer.defaults.get("fused"):
                 optimizer.found_inf = self.found_inf  # type: ignore[attr-defined]
         self.first_micro_step = True
         self.spans = spans or NoSpans()
@@ -99,12 +101,17 @@ class Step:
         self.discard()
 
     def clip_and_step(self) -> None:
+        if not isinstance(self.optimizer, ClippedAdamW):
+            self.prepare_gradients()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+
+    def prepare_gradients(self) -> None:
+        """Bounds their norm and refuses what is not finite, which ClippedAdamW does itself."""
         if not self.scaler.is_enabled():
             self.refuse_if_not_finite(self.clip())
         elif self.grad_clip > 0:
             self.clip()
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
 
     def clip(self) -> Tensor:
         """The norm of all gradients together, as it was before it was bounded."""

@@ -88,7 +88,7 @@ def gradient_histograms() -> None:
 def attention_head_by_head() -> None:
     """Attention as a loop over the heads."""
 
-    def forward(layer: CausalSelfAttention, x: Tensor) -> Tensor:
+    def forward(layer: CausalSelfAttention, x: Tensor, _: Tensor | None = None) -> Tensor:
         q, k, v = layer.c_attn(x).split(x.size(-1), dim=2)
         size, heads = x.size(-1) // layer.n_head, []
         dropout = layer.dropout if layer.training else 0.0

@@ -97,10 +97,12 @@ def test_every_way_to_launch_a_step_comes_to_the_same_losses(
     assert summary["time/step_ms"] > 0 and summary["memory/peak_bytes"] > 0
 
 
+@pytest.mark.parametrize("kernels", ["compiled", "fused"])
 @pytest.mark.parametrize("graphs", ["false", "true"])
-def test_micro_steps_add_up_to_the_batch(graphs, train_on_gpu):
+def test_micro_steps_add_up_to_the_batch(graphs, kernels, train_on_gpu):
     """Four micro-batches of 2 draw other windows than one of 8: the fall of the loss is alike."""
     keys = {"gradient_accumulation_steps": 4, "batch_size": 2, "cuda_graphs": graphs}
+    keys["kernels"] = kernels
     _, losses = train_on_gpu(**keys)
     assert losses[-1] < losses[0] - 0.5
 
@@ -157,6 +159,16 @@ def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(way, train_on_gpu, tmp_p
     assert len(both) == 20
     assert both[:10] == pytest.approx(whole[:10], rel=2e-3)
     assert both[10:] == pytest.approx(whole[10:], rel=0.02)  # as two equal runs differ
+
+
+@pytest.mark.parametrize("first, then", [("compiled", "fused"), ("fused", "compiled")])
+def test_a_run_goes_on_with_other_kernels(first, then, train_on_gpu, tmp_path):
+    keys = {**WAYS["compile and graphs"], "eval_interval": 10, "always_save_checkpoint": True}
+    _, whole = train_on_gpu(**keys, kernels=first, max_iters=20, out_dir=str(tmp_path / "whole"))
+    halves = {**keys, "out_dir": str(tmp_path / "halves")}
+    train_on_gpu(**halves, kernels=first, max_iters=10)
+    _, both = train_on_gpu(**halves, kernels=then, max_iters=20, init_from="resume")
+    assert both[10:] == pytest.approx(whole[10:], rel=0.02)
 
 
 def report_of(place: Path, tmp_path: Path) -> dict:

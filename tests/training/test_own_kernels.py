@@ -75,6 +75,8 @@ def test_a_report_knows_what_they_are():
     assert family_of("gradients_of_layer_norm_weights_triton") == "norm"
     assert family_of("decode_attention_triton") == "attention"
     assert family_of("gemm_of_norm_triton") == "gemm"
+    assert family_of("adamw_squares_triton") == family_of("adamw_rates_triton") == "optimizer"
+    assert family_of("adamw_update_triton") == "optimizer"
 
 
 def test_so_are_those_of_sampling():

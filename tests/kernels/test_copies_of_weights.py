@@ -1,0 +1,103 @@
+"""Copies of weights in 16 bits, in the whole model and under the optimizer that writes them."""
+
+import pytest
+
+from tests.helpers.kernel_programs import DEVICES, needs_triton, run
+
+pytestmark = needs_triton
+
+IN_16_BITS = r"""
+import sys
+import torch
+from configs.model import ModelConfig
+from model import GPT
+from training.optimizer import keep_copies
+
+torch.set_default_device(sys.argv[1])
+
+config = ModelConfig(
+    n_layer=2, n_head=2, n_embd=64, block_size=8, dropout=0.0, attention="math", kernels="fused"
+)
+x, y = torch.randint(17, (2, 2, 8))
+
+
+def in_16_bits(copies, compiled):
+    torch.manual_seed(0)
+    model = GPT(config, 17)
+    if copies:
+        assert len(keep_copies(model, "bfloat16")) == 9
+    call = torch.compile(model, backend="aot_eager", fullgraph=True) if compiled else model
+    with torch.autocast(x.device.type, torch.bfloat16):
+        _, loss = call(x, y)
+    loss.backward()
+    return loss, {name: p.grad for name, p in model.named_parameters()}
+
+
+for compiled in (False, True):
+    expected, theirs = in_16_bits(False, compiled)
+    loss, ours = in_16_bits(True, compiled)
+    torch.testing.assert_close(loss, expected, rtol=1e-3 if x.is_cuda else 0, atol=0)
+    for name, gradient in theirs.items():
+        assert ours[name].dtype == torch.float32 and ours[name].is_contiguous()
+        if x.is_cuda:  # where the product of a gradient leaves float32, it is not rounded first
+            torch.testing.assert_close(ours[name], gradient, rtol=2e-2, atol=2e-3, msg=name)
+        else:
+            assert torch.equal(ours[name], gradient), (name, compiled)
+print("right")
+"""
+
+UPDATES = r"""
+import sys
+import torch
+from configs.schema import Config
+from model import GPT
+from profiling.capture.spans import NoSpans
+from training.distributed import Ranks
+from training.optimizer import ClippedAdamW, adamw
+from training.step import Step
+
+torch.set_default_device(sys.argv[1])
+
+x, y = torch.randint(17, (2, 2, 8))
+
+
+def losses_of(kernels, dtype):
+    torch.manual_seed(0)
+    keys = dict(n_layer=2, n_head=2, n_embd=32, block_size=8, batch_size=2, dropout=0.0)
+    config = Config(
+        **keys, attention="math", compile=False, kernels=kernels, dtype=dtype,
+        gradient_accumulation_steps=2, learning_rate=1e-2, device=x.device.type,
+    )
+    model = GPT(config, 17)
+    ranks = Ranks(0, 1, x.device)
+    step = Step(model, adamw(model, config, x.device), config, ranks, NoSpans())
+    assert isinstance(step.optimizer, ClippedAdamW) == (kernels == "fused")
+    seen = []
+    for _ in range(4):
+        for half in (slice(0, 1), slice(1, 2)):
+            step.backward(step.forward(x[half], y[half]))
+        seen.append(step.loss.item())
+        step.update(1e-2)
+    return model, seen, step
+
+
+for dtype, rtol in (("float32", 1e-4), ("bfloat16", 1e-2), ("float16", 1e-2)):
+    _, expected, _ = losses_of("compiled", dtype)
+    model, seen, step = losses_of("fused", dtype)
+    assert expected[-1] < expected[0] - 0.1, expected
+    torch.testing.assert_close(torch.tensor(seen), torch.tensor(expected), rtol=rtol, atol=0)
+    kept = [layer.copy for layer in model.modules() if getattr(layer, "copy", None) is not None]
+    assert len(kept) == (0 if dtype == "float32" else 9)
+    assert dtype == "float16" or step.skipped == 0
+print("right")
+"""
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_model_has_autocast_s_numbers_without_its_casts(device):
+    run(IN_16_BITS, device)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_four_updates_of_two_micro_batches_are_as_pytorch_makes_them(device):
+    run(UPDATES, device)
