@@ -16,6 +16,11 @@ class ModelConfig:
     block_size: int = key(256, "context length in tokens", least=1)
     dropout: float = key(0.2, "probability of dropping; 0: none", least=0, below=1)
     bias: bool = key(False, "biases in linear layers and layer norms")
+    positions: str = key(
+        "learned",
+        "learned: added to the embeddings; rotary: queries and keys turn by them",
+        ("learned", "rotary"),
+    )
     attention: str = key(attention.AUTO, attention.HELP, attention.CHOICES)
     kernels: str = key(
         "compiled",
@@ -29,6 +34,11 @@ class ModelConfig:
             raise ValueError(
                 f"n_embd={self.n_embd}: not divisible by n_head={self.n_head}; "
                 f"{self.n_embd - self.n_embd % self.n_head or self.n_head} would be"
+            )
+        if self.positions == "rotary" and self.n_embd // self.n_head % 2:
+            raise ValueError(
+                f"positions=rotary: turns pairs of numbers, and a head has "
+                f"{self.n_embd // self.n_head}; choose n_embd and n_head so that it is even"
             )
         backend = attention.BACKENDS.get(self.attention)
         if backend and not backend.dropout and self.dropout > 0:

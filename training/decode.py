@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from configs.attention import AUTO, BACKENDS
-from model import GPT, Block, attend
+from model import GPT, Block, attend, rotated
 
 # all but cuDNN's, which plans each new shape for some 30 ms: PyTorch's choice on Hopper
 AT_ONCE = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
@@ -93,11 +93,16 @@ def read(model: GPT, tokens: Tensor, cache: KeyValueCache) -> Tensor:
     """
     body, T, C = model.transformer, tokens.size(1), model.config.n_embd
     assert cache.length == 0 or T == 1
-    places = body.wpe(cache.position) if cache.length else body.wpe.weight[:T]  # (T, C)
-    x = body.wte(tokens) + places  # (B, T, C)
+    x = body.wte(tokens)  # (B, T, C)
+    if body.wpe is not None:
+        x = x + (body.wpe(cache.position) if cache.length else body.wpe.weight[:T])
     mask = cache.mask(T)
     for layer, block in enumerate(cast(Iterable[Block], body.h)):
-        q, new = block.attn.c_attn(block.ln_1(x)).split((C, 2 * C), dim=-1)
+        qkv = block.attn.c_attn(block.ln_1(x))  # (B, T, 3C)
+        if (turns := block.attn.turns) is not None:
+            turns = turns[:, cache.position] if cache.length else turns[:, :T]
+            qkv = rotated(qkv, turns, block.attn.n_head)
+        q, new = qkv.split((C, 2 * C), dim=-1)
         k, v = cache.append(layer, new).split(C, dim=-1)  # each (B, S, C)
         q, k, v = (in_heads(each, block.attn.n_head) for each in (q, k, v))
         y = attend_at_once(q, k, v, block.attn.attention, mask)  # (B, H, T, D)

@@ -5,6 +5,7 @@ from inspect import unwrap
 
 import torch
 from torch import nn
+from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from configs.training import TrainingConfig
@@ -23,19 +24,33 @@ class AdamW(torch.optim.AdamW):
     load_state_dict = unwrap(Optimizer.load_state_dict)
     step = torch.no_grad()(unwrap(torch.optim.AdamW.step))
 
+    def state_shapes(self) -> dict[int, dict[str, torch.Size]]:
+        """What `state` holds once there was a step, by the parameter's number."""
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        return {
+            number: {"exp_avg": p.shape, "exp_avg_sq": p.shape, "step": torch.Size()}
+            for number, p in enumerate(parameters)
+        }
 
-def adamw(model: nn.Module, config: TrainingConfig, device: torch.device) -> AdamW:
+    @staticmethod
+    def groups(model: nn.Module) -> tuple[list[Parameter], ...]:
+        """The parameters that decay, and last those that do not: biases and norms."""
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        return [p for p in parameters if p.dim() >= 2], [p for p in parameters if p.dim() < 2]
+
+
+def adamw(
+    model: nn.Module, config: TrainingConfig, device: torch.device, kind: type[AdamW] = AdamW
+) -> AdamW:
     """Matrices and embeddings decay, biases and norms do not. One fused kernel where it exists.
 
     The learning rate is a tensor on CUDA, so that a captured graph reads the one of the moment.
     """
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    matrices = [p for p in parameters if p.dim() >= 2]
-    others = [p for p in parameters if p.dim() < 2]
+    *decaying, others = kind.groups(model)
     on_cuda = device.type == "cuda"
-    return AdamW(
+    return kind(
         [
-            {"params": matrices, "weight_decay": config.weight_decay},
+            *({"params": group, "weight_decay": config.weight_decay} for group in decaying),
             {"params": others, "weight_decay": 0.0},
         ],
         lr=torch.tensor(config.learning_rate, device=device) if on_cuda else config.learning_rate,

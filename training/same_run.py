@@ -12,7 +12,7 @@ from configs.schema import Config
 from data.dataset import Dataset
 from training.checkpoint_file import AGAIN, Checkpoint
 
-MODEL_KEYS = ("n_layer", "n_head", "n_embd", "block_size", "bias")
+MODEL_KEYS = ("n_layer", "n_head", "n_embd", "block_size", "bias", "positions", "optimizer")
 EXACT_KEYS = ("seed", "dropout", "dtype")  # besides the sequences of an iteration
 BATCH_KEYS = ("batch_size", "gradient_accumulation_steps")  # their product is what counts
 NOT_SAID: tuple[str, ...] = ("init_from", "out_dir", "keep_previous", "exact_resume", "eval_only")
@@ -39,7 +39,7 @@ def check_same_run(saved: Checkpoint, config: Config, dataset: Dataset) -> None:
     for key, was, now in differ:
         if key in MODEL_KEYS:
             raise ValueError(
-                f"{key}={spell(now)}: the checkpoint has {spell(was)}, and its weights fit no "
+                f"{key}={spell(now)}: the checkpoint has {spell(was)}, and what it holds fits no "
                 f"other; leave {key} out: python train.py {config.out_dir}/config.yaml "
                 "init_from=resume"
             )

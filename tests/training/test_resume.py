@@ -138,11 +138,11 @@ def spoilt(state: dict) -> None:
 
 # what is done to the state, what is said of it, whether sample.py can use it
 WRONG = {
-    "no optimizer": (without("optimizer"), "AdamW's state of 0 of", True),
-    "half an optimizer": (half_an_optimizer, "AdamW's state of", True),
+    "no optimizer": (without("optimizer"), "the optimizer's state of 0 of", True),
+    "half an optimizer": (half_an_optimizer, "the optimizer's state of", True),
     "moments of another shape": (
         entry(torch.zeros(3), "optimizer", 0, "exp_avg"),
-        "AdamW's exp_avg of parameter 0",
+        "the optimizer's exp_avg of parameter 0",
         True,
     ),
     "no random states": (without("random_states"), "lacks random_states", True),
