@@ -103,22 +103,22 @@ def compiled_flex_attention() -> Callable[..., Tensor]:
 
 
 def rotation(tokens: int, width: int) -> Tensor:
-    """Cosines and sines of rotary positions, for queries, keys and, no turn, values.
+    """Cosines and sines of rotary positions, for queries, keys and, not turned, values.
 
-    (2, tokens, 3, 1, width / 2): each pair of a head's `width` numbers turns at its own speed.
+    (2, tokens, 3, 1, width): number i of a head and number i + width / 2 turn as one pair.
     """
     speeds = 10_000.0 ** (-torch.arange(0, width, 2) / width)  # (D/2)
-    angles = torch.arange(tokens)[:, None, None, None] * speeds
-    angles = angles * torch.tensor([1.0, 1.0, 0.0])[:, None, None]  # (T, 3, 1, D/2)
+    angles = torch.arange(tokens)[:, None, None, None] * torch.cat((-speeds, speeds))
+    angles = angles * torch.tensor([1, 1, 0])[:, None, None]  # (T, 3, 1, D)
     return torch.stack((angles.cos(), angles.sin()))
 
 
 def rotated(qkv: Tensor, turns: Tensor, n_head: int) -> Tensor:
     """Queries and keys turned by their positions, arxiv.org/abs/2104.09864; (B, T, 3C) both."""
-    cos, sin = turns  # (T, 3, 1, D/2) each
-    x, y = qkv.unflatten(-1, (3, n_head, -1)).chunk(2, dim=-1)  # (B, T, 3, H, D/2) each
-    turned = torch.cat((x * cos - y * sin, x * sin + y * cos), dim=-1)
-    return turned.flatten(2).to(qkv.dtype)
+    cos, sin = turns  # (T, 3, 1, D) each
+    heads = qkv.unflatten(-1, (3, n_head, -1))  # (B, T, 3, H, D)
+    partners = heads.roll(heads.size(-1) // 2, dims=-1)
+    return (heads * cos + partners * sin).flatten(2).to(qkv.dtype)
 
 
 class LayerNorm(nn.Module):

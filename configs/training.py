@@ -54,7 +54,8 @@ class TrainingConfig:
         ("adamw", "muon"),
     )
     learning_rate: float = key(1e-3, "peak learning rate", least=0)
-    decay_lr: bool = key(True, "warm up, then decay with a cosine")
+    decay_lr: bool = key(True, "warm up, then decay")
+    lr_decay: str = key("cosine", "the curve of the decay", ("cosine", "linear"))
     warmup_iters: int = key(100, "iterations of linear warm-up", least=0)
     lr_decay_iters: int = key(5000, "iteration at which min_lr is reached", least=0)
     min_lr: float = key(1e-4, "learning rate after the decay", least=0)

@@ -7,6 +7,7 @@ gradients that are not finite.
 """
 
 import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn import Parameter

@@ -70,7 +70,7 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, value: float) -> None:
 
 
 def learning_rate(iteration: int, config: TrainingConfig) -> float:
-    """Linear warm-up, then a cosine from learning_rate to min_lr at lr_decay_iters."""
+    """Linear warm-up, then a cosine or a line from learning_rate to min_lr at lr_decay_iters."""
     if not config.decay_lr:
         return config.learning_rate
     if iteration < config.warmup_iters:
@@ -78,5 +78,5 @@ def learning_rate(iteration: int, config: TrainingConfig) -> float:
     if iteration >= config.lr_decay_iters:
         return config.min_lr
     done = (iteration - config.warmup_iters) / (config.lr_decay_iters - config.warmup_iters)
-    cosine = 0.5 * (1.0 + math.cos(math.pi * done))
-    return config.min_lr + cosine * (config.learning_rate - config.min_lr)
+    left = 1.0 - done if config.lr_decay == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
+    return config.min_lr + left * (config.learning_rate - config.min_lr)

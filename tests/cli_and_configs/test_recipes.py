@@ -31,11 +31,17 @@ def test_fast_lies_over_the_file_and_below_the_command_line(tmp_path):
     assert set(FAST) <= set(keys(Config))
     for path in (None, MAIN, mine):
         config = composed(path, "recipe=fast")
-        assert {key: getattr(config, key) for key in FAST} == FAST
+        expected = {k: FAST["max_iters"] if v == "${max_iters}" else v for k, v in FAST.items()}
+        assert {key: getattr(config, key) for key in FAST} == expected
         assert config.n_layer == (2 if path == mine else 6)
     for words in (["recipe=fast", "optimizer=adamw"], ["optimizer=adamw", "recipe=fast"]):
         config = composed(mine, *words)
         assert config.optimizer == "adamw" and config.positions == FAST["positions"]
+
+
+def test_a_run_of_another_length_decays_over_all_of_it():
+    config = composed(MAIN, "recipe=fast", "max_iters=77")
+    assert (config.max_iters, config.lr_decay_iters, config.eval_interval) == (77, 77, 77)
 
 
 def test_a_sweep_compares_them_each_in_its_folder():

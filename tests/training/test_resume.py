@@ -185,6 +185,21 @@ WRONG = {
 }
 
 
+def test_a_checkpoint_older_than_a_key_has_its_default(run, trained):
+    path = trained / "ckpt.pt"
+    state = torch.load(path, weights_only=True)
+    for key in ("positions", "kernels", "optimizer", "lr_decay"):
+        del state["config"][key]
+    torch.save(state, path)
+    assert load(path).model_config.positions == "learned"
+    assert iteration(run(init_from="resume", max_iters=6)) == 6
+
+
+def test_a_model_with_other_positions_is_not_resumed(run, trained):
+    with pytest.raises(ValueError, match="positions=rotary: the checkpoint has learned"):
+        run(init_from="resume", max_iters=6, positions="rotary")
+
+
 @pytest.mark.parametrize("case", WRONG)
 def test_a_wrong_checkpoint_is_one_line_for_resume_and_for_sample(run, trained, tmp_path, case):
     spoil, said, samples = WRONG[case]
