@@ -7,8 +7,9 @@ import torch
 
 from model import GPT
 from tests.helpers.checkpoints import assert_same
+from training.attention import OperatorNames
 from training.distributed import Ranks
-from training.muon import Muon, check_muon, orthogonal
+from training.muon import Muon, by_shape, check_muon, orthogonal
 from training.optimizer import adamw, set_learning_rate
 from training.step import Step
 
@@ -128,6 +129,23 @@ def test_its_rate_may_lie_in_a_tensor(config):
         each.step()
     for one, two in zip(model.parameters(), other_model.parameters(), strict=True):
         torch.testing.assert_close(one, two, rtol=0, atol=1e-7)
+
+
+def test_nothing_of_it_waits_for_a_number(config):
+    """PyTorch's does, for its rate: a CUDA graph cannot."""
+    _, optimizer = made(config)
+    optimizer.found_inf = torch.zeros(())
+    set_learning_rate(optimizer, 0.0)
+    optimizer.step()  # makes the state
+    matrices = optimizer.param_groups[0]["params"]
+    with OperatorNames() as seen, torch.no_grad():
+        optimizer.step_alike(by_shape(matrices)[0], torch.tensor(0.01), 0.1)
+    assert "baddbmm" in seen.names and "_local_scalar_dense" not in seen.names
+    if hasattr(torch.optim, "Muon"):
+        theirs = torch.optim.Muon(matrices, lr=torch.tensor(0.01))
+        with OperatorNames() as seen:
+            theirs.step()
+        assert "_local_scalar_dense" in seen.names
 
 
 def test_state_is_of_the_shapes_that_a_checkpoint_is_held_to(config):
