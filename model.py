@@ -115,10 +115,10 @@ def rotation(tokens: int, width: int) -> Tensor:
 
 def rotated(qkv: Tensor, turns: Tensor, n_head: int) -> Tensor:
     """Queries and keys turned by their positions, arxiv.org/abs/2104.09864; (B, T, 3C) both."""
-    cos, sin = turns  # (T, 3, 1, D) each
+    cos, sin = turns.to(qkv.dtype)  # (T, 3, 1, D) each
     heads = qkv.unflatten(-1, (3, n_head, -1))  # (B, T, 3, H, D)
     partners = heads.roll(heads.size(-1) // 2, dims=-1)
-    return (heads * cos + partners * sin).flatten(2).to(qkv.dtype)
+    return torch.addcmul(heads * cos, partners, sin).flatten(2)
 
 
 class LayerNorm(nn.Module):

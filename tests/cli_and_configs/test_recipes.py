@@ -44,6 +44,12 @@ def test_a_run_of_another_length_decays_over_all_of_it():
     assert (config.max_iters, config.lr_decay_iters, config.eval_interval) == (77, 77, 77)
 
 
+def test_on_a_cpu_it_says_which_key_to_leave_out():
+    with pytest.raises(ValueError, match="cuda_graphs=true: device=cpu has none; leave it at auto"):
+        composed(MAIN, "recipe=fast", "device=cpu")
+    assert composed(MAIN, "recipe=fast", "device=cpu", "cuda_graphs=auto").cuda_graphs == "auto"
+
+
 def test_a_sweep_compares_them_each_in_its_folder():
     plain, fast = compose_jobs(MAIN, ["recipe=nanogpt,fast", "out_dir=x"], multirun=True)
     assert (plain.optimizer, fast.optimizer) == ("adamw", "muon")
