@@ -107,10 +107,13 @@ def rotation(tokens: int, width: int) -> Tensor:
 
     (2, tokens, 3, 1, width): number i of a head and number i + width / 2 turn as one pair.
     """
+    turns = torch.empty(2, tokens, 3, 1, width)
+    if turns.is_meta:  # a model of shapes alone; PyTorch imports Dynamo to compute there
+        return turns
     speeds = 10_000.0 ** (-torch.arange(0, width, 2) / width)  # (D/2)
     angles = torch.arange(tokens)[:, None, None, None] * torch.cat((-speeds, speeds))
     angles = angles * torch.tensor([1, 1, 0])[:, None, None]  # (T, 3, 1, D)
-    return torch.stack((angles.cos(), angles.sin()))
+    return torch.stack((angles.cos(), angles.sin()), out=turns)
 
 
 def rotated(qkv: Tensor, turns: Tensor, n_head: int) -> Tensor:
