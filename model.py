@@ -1,6 +1,7 @@
 """GPT-2's decoder, and the ways to compute its attention behind one function.
 
-The shape is nanoGPT's: pre-norm blocks, learned positions, tied embeddings, GELU, optional biases.
+The shape is nanoGPT's: pre-norm blocks, tied embeddings, GELU, learned positions or rotary ones,
+optional biases.
 Called by train.py. sample.py has the same layers write text (training.decode).
 Shapes: B batch, T tokens, S keys, C n_embd, H n_head, D = C / H, V vocabulary.
 """
@@ -104,6 +105,28 @@ def compiled_flex_attention() -> Callable[..., Tensor]:
     return torch.compile(flex_attention)
 
 
+def rotation(tokens: int, width: int) -> Tensor:
+    """Cosines and sines of rotary positions, for queries, keys and, not turned, values.
+
+    (2, tokens, 3, 1, width): number i of a head and number i + width / 2 turn as one pair.
+    """
+    turns = torch.empty(2, tokens, 3, 1, width)
+    if turns.is_meta:  # a model of shapes alone; PyTorch imports Dynamo to compute there
+        return turns
+    speeds = 10_000.0 ** (-torch.arange(0, width, 2) / width)  # (D/2)
+    angles = torch.arange(tokens)[:, None, None, None] * torch.cat((-speeds, speeds))
+    angles = angles * torch.tensor([1, 1, 0])[:, None, None]  # (T, 3, 1, D)
+    return torch.stack((angles.cos(), angles.sin()), out=turns)
+
+
+def rotated(qkv: Tensor, turns: Tensor, n_head: int) -> Tensor:
+    """Queries and keys turned by their positions, arxiv.org/abs/2104.09864; (B, T, 3C) both."""
+    cos, sin = turns.to(qkv.dtype)  # (T, 3, 1, D) each
+    heads = qkv.unflatten(-1, (3, n_head, -1))  # (B, T, 3, H, D)
+    partners = heads.roll(heads.size(-1) // 2, dims=-1)
+    return torch.addcmul(heads * cos, partners, sin).flatten(2)
+
+
 class LayerNorm(nn.Module):
     """Layer norm over C whose bias is optional; under autocast rounded as its readers would."""
 
@@ -120,6 +143,7 @@ class LayerNorm(nn.Module):
 
 class CausalSelfAttention(nn.Module):
     mask: Tensor | None
+    turns: Tensor | None
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -131,11 +155,17 @@ class CausalSelfAttention(nn.Module):
         mask = None
         if config.attention == "slow":
             mask = torch.ones(config.block_size, config.block_size, dtype=torch.bool).tril()
+        turns = None
+        if config.positions == "rotary":
+            turns = rotation(config.block_size, config.n_embd // config.n_head)
         # not persistent: a checkpoint holds the same names under every backend
         self.register_buffer("mask", mask, persistent=False)
+        self.register_buffer("turns", turns, persistent=False)
 
     def forward(self, x: Tensor, seed: Tensor | None = None) -> Tensor:
         qkv = self.c_attn(x)  # (B, T, 3C)
+        if self.turns is not None:
+            qkv = rotated(qkv, self.turns[:, : x.size(1)], self.n_head)
         dropout = self.dropout if self.training else 0.0
         if self.attention == "triton":  # the one that reads all three as they lie
             y = packed_causal_attention(qkv, self.n_head, dropout, seed)  # (B, T, C)
@@ -225,15 +255,18 @@ class Transformer(nn.Module):
         self.fused = config.kernels == "fused"
         self.seeded = config.dropout > 0 and (self.fused or config.attention == "triton")
         self.wte = nn.Embedding(vocab_size, config.n_embd)
-        self.wpe = nn.Embedding(config.block_size, config.n_embd)
+        learned = config.positions == "learned"
+        self.wpe = nn.Embedding(config.block_size, config.n_embd) if learned else None
         self.drop = nn.Dropout(config.dropout)
         self.h = nn.ModuleList(Block(config) for _ in range(config.n_layer))
         self.ln_f = LayerNorm(config.n_embd, config.bias)
 
     def embed(self, idx: Tensor, norm: LayerNorm | None) -> tuple[Tensor, Tensor | None]:
         """idx (B, T) -> (B, T, C), and its norm if it is asked for."""
-        positions = torch.arange(idx.size(1), device=idx.device)  # (T)
-        x = self.drop(self.wte(idx) + self.wpe(positions))
+        x = self.wte(idx)
+        if self.wpe is not None:
+            x = x + self.wpe(torch.arange(idx.size(1), device=idx.device))
+        x = self.drop(x)
         return x, None if norm is None else norm(x)
 
     def forward(self, idx: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -327,7 +360,9 @@ class GPT(nn.Module):
 
     def parameter_count(self) -> int:
         """Parameters without the position embeddings, as nanoGPT counts them."""
-        return sum(p.numel() for p in self.parameters()) - self.transformer.wpe.weight.numel()
+        wpe = self.transformer.wpe
+        positions = 0 if wpe is None else wpe.weight.numel()
+        return sum(p.numel() for p in self.parameters()) - positions
 
     def flops_per_token(self) -> int:
         """Forward and backward: 6N + 12LHDT (PaLM, arxiv.org/abs/2204.02311, appendix B)."""

@@ -41,6 +41,7 @@ from training.evaluate import evaluate
 from training.gpu_metrics import sampler_for
 from training.interrupt import Interrupt
 from training.memory import explained_out_of_memory
+from training.muon import OPTIMIZERS
 from training.optimizer import adamw, learning_rate
 from training.record import open_record
 from training.restart import begun_or_gone_on
@@ -171,7 +172,8 @@ def model_of(
     torch.manual_seed(config.seed)  # the same weights on every rank
     make = GPT if config.init_from == "scratch" else model_to_fill
     model = make(config, dataset.tokenizer.vocab_size).to(ranks.device)
-    step = Step(model, adamw(model, config, ranks.device), config, ranks, spans)
+    optimizer = adamw(model, config, ranks.device, OPTIMIZERS[config.optimizer])
+    step = Step(model, optimizer, config, ranks, spans)
     torch.manual_seed(config.seed + ranks.rank)  # dropout of its own
     if config.init_from == "resume":
         return model, step, checkpoint.resume(model, step, config, dataset, ranks)

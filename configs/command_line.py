@@ -46,11 +46,13 @@ usage: python train.py [FLAGS] [FILE] [KEY=VALUE ...]
   FILE        one of configs/, as NAME, config/NAME.yaml or configs/NAME.yaml, or a path to any
               other YAML file: {files}
   KEY=VALUE   also --KEY=VALUE; overrides FILE, as FILE overrides the defaults
+              recipe={recipes}: the keys of configs/recipe/, between FILE and the other KEY=VALUE
 
 examples
   python train.py config/shakespeare_char.yaml                  the main experiment
   python train.py config/shakespeare_char.yaml attention=flash  with one key changed
   python train.py config/shakespeare_char_cpu.yaml              a size for a CPU
+  python train.py config/shakespeare_char.yaml recipe=fast      to a low validation loss soonest
   python train.py -m attention=slow,flash                       a run with each, in its own folder
   python train.py DIR/config.yaml init_from=resume              go on from DIR/ckpt.pt
   python train.py config/finetune_shakespeare.yaml init_from=gpt2     with GPT-2's weights
@@ -98,8 +100,9 @@ def read() -> Start:
     overrides = as_they_stand(overrides, options.multirun)
     if options.help:
         (config,) = compose_jobs(path, [], multirun=False)
-        told = HELP.format(files=file_names()) + "\n" + key_table(config)
-        print(as_called(told))
+        recipes = "|".join(files.options("recipe"))
+        told = HELP.format(files=file_names(), recipes=recipes)
+        print(as_called(f"{told}\n{key_table(config)}"))
         raise SystemExit(0)
     configs = compose_jobs(path, overrides, options.multirun)
     asked = words if options.shell_completion else [] if options.hydra_help else overrides

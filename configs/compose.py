@@ -176,25 +176,29 @@ def store_primary(values: dict[str, Value], unnamed: list[str]) -> None:
     """Puts the file's values over the schema, with the project's settings of Hydra between.
 
     A defaults list of the file's own stays, its groups come from configs/. A group's option comes
-    below the file's section of that name; the file names the option itself by `kind`. The `unnamed`
-    keys are none of the name of a job's folder.
+    below the file's section of that name; the file names the option itself by `kind`. A preset
+    comes above the file. The `unnamed` keys are none of the name of a job's folder.
     """
     folders = {"job": {"config": {"override_dirname": {"exclude_keys": unnamed}}}}
     defaults = values.get("defaults") or []
     assert isinstance(defaults, list)
+    # Hydra wants the entries "override GROUP: OPTION" last
+    last = [d for d in defaults if isinstance(d, dict) and any("override " in key for key in d)]
+    defaults = [d for d in defaults if d not in last]
     if "_self_" not in defaults:
-        # Hydra wants the entries "override GROUP: OPTION" last
-        last = [d for d in defaults if isinstance(d, dict) and any("override " in key for key in d)]
-        defaults = [d for d in defaults if d not in last] + ["_self_"] + last
+        defaults.append("_self_")
+    chosen = {name for entry in defaults if isinstance(entry, dict) for name in entry}
     groups: list[Value] = []
-    for group in files.groups():
+    for group, default in files.SECTIONS.items():
         section = values.get(group, {})
         assert isinstance(section, dict)
-        option = check_option(group, section.get("kind", files.DEFAULT_OPTION))
-        if not any(isinstance(d, dict) and group in d for d in defaults):
+        option = check_option(group, section.get("kind", default))
+        if group not in chosen:
             groups.append({group: option})
         if group in values:
             values = {**values, group: {k: v for k, v in section.items() if k != "kind"}}
+    presets: list[Value] = [{g: option} for g, option in files.PRESETS.items() if g not in chosen]
+    defaults = [*defaults, *presets, *last]
     hydra = OmegaConf.merge(HYDRA_SETTINGS, folders, values.get("hydra") or {})
     store = ConfigStore.instance()
     store.store(SCHEMA, Config)

@@ -13,7 +13,9 @@ from cli.errors import one_line, suggestion
 from cli.keys import Value
 
 FOLDER = Path(__file__).resolve().parent
-DEFAULT_OPTION = "none"
+# folders of configs/ by the option that holds where none is asked for
+SECTIONS = {"profile": "none"}  # their files set the keys of a section, below FILE's own
+PRESETS = {"recipe": "nanogpt"}  # theirs set flat keys, over those of FILE
 MOST_VALUES = 10_000  # of a file: a few lines of aliases can stand for more than memory holds
 
 
@@ -22,8 +24,8 @@ def names() -> list[str]:
 
 
 def groups() -> list[str]:
-    """Folders of configs/ with a default: GROUP=OPTION sets what configs/GROUP/OPTION.yaml says."""
-    return sorted(path.parent.name for path in FOLDER.glob(f"*/{DEFAULT_OPTION}.yaml"))
+    """GROUP=OPTION sets what configs/GROUP/OPTION.yaml says."""
+    return [*SECTIONS, *PRESETS]
 
 
 def options(group: str) -> list[str]:

@@ -13,6 +13,7 @@ from configs.model import GPT2_SIZES
 # of a configuration: those that the weights decide; they may be read for a shorter context
 SHAPE = ("n_layer", "n_head", "n_embd", "bias", "activation")
 CONTEXT = "block_size"
+POSITIONS: dict[str, Value] = {"positions": "learned"}  # in every size
 WHOLE, PARTS = "model.safetensors", "model-*-of-*.safetensors"  # as transformers writes them
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 # transformers' name of an activation -> ours, the one that it is written with again first
@@ -36,7 +37,7 @@ def shape_of(init_from: str, weights: str | None) -> dict[str, Value]:
     """
     if init_from in GPT2_SIZES:
         values = files.load(files.FOLDER / f"{init_from}.yaml")
-        return {name: values[name] for name in (*SHAPE, CONTEXT)}
+        return {name: values[name] for name in (*SHAPE, CONTEXT)} | POSITIONS
     if init_from == "weights" and weights:
         return of_transformers(weights_files(weights)[0].with_name("config.json"))
     return {}
@@ -79,6 +80,7 @@ def of_transformers(path: Path) -> dict[str, Value]:
             "bias": True,
             "activation": ACTIVATIONS[said.get("activation_function", "gelu_new")],
             CONTEXT: said["n_positions"],
+            **POSITIONS,
         }
         for name in ("n_layer", "n_head", "n_embd", CONTEXT):
             if type(shape[name]) is not int:

@@ -23,11 +23,16 @@ class ModelConfig:
         "of the MLP; gelu: as in nanoGPT; gelu_tanh: the approximation that GPT-2 was trained with",
         ("gelu", "gelu_tanh"),
     )
+    positions: str = key(
+        "learned",
+        "learned: added to the embeddings; rotary: queries and keys turn by them",
+        ("learned", "rotary"),
+    )
     attention: str = key(attention.AUTO, attention.HELP, attention.CHOICES)
     kernels: str = key(
         "compiled",
         "of norms, GELU, loss and AdamW: torch.compile's, PyTorch's; fused: our own, on CUDA "
-        "(gelu_tanh stays torch.compile's)",
+        "(gelu_tanh stays torch.compile's, muon PyTorch's)",
         ("compiled", "fused"),
     )
 
@@ -37,6 +42,11 @@ class ModelConfig:
             raise ValueError(
                 f"n_embd={self.n_embd}: not divisible by n_head={self.n_head}; "
                 f"{self.n_embd - self.n_embd % self.n_head or self.n_head} would be"
+            )
+        if self.positions == "rotary" and self.n_embd // self.n_head % 2:
+            raise ValueError(
+                f"positions=rotary: turns pairs of numbers, and a head has "
+                f"{self.n_embd // self.n_head}; choose n_embd and n_head so that it is even"
             )
         backend = attention.BACKENDS.get(self.attention)
         if backend and not backend.dropout and self.dropout > 0:

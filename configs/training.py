@@ -56,12 +56,18 @@ class TrainingConfig:
     gradient_accumulation_steps: int = key(
         1, "micro-batches in an iteration, over all ranks together", least=1
     )
+    optimizer: str = key(
+        "adamw",
+        "adamw; muon: orthogonal updates for the blocks' matrices, AdamW for all else",
+        ("adamw", "muon"),
+    )
     learning_rate: float = key(1e-3, "peak learning rate", least=0)
-    decay_lr: bool = key(True, "warm up, then decay with a cosine")
+    decay_lr: bool = key(True, "warm up, then decay")
+    lr_decay: str = key("cosine", "the curve of the decay", ("cosine", "linear"))
     warmup_iters: int = key(100, "iterations of linear warm-up", least=0)
     lr_decay_iters: int = key(5000, "iteration at which min_lr is reached", least=0)
     min_lr: float = key(1e-4, "learning rate after the decay", least=0)
-    weight_decay: float = key(0.1, "AdamW's, on matrices and embeddings", least=0)
+    weight_decay: float = key(0.1, "on matrices and embeddings", least=0)
     beta1: float = key(0.9, "AdamW's", least=0, below=1)
     beta2: float = key(0.99, "AdamW's", least=0, below=1)
     grad_clip: float = key(1.0, "largest gradient norm; 0: no clipping", least=0)

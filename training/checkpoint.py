@@ -150,8 +150,7 @@ def resume(model: GPT, step: Step, config: Config, dataset: Dataset, ranks: Rank
     """
     saved = load(Path(config.out_dir) / "ckpt.pt", ranks.device)
     check_same_run(saved, config, dataset)
-    parameters = [p for group in step.optimizer.param_groups for p in group["params"]]
-    check_optimizer(saved, parameters)
+    check_optimizer(saved, step.optimizer.state_shapes())
     check_random_states(saved, ranks)
     model.load_state_dict(saved.weights)
     groups = step.optimizer.state_dict()["param_groups"]  # the configuration's, not the file's

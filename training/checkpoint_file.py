@@ -22,8 +22,8 @@ from data.tokenizers import Tokenizer, load_tokenizer
 from model import GPT
 
 ADVICE = "Weights only load failed"
-# keys of the model that checkpoints may be older than, and what these were trained with
-YOUNGER: dict[str, Value] = {"activation": "gelu"}
+# keys of the model that checkpoints may be older than: these were trained with the defaults
+YOUNGER = ("kernels", "activation", "positions")
 AGAIN = "take another copy of it, or start again with init_from=scratch"
 
 
@@ -126,7 +126,8 @@ def model_config_of(config: dict[str, Value]) -> ModelConfig:
     """Raises KeyError and ValueError naming the key of the configuration that is wrong."""
     values: dict[str, Any] = {}
     for name, key in keys(ModelConfig).items():
-        value = values[name] = config.get(name, YOUNGER[name]) if name in YOUNGER else config[name]
+        younger = name in YOUNGER and name not in config
+        value = values[name] = getattr(ModelConfig, name) if younger else config[name]
         kinds = (int, float) if key.kind is float else (key.kind,)
         if not isinstance(value, kinds) or isinstance(value, bool) and key.kind is not bool:
             raise ValueError(f"{name}={spell(value)[:40]} is no {key.kind.__name__}")
@@ -193,24 +194,20 @@ def best_loss(state: dict[str, Any]) -> float:
     return float(value)
 
 
-def check_optimizer(checkpoint: Checkpoint, parameters: list[Tensor]) -> None:
-    """AdamW's state against the parameters that it is for, in its order. Raises ValueError."""
+def check_optimizer(checkpoint: Checkpoint, expected: dict[int, dict[str, torch.Size]]) -> None:
+    """The optimizer's state against the shapes that it has by parameter. Raises ValueError."""
     states = checkpoint.optimizer or {}
-    for number, parameter in enumerate(parameters):
+    for number, shapes in expected.items():
         state = states.get(number)
-        if not isinstance(state, dict) or len(states) != len(parameters):
+        if not isinstance(state, dict) or len(states) != len(expected):
             raise ValueError(
-                f"{checkpoint.path}: has AdamW's state of {len(states)} of {len(parameters)} "
-                f"parameters; sample.py can use it, a resume cannot: {AGAIN}"
+                f"{checkpoint.path}: has the optimizer's state of {len(states)} of "
+                f"{len(expected)} parameters; sample.py can use it, a resume cannot: {AGAIN}"
             )
-        for name, shape in (
-            ("exp_avg", parameter.shape),
-            ("exp_avg_sq", parameter.shape),
-            ("step", ()),
-        ):
+        for name, shape in shapes.items():
             value = state.get(name)
             if not isinstance(value, Tensor) or value.shape != shape or not value.isfinite().all():
                 raise ValueError(
-                    f"{checkpoint.path}: AdamW's {name} of parameter {number} is missing, of "
-                    f"another shape or not finite; {AGAIN}"
+                    f"{checkpoint.path}: the optimizer's {name} of parameter {number} is missing, "
+                    f"of another shape or not finite; {AGAIN}"
                 )

@@ -14,6 +14,7 @@ from training.distributed import from_torchrun, launched
 from training.evaluate import evaluation_batch_size
 from training.gpt2 import find
 from training.memory import check_model_fits
+from training.muon import check_muon
 from training.own_kernels import check_kernels
 from training.run_folder import locked
 from training.tensorboard import check_tensorboard
@@ -25,6 +26,7 @@ def settle(config: Config, device: torch.device, world_size: int) -> Config:
     config = resolve(config, device)
     check_attention(config, device, config.dtype)
     check_kernels(config, device)
+    check_muon(config)
     check_model_fits(config, device)
     if config.init_from not in ("scratch", "resume"):
         find(config.init_from, config.weights)

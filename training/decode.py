@@ -18,7 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from cli.errors import one_line
 from configs.attention import AUTO, BACKENDS
 from kernels.decoding import attend_newest, linear_of_norm
-from model import GPT, Block, LayerNorm, attend
+from model import GPT, Block, CausalSelfAttention, LayerNorm, attend, rotated
 
 # all but cuDNN's, which plans each new shape for some 30 ms: PyTorch's choice on Hopper
 AT_ONCE = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
@@ -100,11 +100,13 @@ def read(model: GPT, tokens: Tensor, cache: KeyValueCache) -> Tensor:
     assert cache.length == 0 or T == 1
     if cache.own and cache.length:
         return read_newest(model, tokens, cache)
-    places = body.wpe(cache.position) if cache.length else body.wpe.weight[:T]  # (T, C)
-    x = body.wte(tokens) + places  # (B, T, C)
+    x = body.wte(tokens)  # (B, T, C)
+    if body.wpe is not None:
+        x = x + (body.wpe(cache.position) if cache.length else body.wpe.weight[:T])
     mask = cache.mask(T)
     for layer, block in enumerate(cast(Iterable[Block], body.h)):
-        q, new = block.attn.c_attn(block.ln_1(x)).split((C, 2 * C), dim=-1)
+        qkv = turned(block.attn.c_attn(block.ln_1(x)), block.attn, cache)  # (B, T, 3C)
+        q, new = qkv.split((C, 2 * C), dim=-1)
         k, v = cache.append(layer, new).split(C, dim=-1)  # each (B, S, C)
         q, k, v = (in_heads(each, block.attn.n_head) for each in (q, k, v))
         y = attend_at_once(q, k, v, block.attn.attention, mask)  # (B, H, T, D)
@@ -117,14 +119,26 @@ def read(model: GPT, tokens: Tensor, cache: KeyValueCache) -> Tensor:
 def read_newest(model: GPT, tokens: Tensor, cache: KeyValueCache) -> Tensor:
     """`read` for one token, (B, 1), by kernels of our own: five a layer instead of nine."""
     body = model.transformer
-    x = body.wte(tokens[:, 0]) + body.wpe(cache.position)  # (B, C)
+    x = body.wte(tokens[:, 0])  # (B, C)
+    if body.wpe is not None:
+        x = x + body.wpe(cache.position)
     for kept, block in zip(cache.layers, cast(Iterable[Block], body.h), strict=True):
         qkv = product_of_norm(x, block.ln_1, block.attn.c_attn)  # (B, 3C)
+        qkv = turned(qkv[:, None], block.attn, cache)[:, 0]
         y = attend_newest(qkv, kept, cache.position, block.attn.n_head)  # (B, C)
         add_product(x, y, block.attn.c_proj)
         add_product(x, product_of_norm(x, block.ln_2, block.mlp.c_fc, gelu=True), block.mlp.c_proj)
     cache.advance(1)
     return product_of_norm(x, body.ln_f, model.lm_head)
+
+
+def turned(qkv: Tensor, attention: CausalSelfAttention, cache: KeyValueCache) -> Tensor:
+    """Queries and keys of the tokens behind the cache's, (B, T, 3C), by rotary positions."""
+    if attention.turns is None:
+        return qkv
+    T = qkv.size(1)
+    turns = attention.turns[:, cache.position] if cache.length else attention.turns[:, :T]
+    return rotated(qkv, turns, attention.n_head)
 
 
 def product_of_norm(x: Tensor, norm: LayerNorm, linear: nn.Linear, gelu: bool = False) -> Tensor:

@@ -163,20 +163,25 @@ def write(folder: Path, ours: dict[str, Tensor], config: ModelConfig, has_gpt2_s
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
+    described = transformers_config(config, len(ours[HEAD]), has_gpt2_s)
     make_folder(folder)
     with replacing(folder / WHOLE) as unfinished:
         try:
             save_file(to_transformers(ours), unfinished, metadata={"format": "pt"})
         except SafetensorError as error:  # a full disk, too
             raise ValueError(f"{folder / WHOLE}: cannot be written: {one_line(error)}") from error
-    described = transformers_config(config, len(ours[HEAD]), has_gpt2_s)
     write_text(folder / "config.json", json.dumps(described, indent=2) + "\n")
 
 
 def transformers_config(
     config: ModelConfig, vocab_size: int, has_gpt2_s: bool
 ) -> dict[str, object]:
-    """What GPT2Config is made of; configs.gpt2 reads it back."""
+    """What GPT2Config is made of; configs.gpt2 reads it back. ValueError of another model's."""
+    if config.positions != "learned":
+        raise ValueError(
+            f"positions={config.positions}: transformers' GPT-2 has learned ones alone, so "
+            "this model cannot be written as one; train with positions=learned"
+        )
     end_of_text = END_OF_TEXT if has_gpt2_s else None
     spelled = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
     return {

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from configs.schema import Config
@@ -29,6 +30,20 @@ class AdamW(torch.optim.AdamW):
     state_dict = unwrap(Optimizer.state_dict)
     load_state_dict = unwrap(Optimizer.load_state_dict)
     step = torch.no_grad()(unwrap(torch.optim.AdamW.step))
+
+    def state_shapes(self) -> dict[int, dict[str, torch.Size]]:
+        """What `state` holds once there was a step, by the parameter's number."""
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        return {
+            number: {"exp_avg": p.shape, "exp_avg_sq": p.shape, "step": torch.Size()}
+            for number, p in enumerate(parameters)
+        }
+
+    @staticmethod
+    def groups(model: nn.Module) -> tuple[list[Parameter], ...]:
+        """The parameters that decay, and last those that do not: biases and norms."""
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        return [p for p in parameters if p.dim() >= 2], [p for p in parameters if p.dim() < 2]
 
 
 class ClippedAdamW(AdamW):
@@ -109,24 +124,24 @@ class ClippedAdamW(AdamW):
             self.locate()
 
 
-def adamw(model: nn.Module, config: Config, device: torch.device) -> AdamW:
+def adamw(
+    model: nn.Module, config: Config, device: torch.device, kind: type[AdamW] = AdamW
+) -> AdamW:
     """Matrices and embeddings decay, biases and norms do not. One fused kernel where it exists.
 
     The learning rate is a tensor on CUDA, so that a captured graph reads the one of the moment.
-    With kernels=fused the optimizer clips too, and keeps copies for the model's products.
+    With kernels=fused AdamW clips too, and keeps copies for the model's products.
     """
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    matrices = [p for p in parameters if p.dim() >= 2]
-    others = [p for p in parameters if p.dim() < 2]
+    *decaying, others = kind.groups(model)
     groups = [
-        {"params": matrices, "weight_decay": config.weight_decay},
+        *({"params": group, "weight_decay": config.weight_decay} for group in decaying),
         {"params": others, "weight_decay": 0.0},
     ]
     lr, betas = torch.tensor(config.learning_rate, device=device), (config.beta1, config.beta2)
-    if config.kernels == "fused":
+    if config.kernels == "fused" and kind is AdamW:
         return ClippedAdamW(groups, keep_copies(model, config.dtype), config.grad_clip, lr, betas)
     on_cuda = device.type == "cuda"
-    return AdamW(
+    return kind(
         groups,
         lr=lr if on_cuda else config.learning_rate,
         betas=betas,
@@ -155,7 +170,7 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, value: float) -> None:
 
 
 def learning_rate(iteration: int, config: TrainingConfig) -> float:
-    """Linear warm-up, then a cosine from learning_rate to min_lr at lr_decay_iters."""
+    """Linear warm-up, then a cosine or a line from learning_rate to min_lr at lr_decay_iters."""
     if not config.decay_lr:
         return config.learning_rate
     if iteration < config.warmup_iters:
@@ -163,5 +178,5 @@ def learning_rate(iteration: int, config: TrainingConfig) -> float:
     if iteration >= config.lr_decay_iters:
         return config.min_lr
     done = (iteration - config.warmup_iters) / (config.lr_decay_iters - config.warmup_iters)
-    cosine = 0.5 * (1.0 + math.cos(math.pi * done))
-    return config.min_lr + cosine * (config.learning_rate - config.min_lr)
+    left = 1.0 - done if config.lr_decay == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
+    return config.min_lr + left * (config.learning_rate - config.min_lr)

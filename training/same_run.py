@@ -12,7 +12,8 @@ from configs.schema import Config
 from data.dataset import Dataset
 from training.checkpoint_file import AGAIN, Checkpoint
 
-MODEL_KEYS = ("n_layer", "n_head", "n_embd", "block_size", "bias", "activation")
+MODEL_KEYS = ("n_layer", "n_head", "n_embd", "block_size", "bias", "activation", "positions")
+MODEL_KEYS += ("optimizer",)
 EXACT_KEYS = ("seed", "dropout", "dtype")  # besides the sequences of an iteration
 BATCH_KEYS = ("batch_size", "gradient_accumulation_steps")  # their product is what counts
 NOT_SAID: tuple[str, ...] = ("init_from", "out_dir", "keep_previous", "exact_resume", "eval_only")
@@ -22,11 +23,12 @@ NOT_SAID += ("compile_cache", "go_on", "weights")
 def changes(saved: Checkpoint, config: Config) -> list[tuple[str, Value, Value]]:
     """(key, then, now) of the flat keys that differ; sections only say how a run is watched.
 
-    A key that is younger than the checkpoint has not changed.
+    A key that is younger than the checkpoint has not changed, unless it is one of the model.
     """
-    named = [key for key in keys(Config) if "." not in key and key not in NOT_SAID]
-    pairs = [(key, saved.config.get(key), attrgetter(key)(config)) for key in named]
-    return [each for each in pairs if each[0] in saved.config and each[1] != each[2]]
+    before = {**vars(saved.model_config), **saved.config}
+    named = [key for key in keys(Config) if key in before and key not in NOT_SAID]
+    pairs = [(key, before[key], attrgetter(key)(config)) for key in named]
+    return [(key, was, now) for key, was, now in pairs if was != now]
 
 
 def check_same_run(saved: Checkpoint, config: Config, dataset: Dataset) -> None:
@@ -39,7 +41,7 @@ def check_same_run(saved: Checkpoint, config: Config, dataset: Dataset) -> None:
     for key, was, now in differ:
         if key in MODEL_KEYS:
             raise ValueError(
-                f"{key}={spell(now)}: the checkpoint has {spell(was)}, and its weights fit no "
+                f"{key}={spell(now)}: the checkpoint has {spell(was)}, and what it holds fits no "
                 f"other; leave {key} out: python train.py {config.out_dir}/config.yaml "
                 "init_from=resume"
             )

@@ -11,7 +11,7 @@ from model import GPT
 from profiling.capture.spans import NoSpans, Spans
 from training.compilation import compiled
 from training.distributed import Ranks
-from training.optimizer import ClippedAdamW, set_learning_rate
+from training.optimizer import AdamW, ClippedAdamW, set_learning_rate
 
 
 class TrainingStep(Protocol):
@@ -36,7 +36,7 @@ class Step:
     def __init__(
         self,
         model: GPT,
-        optimizer: torch.optim.Optimizer,
+        optimizer: AdamW,
         config: TrainingConfig,
         ranks: Ranks,
         spans: Spans | NoSpans | None = None,

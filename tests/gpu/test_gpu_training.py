@@ -171,6 +171,32 @@ def test_a_run_goes_on_with_other_kernels(first, then, train_on_gpu, tmp_path):
     assert both[10:] == pytest.approx(whole[10:], rel=0.02)
 
 
+FAST = {"optimizer": "muon", "positions": "rotary", "lr_decay": "linear"}  # of recipe=fast
+
+
+@pytest.mark.parametrize("attention, kernels", [("flash", "compiled"), ("triton", "fused")])
+@pytest.mark.parametrize("way", WAYS)
+def test_the_fast_recipe_comes_to_the_same_losses_in_every_way(
+    way, attention, kernels, train_on_gpu, eager_losses
+):
+    _, losses = train_on_gpu(**WAYS[way], **FAST, attention=attention, kernels=kernels)
+    assert losses == pytest.approx(eager_losses.setdefault("fast", losses), rel=0.03)
+    assert losses[-1] < losses[0] - 0.5
+
+
+def test_the_fast_recipe_resumes_in_graphs_and_writes_text(train_on_gpu, tmp_path):
+    keys = {**FAST, **WAYS["compile and graphs"], "eval_interval": 10}
+    keys |= {"always_save_checkpoint": True, "lr_decay_iters": 20}
+    _, whole = train_on_gpu(**keys, max_iters=20, out_dir=str(tmp_path / "whole"))
+    halves = {**keys, "out_dir": str(tmp_path / "halves")}
+    train_on_gpu(**halves, max_iters=10)
+    out_dir, both = train_on_gpu(**halves, max_iters=20, init_from="resume")
+    assert both == pytest.approx(whole, rel=0.03)
+    command = [sys.executable, "sample.py", f"out_dir={out_dir}", "max_new_tokens=200"]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and len(done.stdout) > 150, done.stderr
+
+
 def report_of(place: Path, tmp_path: Path) -> dict:
     """What `python -m profiling report` says of the newest capture in a folder."""
     written = tmp_path / "report.json"

@@ -52,7 +52,7 @@ def test_the_command_of_a_trial_is_read_by_the_trainer(path, monkeypatch):
 def test_a_sweep_is_a_group_of_no_configuration():
     from configs import files
 
-    assert SWEEPS and files.groups() == ["profile"]
+    assert SWEEPS and files.groups() == ["profile", "recipe"]
 
 
 @pytest.mark.slow

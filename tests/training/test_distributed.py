@@ -57,6 +57,19 @@ def test_two_ranks_train_as_one_process(run, command, start, losses, tmp_path):
 
 
 @pytest.mark.slow
+def test_two_ranks_with_muon_train_as_one_process(run, command, start, losses, tmp_path):
+    """Its products round to bfloat16, so that the last bits of a gradient are seen."""
+    keys = dict(optimizer="muon", positions="rotary", gradient_accumulation_steps=2)
+    alone = run(out_dir=str(tmp_path / "alone"), **keys)
+    process = start([*TORCHRUN, *command(**keys)])
+    output = process.communicate(timeout=100)[0]
+    assert process.returncode == 0, output
+    together, expected = losses(tmp_path / "out"), losses(alone)
+    for iteration, row in expected.items():
+        assert together[iteration] == pytest.approx(row, rel=0.01), iteration
+
+
+@pytest.mark.slow
 def test_micro_batches_that_ranks_cannot_share_are_refused(command, start, tmp_path):
     process = start([*TORCHRUN, *command(gradient_accumulation_steps=3)])
     output = process.communicate(timeout=100)[0]

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from configs.attention import AUTO, BACKENDS, CHOICES, TABLE
 from configs.model import ModelConfig
 from configs.schema import Config
-from model import GPT
+from model import GPT, rotated, rotation
 from training.step import compiled
 
 ON_CPU = [*(each.name for each in TABLE if not each.cuda_only), AUTO]
@@ -70,6 +70,33 @@ def test_a_checkpoint_fits_every_backend(bias):
             continue
         with torch.no_grad():
             torch.testing.assert_close(model(x, y)[1], loss.detach(), msg=attention)
+
+
+def test_rotary_queries_and_keys_know_only_how_far_apart_they_are():
+    heads, width = 2, 8
+    row = torch.randn(3 * heads * width, generator=torch.Generator().manual_seed(0))
+    qkv = row.expand(1, 12, -1)  # the same at every position
+    turned = rotated(qkv, rotation(12, width), heads).view(12, 3, heads, width)
+    q, k, v = turned.unbind(1)
+    assert torch.equal(v.flatten(1), qkv[0, :, 2 * heads * width :])
+    scores = torch.einsum("qhd,khd->hqk", q, k)
+    torch.testing.assert_close(scores[:, 1:, 1:], scores[:, :-1, :-1])
+    assert not torch.allclose(scores[:, 0, 0], scores[:, 5, 0])
+    torch.testing.assert_close(q.norm(dim=-1), q[:1].norm(dim=-1).expand(12, heads))
+
+
+@pytest.mark.parametrize("attention", ["slow", "math", "auto"])
+def test_rotary_models_have_no_table_of_positions_and_tell_the_order(attention):
+    model = tiny(positions="rotary", attention=attention).eval()
+    learned = tiny()
+    assert set(learned.state_dict()) - set(model.state_dict()) == {"transformer.wpe.weight"}
+    assert model.parameter_count() == learned.parameter_count()
+    x, y = batch()
+    before = model(x, y)[1]
+    same = tiny(positions="rotary", attention="slow").eval()
+    torch.testing.assert_close(same(x, y)[1], before)
+    swapped = torch.cat((x[:, 1:2], x[:, :1], x[:, 2:]), dim=1)
+    assert not torch.allclose(model(swapped)[0], model(x)[0], atol=1e-6)
 
 
 def test_loss_is_the_mean_over_the_targets_that_count():
@@ -139,6 +166,7 @@ def test_every_other_dropout_drops_in_training_alone(kept):
     "keys, message",
     [
         (dict(n_embd=33), "n_embd=33: not divisible by n_head=2; 32 would be"),
+        (dict(n_embd=6, positions="rotary"), "positions=rotary: .* a head has 3"),
         (dict(n_layer=0), "n_layer=0: must be at least 1"),
         (dict(dropout=1.0), "dropout=1.0: must be"),
         (dict(attention="flex", dropout=0.1), "attention=flex: .*dropout=0"),
@@ -156,9 +184,13 @@ needs_compiler = pytest.mark.skipif(
 
 @pytest.mark.slow
 @needs_compiler
-@pytest.mark.parametrize("attention, scope", [("slow", "model"), ("flash", "block")])
-def test_compiled_has_no_break_and_the_same_loss(attention, scope):
-    keys = dict(attention=attention, compile=True, compile_scope=scope, device="cpu")
+@pytest.mark.parametrize(
+    "attention, scope, positions",
+    [("slow", "model", "learned"), ("flash", "block", "learned"), ("flash", "block", "rotary")],
+)
+def test_compiled_has_no_break_and_the_same_loss(attention, scope, positions):
+    keys = dict(attention=attention, positions=positions)
+    keys |= dict(compile=True, compile_scope=scope, device="cpu")
     config = Config(**{**TINY, "n_embd": 16, "block_size": 8, **keys})
     x, y = batch(shape=(2, 8))
     torch.manual_seed(0)

@@ -64,6 +64,13 @@ def test_the_rate_rises_then_falls_without_a_jump(config):
     assert rates[150] == pytest.approx(0.5e-3 * (1 + math.cos(math.pi * 130 / 180)))
 
 
+def test_a_linear_decay_ends_at_nought(config):
+    keys = dict(learning_rate=1e-2, min_lr=0.0, warmup_iters=40, lr_decay_iters=440)
+    tiny = config(max_iters=440, lr_decay="linear", **keys)
+    rates = [learning_rate(iteration, tiny) for iteration in (39, 40, 140, 240, 439, 440)]
+    assert rates == pytest.approx([1e-2 * 40 / 41, 1e-2, 7.5e-3, 5e-3, 2.5e-5, 0.0])
+
+
 def test_constant_without_decay(config):
     tiny = config(decay_lr=False, learning_rate=3e-4, min_lr=1.0)
     assert {learning_rate(iteration, tiny) for iteration in (0, 7, 10**6)} == {3e-4}

@@ -146,11 +146,11 @@ def test_a_checkpoint_from_before_there_was_another_gelu_has_the_exact_one(run, 
 
 # what is done to the state, what is said of it, whether sample.py can use it
 WRONG = {
-    "no optimizer": (without("optimizer"), "AdamW's state of 0 of", True),
-    "half an optimizer": (half_an_optimizer, "AdamW's state of", True),
+    "no optimizer": (without("optimizer"), "the optimizer's state of 0 of", True),
+    "half an optimizer": (half_an_optimizer, "the optimizer's state of", True),
     "moments of another shape": (
         entry(torch.zeros(3), "optimizer", 0, "exp_avg"),
-        "AdamW's exp_avg of parameter 0",
+        "the optimizer's exp_avg of parameter 0",
         True,
     ),
     "no random states": (without("random_states"), "lacks random_states", True),
@@ -191,6 +191,21 @@ WRONG = {
     "absurdly deep": (entry(10**8, "config", "n_layer"), "n_layer=100000000, but", False),
     "absurdly wide": (entry(10**8, "config", "n_embd"), "not (", False),
 }
+
+
+def test_a_checkpoint_older_than_a_key_has_its_default(run, trained):
+    path = trained / "ckpt.pt"
+    state = torch.load(path, weights_only=True)
+    for key in ("positions", "kernels", "optimizer", "lr_decay"):
+        del state["config"][key]
+    torch.save(state, path)
+    assert load(path).model_config.positions == "learned"
+    assert iteration(run(init_from="resume", max_iters=6)) == 6
+
+
+def test_a_model_with_other_positions_is_not_resumed(run, trained):
+    with pytest.raises(ValueError, match="positions=rotary: the checkpoint has learned"):
+        run(init_from="resume", max_iters=6, positions="rotary")
 
 
 @pytest.mark.parametrize("case", WRONG)

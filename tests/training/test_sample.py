@@ -121,6 +121,18 @@ def test_logits_with_the_cache_equal_those_without(attention, round_to):
                 with_cache = read(model, idx[:, length : length + 1], cache)
 
 
+@pytest.mark.parametrize("round_to", [1, 6])
+@torch.no_grad()
+def test_rotary_positions_are_those_of_training(round_to):
+    model = tiny_model(replace(tiny(), positions="rotary"))
+    idx = torch.randint(65, (2, BLOCK_SIZE), generator=generator())
+    cache = KeyValueCache(model, 2, round_to)
+    with_cache = read(model, idx[:, :5], cache)
+    for length in range(5, BLOCK_SIZE):
+        torch.testing.assert_close(with_cache, model(idx[:, :length])[0][:, -1], atol=1e-5, rtol=0)
+        with_cache = read(model, idx[:, length : length + 1], cache)
+
+
 @torch.no_grad()
 def test_biases_are_added():
     model = tiny_model(replace(tiny(), bias=True))

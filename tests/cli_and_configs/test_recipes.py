@@ -1,0 +1,86 @@
+"""recipe=NAME: flat keys between the file of an experiment and the command line."""
+
+from pathlib import Path
+
+import pytest
+
+from cli.keys import keys
+from configs import files
+from configs.completion import completions
+from configs.compose import compose_jobs
+from configs.schema import Config
+
+MAIN = files.find("shakespeare_char")
+FAST = files.load(files.FOLDER / "recipe" / "fast.yaml")
+
+
+def composed(path: Path | None, *words: str) -> Config:
+    (config,) = compose_jobs(path, list(words), multirun=False)
+    return config
+
+
+def test_nanogpt_changes_nothing():
+    assert files.load(files.FOLDER / "recipe" / "nanogpt.yaml") == {}
+    assert composed(MAIN, "recipe=nanogpt") == composed(MAIN) == Config()
+
+
+def test_fast_lies_over_the_file_and_below_the_command_line(tmp_path):
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("optimizer: adamw\nn_layer: 2\nlearning_rate: 2e-4\n")
+    assert FAST["optimizer"] == "muon" and "n_layer" not in FAST
+    assert set(FAST) <= set(keys(Config))
+    for path in (None, MAIN, mine):
+        config = composed(path, "recipe=fast")
+        expected = {k: FAST["max_iters"] if v == "${max_iters}" else v for k, v in FAST.items()}
+        assert {key: getattr(config, key) for key in FAST} == expected
+        assert config.n_layer == (2 if path == mine else 6)
+    for words in (["recipe=fast", "optimizer=adamw"], ["optimizer=adamw", "recipe=fast"]):
+        config = composed(mine, *words)
+        assert config.optimizer == "adamw" and config.positions == FAST["positions"]
+
+
+def test_a_run_of_another_length_decays_over_all_of_it():
+    config = composed(MAIN, "recipe=fast", "max_iters=77")
+    assert (config.max_iters, config.lr_decay_iters, config.eval_interval) == (77, 77, 77)
+
+
+def test_on_a_cpu_it_says_which_key_to_leave_out():
+    with pytest.raises(ValueError, match="cuda_graphs=true: device=cpu has none; leave it at auto"):
+        composed(MAIN, "recipe=fast", "device=cpu")
+    assert composed(MAIN, "recipe=fast", "device=cpu", "cuda_graphs=auto").cuda_graphs == "auto"
+
+
+def test_a_sweep_compares_them_each_in_its_folder():
+    plain, fast = compose_jobs(MAIN, ["recipe=nanogpt,fast", "out_dir=x"], multirun=True)
+    assert (plain.optimizer, fast.optimizer) == ("adamw", "muon")
+    assert (plain.out_dir, fast.out_dir) == ("x/recipe=nanogpt", "x/recipe=fast")
+
+
+def test_a_file_may_choose_one_in_its_list_of_defaults(tmp_path):
+    mine = tmp_path / "mine.yaml"
+    for entry in ("recipe: fast", "override profile: torch"):
+        mine.write_text(f"defaults: [{{{entry}}}]\nn_layer: 2\n")
+        config = composed(mine)
+        assert config.n_layer == 2
+        assert config.optimizer == ("muon" if "fast" in entry else "adamw")
+    assert config.profile.kind == "torch"
+    assert composed(mine, "recipe=fast").optimizer == "muon"
+
+
+def test_a_finished_run_s_file_has_its_keys_and_needs_no_recipe(tmp_path):
+    mine = tmp_path / "config.yaml"
+    mine.write_text("optimizer: muon\n")
+    assert composed(mine).optimizer == "muon"
+
+
+@pytest.mark.parametrize(
+    "word, said",
+    [("recipe=fats", "recipe=fats: no such choice; did you mean fast"), ("recipe.x=1", "recipe")],
+)
+def test_what_there_is_not_is_refused(word, said):
+    with pytest.raises(ValueError, match=said):
+        composed(MAIN, word)
+
+
+def test_tab_offers_them():
+    assert completions("recipe=", Config()) == ["recipe=fast", "recipe=nanogpt"]

@@ -1,0 +1,112 @@
+"""Muon: each update of a matrix made orthogonal, so that all its directions are learnt as fast.
+
+Keller Jordan, kellerjordan.github.io/posts/muon; scaled as in arxiv.org/abs/2502.16982, so that
+one learning rate suits it and AdamW. torch.optim.Muon does not do here: it asks the host for its
+learning rate, which no CUDA graph can, launches each matrix by itself, and updates weights with
+gradients that are not finite.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import Parameter
+from torch.optim import Optimizer
+
+from configs.training import TrainingConfig
+from training.optimizer import AdamW
+
+MOMENTUM = 0.95
+STEPS = 5  # of the iteration: singular values end between 0.7 and 1.2
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # the steepest at zero
+RMS = 0.2  # of an update, in learning rates: AdamW's is about that
+
+
+class Muon(AdamW):
+    """Muon for its first group, whose parameters are matrices; AdamW for the others.
+
+    Matrices of one shape are one batch of products. Its state lies with the first of them.
+    """
+
+    __setstate__ = Optimizer.__setstate__  # Adam's looks for its own state at every parameter
+
+    @staticmethod
+    def groups(model: nn.Module) -> tuple[list[Parameter], ...]:
+        """The blocks' matrices before all else: embeddings and head are looked up by rows."""
+        decaying, others = AdamW.groups(model)
+        blocks = {id(p) for name, p in model.named_parameters() if ".h." in name}
+        inside = [p for p in decaying if id(p) in blocks]
+        return inside, [p for p in decaying if id(p) not in blocks], others
+
+    def state_shapes(self) -> dict[int, dict[str, torch.Size]]:
+        matrices = self.param_groups[0]["params"]
+        shapes = {n: each for n, each in super().state_shapes().items() if n >= len(matrices)}
+        for alike in by_shape(matrices):
+            (first,) = (number for number, p in enumerate(matrices) if p is alike[0])
+            shapes[first] = {"momentum": torch.Size((len(alike), *alike[0].shape))}
+        return shapes
+
+    @torch.no_grad()
+    def step(self) -> None:  # type: ignore[override]
+        matrices, *others = self.param_groups
+        for alike in by_shape(matrices["params"]):
+            self.step_alike(alike, matrices["lr"], matrices["weight_decay"])
+        try:
+            self.param_groups = others
+            super().step()
+        finally:
+            self.param_groups = [matrices, *others]
+
+    def step_alike(self, weights: list[Tensor], lr: Tensor | float, decay: float) -> None:
+        """N weights of (A, B), all with a gradient."""
+        gradients = torch.stack([w.grad for w in weights if w.grad is not None])  # (N, A, B)
+        state = self.state[weights[0]]
+        if not state:
+            state["momentum"] = torch.zeros_like(gradients)
+        momentum = state["momentum"]
+        found_inf = getattr(self, "found_inf", None)
+        if found_inf is not None:  # no number: weights and momentum stay as they are
+            lr = lr * (1 - found_inf)
+            gradients = torch.where(found_inf > 0, momentum, gradients)
+        momentum.lerp_(gradients, 1 - MOMENTUM)
+        ahead = apart(gradients.lerp_(momentum, MOMENTUM))  # Nesterov's
+        update = orthogonal(ahead).float() * (-lr * RMS * math.sqrt(max(ahead.shape[1:])))
+        torch._foreach_mul_(weights, 1 - lr * decay)
+        torch._foreach_add_(weights, list(update.view_as(gradients)))
+
+
+def by_shape(matrices: list[Parameter]) -> list[list[Tensor]]:
+    found: dict[torch.Size, list[Tensor]] = {}
+    for matrix in matrices:
+        found.setdefault(matrix.shape, []).append(matrix)
+    return list(found.values())
+
+
+def apart(x: Tensor) -> Tensor:
+    """(N, A, B) -> (N', A', B): those of queries, keys and values, which c_attn has in one."""
+    rows, columns = x.shape[1:]
+    return x.view(-1, columns, columns) if rows == 3 * columns else x
+
+
+def orthogonal(x: Tensor) -> Tensor:
+    """(N, A, B) -> (N, A, B) bfloat16: of U S V^T about U V^T, by Newton and Schulz."""
+    a, b, c = COEFFICIENTS
+    x = (x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)).bfloat16()
+    tall = x.size(1) > x.size(2)
+    x = x.mT if tall else x
+    for _ in range(STEPS):
+        square = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
+    return x.mT if tall else x
+
+
+def check_muon(config: TrainingConfig) -> None:
+    """Raises ValueError where it is asked for and cannot be."""
+    if config.optimizer == "muon" and config.dtype == "float16":
+        raise ValueError(
+            "optimizer=muon: not with dtype=float16, whose loss scaler is for AdamW; use "
+            "dtype=bfloat16, dtype=float32 or optimizer=adamw"
+        )
+
+
+OPTIMIZERS = {"adamw": AdamW, "muon": Muon}  # by their names in the configuration
