@@ -12,7 +12,7 @@ from typing import cast
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
@@ -44,8 +44,9 @@ class Replicas:
         graphs = config.cuda_graphs == "true"
         self.stream = torch.cuda.Stream(ranks.device) if graphs else None
         with self.in_stream():
-            self.ddp = DistributedDataParallel(
-                cast(nn.Module, model),
+            make = cast(Callable[..., DistributedDataParallel], DistributedDataParallel)
+            self.ddp = make(
+                model,
                 bucket_cap_mb=config.bucket_mb,
                 gradient_as_bucket_view=True,
                 **WITHOUT_BUFFERS,

@@ -303,7 +303,7 @@ def test_a_slow_rank_is_named_with_what_it_costs(way, text_file, project_data, t
     assert f"--ranks 0,1 {tmp_path}/out/config.yaml" in done.stdout
 
 
-# rank 1 sleeps instead of averaging the gradients of the fourth iteration; NCCL's patience is 10 s
+# rank 1 sleeps instead of sending gradients of one of the first iterations; NCCL's patience is 10 s
 HANGS = """
 import os, time
 from datetime import timedelta
@@ -314,15 +314,15 @@ from configs import command_line
 from training.step import Step
 import train
 
-average, calls = Step.average_gradients, []
+backward, calls = Step.backward, []
 
-def late(self):
+def late(self, loss):
     calls.append(1)
     if len(calls) == 8 and os.environ["RANK"] == "1":
         time.sleep(100)
-    average(self)
+    backward(self, loss)
 
-Step.average_gradients = late
+Step.backward = late
 command_line.run(train.train)
 """
 
