@@ -39,7 +39,7 @@ class Shards:
                 block,
                 mesh=mesh,
                 reshard_after_forward=block is not last,
-                mp_policy=block_policy(config.dtype),
+                mp_policy=block_policy(config.dtype, ranks.device),
             )
         fully_shard(model, mesh=mesh)  # embeddings, the last norm and the head: in float32
         self.model: Callable[..., tuple[Tensor, Tensor]] = model
@@ -61,10 +61,11 @@ class Shards:
         return whole(norm)
 
 
-def block_policy(dtype: str) -> MixedPrecisionPolicy:
+def block_policy(dtype: str, device: torch.device) -> MixedPrecisionPolicy:
     """Weights travel in `dtype`, which autocast would round them to, gradients are added in
-    float32; what goes into a block stays as it is: the residual stream is float32."""
-    if dtype == "float32":
+    float32; what goes into a block stays as it is: the residual stream is float32. On a CPU, whose
+    autocast leaves norms alone, all is float32."""
+    if dtype == "float32" or device.type == "cpu":
         return MixedPrecisionPolicy()
     return MixedPrecisionPolicy(
         param_dtype=getattr(torch, dtype), reduce_dtype=torch.float32, cast_forward_inputs=False

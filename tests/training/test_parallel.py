@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from tests.paths import PROJECT
 from tests.training.test_step import batch, iterate, make_step
 from training.device import resolve
 from training.parallel import decide_parallel, shard_count
@@ -183,3 +184,54 @@ def test_compiled_ranks_train_as_one_does_uncompiled(together, run, losses, tmp_
     check_like(losses, out_dir, alone, 4)
     summary = json.loads((out_dir / "summary.json").read_text())
     assert summary["compile/graphs"] == 3 and summary["compile/graph_breaks"] == 0
+
+
+# each rank gives a part of a batch; in the second iteration the loss of rank 1 alone is not finite
+NOT_FINITE = """
+import os, sys, torch
+from configs.schema import Config
+from model import GPT
+from training.distributed import started
+from training.layout import laid_out
+from training.optimizer import adamw
+from training.step import Step
+
+def trained(config, ranks):
+    torch.manual_seed(0)
+    model = GPT(config, 13)
+    layout = laid_out(model, config, ranks)
+    step = Step(model, adamw(model, config, ranks.device), config, ranks, layout=layout)
+    whole = [lambda p: p, lambda p: p.full_tensor()][hasattr(step.parameters[0], "full_tensor")]
+    for iteration in range(3):
+        generator = torch.Generator().manual_seed(10 * iteration + ranks.rank)
+        x, y = torch.randint(13, (2, 4, 16), generator=generator)
+        bad = iteration == 1 and ranks.rank == 1
+        step.backward(step.forward(x, y) * (float("inf") if bad else 1.0))
+        step.average_gradients()
+        step.update(1e-2)
+    scale = step.scaler.get_scale() if step.scaler.is_enabled() else step.skipped.item()
+    return torch.cat([whole(p.detach()).flatten() for p in step.parameters]), scale
+
+with started("cpu") as ranks:
+    for dtype, grad_clip in (("float32", 1.0), ("float32", 0.0), ("float16", 0.5), ("float16", 0.0)):
+        found = []
+        for parallel in ("ddp", "fsdp"):
+            keys = dict(n_layer=1, n_head=2, n_embd=16, block_size=16, dropout=0.0, dtype=dtype)
+            keys |= dict(compile=False, gradient_accumulation_steps=2, grad_clip=grad_clip)
+            found.append(trained(Config(parallel=parallel, **keys), ranks))
+        (weights, scale), (same, scale_too) = found
+        torch.testing.assert_close(same, weights, rtol=1e-3, atol=1e-4)
+        assert weights.isfinite().all() and scale == scale_too, found
+        assert scale == (2.0**15 if dtype == "float16" else 2), scale
+        print(f"rank {ranks.rank} {dtype} {grad_clip}: fine")
+"""
+
+
+def test_a_gradient_that_is_not_finite_on_one_rank_is_left_out_on_all(start, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(NOT_FINITE)
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    process = start([*torchrun, str(script)], PYTHONPATH=str(PROJECT))
+    output = process.communicate(timeout=170)[0]
+    assert process.returncode == 0, output
+    assert output.count(": fine") == 8
