@@ -198,7 +198,7 @@ def test_a_run_that_hangs_says_where(command, start, tmp_path):
     assert stuck["variants"][0]["call"]["stack"][0].startswith("training/replicas.py:")
     assert 4 <= stuck["waited_s"] < 8 and stuck["timeout_s"] == 4 and stuck["timed_out"]
     assert any(" in misbehave" in frame for frame in record["ranks"][1]["stack"])
-    assert record["ranks"][0]["error"].startswith("RuntimeError: Timed out waiting 4000ms")
+    assert record["ranks"][0]["error"].startswith("DistBackendError: Timed out waiting 4000ms")
 
 
 @pytest.mark.slow
