@@ -100,7 +100,7 @@ class Replicas:
             self.send = self.average
 
     def wait_for_gradients(self) -> None:
-        """Raises DistBackendError where a collective failed: on a CPU it would say nothing of it."""
+        """Raises DistBackendError where a collective failed, which a RuntimeError does not say."""
         for work in self.under_way:
             try:
                 work.wait()

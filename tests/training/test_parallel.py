@@ -213,7 +213,8 @@ def trained(config, ranks):
     return torch.cat([whole(p.detach()).flatten() for p in step.parameters]), scale
 
 with started("cpu") as ranks:
-    for dtype, grad_clip in (("float32", 1.0), ("float32", 0.0), ("float16", 0.5), ("float16", 0.0)):
+    ways = [(dtype, clip) for dtype in ("float32", "float16") for clip in (1.0, 0.0)]
+    for dtype, grad_clip in ways:
         found = []
         for parallel in ("ddp", "fsdp"):
             keys = dict(n_layer=1, n_head=2, n_embd=16, block_size=16, dropout=0.0, dtype=dtype)
