@@ -4,9 +4,9 @@
     fsdp    each rank has a share of weights, gradients and moments; a block is gathered to be used
     hsdp    fsdp among `shard_ranks` ranks, and ddp among such groups: (replicas, shards)
 
-`auto` is ddp: it sends the least, and a run that does not fit says so. One bucket or many is ddp's
-only other choice, `bucket_mb`: with one that is larger than the model all gradients are averaged at
-once, behind the backward pass. training.layout carries out what is decided here.
+`auto` is ddp for every size: it sends the least, and a run that does not fit says so. A bucket_mb
+above the model's size averages all gradients at once, behind the backward pass. training.layout
+carries out what is decided here.
 """
 
 import os

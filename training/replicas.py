@@ -53,9 +53,8 @@ class Replicas:
             )
         self.model: Callable[..., tuple[Tensor, Tensor]] = self.ddp
         self.under_way: list[dist.Work] = []
-        self.send: Callable[[Tensor], None] = (
-            self.average
-        )  # what is done with a bucket that is complete
+        # what is done with a bucket that is complete
+        self.send: Callable[[Tensor], None] = self.average
         self.ddp.register_comm_hook(None, self.bucket_complete)
 
     @contextmanager
