@@ -126,13 +126,14 @@ def states(out_dir):
     return state["model"], state["optimizer"]
 
 
-def check_like(losses, found, expected, at):
+def check_like(losses, found, expected, at, within=2e-5):
+    """`within`: what rounding has come to; each iteration makes more of it."""
     ours, theirs = losses(found), losses(expected)
     assert ours.keys() == theirs.keys() == set(range(at + 1))
     for iteration, row in ours.items():
-        assert row == pytest.approx(theirs[iteration], abs=2e-5), iteration
+        assert row == pytest.approx(theirs[iteration], abs=within), iteration
     for part, whole in zip(states(found), states(expected), strict=True):
-        torch.testing.assert_close(part, whole, rtol=1e-3, atol=2e-5)
+        torch.testing.assert_close(part, whole, rtol=1e-3, atol=within)
 
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
@@ -147,7 +148,7 @@ def test_two_ranks_train_as_one_that_accumulates_and_go_on_as_one(
     assert any(waited) == (parallel == "ddp")  # of fsdp there is no one place of waiting
     for folder in (out_dir, alone):
         run(out_dir=str(folder), max_iters=12, init_from="resume", **keys)
-    check_like(losses, out_dir, alone, 12)
+    check_like(losses, out_dir, alone, 12, within=1e-3)
 
 
 @pytest.mark.slow
@@ -172,7 +173,7 @@ def test_eight_ranks_train_as_one_and_two_of_another_kind_go_on(
     _, output = together(2, max_iters=12, init_from="resume", parallel=other, **keys)
     assert "ranks 8 -> 2" in output
     run(out_dir=str(alone), max_iters=12, init_from="resume", **keys)
-    check_like(losses, out_dir, alone, 12)
+    check_like(losses, out_dir, alone, 12, within=1e-3)
 
 
 @pytest.mark.slow
