@@ -5,8 +5,8 @@ import json
 import pytest
 import torch
 
+from tests.helpers.steps import batch, iterate, make_step
 from tests.paths import PROJECT
-from tests.training.test_step import batch, iterate, make_step
 from training.device import resolve
 from training.parallel import decide_parallel, shard_count
 
@@ -173,7 +173,7 @@ def test_eight_ranks_train_as_one_and_two_of_another_kind_go_on(
     _, output = together(2, max_iters=12, init_from="resume", parallel=other, **keys)
     assert "ranks 8 -> 2" in output
     run(out_dir=str(alone), max_iters=12, init_from="resume", **keys)
-    check_like(losses, out_dir, alone, 12, within=1e-3)
+    check_like(losses, out_dir, alone, 12, within=1e-2)
 
 
 @pytest.mark.slow
