@@ -40,6 +40,7 @@ from training.distributed import Ranks, started
 from training.evaluate import evaluate
 from training.gpu_metrics import sampler_for
 from training.interrupt import Interrupt
+from training.layout import laid_out
 from training.memory import explained_out_of_memory
 from training.muon import OPTIMIZERS
 from training.optimizer import adamw, learning_rate
@@ -62,7 +63,8 @@ def train(config: Config) -> None:
             owned(settled, ranks) as folder,
             flight_recorder.watched(folder.path, ranks, resumed),
         ):
-            train_on(ranks, settled, reasons(config, ranks.device), folder)
+            why = reasons(config, ranks.device, ranks.world_size)
+            train_on(ranks, settled, why, folder)
 
 
 def train_on(ranks: Ranks, config: Config, why: dict[str, str], folder: RunFolder) -> None:
@@ -80,7 +82,7 @@ def train_on(ranks: Ranks, config: Config, why: dict[str, str], folder: RunFolde
     step, warm = warm_up(run.step, *batches.draw(done, 0), config, ranks, done)
 
     record = open_record(run, warm, gpu)
-    clock = clock_for(ranks.device, config.profile.steps, ranks.world_size)
+    clock = clock_for(ranks.device, config.profile.steps, run.step.layout.waits_at_end)
     window = profiler.window(run, warm, clock)
 
     def save() -> None:
@@ -172,13 +174,14 @@ def model_of(
     torch.manual_seed(config.seed)  # the same weights on every rank
     make = GPT if config.init_from == "scratch" else model_to_fill
     model = make(config, dataset.tokenizer.vocab_size).to(ranks.device)
+    if config.init_from not in ("scratch", "resume"):
+        gpt2.begin_from(model, config, dataset)  # before ranks share it
+    layout = laid_out(model, config, ranks)
     optimizer = adamw(model, config, ranks.device, OPTIMIZERS[config.optimizer])
-    step = Step(model, optimizer, config, ranks, spans)
+    step = Step(model, optimizer, config, ranks, spans, layout)
     torch.manual_seed(config.seed + ranks.rank)  # dropout of its own
     if config.init_from == "resume":
         return model, step, checkpoint.resume(model, step, config, dataset, ranks)
-    if config.init_from != "scratch":
-        gpt2.begin_from(model, config, dataset)
     return model, step, Progress()
 
 

@@ -94,8 +94,27 @@ class TrainingConfig:
     cuda_graphs: str = key(
         "auto",
         "replay forward, backward and optimizer as CUDA graphs; "
-        "auto: on CUDA with compile, not in float16",
+        "auto: on CUDA with compile, not in float16, nor with weights or activations that come and "
+        "go (parallel=fsdp, activation_checkpointing)",
         ("auto", "true", "false"),
+    )
+    parallel: str = key(
+        "auto",
+        "how several ranks share the run: ddp (all have the whole model), fsdp (each a share of "
+        "weights, gradients, moments), hsdp (fsdp in groups of ranks, ddp among them); auto: ddp",
+        ("auto", "ddp", "fsdp", "hsdp"),
+    )
+    shard_ranks: int | None = key(
+        None, "of hsdp: ranks that share one copy of the model; null: those of a host", least=1
+    )
+    bucket_mb: float = key(
+        25.0, "of ddp: MiB of gradients that are averaged at once, while more are computed", least=1
+    )
+    activation_checkpointing: str = key(
+        "none",
+        "what backward computes again, to save memory: none, selective (all of a block but matrix "
+        "products and attention), full (all of a block)",
+        ("none", "selective", "full"),
     )
 
     tensorboard: bool = key(False, "write the metrics for TensorBoard too, in out_dir")

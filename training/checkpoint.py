@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import torch
+from torch import Tensor
 
 from cli.errors import one_line
 from cli.keys import spell
@@ -17,12 +18,16 @@ from data.dataset import Dataset
 from model import GPT
 from training.checkpoint_file import AGAIN, Checkpoint, check_optimizer, load
 from training.distributed import Ranks
+from training.optimizer import AdamW
+from training.parallel import SHARDED
 from training.run import Progress, Run
 from training.same_run import changes, check_same_run
 from training.saving import Saving
 from training.step import Step
 
 log = logging.getLogger(__name__)
+
+Moments = dict[int, dict[str, Tensor]]  # AdamW's state, by the number of the parameter
 
 
 def save(run: Run) -> None:
@@ -35,11 +40,12 @@ def save(run: Run) -> None:
     finish(progress)
     generators = random_generators(run.ranks.device).items()
     random_states = {kind: run.ranks.gather(each.get_rng_state()) for kind, each in generators}
+    weights, moments = whole_state(run)
     if run.ranks.rank != 0:
         return
     state = {
-        "model": run.model.state_dict(),
-        "optimizer": run.step.optimizer.state_dict()["state"],
+        "model": weights,
+        "optimizer": moments,
         "scaler": run.step.scaler.state_dict(),
         "iter_num": progress.iteration,
         "best_val_loss": progress.best_val_loss,
@@ -61,6 +67,21 @@ def save(run: Run) -> None:
     progress.saving = Saving(path, progress.iteration, state, write_state)
     if not beside_training(run):
         finish(progress)
+
+
+def whole_state(run: Run) -> tuple[dict[str, Tensor], Moments]:
+    """Weights and AdamW's state as one rank alone has them, on rank 0; every rank calls this."""
+    moments: Moments = run.step.optimizer.state_dict()["state"]
+    if run.config.parallel not in SHARDED:
+        return run.model.state_dict(), moments
+    from training.shards import gathered, gathered_weights
+
+    keep = run.ranks.rank == 0
+    whole = {
+        number: {name: gathered(value, keep) for name, value in state.items()}
+        for number, state in moments.items()
+    }
+    return gathered_weights(run.model, keep), whole
 
 
 def beside_training(run: Run) -> bool:
@@ -148,14 +169,18 @@ def resume(model: GPT, step: Step, config: Config, dataset: Dataset, ranks: Rank
 
     All is looked at before anything is changed. Raises ValueError naming what differs.
     """
-    saved = load(Path(config.out_dir) / "ckpt.pt", ranks.device)
+    sharded = config.parallel in SHARDED
+    saved = load(Path(config.out_dir) / "ckpt.pt", "cpu" if sharded else ranks.device)
     check_same_run(saved, config, dataset)
     check_optimizer(saved, step.optimizer.state_shapes())
     check_random_states(saved, ranks)
-    model.load_state_dict(saved.weights)
+    weights, moments = saved.weights, saved.optimizer or {}
+    if sharded:
+        weights, moments = shares(weights, moments, model, step.optimizer)
+    model.load_state_dict(weights)
     groups = step.optimizer.state_dict()["param_groups"]  # the configuration's, not the file's
     lrs = [group["lr"] for group in step.optimizer.param_groups]
-    step.optimizer.load_state_dict({"state": saved.optimizer, "param_groups": groups})
+    step.optimizer.load_state_dict({"state": moments, "param_groups": groups})
     for group, lr in zip(step.optimizer.param_groups, lrs, strict=True):
         group["lr"] = lr
     if step.scaler.is_enabled() and saved.scaler:  # without one in the file it begins anew
@@ -164,6 +189,24 @@ def resume(model: GPT, step: Step, config: Config, dataset: Dataset, ranks: Rank
     announce(saved, config, ranks)
     done = saved.iteration
     return Progress(done, saved.best_val_loss, saved.best_iteration, saved_iteration=done)
+
+
+def shares(
+    weights: dict[str, Tensor], moments: Moments, model: GPT, optimizer: AdamW
+) -> tuple[dict[str, Tensor], Moments]:
+    """This rank's part of the weights, and of the moments of `optimizer`; all ranks call this."""
+    from training.shards import placed
+
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    own = model.state_dict()
+    of_moments = {
+        number: {
+            name: placed(value, parameters[number]) if value.dim() else value
+            for name, value in state.items()
+        }
+        for number, state in moments.items()
+    }
+    return {name: placed(value, own[name]) for name, value in weights.items()}, of_moments
 
 
 def announce(saved: Checkpoint, config: Config, ranks: Ranks) -> None:

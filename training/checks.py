@@ -16,6 +16,7 @@ from training.gpt2 import find
 from training.memory import check_model_fits
 from training.muon import check_muon
 from training.own_kernels import check_kernels
+from training.parallel import shard_count
 from training.run_folder import locked
 from training.tensorboard import check_tensorboard
 from training.wandb_mirror import check_wandb
@@ -23,11 +24,11 @@ from training.wandb_mirror import check_wandb
 
 def settle(config: Config, device: torch.device, world_size: int) -> Config:
     """The configuration without an `auto`. Raises ValueError naming the key that cannot be."""
-    config = resolve(config, device)
+    config = resolve(config, device, world_size)
     check_attention(config, device, config.dtype)
     check_kernels(config, device)
     check_muon(config)
-    check_model_fits(config, device)
+    check_model_fits(config, device, shard_count(config, world_size))
     if config.init_from not in ("scratch", "resume"):
         find(config.init_from, config.weights)
     evaluation_batch_size(config, device)

@@ -46,11 +46,11 @@ class Speed(NamedTuple):
 class Clock(ABC, Generic[Mark]):
     """Marks the end of each iteration and reads the marks later; `recent` looks back over them.
 
-    ranks: of the run; those of several have their synchronisation timed.
+    synchronises: ranks wait for each other in one place of an iteration, and that is timed.
     """
 
-    def __init__(self, longest_window: int = 0, ranks: int = 1):
-        self.ranks = ranks
+    def __init__(self, longest_window: int = 0, synchronises: bool = False):
+        self.synchronises = synchronises
         self.unread: list[Lap] = []
         self.history: deque[Lap] = deque(maxlen=max(HISTORY, longest_window))
         self.begin = self.mark()  # of the first lap that is marked
@@ -78,7 +78,7 @@ class Clock(ABC, Generic[Mark]):
     @contextmanager
     def synchronisation(self) -> Iterator[None]:
         """Around what lets no rank go on before the last one has come to it."""
-        if self.ranks == 1:
+        if not self.synchronises:
             yield
             return
         begin = self.mark()
@@ -156,5 +156,7 @@ class HostClock(Clock[float]):
         return (end - begin) * 1e3
 
 
-def clock_for(device: torch.device, longest_window: int, ranks: int = 1) -> CudaClock | HostClock:
-    return (CudaClock if device.type == "cuda" else HostClock)(longest_window, ranks)
+def clock_for(
+    device: torch.device, longest_window: int, synchronises: bool = False
+) -> CudaClock | HostClock:
+    return (CudaClock if device.type == "cuda" else HostClock)(longest_window, synchronises)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from configs.training import TrainingConfig
 from model import GPT, Block
+from training.parallel import SHARDED
 
 log = logging.getLogger(__name__)
 
@@ -22,17 +23,23 @@ CACHEABLE = ("torch.nn.attention._backend_from_string", "torch.nn.attention._sdp
 
 
 def compiled(model: GPT, config: TrainingConfig) -> Callable[..., tuple[Tensor, Tensor]]:
-    """The model, or its parts one by one, behind torch.compile when `compile` asks for it."""
+    """The model, or its parts one by one, behind torch.compile when `compile` asks for it.
+
+    Of a block that is to be sharded its forward alone: what gathers its weights stands before it.
+    """
     if not config.compile:
         return model
     # float32 means float32 here; TF32, which inductor advises, has 10 bits of mantissa
     warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
     keep_compiled(config.compile_cache)
     with hashing_triton():  # the first torch.compile imports for seconds
+        torch._dynamo.config.optimize_ddp = False  # it would cut a block at the ends of buckets
         if config.compile_scope == "model":
             return torch.compile(model)
         for module in model.modules():
-            if isinstance(module, Block):
+            if isinstance(module, Block) and config.parallel in SHARDED:
+                module.forward = torch.compile(module.forward)  # type: ignore[method-assign]
+            elif isinstance(module, Block):
                 module.compile()
         for owner, name in ((model.transformer, "embed"), (model, "score")):
             setattr(owner, name, torch.compile(getattr(owner, name)))

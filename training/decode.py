@@ -127,7 +127,9 @@ def read_newest(model: GPT, tokens: Tensor, cache: KeyValueCache) -> Tensor:
         qkv = turned(qkv[:, None], block.attn, cache)[:, 0]
         y = attend_newest(qkv, kept, cache.position, block.attn.n_head)  # (B, C)
         add_product(x, y, block.attn.c_proj)
-        add_product(x, product_of_norm(x, block.ln_2, block.mlp.c_fc, gelu=True), block.mlp.c_proj)
+        exact = block.mlp.gelu.approximate == "none"  # which the kernel has
+        y = product_of_norm(x, block.ln_2, block.mlp.c_fc, gelu=exact)  # (B, 4C)
+        add_product(x, y if exact else block.mlp.gelu(y), block.mlp.c_proj)
     cache.advance(1)
     return product_of_norm(x, body.ln_f, model.lm_head)
 

@@ -2,26 +2,18 @@
 
 Called by train.py and sample.py before the first tensor is made. The other decisions are made where
 they are carried out: the storage of tokens by data.batches, the attention kernel by
-model.attention_in_force.
+model.attention_in_force. How ranks share the run is decided by training.parallel.
 """
 
 from copy import copy
-from typing import NamedTuple
 
 import torch
 
 from configs.attention import BACKENDS
 from configs.model import ModelConfig
 from configs.schema import Config
-
-AUTO = "auto"
-
-
-class Decision(NamedTuple):
-    """What a key comes to, and why it does where it was left at auto."""
-
-    value: str
-    reason: str = ""
+from training.decision import AUTO, Decision
+from training.parallel import SHARDED, decide_parallel
 
 
 def resolve_device(device: str, local_rank: int = 0, world_size: int = 1) -> torch.device:
@@ -77,6 +69,10 @@ def decide_cuda_graphs(config: Config, device: torch.device, dtype: str) -> Deci
         obstacle = f"device={device.type}"
     elif dtype == "float16":
         obstacle = "float16's loss scaler"
+    elif config.parallel in SHARDED:
+        obstacle = f"parallel={config.parallel}"
+    elif config.activation_checkpointing != "none":
+        obstacle = f"activation_checkpointing={config.activation_checkpointing}"
     if config.cuda_graphs == "true" and obstacle:
         raise ValueError(f"cuda_graphs=true: not with {obstacle}; use cuda_graphs=auto")
     if config.cuda_graphs != AUTO:
@@ -86,31 +82,44 @@ def decide_cuda_graphs(config: Config, device: torch.device, dtype: str) -> Deci
     return Decision("true", "compiled, on CUDA")
 
 
-def decide(config: Config, device: torch.device) -> dict[str, Decision]:
+def decide(config: Config, device: torch.device, world_size: int) -> dict[str, Decision]:
     """What each key that knows `auto` comes to on `device`. Raises ValueError naming a key."""
     # without the GPU's number: a resume may have other GPUs, or several ranks
     kind = device.type if config.device == AUTO else config.device
-    place = Decision(kind, "the fastest kind that PyTorch sees here")
     dtype = decide_dtype(config.dtype, device)
+    parallel = decide_parallel(config, world_size)
     graphs = decide_cuda_graphs(config, device, dtype.value)
-    scope = Decision("model", "fewer launches")
+    return {
+        "device": Decision(kind, "the fastest kind that PyTorch sees here"),
+        "dtype": dtype,
+        "parallel": parallel,
+        "cuda_graphs": graphs,
+        "compile_scope": decide_compile_scope(config, graphs.value, world_size),
+    }
+
+
+def decide_compile_scope(config: Config, cuda_graphs: str, world_size: int) -> Decision:
     if config.compile_scope != AUTO:
-        scope = Decision(config.compile_scope)
-    elif graphs.value == "true":
-        scope = Decision("block", "starts sooner; CUDA graphs save the launches already")
-    return {"device": place, "dtype": dtype, "cuda_graphs": graphs, "compile_scope": scope}
+        return Decision(config.compile_scope)
+    if config.parallel in SHARDED:
+        return Decision("block", "gathered block by block")
+    if cuda_graphs == "true":
+        return Decision("block", "starts sooner; CUDA graphs save the launches already")
+    if world_size > 1:
+        return Decision("block", "its gradients are averaged while the next block's are computed")
+    return Decision("model", "fewer launches")
 
 
-def reasons(asked: Config, device: torch.device) -> dict[str, str]:
+def reasons(asked: Config, device: torch.device, world_size: int = 1) -> dict[str, str]:
     """Why each key that was left at `auto` comes to what `resolve` makes of it."""
-    decided = decide(asked, device)
+    decided = decide(asked, device, world_size)
     return {key: each.reason for key, each in decided.items() if getattr(asked, key) == AUTO}
 
 
-def resolve(config: Config, device: torch.device) -> Config:
+def resolve(config: Config, device: torch.device, world_size: int = 1) -> Config:
     """A copy of the configuration in which every `auto` has become what it means here."""
     settled = copy(config)
-    for key, each in decide(config, device).items():
+    for key, each in decide(config, device, world_size).items():
         setattr(settled, key, each.value)
     return settled
 

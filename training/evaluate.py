@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from itertools import chain, repeat
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from data.batches import Batches
 from model import GPT
 from profiling.capture import dynamo
 from training.distributed import Ranks
+from training.parallel import SHARDED
 from training.step import autocast
 
 SAMPLED = 8  # validation sequences for each one of the training split
@@ -37,6 +39,8 @@ def evaluate(
         else:
             limit = -(-val.sequence_count // SAMPLED)
             both = [val.cover(batch_size=size), train.cover(limit, size)]
+        if config.parallel in SHARDED:
+            both = [evened(batches, size, config, ranks) for batches in both]
         losses = torch.stack([mean_loss(model, batches, ranks) for batches in both])
     model.train()
     val_loss, train_loss = losses.tolist()  # the one synchronisation
@@ -73,9 +77,20 @@ def mean_loss(model: GPT, batches: Iterator[tuple[Tensor, Tensor]], ranks: Ranks
     for x, y in batches:
         _, loss = model(x, y)
         counted = (y != -1).sum()
-        totals += torch.stack([loss * counted, counted])
+        loss_sum = torch.where(counted > 0, loss * counted, 0.0)  # of no target it is nan
+        totals += torch.stack([loss_sum, counted])
     total, count = ranks.sum(totals)
     return total / count
+
+
+def evened(
+    batches: Iterator[tuple[Tensor, Tensor]], size: int, config: Config, ranks: Ranks
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """As many on each rank, some without a target: a forward pass gathers weights of all ranks."""
+    mine = list(batches)
+    most = max(int(count) for count in ranks.gather(torch.tensor(len(mine))))
+    x = torch.zeros(size, config.block_size, dtype=torch.int64, device=ranks.device)
+    return chain(mine, repeat((x, x - 1), most - len(mine)))
 
 
 def uncompiled(model: GPT) -> AbstractContextManager[object]:

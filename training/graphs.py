@@ -4,7 +4,10 @@ They stay separate graphs so that every phase keeps a beginning and an end on th
 can be ranged and timed. What is captured are the methods of training.step.Step.
 """
 
+import gc
+import warnings
 from collections.abc import Callable
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,6 +15,7 @@ from torch import Tensor
 
 from profiling.capture.graph_kernels import kernel_names
 from training.optimizer import ClippedAdamW, set_learning_rate
+from training.replicas import ITERATIONS_BEFORE_CAPTURE, Replicas
 from training.step import Step
 
 if TYPE_CHECKING:
@@ -24,7 +28,10 @@ class GraphedStep:
     """`step` must have been warmed up. x and y are (B, T): the shape of every later batch.
 
     The first micro-step of an iteration sets the gradients and the loss, the next ones add to
-    them: two pairs of graphs, the second only with gradient accumulation.
+    them, and of several ranks the last one sends them: as many pairs of graphs, where an iteration
+    has so many micro-steps. What is sent is not in the graphs: backward is cut where a bucket of
+    gradients is complete. So PyTorch's watchdog and flight recorder see each collective, and the
+    wait for them is a phase of its own.
     """
 
     def __init__(self, step: Step, x: Tensor, y: Tensor):
@@ -32,23 +39,35 @@ class GraphedStep:
         self.micro_steps = step.micro_steps
         self.x, self.y = x.clone(), y.clone()
         self.pool = torch.cuda.graph_pool_handle()
-        materialise_state(step)
-        self.micro_graphs = [self.capture_micro_step() for _ in range(min(self.micro_steps, 2))]
-        if isinstance(step.optimizer, ClippedAdamW):
-            step.optimizer.locate_gradients()
-        self.update_graph = captured(step.clip_and_step, self.pool)
+        self.replicas = step.layout if isinstance(step.layout, Replicas) else None
+        if self.replicas:
+            for _ in range(ITERATIONS_BEFORE_CAPTURE):
+                step.try_micro_step(x, y)
+        with step.layout.in_stream():
+            materialise_state(step)
+            last = self.micro_steps - 1
+            kinds = {0, min(1, last), last if self.replicas else 0}
+            self.micro_graphs = {kind: self.capture_micro_step(kind) for kind in sorted(kinds)}
+            if isinstance(step.optimizer, ClippedAdamW):
+                step.optimizer.locate_gradients()
+            self.update_graph = self.captured(step.clip_and_step)
         self.done = 0  # micro-steps of this iteration so far
 
-    def capture_micro_step(self) -> tuple[torch.cuda.CUDAGraph, torch.cuda.CUDAGraph]:
+    def capture_micro_step(self, number: int) -> tuple[torch.cuda.CUDAGraph, "Pieces"]:
         losses: list[Tensor] = []
-        forward = captured(lambda: losses.append(self.step.forward(self.x, self.y)), self.pool)
-        backward = captured(lambda: self.step.backward(losses.pop()), self.pool)
-        return forward, backward
+        self.step.micro_step = number
+        forward = self.captured(lambda: losses.append(self.step.forward(self.x, self.y)))
+        pieces = Pieces(self.pool, self.replicas)
+        pieces.capture(lambda: self.step.backward(losses.pop()))
+        return forward, pieces
+
+    def captured(self, work: Callable[[], object]) -> torch.cuda.CUDAGraph:
+        return captured(work, self.pool, self.replicas.stream if self.replicas else None)
 
     def kernels(self) -> list[str] | None:
         """Names of the kernels in a micro-step; None where this PyTorch cannot tell."""
         forward, backward = self.micro_graphs[0]
-        return kernels_of(forward, backward)
+        return kernels_of(forward, *backward.graphs)
 
     @property
     def readings(self) -> dict[str, Tensor]:
@@ -57,13 +76,16 @@ class GraphedStep:
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         self.x.copy_(x)
         self.y.copy_(y)
-        self.micro_graphs[min(self.done, 1)][0].replay()
+        self.graphs_of_micro_step()[0].replay()
         return self.step.loss
 
     def backward(self, loss: Tensor) -> None:
         """Of the forward before it; the graph knows its loss."""
-        self.micro_graphs[min(self.done, 1)][1].replay()
+        self.graphs_of_micro_step()[1].replay()
         self.done += 1
+
+    def graphs_of_micro_step(self) -> tuple[torch.cuda.CUDAGraph, "Pieces"]:
+        return self.micro_graphs.get(self.done) or self.micro_graphs[1]
 
     def average_gradients(self) -> None:
         self.step.average_gradients()
@@ -87,14 +109,65 @@ def kernels_of(*graphs: torch.cuda.CUDAGraph) -> list[str] | None:
     return [name for graph in graphs for name in kernel_names(graph)] if CAN_KEEP else None
 
 
-def captured(work: Callable[[], object], pool: "_POOL_HANDLE") -> torch.cuda.CUDAGraph:
+def captured(
+    work: Callable[[], object], pool: "_POOL_HANDLE", stream: torch.cuda.Stream | None = None
+) -> torch.cuda.CUDAGraph:
     """A graph of what `work` launches, kept so that its kernels can be named."""
-    graph = torch.cuda.CUDAGraph(**({"keep_graph": True} if CAN_KEEP else {}))
-    with torch.cuda.graph(graph, pool=pool):
+    graph = empty_graph()
+    with torch.cuda.graph(graph, pool=pool, stream=stream):
         work()
     if CAN_KEEP:
         graph.instantiate()
     return graph
+
+
+def empty_graph() -> torch.cuda.CUDAGraph:
+    return torch.cuda.CUDAGraph(**({"keep_graph": True} if CAN_KEEP else {}))
+
+
+class Pieces:
+    """Graphs of one backward pass, cut where a bucket of gradients is complete: of replicas."""
+
+    def __init__(self, pool: "_POOL_HANDLE", replicas: Replicas | None):
+        self.pool, self.replicas = pool, replicas
+        self.graphs: list[torch.cuda.CUDAGraph] = []
+        self.buckets: list[Tensor] = []  # each is complete behind the graph of its number
+
+    def capture(self, backward: Callable[[], object]) -> None:
+        """In the current stream; all of `backward` runs in this thread, and none of autograd's."""
+        if self.replicas is None:
+            self.graphs = [captured(backward, self.pool)]
+            return
+        torch.cuda.synchronize()
+        gc.collect()  # what is freed within a capture would spoil it
+        with (
+            torch.autograd.set_multithreading_enabled(False),
+            warnings.catch_warnings(action="ignore"),  # often nothing is behind the last bucket
+            self.replicas.buckets_to(self.cut),
+        ):
+            self.begin()
+            backward()
+            self.end()
+
+    def begin(self) -> None:
+        self.graphs.append(empty_graph())
+        self.graphs[-1].capture_begin(pool=self.pool)
+
+    def end(self) -> None:
+        self.graphs[-1].capture_end()
+        if CAN_KEEP:
+            self.graphs[-1].instantiate()
+
+    def cut(self, bucket: Tensor) -> None:
+        self.end()
+        self.buckets.append(bucket)
+        self.begin()
+
+    def replay(self) -> None:
+        for graph, bucket in zip_longest(self.graphs, self.buckets):
+            graph.replay()
+            if bucket is not None and self.replicas:
+                self.replicas.average(bucket)
 
 
 def materialise_state(step: Step) -> None:

@@ -12,21 +12,24 @@ from configs.data import DataConfig
 from configs.model import ModelConfig
 from data.sequences import host_bytes
 
-PARAMETER_BYTES = 16  # float32: the weight, its gradient, AdamW's two moments
+WEIGHT_BYTES = 4  # float32
+PARAMETER_BYTES = 4 * WEIGHT_BYTES  # the weight, its gradient, AdamW's two moments
 BLOCK_BYTES = 30_000  # measured: the Python objects of a block, on the host
 NO_MEMORY = "can't allocate memory"  # of PyTorch's CPU allocator, a RuntimeError
 
 
-def check_model_fits(config: ModelConfig, device: torch.device) -> None:
+def check_model_fits(config: ModelConfig, device: torch.device, shards: int = 1) -> None:
     """Refuses a model that the memory of `device`, or of this machine, could not hold if empty.
 
-    Vocabulary, activations and all else are left out: what passes may still not fit. ValueError.
+    `shards` ranks share it, but each makes all weights at the start. Vocabulary, activations and
+    all else are left out: what passes may still not fit. ValueError.
     """
     parameters = config.n_layer * 12 * config.n_embd**2 + config.block_size * config.n_embd
     masks = config.n_layer * config.block_size**2 if config.attention == "slow" else 0
     needed = {"this machine": config.n_layer * BLOCK_BYTES}
     place = "this machine" if device.type != "cuda" else str(device)
-    needed[place] = needed.get(place, 0) + parameters * PARAMETER_BYTES + masks
+    parameter_bytes = max(PARAMETER_BYTES // shards, WEIGHT_BYTES)
+    needed[place] = needed.get(place, 0) + parameters * parameter_bytes + masks
     for where, needed_bytes in needed.items():
         here = host_bytes()
         if where == str(device):

@@ -3,14 +3,13 @@
 from typing import Protocol
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
-from configs.training import TrainingConfig
+from configs.schema import Config
 from model import GPT
 from profiling.capture.spans import NoSpans, Spans
-from training.compilation import compiled
 from training.distributed import Ranks
+from training.layout import Layout, laid_out
 from training.optimizer import AdamW, ClippedAdamW, set_learning_rate
 
 
@@ -31,21 +30,26 @@ class TrainingStep(Protocol):
 
 
 class Step:
-    """The step itself, with the model compiled or not."""
+    """The step itself, with the model compiled or not.
+
+    `layout`: how the model lies on the ranks, where the optimizer's parameters came out of it.
+    """
 
     def __init__(
         self,
         model: GPT,
         optimizer: AdamW,
-        config: TrainingConfig,
+        config: Config,
         ranks: Ranks,
         spans: Spans | NoSpans | None = None,
+        layout: Layout | None = None,
     ):
-        self.model = compiled(model, config)
+        self.layout = layout or laid_out(model, config, ranks)
+        self.model = self.layout.model
+        self.vocab_size = model.lm_head.out_features
         self.optimizer = optimizer
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.micro_steps = config.gradient_accumulation_steps // ranks.world_size
-        self.world_size = ranks.world_size
         self.grad_clip = config.grad_clip
         self.scaler = torch.amp.GradScaler(
             ranks.device.type, enabled=config.dtype == "float16", init_scale=2.0**16
@@ -63,36 +67,30 @@ class Step:
                 optimizer.skipped = self.skipped
             elif optimizer.defaults.get("fused"):
                 optimizer.found_inf = self.found_inf  # type: ignore[attr-defined]
-        self.first_micro_step = True
+        self.micro_step = 0  # of the iteration: the next one
         self.spans = spans or NoSpans()
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """x and y are (B, T) token ids; returns this micro-batch's share of the loss."""
+        self.layout.begin_micro_step(last=self.micro_step == self.micro_steps - 1)
         with self.autocast:
             _, loss = self.model(x, y)
         share = loss / self.micro_steps
-        if self.first_micro_step:
+        if self.micro_step == 0:
             self.loss.copy_(share.detach())
         else:
             self.loss.add_(share.detach())
-        self.first_micro_step = False
+        self.micro_step += 1
         return share
 
     def backward(self, loss: Tensor) -> None:
         self.scaler.scale(loss).backward()
 
     def average_gradients(self) -> None:
-        """One all-reduce of all gradients laid end to end; nothing to do on one rank."""
-        if self.world_size == 1:
-            return
-        with self.spans.phase("gradient_sync"):
-            gradients = [p.grad for p in self.parameters if p.grad is not None]
-            flat = torch.cat([gradient.flatten() for gradient in gradients])
-            dist.all_reduce(flat)
-            flat /= self.world_size
-            parts = flat.split([gradient.numel() for gradient in gradients])
-            parts = [part.view_as(g) for part, g in zip(parts, gradients, strict=True)]
-            torch._foreach_copy_(gradients, parts)
+        """Waits for those on their way; backward has sent them, as they came."""
+        if self.layout.waits_at_end:
+            with self.spans.phase("gradient_sync"):
+                self.layout.wait_for_gradients()
 
     def update(self, learning_rate: float) -> None:
         """Clips, lets AdamW step and drops the gradients."""
@@ -119,9 +117,10 @@ class Step:
             with self.spans.phase("clip"):
                 self.scaler.unscale_(self.optimizer)
                 parameters, most = self.parameters, self.grad_clip
-                return torch.nn.utils.clip_grad_norm_(parameters, most, foreach=True)
+                norm = torch.nn.utils.clip_grad_norm_(parameters, most, foreach=True)
+                return self.layout.whole(norm)
         gradients = [p.grad for p in self.parameters if p.grad is not None]
-        return torch.nn.utils.get_total_norm(gradients, foreach=True)
+        return self.layout.whole(torch.nn.utils.get_total_norm(gradients, foreach=True))
 
     def refuse_if_not_finite(self, norm: Tensor) -> None:
         """A loss that is no number must not reach the weights, and the host looks but now and then.
@@ -134,10 +133,18 @@ class Step:
         torch.ne(self.spoilt, self.spoilt, out=self.found_inf)
         self.skipped.add_(self.found_inf)
 
+    def try_micro_step(self, x: Tensor, y: Tensor) -> None:
+        """The last one of an iteration, with what the ranks do behind it; thrown away."""
+        with self.layout.in_stream():
+            self.micro_step = self.micro_steps - 1
+            self.backward(self.forward(x, y))
+            self.layout.wait_for_gradients()
+            self.discard()
+
     def discard(self) -> None:
         """Forgets the gradients and losses of the micro-steps so far."""
         self.optimizer.zero_grad(set_to_none=True)
-        self.first_micro_step = True
+        self.micro_step = 0
 
 
 def autocast(dtype: str, device: torch.device) -> torch.autocast:

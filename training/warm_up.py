@@ -5,7 +5,7 @@ So no iteration of the loop compiles, and a profiling window never meets a compi
 
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -14,12 +14,14 @@ from cli import lifetime
 from cli.errors import one_line
 from configs.files import FOLDER, load
 from configs.schema import Config
+from model import GPT
 from profiling.capture import dynamo
 from profiling.manifest import AttentionFacts, CompileFacts
 from training.attention import seen_on_cpu, seen_on_cuda, try_attention
 from training.console import duration
 from training.distributed import Ranks
 from training.graphs import GraphedStep, micro_step_kernels
+from training.optimizer import adamw
 from training.own_kernels import seen_kernels, try_kernels
 from training.step import Step, TrainingStep
 
@@ -68,7 +70,7 @@ def warm_up(
             capture_s = time.perf_counter() - start
             kernels = graphed.kernels()
         elif x.is_cuda:
-            kernels = micro_step_kernels(step, x, y)
+            kernels = micro_step_kernels(capturable(step, config, ranks, x, y), x, y)
         on_cuda = x.is_cuda
         attention = seen_on_cuda(config, kernels) if on_cuda else seen_on_cpu(config, operators)
         own_kernels = seen_kernels(config, kernels)
@@ -84,6 +86,21 @@ def warm_up(
         capture_s=capture_s,
     )
     return ready, WarmUp(facts, attention, own_kernels)
+
+
+def capturable(step: Step, config: Config, ranks: Ranks, x: Tensor, y: Tensor) -> Step:
+    """The step, or one of a model of one such block that has neither other ranks in it nor
+    activations that are recomputed: what these do on the way no graph can hold."""
+    if ranks.world_size == 1 and config.activation_checkpointing == "none":
+        return step
+    small = replace(
+        config, n_layer=1, gradient_accumulation_steps=1, activation_checkpointing="none"
+    )
+    alone = Ranks(0, 1, ranks.device)
+    model = GPT(small, step.vocab_size).to(ranks.device)
+    one_block = Step(model, adamw(model, small, ranks.device), small, alone)
+    one_block.try_micro_step(x, y)
+    return one_block
 
 
 def say_how_long(step: Step, x: Tensor, y: Tensor, config: Config, left: int) -> None:
@@ -122,7 +139,7 @@ def timed_micro_step(step: Step, x: Tensor, y: Tensor) -> float:
     """Seconds of a micro-step whose result is thrown away."""
     start = time.perf_counter()
     try:
-        step.backward(step.forward(x, y))
+        step.try_micro_step(x, y)
     except RuntimeError as error:
         if not dynamo.is_compiler_error(error):
             raise
@@ -131,5 +148,4 @@ def timed_micro_step(step: Step, x: Tensor, y: Tensor) -> float:
         ) from error
     if x.is_cuda:
         torch.cuda.synchronize(x.device)
-    step.discard()
     return time.perf_counter() - start

@@ -289,11 +289,23 @@ def test_training_under_nsys_ends_with_a_report_whose_phases_own_the_kernels(
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA GPUs")
-def test_two_ranks_train_like_one_of_twice_the_batch(text_file, project_data, tmp_path):
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        WAYS["compile and graphs"],
+        {"parallel": "fsdp"},
+        {"parallel": "fsdp", "dtype": "float16", "activation_checkpointing": "full"},
+        {"parallel": "fsdp", "compile": True, "cuda_graphs": "auto"},
+    ],
+    ids=str,
+)
+def test_two_ranks_train_like_one_that_accumulates(keys, text_file, project_data, tmp_path):
     losses = {}
     for ranks in (1, 2):
         out_dir = tmp_path / str(ranks)
-        typed = words(out_dir, text_file, gradient_accumulation_steps=2, max_iters=10)
+        shared = keys if ranks == 2 else {"dtype": keys.get("dtype", "bfloat16")}
+        typed = words(out_dir, text_file, gradient_accumulation_steps=6, max_iters=10, **shared)
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]
         command = [sys.executable, *launcher, str(PROJECT / "train.py"), *typed]
         done = subprocess.run(command, capture_output=True, text=True, timeout=170)
@@ -329,7 +341,7 @@ def test_a_slow_rank_is_named_with_what_it_costs(way, text_file, project_data, t
     assert f"--ranks 0,1 {tmp_path}/out/config.yaml" in done.stdout
 
 
-# rank 1 sleeps instead of averaging the gradients of the fourth iteration; NCCL's patience is 10 s
+# rank 1 sleeps instead of sending gradients of one of the first iterations; NCCL's patience is 10 s
 HANGS = """
 import os, time
 from datetime import timedelta
@@ -340,15 +352,15 @@ from configs import command_line
 from training.step import Step
 import train
 
-average, calls = Step.average_gradients, []
+backward, calls = Step.backward, []
 
-def late(self):
+def late(self, loss):
     calls.append(1)
     if len(calls) == 8 and os.environ["RANK"] == "1":
         time.sleep(100)
-    average(self)
+    backward(self, loss)
 
-Step.average_gradients = late
+Step.backward = late
 command_line.run(train.train)
 """
 
@@ -370,7 +382,7 @@ def test_a_hang_under_nccl_is_told(text_file, project_data, tmp_path):
     (stuck,) = json.loads(said.stdout)["stuck"]
     assert (stuck["why"], stuck["waiting"], stuck["absent"]) == ("absent", [0], [1])
     assert stuck["members"] == [0, 1] and stuck["variants"][0]["call"]["backend"] == "nccl"
-    assert stuck["variants"][0]["call"]["stack"][0].startswith("training/step.py:")
+    assert stuck["variants"][0]["call"]["stack"][0].startswith("training/replicas.py:")
     assert stuck["waited_s"] >= 10 and stuck["timeout_s"] == 10
 
 

@@ -29,7 +29,8 @@ TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
 RECORDS_GLOO = hasattr(torch._C._distributed_c10d, OF_OTHERS)
 CPU = torch.device("cpu")
 
-# train.py, whose rank 1 does something else in the fourth iteration; gloo's patience is 4 s
+# train.py, whose rank 1 does something else in the fourth iteration, behind two micro-steps of the
+# warm-up; gloo's patience is 4 s
 MISBEHAVES = """
 import os, sys, time
 from datetime import timedelta
@@ -39,15 +40,15 @@ from configs import command_line
 from training.step import Step
 import train
 
-average, calls = Step.average_gradients, []
+backward, calls = Step.backward, []
 
-def misbehave(self):
+def misbehave(self, loss):
     calls.append(1)
-    if len(calls) == 8 and os.environ["RANK"] == "1":
+    if len(calls) == 6 and os.environ["RANK"] == "1":
         {body}
-    average(self)
+    backward(self, loss)
 
-Step.average_gradients = misbehave
+Step.backward = misbehave
 command_line.run(train.train)
 """
 
@@ -194,10 +195,10 @@ def test_a_run_that_hangs_says_where(command, start, tmp_path):
     (stuck,) = record["stuck"]
     assert record["answer"] == "hang" and stuck["why"] == "absent"
     assert (stuck["waiting"], stuck["absent"], stuck["no_dump"]) == ([0], [1], [])
-    assert stuck["variants"][0]["call"]["stack"][0].startswith("training/step.py:")
+    assert stuck["variants"][0]["call"]["stack"][0].startswith("training/replicas.py:")
     assert 4 <= stuck["waited_s"] < 8 and stuck["timeout_s"] == 4 and stuck["timed_out"]
     assert any(" in misbehave" in frame for frame in record["ranks"][1]["stack"])
-    assert record["ranks"][0]["error"].startswith("RuntimeError: Timed out waiting 4000ms")
+    assert record["ranks"][0]["error"].startswith("DistBackendError: Timed out waiting 4000ms")
 
 
 @pytest.mark.slow

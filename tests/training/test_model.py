@@ -11,7 +11,7 @@ from configs.attention import AUTO, BACKENDS, CHOICES, TABLE
 from configs.model import ModelConfig
 from configs.schema import Config
 from model import GPT, rotated, rotation
-from training.step import compiled
+from training.compilation import compiled
 
 ON_CPU = [*(each.name for each in TABLE if not each.cuda_only), AUTO]
 WITH_DROPOUT = [name for name in ON_CPU if name == AUTO or BACKENDS[name].dropout]

@@ -4,39 +4,9 @@ import math
 import pytest
 import torch
 
-from model import GPT
+from tests.helpers.steps import RANKS, batch, iterate, make_step
 from train import batches_of
-from training.distributed import Ranks
-from training.optimizer import adamw
-from training.step import Step
 from training.warm_up import timed_micro_step, warm_up
-
-RANKS = Ranks(0, 1, torch.device("cpu"))
-VOCAB = 13
-
-
-def make_step(config, **keys) -> Step:
-    tiny = config(**keys)
-    torch.manual_seed(0)
-    model = GPT(tiny, VOCAB)
-    return Step(model, adamw(model, tiny, RANKS.device), tiny, RANKS)
-
-
-def batch(size: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    x, y = torch.randint(VOCAB, (2, size, 32), generator=torch.Generator().manual_seed(seed))
-    return x, y
-
-
-def iterate(step: Step, x: torch.Tensor, y: torch.Tensor, lr: float = 1e-3) -> list[float]:
-    """An iteration over equal shares of a batch; the loss of each, not divided."""
-    losses = []
-    for micro_x, micro_y in zip(x.chunk(step.micro_steps), y.chunk(step.micro_steps), strict=True):
-        share = step.forward(micro_x, micro_y)
-        losses.append(share.item() * step.micro_steps)
-        step.backward(share)
-    step.average_gradients()
-    step.update(lr)
-    return losses
 
 
 def test_micro_batches_add_up_to_one_large_batch(config):

@@ -1,0 +1,74 @@
+"""Backward in pieces, on a machine without CUDA graphs: the real ones are in tests/gpu."""
+
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+from training import graphs
+from training.graphs import Pieces
+
+
+class Graph:
+    """Notes what happens between its begin and its end; one at a time."""
+
+    open: "Graph | None" = None
+
+    def __init__(self, told: list[str]):
+        self.told, self.held = told, []
+
+    def capture_begin(self, pool: object) -> None:
+        assert Graph.open is None
+        Graph.open = self
+
+    def capture_end(self) -> None:
+        assert Graph.open is self
+        Graph.open = None
+
+    def instantiate(self) -> None:
+        pass
+
+    def replay(self) -> None:
+        self.told += self.held
+
+
+class Replicas:
+    def __init__(self, told: list[str]):
+        self.told = told
+
+    @contextmanager
+    def buckets_to(self, take):
+        self.send = take
+        yield
+        self.send = None
+
+    def average(self, bucket: str) -> None:
+        self.told.append(f"average {bucket}")
+
+
+@pytest.fixture
+def told(monkeypatch) -> list[str]:
+    told: list[str] = []
+    monkeypatch.setattr(graphs, "empty_graph", lambda: Graph(told))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    return told
+
+
+def test_a_bucket_leaves_behind_the_piece_that_completes_it(told):
+    replicas = Replicas(told)
+    pieces = Pieces(None, replicas)
+
+    def backward() -> None:
+        assert not torch._C._is_multithreading_enabled()  # autograd's thread captures nothing
+        for number in range(3):
+            Graph.open.held.append(f"compute {number}")
+            if number != 1:
+                replicas.send(f"bucket {number}")
+
+    pieces.capture(backward)
+    assert told == [] and Graph.open is None and replicas.send is None
+    expected = ["compute 0", "average bucket 0", "compute 1", "compute 2", "average bucket 2"]
+    for times in (1, 2):
+        pieces.replay()
+        assert told == expected * times
+    assert len(pieces.graphs) == 3, "the last one holds what is behind the last bucket"

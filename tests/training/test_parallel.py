@@ -1,0 +1,239 @@
+"""Ranks that share a run: what is decided and refused, and that each way trains as one does."""
+
+import json
+
+import pytest
+import torch
+
+from tests.helpers.steps import batch, iterate, make_step
+from tests.paths import PROJECT
+from training.device import resolve
+from training.parallel import decide_parallel, shard_count
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def together(command, start, tmp_path):
+    """together(ranks, **keys): trains under torchrun; returns its out_dir, and what it printed."""
+
+    def train(ranks: int, **keys):
+        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]
+        process = start([*torchrun, *command(**keys)])
+        output = process.communicate(timeout=170)[0]
+        assert process.returncode == 0, output
+        return tmp_path / "out", output
+
+    return train
+
+
+def test_auto_is_ddp_and_one_rank_trains_alone(config):
+    asked = config()
+    assert decide_parallel(asked, 1).value == decide_parallel(asked, 8).value == "ddp"
+    assert decide_parallel(asked, 1).reason != decide_parallel(asked, 8).reason
+    assert decide_parallel(config(parallel="ddp"), 1) == ("ddp", "")  # of a run that had more ranks
+
+
+def test_shards_are_all_ranks_or_those_of_a_group_or_of_a_host(config, monkeypatch):
+    assert shard_count(config(parallel="ddp"), 8) == 1
+    assert shard_count(config(parallel="fsdp"), 8) == 8
+    assert shard_count(config(parallel="hsdp", shard_ranks=2), 8) == 2
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert shard_count(config(parallel="hsdp"), 8) == 4
+
+
+@pytest.mark.parametrize(
+    "ranks, keys, message",
+    [
+        (1, dict(parallel="fsdp"), "^parallel=fsdp: one rank has nobody to share with"),
+        (1, dict(parallel="hsdp", shard_ranks=2), "^parallel=hsdp: one rank has nobody"),
+        (4, dict(shard_ranks=2), "^shard_ranks=2: is for parallel=hsdp, .* parallel=auto"),
+        (4, dict(parallel="hsdp", shard_ranks=3), "^shard_ranks=3: does not divide the 4 ranks"),
+        (4, dict(parallel="hsdp", shard_ranks=4), "^shard_ranks=4: all ranks .* parallel=fsdp"),
+        (4, dict(parallel="hsdp", shard_ranks=1), "^shard_ranks=1: .* parallel=ddp"),
+        (4, dict(parallel="hsdp"), "^parallel=hsdp: shards among the 4 ranks of a host, "),
+        (4, dict(parallel="fsdp", kernels="fused"), "^kernels=fused: not with parallel=fsdp"),
+        (
+            4,
+            dict(parallel="fsdp", compile=True, compile_scope="model"),
+            "^compile_scope=model: not with parallel=fsdp",
+        ),
+        (
+            4,
+            dict(parallel="fsdp", device="auto", cuda_graphs="true"),
+            "^cuda_graphs=true: not with parallel=fsdp",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_refused_by_name(config, monkeypatch, ranks, keys, message):
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    with pytest.raises(ValueError, match=message):
+        decide_parallel(config(**keys), ranks)
+
+
+@pytest.mark.parametrize(
+    "keys", [dict(parallel="fsdp"), dict(activation_checkpointing="full")], ids=str
+)
+def test_graphs_are_left_out_where_weights_or_activations_come_and_go(config, monkeypatch, keys):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    gpu = torch.device("cuda", 0)
+    settled = resolve(config(device="auto", dtype="auto", compile=True, **keys), gpu, 2)
+    assert (settled.cuda_graphs, settled.compile_scope) == ("false", "block")
+    with pytest.raises(ValueError, match="^cuda_graphs=true: not with "):
+        resolve(config(device="auto", cuda_graphs="true", **keys), gpu, 2)
+
+
+def kept_bytes(step, x, y) -> int:
+    """Of what forward keeps for backward."""
+    sizes = {}
+
+    def pack(tensor):
+        sizes[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        step.forward(x, y)
+    step.discard()
+    return sum(sizes.values())
+
+
+@pytest.mark.parametrize("mode", ["selective", "full"])
+@pytest.mark.parametrize("keys", [{}, dict(dropout=0.3), dict(attention="slow")], ids=str)
+def test_what_is_computed_again_is_the_same(config, mode, keys):
+    plain = make_step(config, **keys)
+    again = make_step(config, activation_checkpointing=mode, **keys)
+    assert plain.parameters[0].shape == again.parameters[0].shape
+    for seed in range(3):
+        torch.manual_seed(seed)  # of dropout
+        expected = iterate(plain, *batch(4, seed))
+        torch.manual_seed(seed)
+        assert iterate(again, *batch(4, seed)) == pytest.approx(expected, abs=1e-6)
+    for a, b in zip(plain.parameters, again.parameters, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-6)
+
+
+def test_full_keeps_less_than_none(config):
+    kept = {
+        mode: kept_bytes(make_step(config, activation_checkpointing=mode), *batch(4))
+        for mode in ("none", "full")
+    }
+    assert kept["full"] < 0.6 * kept["none"]
+
+
+def states(out_dir):
+    """Weights, and AdamW's state, of its checkpoint."""
+    state = torch.load(out_dir / "ckpt.pt", weights_only=True)
+    return state["model"], state["optimizer"]
+
+
+def check_like(losses, found, expected, at, within=2e-5):
+    """`within`: what rounding has come to; each iteration makes more of it."""
+    ours, theirs = losses(found), losses(expected)
+    assert ours.keys() == theirs.keys() == set(range(at + 1))
+    for iteration, row in ours.items():
+        assert row == pytest.approx(theirs[iteration], abs=within), iteration
+    for part, whole in zip(states(found), states(expected), strict=True):
+        torch.testing.assert_close(part, whole, rtol=1e-3, atol=within)
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_two_ranks_train_as_one_that_accumulates_and_go_on_as_one(
+    together, run, losses, rows, tmp_path, parallel
+):
+    keys = dict(gradient_accumulation_steps=4, always_save_checkpoint=True, eval_batch_size=1)
+    alone = run(out_dir=str(tmp_path / "alone"), max_iters=8, **keys)
+    out_dir, _ = together(2, parallel=parallel, max_iters=8, **keys)
+    check_like(losses, out_dir, alone, 8)
+    waited = ["time/wait_ms" in row for row in rows(out_dir).values() if "time/step_ms" in row]
+    assert any(waited) == (parallel == "ddp")  # of fsdp there is no one place of waiting
+    for folder in (out_dir, alone):
+        run(out_dir=str(folder), max_iters=12, init_from="resume", **keys)
+    check_like(losses, out_dir, alone, 12, within=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "sharing",
+    [
+        dict(parallel="ddp", bucket_mb=1, activation_checkpointing="full"),
+        dict(parallel="fsdp", activation_checkpointing="selective"),
+        dict(parallel="hsdp", shard_ranks=4),
+    ],
+    ids=lambda keys: keys["parallel"],
+)
+@pytest.mark.timeout(400)
+def test_eight_ranks_train_as_one_and_two_of_another_kind_go_on(
+    together, run, losses, tmp_path, sharing
+):
+    keys = dict(gradient_accumulation_steps=16, always_save_checkpoint=True, batch_size=2)
+    alone = run(out_dir=str(tmp_path / "alone"), max_iters=8, **keys)
+    out_dir, _ = together(8, max_iters=8, **keys, **sharing)
+    check_like(losses, out_dir, alone, 8)
+    other = "ddp" if sharing["parallel"] == "fsdp" else "fsdp"
+    _, output = together(2, max_iters=12, init_from="resume", parallel=other, **keys)
+    assert "ranks 8 -> 2" in output
+    run(out_dir=str(alone), max_iters=12, init_from="resume", **keys)
+    check_like(losses, out_dir, alone, 12, within=1e-2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sharing", [dict(parallel="ddp"), dict(parallel="fsdp")], ids=str)
+def test_compiled_ranks_train_as_one_does_uncompiled(together, run, losses, tmp_path, sharing):
+    keys = dict(gradient_accumulation_steps=2, always_save_checkpoint=True, max_iters=4)
+    alone = run(out_dir=str(tmp_path / "alone"), **keys)
+    out_dir, _ = together(2, compile=True, **keys, **sharing)
+    check_like(losses, out_dir, alone, 4)
+    summary = json.loads((out_dir / "summary.json").read_text())
+    assert summary["compile/graphs"] == 3 and summary["compile/graph_breaks"] == 0
+
+
+# each rank gives a part of a batch; in the second iteration the loss of rank 1 alone is not finite
+NOT_FINITE = """
+import os, sys, torch
+from configs.schema import Config
+from model import GPT
+from training.distributed import started
+from training.layout import laid_out
+from training.optimizer import adamw
+from training.step import Step
+
+def trained(config, ranks):
+    torch.manual_seed(0)
+    model = GPT(config, 13)
+    layout = laid_out(model, config, ranks)
+    step = Step(model, adamw(model, config, ranks.device), config, ranks, layout=layout)
+    whole = [lambda p: p, lambda p: p.full_tensor()][hasattr(step.parameters[0], "full_tensor")]
+    for iteration in range(3):
+        generator = torch.Generator().manual_seed(10 * iteration + ranks.rank)
+        x, y = torch.randint(13, (2, 4, 16), generator=generator)
+        bad = iteration == 1 and ranks.rank == 1
+        step.backward(step.forward(x, y) * (float("inf") if bad else 1.0))
+        step.average_gradients()
+        step.update(1e-2)
+    scale = step.scaler.get_scale() if step.scaler.is_enabled() else step.skipped.item()
+    return torch.cat([whole(p.detach()).flatten() for p in step.parameters]), scale
+
+with started("cpu") as ranks:
+    ways = [(dtype, clip) for dtype in ("float32", "float16") for clip in (1.0, 0.0)]
+    for dtype, grad_clip in ways:
+        found = []
+        for parallel in ("ddp", "fsdp"):
+            keys = dict(n_layer=1, n_head=2, n_embd=16, block_size=16, dropout=0.0, dtype=dtype)
+            keys |= dict(compile=False, gradient_accumulation_steps=2, grad_clip=grad_clip)
+            found.append(trained(Config(parallel=parallel, **keys), ranks))
+        (weights, scale), (same, scale_too) = found
+        torch.testing.assert_close(same, weights, rtol=1e-3, atol=1e-4)
+        assert weights.isfinite().all() and scale == scale_too, found
+        assert scale == (2.0**15 if dtype == "float16" else 2), scale
+        print(f"rank {ranks.rank} {dtype} {grad_clip}: fine")
+"""
+
+
+def test_a_gradient_that_is_not_finite_on_one_rank_is_left_out_on_all(start, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(NOT_FINITE)
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    process = start([*torchrun, str(script)], PYTHONPATH=str(PROJECT))
+    output = process.communicate(timeout=170)[0]
+    assert process.returncode == 0, output
+    assert output.count(": fine") == 8

@@ -1,0 +1,75 @@
+"""How a model lies on the ranks of a run: whole on one, whole on each, or a share on each.
+
+training.parallel decides which; what is made here is what training.step.Step computes with.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
+
+from torch import Tensor
+
+from configs.schema import Config
+from model import GPT
+from training.activation_checkpointing import recompute_activations
+from training.compilation import compiled
+from training.distributed import Ranks
+from training.parallel import SHARDED
+from training.replicas import Replicas
+
+
+class Layout(Protocol):
+    """What differs between the ways of sharing a run."""
+
+    model: Callable[..., tuple[Tensor, Tensor]]  # x, y -> logits, loss
+    waits_at_end: bool  # gradients on their way are waited for in one place, behind backward
+
+    def begin_micro_step(self, last: bool) -> None:
+        """Behind the `last` one of an iteration its gradients are averaged over the ranks."""
+
+    def wait_for_gradients(self) -> None:
+        """Until that is done, where `waits_at_end`."""
+
+    def in_stream(self) -> AbstractContextManager[None]:
+        """Around micro-steps before the first that is captured, and that one."""
+
+    def whole(self, norm: Tensor) -> Tensor:
+        """A norm of gradients, over those of the whole model, on each rank."""
+
+
+class Alone:
+    """One rank."""
+
+    waits_at_end = False
+
+    def __init__(self, model: Callable[..., tuple[Tensor, Tensor]]):
+        self.model = model
+
+    def begin_micro_step(self, last: bool) -> None:
+        pass
+
+    def wait_for_gradients(self) -> None:
+        pass
+
+    def in_stream(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def whole(self, norm: Tensor) -> Tensor:
+        return norm
+
+
+def laid_out(model: GPT, config: Config, ranks: Ranks) -> Layout:
+    """The model, compiled and with its activations recomputed where that is asked for.
+
+    Blocks are compiled before they are shared: what gathers and sends stays out of compiled code.
+    With fsdp and hsdp the parameters of `model` are others afterwards: make the optimizer of them.
+    """
+    recompute_activations(model, config.activation_checkpointing)
+    forward = compiled(model, config)
+    if ranks.world_size == 1:
+        return Alone(forward)
+    if config.parallel in SHARDED:
+        from training.shards import Shards  # DTensor takes a second to import
+
+        return Shards(model, config, ranks)
+    return Replicas(forward, config, ranks)

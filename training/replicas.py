@@ -1,0 +1,111 @@
+"""The model on each rank, its gradients averaged by DistributedDataParallel.
+
+Buckets of gradients leave as soon as they are complete, while backward computes more. DDP would
+wait for them at the end of backward; here that wait comes after it, in a place of its own, so that
+it is a phase in a timeline and can be timed.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from inspect import signature
+from typing import cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
+
+from configs.training import TrainingConfig
+from training.distributed import Ranks
+
+# DDP times its own first iterations with events, which no CUDA graph can hold
+ITERATIONS_BEFORE_CAPTURE = 11
+
+# none of the model's changes; newer versions of PyTorch warn of the old name
+KEYS = signature(DistributedDataParallel).parameters
+NEW, OLD = "forward_sync_buffers", "broadcast_buffers"
+WITHOUT_BUFFERS = {NEW if NEW in KEYS else OLD: False}
+
+
+class Replicas:
+    """All of `model` on each rank; see training.layout.Layout.
+
+    With CUDA graphs it is made, and must be used until it is captured, in `stream`: where DDP was
+    made the gradients are handed to it.
+    """
+
+    waits_at_end = True
+
+    def __init__(
+        self, model: Callable[..., tuple[Tensor, Tensor]], config: TrainingConfig, ranks: Ranks
+    ):
+        self.world_size, self.on_cuda = ranks.world_size, ranks.device.type == "cuda"
+        graphs = config.cuda_graphs == "true"
+        self.stream = torch.cuda.Stream(ranks.device) if graphs else None
+        with self.in_stream():
+            make = cast(Callable[..., DistributedDataParallel], DistributedDataParallel)
+            self.ddp = make(
+                model,
+                bucket_cap_mb=config.bucket_mb,
+                gradient_as_bucket_view=True,
+                **WITHOUT_BUFFERS,
+            )
+        self.model: Callable[..., tuple[Tensor, Tensor]] = self.ddp
+        self.under_way: list[dist.Work] = []
+        # what is done with a bucket that is complete
+        self.send: Callable[[Tensor], None] = self.average
+        self.ddp.register_comm_hook(None, self.bucket_complete)
+
+    @contextmanager
+    def in_stream(self) -> Iterator[None]:
+        """Around what is to be captured, and what comes before it. Waits for the GPU."""
+        if self.stream is None:
+            yield
+            return
+        torch.cuda.synchronize(self.stream.device)
+        with torch.cuda.stream(self.stream):
+            yield
+        torch.cuda.synchronize(self.stream.device)
+
+    def begin_micro_step(self, last: bool) -> None:
+        self.ddp.require_backward_grad_sync = last
+
+    def bucket_complete(self, state: object, bucket: dist.GradBucket) -> Future[Tensor]:
+        """DDP's communication hook. The future is done, so that DDP waits for nothing; made
+        without a device it has no event either, which would tie captured work to other work."""
+        self.send(bucket.buffer())
+        done: Future[Tensor] = Future()
+        done.set_result(bucket.buffer())
+        return done
+
+    def average(self, bucket: Tensor) -> None:
+        """Begins to average it over the ranks, in its place."""
+        operation = dist.ReduceOp.AVG
+        if not self.on_cuda:  # gloo has no such operation
+            bucket /= self.world_size
+            operation = dist.ReduceOp.SUM
+        work = dist.all_reduce(bucket, operation, async_op=True)
+        assert work is not None
+        self.under_way.append(work)
+
+    @contextmanager
+    def buckets_to(self, take: Callable[[Tensor], None]) -> Iterator[None]:
+        """Within it complete buckets go there, and not to the other ranks."""
+        self.send = take
+        try:
+            yield
+        finally:
+            self.send = self.average
+
+    def wait_for_gradients(self) -> None:
+        """Raises DistBackendError where a collective failed, which a RuntimeError does not say."""
+        for work in self.under_way:
+            try:
+                work.wait()
+            except RuntimeError as error:
+                raise dist.DistBackendError(str(error)) from error
+        self.under_way.clear()
+
+    def whole(self, norm: Tensor) -> Tensor:
+        return norm

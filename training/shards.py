@@ -1,0 +1,108 @@
+"""A share of the model on each rank: PyTorch's fully_shard, block by block (FSDP2).
+
+A block's weights are gathered before it computes and given up behind it; of its gradients each rank
+keeps the share that it updates. With hsdp that is done within groups of ranks, whose shares are
+then averaged among the groups. Weights, gradients and moments are DTensors: whole to who looks at
+their shape, a part in each rank's memory.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from configs.schema import Config
+from model import GPT
+from training.distributed import Ranks
+from training.parallel import shard_count
+
+
+class Shards:
+    """A share of `model` on each rank, which is changed in place; see training.layout.Layout.
+
+    Ranks wait for each other wherever something is gathered, so not at the end.
+    """
+
+    waits_at_end = False
+
+    def __init__(self, model: GPT, config: Config, ranks: Ranks):
+        mesh = device_mesh(config, ranks)
+        *blocks, last = model.transformer.h
+        for block in (*blocks, last):
+            # the last one's backward comes at once
+            fully_shard(
+                block,
+                mesh=mesh,
+                reshard_after_forward=block is not last,
+                mp_policy=block_policy(config.dtype, ranks.device),
+            )
+        fully_shard(model, mesh=mesh)  # embeddings, the last norm and the head: in float32
+        self.model: Callable[..., tuple[Tensor, Tensor]] = model
+        self.sharded = cast(FSDPModule, model)
+        self.accumulates = config.gradient_accumulation_steps > ranks.world_size
+
+    def begin_micro_step(self, last: bool) -> None:
+        """Gradients of the others stay on this rank, whole, and leave with those of the last."""
+        if self.accumulates:
+            self.sharded.set_requires_gradient_sync(last)
+
+    def wait_for_gradients(self) -> None:
+        """Backward has done so."""
+
+    def in_stream(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def whole(self, norm: Tensor) -> Tensor:
+        return whole(norm)
+
+
+def block_policy(dtype: str, device: torch.device) -> MixedPrecisionPolicy:
+    """Weights travel in `dtype`, which autocast would round them to, gradients are added in
+    float32; what goes into a block stays as it is: the residual stream is float32. On a CPU, whose
+    autocast leaves norms alone, all is float32."""
+    if dtype == "float32" or device.type == "cpu":
+        return MixedPrecisionPolicy()
+    return MixedPrecisionPolicy(
+        param_dtype=getattr(torch, dtype), reduce_dtype=torch.float32, cast_forward_inputs=False
+    )
+
+
+def device_mesh(config: Config, ranks: Ranks) -> DeviceMesh:
+    """(shards,), or (replicas, shards) whose shards are neighbours: ranks of a host."""
+    shards = shard_count(config, ranks.world_size)
+    if config.parallel == "fsdp":
+        return init_device_mesh(ranks.device.type, (shards,), mesh_dim_names=("shard",))
+    shape = ranks.world_size // shards, shards
+    return init_device_mesh(ranks.device.type, shape, mesh_dim_names=("replica", "shard"))
+
+
+def whole(value: Tensor) -> Tensor:
+    """All of it on each rank, which all call this."""
+    return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+def gathered_weights(model: GPT, keep: bool) -> dict[str, Tensor]:
+    """As its state_dict, whole; of two names for one weight, as embedding and head, one tensor."""
+    found: dict[nn.Parameter, Tensor] = {}
+    for _, parameter in model.named_parameters():
+        found[parameter] = gathered(parameter, keep)
+    return {name: found[each] for name, each in model.named_parameters(remove_duplicate=False)}
+
+
+def gathered(value: Tensor, keep: bool) -> Tensor:
+    """All of it, on the CPU of a rank that is to `keep` it. Every rank calls this: one tensor after
+    the other is whole on each device for a moment."""
+    full = whole(value.detach())
+    return full.cpu() if keep else full.new_empty(0)
+
+
+def placed(value: Tensor, like: Tensor) -> Tensor:
+    """This rank's part of it, which lies as `like` does."""
+    if not isinstance(like, DTensor):
+        return value
+    return distribute_tensor(value.to(like.device), like.device_mesh, like.placements)
