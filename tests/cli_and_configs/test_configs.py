@@ -100,6 +100,11 @@ def test_the_model_s_keys_come_with_gpt2_s_weights():
             "finetune_shakespeare",
             "activation=gelu: init_from=gpt2_xl has gelu_",
         ),
+        (
+            ["recipe=fast"],
+            "finetune_shakespeare",
+            "positions=rotary: init_from=gpt2_xl has learned",
+        ),
         (["init_from=gpt3"], "gpt2", "init_from=gpt3: no such choice; did you mean gpt2"),
         (["init_from=weights"], "gpt2", "init_from=weights: name them, weights=PATH"),
         (["weights=x"], "gpt2", "weights=x: not read by init_from=scratch; add init_from=gpt2"),

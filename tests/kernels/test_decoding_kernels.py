@@ -107,9 +107,9 @@ torch.set_default_device(sys.argv[1])
 
 
 @torch.no_grad()
-def compare(bias, heads):
+def compare(heads, **keys):
     config = ModelConfig(
-        n_layer=2, n_head=heads, n_embd=32, block_size=8, dropout=0.0, bias=bias
+        n_layer=2, n_head=heads, n_embd=32, block_size=8, dropout=0.0, **keys
     )
     torch.manual_seed(1)
     model = GPT(config, 65).eval()
@@ -141,9 +141,10 @@ def text(own, model):
     return torch.cat(tokens, 1).tolist()
 
 
-model = compare(bias=False, heads=2)
+model = compare(2)
 assert text(True, model) == text(False, model)
-compare(bias=True, heads=1)
+compare(1, bias=True, activation="gelu_tanh")
+compare(2, positions="rotary")
 try:
     try_own_kernels(GPT(ModelConfig(n_layer=1, n_head=2, n_embd=48, dropout=0.0), 65), 1)
 except ValueError as error:

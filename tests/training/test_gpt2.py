@@ -139,6 +139,13 @@ def test_missing_biases_are_zeros_in_the_file(tmp_path):
     torch.testing.assert_close(logits_of(loaded(tmp_path), tokens), ours, rtol=0, atol=1e-5)
 
 
+def test_a_model_that_transformers_has_not_is_not_written(tmp_path):
+    config = tiny_config(positions="rotary")
+    with pytest.raises(ValueError, match="^positions=rotary: transformers' GPT-2 has learned"):
+        write(tmp_path / "there", waves(config), config, has_gpt2_s=False)
+    assert not (tmp_path / "there").exists()
+
+
 def without_prefix(tensors: dict[str, Tensor]) -> None:
     for name in list(tensors):
         tensors[name.removeprefix("transformer.")] = tensors.pop(name)

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from kernels.linear import Linear
 from model import GPT
 from tests.helpers.checkpoints import assert_same
 from training.attention import OperatorNames
@@ -177,6 +178,13 @@ def test_it_learns_faster_than_adamw_from_the_same_start(run, rows):
     keys = dict(max_iters=40, lr_decay_iters=40, min_lr=0.0, eval_interval=40)
     plain, ours = (rows(run(**keys, optimizer=name))[40] for name in ("adamw", "muon"))
     assert ours["val/loss"] < plain["val/loss"]
+
+
+def test_with_our_own_kernels_autocast_copies_the_weights(config):
+    """Muon writes no copies, so there must be none that a product would read."""
+    model, optimizer = made(config, kernels="fused", dtype="bfloat16")
+    assert type(optimizer) is Muon
+    assert all(module.copy is None for module in model.modules() if isinstance(module, Linear))
 
 
 def test_float16_is_refused(config):

@@ -52,6 +52,7 @@ def test_shards_are_all_ranks_or_those_of_a_group_or_of_a_host(config, monkeypat
         (4, dict(parallel="hsdp", shard_ranks=4), "^shard_ranks=4: all ranks .* parallel=fsdp"),
         (4, dict(parallel="hsdp", shard_ranks=1), "^shard_ranks=1: .* parallel=ddp"),
         (4, dict(parallel="hsdp"), "^parallel=hsdp: shards among the 4 ranks of a host, "),
+        (4, dict(parallel="fsdp", optimizer="muon"), "^optimizer=muon: not with parallel=fsdp"),
         (4, dict(parallel="fsdp", kernels="fused"), "^kernels=fused: not with parallel=fsdp"),
         (
             4,

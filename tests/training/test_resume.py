@@ -136,14 +136,6 @@ def spoilt(state: dict) -> None:
     state["model"]["transformer.ln_f.weight"][3] = math.nan
 
 
-def test_a_checkpoint_from_before_there_was_another_gelu_has_the_exact_one(run, trained):
-    state = torch.load(trained / "ckpt.pt", weights_only=True)
-    del state["config"]["activation"]
-    torch.save(state, trained / "ckpt.pt")
-    assert load(trained / "ckpt.pt").model_config.activation == "gelu"
-    run(init_from="resume", max_iters=6)
-
-
 # what is done to the state, what is said of it, whether sample.py can use it
 WRONG = {
     "no optimizer": (without("optimizer"), "the optimizer's state of 0 of", True),
@@ -193,19 +185,32 @@ WRONG = {
 }
 
 
-def test_a_checkpoint_older_than_a_key_has_its_default(run, trained):
+@pytest.fixture
+def older(trained) -> Path:
+    """Its checkpoint, as one that is older than these keys."""
     path = trained / "ckpt.pt"
     state = torch.load(path, weights_only=True)
-    for key in ("positions", "kernels", "optimizer", "lr_decay"):
+    for key in ("positions", "activation", "kernels", "optimizer", "lr_decay"):
         del state["config"][key]
     torch.save(state, path)
-    assert load(path).model_config.positions == "learned"
+    return path
+
+
+def test_a_checkpoint_older_than_a_key_has_its_default(run, older):
+    found = load(older).model_config
+    assert (found.positions, found.activation, found.kernels) == ("learned", "gelu", "compiled")
     assert iteration(run(init_from="resume", max_iters=6)) == 6
 
 
-def test_a_model_with_other_positions_is_not_resumed(run, trained):
-    with pytest.raises(ValueError, match="positions=rotary: the checkpoint has learned"):
-        run(init_from="resume", max_iters=6, positions="rotary")
+OTHER_MODELS = [("positions", "rotary", "learned"), ("activation", "gelu_tanh", "gelu")]
+
+
+@pytest.mark.parametrize("key, now, was", OTHER_MODELS)
+@pytest.mark.parametrize("age", ["trained", "older"])
+def test_another_model_is_not_resumed(run, request, age, key, now, was):
+    request.getfixturevalue(age)
+    with pytest.raises(ValueError, match=f"^{key}={now}: the checkpoint has {was}"):
+        run(init_from="resume", max_iters=6, **{key: now})
 
 
 @pytest.mark.parametrize("case", WRONG)
