@@ -176,6 +176,9 @@ def materialise_state(step: Step) -> None:
     A step at learning rate 0 leaves the weights as they are; the moments it made are cleared.
     """
     optimizer = step.optimizer
+    if isinstance(optimizer, ClippedAdamW):
+        optimizer.rehearse()
+        return
     if optimizer.state:
         return
     set_learning_rate(optimizer, 0.0)

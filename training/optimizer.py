@@ -87,6 +87,15 @@ class ClippedAdamW(AdamW):
             self.skipped, rule,
         )  # fmt: skip
 
+    def rehearse(self) -> None:
+        """A step that changes nothing but makes state and loads kernels, as no graph can."""
+        for p in self.parameters:
+            p.grad = torch.zeros_like(p)
+        self.skipped.fill_(1)  # as behind a norm that was not finite
+        self.step()
+        self.skipped.zero_()
+        self.zero_grad(set_to_none=True)
+
     def locate(self) -> None:
         """Where state and copies lie. The counts of steps come to lie in one tensor."""
         from kernels.adamw_triton import blocks_of

@@ -294,6 +294,10 @@ def test_training_under_nsys_ends_with_a_report_whose_phases_own_the_kernels(
     [
         {},
         WAYS["compile and graphs"],
+        {"kernels": "fused", "attention": "triton"},
+        {"kernels": "fused", "attention": "triton", **WAYS["compile and graphs"]},
+        {"kernels": "fused", "attention": "triton", "activation_checkpointing": "selective"},
+        {"optimizer": "muon", **WAYS["compile and graphs"]},
         {"parallel": "fsdp"},
         {"parallel": "fsdp", "dtype": "float16", "activation_checkpointing": "full"},
         {"parallel": "fsdp", "compile": True, "cuda_graphs": "auto"},
@@ -304,7 +308,8 @@ def test_two_ranks_train_like_one_that_accumulates(keys, text_file, project_data
     losses = {}
     for ranks in (1, 2):
         out_dir = tmp_path / str(ranks)
-        shared = keys if ranks == 2 else {"dtype": keys.get("dtype", "bfloat16")}
+        alone = {key: keys[key] for key in ("dtype", "kernels", "optimizer") if key in keys}
+        shared = keys if ranks == 2 else alone
         typed = words(out_dir, text_file, gradient_accumulation_steps=6, max_iters=10, **shared)
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]
         command = [sys.executable, *launcher, str(PROJECT / "train.py"), *typed]

@@ -48,11 +48,13 @@ print("right")
 
 UPDATES = r"""
 import sys
+from copy import deepcopy
 import torch
 from configs.schema import Config
 from model import GPT
 from profiling.capture.spans import NoSpans
 from training.distributed import Ranks
+from training.graphs import materialise_state
 from training.optimizer import ClippedAdamW, adamw
 from training.step import Step
 
@@ -89,6 +91,11 @@ for dtype, rtol in (("float32", 1e-4), ("bfloat16", 1e-2), ("float16", 1e-2)):
     kept = [layer.copy for layer in model.modules() if getattr(layer, "copy", None) is not None]
     assert len(kept) == (0 if dtype == "float32" else 9)
     assert dtype == "float16" or step.skipped == 0
+    before = [p.clone() for p in step.parameters], deepcopy(step.optimizer.state_dict())
+    materialise_state(step)  # of a resumed run too: it changes nothing
+    after = list(step.parameters), step.optimizer.state_dict()
+    torch.testing.assert_close(after, before, rtol=0, atol=0)
+    assert all(p.grad is None for p in step.parameters)
 print("right")
 """
 
