@@ -12,8 +12,8 @@ from configs.schema import Config
 from data.dataset import Dataset
 from training.checkpoint_file import AGAIN, Checkpoint
 
-MODEL_KEYS = ("n_layer", "n_head", "n_embd", "block_size", "bias", "activation", "positions")
-MODEL_KEYS += ("optimizer",)
+MODEL_KEYS: tuple[str, ...] = ("n_layer", "n_head", "n_embd", "block_size", "bias")
+MODEL_KEYS += ("activation", "positions", "optimizer")
 EXACT_KEYS = ("seed", "dropout", "dtype")  # besides the sequences of an iteration
 BATCH_KEYS = ("batch_size", "gradient_accumulation_steps")  # their product is what counts
 NOT_SAID: tuple[str, ...] = ("init_from", "out_dir", "keep_previous", "exact_resume", "eval_only")
