@@ -66,7 +66,7 @@ def test_two_ranks_with_muon_train_as_one_process(run, command, start, losses, t
     assert process.returncode == 0, output
     together, expected = losses(tmp_path / "out"), losses(alone)
     for iteration, row in expected.items():
-        assert together[iteration] == pytest.approx(row, rel=0.01), iteration
+        assert together[iteration] == pytest.approx(row, abs=0.03), iteration
 
 
 @pytest.mark.slow
