@@ -124,8 +124,9 @@ def test_config_yaml_gives_the_run_again(run, config, losses, tmp_path):
     assert asdict(again) == written
     assert in_force["parameters"] > 0 and in_force["attention"] == "math"
     assert in_force["token_storage"] == "device"
-    assert set(in_force["reasons"]) == {"cuda_graphs", "compile_scope"}  # all that was left at auto
-    assert "auto" not in (again.device, again.dtype, again.cuda_graphs, again.compile_scope)
+    settled = {"parallel", "cuda_graphs", "compile_scope"}  # all that was left at auto
+    assert set(in_force["reasons"]) == settled
+    assert "auto" not in {getattr(again, key) for key in (*settled, "device", "dtype")}
     elsewhere = f"out_dir={tmp_path}/again"
     (longer,) = compose_jobs(out_dir / "config.yaml", [elsewhere, "max_iters=9"], multirun=False)
     assert asdict(longer) == {**written, "out_dir": f"{tmp_path}/again", "max_iters": 9}
