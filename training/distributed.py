@@ -6,16 +6,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count
 from typing import TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
 
 from cli.slurm import adopt
 from training.device import resolve_device
 
 T = TypeVar("T")
+RUNS = count()  # of this process, the same on each rank
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,15 @@ def started(device: str) -> Iterator[Ranks]:
                 f"--standalone --nproc_per_node={world_size} train.py ..., or unset WORLD_SIZE"
             )
     on_cuda = mine.type == "cuda"
-    dist.init_process_group("nccl" if on_cuda else "gloo", device_id=mine if on_cuda else None)
+    store, rank, _ = next(rendezvous("env://"))
+    dist.init_process_group(
+        "nccl" if on_cuda else "gloo",
+        # torchrun keeps one store for all jobs of a sweep: each finds there what it left itself
+        store=dist.PrefixStore(f"run {next(RUNS)}", store),
+        rank=rank,
+        world_size=world_size,
+        device_id=mine if on_cuda else None,
+    )
     try:
         yield Ranks(dist.get_rank(), world_size, mine, began_s)
     finally:
