@@ -100,6 +100,14 @@ def from_torchrun(name: str, alone: int) -> int:
     return int(word)
 
 
+def this_life() -> str:
+    """Names the part of torchrun's store that is this life's: the store is one for all jobs of a
+    sweep, and for all restarts, and addresses in it go stale. Several agents count theirs apart."""
+    here, everywhere = os.environ.get("LOCAL_WORLD_SIZE"), os.environ["WORLD_SIZE"]
+    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return f"{everywhere} ranks, life {restarts if here == everywhere else 0}"
+
+
 @contextmanager
 def started(device: str) -> Iterator[Ranks]:
     """Joins torchrun's process group where there is one; leaves it at the end.
@@ -126,8 +134,7 @@ def started(device: str) -> Iterator[Ranks]:
     store, rank, _ = next(rendezvous("env://"))
     dist.init_process_group(
         "nccl" if on_cuda else "gloo",
-        # torchrun keeps one store for all jobs of a sweep: each finds there what it left itself
-        store=dist.PrefixStore(f"run {next(RUNS)}", store),
+        store=dist.PrefixStore(f"{this_life()}, run {next(RUNS)}", store),
         rank=rank,
         world_size=world_size,
         device_id=mine if on_cuda else None,
