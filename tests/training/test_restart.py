@@ -125,7 +125,7 @@ def test_a_killed_rank_is_restarted_from_the_last_checkpoint(run, command, start
 
 
 @pytest.mark.slow
-def test_when_a_host_is_lost_the_other_goes_on(command, start, rows, tmp_path):
+def test_when_a_host_is_lost_the_other_goes_on(command, start, tmp_path):
     """Two agents of one rank each; the second is killed with its rank."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
@@ -153,7 +153,8 @@ def test_when_a_host_is_lost_the_other_goes_on(command, start, rows, tmp_path):
     read_until(first, "iter ")
     first.send_signal(signal.SIGTERM)
     first.communicate(timeout=60)
-    assert max(rows(tmp_path / "out")) > 50 and not list((tmp_path / "out").glob("previous-*"))
+    assert torch.load(checkpoint, weights_only=True)["iter_num"] > 50
+    assert not list((tmp_path / "out").glob("previous-*"))
 
 
 def wait_for(there, limit_s: float = 120) -> None:
