@@ -33,7 +33,7 @@ from configs.attention import AUTO, BACKENDS, is_compiled, pinned_kernel
 from configs.model import ModelConfig
 from configs.sampling import FOLDER, SampleConfig
 from data.dataset import STAND_IN
-from data.prepare import read_utf8
+from data.source_text import read_utf8
 from data.tokenizers import END_OF_TEXT, Tokenizer
 from model import GPT
 from training.checkpoint_file import Checkpoint, load, model_to_fill

@@ -8,6 +8,7 @@ version, how many tokens follow. Nothing is ever written there. Called by `data.
 import hashlib
 import logging
 import re
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from data.tokenizers import CharTokenizer, Gpt2Tokenizer
 log = logging.getLogger(__name__)
 
 IDS = np.dtype("<u2")
-HEADER, HEADER_BYTES = np.dtype("<i4"), 1024
+HEADER, HEADER_BYTES = struct.Struct("<3i"), 1024  # its beginning, and all of it
 MAGIC, VERSION = 20240520, 1
 LLAMA_3_MAGIC = 20240801  # llm.c's too: uint32
 NAMES = {"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val"}
@@ -62,12 +63,10 @@ def token_file(path: Path) -> TokenFile:
     """What the file says of itself. Raises ValueError where it is cut off."""
     size = path.stat().st_size
     with open(path, "rb") as file:
-        header = np.frombuffer(file.read(12), HEADER)
-    magic = int(header[0]) if len(header) == 3 else 0
+        magic, version, count = HEADER.unpack(file.read(HEADER.size).ljust(HEADER.size, b"\0"))
     if magic == LLAMA_3_MAGIC:
         raise ValueError(f"{path}: tokens of Llama 3, whose vocabulary is not known here")
     if magic == MAGIC and size >= HEADER_BYTES:
-        version, count = int(header[1]), int(header[2])
         if version != VERSION:
             raise ValueError(f"{path}: a shard of version {version}; only {VERSION} is read")
         if count <= 0 or size != HEADER_BYTES + count * IDS.itemsize:

@@ -6,16 +6,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count
 from typing import TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
 
 from cli.slurm import adopt
 from training.device import resolve_device
 
 T = TypeVar("T")
+RUNS = count()  # of this process, the same on each rank
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,14 @@ def from_torchrun(name: str, alone: int) -> int:
     return int(word)
 
 
+def this_life() -> str:
+    """Names the part of torchrun's store that is this life's: the store is one for all jobs of a
+    sweep, and for all restarts, and addresses in it go stale. Several agents count theirs apart."""
+    here, everywhere = os.environ.get("LOCAL_WORLD_SIZE"), os.environ["WORLD_SIZE"]
+    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return f"{everywhere} ranks, life {restarts if here == everywhere else 0}"
+
+
 @contextmanager
 def started(device: str) -> Iterator[Ranks]:
     """Joins torchrun's process group where there is one; leaves it at the end.
@@ -120,7 +131,14 @@ def started(device: str) -> Iterator[Ranks]:
                 f"--standalone --nproc_per_node={world_size} train.py ..., or unset WORLD_SIZE"
             )
     on_cuda = mine.type == "cuda"
-    dist.init_process_group("nccl" if on_cuda else "gloo", device_id=mine if on_cuda else None)
+    store, rank, _ = next(rendezvous("env://"))
+    dist.init_process_group(
+        "nccl" if on_cuda else "gloo",
+        store=dist.PrefixStore(f"{this_life()}, run {next(RUNS)}", store),
+        rank=rank,
+        world_size=world_size,
+        device_id=mine if on_cuda else None,
+    )
     try:
         yield Ranks(dist.get_rank(), world_size, mine, began_s)
     finally:

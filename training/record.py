@@ -17,7 +17,7 @@ import torch
 from cli.files import write_text
 from configs.schema import Config
 from data.dataset import STAND_IN
-from data.prepare import TINY_SHAKESPEARE_SHA256
+from data.source_text import TINY_SHAKESPEARE_SHA256
 from model import attention_in_force
 from profiling.capture.sampler import GpuSampler, NoSampler
 from profiling.hardware import mfu

@@ -11,15 +11,16 @@ log = logging.getLogger(__name__)
 
 
 SHARED = (
-    "torchrun shares its store with the ranks, which find there what their last life has left and "
-    "then fail (pytorch issue 135712); for restarts set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
+    "torchrun shares its store with the ranks, and those of several hosts find there what their "
+    "last life left (pytorch issue 135712); for restarts set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"
 )
 
 
 def begun_or_gone_on(config: Config) -> Config:
     """What the run is to begin from: with go_on a checkpoint of out_dir, where there is one."""
     restarts = os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0"
-    if restarts and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+    several = os.environ.get("LOCAL_WORLD_SIZE") != os.environ.get("WORLD_SIZE")
+    if restarts and several and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         log.warning(SHARED)
     if config.init_from == "resume":
         return config

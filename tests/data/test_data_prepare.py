@@ -18,7 +18,7 @@ import pytest
 import tiktoken
 
 from configs.data import DataConfig
-from data import download, prepare
+from data import download, prepare, source_text
 from data.dataset import load_dataset
 from data.standin import LENGTH, stand_in_text
 from tests.paths import PROJECT
@@ -34,8 +34,9 @@ def sha256(text: str) -> str:
 @pytest.fixture(autouse=True)
 def closed_network(monkeypatch, tmp_path):
     """Nothing outside this machine: the text's address and gpt2's are ports nobody listens on."""
-    monkeypatch.setenv(prepare.URL_VARIABLE, "http://127.0.0.1:9/input.txt")
-    monkeypatch.setattr(prepare, "TINY_SHAKESPEARE_SHA256", sha256(PLAY))
+    monkeypatch.setenv(source_text.URL_VARIABLE, "http://127.0.0.1:9/input.txt")
+    for module in (prepare, source_text):
+        monkeypatch.setattr(module, "TINY_SHAKESPEARE_SHA256", sha256(PLAY))
     monkeypatch.setattr(download, "PAUSE_S", 0.02)
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path / "no-cache"))
     monkeypatch.delitem(tiktoken.registry.ENCODINGS, "gpt2", raising=False)
@@ -71,7 +72,9 @@ def serve(monkeypatch):
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         servers.append(server)
-        monkeypatch.setenv(prepare.URL_VARIABLE, f"http://127.0.0.1:{server.server_port}/input.txt")
+        monkeypatch.setenv(
+            source_text.URL_VARIABLE, f"http://127.0.0.1:{server.server_port}/input.txt"
+        )
         return requests
 
     yield start
@@ -198,7 +201,7 @@ def test_a_refused_connection_costs_little(data_dir, monkeypatch):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # bound, not listening: refuses
         port = unused.getsockname()[1]
-        monkeypatch.setenv(prepare.URL_VARIABLE, f"http://127.0.0.1:{port}/")
+        monkeypatch.setenv(source_text.URL_VARIABLE, f"http://127.0.0.1:{port}/")
         begin = time.monotonic()
         with pytest.raises(ValueError, match="refused"):
             prepare.prepare(strict(), data_dir)
@@ -207,7 +210,7 @@ def test_a_refused_connection_costs_little(data_dir, monkeypatch):
 
 @pytest.mark.parametrize("url", ["http://example.org/input.txt", "file:///etc/hostname"])
 def test_only_https_is_downloaded(data_dir, monkeypatch, url):
-    monkeypatch.setenv(prepare.URL_VARIABLE, url)
+    monkeypatch.setenv(source_text.URL_VARIABLE, url)
     with pytest.raises(ValueError, match="only https"):
         prepare.prepare(DataConfig(), data_dir)
 
@@ -224,7 +227,7 @@ def test_a_damaged_copy_of_the_text_is_downloaded_again(serve, data_dir, caplog)
 
 def test_the_address_and_checksum_are_those_of_tiny_shakespeare():
     # read from the source: the fixture above has replaced the constants
-    source = Path(prepare.__file__).read_text()
+    source = Path(source_text.__file__).read_text()
     assert "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed" in source
     assert "karpathy/char-rnn/master/data/tinyshakespeare/input.txt" in source
 

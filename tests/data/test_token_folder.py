@@ -140,6 +140,7 @@ def test_pages_are_let_go_and_read_again(tmp_path, monkeypatch):
     "name, content, complaint",
     [
         ("train.bin", b"\0" * 4001, "4001 bytes, an odd number, so no whole uint16 tokens"),
+        ("val.bin", b"\0" * 3, "3 bytes, an odd number"),
         ("val.bin", b"", "empty; copy or prepare it again"),
         ("val.bin", None, "no val split: it needs val.bin, or shards with val in their names"),
         ("train.bin", None, "no train split: it needs train.bin"),

@@ -89,6 +89,16 @@ def test_a_mistake_in_the_command_line_is_said_once(command, start):
 
 
 @pytest.mark.slow
+def test_the_jobs_of_a_sweep_follow_one_another(command, start, rows, tmp_path):
+    keys = command(gradient_accumulation_steps=2, max_iters=4)
+    process = start([*TORCHRUN, *keys, "-m", "seed=1,2,3"])
+    output = process.communicate(timeout=170)[0]
+    assert process.returncode == 0, output
+    for seed in (1, 2, 3):
+        assert 3 in rows(tmp_path / "out" / f"seed={seed}")
+
+
+@pytest.mark.slow
 def test_two_ranks_have_one_lock(command, start, tmp_path):
     keys = dict(gradient_accumulation_steps=2, max_iters=100_000)
     first = start([*TORCHRUN, *command(**keys)])

@@ -17,7 +17,8 @@ from configs.compose import compose_jobs
 from configs.schema import Config
 from configs.training import WandbConfig
 from data.dataset import STAND_IN
-from data.prepare import URL_VARIABLE, prepare
+from data.prepare import prepare
+from data.source_text import URL_VARIABLE
 from tests.paths import PROJECT
 from training.device import check_attention, reasons, resolve
 from training.memory import explained_out_of_memory
