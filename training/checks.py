@@ -15,6 +15,7 @@ from training.evaluate import evaluation_batch_size
 from training.gpt2 import find
 from training.memory import check_model_fits
 from training.own_kernels import check_kernels
+from training.restart import gone_on
 from training.run_folder import locked
 from training.tensorboard import check_tensorboard
 from training.wandb_mirror import check_wandb
@@ -45,6 +46,7 @@ def settle(config: Config, device: torch.device, world_size: int) -> Config:
 def check_job(config: Config) -> None:
     """All that can be known before the data; leaves no trace. Raises ValueError naming the key."""
     local_rank, world_size = launched()
+    config = gone_on(config)
     settle(config, resolve_device(config.device, local_rank, world_size), world_size)
     if from_torchrun("RANK", 0):
         return
