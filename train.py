@@ -45,7 +45,7 @@ from training.memory import explained_out_of_memory
 from training.muon import OPTIMIZERS
 from training.optimizer import adamw, learning_rate
 from training.record import open_record
-from training.restart import begun_or_gone_on
+from training.restart import gone_on, warn_of_restarts
 from training.run import Progress, Run
 from training.run_folder import RunFolder, owned
 from training.step import Step, TrainingStep
@@ -57,7 +57,8 @@ def train(config: Config) -> None:
     recording = flight_recorder.switched_on(config.out_dir)  # of collectives, of several ranks
     with recording, started(config.device) as ranks, explained_out_of_memory(config):
         configure_logging(ranks.rank)
-        settled = settle(begun_or_gone_on(config), ranks.device, ranks.world_size)
+        warn_of_restarts(config)
+        settled = settle(gone_on(config), ranks.device, ranks.world_size)
         resumed = settled.init_from == "resume"
         with (
             owned(settled, ranks) as folder,

@@ -184,7 +184,7 @@ class Gpt2Tokenizer:
     """
 
     kind = "gpt2"
-    vocab_size, end_of_text = 50257, 50256
+    vocab_size, end_of_text = GPT2_TOKENS + 1, GPT2_TOKENS
 
     @cached_property
     def _known(self) -> BpeTokenizer:

@@ -17,6 +17,7 @@ from training.memory import check_model_fits
 from training.muon import check_muon
 from training.own_kernels import check_kernels
 from training.parallel import shard_count
+from training.restart import gone_on
 from training.run_folder import locked
 from training.tensorboard import check_tensorboard
 from training.wandb_mirror import check_wandb
@@ -48,6 +49,7 @@ def settle(config: Config, device: torch.device, world_size: int) -> Config:
 def check_job(config: Config) -> None:
     """All that can be known before the data; leaves no trace. Raises ValueError naming the key."""
     local_rank, world_size = launched()
+    config = gone_on(config)
     settle(config, resolve_device(config.device, local_rank, world_size), world_size)
     if from_torchrun("RANK", 0):
         return

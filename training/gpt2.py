@@ -22,7 +22,7 @@ from configs.model import GPT2_SIZES, ModelConfig
 from configs.schema import Config
 from data.dataset import Dataset
 from data.hub_cache import REPOSITORIES, cached, hub_folder
-from data.tokenizers import BpeTokenizer
+from data.tokenizers import GPT2_TOKENS, BpeTokenizer
 from model import GPT
 from training.checkpoint_file import check_weights
 
@@ -31,7 +31,6 @@ log = logging.getLogger(__name__)
 PREFIX, HEAD, PLACES = "transformer.", "lm_head.weight", "wpe.weight"
 TRANSPOSED = re.compile(r".*\.(c_attn|c_proj|c_fc)\.weight")
 MASKS = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)")
-END_OF_TEXT = 50_256  # its token among GPT-2's
 
 
 @dataclass(frozen=True)
@@ -65,9 +64,9 @@ def pretrained(init_from: str, weights: str | None) -> Pretrained:
     files = find(init_from, weights)
     config = ModelConfig(dropout=0.0, **cast(dict[str, Any], shape_of(init_from, weights)))
     ours, vocab_size = load(files, config)
-    if vocab_size != END_OF_TEXT + 1:
+    if vocab_size != GPT2_TOKENS + 1:
         raise ValueError(
-            f"{files[0]}: is of {vocab_size:,} tokens, and only GPT-2's {END_OF_TEXT + 1:,} can be "
+            f"{files[0]}: is of {vocab_size:,} tokens, and only GPT-2's {GPT2_TOKENS + 1:,} can be "
             "told apart here; sample from the run's own checkpoint"
         )
     return Pretrained(files[0], config, ours, BpeTokenizer.gpt2(beside=files[0].parent))
@@ -182,7 +181,7 @@ def transformers_config(
             f"positions={config.positions}: transformers' GPT-2 has learned ones alone, so "
             "this model cannot be written as one; train with positions=learned"
         )
-    end_of_text = END_OF_TEXT if has_gpt2_s else None
+    end_of_text = GPT2_TOKENS if has_gpt2_s else None  # the token behind the others
     spelled = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
     return {
         "model_type": "gpt2",

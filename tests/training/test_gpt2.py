@@ -463,7 +463,7 @@ def test_export_s_keys_are_told(monkeypatch, capsys):
 @pytest.fixture
 def few_tokens(monkeypatch, tmp_path) -> Path:
     """A GPT-2 of 300 tokens, in Hugging Face's cache as one of its sizes."""
-    monkeypatch.setattr("training.gpt2.END_OF_TEXT", 299)
+    monkeypatch.setattr("training.gpt2.GPT2_TOKENS", 299)
     monkeypatch.setattr("data.tokenizers.GPT2_TOKENS", 299)
     config = tiny_config()
     folder = tmp_path / "hub" / "models--gpt2" / "snapshots" / "1"

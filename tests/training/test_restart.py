@@ -12,6 +12,7 @@ import torch
 from cli.slurm import PORTS, first_host, torchrun_variables
 from tests.helpers.processes import read_until
 from tests.paths import PROJECT
+from training.checks import check_job
 
 TASK = {
     "SLURM_JOB_ID": "4711",
@@ -162,3 +163,10 @@ def wait_for(there, limit_s: float = 120) -> None:
     while not there():
         assert time.monotonic() < end_s
         time.sleep(0.2)
+
+
+def test_a_job_that_goes_on_is_not_refused_for_its_own_run(config, run):
+    out_dir = run(max_iters=4, go_on=True, keep_previous="refuse", always_save_checkpoint=True)
+    check_job(config(out_dir=str(out_dir), go_on=True, keep_previous="refuse"))
+    with pytest.raises(ValueError, match="keep_previous=refuse"):
+        check_job(config(out_dir=str(out_dir), keep_previous="refuse"))
