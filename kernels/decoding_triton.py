@@ -13,9 +13,10 @@ from torch import Tensor
 from kernels.attention_triton import refuse_width
 from kernels.gelu_triton import share_below
 
-KEYS, KEY_WARPS, KEY_STAGES = 64, 4, 4  # of a program of attention, at a time
+KEYS, KEY_WARPS, KEY_STAGES = 32, 4, 4  # of a program of attention, at a time
 # of a program of a product: the least that a GPU multiplies, so that there are many programs
 ROWS, OUTPUTS, LINEAR_WARPS = 16, 16, 4
+MANY_OUTPUTS = 32  # where there are more rows, and so programs enough
 MOST_BYTES = 32 * 1024  # of weights in a program; with more its registers spill
 VOCABULARY, DRAW_WARPS = 1024, 4  # of a program that draws, so many at a time, or all
 EPSILON = 1e-5  # of the norm
@@ -141,12 +142,14 @@ def launch_linear(
     """As kernels.decoding.linear_of_norm."""
     (B, C), outputs = x.shape, weight.size(0)
     width = triton.next_power_of_2(C)
-    if width * OUTPUTS * weight.itemsize > MOST_BYTES:
+    most = MOST_BYTES // (width * weight.itemsize)
+    if most < OUTPUTS:
         raise NotImplementedError(f"n_embd = {C} is too wide in {weight.dtype}")
+    columns = MANY_OUTPUTS if B > ROWS and most >= MANY_OUTPUTS else OUTPUTS
     out = torch.empty((B, outputs), dtype=x.dtype, device=x.device)
-    gemm_of_norm_triton[triton.cdiv(outputs, OUTPUTS), triton.cdiv(B, ROWS)](
+    gemm_of_norm_triton[triton.cdiv(outputs, columns), triton.cdiv(B, ROWS)](
         x.contiguous(), norm_weight, norm_bias, weight, bias, out, B, outputs,
-        C=C, WIDTH=width, M=ROWS, N=OUTPUTS,
+        C=C, WIDTH=width, M=ROWS, N=columns,
         HAS_NORM_BIAS=norm_bias is not None, HAS_BIAS=bias is not None, GELU=gelu, EPS=EPSILON,
         num_warps=LINEAR_WARPS,
     )  # fmt: skip
