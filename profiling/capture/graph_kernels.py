@@ -44,6 +44,8 @@ def kernel_names(graph: torch.cuda.CUDAGraph) -> list[str]:
     raw = ctypes.c_void_p(graph.raw_cuda_graph())
     count = ctypes.c_size_t()
     call("cuGraphGetNodes", raw, None, ctypes.byref(count))
+    if count.value == 0:  # the driver refuses to list none
+        return []
     nodes = (ctypes.c_void_p * count.value)()
     call("cuGraphGetNodes", raw, nodes, ctypes.byref(count))
     return [kernel_name(ctypes.c_void_p(node)) for node in nodes if node and is_kernel(node)]
