@@ -34,6 +34,7 @@ def compiled(model: GPT, config: TrainingConfig) -> Callable[..., tuple[Tensor, 
     keep_compiled(config.compile_cache)
     with hashing_triton():  # the first torch.compile imports for seconds
         torch._dynamo.config.optimize_ddp = False  # it would cut a block at the ends of buckets
+        name_operators_briefly()
         if config.compile_scope == "model":
             return torch.compile(model)
         for module in model.modules():
@@ -60,6 +61,18 @@ def keep_compiled(place: str) -> None:
     if hasattr(config, "unsafe_marked_cacheable_functions"):  # PyTorch 2.6 and newer
         version = str(torch.__version__)
         config.unsafe_marked_cacheable_functions |= dict.fromkeys(CACHEABLE, version)
+
+
+def name_operators_briefly() -> None:
+    """Of an operator of our own, whose lowering it has to make, PyTorch 2.11 writes a line for its
+    log, with all that leads up to it: at each sum twice as much, behind 12 layers without an end.
+    """
+    from torch._inductor.exc import OperatorIssue
+
+    def named(target: object, args: object, kwargs: object) -> str:
+        return f"  target: {target}"
+
+    OperatorIssue.operator_str = staticmethod(named)  # type: ignore[method-assign]
 
 
 @contextmanager

@@ -8,7 +8,12 @@ import pytest
 import torch
 
 from model import GPT
-from training.compilation import compiled, hashing_triton, keep_compiled
+from training.compilation import (
+    compiled,
+    hashing_triton,
+    keep_compiled,
+    name_operators_briefly,
+)
 
 
 @pytest.fixture
@@ -38,6 +43,29 @@ def test_without_triton_there_is_nothing_to_hash(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch._inductor.runtime.triton_compat", None)
     with hashing_triton():
         pass
+
+
+class Sum:
+    """Of one thing with itself: its text doubles with each."""
+
+    def __init__(self, of: object):
+        self.of = of
+
+    def __str__(self) -> str:
+        return f"({self.of} + {self.of})"
+
+
+def test_an_operator_is_named_without_what_leads_up_to_it(monkeypatch):
+    from torch._inductor import exc
+
+    monkeypatch.setattr(exc.OperatorIssue, "operator_str", exc.OperatorIssue.operator_str)
+    deep: object = "x"
+    for _ in range(20):
+        deep = Sum(deep)
+    assert len(exc.OperatorIssue.operator_str("ours", [deep], {})) > 2**20
+    name_operators_briefly()
+    for error in (exc.MissingOperatorWithoutDecomp, exc.LoweringException):
+        assert error.operator_str("ours", [deep], {}) == "  target: ours"
 
 
 @pytest.mark.slow
