@@ -22,6 +22,7 @@ from configs.model import ModelConfig
 from kernels.attention import causal_attention, packed_causal_attention
 from kernels.cross_entropy import linear_cross_entropy
 from kernels.dropout import NO_SEEDS, Seeds, draw_seeds
+from kernels.embedding import MOST_IDS, embedding_and_norm
 from kernels.gelu import gelu
 from kernels.linear import Linear
 from kernels.norm import norm_of_sum
@@ -253,6 +254,7 @@ class Transformer(nn.Module):
     def __init__(self, config: ModelConfig, vocab_size: int):
         super().__init__()
         self.fused = config.kernels == "fused"
+        self.embeds = self.fused and vocab_size <= MOST_IDS
         self.seeded = config.dropout > 0 and (self.fused or config.attention == "triton")
         self.wte = nn.Embedding(vocab_size, config.n_embd)
         learned = config.positions == "learned"
@@ -261,8 +263,16 @@ class Transformer(nn.Module):
         self.h = nn.ModuleList(Block(config) for _ in range(config.n_layer))
         self.ln_f = LayerNorm(config.n_embd, config.bias)
 
-    def embed(self, idx: Tensor, norm: LayerNorm | None) -> tuple[Tensor, Tensor | None]:
+    def embed(
+        self, idx: Tensor, norm: LayerNorm | None, seed: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         """idx (B, T) -> (B, T, C), and its norm if it is asked for."""
+        if norm is not None and self.embeds:
+            places = None if self.wpe is None else self.wpe.weight
+            dropout = self.drop.p if self.training else 0.0
+            return embedding_and_norm(
+                idx, self.wte.weight, places, norm.weight, norm.bias, dropout, seed
+            )
         x = self.wte(idx)
         if self.wpe is not None:
             x = x + self.wpe(torch.arange(idx.size(1), device=idx.device))
@@ -272,15 +282,16 @@ class Transformer(nn.Module):
     def forward(self, idx: Tensor) -> tuple[Tensor, Tensor | None]:
         """idx (B, T) -> (B, T, C), with kernels=fused its norm."""
         first, *others = self.norms_ahead()
-        x, h = self.embed(idx, first)  # (B, T, C)
-        for block, next_norm, seeds in zip(self.h, others, self.seeds(idx), strict=True):
-            x, h = block(x, h, next_norm, seeds)
+        seed, seeds = self.seeds(idx)
+        x, h = self.embed(idx, first, seed)  # (B, T, C)
+        for block, next_norm, of_block in zip(self.h, others, seeds, strict=True):
+            x, h = block(x, h, next_norm, of_block)
         return x, h
 
-    def seeds(self, idx: Tensor) -> list[Seeds]:
+    def seeds(self, idx: Tensor) -> tuple[Tensor | None, list[Seeds]]:
         """For the dropout of this project's kernels; PyTorch's draws its own."""
         if not (self.training and self.seeded):
-            return [NO_SEEDS] * len(self.h)
+            return None, [NO_SEEDS] * len(self.h)
         return draw_seeds(len(self.h), idx.device)
 
     def norms_ahead(self) -> list[LayerNorm | None]:

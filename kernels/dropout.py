@@ -17,13 +17,14 @@ class Seeds(NamedTuple):
 NO_SEEDS = Seeds()
 
 
-def draw_seeds(blocks: int, device: torch.device) -> list[Seeds]:
-    """By torch's generator on the device, so that CUDA graphs draw others at each replay.
+def draw_seeds(blocks: int, device: torch.device) -> tuple[Tensor, list[Seeds]]:
+    """The embedding's and those of each block.
 
-    Each lies at a multiple of 16 bytes: of what does not torch.compile makes a copy.
+    By torch's generator on the device, so that CUDA graphs draw others at each replay. Each lies at
+    a multiple of 16 bytes: of what does not torch.compile makes a copy.
     """
-    drawn = torch.randint(2**31, (blocks, 3, 2), device=device)
-    return [Seeds(*each[:, :1].unbind()) for each in drawn.unbind()]
+    first, *others = torch.randint(2**31, (1 + 3 * blocks, 2), device=device)[:, :1].unbind()
+    return first, [Seeds(*others[3 * block : 3 * block + 3]) for block in range(blocks)]
 
 
 def new_seed(like: Tensor, dropout: float) -> Tensor:

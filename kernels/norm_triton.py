@@ -99,7 +99,12 @@ def backward_layer_norm_of_sum_triton(
 @triton.jit
 def gradients_of_layer_norm_weights_triton(
     PARTIAL, TOTAL, programs, C, ROWS: tl.constexpr, WIDTH: tl.constexpr
-):  # fmt: skip
+):
+    sum_over_programs(PARTIAL, TOTAL, programs, C, ROWS, WIDTH)
+
+
+@triton.jit
+def sum_over_programs(PARTIAL, TOTAL, programs, C, ROWS: tl.constexpr, WIDTH: tl.constexpr):
     """PARTIAL (n, programs, C) -> TOTAL (n, C), in the same order each time."""
     column = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
     first = tl.program_id(1).to(tl.int64) * programs

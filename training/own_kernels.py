@@ -5,21 +5,26 @@ import torch
 from cli.errors import one_line
 from configs.model import ModelConfig
 from kernels.cross_entropy import linear_cross_entropy
+from kernels.embedding import MOST_IDS, embedding_and_norm
 from kernels.gelu import gelu
 from kernels.linear import product
 from kernels.norm import norm_of_sum
 from training.optimizer import ClippedAdamW
+from training.step import autocast
 
 # each is in a training step, under these names
 NAMES = (
+    "forward_embedding_triton",
+    "backward_embedding_triton",
     "forward_layer_norm_of_sum_triton",
     "backward_layer_norm_of_sum_triton",
     "forward_gelu_triton",
     "backward_gelu_triton",
     "cross_entropy_triton",
 )
+EMBEDDING = NAMES[:2]  # of a vocabulary of few ids alone
 GELU = ("forward_gelu_triton", "backward_gelu_triton")  # of activation=gelu alone
-TOKENS = 16  # that are tried
+TOKENS = 16  # that are tried, and sequences
 
 
 def check_kernels(config: ModelConfig, device: torch.device) -> None:
@@ -31,7 +36,7 @@ def check_kernels(config: ModelConfig, device: torch.device) -> None:
         )
 
 
-def try_kernels(config: ModelConfig, device: torch.device, dtype: str) -> None:
+def try_kernels(config: ModelConfig, device: torch.device, dtype: str, vocab_size: int) -> None:
     """Runs each once, on a few tokens. Raises ValueError with the reason when it cannot."""
     if config.kernels != "fused":
         return
@@ -47,13 +52,25 @@ def try_kernels(config: ModelConfig, device: torch.device, dtype: str) -> None:
         (loss + total.mean() + product(h, weight, copy, None).float().mean()).backward()
         lr = torch.zeros((), device=device)
         ClippedAdamW([{"params": [weight]}], {}, 1.0, lr, (0.9, 0.9)).step()
+        if vocab_size <= MOST_IDS:
+            try_embedding(config, device, dtype, vocab_size)
     except (RuntimeError, NotImplementedError, ImportError) as error:
         raise ValueError(
             f"kernels=fused: does not run here: {one_line(error)}; use kernels=compiled"
         ) from error
 
 
-def seen_kernels(config: ModelConfig, kernels: list[str] | None) -> str | None:
+def try_embedding(config: ModelConfig, device: torch.device, dtype: str, vocab_size: int) -> None:
+    T, C = config.block_size, config.n_embd
+    idx = torch.zeros(TOKENS, T, dtype=torch.int64, device=device)
+    table = torch.ones(vocab_size, C, device=device, requires_grad=True)
+    places = torch.ones(T, C, device=device) if config.positions == "learned" else None
+    with autocast(dtype, device):
+        x, h = embedding_and_norm(idx, table, places, table[0], None, config.dropout)
+    (x.mean() + h.float().mean()).backward()
+
+
+def seen_kernels(config: ModelConfig, kernels: list[str] | None, vocab_size: int) -> str | None:
     """Which ran, of the names in a captured training step; None: they were not asked for.
 
     `kernels` None: the names could not be read. Raises ValueError where one of ours is missing.
@@ -62,11 +79,15 @@ def seen_kernels(config: ModelConfig, kernels: list[str] | None) -> str | None:
         return None
     if kernels is None:
         return "not checked: needs PyTorch 2.8 or newer"
-    names = [name for name in NAMES if config.activation == "gelu" or name not in GELU]
+    left = {}  # to PyTorch
+    if config.activation != "gelu":
+        left[config.activation] = GELU
+    if vocab_size > MOST_IDS:
+        left[f"the embedding of {vocab_size:,} ids"] = EMBEDDING
+    names = [name for name in NAMES if not any(name in others for others in left.values())]
     missing = [name for name in names if not any(name in kernel for kernel in kernels)]
     if missing:
         raise ValueError(
             f"kernels=fused: {', '.join(missing)} did not run ({len(kernels)} kernels did)"
         )
-    left = "" if config.activation == "gelu" else f"; {config.activation} is PyTorch's"
-    return f"{', '.join(names)} ran{left}"
+    return "; ".join([f"{', '.join(names)} ran", *(f"{each} is PyTorch's" for each in left)])

@@ -55,7 +55,7 @@ def warm_up(
     dynamo.forget()
     with torch.random.fork_rng([ranks.device] if x.is_cuda else []):
         operators = try_attention(config, ranks.device, config.dtype)  # may draw for dropout
-        try_kernels(config, ranks.device, config.dtype)
+        try_kernels(config, ranks.device, config.dtype, step.vocab_size)
         if ranks.device.type == "cpu":
             say_how_long(step, x, y, config, config.max_iters - done)
         if config.compile:
@@ -73,7 +73,7 @@ def warm_up(
             kernels = micro_step_kernels(capturable(step, config, ranks, x, y), x, y)
         on_cuda = x.is_cuda
         attention = seen_on_cuda(config, kernels) if on_cuda else seen_on_cpu(config, operators)
-        own_kernels = seen_kernels(config, kernels)
+        own_kernels = seen_kernels(config, kernels, step.vocab_size)
     dynamo.dismiss_compilers()
     lifetime.settle()
     counted = dynamo.compiled()

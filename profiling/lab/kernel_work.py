@@ -3,6 +3,7 @@
 Called by profiling.lab.kernels.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,10 +12,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kernels.cross_entropy import linear_cross_entropy
+from kernels.embedding import MOST_IDS, embedding_and_norm
 from kernels.gelu import gelu
 from kernels.norm import norm_of_sum
 
 Function = Callable[..., tuple[Tensor, ...]]
+
+PLACES = 256  # of a sequence, where tokens can be dealt so
 
 
 @dataclass(frozen=True)
@@ -41,10 +45,37 @@ def operations(sizes: Sizes, dtype: torch.dtype, device: torch.device) -> list[O
     """As in a training step; the residual stream is float32."""
     torch.manual_seed(0)
     return [
+        embedding(sizes, dtype, device),
         residual_norm(sizes, dtype, device),
         activation(sizes, dtype, device),
         loss(sizes, dtype, device),
     ]
+
+
+def embedding(sizes: Sizes, dtype: torch.dtype, device: torch.device) -> Operation:
+    """With learned positions, and the first norm."""
+    N, C, V = sizes.tokens, sizes.width, sizes.vocabulary
+    T = math.gcd(N, PLACES)
+    idx = torch.randint(V, (N // T, T), device=device)
+    table, places = torch.randn(V, C, device=device), torch.randn(T, C, device=device)
+    weight = torch.randn(C, device=device)
+
+    def plain(idx: Tensor, table: Tensor, places: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
+        x = F.embedding(idx, table) + places
+        x = F.dropout(x, sizes.dropout, training=sizes.dropout > 0)
+        h = F.layer_norm(x, (C,), weight, None, 1e-5)
+        return x, h.to(dtype) if table.dtype == torch.float32 else h
+
+    def ours(idx: Tensor, table: Tensor, places: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
+        if V > MOST_IDS:
+            raise ValueError(f"of at most {MOST_IDS} ids")
+        with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+            return embedding_and_norm(idx, table, places, weight, None, sizes.dropout)
+
+    stream = N * C * (4 + dtype.itemsize)
+    tables, inputs = table.nbytes + places.nbytes, [idx, table, places, weight]
+    forward_bytes, backward_bytes = idx.nbytes + tables + stream, idx.nbytes + 2 * tables + stream
+    return Operation("embedding, dropout, norm", plain, ours, inputs, forward_bytes, backward_bytes)
 
 
 def residual_norm(sizes: Sizes, dtype: torch.dtype, device: torch.device) -> Operation:

@@ -144,7 +144,7 @@ def test_the_attention_switch_is_proved_by_kernels(backend, graphs, train_on_gpu
 @pytest.mark.parametrize("graphs", ["false", "true"])
 def test_our_own_kernels_are_proved_by_their_names(graphs, train_on_gpu):
     out_dir, _ = train_on_gpu(kernels="fused", cuda_graphs=graphs, max_iters=4)
-    assert in_force(out_dir)["own_kernels"].startswith("forward_layer_norm_of_sum_triton")
+    assert in_force(out_dir)["own_kernels"].startswith("forward_embedding_triton")
     out_dir, _ = train_on_gpu(kernels="compiled", cuda_graphs=graphs, max_iters=4)
     assert in_force(out_dir)["own_kernels"] is None
 

@@ -30,8 +30,13 @@ def trained(config, compiled=False):
     return model, logits, loss, {name: p.grad for name, p in model.named_parameters()}
 
 
-for bias, activation in ((False, "gelu"), (True, "gelu"), (True, "gelu_tanh")):
-    plain = replace(small, bias=bias, activation=activation)
+ways = (
+    {},
+    {"bias": True, "positions": "rotary"},
+    {"bias": True, "activation": "gelu_tanh"},
+)
+for way in ways:
+    plain = replace(small, **way)
     _, _, expected, theirs = trained(plain)
     for compiled in (False, True):
         model, logits, loss, ours = trained(replace(plain, kernels="fused"), compiled)
@@ -43,7 +48,7 @@ for bias, activation in ((False, "gelu"), (True, "gelu"), (True, "gelu_tanh")):
     assert logits.shape == (2, 8, 17)
     torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-6)
 
-try_kernels(replace(small, kernels="fused"), x.device, "bfloat16")
+try_kernels(replace(small, kernels="fused"), x.device, "bfloat16", 17)
 dropping = GPT(replace(small, kernels="fused", dropout=0.5), 17)
 with torch.no_grad():
     assert dropping(x, y)[1] != dropping(x, y)[1]

@@ -46,7 +46,10 @@ def double(*outputs):
 
 def test_traffic_counts_each_tensor_once():
     N, C, V = 5, 16, 9
-    norm, gelu, loss = operations(SMALL, torch.bfloat16, CPU)
+    embedding, norm, gelu, loss = operations(SMALL, torch.bfloat16, CPU)
+    tables = (V + 1) * C * 4  # five tokens are five sequences of one place
+    assert embedding.forward_bytes == N * 8 + tables + N * C * 6
+    assert embedding.backward_bytes == N * 8 + 2 * tables + N * C * 6
     assert (norm.forward_bytes, norm.backward_bytes) == (N * C * 12, N * C * 16)
     assert (gelu.forward_bytes, gelu.backward_bytes) == (N * C * 16, N * C * 24)
     ends = (N + V) * C * 2
@@ -63,7 +66,7 @@ def test_the_command_measures_what_it_can_and_says_the_rest(dropout, tmp_path, c
     assert "GELU" in printed and "exists on CUDA only" in printed
     made = json.loads(file.read_text("utf-8"))
     assert (made["tokens"], made["width"], made["dtype"]) == (8, 16, "float32")
-    assert len(made["rows"]) == 9
+    assert len(made["rows"]) == 12
     for row in made["rows"]:
         if row["way"] == "fused":
             assert row["missing"] == "exists on CUDA only" and row["median_ms"] is None

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from configs.model import ModelConfig
-from model import MLP
+from model import GPT, MLP
 from profiling.analysis.kernels.families import family_of
 from training.own_kernels import NAMES, check_kernels, seen_kernels, try_kernels
 
@@ -31,47 +31,61 @@ def test_without_triton_they_are_refused_in_one_line(monkeypatch):
         monkeypatch.delitem(sys.modules, f"kernels.{module}", raising=False)
     monkeypatch.setitem(sys.modules, "triton", None)
     with pytest.raises(ValueError, match="^kernels=fused: does not run here: .*triton") as refusal:
-        try_kernels(FUSED, CPU, "bfloat16")
+        try_kernels(FUSED, CPU, "bfloat16", 65)
     assert "\n" not in str(refusal.value)
-    try_kernels(ModelConfig(), CPU, "bfloat16")
+    try_kernels(ModelConfig(), CPU, "bfloat16", 65)
 
 
 def test_their_names_are_the_proof():
-    assert seen_kernels(FUSED, [*OTHERS, *NAMES]) == f"{', '.join(NAMES)} ran"
+    assert seen_kernels(FUSED, [*OTHERS, *NAMES], 65) == f"{', '.join(NAMES)} ran"
     with pytest.raises(ValueError, match=f"^kernels=fused: {NAMES[-1]} did not run"):
-        seen_kernels(FUSED, [*OTHERS, *NAMES[:-1]])
-    assert "not checked" in seen_kernels(FUSED, None)
-    assert seen_kernels(ModelConfig(), OTHERS) is None
+        seen_kernels(FUSED, [*OTHERS, *NAMES[:-1]], 65)
+    assert "not checked" in seen_kernels(FUSED, None, 65)
+    assert seen_kernels(ModelConfig(), OTHERS, 65) is None
 
 
 def test_the_other_gelu_is_left_to_pytorch_in_words():
     config = replace(FUSED, activation="gelu_tanh")
     others = [name for name in NAMES if "gelu" not in name]
-    assert seen_kernels(config, others) == f"{', '.join(others)} ran; gelu_tanh is PyTorch's"
+    assert seen_kernels(config, others, 65) == f"{', '.join(others)} ran; gelu_tanh is PyTorch's"
     with pytest.raises(ValueError, match=f"^kernels=fused: {others[0]} did not run"):
-        seen_kernels(config, others[1:])
+        seen_kernels(config, others[1:], 65)
     assert MLP(FUSED).fused and not MLP(config).fused
     x = torch.linspace(-4, 4, 50)
     exact, approximate = MLP(ModelConfig()).gelu(x), MLP(config).gelu(x)
     assert 1e-4 < (exact - approximate).abs().max() < 1e-3
 
 
+def test_the_embedding_of_many_ids_is_left_to_pytorch_in_words():
+    others = [name for name in NAMES if "embedding" not in name]
+    said = f"{', '.join(others)} ran; the embedding of 50,304 ids is PyTorch's"
+    assert seen_kernels(FUSED, others, 50_304) == said
+    with pytest.raises(ValueError, match="^kernels=fused: forward_embedding_triton, backward_emb"):
+        seen_kernels(FUSED, others, 65)
+    few, many = GPT(FUSED, 256).transformer, GPT(FUSED, 257).transformer
+    assert few.embeds and not many.embeds and not GPT(ModelConfig(), 65).transformer.embeds
+
+
 def test_the_names_are_those_of_the_kernels():
     pytest.importorskip("triton")
-    from kernels import cross_entropy_triton, gelu_triton, norm_triton
+    from kernels import cross_entropy_triton, embedding_triton, gelu_triton, norm_triton
 
-    modules = (norm_triton, gelu_triton, cross_entropy_triton)
+    modules = (embedding_triton, norm_triton, gelu_triton, cross_entropy_triton)
     assert all(any(hasattr(module, name) for module in modules) for name in NAMES)
 
 
 def test_a_report_knows_what_they_are():
     assert [family_of(name) for name in NAMES] == [
+        "embedding",
+        "embedding",
         "norm",
         "norm",
         "elementwise",
         "elementwise",
         "loss",
     ]
+    assert family_of("backward_embedding_rows_triton") == "embedding"
+    assert family_of("gradients_of_embedding_triton") == "embedding"
     assert family_of("gradients_of_layer_norm_weights_triton") == "norm"
     assert family_of("decode_attention_triton") == "attention"
     assert family_of("gemm_of_norm_triton") == "gemm"

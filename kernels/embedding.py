@@ -1,0 +1,115 @@
+"""Both embeddings, their dropout and the first norm, for vocabularies of characters: kernels=fused.
+
+What is embedded is made again in backward, from tables that lie in the cache, so that it is not
+kept. The gradient of each id is a sum over the tokens that have it: a product with one row of ones
+and zeros for each id, on tensor cores, in the same order each time. That is for few ids. Of many
+most rows would be zeros: above MOST_IDS all of it is PyTorch's, as with kernels=compiled.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.library import custom_op
+
+from kernels.dropout import new_seed
+
+MOST_IDS = 256  # of a vocabulary that these kernels are for
+
+
+def embedding_and_norm(
+    idx: Tensor,
+    table: Tensor,
+    positions: Tensor | None,
+    weight: Tensor,
+    bias: Tensor | None,
+    dropout: float,
+    seed: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """dropout(table[idx] + positions), as table, and its layer norm, as autocast has it.
+
+    idx is (B, T), table (V, C), positions (at least T, C), weight and bias are (C); returns
+    (B, T, C) twice. `seed`, (1,), is that of dropout; without one it is drawn.
+    """
+    seed = new_seed(table, dropout) if seed is None else seed
+    x, h, _, _ = embed_and_norm(
+        idx, table, positions, weight, bias, seed, dropout, norm_dtype(table)
+    )
+    return x, h
+
+
+def norm_dtype(table: Tensor) -> torch.dtype:
+    kind = table.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else table.dtype
+
+
+@custom_op("profiling_nanogpt::embed_and_norm", mutates_args=())
+def embed_and_norm(
+    idx: Tensor, table: Tensor, positions: Tensor | None, weight: Tensor, bias: Tensor | None,
+    seed: Tensor, dropout: float, dtype: torch.dtype,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """With the rows' means and 1 / deviations, (B * T), for backward."""
+    from kernels.embedding_triton import launch_forward
+
+    return launch_forward(idx, table, positions, weight, bias, seed, dropout, dtype)
+
+
+@embed_and_norm.register_fake
+def _(
+    idx: Tensor, table: Tensor, positions: Tensor | None, weight: Tensor, bias: Tensor | None,
+    seed: Tensor, dropout: float, dtype: torch.dtype,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    x = table.new_empty(*idx.shape, table.size(1))
+    rows = table.new_empty(idx.numel(), dtype=torch.float32)
+    return x, torch.empty_like(x, dtype=dtype), rows, torch.empty_like(rows)
+
+
+@custom_op("profiling_nanogpt::embed_and_norm_backward", mutates_args=())
+def embed_and_norm_backward(
+    dx: Tensor | None, dh: Tensor, idx: Tensor, table: Tensor, positions: Tensor | None,
+    mean: Tensor, rstd: Tensor, weight: Tensor, has_bias: bool, seed: Tensor, dropout: float,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Of table, weight and bias one above the other, (V + 1 or 2, C), and of positions, (L, C).
+
+    Without positions L is 0.
+    """
+    from kernels.embedding_triton import launch_backward
+
+    return launch_backward(
+        dx, dh, idx, table, positions, mean, rstd, weight, has_bias, seed, dropout
+    )
+
+
+@embed_and_norm_backward.register_fake
+def _(
+    dx: Tensor | None, dh: Tensor, idx: Tensor, table: Tensor, positions: Tensor | None,
+    mean: Tensor, rstd: Tensor, weight: Tensor, has_bias: bool, seed: Tensor, dropout: float,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    V, C = table.shape
+    total = table.new_empty(V + 1 + has_bias, C, dtype=torch.float32)
+    return total, total.new_empty(0 if positions is None else len(positions), C)
+
+
+def keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.set_materialize_grads(False)
+    idx, table, positions, weight, bias, seed, ctx.dropout, ctx.dtype = inputs
+    _, _, mean, rstd = output
+    ctx.save_for_backward(idx, table, positions, weight, seed, mean, rstd)
+    ctx.has_bias = bias is not None
+
+
+def backward(
+    ctx: Any, dx: Tensor | None, dh: Tensor | None, _mean: None, _rstd: None
+) -> tuple[Tensor | None, ...]:
+    idx, table, positions, weight, seed, mean, rstd = ctx.saved_tensors
+    V, C = table.shape
+    dh = table.new_zeros((*idx.shape, C), dtype=ctx.dtype) if dh is None else dh
+    total, dpositions = embed_and_norm_backward(
+        dx, dh, idx, table, positions, mean, rstd, weight, ctx.has_bias, seed, ctx.dropout
+    )
+    dbias = total[V + 1] if ctx.has_bias else None
+    given = None if positions is None else dpositions
+    return None, total[:V], given, total[V], dbias, None, None, None
+
+
+embed_and_norm.register_autograd(backward, setup_context=keep_for_backward)

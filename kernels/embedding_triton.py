@@ -1,0 +1,232 @@
+"""The kernels of kernels.embedding in Triton, and their launches.
+
+TABLE has a row for each id and POSITIONS one for each place in a sequence; x is their sum behind
+dropout, h its norm; d before a name is its gradient. Rows are tokens, columns the C of each. With
+TRITON_INTERPRET=1 in the environment they run on a CPU, slowly: for tests.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernels.dropout_triton import keys_of_rows, stays, threshold
+from kernels.norm_triton import EPSILON, sum_over_programs
+
+FORWARD_ROWS, FORWARD_WARPS = 1, 1  # of a program
+SCALAR_ROWS, SCALAR_WARPS = 1, 1
+BACKWARD_PROGRAMS = 64  # among which a sequence's places are dealt, for each so many columns
+BACKWARD_ROWS, COLUMNS = 32, 64  # tokens of a program at a time, of as many sequences as fit
+BACKWARD_WARPS, BACKWARD_STAGES, BACKWARD_REGISTERS = 8, 1, 128  # at most so many of a thread
+SUM_ROWS, SUM_WIDTH, SUM_WARPS = 64, 64, 4  # of programs' sums, at a time
+SUMMED = 8192  # ids times columns whose sums a program can hold
+
+
+@triton.jit
+def rows_of(TABLE, number, column, inside, C):
+    """(numbers, columns); a table that is None has zeros."""
+    if TABLE is not None:
+        at = TABLE + number[:, None] * C + column[None, :]
+        rows = tl.load(at, mask=inside, other=0.0).to(tl.float32)
+    else:
+        rows = tl.zeros([number.shape[0], column.shape[0]], tl.float32)
+    return rows
+
+
+@triton.jit
+def dropped(x, SEED, row, column, THRESHOLD: tl.constexpr):
+    if THRESHOLD:
+        kept: tl.constexpr = 1 - THRESHOLD / 2**32
+        keys = keys_of_rows(tl.load(SEED).to(tl.uint32), row)
+        x = tl.where(stays(keys[:, None], column[None, :], THRESHOLD), x * (1 / kept), 0.0)
+    return x
+
+
+@triton.jit
+def forward_embedding_triton(
+    IDX, TABLE, POSITIONS, WEIGHT, BIAS, SEED, X, H, MEAN, RSTD, rows, T, C,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, THRESHOLD: tl.constexpr, EPS: tl.constexpr,
+):  # fmt: skip
+    """x and its norm, ROWS rows; C columns in a block of WIDTH."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, WIDTH)
+    inside = (row[:, None] < rows) & (column[None, :] < C)
+    token = tl.load(IDX + row, mask=row < rows, other=0)
+    x = rows_of(TABLE, token, column, inside, C) + rows_of(POSITIONS, row % T, column, inside, C)
+    x = dropped(x, SEED, row, column, THRESHOLD)
+    at = row[:, None].to(tl.int64) * C + column[None, :]
+    tl.store(X + at, x.to(X.dtype.element_ty), mask=inside)
+    mean = tl.sum(x, 1) / C
+    apart = tl.where(inside, x - mean[:, None], 0.0)
+    rstd = tl.rsqrt(tl.sum(apart * apart, 1) / C + EPS)
+    weight = tl.load(WEIGHT + column, mask=column < C, other=0.0).to(tl.float32)
+    h = apart * rstd[:, None] * weight[None, :]
+    if BIAS is not None:
+        h += tl.load(BIAS + column, mask=column < C, other=0.0).to(tl.float32)[None, :]
+    tl.store(H + at, h.to(H.dtype.element_ty), mask=inside)
+    tl.store(MEAN + row, mean, mask=row < rows)
+    tl.store(RSTD + row, rstd, mask=row < rows)
+
+
+@triton.jit
+def backward_embedding_rows_triton(
+    DH, IDX, TABLE, POSITIONS, MEAN, RSTD, WEIGHT, SEED, WHOLE, ALONG, rows, T, C,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, THRESHOLD: tl.constexpr,
+):  # fmt: skip
+    """What the norm's gradient needs of a whole row: its mean, and its mean along the norm."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, WIDTH)
+    inside = (row[:, None] < rows) & (column[None, :] < C)
+    token = tl.load(IDX + row, mask=row < rows, other=0)
+    mean = tl.load(MEAN + row, mask=row < rows, other=0.0)
+    rstd = tl.load(RSTD + row, mask=row < rows, other=0.0)
+    at = row[:, None].to(tl.int64) * C + column[None, :]
+    dh = tl.load(DH + at, mask=inside, other=0.0).to(tl.float32)
+    x = rows_of(TABLE, token, column, inside, C) + rows_of(POSITIONS, row % T, column, inside, C)
+    x = dropped(x, SEED, row, column, THRESHOLD)
+    weight = tl.load(WEIGHT + column, mask=column < C, other=0.0).to(tl.float32)
+    scaled = dh * weight[None, :]  # 0 outside
+    normed = (x - mean[:, None]) * rstd[:, None]
+    tl.store(WHOLE + row, tl.sum(scaled, 1) / C, mask=row < rows)
+    tl.store(ALONG + row, tl.sum(scaled * normed, 1) / C, mask=row < rows)
+
+
+@triton.jit
+def backward_embedding_triton(
+    DX, DH, IDX, TABLE, POSITIONS, MEAN, RSTD, WHOLE, ALONG, WEIGHT, SEED, PARTIAL, DPOSITIONS,
+    B, T, C, V, places,
+    PLACES: tl.constexpr, SEQUENCES: tl.constexpr, COLUMNS: tl.constexpr, IDS: tl.constexpr,
+    THRESHOLD: tl.constexpr, HAS_BIAS: tl.constexpr, KIND: tl.constexpr,
+):  # fmt: skip
+    """Some columns of PLACES places of all sequences, so that each place has one owner.
+
+    PARTIAL, (V + 1 or 2, programs, C), gets what these tokens give to each id, to WEIGHT and to
+    the norm's bias. Rows that are not there have rstd and dx 0, so they add nothing; columns that
+    are not there are not stored.
+    """
+    own = tl.program_id(0)
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    number = tl.arange(0, SEQUENCES * PLACES)
+    position = own * PLACES + number % PLACES
+    ids = tl.arange(0, IDS)
+    inside = (position[:, None] < T) & (column[None, :] < C)
+    place = rows_of(POSITIONS, position, column, inside, C)
+    weight = tl.load(WEIGHT + column, mask=column < C, other=0.0).to(tl.float32)
+    dtable = tl.zeros([IDS, COLUMNS], tl.float32)
+    dpositions = tl.zeros([SEQUENCES * PLACES, COLUMNS], tl.float32)
+    dweight = tl.zeros([SEQUENCES * PLACES, COLUMNS], tl.float32)
+    dbias = tl.zeros([SEQUENCES * PLACES, COLUMNS], tl.float32)
+    for first in range(0, B, SEQUENCES):
+        sequence = first + number // PLACES
+        there = (sequence < B) & (position < T)
+        row = sequence * T + position
+        inside = there[:, None] & (column[None, :] < C)
+        at = row[:, None].to(tl.int64) * C + column[None, :]
+        token = tl.load(IDX + row, mask=there, other=-1).to(tl.int32)
+        mean = tl.load(MEAN + row, mask=there, other=0.0)
+        rstd = tl.load(RSTD + row, mask=there, other=0.0)
+        whole = tl.load(WHOLE + row, mask=there, other=0.0)
+        along = tl.load(ALONG + row, mask=there, other=0.0)
+        dh = tl.load(DH + at, mask=inside, other=0.0).to(tl.float32)
+        x = dropped(rows_of(TABLE, token, column, inside, C) + place, SEED, row, column, THRESHOLD)
+        normed = (x - mean[:, None]) * rstd[:, None]
+        dweight += dh * normed
+        if HAS_BIAS:
+            dbias += dh
+        dsum = (dh * weight[None, :] - whole[:, None] - normed * along[:, None]) * rstd[:, None]
+        if DX is not None:
+            dsum += tl.load(DX + at, mask=inside, other=0.0).to(tl.float32)
+        dsum = dropped(dsum, SEED, row, column, THRESHOLD)
+        if DPOSITIONS is not None:
+            dpositions += dsum
+        of_id = tl.where(ids[:, None] == token[None, :], 1.0, 0.0)
+        dtable = add_to_ids(dtable, of_id.to(KIND), dsum, KIND)
+    programs = tl.num_programs(0)
+    at = (ids[:, None] * programs + own) * C + column[None, :]
+    tl.store(PARTIAL + at, dtable, mask=(ids[:, None] < V) & (column[None, :] < C))
+    at_weight = PARTIAL + (V * programs + own) * C + column
+    tl.store(at_weight, tl.sum(dweight, 0), mask=column < C)
+    if HAS_BIAS:
+        tl.store(at_weight + programs * C, tl.sum(dbias, 0), mask=column < C)
+    if DPOSITIONS is not None:
+        by_place = tl.sum(tl.reshape(dpositions, (SEQUENCES, PLACES, COLUMNS)), 0)
+        position = own * PLACES + tl.arange(0, PLACES)
+        inside = (position[:, None] < places) & (column[None, :] < C)
+        tl.store(DPOSITIONS + position[:, None] * C + column[None, :], by_place, mask=inside)
+
+
+@triton.jit
+def add_to_ids(total, of_id, rows, KIND: tl.constexpr):
+    """total (ids, columns) + of_id (ids, rows) @ rows, on tensor cores without losing a digit.
+
+    A float32 has the digits of three bfloat16, cut off one after the other; of_id has ones and
+    zeros, and sums are float32.
+    """
+    for _ in tl.static_range(3):
+        part = (rows.to(tl.uint32, bitcast=True) & 0xFFFF0000).to(tl.float32, bitcast=True)
+        total = tl.dot(of_id, part.to(KIND), total)
+        rows -= part
+    return total
+
+
+@triton.jit
+def gradients_of_embedding_triton(
+    PARTIAL, TOTAL, programs, C, ROWS: tl.constexpr, WIDTH: tl.constexpr
+):
+    sum_over_programs(PARTIAL, TOTAL, programs, C, ROWS, WIDTH)
+
+
+def launch_forward(
+    idx: Tensor, table: Tensor, positions: Tensor | None, weight: Tensor, bias: Tensor | None,
+    seed: Tensor, dropout: float, dtype: torch.dtype,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """x (B, T, C), as table, and its norm in `dtype`, means and 1 / deviations, (B * T)."""
+    (B, T), C = idx.shape, table.size(1)
+    x = table.new_empty(B, T, C)
+    h = torch.empty_like(x, dtype=dtype)
+    mean = torch.empty(B * T, dtype=torch.float32, device=x.device)
+    rstd = torch.empty_like(mean)
+    forward_embedding_triton[(triton.cdiv(B * T, FORWARD_ROWS),)](
+        idx.contiguous(), table, positions, weight, bias, seed, x, h, mean, rstd, B * T, T, C,
+        ROWS=FORWARD_ROWS, WIDTH=triton.next_power_of_2(C), THRESHOLD=threshold(dropout),
+        EPS=EPSILON, num_warps=FORWARD_WARPS,
+    )  # fmt: skip
+    return x, h, mean, rstd
+
+
+def launch_backward(
+    dx: Tensor | None, dh: Tensor, idx: Tensor, table: Tensor, positions: Tensor | None,
+    mean: Tensor, rstd: Tensor, weight: Tensor, has_bias: bool, seed: Tensor, dropout: float,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Of table, weight and bias one above the other, (V + 1 or 2, C), and of positions, (L, C).
+
+    Without positions L is 0. All in float32. `dx` None: nobody read x but its norm.
+    """
+    (B, T), (V, C) = idx.shape, table.shape
+    idx, dh = idx.contiguous(), dh.contiguous()
+    dx = None if dx is None else dx.contiguous()
+    whole, along = torch.empty_like(mean), torch.empty_like(mean)
+    backward_embedding_rows_triton[(triton.cdiv(B * T, SCALAR_ROWS),)](
+        dh, idx, table, positions, mean, rstd, weight, seed, whole, along, B * T, T, C,
+        ROWS=SCALAR_ROWS, WIDTH=triton.next_power_of_2(C), THRESHOLD=threshold(dropout),
+        num_warps=SCALAR_WARPS,
+    )  # fmt: skip
+    places = T if positions is None else len(positions)
+    owned = min(BACKWARD_ROWS, triton.next_power_of_2(triton.cdiv(places, BACKWARD_PROGRAMS)))
+    dpositions = torch.empty((0 if positions is None else places, C), device=dh.device)
+    ids = max(16, triton.next_power_of_2(V))
+    columns = min(COLUMNS, SUMMED // ids, max(16, triton.next_power_of_2(C)))
+    programs = triton.cdiv(places, owned)
+    partial = torch.empty((V + 1 + has_bias, programs, C), device=dh.device)
+    backward_embedding_triton[programs, triton.cdiv(C, columns)](
+        dx, dh, idx, table, positions, mean, rstd, whole, along, weight, seed, partial,
+        None if positions is None else dpositions, B, T, C, V, places, PLACES=owned,
+        SEQUENCES=BACKWARD_ROWS // owned, COLUMNS=columns, IDS=ids, THRESHOLD=threshold(dropout),
+        HAS_BIAS=has_bias, KIND=tl.bfloat16 if dh.is_cuda else tl.float32,
+        num_warps=BACKWARD_WARPS, num_stages=BACKWARD_STAGES, maxnreg=BACKWARD_REGISTERS,
+    )  # fmt: skip
+    total = torch.empty((V + 1 + has_bias, C), device=dh.device)
+    gradients_of_embedding_triton[triton.cdiv(C, SUM_WIDTH), len(total)](
+        partial, total, programs, C, ROWS=SUM_ROWS, WIDTH=SUM_WIDTH, num_warps=SUM_WARPS
+    )
+    return total, dpositions

@@ -1,0 +1,108 @@
+"""The Triton kernels of embeddings, dropout and norm, against float64 and autograd."""
+
+import pytest
+
+from tests.helpers.kernel_programs import DEVICES, needs_triton, run
+
+pytestmark = needs_triton
+
+PROGRAM = r"""
+import sys
+import torch
+from torch.nn import functional as F
+import kernels.embedding_triton
+from kernels.dropout_triton import threshold
+from kernels.embedding import embed_and_norm, embedding_and_norm
+
+torch.set_default_device(sys.argv[1])
+
+BITS = 0xFFFFFFFF
+
+
+def mixed(x, shift):
+    return x ^ (x >> shift)
+
+
+def left_by_dropout(seed, dropout, rows, columns):
+    x = mixed(torch.arange(rows) * 0x9E3779B9 & BITS ^ seed, 16) * 0x7FEB352D & BITS
+    keys = mixed(mixed(x, 15) * 0x846CA68B & BITS, 16)
+    x = (keys[:, None] ^ (torch.arange(columns) * 0x9E3779B9 & BITS)) * 0x7FEB352D & BITS
+    return mixed(x, 15) * 0x846CA68B & BITS >= threshold(dropout)
+
+
+def compare(B, T, C, V, dropout, L=None, biased=False, read=slice(0, 2)):
+    '''L: rows of the table of positions, None: there is none.'''
+    idx = torch.randint(V, (B, T))
+    table, positions = torch.randn(V, C), torch.randn(L or 1, C)
+    given = [table, torch.randn(C), *([torch.randn(C)] * biased), *([positions] * bool(L))]
+    ours = [each.clone().requires_grad_() for each in given]
+    exact = [each.double().requires_grad_() for each in given]
+    seed = torch.tensor([77 + C])
+
+    def split(tensors):
+        table, weight, *rest = tensors
+        bias = rest.pop(0) if biased else None
+        return table, (rest[0] if L else None), weight, bias
+
+    x, h, _, _ = embed_and_norm(idx, *split(ours), seed, dropout, torch.float32)
+    table, positions, weight, bias = split(exact)
+    expected = table[idx] if positions is None else table[idx] + positions[:T]
+    if dropout:
+        kept = left_by_dropout(int(seed), dropout, B * T, C).view(B, T, C)
+        expected = expected * kept / (1 - threshold(dropout) / 2**32)
+    normed = F.layer_norm(expected, (C,), weight, bias, 1e-5)
+    dx, dh = torch.randn(2, B, T, C)
+    torch.autograd.backward((h, x)[read], (dh, dx)[read])
+    torch.autograd.backward((normed, expected)[read], (dh.double(), dx.double())[read])
+    pairs = [(x, expected), (h, normed)] + [(a.grad, b.grad) for a, b in zip(ours, exact)]
+    for number, (a, b) in enumerate(pairs):
+        error = ((a - b).norm() / b.norm()).item()
+        assert error < 2e-6, (number, B, T, C, V, dropout, L, biased, read, error)
+
+
+torch.manual_seed(0)
+compare(1, 1, 16, 3, 0.0)
+compare(2, 7, 24, 17, 0.2, L=7, biased=True)
+compare(3, 9, 48, 65, 0.6, L=11)  # shorter than the model could
+compare(35, 5, 80, 33, 0.1, L=5)  # more sequences and columns than a program takes at once
+compare(2, 6, 16, 250, 0.3, biased=True)
+compare(2, 6, 32, 9, 0.2, L=6, read=slice(0, 1))  # the norm alone
+kernels.embedding_triton.SUM_ROWS = 2
+compare(2, 20, 16, 5, 0.5, L=20)  # sums of more programs than are added at once
+kernels.embedding_triton.BACKWARD_PROGRAMS = 3
+compare(9, 20, 16, 5, 0.5, L=20)  # eight places of each program, of four sequences at a time
+compare(2, 100, 16, 5, 0.5, L=100)  # more places than it takes at once
+
+idx, table = torch.randint(5, (2, 3)), torch.randn(5, 16)
+positions, weight = torch.randn(3, 16), torch.randn(16)
+gradient = torch.autograd.grad(
+    embedding_and_norm(idx, table.requires_grad_(), None, weight, None, 0.0)[0].sum(), table
+)
+counts = torch.bincount(idx.flatten(), minlength=5).float()
+assert torch.equal(gradient[0], counts[:, None].expand(5, 16)), "x alone"
+for each in (positions, weight):
+    each.requires_grad_()
+rest = (None, torch.tensor([5]), 0.25, torch.float32)
+call = lambda *tables: embed_and_norm(idx, *tables, *rest)[:2]
+every = (table, positions, weight)
+torch.autograd.gradcheck(call, every, eps=1e-2, atol=5e-3, rtol=5e-2, fast_mode=True)
+torch.library.opcheck(embed_and_norm, (idx, *every, *rest))
+torch.library.opcheck(embed_and_norm, (idx, table, None, weight, weight, *rest[1:]))
+same = [embedding_and_norm(idx, *every, None, 0.5)[1] for _ in range(2)]
+assert not torch.equal(*same), "dropout drew the same again"
+
+kind = table.device.type
+with torch.autocast(kind, torch.bfloat16):
+    x, h = embedding_and_norm(idx, *every, None, 0.0)
+assert x.dtype == torch.float32 and h.dtype == torch.bfloat16
+dx, dh = torch.randn(2, 2, 3, 16)
+loss = (x * dx).sum() + (h * dh).sum()
+first, second = (torch.autograd.grad(loss, every, retain_graph=True) for _ in range(2))
+assert all(torch.equal(a, b) for a, b in zip(first, second)), "another sum"
+print("right")
+"""
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_is_embedded_its_norm_and_gradients_are_those_of_float64(device):
+    run(PROGRAM, device)
