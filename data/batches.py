@@ -134,7 +134,7 @@ class Batches:
         return room
 
     def starts(self, number: int) -> Tensor:
-        """(batch_size,) of this rank's micro-batch `number`, counted from the run's first."""
+        """Of this rank's micro-batch `number`, counted from the run's first, from `place`."""
         chunk, row = divmod(number, CHUNK * self.micro_steps)
         if chunk not in self.chunks:
             everyones = draw_starts(

@@ -20,7 +20,7 @@ UPLOAD_TOKENS = 1 << 24  # converted and copied to the device at once
 class Sequences:
     """`tokens`: the text's ids.
 
-    They are kept on the device, where a batch is three kernels, or stay in their files. Both give
+    They are kept on the device, where a batch is two kernels, or stay in their files. Both give
     the same. `storage` is device, mmap, or auto: device if they fit; the attribute is never auto.
     """
 
@@ -30,17 +30,23 @@ class Sequences:
         self.resident = upload(tokens, device) if self.storage == "device" else None
 
     def place(self, starts: np.ndarray) -> Tensor:
-        """The starts where `cut` wants them: on the device if the text is there, else here."""
-        return torch.from_numpy(starts) if self.resident is None else self.send(starts)
+        """Starts (..., b) as `cut` wants them: here, or on the device if the text is there.
+
+        Then those of the successors stand behind them, (..., 2b).
+        """
+        if self.resident is None:
+            return torch.from_numpy(starts)
+        return self.send(np.concatenate((starts, starts + 1), axis=-1))
 
     def cut(self, starts: Tensor) -> tuple[Tensor, Tensor]:
-        """x, y (b, block_size) int64 on the device for starts (b,) from `place`; no host sync."""
+        """x, y (b, block_size) int64 on the device for starts from `place`; no host sync."""
         if self.resident is None:
             x, y = self.read(starts, self.room(len(starts))).to(self.device, non_blocking=True)
             return x, y
-        # A view of every sequence there is: one indexing kernel, then one conversion each.
-        both = self.resident.unfold(0, self.block_size + 1, 1).index_select(0, starts)
-        return both[:, :-1].long().contiguous(), both[:, 1:].long().contiguous()
+        # A view of every sequence there is: one indexing kernel, then one conversion.
+        both = self.resident.unfold(0, self.block_size, 1).index_select(0, starts).long()
+        x, y = both.unflatten(0, (2, -1))
+        return x, y
 
     def read(self, starts: Tensor, room: Tensor) -> Tensor:
         """Fills `room` (2, b, block_size) with x and y from the files, and returns it."""
