@@ -14,7 +14,7 @@ from kernels.dropout_triton import keys_of_rows, stays, threshold
 from kernels.norm_triton import EPSILON, sum_over_programs
 
 FORWARD_ROWS, FORWARD_WARPS = 1, 1  # of a program
-SCALAR_ROWS, SCALAR_WARPS = 1, 1
+SCALAR_ROWS, SCALAR_COLUMNS, SCALAR_WARPS = 1, 128, 1  # so many columns at a time
 BACKWARD_PROGRAMS = 64  # among which a sequence's places are dealt, for each so many columns
 BACKWARD_ROWS, COLUMNS = 32, 64  # tokens of a program at a time, of as many sequences as fit
 BACKWARD_WARPS, BACKWARD_STAGES, BACKWARD_REGISTERS = 8, 1, 128  # at most so many of a thread
@@ -70,25 +70,30 @@ def forward_embedding_triton(
 
 @triton.jit
 def backward_embedding_rows_triton(
-    DH, IDX, TABLE, POSITIONS, MEAN, RSTD, WEIGHT, SEED, WHOLE, ALONG, rows, T, C,
-    ROWS: tl.constexpr, WIDTH: tl.constexpr, THRESHOLD: tl.constexpr,
+    DH, IDX, TABLE, POSITIONS, MEAN, RSTD, WEIGHT, SEED, WHOLE, ALONG, rows, T,
+    C: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, THRESHOLD: tl.constexpr,
 ):  # fmt: skip
     """What the norm's gradient needs of a whole row: its mean, and its mean along the norm."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    column = tl.arange(0, WIDTH)
-    inside = (row[:, None] < rows) & (column[None, :] < C)
     token = tl.load(IDX + row, mask=row < rows, other=0)
     mean = tl.load(MEAN + row, mask=row < rows, other=0.0)
     rstd = tl.load(RSTD + row, mask=row < rows, other=0.0)
-    at = row[:, None].to(tl.int64) * C + column[None, :]
-    dh = tl.load(DH + at, mask=inside, other=0.0).to(tl.float32)
-    x = rows_of(TABLE, token, column, inside, C) + rows_of(POSITIONS, row % T, column, inside, C)
-    x = dropped(x, SEED, row, column, THRESHOLD)
-    weight = tl.load(WEIGHT + column, mask=column < C, other=0.0).to(tl.float32)
-    scaled = dh * weight[None, :]  # 0 outside
-    normed = (x - mean[:, None]) * rstd[:, None]
-    tl.store(WHOLE + row, tl.sum(scaled, 1) / C, mask=row < rows)
-    tl.store(ALONG + row, tl.sum(scaled * normed, 1) / C, mask=row < rows)
+    whole = tl.zeros([ROWS, COLUMNS], tl.float32)
+    along = tl.zeros([ROWS, COLUMNS], tl.float32)
+    for first in tl.static_range(0, C, COLUMNS):
+        column = first + tl.arange(0, COLUMNS)
+        inside = (row[:, None] < rows) & (column[None, :] < C)
+        at = row[:, None].to(tl.int64) * C + column[None, :]
+        dh = tl.load(DH + at, mask=inside, other=0.0).to(tl.float32)
+        x = rows_of(TABLE, token, column, inside, C)
+        x += rows_of(POSITIONS, row % T, column, inside, C)
+        x = dropped(x, SEED, row, column, THRESHOLD)
+        weight = tl.load(WEIGHT + column, mask=column < C, other=0.0).to(tl.float32)
+        scaled = dh * weight[None, :]  # 0 outside
+        whole += scaled
+        along += scaled * ((x - mean[:, None]) * rstd[:, None])
+    tl.store(WHOLE + row, tl.sum(whole, 1) / C, mask=row < rows)
+    tl.store(ALONG + row, tl.sum(along, 1) / C, mask=row < rows)
 
 
 @triton.jit
@@ -208,7 +213,7 @@ def launch_backward(
     whole, along = torch.empty_like(mean), torch.empty_like(mean)
     backward_embedding_rows_triton[(triton.cdiv(B * T, SCALAR_ROWS),)](
         dh, idx, table, positions, mean, rstd, weight, seed, whole, along, B * T, T, C,
-        ROWS=SCALAR_ROWS, WIDTH=triton.next_power_of_2(C), THRESHOLD=threshold(dropout),
+        ROWS=SCALAR_ROWS, COLUMNS=SCALAR_COLUMNS, THRESHOLD=threshold(dropout),
         num_warps=SCALAR_WARPS,
     )  # fmt: skip
     places = T if positions is None else len(positions)
