@@ -109,8 +109,8 @@ def backward_embedding_triton(
     the norm's bias. Rows that are not there have rstd and dx 0, so they add nothing; columns that
     are not there are not stored.
     """
-    own = tl.program_id(0)
-    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    own = tl.program_id(1)  # neighbours read other columns of the same rows
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     number = tl.arange(0, SEQUENCES * PLACES)
     position = own * PLACES + number % PLACES
     ids = tl.arange(0, IDS)
@@ -125,39 +125,57 @@ def backward_embedding_triton(
         sequence = first + number // PLACES
         there = (sequence < B) & (position < T)
         row = sequence * T + position
-        inside = there[:, None] & (column[None, :] < C)
-        at = row[:, None].to(tl.int64) * C + column[None, :]
         token = tl.load(IDX + row, mask=there, other=-1).to(tl.int32)
-        mean = tl.load(MEAN + row, mask=there, other=0.0)
-        rstd = tl.load(RSTD + row, mask=there, other=0.0)
-        whole = tl.load(WHOLE + row, mask=there, other=0.0)
-        along = tl.load(ALONG + row, mask=there, other=0.0)
-        dh = tl.load(DH + at, mask=inside, other=0.0).to(tl.float32)
-        x = dropped(rows_of(TABLE, token, column, inside, C) + place, SEED, row, column, THRESHOLD)
-        normed = (x - mean[:, None]) * rstd[:, None]
+        dsum, dh, normed = gradients_of_rows(
+            DX, DH, TABLE, MEAN, RSTD, WHOLE, ALONG, SEED, row, there, column, token, place, weight,
+            C, THRESHOLD,
+        )  # fmt: skip
         dweight += dh * normed
         if HAS_BIAS:
             dbias += dh
-        dsum = (dh * weight[None, :] - whole[:, None] - normed * along[:, None]) * rstd[:, None]
-        if DX is not None:
-            dsum += tl.load(DX + at, mask=inside, other=0.0).to(tl.float32)
-        dsum = dropped(dsum, SEED, row, column, THRESHOLD)
         if DPOSITIONS is not None:
             dpositions += dsum
         of_id = tl.where(ids[:, None] == token[None, :], 1.0, 0.0)
         dtable = add_to_ids(dtable, of_id.to(KIND), dsum, KIND)
-    programs = tl.num_programs(0)
-    at = (ids[:, None] * programs + own) * C + column[None, :]
-    tl.store(PARTIAL + at, dtable, mask=(ids[:, None] < V) & (column[None, :] < C))
-    at_weight = PARTIAL + (V * programs + own) * C + column
+    at_weight = store_by_id(PARTIAL, dtable, ids, own, column, C, V)
     tl.store(at_weight, tl.sum(dweight, 0), mask=column < C)
     if HAS_BIAS:
-        tl.store(at_weight + programs * C, tl.sum(dbias, 0), mask=column < C)
+        tl.store(at_weight + tl.num_programs(1) * C, tl.sum(dbias, 0), mask=column < C)
     if DPOSITIONS is not None:
         by_place = tl.sum(tl.reshape(dpositions, (SEQUENCES, PLACES, COLUMNS)), 0)
         position = own * PLACES + tl.arange(0, PLACES)
         inside = (position[:, None] < places) & (column[None, :] < C)
         tl.store(DPOSITIONS + position[:, None] * C + column[None, :], by_place, mask=inside)
+
+
+@triton.jit
+def gradients_of_rows(
+    DX, DH, TABLE, MEAN, RSTD, WHOLE, ALONG, SEED, row, there, column, token, place, weight, C,
+    THRESHOLD: tl.constexpr,
+):  # fmt: skip
+    """Of x before dropout and of h; and what is normed without its weight. (rows, columns) each."""
+    inside = there[:, None] & (column[None, :] < C)
+    at = row[:, None].to(tl.int64) * C + column[None, :]
+    mean = tl.load(MEAN + row, mask=there, other=0.0)
+    rstd = tl.load(RSTD + row, mask=there, other=0.0)
+    whole = tl.load(WHOLE + row, mask=there, other=0.0)
+    along = tl.load(ALONG + row, mask=there, other=0.0)
+    dh = tl.load(DH + at, mask=inside, other=0.0).to(tl.float32)
+    x = dropped(rows_of(TABLE, token, column, inside, C) + place, SEED, row, column, THRESHOLD)
+    normed = (x - mean[:, None]) * rstd[:, None]
+    dsum = (dh * weight[None, :] - whole[:, None] - normed * along[:, None]) * rstd[:, None]
+    if DX is not None:
+        dsum += tl.load(DX + at, mask=inside, other=0.0).to(tl.float32)
+    return dropped(dsum, SEED, row, column, THRESHOLD), dh, normed
+
+
+@triton.jit
+def store_by_id(PARTIAL, dtable, ids, own, column, C, V):
+    """Returns where the row behind the last id is to be stored."""
+    programs = tl.num_programs(1)
+    at = (ids[:, None] * programs + own) * C + column[None, :]
+    tl.store(PARTIAL + at, dtable, mask=(ids[:, None] < V) & (column[None, :] < C))
+    return PARTIAL + (V * programs + own) * C + column
 
 
 @triton.jit
@@ -223,7 +241,7 @@ def launch_backward(
     columns = min(COLUMNS, SUMMED // ids, max(16, triton.next_power_of_2(C)))
     programs = triton.cdiv(places, owned)
     partial = torch.empty((V + 1 + has_bias, programs, C), device=dh.device)
-    backward_embedding_triton[programs, triton.cdiv(C, columns)](
+    backward_embedding_triton[triton.cdiv(C, columns), programs](
         dx, dh, idx, table, positions, mean, rstd, whole, along, weight, seed, partial,
         None if positions is None else dpositions, B, T, C, V, places, PLACES=owned,
         SEQUENCES=BACKWARD_ROWS // owned, COLUMNS=columns, IDS=ids, THRESHOLD=threshold(dropout),
