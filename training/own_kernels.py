@@ -8,6 +8,7 @@ from kernels.cross_entropy import linear_cross_entropy
 from kernels.gelu import gelu
 from kernels.linear import product
 from kernels.norm import norm_of_sum
+from kernels.rotary import rotate
 from training.optimizer import ClippedAdamW
 
 # each is in a training step, under these names
@@ -19,6 +20,7 @@ NAMES = (
     "cross_entropy_triton",
 )
 GELU = ("forward_gelu_triton", "backward_gelu_triton")  # of activation=gelu alone
+ROTARY = "rotary_triton"  # of positions=rotary
 TOKENS = 16  # that are tried
 
 
@@ -45,6 +47,9 @@ def try_kernels(config: ModelConfig, device: torch.device, dtype: str) -> None:
         total, h = norm_of_sum(x, gelu(x.to(kind)), weight[0], None, config.dropout)
         loss = linear_cross_entropy(h, weight, copy, targets)
         (loss + total.mean() + product(h, weight, copy, None).float().mean()).backward()
+        if config.positions == "rotary":
+            turns = torch.ones(2, TOKENS, 3, 1, config.n_embd // config.n_head, device=device)
+            rotate(x.detach().to(kind).repeat(1, 3)[None], turns, config.n_head)
         lr = torch.zeros((), device=device)
         ClippedAdamW([{"params": [weight]}], {}, 1.0, lr, (0.9, 0.9)).step()
     except (RuntimeError, NotImplementedError, ImportError) as error:
@@ -63,6 +68,8 @@ def seen_kernels(config: ModelConfig, kernels: list[str] | None) -> str | None:
     if kernels is None:
         return "not checked: needs PyTorch 2.8 or newer"
     names = [name for name in NAMES if config.activation == "gelu" or name not in GELU]
+    if config.positions == "rotary":
+        names.append(ROTARY)
     missing = [name for name in names if not any(name in kernel for kernel in kernels)]
     if missing:
         raise ValueError(

@@ -30,8 +30,9 @@ def trained(config, compiled=False):
     return model, logits, loss, {name: p.grad for name, p in model.named_parameters()}
 
 
-for bias, activation in ((False, "gelu"), (True, "gelu"), (True, "gelu_tanh")):
-    plain = replace(small, bias=bias, activation=activation)
+ways = [dict(bias=bias, activation=kind) for bias, kind in ((False, "gelu"), (True, "gelu_tanh"))]
+for keys in (*ways, dict(bias=True), dict(positions="rotary")):
+    plain = replace(small, **keys)
     _, _, expected, theirs = trained(plain)
     for compiled in (False, True):
         model, logits, loss, ours = trained(replace(plain, kernels="fused"), compiled)
@@ -43,7 +44,8 @@ for bias, activation in ((False, "gelu"), (True, "gelu"), (True, "gelu_tanh")):
     assert logits.shape == (2, 8, 17)
     torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-6)
 
-try_kernels(replace(small, kernels="fused"), x.device, "bfloat16")
+for positions in ("learned", "rotary"):
+    try_kernels(replace(small, kernels="fused", positions=positions), x.device, "bfloat16")
 dropping = GPT(replace(small, kernels="fused", dropout=0.5), 17)
 with torch.no_grad():
     assert dropping(x, y)[1] != dropping(x, y)[1]

@@ -9,7 +9,7 @@ import torch
 from configs.model import ModelConfig
 from model import MLP
 from profiling.analysis.kernels.families import family_of
-from training.own_kernels import NAMES, check_kernels, seen_kernels, try_kernels
+from training.own_kernels import NAMES, ROTARY, check_kernels, seen_kernels, try_kernels
 
 CPU = torch.device("cpu")
 FUSED = ModelConfig(kernels="fused", n_layer=1, n_head=1, n_embd=16, block_size=8)
@@ -40,6 +40,10 @@ def test_their_names_are_the_proof():
     assert seen_kernels(FUSED, [*OTHERS, *NAMES]) == f"{', '.join(NAMES)} ran"
     with pytest.raises(ValueError, match=f"^kernels=fused: {NAMES[-1]} did not run"):
         seen_kernels(FUSED, [*OTHERS, *NAMES[:-1]])
+    rotary = replace(FUSED, positions="rotary")
+    assert seen_kernels(rotary, [*NAMES, ROTARY]) == f"{', '.join(NAMES)}, {ROTARY} ran"
+    with pytest.raises(ValueError, match=f"^kernels=fused: {ROTARY} did not run"):
+        seen_kernels(rotary, [*NAMES])
     assert "not checked" in seen_kernels(FUSED, None)
     assert seen_kernels(ModelConfig(), OTHERS) is None
 
@@ -58,10 +62,10 @@ def test_the_other_gelu_is_left_to_pytorch_in_words():
 
 def test_the_names_are_those_of_the_kernels():
     pytest.importorskip("triton")
-    from kernels import cross_entropy_triton, gelu_triton, norm_triton
+    from kernels import cross_entropy_triton, gelu_triton, norm_triton, rotary_triton
 
-    modules = (norm_triton, gelu_triton, cross_entropy_triton)
-    assert all(any(hasattr(module, name) for module in modules) for name in NAMES)
+    modules = (norm_triton, gelu_triton, cross_entropy_triton, rotary_triton)
+    assert all(any(hasattr(module, name) for module in modules) for name in (*NAMES, ROTARY))
 
 
 def test_a_report_knows_what_they_are():
@@ -72,6 +76,7 @@ def test_a_report_knows_what_they_are():
         "elementwise",
         "loss",
     ]
+    assert family_of(ROTARY) == "elementwise"
     assert family_of("gradients_of_layer_norm_weights_triton") == "norm"
     assert family_of("decode_attention_triton") == "attention"
     assert family_of("gemm_of_norm_triton") == "gemm"
