@@ -26,6 +26,7 @@ from kernels.embedding import MOST_IDS, embedding_and_norm
 from kernels.gelu import gelu
 from kernels.linear import Linear
 from kernels.norm import norm_of_sum
+from kernels.rotary import rotate
 
 
 def attention_in_force(attention: str, device_type: str, dropout: float) -> str:
@@ -151,6 +152,7 @@ class CausalSelfAttention(nn.Module):
         self.n_head = config.n_head
         self.dropout = config.dropout
         self.attention = config.attention
+        self.fused = config.kernels == "fused"
         self.c_attn = Linear(config.n_embd, 3 * config.n_embd, bias=config.bias)
         self.c_proj = Linear(config.n_embd, config.n_embd, bias=config.bias)
         mask = None
@@ -166,7 +168,8 @@ class CausalSelfAttention(nn.Module):
     def forward(self, x: Tensor, seed: Tensor | None = None) -> Tensor:
         qkv = self.c_attn(x)  # (B, T, 3C)
         if self.turns is not None:
-            qkv = rotated(qkv, self.turns[:, : x.size(1)], self.n_head)
+            turns = self.turns[:, : x.size(1)]
+            qkv = (rotate if self.fused else rotated)(qkv, turns, self.n_head)
         dropout = self.dropout if self.training else 0.0
         if self.attention == "triton":  # the one that reads all three as they lie
             y = packed_causal_attention(qkv, self.n_head, dropout, seed)  # (B, T, C)

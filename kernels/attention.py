@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.library import custom_op
+from torch.library import register_autograd, register_fake
 
 from kernels.dropout import new_seed
+from kernels.operators import operator
 
 
 def causal_attention(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:
@@ -60,7 +61,7 @@ class Apart(torch.autograd.Function):
         return *(grad.transpose(1, 2) for grad in grads.unbind(2)), None, None
 
 
-@custom_op("profiling_nanogpt::packed_attention", mutates_args=())
+@operator
 def packed_attention(
     qkv: Tensor, heads: int, seed: Tensor, dropout: float
 ) -> tuple[Tensor, Tensor]:
@@ -72,13 +73,13 @@ def packed_attention(
     return out.flatten(2), lse
 
 
-@packed_attention.register_fake
+@register_fake(packed_attention)
 def _(qkv: Tensor, heads: int, seed: Tensor, dropout: float) -> tuple[Tensor, Tensor]:
     B, T, width = qkv.shape
     return qkv.new_empty(B, T, width // 3), qkv.new_empty(B * heads, T, dtype=torch.float32)
 
 
-@custom_op("profiling_nanogpt::packed_attention_backward", mutates_args=())
+@operator
 def packed_attention_backward(
     dout: Tensor, qkv: Tensor, out: Tensor, lse: Tensor, heads: int, seed: Tensor, dropout: float
 ) -> Tensor:
@@ -89,7 +90,7 @@ def packed_attention_backward(
     return launch_backward(dout, q, k, v, out, lse, seed, dropout).view_as(qkv)
 
 
-@packed_attention_backward.register_fake
+@register_fake(packed_attention_backward)
 def _(
     dout: Tensor, qkv: Tensor, out: Tensor, lse: Tensor, heads: int, seed: Tensor, dropout: float
 ) -> Tensor:
@@ -107,7 +108,7 @@ def backward(ctx: Any, dout: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     return dqkv, None, None, None
 
 
-packed_attention.register_autograd(backward, setup_context=keep_for_backward)
+register_autograd(packed_attention, backward, setup_context=keep_for_backward)
 
 
 def unpacked(qkv: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:

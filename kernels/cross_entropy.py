@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.library import custom_op
+from torch.library import register_autograd, register_fake
 
 from kernels.linear import weight_gradient
+from kernels.operators import operator
 
 IGNORED = -1  # a target that is not counted
 
@@ -26,7 +27,7 @@ def linear_cross_entropy(h: Tensor, weight: Tensor, copy: Tensor, targets: Tenso
     return losses.sum() / (targets != IGNORED).sum()
 
 
-@custom_op("profiling_nanogpt::losses_and_gradients", mutates_args=())
+@operator
 def losses_and_gradients(
     h: Tensor, weight: Tensor, copy: Tensor, targets: Tensor
 ) -> tuple[Tensor, Tensor]:
@@ -37,7 +38,7 @@ def losses_and_gradients(
     return launch(logits, targets, len(weight), IGNORED), logits
 
 
-@losses_and_gradients.register_fake
+@register_fake(losses_and_gradients)
 def _(h: Tensor, weight: Tensor, copy: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     return h.new_empty(len(h), dtype=torch.float32), h.new_empty(len(h), len(copy))
 
@@ -67,4 +68,4 @@ def scaled(rows: Tensor, factors: Tensor) -> Tensor:
     return (rows * factors[:, None]).to(rows.dtype)
 
 
-losses_and_gradients.register_autograd(backward, setup_context=keep_for_backward)
+register_autograd(losses_and_gradients, backward, setup_context=keep_for_backward)

@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.library import custom_op
+from torch.library import register_autograd, register_fake
 
 from kernels.dropout import new_seed
+from kernels.operators import operator
 
 MOST_IDS = 256  # of a vocabulary that these kernels are for
 
@@ -43,7 +44,7 @@ def norm_dtype(table: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else table.dtype
 
 
-@custom_op("profiling_nanogpt::embed_and_norm", mutates_args=())
+@operator
 def embed_and_norm(
     idx: Tensor, table: Tensor, positions: Tensor | None, weight: Tensor, bias: Tensor | None,
     seed: Tensor, dropout: float, dtype: torch.dtype,
@@ -54,7 +55,7 @@ def embed_and_norm(
     return launch_forward(idx, table, positions, weight, bias, seed, dropout, dtype)
 
 
-@embed_and_norm.register_fake
+@register_fake(embed_and_norm)
 def _(
     idx: Tensor, table: Tensor, positions: Tensor | None, weight: Tensor, bias: Tensor | None,
     seed: Tensor, dropout: float, dtype: torch.dtype,
@@ -64,7 +65,7 @@ def _(
     return x, torch.empty_like(x, dtype=dtype), rows, torch.empty_like(rows)
 
 
-@custom_op("profiling_nanogpt::embed_and_norm_backward", mutates_args=())
+@operator
 def embed_and_norm_backward(
     dx: Tensor | None, dh: Tensor, idx: Tensor, table: Tensor, positions: Tensor | None,
     mean: Tensor, rstd: Tensor, weight: Tensor, has_bias: bool, seed: Tensor, dropout: float,
@@ -80,7 +81,7 @@ def embed_and_norm_backward(
     )
 
 
-@embed_and_norm_backward.register_fake
+@register_fake(embed_and_norm_backward)
 def _(
     dx: Tensor | None, dh: Tensor, idx: Tensor, table: Tensor, positions: Tensor | None,
     mean: Tensor, rstd: Tensor, weight: Tensor, has_bias: bool, seed: Tensor, dropout: float,
@@ -112,4 +113,4 @@ def backward(
     return None, total[:V], given, total[V], dbias, None, None, None
 
 
-embed_and_norm.register_autograd(backward, setup_context=keep_for_backward)
+register_autograd(embed_and_norm, backward, setup_context=keep_for_backward)

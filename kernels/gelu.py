@@ -7,10 +7,12 @@ and 52 us for 16,384 x 1,536 bfloat16 elements, which are read and written in 25
 from typing import Any
 
 from torch import Tensor
-from torch.library import custom_op
+from torch.library import register_autograd, register_fake
+
+from kernels.operators import operator
 
 
-@custom_op("profiling_nanogpt::gelu", mutates_args=())
+@operator
 def gelu(u: Tensor) -> Tensor:
     """u times the share of a normal distribution below u, to 1e-6 of it; any shape."""
     from kernels.gelu_triton import launch_forward
@@ -18,19 +20,19 @@ def gelu(u: Tensor) -> Tensor:
     return launch_forward(u.contiguous())
 
 
-@custom_op("profiling_nanogpt::gelu_backward", mutates_args=())
+@operator
 def gelu_backward(u: Tensor, dg: Tensor) -> Tensor:
     from kernels.gelu_triton import launch_backward
 
     return launch_backward(u.contiguous(), dg.contiguous())
 
 
-@gelu.register_fake
+@register_fake(gelu)
 def _(u: Tensor) -> Tensor:
     return u.new_empty(u.shape)
 
 
-@gelu_backward.register_fake
+@register_fake(gelu_backward)
 def _(u: Tensor, dg: Tensor) -> Tensor:
     return u.new_empty(u.shape)
 
@@ -44,4 +46,4 @@ def backward(ctx: Any, dg: Tensor) -> Tensor:
     return gelu_backward(u, dg)
 
 
-gelu.register_autograd(backward, setup_context=keep_for_backward)
+register_autograd(gelu, backward, setup_context=keep_for_backward)

@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.library import custom_op
+from torch.library import register_autograd, register_fake
 from torch.nn import functional as F
+
+from kernels.operators import operator
 
 LEAVES_FLOAT32 = hasattr(torch.ops.aten.mm, "dtype")  # PyTorch 2.8 and newer, on CUDA
 
@@ -46,18 +48,18 @@ class Linear(nn.Linear):
             self.copy[: self.out_features] = self.weight
 
 
-@custom_op("profiling_nanogpt::product", mutates_args=())
+@operator
 def product(x: Tensor, weight: Tensor, copy: Tensor, bias: Tensor | None) -> Tensor:
     """x (..., C) times copy (O, C), plus bias, as autocast has it; the gradient is the weight's."""
     return F.linear(x, copy, None if bias is None else bias.to(copy.dtype))
 
 
-@product.register_fake
+@register_fake(product)
 def _(x: Tensor, weight: Tensor, copy: Tensor, bias: Tensor | None) -> Tensor:
     return x.new_empty(*x.shape[:-1], len(copy))
 
 
-@custom_op("profiling_nanogpt::weight_gradient", mutates_args=())
+@operator
 def weight_gradient(dy: Tensor, x: Tensor) -> Tensor:
     """dy (N, O), x (N, C) -> (O, C) in float32: not rounded, where the product can leave it so."""
     if LEAVES_FLOAT32 and dy.is_cuda and dy.dtype != torch.float32:
@@ -65,7 +67,7 @@ def weight_gradient(dy: Tensor, x: Tensor) -> Tensor:
     return (dy.t() @ x).float()
 
 
-@weight_gradient.register_fake
+@register_fake(weight_gradient)
 def _(dy: Tensor, x: Tensor) -> Tensor:
     return dy.new_empty(dy.size(1), x.size(1), dtype=torch.float32)
 
@@ -83,4 +85,4 @@ def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     return dy @ copy, dweight, None, rows.sum(0, dtype=torch.float32) if ctx.has_bias else None
 
 
-product.register_autograd(backward, setup_context=keep_for_backward)
+register_autograd(product, backward, setup_context=keep_for_backward)

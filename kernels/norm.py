@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.library import custom_op
+from torch.library import register_autograd, register_fake
 
 from kernels.dropout import new_seed
+from kernels.operators import operator
 
 
 def norm_of_sum(
@@ -30,7 +31,7 @@ def norm_of_sum(
     return total, h
 
 
-@custom_op("profiling_nanogpt::sum_and_norm", mutates_args=())
+@operator
 def sum_and_norm(
     x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None, seed: Tensor, dropout: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -40,7 +41,7 @@ def sum_and_norm(
     return launch_forward(x, y, weight, bias, seed, dropout)
 
 
-@sum_and_norm.register_fake
+@register_fake(sum_and_norm)
 def _(
     x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None, seed: Tensor, dropout: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -50,7 +51,7 @@ def _(
     return total, h, rows, torch.empty_like(rows)
 
 
-@custom_op("profiling_nanogpt::sum_and_norm_backward", mutates_args=())
+@operator
 def sum_and_norm_backward(
     dsum: Tensor | None, dh: Tensor, total: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor,
     has_bias: bool, seed: Tensor, dropout: float,
@@ -61,7 +62,7 @@ def sum_and_norm_backward(
     return launch_backward(dsum, dh, total, mean, rstd, weight, has_bias, seed, dropout)
 
 
-@sum_and_norm_backward.register_fake
+@register_fake(sum_and_norm_backward)
 def _(
     dsum: Tensor | None, dh: Tensor, total: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor,
     has_bias: bool, seed: Tensor, dropout: float,
@@ -91,4 +92,4 @@ def backward(
     return dx, dy, dweight, dbias, None, None
 
 
-sum_and_norm.register_autograd(backward, setup_context=keep_for_backward)
+register_autograd(sum_and_norm, backward, setup_context=keep_for_backward)

@@ -9,6 +9,7 @@ from kernels.embedding import MOST_IDS, embedding_and_norm
 from kernels.gelu import gelu
 from kernels.linear import product
 from kernels.norm import norm_of_sum
+from kernels.rotary import rotate
 from training.optimizer import ClippedAdamW
 from training.step import autocast
 
@@ -24,6 +25,7 @@ NAMES = (
 )
 EMBEDDING = NAMES[:2]  # of a vocabulary of few ids alone
 GELU = ("forward_gelu_triton", "backward_gelu_triton")  # of activation=gelu alone
+ROTARY = "rotary_triton"  # of positions=rotary
 TOKENS = 16  # that are tried, and sequences
 
 
@@ -50,6 +52,9 @@ def try_kernels(config: ModelConfig, device: torch.device, dtype: str, vocab_siz
         total, h = norm_of_sum(x, gelu(x.to(kind)), weight[0], None, config.dropout)
         loss = linear_cross_entropy(h, weight, copy, targets)
         (loss + total.mean() + product(h, weight, copy, None).float().mean()).backward()
+        if config.positions == "rotary":
+            turns = torch.ones(2, TOKENS, 3, 1, config.n_embd // config.n_head, device=device)
+            rotate(x.detach().to(kind).repeat(1, 3)[None], turns, config.n_head)
         lr = torch.zeros((), device=device)
         ClippedAdamW([{"params": [weight]}], {}, 1.0, lr, (0.9, 0.9)).step()
         if vocab_size <= MOST_IDS:
@@ -85,6 +90,8 @@ def seen_kernels(config: ModelConfig, kernels: list[str] | None, vocab_size: int
     if vocab_size > MOST_IDS:
         left[f"the embedding of {vocab_size:,} ids"] = EMBEDDING
     names = [name for name in NAMES if not any(name in others for others in left.values())]
+    if config.positions == "rotary":
+        names.append(ROTARY)
     missing = [name for name in names if not any(name in kernel for kernel in kernels)]
     if missing:
         raise ValueError(

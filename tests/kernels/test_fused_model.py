@@ -48,7 +48,8 @@ for way in ways:
     assert logits.shape == (2, 8, 17)
     torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-6)
 
-try_kernels(replace(small, kernels="fused"), x.device, "bfloat16", 17)
+for places in ("learned", "rotary"):
+    try_kernels(replace(small, kernels="fused", positions=places), x.device, "bfloat16", 17)
 dropping = GPT(replace(small, kernels="fused", dropout=0.5), 17)
 with torch.no_grad():
     assert dropping(x, y)[1] != dropping(x, y)[1]

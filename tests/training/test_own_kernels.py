@@ -9,7 +9,7 @@ import torch
 from configs.model import ModelConfig
 from model import GPT, MLP
 from profiling.analysis.kernels.families import family_of
-from training.own_kernels import NAMES, check_kernels, seen_kernels, try_kernels
+from training.own_kernels import NAMES, ROTARY, check_kernels, seen_kernels, try_kernels
 
 CPU = torch.device("cpu")
 FUSED = ModelConfig(kernels="fused", n_layer=1, n_head=1, n_embd=16, block_size=8)
@@ -40,6 +40,10 @@ def test_their_names_are_the_proof():
     assert seen_kernels(FUSED, [*OTHERS, *NAMES], 65) == f"{', '.join(NAMES)} ran"
     with pytest.raises(ValueError, match=f"^kernels=fused: {NAMES[-1]} did not run"):
         seen_kernels(FUSED, [*OTHERS, *NAMES[:-1]], 65)
+    rotary = replace(FUSED, positions="rotary")
+    assert seen_kernels(rotary, [*NAMES, ROTARY], 65) == f"{', '.join(NAMES)}, {ROTARY} ran"
+    with pytest.raises(ValueError, match=f"^kernels=fused: {ROTARY} did not run"):
+        seen_kernels(rotary, [*NAMES], 65)
     assert "not checked" in seen_kernels(FUSED, None, 65)
     assert seen_kernels(ModelConfig(), OTHERS, 65) is None
 
@@ -68,10 +72,16 @@ def test_the_embedding_of_many_ids_is_left_to_pytorch_in_words():
 
 def test_the_names_are_those_of_the_kernels():
     pytest.importorskip("triton")
-    from kernels import cross_entropy_triton, embedding_triton, gelu_triton, norm_triton
+    from kernels import (
+        cross_entropy_triton,
+        embedding_triton,
+        gelu_triton,
+        norm_triton,
+        rotary_triton,
+    )
 
-    modules = (embedding_triton, norm_triton, gelu_triton, cross_entropy_triton)
-    assert all(any(hasattr(module, name) for module in modules) for name in NAMES)
+    modules = (embedding_triton, norm_triton, gelu_triton, cross_entropy_triton, rotary_triton)
+    assert all(any(hasattr(module, name) for module in modules) for name in (*NAMES, ROTARY))
 
 
 def test_a_report_knows_what_they_are():
@@ -86,6 +96,7 @@ def test_a_report_knows_what_they_are():
     ]
     assert family_of("backward_embedding_rows_triton") == "embedding"
     assert family_of("gradients_of_embedding_triton") == "embedding"
+    assert family_of(ROTARY) == "elementwise"
     assert family_of("gradients_of_layer_norm_weights_triton") == "norm"
     assert family_of("decode_attention_triton") == "attention"
     assert family_of("gemm_of_norm_triton") == "gemm"
