@@ -44,6 +44,7 @@ from training.layout import laid_out
 from training.memory import explained_out_of_memory
 from training.muon import OPTIMIZERS
 from training.optimizer import adamw, learning_rate
+from training.own_kernels import reading_ahead
 from training.record import open_record
 from training.restart import gone_on, warn_of_restarts
 from training.run import Progress, Run
@@ -77,7 +78,8 @@ def train_on(ranks: Ranks, config: Config, why: dict[str, str], folder: RunFolde
 
     # data and model; what is to be compiled and captured is so before the loop, where no iteration
     # pays for it: `step` is the run's own, or CUDA graphs of it
-    run = run_of(config, why, ranks, folder, spans)
+    with reading_ahead(config):
+        run = run_of(config, why, ranks, folder, spans)
     progress, batches = run.progress, run.train_batches
     done = progress.iteration
     step, warm = warm_up(run.step, *batches.draw(done, 0), config, ranks, done)

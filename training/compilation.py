@@ -3,15 +3,14 @@
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from threading import Thread
 
 import torch
 from torch import Tensor
 
 from configs.training import TrainingConfig
+from kernels.triton_hash import hashing_triton
 from model import GPT, Block
 from training.parallel import SHARDED
 
@@ -73,22 +72,3 @@ def name_operators_briefly() -> None:
         return f"  target: {target}"
 
     OperatorIssue.operator_str = staticmethod(named)  # type: ignore[method-assign]
-
-
-@contextmanager
-def hashing_triton() -> Iterator[None]:
-    """On leaving Triton has its own hash, of half a gigabyte, which each of the caches asks for.
-
-    A thread reads it meanwhile, and imports nothing.
-    """
-    try:
-        from torch._inductor.runtime.triton_compat import triton_key
-    except ImportError:
-        yield
-        return
-    thread = Thread(target=triton_key, name="hash Triton", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join()

@@ -1,15 +1,19 @@
 """kernels=fused: refused where this project's kernels cannot run, and proved by their names."""
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 
 from cli.errors import one_line
 from configs.model import ModelConfig
+from configs.schema import Config
 from kernels.cross_entropy import linear_cross_entropy
 from kernels.embedding import MOST_IDS, embedding_and_norm
 from kernels.gelu import gelu
 from kernels.linear import product
 from kernels.norm import norm_of_sum
 from kernels.rotary import rotate
+from kernels.triton_hash import hashing_triton
 from training.optimizer import ClippedAdamW
 from training.step import autocast
 
@@ -36,6 +40,15 @@ def check_kernels(config: ModelConfig, device: torch.device) -> None:
             f"kernels=fused: exists on CUDA only, this run is on {device.type}; "
             "use kernels=compiled"
         )
+
+
+def reading_ahead(config: Config) -> AbstractContextManager[None]:
+    """Around what the host does before the first kernel: Triton is ready when it is launched.
+
+    In a run that compiles nothing; torch.compile does the same while it is imported.
+    """
+    launched = config.kernels == "fused" or config.attention == "triton"
+    return hashing_triton() if launched and not config.compile else nullcontext()
 
 
 def try_kernels(config: ModelConfig, device: torch.device, dtype: str, vocab_size: int) -> None:

@@ -2,18 +2,12 @@
 
 import logging
 import os
-import sys
 
 import pytest
 import torch
 
 from model import GPT
-from training.compilation import (
-    compiled,
-    hashing_triton,
-    keep_compiled,
-    name_operators_briefly,
-)
+from training.compilation import compiled, keep_compiled, name_operators_briefly
 
 
 @pytest.fixture
@@ -37,12 +31,6 @@ def test_a_place_that_cannot_be_costs_no_run(cache_as_before, tmp_path, caplog):
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == before
     (said,) = caplog.messages
     assert said.startswith(f"compile_cache={tmp_path}/file: ") and "compiles again" in said
-
-
-def test_without_triton_there_is_nothing_to_hash(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch._inductor.runtime.triton_compat", None)
-    with hashing_triton():
-        pass
 
 
 class Sum:
