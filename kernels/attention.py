@@ -99,10 +99,14 @@ def _(
 
 def keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     qkv, ctx.heads, seed, ctx.dropout = inputs
+    ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)  # zeros for it would be a kernel that nobody reads
     ctx.save_for_backward(qkv, *output, seed)
 
 
-def backward(ctx: Any, dout: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+def backward(ctx: Any, dout: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+    if dout is None:
+        return None, None, None, None
     qkv, out, lse, seed = ctx.saved_tensors
     dqkv = packed_attention_backward(dout.contiguous(), qkv, out, lse, ctx.heads, seed, ctx.dropout)
     return dqkv, None, None, None

@@ -75,7 +75,7 @@ class Step:
         self.layout.begin_micro_step(last=self.micro_step == self.micro_steps - 1)
         with self.autocast:
             _, loss = self.model(x, y)
-        share = loss / self.micro_steps
+        share = loss / self.micro_steps if self.micro_steps > 1 else loss
         if self.micro_step == 0:
             self.loss.copy_(share.detach())
         else:
