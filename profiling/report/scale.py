@@ -1,6 +1,8 @@
 """What a step takes on more GPUs, as a Document. Called by profiling.verbs.scale."""
 
-from profiling.analysis.scale.records import LinkSpeed, Prediction, Scale
+from itertools import groupby
+
+from profiling.analysis.scale.records import Choice, LinkSpeed, Prediction, Scale
 from profiling.report.charts import axis, colour, figure, logarithmic, scatter
 from profiling.report.document import (
     Block,
@@ -25,7 +27,7 @@ def scale_document(result: Scale) -> Document:
     blocks: list[Block] = [
         chart,
         table(result),
-        Bullets("Use", [f"{gpus(each.gpus)}: {each.mode}, {each.why}" for each in result.choices]),
+        Bullets("Use", uses(result.choices)),
         Facts(facts(result), heading="Measured and known"),
         Bullets("Assumed", result.assumed),
     ]
@@ -38,8 +40,8 @@ def scale_document(result: Scale) -> Document:
 
 
 NOTE = (
-    "Predicted: one measured step, with collectives by latency and bandwidth beside it. The range is "
-    "that of the links' speed. Exposed: communication that no compute hides."
+    "Predicted: one measured step, with collectives by latency and bandwidth beside it. Its range "
+    "is that of the links' speed. Exposed: communication that no compute hides. *: to be used."
 )
 
 
@@ -56,6 +58,17 @@ def headline(result: Scale) -> str:
     if worth and worth[-1] != last.gpus:
         kept += f", up to {worth[-1]:,} at least {WORTH_PERCENT:.0f} %"
     return f"{step}; {kept}"
+
+
+def uses(choices: list[Choice]) -> list[str]:
+    """A line for each run of numbers that have one answer, with the reason of the largest."""
+    lines = []
+    for mode, alike in groupby(choices, key=lambda choice: choice.mode):
+        found = [*alike]
+        first, last = found[0], found[-1]
+        span = f"{first.gpus:,} to {gpus(last.gpus)}" if first != last else gpus(first.gpus)
+        lines.append(f"{span}: {'' if mode == 'one' else f'{mode}, '}{last.why}")
+    return lines
 
 
 def gpus(count: int) -> str:

@@ -118,7 +118,7 @@ def limit(replay: Replay) -> Limit:
 
 
 def memory_of(sizes: ModelSizes, mode: Mode, shards: int, micro_steps: int) -> GpuMemory:
-    """float32 weights and gradients, two moments. Gradients of micro-steps but the last stay whole."""
+    """In float32, of the whole model or of a share. Gradients stay whole between micro-steps."""
     whole = FLOAT32_BYTES * sizes.parameters
     share = whole // shards
     gathered = 0
@@ -159,12 +159,14 @@ def why(best: Prediction, rows: Sequence[Prediction]) -> str:
     if best.mode == "one":
         return "nothing is sent"
     others = [row for row in rows if row is not best]
-    slower = [f"{row.mode} {milliseconds(row.step_ms)} ms" for row in others if row.fits is not False]
-    too_large = [
-        f"{row.mode} does not fit: {size_bytes(row.memory.known)}" for row in others if not row.fits
-    ]
-    reason = "sends the least, under CUDA graphs" if best.mode == "ddp" else "the fastest"
-    return "; ".join([f"{reason} that fits", *too_large, *slower])
+    reason = "sends the least, and keeps CUDA graphs" if best.mode == "ddp" else "the fastest"
+    return "; ".join([reason, *map(compared, others)])
+
+
+def compared(other: Prediction) -> str:
+    if other.fits is False:
+        return f"{other.mode} does not fit, {size_bytes(other.memory.known)}"
+    return f"{other.mode} would take {milliseconds(other.step_ms)} ms"
 
 
 def last_bucket_bytes(sizes: ModelSizes, bucket_mb: float) -> int:

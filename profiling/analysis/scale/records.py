@@ -34,11 +34,6 @@ class StepParts:
         """Of the step, what is neither forward nor backward: the update, waits, batches."""
         return self.step_ms - self.micro_steps * (self.forward_ms + self.backward_ms)
 
-    @property
-    def embedding_backward_ms(self) -> float:
-        """Behind the first block's gradients."""
-        return self.backward_ms - self.head_backward_ms
-
 
 @dataclass(frozen=True)
 class ModelFacts:

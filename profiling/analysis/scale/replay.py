@@ -14,7 +14,7 @@ from profiling.analysis.scale.records import StepParts
 
 @dataclass(frozen=True)
 class Work:
-    """What is played. `copy_bytes_per_ms`: of the GPU's memory; None: not known, copies are free."""
+    """`copy_bytes_per_ms`: of the GPU's memory; None: not known, copies are free."""
 
     parts: StepParts
     sizes: ModelSizes
@@ -88,7 +88,7 @@ def replay_ddp(work: Work, links: Links, gpus: int) -> Replay:
 
 
 def replay_sharded(work: Work, links: Links, gpus: int, shards: int) -> Replay:
-    """fully_shard: `shards` ranks share a copy of the model, gpus / shards groups average theirs."""
+    """`shards` ranks share a copy of the model, and gpus / shards such groups average theirs."""
     parts = work.parts
     step = Sharded(work, links, gpus, shards, Replay(work.slowdown))
     for number in range(parts.micro_steps):

@@ -130,7 +130,7 @@ def machine_of(
 def slowdown_of(
     asked: Asked, capture: Capture, ranks: RanksReport | None, copied_ms: float
 ) -> Slowdown:
-    """Where several ranks did the same work: how much longer they computed, over what was hidden."""
+    """How much longer several ranks computed at the same work, over what they hid behind it."""
     if asked.slowdown_percent is not None:
         return Slowdown(asked.slowdown_percent, "given")
     alone = capture.report.breakdown

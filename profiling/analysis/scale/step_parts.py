@@ -64,7 +64,7 @@ def step_parts(capture: Capture, sizes: ModelSizes) -> StepParts:
 
 
 def phase_rows(analysis: Analysis, owned: Owned, name: str) -> list[np.ndarray]:
-    """Of each phase of that name what ran for it, by start; phases without anything are left out."""
+    """What ran for each phase of that name, by start; phases without anything are left out."""
     phases = analysis.steps.phases_called(analysis.trace.names, (name,))
     mine = np.flatnonzero(owned.kernels_and_graphs & (owned.phase >= 0))
     mine = mine[phases[owned.phase[mine]]]
