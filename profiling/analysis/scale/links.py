@@ -89,7 +89,9 @@ def measured_link(collectives: list[CollectiveSum], gpus_per_node: int, file: st
         )
     speeds = sorted(speed for speed, _ in found)
     largest = max(found, key=lambda row: row[1])[0]
-    return LinkSpeed(largest, speeds[0], speeds[-1], "measured", f"collectives in {file}")
+    return LinkSpeed(
+        largest, speeds[0], speeds[-1], "measured", f"the largest collective of {file}"
+    )
 
 
 def bandwidth(row: CollectiveSum, gpus_per_node: int) -> tuple[float, int] | None:

@@ -11,6 +11,7 @@ from profiling.analysis.scale.records import (
     Limit,
     LinkSpeed,
     Mode,
+    ModelFacts,
     Prediction,
 )
 from profiling.analysis.scale.replay import Replay, Work, replay_ddp, replay_sharded
@@ -169,6 +170,7 @@ def compared(other: Prediction) -> str:
     return f"{other.mode} would take {milliseconds(other.step_ms)} ms"
 
 
-def last_bucket_bytes(sizes: ModelSizes, bucket_mb: float) -> int:
+def model_facts(sizes: ModelSizes, bucket_mb: float) -> ModelFacts:
     tensors = [*sizes.head, *sizes.block * sizes.blocks, *sizes.embedding]
-    return buckets(tensors, bucket_mb)[-1][0]
+    last_bucket_bytes, _ = buckets(tensors, bucket_mb)[-1]
+    return ModelFacts(sizes.parameters, sizes.blocks, sizes.block_parameters, last_bucket_bytes)

@@ -11,14 +11,13 @@ from profiling.analysis.scale.prediction import (
     MODES,
     Machine,
     choices,
-    last_bucket_bytes,
+    model_facts,
     predictions,
 )
 from profiling.analysis.scale.records import (
     SCHEMA_VERSION,
     LinkSpeed,
     Mode,
-    ModelFacts,
     Scale,
     Slowdown,
     StepParts,
@@ -55,15 +54,15 @@ def scale(
     keys = keys_of(manifest, capture.trace.file)
     assert manifest is not None and manifest.vocab_size is not None  # keys_of has looked
     sizes = sizes_of(keys, manifest.vocab_size)
-    measured = step_parts(capture, sizes)
-    parts = with_micro_steps(measured, asked.micro_steps)
+    parts = with_micro_steps(step_parts(capture, sizes), asked.micro_steps)
     gpu = report.capture.gpu
     machine = machine_of(asked, gpu.name if gpu else None, ranks, gpu.memory_bytes if gpu else None)
-    copies = peak_bytes_per_s(gpu.name) if gpu else None
-    copy_bytes_per_ms = copies * COPY_SHARE / 1e3 if copies else None
-    copied_ms = 2 * FLOAT32_BYTES * sizes.parameters / (copy_bytes_per_ms or float("inf"))
+    memory_speed = peak_bytes_per_s(gpu.name) if gpu else None
+    copies = memory_speed * COPY_SHARE / 1e3 if memory_speed else None
+    work = Work(parts, sizes, keys.bucket_mb, 0.0, copies)
+    copied_ms = work.copy_ms(2 * FLOAT32_BYTES * sizes.parameters)
     slowdown = slowdown_of(asked, capture, ranks, copied_ms)
-    work = Work(parts, sizes, keys.bucket_mb, slowdown.percent / 100, copy_bytes_per_ms)
+    work = replace(work, slowdown=slowdown.percent / 100)
     tokens = keys.batch_size * keys.block_size * parts.micro_steps
     activations = None
     if peak_bytes is not None:
@@ -77,12 +76,7 @@ def scale(
         gpus_per_node=asked.gpus_per_node,
         tokens=tokens,
         bucket_mb=keys.bucket_mb,
-        model=ModelFacts(
-            sizes.parameters,
-            sizes.blocks,
-            sizes.block_parameters,
-            last_bucket_bytes(sizes, keys.bucket_mb),
-        ),
+        model=model_facts(sizes, keys.bucket_mb),
         measured=parts,
         link=machine.link,
         network=machine.network,
