@@ -41,7 +41,7 @@ def scale_document(result: Scale) -> Document:
 
 NOTE = (
     "Predicted: one measured step, with collectives by latency and bandwidth beside it. Its range "
-    "is that of the links' speed. Exposed: communication that no compute hides. *: to be used."
+    "is that of links and host. Exposed: communication that no compute hides. *: to be used."
 )
 
 
@@ -117,8 +117,10 @@ def facts(result: Scale) -> list[tuple[str, str]]:
     for what, speed in (("link", result.link), ("network", result.network)):
         if speed:
             found.append((what, told(speed)))
-    slower = result.slowdown
-    return [*found, ("compute beside it", f"{number(slower.percent)} % longer, {slower.source}")]
+    slower, host = result.slowdown, result.host
+    found.append(("compute beside it", f"{number(slower.percent)} % longer, {slower.source}"))
+    each = f"{ms(host.ms_per_block)} a block of fsdp and hsdp, {host.source}"
+    return [*found, ("host", each)]
 
 
 def ms(value: float) -> str:

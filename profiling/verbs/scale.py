@@ -4,8 +4,8 @@ one measured GPU, played again with collectives by a model of the links.
 {flags}
 
 Each GPU keeps the batch that was measured, so the batch of an iteration grows with them. The table
-has a range for each step, from the links' low speed to their high one. Memory is that of weights,
-gradients and moments, with the activations of the run where CAPTURE is its folder.
+has a range for each step, by the links' high and low speed. Memory is that of weights, gradients
+and moments, with the activations of the run where CAPTURE is its folder.
 
 examples
   python train.py config/gpt2_124m.yaml gradient_accumulation_steps=1 max_iters=100 profile=torch
@@ -65,6 +65,8 @@ def parse(argv: list[str]) -> Namespace:
     add("--links-from FOLDER", links_from, Path)
     slower = "by how much compute is longer beside a collective, in per cent"
     add("--slowdown PERCENT", slower, within(float, 0, 1000))
+    host = "of the host for each block of fsdp and hsdp, which have no CUDA graphs (5.6)"
+    add("--host-ms MS", host, within(float, 0, 1000))
     add("--manifest FILE", "the window's manifest, where it does not lie beside CAPTURE", Path)
     page = "one page with a chart"
     output_flags(parser, json="all figures (docs/report-schema.md)", markdown="a table", html=page)
@@ -98,6 +100,7 @@ def asked_of(flags: Namespace) -> Asked:
         given("--link", flags.link) if flags.link else None,
         given("--network", flags.network) if flags.network else None,
         flags.slowdown,
+        flags.host_ms,
     )
 
 

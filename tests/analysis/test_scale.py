@@ -25,7 +25,7 @@ from profiling.analysis.scale.prediction import (
     predictions,
     replayed,
 )
-from profiling.analysis.scale.records import LinkSpeed, StepParts
+from profiling.analysis.scale.records import HostTime, LinkSpeed, Mode, StepParts
 from profiling.analysis.scale.replay import Replay, Work, replay_ddp, replay_sharded
 from profiling.analysis.scale.scale import Asked, checked_counts, scale
 from profiling.analysis.scale.step_parts import step_parts
@@ -280,9 +280,10 @@ def test_steps_that_were_measured_on_four_gpus(alone_ms, keys, vocabulary, measu
 # the answer
 
 
-def machine(memory_bytes: int | None = None) -> Machine:
+def machine(memory_bytes: int | None = None, host_ms: float = 0.0) -> Machine:
     link = LinkSpeed(100.0, 50.0, 200.0, "given", "")
-    return Machine(8, link, replace(link, gb_per_s=10.0, low_gb_per_s=5.0), memory_bytes)
+    network = replace(link, gb_per_s=10.0, low_gb_per_s=5.0)
+    return Machine(8, link, network, HostTime(host_ms, 0.0, "assumed"), memory_bytes)
 
 
 def test_one_gpu_is_what_was_measured_and_ranges_are_around_the_middle():
@@ -303,6 +304,17 @@ def test_one_gpu_is_what_was_measured_and_ranges_are_around_the_middle():
         assert row.tokens_per_s == pytest.approx(row.gpus * 1e6 / row.step_ms)
         assert row.efficiency_percent == pytest.approx(2000 / row.step_ms)
     assert rows[1].sent_bytes == 4 * TINY.parameters  # 2 (n-1)/n of float32 gradients
+
+
+def test_a_host_that_launches_kernel_by_kernel_may_be_the_limit():
+    ways: tuple[Mode, ...] = ("ddp", "fsdp")
+    ddp, fsdp = predictions(work(), machine(host_ms=10.0), (4,), ways, 1000, None)
+    assert fsdp.step_ms == 30.0 and fsdp.limited_by == "host"  # two blocks and what is around them
+    assert fsdp.fastest_ms < 25.0
+    assert ddp.limited_by != "host" and ddp.step_ms < 21.0
+    three = work(parts=replace(PARTS, micro_steps=3, step_ms=56.0))
+    fsdp = predictions(three, machine(host_ms=10.0), (4,), ("fsdp",), 1000, None)[0]
+    assert fsdp.step_ms == 90.0
 
 
 def test_memory_of_each_way_of_sharing():

@@ -23,6 +23,7 @@ LARGE_BYTES = 1_000_000  # smaller collectives tell latency, not bandwidth
 LINK_SHARES, NETWORK_SHARES = (0.77, 0.58, 0.80), (0.85, 0.60, 0.95)
 Place = Literal["link", "network"]
 Speed = Literal["middle", "low", "high"]
+SPEEDS: tuple[Speed, ...] = ("middle", "low", "high")
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from profiling.analysis.scale.links import Cost, Links
+from profiling.analysis.scale.links import SPEEDS, Cost, Links, Speed
 from profiling.analysis.scale.model_sizes import FLOAT32_BYTES, ModelSizes, buckets
 from profiling.analysis.scale.records import (
     Choice,
     GpuMemory,
+    HostTime,
     Limit,
     LinkSpeed,
     Mode,
@@ -30,14 +31,25 @@ class Machine:
     gpus_per_node: int
     link: LinkSpeed | None
     network: LinkSpeed | None
+    host: HostTime
     memory_bytes: int | None  # of a GPU
 
-    def links(self, of: str) -> Links:
-        """At one of a LinkSpeed's three speeds."""
+    def links(self, of: Speed) -> Links:
         link, network = (
-            getattr(speed, of) if speed else 1.0 for speed in (self.link, self.network)
+            speed_of(speed, of) if speed else 1.0 for speed in (self.link, self.network)
         )
         return Links(self.gpus_per_node, link, network)
+
+    def host_ms(self, work: Work, mode: Mode, of: Speed) -> float:
+        """What the host needs for a step; with ddp it replays CUDA graphs."""
+        if mode not in ("fsdp", "hsdp"):
+            return 0.0
+        each = self.host.low_ms_per_block if of == "high" else self.host.ms_per_block
+        return each * (work.sizes.blocks + 1) * work.parts.micro_steps
+
+
+def speed_of(speed: LinkSpeed, of: Speed) -> float:
+    return {"middle": speed.gb_per_s, "low": speed.low_gb_per_s, "high": speed.high_gb_per_s}[of]
 
 
 def predictions(
@@ -67,10 +79,9 @@ def modes_for(gpus: int, gpus_per_node: int, modes: Sequence[Mode]) -> list[Mode
 def prediction(
     work: Work, machine: Machine, gpus: int, mode: Mode, tokens: int, activations: int | None
 ) -> Prediction:
-    middle, fast, slow = (
-        replayed(work, machine.links(of), gpus, mode)
-        for of in ("gb_per_s", "high_gb_per_s", "low_gb_per_s")
-    )
+    played = {of: replayed(work, machine.links(of), gpus, mode) for of in SPEEDS}
+    step_ms = {of: max(played[of].now, machine.host_ms(work, mode, of)) for of in SPEEDS}
+    middle = played["middle"]
     memory = memory_of(work.sizes, mode, shards(mode, gpus, machine), work.parts.micro_steps)
     memory = replace(memory, activations=activations)
     local = min(gpus, machine.gpus_per_node)
@@ -78,15 +89,15 @@ def prediction(
         gpus=gpus,
         nodes=gpus // local,
         mode=mode,
-        step_ms=middle.now,
-        fastest_ms=fast.now,
-        slowest_ms=slow.now,
-        tokens_per_s=gpus * tokens / middle.now * 1e3,
-        efficiency_percent=100 * work.parts.step_ms / middle.now,
+        step_ms=step_ms["middle"],
+        fastest_ms=step_ms["high"],
+        slowest_ms=step_ms["low"],
+        tokens_per_s=gpus * tokens / step_ms["middle"] * 1e3,
+        efficiency_percent=100 * work.parts.step_ms / step_ms["middle"],
         exposed_ms=middle.exposed,
         communication_ms=sum(cost.ms for cost in middle.sent),
         sent_bytes=round(sum(cost.bytes_sent for cost in middle.sent)),
-        limited_by=limit(middle),
+        limited_by="host" if step_ms["middle"] > middle.now else limit(middle),
         memory=memory,
         fits=fits(memory, machine.memory_bytes),
     )

@@ -11,8 +11,9 @@ from typing import Literal
 SCHEMA_VERSION = 1
 Mode = Literal["one", "ddp", "fsdp", "hsdp"]  # one: a GPU alone
 Source = Literal["measured", "given", "assumed"]
-# what most of the communication that stands alone is made of; compute: it is less than 1 %
-Limit = Literal["compute", "link", "network", "latency"]
+# host: it needs longer to launch a step than the GPUs for all of it; else what most of the
+# communication that stands alone is made of; compute: that is less than 1 %
+Limit = Literal["compute", "link", "network", "latency", "host"]
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,15 @@ class Slowdown:
 
 
 @dataclass(frozen=True)
+class HostTime:
+    """What the host takes to launch a block, there and back, of fsdp or hsdp: no CUDA graphs."""
+
+    ms_per_block: float  # and for what is outside of blocks once more
+    low_ms_per_block: float  # at best
+    source: Source
+
+
+@dataclass(frozen=True)
 class GpuMemory:
     """Bytes on each GPU; `gathered`: weights and gradients of the moment, whole."""
 
@@ -86,8 +96,8 @@ class Prediction:
     nodes: int
     mode: Mode
     step_ms: float
-    fastest_ms: float  # with links at their high speed, and at their low one
-    slowest_ms: float
+    fastest_ms: float  # with links at their high speed and the host at its best
+    slowest_ms: float  # with links at their low speed
     tokens_per_s: float  # of all GPUs
     efficiency_percent: float  # of so many times one GPU
     exposed_ms: float  # communication that no compute hides
@@ -119,6 +129,7 @@ class Scale:
     link: LinkSpeed | None  # between the GPUs of a node; None: no row needs it
     network: LinkSpeed | None  # between nodes, likewise
     slowdown: Slowdown
+    host: HostTime
     predictions: list[Prediction]
     choices: list[Choice]  # one for each number of GPUs
     assumed: list[str]
