@@ -246,14 +246,15 @@ def test_a_faster_link_more_slowdown_more_gpus(mode):
 
 
 @pytest.mark.parametrize(
-    ("alone_ms", "keys", "vocabulary", "measured_ms"),
+    ("alone_ms", "keys", "vocabulary", "gpus", "measured_ms"),
     [
-        (20.4, Keys(12, 768, 1024, 12, bucket_mb=1e5), 2048, 23.1),
-        (29.0, Keys(12, 768, 1024, 12), 50304, 30.4),
-        (5.40, Keys(6, 384, 256, 64, bucket_mb=1e5), 65, 5.71),
+        (20.4, Keys(12, 768, 1024, 12, bucket_mb=1e5), 2048, 4, 23.1),
+        (20.4, Keys(12, 768, 1024, 12, bucket_mb=1e5), 2048, 2, 22.9),
+        (29.0, Keys(12, 768, 1024, 12), 50304, 4, 30.4),
+        (5.40, Keys(6, 384, 256, 64, bucket_mb=1e5), 65, 4, 5.71),
     ],
 )
-def test_steps_that_were_measured_on_four_gpus(alone_ms, keys, vocabulary, measured_ms):
+def test_steps_that_were_measured(alone_ms, keys, vocabulary, gpus, measured_ms):
     """Within 4 %: in one piece behind backward, and bucket by bucket; copied there and back."""
     sizes = sizes_of(keys, vocabulary)
     backward_ms = 0.64 * alone_ms
@@ -273,7 +274,7 @@ def test_steps_that_were_measured_on_four_gpus(alone_ms, keys, vocabulary, measu
     link = known_link("NVIDIA H200")
     assert link
     given = Work(parts, sizes, keys.bucket_mb, 0.0, 0.63 * 4.8e9 / 2)
-    step_ms = replay_ddp(given, Links(8, link.gb_per_s, 1.0), 4).now
+    step_ms = replay_ddp(given, Links(8, link.gb_per_s, 1.0), gpus).now
     assert step_ms == pytest.approx(measured_ms, rel=0.04)
 
 

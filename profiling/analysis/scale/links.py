@@ -18,9 +18,10 @@ BYTES_PER_MS = 1e6  # of 1 GB/s
 # ms, of NCCL's tuner for large messages: a collective, a step over NVLink, one over the network
 START_MS, LINK_STEP_MS, NETWORK_STEP_MS = 0.0084, 0.0034, 0.0096
 LARGE_BYTES = 1_000_000  # smaller collectives tell latency, not bandwidth
-# of the data sheet, (middle, low, high). NVLink: what 4 H200s reached at 43 MB, at 349 MB beside
-# other kernels, and what NCCL takes for the most on Hopper. Network: nothing was measured.
-LINK_SHARES, NETWORK_SHARES = (0.77, 0.58, 0.80), (0.85, 0.60, 0.95)
+# of the data sheet, (middle, low, high). NVLink: what four steps on 2 and 4 H200s come to
+# (docs/scale.md), the slowest of them, and the most that NCCL takes Hopper for. Network: nothing
+# was measured.
+LINK_SHARES, NETWORK_SHARES = (0.65, 0.39, 0.80), (0.85, 0.60, 0.95)
 Place = Literal["link", "network"]
 Speed = Literal["middle", "low", "high"]
 SPEEDS: tuple[Speed, ...] = ("middle", "low", "high")
