@@ -36,6 +36,7 @@ VERBS = {
     "export": Verb(CAPTURES, "a capture for ui.perfetto.dev", keeps_freed=True),
     "log": Verb(CAPTURES, "the report of a capture, added to its W&B run"),
     "trigger": Verb(CAPTURES, "a capture window on a run that is under way"),
+    "scale": Verb(CAPTURES, "what a step would take on more GPUs, from a capture of one"),
     "hang": Verb(CAPTURES, "which collective a run of several ranks hangs in, and who is missing"),
     "dashboard": Verb(CAPTURES, "runs side by side: loss, speed, GPU"),
     "scrub": Verb(CAPTURES, "take environment and folders out of a capture"),
@@ -63,6 +64,7 @@ examples
   python -m profiling compare slow.sqlite flash.sqlite --html comparison.html
   python -m profiling ab config/shakespeare_char.yaml attention=slow,flash
   python -m profiling dashboard out-slow out-flash -o dashboard.html
+  python -m profiling scale out-gpt2-124m --gpus 8,64,1024
   python -m profiling attention --seq 256,1024,4096 --backward --html attention.html
   python -m profiling compiled config/shakespeare_char.yaml attention=flash
 """

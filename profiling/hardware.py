@@ -70,6 +70,12 @@ GPU_LINKS = {
     r"MI300X": 448.0,
 }
 
+# GB/s of network that a GPU has in its vendor's own machine, each way: DGX and HGX, a NIC for each
+NETWORKS = {
+    r"B200|H200|H100 80GB HBM3|MI300X": 50.0,
+    r"A100-SXM4-(40|80)GB": 25.0,
+}
+
 
 class Multiprocessor(NamedTuple):
     """What one of a GPU's SMs holds at once."""
@@ -155,6 +161,13 @@ def gpu_link_bytes_per_s(device_name: str) -> float | None:
     """Bandwidth of a GPU's own links to other GPUs, each way, in byte/s; None: not known."""
     name = BRAND.sub("", device_name)
     known = (gb for pattern, gb in GPU_LINKS.items() if re.fullmatch(pattern, name))
+    return next((gb * 1e9 for gb in known), None)
+
+
+def network_bytes_per_s(device_name: str) -> float | None:
+    """Network of a GPU in the usual machine of its kind, each way, in byte/s; None: not known."""
+    name = BRAND.sub("", device_name)
+    known = (gb for pattern, gb in NETWORKS.items() if re.fullmatch(pattern, name))
     return next((gb * 1e9 for gb in known), None)
 
 

@@ -10,6 +10,7 @@ from profiling.analysis.difference.records import Comparison, Experiment
 from profiling.analysis.hang.records import Hang
 from profiling.analysis.ranks.records import RanksReport
 from profiling.analysis.report import Report
+from profiling.analysis.scale.records import Scale
 from profiling.causes import CAUSES, VERDICT
 from tests.paths import PROJECT
 
@@ -19,6 +20,7 @@ RECORDS = {
     "report FOLDER": RanksReport,
     "compare": Comparison,
     "ab": Experiment,
+    "scale": Scale,
     "hang": Hang,
     "bench": Bench,
 }

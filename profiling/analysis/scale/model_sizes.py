@@ -1,0 +1,105 @@
+"""What a GPT of the trainer's has to send: its parameters in the order of their gradients.
+
+Read off the keys of a manifest; tests hold it against model.GPT.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from profiling.manifest import Manifest
+
+Count = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
+FLOAT32_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What is read of a run's configuration."""
+
+    n_layer: Count
+    n_embd: Count
+    block_size: Count
+    batch_size: Count
+    bias: bool = False
+    positions: str = "learned"
+    dtype: str = "bfloat16"
+    bucket_mb: Annotated[float, msgspec.Meta(ge=1)] = 25.0
+    gradient_accumulation_steps: Count = 1
+
+
+@dataclass(frozen=True)
+class ModelSizes:
+    """Numbers of parameters, tensor by tensor, the first gradient first."""
+
+    head: tuple[int, ...]  # the last norm: the head's own weight is the embedding's
+    block: tuple[int, ...]
+    blocks: int
+    embedding: tuple[int, ...]  # tied to the head, so that its gradient is complete last
+    block_share: float  # of the arithmetic, all blocks together
+    travel_bytes: int  # of a block's weight between ranks that share the model
+
+    @property
+    def parameters(self) -> int:
+        return self.root_parameters + self.blocks * self.block_parameters
+
+    @property
+    def block_parameters(self) -> int:
+        return sum(self.block)
+
+    @property
+    def root_parameters(self) -> int:
+        """Outside of the blocks."""
+        return sum(self.head) + sum(self.embedding)
+
+
+def keys_of(manifest: Manifest | None, file: Path) -> Keys:
+    """Raises ValueError where the capture has no manifest of the trainer, or one of more ranks."""
+    if manifest is None or manifest.config is None or manifest.vocab_size is None:
+        raise ValueError(
+            f"{file}: no manifest beside it tells the model's sizes; give a capture of this "
+            "trainer (profile=torch), or its manifest: --manifest FILE"
+        )
+    if manifest.world_size != 1:
+        raise ValueError(
+            f"{file}: is of one rank of {manifest.world_size}; give a capture of a run on one GPU"
+        )
+    try:
+        return msgspec.convert(manifest.config, Keys)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{file}: its manifest's configuration is damaged: {error}") from error
+
+
+def sizes_of(keys: Keys, vocab_size: int) -> ModelSizes:
+    """The model of training.parallel's run: GPT-2's decoder, as in model.py."""
+    width, biases = keys.n_embd, int(keys.bias)
+    norm = (width,) * (1 + biases)
+    products = [(4 * width, width), (width, 4 * width), (width, width), (width, 3 * width)]
+    proj, fc, attn_proj, attn = [(a * b, *(b,) * biases) for a, b in products]
+    positions = keys.block_size * width if keys.positions == "learned" else 0
+    in_blocks = keys.n_layer * (12 * width**2 + keys.block_size * width)  # attention is causal
+    return ModelSizes(
+        head=norm,
+        block=(*proj, *fc, *norm, *attn_proj, *attn, *norm),
+        blocks=keys.n_layer,
+        embedding=tuple(filter(None, (positions, vocab_size * width))),
+        block_share=in_blocks / (in_blocks + vocab_size * width),
+        travel_bytes=FLOAT32_BYTES if keys.dtype == "float32" else 2,
+    )
+
+
+def buckets(tensors: list[int], bucket_mb: float) -> list[tuple[int, int]]:
+    """(bytes, index of the tensor that completes it) of each of DDP's buckets.
+
+    `tensors`: parameters in the order of their gradients. DDP closes a bucket with the tensor that
+    reaches `bucket_mb` MiB; the last one has what is left.
+    """
+    found, size = [], 0
+    for index, parameters in enumerate(tensors):
+        size += FLOAT32_BYTES * parameters
+        if size >= bucket_mb * 2**20 or index == len(tensors) - 1:
+            found.append((size, index))
+            size = 0
+    return found

@@ -1,0 +1,187 @@
+"""What a step takes on more GPUs, by each way of sharing it, and which to use."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from profiling.analysis.scale.links import SPEEDS, Cost, Links, Speed
+from profiling.analysis.scale.model_sizes import FLOAT32_BYTES, ModelSizes, buckets
+from profiling.analysis.scale.records import (
+    Choice,
+    GpuMemory,
+    HostTime,
+    Limit,
+    LinkSpeed,
+    Mode,
+    ModelFacts,
+    Prediction,
+)
+from profiling.analysis.scale.replay import Replay, Work, replay_ddp, replay_sharded
+from profiling.units import milliseconds, size_bytes
+
+MODES: tuple[Mode, ...] = ("ddp", "fsdp", "hsdp")
+EXPOSED_PERCENT = 1.0  # of a step; below it communication is no limit
+CLEARLY_PERCENT = 5.0  # by which another has to be faster than ddp, whose CUDA graphs it has not
+ROOM = 0.95  # of a GPU's memory, that a run may have
+
+
+@dataclass(frozen=True)
+class Machine:
+    """`link` and `network` are None where nothing goes that way."""
+
+    gpus_per_node: int
+    link: LinkSpeed | None
+    network: LinkSpeed | None
+    host: HostTime
+    memory_bytes: int | None  # of a GPU
+
+    def links(self, of: Speed) -> Links:
+        link, network = (
+            speed_of(speed, of) if speed else 1.0 for speed in (self.link, self.network)
+        )
+        return Links(self.gpus_per_node, link, network)
+
+    def host_ms(self, work: Work, mode: Mode, of: Speed) -> float:
+        """What the host needs for a step; with ddp it replays CUDA graphs."""
+        if mode not in ("fsdp", "hsdp"):
+            return 0.0
+        each = self.host.low_ms_per_block if of == "high" else self.host.ms_per_block
+        return each * (work.sizes.blocks + 1) * work.parts.micro_steps
+
+
+def speed_of(speed: LinkSpeed, of: Speed) -> float:
+    return {"middle": speed.gb_per_s, "low": speed.low_gb_per_s, "high": speed.high_gb_per_s}[of]
+
+
+def predictions(
+    work: Work,
+    machine: Machine,
+    counts: Sequence[int],
+    modes: Sequence[Mode],
+    tokens: int,
+    activations: int | None,
+) -> list[Prediction]:
+    """By number of GPUs, then by mode. `tokens`: of a step on each GPU."""
+    return [
+        prediction(work, machine, gpus, mode, tokens, activations)
+        for gpus in counts
+        for mode in modes_for(gpus, machine.gpus_per_node, modes)
+    ]
+
+
+def modes_for(gpus: int, gpus_per_node: int, modes: Sequence[Mode]) -> list[Mode]:
+    """hsdp shards within a node, so it wants two; where it cannot be, nothing stands for it."""
+    if gpus == 1:
+        return ["one"]
+    several_nodes = 1 < gpus_per_node < gpus
+    return [mode for mode in modes if mode != "hsdp" or several_nodes]
+
+
+def prediction(
+    work: Work, machine: Machine, gpus: int, mode: Mode, tokens: int, activations: int | None
+) -> Prediction:
+    played = {of: replayed(work, machine.links(of), gpus, mode) for of in SPEEDS}
+    step_ms = {of: max(played[of].now, machine.host_ms(work, mode, of)) for of in SPEEDS}
+    middle = played["middle"]
+    memory = memory_of(work.sizes, mode, shards(mode, gpus, machine), work.parts.micro_steps)
+    memory = replace(memory, activations=activations)
+    local = min(gpus, machine.gpus_per_node)
+    return Prediction(
+        gpus=gpus,
+        nodes=gpus // local,
+        mode=mode,
+        step_ms=step_ms["middle"],
+        fastest_ms=step_ms["high"],
+        slowest_ms=step_ms["low"],
+        tokens_per_s=gpus * tokens / step_ms["middle"] * 1e3,
+        efficiency_percent=100 * work.parts.step_ms / step_ms["middle"],
+        exposed_ms=middle.exposed,
+        communication_ms=sum(cost.ms for cost in middle.sent),
+        sent_bytes=round(sum(cost.bytes_sent for cost in middle.sent)),
+        limited_by="host" if step_ms["middle"] > middle.now else limit(middle),
+        memory=memory,
+        fits=fits(memory, machine.memory_bytes),
+    )
+
+
+def replayed(work: Work, links: Links, gpus: int, mode: Mode) -> Replay:
+    if mode == "one":
+        return Replay(0.0, now=work.parts.step_ms)
+    if mode == "ddp":
+        return replay_ddp(work, links, gpus)
+    return replay_sharded(work, links, gpus, links.gpus_per_node if mode == "hsdp" else gpus)
+
+
+def shards(mode: Mode, gpus: int, machine: Machine) -> int:
+    """Ranks that share one copy of the model."""
+    return {"fsdp": gpus, "hsdp": machine.gpus_per_node}.get(mode, 1)
+
+
+def limit(replay: Replay) -> Limit:
+    if replay.exposed < EXPOSED_PERCENT / 100 * replay.now:
+        return "compute"
+
+    def spent(costs: Sequence[Cost]) -> float:
+        return sum(cost.ms - cost.latency_ms for cost in costs)
+
+    if sum(cost.latency_ms for cost in replay.sent) > spent(replay.sent):
+        return "latency"
+    network = [cost for cost in replay.sent if cost.slower == "network"]
+    return "network" if 2 * spent(network) > spent(replay.sent) else "link"
+
+
+def memory_of(sizes: ModelSizes, mode: Mode, shards: int, micro_steps: int) -> GpuMemory:
+    """In float32, of the whole model or of a share. Gradients stay whole between micro-steps."""
+    whole = FLOAT32_BYTES * sizes.parameters
+    share = whole // shards
+    gathered = 0
+    if mode in ("fsdp", "hsdp"):
+        root = 2 * FLOAT32_BYTES * sizes.root_parameters
+        gathered = root + (2 * sizes.travel_bytes + FLOAT32_BYTES) * sizes.block_parameters
+    gradients = share if micro_steps == 1 else whole
+    return GpuMemory(share, gradients, 2 * share, gathered, activations=None)
+
+
+def fits(memory: GpuMemory, memory_bytes: int | None) -> bool | None:
+    """Too much is known without the activations, too."""
+    if memory_bytes is None:
+        return None
+    if memory.known > ROOM * memory_bytes:
+        return False
+    return None if memory.activations is None else True
+
+
+def choices(rows: Sequence[Prediction]) -> list[Choice]:
+    """For each number of GPUs ddp, unless it does not fit or another is clearly faster."""
+    found = []
+    for gpus in dict.fromkeys(row.gpus for row in rows):
+        of = [row for row in rows if row.gpus == gpus]
+        fitting = [row for row in of if row.fits is not False]
+        best = min(fitting or of, key=lambda row: row.step_ms * preference(row))
+        found.append(Choice(gpus, best.mode, why(best, of)))
+    return found
+
+
+def preference(row: Prediction) -> float:
+    return 1.0 if row.mode in ("one", "ddp") else 1 + CLEARLY_PERCENT / 100
+
+
+def why(best: Prediction, rows: Sequence[Prediction]) -> str:
+    if best.fits is False:
+        return "none fits; a smaller batch or activation_checkpointing=full needs less memory"
+    if best.mode == "one":
+        return "nothing is sent"
+    others = [row for row in rows if row is not best]
+    reason = "sends the least, and keeps CUDA graphs" if best.mode == "ddp" else "the fastest"
+    return "; ".join([reason, *map(compared, others)])
+
+
+def compared(other: Prediction) -> str:
+    if other.fits is False:
+        return f"{other.mode} does not fit, {size_bytes(other.memory.known)}"
+    return f"{other.mode} would take {milliseconds(other.step_ms)} ms"
+
+
+def model_facts(sizes: ModelSizes, bucket_mb: float) -> ModelFacts:
+    tensors = [*sizes.head, *sizes.block * sizes.blocks, *sizes.embedding]
+    last_bucket_bytes, _ = buckets(tensors, bucket_mb)[-1]
+    return ModelFacts(sizes.parameters, sizes.blocks, sizes.block_parameters, last_bucket_bytes)

@@ -1,0 +1,155 @@
+"""One step played again, with collectives beside its compute. Called by prediction.
+
+Each GPU computes what the measured one did. Collectives queue: one after the other inside a node,
+and likewise between nodes. While one runs, compute takes longer by the slowdown.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from profiling.analysis.scale.links import Cost, Links, Place
+from profiling.analysis.scale.model_sizes import FLOAT32_BYTES, ModelSizes, buckets
+from profiling.analysis.scale.records import StepParts
+
+
+@dataclass(frozen=True)
+class Work:
+    """`copy_bytes_per_ms`: of the GPU's memory; None: not known, copies are free."""
+
+    parts: StepParts
+    sizes: ModelSizes
+    bucket_mb: float
+    slowdown: float  # 0.1: compute is a tenth longer beside a collective
+    copy_bytes_per_ms: float | None
+
+    def copy_ms(self, size: float) -> float:
+        """Of a kernel that reads and writes so many bytes in all."""
+        return size / self.copy_bytes_per_ms if self.copy_bytes_per_ms else 0.0
+
+
+@dataclass
+class Replay:
+    """A clock of one GPU, in ms since the step began."""
+
+    slowdown: float
+    now: float = 0.0
+    exposed: float = 0.0  # waits for collectives
+    free: dict[Place, float] = field(default_factory=lambda: {"link": 0.0, "network": 0.0})
+    sent: list[Cost] = field(default_factory=list)
+
+    def compute(self, ms: float) -> None:
+        """All collectives that were begun before have no gap between them."""
+        beside = max(0.0, max(self.free.values()) - self.now)
+        slow = min(ms, beside / (1 + self.slowdown))  # of the work, what runs beside them
+        self.now += ms + slow * self.slowdown
+
+    def send(self, cost: Cost, queue: Place = "link", after: float = 0.0) -> float:
+        """Begins when it is its turn, and not before `after`; returns when it ends."""
+        self.free[queue] = max(self.now, self.free[queue], after) + cost.ms
+        self.sent.append(cost)
+        return self.free[queue]
+
+    def wait(self, until: float) -> None:
+        self.exposed += max(0.0, until - self.now)
+        self.now = max(self.now, until)
+
+    def wait_for_all(self) -> None:
+        self.wait(max(self.free.values()))
+
+
+def backward_pieces(work: Work) -> Iterator[tuple[float, tuple[int, ...]]]:
+    """(ms, parameters whose gradients are complete then): head, blocks from the last, embedding."""
+    parts, sizes = work.parts, work.sizes
+    yield parts.head_backward_ms, sizes.head
+    for _ in range(sizes.blocks):
+        yield parts.block_backward_ms, sizes.block
+    blocks_ms = sizes.blocks * parts.block_backward_ms
+    yield parts.backward_ms - parts.head_backward_ms - blocks_ms, sizes.embedding
+
+
+def replay_ddp(work: Work, links: Links, gpus: int) -> Replay:
+    """A bucket leaves when its gradients are complete; all are waited for behind backward."""
+    parts, replay = work.parts, Replay(work.slowdown)
+    replay.compute((parts.micro_steps - 1) * (parts.forward_ms + parts.backward_ms))
+    replay.compute(parts.forward_ms)
+    tensors = [each for _, piece in backward_pieces(work) for each in piece]
+    complete = {index: size for size, index in buckets(tensors, work.bucket_mb)}
+    done = 0
+    for ms, piece in backward_pieces(work):
+        # each gradient is copied into its bucket: read and written
+        replay.compute(ms + work.copy_ms(2 * FLOAT32_BYTES * sum(piece)))
+        for index in range(done, done + len(piece)):
+            if index in complete:
+                replay.send(links.all_reduce(complete[index], gpus))
+        done += len(piece)
+    replay.wait_for_all()
+    replay.compute(parts.rest_ms)
+    return replay
+
+
+def replay_sharded(work: Work, links: Links, gpus: int, shards: int) -> Replay:
+    """`shards` ranks share a copy of the model, and gpus / shards such groups average theirs."""
+    parts = work.parts
+    step = Sharded(work, links, gpus, shards, Replay(work.slowdown))
+    for number in range(parts.micro_steps):
+        step.forward()
+        step.backward(last=number == parts.micro_steps - 1)
+    step.replay.wait_for_all()
+    step.replay.compute(parts.rest_ms - parts.update_ms * (1 - 1 / shards))
+    return step.replay
+
+
+@dataclass
+class Sharded:
+    """The passes of fsdp and hsdp: a block is gathered while the one before it computes."""
+
+    work: Work
+    links: Links
+    gpus: int
+    shards: int
+    replay: Replay
+
+    def forward(self) -> None:
+        """Embedding, last norm and head are gathered first, in float32, and stay."""
+        sizes, parts = self.work.sizes, self.work.parts
+        self.replay.wait(self.gather(FLOAT32_BYTES * sizes.root_parameters))
+        self.through_blocks(parts.block_forward_ms)
+        self.replay.compute(parts.forward_ms - sizes.blocks * parts.block_forward_ms)
+
+    def backward(self, last: bool) -> None:
+        """Gradients leave in the `last` micro-step."""
+        sizes, parts = self.work.sizes, self.work.parts
+        self.replay.compute(parts.head_backward_ms)
+        self.through_blocks(parts.block_backward_ms, first_is_whole=True, gradients=last)
+        behind = parts.backward_ms - parts.head_backward_ms
+        self.replay.compute(behind - sizes.blocks * parts.block_backward_ms)
+        if last:
+            self.reduce(sizes.root_parameters)
+
+    def through_blocks(
+        self, ms: float, first_is_whole: bool = False, gradients: bool = False
+    ) -> None:
+        """In backward the last block of forward comes first, which was not given up."""
+        sizes, work = self.work.sizes, self.work
+        size = sizes.travel_bytes * sizes.block_parameters
+        there = self.replay.now if first_is_whole else self.gather(size)
+        for left in reversed(range(sizes.blocks)):
+            self.replay.wait(there)
+            if left:
+                there = self.gather(size)
+            self.replay.compute(ms + work.copy_ms(2 * size))  # out of the gathered buffer
+            if gradients:
+                self.reduce(sizes.block_parameters)
+
+    def gather(self, size: float) -> float:
+        return self.replay.send(self.links.gather(size, self.shards))
+
+    def reduce(self, parameters: int) -> None:
+        """A reduce-scatter in float32; its shares are averaged among the groups."""
+        size = FLOAT32_BYTES * parameters
+        self.replay.compute(self.work.copy_ms(2 * size))  # into the buffer that leaves
+        scattered = self.replay.send(self.links.gather(size, self.shards))
+        groups = self.gpus // self.shards
+        if groups > 1:
+            cost = self.links.between_nodes().all_reduce(size / self.shards, groups)
+            self.replay.send(cost, "network", after=scattered)

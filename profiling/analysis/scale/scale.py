@@ -1,0 +1,194 @@
+"""From a capture of one GPU to the answer for many. Called by the verb scale."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from profiling.analysis.capture import Capture
+from profiling.analysis.ranks.records import RanksReport
+from profiling.analysis.scale import links
+from profiling.analysis.scale.model_sizes import FLOAT32_BYTES, keys_of, sizes_of
+from profiling.analysis.scale.prediction import (
+    MODES,
+    Machine,
+    choices,
+    model_facts,
+    predictions,
+)
+from profiling.analysis.scale.records import (
+    SCHEMA_VERSION,
+    HostTime,
+    LinkSpeed,
+    Mode,
+    Scale,
+    Slowdown,
+    StepParts,
+)
+from profiling.analysis.scale.replay import Work
+from profiling.analysis.scale.step_parts import step_parts
+from profiling.hardware import peak_bytes_per_s
+
+COPY_SHARE = 0.63  # of the memory's bandwidth, that copies of gradients reached on an H200
+# of fsdp without CUDA graphs: 124M took 73.4 ms on four H200s, which had work for 21. That the
+# host took the rest is concluded; no capture shows it.
+HOST_MS_PER_BLOCK = 5.6
+MOST_APART = 0.25  # of kernels a step, between captures of the same work
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user said; None: to be found out."""
+
+    counts: tuple[int, ...]
+    gpus_per_node: int
+    modes: tuple[Mode, ...] = MODES
+    micro_steps: int | None = None
+    link: LinkSpeed | None = None
+    network: LinkSpeed | None = None
+    slowdown_percent: float | None = None
+    host_ms_per_block: float | None = None
+
+
+def scale(
+    capture: Capture, asked: Asked, ranks: RanksReport | None = None, peak_bytes: int | None = None
+) -> Scale:
+    """`ranks`: collectives of several GPUs, for the links. `peak_bytes`: of the measured run.
+
+    Raises ValueError naming what is missing.
+    """
+    manifest, report = capture.manifest, capture.report
+    keys = keys_of(manifest, capture.trace.file)
+    assert manifest is not None and manifest.vocab_size is not None  # keys_of has looked
+    sizes = sizes_of(keys, manifest.vocab_size)
+    parts = with_micro_steps(step_parts(capture, sizes), asked.micro_steps)
+    gpu = report.capture.gpu
+    machine = machine_of(asked, gpu.name if gpu else None, ranks, gpu.memory_bytes if gpu else None)
+    memory_speed = peak_bytes_per_s(gpu.name) if gpu else None
+    copies = memory_speed * COPY_SHARE / 1e3 if memory_speed else None
+    work = Work(parts, sizes, keys.bucket_mb, 0.0, copies)
+    copied_ms = work.copy_ms(2 * FLOAT32_BYTES * sizes.parameters)
+    slowdown = slowdown_of(asked, capture, ranks, copied_ms)
+    work = replace(work, slowdown=slowdown.percent / 100)
+    tokens = keys.batch_size * keys.block_size * parts.micro_steps
+    activations = None
+    if peak_bytes is not None:
+        activations = max(0, peak_bytes - 4 * FLOAT32_BYTES * sizes.parameters)
+    rows = predictions(work, machine, asked.counts, asked.modes, tokens, activations)
+    return Scale(
+        SCHEMA_VERSION,
+        file=capture.trace.file.name,
+        gpu=gpu.name if gpu else None,
+        memory_bytes=machine.memory_bytes,
+        gpus_per_node=asked.gpus_per_node,
+        tokens=tokens,
+        bucket_mb=keys.bucket_mb,
+        model=model_facts(sizes, keys.bucket_mb),
+        measured=parts,
+        link=machine.link,
+        network=machine.network,
+        slowdown=slowdown,
+        host=machine.host,
+        predictions=rows,
+        choices=choices(rows),
+        assumed=assumptions(work, machine, slowdown, {row.mode for row in rows}, activations),
+    )
+
+
+def with_micro_steps(parts: StepParts, micro_steps: int | None) -> StepParts:
+    """So many on each GPU, each like those that were measured."""
+    if micro_steps is None or micro_steps == parts.micro_steps:
+        return parts
+    step_ms = parts.rest_ms + micro_steps * (parts.forward_ms + parts.backward_ms)
+    return replace(parts, step_ms=step_ms, micro_steps=micro_steps)
+
+
+def machine_of(
+    asked: Asked, gpu: str | None, ranks: RanksReport | None, memory_bytes: int | None
+) -> Machine:
+    """Speeds as given, else as measured, else as assumed of the GPU. Raises ValueError."""
+    most = max(asked.counts)
+    link = network = None
+    if most > 1 and asked.gpus_per_node > 1:
+        link = asked.link
+        if link is None and ranks is not None:
+            link = links.measured_link(ranks.collectives, asked.gpus_per_node, "--links-from")
+        link = link or links.known_link(gpu)
+        if link is None:
+            raise ValueError(
+                f"--link: how fast the links of {gpu or 'this GPU'} are is not known; give their "
+                "bus bandwidth in GB/s, or --links-from captures of several ranks"
+            )
+    if most > asked.gpus_per_node:
+        network = asked.network or links.known_network(gpu)
+        if network is None:
+            raise ValueError(
+                f"--network: how fast the network of {gpu or 'this GPU'} is is not known; give "
+                "GB/s of a GPU (400 Gb/s InfiniBand for each: 50)"
+            )
+    return Machine(asked.gpus_per_node, link, network, host_time(asked), memory_bytes)
+
+
+def host_time(asked: Asked) -> HostTime:
+    given = asked.host_ms_per_block
+    if given is None:
+        return HostTime(HOST_MS_PER_BLOCK, 0.0, "assumed")
+    return HostTime(given, given, "given")
+
+
+def slowdown_of(
+    asked: Asked, capture: Capture, ranks: RanksReport | None, copied_ms: float
+) -> Slowdown:
+    """How much longer several ranks computed at the same work, over what they hid behind it."""
+    if asked.slowdown_percent is not None:
+        return Slowdown(asked.slowdown_percent, "given")
+    alone = capture.report.breakdown
+    if ranks is None or alone is None:
+        return Slowdown(0.0, "assumed")
+    count = sum(row.kernels or 0 for row in capture.report.phases) / capture.report.window.steps
+    same = [row for row in ranks.ranks if abs(row.kernels - count) <= MOST_APART * count]
+    hidden_ms = sum(row.communication.hidden_ms for row in same)
+    longer_ms = sum(row.compute_ms - alone.compute_ms - copied_ms for row in same)
+    if len(same) < len(ranks.ranks) or hidden_ms <= 0.01 * sum(row.step_ms for row in same):
+        return Slowdown(0.0, "assumed")
+    return Slowdown(max(0.0, 100 * longer_ms / hidden_ms), "measured")
+
+
+def assumptions(
+    work: Work,
+    machine: Machine,
+    slowdown: Slowdown,
+    modes: set[Mode],
+    activations: int | None,
+) -> list[str]:
+    """All that was not measured, in words."""
+    found = ["each GPU has the batch of the one that was measured, and no rank is late"]
+    for speed in (machine.link, machine.network):
+        if speed and speed.source == "assumed":
+            found.append(speed.why)
+    if slowdown.source == "assumed":
+        found.append("compute is not slowed down by a collective beside it (--slowdown)")
+    if work.parts.blocks_from == "arithmetic":
+        found.append("a block's share of a pass is its share of the arithmetic")
+    if work.copy_bytes_per_ms is None:
+        found.append("copies of gradients and gathered weights take no time")
+    elif modes - {"one"}:
+        found.append(
+            f"gradients and gathered weights are copied at {COPY_SHARE:.0%} of the memory's speed"
+        )
+    if modes & {"fsdp", "hsdp"} and machine.host.source == "assumed":
+        found.append(
+            f"fsdp and hsdp have no CUDA graphs: the host takes {HOST_MS_PER_BLOCK} ms a block, as "
+            "it did once, and at best it is never waited for (--host-ms)"
+        )
+    if activations is None:
+        found.append("activations: not measured, so what fits is not known")
+    else:
+        found.append("activations are those of the measured run")
+    return found
+
+
+def checked_counts(counts: Sequence[int], gpus_per_node: int) -> tuple[int, ...]:
+    """Ascending, each once. Raises ValueError for what does not fill its nodes."""
+    for gpus in counts:
+        if gpus > gpus_per_node and gpus % gpus_per_node:
+            raise ValueError(f"--gpus {gpus}: no multiple of --gpus-per-node {gpus_per_node}")
+    return tuple(sorted(set(counts)))

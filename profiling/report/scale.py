@@ -1,0 +1,149 @@
+"""What a step takes on more GPUs, as a Document. Called by profiling.verbs.scale."""
+
+from itertools import groupby
+
+from profiling.analysis.scale.records import Choice, LinkSpeed, Prediction, Scale
+from profiling.report.charts import axis, colour, figure, logarithmic, scatter
+from profiling.report.document import (
+    Block,
+    Bullets,
+    Chart,
+    Column,
+    Document,
+    Facts,
+    Figure,
+    Section,
+    Table,
+    Verdict,
+)
+from profiling.units import milliseconds, number, percent, size_bytes
+
+MODE_COLOURS = {"ddp": "gemm", "fsdp": "attention", "hsdp": "optimizer"}
+WORTH_PERCENT = 90.0  # of efficiency, that the headline counts up to
+
+
+def scale_document(result: Scale) -> Document:
+    chart = Chart("efficiency", "efficiency by number of GPUs", efficiency(result.predictions))
+    blocks: list[Block] = [
+        chart,
+        table(result),
+        Bullets("Use", uses(result.choices)),
+        Facts(facts(result), heading="Measured and known"),
+        Bullets("Assumed", result.assumed),
+    ]
+    return Document(
+        f"Scale: {result.file}",
+        [],
+        [Verdict(headline(result))],
+        [Section("scale", "On more GPUs", blocks, lead=NOTE)],
+    )
+
+
+NOTE = (
+    "Predicted: one measured step, with collectives by latency and bandwidth beside it. Its range "
+    "is that of links and host. Exposed: communication that no compute hides. *: to be used."
+)
+
+
+def headline(result: Scale) -> str:
+    """How far it goes, by the modes that are to be used."""
+    best = {each.gpus: each.mode for each in result.choices}
+    rows = [row for row in result.predictions if best[row.gpus] == row.mode and row.gpus > 1]
+    step = f"One GPU takes {milliseconds(result.measured.step_ms)} ms a step"
+    if not rows:
+        return step
+    last = rows[-1]
+    kept = f"{gpus(last.gpus)} with {last.mode} keep {percent(last.efficiency_percent)} of it"
+    worth = [row.gpus for row in rows if row.efficiency_percent >= WORTH_PERCENT]
+    if worth and worth[-1] != last.gpus:
+        kept += f", up to {worth[-1]:,} at least {WORTH_PERCENT:.0f} %"
+    return f"{step}; {kept}"
+
+
+def uses(choices: list[Choice]) -> list[str]:
+    """A line for each run of numbers that have one answer, with the reason of the largest."""
+    lines = []
+    for mode, alike in groupby(choices, key=lambda choice: choice.mode):
+        found = [*alike]
+        first, last = found[0], found[-1]
+        span = f"{first.gpus:,} to {gpus(last.gpus)}" if first != last else gpus(first.gpus)
+        lines.append(f"{span}: {'' if mode == 'one' else f'{mode}, '}{last.why}")
+    return lines
+
+
+def gpus(count: int) -> str:
+    return f"{count:,} GPU{'s' if count > 1 else ''}"
+
+
+def table(result: Scale) -> Table:
+    best = {(each.gpus, each.mode) for each in result.choices}
+
+    def mode(row: Prediction) -> str:
+        return f"{row.mode} *" if (row.gpus, row.mode) in best and row.gpus > 1 else row.mode
+
+    def span(row: Prediction) -> str | None:
+        low, high = milliseconds(row.fastest_ms), milliseconds(row.slowest_ms)
+        return None if low == high else f"{low} to {high}"
+
+    columns = [
+        Column("GPUs", "gpus", "number", True),
+        Column("parallel", mode, "text", True),
+        Column("step, ms", "step_ms", "ms", True),
+        Column("range", span, "text", True),
+        Column("tokens/s", lambda row: round(row.tokens_per_s), "number", True),
+        Column("efficiency", "efficiency_percent", "percent", True),
+        Column("exposed, ms", "exposed_ms", "ms", True),
+        Column("sent", "sent_bytes", "bytes"),
+        Column("limit", "limited_by", "text", True),
+        Column("memory", lambda row: row.memory.known, "bytes", True),
+    ]
+    rows = result.predictions
+    return Table("scale", "On more GPUs", NOTE, columns, rows, most=len(rows), limit=len(rows))
+
+
+def facts(result: Scale) -> list[tuple[str, str]]:
+    parts, model = result.measured, result.model
+    found = [
+        ("forward, backward", f"{ms(parts.forward_ms)}, {ms(parts.backward_ms)}"),
+        (
+            "of a block",
+            f"{ms(parts.block_forward_ms)}, {ms(parts.block_backward_ms)}, "
+            f"by its {parts.blocks_from}",
+        ),
+        ("micro-steps, tokens", f"{parts.micro_steps}, {result.tokens:,} a step on each GPU"),
+        ("model", f"{model.parameters:,} parameters, {model.blocks} blocks"),
+        ("last bucket", f"{size_bytes(model.last_bucket_bytes)}: nothing is left to hide it"),
+    ]
+    for what, speed in (("link", result.link), ("network", result.network)):
+        if speed:
+            found.append((what, told(speed)))
+    slower, host = result.slowdown, result.host
+    found.append(("compute beside it", f"{number(slower.percent)} % longer, {slower.source}"))
+    each = f"{ms(host.ms_per_block)} a block of fsdp and hsdp, {host.source}"
+    return [*found, ("host", each)]
+
+
+def ms(value: float) -> str:
+    return f"{milliseconds(value)} ms"
+
+
+def told(speed: LinkSpeed) -> str:
+    low, high = number(speed.low_gb_per_s), number(speed.high_gb_per_s)
+    span = f" ({low} to {high})" if low != high else ""
+    return f"{number(speed.gb_per_s)} GB/s{span}, {speed.source}"
+
+
+def efficiency(rows: list[Prediction]) -> Figure | None:
+    """A line for each mode; None with fewer than two numbers of GPUs."""
+    counts = sorted({row.gpus for row in rows})
+    if len(counts) < 2:
+        return None
+    lines = []
+    for mode, shade in MODE_COLOURS.items():
+        of = [row for row in rows if row.mode in (mode, "one")]
+        if of[-1].mode == mode:
+            x, y = [row.gpus for row in of], [row.efficiency_percent for row in of]
+            style: Figure = {"line": {"color": colour(shade)}}
+            lines.append(scatter(mode, x, y, "lines+markers", **style))
+    xaxis = logarithmic("GPUs", counts[0] / 1.2, counts[-1] * 1.2)
+    return figure(lines, xaxis, axis("of one GPU's speed, %", rangemode="tozero"))

@@ -1,0 +1,136 @@
+"""Says what a training step would take on more GPUs, by each way of sharing it, and which to use:
+one measured GPU, played again with collectives by a model of the links.
+
+{flags}
+
+Each GPU keeps the batch that was measured, so the batch of an iteration grows with them. The table
+has a range for each step, by the links' high and low speed. Memory is that of weights, gradients
+and moments, with the activations of the run where CAPTURE is its folder.
+
+examples
+  python train.py config/gpt2_124m.yaml gradient_accumulation_steps=1 max_iters=100 profile=torch
+  python -m profiling scale out-gpt2-124m
+  python -m profiling scale out-gpt2-124m --gpus 8,64,1024 --network 25 --parallel ddp
+  python -m profiling scale out-gpt2-124m --links-from out-four-ranks --html scale.html
+  python -m profiling scale trace.json.gz --link 240,360 --micro-steps 5 --json - | jq .choices
+
+exit code: 0, or 2 for a mistake in the command line or a capture that cannot be read
+"""
+
+from argparse import ArgumentTypeError, Namespace
+from functools import partial
+from pathlib import Path
+
+from cli.parser import Parser, flag, names, within
+from cli.plain import without_controls
+from profiling.analysis.capture import open_report
+from profiling.analysis.ranks.found import rank_captures
+from profiling.analysis.ranks.records import RanksReport
+from profiling.analysis.runs.folder import is_run_folder, read_run
+from profiling.analysis.scale.links import given
+from profiling.analysis.scale.prediction import MODES
+from profiling.analysis.scale.records import Mode, Scale
+from profiling.analysis.scale.scale import Asked, checked_counts, scale
+from profiling.records import to_json
+from profiling.verbs.report import CAPTURE
+from profiling.verbs.results import STDOUT, check_outputs, output_flags, show, write_outputs
+
+COUNTS = (1, 2, 4, 8, 64, 1024)
+MOST_GPUS = 2**17
+PEAK_BYTES = "memory/peak_bytes"
+
+
+def main(argv: list[str]) -> int:
+    """Returns the exit code. Raises ValueError for a user's mistake."""
+    flags = parse(argv)
+    asked = asked_of(flags)
+    ranks = ranks_of(flags.links_from) if flags.links_from else None
+    capture = open_report(flags.capture, flags.manifest)
+    write(flags, scale(capture, asked, ranks, peak_bytes(flags.capture)))
+    return 0
+
+
+def parse(argv: list[str]) -> Namespace:
+    parser = Parser("scale", __doc__)
+    help = f"of a run on one GPU: {CAPTURE}"
+    parser.add_argument("capture", type=Path, metavar="CAPTURE", help=help)
+    add = partial(flag, parser)
+    add("--gpus N,N", "how many (1,2,4,8,64,1024)", numbers, default=COUNTS)
+    add("--gpus-per-node N", "that NVLink connects (8)", within(int, 1, MOST_GPUS), default=8)
+    add("--parallel", "one way of sharing (all)", choices=MODES)
+    add("--micro-steps N", "of an iteration on each GPU (as captured)", within(int, 1, 10_000))
+    add("--link GB/S", "bus bandwidth between the GPUs of a node, or LOW,HIGH", speeds)
+    add("--network GB/S", "of a GPU between nodes, each way, or LOW,HIGH", speeds)
+    links_from = "captures of several ranks (profile=torch): the links' speed, and the slowdown"
+    add("--links-from FOLDER", links_from, Path)
+    slower = "by how much compute is longer beside a collective, in per cent"
+    add("--slowdown PERCENT", slower, within(float, 0, 1000))
+    host = "of the host for each block of fsdp and hsdp, which have no CUDA graphs (5.6)"
+    add("--host-ms MS", host, within(float, 0, 1000))
+    add("--manifest FILE", "the window's manifest, where it does not lie beside CAPTURE", Path)
+    page = "one page with a chart"
+    output_flags(parser, json="all figures (docs/report-schema.md)", markdown="a table", html=page)
+    flags = parser.parse_args(argv)
+    inputs = filter(None, [flags.capture, flags.manifest, flags.links_from])
+    check_outputs(flags, *(path for path in inputs if path.exists()))
+    return flags
+
+
+def numbers(words: str) -> tuple[int, ...]:
+    """The type of a flag: numbers of GPUs."""
+    return tuple(map(within(int, 1, MOST_GPUS), names(words))) or COUNTS
+
+
+def speeds(words: str) -> tuple[float, ...]:
+    """The type of a flag: a bandwidth, or its range."""
+    found = tuple(map(within(float, 0.001, 1e6), names(words)))
+    if len(found) not in (1, 2):
+        raise ArgumentTypeError(f"{words}: give GB/s, or LOW,HIGH")
+    return found
+
+
+def asked_of(flags: Namespace) -> Asked:
+    """Raises ValueError."""
+    modes: tuple[Mode, ...] = (flags.parallel,) if flags.parallel else MODES
+    return Asked(
+        checked_counts(flags.gpus, flags.gpus_per_node),
+        flags.gpus_per_node,
+        modes,
+        flags.micro_steps,
+        given("--link", flags.link) if flags.link else None,
+        given("--network", flags.network) if flags.network else None,
+        flags.slowdown,
+        flags.host_ms,
+    )
+
+
+def ranks_of(place: Path) -> RanksReport:
+    """Raises ValueError where these are not captures of several ranks."""
+    from profiling.verbs.ranks import read
+
+    if not place.exists():
+        raise ValueError(f"--links-from {place}: no such file or folder")
+    paths = rank_captures([place], ranks=place.is_file())
+    if not paths:
+        raise ValueError(f"--links-from {place}: holds no captures of several ranks")
+    return read(paths).report
+
+
+def peak_bytes(place: Path) -> int | None:
+    """What the run in that folder had of its GPU's memory; None: it does not tell."""
+    if not is_run_folder(place):
+        return None
+    series = read_run(place).columns.get(PEAK_BYTES)
+    return None if series is None else int(series.value.max())
+
+
+def write(flags: Namespace, result: Scale) -> None:
+    from profiling.report.scale import headline, scale_document
+
+    document = scale_document(result)
+    written = write_outputs(flags, to_json(result), document)
+    if not written:
+        show(document)
+    elif STDOUT not in written:
+        print(without_controls(headline(result)))
+        print("written:", without_controls(", ".join(map(str, written))))

@@ -1,0 +1,397 @@
+"""Steps on more GPUs: by hand where that can be done, else by what has to hold of any of them."""
+
+from dataclasses import replace
+
+import pytest
+
+from configs.schema import Config
+from model import GPT
+from profiling.analysis.ranks.records import CollectiveSum
+from profiling.analysis.scale.links import (
+    LINK_STEP_MS,
+    NETWORK_STEP_MS,
+    START_MS,
+    Links,
+    known_link,
+    known_network,
+    measured_link,
+)
+from profiling.analysis.scale.model_sizes import Keys, ModelSizes, buckets, keys_of, sizes_of
+from profiling.analysis.scale.prediction import (
+    Machine,
+    choices,
+    limit,
+    memory_of,
+    predictions,
+    replayed,
+)
+from profiling.analysis.scale.records import HostTime, LinkSpeed, Mode, StepParts
+from profiling.analysis.scale.replay import Replay, Work, replay_ddp, replay_sharded
+from profiling.analysis.scale.scale import Asked, checked_counts, scale
+from profiling.analysis.scale.step_parts import step_parts
+from profiling.records import to_json
+from tests.helpers.captures import capture_of
+
+MB = 10**6
+# two blocks of 250,000 parameters, which are 1 MB; 500,000 outside of them
+TINY = ModelSizes((100_000,), (150_000, 100_000), 2, (400_000,), 0.8, 2)
+# 20 ms: forward 6 of which 2 x 2 are blocks, backward 12 of which 2 x 4 are, update 1 of the rest
+PARTS = StepParts(20.0, 1, 6.0, 12.0, 2.0, 4.0, 2.0, 1.0, "kernels")
+FREE = Links(8, 1e9, 1e9)  # transfers take no time; latency stays
+
+
+def work(**changes) -> Work:
+    return replace(Work(PARTS, TINY, 0.9, 0.0, None), **changes)
+
+
+def all_reduce_ms(megabytes: float, gpus: int, gb_per_s: float) -> float:
+    """Inside of a node."""
+    transfer = 2 * (gpus - 1) / gpus * megabytes / gb_per_s
+    return transfer + START_MS + 2 * (gpus - 1) * LINK_STEP_MS
+
+
+# links
+
+
+def test_an_all_reduce_inside_a_node_is_a_ring():
+    cost = Links(8, 100.0, 1.0).all_reduce(100 * MB, 4)
+    assert cost.ms == pytest.approx(1.5 + 0.0084 + 6 * 0.0034)  # 2 * 3/4 of 100 MB at 100 GB/s
+    assert cost.bytes_sent == 150 * MB and cost.slower == "link"
+
+
+def test_a_gather_is_half_of_it():
+    cost = Links(8, 100.0, 1.0).gather(100 * MB, 4)
+    assert cost.ms == pytest.approx(0.75 + 0.0084 + 3 * 0.0034)
+
+
+def test_between_nodes_the_slower_place_decides_and_a_tree_keeps_latency_low():
+    links = Links(8, 300.0, 10.0)
+    cost = links.all_reduce(800 * MB, 64)
+    # 2 * 7/8 of a share of 100 MB at 10 GB/s; inside it would be 2 * 7/8 of 800 MB at 300
+    assert cost.ms - cost.latency_ms == pytest.approx(17.5)
+    assert cost.slower == "network"
+    assert cost.latency_ms == pytest.approx(START_MS + 2 * (7 * LINK_STEP_MS + 3 * NETWORK_STEP_MS))
+    assert Links(8, 300.0, 100.0).all_reduce(800 * MB, 64).slower == "link"
+    assert cost.bytes_sent == 2 * 700 * MB + 2 * 87.5 * MB
+
+
+def test_a_gather_of_many_goes_round_by_all_of_them():
+    few, many = (FREE.gather(0, gpus).ms for gpus in (64, 1024))
+    assert many - few == pytest.approx(120 * NETWORK_STEP_MS + 840 * LINK_STEP_MS)
+
+
+def collective(**changes) -> CollectiveSum:
+    row = CollectiveSum(
+        kind="all_reduce",
+        group="0",
+        ranks=4,
+        count=10,
+        bytes=100 * MB,
+        algorithm="ring",
+        wait_ms=0.0,
+        transfer_ms=1.0,
+        exposed_ms=0.0,
+        bus_gb_per_s=150.0 / all_reduce_ms(100, 4, 300.0),
+        link_percent=None,
+        last_rank=None,
+        last_percent=None,
+    )
+    return replace(row, **changes)
+
+
+def test_bandwidth_is_what_a_collective_took_behind_its_latency():
+    rows = [
+        collective(),
+        collective(bytes=50 * MB, bus_gb_per_s=75.0 / all_reduce_ms(50, 4, 240.0)),
+        collective(bytes=4, bus_gb_per_s=0.001),  # tells latency alone
+        collective(bytes=None, bus_gb_per_s=None),
+        collective(ranks=16, bus_gb_per_s=20.0),  # of two nodes
+        collective(kind="broadcast", bus_gb_per_s=9.0),
+    ]
+    speed = measured_link(rows, 8, "ranks")
+    assert speed.gb_per_s == pytest.approx(300.0) == speed.high_gb_per_s
+    assert speed.low_gb_per_s == pytest.approx(240.0) and speed.source == "measured"
+    with pytest.raises(ValueError, match="ranks: tells the bandwidth of no collective"):
+        measured_link(rows[2:], 8, "ranks")
+
+
+def test_known_links_are_assumed_and_others_are_not_guessed():
+    speed = known_link("NVIDIA H200")
+    assert speed and speed.source == "assumed" and "450 GB/s" in speed.why
+    assert speed.low_gb_per_s < speed.gb_per_s < speed.high_gb_per_s < 450
+    assert known_network("NVIDIA H200") and known_network("NVIDIA L4") is None
+    assert known_link("NVIDIA GeForce GTX 1080") is None and known_link(None) is None
+
+
+# sizes
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"bias": True}, {"positions": "rotary"}, {"n_layer": 5, "n_embd": 48}]
+)
+def test_sizes_are_those_of_the_model(more):
+    config = Config(**{"n_layer": 2, "n_head": 2, "n_embd": 32, "block_size": 16, **more})
+    keys = Keys(config.n_layer, config.n_embd, 16, 4, config.bias, config.positions)
+    model = GPT(config, 65)
+    sizes = sizes_of(keys, 65)
+    assert sizes.parameters == sum(each.numel() for each in model.parameters())
+    tensors = sorted(each.numel() for each in model.transformer.h[0].parameters())
+    assert sorted(sizes.block) == tensors
+
+
+def test_a_bucket_closes_with_the_tensor_that_fills_it():
+    mebi = 2**18  # parameters of 4 bytes
+    assert buckets([mebi, mebi, 3 * mebi, mebi], 2) == [
+        (2 * 2**20, 1),
+        (3 * 2**20, 2),
+        (2**20, 3),
+    ]
+    assert buckets([mebi, mebi], 1000) == [(2 * 2**20, 1)]
+
+
+def test_the_last_bucket_has_the_embedding_that_is_the_head_too():
+    sizes = sizes_of(Keys(12, 768, 1024, 12), 50304)
+    size, index = buckets([*sizes.head, *sizes.block * 12, *sizes.embedding], 25.0)[-1]
+    assert 4 * 50304 * 768 <= size < 4 * 50304 * 768 + 26 * 2**20
+    assert index == len(sizes.head) + 12 * len(sizes.block) + len(sizes.embedding) - 1
+
+
+# a step played again
+
+
+def test_ddp_by_hand():
+    """Buckets: head and the first block's first tensor, 1 MB; then as backward goes on."""
+    replay = replay_ddp(work(), Links(8, 1.0, 1.0), 2)
+    tensors = [100_000, 150_000, 100_000, 150_000, 100_000, 400_000]
+    assert [size for size, _ in buckets(tensors, 0.9)] == [MB, MB, 2 * MB]  # in 4-byte parameters
+    small, large = all_reduce_ms(1, 2, 1.0), all_reduce_ms(2, 2, 1.0)
+    # ready 6 ms behind the forward of 6, 10 ms, and 12 ms, where backward ends
+    assert [cost.ms for cost in replay.sent] == pytest.approx([small, small, large])
+    assert replay.exposed == pytest.approx(large)
+    assert replay.now == pytest.approx(20 + large)
+
+
+def test_buckets_queue_where_the_link_is_slow():
+    replay = replay_ddp(work(), Links(8, 0.1, 1.0), 2)
+    first, rest = all_reduce_ms(1, 2, 0.1), all_reduce_ms(2, 2, 0.1)
+    assert replay.exposed == pytest.approx(12 + 2 * first + rest - 18)  # from 6 + 2 + 4 ms on
+    assert limit(replay) == "link"
+
+
+def test_one_bucket_hides_nothing():
+    replay = replay_ddp(work(bucket_mb=1000.0), Links(8, 1.0, 1.0), 4)
+    assert replay.exposed == pytest.approx(all_reduce_ms(4, 4, 1.0)) == replay.now - 20
+
+
+def test_only_the_last_micro_step_sends():
+    parts = replace(PARTS, micro_steps=3, step_ms=56.0)
+    alone, three = (replay_ddp(work(parts=each), Links(8, 1.0, 1.0), 2) for each in (PARTS, parts))
+    assert three.sent == alone.sent
+    assert three.now - alone.now == pytest.approx(36)
+
+
+def test_compute_is_longer_beside_a_collective_and_not_behind_it():
+    replay = Replay(slowdown=0.5)
+    cost = Links(8, 1.0, 1.0).all_reduce(3 * MB, 2)
+    replay.send(cost)
+    replay.compute(1.0)
+    assert replay.now == pytest.approx(1.5)
+    replay.compute(10.0)  # a part of it
+    slow = (cost.ms - 1.5) / 1.5
+    assert replay.now == pytest.approx(cost.ms + 10 - slow)
+
+
+def test_fsdp_by_hand():
+    """At no latency to speak of: the root is waited for, blocks are gathered behind compute."""
+    links = Links(8, 1.0, 1.0)
+    replay = replay_sharded(work(), links, 4, shards=4)
+    root = links.gather(2 * MB, 4).ms  # 500,000 float32 there and, as gradients, back
+    block = links.gather(0.5 * MB, 4).ms  # 250,000 numbers of two bytes
+    scattered = links.gather(MB, 4).ms
+    sent = [cost.ms for cost in replay.sent]
+    # root, both blocks; of backward the first block alone, between the last one's begin and end
+    assert sent == pytest.approx([root, block, block, block, scattered, scattered, root])
+    assert replay.exposed == pytest.approx(root + block + root)
+    assert replay.now == pytest.approx(20 + replay.exposed - 0.75)  # a quarter of the update
+
+
+def test_hsdp_sends_shares_between_nodes():
+    links = Links(4, 1.0, 0.05)
+    replay = replay_sharded(work(), links, 16, shards=4)
+    share = links.between_nodes().all_reduce(MB / 4, 4)
+    assert [cost for cost in replay.sent if cost.slower == "network"].count(share) == 2
+    assert share.ms == pytest.approx(
+        1.5 * 0.25 / 0.05 + START_MS + 2 * 2 * NETWORK_STEP_MS  # a tree of four
+    )
+    assert limit(replay) == "network"
+
+
+@pytest.mark.parametrize("mode", ["ddp", "fsdp", "hsdp"])
+def test_a_faster_link_more_slowdown_more_gpus(mode):
+    def step(link=300.0, network=40.0, gpus=64, **changes) -> float:
+        large = sizes_of(Keys(12, 768, 1024, 12), 50304)
+        parts = StepParts(27.0, 1, 8.0, 17.0, 0.5, 1.1, 2.0, 1.0, "kernels")
+        given = Work(parts, large, 25.0, 0.0, None)
+        return replayed(replace(given, **changes), Links(8, link, network), gpus, mode).now
+
+    assert step(link=30.0) > step(link=100.0) >= step(link=300.0) >= step(link=1000.0)
+    assert step(network=1.0) > step(network=10.0) >= step(network=40.0)
+    assert step(slowdown=0.5) > step(slowdown=0.1) > step()
+    assert step(copy_bytes_per_ms=1e9) > step(copy_bytes_per_ms=1e10) > step()
+    assert step(gpus=1024) > step(gpus=128) > step(gpus=16)
+    assert step(bucket_mb=1e6) >= step()
+
+
+# what was measured before: docs/scale.md has the table
+
+
+@pytest.mark.parametrize(
+    ("alone_ms", "keys", "vocabulary", "gpus", "measured_ms"),
+    [
+        (20.4, Keys(12, 768, 1024, 12, bucket_mb=1e5), 2048, 4, 23.1),
+        (20.4, Keys(12, 768, 1024, 12, bucket_mb=1e5), 2048, 2, 22.9),
+        (29.0, Keys(12, 768, 1024, 12), 50304, 4, 30.4),
+        (5.40, Keys(6, 384, 256, 64, bucket_mb=1e5), 65, 4, 5.71),
+    ],
+)
+def test_steps_that_were_measured(alone_ms, keys, vocabulary, gpus, measured_ms):
+    """Within 4 %: in one piece behind backward, and bucket by bucket; copied there and back."""
+    sizes = sizes_of(keys, vocabulary)
+    backward_ms = 0.64 * alone_ms
+    block_ms = backward_ms * sizes.block_share / sizes.blocks
+    head_ms = backward_ms * (1 - sizes.block_share)
+    parts = StepParts(
+        alone_ms,
+        1,
+        0.31 * alone_ms,
+        backward_ms,
+        block_ms / 2,
+        block_ms,
+        head_ms,
+        0.0,
+        "arithmetic",
+    )
+    link = known_link("NVIDIA H200")
+    assert link
+    given = Work(parts, sizes, keys.bucket_mb, 0.0, 0.63 * 4.8e9 / 2)
+    step_ms = replay_ddp(given, Links(8, link.gb_per_s, 1.0), gpus).now
+    assert step_ms == pytest.approx(measured_ms, rel=0.04)
+
+
+# the answer
+
+
+def machine(memory_bytes: int | None = None, host_ms: float = 0.0) -> Machine:
+    link = LinkSpeed(100.0, 50.0, 200.0, "given", "")
+    network = replace(link, gb_per_s=10.0, low_gb_per_s=5.0)
+    return Machine(8, link, network, HostTime(host_ms, 0.0, "assumed"), memory_bytes)
+
+
+def test_one_gpu_is_what_was_measured_and_ranges_are_around_the_middle():
+    rows = predictions(work(), machine(), (1, 2, 16), ("ddp", "fsdp", "hsdp"), 1000, None)
+    assert [(row.gpus, row.nodes, row.mode) for row in rows] == [
+        (1, 1, "one"),
+        (2, 1, "ddp"),
+        (2, 1, "fsdp"),
+        (16, 2, "ddp"),
+        (16, 2, "fsdp"),
+        (16, 2, "hsdp"),
+    ]
+    alone = rows[0]
+    assert (alone.step_ms, alone.efficiency_percent, alone.sent_bytes) == (20.0, 100.0, 0)
+    assert alone.tokens_per_s == pytest.approx(50_000) and alone.fits is None
+    for row in rows[1:]:
+        assert row.fastest_ms < row.step_ms < row.slowest_ms
+        assert row.tokens_per_s == pytest.approx(row.gpus * 1e6 / row.step_ms)
+        assert row.efficiency_percent == pytest.approx(2000 / row.step_ms)
+    assert rows[1].sent_bytes == 4 * TINY.parameters  # 2 (n-1)/n of float32 gradients
+
+
+def test_a_host_that_launches_kernel_by_kernel_may_be_the_limit():
+    ways: tuple[Mode, ...] = ("ddp", "fsdp")
+    ddp, fsdp = predictions(work(), machine(host_ms=10.0), (4,), ways, 1000, None)
+    assert fsdp.step_ms == 30.0 and fsdp.limited_by == "host"  # two blocks and what is around them
+    assert fsdp.fastest_ms < 25.0
+    assert ddp.limited_by != "host" and ddp.step_ms < 21.0
+    three = work(parts=replace(PARTS, micro_steps=3, step_ms=56.0))
+    fsdp = predictions(three, machine(host_ms=10.0), (4,), ("fsdp",), 1000, None)[0]
+    assert fsdp.step_ms == 90.0
+
+
+def test_memory_of_each_way_of_sharing():
+    whole, share = (memory_of(TINY, mode, shards, 1) for mode, shards in (("ddp", 1), ("fsdp", 4)))
+    assert whole.known == 16 * TINY.parameters and whole.gathered == 0
+    assert share.known - share.gathered == 4 * TINY.parameters
+    # weights and gradients outside of blocks, two blocks of 16 bits, a block's gradients
+    assert share.gathered == 8 * 500_000 + 2 * 2 * 250_000 + 4 * 250_000
+    assert memory_of(TINY, "fsdp", 4, micro_steps=2).gradients == 4 * TINY.parameters
+
+
+def test_ddp_is_for_all_that_fits():
+    rows = predictions(work(), machine(10**9), (1, 8, 64), ("ddp", "fsdp", "hsdp"), 1000, 10**6)
+    assert all(row.fits for row in rows)
+    assert [each.mode for each in choices(rows)] == ["one", "ddp", "ddp"]
+    small = machine(14 * MB)
+    rows = predictions(work(), small, (1, 8, 64), ("ddp", "fsdp", "hsdp"), 1000, 10**6)
+    assert [row.fits for row in rows] == [False, False, True, False, True, True]
+    found = choices(rows)
+    assert [each.mode for each in found] == ["one", "fsdp", "hsdp"]
+    assert "none fits" in found[0].why and "ddp does not fit, 17.0 MB" in found[2].why
+
+
+# from captures
+
+
+def test_parts_of_a_captured_step():
+    capture = capture_of("flash_metrics")
+    assert capture.manifest
+    sizes = sizes_of(keys_of(capture.manifest, capture.trace.file), 65)
+    parts = step_parts(capture, sizes)
+    assert parts.step_ms == pytest.approx(capture.report.health.free_step_ms)
+    assert (parts.micro_steps, parts.blocks_from) == (1, "kernels")
+    # the page of this capture: forward 1.71 of kernels, backward 3.47, a block's attention 0.105
+    assert parts.forward_ms == pytest.approx(1.73, abs=0.02)
+    assert parts.backward_ms == pytest.approx(3.50, abs=0.02)
+    assert parts.block_backward_ms == pytest.approx(0.542 * 5.40 / 5.58, abs=0.003)
+    pieces = parts.head_backward_ms + 6 * parts.block_backward_ms
+    assert 0.02 < parts.backward_ms - pieces < 0.3  # the embedding's
+    assert 0.1 < parts.update_ms < parts.rest_ms
+
+
+def test_blocks_by_arithmetic_where_attention_is_no_kernel_of_its_own():
+    capture = capture_of("flash_metrics")
+    assert capture.manifest
+    keys = replace(keys_of(capture.manifest, capture.trace.file), n_layer=3)
+    parts = step_parts(capture, sizes_of(keys, 65))
+    assert parts.blocks_from == "arithmetic"
+    assert 0.9 < 3 * parts.block_forward_ms / parts.forward_ms < 1.0
+
+
+def test_what_is_assumed_is_said():
+    result = scale(capture_of("flash_eager.trace"), Asked((1, 4), 8))
+    said = " ".join(result.assumed)
+    assert "data sheet" in said and "--slowdown" in said and "activations: not measured" in said
+    assert result.network is None and result.slowdown.source == "assumed"
+    given = LinkSpeed(300.0, 300.0, 300.0, "given", "--link")
+    asked = Asked((1, 4), 8, link=given, slowdown_percent=5.0)
+    said = " ".join(scale(capture_of("flash_eager.trace"), asked, peak_bytes=2 * 10**9).assumed)
+    assert "data sheet" not in said and "--slowdown" not in said
+    assert "activations are those of the measured run" in said
+    assert to_json(result)
+
+
+def test_more_micro_steps_are_as_long_as_those_that_were_measured():
+    one, five = (
+        scale(capture_of("flash_metrics"), Asked((1, 8), 8, micro_steps=count)) for count in (1, 5)
+    )
+    passes = one.measured.forward_ms + one.measured.backward_ms
+    assert five.measured.step_ms - one.measured.step_ms == pytest.approx(4 * passes)
+    assert five.tokens == 5 * one.tokens
+    kept = [result.predictions[1].efficiency_percent for result in (one, five)]
+    assert kept[0] < kept[1] < 100
+
+
+def test_counts_fill_their_nodes():
+    assert checked_counts((16, 2, 2, 1), 8) == (1, 2, 16)
+    with pytest.raises(ValueError, match="--gpus 12: no multiple of --gpus-per-node 8"):
+        checked_counts((12,), 8)
