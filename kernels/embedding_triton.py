@@ -14,10 +14,10 @@ from kernels.dropout_triton import keys_of_rows, stays, threshold
 from kernels.norm_triton import EPSILON, sum_over_programs
 
 FORWARD_ROWS, FORWARD_WARPS = 1, 1  # of a program
-SCALAR_ROWS, SCALAR_COLUMNS, SCALAR_WARPS = 1, 128, 1  # so many columns at a time
+SCALAR_ROWS, SCALAR_COLUMNS, SCALAR_WARPS = 4, 128, 2  # so many columns at a time
 BACKWARD_PROGRAMS = 64  # among which a sequence's places are dealt, for each so many columns
-BACKWARD_ROWS, COLUMNS = 32, 64  # tokens of a program at a time, of as many sequences as fit
-BACKWARD_WARPS, BACKWARD_STAGES, BACKWARD_REGISTERS = 8, 1, 128  # at most so many of a thread
+BACKWARD_ROWS, COLUMNS = 16, 64  # tokens of a program at a time, of as many sequences as fit
+BACKWARD_WARPS, BACKWARD_STAGES, BACKWARD_REGISTERS = 4, 1, 168  # at most so many of a thread
 SUM_ROWS, SUM_WIDTH, SUM_WARPS = 64, 64, 4  # of programs' sums, at a time
 SUMMED = 8192  # ids times columns whose sums a program can hold
 

@@ -77,9 +77,13 @@ def decide_cuda_graphs(config: Config, device: torch.device, dtype: str) -> Deci
         raise ValueError(f"cuda_graphs=true: not with {obstacle}; use cuda_graphs=auto")
     if config.cuda_graphs != AUTO:
         return Decision(config.cuda_graphs)
-    if obstacle or not config.compile:
-        return Decision("false", f"not with {obstacle or 'compile=false'}")
-    return Decision("true", "compiled, on CUDA")
+    if obstacle:
+        return Decision("false", f"not with {obstacle}")
+    if config.compile:
+        return Decision("true", "compiled, on CUDA")
+    if config.kernels == "fused":
+        return Decision("true", "kernels=fused, on CUDA")
+    return Decision("false", "not with compile=false")
 
 
 def decide(config: Config, device: torch.device, world_size: int) -> dict[str, Decision]:

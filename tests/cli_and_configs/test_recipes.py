@@ -3,12 +3,15 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from cli.keys import keys
 from configs import files
 from configs.completion import completions
 from configs.compose import compose_jobs
 from configs.schema import Config
+from train import train
+from training.device import decide
 
 MAIN = files.find("shakespeare_char")
 FAST = files.load(files.FOLDER / "recipe" / "fast.yaml")
@@ -44,10 +47,16 @@ def test_a_run_of_another_length_decays_over_all_of_it():
     assert (config.max_iters, config.lr_decay_iters, config.eval_interval) == (77, 77, 77)
 
 
-def test_on_a_cpu_it_says_which_key_to_leave_out():
-    with pytest.raises(ValueError, match="cuda_graphs=true: device=cpu has none; leave it at auto"):
-        composed(MAIN, "recipe=fast", "device=cpu")
-    assert composed(MAIN, "recipe=fast", "device=cpu", "cuda_graphs=auto").cuda_graphs == "auto"
+def test_on_a_cpu_it_says_which_keys_to_set(text_file, tmp_path):
+    words = ["recipe=fast", "device=cpu", f"data_source={text_file}", f"out_dir={tmp_path}/out"]
+    for more, told in (
+        ([], "attention=triton: exists on CUDA only, this run is on cpu; use slow, math, flash"),
+        (["attention=flash"], "kernels=fused: exists on CUDA only, .*; use kernels=compiled"),
+    ):
+        with pytest.raises(ValueError, match=f"^{told}"):
+            train(composed(MAIN, *words, *more))
+    config = composed(MAIN, *words, "kernels=compiled", "attention=flash")
+    assert decide(config, torch.device("cpu"), 1)["cuda_graphs"].value == "false"
 
 
 def test_a_sweep_compares_them_each_in_its_folder():
