@@ -9,25 +9,11 @@ import math, sys
 import torch
 from kernels.attention import causal_attention, packed_attention, packed_causal_attention
 from kernels.dropout_triton import threshold
+from tests.helpers.dropout_hash import left_by_dropout
 
 torch.set_default_device(sys.argv[1])
 
 B, H = 2, 2
-BITS = 0xFFFFFFFF
-
-
-def mixed(x, shift):
-    return x ^ (x >> shift)
-
-
-def left_by_dropout(seed, dropout, T, S):
-    # the kernels' counter and hash once more, in 64-bit integers
-    rows = torch.arange(B * H * T) * 0x9E3779B9 & BITS
-    keys = mixed(rows ^ seed, 16) * 0x7FEB352D & BITS
-    keys = mixed(mixed(keys, 15) * 0x846CA68B & BITS, 16)
-    columns = torch.arange(S) * 0x9E3779B9 & BITS
-    x = (keys[:, None] ^ columns) * 0x7FEB352D & BITS
-    return (mixed(x, 15) * 0x846CA68B & BITS >= threshold(dropout)).view(B, H, T, S)
 
 
 def exact(q, k, v, dropout, seed):
@@ -36,7 +22,8 @@ def exact(q, k, v, dropout, seed):
     seen = torch.ones(S, S, dtype=torch.bool).tril()[S - T :]
     weights = scores.masked_fill(~seen, -math.inf).softmax(-1)
     if dropout:
-        weights = weights * left_by_dropout(seed, dropout, T, S) / (1 - threshold(dropout) / 2**32)
+        kept = left_by_dropout(seed, dropout, B * H * T, S).view(B, H, T, S)
+        weights = weights * kept / (1 - threshold(dropout) / 2**32)
     return weights @ v
 
 

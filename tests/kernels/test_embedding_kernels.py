@@ -13,21 +13,9 @@ from torch.nn import functional as F
 import kernels.embedding_triton
 from kernels.dropout_triton import threshold
 from kernels.embedding import embed_and_norm, embedding_and_norm
+from tests.helpers.dropout_hash import left_by_dropout
 
 torch.set_default_device(sys.argv[1])
-
-BITS = 0xFFFFFFFF
-
-
-def mixed(x, shift):
-    return x ^ (x >> shift)
-
-
-def left_by_dropout(seed, dropout, rows, columns):
-    x = mixed(torch.arange(rows) * 0x9E3779B9 & BITS ^ seed, 16) * 0x7FEB352D & BITS
-    keys = mixed(mixed(x, 15) * 0x846CA68B & BITS, 16)
-    x = (keys[:, None] ^ (torch.arange(columns) * 0x9E3779B9 & BITS)) * 0x7FEB352D & BITS
-    return mixed(x, 15) * 0x846CA68B & BITS >= threshold(dropout)
 
 
 def compare(B, T, C, V, dropout, L=None, biased=False, read=slice(0, 2)):
