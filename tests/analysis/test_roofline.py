@@ -61,6 +61,24 @@ def test_a_family_is_compared_with_the_longer_of_its_two_floors():
     assert norm.gbps == pytest.approx(norm.bytes / 1e-3 / 1e9)
 
 
+def test_our_own_kernels_move_what_they_join():
+    """A sum, dropout and norm of 64 x 256 x 384, read and written once: 75 MB, and 101 back."""
+    work = roofline.work_of(with_config(kernels="fused"), "NVIDIA H200")
+    x, y = 64 * 256 * 384 * 4, 64 * 256 * 384 * 2  # the residual stream, and what products make
+    found = roofline.costs(work, True)
+    forward, backward = (x + y) + (x + y), (x + y + x) + (x + y)
+    assert found["norm"][1] == 12 * (forward + backward)
+    assert found["embedding"][1] == 2 * (x + y)
+    parameters = work.parameters + 256 * 384
+    assert found["optimizer"][1] == parameters * (4 + 16 + 12 + 2)
+    assert "dropout" not in found
+    muon = roofline.work_of(with_config(kernels="fused", optimizer="muon"), "NVIDIA H200")
+    assert (
+        roofline.costs(muon, True)["optimizer"]
+        == roofline.costs(roofline.work_of(MANIFEST, "NVIDIA H200"), True)["optimizer"]
+    )
+
+
 def test_half_the_time_is_twice_as_close_to_the_bound():
     once, twice = made(), made(times=TIMES | {"gemm": 0.5})
     of = [{r.family: r.percent_of_bound for r in each.families} for each in (once, twice)]
