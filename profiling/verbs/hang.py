@@ -32,7 +32,13 @@ from profiling.analysis.hang.records import Hang
 from profiling.flight_recorder import DUMP, REQUEST
 from profiling.records import to_json
 from profiling.timeline import flight_dump
-from profiling.verbs.results import STDOUT, check_outputs, output_flags, show, write_outputs
+from profiling.verbs.results import (
+    check_outputs,
+    output_flags,
+    say_written,
+    show,
+    write_outputs,
+)
 
 PATIENCE_S = 30.0  # for the answers of a run's ranks; to write one takes some 2 s
 LOOK_S = 0.5
@@ -107,6 +113,4 @@ def write(flags: Namespace, hang: Hang) -> None:
     written = write_outputs(flags, to_json(hang), document)
     if not written:
         show(document)
-    elif STDOUT not in written:
-        print(without_controls(headline(hang)))
-        print("written:", without_controls(", ".join(map(str, written))))
+    say_written(without_controls(headline(hang)), written)

@@ -29,7 +29,7 @@ from profiling.report.ranks.document import (
 )
 from profiling.report.ranks.timeline import timeline_of
 from profiling.report.renderers.page import page
-from profiling.verbs.results import STDOUT, outputs, show, show_answer, write_outputs
+from profiling.verbs.results import outputs, say_written, show, show_answer, write_outputs
 
 
 def report_ranks(flags: Namespace, analysis: RanksAnalysis, paths: Sequence[Path]) -> None:
@@ -42,9 +42,7 @@ def report_ranks(flags: Namespace, analysis: RanksAnalysis, paths: Sequence[Path
     pages = write_pages(flags.html, analysis, names) if flags.each else {}
     document = ranks_document(analysis.report, timeline, pages)
     written = write_outputs(flags, to_json(analysis.report), document)
-    if STDOUT not in written:
-        print(verdict_line(analysis.report))
-        print("written:", without_controls(", ".join(map(str, written))))
+    say_written(verdict_line(analysis.report), written)
     if flags.open:
         import webbrowser
 

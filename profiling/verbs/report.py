@@ -42,6 +42,7 @@ from profiling.verbs.results import (
     output_flags,
     outputs,
     put,
+    say_written,
     show,
     show_answer,
     write_outputs,
@@ -140,9 +141,7 @@ def write(flags: Namespace, capture: Capture) -> None:
         put(flags.json, to_json(capture.report))
     else:
         render(flags, capture)
-    if written and STDOUT not in written:
-        print(verdict_line(capture.report))
-        print("written:", without_controls(", ".join(map(str, written))))
+    say_written(verdict_line(capture.report), written)
     if flags.open:
         import webbrowser
 

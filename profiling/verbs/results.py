@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from cli.files import check_place, write_text
 from cli.parser import Flags, flag
+from cli.plain import without_controls
 from profiling.run_files import check_output
 
 if TYPE_CHECKING:
@@ -79,6 +80,13 @@ def write_outputs(flags: Namespace, as_json: str, document: "Document") -> list[
         if path := getattr(flags, name, None):
             put(path, make(document))
     return outputs(flags)
+
+
+def say_written(line: str, written: list[Path]) -> None:
+    """The result in a `line`, and where all of it lies; nothing where standard output has it."""
+    if written and STDOUT not in written:
+        print(line)
+        print("written:", without_controls(", ".join(map(str, written))))
 
 
 def put(path: Path, content: str) -> None:

@@ -33,7 +33,13 @@ from profiling.analysis.scale.records import Mode, Scale
 from profiling.analysis.scale.scale import Asked, checked_counts, scale
 from profiling.records import to_json
 from profiling.verbs.report import CAPTURE
-from profiling.verbs.results import STDOUT, check_outputs, output_flags, show, write_outputs
+from profiling.verbs.results import (
+    check_outputs,
+    output_flags,
+    say_written,
+    show,
+    write_outputs,
+)
 
 COUNTS = (1, 2, 4, 8, 64, 1024)
 MOST_GPUS = 2**17
@@ -131,6 +137,4 @@ def write(flags: Namespace, result: Scale) -> None:
     written = write_outputs(flags, to_json(result), document)
     if not written:
         show(document)
-    elif STDOUT not in written:
-        print(without_controls(headline(result)))
-        print("written:", without_controls(", ".join(map(str, written))))
+    say_written(without_controls(headline(result)), written)
