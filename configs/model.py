@@ -31,8 +31,8 @@ class ModelConfig:
     attention: str = key(attention.AUTO, attention.HELP, attention.CHOICES)
     kernels: str = key(
         "compiled",
-        "of embedding, norms, GELU, loss and AdamW: torch.compile's, PyTorch's; fused: our own, on "
-        "CUDA (gelu_tanh and the embedding of over 256 ids stay torch.compile's, muon PyTorch's)",
+        "of embedding, norms, GELU, loss and optimizer: torch.compile's, PyTorch's; fused: our "
+        "own, on CUDA (gelu_tanh and the embedding of over 256 ids stay torch.compile's)",
         ("compiled", "fused"),
     )
 

@@ -149,21 +149,19 @@ def blocks_of(sizes: Sequence[int], device: torch.device) -> Blocks:
     return Blocks(torch.tensor(sizes).to(device), owners.to(device), firsts.to(device), aligned)
 
 
-def launch(
-    addresses: Tensor, gradients: Tensor, aligned: bool, blocks: Blocks, steps: Tensor,
-    decays: Tensor, lr: Tensor, grad_scale: Tensor | None, found_inf: Tensor | None,
-    skipped: Tensor, rule: Rule,
-) -> None:  # fmt: skip
-    """Updates n parameters in place.
+def clip(
+    gradients: Tensor, aligned: bool, blocks: Blocks, steps: Tensor, decays: Tensor, lr: Tensor,
+    grad_scale: Tensor | None, found_inf: Tensor | None, skipped: Tensor, rule: Rule,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """What gradients are multiplied by, and whether there is an update: 1 or 0, (2,).
 
-    addresses (4, n) int64 are those of weights, their two moments and their copies, 0 where a
-    weight has none, gradients (n,) those of gradients; all but copies are float32. `aligned`: all
-    gradients begin at 16 bytes. steps and decays are (n,), the others scalars on the device.
-    With `found_inf` the update is made where it is 0; without where the norm is finite and
-    `skipped`, the updates that were not made, is 0.
+    Behind it the rates of the n parameters that AdamW has, (3, n); their steps, (n,), are counted
+    on. The norm is of all gradients, `blocks` are theirs, and their addresses, int64; `aligned`:
+    all begin at 16 bytes. decays are (n,), the others scalars on the device. With `found_inf` the
+    update is made where it is 0; without where the norm is finite and `skipped`, the updates that
+    were not made, is 0.
     """
     n, device = len(steps), steps.device
-    weights, means, variances, copies = addresses
     count, multiple = len(blocks.owners), ALIGNED if aligned and blocks.aligned else 1
     squares, factors = torch.empty(count, device=device), torch.empty(2, device=device)
     rates = torch.empty((3, n), device=device)
@@ -176,9 +174,23 @@ def launch(
         BETA1=rule.beta1, BETA2=rule.beta2, MAX_NORM=rule.max_norm, BLOCK=SUM,
         N=triton.next_power_of_2(n), num_warps=SUM_WARPS,
     )  # fmt: skip
+    return factors, rates
+
+
+def update(
+    addresses: Tensor, gradients: Tensor, aligned: bool, blocks: Blocks, factors: Tensor,
+    rates: Tensor, rule: Rule,
+) -> None:  # fmt: skip
+    """Updates n parameters in place, `blocks` are theirs.
+
+    addresses (4, n) int64 are those of weights, their two moments and their copies, 0 where a
+    weight has none, gradients (n,) those of gradients; all but copies are float32.
+    """
+    weights, means, variances, copies = addresses
+    count, multiple = len(blocks.owners), ALIGNED if aligned and blocks.aligned else 1
     adamw_update_triton[(count,)](
         weights, gradients, means, variances, copies, blocks.sizes, blocks.owners, blocks.firsts,
-        factors, rates, n, BETA1=rule.beta1, BETA2=rule.beta2, EPSILON=rule.epsilon,
+        factors, rates, rates.size(1), BETA1=rule.beta1, BETA2=rule.beta2, EPSILON=rule.epsilon,
         KIND=None if rule.copies is None else KINDS[rule.copies], BLOCK=BLOCK, ALIGNED=multiple,
         num_warps=WARPS,
     )  # fmt: skip

@@ -14,7 +14,7 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from configs.training import TrainingConfig
-from training.optimizer import AdamW
+from training.optimizer import AdamW, ClippedAdamW, address
 
 MOMENTUM = 0.95
 STEPS = 5  # of the iteration: singular values end between 0.7 and 1.2
@@ -29,6 +29,10 @@ class Muon(AdamW):
     """
 
     __setstate__ = Optimizer.__setstate__  # Adam's looks for its own state at every parameter
+
+    @staticmethod
+    def clipped() -> type[ClippedAdamW]:
+        return ClippedMuon
 
     @staticmethod
     def groups(model: nn.Module) -> tuple[list[Parameter], ...]:
@@ -75,6 +79,56 @@ class Muon(AdamW):
         torch._foreach_add_(weights, list(update.view_as(gradients)))
 
 
+class ClippedMuon(Muon, ClippedAdamW):
+    """Both with kernels of our own: clipping, momentum, updates and the weights' copies."""
+
+    first_group = 1
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        from kernels.muon_triton import normed_momentum, update
+
+        factors, (matrices, *_) = self.clip_and_step(), self.param_groups
+        ahead = [
+            normed_momentum(stack, self.gradients, self.aligned, factors, MOMENTUM)
+            for stack in self.stacks
+        ]
+        lr, decay, kind = matrices["lr"], matrices["weight_decay"], self.copies_dtype
+        for stack, x in zip(self.stacks, orthogonal_of_norm_1(ahead), strict=True):
+            update(stack, x, factors, lr, RMS * math.sqrt(stack.D), decay, kind)
+
+    def make_state(self) -> None:
+        super().make_state()
+        for first, *others in by_shape(self.param_groups[0]["params"]):
+            momentum = first.new_zeros((1 + len(others), *first.shape))
+            self.state[first] = {"momentum": momentum}
+
+    def locate(self) -> None:
+        from kernels.muon_triton import Stack
+
+        super().locate()
+        numbers = {p: number for number, p in enumerate(self.parameters)}
+        columns: dict[tuple[int, int], list[list[int]]] = {}  # of their tables, by (C, D)
+        for alike in by_shape(self.param_groups[0]["params"]):
+            state = self.state[alike[0]]
+            state["momentum"] = state["momentum"].contiguous()
+            parts = len(apart(alike[0][None]))
+            for weight, momentum in zip(alike, state["momentum"], strict=True):
+                copy = self.copies.get(weight)
+                copies = [None] * parts if copy is None else copy.chunk(parts)
+                pieces = zip(weight.chunk(parts), momentum.chunk(parts), copies, strict=True)
+                for w, m, c in pieces:
+                    begins = w.data_ptr() - weight.data_ptr()
+                    row = [w.data_ptr(), m.data_ptr(), address(c), numbers[weight], begins]
+                    C, D = sorted(w.shape)
+                    columns.setdefault((C, D), []).append([*row, int(len(w) > w.size(1))])
+        device = self.steps.device
+        self.stacks = [
+            Stack(torch.tensor(rows, device=device).t().contiguous(), C, D)
+            for (C, D), rows in columns.items()
+        ]
+
+
 def by_shape(matrices: list[Parameter]) -> list[list[Tensor]]:
     found: dict[torch.Size, list[Tensor]] = {}
     for matrix in matrices:
@@ -90,14 +144,28 @@ def apart(x: Tensor) -> Tensor:
 
 def orthogonal(x: Tensor) -> Tensor:
     """(N, A, B) -> (N, A, B) bfloat16: of U S V^T about U V^T, by Newton and Schulz."""
-    a, b, c = COEFFICIENTS
     x = (x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)).bfloat16()
     tall = x.size(1) > x.size(2)
-    x = x.mT if tall else x
-    for _ in range(STEPS):
-        square = x @ x.mT
-        x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
+    (x,) = orthogonal_of_norm_1([x.mT if tall else x])
     return x.mT if tall else x
+
+
+def orthogonal_of_norm_1(stacks: list[Tensor]) -> list[Tensor]:
+    """The same of stacks (N, C, D), all of the same C <= D, whose matrices have norm 1.
+
+    x becomes (a + b A + c A^2) x with A = x x^T: the bracket is of one size for all, and a batch.
+    """
+    a, b, c = COEFFICIENTS
+    counts, C = [len(x) for x in stacks], stacks[0].size(1)
+    squares = stacks[0].new_empty(sum(counts), C, C)
+    for _ in range(STEPS):
+        for x, square in zip(stacks, squares.split(counts), strict=True):
+            torch.bmm(x, x.mT, out=square)
+        factors = torch.baddbmm(squares, squares, squares, beta=b, alpha=c)
+        factors.diagonal(dim1=1, dim2=2).add_(a)
+        pairs = zip(factors.split(counts), stacks, strict=True)
+        stacks = [torch.bmm(factor, x) for factor, x in pairs]
+    return stacks
 
 
 def check_muon(config: TrainingConfig) -> None:

@@ -31,6 +31,11 @@ class AdamW(torch.optim.AdamW):
     load_state_dict = unwrap(Optimizer.load_state_dict)
     step = torch.no_grad()(unwrap(torch.optim.AdamW.step))
 
+    @staticmethod
+    def clipped() -> "type[ClippedAdamW]":
+        """What stands in for it with kernels=fused."""
+        return ClippedAdamW
+
     def state_shapes(self) -> dict[int, dict[str, torch.Size]]:
         """What `state` holds once there was a step, by the parameter's number."""
         parameters = [p for group in self.param_groups for p in group["params"]]
@@ -53,39 +58,52 @@ class ClippedAdamW(AdamW):
     it: `skipped` counts them. With a GradScaler's found_inf it is that which decides.
     """
 
+    first_group = 0  # that AdamW updates
+
     def __init__(
         self, groups: Iterable[dict[str, Any]], copies: Mapping[Tensor, Tensor], max_norm: float,
         lr: Tensor, betas: tuple[float, float],
     ):  # fmt: skip
         super().__init__(groups, lr=lr, betas=betas, fused=True, capturable=lr.is_cuda)
         self.parameters = [p for group in self.param_groups for p in group["params"]]
+        updated = self.param_groups[self.first_group :]
+        self.updated = [p for group in updated for p in group["params"]]  # the last of all
         self.copies, self.max_norm = copies, max_norm
         self.skipped = torch.zeros((), device=lr.device)
         self.decays = torch.tensor(
-            [group["weight_decay"] for group in self.param_groups for _ in group["params"]],
+            [group["weight_decay"] for group in updated for _ in group["params"]],
             device=lr.device,
         )
         self.gradients_at: list[int] = []
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        from kernels.adamw_triton import Rule, launch
+        self.clip_and_step()
+
+    def clip_and_step(self) -> Tensor:
+        """Returns what gradients are multiplied by and, 1 or 0, whether there was an update."""
+        from kernels.adamw_triton import Rule, clip, update
 
         if not self.state:
-            for p in self.parameters:
-                zeros = {name: torch.zeros_like(p) for name in MOMENTS}
-                self.state[p] = {"step": torch.zeros((), device=p.device), **zeros}
+            self.make_state()
             self.locate()
         self.locate_gradients()
-        group = self.param_groups[0]  # what the groups differ in lies in `decays`
-        (beta1, beta2), copies = group["betas"], next(iter(self.copies.values()), None)
-        kind = None if copies is None else copies.dtype
+        group = self.param_groups[-1]  # what the groups differ in lies in `decays`
+        (beta1, beta2), kind = group["betas"], self.copies_dtype
         rule = Rule(beta1, beta2, group["eps"], self.max_norm, kind)
-        launch(
-            self.addresses, self.gradients, self.aligned, self.blocks, self.steps, self.decays,
-            group["lr"], getattr(self, "grad_scale", None), getattr(self, "found_inf", None),
-            self.skipped, rule,
+        factors, rates = clip(
+            self.gradients, self.aligned, self.blocks, self.steps, self.decays, group["lr"],
+            getattr(self, "grad_scale", None), getattr(self, "found_inf", None), self.skipped, rule,
         )  # fmt: skip
+        gradients = self.gradients[-len(self.updated) :]
+        update(
+            self.addresses, gradients, self.aligned, self.blocks_updated, factors, rates, rule
+        )  # fmt: skip
+        return factors
+
+    @property
+    def copies_dtype(self) -> torch.dtype | None:
+        return next((copy.dtype for copy in self.copies.values()), None)
 
     def rehearse(self) -> None:
         """A step that changes nothing but makes state and loads kernels, as no graph can."""
@@ -96,25 +114,30 @@ class ClippedAdamW(AdamW):
         self.skipped.zero_()
         self.zero_grad(set_to_none=True)
 
+    def make_state(self) -> None:
+        for p in self.updated:
+            zeros = {name: torch.zeros_like(p) for name in MOMENTS}
+            self.state[p] = {"step": torch.zeros((), device=p.device), **zeros}
+
     def locate(self) -> None:
         """Where state and copies lie. The counts of steps come to lie in one tensor."""
         from kernels.adamw_triton import blocks_of
 
-        states = [self.state[p] for p in self.parameters]
+        states = [self.state[p] for p in self.updated]
         for state, name in product(states, MOMENTS):
             state[name] = state[name].contiguous()
         self.steps = torch.stack([state["step"] for state in states])
         for state, step in zip(states, self.steps, strict=True):
             state["step"] = step
-        copies = (self.copies.get(p) for p in self.parameters)
         rows = [
-            [p.data_ptr() for p in self.parameters],
+            [p.data_ptr() for p in self.updated],
             *([state[name].data_ptr() for state in states] for name in MOMENTS),
-            [0 if copy is None else copy.data_ptr() for copy in copies],
+            [address(self.copies.get(p)) for p in self.updated],
         ]
         device = self.steps.device
         self.addresses = torch.tensor(rows, device=device)
         self.blocks = blocks_of([p.numel() for p in self.parameters], device)
+        self.blocks_updated = blocks_of([p.numel() for p in self.updated], device)
 
     def locate_gradients(self) -> None:
         """Where they lie now. Before a graph is captured: in it nothing is copied from the host."""
@@ -133,13 +156,17 @@ class ClippedAdamW(AdamW):
             self.locate()
 
 
+def address(tensor: Tensor | None) -> int:
+    return 0 if tensor is None else tensor.data_ptr()
+
+
 def adamw(
     model: nn.Module, config: Config, device: torch.device, kind: type[AdamW] = AdamW
 ) -> AdamW:
     """Matrices and embeddings decay, biases and norms do not. One fused kernel where it exists.
 
     The learning rate is a tensor on CUDA, so that a captured graph reads the one of the moment.
-    With kernels=fused AdamW clips too, and keeps copies for the model's products.
+    With kernels=fused it clips too, and keeps copies for the model's products.
     """
     *decaying, others = kind.groups(model)
     groups = [
@@ -147,8 +174,9 @@ def adamw(
         {"params": others, "weight_decay": 0.0},
     ]
     lr, betas = torch.tensor(config.learning_rate, device=device), (config.beta1, config.beta2)
-    if config.kernels == "fused" and kind is AdamW:
-        return ClippedAdamW(groups, keep_copies(model, config.dtype), config.grad_clip, lr, betas)
+    if config.kernels == "fused":
+        copies = keep_copies(model, config.dtype)
+        return kind.clipped()(groups, copies, config.grad_clip, lr, betas)
     on_cuda = device.type == "cuda"
     return kind(
         groups,

@@ -14,7 +14,6 @@ from kernels.linear import product
 from kernels.norm import norm_of_sum
 from kernels.rotary import rotate
 from kernels.triton_hash import hashing_triton
-from training.optimizer import ClippedAdamW
 from training.step import autocast
 
 # each is in a training step, under these names
@@ -52,7 +51,10 @@ def reading_ahead(config: Config) -> AbstractContextManager[None]:
 
 
 def try_kernels(config: ModelConfig, device: torch.device, dtype: str, vocab_size: int) -> None:
-    """Runs each once, on a few tokens. Raises ValueError with the reason when it cannot."""
+    """Runs each of a micro-step once, on a few tokens.
+
+    Raises ValueError with the reason when it cannot.
+    """
     if config.kernels != "fused":
         return
     # rows and types as in training, so that Triton compiles for both at once
@@ -68,8 +70,6 @@ def try_kernels(config: ModelConfig, device: torch.device, dtype: str, vocab_siz
         if config.positions == "rotary":
             turns = torch.ones(2, TOKENS, 3, 1, config.n_embd // config.n_head, device=device)
             rotate(x.detach().to(kind).repeat(1, 3)[None], turns, config.n_head)
-        lr = torch.zeros((), device=device)
-        ClippedAdamW([{"params": [weight]}], {}, 1.0, lr, (0.9, 0.9)).step()
         if vocab_size <= MOST_IDS:
             try_embedding(config, device, dtype, vocab_size)
     except (RuntimeError, NotImplementedError, ImportError) as error:

@@ -10,7 +10,7 @@ from model import GPT
 from tests.helpers.checkpoints import assert_same
 from training.attention import OperatorNames
 from training.distributed import Ranks
-from training.muon import Muon, by_shape, check_muon, orthogonal
+from training.muon import ClippedMuon, Muon, by_shape, check_muon, orthogonal
 from training.optimizer import adamw, set_learning_rate
 from training.step import Step
 
@@ -180,11 +180,13 @@ def test_it_learns_faster_than_adamw_from_the_same_start(run, rows):
     assert ours["val/loss"] < plain["val/loss"]
 
 
-def test_with_our_own_kernels_autocast_copies_the_weights(config):
-    """Muon writes no copies, so there must be none that a product would read."""
+def test_with_our_own_kernels_it_writes_the_copies_that_products_read(config):
     model, optimizer = made(config, kernels="fused", dtype="bfloat16")
-    assert type(optimizer) is Muon
-    assert all(module.copy is None for module in model.modules() if isinstance(module, Linear))
+    assert type(optimizer) is ClippedMuon
+    layers = [module for module in model.modules() if isinstance(module, Linear)]
+    assert optimizer.copies == {layer.weight: layer.copy for layer in layers}
+    others = [p for group in optimizer.param_groups[1:] for p in group["params"]]
+    assert optimizer.updated == others and len(optimizer.decays) == len(others)
 
 
 def test_float16_is_refused(config):
