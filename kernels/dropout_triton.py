@@ -21,6 +21,16 @@ def stays(keys, columns, THRESHOLD: tl.constexpr):
     return x >= THRESHOLD
 
 
+@triton.jit
+def dropped(x, SEED, row, column, THRESHOLD: tl.constexpr):
+    """x, (rows, columns), behind dropout; a gradient goes the same way."""
+    if THRESHOLD:
+        kept: tl.constexpr = 1 - THRESHOLD / 2**32
+        keys = keys_of_rows(tl.load(SEED).to(tl.uint32), row)
+        x = tl.where(stays(keys[:, None], column[None, :], THRESHOLD), x * (1 / kept), 0.0)
+    return x
+
+
 def threshold(dropout: float) -> int:
     """Of 32 random bits: below it a weight is dropped."""
     return min(round(dropout * 2**32), 2**32 - 1)

@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.dropout_triton import keys_of_rows, stays, threshold
-from kernels.norm_triton import EPSILON, sum_over_programs
+from kernels.dropout_triton import dropped, threshold
+from kernels.norm_triton import EPSILON, store_with_norm, sum_over_programs
 
 FORWARD_ROWS, FORWARD_WARPS = 1, 1  # of a program
 SCALAR_ROWS, SCALAR_COLUMNS, SCALAR_WARPS = 4, 128, 2  # so many columns at a time
@@ -34,15 +34,6 @@ def rows_of(TABLE, number, column, inside, C):
 
 
 @triton.jit
-def dropped(x, SEED, row, column, THRESHOLD: tl.constexpr):
-    if THRESHOLD:
-        kept: tl.constexpr = 1 - THRESHOLD / 2**32
-        keys = keys_of_rows(tl.load(SEED).to(tl.uint32), row)
-        x = tl.where(stays(keys[:, None], column[None, :], THRESHOLD), x * (1 / kept), 0.0)
-    return x
-
-
-@triton.jit
 def forward_embedding_triton(
     IDX, TABLE, POSITIONS, WEIGHT, BIAS, SEED, X, H, MEAN, RSTD, rows, T, C,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, THRESHOLD: tl.constexpr, EPS: tl.constexpr,
@@ -54,18 +45,7 @@ def forward_embedding_triton(
     token = tl.load(IDX + row, mask=row < rows, other=0)
     x = rows_of(TABLE, token, column, inside, C) + rows_of(POSITIONS, row % T, column, inside, C)
     x = dropped(x, SEED, row, column, THRESHOLD)
-    at = row[:, None].to(tl.int64) * C + column[None, :]
-    tl.store(X + at, x.to(X.dtype.element_ty), mask=inside)
-    mean = tl.sum(x, 1) / C
-    apart = tl.where(inside, x - mean[:, None], 0.0)
-    rstd = tl.rsqrt(tl.sum(apart * apart, 1) / C + EPS)
-    weight = tl.load(WEIGHT + column, mask=column < C, other=0.0).to(tl.float32)
-    h = apart * rstd[:, None] * weight[None, :]
-    if BIAS is not None:
-        h += tl.load(BIAS + column, mask=column < C, other=0.0).to(tl.float32)[None, :]
-    tl.store(H + at, h.to(H.dtype.element_ty), mask=inside)
-    tl.store(MEAN + row, mean, mask=row < rows)
-    tl.store(RSTD + row, rstd, mask=row < rows)
+    store_with_norm(x, X, H, MEAN, RSTD, WEIGHT, BIAS, row, column, rows, C, EPS)
 
 
 @triton.jit

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.dropout_triton import keys_of_rows, stays, threshold
+from kernels.dropout_triton import dropped, threshold
 
 # rows of a program at a time; with one warp the sums over a row need no barrier
 FORWARD_ROWS, FORWARD_WARPS = 1, 1
@@ -21,10 +21,29 @@ EPSILON = 1e-5
 
 
 @triton.jit
+def store_with_norm(
+    x, X, H, MEAN, RSTD, WEIGHT, BIAS, row, column, rows, C, EPS: tl.constexpr
+):  # fmt: skip
+    """Rows of the residual stream, their norm, and what its gradient needs. BIAS may be None."""
+    inside = (row[:, None] < rows) & (column[None, :] < C)
+    at = row[:, None].to(tl.int64) * C + column[None, :]
+    tl.store(X + at, x.to(X.dtype.element_ty), mask=inside)
+    mean = tl.sum(x, 1) / C
+    apart = tl.where(inside, x - mean[:, None], 0.0)
+    rstd = tl.rsqrt(tl.sum(apart * apart, 1) / C + EPS)
+    weight = tl.load(WEIGHT + column, mask=column < C, other=0.0).to(tl.float32)
+    h = apart * rstd[:, None] * weight[None, :]
+    if BIAS is not None:
+        h += tl.load(BIAS + column, mask=column < C, other=0.0).to(tl.float32)[None, :]
+    tl.store(H + at, h.to(H.dtype.element_ty), mask=inside)
+    tl.store(MEAN + row, mean, mask=row < rows)
+    tl.store(RSTD + row, rstd, mask=row < rows)
+
+
+@triton.jit
 def forward_layer_norm_of_sum_triton(
     X, Y, WEIGHT, BIAS, SEED, SUM, H, MEAN, RSTD, rows, C,
-    ROWS: tl.constexpr, WIDTH: tl.constexpr, THRESHOLD: tl.constexpr,
-    HAS_BIAS: tl.constexpr, EPS: tl.constexpr,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, THRESHOLD: tl.constexpr, EPS: tl.constexpr,
 ):  # fmt: skip
     """SUM = X + dropout(Y) and its norm, ROWS rows; C columns in a block of WIDTH."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -33,22 +52,8 @@ def forward_layer_norm_of_sum_triton(
     at = row[:, None].to(tl.int64) * C + column[None, :]
     x = tl.load(X + at, mask=inside, other=0.0).to(tl.float32)
     y = tl.load(Y + at, mask=inside, other=0.0).to(tl.float32)
-    if THRESHOLD:
-        kept: tl.constexpr = 1 - THRESHOLD / 2**32
-        keys = keys_of_rows(tl.load(SEED).to(tl.uint32), row)
-        y = tl.where(stays(keys[:, None], column[None, :], THRESHOLD), y * (1 / kept), 0.0)
-    x += y
-    tl.store(SUM + at, x.to(SUM.dtype.element_ty), mask=inside)
-    mean = tl.sum(x, 1) / C
-    apart = tl.where(inside, x - mean[:, None], 0.0)
-    rstd = tl.rsqrt(tl.sum(apart * apart, 1) / C + EPS)
-    weight = tl.load(WEIGHT + column, mask=column < C, other=0.0).to(tl.float32)
-    h = apart * rstd[:, None] * weight[None, :]
-    if HAS_BIAS:
-        h += tl.load(BIAS + column, mask=column < C, other=0.0).to(tl.float32)[None, :]
-    tl.store(H + at, h.to(H.dtype.element_ty), mask=inside)
-    tl.store(MEAN + row, mean, mask=row < rows)
-    tl.store(RSTD + row, rstd, mask=row < rows)
+    x += dropped(y, SEED, row, column, THRESHOLD)
+    store_with_norm(x, SUM, H, MEAN, RSTD, WEIGHT, BIAS, row, column, rows, C, EPS)
 
 
 @triton.jit
@@ -85,10 +90,7 @@ def backward_layer_norm_of_sum_triton(
         if HAS_DSUM:
             dx += tl.load(DSUM + at, mask=inside, other=0.0).to(tl.float32)
         tl.store(DX + at, dx.to(DX.dtype.element_ty), mask=inside)
-        if THRESHOLD:
-            kept: tl.constexpr = 1 - THRESHOLD / 2**32
-            keys = keys_of_rows(tl.load(SEED).to(tl.uint32), row)
-            dx = tl.where(stays(keys[:, None], column[None, :], THRESHOLD), dx * (1 / kept), 0.0)
+        dx = dropped(dx, SEED, row, column, THRESHOLD)
         tl.store(DY + at, dx.to(DY.dtype.element_ty), mask=inside)
     at_column = tl.program_id(0) * C + column
     tl.store(DWEIGHT + at_column, tl.sum(dweight, 0), mask=column < C)
@@ -129,8 +131,8 @@ def launch_forward(
     rstd = torch.empty_like(mean)
     forward_layer_norm_of_sum_triton[(triton.cdiv(rows, FORWARD_ROWS),)](
         x, y, weight, bias, seed, total, h, mean, rstd, rows, C, ROWS=FORWARD_ROWS,
-        WIDTH=triton.next_power_of_2(C), THRESHOLD=threshold(dropout), HAS_BIAS=bias is not None,
-        EPS=EPSILON, num_warps=FORWARD_WARPS,
+        WIDTH=triton.next_power_of_2(C), THRESHOLD=threshold(dropout), EPS=EPSILON,
+        num_warps=FORWARD_WARPS,
     )  # fmt: skip
     return total, h, mean, rstd
 
