@@ -25,6 +25,7 @@ from kernels.dropout import NO_SEEDS, Seeds, draw_seeds
 from kernels.embedding import MOST_IDS, embedding_and_norm
 from kernels.gelu import gelu
 from kernels.linear import Linear
+from kernels.mlp import gelu_between
 from kernels.norm import norm_of_sum
 from kernels.rotary import rotate
 
@@ -197,6 +198,8 @@ class MLP(nn.Module):
         self.c_proj = Linear(4 * config.n_embd, config.n_embd, bias=config.bias)
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.fused and self.c_fc.reads_copy:
+            return gelu_between(x, self.c_fc, self.c_proj)  # (B, T, C)
         x = self.c_fc(x)  # (B, T, C) -> (B, T, 4C)
         return self.c_proj(gelu(x) if self.fused else self.gelu(x))  # (B, T, C)
 

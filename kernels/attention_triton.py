@@ -7,6 +7,10 @@ TRITON_INTERPRET=1 in the environment they run on a CPU, slowly: for tests.
 """
 
 import math
+import os
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
 
 import torch
 import triton
@@ -23,6 +27,11 @@ FORWARD_M, FORWARD_N = 64, 64
 KEYS_M, KEYS_N = 16, 64  # of programs that make the gradients of keys and values
 QUERIES_M, QUERIES_N = 64, 32  # of those that make the queries'
 WARPS, STAGES = 4, 3
+
+# whether kernels.attention_gluon takes the heads that it fits, on a Hopper GPU
+GLUON_FORWARD, GLUON_BACKWARD = True, True
+GLUON_TOKENS, GLUON_WIDTH = (128, 256), 64
+GLUON_TRITON = "3.6."  # the version that it was proved with: Gluon's names change
 
 
 @triton.jit
@@ -211,6 +220,11 @@ def launch_forward(
     (q,), (k, v) = readable(q), readable(k, v)
     out = torch.empty((B, T, H, D), dtype=q.dtype, device=q.device)
     lse = torch.empty((B * H, T), dtype=torch.float32, device=q.device)
+    if GLUON_FORWARD and gluon_fits(q, k, v):
+        from kernels import attention_gluon
+
+        attention_gluon.launch_forward(q, k, v, seed, out, lse, threshold(dropout))
+        return out, lse
     forward_causal_attention_triton[B * H, triton.cdiv(T, FORWARD_M)](
         q, k, v, out, lse, seed, *steps(q), *steps(k), T, S, math.log2(math.e) / math.sqrt(D),
         H=H, D=D, M=FORWARD_M, N=FORWARD_N, THRESHOLD=threshold(dropout),
@@ -226,17 +240,57 @@ def launch_backward(
     """All but lse are (B, T, H, D), lse is (B * H, T); returns (B, T, 3, H, D)."""
     B, T, H, D = q.shape
     assert k.size(1) == T, "gradients of a part of the queries"
-    q, k, v = readable(q, k, v)
+    (q, k, v), dout = readable(q, k, v), dout.contiguous()
     dqkv = torch.empty((B, T, 3, H, D), dtype=q.dtype, device=q.device)
+    if GLUON_BACKWARD and gluon_fits(q, k, v, dout):
+        from kernels import attention_gluon
+
+        attention_gluon.launch_backward(dout, q, k, v, out, lse, seed, dqkv, threshold(dropout))
+        return dqkv
     blocks = triton.cdiv(T, KEYS_N) + triton.cdiv(T, QUERIES_M)
     backward_causal_attention_triton[B * H, blocks](
-        q, k, v, out, dout.contiguous(), lse, seed, dqkv, *steps(q), T,
+        q, k, v, out, dout, lse, seed, dqkv, *steps(q), T,
         math.log2(math.e) / math.sqrt(D), 1 / math.sqrt(D),
         H=H, D=D, M=KEYS_M, N=KEYS_N, QUERIES_M=QUERIES_M, QUERIES_N=QUERIES_N,
         THRESHOLD=threshold(dropout), EVEN=T % KEYS_N == 0 and T % QUERIES_M == 0,
         num_warps=WARPS, num_stages=STAGES,
     )  # fmt: skip
     return dqkv
+
+
+def gluon_fits(q: Tensor, *others: Tensor) -> bool:
+    """Whether kernels.attention_gluon takes them, (B, T, H, D) each.
+
+    It reads by descriptors: heads lie side by side, sequences one behind the other, each row at a
+    multiple of 16 bytes.
+    """
+    B, T, H, D = q.shape
+    return (
+        T in GLUON_TOKENS
+        and D == GLUON_WIDTH
+        and all(
+            each.dtype == torch.bfloat16
+            and each.shape == q.shape
+            and each.stride()[2:] == (D, 1)
+            and each.stride(0) == T * each.stride(1)
+            and each.stride(1) % 8 == each.data_ptr() % 16 == 0
+            for each in (q, *others)
+        )
+        and has_gluon(q.device)
+    )
+
+
+@cache
+def has_gluon(device: torch.device) -> bool:
+    """A Hopper GPU, and the Triton that kernels.attention_gluon was proved with, compiling."""
+    if device.type != "cuda" or os.environ.get("TRITON_INTERPRET") == "1":
+        return False
+    if not triton.__version__.startswith(GLUON_TRITON):
+        return False
+    with suppress(ImportError):
+        import_module("triton.experimental.gluon")
+        return torch.cuda.get_device_capability(device) == (9, 0)
+    return False
 
 
 def refuse_width(D: int) -> None:

@@ -6,6 +6,9 @@ leaves float32, as its sums are. Whoever changes a weight has to write its copy 
 does, by kernels.adamw_triton, and so does loading a state.
 """
 
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
@@ -16,6 +19,23 @@ from torch.nn import functional as F
 from kernels.operators import operator
 
 LEAVES_FLOAT32 = hasattr(torch.ops.aten.mm, "dtype")  # PyTorch 2.8 and newer, on CUDA
+PLAIN, GELU, GELU_BACKWARD = 0, 1, 2  # what is behind a product of kernels.linear_triton
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How a program of kernels.linear_triton works, with 227 KiB of shared memory in all."""
+
+    columns: int  # of y, whose weights it keeps; a power of two
+    chunk: int  # of C, that are loaded and multiplied at once
+    stages: int  # chunks of x on their way
+    parts: int = 1  # of a tile, written one after the other: fewer registers
+    exchanged: int = 1  # bits: four threads write 32 bytes; 2: 64, by way of 4 KiB shared memory
+
+
+# (C, O, whether the weight is (O, C), what is behind) -> where our own product was faster than
+# cuBLAS: one H200, Triton 3.6
+TILES: dict[tuple[int, int, bool, int], Tile] = {}
 
 
 class Linear(nn.Linear):
@@ -32,6 +52,10 @@ class Linear(nn.Linear):
         if self.copy is None or not self.training:
             return super().forward(x)
         return product(x.to(self.copy.dtype), self.weight, self.copy, self.bias)
+
+    @property
+    def reads_copy(self) -> bool:
+        return self.copy is not None and self.training
 
     def keep_copy(self, dtype: torch.dtype) -> Tensor:
         """From now on; returns it, (copy_rows, inputs)."""
@@ -51,12 +75,58 @@ class Linear(nn.Linear):
 @operator
 def product(x: Tensor, weight: Tensor, copy: Tensor, bias: Tensor | None) -> Tensor:
     """x (..., C) times copy (O, C), plus bias, as autocast has it; the gradient is the weight's."""
-    return F.linear(x, copy, None if bias is None else bias.to(copy.dtype))
+    own = own_product(x, copy, bias, True)
+    return F.linear(x, copy, cast(bias, copy)) if own is None else own[0]
+
+
+def cast(bias: Tensor | None, copy: Tensor) -> Tensor | None:
+    return None if bias is None else bias.to(copy.dtype)
+
+
+def own_product(
+    x: Tensor, copy: Tensor, bias: Tensor | None, transposed: bool, kind: int = PLAIN,
+    u: Tensor | None = None,
+) -> tuple[Tensor, Tensor] | None:  # fmt: skip
+    """x (..., C) times copy, (O, C) if transposed, else (C, O), and what is behind it.
+
+    None where cuBLAS is to do it: of these sizes nobody measured that it is slower.
+    """
+    outputs, inputs = copy.shape if transposed else copy.shape[::-1]
+    tile = TILES.get((inputs, outputs, transposed, kind))
+    if tile is None or bias is not None or not x.is_cuda or not has_gluon(x.device):
+        return None
+    from kernels.linear_triton import fits, launch
+
+    if not fits(x, copy, transposed, tile, u):
+        return None
+    return launch(x, copy, transposed, tile, kind, u)
+
+
+@cache
+def has_gluon(device: torch.device) -> bool:
+    """A Hopper GPU, and the Triton that kernels.linear_triton is written for: names change."""
+    try:
+        triton = version("triton")
+    except PackageNotFoundError:
+        return False
+    return triton.startswith("3.6.") and torch.cuda.get_device_capability(device) == (9, 0)
 
 
 @register_fake(product)
 def _(x: Tensor, weight: Tensor, copy: Tensor, bias: Tensor | None) -> Tensor:
     return x.new_empty(*x.shape[:-1], len(copy))
+
+
+@operator
+def input_gradient(dy: Tensor, copy: Tensor) -> Tensor:
+    """dy (..., O) times copy (O, C)."""
+    own = own_product(dy, copy, None, False)
+    return dy @ copy if own is None else own[0]
+
+
+@register_fake(input_gradient)
+def _(dy: Tensor, copy: Tensor) -> Tensor:
+    return dy.new_empty(*dy.shape[:-1], copy.size(1))
 
 
 @operator
@@ -82,7 +152,8 @@ def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     x, copy = ctx.saved_tensors
     rows = dy.flatten(0, -2)
     dweight = weight_gradient(rows, x.flatten(0, -2))
-    return dy @ copy, dweight, None, rows.sum(0, dtype=torch.float32) if ctx.has_bias else None
+    dx = input_gradient(dy, copy)
+    return dx, dweight, None, rows.sum(0, dtype=torch.float32) if ctx.has_bias else None
 
 
 register_autograd(product, backward, setup_context=keep_for_backward)

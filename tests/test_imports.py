@@ -203,7 +203,7 @@ def test_every_imported_package_is_required():
     """Of pyproject.toml alone: what is imported nowhere may still be meant for a reader."""
     optional = {"training.tensorboard": "tensorboard"}  # module -> the extra that it needs
     triton = ("profiling.lab.square_triton", "benchmarks.timer_check")
-    triton += tuple(name for name in SOURCES if re.fullmatch(r"kernels\.\w+_triton", name))
+    triton += tuple(name for name in SOURCES if re.fullmatch(r"kernels\.\w+_(triton|gluon)", name))
     optional |= dict.fromkeys(triton, "dev")  # on a GPU torch brings it
     optional |= dict.fromkeys(("data.text_blocks", "data.download"), "parquet")
     optional |= dict.fromkeys(("benchmarks.page_speed", "benchmarks.chromium"), "dev")

@@ -31,6 +31,7 @@ CUDNN = [
     "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_3_64x128x64_1x1x1",
 ]
 TRITON = ["forward_causal_attention_triton", "backward_causal_attention_triton"]
+GLUON = [f"{name}_gluon" for name in TRITON]
 FLEX = ["triton_tem_fused_flex_attention_0", "triton_tem_fused_flex_attention_backward_3"]
 OTHERS = [
     "nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NTT",
@@ -195,6 +196,7 @@ def test_another_operator_than_the_requested_one_is_no_proof():
         (CUDNN, "cudnn"),
         (FLEX, "flex"),
         (TRITON, "triton"),
+        (GLUON, "triton"),
     ],
 )
 def test_a_fused_kernel_is_known_by_its_name(kernels, backend):

@@ -99,7 +99,9 @@ def test_a_report_knows_what_they_are():
     assert family_of(ROTARY) == "elementwise"
     assert family_of("gradients_of_layer_norm_weights_triton") == "norm"
     assert family_of("decode_attention_triton") == "attention"
-    assert family_of("gemm_of_norm_triton") == "gemm"
+    assert family_of("gemm_of_norm_triton") == family_of("linear_triton") == "gemm"
+    assert family_of("linear_forward_gelu_triton") == "gemm"
+    assert family_of("backward_causal_attention_triton_gluon") == "attention"
     assert family_of("adamw_squares_triton") == family_of("adamw_rates_triton") == "optimizer"
     assert family_of("adamw_update_triton") == "optimizer"
 

@@ -64,7 +64,13 @@ KERNELS = (
         selective_(scan|state) fused_recurrent recompute_w_u wy_repr flashkda (gdn|kda)_
         """,
     ),
-    ("gemm", r"matmul_ogs fused_moe_(gptq_awq_)?kernel fmoe mfma_moe (moe|router)\w*gemm marlin"),
+    (
+        "gemm",  # at the end our own, with GELU or without
+        r"""
+        matmul_ogs fused_moe_(gptq_awq_)?kernel fmoe mfma_moe (moe|router)\w*gemm marlin
+        ^linear_((for|back)ward_gelu_)?triton
+        """,
+    ),
     (
         "routing",
         r"""

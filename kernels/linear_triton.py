@@ -1,0 +1,270 @@
+"""A product of kernels.linear and kernels.mlp in Gluon, Triton's lower language, for Hopper GPUs.
+
+y = x W^T or x W, with GELU behind it or GELU's derivative. cuBLAS reads the weight once more for
+each tile of x; at a depth of 384 that is most of what is read. Here a program keeps its columns of
+the weight in shared memory. One warp loads: first these, then tiles of x into a ring. Two groups of
+four warps take the tiles in turn: while one multiplies, the other finishes its tile.
+"""
+
+import torch
+import triton
+from torch import Tensor
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+from kernels.linear import GELU, Tile
+
+ROWS = 64  # of a tile
+
+
+def fits(x: Tensor, weight: Tensor, transposed: bool, tile: Tile, u: Tensor | None) -> bool:
+    """Whether `launch` takes them; what it does not take is cuBLAS's."""
+    N, K = weight.shape if transposed else weight.shape[::-1]
+    rows = x.numel() // K
+    read = [x, weight] if u is None else [x, weight, u]
+    return (
+        all(each.dtype == torch.bfloat16 and each.is_contiguous() for each in read)
+        and rows > 0
+        and rows % ROWS == 0
+        and rows * max(N, K) < 2**31
+        and K % tile.chunk == 0
+        and N % (tile.columns // tile.parts if u is None else tile.columns) == 0
+    )
+
+
+@gluon.jit
+def gelu(u):
+    """max(u, 0) - |u| Q(|u|), Q the share above; its log2 is a polynomial, right to 3e-4 of Q."""
+    a = gl.abs(u)
+    q = -0.000233251641 * a + 0.0048697679
+    q = q * a - 0.0445989312
+    q = q * a - 0.469681335
+    q = q * a - 1.14626067
+    q = q * a - 1.00035899
+    return gl.maximum(u, 0.0) - a * gl.exp2(q)
+
+
+@gluon.jit
+def gelu_backward(dg, u):
+    """dg GELU'(u): below 0 it is (0.7518 - |u|) 2^q, q a polynomial; above 1 less that."""
+    a = gl.abs(u)
+    q = -0.000233594013 * a + 0.00432051972
+    q = q * a - 0.032853236
+    q = q * a - 0.583356814
+    q = q * a - 0.37426709
+    q = q * a - 0.588979807
+    t = (0.75179152 - a) * gl.exp2(q) * dg
+    return gl.where(u < 0, t, dg - t)
+
+
+@gluon.jit
+def load(x, w, A, W, full, empty, w_full, n, first, step, tiles, CHUNKS: gl.constexpr,
+         STAGES: gl.constexpr, TRANSPOSED: gl.constexpr):  # fmt: skip
+    ROWS: gl.constexpr = A.shape[1]
+    CHUNK: gl.constexpr = A.shape[2]
+    at = 0
+    for i in range(tiles):
+        row = (first + i * step) * ROWS
+        for k in gl.static_range(CHUNKS):
+            if i == 0:
+                mbarrier.expect(w_full.index(k), w.block_type.nbytes)
+                if TRANSPOSED:
+                    tma.async_copy_global_to_shared(w, [n, k * CHUNK], w_full.index(k), W.index(k))
+                else:
+                    tma.async_copy_global_to_shared(w, [k * CHUNK, n], w_full.index(k), W.index(k))
+            slot = at % STAGES
+            mbarrier.wait(empty.index(slot), ((at // STAGES) & 1) ^ 1)
+            mbarrier.expect(full.index(slot), x.block_type.nbytes)
+            tma.async_copy_global_to_shared(x, [row, k * CHUNK], full.index(slot), A.index(slot))
+            at += 1
+
+
+@gluon.jit
+def multiply(A, W, full, empty, w_full, turn, i, GROUP: gl.constexpr, CHUNKS: gl.constexpr,
+             STAGES: gl.constexpr, TRANSPOSED: gl.constexpr):  # fmt: skip
+    """Tile i, float32.
+
+    A barrier's parity tells a phase from the next one only. So a group waits for its turn: until
+    the other one saw all of the tile before.
+    """
+    ROWS: gl.constexpr = A.shape[1]
+    COLUMNS: gl.constexpr = W.shape[1] if TRANSPOSED else W.shape[2]
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, COLUMNS, 16])
+    acc = gl.zeros([ROWS, COLUMNS], gl.float32, LAYOUT)
+    mbarrier.wait(turn.index(GROUP), ((i // 2) & 1) ^ (1 - GROUP))
+    for k in gl.static_range(CHUNKS):
+        at = i * CHUNKS + k
+        if i == GROUP:
+            mbarrier.wait(w_full.index(k), 0)
+        mbarrier.wait(full.index(at % STAGES), (at // STAGES) & 1)
+        b = W.index(k).permute((1, 0)) if TRANSPOSED else W.index(k)
+        acc = warpgroup_mma(A.index(at % STAGES), b, acc, use_acc=k > 0, is_async=True)
+        if k == CHUNKS - 1:
+            mbarrier.arrive(turn.index(1 - GROUP), count=1)
+        if k > 0:
+            acc = warpgroup_mma_wait(1, deps=[acc])
+            mbarrier.arrive(empty.index((at - 1) % STAGES), count=1)
+    acc = warpgroup_mma_wait(0, deps=[acc])
+    mbarrier.arrive(empty.index((i * CHUNKS + CHUNKS - 1) % STAGES), count=1)
+    return acc
+
+
+@gluon.jit
+def places(row, n, N: gl.constexpr, COLUMNS: gl.constexpr, LAYOUT: gl.constexpr):
+    rows = row + gl.arange(0, 64, layout=gl.SliceLayout(1, LAYOUT))
+    columns = n + gl.arange(0, COLUMNS, layout=gl.SliceLayout(0, LAYOUT))
+    return gl.expand_dims(rows, 1) * N + gl.expand_dims(columns, 0)
+
+
+@gluon.jit
+def store(y, g, acc, u, row, n, N: gl.constexpr, PARTS: gl.constexpr, KIND: gl.constexpr,
+          LAYOUT: gl.constexpr):  # fmt: skip
+    """Columns n and on, in PARTS; neighbours exchange, so that four threads write a row."""
+    if PARTS > 1:
+        HALF: gl.constexpr = acc.shape[1] // 2
+        left, right = acc.reshape([64, 2, HALF]).permute((0, 2, 1)).split()
+        u_left, u_right = u, u
+        if KIND == 2:
+            u_left, u_right = u.reshape([64, 2, HALF]).permute((0, 2, 1)).split()
+        store(y, g, left, u_left, row, n, N, PARTS // 2, KIND, LAYOUT)
+        if n + HALF < N:
+            store(y, g, right, u_right, row, n + HALF, N, PARTS // 2, KIND, LAYOUT)
+    else:
+        at = places(row, n, N, acc.shape[1], LAYOUT)
+        rounded = gl.convert_layout(acc.to(gl.bfloat16), LAYOUT)
+        if KIND == 2:
+            wide = gl.convert_layout(u, LAYOUT).to(gl.float32)
+            rounded = gelu_backward(rounded.to(gl.float32), wide).to(gl.bfloat16)
+        gl.store(y + at, rounded)
+        if KIND == 1:
+            gl.store(g + at, gl.convert_layout(gelu(acc).to(gl.bfloat16), LAYOUT))
+
+
+@gluon.jit
+def consume(y, g, u, A, W, full, empty, w_full, turn, n, first, step, tiles, GROUP: gl.constexpr,
+            N: gl.constexpr, CHUNKS: gl.constexpr, STAGES: gl.constexpr, PARTS: gl.constexpr,
+            KIND: gl.constexpr, TRANSPOSED: gl.constexpr, PART_LAYOUT: gl.constexpr,
+            LAYOUT: gl.constexpr):  # fmt: skip
+    COLUMNS: gl.constexpr = W.shape[1] if TRANSPOSED else W.shape[2]
+    for i in range(GROUP, tiles, 2):
+        row = (first + i * step) * A.shape[1]
+        read = u
+        if KIND == 2:
+            read = gl.load(u + places(row, n, N, COLUMNS, LAYOUT))  # arrives behind the product
+        acc = multiply(A, W, full, empty, w_full, turn, i, GROUP, CHUNKS, STAGES, TRANSPOSED)
+        store(y, g, acc, read, row, n, N, PARTS, KIND, PART_LAYOUT)
+
+
+@gluon.jit
+def work(x, w, y, g, u, M, N: gl.constexpr, CHUNKS: gl.constexpr, STAGES: gl.constexpr,
+         PARTS: gl.constexpr, KIND: gl.constexpr, TRANSPOSED: gl.constexpr,
+         PART_LAYOUT: gl.constexpr, LAYOUT: gl.constexpr):  # fmt: skip
+    ROWS: gl.constexpr = x.block_type.shape[0]
+    COLUMNS: gl.constexpr = w.block_type.shape[0] if TRANSPOSED else w.block_type.shape[1]
+    BLOCKS: gl.constexpr = (N + COLUMNS - 1) // COLUMNS
+    n = gl.program_id(0) % BLOCKS * COLUMNS
+    first = gl.program_id(0) // BLOCKS
+    step = gl.num_programs(0) // BLOCKS
+    tiles = (M // ROWS - first + step - 1) // step
+    A = gl.allocate_shared_memory(gl.bfloat16, [STAGES] + x.block_type.shape, x.layout)
+    W = gl.allocate_shared_memory(gl.bfloat16, [CHUNKS] + w.block_type.shape, w.layout)
+    full = barriers(STAGES)
+    empty = barriers(STAGES)
+    w_full = barriers(CHUNKS)
+    turn = barriers(2)
+    fence_async_shared()
+    gl.warp_specialize([
+        (consume, (y, g, u, A, W, full, empty, w_full, turn, n, first, step, tiles, 0, N, CHUNKS,
+                   STAGES, PARTS, KIND, TRANSPOSED, PART_LAYOUT, LAYOUT)),
+        (consume, (y, g, u, A, W, full, empty, w_full, turn, n, first, step, tiles, 1, N, CHUNKS,
+                   STAGES, PARTS, KIND, TRANSPOSED, PART_LAYOUT, LAYOUT)),
+        (load, (x, w, A, W, full, empty, w_full, n, first, step, tiles, CHUNKS, STAGES,
+                TRANSPOSED)),
+    ], [4, 1], [240, 24])  # fmt: skip
+
+
+@gluon.jit
+def barriers(COUNT: gl.constexpr):
+    of_all = gl.allocate_shared_memory(gl.int64, [COUNT, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(COUNT):
+        mbarrier.init(of_all.index(i), count=1)
+    return of_all
+
+
+# under three names, for a profile and for the proof of what ran
+@gluon.jit
+def linear_triton(x, w, y, g, u, M, N: gl.constexpr, CHUNKS: gl.constexpr, STAGES: gl.constexpr,
+                  PARTS: gl.constexpr, TRANSPOSED: gl.constexpr, PART_LAYOUT: gl.constexpr,
+                  LAYOUT: gl.constexpr):  # fmt: skip
+    work(x, w, y, g, u, M, N, CHUNKS, STAGES, PARTS, 0, TRANSPOSED, PART_LAYOUT, LAYOUT)
+
+
+@gluon.jit
+def linear_forward_gelu_triton(x, w, y, g, u, M, N: gl.constexpr, CHUNKS: gl.constexpr,
+                               STAGES: gl.constexpr, PARTS: gl.constexpr,
+                               TRANSPOSED: gl.constexpr, PART_LAYOUT: gl.constexpr,
+                               LAYOUT: gl.constexpr):  # fmt: skip
+    work(x, w, y, g, u, M, N, CHUNKS, STAGES, PARTS, 1, TRANSPOSED, PART_LAYOUT, LAYOUT)
+
+
+@gluon.jit
+def linear_backward_gelu_triton(x, w, y, g, u, M, N: gl.constexpr, CHUNKS: gl.constexpr,
+                                STAGES: gl.constexpr, PARTS: gl.constexpr,
+                                TRANSPOSED: gl.constexpr, PART_LAYOUT: gl.constexpr,
+                                LAYOUT: gl.constexpr):  # fmt: skip
+    work(x, w, y, g, u, M, N, CHUNKS, STAGES, PARTS, 2, TRANSPOSED, PART_LAYOUT, LAYOUT)
+
+
+KERNELS = (linear_triton, linear_forward_gelu_triton, linear_backward_gelu_triton)
+
+
+def layout(columns: int, exchanged: int) -> gl.DistributedLinearLayout:
+    """Of (64, columns): a product's, but for one bit or two.
+
+    A product leaves 2 neighbours of a row to a thread; with one bit exchanged it has 4, with two 8.
+    """
+    wide = [[0, bit] for bit in (32, 64, 128) if bit < columns]
+    if exchanged == 1:
+        registers, lanes = [[0, 1], [0, 2], [8, 0], [0, 16], *wide], [[0, 8], [0, 4]]
+    else:
+        registers, lanes = [[0, 1], [0, 2], [0, 4], [8, 0], *wide], [[0, 8], [0, 16]]
+    lanes += [[1, 0], [2, 0], [4, 0]]
+    return gl.DistributedLinearLayout(registers, lanes, [[16, 0], [32, 0]], [], [64, columns])
+
+
+def describe(tensor: Tensor, rows: int, columns: int) -> TensorDescriptor:
+    block = [rows, columns]
+    of_block = gl.NVMMASharedLayout.get_default_for(block, gl.bfloat16)
+    return TensorDescriptor.from_tensor(tensor, block, of_block)
+
+
+def launch(
+    x: Tensor, weight: Tensor, transposed: bool, tile: Tile, kind: int, u: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """x (..., K) and weight (N, K) if transposed, else (K, N); u and results (..., N).
+
+    PLAIN: y twice; GELU: y and its GELU; GELU_BACKWARD: y GELU'(u), twice.
+    """
+    N, K = weight.shape if transposed else weight.shape[::-1]
+    y = x.new_empty(*x.shape[:-1], N)
+    g = torch.empty_like(y) if kind == GELU else y
+    blocks = triton.cdiv(N, tile.columns)
+    rows = x.numel() // K
+    programs = torch.cuda.get_device_properties(x.device).multi_processor_count // blocks
+    of_weight = (tile.columns, tile.chunk) if transposed else (tile.chunk, tile.columns)
+    part = tile.columns // tile.parts
+    KERNELS[kind][(min(programs, rows // ROWS) * blocks,)](
+        describe(x.view(rows, K), ROWS, tile.chunk), describe(weight, *of_weight),
+        y, g, y if u is None else u, rows, N=N, CHUNKS=K // tile.chunk, STAGES=tile.stages,
+        PARTS=tile.parts, TRANSPOSED=transposed, PART_LAYOUT=layout(part, tile.exchanged),
+        LAYOUT=layout(tile.columns, tile.exchanged), num_warps=4,
+    )  # fmt: skip
+    return y, g

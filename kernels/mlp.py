@@ -1,0 +1,110 @@
+"""GELU between two products, in the first one's kernel and in the second one's gradient's.
+
+GELU's input u is read by its gradient, its output g by the second weight's. So the first product
+leaves both, and the second one's gradient is u's: g has none of its own. kernels=fused.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.library import register_autograd, register_fake
+from torch.nn import functional as F
+
+from kernels.gelu import gelu_backward
+from kernels.linear import (
+    GELU,
+    GELU_BACKWARD,
+    Linear,
+    cast,
+    input_gradient,
+    own_product,
+    weight_gradient,
+)
+from kernels.operators import operator
+
+
+def gelu_between(x: Tensor, first: Linear, second: Linear) -> Tensor:
+    """second(gelu(first(x))) of the weights' copies, which both have to keep; x (..., C)."""
+    assert first.copy is not None and second.copy is not None
+    u, g = product_and_gelu(x.to(first.copy.dtype), first.weight, first.copy, first.bias)
+    return product_of_gelu(u, g, second.weight, second.copy, second.bias)
+
+
+@operator
+def product_and_gelu(
+    x: Tensor, weight: Tensor, copy: Tensor, bias: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """u = x (..., C) times copy (O, C), plus bias, and its GELU, without a gradient; (..., O)."""
+    fused = own_product(x, copy, bias, True, GELU)
+    if fused is not None:
+        return fused
+    from kernels.gelu_triton import launch_forward
+
+    u = F.linear(x, copy, cast(bias, copy))
+    return u, launch_forward(u)
+
+
+@register_fake(product_and_gelu)
+def _(x: Tensor, weight: Tensor, copy: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    u = x.new_empty(*x.shape[:-1], len(copy))
+    return u, torch.empty_like(u)
+
+
+@operator
+def product_of_gelu(
+    u: Tensor, g: Tensor, weight: Tensor, copy: Tensor, bias: Tensor | None
+) -> Tensor:
+    """g, which is GELU of u, (..., C) times copy (O, C), plus bias; the gradient is u's."""
+    return F.linear(g, copy, cast(bias, copy))
+
+
+@register_fake(product_of_gelu)
+def _(u: Tensor, g: Tensor, weight: Tensor, copy: Tensor, bias: Tensor | None) -> Tensor:
+    return g.new_empty(*g.shape[:-1], len(copy))
+
+
+@operator
+def product_of_gelu_backward(dy: Tensor, copy: Tensor, u: Tensor) -> Tensor:
+    """dy (..., O) times copy (O, C), times GELU's derivative at u (..., C)."""
+    fused = own_product(dy, copy, None, False, GELU_BACKWARD, u)
+    return gelu_backward(u, dy @ copy) if fused is None else fused[0]
+
+
+@register_fake(product_of_gelu_backward)
+def _(dy: Tensor, copy: Tensor, u: Tensor) -> Tensor:
+    return u.new_empty(u.shape)
+
+
+def keep_x(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    x, _, copy, bias = inputs
+    ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(x, copy)
+    ctx.has_bias = bias is not None
+
+
+def first_backward(ctx: Any, du: Tensor, _dg: None) -> tuple[Tensor | None, ...]:
+    x, copy = ctx.saved_tensors
+    rows = du.flatten(0, -2)
+    dweight = weight_gradient(rows, x.flatten(0, -2))
+    dbias = rows.sum(0, dtype=torch.float32) if ctx.has_bias else None
+    return input_gradient(du, copy), dweight, None, dbias
+
+
+def keep_u_and_g(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    u, g, _, copy, bias = inputs
+    ctx.save_for_backward(u, g, copy)
+    ctx.has_bias = bias is not None
+
+
+def second_backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+    u, g, copy = ctx.saved_tensors
+    rows = dy.flatten(0, -2)
+    dweight = weight_gradient(rows, g.flatten(0, -2))
+    dbias = rows.sum(0, dtype=torch.float32) if ctx.has_bias else None
+    return product_of_gelu_backward(dy, copy, u), None, dweight, None, dbias
+
+
+register_autograd(product_and_gelu, first_backward, setup_context=keep_x)
+register_autograd(product_of_gelu, second_backward, setup_context=keep_u_and_g)
