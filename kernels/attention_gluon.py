@@ -1,4 +1,4 @@
-"""Attention of kernels.attention in Gluon, Triton's lower language, for Hopper GPUs.
+"""The gradients of kernels.attention in Gluon, Triton's lower language, for Hopper GPUs.
 
 Heads of width 64, 128 or 256 tokens, bfloat16: a whole head lies in shared memory, in blocks of 64
 rows. A program takes every n-th head. One warp loads blocks, each as soon as it may. Two groups of
@@ -82,13 +82,6 @@ def barriers(COUNT: gl.constexpr, ARRIVALS: gl.constexpr, ALONE: gl.constexpr = 
 
 
 @gluon.jit
-def fill(x, X, full, n: gl.constexpr, i: gl.constexpr, row, column):
-    """Place n + i of X, with block i of the head that begins at (row, column)."""
-    mbarrier.expect(full.index(n + i), x.block_type.nbytes)
-    tma.async_copy_global_to_shared(x, [row + i * B, column], full.index(n + i), X.index(n + i))
-
-
-@gluon.jit
 def places(STRIDE: gl.constexpr, LAYOUT: gl.constexpr):
     """Of the numbers of a block, in elements from its first one."""
     rows = gl.arange(0, B, layout=gl.SliceLayout(1, LAYOUT))
@@ -100,109 +93,6 @@ def places(STRIDE: gl.constexpr, LAYOUT: gl.constexpr):
 def store(X, start, x, STRIDE: gl.constexpr):
     """A block from the registers, rounded."""
     gl.store(X + start + places(STRIDE, STORED), gl.convert_layout(x.to(gl.bfloat16), STORED))
-
-
-@gluon.jit
-def forward_causal_attention_triton_gluon(
-    q, k, v, OUT, LSE, SEED, heads, scale,
-    H: gl.constexpr, NB: gl.constexpr, THRESHOLD: gl.constexpr,
-):  # fmt: skip
-    """Q, K, V have places for two heads: one is loaded while the other is worked on."""
-    read = blocks(2 * NB), blocks(2 * NB), blocks(2 * NB)
-    full = barriers(2 * NB, 1), barriers(2 * NB, 1), barriers(2 * NB, 1)
-    empty = barriers(2, 2)
-    fence_async_shared()
-    gl.thread_barrier()
-    gl.warp_specialize([
-        (make_outputs, (OUT, LSE, SEED, read, full, empty, heads, scale, 0, H, NB, THRESHOLD)),
-        (make_outputs, (OUT, LSE, SEED, read, full, empty, heads, scale, 1, H, NB, THRESHOLD)),
-        (load_forward, (q, k, v, read, full, empty, heads, H, NB)),
-    ], [4, 1], [216, 24])  # fmt: skip
-
-
-@gluon.jit
-def load_forward(q, k, v, read, full, empty, heads, H: gl.constexpr, NB: gl.constexpr):
-    """Blocks in the order in which they are wanted."""
-    Q, K, V = read
-    q_full, k_full, v_full = full
-    for t in range(turns(heads)):
-        head = gl.program_id(0) + t * gl.num_programs(0)
-        row, column, n = head // H * (NB * B), head % H * B, (t & 1) * NB
-        mbarrier.wait(empty.index(t & 1), ((t // 2) & 1) ^ 1)
-        for i in gl.static_range(NB):
-            if i < 2:
-                fill(q, Q, q_full, n, NB - 1 - i, row, column)
-            fill(k, K, k_full, n, i, row, column)
-            fill(v, V, v_full, n, i, row, column)
-        for i in gl.static_range(NB - 2):
-            fill(q, Q, q_full, n, i, row, column)
-
-
-@gluon.jit
-def make_outputs(
-    OUT, LSE, SEED, read, full, empty, heads, scale,
-    g: gl.constexpr, H: gl.constexpr, NB: gl.constexpr, THRESHOLD: gl.constexpr,
-):  # fmt: skip
-    """Group g's blocks of queries, with all keys up to them."""
-    kept: gl.constexpr = 1 - THRESHOLD / 2**32
-    seed = gl.load(SEED).to(gl.uint32) if THRESHOLD else 0
-    rows = gl.arange(0, B, layout=IN_ROWS)
-    for t in range(turns(heads)):
-        head = gl.program_id(0) + t * gl.num_programs(0)
-        slot, parity = t & 1, (t // 2) & 1
-        start = (head // H).to(gl.int64) * (NB * B * H * B) + head % H * B
-        for n in range(NB // 2):
-            i = g + (1 - n) * (NB - 1 - 2 * g)
-            at = head * (NB * B) + i * B + rows
-            keys = keys_of_rows(seed, at) if THRESHOLD else at
-            out, most, total = attend(read, full, keys, slot * NB, i, parity, scale, THRESHOLD)
-            if n == NB // 2 - 1:
-                gl.thread_barrier()
-                mbarrier.arrive(empty.index(slot), count=1)
-            gl.store(LSE + at, most + gl.log2(total))
-            out = out * gl.expand_dims(1 / (total * kept), 1)
-            store(OUT, start + i * (B * H * B), out, H * B)
-
-
-@gluon.jit
-def attend(read, full, keys, base, i, parity, scale, THRESHOLD: gl.constexpr):
-    """Block i of queries: sums of values (B, D), and each row's largest score and total (B,).
-
-    The next scores are made while this softmax is; the last ones once more, for nobody.
-    """
-    Q, K, V = read
-    q_full, k_full, v_full = full
-    rows = gl.expand_dims(gl.arange(0, B, layout=IN_ROWS), 1)
-    columns = gl.expand_dims(gl.arange(0, B, layout=IN_COLUMNS), 0)
-    zero = gl.zeros([B, B], gl.float32, MMA)
-    out = zero
-    most = gl.full([B], -float("inf"), gl.float32, IN_ROWS)
-    total = gl.zeros([B], gl.float32, IN_ROWS)
-    q = Q.index(base + i)
-    mbarrier.wait(q_full.index(base + i), parity)
-    mbarrier.wait(k_full.index(base), parity)
-    s = warpgroup_mma(q, K.index(base).permute((1, 0)), zero, use_acc=False)
-    for j in range(0, i + 1):
-        b = base + gl.minimum(j + 1, i)
-        mbarrier.wait(k_full.index(b), parity)
-        following = warpgroup_mma(
-            q, K.index(b).permute((1, 0)), zero, use_acc=False, is_async=True
-        )  # fmt: skip
-        if j == i:
-            s = gl.where(rows >= columns, s, -float("inf"))
-        higher = gl.maximum(most, gl.max(s, 1) * scale)
-        shrunk = gl.exp2(most - higher)
-        p = gl.exp2(s * scale - gl.expand_dims(higher, 1))
-        total = total * shrunk + gl.sum(p, 1)
-        most = higher
-        if THRESHOLD:
-            p = gl.where(stays(gl.expand_dims(keys, 1), j * B + columns, THRESHOLD), p, 0.0)
-        left = gl.convert_layout(p.to(gl.bfloat16), LEFT)
-        mbarrier.wait(v_full.index(base + j), parity)
-        out = out * gl.expand_dims(shrunk, 1)
-        out = warpgroup_mma(left, V.index(base + j), out, is_async=True)
-        s, out, left = warpgroup_mma_wait(0, deps=[following, out, left])
-    return out, most, total
 
 
 @gluon.jit
@@ -270,9 +160,11 @@ def load_backward(
 
 @gluon.jit
 def refill(x, X, bars, i: gl.constexpr, row, column, parity):
+    """Block i of the head that begins at (row, column)."""
     full, empty = bars
     mbarrier.wait(empty.index(i), parity)
-    fill(x, X, full, 0, i, row, column)
+    mbarrier.expect(full.index(i), x.block_type.nbytes)
+    tma.async_copy_global_to_shared(x, [row + i * B, column], full.index(i), X.index(i))
 
 
 @gluon.jit
@@ -435,18 +327,6 @@ def describe(x: Tensor) -> TensorDescriptor:
     sequences, T, H, D = x.shape
     return TensorDescriptor(
         x, [sequences * T, H * D], [x.stride(1), 1], [B.value, B.value], BLOCK.value
-    )  # fmt: skip
-
-
-def launch_forward(
-    q: Tensor, k: Tensor, v: Tensor, seed: Tensor, out: Tensor, lse: Tensor, threshold: int
-) -> None:
-    """q, k, v (B, T, H, D); writes out (B, T, H, D) and lse (B * H, T)."""
-    sequences, T, H, D = q.shape
-    heads = sequences * H
-    forward_causal_attention_triton_gluon[(min(PROGRAMS, heads),)](
-        *map(describe, (q, k, v)), out, lse, seed, heads, math.log2(math.e) / math.sqrt(D),
-        H=H, NB=T // B.value, THRESHOLD=threshold, num_warps=4,
     )  # fmt: skip
 
 

@@ -7,10 +7,6 @@ TRITON_INTERPRET=1 in the environment they run on a CPU, slowly: for tests.
 """
 
 import math
-import os
-from contextlib import suppress
-from functools import cache
-from importlib import import_module
 
 import torch
 import triton
@@ -18,6 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.dropout_triton import keys_of_rows, stays, threshold
+from kernels.gluon import has_gluon
 
 WIDTHS = (16, 32, 64, 128)  # of a head
 
@@ -28,10 +25,7 @@ KEYS_M, KEYS_N = 16, 64  # of programs that make the gradients of keys and value
 QUERIES_M, QUERIES_N = 64, 32  # of those that make the queries'
 WARPS, STAGES = 4, 3
 
-# whether kernels.attention_gluon takes the heads that it fits, on a Hopper GPU
-GLUON_FORWARD, GLUON_BACKWARD = True, True
-GLUON_TOKENS, GLUON_WIDTH = (128, 256), 64
-GLUON_TRITON = "3.6."  # the version that it was proved with: Gluon's names change
+GLUON_TOKENS, GLUON_WIDTH = (128, 256), 64  # of heads whose gradients kernels.attention_gluon makes
 
 
 @triton.jit
@@ -220,11 +214,6 @@ def launch_forward(
     (q,), (k, v) = readable(q), readable(k, v)
     out = torch.empty((B, T, H, D), dtype=q.dtype, device=q.device)
     lse = torch.empty((B * H, T), dtype=torch.float32, device=q.device)
-    if GLUON_FORWARD and gluon_fits(q, k, v):
-        from kernels import attention_gluon
-
-        attention_gluon.launch_forward(q, k, v, seed, out, lse, threshold(dropout))
-        return out, lse
     forward_causal_attention_triton[B * H, triton.cdiv(T, FORWARD_M)](
         q, k, v, out, lse, seed, *steps(q), *steps(k), T, S, math.log2(math.e) / math.sqrt(D),
         H=H, D=D, M=FORWARD_M, N=FORWARD_N, THRESHOLD=threshold(dropout),
@@ -242,7 +231,7 @@ def launch_backward(
     assert k.size(1) == T, "gradients of a part of the queries"
     (q, k, v), dout = readable(q, k, v), dout.contiguous()
     dqkv = torch.empty((B, T, 3, H, D), dtype=q.dtype, device=q.device)
-    if GLUON_BACKWARD and gluon_fits(q, k, v, dout):
+    if gluon_fits(q, k, v, dout):
         from kernels import attention_gluon
 
         attention_gluon.launch_backward(dout, q, k, v, out, lse, seed, dqkv, threshold(dropout))
@@ -278,19 +267,6 @@ def gluon_fits(q: Tensor, *others: Tensor) -> bool:
         )
         and has_gluon(q.device)
     )
-
-
-@cache
-def has_gluon(device: torch.device) -> bool:
-    """A Hopper GPU, and the Triton that kernels.attention_gluon was proved with, compiling."""
-    if device.type != "cuda" or os.environ.get("TRITON_INTERPRET") == "1":
-        return False
-    if not triton.__version__.startswith(GLUON_TRITON):
-        return False
-    with suppress(ImportError):
-        import_module("triton.experimental.gluon")
-        return torch.cuda.get_device_capability(device) == (9, 0)
-    return False
 
 
 def refuse_width(D: int) -> None:

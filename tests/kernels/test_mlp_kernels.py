@@ -64,7 +64,8 @@ OWN = r"""
 import torch
 from torch.nn import functional as F
 from kernels import linear
-from kernels.linear import GELU, GELU_BACKWARD, PLAIN, Tile, has_gluon, own_product
+from kernels.gluon import has_gluon
+from kernels.linear import GELU, GELU_BACKWARD, PLAIN, Tile, own_product
 
 torch.set_default_device("cuda")
 torch.manual_seed(0)

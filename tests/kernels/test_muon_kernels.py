@@ -57,7 +57,7 @@ def check(ours, theirs, moved):
     assert mine.keys() == theirs.keys()
     for number, state in theirs.items():
         for name, value in state.items():
-            atol = 1e-6 * value.abs().max().item()
+            atol = 2e-6 * value.abs().max().item()  # sums of products in another order
             torch.testing.assert_close(mine[number][name], value, rtol=0, atol=atol)
 
 
