@@ -2,6 +2,7 @@
 
     python -m benchmarks planted_ranks out=out-planted-ranks
     python -m benchmarks planted_ranks plants=extra_products,rank_loader ranks=4
+    python -m benchmarks planted_ranks config=gpt2_124m words="dataset=FOLDER batch_size=12"
     python -m benchmarks planted_ranks reread=true out=out-planted-ranks
 
 Trains twice for each plant: with the fault and torch.profiler on all ranks in the last iterations,
@@ -53,6 +54,7 @@ class PlantedRanksConfig(Keys):
     out: str = key("out-planted-ranks", "folder of runs and results.json")
     ranks: int = key(2, "GPUs of one host", least=2)
     preset: str = key("light", "of `python -m profiling run`")
+    words: str = key("", "further words of train.py, by blanks, over the plant's")
     reread: bool = key(False, "report the captures in OUT again")
 
 
@@ -118,7 +120,7 @@ def record(name: str, plant: Plant, config: PlantedRanksConfig, out: Path) -> st
     for parent in (folder, without.parent):
         parent.mkdir(parents=True, exist_ok=True)
     one_each = f"gradient_accumulation_steps={plant.ranks}"
-    words = [config.config, *SHORT.split(), *plant.keys.split(), one_each]
+    words = [config.config, *SHORT.split(), *plant.keys.split(), *config.words.split(), one_each]
     fault = {"PLANT": name, **plant.environ}
     everyone = f"profile.ranks=[{','.join(map(str, range(plant.ranks)))}]"
     profiled = [*launcher(plant), *TRAINER, *words, *TORCH_WINDOW.split(), everyone]
