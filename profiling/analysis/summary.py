@@ -14,7 +14,7 @@ from profiling.analysis.gpu_time.launch_queue import launch_queue
 from profiling.analysis.gpu_time.operators import operator_work
 from profiling.analysis.gpu_time.overlap import copy_speeds, overlap
 from profiling.analysis.kernels import sums
-from profiling.analysis.kernels.families import attention_backend, ms_by_family
+from profiling.analysis.kernels.families import attention_backend, gelu_in_products, ms_by_family
 from profiling.analysis.kernels.launches import launches
 from profiling.analysis.kernels.roofline import roofline
 from profiling.analysis.report import (
@@ -46,7 +46,8 @@ def summarize(
     trace = analysis.trace
     capture, window = capture_facts(analysis, manifest, manifest_name), window_facts(analysis)
     kernels, families = sums.kernels(analysis), family_ms(analysis)
-    backend = attention_backend([row.name for row in kernels])
+    names = [row.name for row in kernels]
+    backend = attention_backend(names)
     gpu_name = capture.gpu.name if capture.gpu else None
     report = Report(
         schema_version=SCHEMA_VERSION,
@@ -73,7 +74,9 @@ def summarize(
         operators=sums.operators(analysis),
         operator_work=operator_work(analysis, capture.gpu),
         attention_backend=backend,
-        roofline=roofline(manifest, gpu_name, backend, families, window.step_ms.mean),
+        roofline=roofline(
+            manifest, gpu_name, backend, families, window.step_ms.mean, gelu_in_products(names)
+        ),
     )
     report = replace(report, health=health(analysis, manifest, report))
     return replace(report, bottleneck=diagnose(analysis, report))

@@ -8,7 +8,7 @@ import torch
 from configs.model import ModelConfig
 from model import GPT
 from profiling.analysis.kernels import roofline
-from profiling.analysis.kernels.families import FAMILIES
+from profiling.analysis.kernels.families import FAMILIES, gelu_in_products
 from profiling.manifest import CapturedWindow, Manifest
 from tests.helpers.reports import CONFIG
 
@@ -77,6 +77,17 @@ def test_our_own_kernels_move_what_they_join():
         roofline.costs(muon, True)["optimizer"]
         == roofline.costs(roofline.work_of(MANIFEST, "NVIDIA H200"), True)["optimizer"]
     )
+
+
+def test_gelu_inside_of_products_is_theirs():
+    """Written beside its output forward, read backward: 64 x 256 x 1536, twice a layer."""
+    work = roofline.work_of(with_config(kernels="fused"), "NVIDIA H200")
+    apart, joined = roofline.costs(work, True), roofline.costs(work, True, gelu_in_products=True)
+    assert "elementwise" not in joined
+    assert joined["gemm"][0] == apart["gemm"][0] + apart["elementwise"][0]
+    assert joined["gemm"][1] == apart["gemm"][1] + 6 * 2 * 64 * 256 * 1536 * 2
+    assert gelu_in_products(["cutlass_gemm", "linear_forward_gelu_triton"])
+    assert not gelu_in_products(["linear_triton", "forward_gelu_triton"])
 
 
 def test_half_the_time_is_twice_as_close_to_the_bound():

@@ -236,6 +236,11 @@ def families_of(names: list[str], name: np.ndarray) -> np.ndarray:
     return families
 
 
+def gelu_in_products(names: list[str]) -> bool:
+    """Whether kernels.linear_triton made GELU, and its gradient."""
+    return any(re.match(r"linear_(for|back)ward_gelu_triton", name) for name in names)
+
+
 def attention_backend(names: list[str]) -> str | None:
     """What computed attention, from the names of the kernels that ran; None without any.
 

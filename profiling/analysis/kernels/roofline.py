@@ -20,7 +20,8 @@ Bytes: each input read and each output written once, as if nothing stayed in the
   loss: 4 s M V. embedding: 4 * 4 M C
 - kernels=fused: norm (20 + 4 s) M C each of 2L, with the sum and the dropout before it in the same
   kernels, and the first one in the embedding's, (8 + 2 s) M C. optimizer: 34 a parameter, with
-  clipping and copies in 16 bits
+  clipping and copies in 16 bits. Where products make GELU, gemm has its FLOPs, and 2 s * 4 M C a
+  layer: its input written beside its output, and read once more
 
 The floor of a family is the longer of FLOPs / peak and bytes / bandwidth; percent_of_bound is
 floor / time, and more than 100 where fusion moved a family's work into another's kernels. mfu is
@@ -120,7 +121,9 @@ def missing(manifest: Manifest | None, device_name: str | None) -> str | None:
     return None
 
 
-def costs(work: Work, fused: bool) -> dict[str, tuple[float, float]]:
+def costs(
+    work: Work, fused_attention: bool, gelu_in_products: bool = False
+) -> dict[str, tuple[float, float]]:
     """family -> (FLOPs, bytes) a step, by the formulae above."""
     config, M, V = work.config, work.tokens, work.vocab_size
     C, L, T, H = config.n_embd, config.n_layer, config.block_size, config.n_head
@@ -139,13 +142,16 @@ def costs(work: Work, fused: bool) -> dict[str, tuple[float, float]]:
         "loss": (8 * M * V, 4 * s * M * V),
         "embedding": (2 * M * C, 16 * M * C),
     }
-    if fused:
+    if fused_attention:
         found["attention"] = (products / 2, 12 * s * L * M * C)
     else:
         gemm_flops += products
         gemm_bytes += 3 * s * L * (2 * S + 4 * M * C)
         found["softmax"] = (8 * L * S, 5 * s * L * S)
         dropped += 0 if config.compile else L * S
+    if gelu_in_products:
+        gemm_flops += found.pop("elementwise")[0]
+        gemm_bytes += 8 * s * L * M * C
     found["gemm"] = (gemm_flops, gemm_bytes)
     if config.kernels == "fused":
         found["norm"] = (48 * L * M * C, (20 + 4 * s) * 2 * L * M * C)
@@ -163,6 +169,7 @@ def roofline(
     backend: str | None,
     family_ms: dict[str, float],
     step_ms: float,
+    gelu_in_products: bool = False,
 ) -> Roofline | None:
     """`family_ms`: kernel time a step. None where `missing` says why."""
     try:
@@ -172,7 +179,7 @@ def roofline(
     config = work.config
     rows = [
         row_of(family, *cost, ms, work)
-        for family, cost in costs(work, is_fused(backend)).items()
+        for family, cost in costs(work, is_fused(backend), gelu_in_products).items()
         if (ms := family_ms.get(family, 0.0))
     ]
     flops_per_token = 6 * work.parameters + 12 * config.n_layer * config.n_embd * config.block_size
