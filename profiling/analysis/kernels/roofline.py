@@ -131,7 +131,7 @@ def costs(
     S = M * T * H
     N = work.parameters + T * C
     matrices = [(C, 3 * C), (C, C), (C, 4 * C), (4 * C, C)] * L + [(C, V)]
-    gemm_flops = 6 * M * (12 * L * C * C + C * V)
+    gemm_flops: float = 6 * M * (12 * L * C * C + C * V)
     gemm_bytes = sum(3 * s * (M * i + i * o + M * o) for i, o in matrices)
     products = 12 * L * M * T * C
     dropped = (2 * L + 1) * M * C
