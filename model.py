@@ -266,6 +266,8 @@ class Transformer(nn.Module):
         learned = config.positions == "learned"
         self.wpe = nn.Embedding(config.block_size, config.n_embd) if learned else None
         self.drop = nn.Dropout(config.dropout)
+        # of the residual stream; None: as the embeddings are
+        self.residual_dtype = torch.bfloat16 if config.residual_dtype == "bfloat16" else None
         self.h = nn.ModuleList(Block(config) for _ in range(config.n_layer))
         self.ln_f = LayerNorm(config.n_embd, config.bias)
 
@@ -277,12 +279,19 @@ class Transformer(nn.Module):
             places = None if self.wpe is None else self.wpe.weight
             dropout = self.drop.p if self.training else 0.0
             return embedding_and_norm(
-                idx, self.wte.weight, places, norm.weight, norm.bias, dropout, seed
+                idx,
+                self.wte.weight,
+                places,
+                norm.weight,
+                norm.bias,
+                dropout,
+                seed,
+                self.residual_dtype,
             )
         x = self.wte(idx)
         if self.wpe is not None:
             x = x + self.wpe(torch.arange(idx.size(1), device=idx.device))
-        x = self.drop(x)
+        x = self.drop(x).to(self.residual_dtype)
         return x, None if norm is None else norm(x)
 
     def forward(self, idx: Tensor) -> tuple[Tensor, Tensor | None]:

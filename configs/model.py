@@ -35,6 +35,12 @@ class ModelConfig:
         "own, on CUDA (gelu_tanh and the embedding of over 256 ids stay torch.compile's)",
         ("compiled", "fused"),
     )
+    residual_dtype: str = key(
+        "float32",
+        "of the residual stream, which each block adds to; bfloat16: half the traffic of norms "
+        "and sums, rounded at each sum; needs dtype=bfloat16",
+        ("float32", "bfloat16"),
+    )
 
     def __post_init__(self) -> None:
         check_values(self)

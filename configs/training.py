@@ -38,7 +38,7 @@ class TrainingConfig:
     weights: str | None = key(None, WEIGHTS_HELP)
     exact_resume: bool = key(
         True,
-        "a resume keeps seed, dropout, dtype and the sequences of an iteration; "
+        "a resume keeps seed, dropout, dtype, residual_dtype and the sequences of an iteration; "
         "false: they may change",
     )
     max_iters: int = key(5000, "iterations (optimizer steps) in all", least=0, below=2**63)

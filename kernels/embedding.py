@@ -26,15 +26,17 @@ def embedding_and_norm(
     bias: Tensor | None,
     dropout: float,
     seed: Tensor | None = None,
+    dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """dropout(table[idx] + positions), as table, and its layer norm, as autocast has it.
+    """dropout(table[idx] + positions), and its layer norm, as autocast has it.
 
     idx is (B, T), table (V, C), positions (at least T, C), weight and bias are (C); returns
-    (B, T, C) twice. `seed`, (1,), is that of dropout; without one it is drawn.
+    (B, T, C) twice, the sum in `dtype`, else as table; what is normed is the sum before it is
+    rounded. `seed`, (1,), is that of dropout; without one it is drawn.
     """
     seed = new_seed(table, dropout) if seed is None else seed
     x, h, _, _ = embed_and_norm(
-        idx, table, positions, weight, bias, seed, dropout, norm_dtype(table)
+        idx, table, positions, weight, bias, seed, dropout, dtype or table.dtype, norm_dtype(table)
     )
     return x, h
 
@@ -47,22 +49,22 @@ def norm_dtype(table: Tensor) -> torch.dtype:
 @operator
 def embed_and_norm(
     idx: Tensor, table: Tensor, positions: Tensor | None, weight: Tensor, bias: Tensor | None,
-    seed: Tensor, dropout: float, dtype: torch.dtype,
+    seed: Tensor, dropout: float, dtype: torch.dtype, norm_dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """With the rows' means and 1 / deviations, (B * T), for backward."""
     from kernels.embedding_triton import launch_forward
 
-    return launch_forward(idx, table, positions, weight, bias, seed, dropout, dtype)
+    return launch_forward(idx, table, positions, weight, bias, seed, dropout, dtype, norm_dtype)
 
 
 @register_fake(embed_and_norm)
 def _(
     idx: Tensor, table: Tensor, positions: Tensor | None, weight: Tensor, bias: Tensor | None,
-    seed: Tensor, dropout: float, dtype: torch.dtype,
+    seed: Tensor, dropout: float, dtype: torch.dtype, norm_dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    x = table.new_empty(*idx.shape, table.size(1))
+    x = table.new_empty(*idx.shape, table.size(1), dtype=dtype)
     rows = table.new_empty(idx.numel(), dtype=torch.float32)
-    return x, torch.empty_like(x, dtype=dtype), rows, torch.empty_like(rows)
+    return x, torch.empty_like(x, dtype=norm_dtype), rows, torch.empty_like(rows)
 
 
 @operator
@@ -93,7 +95,7 @@ def _(
 
 def keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.set_materialize_grads(False)
-    idx, table, positions, weight, bias, seed, ctx.dropout, ctx.dtype = inputs
+    idx, table, positions, weight, bias, seed, ctx.dropout, _, ctx.dtype = inputs
     _, _, mean, rstd = output
     ctx.save_for_backward(idx, table, positions, weight, seed, mean, rstd)
     ctx.has_bias = bias is not None
@@ -110,7 +112,7 @@ def backward(
     )
     dbias = total[V + 1] if ctx.has_bias else None
     given = None if positions is None else dpositions
-    return None, total[:V], given, total[V], dbias, None, None, None
+    return None, total[:V], given, total[V], dbias, None, None, None, None
 
 
 register_autograd(embed_and_norm, backward, setup_context=keep_for_backward)

@@ -181,12 +181,12 @@ def gradients_of_embedding_triton(
 
 def launch_forward(
     idx: Tensor, table: Tensor, positions: Tensor | None, weight: Tensor, bias: Tensor | None,
-    seed: Tensor, dropout: float, dtype: torch.dtype,
+    seed: Tensor, dropout: float, dtype: torch.dtype, norm_dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """x (B, T, C), as table, and its norm in `dtype`, means and 1 / deviations, (B * T)."""
+    """x (B, T, C) in `dtype`, its norm in `norm_dtype`, means and 1 / deviations, (B * T)."""
     (B, T), C = idx.shape, table.size(1)
-    x = table.new_empty(B, T, C)
-    h = torch.empty_like(x, dtype=dtype)
+    x = table.new_empty(B, T, C, dtype=dtype)
+    h = torch.empty_like(x, dtype=norm_dtype)
     mean = torch.empty(B * T, dtype=torch.float32, device=x.device)
     rstd = torch.empty_like(mean)
     forward_embedding_triton[(triton.cdiv(B * T, FORWARD_ROWS),)](

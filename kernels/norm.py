@@ -24,7 +24,8 @@ def norm_of_sum(
 ) -> tuple[Tensor, Tensor]:
     """x + dropout(y), as x, and its layer norm, as y; all but weight and bias (C) are (B, T, C).
 
-    `seed`, (1,), is that of dropout; without one it is drawn.
+    What is normed is the sum as it is stored. `seed`, (1,), is that of dropout; without one it is
+    drawn.
     """
     seed = new_seed(y, dropout) if seed is None else seed
     total, h, _, _ = sum_and_norm(x, y, weight, bias, seed, dropout)
@@ -54,30 +55,31 @@ def _(
 @operator
 def sum_and_norm_backward(
     dsum: Tensor | None, dh: Tensor, total: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor,
-    has_bias: bool, seed: Tensor, dropout: float,
+    has_bias: bool, seed: Tensor, dropout: float, apart: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Of x, of y, and of weight and bias, (1 or 2, C)."""
+    """Of x, of y, and of weight and bias, (1 or 2, C); not `apart`: y's is x's, and here empty."""
     from kernels.norm_triton import launch_backward
 
-    return launch_backward(dsum, dh, total, mean, rstd, weight, has_bias, seed, dropout)
+    return launch_backward(dsum, dh, total, mean, rstd, weight, has_bias, seed, dropout, apart)
 
 
 @register_fake(sum_and_norm_backward)
 def _(
     dsum: Tensor | None, dh: Tensor, total: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor,
-    has_bias: bool, seed: Tensor, dropout: float,
+    has_bias: bool, seed: Tensor, dropout: float, apart: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    dy = torch.empty_like(dh, memory_format=torch.contiguous_format)
+    dy = dh.new_empty(dh.shape if apart else 0)
     dparameters = weight.new_empty(1 + has_bias, weight.numel(), dtype=torch.float32)
     return torch.empty_like(total), dy, dparameters
 
 
 def keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.set_materialize_grads(False)  # a sum that nobody reads has no gradient to be read
-    _, y, weight, bias, seed, ctx.dropout = inputs
+    x, y, weight, bias, seed, ctx.dropout = inputs
     total, _, mean, rstd = output
     ctx.save_for_backward(total, mean, rstd, weight, seed)
     ctx.has_bias, ctx.dtype = bias is not None, y.dtype
+    ctx.apart = ctx.dropout > 0 or x.dtype != y.dtype  # else both have the same gradient
 
 
 def backward(
@@ -86,10 +88,10 @@ def backward(
     total, mean, rstd, weight, seed = ctx.saved_tensors
     dh = torch.zeros_like(total, dtype=ctx.dtype) if dh is None else dh
     dx, dy, dparameters = sum_and_norm_backward(
-        dsum, dh, total, mean, rstd, weight, ctx.has_bias, seed, ctx.dropout
+        dsum, dh, total, mean, rstd, weight, ctx.has_bias, seed, ctx.dropout, ctx.apart
     )
     dweight, dbias = dparameters[0], dparameters[1] if ctx.has_bias else None
-    return dx, dy, dweight, dbias, None, None
+    return dx, dy if ctx.apart else dx, dweight, dbias, None, None
 
 
 register_autograd(sum_and_norm, backward, setup_context=keep_for_backward)

@@ -14,7 +14,7 @@ from kernels.dropout_triton import dropped, threshold
 
 # rows of a program at a time; with one warp the sums over a row need no barrier
 FORWARD_ROWS, FORWARD_WARPS = 1, 1
-BACKWARD_ROWS, BACKWARD_WARPS = 2, 2
+BACKWARD_ROWS, BACKWARD_WARPS, BACKWARD_STAGES = 2, 2, 1  # stages: blocks on their way
 BACKWARD_PROGRAMS = 1056  # each sums its own rows' gradients of the weights
 SUM_ROWS, SUM_WIDTH, SUM_WARPS = 512, 16, 8  # of these sums, at a time
 EPSILON = 1e-5
@@ -53,6 +53,7 @@ def forward_layer_norm_of_sum_triton(
     x = tl.load(X + at, mask=inside, other=0.0).to(tl.float32)
     y = tl.load(Y + at, mask=inside, other=0.0).to(tl.float32)
     x += dropped(y, SEED, row, column, THRESHOLD)
+    x = x.to(SUM.dtype.element_ty).to(tl.float32)  # backward reads it so
     store_with_norm(x, SUM, H, MEAN, RSTD, WEIGHT, BIAS, row, column, rows, C, EPS)
 
 
@@ -60,18 +61,19 @@ def forward_layer_norm_of_sum_triton(
 def backward_layer_norm_of_sum_triton(
     DSUM, DH, SUM, MEAN, RSTD, WEIGHT, SEED, DX, DY, DWEIGHT, DBIAS, rows, C,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, THRESHOLD: tl.constexpr,
-    HAS_BIAS: tl.constexpr, HAS_DSUM: tl.constexpr,
+    HAS_BIAS: tl.constexpr, HAS_DSUM: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """Every so many blocks of rows; DWEIGHT and DBIAS are (programs, C), to be summed.
 
-    Within a program they are summed over its blocks, and over rows at the end: only there do warps
-    have to wait for each other.
+    DY None: it is DX. Within a program the weights' gradients are summed over its blocks, and over
+    rows at the end: only there do warps have to wait for each other.
     """
     column = tl.arange(0, WIDTH)
     weight = tl.load(WEIGHT + column, mask=column < C, other=0.0).to(tl.float32)
     dweight = tl.zeros([ROWS, WIDTH], tl.float32)
     dbias = tl.zeros([ROWS, WIDTH], tl.float32)
-    for block in range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0)):
+    blocks = tl.cdiv(rows, ROWS)
+    for block in tl.range(tl.program_id(0), blocks, tl.num_programs(0), num_stages=STAGES):
         row = block * ROWS + tl.arange(0, ROWS)
         inside = (row[:, None] < rows) & (column[None, :] < C)
         at = row[:, None].to(tl.int64) * C + column[None, :]
@@ -90,8 +92,9 @@ def backward_layer_norm_of_sum_triton(
         if HAS_DSUM:
             dx += tl.load(DSUM + at, mask=inside, other=0.0).to(tl.float32)
         tl.store(DX + at, dx.to(DX.dtype.element_ty), mask=inside)
-        dx = dropped(dx, SEED, row, column, THRESHOLD)
-        tl.store(DY + at, dx.to(DY.dtype.element_ty), mask=inside)
+        if DY is not None:
+            dy = dropped(dx, SEED, row, column, THRESHOLD)
+            tl.store(DY + at, dy.to(DY.dtype.element_ty), mask=inside)
     at_column = tl.program_id(0) * C + column
     tl.store(DWEIGHT + at_column, tl.sum(dweight, 0), mask=column < C)
     if HAS_BIAS:
@@ -139,22 +142,24 @@ def launch_forward(
 
 def launch_backward(
     dsum: Tensor | None, dh: Tensor, total: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor,
-    has_bias: bool, seed: Tensor, dropout: float,
+    has_bias: bool, seed: Tensor, dropout: float, apart: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of x, as `total`, of y, as `dh`, and of weight and bias, (1 or 2, C) in float32.
 
-    `dsum` None: nobody read the sum but its norm.
+    `dsum` None: nobody read the sum but its norm. Not `apart`: y's is x's, and here empty.
     """
     C = total.size(-1)
     rows = total.numel() // C
     dsum, dh = None if dsum is None else dsum.contiguous(), dh.contiguous()
-    dx, dy = torch.empty_like(total), torch.empty_like(dh)
+    dx, dy = torch.empty_like(total), dh.new_empty(dh.shape if apart else 0)
     programs = min(BACKWARD_PROGRAMS, triton.cdiv(rows, BACKWARD_ROWS))
     partial = torch.empty((1 + has_bias, programs, C), dtype=torch.float32, device=total.device)
     backward_layer_norm_of_sum_triton[(programs,)](
-        dsum, dh, total, mean, rstd, weight, seed, dx, dy, partial[0], partial[-1], rows, C,
+        dsum, dh, total, mean, rstd, weight, seed, dx, dy if apart else None,
+        partial[0], partial[-1], rows, C,
         ROWS=BACKWARD_ROWS, WIDTH=triton.next_power_of_2(C), THRESHOLD=threshold(dropout),
-        HAS_BIAS=has_bias, HAS_DSUM=dsum is not None, num_warps=BACKWARD_WARPS,
+        HAS_BIAS=has_bias, HAS_DSUM=dsum is not None, STAGES=BACKWARD_STAGES,
+        num_warps=BACKWARD_WARPS,
     )  # fmt: skip
     dparameters = torch.empty((1 + has_bias, C), dtype=torch.float32, device=total.device)
     gradients_of_layer_norm_weights_triton[triton.cdiv(C, SUM_WIDTH), 1 + has_bias](

@@ -23,7 +23,7 @@ from model import GPT
 
 ADVICE = "Weights only load failed"
 # keys of the model that checkpoints may be older than: these were trained with the defaults
-YOUNGER = ("kernels", "activation", "positions")
+YOUNGER = ("kernels", "activation", "positions", "residual_dtype")
 AGAIN = "take another copy of it, or start again with init_from=scratch"
 
 

@@ -9,7 +9,7 @@ import torch
 from configs.schema import Config
 from data.prepare import check_source
 from training.capture import check_alone
-from training.device import check_attention, resolve, resolve_device
+from training.device import check_attention, check_residual, resolve, resolve_device
 from training.distributed import from_torchrun, launched
 from training.evaluate import evaluation_batch_size
 from training.gpt2 import find
@@ -27,6 +27,7 @@ def settle(config: Config, device: torch.device, world_size: int) -> Config:
     """The configuration without an `auto`. Raises ValueError naming the key that cannot be."""
     config = resolve(config, device, world_size)
     check_attention(config, device, config.dtype)
+    check_residual(config, config.dtype)
     check_kernels(config, device)
     check_muon(config)
     check_model_fits(config, device, shard_count(config, world_size))

@@ -128,6 +128,15 @@ def resolve(config: Config, device: torch.device, world_size: int = 1) -> Config
     return settled
 
 
+def check_residual(config: ModelConfig, dtype: str) -> None:
+    """Refuses what neither autocast nor our kernels mix: float16 and bfloat16 make float32."""
+    if config.residual_dtype == "bfloat16" and dtype != "bfloat16":
+        raise ValueError(
+            f"residual_dtype=bfloat16: needs dtype=bfloat16, this run has dtype={dtype}; "
+            "use residual_dtype=float32"
+        )
+
+
 def check_attention(config: ModelConfig, device: torch.device, dtype: str) -> None:
     """Refuses what is known not to exist; `training.attention` tries the rest for real."""
     backend = BACKENDS.get(config.attention)

@@ -64,7 +64,8 @@ def try_kernels(config: ModelConfig, device: torch.device, dtype: str, vocab_siz
     kind = getattr(torch, dtype)
     try:
         copy = weight.detach().to(kind)
-        total, h = norm_of_sum(x, gelu(x.to(kind)), weight[0], None, config.dropout)
+        stream = x.to(getattr(torch, config.residual_dtype))
+        total, h = norm_of_sum(stream, gelu(x.to(kind)), weight[0], None, config.dropout)
         loss = linear_cross_entropy(h, weight, copy, targets)
         (loss + total.mean() + product(h, weight, copy, None).float().mean()).backward()
         if config.positions == "rotary":
@@ -84,8 +85,9 @@ def try_embedding(config: ModelConfig, device: torch.device, dtype: str, vocab_s
     table = torch.ones(vocab_size, C, device=device, requires_grad=True)
     places = torch.ones(T, C, device=device) if config.positions == "learned" else None
     with autocast(dtype, device):
-        x, h = embedding_and_norm(idx, table, places, table[0], None, config.dropout)
-    (x.mean() + h.float().mean()).backward()
+        stream = getattr(torch, config.residual_dtype)
+        x, h = embedding_and_norm(idx, table, places, table[0], None, config.dropout, dtype=stream)
+    (x.float().mean() + h.float().mean()).backward()
 
 
 def seen_kernels(config: ModelConfig, kernels: list[str] | None, vocab_size: int) -> str | None:

@@ -14,7 +14,7 @@ from training.checkpoint_file import AGAIN, Checkpoint
 
 MODEL_KEYS: tuple[str, ...] = ("n_layer", "n_head", "n_embd", "block_size", "bias")
 MODEL_KEYS += ("activation", "positions", "optimizer")
-EXACT_KEYS = ("seed", "dropout", "dtype")  # besides the sequences of an iteration
+EXACT_KEYS = ("seed", "dropout", "dtype", "residual_dtype")  # besides the sequences of an iteration
 BATCH_KEYS = ("batch_size", "gradient_accumulation_steps")  # their product is what counts
 NOT_SAID: tuple[str, ...] = ("init_from", "out_dir", "keep_previous", "exact_resume", "eval_only")
 NOT_SAID += ("compile_cache", "go_on", "weights")
@@ -25,17 +25,22 @@ def changes(saved: Checkpoint, config: Config) -> list[tuple[str, Value, Value]]
 
     A key that is younger than the checkpoint has not changed, unless it is one of the model.
     """
-    before = {**vars(saved.model_config), **saved.config}
+    before = keys_of(saved)
     named = [key for key in keys(Config) if key in before and key not in NOT_SAID]
     pairs = [(key, before[key], attrgetter(key)(config)) for key in named]
     return [(key, was, now) for key, was, now in pairs if was != now]
+
+
+def keys_of(saved: Checkpoint) -> dict[str, Value]:
+    """Of its run; one of the model that is younger than the checkpoint has its default."""
+    return {**vars(saved.model_config), **saved.config}
 
 
 def check_same_run(saved: Checkpoint, config: Config, dataset: Dataset) -> None:
     """Raises ValueError naming what keeps the checkpoint from going on as `config` says."""
     check_text(saved, config, dataset)
     for key in (*EXACT_KEYS, *BATCH_KEYS):
-        if key not in saved.config:
+        if key not in keys_of(saved):
             raise ValueError(f"{saved.path}: its configuration lacks {key}; {AGAIN}")
     differ = changes(saved, config)
     for key, was, now in differ:

@@ -63,8 +63,8 @@ class Shards:
 
 def block_policy(dtype: str, device: torch.device) -> MixedPrecisionPolicy:
     """Weights travel in `dtype`, which autocast would round them to, gradients are added in
-    float32; what goes into a block stays as it is: the residual stream is float32. On a CPU, whose
-    autocast leaves norms alone, all is float32."""
+    float32; what goes into a block, the residual stream, stays as it is. On a CPU, whose autocast
+    leaves norms alone, weights are float32."""
     if dtype == "float32" or device.type == "cpu":
         return MixedPrecisionPolicy()
     return MixedPrecisionPolicy(

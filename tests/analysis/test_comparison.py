@@ -220,6 +220,10 @@ def test_phases_side_by_side():
         ({"config": flash().config | {"batch_size": 32}}, "batch_size: 64 against 32"),
         ({"config": flash().config | {"n_layer": 12}}, "n_layer: 6 against 12"),
         ({"config": flash().config | {"dtype": "float32"}}, "dtype: bfloat16 against float32"),
+        (
+            {"config": flash().config | {"residual_dtype": "bfloat16"}},
+            "residual_dtype: float32 against bfloat16",
+        ),
         ({"environment": Environment({"torch": "2.6"})}, "torch: version 2.11"),
         ({"environment": Environment(cuda="12.4")}, "cuda: version 13.0 against 12.4"),
         ({"environment": Environment(cudnn=90100)}, "cudnn: version 91002 against 90100"),
@@ -232,6 +236,13 @@ def test_what_does_not_compare_is_refused_by_name(change, reason):
     (line,) = found.comparability.reasons
     assert line.startswith(reason)
     assert found.sentence.startswith("not comparable: ")
+
+
+def test_a_run_older_than_a_key_compares_with_its_default():
+    younger = replace(flash(), config=flash().config | {"residual_dtype": "float32"})
+    found = compare(slow(), younger)
+    assert "residual_dtype" not in (slow().config or {}) and found.comparability.comparable
+    assert "residual_dtype" not in found.differences
 
 
 def test_force_gives_a_verdict_and_keeps_the_reasons():

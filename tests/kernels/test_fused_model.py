@@ -58,6 +58,67 @@ with torch.no_grad():
 print("right")
 """
 
+RESIDUAL = r"""
+from dataclasses import replace
+import sys
+import torch
+from configs.model import ModelConfig
+from model import GPT
+from training.own_kernels import try_kernels
+from training.step import autocast
+
+torch.set_default_device(sys.argv[1])
+device = torch.device(sys.argv[1])
+small = ModelConfig(n_layer=3, n_head=2, n_embd=48, block_size=16, dropout=0.0, attention="math")
+
+
+def trained(config, V, dtype="bfloat16", compiled=False):
+    torch.manual_seed(0)
+    x, y = torch.randint(V, (2, 4, 16))
+    model, kinds = GPT(config, V), set()
+
+    def see(block, given, made):
+        kinds.update((given[0].dtype, made[0].dtype))
+
+    for block in model.transformer.h:
+        if not compiled:
+            block.register_forward_hook(see)
+    call = torch.compile(model, backend="aot_eager") if compiled else model
+    with autocast(dtype, device):
+        loss = call(x, y)[1]
+    loss.backward()
+    assert {p.grad.dtype for p in model.parameters()} == {torch.float32}
+    with torch.no_grad(), autocast(dtype, device):
+        model.eval()
+        at_end = model(x, y)[1]
+        assert model(x)[0].shape == (4, 1, V)
+    return loss, at_end, torch.cat([p.grad.flatten() for p in model.parameters()]), kinds
+
+
+for V in (17, 300):  # with our own embedding, and without
+    exact, _, slopes, _ = trained(small, V, "float32")
+    for kernels in ("compiled", "fused"):
+        for compiled in (False, True):
+            for residual in ("float32", "bfloat16"):
+                config = replace(small, kernels=kernels, residual_dtype=residual)
+                loss, at_end, gradient, kinds = trained(config, V, compiled=compiled)
+                assert compiled or kinds == {getattr(torch, residual)}, kinds
+                said = V, kernels, compiled, residual
+                torch.testing.assert_close(loss, exact, rtol=2e-4, atol=0, msg=str(said))
+                torch.testing.assert_close(at_end.float(), exact, rtol=2e-4, atol=0, msg=str(said))
+                error = ((gradient - slopes).norm() / slopes.norm()).item()
+                assert error < 0.02, (*said, error)
+    dropping = replace(small, kernels="fused", residual_dtype="bfloat16", dropout=0.5)
+    assert torch.isfinite(trained(dropping, V)[2]).all()
+    try_kernels(dropping, device, "bfloat16", V)
+print("right")
+"""
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_residual_stream_of_16_bits_is_within_their_rounding_in_every_way(device):
+    run(RESIDUAL, device)
+
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_loss_and_gradients_are_those_of_pytorch_s_kernels(device):

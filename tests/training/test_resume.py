@@ -190,7 +190,7 @@ def older(trained) -> Path:
     """Its checkpoint, as one that is older than these keys."""
     path = trained / "ckpt.pt"
     state = torch.load(path, weights_only=True)
-    for key in ("positions", "activation", "kernels", "optimizer", "lr_decay"):
+    for key in ("positions", "activation", "kernels", "optimizer", "lr_decay", "residual_dtype"):
         del state["config"][key]
     torch.save(state, path)
     return path
@@ -199,6 +199,9 @@ def older(trained) -> Path:
 def test_a_checkpoint_older_than_a_key_has_its_default(run, older):
     found = load(older).model_config
     assert (found.positions, found.activation, found.kernels) == ("learned", "gelu", "compiled")
+    assert found.residual_dtype == "float32"
+    with pytest.raises(ValueError, match="^residual_dtype=bfloat16, dtype=bfloat16: .*=float32, d"):
+        run(init_from="resume", max_iters=6, dtype="bfloat16", residual_dtype="bfloat16")
     assert iteration(run(init_from="resume", max_iters=6)) == 6
 
 

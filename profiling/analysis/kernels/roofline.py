@@ -2,7 +2,8 @@
 
 Per step and GPU, with M = tokens = batch_size * block_size * micro-steps, C = n_embd, L = n_layer,
 T = block_size, H = n_head, V = vocabulary, N = parameters, S = M * T * H elements of scores,
-s = bytes of an element in `dtype` (residual stream, norms, optimizer: float32).
+s = bytes of an element in `dtype`, r = of the residual stream and its norms in `residual_dtype`
+(embeddings, optimizer: float32).
 
 FLOPs, forward and twice that for backward:
 - gemm: 6 M (12 L C^2 + C V); with slow attention 12 L M T C more, its two batched products
@@ -13,15 +14,16 @@ FLOPs, forward and twice that for backward:
 Bytes: each input read and each output written once, as if nothing stayed in the cache:
 - gemm: 3 s (M i + i o + M o) for each i x o matrix; slow attention's products 3 s (2S + 4 M C) a
   layer
-- attention: 12 s M C a layer. softmax: 5 s S a layer. norm: 5 * 4 M C each
+- attention: 12 s M C a layer. softmax: 5 s S a layer. norm: 5 r M C each
 - elementwise: 5 s * 4 M C a layer for GELU; residual sums can ride on the norms
 - dropout: (4 s + 2) an element of (2L + 1) M C, and in eager slow attention of L S (torch.compile
   fuses that one into the softmax). optimizer: 28 a parameter, and 12 where gradients are clipped.
-  loss: 4 s M V. embedding: 4 * 4 M C
-- kernels=fused: norm (20 + 4 s) M C each of 2L, with the sum and the dropout before it in the same
-  kernels, and the first one in the embedding's, (8 + 2 s) M C. optimizer: 34 a parameter, with
-  clipping and copies in 16 bits. Where products make GELU, gemm has its FLOPs, and 2 s * 4 M C a
-  layer: its input written beside its output, and read once more
+  loss: 4 s M V. embedding: (8 + 2 r) M C
+- kernels=fused: norm (5 r + 4 s) M C each of 2L, with the sum and the dropout before it in the same
+  kernels (5 r + 3 s without dropout and r = s: both gradients are one), and the first one in the
+  embedding's, (2 r + 2 s) M C. optimizer: 34 a parameter, with clipping and copies in 16 bits.
+  Where products make GELU, gemm has its FLOPs, and 2 s * 4 M C a layer: its input written beside
+  its output, and read once more
 
 The floor of a family is the longer of FLOPs / peak and bytes / bandwidth; percent_of_bound is
 floor / time, and more than 100 where fusion moved a family's work into another's kernels. mfu is
@@ -58,6 +60,7 @@ class StepConfig:
     bias: bool = False
     compile: bool = False
     kernels: str = "compiled"
+    residual_dtype: str = "float32"
     optimizer: str = "adamw"
     gradient_accumulation_steps: Size = 1
     vocab_size: Size | None = None  # the manifest has it
@@ -109,6 +112,8 @@ def step_config(manifest: Manifest) -> StepConfig:
         raise ValueError(f"the manifest's config: {error}") from error
     if found.dtype not in BYTES:
         raise ValueError(f"the manifest's dtype={found.dtype} is not known")
+    if found.residual_dtype not in BYTES:
+        raise ValueError(f"the manifest's residual_dtype={found.residual_dtype} is not known")
     return found
 
 
@@ -127,7 +132,7 @@ def costs(
     """family -> (FLOPs, bytes) a step, by the formulae above."""
     config, M, V = work.config, work.tokens, work.vocab_size
     C, L, T, H = config.n_embd, config.n_layer, config.block_size, config.n_head
-    s = BYTES[config.dtype]
+    s, r = BYTES[config.dtype], BYTES[config.residual_dtype]
     S = M * T * H
     N = work.parameters + T * C
     matrices = [(C, 3 * C), (C, C), (C, 4 * C), (4 * C, C)] * L + [(C, V)]
@@ -136,11 +141,11 @@ def costs(
     products = 12 * L * M * T * C
     dropped = (2 * L + 1) * M * C
     found: dict[str, tuple[float, float]] = {
-        "norm": (20 * (2 * L + 1) * M * C, 20 * (2 * L + 1) * M * C),
+        "norm": (20 * (2 * L + 1) * M * C, 5 * r * (2 * L + 1) * M * C),
         "elementwise": (120 * L * M * C, 20 * s * L * M * C),
         "optimizer": (14 * N, (40 if config.grad_clip else 28) * N),
         "loss": (8 * M * V, 4 * s * M * V),
-        "embedding": (2 * M * C, 16 * M * C),
+        "embedding": (2 * M * C, (8 + 2 * r) * M * C),
     }
     if fused_attention:
         found["attention"] = (products / 2, 12 * s * L * M * C)
@@ -154,8 +159,9 @@ def costs(
         gemm_bytes += 8 * s * L * M * C
     found["gemm"] = (gemm_flops, gemm_bytes)
     if config.kernels == "fused":
-        found["norm"] = (48 * L * M * C, (20 + 4 * s) * 2 * L * M * C)
-        found["embedding"] = (24 * M * C, (8 + 2 * s) * M * C)
+        moved = 5 * r + (4 if config.dropout or r != s else 3) * s
+        found["norm"] = (48 * L * M * C, moved * 2 * L * M * C)
+        found["embedding"] = (24 * M * C, (2 * r + 2 * s) * M * C)
         if config.optimizer == "adamw":
             found["optimizer"] = (16 * N, 34 * N)
     elif config.dropout:

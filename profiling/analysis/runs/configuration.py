@@ -10,7 +10,9 @@ from profiling.records import JsonObject
 # other values of these make a step do other work: the difference is theirs, not the change's
 WORK: tuple[str, ...] = ("batch_size", "block_size", "gradient_accumulation_steps", "n_layer")
 WORK += ("n_head", "n_embd", "bias", "dropout", "dtype", "dataset", "data_source", "tokenizer")
-WORK += ("bpe_vocab_size", "activation")
+WORK += ("bpe_vocab_size", "activation", "residual_dtype")
+# of them what runs that are older than the key were trained with
+YOUNGER: JsonObject = {"activation": "gelu", "residual_dtype": "float32"}
 # keys and sections that say how long a run is and how it is watched: they do not name a difference
 UNTIMED: tuple[str, ...] = ("seed", "max_iters", "lr_decay_iters", "warmup_iters", "learning_rate")
 UNTIMED += ("min_lr", "eval_interval", "eval_iters", "log_interval", "profile", "compile_cache")
@@ -19,8 +21,8 @@ FOLLOWS = {"cuda_graphs": "compile", "compile_scope": "compile"}  # `auto` settl
 
 
 def flatten(config: JsonObject, prefix: str = "") -> JsonObject:
-    """{"profile": {"steps": 20}} as {"profile.steps": 20}."""
-    values: JsonObject = {}
+    """{"profile": {"steps": 20}} as {"profile.steps": 20}; keys younger than the run among them."""
+    values: JsonObject = {} if prefix else dict(YOUNGER)
     for key, value in config.items():
         if isinstance(value, dict):
             values |= flatten(value, f"{prefix}{key}.")
