@@ -278,20 +278,15 @@ class Transformer(nn.Module):
         if norm is not None and self.embeds:
             places = None if self.wpe is None else self.wpe.weight
             dropout = self.drop.p if self.training else 0.0
+            dtype = self.residual_dtype
             return embedding_and_norm(
-                idx,
-                self.wte.weight,
-                places,
-                norm.weight,
-                norm.bias,
-                dropout,
-                seed,
-                self.residual_dtype,
+                idx, self.wte.weight, places, norm.weight, norm.bias, dropout, seed, dtype
             )
         x = self.wte(idx)
         if self.wpe is not None:
             x = x + self.wpe(torch.arange(idx.size(1), device=idx.device))
-        x = self.drop(x).to(self.residual_dtype)
+        x = self.drop(x)
+        x = x if self.residual_dtype is None else x.to(self.residual_dtype)
         return x, None if norm is None else norm(x)
 
     def forward(self, idx: Tensor) -> tuple[Tensor, Tensor | None]:

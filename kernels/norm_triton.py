@@ -14,8 +14,8 @@ from kernels.dropout_triton import dropped, threshold
 
 # rows of a program at a time; with one warp the sums over a row need no barrier
 FORWARD_ROWS, FORWARD_WARPS = 1, 1
-BACKWARD_ROWS, BACKWARD_WARPS, BACKWARD_STAGES = 2, 2, 1  # stages: blocks on their way
-BACKWARD_PROGRAMS = 1056  # each sums its own rows' gradients of the weights
+BACKWARD_ROWS, BACKWARD_WARPS, BACKWARD_STAGES = 2, 2, 3  # stages: blocks on their way
+BACKWARD_PROGRAMS = 528  # each sums its own rows' gradients of the weights
 SUM_ROWS, SUM_WIDTH, SUM_WARPS = 512, 16, 8  # of these sums, at a time
 EPSILON = 1e-5
 
