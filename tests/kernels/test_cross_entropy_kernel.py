@@ -36,6 +36,11 @@ torch.manual_seed(0)
 compare(1, 4, 2)
 compare(9, 8, 65, padding=63, ignored=3)
 compare(5, 8, 64, size=40.0)  # exponents far from 0
+compare(40, 8, 101, padding=27, ignored=1)  # two whole programs and a part of one
+compare(3, 8, 250, padding=6)
+kernels.cross_entropy_triton.NARROW = 0  # from here on a program has one row
+compare(9, 8, 65, padding=63, ignored=3)
+compare(5, 8, 64, size=40.0)
 kernels.cross_entropy_triton.BLOCK = 32  # several blocks to a row, the last one cut
 compare(7, 8, 101, padding=27, ignored=1)
 compare(7, 200, 101, padding=27, ignored=1)  # wider than the vocabulary
