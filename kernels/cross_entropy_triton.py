@@ -11,8 +11,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK = 16384  # logits of a row at a time
-WARPS = 16  # of a whole block; narrower rows have fewer
+WIDE = 16384  # logits at least of a row that many warps read: of few such rows at once the second
+WIDE_BLOCK, WIDE_WARPS = 8192, 32  # time comes out of the cache
+BLOCK, WARPS = 2048, 4  # of other rows; of narrower ones than that fewer warps
+NEIGHBOURS = 8  # logits that a thread loads at once, 16 bytes, and sums up by itself
 NARROW = 256  # logits at most of rows of which a program has several
 NARROW_LOGITS, NARROW_WARPS = 2048, 4  # of such a program
 
@@ -43,35 +45,60 @@ def narrow_cross_entropy_triton(
 
 
 @triton.jit
+def last_logits(start, column, columns, stride):
+    """-inf behind `columns`. Loads are masked by the stride: by an odd number of columns they
+    would be of 2 bytes each.
+    """
+    x = tl.load(start + column, mask=column < stride, other=-float("inf"))
+    return tl.where(column < columns, x, -float("inf"))
+
+
+@triton.jit
+def add_exponentials(x, most, total, to_base_2, NEIGHBOURS: tl.constexpr):
+    """Each thread has a maximum and a sum of its own: nothing is exchanged."""
+    x = tl.reshape(x.to(tl.float32), (x.shape[0] // NEIGHBOURS, NEIGHBOURS))
+    higher = tl.maximum(most, tl.max(x, 1) * to_base_2)
+    exponentials = tl.exp2(x * to_base_2 - higher[:, None])
+    return higher, total * tl.exp2(most - higher) + tl.sum(exponentials, 1)
+
+
+@triton.jit
 def cross_entropy_triton(
-    LOGITS, TARGETS, LOSSES, columns, stride, to_base_2, ignored, BLOCK: tl.constexpr
-):
+    LOGITS, TARGETS, LOSSES, columns, stride, to_base_2, ignored,
+    BLOCK: tl.constexpr, NEIGHBOURS: tl.constexpr,
+):  # fmt: skip
     """A row of LOGITS becomes its softmax, less 1 at the target; zeros behind `columns`.
 
-    The row is read twice, but the second time out of the cache.
+    The row is read twice, but the second time out of the cache. Only what is behind the last whole
+    block is masked.
     """
     row = tl.program_id(0)
     start = LOGITS + row.to(tl.int64) * stride
     target = tl.load(TARGETS + row)
     counts = target != ignored
     at_target = tl.load(start + target, mask=counts, other=0.0).to(tl.float32)
-    most = -float("inf")
-    total = 0.0
-    for first in range(0, columns, BLOCK):
-        column = first + tl.arange(0, BLOCK)
-        x = tl.load(start + column, mask=column < columns, other=-float("inf")).to(tl.float32)
-        higher = tl.maximum(most, tl.max(x, 0) * to_base_2)
-        total = total * tl.exp2(most - higher) + tl.sum(tl.exp2(x * to_base_2 - higher), 0)
-        most = higher
-    lse = most + tl.log2(total)
+    most = tl.full([BLOCK // NEIGHBOURS], -3e38, tl.float32)  # finite: -inf - -inf is no number
+    total = tl.zeros([BLOCK // NEIGHBOURS], tl.float32)
+    lane = tl.arange(0, BLOCK)
+    whole = columns // BLOCK * BLOCK
+    for first in range(0, whole, BLOCK):
+        x = tl.load(start + first + lane)
+        most, total = add_exponentials(x, most, total, to_base_2, NEIGHBOURS)
+    if whole < columns:
+        x = last_logits(start, whole + lane, columns, stride)
+        most, total = add_exponentials(x, most, total, to_base_2, NEIGHBOURS)
+    highest = tl.max(most, 0)
+    lse = highest + tl.log2(tl.sum(total * tl.exp2(most - highest), 0))
     tl.store(LOSSES + row, tl.where(counts, lse / to_base_2 - at_target, 0.0))
     lse = tl.where(counts, lse, float("inf"))  # of a token that does not count no gradient is left
     tl.debug_barrier()  # every warp has read the target's logit
-    for first in range(0, stride, BLOCK):
-        column = first + tl.arange(0, BLOCK)
-        x = tl.load(start + column, mask=column < columns, other=-float("inf")).to(tl.float32)
-        softmax = tl.exp2(x * to_base_2 - lse)
-        tl.store(start + column, softmax.to(LOGITS.dtype.element_ty), mask=column < stride)
+    for first in range(0, whole, BLOCK):
+        softmax = tl.exp2(tl.load(start + first + lane).to(tl.float32) * to_base_2 - lse)
+        tl.store(start + first + lane, softmax.to(LOGITS.dtype.element_ty))
+    for first in range(whole, stride, BLOCK):
+        x = last_logits(start, first + lane, columns, stride).to(tl.float32)
+        softmax = tl.exp2(x * to_base_2 - lse).to(LOGITS.dtype.element_ty)
+        tl.store(start + first + lane, softmax, mask=first + lane < stride)
     tl.debug_barrier()  # what lies at the target is written once more
     softmax = tl.exp2(at_target * to_base_2 - lse)
     tl.store(start + target, (softmax - 1).to(LOGITS.dtype.element_ty), mask=counts)
@@ -90,9 +117,11 @@ def launch(logits: Tensor, targets: Tensor, columns: int, ignored: int) -> Tenso
             ROWS=held, BLOCK=block, num_warps=NARROW_WARPS,
         )  # fmt: skip
         return losses
-    block = min(triton.next_power_of_2(stride), BLOCK)
+    most, warps = (WIDE_BLOCK, WIDE_WARPS) if stride >= WIDE else (BLOCK, WARPS)
+    block = min(triton.next_power_of_2(stride), most)
+    warps = max(1, warps * block // most)
     cross_entropy_triton[(rows,)](
         logits, targets, losses, columns, stride, math.log2(math.e), ignored, BLOCK=block,
-        num_warps=max(1, WARPS * block // BLOCK),
+        NEIGHBOURS=min(NEIGHBOURS, max(1, block // (32 * warps))), num_warps=warps,
     )  # fmt: skip
     return losses

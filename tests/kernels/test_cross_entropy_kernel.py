@@ -41,10 +41,16 @@ compare(3, 8, 250, padding=6)
 kernels.cross_entropy_triton.NARROW = 0  # from here on a program has one row
 compare(9, 8, 65, padding=63, ignored=3)
 compare(5, 8, 64, size=40.0)
+compare(3, 8, 1000, padding=24)  # threads with several logits
 kernels.cross_entropy_triton.BLOCK = 32  # several blocks to a row, the last one cut
 compare(7, 8, 101, padding=27, ignored=1)
 compare(7, 200, 101, padding=27, ignored=1)  # wider than the vocabulary
 compare(3, 8, 64)
+
+h, weight = torch.ones(2, 1), torch.ones(101, 1)
+weight[:40] = -float("inf")  # a whole block, and a part
+ours = linear_cross_entropy(h, weight, weight, torch.tensor([40, 100]))
+torch.testing.assert_close(ours, torch.tensor(61.0).log())
 
 weight = torch.randn(9, 4)
 nothing = linear_cross_entropy(torch.randn(2, 4), weight, weight, torch.tensor([-1, -1]))
