@@ -52,6 +52,18 @@ weight[:40] = -float("inf")  # a whole block, and a part
 ours = linear_cross_entropy(h, weight, weight, torch.tensor([40, 100]))
 torch.testing.assert_close(ours, torch.tensor(61.0).log())
 
+logits = torch.randn(4, 50_304).bfloat16() * 3  # wide: in Gluon, where that is
+logits[:, 50_257:] = 7.0  # nobody's
+logits[2, :20_000] = -float("inf")
+targets = torch.tensor([50_256, -1, 30_000, 5])
+exact = logits[:, :50_257].double().requires_grad_()
+expected = F.cross_entropy(exact, targets, ignore_index=-1, reduction="none")
+expected.sum().backward()
+losses = kernels.cross_entropy_triton.launch(logits, targets, 50_257, -1)
+torch.testing.assert_close(losses.double(), expected, rtol=1e-5, atol=1e-5)
+torch.testing.assert_close(logits[:, :50_257].double(), exact.grad, rtol=2**-7, atol=1e-6)
+assert not logits[:, 50_257:].any()
+
 weight = torch.randn(9, 4)
 nothing = linear_cross_entropy(torch.randn(2, 4), weight, weight, torch.tensor([-1, -1]))
 assert nothing.isnan(), nothing
