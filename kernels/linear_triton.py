@@ -28,15 +28,22 @@ ROWS = 64  # of a tile
 def fits(x: Tensor, weight: Tensor, transposed: bool, tile: Tile, u: Tensor | None) -> bool:
     """Whether `launch` takes them; what it does not take is cuBLAS's."""
     N, K = weight.shape if transposed else weight.shape[::-1]
-    rows = x.numel() // K
+    return (
+        readable(x, weight, N, u)
+        and x.numel() // K % ROWS == 0
+        and K % tile.chunk == 0
+        and N % (tile.columns // tile.parts if u is None else tile.columns) == 0
+    )
+
+
+def readable(x: Tensor, weight: Tensor, N: int, u: Tensor | None) -> bool:
+    """Whether they lie as a kernel here reads them; N: columns of the result."""
     read = [x, weight] if u is None else [x, weight, u]
     return (
         all(each.dtype == torch.bfloat16 and each.is_contiguous() for each in read)
-        and rows > 0
-        and rows % ROWS == 0
-        and rows * max(N, K) < 2**31
-        and K % tile.chunk == 0
-        and N % (tile.columns // tile.parts if u is None else tile.columns) == 0
+        and all(each.data_ptr() % 16 == 0 for each in read)
+        and x.numel() > 0
+        and max(x.numel(), x.numel() // x.size(-1) * N) < 2**31
     )
 
 

@@ -91,7 +91,8 @@ def test_gelu_inside_of_products_is_theirs():
     assert joined["gemm"][0] == apart["gemm"][0] + apart["elementwise"][0]
     assert joined["gemm"][1] == apart["gemm"][1] + 6 * 2 * 64 * 256 * 1536 * 2
     assert gelu_in_products(["cutlass_gemm", "linear_forward_gelu_triton"])
-    assert not gelu_in_products(["linear_triton", "forward_gelu_triton"])
+    assert gelu_in_products(["linear_streamed_backward_gelu_triton"])
+    assert not gelu_in_products(["linear_triton", "linear_streamed_triton", "forward_gelu_triton"])
 
 
 def test_half_the_time_is_twice_as_close_to_the_bound():

@@ -1,6 +1,7 @@
 """GELU between two products, against float64; and the products of our own, where they run."""
 
 import pytest
+import torch
 
 from tests.helpers.kernel_programs import DEVICES, needs_gpu, needs_triton, run
 
@@ -65,7 +66,7 @@ import torch
 from torch.nn import functional as F
 from kernels import linear
 from kernels.gluon import has_gluon
-from kernels.linear import GELU, GELU_BACKWARD, PLAIN, Tile, own_product
+from kernels.linear import GELU, GELU_BACKWARD, PLAIN, Stream, Tile, own_product
 
 torch.set_default_device("cuda")
 torch.manual_seed(0)
@@ -77,7 +78,7 @@ def compare(rows, C, O, transposed, kind, tile):
     w = (torch.randn(*((O, C) if transposed else (C, O))) * C**-0.5).bfloat16()
     u = torch.randn(rows, O).bfloat16() if kind == GELU_BACKWARD else None
     found = own_product(x, w, None, transposed, kind, u)
-    if rows % 64:
+    if rows % (64 if isinstance(tile, Tile) else 128):
         assert found is None
         return
     y = x.double() @ (w.t() if transposed else w).double()
@@ -107,6 +108,12 @@ if has_gluon(torch.device("cuda")):
             compare(rows, 384, 512, True, kind, Tile(128, 64, 3))
     compare(64 * 301, 256, 512, False, PLAIN, Tile(256, 32, 5))
     compare(64 * 301, 128, 384, True, PLAIN, Tile(256, 64, 2, 2, 2))
+    tiles = [Stream(128, 64, 5, 2), Stream(128, 32, 9, 4), Stream(64, 64, 3, 1)]
+    for tile in tiles:  # one tile, fewer than there are programs, and many
+        for rows in (64, 128, 128 * 3, 128 * 151):
+            compare(rows, 256, 512, True, GELU, tile)
+            compare(rows, 384, 256, False, GELU_BACKWARD, tile)
+            compare(rows, 1024, 512, False, PLAIN, tile)
 print("right")
 """
 
@@ -114,6 +121,27 @@ print("right")
 @pytest.mark.parametrize("device", DEVICES)
 def test_two_products_and_their_gradients_are_those_of_float64(device):
     run(PROGRAM, device)
+
+
+def test_a_stream_takes_what_its_tiles_divide():
+    pytest.importorskip("triton.experimental.gluon.nvidia.hopper")
+    from kernels.linear import Stream
+    from kernels.linear_streamed_triton import fits
+
+    def taken(tile, rows=256, C=256, N=512, transposed=True, dtype=torch.bfloat16):
+        x = torch.zeros(2, rows // 2, C, dtype=dtype)
+        weight = torch.zeros((N, C) if transposed else (C, N), dtype=torch.bfloat16)
+        return fits(x, weight, transposed, tile, None)
+
+    tile = Stream(128, 64, 5, 2)
+    assert taken(tile) and taken(tile, transposed=False) and taken(tile, rows=384, C=64)
+    assert not taken(tile, rows=320) and not taken(tile, rows=0)  # 64 rows are half of a tile
+    assert not taken(tile, N=448) and not taken(tile, C=288)
+    assert not taken(tile, dtype=torch.float32)
+    x, weight = torch.zeros(2, 128, 64).bfloat16(), torch.zeros(128, 64).bfloat16()
+    assert fits(x, weight, True, tile, None) and not fits(x.mT, weight, True, tile, None)
+    apart = torch.zeros(2 * 128 * 64 + 1).bfloat16()[1:].view(2, 128, 64)
+    assert not fits(apart, weight, True, tile, None)  # not at a multiple of 16 bytes
 
 
 @pytest.mark.gpu

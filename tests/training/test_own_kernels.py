@@ -101,6 +101,8 @@ def test_a_report_knows_what_they_are():
     assert family_of("decode_attention_triton") == "attention"
     assert family_of("gemm_of_norm_triton") == family_of("linear_triton") == "gemm"
     assert family_of("linear_forward_gelu_triton") == "gemm"
+    assert family_of("linear_streamed_triton") == "gemm"
+    assert family_of("linear_streamed_backward_gelu_triton") == "gemm"
     assert family_of("backward_causal_attention_triton_gluon") == "attention"
     assert family_of("adamw_squares_triton") == family_of("adamw_rates_triton") == "optimizer"
     assert family_of("adamw_update_triton") == "optimizer"

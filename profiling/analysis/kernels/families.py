@@ -68,7 +68,7 @@ KERNELS = (
         "gemm",  # at the end our own, with GELU or without
         r"""
         matmul_ogs fused_moe_(gptq_awq_)?kernel fmoe mfma_moe (moe|router)\w*gemm marlin
-        ^linear_((for|back)ward_gelu_)?triton
+        ^linear_(streamed_)?((for|back)ward_gelu_)?triton
         """,
     ),
     (
@@ -237,8 +237,8 @@ def families_of(names: list[str], name: np.ndarray) -> np.ndarray:
 
 
 def gelu_in_products(names: list[str]) -> bool:
-    """Whether kernels.linear_triton made GELU, and its gradient."""
-    return any(re.match(r"linear_(for|back)ward_gelu_triton", name) for name in names)
+    """Whether products of our own made GELU, and its gradient."""
+    return any(re.match(r"linear_(streamed_)?(for|back)ward_gelu_triton", name) for name in names)
 
 
 def attention_backend(names: list[str]) -> str | None:
