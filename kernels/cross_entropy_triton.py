@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.linear import has_gluon
+from kernels.gluon import has_gluon
 
 WIDE = 16384  # logits at least of a row that many warps read: of few such rows at once the second
 WIDE_BLOCK, WIDE_WARPS = 8192, 32  # time comes out of the cache
@@ -111,7 +111,7 @@ def launch(logits: Tensor, targets: Tensor, columns: int, ignored: int) -> Tenso
     assert logits.is_contiguous()
     rows, stride = logits.shape
     losses = torch.empty(rows, dtype=torch.float32, device=logits.device)
-    if logits.is_cuda and has_gluon(logits.device):
+    if has_gluon(logits.device):
         from kernels import cross_entropy_gluon
 
         if cross_entropy_gluon.fits(logits):
