@@ -16,7 +16,7 @@ from kernels.dropout_triton import dropped, threshold
 FORWARD_ROWS, FORWARD_WARPS = 1, 1
 BACKWARD_ROWS, BACKWARD_WARPS, BACKWARD_STAGES = 2, 2, 3  # stages: blocks on their way
 BACKWARD_PROGRAMS = 528  # each sums its own rows' gradients of the weights
-SUM_ROWS, SUM_WIDTH, SUM_WARPS = 512, 16, 8  # of these sums, at a time
+SUM_ROWS, SUM_WIDTH, SUM_WARPS = 1024, 8, 8  # of these sums, at a time
 EPSILON = 1e-5
 
 
