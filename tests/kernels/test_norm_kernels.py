@@ -68,10 +68,10 @@ assert not torch.equal(*same), "dropout drew the same again"
 
 half = torch.bfloat16
 for biased in (False, True):
-    compare(3, 50, 48, 0.0, biased, kind=half)
-    compare(3, 50, 48, 0.2, biased, kind=half)
-    compare(3, 50, 48, 0.0, biased, stream=half, kind=half)
-    compare(3, 50, 48, 0.2, biased, stream=half, kind=half)
+    compare(3, 7, 48, 0.0, biased, kind=half)
+    compare(3, 7, 48, 0.2, biased, kind=half)
+    compare(3, 7, 48, 0.0, biased, stream=half, kind=half)
+    compare(3, 7, 48, 0.2, biased, stream=half, kind=half)
 compare(2, 9, 24, 0.0, True, slice(0, 1), stream=half, kind=half)
 
 
