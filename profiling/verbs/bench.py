@@ -11,7 +11,8 @@ parts
 examples
   python -m profiling bench --against ../nanoGPT
   python -m profiling bench --against ../nanoGPT --iterations 5000 --rounds 2 --parts run,loss
-  python -m profiling bench config/shakespeare_char.yaml attention=triton --against ../nanoGPT
+  python -m profiling bench config/shakespeare_char.yaml --against ../nanoGPT \\
+      --ours "attention=triton kernels=fused compile=false"
   python -m profiling bench --against ../nanoGPT device=cpu compile=false n_layer=2 n_embd=96 \\
       block_size=64 batch_size=8 --iterations 200 --tokens 50 --samples 8
 
@@ -72,6 +73,7 @@ def main(argv: list[str]) -> int:
         iterations=flags.iterations,
         tokens=flags.tokens,
         samples=flags.samples,
+        ours=flags.ours,
     )
     plan = Plan(asked, checkout, flags.out or fresh_folder())
     check_words(plan)
@@ -103,6 +105,7 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
     parser = Parser("bench", (__doc__ or "").replace("{parts}", parts), usage=USAGE)
     add, number = partial(flag, parser), partial(within, int)
     add("--against DIR", "a checkout of nanoGPT, to be run as it stands", Path)
+    add("--ours WORDS", "KEY=VALUE, by blanks, that only ours gets", str.split, default=[])
     which = f"of {','.join(PARTS)} (default: all)"
     add("--parts NAME,...", which, names, default=",".join(PARTS))
     add("--rounds N", "processes of each kind; an interval needs 2 (default 3)", number(1), 3)

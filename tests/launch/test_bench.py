@@ -19,7 +19,7 @@ from profiling.analysis.bench.result import measures, whole_work
 from profiling.launch.bench import plan as plan_of_bench
 from profiling.launch.bench import printed
 from profiling.launch.bench.checkout import open_checkout, overrides
-from profiling.launch.bench.plan import Plan, Trial, command, trials
+from profiling.launch.bench.plan import Plan, Trial, check_words, command, trials
 from profiling.launch.bench.printed import Line, sampling_s, training
 from profiling.report.bench.document import bench_document
 from profiling.report.renderers.markdown import markdown
@@ -322,6 +322,16 @@ def test_it_is_told_what_differs_and_it_knows(checkout, tmp_path):
     assert overrides({"dropout": 0.0, "n_head": 2, "top_k": None}, {"dropout": 0.2}) == [
         "--dropout=0.0"
     ]
+
+
+def test_words_of_ours_alone_are_not_told_to_the_other_one(checkout, tmp_path):
+    plan = planned(checkout, tmp_path, TINY.replace("compile=false", ""))
+    plan = replace(plan, asked=replace(plan.asked, ours=["compile=false", "n_embd=48"]))
+    ours, theirs = (command(plan, Trial("steps", side, 0), {})[1] for side in ("ours", "theirs"))
+    assert {"compile=false", "n_embd=48"} <= set(ours)
+    assert not [word for word in theirs if "compile" in word or "48" in word]
+    with pytest.raises(ValueError, match="max_iters: bench sets it itself"):
+        check_words(replace(plan, asked=replace(plan.asked, ours=["max_iters=5"])))
 
 
 def test_samplers_are_told_what_each_knows(checkout, tmp_path):

@@ -29,6 +29,7 @@ class Asked:
     iterations: int  # of a whole run
     tokens: int  # of a sampled sequence
     samples: int  # sequences, where many are sampled
+    ours: list[str] = field(default_factory=list)  # further words, which only ours gets
 
 
 @dataclass(frozen=True)

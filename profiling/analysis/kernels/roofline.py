@@ -22,8 +22,8 @@ Bytes: each input read and each output written once, as if nothing stayed in the
 - kernels=fused: norm (5 r + 4 s) M C each of 2L, with the sum and the dropout before it in the same
   kernels (5 r + 3 s without dropout and r = s: both gradients are one), and the first one in the
   embedding's, (2 r + 2 s) M C. optimizer: 34 a parameter, with clipping and copies in 16 bits.
-  Where products make GELU, gemm has its FLOPs, and 2 s * 4 M C a layer: its input written beside
-  its output, and read once more
+  loss: 2 s M V, the gradient in the logits' place. Where products make GELU, gemm has its FLOPs,
+  and 2 s * 4 M C a layer: its input written beside its output, and read once more
 
 The floor of a family is the longer of FLOPs / peak and bytes / bandwidth; percent_of_bound is
 floor / time, and more than 100 where fusion moved a family's work into another's kernels. mfu is
@@ -162,6 +162,7 @@ def costs(
         moved = 5 * r + (4 if config.dropout or r != s else 3) * s
         found["norm"] = (48 * L * M * C, moved * 2 * L * M * C)
         found["embedding"] = (24 * M * C, (2 * r + 2 * s) * M * C)
+        found["loss"] = (8 * M * V, 2 * s * M * V)
         if config.optimizer == "adamw":
             found["optimizer"] = (16 * N, 34 * N)
     elif config.dropout:

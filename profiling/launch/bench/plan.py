@@ -78,7 +78,7 @@ class Plan:
     @cached_property
     def config(self) -> "Config":
         """Ours, as it was asked for. Raises ValueError."""
-        return composed(self.asked.words)
+        return composed([*self.asked.words, *self.asked.ours])
 
     @cached_property
     def captures_theirs(self) -> bool:
@@ -110,7 +110,7 @@ def composed(words: list[str]) -> "Config":
 
 def check_words(plan: Plan) -> None:
     """Refuses keys of the bench's own and what does not compose. Raises ValueError."""
-    for word in plan.asked.words:
+    for word in [*plan.asked.words, *plan.asked.ours]:
         key = word.removeprefix("--").split("=")[0]
         if "=" in word and (section := key.split(".")[0]) in OWN:
             raise ValueError(f"{key}: bench sets it itself; use {OWN[section]}")
@@ -154,9 +154,10 @@ def command(
 
 
 def our_words(plan: Plan, trial: Trial) -> list[str]:
-    """train.py's; each round has a seed of its own."""
+    """train.py's, or what stands for them on the other side; each round has a seed of its own."""
     config = plan.config
-    words = [*plan.asked.words, f"log_interval={LOG_INTERVAL}", f"seed={config.seed + trial.round}"]
+    words = [*plan.asked.words, *([] if trial.side == "theirs" else plan.asked.ours)]
+    words += [f"log_interval={LOG_INTERVAL}", f"seed={config.seed + trial.round}"]
     if trial.kind == "prepare":
         words += [f"max_iters={FEW}", f"eval_interval={FEW}", "eval_iters=1"]
         words += ["always_save_checkpoint=true"]

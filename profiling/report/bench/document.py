@@ -22,10 +22,15 @@ def bench_document(bench: Bench, equal_within_percent: float) -> Document:
     made.append(tables.processes(bench))
     return Document(
         f"{other} and this project" if against else "The speed of this project",
-        [" · ".join(filter(None, notes(bench))), " ".join(bench.asked.words)],
+        [" · ".join(filter(None, notes(bench))), asked(bench)],
         [*verdict(bench, other, equal_within_percent), *findings(bench, other)],
         [section(*speed), *pictures(bench, other), *map(section, made)],
     )
+
+
+def asked(bench: Bench) -> str:
+    words, ours = " ".join(bench.asked.words), " ".join(bench.asked.ours)
+    return f"{words} · ours alone: {ours}" if ours else words
 
 
 def section(*made: Table) -> Section:
