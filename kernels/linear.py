@@ -28,8 +28,6 @@ class Tile:
     columns: int  # of y, whose weights it keeps; a power of two
     chunk: int  # of C, that are loaded and multiplied at once
     stages: int  # chunks of x on their way
-    parts: int = 1  # of a tile, written one after the other: fewer registers
-    exchanged: int = 2  # bits: four threads write 64 bytes, by way of 4 KiB shared memory; 1: 32
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
     tma,
-    warpgroup_mma,
-    warpgroup_mma_wait,
 )
 
 from kernels.linear import GELU, Stream
-from kernels.linear_triton import barriers, describe, gelu, gelu_backward, readable
+from kernels.linear_triton import barriers, describe, gelu, gelu_backward, multiply, readable
 
 ROWS = 128  # of a tile
 
@@ -56,35 +54,6 @@ def load(x, w, A, W, full, empty, tiles, BLOCKS: gl.constexpr, CHUNKS: gl.conste
             else:
                 tma.async_copy_global_to_shared(w, [k, n], arrived, W.index(slot))
             at += 1
-
-
-@gluon.jit
-def multiply(A, W, full, empty, turn, i, GROUP: gl.constexpr, CHUNKS: gl.constexpr,
-             STAGES: gl.constexpr, TRANSPOSED: gl.constexpr):  # fmt: skip
-    """The program's tile i, float32.
-
-    A barrier's parity tells a phase from the next one only. So a group waits for its turn: until
-    the other one saw all of the tile before.
-    """
-    ROWS: gl.constexpr = A.shape[1]
-    COLUMNS: gl.constexpr = W.shape[1] if TRANSPOSED else W.shape[2]
-    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, COLUMNS, 16])
-    acc = gl.zeros([ROWS, COLUMNS], gl.float32, LAYOUT)
-    mbarrier.wait(turn.index(GROUP), ((i // 2) & 1) ^ (1 - GROUP))
-    for k in gl.static_range(CHUNKS):
-        at = i * CHUNKS + k
-        slot = at % STAGES
-        mbarrier.wait(full.index(slot), (at // STAGES) & 1)
-        b = W.index(slot).permute((1, 0)) if TRANSPOSED else W.index(slot)
-        acc = warpgroup_mma(A.index(slot), b, acc, use_acc=k > 0, is_async=True)
-        if k == CHUNKS - 1:
-            mbarrier.arrive(turn.index(1 - GROUP), count=1)
-        if k > 0:
-            acc = warpgroup_mma_wait(1, deps=[acc])
-            mbarrier.arrive(empty.index((at - 1) % STAGES), count=1)
-    acc = warpgroup_mma_wait(0, deps=[acc])
-    mbarrier.arrive(empty.index((i * CHUNKS + CHUNKS - 1) % STAGES), count=1)
-    return acc
 
 
 @gluon.jit
@@ -139,7 +108,7 @@ def consume(y, g, u, A, W, S, G, full, empty, turn, arrived, tiles, GROUP: gl.co
         n = tile % BLOCKS * COLUMNS
         if KIND == 2:  # arrives behind the product
             fetch(u, S, arrived.index(GROUP), row, n, GROUP)
-        acc = multiply(A, W, full, empty, turn, i, GROUP, CHUNKS, STAGES, TRANSPOSED)
+        acc = multiply(A, W, full, empty, None, turn, i, GROUP, CHUNKS, STAGES, TRANSPOSED)
         if KIND == 2:
             mbarrier.wait(arrived.index(GROUP), (i // 2) & 1)
         store(y, g, S, G, acc, row, n, 0, GROUP, PARTS, KIND)

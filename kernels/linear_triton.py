@@ -7,7 +7,6 @@ four warps take the tiles in turn: while one multiplies, the other finishes its 
 """
 
 import torch
-import triton
 from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -32,7 +31,7 @@ def fits(x: Tensor, weight: Tensor, transposed: bool, tile: Tile, u: Tensor | No
         readable(x, weight, N, u)
         and x.numel() // K % ROWS == 0
         and K % tile.chunk == 0
-        and N % (tile.columns // tile.parts if u is None else tile.columns) == 0
+        and N % tile.columns == 0
     )
 
 
@@ -97,7 +96,7 @@ def load(x, w, A, W, full, empty, w_full, n, first, step, tiles, CHUNKS: gl.cons
 @gluon.jit
 def multiply(A, W, full, empty, w_full, turn, i, GROUP: gl.constexpr, CHUNKS: gl.constexpr,
              STAGES: gl.constexpr, TRANSPOSED: gl.constexpr):  # fmt: skip
-    """Tile i, float32.
+    """The program's tile i, float32. w_full None: W, as A, is a ring.
 
     A barrier's parity tells a phase from the next one only. So a group waits for its turn: until
     the other one saw all of the tile before.
@@ -109,11 +108,14 @@ def multiply(A, W, full, empty, w_full, turn, i, GROUP: gl.constexpr, CHUNKS: gl
     mbarrier.wait(turn.index(GROUP), ((i // 2) & 1) ^ (1 - GROUP))
     for k in gl.static_range(CHUNKS):
         at = i * CHUNKS + k
-        if i == GROUP:
-            mbarrier.wait(w_full.index(k), 0)
-        mbarrier.wait(full.index(at % STAGES), (at // STAGES) & 1)
-        b = W.index(k).permute((1, 0)) if TRANSPOSED else W.index(k)
-        acc = warpgroup_mma(A.index(at % STAGES), b, acc, use_acc=k > 0, is_async=True)
+        slot = at % STAGES
+        if w_full is not None:  # noqa: SIM102, this one is decided by the compiler
+            if i == GROUP:
+                mbarrier.wait(w_full.index(k), 0)
+        mbarrier.wait(full.index(slot), (at // STAGES) & 1)
+        kept = W.index(slot if w_full is None else k)
+        b = kept.permute((1, 0)) if TRANSPOSED else kept
+        acc = warpgroup_mma(A.index(slot), b, acc, use_acc=k > 0, is_async=True)
         if k == CHUNKS - 1:
             mbarrier.arrive(turn.index(1 - GROUP), count=1)
         if k > 0:
@@ -132,33 +134,21 @@ def places(row, n, N: gl.constexpr, COLUMNS: gl.constexpr, LAYOUT: gl.constexpr)
 
 
 @gluon.jit
-def store(y, g, acc, u, row, n, N: gl.constexpr, PARTS: gl.constexpr, KIND: gl.constexpr,
-          LAYOUT: gl.constexpr):  # fmt: skip
-    """Columns n and on, in PARTS; neighbours exchange, so that four threads write a row."""
-    if PARTS > 1:
-        HALF: gl.constexpr = acc.shape[1] // 2
-        left, right = acc.reshape([64, 2, HALF]).permute((0, 2, 1)).split()
-        u_left, u_right = u, u
-        if KIND == 2:
-            u_left, u_right = u.reshape([64, 2, HALF]).permute((0, 2, 1)).split()
-        store(y, g, left, u_left, row, n, N, PARTS // 2, KIND, LAYOUT)
-        if n + HALF < N:
-            store(y, g, right, u_right, row, n + HALF, N, PARTS // 2, KIND, LAYOUT)
-    else:
-        at = places(row, n, N, acc.shape[1], LAYOUT)
-        rounded = gl.convert_layout(acc.to(gl.bfloat16), LAYOUT)
-        if KIND == 2:
-            wide = gl.convert_layout(u, LAYOUT).to(gl.float32)
-            rounded = gelu_backward(rounded.to(gl.float32), wide).to(gl.bfloat16)
-        gl.store(y + at, rounded)
-        if KIND == 1:
-            gl.store(g + at, gl.convert_layout(gelu(acc).to(gl.bfloat16), LAYOUT))
+def store(y, g, acc, u, row, n, N: gl.constexpr, KIND: gl.constexpr, LAYOUT: gl.constexpr):
+    """Neighbours exchange first, so that four threads write 64 bytes of a row."""
+    at = places(row, n, N, acc.shape[1], LAYOUT)
+    rounded = gl.convert_layout(acc.to(gl.bfloat16), LAYOUT)
+    if KIND == 2:
+        rounded = gelu_backward(rounded.to(gl.float32), u.to(gl.float32)).to(gl.bfloat16)
+    gl.store(y + at, rounded)
+    if KIND == 1:
+        gl.store(g + at, gl.convert_layout(gelu(acc).to(gl.bfloat16), LAYOUT))
 
 
 @gluon.jit
 def consume(y, g, u, A, W, full, empty, w_full, turn, n, first, step, tiles, GROUP: gl.constexpr,
-            N: gl.constexpr, CHUNKS: gl.constexpr, STAGES: gl.constexpr, PARTS: gl.constexpr,
-            KIND: gl.constexpr, TRANSPOSED: gl.constexpr, PART_LAYOUT: gl.constexpr,
+            N: gl.constexpr, CHUNKS: gl.constexpr, STAGES: gl.constexpr,
+            KIND: gl.constexpr, TRANSPOSED: gl.constexpr,
             LAYOUT: gl.constexpr):  # fmt: skip
     COLUMNS: gl.constexpr = W.shape[1] if TRANSPOSED else W.shape[2]
     for i in range(GROUP, tiles, 2):
@@ -167,13 +157,12 @@ def consume(y, g, u, A, W, full, empty, w_full, turn, n, first, step, tiles, GRO
         if KIND == 2:
             read = gl.load(u + places(row, n, N, COLUMNS, LAYOUT))  # arrives behind the product
         acc = multiply(A, W, full, empty, w_full, turn, i, GROUP, CHUNKS, STAGES, TRANSPOSED)
-        store(y, g, acc, read, row, n, N, PARTS, KIND, PART_LAYOUT)
+        store(y, g, acc, read, row, n, N, KIND, LAYOUT)
 
 
 @gluon.jit
 def work(x, w, y, g, u, M, N: gl.constexpr, CHUNKS: gl.constexpr, STAGES: gl.constexpr,
-         PARTS: gl.constexpr, KIND: gl.constexpr, TRANSPOSED: gl.constexpr,
-         PART_LAYOUT: gl.constexpr, LAYOUT: gl.constexpr):  # fmt: skip
+         KIND: gl.constexpr, TRANSPOSED: gl.constexpr, LAYOUT: gl.constexpr):  # fmt: skip
     ROWS: gl.constexpr = x.block_type.shape[0]
     COLUMNS: gl.constexpr = w.block_type.shape[0] if TRANSPOSED else w.block_type.shape[1]
     BLOCKS: gl.constexpr = (N + COLUMNS - 1) // COLUMNS
@@ -190,9 +179,9 @@ def work(x, w, y, g, u, M, N: gl.constexpr, CHUNKS: gl.constexpr, STAGES: gl.con
     fence_async_shared()
     gl.warp_specialize([
         (consume, (y, g, u, A, W, full, empty, w_full, turn, n, first, step, tiles, 0, N, CHUNKS,
-                   STAGES, PARTS, KIND, TRANSPOSED, PART_LAYOUT, LAYOUT)),
+                   STAGES, KIND, TRANSPOSED, LAYOUT)),
         (consume, (y, g, u, A, W, full, empty, w_full, turn, n, first, step, tiles, 1, N, CHUNKS,
-                   STAGES, PARTS, KIND, TRANSPOSED, PART_LAYOUT, LAYOUT)),
+                   STAGES, KIND, TRANSPOSED, LAYOUT)),
         (load, (x, w, A, W, full, empty, w_full, n, first, step, tiles, CHUNKS, STAGES,
                 TRANSPOSED)),
     ], [4, 1], [240, 24])  # fmt: skip
@@ -209,40 +198,36 @@ def barriers(COUNT: gl.constexpr):
 # under three names, for a profile and for the proof of what ran
 @gluon.jit
 def linear_triton(x, w, y, g, u, M, N: gl.constexpr, CHUNKS: gl.constexpr, STAGES: gl.constexpr,
-                  PARTS: gl.constexpr, TRANSPOSED: gl.constexpr, PART_LAYOUT: gl.constexpr,
+                  TRANSPOSED: gl.constexpr,
                   LAYOUT: gl.constexpr):  # fmt: skip
-    work(x, w, y, g, u, M, N, CHUNKS, STAGES, PARTS, 0, TRANSPOSED, PART_LAYOUT, LAYOUT)
+    work(x, w, y, g, u, M, N, CHUNKS, STAGES, 0, TRANSPOSED, LAYOUT)
 
 
 @gluon.jit
 def linear_forward_gelu_triton(x, w, y, g, u, M, N: gl.constexpr, CHUNKS: gl.constexpr,
-                               STAGES: gl.constexpr, PARTS: gl.constexpr,
-                               TRANSPOSED: gl.constexpr, PART_LAYOUT: gl.constexpr,
+                               STAGES: gl.constexpr,
+                               TRANSPOSED: gl.constexpr,
                                LAYOUT: gl.constexpr):  # fmt: skip
-    work(x, w, y, g, u, M, N, CHUNKS, STAGES, PARTS, 1, TRANSPOSED, PART_LAYOUT, LAYOUT)
+    work(x, w, y, g, u, M, N, CHUNKS, STAGES, 1, TRANSPOSED, LAYOUT)
 
 
 @gluon.jit
 def linear_backward_gelu_triton(x, w, y, g, u, M, N: gl.constexpr, CHUNKS: gl.constexpr,
-                                STAGES: gl.constexpr, PARTS: gl.constexpr,
-                                TRANSPOSED: gl.constexpr, PART_LAYOUT: gl.constexpr,
+                                STAGES: gl.constexpr,
+                                TRANSPOSED: gl.constexpr,
                                 LAYOUT: gl.constexpr):  # fmt: skip
-    work(x, w, y, g, u, M, N, CHUNKS, STAGES, PARTS, 2, TRANSPOSED, PART_LAYOUT, LAYOUT)
+    work(x, w, y, g, u, M, N, CHUNKS, STAGES, 2, TRANSPOSED, LAYOUT)
 
 
 KERNELS = (linear_triton, linear_forward_gelu_triton, linear_backward_gelu_triton)
 
 
-def layout(columns: int, exchanged: int) -> gl.DistributedLinearLayout:
-    """Of (64, columns): a product's, but for one bit or two.
-
-    A product leaves 2 neighbours of a row to a thread; with one bit exchanged it has 4, with two 8.
+def layout(columns: int) -> gl.DistributedLinearLayout:
+    """Of (64, columns): a product's, which leaves 2 neighbours of a row to a thread, but for two
+    bits that are exchanged within a warp. A thread has 8 then.
     """
     wide = [[0, bit] for bit in (32, 64, 128) if bit < columns]
-    if exchanged == 1:
-        registers, lanes = [[0, 1], [0, 2], [8, 0], [0, 16], *wide], [[0, 8], [0, 4]]
-    else:
-        registers, lanes = [[0, 1], [0, 2], [0, 4], [8, 0], *wide], [[0, 8], [0, 16]]
+    registers, lanes = [[0, 1], [0, 2], [0, 4], [8, 0], *wide], [[0, 8], [0, 16]]
     lanes += [[1, 0], [2, 0], [4, 0]]
     return gl.DistributedLinearLayout(registers, lanes, [[16, 0], [32, 0]], [], [64, columns])
 
@@ -263,15 +248,13 @@ def launch(
     N, K = weight.shape if transposed else weight.shape[::-1]
     y = x.new_empty(*x.shape[:-1], N)
     g = torch.empty_like(y) if kind == GELU else y
-    blocks = triton.cdiv(N, tile.columns)
+    blocks = N // tile.columns
     rows = x.numel() // K
     programs = torch.cuda.get_device_properties(x.device).multi_processor_count // blocks
     of_weight = (tile.columns, tile.chunk) if transposed else (tile.chunk, tile.columns)
-    part = tile.columns // tile.parts
     KERNELS[kind][(min(programs, rows // ROWS) * blocks,)](
         describe(x.view(rows, K), ROWS, tile.chunk), describe(weight, *of_weight),
         y, g, y if u is None else u, rows, N=N, CHUNKS=K // tile.chunk, STAGES=tile.stages,
-        PARTS=tile.parts, TRANSPOSED=transposed, PART_LAYOUT=layout(part, tile.exchanged),
-        LAYOUT=layout(tile.columns, tile.exchanged), num_warps=4,
+        TRANSPOSED=transposed, LAYOUT=layout(tile.columns), num_warps=4,
     )  # fmt: skip
     return y, g

@@ -107,7 +107,7 @@ if has_gluon(torch.device("cuda")):
         for rows in (64, 64 * 3, 64 * 301):
             compare(rows, 384, 512, True, kind, Tile(128, 64, 3))
     compare(64 * 301, 256, 512, False, PLAIN, Tile(256, 32, 5))
-    compare(64 * 301, 128, 384, True, PLAIN, Tile(256, 64, 2, 2, 2))
+    compare(64 * 301, 128, 512, True, PLAIN, Tile(256, 64, 2))
     tiles = [Stream(128, 64, 5, 2), Stream(128, 32, 9, 4), Stream(64, 64, 3, 1)]
     for tile in tiles:  # one tile, fewer than there are programs, and many
         for rows in (64, 128, 128 * 3, 128 * 151):
