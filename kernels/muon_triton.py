@@ -40,13 +40,18 @@ class Stack:
 
 
 @triton.jit
-def place(turned, square, C, D, SIDE: tl.constexpr):
-    """The rows and columns of a square in the matrix as it lies in memory."""
+def place(TABLE, n, number, square, C, D, SIDE: tl.constexpr, ALIGNED: tl.constexpr):
+    """A square of matrix `number` as it lies in memory: turned over or not, rows, columns, which
+    are inside of it, and where each number is.
+    """
+    turned = tl.load(TABLE + 5 * n + number) != 0
     across = tl.cdiv(D, SIDE)
     upper, left = (square // across) * SIDE, (square % across) * SIDE  # in the stack
     row = tl.where(turned, left, upper) + tl.arange(0, SIDE)
     column = tl.where(turned, upper, left) + tl.arange(0, SIDE)
-    return row, column
+    width = tl.multiple_of(tl.where(turned, C, D), ALIGNED)
+    inside = (row < tl.where(turned, D, C))[:, None] & (column < width)[None, :]
+    return turned, row, column, inside, row[:, None] * width + column[None, :]
 
 
 @triton.jit
@@ -58,11 +63,7 @@ def muon_momentum_triton(
     square, number = tl.program_id(0), tl.program_id(1)
     factor = tl.load(FACTORS)
     if tl.load(FACTORS + 1) != 0.0:
-        turned = tl.load(TABLE + 5 * n + number) != 0
-        row, column = place(turned, square, C, D, SIDE)
-        width = tl.multiple_of(tl.where(turned, C, D), ALIGNED)
-        inside = (row < tl.where(turned, D, C))[:, None] & (column < width)[None, :]
-        i = row[:, None] * width + column[None, :]
+        turned, row, column, inside, i = place(TABLE, n, number, square, C, D, SIDE, ALIGNED)
         gradient = tl.load(GRADIENTS + tl.load(TABLE + 3 * n + number))
         gradient += tl.load(TABLE + 4 * n + number)
         G = tl.multiple_of(gradient.to(tl.pointer_type(tl.float32)), 4 * ALIGNED) + i
@@ -106,11 +107,7 @@ def muon_update_triton(
     """Weights and their copies, by the stack X that the products have left."""
     square, number = tl.program_id(0), tl.program_id(1)
     if tl.load(FACTORS + 1) != 0.0:
-        turned = tl.load(TABLE + 5 * n + number) != 0
-        row, column = place(turned, square, C, D, SIDE)
-        width = tl.multiple_of(tl.where(turned, C, D), ALIGNED)
-        inside = (row < tl.where(turned, D, C))[:, None] & (column < width)[None, :]
-        i = row[:, None] * width + column[None, :]
+        turned, row, column, inside, i = place(TABLE, n, number, square, C, D, SIDE, ALIGNED)
         X += number.to(tl.int64) * C * D
         if turned:
             other = (column < C)[:, None] & (row < D)[None, :]
