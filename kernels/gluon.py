@@ -1,4 +1,4 @@
-"""Whether there is Gluon, a lower Triton: for kernels.linear_triton and kernels.attention_gluon."""
+"""Whether there is Gluon, Triton's lower language, for those of the kernels that are in it."""
 
 import os
 from functools import cache
@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
-TRITON = "3.6."  # the version that both were proved with: Gluon's names change
+TRITON = "3.6."  # the version that they were proved with: Gluon's names change
 HOPPER = (9, 0)
 
 

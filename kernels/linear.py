@@ -7,7 +7,7 @@ does, by kernels.adamw_triton, and so does loading a state.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,7 @@ PLAIN, GELU, GELU_BACKWARD = 0, 1, 2  # what is behind a product of our own
 class Tile:
     """How a program of kernels.linear_triton works, with 227 KiB of shared memory in all."""
 
+    rows: ClassVar[int] = 64  # of y, that a group of warps has at once
     columns: int  # of y, whose weights it keeps; a power of two
     chunk: int  # of C, that are loaded and multiplied at once
     stages: int  # chunks of x on their way
@@ -34,6 +35,7 @@ class Tile:
 class Stream:
     """How a program of kernels.linear_streamed_triton works, which keeps no weight."""
 
+    rows: ClassVar[int] = 128
     columns: int  # of y; a power of two
     chunk: int  # of C, that are loaded and multiplied at once
     stages: int  # chunks of both operands on their way
@@ -112,15 +114,13 @@ def own_product(
     tile = TILES.get((inputs, outputs, transposed, kind))
     if tile is None or bias is not None or not has_gluon(x.device):
         return None
+    from kernels import linear_streamed_triton, linear_triton
+
+    if not linear_triton.fits(x, copy, transposed, tile, u):
+        return None
     if isinstance(tile, Stream):
-        from kernels import linear_streamed_triton as streamed
-
-        fits = streamed.fits(x, copy, transposed, tile, u)
-        return streamed.launch(x, copy, transposed, tile, kind, u) if fits else None
-    from kernels import linear_triton as kept
-
-    fits = kept.fits(x, copy, transposed, tile, u)
-    return kept.launch(x, copy, transposed, tile, kind, u) if fits else None
+        return linear_streamed_triton.launch(x, copy, transposed, tile, kind, u)
+    return linear_triton.launch(x, copy, transposed, tile, kind, u)
 
 
 @register_fake(product)
@@ -161,10 +161,15 @@ def keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None
 
 def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     x, copy = ctx.saved_tensors
+    dweight, dbias = parameter_gradients(dy, x, ctx.has_bias)
+    return input_gradient(dy, copy), dweight, None, dbias
+
+
+def parameter_gradients(dy: Tensor, x: Tensor, has_bias: bool) -> tuple[Tensor, Tensor | None]:
+    """dy (..., O), x (..., C) -> of the weight, (O, C), and the bias, (O), in float32."""
     rows = dy.flatten(0, -2)
     dweight = weight_gradient(rows, x.flatten(0, -2))
-    dx = input_gradient(dy, copy)
-    return dx, dweight, None, rows.sum(0, dtype=torch.float32) if ctx.has_bias else None
+    return dweight, rows.sum(0, dtype=torch.float32) if has_bias else None
 
 
 register_autograd(product, backward, setup_context=keep_for_backward)

@@ -16,20 +16,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from kernels.linear import GELU, Stream
-from kernels.linear_triton import barriers, describe, gelu, gelu_backward, multiply, readable
-
-ROWS = 128  # of a tile
-
-
-def fits(x: Tensor, weight: Tensor, transposed: bool, tile: Stream, u: Tensor | None) -> bool:
-    """Whether `launch` takes them; what it does not take is cuBLAS's."""
-    N, K = weight.shape if transposed else weight.shape[::-1]
-    return (
-        readable(x, weight, N, u)
-        and x.numel() // K % ROWS == 0
-        and K % tile.chunk == 0
-        and N % tile.columns == 0
-    )
+from kernels.linear_triton import barriers, describe, gelu, gelu_backward, multiply
 
 
 @gluon.jit
@@ -180,14 +167,14 @@ def launch(
     g = torch.empty_like(y) if kind == GELU else y
     rows = x.numel() // K
     written = [
-        describe(each.view(rows, N), ROWS, tile.columns // tile.parts)
+        describe(each.view(rows, N), tile.rows, tile.columns // tile.parts)
         for each in (y, g, y if u is None else u)
     ]
     programs = torch.cuda.get_device_properties(x.device).multi_processor_count
     of_weight = (tile.columns, tile.chunk) if transposed else (tile.chunk, tile.columns)
-    KERNELS[kind][(min(programs, rows // ROWS * (N // tile.columns)),)](
-        describe(x.view(rows, K), ROWS, tile.chunk), describe(weight, *of_weight), *written, rows,
-        N=N, CHUNKS=K // tile.chunk, STAGES=tile.stages, PARTS=tile.parts,
+    KERNELS[kind][(min(programs, rows // tile.rows * (N // tile.columns)),)](
+        describe(x.view(rows, K), tile.rows, tile.chunk), describe(weight, *of_weight), *written,
+        rows, N=N, CHUNKS=K // tile.chunk, STAGES=tile.stages, PARTS=tile.parts,
         TRANSPOSED=transposed, num_warps=4,
     )  # fmt: skip
     return y, g

@@ -19,30 +19,23 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from kernels.linear import GELU, Tile
-
-ROWS = 64  # of a tile
+from kernels.linear import GELU, Stream, Tile
 
 
-def fits(x: Tensor, weight: Tensor, transposed: bool, tile: Tile, u: Tensor | None) -> bool:
-    """Whether `launch` takes them; what it does not take is cuBLAS's."""
+def fits(
+    x: Tensor, weight: Tensor, transposed: bool, tile: Tile | Stream, u: Tensor | None
+) -> bool:
+    """Whether `launch` takes them, here or there; what it does not take is cuBLAS's."""
     N, K = weight.shape if transposed else weight.shape[::-1]
-    return (
-        readable(x, weight, N, u)
-        and x.numel() // K % ROWS == 0
-        and K % tile.chunk == 0
-        and N % tile.columns == 0
-    )
-
-
-def readable(x: Tensor, weight: Tensor, N: int, u: Tensor | None) -> bool:
-    """Whether they lie as a kernel here reads them; N: columns of the result."""
     read = [x, weight] if u is None else [x, weight, u]
     return (
         all(each.dtype == torch.bfloat16 and each.is_contiguous() for each in read)
         and all(each.data_ptr() % 16 == 0 for each in read)
         and x.numel() > 0
-        and max(x.numel(), x.numel() // x.size(-1) * N) < 2**31
+        and max(x.numel(), x.numel() // K * N) < 2**31
+        and x.numel() // K % tile.rows == 0
+        and K % tile.chunk == 0
+        and N % tile.columns == 0
     )
 
 
@@ -147,9 +140,8 @@ def store(y, g, acc, u, row, n, N: gl.constexpr, KIND: gl.constexpr, LAYOUT: gl.
 
 @gluon.jit
 def consume(y, g, u, A, W, full, empty, w_full, turn, n, first, step, tiles, GROUP: gl.constexpr,
-            N: gl.constexpr, CHUNKS: gl.constexpr, STAGES: gl.constexpr,
-            KIND: gl.constexpr, TRANSPOSED: gl.constexpr,
-            LAYOUT: gl.constexpr):  # fmt: skip
+            N: gl.constexpr, CHUNKS: gl.constexpr, STAGES: gl.constexpr, KIND: gl.constexpr,
+            TRANSPOSED: gl.constexpr, LAYOUT: gl.constexpr):  # fmt: skip
     COLUMNS: gl.constexpr = W.shape[1] if TRANSPOSED else W.shape[2]
     for i in range(GROUP, tiles, 2):
         row = (first + i * step) * A.shape[1]
@@ -198,23 +190,20 @@ def barriers(COUNT: gl.constexpr):
 # under three names, for a profile and for the proof of what ran
 @gluon.jit
 def linear_triton(x, w, y, g, u, M, N: gl.constexpr, CHUNKS: gl.constexpr, STAGES: gl.constexpr,
-                  TRANSPOSED: gl.constexpr,
-                  LAYOUT: gl.constexpr):  # fmt: skip
+                  TRANSPOSED: gl.constexpr, LAYOUT: gl.constexpr):  # fmt: skip
     work(x, w, y, g, u, M, N, CHUNKS, STAGES, 0, TRANSPOSED, LAYOUT)
 
 
 @gluon.jit
 def linear_forward_gelu_triton(x, w, y, g, u, M, N: gl.constexpr, CHUNKS: gl.constexpr,
-                               STAGES: gl.constexpr,
-                               TRANSPOSED: gl.constexpr,
+                               STAGES: gl.constexpr, TRANSPOSED: gl.constexpr,
                                LAYOUT: gl.constexpr):  # fmt: skip
     work(x, w, y, g, u, M, N, CHUNKS, STAGES, 1, TRANSPOSED, LAYOUT)
 
 
 @gluon.jit
 def linear_backward_gelu_triton(x, w, y, g, u, M, N: gl.constexpr, CHUNKS: gl.constexpr,
-                                STAGES: gl.constexpr,
-                                TRANSPOSED: gl.constexpr,
+                                STAGES: gl.constexpr, TRANSPOSED: gl.constexpr,
                                 LAYOUT: gl.constexpr):  # fmt: skip
     work(x, w, y, g, u, M, N, CHUNKS, STAGES, 2, TRANSPOSED, LAYOUT)
 
@@ -252,8 +241,8 @@ def launch(
     rows = x.numel() // K
     programs = torch.cuda.get_device_properties(x.device).multi_processor_count // blocks
     of_weight = (tile.columns, tile.chunk) if transposed else (tile.chunk, tile.columns)
-    KERNELS[kind][(min(programs, rows // ROWS) * blocks,)](
-        describe(x.view(rows, K), ROWS, tile.chunk), describe(weight, *of_weight),
+    KERNELS[kind][(min(programs, rows // tile.rows) * blocks,)](
+        describe(x.view(rows, K), tile.rows, tile.chunk), describe(weight, *of_weight),
         y, g, y if u is None else u, rows, N=N, CHUNKS=K // tile.chunk, STAGES=tile.stages,
         TRANSPOSED=transposed, LAYOUT=layout(tile.columns), num_warps=4,
     )  # fmt: skip

@@ -16,10 +16,11 @@ from kernels.linear import (
     GELU,
     GELU_BACKWARD,
     Linear,
+    backward,
     cast,
-    input_gradient,
+    keep_for_backward,
     own_product,
-    weight_gradient,
+    parameter_gradients,
 )
 from kernels.operators import operator
 
@@ -77,19 +78,13 @@ def _(dy: Tensor, copy: Tensor, u: Tensor) -> Tensor:
 
 
 def keep_x(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    x, _, copy, bias = inputs
+    keep_for_backward(ctx, inputs, output[0])
     ctx.mark_non_differentiable(output[1])
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(x, copy)
-    ctx.has_bias = bias is not None
 
 
 def first_backward(ctx: Any, du: Tensor, _dg: None) -> tuple[Tensor | None, ...]:
-    x, copy = ctx.saved_tensors
-    rows = du.flatten(0, -2)
-    dweight = weight_gradient(rows, x.flatten(0, -2))
-    dbias = rows.sum(0, dtype=torch.float32) if ctx.has_bias else None
-    return input_gradient(du, copy), dweight, None, dbias
+    return backward(ctx, du)
 
 
 def keep_u_and_g(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -100,9 +95,7 @@ def keep_u_and_g(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def second_backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     u, g, copy = ctx.saved_tensors
-    rows = dy.flatten(0, -2)
-    dweight = weight_gradient(rows, g.flatten(0, -2))
-    dbias = rows.sum(0, dtype=torch.float32) if ctx.has_bias else None
+    dweight, dbias = parameter_gradients(dy, g, ctx.has_bias)
     return product_of_gelu_backward(dy, copy, u), None, dweight, None, dbias
 
 

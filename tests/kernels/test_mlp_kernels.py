@@ -126,7 +126,7 @@ def test_two_products_and_their_gradients_are_those_of_float64(device):
 def test_a_stream_takes_what_its_tiles_divide():
     pytest.importorskip("triton.experimental.gluon.nvidia.hopper")
     from kernels.linear import Stream
-    from kernels.linear_streamed_triton import fits
+    from kernels.linear_triton import fits
 
     def taken(tile, rows=256, C=256, N=512, transposed=True, dtype=torch.bfloat16):
         x = torch.zeros(2, rows // 2, C, dtype=dtype)
