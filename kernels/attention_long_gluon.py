@@ -43,7 +43,7 @@ from kernels.attention_gluon import (
     store,
 )
 
-TOGETHER = 48  # heads whose blocks are taken in turns: their keys and values lie in the cache
+TOGETHER = 1 << 20  # heads whose blocks are taken in turns
 STAGES = 6
 K_LEFT = True
 
@@ -184,6 +184,7 @@ def gradients_of_queries(
         gl.store(DELTA + at, delta)
         delta = gl.expand_dims(delta, 1)
         if g == 0:
+            wait_full(full, c, STAGES)
             mbarrier.arrive(empty.index(c % STAGES), count=1)
             c += 1
         wait_full(full, c, STAGES)
@@ -306,6 +307,7 @@ def gradients_of_keys(
         if K_LEFT:
             k = k.load(LEFT)
         if g == 1:
+            wait_full(full, c, STAGES)
             mbarrier.arrive(empty.index(c % STAGES), count=1)
             c += 1
         wait_full(full, c, STAGES)
