@@ -359,7 +359,7 @@ def launch_backward(
     sequences, T, H, D = q.shape
     heads, NB = sequences * H, T // (2 * B.value)
     delta = torch.empty_like(lse)
-    tiles = dict(zip("qkvod", map(describe, (q, k, v, out, dout))))
+    tiles = dict(zip("qkvod", map(describe, (q, k, v, out, dout)), strict=True))
     grid = (min(PROGRAMS, heads * NB),)
     scales = math.log2(math.e) / math.sqrt(D), 1 / math.sqrt(D)
     how = dict(H=H, NB=NB, STAGES=STAGES, TOGETHER=TOGETHER, num_warps=4)
