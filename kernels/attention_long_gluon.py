@@ -43,35 +43,31 @@ from kernels.attention_gluon import (
     store,
 )
 
-TOGETHER = 1 << 20  # heads whose blocks are taken in turns
 STAGES = 6
-K_LEFT = True
+TAKE_TURNS = True
 
 A_WARP = gl.constexpr(gl.BlockedLayout([2], [32], [1], [0]))
 
 
 @gluon.jit
-def place_in_turn(turn):
-    """There and back again: who had the longest block of a turn has the shortest of the next."""
+def place_in_round(t):
+    """There and back again: who had the longest block of a round has the shortest of the next."""
     program, programs = gl.program_id(0), gl.num_programs(0)
-    return turn * programs + (programs - 1 - program if turn % 2 else program)
+    return t * programs + (programs - 1 - program if t % 2 else program)
 
 
 @gluon.jit
-def turns(heads, NB: gl.constexpr):
+def rounds(heads, NB: gl.constexpr):
     """How many blocks this program has."""
     all_have = heads * NB // gl.num_programs(0)
-    return all_have + (place_in_turn(all_have) < heads * NB).to(gl.int32)
+    return all_have + (place_in_round(all_have) < heads * NB).to(gl.int32)
 
 
 @gluon.jit
-def block_of(turn, heads, NB: gl.constexpr, TOGETHER: gl.constexpr):
+def block_of(t, heads):
     """A head, and which of its blocks: 0 is the longest, and the first to be taken."""
-    n = place_in_turn(turn)
-    first = n // (TOGETHER * NB) * TOGETHER
-    n -= first * NB
-    together = gl.minimum(TOGETHER, heads - first)
-    return first + n % together, n // together
+    n = place_in_round(t)
+    return n % heads, n // heads
 
 
 @gluon.jit
@@ -82,6 +78,19 @@ def wait_full(full, c, STAGES: gl.constexpr, pred=True):
 @gluon.jit
 def wait_empty(empty, c, STAGES: gl.constexpr):
     mbarrier.wait(empty.index(c % STAGES), c // STAGES & 1 ^ 1)
+
+
+@gluon.jit
+def wait_for_turn(turns, g: gl.constexpr, n, TAKE_TURNS: gl.constexpr):
+    """Until the other group has begun its products: the first group its n-th, the second as many."""
+    if TAKE_TURNS:
+        mbarrier.wait(turns.index(g), n & 1 ^ (1 - g))
+
+
+@gluon.jit
+def pass_turn(turns, g: gl.constexpr, TAKE_TURNS: gl.constexpr):
+    if TAKE_TURNS:
+        mbarrier.arrive(turns.index(1 - g), count=1)
 
 
 @gluon.jit
@@ -98,68 +107,69 @@ def numbers_of_rows(X, c, STAGES: gl.constexpr):
 
 
 @gluon.jit
-def load_rows(x, X, bar, row, column, first, N: gl.constexpr):
-    """N tiles into X[first:]."""
-    for n in gl.static_range(N):
+def load_two(x, X, bar, row, column, first):
+    """A block of 128 rows, as two tiles: X[first] and the next."""
+    for n in gl.static_range(2):
         tma.async_copy_global_to_shared(x, [row + n * B, column], bar, X.index(first + n))
 
 
 @gluon.jit
 def backward_causal_attention_triton_queries(
     q, k, v, out, dout, LSE, DELTA, DQKV, heads, scale, to_logits,
-    H: gl.constexpr, NB: gl.constexpr, STAGES: gl.constexpr, TOGETHER: gl.constexpr,
+    H: gl.constexpr, NB: gl.constexpr, STAGES: gl.constexpr, TAKE_TURNS: gl.constexpr,
 ):  # fmt: skip
     """dQ, and DELTA, (B * H, T): the sums of output x gradient."""
     own = blocks(2), blocks(2), blocks(2)
     ring = blocks(STAGES), blocks(STAGES)
     own_bars = barriers(1, 1), barriers(1, 2)
     bars = barriers(STAGES, 1), barriers(STAGES, 2)
+    turns = barriers(2, 1)
     fence_async_shared()
     gl.thread_barrier()
     gl.warp_specialize([
-        (gradients_of_queries, (LSE, DELTA, DQKV, own, ring, own_bars, bars, heads, scale,
-                                to_logits, 0, H, NB, STAGES, TOGETHER)),
-        (gradients_of_queries, (LSE, DELTA, DQKV, own, ring, own_bars, bars, heads, scale,
-                                to_logits, 1, H, NB, STAGES, TOGETHER)),
-        (load_for_queries, (q, k, v, out, dout, own, ring, own_bars, bars, heads,
-                            H, NB, STAGES, TOGETHER)),
+        (gradients_of_queries, (LSE, DELTA, DQKV, own, ring, own_bars, bars, turns, heads, scale,
+                                to_logits, 0, H, NB, STAGES, TAKE_TURNS)),
+        (gradients_of_queries, (LSE, DELTA, DQKV, own, ring, own_bars, bars, turns, heads, scale,
+                                to_logits, 1, H, NB, STAGES, TAKE_TURNS)),
+        (load_for_queries, (q, k, v, out, dout, own, ring, own_bars, bars, heads, H, NB, STAGES)),
     ], [4, 1], [240, 24])  # fmt: skip
 
 
 @gluon.jit
 def load_for_queries(
     q, k, v, out, dout, own, ring, own_bars, bars, heads,
-    H: gl.constexpr, NB: gl.constexpr, STAGES: gl.constexpr, TOGETHER: gl.constexpr,
+    H: gl.constexpr, NB: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
+    """The diagonal tile is the first."""
     Q, OUT, DOUT = own
     K, V = ring
     full, empty = bars
     c = 0
-    for t in range(turns(heads, NB)):
-        head, n = block_of(t, heads, NB, TOGETHER)
+    for t in range(rounds(heads, NB)):
+        head, n = block_of(t, heads)
         i = NB - 1 - n
         row, column = head // H * (2 * NB * B), head % H * B
         wait_empty(own_bars[1], t, 1)
-        mine = own_bars[0].index(0)
-        mbarrier.expect(mine, 6 * q.block_type.nbytes)
-        load_rows(q, Q, mine, row + 2 * i * B, column, 0, 2)
-        load_rows(dout, DOUT, mine, row + 2 * i * B, column, 0, 2)
-        load_rows(out, OUT, mine, row + 2 * i * B, column, 0, 2)
+        arrived = own_bars[0].index(0)
+        mbarrier.expect(arrived, 6 * q.block_type.nbytes)
+        load_two(q, Q, arrived, row + 2 * i * B, column, 0)
+        load_two(dout, DOUT, arrived, row + 2 * i * B, column, 0)
+        load_two(out, OUT, arrived, row + 2 * i * B, column, 0)
         for back in range(2 * i + 2):
-            j = 2 * i + 1 - back
+            at = row + (2 * i + 1 - back) * B
             wait_empty(empty, c, STAGES)
             arrived = full.index(c % STAGES)
             mbarrier.expect(arrived, 2 * k.block_type.nbytes)
-            tma.async_copy_global_to_shared(k, [row + j * B, column], arrived, K.index(c % STAGES))
-            tma.async_copy_global_to_shared(v, [row + j * B, column], arrived, V.index(c % STAGES))
+            tma.async_copy_global_to_shared(k, [at, column], arrived, K.index(c % STAGES))
+            tma.async_copy_global_to_shared(v, [at, column], arrived, V.index(c % STAGES))
             c += 1
 
 
 @gluon.jit
 def gradients_of_queries(
-    LSE, DELTA, DQKV, own, ring, own_bars, bars, heads, scale, to_logits,
+    LSE, DELTA, DQKV, own, ring, own_bars, bars, turns, heads, scale, to_logits,
     g: gl.constexpr, H: gl.constexpr, NB: gl.constexpr, STAGES: gl.constexpr,
-    TOGETHER: gl.constexpr,
+    TAKE_TURNS: gl.constexpr,
 ):  # fmt: skip
     """Of 64 queries of each block. The first group does not see the last of the block's keys."""
     Q, OUT, DOUT = own
@@ -169,42 +179,45 @@ def gradients_of_queries(
     rows = gl.arange(0, B, layout=IN_ROWS)
     unmasked = gl.expand_dims(rows, 1) >= gl.expand_dims(gl.arange(0, B, layout=IN_COLUMNS), 0)
     c = 0
-    for t in range(turns(heads, NB)):
-        head, n = block_of(t, heads, NB, TOGETHER)
+    for t in range(rounds(heads, NB)):
+        head, n = block_of(t, heads)
         i = 2 * (NB - 1 - n) + g
         at = head * (2 * NB * B) + i * B + rows
         lse = gl.expand_dims(gl.load(LSE + at), 1)
         wait_full(own_bars[0], t, 1)
+        q, dout = Q.index(g).load(LEFT), DOUT.index(g).load(LEFT)
         delta = gl.sum(
             OUT.index(g).load(MMA).to(gl.float32) * DOUT.index(g).load(MMA).to(gl.float32), 1
         )  # fmt: skip
-        q, dout = Q.index(g).load(LEFT), DOUT.index(g).load(LEFT)
         gl.thread_barrier()
         mbarrier.arrive(own_bars[1].index(0), count=1)
         gl.store(DELTA + at, delta)
         delta = gl.expand_dims(delta, 1)
         if g == 0:
             wait_full(full, c, STAGES)
+            wait_for_turn(turns, g, c + t, TAKE_TURNS)
             mbarrier.arrive(empty.index(c % STAGES), count=1)
+            pass_turn(turns, g, TAKE_TURNS)
             c += 1
         wait_full(full, c, STAGES)
+        wait_for_turn(turns, g, c + t, TAKE_TURNS)
         s = times_rows_of(K, c, q, STAGES)
         dp = times_rows_of(V, c, dout, STAGES)
-        s = warpgroup_mma_wait(1, deps=[s])
+        pass_turn(turns, g, TAKE_TURNS)
+        s, dp = warpgroup_mma_wait(0, deps=[s, dp])
         p = gl.where(unmasked, gl.exp2(s * scale - lse), 0.0)
-        dp = warpgroup_mma_wait(0, deps=[dp])
         ds = p * (dp - delta)
         dq = gl.zeros([B, B], gl.float32, MMA)
         wait_full(full, c + 1, STAGES, i > 0)
         for j in range(i):
             ds_left = gl.convert_layout(ds.to(gl.bfloat16), LEFT)
+            wait_for_turn(turns, g, c + 1 + t, TAKE_TURNS)
             s = times_rows_of(K, c + 1, q, STAGES)
             dp = times_rows_of(V, c + 1, dout, STAGES)
             dq = warpgroup_mma(ds_left, K.index(c % STAGES), dq, is_async=True)
-            s = warpgroup_mma_wait(2, deps=[s])
+            pass_turn(turns, g, TAKE_TURNS)
+            s, dp = warpgroup_mma_wait(1, deps=[s, dp])
             p = gl.exp2(s * scale - lse)
-            wait_full(full, c + 1, STAGES)
-            dp = warpgroup_mma_wait(1, deps=[dp])
             ds = p * (dp - delta)
             wait_full(full, c + 2, STAGES, j + 1 < i)
             dq, ds = warpgroup_mma_wait(0, deps=[dq, ds])
@@ -212,7 +225,9 @@ def gradients_of_queries(
             mbarrier.arrive(empty.index(c % STAGES), count=1)
             c += 1
         ds_left = gl.convert_layout(ds.to(gl.bfloat16), LEFT)
+        wait_for_turn(turns, g, c + 1 + t, TAKE_TURNS)
         dq = warpgroup_mma(ds_left, K.index(c % STAGES), dq, is_async=True)
+        pass_turn(turns, g, TAKE_TURNS)
         dq = warpgroup_mma_wait(0, deps=[dq])
         gl.thread_barrier()
         mbarrier.arrive(empty.index(c % STAGES), count=1)
@@ -224,8 +239,7 @@ def gradients_of_queries(
 @gluon.jit
 def backward_causal_attention_triton_keys(
     q, k, v, dout, LSE, DELTA, DQKV, heads, scale, to_logits,
-    H: gl.constexpr, NB: gl.constexpr, STAGES: gl.constexpr, TOGETHER: gl.constexpr,
-    K_LEFT: gl.constexpr,
+    H: gl.constexpr, NB: gl.constexpr, STAGES: gl.constexpr, TAKE_TURNS: gl.constexpr,
 ):  # fmt: skip
     """dK and dV; scores lie transposed, (keys, queries): what both sums want on their left."""
     own = blocks(4), blocks(4)
@@ -236,22 +250,23 @@ def backward_causal_attention_triton_keys(
     )
     own_bars = barriers(2, 1), barriers(2, 2)
     bars = barriers(STAGES, 1), barriers(STAGES, 2)
+    turns = barriers(2, 1)
     fence_async_shared()
     gl.thread_barrier()
     gl.warp_specialize([
-        (gradients_of_keys, (DQKV, own, ring, rows, own_bars, bars, heads, scale, to_logits,
-                             0, H, NB, STAGES, TOGETHER, K_LEFT)),
-        (gradients_of_keys, (DQKV, own, ring, rows, own_bars, bars, heads, scale, to_logits,
-                             1, H, NB, STAGES, TOGETHER, K_LEFT)),
+        (gradients_of_keys, (DQKV, own, ring, rows, own_bars, bars, turns, heads, scale, to_logits,
+                             0, H, NB, STAGES, TAKE_TURNS)),
+        (gradients_of_keys, (DQKV, own, ring, rows, own_bars, bars, turns, heads, scale, to_logits,
+                             1, H, NB, STAGES, TAKE_TURNS)),
         (load_for_keys, (q, k, v, dout, LSE, DELTA, own, ring, rows, own_bars, bars, heads,
-                         H, NB, STAGES, TOGETHER)),
+                         H, NB, STAGES)),
     ], [4, 1], [240, 24])  # fmt: skip
 
 
 @gluon.jit
 def load_for_keys(
     q, k, v, dout, LSE, DELTA, own, ring, rows, own_bars, bars, heads,
-    H: gl.constexpr, NB: gl.constexpr, STAGES: gl.constexpr, TOGETHER: gl.constexpr,
+    H: gl.constexpr, NB: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
     """The numbers of rows go through registers, each tile's while it waits for its place."""
     K, V = own
@@ -260,14 +275,14 @@ def load_for_keys(
     full, empty = bars
     within = gl.arange(0, B, layout=A_WARP)
     c = 0
-    for t in range(turns(heads, NB)):
-        head, n = block_of(t, heads, NB, TOGETHER)
+    for t in range(rounds(heads, NB)):
+        head, n = block_of(t, heads)
         row, column = head // H * (2 * NB * B), head % H * B
         wait_empty(own_bars[1], t, 2)
-        mine = own_bars[0].index(t % 2)
-        mbarrier.expect(mine, 4 * k.block_type.nbytes)
-        load_rows(k, K, mine, row + 2 * n * B, column, t % 2 * 2, 2)
-        load_rows(v, V, mine, row + 2 * n * B, column, t % 2 * 2, 2)
+        arrived = own_bars[0].index(t % 2)
+        mbarrier.expect(arrived, 4 * k.block_type.nbytes)
+        load_two(k, K, arrived, row + 2 * n * B, column, t % 2 * 2)
+        load_two(v, V, arrived, row + 2 * n * B, column, t % 2 * 2)
         for i in range(2 * n, 2 * NB):
             at = head * (2 * NB * B) + i * B + within
             lse, delta = gl.load(LSE + at), gl.load(DELTA + at)
@@ -275,20 +290,19 @@ def load_for_keys(
             L.index(c % STAGES).store(lse)
             D.index(c % STAGES).store(delta)
             gl.thread_barrier()
+            at = row + i * B
             arrived = full.index(c % STAGES)
             mbarrier.expect(arrived, 2 * q.block_type.nbytes)
-            tma.async_copy_global_to_shared(q, [row + i * B, column], arrived, Q.index(c % STAGES))
-            tma.async_copy_global_to_shared(
-                dout, [row + i * B, column], arrived, DOUT.index(c % STAGES)
-            )  # fmt: skip
+            tma.async_copy_global_to_shared(q, [at, column], arrived, Q.index(c % STAGES))
+            tma.async_copy_global_to_shared(dout, [at, column], arrived, DOUT.index(c % STAGES))
             c += 1
 
 
 @gluon.jit
 def gradients_of_keys(
-    DQKV, own, ring, rows, own_bars, bars, heads, scale, to_logits,
+    DQKV, own, ring, rows, own_bars, bars, turns, heads, scale, to_logits,
     g: gl.constexpr, H: gl.constexpr, NB: gl.constexpr, STAGES: gl.constexpr,
-    TOGETHER: gl.constexpr, K_LEFT: gl.constexpr,
+    TAKE_TURNS: gl.constexpr,
 ):  # fmt: skip
     """Of 64 keys of each block. The first of the block's queries do not see the second group's."""
     K, V = own
@@ -299,24 +313,25 @@ def gradients_of_keys(
     j_rows = gl.expand_dims(gl.arange(0, B, layout=IN_ROWS), 1)
     unmasked = gl.expand_dims(gl.arange(0, B, layout=IN_COLUMNS), 0) >= j_rows
     c = 0
-    for t in range(turns(heads, NB)):
-        head, n = block_of(t, heads, NB, TOGETHER)
+    for t in range(rounds(heads, NB)):
+        head, n = block_of(t, heads)
         j = 2 * n + g
-        wait_full(own_bars[0], t, 2)
-        k, v = K.index(t % 2 * 2 + g), V.index(t % 2 * 2 + g)
-        if K_LEFT:
-            k = k.load(LEFT)
         if g == 1:
             wait_full(full, c, STAGES)
+            wait_for_turn(turns, g, c + t, TAKE_TURNS)
             mbarrier.arrive(empty.index(c % STAGES), count=1)
+            pass_turn(turns, g, TAKE_TURNS)
             c += 1
+        wait_full(own_bars[0], t, 2)
+        k, v = K.index(t % 2 * 2 + g), V.index(t % 2 * 2 + g)
         wait_full(full, c, STAGES)
+        wait_for_turn(turns, g, c + t, TAKE_TURNS)
         s = times_rows_of(Q, c, k, STAGES)
         dp = times_rows_of(DOUT, c, v, STAGES)
+        pass_turn(turns, g, TAKE_TURNS)
         lse, delta = numbers_of_rows(L, c, STAGES), numbers_of_rows(D, c, STAGES)
-        s = warpgroup_mma_wait(1, deps=[s])
+        s, dp = warpgroup_mma_wait(0, deps=[s, dp])
         p = gl.where(unmasked, gl.exp2(s * scale - lse), 0.0)
-        dp = warpgroup_mma_wait(0, deps=[dp])
         ds = p * (dp - delta)
         dk = gl.zeros([B, B], gl.float32, MMA)
         dv = dk
@@ -324,10 +339,12 @@ def gradients_of_keys(
         for i in range(j + 1, 2 * NB):
             p_left = gl.convert_layout(p.to(gl.bfloat16), LEFT)
             ds_left = gl.convert_layout(ds.to(gl.bfloat16), LEFT)
+            wait_for_turn(turns, g, c + 1 + t, TAKE_TURNS)
             s = times_rows_of(Q, c + 1, k, STAGES)
             dp = times_rows_of(DOUT, c + 1, v, STAGES)
             dv = warpgroup_mma(p_left, DOUT.index(c % STAGES), dv, is_async=True)
             dk = warpgroup_mma(ds_left, Q.index(c % STAGES), dk, is_async=True)
+            pass_turn(turns, g, TAKE_TURNS)
             lse, delta = numbers_of_rows(L, c + 1, STAGES), numbers_of_rows(D, c + 1, STAGES)
             s, dp = warpgroup_mma_wait(2, deps=[s, dp])
             p = gl.exp2(s * scale - lse)
@@ -339,8 +356,10 @@ def gradients_of_keys(
             c += 1
         p_left = gl.convert_layout(p.to(gl.bfloat16), LEFT)
         ds_left = gl.convert_layout(ds.to(gl.bfloat16), LEFT)
+        wait_for_turn(turns, g, c + 1 + t, TAKE_TURNS)
         dv = warpgroup_mma(p_left, DOUT.index(c % STAGES), dv, is_async=True)
         dk = warpgroup_mma(ds_left, Q.index(c % STAGES), dk, is_async=True)
+        pass_turn(turns, g, TAKE_TURNS)
         dv, dk = warpgroup_mma_wait(0, deps=[dv, dk])
         gl.thread_barrier()
         mbarrier.arrive(empty.index(c % STAGES), count=1)
@@ -359,13 +378,13 @@ def launch_backward(
     sequences, T, H, D = q.shape
     heads, NB = sequences * H, T // (2 * B.value)
     delta = torch.empty_like(lse)
-    tiles = dict(zip("qkvod", map(describe, (q, k, v, out, dout)), strict=True))
+    q, k, v, out, dout = map(describe, (q, k, v, out, dout))
     grid = (min(PROGRAMS, heads * NB),)
     scales = math.log2(math.e) / math.sqrt(D), 1 / math.sqrt(D)
-    how = dict(H=H, NB=NB, STAGES=STAGES, TOGETHER=TOGETHER, num_warps=4)
+    how = dict(H=H, NB=NB, STAGES=STAGES, TAKE_TURNS=TAKE_TURNS, num_warps=4)
     backward_causal_attention_triton_queries[grid](
-        *(tiles[name] for name in "qkvod"), lse, delta, dqkv, heads, *scales, **how
+        q, k, v, out, dout, lse, delta, dqkv, heads, *scales, **how
     )
     backward_causal_attention_triton_keys[grid](
-        *(tiles[name] for name in "qkvd"), lse, delta, dqkv, heads, *scales, **how, K_LEFT=K_LEFT
+        q, k, v, dout, lse, delta, dqkv, heads, *scales, **how
     )
