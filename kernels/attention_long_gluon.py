@@ -44,7 +44,6 @@ from kernels.attention_gluon import (
 )
 
 STAGES = 6
-TAKE_TURNS = True
 
 A_WARP = gl.constexpr(gl.BlockedLayout([2], [32], [1], [0]))
 
@@ -81,19 +80,6 @@ def wait_empty(empty, c, STAGES: gl.constexpr):
 
 
 @gluon.jit
-def wait_for_turn(turns, g: gl.constexpr, n, TAKE_TURNS: gl.constexpr):
-    """Until the other group has begun its products: the first group its n-th, the second as many."""
-    if TAKE_TURNS:
-        mbarrier.wait(turns.index(g), n & 1 ^ (1 - g))
-
-
-@gluon.jit
-def pass_turn(turns, g: gl.constexpr, TAKE_TURNS: gl.constexpr):
-    if TAKE_TURNS:
-        mbarrier.arrive(turns.index(1 - g), count=1)
-
-
-@gluon.jit
 def times_rows_of(X, c, left, STAGES: gl.constexpr):
     """left @ X[c].T, begun."""
     zero = gl.zeros([B, B], gl.float32, MMA)
@@ -116,21 +102,20 @@ def load_two(x, X, bar, row, column, first):
 @gluon.jit
 def backward_causal_attention_triton_queries(
     q, k, v, out, dout, LSE, DELTA, DQKV, heads, scale, to_logits,
-    H: gl.constexpr, NB: gl.constexpr, STAGES: gl.constexpr, TAKE_TURNS: gl.constexpr,
+    H: gl.constexpr, NB: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
     """dQ, and DELTA, (B * H, T): the sums of output x gradient."""
-    own = blocks(2), blocks(2), blocks(2)
+    own = blocks(4), blocks(4), blocks(4)
     ring = blocks(STAGES), blocks(STAGES)
-    own_bars = barriers(1, 1), barriers(1, 2)
+    own_bars = barriers(2, 1), barriers(2, 2)
     bars = barriers(STAGES, 1), barriers(STAGES, 2)
-    turns = barriers(2, 1)
     fence_async_shared()
     gl.thread_barrier()
     gl.warp_specialize([
-        (gradients_of_queries, (LSE, DELTA, DQKV, own, ring, own_bars, bars, turns, heads, scale,
-                                to_logits, 0, H, NB, STAGES, TAKE_TURNS)),
-        (gradients_of_queries, (LSE, DELTA, DQKV, own, ring, own_bars, bars, turns, heads, scale,
-                                to_logits, 1, H, NB, STAGES, TAKE_TURNS)),
+        (gradients_of_queries, (LSE, DELTA, DQKV, own, ring, own_bars, bars, heads, scale,
+                                to_logits, 0, H, NB, STAGES)),
+        (gradients_of_queries, (LSE, DELTA, DQKV, own, ring, own_bars, bars, heads, scale,
+                                to_logits, 1, H, NB, STAGES)),
         (load_for_queries, (q, k, v, out, dout, own, ring, own_bars, bars, heads, H, NB, STAGES)),
     ], [4, 1], [240, 24])  # fmt: skip
 
@@ -149,12 +134,12 @@ def load_for_queries(
         head, n = block_of(t, heads)
         i = NB - 1 - n
         row, column = head // H * (2 * NB * B), head % H * B
-        wait_empty(own_bars[1], t, 1)
-        arrived = own_bars[0].index(0)
+        wait_empty(own_bars[1], t, 2)
+        arrived = own_bars[0].index(t % 2)
         mbarrier.expect(arrived, 6 * q.block_type.nbytes)
-        load_two(q, Q, arrived, row + 2 * i * B, column, 0)
-        load_two(dout, DOUT, arrived, row + 2 * i * B, column, 0)
-        load_two(out, OUT, arrived, row + 2 * i * B, column, 0)
+        load_two(q, Q, arrived, row + 2 * i * B, column, t % 2 * 2)
+        load_two(dout, DOUT, arrived, row + 2 * i * B, column, t % 2 * 2)
+        load_two(out, OUT, arrived, row + 2 * i * B, column, t % 2 * 2)
         for back in range(2 * i + 2):
             at = row + (2 * i + 1 - back) * B
             wait_empty(empty, c, STAGES)
@@ -167,9 +152,8 @@ def load_for_queries(
 
 @gluon.jit
 def gradients_of_queries(
-    LSE, DELTA, DQKV, own, ring, own_bars, bars, turns, heads, scale, to_logits,
+    LSE, DELTA, DQKV, own, ring, own_bars, bars, heads, scale, to_logits,
     g: gl.constexpr, H: gl.constexpr, NB: gl.constexpr, STAGES: gl.constexpr,
-    TAKE_TURNS: gl.constexpr,
 ):  # fmt: skip
     """Of 64 queries of each block. The first group does not see the last of the block's keys."""
     Q, OUT, DOUT = own
@@ -184,26 +168,18 @@ def gradients_of_queries(
         i = 2 * (NB - 1 - n) + g
         at = head * (2 * NB * B) + i * B + rows
         lse = gl.expand_dims(gl.load(LSE + at), 1)
-        wait_full(own_bars[0], t, 1)
-        q, dout = Q.index(g).load(LEFT), DOUT.index(g).load(LEFT)
-        delta = gl.sum(
-            OUT.index(g).load(MMA).to(gl.float32) * DOUT.index(g).load(MMA).to(gl.float32), 1
-        )  # fmt: skip
-        gl.thread_barrier()
-        mbarrier.arrive(own_bars[1].index(0), count=1)
+        wait_full(own_bars[0], t, 2)
+        q, out, dout = Q.index(t % 2 * 2 + g), OUT.index(t % 2 * 2 + g), DOUT.index(t % 2 * 2 + g)
+        delta = gl.sum(out.load(MMA).to(gl.float32) * dout.load(MMA).to(gl.float32), 1)
         gl.store(DELTA + at, delta)
         delta = gl.expand_dims(delta, 1)
         if g == 0:
             wait_full(full, c, STAGES)
-            wait_for_turn(turns, g, c + t, TAKE_TURNS)
             mbarrier.arrive(empty.index(c % STAGES), count=1)
-            pass_turn(turns, g, TAKE_TURNS)
             c += 1
         wait_full(full, c, STAGES)
-        wait_for_turn(turns, g, c + t, TAKE_TURNS)
         s = times_rows_of(K, c, q, STAGES)
         dp = times_rows_of(V, c, dout, STAGES)
-        pass_turn(turns, g, TAKE_TURNS)
         s, dp = warpgroup_mma_wait(0, deps=[s, dp])
         p = gl.where(unmasked, gl.exp2(s * scale - lse), 0.0)
         ds = p * (dp - delta)
@@ -211,11 +187,9 @@ def gradients_of_queries(
         wait_full(full, c + 1, STAGES, i > 0)
         for j in range(i):
             ds_left = gl.convert_layout(ds.to(gl.bfloat16), LEFT)
-            wait_for_turn(turns, g, c + 1 + t, TAKE_TURNS)
             s = times_rows_of(K, c + 1, q, STAGES)
             dp = times_rows_of(V, c + 1, dout, STAGES)
             dq = warpgroup_mma(ds_left, K.index(c % STAGES), dq, is_async=True)
-            pass_turn(turns, g, TAKE_TURNS)
             s, dp = warpgroup_mma_wait(1, deps=[s, dp])
             p = gl.exp2(s * scale - lse)
             ds = p * (dp - delta)
@@ -225,12 +199,11 @@ def gradients_of_queries(
             mbarrier.arrive(empty.index(c % STAGES), count=1)
             c += 1
         ds_left = gl.convert_layout(ds.to(gl.bfloat16), LEFT)
-        wait_for_turn(turns, g, c + 1 + t, TAKE_TURNS)
         dq = warpgroup_mma(ds_left, K.index(c % STAGES), dq, is_async=True)
-        pass_turn(turns, g, TAKE_TURNS)
         dq = warpgroup_mma_wait(0, deps=[dq])
         gl.thread_barrier()
         mbarrier.arrive(empty.index(c % STAGES), count=1)
+        mbarrier.arrive(own_bars[1].index(t % 2), count=1)
         c += 1
         start = (head // H).to(gl.int64) * (2 * NB * B * STRIDE) + head % H * B
         store(DQKV, start + i * (B * STRIDE), dq * to_logits, STRIDE)
@@ -239,7 +212,7 @@ def gradients_of_queries(
 @gluon.jit
 def backward_causal_attention_triton_keys(
     q, k, v, dout, LSE, DELTA, DQKV, heads, scale, to_logits,
-    H: gl.constexpr, NB: gl.constexpr, STAGES: gl.constexpr, TAKE_TURNS: gl.constexpr,
+    H: gl.constexpr, NB: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
     """dK and dV; scores lie transposed, (keys, queries): what both sums want on their left."""
     own = blocks(4), blocks(4)
@@ -250,14 +223,13 @@ def backward_causal_attention_triton_keys(
     )
     own_bars = barriers(2, 1), barriers(2, 2)
     bars = barriers(STAGES, 1), barriers(STAGES, 2)
-    turns = barriers(2, 1)
     fence_async_shared()
     gl.thread_barrier()
     gl.warp_specialize([
-        (gradients_of_keys, (DQKV, own, ring, rows, own_bars, bars, turns, heads, scale, to_logits,
-                             0, H, NB, STAGES, TAKE_TURNS)),
-        (gradients_of_keys, (DQKV, own, ring, rows, own_bars, bars, turns, heads, scale, to_logits,
-                             1, H, NB, STAGES, TAKE_TURNS)),
+        (gradients_of_keys, (DQKV, own, ring, rows, own_bars, bars, heads, scale, to_logits,
+                             0, H, NB, STAGES)),
+        (gradients_of_keys, (DQKV, own, ring, rows, own_bars, bars, heads, scale, to_logits,
+                             1, H, NB, STAGES)),
         (load_for_keys, (q, k, v, dout, LSE, DELTA, own, ring, rows, own_bars, bars, heads,
                          H, NB, STAGES)),
     ], [4, 1], [240, 24])  # fmt: skip
@@ -300,9 +272,8 @@ def load_for_keys(
 
 @gluon.jit
 def gradients_of_keys(
-    DQKV, own, ring, rows, own_bars, bars, turns, heads, scale, to_logits,
+    DQKV, own, ring, rows, own_bars, bars, heads, scale, to_logits,
     g: gl.constexpr, H: gl.constexpr, NB: gl.constexpr, STAGES: gl.constexpr,
-    TAKE_TURNS: gl.constexpr,
 ):  # fmt: skip
     """Of 64 keys of each block. The first of the block's queries do not see the second group's."""
     K, V = own
@@ -318,17 +289,13 @@ def gradients_of_keys(
         j = 2 * n + g
         if g == 1:
             wait_full(full, c, STAGES)
-            wait_for_turn(turns, g, c + t, TAKE_TURNS)
             mbarrier.arrive(empty.index(c % STAGES), count=1)
-            pass_turn(turns, g, TAKE_TURNS)
             c += 1
         wait_full(own_bars[0], t, 2)
         k, v = K.index(t % 2 * 2 + g), V.index(t % 2 * 2 + g)
         wait_full(full, c, STAGES)
-        wait_for_turn(turns, g, c + t, TAKE_TURNS)
         s = times_rows_of(Q, c, k, STAGES)
         dp = times_rows_of(DOUT, c, v, STAGES)
-        pass_turn(turns, g, TAKE_TURNS)
         lse, delta = numbers_of_rows(L, c, STAGES), numbers_of_rows(D, c, STAGES)
         s, dp = warpgroup_mma_wait(0, deps=[s, dp])
         p = gl.where(unmasked, gl.exp2(s * scale - lse), 0.0)
@@ -339,12 +306,10 @@ def gradients_of_keys(
         for i in range(j + 1, 2 * NB):
             p_left = gl.convert_layout(p.to(gl.bfloat16), LEFT)
             ds_left = gl.convert_layout(ds.to(gl.bfloat16), LEFT)
-            wait_for_turn(turns, g, c + 1 + t, TAKE_TURNS)
             s = times_rows_of(Q, c + 1, k, STAGES)
             dp = times_rows_of(DOUT, c + 1, v, STAGES)
             dv = warpgroup_mma(p_left, DOUT.index(c % STAGES), dv, is_async=True)
             dk = warpgroup_mma(ds_left, Q.index(c % STAGES), dk, is_async=True)
-            pass_turn(turns, g, TAKE_TURNS)
             lse, delta = numbers_of_rows(L, c + 1, STAGES), numbers_of_rows(D, c + 1, STAGES)
             s, dp = warpgroup_mma_wait(2, deps=[s, dp])
             p = gl.exp2(s * scale - lse)
@@ -356,10 +321,8 @@ def gradients_of_keys(
             c += 1
         p_left = gl.convert_layout(p.to(gl.bfloat16), LEFT)
         ds_left = gl.convert_layout(ds.to(gl.bfloat16), LEFT)
-        wait_for_turn(turns, g, c + 1 + t, TAKE_TURNS)
         dv = warpgroup_mma(p_left, DOUT.index(c % STAGES), dv, is_async=True)
         dk = warpgroup_mma(ds_left, Q.index(c % STAGES), dk, is_async=True)
-        pass_turn(turns, g, TAKE_TURNS)
         dv, dk = warpgroup_mma_wait(0, deps=[dv, dk])
         gl.thread_barrier()
         mbarrier.arrive(empty.index(c % STAGES), count=1)
@@ -381,7 +344,7 @@ def launch_backward(
     q, k, v, out, dout = map(describe, (q, k, v, out, dout))
     grid = (min(PROGRAMS, heads * NB),)
     scales = math.log2(math.e) / math.sqrt(D), 1 / math.sqrt(D)
-    how = dict(H=H, NB=NB, STAGES=STAGES, TAKE_TURNS=TAKE_TURNS, num_warps=4)
+    how = dict(H=H, NB=NB, STAGES=STAGES, num_warps=4)
     backward_causal_attention_triton_queries[grid](
         q, k, v, out, dout, lse, delta, dqkv, heads, *scales, **how
     )
