@@ -7,9 +7,13 @@ registers, nothing but inputs goes through shared memory, and nothing is added a
 bits each time.
 
 A program stays, and takes one block of 128 rows after the other. Two groups of four warps have 64
-of the rows each, in registers; one warp loads, ahead of both and of the next block too, what they
-pass over, in a ring of STAGES tiles of 64 rows. While one group makes exponentials the other one
-multiplies.
+of the rows each. One warp loads, ahead of both and of the next block too, what they pass over, in a
+ring of STAGES tiles of 64 rows. A group begins the scores of a tile and, behind them, what the tile
+before adds to its sums; while these products run it makes exponentials.
+
+What ptxas needs, docs/kernels.md tells: what is on the left of a product in registers is made while
+no product runs, and no product runs at a loop's end. A wait for the next tile keeps the exponentials
+before the wait for the products: without a branch ptxas moves them behind it.
 
 Names as in kernels.attention_gluon; NB are the blocks of 128 of a head, c counts the tiles of a
 program.
