@@ -11,9 +11,9 @@ of the rows each. One warp loads, ahead of both and of the next block too, what 
 ring of STAGES tiles of 64 rows. A group begins the scores of a tile and, behind them, what the tile
 before adds to its sums; while these products run it makes exponentials.
 
-What ptxas needs, docs/kernels.md tells: what is on the left of a product in registers is made while
-no product runs, and no product runs at a loop's end. A wait for the next tile keeps the exponentials
-before the wait for the products: without a branch ptxas moves them behind it.
+docs/kernels.md tells what ptxas needs: whatever is on the left of a product, in registers, is made
+while no product runs, and none runs at a loop's end. The wait for the next tile keeps exponentials
+before the wait for products: without that branch ptxas moves them behind it.
 
 Names as in kernels.attention_gluon; NB are the blocks of 128 of a head, c counts the tiles of a
 program.
