@@ -73,9 +73,20 @@ def in_force(out_dir: Path) -> dict:
 
 
 @pytest.fixture(scope="module")
-def eager_losses():
-    """Losses of the plain way, filled by its test: what the other ways are held against."""
+def kept() -> dict[str, list[float]]:
     return {}
+
+
+@pytest.fixture
+def eager_losses(kept, train_on_gpu, tmp_path):
+    """eager_losses(**keys) of a run in the plain way: what the other ways are held against."""
+
+    def losses_of(**keys) -> list[float]:
+        if str(keys) not in kept:
+            kept[str(keys)] = train_on_gpu(**keys, out_dir=str(tmp_path / "plain"))[1]
+        return kept[str(keys)]
+
+    return losses_of
 
 
 @pytest.mark.parametrize(
@@ -87,11 +98,10 @@ def test_every_way_to_launch_a_step_comes_to_the_same_losses(
 ):
     out_dir, losses = train_on_gpu(**WAYS[way], attention=attention, kernels=kernels)
     assert len(losses) == 30 and losses[-1] < losses[0] - 0.5
-    eager = eager_losses.setdefault("losses", losses)  # the first way is the eager one
     # the same kernels in a graph; others may round otherwise, which bfloat16 shows
     same_kernels = attention == "flash" and not ("compile" in way or "whole" in way)
     tolerance = 2e-3 if same_kernels else 0.02
-    assert losses == pytest.approx(eager, rel=tolerance)
+    assert losses == pytest.approx(eager_losses(), rel=tolerance)
     summary = json.loads((out_dir / "summary.json").read_text())
     assert summary["compile/graph_breaks"] == 0 and summary["best_val_loss"] < losses[0]
     assert summary["time/step_ms"] > 0 and summary["memory/peak_bytes"] > 0
@@ -180,7 +190,7 @@ def test_the_fast_recipe_comes_to_the_same_losses_in_every_way(
     way, attention, kernels, train_on_gpu, eager_losses
 ):
     _, losses = train_on_gpu(**WAYS[way], **FAST, attention=attention, kernels=kernels)
-    assert losses == pytest.approx(eager_losses.setdefault("fast", losses), rel=0.03)
+    assert losses == pytest.approx(eager_losses(**FAST), rel=0.03)
     assert losses[-1] < losses[0] - 0.5
 
 
