@@ -394,7 +394,7 @@ def test_a_hang_under_nccl_is_told(text_file, project_data, tmp_path):
     assert "is deprecated" not in done.stderr  # the name that this torch reads
     verb = [sys.executable, "-m", "profiling", "hang", str(out_dir), "--json", "-"]
     said = subprocess.run(verb, cwd=PROJECT, capture_output=True, text=True, timeout=60)
-    assert said.returncode == 1, said.stderr + done.stderr[-3000:]
+    assert said.returncode == 1, said.stdout + said.stderr + done.stderr[-3000:]
     (stuck,) = json.loads(said.stdout)["stuck"]
     assert (stuck["why"], stuck["waiting"], stuck["absent"]) == ("absent", [0], [1])
     assert stuck["members"] == [0, 1] and stuck["variants"][0]["call"]["backend"] == "nccl"
