@@ -1,4 +1,4 @@
-"""Training on a CUDA GPU, end to end: `pytest -m gpu tests/gpu`, some minutes on one GPU.
+"""Training on a CUDA GPU, end to end: `pytest -m gpu -n 12 --dist worksteal tests/gpu`.
 
 The rest of the suite never trains on a GPU. What is held here: every way to launch a step comes to
 the same losses, a switch is proved by kernels, a window is captured and read back, a run resumes.
