@@ -195,7 +195,7 @@ def test_the_gpu_computes_while_a_row_is_written(run, monkeypatch):
     busy, forward, log = {}, Step.forward, Tracker.log
 
     def slow(self, x, y):
-        torch.cuda._sleep(100_000_000)  # cycles: some 50 ms, longer than a launch
+        torch.cuda._sleep(200_000_000)  # cycles: some 100 ms, longer than a launch
         return forward(self, x, y)
 
     def logged(self, row):
