@@ -19,6 +19,8 @@ from configs.attention import TABLE
 from configs.capture import ProfileConfig
 from tests.helpers.slow_rank import train_with_a_slow_rank
 from tests.paths import PROJECT
+from training.step import Step
+from training.tracker import Tracker
 
 pytestmark = [
     pytest.mark.gpu,
@@ -179,6 +181,43 @@ def test_a_run_goes_on_with_other_kernels(first, then, train_on_gpu, tmp_path):
     train_on_gpu(**halves, kernels=first, max_iters=10)
     _, both = train_on_gpu(**halves, kernels=then, max_iters=20, init_from="resume")
     assert both[10:] == pytest.approx(whole[10:], rel=0.02)
+
+
+@pytest.mark.parametrize("way", ["eager", "compile and graphs"])
+def test_rows_that_are_read_late_are_those_of_their_own_iterations(
+    way, train_on_gpu, rows, tmp_path
+):
+    """A graph's next replay writes into the tensors that a row is read from."""
+    keys = {**WAYS[way], "eval_interval": 15}
+    _, losses = train_on_gpu(**keys, out_dir=str(tmp_path / "each"))
+    out_dir, some = train_on_gpu(**keys, log_interval=7, out_dir=str(tmp_path / "some"))
+    assert some == pytest.approx(losses[::7], rel=2e-3)
+    assert some != pytest.approx(losses[1::7], rel=2e-3), "those of one later would be seen"
+    order = [json.loads(line)["iter"] for line in (out_dir / "metrics.jsonl").open()]
+    assert order == [0, 0, 0, 7, 14, 15, 21, 28, 30]  # the run's own line, evaluations, rows
+    times = json.loads((out_dir / "step_times.json").read_text())["ms"]
+    assert len(times) == 29 and None not in times
+    by_iteration = rows(out_dir)
+    assert all(by_iteration[i]["time/step_ms"] > 0 for i in range(0, 30, 7))
+
+
+def test_the_gpu_computes_while_a_row_is_written(run, monkeypatch):
+    busy, forward, log = {}, Step.forward, Tracker.log
+
+    def slow(self, x, y):
+        torch.cuda._sleep(200_000_000)  # cycles: some 100 ms, longer than a launch
+        return forward(self, x, y)
+
+    def logged(self, row):
+        if "lr" in row:
+            busy[row["iter"]] = not torch.cuda.current_stream().query()
+        log(self, row)
+
+    monkeypatch.setattr(Step, "forward", slow)
+    monkeypatch.setattr(Tracker, "log", logged)
+    run(**{**SMALL, "max_iters": 12, "eval_interval": 6, "log_interval": 1})
+    # the host has read nothing of the next iteration; before an evaluation there is none
+    assert busy == {iteration: iteration not in (5, 11) for iteration in range(12)}
 
 
 FAST = {"optimizer": "muon", "positions": "rotary", "lr_decay": "linear"}  # of recipe=fast
