@@ -50,6 +50,7 @@ from training.restart import gone_on, warn_of_restarts
 from training.rows import Rows
 from training.run import Progress, Run
 from training.run_folder import RunFolder, owned
+from training.scoring import Scoring
 from training.step import Step, TrainingStep
 from training.warm_up import warm_up
 
@@ -84,6 +85,7 @@ def train_on(ranks: Ranks, config: Config, why: dict[str, str], folder: RunFolde
     progress, batches = run.progress, run.train_batches
     done = progress.iteration
     step, warm = warm_up(run.step, *batches.draw(done, 0), config, ranks, done)
+    scoring = Scoring(run.model, config, ranks.device)
 
     record = open_record(run, warm, gpu)
     clock = clock_for(ranks.device, config.profile.steps, run.step.layout.waits_at_end)
@@ -104,7 +106,7 @@ def train_on(ranks: Ranks, config: Config, why: dict[str, str], folder: RunFolde
             if iteration % config.eval_interval == 0 or finished:
                 rows.settle()
                 with aside("evaluate", spans, gpu):
-                    losses = evaluate(run.model, batches, run.val_batches, iteration, config, ranks)
+                    losses = evaluate(scoring, batches, run.val_batches, iteration, config, ranks)
                 record.evaluated(iteration, losses, ranks.means(step.readings))
                 improved = progress.improved(losses["val/loss"])
                 due = improved or config.always_save_checkpoint
