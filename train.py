@@ -127,7 +127,9 @@ def train_on(ranks: Ranks, config: Config, why: dict[str, str], folder: RunFolde
             logged = iteration % config.log_interval == 0
             if logged:
                 with spans.phase("log"):
-                    record.trained(iteration, lr, ranks.means(step.readings), clock.read())
+                    with clock.synchronisation():
+                        readings = ranks.means(step.readings)
+                    record.trained(iteration, lr, readings, clock.read())
                 profiler.open_if_asked(window, progress.iteration)
 
             # Ctrl-C and SIGTERM end the run between iterations, and a resume goes on from here
