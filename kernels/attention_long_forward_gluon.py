@@ -1,4 +1,4 @@
-"""The forward of kernels.attention for long sequences in Gluon, Triton's lower language, for Hopper.
+"""The forward of kernels.attention for long sequences in Gluon, for Hopper GPUs.
 
 Heads of width 64, bfloat16, no dropout. A tile is GROUPS blocks of 64 queries of a head; a group of
 four warps has one of them and passes over the keys before it, from the last to the first, so that
@@ -27,17 +27,6 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 B = gl.constexpr(64)  # queries of a group, and the width of a head
 OUT_MMA = gl.constexpr(gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16]))
-# a product leaves two neighbours of a row to a thread; with two bits exchanged inside of a warp it
-# has eight, and four threads write 64 bytes
-STORED = gl.constexpr(
-    gl.DistributedLinearLayout(
-        [[0, 1], [0, 2], [0, 4], [8, 0], [0, 32]],
-        [[0, 8], [0, 16], [1, 0], [2, 0], [4, 0]],
-        [[16, 0], [32, 0]],
-        [],
-        [64, 64],
-    )
-)
 
 
 @gluon.jit
@@ -123,7 +112,8 @@ def unpack(packed, LAYOUT: gl.constexpr):
 
 @gluon.jit
 def attend(
-    OUT, LSE, Q, K, V, q_bars, kv_bars, tiles, heads, T, scale, g: gl.constexpr, H: gl.constexpr
+    o, LSE, Q, K, V, OUT, q_bars, kv_bars, tiles, heads, T, scale,
+    g: gl.constexpr, H: gl.constexpr,
 ):  # fmt: skip
     """Group g's queries of each tile."""
     STAGES: gl.constexpr = K.shape[0]
@@ -158,7 +148,7 @@ def attend(
         total = gl.sum(p, 1)
         packed = pack(p)
         out = gl.zeros([B, B], gl.float32, OUT_MMA)
-        for n in range(1, blocks):
+        for _ in range(1, blocks):
             slot, other = at % STAGES, (at + 1) % STAGES
             mbarrier.wait(full.index(other), (at + 1) // STAGES & 1)
             k = K.index(other).permute((1, 0))
@@ -170,13 +160,10 @@ def attend(
             p = gl.exp2(gl.fma(s, scale, -gl.expand_dims(higher, 1)))
             total = total * shrunk + gl.sum(p, 1)
             most = higher
-            next_packed = pack(p)
             # long true: a branch, which keeps the compiler from waiting for the product first
             mbarrier.wait(full.index(slot), at // STAGES & 1)
-            out, packed, next_packed, total = warpgroup_mma_wait(
-                0, deps=[out, packed, next_packed, total]
-            )
-            packed = next_packed
+            out, packed, p, total = warpgroup_mma_wait(0, deps=[out, packed, p, total])
+            packed = pack(p)
             mbarrier.arrive(empty.index(slot), count=1)
             out = out * gl.expand_dims(gl.convert_layout(shrunk, OUT_ROWS), 1)
             at += 1
@@ -186,24 +173,25 @@ def attend(
         mbarrier.arrive(empty.index(at % STAGES), count=1)
         at += 1
         out = out * gl.expand_dims(gl.convert_layout(1 / total, OUT_ROWS), 1)
-        start = ((head // H).to(gl.int64) * T + r * B) * (H * B) + head % H * B
-        rows = gl.expand_dims(gl.arange(0, B, layout=gl.SliceLayout(1, STORED)), 1)
-        columns = gl.expand_dims(gl.arange(0, B, layout=gl.SliceLayout(0, STORED)), 0)
-        stored = gl.convert_layout(out.to(gl.bfloat16), STORED)
-        gl.store(OUT + start + rows * (H * B) + columns, stored)
+        tma.store_wait(0)  # of the tile before
+        OUT.index(g).store(out.to(gl.bfloat16))
+        fence_async_shared()
+        tma.async_copy_shared_to_global(o, [head // H * T + r * B, head % H * B], OUT.index(g))
         gl.store(LSE + head * T + i, most + gl.log2(total))
+    tma.store_wait(0)
 
 
 @gluon.jit
 def forward_causal_attention_triton_gluon(
-    q, k, v, OUT, LSE, heads, T, scale,
+    q, k, v, o, LSE, heads, T, scale,
     H: gl.constexpr, GROUPS: gl.constexpr, STAGES: gl.constexpr, REGISTERS: gl.constexpr,
 ):  # fmt: skip
-    """OUT is (B, T, H, 64), LSE (B * H, T) the logarithm of each row's sum of exponentials."""
+    """q, k, v and o are (B * T, H * 64); LSE, (B * H, T), the logarithm of each row's sum."""
     KEYS: gl.constexpr = [STAGES] + k.block_type.shape
     Q = gl.allocate_shared_memory(gl.bfloat16, [GROUPS, B, B], q.layout)
     K = gl.allocate_shared_memory(gl.bfloat16, KEYS, k.layout)
     V = gl.allocate_shared_memory(gl.bfloat16, KEYS, v.layout)
+    OUT = gl.allocate_shared_memory(gl.bfloat16, [GROUPS, B, B], o.layout)
     q_bars = barriers(GROUPS, 1), barriers(GROUPS, 1)
     kv_bars = barriers(STAGES, 1), barriers(STAGES, GROUPS)
     tiles = (T // B + GROUPS - 1) // GROUPS * heads
@@ -211,23 +199,23 @@ def forward_causal_attention_triton_gluon(
     gl.thread_barrier()
     if GROUPS == 2:
         gl.warp_specialize([
-            (attend, (OUT, LSE, Q, K, V, q_bars, kv_bars, tiles, heads, T, scale, 0, H)),
-            (attend, (OUT, LSE, Q, K, V, q_bars, kv_bars, tiles, heads, T, scale, 1, H)),
+            (attend, (o, LSE, Q, K, V, OUT, q_bars, kv_bars, tiles, heads, T, scale, 0, H)),
+            (attend, (o, LSE, Q, K, V, OUT, q_bars, kv_bars, tiles, heads, T, scale, 1, H)),
             (load, (q, k, v, Q, K, V, q_bars, kv_bars, tiles, heads, T, H)),
         ], [4, 1], [REGISTERS, 24])  # fmt: skip
     elif GROUPS == 3:
         gl.warp_specialize([
-            (attend, (OUT, LSE, Q, K, V, q_bars, kv_bars, tiles, heads, T, scale, 0, H)),
-            (attend, (OUT, LSE, Q, K, V, q_bars, kv_bars, tiles, heads, T, scale, 1, H)),
-            (attend, (OUT, LSE, Q, K, V, q_bars, kv_bars, tiles, heads, T, scale, 2, H)),
+            (attend, (o, LSE, Q, K, V, OUT, q_bars, kv_bars, tiles, heads, T, scale, 0, H)),
+            (attend, (o, LSE, Q, K, V, OUT, q_bars, kv_bars, tiles, heads, T, scale, 1, H)),
+            (attend, (o, LSE, Q, K, V, OUT, q_bars, kv_bars, tiles, heads, T, scale, 2, H)),
             (load, (q, k, v, Q, K, V, q_bars, kv_bars, tiles, heads, T, H)),
         ], [4, 4, 1], [REGISTERS, REGISTERS, 24])  # fmt: skip
     else:
         gl.warp_specialize([
-            (attend, (OUT, LSE, Q, K, V, q_bars, kv_bars, tiles, heads, T, scale, 0, H)),
-            (attend, (OUT, LSE, Q, K, V, q_bars, kv_bars, tiles, heads, T, scale, 1, H)),
-            (attend, (OUT, LSE, Q, K, V, q_bars, kv_bars, tiles, heads, T, scale, 2, H)),
-            (attend, (OUT, LSE, Q, K, V, q_bars, kv_bars, tiles, heads, T, scale, 3, H)),
+            (attend, (o, LSE, Q, K, V, OUT, q_bars, kv_bars, tiles, heads, T, scale, 0, H)),
+            (attend, (o, LSE, Q, K, V, OUT, q_bars, kv_bars, tiles, heads, T, scale, 1, H)),
+            (attend, (o, LSE, Q, K, V, OUT, q_bars, kv_bars, tiles, heads, T, scale, 2, H)),
+            (attend, (o, LSE, Q, K, V, OUT, q_bars, kv_bars, tiles, heads, T, scale, 3, H)),
             (load, (q, k, v, Q, K, V, q_bars, kv_bars, tiles, heads, T, H)),
         ], [4, 4, 4, 1], [REGISTERS, REGISTERS, REGISTERS, 24])  # fmt: skip
 
@@ -240,7 +228,7 @@ def describe(x: Tensor, rows: int) -> TensorDescriptor:
     return TensorDescriptor(x, [sequences * T, H * D], [x.stride(1), 1], block, layout)
 
 
-GROUPS, N, STAGES, REGISTERS, PROGRAMS = 3, 128, 3, 160, 132
+GROUPS, N, STAGES, REGISTERS, PROGRAMS = 3, 128, 4, 160, 132
 
 
 def launch_forward(q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor) -> None:
@@ -249,7 +237,7 @@ def launch_forward(q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor) ->
     heads = sequences * H
     tiles = -(T // -B.value // GROUPS) * heads
     forward_causal_attention_triton_gluon[(min(PROGRAMS, tiles),)](
-        describe(q, B.value), describe(k, N), describe(v, N), out, lse, heads, T,
+        describe(q, B.value), describe(k, N), describe(v, N), describe(out, B.value), lse, heads, T,
         math.log2(math.e) / math.sqrt(D),
         H=H, GROUPS=GROUPS, STAGES=STAGES, REGISTERS=REGISTERS, num_warps=4,
     )  # fmt: skip

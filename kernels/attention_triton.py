@@ -26,7 +26,7 @@ QUERIES_M, QUERIES_N = 64, 32  # of those that make the queries'
 WARPS, STAGES = 4, 3
 
 GLUON_TOKENS, GLUON_WIDTH = (128, 256), 64  # of heads whose gradients kernels.attention_gluon makes
-GLUON_FORWARD_TOKENS = range(512, 2**16 + 1, 128)  # of those that attention_long_forward_gluon takes
+GLUON_FORWARD_TOKENS = range(512, 2**16 + 1, 128)  # kernels.attention_long_forward_gluon's
 
 
 @triton.jit
