@@ -27,6 +27,7 @@ WARPS, STAGES = 4, 3
 
 GLUON_TOKENS, GLUON_WIDTH = (128, 256), 64  # of heads whose gradients kernels.attention_gluon makes
 LONG_GLUON_TOKENS, LONG_GLUON_BLOCK = 512, 128  # kernels.attention_long_gluon's: so many or more
+GLUON_FORWARD_TOKENS = range(512, 2**16 + 1, 128)  # kernels.attention_long_forward_gluon's
 
 
 @triton.jit
@@ -215,6 +216,11 @@ def launch_forward(
     (q,), (k, v) = readable(q), readable(k, v)
     out = torch.empty((B, T, H, D), dtype=q.dtype, device=q.device)
     lse = torch.empty((B * H, T), dtype=torch.float32, device=q.device)
+    if dropout == 0 and gluon_fits_forward(q, k, v):
+        from kernels import attention_long_forward_gluon
+
+        attention_long_forward_gluon.launch_forward(q, k, v, out, lse)
+        return out, lse
     forward_causal_attention_triton[B * H, triton.cdiv(T, FORWARD_M)](
         q, k, v, out, lse, seed, *steps(q), *steps(k), T, S, math.log2(math.e) / math.sqrt(D),
         H=H, D=D, M=FORWARD_M, N=FORWARD_N, THRESHOLD=threshold(dropout),
@@ -255,29 +261,37 @@ def launch_backward(
 
 def gluon_fits(q: Tensor, *others: Tensor) -> bool:
     """Whether kernels.attention_gluon takes them, (B, T, H, D) each."""
-    return q.size(1) in GLUON_TOKENS and described(q, *others) and has_gluon(q.device)
+    return q.size(1) in GLUON_TOKENS and by_descriptor(q, *others)
 
 
 def long_gluon_fits(q: Tensor, *others: Tensor) -> bool:
     """Whether kernels.attention_long_gluon takes them, (B, T, H, D) each, where nothing drops."""
     T = q.size(1)
-    fits = T >= LONG_GLUON_TOKENS and T % LONG_GLUON_BLOCK == 0
-    return fits and described(q, *others) and has_gluon(q.device)
+    return T >= LONG_GLUON_TOKENS and T % LONG_GLUON_BLOCK == 0 and by_descriptor(q, *others)
 
 
-def described(q: Tensor, *others: Tensor) -> bool:
-    """Whether descriptors, by which Gluon's kernels read, can say where all lie.
+def gluon_fits_forward(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether kernels.attention_long_forward_gluon takes them, (B, T, H, D) each."""
+    return q.size(1) in GLUON_FORWARD_TOKENS and by_descriptor(q, k, v)
+
+
+def by_descriptor(q: Tensor, *others: Tensor) -> bool:
+    """Whether there is Gluon, and its kernels can read (B, T, H, D) each by descriptors.
 
     Heads lie side by side, sequences one behind the other, each row at a multiple of 16 bytes.
     """
     B, T, H, D = q.shape
-    return D == GLUON_WIDTH and all(
-        each.dtype == torch.bfloat16
-        and each.shape == q.shape
-        and each.stride()[2:] == (D, 1)
-        and each.stride(0) == T * each.stride(1)
-        and each.stride(1) % 8 == each.data_ptr() % 16 == 0
-        for each in (q, *others)
+    return (
+        D == GLUON_WIDTH
+        and all(
+            each.dtype == torch.bfloat16
+            and each.shape == q.shape
+            and each.stride()[2:] == (D, 1)
+            and each.stride(0) == T * each.stride(1)
+            and each.stride(1) % 8 == each.data_ptr() % 16 == 0
+            for each in (q, *others)
+        )
+        and has_gluon(q.device)
     )
 
 
