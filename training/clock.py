@@ -72,7 +72,7 @@ class Clock(ABC, Generic[Mark]):
 
     def start(self) -> None:
         """Begins anew: what happened since the last lap is nobody's. Waits for the last of them."""
-        self.settle()
+        self.settle(len(self.marked))
         self.begin, self.started_anew = self.mark(), True
 
     @contextmanager
@@ -93,21 +93,26 @@ class Clock(ABC, Generic[Mark]):
         self.marked.append((self.mark(), label, syncs))
         self.syncs, self.started_anew = [], False
 
-    def settle(self) -> None:
-        """Makes laps of what has only been marked so far."""
-        for end, label, syncs in self.marked:
+    def settle(self, count: int) -> None:
+        """Makes laps of the first `count` of those that have only been marked so far."""
+        passed, self.marked = self.marked[:count], self.marked[count:]
+        for end, label, syncs in passed:
             ms, host_ms = self.passed_ms(self.begin, end), self.host_ms(self.begin, end)
             sync_ms = sum(self.passed_ms(*sync) for sync in syncs) if syncs else None
             lap = Lap(ms, label, host_ms, sync_ms)
             self.unread.append(lap)
             self.history.append(lap)
             self.begin = end
-        self.marked = []
 
-    def read(self) -> Laps:
-        """The laps since the last read. Waits for the last of them."""
-        self.settle()
-        laps, self.unread = self.unread, []
+    def count(self) -> int:
+        """How many laps have ended since those that were read."""
+        return len(self.unread) + len(self.marked)
+
+    def read(self, count: int | None = None) -> Laps:
+        """The first `count` laps since the last read, or all. Waits for the last of them."""
+        count = self.count() if count is None else count
+        self.settle(max(0, count - len(self.unread)))
+        laps, self.unread = self.unread[:count], self.unread[count:]
         free = [lap for lap in laps if lap.label is None]
         return Laps(
             [lap.ms for lap in free],

@@ -155,8 +155,11 @@ class Step:
         self.micro_step = 0
 
 
-def autocast(dtype: str, device: torch.device) -> torch.autocast:
-    """Matrix products and attention in `dtype`; weights, norms, softmax and loss in float32."""
-    return torch.autocast(
-        device.type, dtype=getattr(torch, dtype), enabled=dtype in ("bfloat16", "float16")
-    )
+def autocast(dtype: str, device: torch.device, cache: bool = True) -> torch.autocast:
+    """Matrix products and attention in `dtype`; weights, norms, softmax and loss in float32.
+
+    `cache`: a weight is rounded once for all that is within.
+    """
+    in_16_bits = dtype in ("bfloat16", "float16")
+    kind = getattr(torch, dtype)
+    return torch.autocast(device.type, kind, enabled=in_16_bits, cache_enabled=cache)
