@@ -14,7 +14,7 @@ import torch
 
 from configs.capture import ProfileConfig
 from profiling.capture.recording import Recording
-from tests.training.test_waits import Clock
+from tests.helpers.clock import GivenClock
 from training import checkpoint, rows
 from training.distributed import Ranks
 from training.step import Step
@@ -172,7 +172,7 @@ def test_times_are_those_up_to_the_row(run, late, monkeypatch):
 
 
 def test_a_clock_reads_laps_up_to_a_row_and_waits_for_none_behind_it():
-    clock = Clock([0, *range(100)], synchronises=False)
+    clock = GivenClock([0, *range(100)], synchronises=False)
     for _ in range(3):
         clock.lap()
     row = clock.count()
