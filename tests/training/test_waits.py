@@ -112,7 +112,7 @@ def test_what_is_waited_for_in_a_log_is_part_of_the_next_iteration():
         *(31, 41, 50, 51, 52, 60),  # a log; an evaluation and a start; synchronisation, end
         *(61, 63, 70),  # synchronisation, end
     ]
-    clock = Clock(moments_s, synchronises=True)
+    clock = GivenClock(moments_s, synchronises=True)
 
     def synchronise() -> None:
         with clock.synchronisation():
