@@ -8,7 +8,6 @@ to who looks at their shape, a part in each rank's memory.
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar, cast
 
@@ -22,25 +21,9 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from configs.schema import Config
 from model import GPT
 from training.distributed import Ranks
-from training.parallel import shard_count
+from training.parallel import decide_travel, shard_count
 
 Item = TypeVar("Item")
-STRETCH_BYTES = 64 << 20  # of weights that travel together: each gather costs the host as much
-KEPT_BYTES = 1 << 30  # of all blocks together: up to here they stay until backward is through
-
-
-@dataclass(frozen=True)
-class Travel:
-    """How the weights of blocks come and go."""
-
-    stretches: int  # what is gathered, and what is scattered, at once
-    kept: bool  # gathered once in an iteration, for forward and backward
-
-
-def decide_travel(blocks: int, block_bytes: int) -> Travel:
-    """`block_bytes`: of the weights of one, as they are sent."""
-    together = -(-STRETCH_BYTES // block_bytes)
-    return Travel(max(1, blocks // together), blocks * block_bytes <= KEPT_BYTES)
 
 
 def split(items: Sequence[Item], parts: int) -> list[list[Item]]:

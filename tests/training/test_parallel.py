@@ -8,8 +8,8 @@ import torch
 from tests.helpers.steps import batch, iterate, make_step
 from tests.paths import PROJECT
 from training.device import resolve
-from training.parallel import decide_parallel, shard_count
-from training.shards import decide_travel, split
+from training.parallel import decide_parallel, decide_travel, shard_count
+from training.shards import split
 
 CPU = torch.device("cpu")
 
@@ -217,7 +217,7 @@ NOT_FINITE = """
 import os, sys, torch
 from configs.schema import Config
 from model import GPT
-from training import shards
+from training import parallel, shards
 from training.distributed import started
 from training.layout import laid_out
 from training.optimizer import adamw
@@ -249,11 +249,11 @@ with started("cpu") as ranks:
     ways = [(dtype, clip) for dtype in ("float32", "float16") for clip in (1.0, 0.0)]
     for dtype, grad_clip in ways:
         found = []
-        for parallel, together in (("ddp", 0), ("fsdp", 1 << 20), ("fsdp", 1)):
-            shards.STRETCH_BYTES = shards.KEPT_BYTES = together  # all blocks, or each by itself
+        for mode, together in (("ddp", 0), ("fsdp", 1 << 20), ("fsdp", 1)):
+            parallel.STRETCH_BYTES = parallel.KEPT_BYTES = together  # all blocks, or each by itself
             keys = dict(n_layer=3, n_head=2, n_embd=16, block_size=16, dropout=0.0, dtype=dtype)
             keys |= dict(compile=False, gradient_accumulation_steps=2, grad_clip=grad_clip)
-            found.append(trained(Config(parallel=parallel, **keys), ranks))
+            found.append(trained(Config(parallel=mode, **keys), ranks))
         (weights, scale), *others = found
         for same, scale_too in others:
             torch.testing.assert_close(same, weights, rtol=1e-3, atol=1e-4)
