@@ -26,6 +26,8 @@ QUERIES_M, QUERIES_N = 64, 32  # of those that make the queries'
 WARPS, STAGES = 4, 3
 
 GLUON_TOKENS, GLUON_WIDTH = (128, 256), 64  # of heads whose gradients kernels.attention_gluon makes
+LONG_GLUON_TOKENS, LONG_GLUON_BLOCK = 512, 128  # kernels.attention_long_gluon's: so many or more
+GLUON_FORWARD_TOKENS = range(512, 2**16 + 1, 128)  # kernels.attention_long_forward_gluon's
 
 
 @triton.jit
@@ -214,6 +216,11 @@ def launch_forward(
     (q,), (k, v) = readable(q), readable(k, v)
     out = torch.empty((B, T, H, D), dtype=q.dtype, device=q.device)
     lse = torch.empty((B * H, T), dtype=torch.float32, device=q.device)
+    if dropout == 0 and gluon_fits_forward(q, k, v):
+        from kernels import attention_long_forward_gluon
+
+        attention_long_forward_gluon.launch_forward(q, k, v, out, lse)
+        return out, lse
     forward_causal_attention_triton[B * H, triton.cdiv(T, FORWARD_M)](
         q, k, v, out, lse, seed, *steps(q), *steps(k), T, S, math.log2(math.e) / math.sqrt(D),
         H=H, D=D, M=FORWARD_M, N=FORWARD_N, THRESHOLD=threshold(dropout),
@@ -236,6 +243,11 @@ def launch_backward(
 
         attention_gluon.launch_backward(dout, q, k, v, out, lse, seed, dqkv, threshold(dropout))
         return dqkv
+    if dropout == 0 and long_gluon_fits(q, k, v, dout):
+        from kernels import attention_long_gluon
+
+        attention_long_gluon.launch_backward(dout, q, k, v, out, lse, dqkv)
+        return dqkv
     blocks = triton.cdiv(T, KEYS_N) + triton.cdiv(T, QUERIES_M)
     backward_causal_attention_triton[B * H, blocks](
         q, k, v, out, dout, lse, seed, dqkv, *steps(q), T,
@@ -248,15 +260,29 @@ def launch_backward(
 
 
 def gluon_fits(q: Tensor, *others: Tensor) -> bool:
-    """Whether kernels.attention_gluon takes them, (B, T, H, D) each.
+    """Whether kernels.attention_gluon takes them, (B, T, H, D) each."""
+    return q.size(1) in GLUON_TOKENS and by_descriptor(q, *others)
 
-    It reads by descriptors: heads lie side by side, sequences one behind the other, each row at a
-    multiple of 16 bytes.
+
+def long_gluon_fits(q: Tensor, *others: Tensor) -> bool:
+    """Whether kernels.attention_long_gluon takes them, (B, T, H, D) each, where nothing drops."""
+    T = q.size(1)
+    return T >= LONG_GLUON_TOKENS and T % LONG_GLUON_BLOCK == 0 and by_descriptor(q, *others)
+
+
+def gluon_fits_forward(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether kernels.attention_long_forward_gluon takes them, (B, T, H, D) each."""
+    return q.size(1) in GLUON_FORWARD_TOKENS and by_descriptor(q, k, v)
+
+
+def by_descriptor(q: Tensor, *others: Tensor) -> bool:
+    """Whether there is Gluon, and its kernels can read (B, T, H, D) each by descriptors.
+
+    Heads lie side by side, sequences one behind the other, each row at a multiple of 16 bytes.
     """
     B, T, H, D = q.shape
     return (
-        T in GLUON_TOKENS
-        and D == GLUON_WIDTH
+        D == GLUON_WIDTH
         and all(
             each.dtype == torch.bfloat16
             and each.shape == q.shape

@@ -67,7 +67,9 @@ class Rows(AbstractContextManager["Rows"]):
 
     def write(self, row: Row) -> None:
         self.owed = None  # also where it ends the run
-        readings, laps = row.readings(), self.clock.read(row.laps)
+        with self.clock.synchronisation():  # of several ranks, whose means they are
+            readings = row.readings()
+        laps = self.clock.read(row.laps)
         self.record.trained(row.iteration, row.lr, readings, laps, row.waited_s)
 
     def __exit__(self, *_: object) -> None:

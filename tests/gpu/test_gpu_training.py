@@ -17,7 +17,7 @@ import yaml
 
 from configs.attention import TABLE
 from configs.capture import ProfileConfig
-from tests.helpers.slow_rank import train_with_a_slow_rank
+from tests.helpers.slow_rank import told, train_with_a_slow_rank
 from tests.paths import PROJECT
 from training.step import Step
 from training.tracker import Tracker
@@ -379,6 +379,8 @@ def with_project() -> dict[str, str]:
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA GPUs")
 @pytest.mark.parametrize("way", ["eager", "compile and graphs"])
 def test_a_slow_rank_is_named_with_what_it_costs(way, text_file, project_data, tmp_path):
+    """The fast rank's host launches its work while its GPU waits, so that this GPU waits for the
+    slow rank's launches too: for more than the delay, by no more than those take."""
     keys = {**WAYS[way], "gradient_accumulation_steps": 2, "max_iters": 200, "log_interval": 10}
     typed = words(tmp_path / "out", text_file, **keys, eval_interval=200)
     script = train_with_a_slow_rank(tmp_path, rank=1, ms=20.0, said_after_s=1.0)
@@ -388,12 +390,15 @@ def test_a_slow_rank_is_named_with_what_it_costs(way, text_file, project_data, t
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
     lines = map(json.loads, (tmp_path / "out" / "metrics.jsonl").read_text().splitlines())
     waited = [line for line in lines if "time/wait_ms" in line]
-    assert len(waited) == 19 and all(row["time/slowest_rank"] == 1 for row in waited)
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    launch_ms = summary["time/host_step_ms"]
+    figures = f"of 20 ms, launched in {launch_ms:.2f}: {told(waited)}"
+    assert len(waited) == 19 and all(row["time/slowest_rank"] == 1 for row in waited), figures
     for name in ("time/straggler_ms", "time/wait_ms/rank0"):
         cost_ms = sorted(row[name] for row in waited)[len(waited) // 2]
-        assert 0.9 < cost_ms / 20.0 < 1.15, name
-    assert done.stdout.count("ms step for rank 1: ") == 2, "the warning, and the verdict"
-    assert f"--ranks 0,1 {tmp_path}/out/config.yaml" in done.stdout
+        assert 19.0 < cost_ms < 22.0 + launch_ms, f"{name} {figures}"
+    (said,) = [line for line in done.stdout.splitlines() if line.startswith("warning: the others")]
+    assert "ms step for rank 1: " in said and f"--ranks all {tmp_path}/out/config.yaml" in said
 
 
 # rank 1 sleeps instead of sending gradients of one of the first iterations; NCCL's patience is 10 s

@@ -105,6 +105,30 @@ def test_synchronisation_is_timed_in_ordinary_iterations():
     assert clock.read().synchronised_ms == []
 
 
+def test_what_is_waited_for_in_a_log_is_part_of_the_next_iteration():
+    moments_s = [
+        *(0, 0, 1, 2, 4),  # a start, synchronisation, end of an iteration
+        *(5, 25, 26, 27, 30),  # a log in which 20 s are waited, synchronisation, end
+        *(31, 41, 50, 51, 52, 60),  # a log; an evaluation and a start; synchronisation, end
+        *(61, 63, 70),  # synchronisation, end
+    ]
+    clock = GivenClock(moments_s, synchronises=True)
+
+    def synchronise() -> None:
+        with clock.synchronisation():
+            pass
+
+    clock.start()
+    for happens in (
+        *(synchronise, clock.lap),
+        *(synchronise, synchronise, clock.lap),
+        *(synchronise, clock.start, synchronise, clock.lap),
+        *(synchronise, clock.lap),
+    ):
+        happens()
+    assert clock.read().synchronised_ms == [(26e3, 21e3), (10e3, 2e3)]
+
+
 def test_one_rank_alone_marks_no_synchronisation_and_writes_no_wait():
     clock = GivenClock([0, 1, 2, 3], synchronises=False)
     clock.lap()
