@@ -27,7 +27,6 @@ WARPS, STAGES = 4, 3
 
 GLUON_TOKENS, GLUON_WIDTH = (128, 256), 64  # of heads whose gradients kernels.attention_gluon makes
 LONG_GLUON_TOKENS, LONG_GLUON_BLOCK = 512, 128  # kernels.attention_long_gluon's: so many or more
-GLUON_FORWARD_TOKENS = range(512, 2**16 + 1, 128)  # kernels.attention_long_forward_gluon's
 
 
 @triton.jit
@@ -216,11 +215,6 @@ def launch_forward(
     (q,), (k, v) = readable(q), readable(k, v)
     out = torch.empty((B, T, H, D), dtype=q.dtype, device=q.device)
     lse = torch.empty((B * H, T), dtype=torch.float32, device=q.device)
-    if dropout == 0 and gluon_fits_forward(q, k, v):
-        from kernels import attention_long_forward_gluon
-
-        attention_long_forward_gluon.launch_forward(q, k, v, out, lse)
-        return out, lse
     forward_causal_attention_triton[B * H, triton.cdiv(T, FORWARD_M)](
         q, k, v, out, lse, seed, *steps(q), *steps(k), T, S, math.log2(math.e) / math.sqrt(D),
         H=H, D=D, M=FORWARD_M, N=FORWARD_N, THRESHOLD=threshold(dropout),
@@ -268,11 +262,6 @@ def long_gluon_fits(q: Tensor, *others: Tensor) -> bool:
     """Whether kernels.attention_long_gluon takes them, (B, T, H, D) each, where nothing drops."""
     T = q.size(1)
     return T >= LONG_GLUON_TOKENS and T % LONG_GLUON_BLOCK == 0 and by_descriptor(q, *others)
-
-
-def gluon_fits_forward(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Whether kernels.attention_long_forward_gluon takes them, (B, T, H, D) each."""
-    return q.size(1) in GLUON_FORWARD_TOKENS and by_descriptor(q, k, v)
 
 
 def by_descriptor(q: Tensor, *others: Tensor) -> bool:
