@@ -37,6 +37,14 @@ class Ranks:
             return torch.cuda.get_device_name(self.device)
         return self.device.type
 
+    @cached_property
+    def by_host(self) -> dist.ProcessGroup:
+        """All ranks, for a thread beside the training, whose collectives keep to their own order.
+
+        All ranks ask for it first at the same place.
+        """
+        return dist.new_group(backend="gloo")
+
     @property
     def suffix(self) -> str:
         """Of the names of files that several ranks write side by side."""

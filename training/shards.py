@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
@@ -84,21 +84,6 @@ def device_mesh(config: Config, ranks: Ranks) -> DeviceMesh:
 def whole(value: Tensor) -> Tensor:
     """All of it on each rank, which all call this."""
     return value.full_tensor() if isinstance(value, DTensor) else value
-
-
-def gathered_weights(model: GPT, keep: bool) -> dict[str, Tensor]:
-    """As its state_dict, whole; of two names for one weight, as embedding and head, one tensor."""
-    found: dict[nn.Parameter, Tensor] = {}
-    for _, parameter in model.named_parameters():
-        found[parameter] = gathered(parameter, keep)
-    return {name: found[each] for name, each in model.named_parameters(remove_duplicate=False)}
-
-
-def gathered(value: Tensor, keep: bool) -> Tensor:
-    """All of it, on the CPU of a rank that is to `keep` it. Every rank calls this: one tensor after
-    the other is whole on each device for a moment."""
-    full = whole(value.detach())
-    return full.cpu() if keep else full.new_empty(0)
 
 
 def placed(value: Tensor, like: Tensor) -> Tensor:
