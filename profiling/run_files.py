@@ -14,7 +14,7 @@ from profiling.step_times import STEP_TIMES
 
 METRICS = "metrics.jsonl"
 CHECKPOINTS = ("ckpt.pt", "ckpt_best.pt")
-SHARDS = "shards"  # the folder that a checkpoint of parallel=fsdp or hsdp has beside it
+SHARDS = "ckpt_shards"  # the folder that a checkpoint of parallel=fsdp or hsdp has beside it
 # what a run leaves in its out_dir, and takes along when it is moved aside
 RUN_FILES = (
     *("config.yaml", "environment.json", METRICS, "summary.json", "wandb"),

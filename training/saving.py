@@ -23,7 +23,7 @@ class Saving:
     ) -> None:
         self.path, self.iteration = path, iteration
         self.write = write
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self.state = cast(State, on_host(state, {}))
         self.copied = torch.cuda.Event() if torch.cuda.is_initialized() else None
         if self.copied:
@@ -37,7 +37,7 @@ class Saving:
                 torch.cuda.set_device(self.copied.device)  # a thread begins with the first GPU
                 self.copied.synchronize()
             self.write(self.state)
-        except Exception as error:  # for the thread that asks
+        except BaseException as error:  # for the thread that asks; PyTorch's may be no Exception
             self.error = error
         self.state = {}
 

@@ -1,13 +1,14 @@
 """Where the tensors of a sharded checkpoint lie: the part of its ckpt.pt that stands for them.
 
-    out_dir/ckpt.pt                 what each rank has whole, and this index; written last
-    out_dir/shards/ITERATION/FILE   the shards, which training.shard_files writes and reads
+    out_dir/ckpt.pt                      what each rank has whole, and this index; written last
+    out_dir/ckpt_shards/ITERATION/FILE   the shards, which training.shard_files writes and reads
 
 PyTorch keeps the like in `.metadata`, a pickle that may name code. This one is read as data.
 """
 
 import re
 import shutil
+from contextlib import suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
@@ -112,9 +113,18 @@ def remove_unnamed(out_dir: Path) -> None:
         named = {named_folder(out_dir / name) for name in CHECKPOINTS}
     except Exception:  # of a damaged one nobody knows which it needs
         return
-    spare = [each for each in shards.iterdir() if each.name not in named]
-    for folder in spare if named - {None} else [shards]:
-        shutil.rmtree(folder, ignore_errors=True)
+    for folder in shards.iterdir():
+        if folder.name not in named and is_ours(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):  # something is left in it
+        shards.rmdir()
+
+
+def is_ours(folder: Path) -> bool:
+    """Whether training.shard_files has made it: no more than that is removed."""
+    if not (folder.is_dir() and re.fullmatch(r"\d+(-\d+)?(\.tmp)?", folder.name)):
+        return False
+    return all(file.suffix == ".distcp" for file in folder.iterdir())
 
 
 def named_folder(path: Path) -> str | None:

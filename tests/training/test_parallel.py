@@ -5,26 +5,13 @@ import json
 import pytest
 import torch
 
+from tests.helpers.checkpoints import whole
 from tests.helpers.steps import batch, iterate, make_step
 from tests.paths import PROJECT
 from training.device import resolve
 from training.parallel import decide_parallel, shard_count
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture
-def together(command, start, tmp_path):
-    """together(ranks, **keys): trains under torchrun; returns its out_dir, and what it printed."""
-
-    def train(ranks: int, **keys):
-        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]
-        process = start([*torchrun, *command(**keys)])
-        output = process.communicate(timeout=170)[0]
-        assert process.returncode == 0, output
-        return tmp_path / "out", output
-
-    return train
 
 
 def test_auto_is_ddp_and_one_rank_trains_alone(config):
@@ -123,8 +110,8 @@ def test_full_keeps_less_than_none(config):
 
 def states(out_dir):
     """Weights, and AdamW's state, of its checkpoint."""
-    state = torch.load(out_dir / "ckpt.pt", weights_only=True)
-    return state["model"], state["optimizer"]
+    saved = whole(out_dir)
+    return saved.weights, saved.optimizer
 
 
 def check_like(losses, found, expected, at, within=2e-5):
@@ -133,8 +120,8 @@ def check_like(losses, found, expected, at, within=2e-5):
     assert ours.keys() == theirs.keys() == set(range(at + 1))
     for iteration, row in ours.items():
         assert row == pytest.approx(theirs[iteration], abs=within), iteration
-    for part, whole in zip(states(found), states(expected), strict=True):
-        torch.testing.assert_close(part, whole, rtol=1e-3, atol=within)
+    for ours, theirs in zip(states(found), states(expected), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=within)
 
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
