@@ -154,8 +154,8 @@ class ShardWriter(dcp.FileSystemWriter):
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         try:
             return super().write_data(plan, planner)
-        except (OSError, RuntimeError) as error:  # to PyTorch's writer a full disk may be either
-            self.error = f"rank {dist.get_rank()}: {one_line(str(error.__context__ or error))}"
+        except (OSError, RuntimeError) as error:
+            self.error = f"rank {dist.get_rank()}: {one_line(str(reason(error)))}"
             return done([])
 
     def check(self) -> None:
@@ -182,6 +182,15 @@ class ShardWriter(dcp.FileSystemWriter):
                     shards.append(Shard(chunk.offsets[0], chunk.sizes[0], *place))
             index[key] = ShardedTensor(tuple(tensor.size), tensor.properties.dtype, tuple(shards))
         return index
+
+
+def reason(error: BaseException) -> BaseException:
+    """A full disk is a RuntimeError of PyTorch's writer, about a place in the file; why is behind
+    it."""
+    behind: BaseException | None = error
+    while behind and not isinstance(behind, OSError):
+        behind = behind.__context__
+    return behind or error
 
 
 def moved(temporary: Path, index: dict[str, ShardedTensor]) -> Path:
