@@ -61,6 +61,19 @@ def test_four_ranks_two_four_and_one_go_on_as_one_that_was_never_interrupted(
     same(out_dir, alone)
 
 
+@pytest.mark.slow
+def test_what_one_rank_alone_finds_damaged_ends_all_of_them_in_one_line(
+    together, command, start, tmp_path
+):
+    out_dir, _ = together(2, parallel="fsdp", max_iters=2, **(KEYS | {"eval_interval": 2}))
+    flip(out_dir / "ckpt_shards/2/__1_0.distcp")
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    words = command(parallel="fsdp", max_iters=4, init_from="resume", **KEYS)
+    output = start([*torchrun, *words]).communicate(timeout=100)[0]
+    assert output.count(f"train.py: error: {out_dir}/ckpt_shards/2/__1_0.distcp: damaged") == 1
+    assert "exitcode  : 2" in output and "CheckpointException" not in output
+
+
 @contextmanager
 def process_group():
     """Of this process alone: what it says to all it hears itself."""
