@@ -55,7 +55,8 @@ def save(run: Run) -> None:
         from training import shard_files
 
         state, tensors = shard_files.apart(state)
-        write_state = partial(shard_files.write, path.parent, tensors, run.ranks, write_state)
+        group = run.ranks.host_group
+        write_state = partial(shard_files.write, path.parent, tensors, group, write_state)
     elif run.ranks.rank != 0:
         return
     progress.saving = Saving(path, progress.iteration, state, write_state)

@@ -38,10 +38,10 @@ class Ranks:
         return self.device.type
 
     @cached_property
-    def by_host(self) -> dist.ProcessGroup:
-        """All ranks, for a thread beside the training, whose collectives keep to their own order.
+    def host_group(self) -> dist.ProcessGroup:
+        """All ranks, for a thread beside the training: its collectives have an order of their own.
 
-        All ranks ask for it first at the same place.
+        All ranks ask for it first at the same place of the run.
         """
         return dist.new_group(backend="gloo")
 

@@ -38,7 +38,6 @@ from cli.errors import one_line
 from cli.files import empty_folder, sync_folder
 from model import GPT
 from training.checkpoint_file import AGAIN, Checkpoint, data_in
-from training.distributed import Ranks
 from training.optimizer import AdamW
 from training.previous_runs import spelled
 from training.saving import State
@@ -75,17 +74,17 @@ def apart(state: State) -> tuple[State, dict[str, DTensor]]:
 def write(
     out_dir: Path,
     tensors: dict[str, DTensor],
-    ranks: Ranks,
+    group: dist.ProcessGroup,
     put: Callable[[State], None],
     state: State,
 ) -> None:
-    """Writes this rank's part, by a thread of each rank; rank 0 then puts ckpt.pt in its place.
+    """Writes this rank's part, as all of the group do; rank 0 then puts ckpt.pt in its place.
 
     `state` is of `apart`, but that its parts are copies; `tensors` say how they lie on the ranks.
     What any rank met is an OSError of rank 0, and the checkpoint before is still the newest.
     """
     own, began_s = state.pop("parts"), time.perf_counter()
-    first, group = ranks.rank == 0, ranks.by_host
+    first = dist.get_rank(group) == 0
     temporary = out_dir / SHARDS / f"{state['iter_num']}.tmp"
     writer, planner = ShardWriter(temporary), PlannerOfCopies(own)
 
@@ -97,7 +96,7 @@ def write(
         size, seconds = spelled(sum(ends_of_files(index).values())), time.perf_counter() - began_s
         log.info(
             "%s/ckpt.pt: iteration %d, shards of %d ranks in %s: %s in %.1f s",
-            *(out_dir, state["iter_num"], ranks.world_size, folder, size, seconds),
+            *(out_dir, state["iter_num"], dist.get_world_size(group), folder, size, seconds),
         )
 
     try:

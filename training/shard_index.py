@@ -113,10 +113,10 @@ def remove_unnamed(out_dir: Path) -> None:
         named = {named_folder(out_dir / name) for name in CHECKPOINTS}
     except Exception:  # of a damaged one nobody knows which it needs
         return
-    for folder in shards.iterdir():
-        if folder.name not in named and is_ours(folder):
-            shutil.rmtree(folder, ignore_errors=True)
-    with suppress(OSError):  # something is left in it
+    with suppress(OSError):  # the next save tries again; something may be left in it
+        for folder in shards.iterdir():
+            if folder.name not in named and is_ours(folder):
+                shutil.rmtree(folder, ignore_errors=True)
         shards.rmdir()
 
 

@@ -23,7 +23,6 @@ from tests.helpers.checkpoints import tiny, tiny_model, whole
 from tests.paths import PROJECT
 from training import checkpoint, shard_files
 from training.checkpoint_file import load, opened, unpacked
-from training.distributed import Ranks
 
 KEYS = dict(gradient_accumulation_steps=4, always_save_checkpoint=True, eval_batch_size=1)
 ROWS = dict(n_embd=18, eval_interval=2)  # 4 ranks have 5, 5, 5 and 3 of 18 rows
@@ -106,7 +105,7 @@ def save(out_dir: Path, iteration: int, is_best: bool = True, keeps_best: bool =
         }
     )
     put = partial(checkpoint.replace, out_dir / "ckpt.pt", is_best=is_best, keeps_best=keeps_best)
-    shard_files.write(out_dir, tensors, Ranks(0, 1, torch.device("cpu")), put, state)
+    shard_files.write(out_dir, tensors, dist.group.WORLD, put, state)
 
 
 def held(path: Path) -> int:
