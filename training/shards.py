@@ -109,24 +109,6 @@ def whole(value: Tensor) -> Tensor:
     return value.full_tensor() if isinstance(value, DTensor) else value
 
 
-def gathered_weights(model: GPT, keep: bool) -> dict[str, Tensor]:
-    """As its state_dict, whole; of two names for one weight, as embedding and head, one tensor."""
-    for module in model.modules():  # behind an evaluation they are what was sent, rounded
-        if isinstance(module, FSDPModule):
-            module.reshard()
-    found: dict[nn.Parameter, Tensor] = {}
-    for _, parameter in model.named_parameters():
-        found[parameter] = gathered(parameter, keep)
-    return {name: found[each] for name, each in model.named_parameters(remove_duplicate=False)}
-
-
-def gathered(value: Tensor, keep: bool) -> Tensor:
-    """All of it, on the CPU of a rank that is to `keep` it. Every rank calls this: one tensor after
-    the other is whole on each device for a moment."""
-    full = whole(value.detach())
-    return full.cpu() if keep else full.new_empty(0)
-
-
 def placed(value: Tensor, like: Tensor) -> Tensor:
     """This rank's part of it, which lies as `like` does."""
     if not isinstance(like, DTensor):

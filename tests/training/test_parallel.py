@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from tests.helpers.checkpoints import whole
 from tests.helpers.steps import batch, iterate, make_step
 from tests.paths import PROJECT
 from training.device import resolve
@@ -12,20 +13,6 @@ from training.parallel import decide_parallel, decide_travel, shard_count
 from training.shards import split
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture
-def together(command, start, tmp_path):
-    """together(ranks, **keys): trains under torchrun; returns its out_dir, and what it printed."""
-
-    def train(ranks: int, **keys):
-        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]
-        process = start([*torchrun, *command(**keys)])
-        output = process.communicate(timeout=170)[0]
-        assert process.returncode == 0, output
-        return tmp_path / "out", output
-
-    return train
 
 
 def test_auto_is_ddp_and_one_rank_trains_alone(config):
@@ -147,8 +134,8 @@ def test_full_keeps_less_than_none(config):
 
 def states(out_dir):
     """Weights, and AdamW's state, of its checkpoint."""
-    state = torch.load(out_dir / "ckpt.pt", weights_only=True)
-    return state["model"], state["optimizer"]
+    saved = whole(out_dir)
+    return saved.weights, saved.optimizer
 
 
 def check_like(losses, found, expected, at, within=2e-5):
@@ -157,8 +144,8 @@ def check_like(losses, found, expected, at, within=2e-5):
     assert ours.keys() == theirs.keys() == set(range(at + 1))
     for iteration, row in ours.items():
         assert row == pytest.approx(theirs[iteration], abs=within), iteration
-    for part, whole in zip(states(found), states(expected), strict=True):
-        torch.testing.assert_close(part, whole, rtol=1e-3, atol=within)
+    for ours, theirs in zip(states(found), states(expected), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=within)
 
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
@@ -217,7 +204,7 @@ NOT_FINITE = """
 import os, sys, torch
 from configs.schema import Config
 from model import GPT
-from training import parallel, shards
+from training import parallel
 from training.distributed import started
 from training.layout import laid_out
 from training.optimizer import adamw
@@ -240,9 +227,8 @@ def trained(config, ranks):
     with torch.no_grad():  # as an evaluation does, behind which small weights stay gathered
         model(x)
     if config.parallel == "fsdp":
-        kept = shards.gathered_weights(model, keep=True)["transformer.h.0.mlp.c_fc.weight"]
-        own = dict(model.named_parameters())["transformer.h.0.mlp.c_fc.weight"]
-        assert torch.equal(kept, own.full_tensor()), "not the share that is trained"
+        saved = model.state_dict(keep_vars=True)  # as a checkpoint takes it
+        assert all(hasattr(each, "full_tensor") for each in saved.values()), "not the share"
     return torch.cat([whole(p.detach()).flatten() for p in step.parameters]), scale
 
 with started("cpu") as ranks:
