@@ -42,6 +42,15 @@ def check_writable(folder: Path) -> None:
         pass
 
 
+def sync_folder(folder: Path) -> None:
+    """The names in it are on the disk then. Raises OSError."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
 @contextmanager
 def told(path: Path) -> Iterator[None]:
     """An OSError as a ValueError that names `path`."""

@@ -255,29 +255,32 @@ def launch_backward(
 
 def gluon_fits(q: Tensor, *others: Tensor) -> bool:
     """Whether kernels.attention_gluon takes them, (B, T, H, D) each."""
-    return q.size(1) in GLUON_TOKENS and described(q, *others) and has_gluon(q.device)
+    return q.size(1) in GLUON_TOKENS and by_descriptor(q, *others)
 
 
 def long_gluon_fits(q: Tensor, *others: Tensor) -> bool:
     """Whether kernels.attention_long_gluon takes them, (B, T, H, D) each, where nothing drops."""
     T = q.size(1)
-    fits = T >= LONG_GLUON_TOKENS and T % LONG_GLUON_BLOCK == 0
-    return fits and described(q, *others) and has_gluon(q.device)
+    return T >= LONG_GLUON_TOKENS and T % LONG_GLUON_BLOCK == 0 and by_descriptor(q, *others)
 
 
-def described(q: Tensor, *others: Tensor) -> bool:
-    """Whether descriptors, by which Gluon's kernels read, can say where all lie.
+def by_descriptor(q: Tensor, *others: Tensor) -> bool:
+    """Whether there is Gluon, and its kernels can read (B, T, H, D) each by descriptors.
 
     Heads lie side by side, sequences one behind the other, each row at a multiple of 16 bytes.
     """
     B, T, H, D = q.shape
-    return D == GLUON_WIDTH and all(
-        each.dtype == torch.bfloat16
-        and each.shape == q.shape
-        and each.stride()[2:] == (D, 1)
-        and each.stride(0) == T * each.stride(1)
-        and each.stride(1) % 8 == each.data_ptr() % 16 == 0
-        for each in (q, *others)
+    return (
+        D == GLUON_WIDTH
+        and all(
+            each.dtype == torch.bfloat16
+            and each.shape == q.shape
+            and each.stride()[2:] == (D, 1)
+            and each.stride(0) == T * each.stride(1)
+            and each.stride(1) % 8 == each.data_ptr() % 16 == 0
+            for each in (q, *others)
+        )
+        and has_gluon(q.device)
     )
 
 

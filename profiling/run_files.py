@@ -13,10 +13,12 @@ from profiling.flight_recorder import DUMP, EARLIER, REQUEST
 from profiling.step_times import STEP_TIMES
 
 METRICS = "metrics.jsonl"
+CHECKPOINTS = ("ckpt.pt", "ckpt_best.pt")
+SHARDS = "ckpt_shards"  # the folder that a checkpoint of parallel=fsdp or hsdp has beside it
 # what a run leaves in its out_dir, and takes along when it is moved aside
 RUN_FILES = (
     *("config.yaml", "environment.json", METRICS, "summary.json", "wandb"),
-    *("ckpt.pt", "ckpt_best.pt", "profile", "sample", "tensorboard", STEP_TIMES),
+    *(*CHECKPOINTS, SHARDS, "profile", "sample", "tensorboard", STEP_TIMES),
 )
 CAPTURES = r".+\.(sqlite|sqlite\.gz|trace\.json|trace\.json\.gz|nsys-rep|pickle|operators\.txt)"
 DEEPEST = 4  # folders between such a file and the folder that owns it: sample/profile/NAME, wandb's
@@ -38,7 +40,7 @@ OWNERS = (
         re.compile(
             r"config\.yaml|environment\.json|metrics\.jsonl|summary\.json|step_times\.json|run\.lock"
             r"|trigger\.json"
-            r"|multirun\.yaml|ckpt[^/]*\.pt|(wandb|tensorboard|compiled)/.+"
+            rf"|multirun\.yaml|ckpt[^/]*\.pt|({SHARDS}|wandb|tensorboard|compiled)/.+"
             rf"|(sample/)?profile/(window-\d+(-rank\d+)?\.json|{CAPTURES})"
             rf"|profile/(({DUMP}|{EARLIER})\d+|{REQUEST})"
         ),

@@ -172,6 +172,20 @@ def start():
 
 
 @pytest.fixture
+def together(command, start, tmp_path):
+    """together(ranks, **keys): trains under torchrun; returns its out_dir, and what it printed."""
+
+    def train(ranks: int, **keys):
+        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]
+        process = start([*torchrun, *command(**keys)])
+        output = process.communicate(timeout=170)[0]
+        assert process.returncode == 0, output
+        return tmp_path / "out", output
+
+    return train
+
+
+@pytest.fixture
 def rows():
     """rows(out_dir): what metrics.jsonl says by iteration, the last word on each counting."""
 

@@ -1,87 +1,99 @@
-"""ckpt.pt: written whole or not at all, and a run that goes on from it exactly where it was."""
+"""ckpt.pt: written whole or not at all, and a run that goes on from it exactly where it was.
 
+What ranks share with parallel=fsdp or hsdp lies beside it: training.shard_files, which imports
+DTensor, for a second.
+"""
+
+import dataclasses
 import logging
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from types import ModuleType
 
 import torch
-from torch import Tensor
 
 from cli.errors import one_line
+from cli.files import sync_folder
 from cli.keys import spell
 from configs.schema import Config
 from data.dataset import Dataset
 from model import GPT
-from training.checkpoint_file import AGAIN, Checkpoint, check_optimizer, load
+from training.checkpoint_file import AGAIN, Checkpoint, check_optimizer, opened
 from training.distributed import Ranks
 from training.optimizer import AdamW
 from training.parallel import SHARDED
 from training.run import Progress, Run
 from training.same_run import changes, check_same_run
-from training.saving import Saving
+from training.saving import Saving, State
+from training.shard_index import remove_unnamed
 from training.step import Step
 
 log = logging.getLogger(__name__)
 
-Moments = dict[int, dict[str, Tensor]]  # AdamW's state, by the number of the parameter
-
 
 def save(run: Run) -> None:
     """Writes out_dir/ckpt.pt: every rank calls this, rank 0 writes, by a thread where that helps.
+    What the ranks share is written by each of them, beside it.
 
     ckpt.pt is always the newest; a better one that it replaces is kept as ckpt_best.pt. A disk that
     refuses it costs this checkpoint, not the run: it is said, and the one before is still there.
     """
-    progress, dataset = run.progress, run.dataset
+    progress, path = run.progress, run.folder.path / "ckpt.pt"
     finish(progress)
-    generators = random_generators(run.ranks.device).items()
-    random_states = {kind: run.ranks.gather(each.get_rng_state()) for kind, each in generators}
-    weights, moments = whole_state(run)
-    if run.ranks.rank != 0:
-        return
-    state = {
-        "model": weights,
-        "optimizer": moments,
-        "scaler": run.step.scaler.state_dict(),
-        "iter_num": progress.iteration,
-        "best_val_loss": progress.best_val_loss,
-        "best_iteration": progress.best_iteration,
-        "random_states": random_states,
-        "config": asdict(run.config),
-        "tokenizer": dataset.tokenizer.to_record(),
-        "text": {"source": dataset.source, "sha256": dataset.text_sha256},
-    }
-    path = run.folder.path / "ckpt.pt"
-    try:
-        run.folder.make_again()  # where somebody has deleted it since the last row
-    except (OSError, ValueError) as error:
-        say_not_saved(path, progress, progress.iteration, str(error))
+    state = state_of(run)
+    if not folder_is_there(run, path):
         return
     is_best = progress.best_iteration == progress.iteration
     keeps_best = not is_best and progress.saved_iteration == progress.best_iteration
+    write_state: Callable[[State], None]
     write_state = partial(replace, path, is_best=is_best, keeps_best=keeps_best)
+    if run.config.parallel in SHARDED:
+        from training import shard_files
+
+        state, tensors = shard_files.apart(state)
+        group = run.ranks.host_group
+        write_state = partial(shard_files.write, path.parent, tensors, group, write_state)
+    elif run.ranks.rank != 0:
+        return
     progress.saving = Saving(path, progress.iteration, state, write_state)
     if not beside_training(run):
         finish(progress)
 
 
-def whole_state(run: Run) -> tuple[dict[str, Tensor], Moments]:
-    """Weights and AdamW's state as one rank alone has them, on rank 0; every rank calls this."""
-    moments: Moments = run.step.optimizer.state_dict()["state"]
-    if run.config.parallel not in SHARDED:
-        return run.model.state_dict(), moments
-    from training.shards import gathered, gathered_weights
-
-    keep = run.ranks.rank == 0
-    whole = {
-        number: {name: gathered(value, keep) for name, value in state.items()}
-        for number, state in moments.items()
+def state_of(run: Run) -> State:
+    """What a checkpoint holds; every rank calls this."""
+    generators = random_generators(run.ranks.device).items()
+    sharded = run.config.parallel in SHARDED
+    return {
+        "model": run.model.state_dict(keep_vars=sharded),  # two names of a weight are one tensor
+        "optimizer": run.step.optimizer.state_dict()["state"],
+        "scaler": run.step.scaler.state_dict(),
+        "iter_num": run.progress.iteration,
+        "best_val_loss": run.progress.best_val_loss,
+        "best_iteration": run.progress.best_iteration,
+        "random_states": {kind: run.ranks.gather(g.get_rng_state()) for kind, g in generators},
+        "config": asdict(run.config),
+        "tokenizer": run.dataset.tokenizer.to_record(),
+        "text": {"source": run.dataset.source, "sha256": run.dataset.text_sha256},
     }
-    return gathered_weights(run.model, keep), whole
+
+
+def folder_is_there(run: Run, path: Path) -> bool:
+    """On each rank alike, made again where somebody has deleted it since the last row; else said.
+
+    Rank 0 knows.
+    """
+    refused = ""
+    try:
+        run.folder.make_again()
+    except (OSError, ValueError) as error:
+        refused = str(error)
+        say_not_saved(path, run.progress, run.progress.iteration, refused)
+    return not run.ranks.any(bool(refused))
 
 
 def beside_training(run: Run) -> bool:
@@ -123,7 +135,7 @@ def say_not_saved(path: Path, progress: Progress, iteration: int, error: str) ->
     progress.failed_saves += 1
 
 
-def replace(path: Path, state: object, is_best: bool, keeps_best: bool) -> None:
+def replace(path: Path, state: State, is_best: bool, keeps_best: bool) -> None:
     """The new checkpoint in the place of the old one, which is kept aside while it is the best."""
     best_path = path.with_name("ckpt_best.pt")
     if keeps_best and path.exists():
@@ -131,6 +143,7 @@ def replace(path: Path, state: object, is_best: bool, keeps_best: bool) -> None:
     write(path, state)
     if is_best:  # not before ckpt.pt is whole: a kill must not cost the best one
         best_path.unlink(missing_ok=True)
+    remove_unnamed(path.parent)
 
 
 def keep(path: Path, best_path: Path) -> None:
@@ -157,11 +170,7 @@ def write(path: Path, state: object) -> None:
     except (OSError, RuntimeError) as error:  # a full disk is a RuntimeError to PyTorch's writer
         temporary.unlink(missing_ok=True)
         raise OSError(one_line(error)) from error
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)
 
 
 def resume(model: GPT, step: Step, config: Config, dataset: Dataset, ranks: Ranks) -> Progress:
@@ -170,17 +179,21 @@ def resume(model: GPT, step: Step, config: Config, dataset: Dataset, ranks: Rank
     All is looked at before anything is changed. Raises ValueError naming what differs.
     """
     sharded = config.parallel in SHARDED
-    saved = load(Path(config.out_dir) / "ckpt.pt", "cpu" if sharded else ranks.device)
+    saved = opened(Path(config.out_dir) / "ckpt.pt", "cpu" if sharded else ranks.device)
     check_same_run(saved, config, dataset)
     check_optimizer(saved, step.optimizer.state_shapes())
     check_random_states(saved, ranks)
-    weights, moments = saved.weights, saved.optimizer or {}
-    if sharded:
-        weights, moments = shares(weights, moments, model, step.optimizer)
-    model.load_state_dict(weights)
+    if saved.shards:
+        from training import shard_files
+
+        like = shard_files.places(saved.shards, model, step.optimizer) if sharded else {}
+        saved = shard_files.filled(saved, like, ranks.device)
+    elif sharded:
+        saved = shared(saved, model, step.optimizer)
+    model.load_state_dict(saved.weights)
     groups = step.optimizer.state_dict()["param_groups"]  # the configuration's, not the file's
     lrs = [group["lr"] for group in step.optimizer.param_groups]
-    step.optimizer.load_state_dict({"state": moments, "param_groups": groups})
+    step.optimizer.load_state_dict({"state": saved.optimizer, "param_groups": groups})
     for group, lr in zip(step.optimizer.param_groups, lrs, strict=True):
         group["lr"] = lr
     if step.scaler.is_enabled() and saved.scaler:  # without one in the file it begins anew
@@ -191,22 +204,21 @@ def resume(model: GPT, step: Step, config: Config, dataset: Dataset, ranks: Rank
     return Progress(done, saved.best_val_loss, saved.best_iteration, saved_iteration=done)
 
 
-def shares(
-    weights: dict[str, Tensor], moments: Moments, model: GPT, optimizer: AdamW
-) -> tuple[dict[str, Tensor], Moments]:
-    """This rank's part of the weights, and of the moments of `optimizer`; all ranks call this."""
+def shared(saved: Checkpoint, model: GPT, optimizer: AdamW) -> Checkpoint:
+    """With this rank's part of weights and moments; all ranks call this."""
     from training.shards import placed
 
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     own = model.state_dict()
-    of_moments = {
+    moments = {
         number: {
             name: placed(value, parameters[number]) if value.dim() else value
             for name, value in state.items()
         }
-        for number, state in moments.items()
+        for number, state in (saved.optimizer or {}).items()
     }
-    return {name: placed(value, own[name]) for name, value in weights.items()}, of_moments
+    weights = {name: placed(value, own[name]) for name, value in saved.weights.items()}
+    return dataclasses.replace(saved, weights=weights, optimizer=moments)
 
 
 def announce(saved: Checkpoint, config: Config, ranks: Ranks) -> None:

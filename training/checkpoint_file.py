@@ -3,11 +3,12 @@
 Called by training.checkpoint to resume and by sample.py, which needs the first half of it only.
 """
 
+import io
 import math
 import re
 import zipfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from cli.keys import Value, keys, spell
 from configs.model import ModelConfig
 from data.tokenizers import Tokenizer, load_tokenizer
 from model import GPT
+from training.shard_index import ShardIndex
 
 ADVICE = "Weights only load failed"
 # keys of the model that checkpoints may be older than: these were trained with the defaults
@@ -35,7 +37,7 @@ class Checkpoint:
     config: Mapping[str, Value]  # of the run: flat keys, and sections
     model_config: ModelConfig
     tokenizer: Tokenizer
-    weights: dict[str, Tensor]  # finite, of the shapes that the configuration has
+    weights: dict[str, Tensor]  # of the shapes that the configuration has, and finite
     iteration: int  # the next one to do
     best_val_loss: float  # inf: there was no evaluation yet
     best_iteration: int | None
@@ -44,9 +46,23 @@ class Checkpoint:
     optimizer: dict[int, dict[str, Tensor]] | None  # by the number of the parameter
     scaler: Mapping[str, float] | None  # empty: there was none
     random_states: dict[str, list[Tensor]] | None  # by the kind of device, of each rank
+    shards: ShardIndex | None = None  # of what still lies there, and is on the meta device here
 
 
 def load(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
+    """Its weights and, where all is in one file, the rest. Raises as `opened` does."""
+    saved = opened(path, device)
+    if saved.shards is None:
+        return saved
+    from training.shard_files import read  # imports DTensor, which takes seconds
+
+    whole = {each: each.empty(device) for each in saved.shards.weights.values()}
+    read(saved.shards.folder, whole)
+    weights = {name: whole[each] for name, each in saved.shards.weights.items()}
+    return replace(saved, weights=saved.weights | weights, optimizer=None, shards=None)
+
+
+def opened(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
     """Raises ValueError with one line: the file, what is wrong with it, what to do."""
     state = unpacked(path, device)
     try:
@@ -60,13 +76,22 @@ def unpacked(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     """What is in the file, nothing of it run. Raises ValueError where it is missing or damaged."""
     if not path.is_file():
         raise ValueError(f"{path}: no checkpoint there; train first, with init_from=scratch")
+    state = data_in(path, path, device)
+    if not isinstance(state, dict):
+        kind = type(state).__name__
+        raise ValueError(f"{path}: damaged or no checkpoint (a {kind}, not a dictionary); {AGAIN}")
+    return state
+
+
+def data_in(path: Path, content: Path | io.BytesIO, device: torch.device | str = "cpu") -> object:
+    """What torch.save wrote there, of the file `path`. Raises ValueError where it is damaged."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(content) as archive:
             if broken := archive.testzip():  # torch.load does not look at the checksums
                 raise zipfile.BadZipFile(f"wrong checksum of {broken}")
-        state = torch.load(path, map_location=device, weights_only=True)
-        if not isinstance(state, dict):
-            raise TypeError(f"a {type(state).__name__}, not a dictionary")
+        if isinstance(content, io.BytesIO):
+            content.seek(0)
+        return torch.load(content, map_location=device, weights_only=True)
     except Exception as error:  # PyTorch's unpickler meets broken bytes with a dozen kinds
         if code := re.search(r"GLOBAL (\S+)", str(error)):
             raise ValueError(
@@ -78,7 +103,6 @@ def unpacked(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
             text = text.partition("\n")[2]
         reason = one_line(text).strip()[:120] or type(error).__name__
         raise ValueError(f"{path}: damaged or no checkpoint ({reason}); {AGAIN}") from error
-    return state
 
 
 def checked_checkpoint(path: Path, state: dict[str, Any]) -> Checkpoint:
@@ -90,7 +114,11 @@ def checked_checkpoint(path: Path, state: dict[str, Any]) -> Checkpoint:
         raise ValueError(f"its config has {strange[0]}, which is no plain value")
     model_config = model_config_of(config)
     tokenizer = load_tokenizer(state["tokenizer"])
-    check_weights(state["model"], model_config, tokenizer.vocab_size)
+    shards = ShardIndex.of(path, state)
+    if shards:
+        state = shards.with_stand_ins(state)
+    in_shards = shards.weights if shards else ()
+    check_weights(state["model"], model_config, tokenizer.vocab_size, in_shards)
     best_at = None if state.get("best_iteration") is None else count(state, "best_iteration")
     text = state.get("text") or {}
     for name in ("optimizer", "scaler", "random_states"):
@@ -110,6 +138,7 @@ def checked_checkpoint(path: Path, state: dict[str, Any]) -> Checkpoint:
         optimizer=state.get("optimizer"),
         scaler=state.get("scaler"),
         random_states=state.get("random_states"),
+        shards=shards,
     )
 
 
@@ -134,10 +163,13 @@ def model_config_of(config: dict[str, Value]) -> ModelConfig:
     return ModelConfig(**values)
 
 
-def check_weights(weights: object, config: ModelConfig, vocab_size: int) -> None:
+def check_weights(
+    weights: object, config: ModelConfig, vocab_size: int, in_shards: Collection[str] = ()
+) -> None:
     """Compares them with the model of the configuration, of which no tensor is allocated.
 
-    Raises ValueError, also where a weight is not finite.
+    Raises ValueError, also where a weight is not finite: of those in shards that is for whoever
+    reads them.
     """
     if not isinstance(weights, dict) or not all(isinstance(w, Tensor) for w in weights.values()):
         raise ValueError("its model is no dictionary of tensors")
@@ -153,7 +185,7 @@ def check_weights(weights: object, config: ModelConfig, vocab_size: int) -> None
         if weight.shape != expected[name].shape:
             shapes = f"{tuple(weight.shape)}, not {tuple(expected[name].shape)}"
             raise ValueError(f"its weights do not fit its configuration: {name} is {shapes}")
-        if not (weight.is_floating_point() and weight.isfinite().all()):
+        if name not in in_shards and not (weight.is_floating_point() and weight.isfinite().all()):
             raise ValueError(f"its weights are spoilt: {name} is not finite everywhere")
 
 
@@ -197,6 +229,7 @@ def best_loss(state: dict[str, Any]) -> float:
 def check_optimizer(checkpoint: Checkpoint, expected: dict[int, dict[str, torch.Size]]) -> None:
     """The optimizer's state against the shapes that it has by parameter. Raises ValueError."""
     states = checkpoint.optimizer or {}
+    in_shards = checkpoint.shards.moments if checkpoint.shards else {}
     for number, shapes in expected.items():
         state = states.get(number)
         if not isinstance(state, dict) or len(states) != len(expected):
@@ -206,7 +239,12 @@ def check_optimizer(checkpoint: Checkpoint, expected: dict[int, dict[str, torch.
             )
         for name, shape in shapes.items():
             value = state.get(name)
-            if not isinstance(value, Tensor) or value.shape != shape or not value.isfinite().all():
+            later = name in in_shards.get(number, {})  # whoever reads it asks whether it is finite
+            if (
+                not isinstance(value, Tensor)
+                or value.shape != shape
+                or not (later or value.isfinite().all())
+            ):
                 raise ValueError(
                     f"{checkpoint.path}: the optimizer's {name} of parameter {number} is missing, "
                     f"of another shape or not finite; {AGAIN}"

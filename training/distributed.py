@@ -37,6 +37,14 @@ class Ranks:
             return torch.cuda.get_device_name(self.device)
         return self.device.type
 
+    @cached_property
+    def host_group(self) -> dist.ProcessGroup:
+        """All ranks, for a thread beside the training: its collectives have an order of their own.
+
+        All ranks ask for it first at the same place of the run.
+        """
+        return dist.new_group(backend="gloo")
+
     @property
     def suffix(self) -> str:
         """Of the names of files that several ranks write side by side."""

@@ -27,6 +27,7 @@ from profiling.records import JsonObject, to_json
 from profiling.run_files import RUN_FILES
 from training.distributed import Ranks
 from training.previous_runs import check_previous, make_way
+from training.shard_index import remove_unnamed
 
 PROJECT = Path(__file__).resolve().parent.parent
 PACKAGES = ("torch", "numpy", "triton", "hydra-core", "omegaconf", "wandb", "nvtx", "tiktoken")
@@ -121,6 +122,7 @@ def remove_unfinished(folder: Path) -> None:
     for path in folder.glob("*.tmp"):
         if re.fullmatch(rf"({names})(\.\d+)?\.tmp", path.name):
             path.unlink(missing_ok=True)
+    remove_unnamed(folder)
 
 
 @cache  # git is asked once, for environment.json and for manifests

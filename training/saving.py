@@ -3,9 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
+from typing import Any, cast
 
 import torch
 from torch import Tensor
+
+State = dict[str, Any]  # of a checkpoint
 
 
 class Saving:
@@ -16,12 +19,12 @@ class Saving:
     """
 
     def __init__(
-        self, path: Path, iteration: int, state: object, write: Callable[[object], None]
+        self, path: Path, iteration: int, state: State, write: Callable[[State], None]
     ) -> None:
         self.path, self.iteration = path, iteration
         self.write = write
-        self.error: Exception | None = None
-        self.state = on_host(state, {})
+        self.error: BaseException | None = None
+        self.state = cast(State, on_host(state, {}))
         self.copied = torch.cuda.Event() if torch.cuda.is_initialized() else None
         if self.copied:
             self.copied.record()
@@ -31,11 +34,12 @@ class Saving:
     def run(self) -> None:
         try:
             if self.copied:
+                torch.cuda.set_device(self.copied.device)  # a thread begins with the first GPU
                 self.copied.synchronize()
             self.write(self.state)
-        except Exception as error:  # for the thread that asks
+        except BaseException as error:  # for the thread that asks; PyTorch's may be no Exception
             self.error = error
-        self.state = None
+        self.state = {}
 
     def is_done(self) -> bool:
         return not self.thread.is_alive()

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from profiling.artifact_names import artifact_name
 from profiling.metric_names import VAL_LOSS
 from profiling.records import JsonObject
+from profiling.run_files import CHECKPOINTS, SHARDS
+from training.shard_index import named_folder
 from training.sinks import Row, RunFacts
 
 if TYPE_CHECKING:  # importing it takes a third of a second
@@ -44,7 +46,7 @@ def checkpoint_artifact(out_dir: Path, facts: RunFacts, results: Row) -> "Artifa
     """The weights with the best validation loss; None where no checkpoint was written."""
     import wandb
 
-    files = (out_dir / name for name in ("ckpt_best.pt", "ckpt.pt"))
+    files = (out_dir / name for name in reversed(CHECKPOINTS))
     path = next((file for file in files if file.is_file()), None)
     if path is None:
         return None
@@ -55,4 +57,6 @@ def checkpoint_artifact(out_dir: Path, facts: RunFacts, results: Row) -> "Artifa
     name = artifact_name("checkpoint", facts.config, None)
     artifact = wandb.Artifact(name, type="model", metadata=metadata)
     artifact.add_file(str(path), name="ckpt.pt")
+    if shards := named_folder(path):
+        artifact.add_dir(str(out_dir / SHARDS / shards), name=f"{SHARDS}/{shards}")
     return artifact

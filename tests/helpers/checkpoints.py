@@ -7,7 +7,8 @@ import torch
 
 from configs.schema import Config
 from model import GPT
-from training import checkpoint
+from training import checkpoint, shard_files
+from training.checkpoint_file import Checkpoint, opened
 
 BLOCK_SIZE = 16
 
@@ -63,3 +64,9 @@ def evaluations(monkeypatch, values: list[float]) -> None:
         return {"val/loss": next(left), "eval/train_loss": 1.0}
 
     monkeypatch.setattr(train, "evaluate", evaluate)
+
+
+def whole(out_dir: Path) -> Checkpoint:
+    """Also where it lies in shards."""
+    saved = opened(out_dir / "ckpt.pt")
+    return shard_files.filled(saved, {}, "cpu") if saved.shards else saved

@@ -22,6 +22,7 @@ from profiling.analysis.runs.folder import RunFolder, read_run
 from profiling.launch.experiment.plan import timed_process
 from profiling.launch.process import Ended, stream
 from profiling.records import read_json, to_json
+from profiling.run_files import CHECKPOINTS, SHARDS
 
 RESULTS = "results.json"
 IDENTITY = ("factor", "words", "steps", "warm_up", "log_interval")  # else it is another experiment
@@ -138,8 +139,9 @@ def again(verb: str, argv: list[str], folder: Path) -> str:
 
 def remove_checkpoints(run_dir: Path) -> None:
     """Training saves one at its end; nobody goes on from these few iterations."""
-    for name in ("ckpt.pt", "ckpt_best.pt"):
+    for name in CHECKPOINTS:
         (run_dir / name).unlink(missing_ok=True)
+    shutil.rmtree(run_dir / SHARDS, ignore_errors=True)
 
 
 def run_process(command: list[str], log: Path, label: str, folder: Path | None = None) -> None:
