@@ -198,7 +198,7 @@ class MLP(nn.Module):
         self.c_proj = Linear(4 * config.n_embd, config.n_embd, bias=config.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.fused and self.c_fc.reads_copy:
+        if self.fused and self.c_fc.copy is not None:
             return gelu_between(x, self.c_fc, self.c_proj)  # (B, T, C)
         x = self.c_fc(x)  # (B, T, C) -> (B, T, 4C)
         return self.c_proj(gelu(x) if self.fused else self.gelu(x))  # (B, T, C)
@@ -312,15 +312,15 @@ class Transformer(nn.Module):
 
 
 class Head(Linear):
-    """(B, T, C) -> (B, T, V). In training its product has a multiple of 64 columns.
+    """(B, T, C) -> (B, T, V). In training, and of a copy, its product has a multiple of 64 columns.
 
     Matrix kernels for 65 columns read two bytes at a time; the zeros that fill up are cut off.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        if not (self.training and x.is_cuda):
-            return F.linear(x, self.weight)
-        return F.linear(x, self.padded_weight())[..., : self.out_features]
+        if self.training and x.is_cuda:
+            return F.linear(x, self.padded_weight())[..., : self.out_features]
+        return super().forward(x)[..., : self.out_features]
 
     def padded_weight(self) -> Tensor:
         return F.pad(self.weight, (0, 0, 0, -self.out_features % 64))

@@ -47,8 +47,10 @@ from training.optimizer import adamw, learning_rate
 from training.own_kernels import reading_ahead
 from training.record import open_record
 from training.restart import gone_on, warn_of_restarts
+from training.rows import Rows
 from training.run import Progress, Run
 from training.run_folder import RunFolder, owned
+from training.scoring import Scoring
 from training.step import Step, TrainingStep
 from training.warm_up import warm_up
 
@@ -83,16 +85,18 @@ def train_on(ranks: Ranks, config: Config, why: dict[str, str], folder: RunFolde
     progress, batches = run.progress, run.train_batches
     done = progress.iteration
     step, warm = warm_up(run.step, *batches.draw(done, 0), config, ranks, done)
+    scoring = Scoring(run.model, config, ranks.device)
 
     record = open_record(run, warm, gpu)
     clock = clock_for(ranks.device, config.profile.steps, run.step.layout.waits_at_end)
-    window = profiler.window(run, warm, clock)
+    rows = Rows(run, record, clock, spans)
+    window = profiler.window(run, warm, clock, rows.settle)
 
     def save() -> None:
         with aside("checkpoint", spans, gpu):
             checkpoint.save(run)
 
-    with Interrupt() as interrupt, record, gpu, window:
+    with Interrupt() as interrupt, record, gpu, window, rows:
         while True:
             iteration = spans.now = progress.iteration
             finished = iteration >= config.max_iters or config.eval_only
@@ -100,8 +104,9 @@ def train_on(ranks: Ranks, config: Config, why: dict[str, str], folder: RunFolde
             # every eval_interval iterations look at both splits, and keep weights that are better;
             # a checkpoint that the disk refused is tried again
             if iteration % config.eval_interval == 0 or finished:
+                rows.settle()
                 with aside("evaluate", spans, gpu):
-                    losses = evaluate(run.model, batches, run.val_batches, iteration, config, ranks)
+                    losses = evaluate(scoring, batches, run.val_batches, iteration, config, ranks)
                 record.evaluated(iteration, losses, ranks.means(step.readings))
                 improved = progress.improved(losses["val/loss"])
                 due = improved or config.always_save_checkpoint
@@ -123,15 +128,17 @@ def train_on(ranks: Ranks, config: Config, why: dict[str, str], folder: RunFolde
                 clock.lap(window.label)
             progress.iteration += 1
 
-            # the loss and the times are on the GPU: to read them is to wait for it, so not often
+            # the loss and the times are on the GPU, and to read them is to wait for it: not often,
+            # and only when it has the next iteration to do meanwhile
+            rows.settle()
             logged = iteration % config.log_interval == 0
             if logged:
-                with spans.phase("log"):
-                    record.trained(iteration, lr, ranks.means(step.readings), clock.read())
+                rows.take(iteration, lr)
                 profiler.open_if_asked(window, progress.iteration)
 
             # Ctrl-C and SIGTERM end the run between iterations, and a resume goes on from here
             if interrupt.agreed(ranks, logged):
+                rows.settle()
                 window.close("interrupted")
                 record.check_finite(iteration, ranks.means(step.readings))
                 save()

@@ -93,7 +93,7 @@ class TrainingConfig:
     )
     cuda_graphs: str = key(
         "auto",
-        "replay forward, backward and optimizer as CUDA graphs; "
+        "replay forward, backward, optimizer and evaluation as CUDA graphs; "
         "auto: on CUDA with compile or kernels=fused, not in float16, nor with weights or "
         "activations that come and go (parallel=fsdp, activation_checkpointing)",
         ("auto", "true", "false"),

@@ -26,6 +26,7 @@ QUERIES_M, QUERIES_N = 64, 32  # of those that make the queries'
 WARPS, STAGES = 4, 3
 
 GLUON_TOKENS, GLUON_WIDTH = (128, 256), 64  # of heads whose gradients kernels.attention_gluon makes
+LONG_GLUON_TOKENS, LONG_GLUON_BLOCK = 512, 128  # kernels.attention_long_gluon's: so many or more
 
 
 @triton.jit
@@ -236,6 +237,11 @@ def launch_backward(
 
         attention_gluon.launch_backward(dout, q, k, v, out, lse, seed, dqkv, threshold(dropout))
         return dqkv
+    if dropout == 0 and long_gluon_fits(q, k, v, dout):
+        from kernels import attention_long_gluon
+
+        attention_long_gluon.launch_backward(dout, q, k, v, out, lse, dqkv)
+        return dqkv
     blocks = triton.cdiv(T, KEYS_N) + triton.cdiv(T, QUERIES_M)
     backward_causal_attention_triton[B * H, blocks](
         q, k, v, out, dout, lse, seed, dqkv, *steps(q), T,
@@ -248,15 +254,24 @@ def launch_backward(
 
 
 def gluon_fits(q: Tensor, *others: Tensor) -> bool:
-    """Whether kernels.attention_gluon takes them, (B, T, H, D) each.
+    """Whether kernels.attention_gluon takes them, (B, T, H, D) each."""
+    return q.size(1) in GLUON_TOKENS and by_descriptor(q, *others)
 
-    It reads by descriptors: heads lie side by side, sequences one behind the other, each row at a
-    multiple of 16 bytes.
+
+def long_gluon_fits(q: Tensor, *others: Tensor) -> bool:
+    """Whether kernels.attention_long_gluon takes them, (B, T, H, D) each, where nothing drops."""
+    T = q.size(1)
+    return T >= LONG_GLUON_TOKENS and T % LONG_GLUON_BLOCK == 0 and by_descriptor(q, *others)
+
+
+def by_descriptor(q: Tensor, *others: Tensor) -> bool:
+    """Whether there is Gluon, and its kernels can read (B, T, H, D) each by descriptors.
+
+    Heads lie side by side, sequences one behind the other, each row at a multiple of 16 bytes.
     """
     B, T, H, D = q.shape
     return (
-        T in GLUON_TOKENS
-        and D == GLUON_WIDTH
+        D == GLUON_WIDTH
         and all(
             each.dtype == torch.bfloat16
             and each.shape == q.shape

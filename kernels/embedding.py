@@ -89,7 +89,8 @@ def _(
     mean: Tensor, rstd: Tensor, weight: Tensor, has_bias: bool, seed: Tensor, dropout: float,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     V, C = table.shape
-    total = table.new_empty(V + 1 + has_bias, C, dtype=torch.float32)
+    rows = V + (2 if has_bias else 1)  # V may be symbolic, to which PyTorch 2.11 adds no bool
+    total = table.new_empty(rows, C, dtype=torch.float32)
     return total, total.new_empty(0 if positions is None else len(positions), C)
 
 

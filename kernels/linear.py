@@ -58,7 +58,7 @@ TILES: dict[tuple[int, int, bool, int], Tile | Stream] = {
 
 
 class Linear(nn.Linear):
-    """nn.Linear; in training it reads the copy of its weight, where one is kept."""
+    """nn.Linear; it reads the copy of its weight, where one is kept."""
 
     copy: Tensor | None  # as the weight, and maybe some rows of zeros behind
 
@@ -68,13 +68,9 @@ class Linear(nn.Linear):
         self.register_load_state_dict_post_hook(lambda module, _: module.write_copy())
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.copy is None or not self.training:
+        if self.copy is None:
             return super().forward(x)
         return product(x.to(self.copy.dtype), self.weight, self.copy, self.bias)
-
-    @property
-    def reads_copy(self) -> bool:
-        return self.copy is not None and self.training
 
     def keep_copy(self, dtype: torch.dtype) -> Tensor:
         """From now on; returns it, (copy_rows, inputs)."""

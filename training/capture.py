@@ -2,6 +2,7 @@
 
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -49,14 +50,14 @@ class Profiler:
             return None
         return recorder_for(profile, on_cuda, self.folder, self.ranks.suffix)
 
-    def window(self, run: Run, warm: WarmUp, clock: Clock) -> Window:
+    def window(self, run: Run, warm: WarmUp, clock: Clock, settle: Callable[[], None]) -> Window:
         """For the loop; without `profile=` it opens when somebody asks for it."""
         self.run, self.warm = run, warm
         if self.ranks.rank == 0:  # asked of a run that ended before it looked
             (self.folder.parent / TRIGGER).unlink(missing_ok=True)
         schedule = self.schedule(run.config, run.progress.iteration)
         recording = self.recording(run.config, self.recorder)
-        return Window(run.config.profile, schedule, recording, self.spans, clock)
+        return Window(run.config.profile, schedule, recording, self.spans, clock, settle)
 
     def schedule(self, config: Config, first_iteration: int) -> Schedule:
         return Schedule(

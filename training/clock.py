@@ -46,7 +46,7 @@ class Speed(NamedTuple):
 class Clock(ABC, Generic[Mark]):
     """Marks the end of each iteration and reads the marks later; `recent` looks back over them.
 
-    synchronises: ranks wait for each other in one place of an iteration, and that is timed.
+    synchronises: ranks wait for each other in known places of an iteration, which are timed.
     """
 
     def __init__(self, longest_window: int = 0, synchronises: bool = False):
@@ -54,8 +54,8 @@ class Clock(ABC, Generic[Mark]):
         self.unread: list[Lap] = []
         self.history: deque[Lap] = deque(maxlen=max(HISTORY, longest_window))
         self.begin = self.mark()  # of the first lap that is marked
-        self.marked: list[tuple[Mark, str | None, Pair[Mark] | None]] = []  # end, label, sync
-        self.sync: Pair[Mark] | None = None  # in the lap that is under way
+        self.marked: list[tuple[Mark, str | None, list[Pair[Mark]]]] = []  # end, label, syncs
+        self.syncs: list[Pair[Mark]] = []  # in the lap that is under way
         self.started_anew = True
 
     @abstractmethod
@@ -72,40 +72,47 @@ class Clock(ABC, Generic[Mark]):
 
     def start(self) -> None:
         """Begins anew: what happened since the last lap is nobody's. Waits for the last of them."""
-        self.settle()
+        self.settle(len(self.marked))
         self.begin, self.started_anew = self.mark(), True
 
     @contextmanager
     def synchronisation(self) -> Iterator[None]:
-        """Around what lets no rank go on before the last one has come to it."""
+        """Around what lets no rank go on before the last one has come to it. Behind the end of an
+        iteration, as where a row is logged, it is part of the next lap, as all its time is."""
         if not self.synchronises:
             yield
             return
         begin = self.mark()
         yield
-        self.sync = begin, self.mark()
+        self.syncs.append((begin, self.mark()))
 
     def lap(self, label: str | None = None) -> None:
         """An iteration has ended."""
         # behind a start ranks wait for what one of them did aside, as a checkpoint
-        sync = None if self.started_anew else self.sync
-        self.marked.append((self.mark(), label, sync))
-        self.sync, self.started_anew = None, False
+        syncs = [] if self.started_anew else self.syncs
+        self.marked.append((self.mark(), label, syncs))
+        self.syncs, self.started_anew = [], False
 
-    def settle(self) -> None:
-        """Makes laps of what has only been marked so far."""
-        for end, label, sync in self.marked:
+    def settle(self, count: int) -> None:
+        """Makes laps of the first `count` of those that have only been marked so far."""
+        passed, self.marked = self.marked[:count], self.marked[count:]
+        for end, label, syncs in passed:
             ms, host_ms = self.passed_ms(self.begin, end), self.host_ms(self.begin, end)
-            lap = Lap(ms, label, host_ms, self.passed_ms(*sync) if sync else None)
+            sync_ms = sum(self.passed_ms(*sync) for sync in syncs) if syncs else None
+            lap = Lap(ms, label, host_ms, sync_ms)
             self.unread.append(lap)
             self.history.append(lap)
             self.begin = end
-        self.marked = []
 
-    def read(self) -> Laps:
-        """The laps since the last read. Waits for the last of them."""
-        self.settle()
-        laps, self.unread = self.unread, []
+    def count(self) -> int:
+        """How many laps have ended since those that were read."""
+        return len(self.unread) + len(self.marked)
+
+    def read(self, count: int | None = None) -> Laps:
+        """The first `count` laps since the last read, or all. Waits for the last of them."""
+        count = self.count() if count is None else count
+        self.settle(max(0, count - len(self.unread)))
+        laps, self.unread = self.unread[:count], self.unread[count:]
         free = [lap for lap in laps if lap.label is None]
         return Laps(
             [lap.ms for lap in free],

@@ -13,6 +13,7 @@ from model import GPT
 from profiling.capture import dynamo
 from training.distributed import Ranks
 from training.parallel import SHARDED
+from training.scoring import Scoring
 from training.step import autocast
 
 SAMPLED = 8  # validation sequences for each one of the training split
@@ -23,13 +24,14 @@ FLOAT_BYTES = 4
 
 @torch.no_grad()
 def evaluate(
-    model: GPT, train: Batches, val: Batches, iteration: int, config: Config, ranks: Ranks
+    scoring: Scoring, train: Batches, val: Batches, iteration: int, config: Config, ranks: Ranks
 ) -> dict[str, float]:
     """Mean loss of the validation split, and of a part of the training split.
 
     eval_iters=0: exact over the validation split, over a fixed sample of the training split of an
     eighth of its size. Otherwise the mean of eval_iters random batches each, as nanoGPT has it.
     """
+    model = scoring.model
     model.eval()
     size = evaluation_batch_size(config, ranks.device, model.lm_head.out_features)
     with uncompiled(model), autocast(config.dtype, ranks.device):
@@ -41,7 +43,7 @@ def evaluate(
             both = [val.cover(batch_size=size), train.cover(limit, size)]
         if config.parallel in SHARDED:
             both = [evened(batches, size, config, ranks) for batches in both]
-        losses = torch.stack([mean_loss(model, batches, ranks) for batches in both])
+        losses = torch.stack([mean_loss(scoring, batches, ranks) for batches in both])
     model.train()
     val_loss, train_loss = losses.tolist()  # the one synchronisation
     return {"val/loss": val_loss, "eval/train_loss": train_loss}
@@ -69,17 +71,12 @@ def evaluation_batch_size(config: Config, device: torch.device, vocab_size: int 
     return max(1, min(cached, LOGITS_BYTES // (float_bytes * vocab_size)))
 
 
-def mean_loss(model: GPT, batches: Iterator[tuple[Tensor, Tensor]], ranks: Ranks) -> Tensor:
+def mean_loss(scoring: Scoring, batches: Iterator[tuple[Tensor, Tensor]], ranks: Ranks) -> Tensor:
     """Mean over every counted target of every rank's batches."""
-    totals = torch.zeros(2, device=ranks.device, dtype=torch.float64)  # sum of losses, targets
-    if ranks.device.type == "mps":
-        totals = totals.float()  # Metal has no float64
+    scoring.begin()
     for x, y in batches:
-        _, loss = model(x, y)
-        counted = (y != -1).sum()
-        loss_sum = torch.where(counted > 0, loss * counted, 0.0)  # of no target it is nan
-        totals += torch.stack([loss_sum, counted])
-    total, count = ranks.sum(totals)
+        scoring.add(x, y)
+    total, count = ranks.sum(scoring.totals)
     return total / count
 
 

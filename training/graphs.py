@@ -110,9 +110,12 @@ def kernels_of(*graphs: torch.cuda.CUDAGraph) -> list[str] | None:
 
 
 def captured(
-    work: Callable[[], object], pool: "_POOL_HANDLE", stream: torch.cuda.Stream | None = None
+    work: Callable[[], object],
+    pool: "_POOL_HANDLE | None" = None,
+    stream: torch.cuda.Stream | None = None,
 ) -> torch.cuda.CUDAGraph:
-    """A graph of what `work` launches, kept so that its kernels can be named."""
+    """A graph of what `work` launches, kept so that its kernels can be named. `pool` None: one of
+    its own."""
     graph = empty_graph()
     with torch.cuda.graph(graph, pool=pool, stream=stream):
         work()

@@ -33,8 +33,11 @@ class Layout(Protocol):
     def in_stream(self) -> AbstractContextManager[None]:
         """Around micro-steps before the first that is captured, and that one."""
 
+    def shares(self, tensors: list[Tensor]) -> list[Tensor]:
+        """What this rank has of each of them, in the same memory."""
+
     def whole(self, norm: Tensor) -> Tensor:
-        """A norm of gradients, over those of the whole model, on each rank."""
+        """Of this rank's shares of gradients, to that of the whole model's, on each rank."""
 
 
 class Alone:
@@ -53,6 +56,9 @@ class Alone:
 
     def in_stream(self) -> AbstractContextManager[None]:
         return nullcontext()
+
+    def shares(self, tensors: list[Tensor]) -> list[Tensor]:
+        return tensors
 
     def whole(self, norm: Tensor) -> Tensor:
         return norm

@@ -31,6 +31,15 @@ class AdamW(torch.optim.AdamW):
     load_state_dict = unwrap(Optimizer.load_state_dict)
     step = torch.no_grad()(unwrap(torch.optim.AdamW.step))
 
+    def _init_group(self, group: dict[str, Any], *lists: Any) -> Any:
+        """Of sharded parameters and what goes with them this rank's parts: the update is element by
+        element, and a DTensor would take the host longer than that for each of them."""
+        found = super()._init_group(group, *lists)
+        for tensors in lists:
+            if isinstance(tensors, list):
+                tensors[:] = map(own_part, tensors)
+        return found
+
     @staticmethod
     def clipped() -> "type[ClippedAdamW]":
         """What stands in for it with kernels=fused."""
@@ -49,6 +58,11 @@ class AdamW(torch.optim.AdamW):
         """The parameters that decay, and last those that do not: biases and norms."""
         parameters = [p for p in model.parameters() if p.requires_grad]
         return [p for p in parameters if p.dim() >= 2], [p for p in parameters if p.dim() < 2]
+
+
+def own_part(tensor: Tensor) -> Tensor:
+    """Of a DTensor, whose class takes a second to import, what this rank has of it."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 class ClippedAdamW(AdamW):

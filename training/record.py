@@ -105,8 +105,13 @@ class Record:
         self.waited_before_s = self.waited_s = self.run.train_batches.waited_s
         return self
 
-    def trained(self, iteration: int, lr: float, readings: dict[str, float], laps: Laps) -> None:
-        """A row for the iterations since the last one: `readings` of the last, times of all."""
+    def trained(
+        self, iteration: int, lr: float, readings: dict[str, float], laps: Laps, waited_s: float
+    ) -> None:
+        """A row for the iterations since the last one: `readings` of the last, times of all.
+
+        `waited_s`: for data, of the whole process until the end of `iteration`.
+        """
         self.step_ms += laps.ms
         self.host_ms += laps.host_ms
         count = iteration + 1 - self.times.first_iteration - len(self.times.ms)
@@ -117,7 +122,7 @@ class Record:
         captured_ms = statistics.median(laps.captured_ms) if laps.captured_ms else None
         row: dict[str, Value] = {"iter": iteration, **readings, "lr": lr}
         row |= self.speed_metrics(speed) | self.slow_ranks.read(laps)
-        row[DATA_MS.name] = self.data_ms(count)
+        row[DATA_MS.name] = self.data_ms(count, waited_s)
         row["time/elapsed_s"] = self.elapsed_s()
         if laps.captured_ms:
             row["profile/captured_steps"] = len(laps.captured_ms)
@@ -129,10 +134,10 @@ class Record:
         self.display.trained(iteration, train_loss, speed, captured_ms)
         self.check_finite(iteration, readings)
 
-    def data_ms(self, count: int) -> float:
+    def data_ms(self, count: int, waited_s: float) -> float:
         """What the host waited for batches in each of the last `count` iterations."""
-        before_s, self.waited_s = self.waited_s, self.run.train_batches.waited_s
-        return (self.waited_s - before_s) / count * 1e3
+        before_s, self.waited_s = self.waited_s, waited_s
+        return (waited_s - before_s) / count * 1e3
 
     def evaluated(
         self, iteration: int, losses: dict[str, float], readings: dict[str, float]
@@ -251,7 +256,7 @@ class Record:
             "evaluation": aside_s["evaluate"],
             "checkpoint": aside_s["checkpoint"],
         }
-        # the host waits for the GPU behind every logged iteration: most must be others
+        # with each row the host waits for the GPU: most iterations must be without one
         launching = self.host_ms if self.run.config.log_interval > 2 else []
         steps = Steps(
             waiting_for_data_s=self.run.train_batches.waited_s - self.waited_before_s,

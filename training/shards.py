@@ -1,17 +1,19 @@
-"""A share of the model on each rank: PyTorch's fully_shard, block by block (FSDP2).
+"""A share of the model on each rank: PyTorch's fully_shard (FSDP2), some blocks at a time.
 
-A block's weights are gathered before it computes and given up behind it; of its gradients each rank
-keeps the share that it updates. With hsdp that is done within groups of ranks, whose shares are
-then averaged among the groups. Weights, gradients and moments are DTensors: whole to who looks at
-their shape, a part in each rank's memory.
+The weights of a stretch of blocks are gathered before it computes and given up behind it; of its
+gradients each rank keeps the share that it updates. With hsdp that is done within groups of ranks,
+whose shares are then averaged among the groups. Weights, gradients and moments are DTensors: whole
+to who looks at their shape, a part in each rank's memory.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import cast
+from itertools import pairwise
+from typing import TypeVar, cast
 
 import torch
-from torch import Tensor
+import torch.distributed as dist
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
@@ -19,7 +21,15 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from configs.schema import Config
 from model import GPT
 from training.distributed import Ranks
-from training.parallel import shard_count
+from training.parallel import decide_travel, shard_count
+
+Item = TypeVar("Item")
+
+
+def split(items: Sequence[Item], parts: int) -> list[list[Item]]:
+    """In order; none is longer than another by more than one."""
+    ends = [len(items) * part // parts for part in range(parts + 1)]
+    return [list(items[begin:end]) for begin, end in pairwise(ends)]
 
 
 class Shards:
@@ -31,25 +41,28 @@ class Shards:
     waits_at_end = False
 
     def __init__(self, model: GPT, config: Config, ranks: Ranks):
-        mesh = device_mesh(config, ranks)
-        *blocks, last = model.transformer.h
-        for block in (*blocks, last):
+        mesh, policy = device_mesh(config, ranks), block_policy(config.dtype, ranks.device)
+        blocks = list(model.transformer.h)
+        travel = decide_travel(len(blocks), sent_bytes(blocks[0], policy))
+        *stretches, last = split(blocks, travel.stretches)
+        for stretch in (*stretches, last):
             # the last one's backward comes at once
-            fully_shard(
-                block,
-                mesh=mesh,
-                reshard_after_forward=block is not last,
-                mp_policy=block_policy(config.dtype, ranks.device),
-            )
+            again = stretch is not last and not travel.kept
+            fully_shard(stretch, mesh=mesh, reshard_after_forward=again, mp_policy=policy)
         fully_shard(model, mesh=mesh)  # embeddings, the last norm and the head: in float32
         self.model: Callable[..., tuple[Tensor, Tensor]] = model
         self.sharded = cast(FSDPModule, model)
+        begins = [self.sharded, *(cast(FSDPModule, first) for first, *_ in (*stretches, last))]
+        for begin, next_begin in pairwise(begins):
+            begin.set_modules_to_forward_prefetch([next_begin])
+        self.kept, self.share_group = travel.kept, mesh.get_group("shard")
         self.accumulates = config.gradient_accumulation_steps > ranks.world_size
 
     def begin_micro_step(self, last: bool) -> None:
         """Gradients of the others stay on this rank, whole, and leave with those of the last."""
         if self.accumulates:
             self.sharded.set_requires_gradient_sync(last)
+            self.sharded.set_reshard_after_backward(last or not self.kept)
 
     def wait_for_gradients(self) -> None:
         """Backward has done so."""
@@ -57,8 +70,18 @@ class Shards:
     def in_stream(self) -> AbstractContextManager[None]:
         return nullcontext()
 
+    @torch.no_grad()
+    def shares(self, tensors: list[Tensor]) -> list[Tensor]:
+        return [cast(DTensor, tensor).to_local() for tensor in tensors]
+
     def whole(self, norm: Tensor) -> Tensor:
-        return whole(norm)
+        square = norm.square()
+        dist.all_reduce(square, group=self.share_group)
+        return square.sqrt()
+
+
+def sent_bytes(block: nn.Module, policy: MixedPrecisionPolicy) -> int:
+    return sum(p.numel() * (policy.param_dtype or p.dtype).itemsize for p in block.parameters())
 
 
 def block_policy(dtype: str, device: torch.device) -> MixedPrecisionPolicy:

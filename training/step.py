@@ -113,13 +113,21 @@ class Step:
 
     def clip(self) -> Tensor:
         """The norm of all gradients together, as it was before it was bounded."""
-        if self.grad_clip > 0:
-            with self.spans.phase("clip"):
-                self.scaler.unscale_(self.optimizer)
-                parameters, most = self.parameters, self.grad_clip
-                norm = torch.nn.utils.clip_grad_norm_(parameters, most, foreach=True)
-                return self.layout.whole(norm)
-        gradients = [p.grad for p in self.parameters if p.grad is not None]
+        if self.grad_clip == 0:
+            return self.norm_of(self.gradients())
+        with self.spans.phase("clip"):
+            self.scaler.unscale_(self.optimizer)
+            gradients = self.gradients()
+            norm = self.norm_of(gradients)
+            bound = (self.grad_clip / (norm + 1e-6)).clamp(max=1.0)
+            torch._foreach_mul_(gradients, bound)
+            return norm
+
+    def gradients(self) -> list[Tensor]:
+        """What this rank has of them in its memory."""
+        return self.layout.shares([p.grad for p in self.parameters if p.grad is not None])
+
+    def norm_of(self, gradients: list[Tensor]) -> Tensor:
         return self.layout.whole(torch.nn.utils.get_total_norm(gradients, foreach=True))
 
     def refuse_if_not_finite(self, norm: Tensor) -> None:
@@ -147,8 +155,11 @@ class Step:
         self.micro_step = 0
 
 
-def autocast(dtype: str, device: torch.device) -> torch.autocast:
-    """Matrix products and attention in `dtype`; weights, norms, softmax and loss in float32."""
-    return torch.autocast(
-        device.type, dtype=getattr(torch, dtype), enabled=dtype in ("bfloat16", "float16")
-    )
+def autocast(dtype: str, device: torch.device, cache: bool = True) -> torch.autocast:
+    """Matrix products and attention in `dtype`; weights, norms, softmax and loss in float32.
+
+    `cache`: a weight is rounded once for all that is within.
+    """
+    in_16_bits = dtype in ("bfloat16", "float16")
+    kind = getattr(torch, dtype)
+    return torch.autocast(device.type, kind, enabled=in_16_bits, cache_enabled=cache)

@@ -10,7 +10,7 @@ train.py leans on it like this, with a schedule that has no windows where nothin
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
@@ -44,6 +44,7 @@ class Window(AbstractContextManager["Window"]):
     recording: Recording | NoRecording
     spans: Spans | NoSpans
     clock: Clock
+    settle: Callable[[], None] = lambda: None  # what the loop owes, before a window opens or closes
     opened: OpenWindow | None = None
     free_ms: list[float] = field(default_factory=list)  # step times before what was prepared
 
@@ -102,6 +103,7 @@ class Window(AbstractContextManager["Window"]):
             self.recording.passed(iteration, self.clock)
 
     def prepare(self) -> None:
+        self.settle()
         self.recording.complete(self.clock)  # here, because the next laps are not free ones
         self.clock.start()
         self.free_ms = self.clock.recent(None)[-FREE_LAPS:]
@@ -110,6 +112,7 @@ class Window(AbstractContextManager["Window"]):
         self.clock.start()
 
     def open(self, planned: Planned) -> None:
+        self.settle()
         self.opened = OpenWindow(planned, self.free_ms, compiled(), last=planned.first - 1)
         self.label = CAPTURED
         self.recording.open()
@@ -120,6 +123,7 @@ class Window(AbstractContextManager["Window"]):
         """Closes the window if one is open; `ended_by` says why before its time."""
         if self.opened is None:
             return
+        self.settle()
         opened, self.opened, self.free_ms = self.opened, None, []
         self.schedule.windows.remove(opened.planned)
         self.recording.close(opened, self.clock, ended_by)

@@ -311,6 +311,13 @@ def test_the_ranks_wait_for_each_other_once_all_record(tmp_path):
     assert loop.recorder.calls[:4] == ["prepare", "start", "agreed", "stop"]
 
 
+def test_what_the_loop_owes_is_done_before_a_window_opens_and_before_it_closes(tmp_path):
+    loop = Loop(tmp_path, start="10", steps=5)
+    loop.window.settle = lambda: loop.recorder.note("settle")
+    loop.run()
+    assert loop.recorder.calls[:6] == ["settle", "prepare", "settle", "start", "settle", "stop"]
+
+
 def test_auto_in_a_loop(tmp_path, monkeypatch):
     monkeypatch.setattr("profiling.capture.schedule.is_stable", lambda laps: len(laps) == 10)
     loop = Loop(tmp_path, steps=20)

@@ -1,7 +1,11 @@
-"""A clock that only a test moves, in place of a module's `time`."""
+"""Clocks that only a test moves."""
+
+from training.clock import HostClock
 
 
 class FakeClock:
+    """In place of a module's `time`."""
+
     def __init__(self) -> None:
         self.now_s = 0.0
 
@@ -10,3 +14,14 @@ class FakeClock:
 
     def sleep(self, seconds: float) -> None:
         self.now_s += seconds
+
+
+class GivenClock(HostClock):
+    """Of the training loop; its moments are given."""
+
+    def __init__(self, moments_s, synchronises):
+        self.moments_s = iter(moments_s)
+        super().__init__(0, synchronises)
+
+    def mark(self):
+        return next(self.moments_s)

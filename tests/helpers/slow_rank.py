@@ -1,6 +1,10 @@
 """A training of several ranks, one of which is late in each iteration."""
 
+import statistics
+from collections.abc import Iterable
 from pathlib import Path
+
+from profiling.metric_names import RANKS, SLOWEST_RANK
 
 SCRIPT = """
 import os, time
@@ -24,3 +28,16 @@ def train_with_a_slow_rank(folder: Path, rank: int, ms: float, said_after_s: flo
     path = folder / "train_with_a_slow_rank.py"
     path.write_text(SCRIPT.format(rank=rank, ms=ms, said_after_s=said_after_s))
     return path
+
+
+def told(waited: Iterable[dict[str, float]]) -> str:
+    """What rows say of ranks that wait, in one line: median (least to most) of each figure."""
+    names = {name for row in waited for name in row if name.startswith(PLACES)}
+    return "; ".join(f"{name} {spread([row[name] for row in waited])}" for name in sorted(names))
+
+
+PLACES = tuple(metric.name for metric in (*RANKS, SLOWEST_RANK)) + ("time/step_ms",)
+
+
+def spread(values: list[float]) -> str:
+    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"

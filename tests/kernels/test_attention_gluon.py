@@ -92,6 +92,42 @@ def test_what_gluon_does_not_take_of_other_shapes_and_places(attention, monkeypa
 
 
 @needs_triton
+def test_what_gluon_takes_of_long_sequences(attention, monkeypatch):
+    fits = attention.long_gluon_fits
+    for T in (512, 640, 1024, 4096):
+        assert fits(*packed(B=1, T=T)), T
+    for T in (128, 256, 384, 511, 513, 576, 1000):
+        assert not fits(*packed(B=1, T=T)), T
+    for other in (dict(D=32), dict(D=128), dict(first=1), dict(dtype=torch.float16)):
+        assert not fits(*packed(T=512, **other)), other
+    monkeypatch.setattr(attention, "has_gluon", lambda device: False)
+    assert not fits(*packed(T=512))
+
+
+@needs_triton
+@pytest.mark.parametrize("dropout", (0.0, 0.2))
+def test_long_sequences_go_to_gluon_where_nothing_drops(attention, monkeypatch, dropout):
+    taken = []
+
+    def of_gluon(dout, q, k, v, out, lse, dqkv):
+        assert dout.is_contiguous() and dqkv.shape == (1, 512, 3, 3, 64)
+        taken.append("gluon")
+
+    class OfTriton:
+        def __getitem__(self, grid):
+            return lambda *given, **constants: taken.append("triton")
+
+    ours = SimpleNamespace(launch_backward=of_gluon)
+    monkeypatch.setitem(sys.modules, "kernels.attention_long_gluon", ours)
+    monkeypatch.setattr("kernels.attention_long_gluon", ours, raising=False)
+    monkeypatch.setattr(attention, "backward_causal_attention_triton", OfTriton())
+    q, k, v = packed(B=1, T=512)
+    out, lse = torch.zeros_like(q), torch.zeros(3, 512)
+    attention.launch_backward(out, q, k, v, out, lse, torch.tensor([1]), dropout)
+    assert taken == ["triton" if dropout else "gluon"]
+
+
+@needs_triton
 def test_the_launch_hands_over_what_gluon_writes(attention, monkeypatch):
     def backward(dout, q, k, v, out, lse, seed, dqkv, threshold):
         assert dout.is_contiguous()
@@ -175,3 +211,57 @@ def test_gluon_s_gradients_are_triton_s_with_the_same_mask_and_the_same_bits_eac
     if not gluon.has_gluon(CUDA):
         pytest.skip("needs a Hopper GPU and Triton 3.6")
     run(PROGRAM, "cuda")
+
+
+LONG_PROGRAM = r"""
+import math
+import torch
+from kernels import attention_triton
+from kernels.attention import packed_attention, unpacked
+
+torch.set_default_device("cuda")
+torch.manual_seed(0)
+D = 64
+
+
+def gradients(qkv, heads, dout):
+    x = qkv.clone().requires_grad_()
+    out, _ = packed_attention(x, heads, torch.tensor([1]), 0.0)
+    out.backward(dout)
+    return x.grad
+
+
+def gradients_in_float64(qkv, heads, dout):
+    q, k, v = (x.double().transpose(1, 2).requires_grad_() for x in unpacked(qkv, heads))
+    later = torch.ones(q.size(2), q.size(2), dtype=torch.bool).triu(1)
+    p = (q @ k.mT / math.sqrt(D)).masked_fill(later, -math.inf).softmax(-1)
+    given = torch.autograd.grad((p @ v).transpose(1, 2).flatten(2), (q, k, v), dout.double())
+    return torch.cat([x.transpose(1, 2).flatten(2) for x in given], 2)
+
+
+# fewer blocks than programs, some programs with a block more than others, and many turns
+for B, T, H in ((1, 512, 1), (2, 640, 3), (3, 1024, 12), (1, 2048, 5), (12, 1024, 12)):
+    qkv, dout = torch.randn(B, T, 3 * H * D).bfloat16(), torch.randn(B, T, H * D).bfloat16()
+    assert attention_triton.long_gluon_fits(*unpacked(qkv, H))
+    ours = gradients(qkv, H, dout)
+    for name, a, b in zip(
+        ("dq", "dk", "dv"),
+        ours.double().chunk(3, 2),
+        gradients_in_float64(qkv, H, dout).chunk(3, 2),
+    ):
+        off = ((a - b).norm() / b.norm()).item()
+        assert off < 0.005, (name, B, T, H, off)
+        worst = ((a - b).abs().max() / b.abs().max()).item()
+        assert worst < 0.02, (name, B, T, H, worst)
+    for _ in range(20):  # a race does not come each time
+        assert torch.equal(gradients(qkv, H, dout), ours), (B, T, H)
+print("right")
+"""
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_gluon_s_gradients_of_long_sequences_are_those_of_float64_and_the_same_bits_each_time():
+    if not gluon.has_gluon(CUDA):
+        pytest.skip("needs a Hopper GPU and Triton 3.6")
+    run(LONG_PROGRAM, "cuda")

@@ -31,13 +31,16 @@ def in_16_bits(copies, compiled):
     with torch.autocast(x.device.type, torch.bfloat16):
         _, loss = call(x, y)
     loss.backward()
-    return loss, {name: p.grad for name, p in model.named_parameters()}
+    with torch.no_grad(), torch.autocast(x.device.type, torch.bfloat16):
+        logits, evaluated = model.eval()(x, y)
+    assert logits.shape == (2, 8, 17)
+    return torch.stack((loss, evaluated)), {n: p.grad for n, p in model.named_parameters()}
 
 
 for compiled in (False, True):
     expected, theirs = in_16_bits(False, compiled)
-    loss, ours = in_16_bits(True, compiled)
-    torch.testing.assert_close(loss, expected, rtol=1e-3 if x.is_cuda else 0, atol=0)
+    losses, ours = in_16_bits(True, compiled)
+    torch.testing.assert_close(losses, expected, rtol=1e-3 if x.is_cuda else 0, atol=0)
     for name, gradient in theirs.items():
         assert ours[name].dtype == torch.float32 and ours[name].is_contiguous()
         if x.is_cuda:  # where the product of a gradient leaves float32, it is not rounded first

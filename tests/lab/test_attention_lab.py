@@ -466,6 +466,7 @@ def test_every_backend_on_a_gpu_ran_what_its_name_says(backend):
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 @needs_gpu
 def test_what_a_gpu_refuses_and_what_does_not_fit():
     (row,) = measured(case("flash", dtype="float32", device=CUDA), 0.05)

@@ -91,6 +91,7 @@ def test_a_bad_flag_is_one_line(flags, capsys):
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 def test_a_gpu(capsys, monkeypatch):
     monkeypatch.undo()  # its true sizes

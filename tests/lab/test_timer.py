@@ -165,6 +165,7 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CU
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 @needs_gpu
 def test_small_kernels_are_timed_at_the_pace_of_the_gpu_not_of_python():
     a = torch.zeros(1024, device=CUDA)
@@ -179,6 +180,7 @@ def test_small_kernels_are_timed_at_the_pace_of_the_gpu_not_of_python():
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 @needs_gpu
 def test_it_agrees_with_triton_and_with_itself():
     do_bench = pytest.importorskip("triton.testing").do_bench

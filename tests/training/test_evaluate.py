@@ -6,8 +6,10 @@ from configs.schema import Config
 from data.batches import Batches
 from model import GPT
 from train import batches_of
+from training import scoring
 from training.distributed import Ranks
 from training.evaluate import evaluate, evaluation_batch_size
+from training.scoring import Scoring
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 RANKS = Ranks(0, 1, CPU)
@@ -26,6 +28,12 @@ def parts(config, prepared):
         return tiny, model, *batches
 
     return make
+
+
+def losses_of(
+    model: GPT, train: Batches, val: Batches, iteration: int, config: Config
+) -> dict[str, float]:
+    return evaluate(Scoring(model, config, CPU), train, val, iteration, config, RANKS)
 
 
 def plain_sum(model: GPT, x: torch.Tensor, y: torch.Tensor) -> float:
@@ -58,7 +66,7 @@ def test_exact_loss_counts_every_prediction_once(parts):
                 total += (torch.logsumexp(row, 0) - row[target]).item()
                 count += 1
     assert count == len(tokens) - 1
-    losses = evaluate(model, train, val, 0, tiny, RANKS)
+    losses = losses_of(model, train, val, 0, tiny)
     assert losses["val/loss"] == pytest.approx(total / count, abs=1e-6)
 
 
@@ -71,7 +79,7 @@ def test_training_loss_is_over_a_sample_of_an_eighth_of_the_validation_split(par
     assert len(counted) == size < train.sequence_count
     x, y = map(torch.stack, zip(*counted, strict=True))
     expected = plain_sum(model, x, y)
-    losses = [evaluate(model, train, val, i, tiny, RANKS)["eval/train_loss"] for i in (0, 4)]
+    losses = [losses_of(model, train, val, i, tiny)["eval/train_loss"] for i in (0, 4)]
     assert losses == pytest.approx([expected] * 2, abs=1e-6)
 
 
@@ -82,7 +90,7 @@ def windows(batches: Batches, iteration: int, config: Config) -> set[tuple[int, 
 
 def test_an_estimate_is_the_mean_over_random_sequences(parts):
     tiny, model, train, val = parts(eval_iters=3)
-    losses = evaluate(model, train, val, 4, tiny, RANKS)
+    losses = losses_of(model, train, val, 4, tiny)
     model.eval()
     for batches, key in ((train, "eval/train_loss"), (val, "val/loss")):
         pairs = list(batches.sample(4, 3 * tiny.batch_size))
@@ -98,8 +106,8 @@ def test_what_is_evaluated_depends_on_the_iteration_alone_and_not_on_training(pa
     longer, _, *of_longer = parts(**keys, **others)
     both = zip((train, val), of_longer, strict=True)
     assert all(windows(a, 4, tiny) == windows(b, 4, longer) for a, b in both)
-    expected = evaluate(model, train, val, 4, tiny, RANKS)
-    assert evaluate(model, *of_longer, 4, longer, RANKS) == expected
+    expected = losses_of(model, train, val, 4, tiny)
+    assert losses_of(model, *of_longer, 4, longer) == expected
     assert len(windows(val, 4, tiny) & windows(val, 8, tiny)) < len(windows(val, 4, tiny)) / 2
     first, _ = next(train.sample(0, tiny.batch_size))
     assert not any(torch.equal(first, train.draw(i, 0)[0]) for i in range(50))
@@ -109,9 +117,9 @@ def test_what_is_evaluated_depends_on_the_iteration_alone_and_not_on_training(pa
 @pytest.mark.parametrize("eval_batch_size", [1, 7, 1000])
 def test_the_batch_size_of_an_evaluation_changes_no_loss(parts, eval_iters, eval_batch_size):
     tiny, model, train, val = parts(eval_iters=eval_iters)
-    expected = evaluate(model, train, val, 4, tiny, RANKS)
+    expected = losses_of(model, train, val, 4, tiny)
     tiny.eval_batch_size = eval_batch_size
-    assert evaluate(model, train, val, 4, tiny, RANKS) == pytest.approx(expected, abs=1e-6)
+    assert losses_of(model, train, val, 4, tiny) == pytest.approx(expected, abs=1e-6)
 
 
 def test_a_small_model_is_evaluated_in_large_batches_on_a_cpu_alone(config):
@@ -133,8 +141,77 @@ def test_evaluation_leaves_no_trace(parts, eval_iters):
     tiny, model, train, val = parts(dropout=0.4, eval_iters=eval_iters)
     model.train()
     random_state = torch.get_rng_state()
-    first = evaluate(model, train, val, 0, tiny, RANKS)
+    first = losses_of(model, train, val, 0, tiny)
     assert all(module.training for module in model.modules())
     assert torch.equal(torch.get_rng_state(), random_state)
     assert all(p.grad is None for p in model.parameters())
-    assert evaluate(model, train, val, 0, tiny, RANKS) == first  # no dropout, the same batches
+    assert losses_of(model, train, val, 0, tiny) == first  # no dropout, the same batches
+
+
+class Graph:
+    """Stands in for a CUDA graph: does at each replay what was captured, which runs nothing."""
+
+    captures = 0
+
+    def __init__(self, work):
+        assert not torch.is_autocast_cache_enabled()  # or it would read copies that are gone
+        Graph.captures += 1
+        self.work, self.replays = work, 0
+
+    def replay(self) -> None:
+        self.replays += 1
+        self.work()
+
+
+@pytest.fixture
+def graphs(monkeypatch):
+    monkeypatch.setattr(scoring, "captured", Graph)
+    monkeypatch.setattr(Graph, "captures", 0)
+
+
+@pytest.mark.parametrize("eval_iters", [0, 3])
+def test_the_first_batch_is_captured_and_replayed_for_all_others(graphs, parts, eval_iters):
+    """Real graphs are in tests/gpu."""
+    keys = dict(eval_iters=eval_iters, dtype="bfloat16", eval_batch_size=5)
+    tiny, model, train, val = parts(**keys)
+    expected = losses_of(model, train, val, 4, tiny)
+    tiny.cuda_graphs = "true"
+    replayed = Scoring(model, tiny, CPU)
+    assert evaluate(replayed, train, val, 4, tiny, RANKS) == pytest.approx(expected, abs=1e-6)
+    batches = sum(
+        len(list(split.sample(4, 3 * tiny.batch_size, 5) if eval_iters else split.cover(limit, 5)))
+        for split, limit in ((train, -(-val.sequence_count // 8)), (val, None))
+    )
+    assert replayed.graph.replays == batches - 1
+    # a graph knows weights by where they lie, as whoever trains or loads them leaves them
+    with torch.no_grad():
+        model.lm_head.weight.mul_(2)
+    found = evaluate(replayed, train, val, 8, tiny, RANKS)
+    assert Graph.captures == 1 and abs(found["val/loss"] - expected["val/loss"]) > 1e-3
+    tiny.cuda_graphs = "false"
+    assert found == pytest.approx(losses_of(model, train, val, 8, tiny), abs=1e-6)
+
+
+@pytest.mark.parametrize("attention, cuda_graphs", [("auto", "false"), ("flex", "true")])
+def test_without_cuda_graphs_and_with_flex_nothing_is_captured(
+    graphs, parts, attention, cuda_graphs
+):
+    tiny, model, train, val = parts(attention=attention, eval_iters=1)
+    tiny.cuda_graphs = cuda_graphs
+    losses_of(model, train, val, 0, tiny)
+    assert Graph.captures == 0
+
+
+def test_a_batch_without_a_target_counts_for_nothing_and_nan_stays_nan(parts):
+    tiny, model, train, _ = parts()
+    x, y = train.draw(0, 0)
+    scores = Scoring(model.eval(), tiny, CPU)
+    scores.begin()
+    scores.add(x, y)
+    loss_sum, targets = scores.totals.tolist()
+    assert targets == y.numel() and loss_sum > 0
+    scores.add(x, torch.full_like(y, -1))
+    assert scores.totals.tolist() == [loss_sum, targets]
+    torch.nn.init.constant_(model.lm_head.weight, float("nan"))
+    scores.add(x, y)
+    assert scores.totals[0].isnan()

@@ -9,7 +9,8 @@ from tests.helpers.checkpoints import whole
 from tests.helpers.steps import batch, iterate, make_step
 from tests.paths import PROJECT
 from training.device import resolve
-from training.parallel import decide_parallel, shard_count
+from training.parallel import decide_parallel, decide_travel, shard_count
+from training.shards import split
 
 CPU = torch.device("cpu")
 
@@ -27,6 +28,29 @@ def test_shards_are_all_ranks_or_those_of_a_group_or_of_a_host(config, monkeypat
     assert shard_count(config(parallel="hsdp", shard_ranks=2), 8) == 2
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     assert shard_count(config(parallel="hsdp"), 8) == 4
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    "blocks, block_mib, stretches, kept",
+    [
+        (12, 13.5, 2, True),  # 124M in 16 bits
+        (48, 58.6, 24, False),  # gpt2_xl
+        (32, 400, 32, False),  # blocks that are large enough by themselves
+        (6, 0.1, 1, True),
+        (1, 2000, 1, False),
+    ],
+)
+def test_small_blocks_travel_together_and_stay(blocks, block_mib, stretches, kept):
+    found = decide_travel(blocks, int(block_mib * MIB))
+    assert (found.stretches, found.kept) == (stretches, kept)
+
+
+def test_stretches_are_of_one_length_in_order():
+    assert split(range(7), 3) == [[0, 1], [2, 3], [4, 5, 6]]
+    assert split("abcd", 1) == [["a", "b", "c", "d"]] and split("ab", 2) == [["a"], ["b"]]
 
 
 @pytest.mark.parametrize(
@@ -180,6 +204,7 @@ NOT_FINITE = """
 import os, sys, torch
 from configs.schema import Config
 from model import GPT
+from training import parallel
 from training.distributed import started
 from training.layout import laid_out
 from training.optimizer import adamw
@@ -199,19 +224,26 @@ def trained(config, ranks):
         step.average_gradients()
         step.update(1e-2)
     scale = step.scaler.get_scale() if step.scaler.is_enabled() else step.skipped.item()
+    with torch.no_grad():  # as an evaluation does, behind which small weights stay gathered
+        model(x)
+    if config.parallel == "fsdp":
+        saved = model.state_dict(keep_vars=True)  # as a checkpoint takes it
+        assert all(hasattr(each, "full_tensor") for each in saved.values()), "not the share"
     return torch.cat([whole(p.detach()).flatten() for p in step.parameters]), scale
 
 with started("cpu") as ranks:
     ways = [(dtype, clip) for dtype in ("float32", "float16") for clip in (1.0, 0.0)]
     for dtype, grad_clip in ways:
         found = []
-        for parallel in ("ddp", "fsdp"):
-            keys = dict(n_layer=1, n_head=2, n_embd=16, block_size=16, dropout=0.0, dtype=dtype)
+        for mode, together in (("ddp", 0), ("fsdp", 1 << 20), ("fsdp", 1)):
+            parallel.STRETCH_BYTES = parallel.KEPT_BYTES = together  # all blocks, or each by itself
+            keys = dict(n_layer=3, n_head=2, n_embd=16, block_size=16, dropout=0.0, dtype=dtype)
             keys |= dict(compile=False, gradient_accumulation_steps=2, grad_clip=grad_clip)
-            found.append(trained(Config(parallel=parallel, **keys), ranks))
-        (weights, scale), (same, scale_too) = found
-        torch.testing.assert_close(same, weights, rtol=1e-3, atol=1e-4)
-        assert weights.isfinite().all() and scale == scale_too, found
+            found.append(trained(Config(parallel=mode, **keys), ranks))
+        (weights, scale), *others = found
+        for same, scale_too in others:
+            torch.testing.assert_close(same, weights, rtol=1e-3, atol=1e-4)
+            assert weights.isfinite().all() and scale == scale_too, found
         assert scale == (2.0**15 if dtype == "float16" else 2), scale
         print(f"rank {ranks.rank} {dtype} {grad_clip}: fine")
 sys.stdout.flush()

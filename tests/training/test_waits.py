@@ -8,7 +8,8 @@ import torch
 
 from configs.command_line import compose_one
 from profiling.verbs.run import parse
-from training.clock import HostClock, Laps
+from tests.helpers.clock import GivenClock
+from training.clock import Laps
 from training.distributed import Ranks
 from training.next_commands import capture_of_ranks
 from training.run_verdict import Steps, run_verdict
@@ -88,21 +89,10 @@ def test_the_waits_of_two_rows_are_those_of_all_their_iterations():
     assert both.sync_ms == pytest.approx(whole.sync_ms)
 
 
-class Clock(HostClock):
-    """Whose moments are given."""
-
-    def __init__(self, moments_s, synchronises):
-        self.moments_s = iter(moments_s)
-        super().__init__(0, synchronises)
-
-    def mark(self):
-        return next(self.moments_s)
-
-
 def test_synchronisation_is_timed_in_ordinary_iterations():
     # a start; begin and end of the synchronisation, then the end of the iteration, in seconds
     laps_s = [(1, 3, 4), (5, 8, 10), (11, 12, 20), (21, 25, 30)]
-    clock = Clock([0, 0, *(moment for lap in laps_s for moment in lap)], synchronises=True)
+    clock = GivenClock([0, 0, *(moment for lap in laps_s for moment in lap)], synchronises=True)
     clock.start()
     for label in (None, None, "captured", None):
         with clock.synchronisation():
@@ -115,8 +105,32 @@ def test_synchronisation_is_timed_in_ordinary_iterations():
     assert clock.read().synchronised_ms == []
 
 
+def test_what_is_waited_for_in_a_log_is_part_of_the_next_iteration():
+    moments_s = [
+        *(0, 0, 1, 2, 4),  # a start, synchronisation, end of an iteration
+        *(5, 25, 26, 27, 30),  # a log in which 20 s are waited, synchronisation, end
+        *(31, 41, 50, 51, 52, 60),  # a log; an evaluation and a start; synchronisation, end
+        *(61, 63, 70),  # synchronisation, end
+    ]
+    clock = GivenClock(moments_s, synchronises=True)
+
+    def synchronise() -> None:
+        with clock.synchronisation():
+            pass
+
+    clock.start()
+    for happens in (
+        *(synchronise, clock.lap),
+        *(synchronise, synchronise, clock.lap),
+        *(synchronise, clock.start, synchronise, clock.lap),
+        *(synchronise, clock.lap),
+    ):
+        happens()
+    assert clock.read().synchronised_ms == [(26e3, 21e3), (10e3, 2e3)]
+
+
 def test_one_rank_alone_marks_no_synchronisation_and_writes_no_wait():
-    clock = Clock([0, 1, 2, 3], synchronises=False)
+    clock = GivenClock([0, 1, 2, 3], synchronises=False)
     clock.lap()
     with clock.synchronisation():
         pass

@@ -71,7 +71,10 @@ def answer(stuck: list[Stuck], ranks: list[Rank]) -> Answer:
         return "error"
     if not stuck:
         return "none"
-    for_good = any(found.timed_out or (found.waited_s or 0) >= HANG_S for found in stuck)
+    for_good = any(
+        found.timed_out or (found.waited_s or 0) >= min(HANG_S, found.timeout_s or HANG_S)
+        for found in stuck
+    )
     return "hang" if for_good else "moment"
 
 
