@@ -23,6 +23,8 @@ from tests.helpers.checkpoints import tiny, tiny_model, whole
 from tests.paths import PROJECT
 from training import checkpoint, shard_files
 from training.checkpoint_file import load, opened, unpacked
+from training.sinks import RunFacts
+from training.wandb_facts import checkpoint_artifact
 
 KEYS = dict(gradient_accumulation_steps=4, always_save_checkpoint=True, eval_batch_size=1)
 ROWS = dict(n_embd=18, eval_interval=2)  # 4 ranks have 5, 5, 5 and 3 of 18 rows
@@ -131,6 +133,9 @@ def test_the_best_shards_outlive_worse_ones_and_others_go(tmp_path):
         for name in ("transformer.wte.weight", "lm_head.weight")
     )
     assert embedding == head  # in the file once
+    facts = RunFacts("", {"dataset": "a"}, {}, 0)
+    sent = checkpoint_artifact(tmp_path, facts, {}).manifest.entries
+    assert set(sent) == {"ckpt.pt", "ckpt_shards/12-2/__0_0.distcp"}
     assert not list(tmp_path.rglob("*.metadata"))
 
 
