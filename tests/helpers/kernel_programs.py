@@ -15,10 +15,14 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CU
 DEVICES = ("cpu", pytest.param("cuda", marks=[pytest.mark.gpu, needs_gpu]))
 
 
+# once on a GPU a thread of a library's ended the process by std::terminate, behind the last line
+END = "\nimport os, sys; sys.stdout.flush(); os._exit(0)"
+
+
 def run(program: str, device: str) -> None:
     """In a process of its own: triton reads TRITON_INTERPRET once. The last line is `right`."""
     ended = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program, device],
+        [sys.executable, "-W", "ignore", "-c", program + END, device],
         cwd=PROJECT,
         env={**os.environ, "TRITON_INTERPRET": "1" if device == "cpu" else "0"},
         capture_output=True,
