@@ -122,3 +122,18 @@ def union(start_ns: np.ndarray, end_ns: np.ndarray) -> Intervals:
     fresh = start_ns[1:] > reach[:-1]
     first, last = np.concatenate(([True], fresh)), np.concatenate((fresh, [True]))
     return Intervals(start_ns[first], reach[last])
+
+
+def first_to_end(start_ns: np.ndarray, end_ns: np.ndarray, time_ns: np.ndarray) -> np.ndarray:
+    """Which of the intervals that are open at each time ends first; -1: none is open."""
+    by_end, found = np.argsort(end_ns, kind="stable"), np.full(len(time_ns), -1)
+    place = np.searchsorted(end_ns[by_end], time_ns, side="right")
+    begun = np.searchsorted(np.sort(start_ns), time_ns, side="right")
+    rows = np.flatnonzero(begun > place)
+    while len(rows):
+        interval = by_end[place[rows]]
+        is_open = start_ns[interval] <= time_ns[rows]
+        found[rows[is_open]] = interval[is_open]
+        rows = rows[~is_open]
+        place[rows] += 1
+    return found

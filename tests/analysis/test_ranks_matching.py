@@ -8,9 +8,10 @@ import pytest
 
 from benchmarks.fleet.files import Told, clocks_of_hosts, write_nsys
 from benchmarks.fleet.simulation import Fault, Fleet, simulate
+from profiling.analysis.columns import first_to_end
 from profiling.analysis.ranks.collectives import algorithm_of, kind_of
 from profiling.analysis.ranks.summary import RanksAnalysis
-from profiling.analysis.ranks.waits import elsewhere, first_to_end, handed_on
+from profiling.analysis.ranks.waits import elsewhere, handed_on
 from tests.helpers.fleet import TOOLS, analysed, one_clock, report_of, written
 
 FAULTY = Fleet(ranks=3, steps=4, buckets=3, fault=Fault("slow_loader"))

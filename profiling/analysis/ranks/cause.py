@@ -122,7 +122,7 @@ def longer_parts(costs: Costs, first: int, others: list[int]) -> dict[str, float
     All ranks wait for their GPUs alike. What a rank's host does longer is why it is late, though
     without the wait it would have been hidden, and the rank's own report blames the wait.
     """
-    found = longer(costs.parts_ms, first, others)
+    found = longer(costs.unslowed_ms, first, others)
     found.pop("communication", None)
     waits_ms = found.get("synchronization", 0.0)
     did = {name: ms for name, ms in longer(costs.host_ms, first, others).items() if name in HOST}
@@ -203,5 +203,5 @@ def grids(one: StepWork, other: StepWork) -> Work | None:
 
 def median_rank(costs: Costs, numbers: list[int]) -> int:
     """The one that computes a median time."""
-    order = sorted(numbers, key=lambda number: costs.parts_ms(number)["compute"])
+    order = sorted(numbers, key=lambda number: costs.unslowed_ms(number)["compute"])
     return order[len(order) // 2]

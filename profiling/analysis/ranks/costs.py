@@ -43,6 +43,17 @@ class Costs:
         """The mean step by causes.PARTS."""
         return self.means_ms(number, self.ranks[number].parts_ns)
 
+    def slowed_ms(self, number: int) -> float:
+        """What the kernels beside its collectives take longer."""
+        rank = self.ranks[number]
+        of_steps = np.bincount(rank.collectives.step, rank.slowed_ns, rank.steps)
+        return float(of_steps[self.steps_of(rank)].mean()) / 1e6
+
+    def unslowed_ms(self, number: int) -> dict[str, float]:
+        """parts_ms, had no collective slowed what it computes."""
+        parts = self.parts_ms(number)
+        return parts | {"compute": parts["compute"] - self.slowed_ms(number)}
+
     def host_ms(self, number: int) -> dict[str, float]:
         """Its idle parts by what the host did."""
         return self.means_ms(number, self.ranks[number].host_ns)

@@ -26,6 +26,8 @@ class RankCommunication:
     wait_ms: float | None  # until the last rank came; this and the next: None if not matched
     transfer_ms: float | None
     exposed_wait_ms: float | None  # of wait_ms, what no kernel hides
+    slowed_ms: float  # what the kernels that hide it take longer for it; so compute_ms has it too
+    slowed_by_wait_ms: float | None  # of slowed_ms the share of waits
 
 
 @dataclass(frozen=True)

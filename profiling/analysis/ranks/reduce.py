@@ -8,6 +8,7 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import Intervals, union
 from profiling.analysis.gpu_time.breakdown import COMMUNICATION
 from profiling.analysis.gpu_time.idle import find_gaps
+from profiling.analysis.gpu_time.slowed import slowed
 from profiling.analysis.gpu_time.typical import causes_of_steps, parts_of_steps
 from profiling.analysis.kernels.families import FAMILIES
 from profiling.analysis.ranks.collectives import Collectives, collectives_of
@@ -25,7 +26,7 @@ class KernelWork:
 
     family: str
     count: int
-    ns: int
+    ns: int  # less what collectives beside it made it longer
     blocks: int  # of all grids; -1: not told
 
 
@@ -49,9 +50,10 @@ class ReducedRank:
     parts_ns: dict[str, np.ndarray]  # of causes.PARTS in each step
     host_ns: dict[str, np.ndarray]  # idle in each step by what the host did; {}: not told
     communication_ns: np.ndarray  # in each step, hidden or not
-    phase_ns: dict[str, np.ndarray]  # of the kernels that compute, in each step by phase
+    phase_ns: dict[str, np.ndarray]  # of the kernels that compute, in each step by phase; as theirs
     kernels: dict[str, KernelWork]  # that compute
     collectives: Collectives
+    slowed_ns: np.ndarray  # what each of these made the kernels longer that ran beside it
     computing: Intervals  # while a collective ran; see gaps_closed
     slices: RankSlices  # of its row in a timeline
     verdict: str  # its own bottleneck, of causes.VERDICTS
@@ -78,7 +80,11 @@ def reduced(
     talking = union(collectives.start_ns, collectives.end_ns)
     bounds_ns, names = analysis.bounds_ns, analysis.trace.names
     begin_ns, end_ns = int(bounds_ns[0]), max(int(bounds_ns[-1]), *collectives.end_ns[-1:], 0)
-    computes = (owned.kind == KERNEL) & (analysis.family[owned.name] != COMMUNICATION)
+    computes = np.flatnonzero(
+        (owned.kind == KERNEL) & (analysis.family[owned.name] != COMMUNICATION)
+    )
+    slow = slowed(owned, computes, collectives.start_ns, collectives.end_ns)
+    unslowed_ns = owned.duration_ns[computes] - slow.kernel_ns
     gpu = report.capture.gpu
     return ReducedRank(
         rank=rank,
@@ -97,9 +103,10 @@ def reduced(
         parts_ns=parts_ns,
         host_ns=by_host(analysis),
         communication_ns=talking.within(bounds_ns[:-1], bounds_ns[1:]),
-        phase_ns=of_phases(analysis, np.flatnonzero(computes)),
-        kernels=work_of(analysis, np.flatnonzero(computes), names),
+        phase_ns=of_phases(analysis, computes, unslowed_ns),
+        kernels=work_of(analysis, computes, unslowed_ns, names),
         collectives=collectives,
+        slowed_ns=slow.collective_ns,
         computing=gaps_closed(activity.computing, np.sort(collectives.end_ns)).common(
             talking, begin_ns, end_ns
         ),
@@ -132,23 +139,25 @@ def by_host(analysis: Analysis) -> dict[str, np.ndarray]:
     return {} if gaps is None else causes_of_steps(gaps, bounds_ns)
 
 
-def of_phases(analysis: Analysis, rows: np.ndarray) -> dict[str, np.ndarray]:
+def of_phases(analysis: Analysis, rows: np.ndarray, took_ns: np.ndarray) -> dict[str, np.ndarray]:
     """Nanoseconds of these rows of `owned` in each step, by the name of the owning phase."""
     owned = analysis.owned
     if owned is None:
         return {}
-    rows = rows[owned.phase[rows] >= 0]
+    has = owned.phase[rows] >= 0
+    rows, took_ns = rows[has], took_ns[has]
     name = owned.steps.phases.name[owned.phase[rows]]
     found = {}
     for number in np.unique(name).tolist():
-        of = rows[name == number]
-        ns = np.zeros(analysis.step_count, np.int64)
-        np.add.at(ns, owned.step[of], owned.duration_ns[of])
+        of = name == number
+        ns = np.bincount(owned.step[rows[of]], took_ns[of], analysis.step_count)
         found[analysis.trace.names[number]] = ns
     return found
 
 
-def work_of(analysis: Analysis, rows: np.ndarray, names: list[str]) -> dict[str, KernelWork]:
+def work_of(
+    analysis: Analysis, rows: np.ndarray, took_ns: np.ndarray, names: list[str]
+) -> dict[str, KernelWork]:
     owned = analysis.owned
     if owned is None or not len(rows):
         return {}
@@ -156,7 +165,7 @@ def work_of(analysis: Analysis, rows: np.ndarray, names: list[str]) -> dict[str,
     blocks = owned.operations.blocks[owned.row[rows]]
     count, ns, grids, untold = (
         np.bincount(kernel, weights)
-        for weights in (None, owned.duration_ns[rows], np.maximum(blocks, 0), blocks < 0)
+        for weights in (None, took_ns, np.maximum(blocks, 0), blocks < 0)
     )
     return {
         names[number]: KernelWork(

@@ -85,7 +85,7 @@ def without_straggler(costs: Costs, jitter_ms: float) -> Judged:
 def late_ranks(costs: Costs) -> list[int]:
     """The columns of those that wait least, up to the largest step between two neighbours, if they
     are late together; the one that costs most alone is the first, or the only one."""
-    waited = costs.waits.of_steps(costs.waits.exposed_wait_ns, costs.iterations)
+    waited = costs.waits.of_steps(costs.waits.lost_wait_ns, costs.iterations)
     order = np.argsort(waited.sum(axis=0), kind="stable")
     steps = np.diff(waited.sum(axis=0)[order])[: max(1, len(order) // 2)]
     late = order[: int(np.argmax(steps)) + 1]

@@ -116,12 +116,23 @@ BUSY = ("compute", "communication", "copy")
 def communication(costs: Costs, number: int, exposed_ms: float) -> RankCommunication:
     rank = costs.ranks[number]
     whole_ms = float(rank.communication_ns[costs.steps_of(rank)].mean()) / 1e6
-    wait, transfer, exposed_wait = (
+    waits = costs.waits
+    wait, transfer, exposed_wait, slowed_by_wait = (
         costs.of_rank_ms(values, number)
-        for values in (costs.waits.wait_ns, costs.waits.transfer_ns, costs.waits.exposed_wait_ns)
+        for values in (
+            *(waits.wait_ns, waits.transfer_ns),
+            *(waits.exposed_wait_ns, waits.slowed_by_wait_ns),
+        )
     )
-    hidden_ms = max(0.0, whole_ms - exposed_ms)
-    return RankCommunication(exposed_ms, hidden_ms, wait, transfer, exposed_wait)
+    return RankCommunication(
+        exposed_ms,
+        max(0.0, whole_ms - exposed_ms),
+        wait,
+        transfer,
+        exposed_wait,
+        costs.slowed_ms(number),
+        slowed_by_wait,
+    )
 
 
 def steps_of(costs: Costs, name: str | None) -> StepsOfRanks:

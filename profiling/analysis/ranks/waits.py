@@ -1,12 +1,14 @@
 """Who waits in each collective, and for whom. Called by summary.
 
 A rank waits in a collective from its own begin until the last rank has come; what is left until its
-end is the transfer. Where kernels compute meanwhile, that part is hidden and costs nothing.
+end is the transfer. Where kernels compute meanwhile, that part is hidden, and costs by how much it
+slows these kernels down: a collective's kernel takes multiprocessors from them, also while it only
+waits. So a collective takes a rank what nothing hides, and what it slows.
 
-What a set of ranks costs: in each collective for which one of them is late, what the others spend
-in it longer than the late one, unhidden: the least of the others. That is how much sooner all would
-go on, had the set come with the next. The transfer counts too: a late rank's earlier collectives
-are transferred while it still computes, and while the others have nothing left to do.
+What a set of ranks costs: in each collective for which one of them is late, what it takes the
+others longer than the late one: the least of the others. That is how much sooner all would go on,
+had the set come with the next. The transfer counts too: a late rank's earlier collectives are
+transferred while it still computes, and while the others have nothing left to do.
 
 A rank that is in several groups of ranks hands on what it waited in one to the other: it is late
 there, and others wait for it, but not by its own doing. So a rank's arrival is taken less what it
@@ -20,6 +22,7 @@ from functools import cached_property
 
 import numpy as np
 
+from profiling.analysis.columns import first_to_end
 from profiling.analysis.ranks.clocks import Clocks, spreads
 from profiling.analysis.ranks.collectives import SIMULTANEOUS
 from profiling.analysis.ranks.matching import Matched
@@ -36,8 +39,24 @@ class Waits:
     transfer_ns: np.ndarray
     exposed_wait_ns: np.ndarray
     exposed_ns: np.ndarray  # of both
+    slowed_ns: np.ndarray  # by how much the kernels that hide it take longer
     last: np.ndarray  # (collectives,): the rank that came last
     spread_ns: np.ndarray  # (collectives,): from the first end to the last, which should be one
+
+    @cached_property
+    def slowed_by_wait_ns(self) -> np.ndarray:
+        """(collectives, ranks): of slowed_ns the wait's share of the time."""
+        return self.slowed_ns * self.wait_ns / np.maximum(self.wait_ns + self.transfer_ns, 1)
+
+    @cached_property
+    def lost_wait_ns(self) -> np.ndarray:
+        """(collectives, ranks): what the rank is later by its wait."""
+        return self.exposed_wait_ns + self.slowed_by_wait_ns
+
+    @cached_property
+    def lost_ns(self) -> np.ndarray:
+        """(collectives, ranks): what it is later by wait and transfer."""
+        return self.exposed_ns + self.slowed_ns
 
     @cached_property
     def inherited_ns(self) -> np.ndarray:
@@ -50,12 +69,12 @@ class Waits:
         for number in range(there.shape[1]):
             rows = np.flatnonzero(there[:, number])
             rows = rows[np.argsort(self.start_ns[rows, number], kind="stable")]
-            found[rows, number] = elsewhere(self.exposed_wait_ns[rows, number], group[rows])
+            found[rows, number] = elsewhere(self.lost_wait_ns[rows, number], group[rows])
         by_time = np.argsort(np.nanmin(self.start_ns, axis=1), kind="stable")
         by_time = by_time[np.argsort(group[by_time], kind="stable")]
         for rows in np.split(by_time, np.flatnonzero(np.diff(group[by_time])) + 1):
             place = np.ix_(rows, np.flatnonzero(there[rows[0]]))
-            found[place] = handed_on(found[place], self.exposed_ns[place])
+            found[place] = handed_on(found[place], self.lost_ns[place])
         return found
 
     @cached_property
@@ -70,7 +89,7 @@ class Waits:
         inf where a rank has no part in one."""
         row, late = np.arange(len(self.late)), self.late
         inherited = np.maximum(self.inherited_ns[row, late][:, None] - self.inherited_ns, 0)
-        longer = self.exposed_ns - self.exposed_ns[row, late][:, None] - inherited
+        longer = self.lost_ns - self.lost_ns[row, late][:, None] - inherited
         return np.where(np.isnan(longer), np.inf, np.maximum(longer, 0))
 
     def cost_ns(self, ranks: Collection[int], iterations: np.ndarray) -> np.ndarray:
@@ -140,12 +159,13 @@ def waits(ranks: Sequence[ReducedRank], matched: Matched, clocks: Clocks) -> Wai
     )
     last_start = np.where(there, start, -np.inf).max(axis=1, initial=-np.inf)
     came = np.minimum(np.maximum(last_start[:, None], start), end)
-    exposed_wait, exposed = (np.full(there.shape, np.nan) for _ in range(2))
+    exposed_wait, exposed, slowed = (np.full(there.shape, np.nan) for _ in range(3))
     for number, rank in enumerate(ranks):
         rows = there[:, number]
         times_ns = (column[rows, number] for column in (start, came, end))
         found = exposed_ns(rank, int(clocks.offset_ns[number] + base), *times_ns)
         exposed_wait[rows, number], exposed[rows, number] = found
+        slowed[rows, number] = rank.slowed_ns[matched.row[rows, number]]
     last = np.where(there, start, -np.inf).argmax(axis=1)
     return Waits(
         matched,
@@ -154,6 +174,7 @@ def waits(ranks: Sequence[ReducedRank], matched: Matched, clocks: Clocks) -> Wai
         end - came,
         exposed_wait,
         exposed,
+        slowed,
         last,
         np.where(np.isin(matched.kind, SIMULTANEOUS), spreads(end, there), np.nan),
     )
@@ -170,17 +191,17 @@ def elsewhere(waited_ns: np.ndarray, group: np.ndarray) -> np.ndarray:
     return found
 
 
-def handed_on(more_ns: np.ndarray, exposed_ns: np.ndarray) -> np.ndarray:
+def handed_on(more_ns: np.ndarray, lost_ns: np.ndarray) -> np.ndarray:
     """(collectives, members) of one group: how late each is by waits in other groups.
 
     `more_ns`: what it waited there since the last collective. Who waits in this one comes later to
     the next, as the late do; so far as kernels hide the wait, the late are still behind.
     """
     found, now = np.empty_like(more_ns), np.zeros(more_ns.shape[1])
-    for row, (more, exposed) in enumerate(zip(more_ns, exposed_ns, strict=True)):
+    for row, (more, lost) in enumerate(zip(more_ns, lost_ns, strict=True)):
         now = now + more
         found[row] = now
-        now = np.minimum(now + exposed, now.max())
+        now = np.minimum(now + lost, now.max())
         now = now - now.min()
     return found
 
@@ -202,18 +223,3 @@ def exposed_ns(rank: ReducedRank, clock_ns: int, *times_ns: np.ndarray) -> list[
         np.bincount(owner[chosen], alone[chosen], minlength=len(start))
         for chosen in (waits, slice(None))
     ]
-
-
-def first_to_end(start_ns: np.ndarray, end_ns: np.ndarray, time_ns: np.ndarray) -> np.ndarray:
-    """Which of the intervals that are open at each time ends first; -1: none is open."""
-    by_end, found = np.argsort(end_ns, kind="stable"), np.full(len(time_ns), -1)
-    place = np.searchsorted(end_ns[by_end], time_ns, side="right")
-    begun = np.searchsorted(np.sort(start_ns), time_ns, side="right")
-    rows = np.flatnonzero(begun > place)
-    while len(rows):
-        interval = by_end[place[rows]]
-        is_open = start_ns[interval] <= time_ns[rows]
-        found[rows[is_open]] = interval[is_open]
-        rows = rows[~is_open]
-        place[rows] += 1
-    return found
