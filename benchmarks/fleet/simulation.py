@@ -52,6 +52,7 @@ class Fleet:
     loader_us: float = 300.0
     transfer_us: float = 400.0  # of all gradients
     noise: float = 0.01  # of a kernel's time
+    slowdown: float = 1.0  # as many times as long a kernel takes while a collective runs beside it
     leave_us: float = 1.0  # within which ranks leave a collective
     jitter_us: float = 0.0  # by which some rank, another one each step, computes longer
     odd_step: int | None = None  # in which rank 0 has a collective more than the others
@@ -125,10 +126,12 @@ class Machine:
         self.streams: dict[int, np.ndarray] = {}
         self.random = np.random.default_rng(fleet.seed)
         self.sequences: dict[int, int] = {}
+        self.collectives: list[tuple[np.ndarray, np.ndarray]] = []  # of this step, begins and ends
         self.faulty = np.zeros(fleet.ranks, bool)  # in this step
 
     def begin(self, number: int) -> None:
         fault = self.fleet.fault
+        self.collectives.clear()
         self.faulty[:] = False
         if fault and (number + 1) % fault.every == 0:
             self.faulty[list(fault.ranks)] = True
@@ -151,11 +154,22 @@ class Machine:
     def kernel(self, name: str, us: np.ndarray, blocks: np.ndarray, there: np.ndarray) -> None:
         launch, returned = self.launched(there)
         start = np.maximum(self.stream(COMPUTE_STREAM) + 1.0, returned + LATENCY_US)
-        end = start + us
+        end = self.computed(start, us)
         self.streams[COMPUTE_STREAM] = np.where(there, end, self.stream(COMPUTE_STREAM))
         self.done.operations.append(
             Operation(name, COMPUTE_STREAM, launch, returned, start, end, blocks, there)
         )
+
+    def computed(self, start: np.ndarray, us: np.ndarray) -> np.ndarray:
+        """When a kernel ends that takes `us` beside no collective."""
+        slowdown, now, left = self.fleet.slowdown, start, us
+        if slowdown == 1.0:
+            return start + us
+        for begin, end in self.collectives:
+            before = np.clip(begin - now, 0, left)
+            beside = np.clip((end - now - before) / slowdown, 0, left - before)
+            now, left = now + before + beside * slowdown, left - before - beside
+        return now + left
 
     def collective(
         self, stream: int, group: np.ndarray, us: float, size: int, there: np.ndarray | None = None
@@ -173,6 +187,7 @@ class Machine:
         left = self.random.exponential(self.fleet.leave_us, self.fleet.ranks)
         end = last[group] + us * slower + left
         self.streams[stream] = np.where(there, end, self.stream(stream))
+        self.collectives.append((np.where(there, start, np.inf), end))
         self.sequences[stream] = sequence = self.sequences.get(stream, 0) + 1
         blocks = np.full(self.fleet.ranks, 24)
         columns = (launch, returned, start, end, blocks, there, group, size, sequence)

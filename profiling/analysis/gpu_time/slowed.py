@@ -1,8 +1,8 @@
 """How much longer kernels take because they run beside collectives. Called by ranks.reduce.
 
-A collective's kernel holds multiprocessors, also while it does nothing but wait for other ranks, so
-that a kernel whose blocks just filled the GPU beside none takes a second round. A kernel is compared
-with launches of the same kernel, on the same grid and in the same phase, that ran beside none.
+A collective's kernel holds multiprocessors, also while it does nothing but wait for other ranks. So
+a kernel whose blocks just fill the GPU takes a second round beside it. A kernel is compared with
+launches of the same kernel, on the same grid and in the same phase, that ran beside no collective.
 """
 
 from dataclasses import dataclass
@@ -80,5 +80,7 @@ def alone_ns(duration_ns: np.ndarray, kind: np.ndarray, alone: np.ndarray) -> np
     count = np.bincount(kind[order], minlength=int(kind.max(initial=-1)) + 1)
     first = np.cumsum(count) - count
     sorted_ns = np.append(duration_ns[order], 0)
-    low, high = (sorted_ns[np.minimum(first + at, len(order))] for at in ((count - 1) // 2, count // 2))
+    low, high = (
+        sorted_ns[np.minimum(first + at, len(order))] for at in ((count - 1) // 2, count // 2)
+    )
     return np.where(count >= ENOUGH, (low + high) / 2, np.nan)[kind]

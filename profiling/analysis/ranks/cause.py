@@ -44,6 +44,8 @@ def straggler_of(costs: Costs, late: list[int], late_ms: float) -> Straggler:
         if name != part and ms >= ALSO * late_ms
     ]
     evidence += [WORK[work]] if work else []
+    slowed_ms = slowed_by_waits_ms(costs, others)
+    evidence += [SLOWED.format(slowed_ms)] if slowed_ms >= ALSO * late_ms else []
     return Straggler(
         rank=rank.rank,
         with_ranks=[costs.ranks[number].rank for number in late[1:]],
@@ -67,6 +69,18 @@ WORK: dict[Work, str] = {
         "temperature and power, and at what else runs on that GPU."
     ),
 }
+
+
+SLOWED = (
+    "The others' waits are hidden by kernels, but not free: the waiting collectives hold "
+    "multiprocessors, and slow these kernels down by {:.2f} ms a step."
+)
+
+
+def slowed_by_waits_ms(costs: Costs, others: list[int]) -> float:
+    """What waits hidden by kernels make these longer, on the rank that loses least by it."""
+    slowed_ns = costs.waits.slowed_by_wait_ns
+    return min(costs.of_rank_ms(slowed_ns, number) or 0.0 for number in others)
 
 
 def held_up(costs: Costs, late: list[int], late_ms: float, in_steps: int) -> str:

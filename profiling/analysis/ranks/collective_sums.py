@@ -27,7 +27,7 @@ def crossing(kind: str, n: int) -> float | None:
 def collective_sums(
     ranks: Sequence[ReducedRank], waits: Waits, iterations: np.ndarray
 ) -> list[CollectiveSum]:
-    """The most exposed first; of the iterations that all ranks have."""
+    """Those that take the most first; of the iterations that all ranks have."""
     matched = waits.matched
     rows = np.flatnonzero(np.isin(matched.iteration, iterations))
     first = matched.there[rows].argmax(axis=1)  # the rank that tells what it is
@@ -47,7 +47,7 @@ def collective_sums(
         groups.setdefault(key, []).append(row)
     gpu = next((rank.gpu for rank in ranks if rank.gpu), None)
     found = [one_kind(ranks, waits, np.array(rows), key, gpu) for key, rows in groups.items()]
-    return sorted(found, key=lambda row: -row.exposed_ms * row.count)
+    return sorted(found, key=lambda row: -(row.exposed_ms + row.slowed_ms) * row.count)
 
 
 def one_kind(
@@ -75,6 +75,7 @@ def one_kind(
         wait_ms=float(np.nanmean(waits.wait_ns[rows])) / 1e6,
         transfer_ms=float(transfer_ns.mean()) / 1e6,
         exposed_ms=float(np.nanmean(waits.exposed_ns[rows])) / 1e6,
+        slowed_ms=float(np.nanmean(waits.slowed_ns[rows])) / 1e6,
         bus_gb_per_s=rate,
         link_percent=1e11 * rate / peak if rate is not None and peak else None,
         last_rank=ranks[int(last[np.argmax(count)])].rank,

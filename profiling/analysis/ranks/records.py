@@ -29,6 +29,13 @@ class RankCommunication:
     slowed_ms: float  # what the kernels that hide it take longer for it; so compute_ms has it too
     slowed_by_wait_ms: float | None  # of slowed_ms the share of waits
 
+    @property
+    def lost_wait_ms(self) -> float | None:
+        """By how much the rank is later for its waits."""
+        if self.exposed_wait_ms is None or self.slowed_by_wait_ms is None:
+            return None
+        return self.exposed_wait_ms + self.slowed_by_wait_ms
+
 
 @dataclass(frozen=True)
 class RankRow:
@@ -83,6 +90,7 @@ class CollectiveSum:
     wait_ms: float
     transfer_ms: float  # of the rank that came last
     exposed_ms: float
+    slowed_ms: float  # what it makes the kernels that hide it longer
     bus_gb_per_s: float | None  # by the bytes that cross each GPU's links, over the transfer
     link_percent: float | None  # of the peak of the GPU's links
     last_rank: int | None  # the one that most often came last
@@ -101,7 +109,7 @@ class StepsOfRanks:
 
     name: str | None
     iterations: list[int]
-    wait_ms: list[list[float]]  # exposed; [] where nothing was matched
+    wait_ms: list[list[float]]  # exposed, and what it slows; [] where nothing was matched
     costs_ms: list[list[float]]  # what each rank costs alone; likewise
     step_ms: list[list[float]]
 

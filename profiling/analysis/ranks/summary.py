@@ -48,7 +48,7 @@ def analyse(ranks: Sequence[ReducedRank], findings: Sequence[Finding] = ()) -> R
     sums = collective_sums(ranks, waited, iterations)
     evidence = verdict.evidence
     if verdict.verdict == "communication" and sums:
-        evidence = [*evidence, most_exposed(sums[0])]
+        evidence = [*evidence, most_exposed(sums)]
     report = RanksReport(
         schema_version=SCHEMA_VERSION,
         world_size=next((rank.world_size for rank in ranks if rank.world_size), None),
@@ -68,7 +68,8 @@ def analyse(ranks: Sequence[ReducedRank], findings: Sequence[Finding] = ()) -> R
     return RanksAnalysis(ranks, clocks, costs, report)
 
 
-def most_exposed(row: CollectiveSum) -> str:
+def most_exposed(sums: Sequence[CollectiveSum]) -> str:
+    row = max(sums, key=lambda row: row.exposed_ms * row.count)
     size = "" if row.bytes is None else f" of {size_bytes(row.bytes)}"
     rate = "" if row.bus_gb_per_s is None else f" at {row.bus_gb_per_s:.0f} GB/s"
     peak = "" if row.link_percent is None else f", {row.link_percent:.0f} % of the links' peak"
@@ -137,7 +138,7 @@ def communication(costs: Costs, number: int, exposed_ms: float) -> RankCommunica
 
 def steps_of(costs: Costs, name: str | None) -> StepsOfRanks:
     step_ms = [np.diff(rank.bounds_ns)[costs.steps_of(rank)] / 1e6 for rank in costs.ranks]
-    wait = costs.waits.of_steps(costs.waits.exposed_wait_ns, costs.iterations) / 1e6
+    wait = costs.waits.of_steps(costs.waits.lost_wait_ns, costs.iterations) / 1e6
     matched = costs.is_matched
     return StepsOfRanks(
         name=name,

@@ -34,7 +34,7 @@ def steps_by_rank(ranks: Sequence[RankRow]) -> Figure | None:
 
 
 def waits(report: RanksReport) -> Figure | None:
-    """A heat map of rank and step by what the rank waits there, while nothing hides it."""
+    """A heat map of rank and step by what the rank loses there by waiting."""
     steps = report.steps
     if not steps.wait_ms:
         return None

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+from profiling.analysis.ranks.costs import WORTH_TELLING
 from profiling.analysis.ranks.records import CollectiveSum, RankRow, RanksReport
 from profiling.causes import VERDICT
 from profiling.report.capture.timeline_data import TimelineData
@@ -138,22 +139,28 @@ def figures(report: RanksReport) -> list[tuple[str, str]]:
 
 
 def slowest_to_fastest(report: RanksReport) -> str:
-    """Of computing, without what a rank waits."""
-    computing = [row.compute_ms for row in report.ranks]
+    """Of computing, without what a rank waits, or collectives slow it."""
+    computing = [row.compute_ms - row.communication.slowed_ms for row in report.ranks]
     return f"{max(computing) / min(computing):.2f} times" if min(computing) > 0 else ABSENT
 
 
 def ranks_section(report: RanksReport, pages: Mapping[int, str]) -> Section:
     height = max(LEAST_HEIGHT, 90 + ROW * len(report.ranks))
     bar = Chart("ranks_step", "mean step of each rank", charts.steps_by_rank(report.ranks), height)
-    return Section("ranks", "Ranks", [bar, ranks_table(report, pages)], lead=RANKS)
+    table = ranks_table(report, pages)
+    return Section("ranks", "Ranks", [bar, table], lead=table.note)
 
 
 RANKS = (
     "The mean step of each rank. Wait: in collectives, until the last rank has come, as far as no "
-    "kernel hides it; who waits least is waited for. Costs: what all would gain if this rank alone "
-    "came with the next."
+    "kernel hides it; where one does, by how much that slows it. Who waits least is waited for. "
+    "Costs: what all would gain if this rank alone came with the next."
 )
+SLOWED = (
+    " Slowed: how much longer kernels take because they run beside collectives, whose kernels "
+    "hold multiprocessors."
+)
+SLOWS = " Slows: how much longer it makes the kernels beside it."
 
 
 def ranks_table(report: RanksReport, pages: Mapping[int, str]) -> Table:
@@ -162,7 +169,10 @@ def ranks_table(report: RanksReport, pages: Mapping[int, str]) -> Table:
         return Cell(row.file, links=[("report", page)] if page else [])
 
     def wait(row: RankRow) -> float | None:
-        return row.communication.exposed_wait_ms
+        return row.communication.lost_wait_ms
+
+    def slowed(row: RankRow) -> float:
+        return row.communication.slowed_ms
 
     columns = [
         Column("rank", "rank", "number", True),
@@ -170,6 +180,7 @@ def ranks_table(report: RanksReport, pages: Mapping[int, str]) -> Table:
         Column("waits", wait, "ms", True),
         Column("step", "step_ms", "ms", True),
         Column("computes", "compute_ms", "ms", True),
+        *([Column("slowed", slowed, "ms", True)] if is_slowed(report) else []),
         Column("idle", "idle_ms", "ms", True),
         Column("transfers", lambda row: row.communication.transfer_ms, "ms", True),
         Column("hidden", lambda row: row.communication.hidden_ms, "ms"),
@@ -181,7 +192,14 @@ def ranks_table(report: RanksReport, pages: Mapping[int, str]) -> Table:
         Column("file", file, "code"),
     ]
     order = sorted(report.ranks, key=lambda row: wait(row) or 0.0)
-    return Table("ranks", "Ranks", RANKS, columns, order, most=len(order), limit=16)
+    note = RANKS + SLOWED * is_slowed(report)
+    return Table("ranks", "Ranks", note, columns, order, most=len(order), limit=16)
+
+
+def is_slowed(report: RanksReport) -> bool:
+    """Whether what kernels beside collectives take longer is worth a column."""
+    rows = report.ranks
+    return any(row.communication.slowed_ms >= WORTH_TELLING * row.step_ms for row in rows)
 
 
 def title_of(bottleneck: str) -> str:
@@ -231,6 +249,7 @@ def collectives_section(report: RanksReport) -> Section:
         Column("waits", "wait_ms", "ms", True),
         Column("transfers", "transfer_ms", "ms", True),
         Column("exposed", "exposed_ms", "ms", True),
+        *([Column("slows", "slowed_ms", "ms", True)] if is_slowed(report) else []),
         Column("GB/s", "bus_gb_per_s", "number", True),
         Column("of the links", "link_percent", "percent"),
         Column("last to come", who, "text", True),
@@ -239,6 +258,7 @@ def collectives_section(report: RanksReport) -> Section:
         "One of each kind and size, the mean over ranks. GB/s: what crosses a GPU's links while "
         "all are there, the bus bandwidth of NCCL's tests."
     )
+    note += SLOWS * is_slowed(report)
     table = Table("collectives", "Collectives", note, columns, report.collectives)
     return Section("collectives", "Collectives", [table], lead=note)
 

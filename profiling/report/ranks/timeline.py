@@ -90,7 +90,7 @@ def shown_ranks(analysis: RanksAnalysis) -> list[int]:
     if len(analysis.ranks) <= MOST_RANKS:
         return list(range(len(analysis.ranks)))
     rows = analysis.report.ranks
-    order = np.argsort([row.communication.exposed_wait_ms or 0.0 for row in rows], kind="stable")
+    order = np.argsort([row.communication.lost_wait_ms or 0.0 for row in rows], kind="stable")
     half = MOST_RANKS // 2
     return sorted([*order[:half].tolist(), *order[-half:].tolist()])
 

@@ -1,0 +1,145 @@
+"""How much longer kernels take beside collectives: by hand, and in simulated trainings."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.fleet.simulation import Fault, Fleet, cost_us, simulate
+from profiling.analysis.analysis import Analysis
+from profiling.analysis.gpu_time.slowed import Slowed, slowed
+from tests.helpers.fleet import TOOLS, analysed, report_of, written
+from tests.helpers.programs import ADD, GEMM, US, Builder
+
+NEAR = 0.15  # of what removing the fault gives
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+SLOW = Fleet(ranks=4, slowdown=1.8)
+HIDDEN = replace(SLOW, fault=Fault("slow_loader", loader_us=1300))  # what slows hides all of it
+Times = list[tuple[int, int]]
+
+
+def found(kernels: list[tuple[int, int, str, int]], collectives: Times) -> Slowed:
+    """Kernels are (start, end, name, blocks), all times in microseconds."""
+    build = Builder()
+    build.range(0, kernels[-1][1] * US, "iteration 0")
+    for start, end, name, blocks in kernels:
+        build.operation(start * US, end * US, name, blocks=blocks)
+    for start, end in collectives:
+        build.operation(start * US, end * US, NCCL, stream=8)
+    analysis = Analysis(build.trace())
+    owned = analysis.owned
+    assert owned is not None
+    rows = np.flatnonzero(owned.name != analysis.trace.names.index(NCCL))
+    starts, ends = np.array(collectives).T * US
+    return slowed(owned, rows, starts, ends)
+
+
+def alone(count: int = 3, us: int = 10, name: str = GEMM, blocks: int = 132) -> list:
+    """Kernels that are over before 1000."""
+    return [(20 * n, 20 * n + us, name, blocks) for n in range(count)]
+
+
+def test_a_kernel_is_held_against_the_median_of_those_beside_none() -> None:
+    kernels = [*alone(us=10), (100, 150, GEMM, 132), (1000, 1017, GEMM, 132)]
+    told = found(kernels, [(990, 1100)])
+    assert told.kernel_ns.tolist() == [0, 0, 0, 0, 7 * US]
+    assert told.collective_ns.tolist() == [7 * US]
+
+
+def test_collectives_share_by_the_time_beside_them_and_the_first_to_end_of_two_counts() -> None:
+    kernels = [*alone(us=20), (1000, 1060, GEMM, 132)]
+    shares = found(kernels, [(990, 1010), (1020, 1050), (1030, 1040)]).collective_ns
+    assert shares == pytest.approx(np.array([10, 20, 10]) * US)
+    assert found(kernels, [(2000, 2010)]).collective_ns.tolist() == [0]
+
+
+def test_a_kernel_is_slowed_by_no_more_than_it_is_beside() -> None:
+    told = found([*alone(us=10), (1000, 1050, GEMM, 132)], [(1045, 1100)])
+    assert told.collective_ns.tolist() == [5 * US]
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        alone(count=2),
+        [*alone(count=2), (600, 610, GEMM, 264)],
+        [*alone(count=2), (600, 610, ADD, 132)],
+    ],
+    ids=["too few", "another grid", "another kernel"],
+)
+def test_what_is_not_known_counts_as_not_slowed(others: list) -> None:
+    assert found([*others, (1000, 1050, GEMM, 132)], [(990, 1100)]).collective_ns.tolist() == [0]
+
+
+def test_what_is_faster_cancels_what_is_slower() -> None:
+    kernels = [*alone(us=10), (1000, 1014, GEMM, 132), (1020, 1026, GEMM, 132)]
+    assert found(kernels, [(990, 1100)]).collective_ns.tolist() == [0]
+    one_each = found([*kernels, (1200, 1211, GEMM, 132)], [(990, 1100), (1190, 1300)])
+    assert one_each.kernel_ns.tolist() == [0, 0, 0, 4 * US, -4 * US, 1 * US]
+    assert one_each.collective_ns.tolist() == [0, 1 * US]
+
+
+def test_noise_is_no_slowdown() -> None:
+    took_us = np.rint(np.random.default_rng(1).normal(100, 5, 400)).astype(int).tolist()
+    kernels = [(200 * n, 200 * n + us, GEMM, 132) for n, us in enumerate(took_us)]
+    told = found(kernels, [(200 * n - 10, 200 * n + 160) for n in range(1, 400, 2)])
+    assert told.collective_ns.sum() < 0.025 * sum(took_us[1::2]) * US
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_straggler_whose_waits_are_hidden_is_found_and_costs_what_it_costs(
+    tmp_path: Path, tool: str
+) -> None:
+    report = report_of(written(HIDDEN, tmp_path, tool))
+    late = report.straggler
+    assert late is not None and (late.rank, late.part) == (1, "data")
+    true_ms = cost_us(HIDDEN) / 1e3
+    assert late.costs_ms_per_step == pytest.approx(true_ms, rel=NEAR)
+    for row in report.ranks:
+        told = row.communication
+        assert told.exposed_wait_ms is not None and told.slowed_by_wait_ms is not None
+        if row.rank != late.rank:
+            assert told.exposed_wait_ms < 0.25 * true_ms
+            assert 0.75 * true_ms < told.slowed_by_wait_ms < told.slowed_ms
+    assert "slow these kernels down by" in late.evidence[-1]
+
+
+@pytest.mark.parametrize("kind", ["larger_kernels", "slower_kernels"])
+def test_kernels_that_are_longer_are_told_from_slowed_ones(tmp_path: Path, kind) -> None:
+    fleet = replace(SLOW, fault=Fault(kind, times=1.1, ranks=(2,)))
+    late = report_of(written(fleet, tmp_path)).straggler
+    assert late is not None and (late.rank, late.part, late.work) == (2, "compute", kind)
+    assert late.costs_ms_per_step == pytest.approx(cost_us(fleet) / 1e3, rel=NEAR)
+    assert late.longer_ms == pytest.approx(late.costs_ms_per_step, rel=NEAR)
+
+
+def test_what_collectives_slow_is_what_the_simulation_computed_longer(tmp_path: Path) -> None:
+    fleet = replace(HIDDEN, noise=0.0)
+    analysis = analysed(written(fleet, tmp_path))
+    work_us = (fleet.forward + fleet.backward + fleet.optimizer) * fleet.kernel_us + 5
+    for row in analysis.report.ranks:
+        longer_ms = row.compute_ms - work_us / 1e3
+        assert row.communication.slowed_ms == pytest.approx(longer_ms, abs=0.05)
+
+
+@pytest.mark.parametrize("buckets, transfer_us", [(0, 400), (4, 400), (4, 2500)])
+def test_slow_transfers_of_all_ranks_hold_nobody_up(
+    tmp_path: Path, buckets: int, transfer_us: float
+) -> None:
+    fleet = replace(SLOW, buckets=buckets, transfer_us=transfer_us)
+    report = report_of(written(fleet, tmp_path))
+    assert (report.verdict, report.straggler) == ("balanced", None)
+    assert report.jitter_ms_per_step is not None and report.jitter_ms_per_step < 0.1
+    if buckets:
+        slowed_ms = [row.communication.slowed_ms for row in report.ranks]
+        assert min(slowed_ms) > 0.25 * transfer_us / 1e3
+
+
+def test_who_is_late_in_turns_behind_hidden_waits_is_jitter(tmp_path: Path) -> None:
+    fleet = replace(SLOW, steps=12, jitter_us=1200)
+    report = report_of(written(fleet, tmp_path))
+    assert (report.verdict, report.straggler) == ("jitter", None)
+    without = replace(fleet, jitter_us=0.0)
+    lengthened_ms = (simulate(fleet).step_us - simulate(without).step_us) / 1e3
+    assert report.jitter_ms_per_step == pytest.approx(lengthened_ms, rel=NEAR)
