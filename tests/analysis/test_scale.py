@@ -91,6 +91,7 @@ def collective(**changes) -> CollectiveSum:
         wait_ms=0.0,
         transfer_ms=1.0,
         exposed_ms=0.0,
+        slowed_ms=0.0,
         bus_gb_per_s=150.0 / all_reduce_ms(100, 4, 300.0),
         link_percent=None,
         last_rank=None,
