@@ -11,6 +11,7 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.slowed import Slowed, slowed
 from tests.helpers.fleet import TOOLS, analysed, report_of, written
 from tests.helpers.programs import ADD, GEMM, US, Builder
+from tests.paths import CAPTURES
 
 NEAR = 0.15  # of what removing the fault gives
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
@@ -103,6 +104,17 @@ def test_a_straggler_whose_waits_are_hidden_is_found_and_costs_what_it_costs(
             assert told.exposed_wait_ms < 0.25 * true_ms
             assert 0.75 * true_ms < told.slowed_by_wait_ms < told.slowed_ms
     assert "slow these kernels down by" in late.evidence[-1]
+
+
+def test_extra_products_on_an_h200_are_found_though_every_wait_is_hidden() -> None:
+    """They take 4.08 ms a step; what rank 0 waits for them shows in its kernels alone."""
+    report = report_of(sorted((CAPTURES / "hidden_waits").iterdir()))
+    late, other = report.straggler, report.ranks[0].communication
+    assert late is not None and (late.rank, late.because) == (1, "gpu_compute")
+    assert (late.part, late.phase, late.work) == ("compute", "forward", "more_kernels")
+    assert 3.5 < late.costs_ms_per_step < 4.1 and 3.5 < late.longer_ms < 4.2
+    assert other.exposed_wait_ms is not None and other.exposed_wait_ms < 0.05
+    assert other.slowed_by_wait_ms is not None and other.slowed_by_wait_ms > 3.5
 
 
 @pytest.mark.parametrize("kind", ["larger_kernels", "slower_kernels"])
