@@ -225,6 +225,7 @@ class Overlap:
     hidden_ms: float  # communication: while kernels computed; copies: while any kernel ran
     exposed_ms: float  # the rest, as in Breakdown
     hidden_percent: float
+    slowed_ms: float | None  # what it makes the kernels that hide it longer; None: copies
 
 
 @dataclass(frozen=True)

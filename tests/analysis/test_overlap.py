@@ -28,9 +28,20 @@ def test_communication_hides_behind_computing_and_copies_behind_either():
     build.operation(80 * MS, 84 * MS, "[CUDA memset]", kind=MEMSET)
     build.operation(99 * MS, 100 * MS)
     assert overlap(Analysis(build.trace())) == [
-        Overlap("communication", 15.0, 5.0, 10.0, pytest.approx(100 / 3)),
-        Overlap("copies", 17.0, 5.0, 12.0, pytest.approx(1000 / 34)),
+        Overlap("communication", 15.0, 5.0, 10.0, pytest.approx(100 / 3), 0.0),
+        Overlap("copies", 17.0, 5.0, 12.0, pytest.approx(1000 / 34), None),
     ]
+
+
+def test_what_hidden_communication_slows_is_told():
+    build = two_steps()
+    for start in (0, 10, 20, 60):
+        build.operation(start * MS, (start + 2) * MS)
+    build.operation(29 * MS, 40 * MS, NCCL, stream=8)
+    build.operation(30 * MS, 35 * MS)
+    build.operation(99 * MS, 100 * MS, name="last")
+    (communication,) = overlap(Analysis(build.trace()))
+    assert communication.slowed_ms == pytest.approx(1.5)  # 3 ms in two steps
 
 
 def test_what_there_is_not_has_no_row():

@@ -91,14 +91,18 @@ def test_markdown_has_whole_tables_and_no_markup_of_names():
 
 def test_overlap_is_in_a_terminal_where_it_tells_more_than_the_bar():
     report = report_with_manifest()
-    hidden = Overlap("communication", ms=2.0, hidden_ms=1.5, exposed_ms=0.5, hidden_percent=75.0)
-    copies = Overlap("copies", ms=0.4, hidden_ms=0.0, exposed_ms=0.4, hidden_percent=0.0)
+    hidden = Overlap("communication", 2.0, 1.5, 0.5, hidden_percent=75.0, slowed_ms=0.0)
+    copies = Overlap("copies", 0.4, 0.0, 0.4, hidden_percent=0.0, slowed_ms=None)
     for rows, is_told in (([hidden, copies], True), ([copies], False), ([], False), (None, False)):
         changed = replace(report, overlap=rows)
         assert ("\nOverlap\n" in shown(changed)) == is_told
         assert ("**Overlap.**" in markdown(report_document(changed))) == bool(rows)
     told = shown(replace(report, overlap=[hidden, copies]))
     assert re.search(r"communication +2\.00 +1\.50 +75\.0 % +0\.500 +25\.0 %", told)
+    slows = replace(hidden, slowed_ms=1.25)
+    for row, is_told in ((slows, True), (hidden, False)):
+        said = markdown(report_document(replace(report, overlap=[row, copies])))
+        assert ("makes the kernels beside it 1.25 ms a step longer" in said) == is_told
 
 
 def test_the_tables_of_a_page_and_of_markdown():

@@ -9,9 +9,10 @@ import numpy as np
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import union
 from profiling.analysis.gpu_time.breakdown import COMMUNICATION
+from profiling.analysis.gpu_time.slowed import slowed
 from profiling.analysis.report import CopySpeed, Overlap, OverlapKind
 from profiling.hardware import link_bytes_per_s
-from profiling.timeline.trace import COPY, MEMSET, Device
+from profiling.timeline.trace import COPY, KERNEL, MEMSET, Device
 
 WITH_HOST = ("Host-to-Device", "Device-to-Host")
 COPY_NAME = ("[CUDA memcpy ", "]")  # around the direction
@@ -43,8 +44,22 @@ def overlap(analysis: Analysis) -> list[Overlap] | None:
             whole, hidden, exposed = (
                 part / 1e6 / analysis.step_count for part in (ns, ns - exposed_ns, exposed_ns)
             )
-            found.append(Overlap(name, whole, hidden, exposed, 100 * (ns - exposed_ns) / ns))
+            percent = 100 * (ns - exposed_ns) / ns
+            slows = slowed_ms(analysis) if name == "communication" else None
+            found.append(Overlap(name, whole, hidden, exposed, percent, slows))
     return found
+
+
+def slowed_ms(analysis: Analysis) -> float:
+    """By how much communication makes the kernels longer that hide it, a step."""
+    owned = analysis.owned
+    if owned is None:
+        return 0.0
+    talks = analysis.family[owned.name] == COMMUNICATION
+    computing = np.flatnonzero(~talks & (owned.kind == KERNEL))
+    talking = np.flatnonzero(talks & owned.kernels_and_graphs)
+    slow = slowed(owned, computing, owned.start_ns[talking], owned.end_ns[talking])
+    return float(slow.collective_ns.sum()) / 1e6 / analysis.step_count
 
 
 def copy_speeds(analysis: Analysis, gpu: Device | None) -> list[CopySpeed] | None:

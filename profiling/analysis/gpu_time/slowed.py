@@ -1,4 +1,6 @@
-"""How much longer kernels take because they run beside collectives. Called by ranks.reduce.
+"""How much longer kernels take because they run beside collectives.
+
+Called by overlap and ranks.reduce.
 
 A collective's kernel holds multiprocessors, also while it does nothing but wait for other ranks. So
 a kernel whose blocks just fill the GPU takes a second round beside it. A kernel is compared with

@@ -11,6 +11,7 @@ from profiling.analysis.report import FamilySum, Gap, KernelSum, Report
 from profiling.report.capture.kernel_sources import Links
 from profiling.report.document import EVERYWHERE, Cell, Column, Places, Table
 from profiling.report.kernel_label import kernel_cell
+from profiling.units import milliseconds
 
 DURATIONS = [
     Column("total", "total_ns", "ns", True),
@@ -176,6 +177,12 @@ def overlap(report: Report) -> Table:
         "kernel runs; exposed is the rest."
     )
     rows = report.overlap or []
+    slowed_ms = max((row.slowed_ms or 0.0 for row in rows), default=0.0)
+    if slowed_ms > WORTH_TELLING * step_ms:
+        note += (
+            f" Hidden communication makes the kernels beside it {milliseconds(slowed_ms)} ms a "
+            "step longer, also while it waits for other ranks: its kernels hold multiprocessors."
+        )
     told_ms = [row.ms if row.kind == "communication" else row.hidden_ms for row in rows]
     places = EVERYWHERE if max(told_ms, default=0) > WORTH_TELLING * step_ms else IN_FULL
     return Table("overlap", "Overlap", note, columns, rows, places=places)
