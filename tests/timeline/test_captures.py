@@ -13,7 +13,7 @@ table of graph nodes were removed from the exports by SQL, and besides:
 - flash_attr_{true,false}.sqlite.gz: eager, profile.attribute_backward=true and false. Only what the
   first 8 of 20 iterations launched
 - flash_eager.trace.json.gz: eager, torch.profiler, 5 iterations
-- hidden_waits/rank{0,1}.trace.json.gz: two GPUs, GPT-2 124M, ddp, torch.profiler, 2 of 6
+- ranks/hidden_waits/rank{0,1}.trace.json.gz: two GPUs, GPT-2 124M, ddp, torch.profiler, 2 of 6
   iterations; benchmarks.plants.ranks gave rank 1 its extra_products. Of PyTorch's operators only
   those that say which collective is called, and no flows: read by test_ranks_slowed.py
 The two manifests lost their folders and were given the vocab_size that the trainer writes now.
@@ -143,7 +143,10 @@ def test_nothing_of_the_machine_is_in_it(name):
 
 
 def test_nothing_of_the_machine_is_in_the_trace_and_the_manifests():
-    traces = [CAPTURES / "flash_eager.trace.json.gz", *(CAPTURES / "hidden_waits").iterdir()]
+    traces = [
+        CAPTURES / "flash_eager.trace.json.gz",
+        *(CAPTURES / "ranks" / "hidden_waits").iterdir(),
+    ]
     texts = [gzip.decompress(file.read_bytes()).decode() for file in traces]
     texts += [file.read_text(encoding="utf-8") for file in CAPTURES.glob("*.window-1.json")]
     assert len(texts) == 5
