@@ -50,7 +50,7 @@ class ReducedRank:
     parts_ns: dict[str, np.ndarray]  # of causes.PARTS in each step
     host_ns: dict[str, np.ndarray]  # idle in each step by what the host did; {}: not told
     communication_ns: np.ndarray  # in each step, hidden or not
-    phase_ns: dict[str, np.ndarray]  # of the kernels that compute, in each step by phase; as theirs
+    phase_ns: dict[str, np.ndarray]  # in each step by phase: kernels that compute, as in `kernels`
     kernels: dict[str, KernelWork]  # that compute
     collectives: Collectives
     slowed_ns: np.ndarray  # what each of these made the kernels longer that ran beside it
