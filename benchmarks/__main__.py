@@ -39,6 +39,7 @@ MEASUREMENTS = {
     "planted_ranks": Measurement(
         "is the rank with a fault named, with its cause and its cost?", gpu=True
     ),
+    "scaling": Measurement("what each GPU more keeps of a step, nanoGPT's beside it", gpu=True),
     "foreign": Measurement(
         "the same in programs of torchvision, timm and transformers, by two profilers", gpu=True
     ),

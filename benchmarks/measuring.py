@@ -13,6 +13,7 @@ from typing import IO, TypeVar
 from cli.keys import check_values
 
 T = TypeVar("T")
+K = TypeVar("K")
 
 PROJECT = Path(__file__).resolve().parent.parent
 BYTES_OF_MAXRSS = 1 if sys.platform == "darwin" else 1024  # getrusage's unit
@@ -43,9 +44,9 @@ class Keys:
                 raise ValueError(f"{name}={value}: no such file")
 
 
-def in_turns(measures: Mapping[str, Callable[[], T]], rounds: int) -> dict[str, list[T]]:
+def in_turns(measures: Mapping[K, Callable[[], T]], rounds: int) -> dict[K, list[T]]:
     """What each gave: a, b, b, a, a, b, ... so that a drift or a neighbour touches all alike."""
-    found: dict[str, list[T]] = {name: [] for name in measures}
+    found: dict[K, list[T]] = {name: [] for name in measures}
     order = list(measures)
     for _ in range(rounds):
         for name in order:

@@ -14,6 +14,7 @@ from training.step import Step
 
 LATE = 1  # the rank with the fault
 PRODUCTS, SIZE = 24, 4096  # extra matrix products, about 0.2 ms each on an H200
+SLEEP_S = 0.040  # longer than a step of 124M, behind which a host that runs ahead would hide it
 GRAPHS = "attention=flash compile=true dropout=0"
 WIDE = "attention=flash compile=false dropout=0 n_layer=8 n_head=16 n_embd=2048 batch_size=32"
 
@@ -69,14 +70,14 @@ def products_in_turns() -> None:
 def slow_loader() -> None:
     """The loader of one rank sleeps."""
     if rank() == LATE:
-        before(Batches, "draw", lambda *_: time.sleep(0.020))
+        before(Batches, "draw", lambda *_: time.sleep(SLEEP_S))
 
 
 def python_stall() -> None:
     """One rank sleeps before each update."""
     if rank() == LATE:
         for step in (Step, GraphedStep):
-            before(step, "update", lambda *_: time.sleep(0.020))
+            before(step, "update", lambda *_: time.sleep(SLEEP_S))
 
 
 def larger_share() -> None:

@@ -1,0 +1,123 @@
+"""What each GPU more keeps of a training step; another checkout of nanoGPT beside it.
+
+    python -m benchmarks scaling ranks=1,2,4 config=gpt2_124m \
+        words="dataset=FOLDER attention=triton kernels=fused compile=false"
+    python -m benchmarks scaling ranks=1,4 config=gpt2_124m words="dataset=FOLDER" \
+        ways="parallel=ddp; parallel=fsdp" against=../nanoGPT \
+        theirs="config/train_gpt2.py --batch_size=12 --wandb_log=False"
+
+Each process trains one micro-step of batch_size sequences on each GPU. All take turns, round by
+round, and are timed alike, from outside: from line to line of what they print, behind a warm-up.
+Prints a row for each way and number of ranks; `kept` is the step of the fewest ranks over this one.
+"""
+
+import os
+import re
+import sys
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from pathlib import Path
+from statistics import median
+
+from benchmarks.measuring import PROJECT, Keys, in_turns, key
+from profiling.launch.bench import printed
+from profiling.launch.bench.printed import Stamped
+from profiling.launch.experiment.processes import check_ended
+from profiling.launch.process import stream
+
+LOG_INTERVAL = 10
+HEADER = "| | ranks | ms a step (least, most) | kept |\n|---|---:|---:|---:|"
+THEIRS = "nanoGPT"
+
+
+@dataclass
+class ScalingConfig(Keys):
+    ranks: str = key("1,2", "numbers of GPUs of one host, by comma")
+    config: str = key("gpt2_124m", "experiment to train")
+    words: str = key("", "further words of train.py, by blanks, for each way")
+    ways: str = key("", "words to compare, by semicolon")
+    against: str = key("", "a checkout of nanoGPT, to be run as it stands")
+    theirs: str = key("config/train_gpt2.py --wandb_log=False", "words of its train.py, by blanks")
+    iterations: int = key(80, "of each process", least=40)
+    warm_up: int = key(30, "of them, not timed", least=0)
+    rounds: int = key(2, "processes of each kind", least=1)
+    out: str = key("out-scaling", "folder of runs and logs")
+
+
+@dataclass(frozen=True)
+class Process:
+    """To come: a way of ours, or the other checkout, on so many GPUs."""
+
+    way: str
+    ranks: int
+
+    @property
+    def label(self) -> str:
+        return self.way or "as it is"
+
+
+def main(config: ScalingConfig) -> None:
+    ranks, ways = numbers(config), [way.strip() for way in config.ways.split(";")]
+    if config.against and not (Path(config.against) / "train.py").is_file():
+        raise ValueError(f"against={config.against}: no checkout of nanoGPT; it has no train.py")
+    if config.warm_up + 2 * LOG_INTERVAL > config.iterations:
+        raise ValueError(f"warm_up={config.warm_up}: leaves less than 20 of {config.iterations}")
+    out = Path(config.out).resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    sides = [*ways, THEIRS] if config.against else ways
+    processes = [Process(way, count) for way, count in product(sides, ranks)]
+    found = in_turns({p: partial(step_ms, p, config, out) for p in processes}, config.rounds)
+    print(HEADER)
+    for way in sides:
+        fewest_ms = median(found[Process(way, ranks[0])])
+        for process in (Process(way, count) for count in ranks):
+            print(row(process, found[process], fewest_ms))
+
+
+def numbers(config: ScalingConfig) -> list[int]:
+    """Of ranks, the fewest first. Raises ValueError."""
+    words = config.ranks.split(",")
+    if not all(word.strip().isdecimal() and int(word) for word in words):
+        raise ValueError(f"ranks={config.ranks}: not numbers of GPUs by comma, such as 1,2,4")
+    return sorted({int(word) for word in words})
+
+
+def row(process: Process, times_ms: list[float], fewest_ms: float) -> str:
+    ms = median(times_ms)
+    spread = f"{ms:.2f} ({min(times_ms):.2f}, {max(times_ms):.2f})"
+    return f"| {process.label} | {process.ranks} | {spread} | {fewest_ms / ms:.1%} |"
+
+
+def step_ms(process: Process, config: ScalingConfig, out: Path) -> float:
+    """The median step of a process, over the rows behind the warm-up. Raises ValueError."""
+    name = re.sub(r"\W+", "-", f"{process.label} {process.ranks}")
+    folder, words = command(process, config, out / name)
+    log = out / f"{name}.log"
+    with open(log, "wb") as file:
+        output = Stamped(file)
+        ended = stream([sys.executable, *words], dict(os.environ), output, folder)
+    check_ended(ended, words, log, f"{process.label}, {process.ranks} ranks")
+    steps = printed.training(output.lines).steps(config.warm_up)
+    if not steps:
+        raise ValueError(f"{log}: lacks lines such as 'iter 10: loss 4.1, time 5.0ms'")
+    return median(ms for _, ms in steps)
+
+
+def command(process: Process, config: ScalingConfig, out_dir: Path) -> tuple[Path, list[str]]:
+    """The folder to start it in, and the words behind python."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={process.ranks}"]
+    started = launcher if process.ranks > 1 else []
+    never, each = 10 * config.iterations, process.ranks
+    if process.way == THEIRS:
+        keys = {"max_iters": config.iterations, "log_interval": LOG_INTERVAL, "eval_iters": 1}
+        keys |= {"eval_interval": never, "gradient_accumulation_steps": each}
+        said = [f"--{name}={value}" for name, value in keys.items()] + [f"--out_dir={out_dir}"]
+        return Path(config.against).resolve(), [*started, "train.py", *config.theirs.split(), *said]
+    own = [
+        *(f"max_iters={config.iterations}", f"log_interval={LOG_INTERVAL}", "eval_iters=1"),
+        *(f"eval_interval={never}", f"gradient_accumulation_steps={each}"),
+        *("always_save_checkpoint=false", "wandb.mode=disabled", f"out_dir={out_dir}"),
+    ]
+    words = [config.config, *config.words.split(), *process.way.split(), *own]
+    return PROJECT, [*started, "train.py", *words]
