@@ -9,6 +9,7 @@ import pytest
 from benchmarks.fleet.simulation import Fault, Fleet, cost_us, simulate
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.slowed import Slowed, slowed
+from profiling.report.ranks.document import next_steps
 from tests.helpers.fleet import TOOLS, analysed, report_of, written
 from tests.helpers.programs import ADD, GEMM, US, Builder
 from tests.paths import CAPTURES
@@ -115,6 +116,8 @@ def test_extra_products_on_an_h200_are_found_though_every_wait_is_hidden() -> No
     assert 3.5 < late.costs_ms_per_step < 4.1 and 3.5 < late.longer_ms < 4.2
     assert other.exposed_wait_ms is not None and other.exposed_wait_ms < 0.05
     assert other.slowed_by_wait_ms is not None and other.slowed_by_wait_ms > 3.5
+    (advice,) = next_steps(report)
+    assert advice.startswith("Find what rank 1 launches and the others do not")
 
 
 @pytest.mark.parametrize("kind", ["larger_kernels", "slower_kernels"])

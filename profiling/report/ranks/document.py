@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from profiling.analysis.ranks.costs import WORTH_TELLING
-from profiling.analysis.ranks.records import CollectiveSum, RankRow, RanksReport
+from profiling.analysis.ranks.records import CollectiveSum, RankRow, RanksReport, Work
 from profiling.causes import VERDICT
 from profiling.report.capture.timeline_data import TimelineData
 from profiling.report.document import (
@@ -119,10 +119,20 @@ def rank_said(row: RankRow) -> str:
     return f"Rank {row.rank} by itself is bound by {bound}."
 
 
+UNEVEN: dict[Work, str] = {
+    "more_kernels": "Find what rank {} launches and the others do not: hold the kernels of its own "
+    "report against another rank's.",
+    "larger_kernels": "Share the work out evenly: the same kernels have more to do on rank {}.",
+    "slower_kernels": "Measure rank {}'s GPU by itself, beside another: python -m profiling device.",
+}
+
+
 def next_steps(report: RanksReport) -> list[str]:
     late = report.straggler
     if late is None:
         return []
+    if late.work:
+        return [UNEVEN[late.work].format(late.rank)]
     advice = VERDICT[late.because].advice if late.because in VERDICT else ()
     return [each.elsewhere or each.line for each in advice if "{" not in each.line][:1]
 
