@@ -123,7 +123,7 @@ UNEVEN: dict[Work, str] = {
     "more_kernels": "Find what rank {} launches and the others do not: hold the kernels of its own "
     "report against another rank's.",
     "larger_kernels": "Share the work out evenly: the same kernels have more to do on rank {}.",
-    "slower_kernels": "Measure rank {}'s GPU by itself, beside another: python -m profiling device.",
+    "slower_kernels": "Measure rank {}'s GPU by itself: python -m profiling device.",
 }
 
 
