@@ -55,6 +55,13 @@ def in_turns(measures: Mapping[K, Callable[[], T]], rounds: int) -> dict[K, list
     return found
 
 
+def launcher(ranks: int) -> list[str]:
+    """The arguments of python that start so many ranks on this host."""
+    if ranks == 1:
+        return []
+    return ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+
+
 @dataclass(frozen=True)
 class Process:
     """How one went that has ended."""

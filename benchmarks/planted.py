@@ -32,7 +32,7 @@ from benchmarks.diagnoses import (
     print_counts,
     print_header,
 )
-from benchmarks.measuring import Keys, key, run_process
+from benchmarks.measuring import Keys, key, launcher, run_process
 from benchmarks.planted_train import PLANTS, SERIES
 from benchmarks.plants.planting import Plant
 from cli.files import write_text
@@ -103,9 +103,9 @@ def record(name: str, plant: Plant, config: PlantedConfig, folder: Path) -> str 
     words, fault = [config.config, *SHORT.split()], {"PLANT": name, **plant.environ}
     with_fault = [*words, *plant.keys.split()]
     without = [*words, *(plant.without or plant.keys).split()]
-    launched = [*launcher(plant), *TRAINER, *with_fault, *TORCH_WINDOW.split()]
+    launched = [*launcher(plant.ranks), *TRAINER, *with_fault, *TORCH_WINDOW.split()]
     ended = {
-        "without": train([*launcher(plant), "train.py", *without], folder / "without", {}),
+        "without": train([*launcher(plant.ranks), "train.py", *without], folder / "without", {}),
         "torch": train(launched, folder / "torch", fault),
         "nsys": train_under_nsys(with_fault, plant, config.preset, folder / "nsys", fault),
     }
@@ -119,14 +119,6 @@ def failure(out_dir: Path, status: int) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
     told = [f"    {without_controls(line)}" for line in lines[-TOLD_LINES:]]
     return "\n".join([f"{out_dir.name} ended with {status}; the end of {log}:", *told])
-
-
-def launcher(plant: Plant) -> list[str]:
-    """The arguments of python that start the ranks."""
-    if plant.ranks == 1:
-        return []
-    ranks = f"--nproc-per-node={plant.ranks}"
-    return ["-m", "torch.distributed.run", "--standalone", ranks]
 
 
 def train(words: Sequence[str], out_dir: Path, environ: Mapping[str, str]) -> int:

@@ -18,14 +18,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from benchmarks.measuring import Keys, key
+from benchmarks.measuring import Keys, key, launcher
 from benchmarks.planted import (
     SHORT,
     TORCH_WINDOW,
     TRAINER,
     check_machine,
     failure,
-    launcher,
     step_ms,
     train,
     train_under_nsys,
@@ -123,7 +122,7 @@ def record(name: str, plant: Plant, config: PlantedRanksConfig, out: Path) -> st
     words = [config.config, *SHORT.split(), *plant.keys.split(), *config.words.split(), one_each]
     fault = {"PLANT": name, **plant.environ}
     everyone = f"profile.ranks=[{','.join(map(str, range(plant.ranks)))}]"
-    profiled = [*launcher(plant), *TRAINER, *words, *TORCH_WINDOW.split(), everyone]
+    profiled = [*launcher(plant.ranks), *TRAINER, *words, *TORCH_WINDOW.split(), everyone]
     ended = {
         folder / "torch": train(profiled, folder / "torch", fault),
         folder / "nsys": train_under_nsys(
@@ -131,7 +130,7 @@ def record(name: str, plant: Plant, config: PlantedRanksConfig, out: Path) -> st
         ),
     }
     if not without.exists():
-        ended[without] = train([*launcher(plant), "train.py", *words], without, {})
+        ended[without] = train([*launcher(plant.ranks), "train.py", *words], without, {})
     failed = [failure(out_dir, status) for out_dir, status in ended.items() if status]
     return "\n".join(failed) or None
 

@@ -20,13 +20,13 @@ from itertools import product
 from pathlib import Path
 from statistics import median
 
-from benchmarks.measuring import PROJECT, Keys, in_turns, key
+from benchmarks.measuring import PROJECT, Keys, in_turns, key, launcher
 from profiling.launch.bench import printed
 from profiling.launch.bench.printed import Stamped
+from profiling.launch.experiment.plan import LOG_INTERVAL
 from profiling.launch.experiment.processes import check_ended
 from profiling.launch.process import stream
 
-LOG_INTERVAL = 10
 HEADER = "| | ranks | ms a step (least, most) | kept |\n|---|---:|---:|---:|"
 THEIRS = "nanoGPT"
 
@@ -106,9 +106,7 @@ def step_ms(process: Process, config: ScalingConfig, out: Path) -> float:
 
 def command(process: Process, config: ScalingConfig, out_dir: Path) -> tuple[Path, list[str]]:
     """The folder to start it in, and the words behind python."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={process.ranks}"]
-    started = launcher if process.ranks > 1 else []
-    never, each = 10 * config.iterations, process.ranks
+    started, never, each = launcher(process.ranks), 10 * config.iterations, process.ranks
     if process.way == THEIRS:
         keys = {"max_iters": config.iterations, "log_interval": LOG_INTERVAL, "eval_iters": 1}
         keys |= {"eval_interval": never, "gradient_accumulation_steps": each}

@@ -208,8 +208,7 @@ def shared(saved: Checkpoint, model: GPT, optimizer: AdamW) -> Checkpoint:
     """With this rank's part of weights and moments; all ranks call this."""
     from training.shards import placed
 
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    own = model.state_dict()
+    own, parameters = model.state_dict(), optimizer.numbered()
     moments = {
         number: {
             name: placed(value, parameters[number]) if value.dim() else value

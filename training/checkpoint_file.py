@@ -54,12 +54,10 @@ def load(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
     saved = opened(path, device)
     if saved.shards is None:
         return saved
-    from training.shard_files import read  # imports DTensor, which takes seconds
+    from training.shard_files import filled  # imports DTensor, which takes seconds
 
-    whole = {each: each.empty(device) for each in saved.shards.weights.values()}
-    read(saved.shards.folder, whole)
-    weights = {name: whole[each] for name, each in saved.shards.weights.items()}
-    return replace(saved, weights=saved.weights | weights, optimizer=None, shards=None)
+    weights_alone = replace(saved, optimizer={}, shards=replace(saved.shards, moments={}))
+    return replace(filled(weights_alone, {}, device), optimizer=None)
 
 
 def opened(path: Path, device: torch.device | str = "cpu") -> Checkpoint:

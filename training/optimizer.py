@@ -35,9 +35,10 @@ class AdamW(torch.optim.AdamW):
         """Of sharded parameters and what goes with them this rank's parts: the update is element by
         element, and a DTensor would take the host longer than that for each of them."""
         found = super()._init_group(group, *lists)
-        for tensors in lists:
-            if isinstance(tensors, list):
-                tensors[:] = map(own_part, tensors)
+        if any(map(is_shared, group["params"][:1])):  # then all are
+            for tensors in lists:
+                if isinstance(tensors, list):
+                    tensors[:] = [t.to_local() if is_shared(t) else t for t in tensors]
         return found
 
     @staticmethod
@@ -47,11 +48,14 @@ class AdamW(torch.optim.AdamW):
 
     def state_shapes(self) -> dict[int, dict[str, torch.Size]]:
         """What `state` holds once there was a step, by the parameter's number."""
-        parameters = [p for group in self.param_groups for p in group["params"]]
         return {
             number: {"exp_avg": p.shape, "exp_avg_sq": p.shape, "step": torch.Size()}
-            for number, p in enumerate(parameters)
+            for number, p in enumerate(self.numbered())
         }
+
+    def numbered(self) -> list[Tensor]:
+        """All parameters, by the numbers that they have in its state."""
+        return [p for group in self.param_groups for p in group["params"]]
 
     @staticmethod
     def groups(model: nn.Module) -> tuple[list[Parameter], ...]:
@@ -60,9 +64,9 @@ class AdamW(torch.optim.AdamW):
         return [p for p in parameters if p.dim() >= 2], [p for p in parameters if p.dim() < 2]
 
 
-def own_part(tensor: Tensor) -> Tensor:
-    """Of a DTensor, whose class takes a second to import, what this rank has of it."""
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+def is_shared(tensor: Tensor) -> bool:
+    """Whether the ranks share it: a DTensor, whose class takes a second to import."""
+    return hasattr(tensor, "to_local")
 
 
 class ClippedAdamW(AdamW):
@@ -79,7 +83,7 @@ class ClippedAdamW(AdamW):
         lr: Tensor, betas: tuple[float, float],
     ):  # fmt: skip
         super().__init__(groups, lr=lr, betas=betas, fused=True, capturable=lr.is_cuda)
-        self.parameters = [p for group in self.param_groups for p in group["params"]]
+        self.parameters = self.numbered()
         updated = self.param_groups[self.first_group :]
         self.updated = [p for group in updated for p in group["params"]]  # the last of all
         self.copies, self.max_norm = copies, max_norm

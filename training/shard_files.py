@@ -222,8 +222,7 @@ def ends_of_files(index: dict[str, ShardedTensor]) -> dict[str, int]:
 
 def places(shards: ShardIndex, model: GPT, optimizer: AdamW) -> dict[ShardedTensor, Tensor]:
     """What lies on the ranks as each of these is to."""
-    own = model.state_dict()
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    own, parameters = model.state_dict(), optimizer.numbered()
     like = {each: own[name] for name, each in shards.weights.items()}
     for number, moments in shards.moments.items():
         like |= dict.fromkeys(moments.values(), parameters[number])

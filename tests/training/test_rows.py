@@ -4,7 +4,6 @@ The device that runs ahead is a fake: what it copies is there at once, but its r
 """
 
 import json
-import math
 import os
 import signal
 from pathlib import Path
@@ -15,6 +14,7 @@ import torch
 from configs.capture import ProfileConfig
 from profiling.capture.recording import Recording
 from tests.helpers.clock import GivenClock
+from tests.helpers.spoilt_gradient import spoil_gradient
 from training import checkpoint, rows
 from training.distributed import Ranks
 from training.step import Step
@@ -216,14 +216,7 @@ def test_a_gradient_that_is_no_number_ends_the_run_an_iteration_later_and_costs_
     keys = dict(eval_interval=8, always_save_checkpoint=True)
     straight = run(max_iters=10, out_dir=str(tmp_path / "straight"), **keys)
     expected = torch.load(straight / "ckpt.pt", weights_only=True)
-    backward, steps = Step.backward, []
-
-    def spoilt_once(self, loss):
-        steps.append(self)
-        backward(self, loss * (math.nan if len(steps) == 11 else 1.0))
-
-    monkeypatch.setattr(Step, "backward", spoilt_once)
-    monkeypatch.setattr("training.warm_up.say_how_long", lambda *_: None)  # it steps, too
+    steps = spoil_gradient(monkeypatch, call=11)
     late()
     words = r"gradients are not finite from iteration 10 on; .*ckpt.pt is the last good checkpoint"
     with pytest.raises(SystemExit, match=words):

@@ -19,10 +19,10 @@ from configs.training import WandbConfig
 from data.dataset import STAND_IN
 from data.prepare import prepare
 from data.source_text import URL_VARIABLE
+from tests.helpers.spoilt_gradient import spoil_gradient
 from tests.paths import PROJECT
 from training.device import check_attention, reasons, resolve
 from training.memory import explained_out_of_memory
-from training.step import Step
 from training.tracker import open_tracker
 
 CPU = torch.device("cpu")
@@ -218,14 +218,7 @@ def test_a_gradient_that_is_no_number_costs_no_weight_and_names_its_iteration(
     keys = dict(eval_interval=8, always_save_checkpoint=True)
     straight = run(max_iters=10, out_dir=str(tmp_path / "straight"), **keys)
     expected = torch.load(straight / "ckpt.pt", weights_only=True)
-    backward, steps = Step.backward, []
-
-    def spoilt_once(self, loss):
-        steps.append(self)
-        backward(self, loss * (math.nan if len(steps) == 11 else 1.0))
-
-    monkeypatch.setattr(Step, "backward", spoilt_once)
-    monkeypatch.setattr("training.warm_up.say_how_long", lambda *_: None)  # it steps, too
+    steps = spoil_gradient(monkeypatch, call=11)
     words = r"gradients are not finite from iteration 10 on; .*ckpt.pt is the last good checkpoint"
     with pytest.raises(SystemExit, match=words):
         run(max_iters=24, log_interval=log_interval, **keys)

@@ -1,0 +1,20 @@
+"""A training one of whose gradients is no number."""
+
+import math
+
+import pytest
+
+from training.step import Step
+
+
+def spoil_gradient(monkeypatch: pytest.MonkeyPatch, call: int) -> list[Step]:
+    """Of backward's `call`th call; returns the steps that it is called of, as they come."""
+    backward, steps = Step.backward, []
+
+    def spoilt_once(self, loss):
+        steps.append(self)
+        backward(self, loss * (math.nan if len(steps) == call else 1.0))
+
+    monkeypatch.setattr(Step, "backward", spoilt_once)
+    monkeypatch.setattr("training.warm_up.say_how_long", lambda *_: None)  # it steps, too
+    return steps
