@@ -4,6 +4,8 @@ import os
 import pickle
 import re
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -18,12 +20,18 @@ from tests.helpers.flight_dumps import WORLD, PlantedRank, planted
 DUMP_OF_TORCH = getattr(torch._C._distributed_c10d, "_dump_fr_trace", None)
 
 
-@pytest.fixture
-def of_torch(tmp_path):
-    """What torch writes of three all-reduces of one rank."""
+@pytest.fixture(scope="module", name="of_torch")
+def from_a_fresh_process(tmp_path_factory) -> bytes:
+    """The recorder is of a process, and holds what other tests have called there."""
     if DUMP_OF_TORCH is None:
         pytest.skip("before torch 2.8 gloo has no recorder")
-    store = dist.FileStore(str(tmp_path / "store"), 1)
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(of_torch, tmp_path_factory.mktemp("store") / "store").result()
+
+
+def of_torch(path: Path) -> bytes:
+    """What torch writes of three all-reduces of one rank."""
+    store = dist.FileStore(str(path), 1)
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:
         for size in (3, 3, 5):
