@@ -110,6 +110,12 @@ class TrainingConfig:
     bucket_mb: float = key(
         25.0, "of ddp: MiB of gradients that are averaged at once, while more are computed", least=1
     )
+    all_reduce: str = key(
+        "auto",
+        "how ddp averages gradients: collective (NCCL's, or gloo's), copies (by the copy engines "
+        "of the GPUs of one host, which leave the multiprocessors to backward)",
+        ("auto", "collective", "copies"),
+    )
     activation_checkpointing: str = key(
         "none",
         "what backward computes again, to save memory: none, selective (all of a block but matrix "

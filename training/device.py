@@ -13,7 +13,7 @@ from configs.attention import BACKENDS
 from configs.model import ModelConfig
 from configs.schema import Config
 from training.decision import AUTO, Decision
-from training.parallel import SHARDED, decide_parallel
+from training.parallel import SHARDED, decide_all_reduce, decide_parallel
 
 
 def resolve_device(device: str, local_rank: int = 0, world_size: int = 1) -> torch.device:
@@ -97,6 +97,7 @@ def decide(config: Config, device: torch.device, world_size: int) -> dict[str, D
         "device": Decision(kind, "the fastest kind that PyTorch sees here"),
         "dtype": dtype,
         "parallel": parallel,
+        "all_reduce": decide_all_reduce(config, device, world_size),
         "cuda_graphs": graphs,
         "compile_scope": decide_compile_scope(config, graphs.value, world_size),
     }

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from configs.schema import Config
@@ -14,7 +15,8 @@ from model import GPT
 from training.activation_checkpointing import recompute_activations
 from training.compilation import compiled
 from training.distributed import Ranks
-from training.parallel import SHARDED
+from training.embedding_rows import EmbeddingRows
+from training.parallel import SHARDED, rows_travel
 from training.replicas import Replicas
 
 
@@ -78,4 +80,14 @@ def laid_out(model: GPT, config: Config, ranks: Ranks) -> Layout:
         from training.shards import Shards  # DTensor takes a second to import
 
         return Shards(model, config, ranks)
-    return Replicas(forward, config, ranks)
+    return Replicas(forward, config, ranks, rows_of(model, config, ranks))
+
+
+def rows_of(model: GPT, config: Config, ranks: Ranks) -> EmbeddingRows | None:
+    """Where the ranks exchange these and not the embedding's dense gradient."""
+    embedding = model.transformer.wte
+    if not rows_travel(config, ranks.world_size, embedding.num_embeddings):
+        return None
+    # without dropout the gradient of a row is one of the residual stream's, and no longer
+    exact = config.residual_dtype if config.dropout == 0 else "float32"
+    return EmbeddingRows(embedding, ranks.world_size, getattr(torch, exact))

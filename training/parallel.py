@@ -12,6 +12,9 @@ carries out what is decided here.
 import os
 from dataclasses import dataclass
 
+import torch
+import torch.distributed as dist
+
 from configs.schema import Config
 from training.decision import AUTO, Decision
 
@@ -89,6 +92,41 @@ def shard_count(config: Config, world_size: int) -> int:
     if config.parallel != "hsdp":
         return 1
     return config.shard_ranks or int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+
+
+def decide_all_reduce(config: Config, device: torch.device, world_size: int) -> Decision:
+    """Raises ValueError naming the key that cannot be."""
+    obstacle = None
+    if world_size == 1:
+        obstacle = "one rank has nobody to average with"
+    elif config.parallel in SHARDED:
+        obstacle = f"is for parallel=ddp, this run has parallel={config.parallel}"
+    elif device.type != "cuda":
+        obstacle = f"copy engines are a GPU's, this run is on {device.type}"
+    elif world_size != int(os.environ.get("LOCAL_WORLD_SIZE", world_size)):
+        obstacle = "reaches the GPUs of one host, this run has several"
+    elif not has_copies():
+        obstacle = "needs PyTorch 2.10 or newer, with NCCL 2.28 or newer"
+    if config.all_reduce == "copies" and obstacle:
+        raise ValueError(f"all_reduce=copies: {obstacle}; use all_reduce=auto")
+    return Decision("collective" if config.all_reduce == AUTO else config.all_reduce, "")
+
+
+def has_copies() -> bool:
+    nccl = getattr(dist, "ProcessGroupNCCL", None)
+    return hasattr(nccl, "NCCL_CTA_POLICY_ZERO") and torch.cuda.nccl.version() >= (2, 28)
+
+
+def rows_travel(config: Config, world_size: int, vocab_size: int) -> bool:
+    """Whether ranks exchange what backward says of the embedding's rows, one for each token.
+
+    They all get all of them, which is less than a dense gradient, sent twice, while tokens are
+    fewer than ids. A model compiled as one has no place to take them from.
+    """
+    if config.compile and config.compile_scope == "model":
+        return False
+    tokens = world_size * config.batch_size * config.block_size
+    return tokens <= vocab_size and config.gradient_accumulation_steps == world_size
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,10 @@ from torch import Tensor
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from configs.training import TrainingConfig
+from configs.schema import Config
+from training.all_reduce import Collective, Copies
 from training.distributed import Ranks
+from training.embedding_rows import EmbeddingRows
 
 # DDP times its own first iterations with events, which no CUDA graph can hold
 ITERATIONS_BEFORE_CAPTURE = 11
@@ -38,11 +40,17 @@ class Replicas:
     waits_at_end = True
 
     def __init__(
-        self, model: Callable[..., tuple[Tensor, Tensor]], config: TrainingConfig, ranks: Ranks
+        self,
+        model: Callable[..., tuple[Tensor, Tensor]],
+        config: Config,
+        ranks: Ranks,
+        rows: EmbeddingRows | None = None,
     ):
-        self.world_size, self.on_cuda = ranks.world_size, ranks.device.type == "cuda"
         graphs = config.cuda_graphs == "true"
         self.stream = torch.cuda.Stream(ranks.device) if graphs else None
+        self.first = Collective(ranks)  # of buckets that DDP is going to replace
+        self.exchange = Copies(ranks) if config.all_reduce == "copies" else self.first
+        self.rows = rows
         with self.in_stream():
             make = cast(Callable[..., DistributedDataParallel], DistributedDataParallel)
             self.ddp = make(
@@ -52,7 +60,8 @@ class Replicas:
                 **WITHOUT_BUFFERS,
             )
         self.model: Callable[..., tuple[Tensor, Tensor]] = self.ddp
-        self.under_way: list[dist.Work] = []
+        # DDP makes its buckets anew behind the first backward, in the order of the gradients
+        self.settled = False
         # what is done with a bucket that is complete
         self.send: Callable[[Tensor], None] = self.average
         self.ddp.register_comm_hook(None, self.bucket_complete)
@@ -70,6 +79,9 @@ class Replicas:
 
     def begin_micro_step(self, last: bool) -> None:
         self.ddp.require_backward_grad_sync = last
+        if not self.settled:
+            with self.exchange.memory():
+                self.settled = self.ddp.reducer._rebuild_buckets()  # its forward would
 
     def bucket_complete(self, state: object, bucket: dist.GradBucket) -> Future[Tensor]:
         """DDP's communication hook. The future is done, so that DDP waits for nothing; made
@@ -81,13 +93,7 @@ class Replicas:
 
     def average(self, bucket: Tensor) -> None:
         """Begins to average it over the ranks, in its place."""
-        operation = dist.ReduceOp.AVG
-        if not self.on_cuda:  # gloo has no such operation
-            bucket /= self.world_size
-            operation = dist.ReduceOp.SUM
-        work = dist.all_reduce(bucket, operation, async_op=True)
-        assert work is not None
-        self.under_way.append(work)
+        (self.exchange if self.settled else self.first).begin(bucket)
 
     @contextmanager
     def buckets_to(self, take: Callable[[Tensor], None]) -> Iterator[None]:
@@ -99,13 +105,11 @@ class Replicas:
             self.send = self.average
 
     def wait_for_gradients(self) -> None:
-        """Raises DistBackendError where a collective failed, which a RuntimeError does not say."""
-        for work in self.under_way:
-            try:
-                work.wait()
-            except RuntimeError as error:
-                raise dist.DistBackendError(str(error)) from error
-        self.under_way.clear()
+        """Raises DistBackendError where a collective failed."""
+        self.first.wait()
+        self.exchange.wait()
+        if self.rows:
+            self.rows.add()
 
     def shares(self, tensors: list[Tensor]) -> list[Tensor]:
         return tensors
