@@ -5,18 +5,28 @@ and travels beside it. The embedding's is complete when backward ends, and nothi
 it: as a dense gradient it would be the largest tensor of the model, of which most rows are zeros.
 """
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from kernels.embedding_rows import add_rows_
+
 
 class EmbeddingRows:
-    """Of `embedding`, from now on; `dtype`: what a row's gradient travels in."""
+    """Of `embedding`, from now on; `dtype`: what a row's gradient travels in.
+
+    In an iteration `sort` comes first, anywhere in backward, then `gather` and `add`, behind it.
+    """
 
     def __init__(self, embedding: nn.Embedding, world_size: int, dtype: torch.dtype):
         self.embedding, self.world_size, self.dtype = embedding, world_size, dtype
         self.idx: Tensor | None = None
         self.rows: Tensor | None = None  # of the tokens in `idx`, where a gradient is asked for
+        on_cuda = embedding.weight.is_cuda
+        self.stream = torch.cuda.Stream(embedding.weight.device) if on_cuda else None
+        self.sorted: tuple[Tensor, Tensor] | None = None  # ids of all ranks, and where they lay
         embedding.register_forward_hook(self.cut_off)
 
     def cut_off(self, module: nn.Module, inputs: tuple[Tensor, ...], rows: Tensor) -> Tensor | None:
@@ -27,16 +37,33 @@ class EmbeddingRows:
         self.rows = rows.detach().requires_grad_()
         return self.rows
 
-    def add(self) -> None:
-        """The mean over the ranks, to the averaged gradient of the table."""
-        if self.rows is None or self.idx is None:
-            return
-        table, rows = self.embedding.weight, self.rows.grad
-        assert table.grad is not None and rows is not None
-        idx = self.gathered(self.idx.flatten())
-        all_rows = self.gathered(rows.flatten(0, 1).to(self.dtype)).to(table.dtype)
-        dense = torch.ops.aten.embedding_dense_backward(all_rows, idx, len(table), -1, False)
-        table.grad.add_(dense, alpha=1 / self.world_size)
+    def sort(self) -> None:
+        """The ids of all ranks, beside backward. Only the first call of an iteration does it."""
+        if self.sorted is None and self.idx is not None:
+            with self.beside():
+                ids = self.gathered(self.idx.flatten())
+                ids, order = torch.sort(ids, stable=True)
+                self.sorted = ids, order
+
+    def beside(self) -> AbstractContextManager[object]:
+        if self.stream is None:
+            return nullcontext()
+        self.stream.wait_stream(torch.cuda.current_stream())
+        return torch.cuda.stream(self.stream)
+
+    def gather(self) -> Tensor:
+        """The rows of all ranks, (ranks * B * T, C)."""
+        assert self.rows is not None and self.rows.grad is not None
+        return self.gathered(self.rows.grad.flatten(0, 1).to(self.dtype))
+
+    def add(self, rows: Tensor) -> None:
+        """Their mean over the ranks, to the averaged gradient of the table."""
+        table = self.embedding.weight.grad
+        assert table is not None and self.sorted is not None
+        if self.stream is not None:
+            torch.cuda.current_stream().wait_stream(self.stream)
+        (ids, order), self.sorted = self.sorted, None
+        add_rows_(table, rows, ids, order, 1 / self.world_size)
 
     def gathered(self, mine: Tensor) -> Tensor:
         """(N, ...) of each rank -> (ranks * N, ...)"""

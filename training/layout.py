@@ -85,8 +85,8 @@ def laid_out(model: GPT, config: Config, ranks: Ranks) -> Layout:
 
 def rows_of(model: GPT, config: Config, ranks: Ranks) -> EmbeddingRows | None:
     """Where the ranks exchange these and not the embedding's dense gradient."""
-    embedding = model.transformer.wte
-    if not rows_travel(config, ranks.world_size, embedding.num_embeddings):
+    embedding, by_kernels = model.transformer.wte, model.transformer.embeds
+    if by_kernels or not rows_travel(config, ranks.world_size, embedding.num_embeddings):
         return None
     # without dropout the gradient of a row is one of the residual stream's, and no longer
     exact = config.residual_dtype if config.dropout == 0 else "float32"

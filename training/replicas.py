@@ -93,6 +93,8 @@ class Replicas:
 
     def average(self, bucket: Tensor) -> None:
         """Begins to average it over the ranks, in its place."""
+        if self.rows:
+            self.rows.sort()
         (self.exchange if self.settled else self.first).begin(bucket)
 
     @contextmanager
@@ -106,10 +108,11 @@ class Replicas:
 
     def wait_for_gradients(self) -> None:
         """Raises DistBackendError where a collective failed."""
+        rows = self.rows.gather() if self.rows else None
         self.first.wait()
         self.exchange.wait()
-        if self.rows:
-            self.rows.add()
+        if self.rows and rows is not None:
+            self.rows.add(rows)
 
     def shares(self, tensors: list[Tensor]) -> list[Tensor]:
         return tensors

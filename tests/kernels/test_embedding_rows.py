@@ -1,0 +1,46 @@
+"""The Triton kernel that adds rows to a table, against PyTorch's embedding in float64."""
+
+import pytest
+
+from tests.helpers.kernel_programs import DEVICES, needs_triton, run
+
+pytestmark = needs_triton
+
+PROGRAM = r"""
+import sys
+import torch
+from kernels.embedding_rows_triton import TILE, launch
+
+torch.set_default_device(sys.argv[1])
+
+
+def compare(N, C, V, stream=torch.float32, most=None):
+    '''most: ids that occur; one of them has many rows then, and more than a tile of them.'''
+    given, rows = torch.randint(most or V, (N,)), torch.randn(N, C).to(stream)
+    ids, order = torch.sort(given, stable=True)
+    table = torch.randn(V, C)
+    exact = table.double()
+    exact.index_add_(0, given, rows.double(), alpha=0.25)
+    again = table.clone()
+    launch(table, rows, ids, order, 0.25)
+    launch(again, rows, ids, order, 0.25)
+    torch.testing.assert_close(table.double(), exact, rtol=1e-5, atol=1e-5)
+    assert torch.equal(table, again)
+
+
+compare(40, 8, 20)
+compare(1, 8, 20)
+compare(33, 5, 7, torch.bfloat16)
+compare(70, 500, 3)  # a tile has 32 rows
+compare(40, 1100, 50, most=1)
+assert TILE // 512 == 32
+if sys.argv[1] == "cuda":
+    compare(49152, 768, 50257, torch.bfloat16)
+    compare(49152, 768, 50257, torch.bfloat16, most=9)
+print("right")
+"""
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_rows_of_each_id_are_added_in_order(device):
+    run(PROGRAM, device)

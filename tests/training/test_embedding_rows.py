@@ -1,0 +1,24 @@
+"""The embedding's part of the tied gradient, exchanged as rows: when, and that it trains alike."""
+
+from tests.training.test_parallel import check_like
+from training.parallel import rows_travel
+
+
+def test_rows_travel_where_tokens_are_fewer_than_ids(config):
+    def travel(ranks, vocab_size=50257, **keys):
+        keys = dict(batch_size=12, block_size=1024, gradient_accumulation_steps=ranks) | keys
+        return rows_travel(config(**keys), ranks, vocab_size)
+
+    assert travel(2) and travel(4) and not travel(8)
+    assert travel(8, batch_size=6) and not travel(2, vocab_size=65)
+    assert not travel(2, gradient_accumulation_steps=4)  # one exchange of several micro-steps
+    assert not travel(2, compile=True, compile_scope="model")
+    assert travel(2, compile=True, compile_scope="block")
+
+
+def test_ranks_that_exchange_rows_train_as_one_that_accumulates(together, run, losses, tmp_path):
+    keys = dict(gradient_accumulation_steps=2, batch_size=1, block_size=16, max_iters=8)
+    keys |= dict(always_save_checkpoint=True, eval_batch_size=1)
+    alone = run(out_dir=str(tmp_path / "alone"), **keys)
+    out_dir, _ = together(2, **keys)
+    check_like(losses, out_dir, alone, 8)
