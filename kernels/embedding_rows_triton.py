@@ -1,43 +1,97 @@
-"""The kernel of kernels.embedding_rows in Triton. With TRITON_INTERPRET=1 it runs on a CPU."""
+"""The kernels of kernels.embedding_rows in Triton. With TRITON_INTERPRET=1 they run on a CPU.
+
+Of some ids there are thousands of rows, of most a few. So an id's rows are summed in parts, each by
+a program of its own, and where there are several parts a second kernel adds them.
+"""
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+PART = 64  # rows
 TILE, WARPS = 16384, 8  # elements that a program adds at once
 
 
 @triton.jit
-def add_embedding_rows_triton(
-    TABLE, ROWS, IDS, ORDER, rows, C, factor, TOKENS: tl.constexpr, WIDTH: tl.constexpr
+def add_to_row(TABLE, id, total, column, C, factor):
+    place = TABLE + id * C + column
+    known = tl.load(place, mask=column < C, other=0.0)
+    tl.store(place, known + factor * total, mask=column < C)
+
+
+@triton.jit
+def slot_of(at, start, PART: tl.constexpr):
+    """Where the part that begins `at` is kept. Of two ids the last part of one and the first of
+    the next may begin within as many rows; nothing else does."""
+    return 2 * (at // PART) + (at == start).to(tl.int64)
+
+
+@triton.jit
+def embedding_rows_parts_triton(
+    TABLE, ROWS, IDS, ORDER, STARTS, PARTS, rows, C, factor,
+    PART: tl.constexpr, TOKENS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """The first of the rows of an id adds all of them, TOKENS at a time, in their order."""
-    first = tl.program_id(0)
-    mine = tl.load(IDS + first)
-    before = tl.load(IDS + first - 1, mask=first > 0, other=-1)
-    if mine != before:
+    """Where a part begins: its sum, to TABLE if it is the only one of its id, else to PARTS."""
+    at = tl.program_id(0).to(tl.int64)
+    start = tl.load(STARTS + at)
+    if (at - start) % PART == 0:
+        mine = tl.load(IDS + at)
         column = tl.arange(0, WIDTH)
         total = tl.zeros((WIDTH,), tl.float32)
-        row = first + tl.arange(0, TOKENS)
-        has = tl.load(IDS + row, mask=row < rows, other=-1) == mine
+        end = tl.minimum(at + PART, rows)
+        row = at + tl.arange(0, TOKENS)
+        has = tl.load(IDS + row, mask=row < end, other=-1) == mine
         while tl.max(has.to(tl.int32), 0) > 0:
-            at = tl.load(ORDER + row, mask=has, other=0)
+            place = tl.load(ORDER + row, mask=has, other=0)
             inside = has[:, None] & (column[None, :] < C)
-            block = tl.load(ROWS + at[:, None] * C + column[None, :], mask=inside, other=0.0)
+            block = tl.load(ROWS + place[:, None] * C + column[None, :], mask=inside, other=0.0)
             total += tl.sum(block.to(tl.float32), 0)
             row += TOKENS
-            has = tl.load(IDS + row, mask=row < rows, other=-1) == mine
-        place = TABLE + mine * C + column
-        known = tl.load(place, mask=column < C, other=0.0)
-        tl.store(place, known + factor * total, mask=column < C)
+            has = tl.load(IDS + row, mask=row < end, other=-1) == mine
+        behind = tl.load(IDS + at + PART, mask=at + PART < rows, other=-1)
+        if (at == start) & (behind != mine):
+            add_to_row(TABLE, mine, total, column, C, factor)
+        else:
+            tl.store(PARTS + slot_of(at, start, PART) * C + column, total, mask=column < C)
 
 
-def launch(table: Tensor, rows: Tensor, ids: Tensor, order: Tensor, factor: float) -> None:
+@triton.jit
+def embedding_rows_sum_triton(
+    TABLE, IDS, STARTS, PARTS, rows, C, factor,
+    PART: tl.constexpr, TOKENS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Of an id of several parts their sum. The program is that of the first multiple of PART."""
+    at = tl.program_id(0).to(tl.int64) * PART
+    start, mine = tl.load(STARTS + at), tl.load(IDS + at)
+    behind = tl.load(IDS + start + PART, mask=start + PART < rows, other=-1)
+    if (at - start < PART) & (behind == mine):
+        column = tl.arange(0, WIDTH)
+        total = tl.zeros((WIDTH,), tl.float32)
+        part = start + tl.arange(0, TOKENS) * PART
+        has = tl.load(IDS + part, mask=part < rows, other=-1) == mine
+        while tl.max(has.to(tl.int32), 0) > 0:
+            place = PARTS + slot_of(part, start, PART)[:, None] * C + column[None, :]
+            inside = has[:, None] & (column[None, :] < C)
+            total += tl.sum(tl.load(place, mask=inside, other=0.0), 0)
+            part += TOKENS * PART
+            has = tl.load(IDS + part, mask=part < rows, other=-1) == mine
+        add_to_row(TABLE, mine, total, column, C, factor)
+
+
+def launch(
+    table: Tensor, rows: Tensor, ids: Tensor, order: Tensor, starts: Tensor, factor: float
+) -> None:
     count, C = rows.shape
     width = triton.next_power_of_2(C)
-    tokens = max(1, TILE // width)
+    tokens = min(PART, max(1, TILE // width))
+    blocks = triton.cdiv(count, PART)
+    parts = table.new_empty(2 * blocks, C)
     with torch.cuda.device_of(table):
-        add_embedding_rows_triton[(count,)](
-            table, rows, ids, order, count, C, factor, tokens, width, num_warps=WARPS
+        embedding_rows_parts_triton[(count,)](
+            table, rows, ids, order, starts, parts, count, C, factor,
+            PART, tokens, width, num_warps=WARPS,
+        )  # fmt: skip
+        embedding_rows_sum_triton[(blocks,)](
+            table, ids, starts, parts, count, C, factor, PART, tokens, width, num_warps=WARPS
         )

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from kernels.embedding_rows import add_rows_
+from kernels.embedding_rows import SortedIds, add_rows_, sort_ids
 
 
 class EmbeddingRows:
@@ -26,7 +26,7 @@ class EmbeddingRows:
         self.rows: Tensor | None = None  # of the tokens in `idx`, where a gradient is asked for
         on_cuda = embedding.weight.is_cuda
         self.stream = torch.cuda.Stream(embedding.weight.device) if on_cuda else None
-        self.sorted: tuple[Tensor, Tensor] | None = None  # ids of all ranks, and where they lay
+        self.sorted: SortedIds | None = None  # those of all ranks, in an iteration
         embedding.register_forward_hook(self.cut_off)
 
     def cut_off(self, module: nn.Module, inputs: tuple[Tensor, ...], rows: Tensor) -> Tensor | None:
@@ -41,9 +41,7 @@ class EmbeddingRows:
         """The ids of all ranks, beside backward. Only the first call of an iteration does it."""
         if self.sorted is None and self.idx is not None:
             with self.beside():
-                ids = self.gathered(self.idx.flatten())
-                ids, order = torch.sort(ids, stable=True)
-                self.sorted = ids, order
+                self.sorted = sort_ids(self.gathered(self.idx.flatten()))
 
     def beside(self) -> AbstractContextManager[object]:
         if self.stream is None:
@@ -62,8 +60,8 @@ class EmbeddingRows:
         assert table is not None and self.sorted is not None
         if self.stream is not None:
             torch.cuda.current_stream().wait_stream(self.stream)
-        (ids, order), self.sorted = self.sorted, None
-        add_rows_(table, rows, ids, order, 1 / self.world_size)
+        add_rows_(table, rows, self.sorted, 1 / self.world_size)
+        self.sorted = None
 
     def gathered(self, mine: Tensor) -> Tensor:
         """(N, ...) of each rank -> (ranks * N, ...)"""

@@ -9,21 +9,22 @@ pytestmark = needs_triton
 PROGRAM = r"""
 import sys
 import torch
-from kernels.embedding_rows_triton import TILE, launch
+from kernels.embedding_rows import sort_ids
+from kernels.embedding_rows_triton import PART, launch
 
 torch.set_default_device(sys.argv[1])
 
 
 def compare(N, C, V, stream=torch.float32, most=None):
-    '''most: ids that occur; one of them has many rows then, and more than a tile of them.'''
+    '''most: ids that occur, so that each of them has many rows.'''
     given, rows = torch.randint(most or V, (N,)), torch.randn(N, C).to(stream)
-    ids, order = torch.sort(given, stable=True)
+    by_id = sort_ids(given)
     table = torch.randn(V, C)
     exact = table.double()
     exact.index_add_(0, given, rows.double(), alpha=0.25)
     again = table.clone()
-    launch(table, rows, ids, order, 0.25)
-    launch(again, rows, ids, order, 0.25)
+    launch(table, rows, *by_id, 0.25)
+    launch(again, rows, *by_id, 0.25)
     torch.testing.assert_close(table.double(), exact, rtol=1e-5, atol=1e-5)
     assert torch.equal(table, again)
 
@@ -31,9 +32,12 @@ def compare(N, C, V, stream=torch.float32, most=None):
 compare(40, 8, 20)
 compare(1, 8, 20)
 compare(33, 5, 7, torch.bfloat16)
-compare(70, 500, 3)  # a tile has 32 rows
-compare(40, 1100, 50, most=1)
-assert TILE // 512 == 32
+assert PART == 64
+compare(64, 8, 1)
+compare(65, 8, 1)
+compare(200, 500, 3)  # each of two parts, which begin where they may
+compare(700, 500, 9, most=2)
+compare(129, 1100, 50, most=1)
 if sys.argv[1] == "cuda":
     compare(49152, 768, 50257, torch.bfloat16)
     compare(49152, 768, 50257, torch.bfloat16, most=9)
