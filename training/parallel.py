@@ -11,6 +11,7 @@ carries out what is decided here.
 
 import os
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import torch
 import torch.distributed as dist
@@ -106,7 +107,7 @@ def decide_all_reduce(config: Config, device: torch.device, world_size: int) -> 
     elif world_size != int(os.environ.get("LOCAL_WORLD_SIZE", world_size)):
         obstacle = "reaches the GPUs of one host, this run has several"
     elif not has_copies():
-        obstacle = "needs PyTorch 2.10 or newer, with NCCL 2.28 or newer"
+        obstacle = "needs PyTorch 2.10 or newer, with NCCL 2.28 or newer, and triton"
     if config.all_reduce == "copies" and obstacle:
         raise ValueError(f"all_reduce=copies: {obstacle}; use all_reduce=auto")
     return Decision("collective" if config.all_reduce == AUTO else config.all_reduce, "")
@@ -114,7 +115,8 @@ def decide_all_reduce(config: Config, device: torch.device, world_size: int) -> 
 
 def has_copies() -> bool:
     nccl = getattr(dist, "ProcessGroupNCCL", None)
-    return hasattr(nccl, "NCCL_CTA_POLICY_ZERO") and torch.cuda.nccl.version() >= (2, 28)
+    is_new = hasattr(nccl, "NCCL_CTA_POLICY_ZERO") and torch.cuda.nccl.version() >= (2, 28)
+    return is_new and find_spec("triton") is not None
 
 
 def rows_travel(config: Config, world_size: int, vocab_size: int) -> bool:

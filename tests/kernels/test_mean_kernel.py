@@ -1,0 +1,26 @@
+"""The mean of the ranks' parts of a bucket, in Triton."""
+
+import pytest
+
+from tests.helpers.kernel_programs import DEVICES, needs_triton, run
+
+pytestmark = needs_triton
+
+PROGRAM = r"""
+import sys
+import torch
+from kernels.mean_triton import ELEMENTS, mean_of_parts
+
+torch.set_default_device(sys.argv[1])
+for count, length in ((2, 8), (3, ELEMENTS), (4, ELEMENTS + 4), (8, 2 * ELEMENTS - 4)):
+    parts, whole = torch.randn(count, length), torch.full((length + 4,), 7.0)
+    mean_of_parts(parts, whole[:length])
+    torch.testing.assert_close(whole[:length], parts.double().mean(0).float())
+    assert (whole[length:] == 7).all()  # of another rank
+print("right")
+"""
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_mean_is_of_all_parts_and_written_nowhere_else(device):
+    run(PROGRAM, device)
