@@ -1,7 +1,8 @@
 """What the GPU did in each step, split so that it adds up to the wall. Called by analysis.
 
-Each nanosecond counts once: as compute if a kernel runs, else as communication, else as copy
-(copies and memsets), else as idle. So communication_ms is only what no kernel hides.
+Each nanosecond counts once: as compute if a kernel runs, else as communication (collectives, and
+copies from GPU to GPU), else as copy (all others, and memsets), else as idle. So communication_ms
+is only what no kernel hides.
 """
 
 from dataclasses import dataclass
@@ -37,8 +38,9 @@ def activity_of(
     """`rows`: those of the device; `family`: of each of the trace's names."""
     start_ns, end_ns = operations.start_ns[rows], operations.end_ns[rows]
     kind, of = operations.kind[rows], family[operations.name[rows]]
-    copying = (kind == COPY) | (kind == MEMSET)
-    computing = ~copying & (of != COMMUNICATION)
+    talking = of == COMMUNICATION
+    copying = ((kind == COPY) | (kind == MEMSET)) & ~talking
+    computing = ~copying & ~talking
     return Activity(
         int(bounds_ns[0]),
         int(bounds_ns[-1]),

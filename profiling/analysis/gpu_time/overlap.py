@@ -27,8 +27,8 @@ def overlap(analysis: Analysis) -> list[Overlap] | None:
     start_ns, end_ns, kind = (
         column[rows] for column in (operations.start_ns, operations.end_ns, operations.kind)
     )
-    copying = (kind == COPY) | (kind == MEMSET)
-    talking = ~copying & (analysis.family[operations.name[rows]] == COMMUNICATION)
+    talking = analysis.family[operations.name[rows]] == COMMUNICATION
+    copying = ((kind == COPY) | (kind == MEMSET)) & ~talking
     period = (np.array([activity.begin_ns]), np.array([activity.end_ns]))
     computing_ns, kernels_ns, busy_ns = (
         int(of.within(*period)[0]) for of in (activity.computing, activity.talking, activity.busy)
@@ -70,7 +70,12 @@ def copy_speeds(analysis: Analysis, gpu: Device | None) -> list[CopySpeed] | Non
     peak = link_bytes_per_s(gpu.name) if gpu else None
     rows = np.flatnonzero(owned.kind == COPY)
     took_ns = owned.duration_ns[rows]
-    exposed_ns = took_ns - activity.talking.within(owned.start_ns[rows], owned.end_ns[rows])
+    hidden_ns = [
+        hiding.within(owned.start_ns[rows], owned.end_ns[rows])
+        for hiding in (activity.talking, activity.computing)  # of those from GPU to GPU the second
+    ]
+    talks = analysis.family[owned.name[rows]] == COMMUNICATION
+    exposed_ns = took_ns - np.where(talks, hidden_ns[1], hidden_ns[0])
     size, pageable = (
         column[owned.row[rows]] for column in (owned.operations.bytes, owned.operations.pageable)
     )

@@ -37,8 +37,9 @@ FAMILIES = (
 # transposes before its convolutions.
 KERNELS = (
     (
-        "communication",  # DeepEP's kernels are known by their namespaces
+        "communication",  # DeepEP's kernels are known by their namespaces; copies too, among GPUs
         r"""
+        ^\[cuda.memcpy.peer-to-peer
         nccl rccl mscclk nvshmem multimem_ symm_mem userbuffers ::comm:: (all|cross_device)_?reduce
         quick_?reduce all_?gather reduce_?scatter all_?to_?all all2all _a2a a2a_
         a2a(dispatch|combine) (one|two)_?shot deep_ep:: int(er|ra)node(_ll)?(::|\d)

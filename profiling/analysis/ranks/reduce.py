@@ -6,6 +6,7 @@ import numpy as np
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import Intervals, union
+from profiling.analysis.gpu_time.attribution import Owned
 from profiling.analysis.gpu_time.breakdown import COMMUNICATION
 from profiling.analysis.gpu_time.idle import find_gaps
 from profiling.analysis.gpu_time.slowed import slowed
@@ -102,7 +103,7 @@ def reduced(
         bounds_ns=bounds_ns,
         parts_ns=parts_ns,
         host_ns=by_host(analysis),
-        communication_ns=talking.within(bounds_ns[:-1], bounds_ns[1:]),
+        communication_ns=communication(analysis, owned).within(bounds_ns[:-1], bounds_ns[1:]),
         phase_ns=of_phases(analysis, computes, unslowed_ns),
         kernels=work_of(analysis, computes, unslowed_ns, names),
         collectives=collectives,
@@ -114,6 +115,12 @@ def reduced(
         verdict=report.bottleneck.verdict,
         notes=[each.what for each in report.health.findings if each.what == PERSONAL],
     )
+
+
+def communication(analysis: Analysis, owned: Owned) -> Intervals:
+    """While a collective ran, or a copy from GPU to GPU."""
+    talks = analysis.family[owned.name] == COMMUNICATION
+    return union(owned.start_ns[talks], owned.end_ns[talks])
 
 
 def gaps_closed(computing: Intervals, ends_ns: np.ndarray) -> Intervals:
