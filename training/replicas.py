@@ -3,6 +3,9 @@
 Buckets of gradients leave as soon as they are complete, while backward computes more. DDP would
 wait for them at the end of backward; here that wait comes after it, in a place of its own, so that
 it is a phase in a timeline and can be timed.
+
+DDP copies each gradient into its bucket, unless it lies there already. With kernels=fused those of
+matrices do: kernels.linear writes them where this module says.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +19,8 @@ from torch import Tensor
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from configs.training import TrainingConfig
+from configs.schema import Config
+from kernels.linear import place_gradient
 from training.distributed import Ranks
 
 # DDP times its own first iterations with events, which no CUDA graph can hold
@@ -37,9 +41,7 @@ class Replicas:
 
     waits_at_end = True
 
-    def __init__(
-        self, model: Callable[..., tuple[Tensor, Tensor]], config: TrainingConfig, ranks: Ranks
-    ):
+    def __init__(self, model: Callable[..., tuple[Tensor, Tensor]], config: Config, ranks: Ranks):
         self.world_size, self.on_cuda = ranks.world_size, ranks.device.type == "cuda"
         graphs = config.cuda_graphs == "true"
         self.stream = torch.cuda.Stream(ranks.device) if graphs else None
@@ -53,6 +55,8 @@ class Replicas:
             )
         self.model: Callable[..., tuple[Tensor, Tensor]] = self.ddp
         self.under_way: list[dist.Work] = []
+        # compiled code has decided where its gradients lie
+        self.places_gradients = config.kernels == "fused" and not config.compile
         # what is done with a bucket that is complete
         self.send: Callable[[Tensor], None] = self.average
         self.ddp.register_comm_hook(None, self.bucket_complete)
@@ -75,6 +79,9 @@ class Replicas:
         """DDP's communication hook. The future is done, so that DDP waits for nothing; made
         without a device it has no event either, which would tie captured work to other work."""
         self.send(bucket.buffer())
+        if self.places_gradients:  # the next ones; DDP moves its buckets behind the first backward
+            for weight, place in zip(bucket.parameters(), bucket.gradients(), strict=True):
+                place_gradient(weight, place)
         done: Future[Tensor] = Future()
         done.set_result(bucket.buffer())
         return done
