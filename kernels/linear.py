@@ -156,7 +156,7 @@ def _(dy: Tensor, x: Tensor) -> Tensor:
     return dy.new_empty(dy.size(1), x.size(1), dtype=torch.float32)
 
 
-def place_gradient(weight: Tensor, place: Tensor) -> None:
+def give_place(weight: Tensor, place: Tensor) -> None:
     """The next gradient of `weight` is to be written to `place`, as large, in float32.
 
     Whoever makes that gradient takes the place: of two in one backward the second has none.

@@ -20,7 +20,7 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from configs.schema import Config
-from kernels.linear import place_gradient
+from kernels.linear import give_place
 from training.distributed import Ranks
 
 # DDP times its own first iterations with events, which no CUDA graph can hold
@@ -81,7 +81,7 @@ class Replicas:
         self.send(bucket.buffer())
         if self.places_gradients:  # the next ones; DDP moves its buckets behind the first backward
             for weight, place in zip(bucket.parameters(), bucket.gradients(), strict=True):
-                place_gradient(weight, place)
+                give_place(weight, place)
         done: Future[Tensor] = Future()
         done.set_result(bucket.buffer())
         return done

@@ -6,7 +6,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from configs.schema import Config
-from kernels.linear import Linear, place_gradient, placed_gradient, weight_gradient
+from kernels.linear import Linear, give_place, placed_gradient, weight_gradient
 from training.distributed import Ranks
 from training.replicas import Replicas
 
@@ -124,7 +124,7 @@ def test_compiled_code_keeps_its_own_gradients(keys):
 def test_rows_of_zeros_behind_a_weight_s_copy_are_not_written():
     weight, dy, x = torch.randn(5, 8), torch.randn(3, 6).bfloat16(), torch.randn(3, 8).bfloat16()
     bucket = torch.full((48,), 7.0)
-    place_gradient(weight, bucket[:40].view(5, 8))
+    give_place(weight, bucket[:40].view(5, 8))
     found = placed_gradient(weight, dy, x)
     assert found.data_ptr() == bucket.data_ptr() and torch.equal(bucket[40:], torch.full((8,), 7.0))
     torch.testing.assert_close(found, weight_gradient(dy, x)[:5], rtol=2**-7, atol=0)
