@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.library import register_autograd, register_fake
 
-from kernels.linear import weight_gradient
+from kernels.linear import placed_gradient
 from kernels.operators import operator
 
 IGNORED = -1  # a target that is not counted
@@ -48,7 +48,7 @@ def keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, .
     ctx.mark_non_differentiable(output[1])
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(h, copy, output[1])
-    ctx.columns = len(weight)
+    ctx.weight = weight
 
 
 def backward(ctx: Any, dlosses: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
@@ -56,10 +56,11 @@ def backward(ctx: Any, dlosses: Tensor | None, _: None) -> tuple[Tensor | None, 
     if dlosses is None:
         return None, None, None, None
     h, copy, dlogits = ctx.saved_tensors
+    V = len(ctx.weight)
     if len(copy) < h.size(1):
         dlogits = scaled(dlogits, dlosses)
-        return dlogits @ copy, weight_gradient(dlogits, h)[: ctx.columns], None, None
-    dweight = weight_gradient(dlogits, scaled(h, dlosses))[: ctx.columns]
+        return dlogits @ copy, placed_gradient(ctx.weight, dlogits, h)[:V], None, None
+    dweight = placed_gradient(ctx.weight, dlogits, scaled(h, dlosses))[:V]
     return scaled(dlogits @ copy, dlosses), dweight, None, None
 
 

@@ -4,6 +4,9 @@ autocast makes such a copy in each forward, by a kernel for each weight, and in 
 makes float32 of the weight's gradient. Here the copy is there already, and the gradient's product
 leaves float32, as its sums are. Whoever changes a weight has to write its copy too: the optimizer
 does, by kernels.adamw_triton, and so does loading a state.
+
+A weight may have a place for its gradient, as in a bucket that is sent to other ranks. There the
+product writes it, instead of into memory of its own from where somebody would copy it.
 """
 
 from dataclasses import dataclass
@@ -139,9 +142,13 @@ def _(dy: Tensor, copy: Tensor) -> Tensor:
 @operator
 def weight_gradient(dy: Tensor, x: Tensor) -> Tensor:
     """dy (N, O), x (N, C) -> (O, C) in float32: not rounded, where the product can leave it so."""
-    if LEAVES_FLOAT32 and dy.is_cuda and dy.dtype != torch.float32:
+    if leaves_float32(dy):
         return torch.mm(dy.t(), x, out_dtype=torch.float32)
     return (dy.t() @ x).float()
+
+
+def leaves_float32(dy: Tensor) -> bool:
+    return LEAVES_FLOAT32 and dy.is_cuda and dy.dtype != torch.float32
 
 
 @register_fake(weight_gradient)
@@ -149,22 +156,55 @@ def _(dy: Tensor, x: Tensor) -> Tensor:
     return dy.new_empty(dy.size(1), x.size(1), dtype=torch.float32)
 
 
+def give_place(weight: Tensor, place: Tensor) -> None:
+    """The next gradient of `weight` is to be written to `place`, as large, in float32.
+
+    Whoever makes that gradient takes the place: of two in one backward the second has none.
+    """
+    weight.gradient_place = place  # type: ignore[attr-defined]
+
+
+def take_place(weight: Tensor) -> Tensor | None:
+    """None also where there is a gradient to which autograd adds the next: it may lie there."""
+    place: Tensor | None = getattr(weight, "gradient_place", None)
+    if place is None or weight.grad is not None:
+        return None
+    weight.gradient_place = None  # type: ignore[attr-defined]
+    return place
+
+
+def placed_gradient(weight: Tensor, dy: Tensor, x: Tensor) -> Tensor:
+    """weight_gradient of dy (N, at least O) for `weight` (O, C), in its place if it has one.
+
+    It has none under torch.compile. This is no operator: those return new tensors.
+    """
+    place = take_place(weight)
+    if place is None:
+        return weight_gradient(dy, x)
+    dy = dy[:, : len(place)]
+    if leaves_float32(dy):
+        return torch.mm(dy.t(), x, out_dtype=torch.float32, out=place)
+    return place.copy_(dy.t() @ x)
+
+
 def keep_for_backward(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, _, copy, bias = inputs
+    x, weight, copy, bias = inputs
     ctx.save_for_backward(x, copy)
-    ctx.has_bias = bias is not None
+    ctx.weight, ctx.has_bias = weight, bias is not None
 
 
 def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     x, copy = ctx.saved_tensors
-    dweight, dbias = parameter_gradients(dy, x, ctx.has_bias)
+    dweight, dbias = parameter_gradients(dy, x, ctx.weight, ctx.has_bias)
     return input_gradient(dy, copy), dweight, None, dbias
 
 
-def parameter_gradients(dy: Tensor, x: Tensor, has_bias: bool) -> tuple[Tensor, Tensor | None]:
+def parameter_gradients(
+    dy: Tensor, x: Tensor, weight: Tensor, has_bias: bool
+) -> tuple[Tensor, Tensor | None]:
     """dy (..., O), x (..., C) -> of the weight, (O, C), and the bias, (O), in float32."""
     rows = dy.flatten(0, -2)
-    dweight = weight_gradient(rows, x.flatten(0, -2))
+    dweight = placed_gradient(weight, rows, x.flatten(0, -2))
     return dweight, rows.sum(0, dtype=torch.float32) if has_bias else None
 
 

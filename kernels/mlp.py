@@ -88,14 +88,14 @@ def first_backward(ctx: Any, du: Tensor, _dg: None) -> tuple[Tensor | None, ...]
 
 
 def keep_u_and_g(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    u, g, _, copy, bias = inputs
+    u, g, weight, copy, bias = inputs
     ctx.save_for_backward(u, g, copy)
-    ctx.has_bias = bias is not None
+    ctx.weight, ctx.has_bias = weight, bias is not None
 
 
 def second_backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
     u, g, copy = ctx.saved_tensors
-    dweight, dbias = parameter_gradients(dy, g, ctx.has_bias)
+    dweight, dbias = parameter_gradients(dy, g, ctx.weight, ctx.has_bias)
     return product_of_gelu_backward(dy, copy, u), None, dweight, None, dbias
 
 

@@ -3,6 +3,9 @@
 Buckets of gradients leave as soon as they are complete, while backward computes more. DDP would
 wait for them at the end of backward; here that wait comes after it, in a place of its own, so that
 it is a phase in a timeline and can be timed.
+
+DDP copies each gradient into its bucket, unless it lies there already. With kernels=fused those of
+matrices do: kernels.linear writes them where this module says.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +20,10 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from configs.schema import Config
+<<<<<<< HEAD
 from training.all_reduce import Collective, Copies
+=======
+from kernels.linear import give_place
 from training.distributed import Ranks
 from training.embedding_rows import EmbeddingRows
 
@@ -62,6 +68,8 @@ class Replicas:
         self.model: Callable[..., tuple[Tensor, Tensor]] = self.ddp
         # DDP makes its buckets anew behind the first backward, in the order of the gradients
         self.settled = False
+        # compiled code has decided where its gradients lie
+        self.places_gradients = config.kernels == "fused" and not config.compile
         # what is done with a bucket that is complete
         self.send: Callable[[Tensor], None] = self.average
         self.ddp.register_comm_hook(None, self.bucket_complete)
@@ -87,6 +95,9 @@ class Replicas:
         """DDP's communication hook. The future is done, so that DDP waits for nothing; made
         without a device it has no event either, which would tie captured work to other work."""
         self.send(bucket.buffer())
+        if self.places_gradients:  # the next ones; DDP moves its buckets behind the first backward
+            for weight, place in zip(bucket.parameters(), bucket.gradients(), strict=True):
+                give_place(weight, place)
         done: Future[Tensor] = Future()
         done.set_result(bucket.buffer())
         return done

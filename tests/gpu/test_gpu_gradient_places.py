@@ -1,0 +1,76 @@
+"""Gradients in DDP's buckets under CUDA graphs: of one rank over NCCL, whose average is its own."""
+
+import pytest
+import torch
+
+from tests.helpers.kernel_programs import run
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
+]
+
+PROGRAM = r"""
+import torch
+import torch.distributed as dist
+from configs.schema import Config
+from model import GPT
+from training.distributed import Ranks
+from training.graphs import GraphedStep
+from training.muon import OPTIMIZERS
+from training.optimizer import adamw
+from training.replicas import Replicas
+from training.step import Step
+
+device, LAYERS, V = torch.device("cuda", 0), 2, 64
+torch.cuda.set_device(device)
+dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
+x, y = torch.randint(V, (2, 4, 64), generator=torch.Generator().manual_seed(0)).to(device)
+
+
+def trained(placed, optimizer, graphs, dtype="bfloat16"):
+    '''Losses, and how often an iteration copies from one place on the GPU to another.'''
+    torch.manual_seed(0)
+    config = Config(
+        n_layer=LAYERS, n_head=2, n_embd=64, block_size=64, dropout=0.0, attention="triton",
+        kernels="fused", compile=False, dtype=dtype, gradient_accumulation_steps=2,
+        optimizer=optimizer, device="cuda", cuda_graphs=graphs,
+    )
+    config.bucket_mb = 0.05
+    model, ranks = GPT(config, V).to(device), Ranks(0, 1, device)
+    layout = Replicas(model, config, ranks)
+    layout.places_gradients = placed
+    made = adamw(model, config, device, OPTIMIZERS[optimizer])
+    step = Step(model, made, config, ranks, layout=layout)
+    for _ in range(3):
+        step.try_micro_step(x, y)
+    ready = GraphedStep(step, x, y) if graphs == "true" else step
+    losses = []
+    for _ in range(5):
+        with torch.profiler.profile() as profile:
+            for half in (0, 2):
+                of = torch.arange(4, device=device).roll(half)
+                ready.backward(ready.forward(x[of], y[of]))
+            ready.average_gradients()
+            ready.update(1e-2)
+            torch.cuda.synchronize()
+        losses.append(ready.readings["train/loss"].item())
+    assert losses[-1] < losses[0] and step.skipped == 0, losses
+    copies = sum("Memcpy DtoD" in e.name for e in profile.events())
+    return losses, copies
+
+
+for optimizer, graphs in (("adamw", "true"), ("muon", "true"), ("adamw", "false")):
+    expected, all_copies = trained(False, optimizer, graphs)
+    losses, copies = trained(True, optimizer, graphs)
+    print(optimizer, graphs, all_copies, "->", copies, losses[-1], expected[-1], flush=True)
+    torch.testing.assert_close(losses, expected, rtol=2e-3, atol=0)
+    assert all_copies - copies >= 4 * LAYERS, (all_copies, copies)
+half, _ = trained(True, "adamw", "false", "float16")
+torch.testing.assert_close(half, expected, rtol=2e-2, atol=0)
+print("right")
+"""
+
+
+def test_products_write_into_buckets_and_the_losses_stay_as_they_were():
+    run(PROGRAM, "cuda")
