@@ -20,10 +20,8 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from configs.schema import Config
-<<<<<<< HEAD
-from training.all_reduce import Collective, Copies
-=======
 from kernels.linear import give_place
+from training.all_reduce import Collective, Copies
 from training.distributed import Ranks
 from training.embedding_rows import EmbeddingRows
 
