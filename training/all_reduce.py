@@ -8,6 +8,7 @@
 training.replicas hands the buckets over; which of the two is training.parallel's decision.
 """
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +18,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from training.distributed import Ranks
+from training.one_graph import captured, kernels_of
+
+log = logging.getLogger(__name__)
 
 ALIGNED = 4  # elements of float32: a rank's part of a bucket begins at 16 bytes
 
@@ -76,6 +80,7 @@ class Copies:
         self.rank, self.world_size = ranks.rank, ranks.world_size
         self.stream = torch.cuda.Stream(ranks.device, priority=-1)
         self.known: set[int] = set()  # buckets, by their addresses
+        self.unproved: Tensor | None = None  # the first of them, until `prove`
         self.received = torch.empty(0, device=ranks.device)
         self.rest = Collective(ranks)
 
@@ -85,23 +90,30 @@ class Copies:
             yield
 
     def begin(self, bucket: Tensor) -> None:
-        shared = len(bucket) - len(bucket) % (self.world_size * ALIGNED)
-        whole = bucket[:shared]
         if bucket.data_ptr() not in self.known:
             self.make_known(bucket)
-        received = self.received[:shared].view(self.world_size, -1)
+        whole = self.shareable(bucket)
+        self.exchange(whole)
+        if len(whole) < len(bucket):
+            self.rest.begin(bucket[len(whole) :])
+
+    def shareable(self, bucket: Tensor) -> Tensor:
+        return bucket[: len(bucket) - len(bucket) % (self.world_size * ALIGNED)]
+
+    def exchange(self, whole: Tensor) -> None:
+        received = self.received[: len(whole)].view(self.world_size, -1)
         mine = whole.view(self.world_size, -1)[self.rank]
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
             dist.all_to_all_single(received, whole.view_as(received), group=self.group)
             self.mean(received, mine)
             dist.all_gather_into_tensor(whole, mine, group=self.group)
-        if shared < len(bucket):
-            self.rest.begin(bucket[shared:])
 
     def make_known(self, bucket: Tensor) -> None:
         """To NCCL. All ranks come to this together; it waits for the GPU."""
         group = self.group.group_name
+        if not self.known:
+            self.unproved = bucket
         self.rendezvous(bucket, group)
         self.known.add(bucket.data_ptr())
         if len(bucket) > len(self.received):
@@ -110,5 +122,30 @@ class Copies:
             self.rendezvous(self.received, group)
 
     def wait(self) -> None:
-        torch.cuda.current_stream().wait_stream(self.stream)
+        self.join()
         self.rest.wait()
+        if self.unproved is not None:
+            self.prove(self.unproved)
+            self.unproved = None
+
+    def join(self) -> None:
+        torch.cuda.current_stream().wait_stream(self.stream)
+
+    def prove(self, bucket: Tensor) -> None:
+        """By the kernels of a graph of its exchange, which never runs. Raises ValueError: where
+        memory or links do not do for NCCL, it takes its programs, and says nothing."""
+        whole = self.shareable(bucket)
+
+        def work() -> None:
+            self.exchange(whole)
+            self.join()
+
+        torch.cuda.synchronize()
+        names = kernels_of(captured(work)) or []
+        programs = [name for name in names if "nccl" in name.lower()]
+        if programs:
+            raise ValueError(
+                f"all_reduce=copies: NCCL copies by kernels here ({', '.join(programs)}); "
+                "use all_reduce=collective"
+            )
+        log.info("all_reduce=copies: no kernel of NCCL's (kernels: %s)", ", ".join(names))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from configs.schema import Config
 from model import GPT
-from training.graphs import captured
+from training.one_graph import captured
 from training.step import autocast
 
 

@@ -348,6 +348,8 @@ def test_training_under_nsys_ends_with_a_report_whose_phases_own_the_kernels(
         {"kernels": "fused", "attention": "triton", "activation_checkpointing": "selective"},
         {"optimizer": "muon", **WAYS["compile and graphs"]},
         {"optimizer": "muon", "kernels": "fused", "attention": "triton", "cuda_graphs": "true"},
+        {"kernels": "fused", "attention": "triton", "cuda_graphs": "true", "all_reduce": "copies"},
+        {"all_reduce": "copies", "bucket_mb": 1},
         {"parallel": "fsdp"},
         {"parallel": "fsdp", "dtype": "float16", "activation_checkpointing": "full"},
         {"parallel": "fsdp", "compile": True, "cuda_graphs": "auto"},

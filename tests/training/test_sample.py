@@ -25,7 +25,7 @@ from training import checkpoint
 from training.decode import KeyValueCache, read, try_own_kernels
 from training.draw import draw_token, noise_for
 from training.generation import TOKENS_AHEAD, Arrivals, Replays, Writer, arrivals_of, at_once
-from training.graphs import captured, kernels_of
+from training.one_graph import captured, kernels_of
 from training.rehearsal import rehearse
 
 TEXT = stand_in_text(length=20_000)
