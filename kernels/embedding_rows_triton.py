@@ -9,13 +9,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-PART = 64  # rows
+from kernels.embedding_rows import PART, SortedIds
+
 TILE, WARPS = 16384, 8  # elements that a program adds at once
+PROGRAMS = 4096  # at most, four for each that runs at once on an H200
 
 
 @triton.jit
 def add_to_row(TABLE, id, total, column, C, factor):
-    place = TABLE + id * C + column
+    place = TABLE + id.to(tl.int64) * C + column
     known = tl.load(place, mask=column < C, other=0.0)
     tl.store(place, known + factor * total, mask=column < C)
 
@@ -29,14 +31,14 @@ def slot_of(at, start, PART: tl.constexpr):
 
 @triton.jit
 def embedding_rows_parts_triton(
-    TABLE, ROWS, IDS, ORDER, STARTS, PARTS, rows, C, factor,
+    TABLE, ROWS, IDS, ORDER, STARTS, BEGINS, PARTS, rows, C, factor,
     PART: tl.constexpr, TOKENS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Where a part begins: its sum, to TABLE if it is the only one of its id, else to PARTS."""
-    at = tl.program_id(0).to(tl.int64)
-    start = tl.load(STARTS + at)
-    if (at - start) % PART == 0:
-        mine = tl.load(IDS + at)
+    """Sums of some parts, to TABLE where a part is the only one of its id, else to PARTS."""
+    number = tl.program_id(0)
+    at = tl.load(BEGINS + number)
+    while at < rows:
+        mine, start = tl.load(IDS + at), tl.load(STARTS + at)
         column = tl.arange(0, WIDTH)
         total = tl.zeros((WIDTH,), tl.float32)
         end = tl.minimum(at + PART, rows)
@@ -54,6 +56,8 @@ def embedding_rows_parts_triton(
             add_to_row(TABLE, mine, total, column, C, factor)
         else:
             tl.store(PARTS + slot_of(at, start, PART) * C + column, total, mask=column < C)
+        number += tl.num_programs(0)
+        at = tl.load(BEGINS + number, mask=number < rows, other=rows)
 
 
 @triton.jit
@@ -79,17 +83,16 @@ def embedding_rows_sum_triton(
         add_to_row(TABLE, mine, total, column, C, factor)
 
 
-def launch(
-    table: Tensor, rows: Tensor, ids: Tensor, order: Tensor, starts: Tensor, factor: float
-) -> None:
+def launch(table: Tensor, rows: Tensor, by_id: SortedIds, factor: float) -> None:
+    ids, order, starts, begins = by_id
     count, C = rows.shape
     width = triton.next_power_of_2(C)
     tokens = min(PART, max(1, TILE // width))
     blocks = triton.cdiv(count, PART)
     parts = table.new_empty(2 * blocks, C)
     with torch.cuda.device_of(table):
-        embedding_rows_parts_triton[(count,)](
-            table, rows, ids, order, starts, parts, count, C, factor,
+        embedding_rows_parts_triton[(min(count, PROGRAMS),)](
+            table, rows, ids, order, starts, begins, parts, count, C, factor,
             PART, tokens, width, num_warps=WARPS,
         )  # fmt: skip
         embedding_rows_sum_triton[(blocks,)](

