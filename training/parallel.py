@@ -96,21 +96,28 @@ def shard_count(config: Config, world_size: int) -> int:
 
 
 def decide_all_reduce(config: Config, device: torch.device, world_size: int) -> Decision:
-    """Raises ValueError naming the key that cannot be."""
-    obstacle = None
-    if world_size == 1:
-        obstacle = "one rank has nobody to average with"
-    elif config.parallel in SHARDED:
-        obstacle = f"is for parallel=ddp, this run has parallel={config.parallel}"
-    elif device.type != "cuda":
-        obstacle = f"copy engines are a GPU's, this run is on {device.type}"
-    elif world_size != int(os.environ.get("LOCAL_WORLD_SIZE", world_size)):
-        obstacle = "reaches the GPUs of one host, this run has several"
-    elif not has_copies():
-        obstacle = "needs PyTorch 2.10 or newer, with NCCL 2.28 or newer, and triton"
-    if config.all_reduce == "copies" and obstacle:
+    """Raises ValueError where there are no copies."""
+    if config.all_reduce == AUTO:
+        return Decision("collective", "runs everywhere, and a report sees each of them")
+    obstacle = None if config.all_reduce == "collective" else no_copies(config, device, world_size)
+    if obstacle:
         raise ValueError(f"all_reduce=copies: {obstacle}; use all_reduce=auto")
-    return Decision("collective" if config.all_reduce == AUTO else config.all_reduce, "")
+    return Decision(config.all_reduce)
+
+
+def no_copies(config: Config, device: torch.device, world_size: int) -> str | None:
+    """Why gradients cannot be averaged by copies."""
+    if world_size == 1:
+        return "one rank has nobody to average with"
+    if config.parallel in SHARDED:
+        return f"is for parallel=ddp, this run has parallel={config.parallel}"
+    if device.type != "cuda":
+        return f"copy engines are a GPU's, this run is on {device.type}"
+    if int(os.environ.get("LOCAL_WORLD_SIZE", world_size)) < world_size:
+        return "they reach the GPUs of one host, this run has several"
+    if not has_copies():
+        return "needs PyTorch 2.10 or newer, with NCCL 2.28 or newer, and triton"
+    return None
 
 
 def has_copies() -> bool:

@@ -8,8 +8,9 @@ import torch
 from tests.helpers.checkpoints import whole
 from tests.helpers.steps import batch, iterate, make_step
 from tests.paths import PROJECT
+from training import parallel
 from training.device import resolve
-from training.parallel import decide_parallel, decide_travel, shard_count
+from training.parallel import decide_all_reduce, decide_parallel, decide_travel, shard_count
 from training.shards import split
 
 CPU = torch.device("cpu")
@@ -81,6 +82,36 @@ def test_what_does_not_go_together_is_refused_by_name(config, monkeypatch, ranks
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     with pytest.raises(ValueError, match=message):
         decide_parallel(config(**keys), ranks)
+
+
+GPU = torch.device("cuda", 0)
+
+
+@pytest.mark.parametrize(
+    "ranks, on_host, device, keys, message",
+    [
+        (1, 1, GPU, {}, "one rank has nobody to average with"),
+        (4, 4, GPU, dict(parallel="fsdp"), "is for parallel=ddp, this run has parallel=fsdp"),
+        (4, 4, CPU, {}, "copy engines are a GPU's, this run is on cpu"),
+        (4, 2, GPU, {}, "they reach the GPUs of one host, this run has several"),
+        (4, 4, GPU, {}, "needs PyTorch 2.10 or newer, with NCCL 2.28"),
+    ],
+)
+def test_copies_are_refused_where_there_are_none(
+    config, monkeypatch, ranks, on_host, device, keys, message
+):
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(on_host))
+    monkeypatch.setattr(parallel, "has_copies", lambda: False)
+    with pytest.raises(ValueError, match=f"^all_reduce=copies: {message}.*; use all_reduce=auto$"):
+        decide_all_reduce(config(all_reduce="copies", **keys), device, ranks)
+    assert decide_all_reduce(config(**keys), device, ranks).value == "collective"
+
+
+def test_copies_are_taken_where_they_are_asked_for(config, monkeypatch):
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    monkeypatch.setattr(parallel, "has_copies", lambda: True)
+    assert decide_all_reduce(config(all_reduce="copies"), GPU, 4).value == "copies"
+    assert decide_all_reduce(config(all_reduce="collective"), CPU, 1).value == "collective"
 
 
 @pytest.mark.parametrize(
