@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 from profiling.analysis.analysis import Analysis
+from profiling.analysis.gpu_time.breakdown import split
 from profiling.analysis.gpu_time.overlap import copy_speeds, overlap
 from profiling.analysis.report import CopySpeed, Overlap
 from tests.helpers.captures import OWN, capture_of, report_of
 from tests.helpers.programs import COPY, GEMM, H200, MEMSET, MS, TO_DEVICE, TO_HOST, Builder
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
-BETWEEN = "[CUDA memcpy Device-to-Device]"
+BETWEEN, PEER = "[CUDA memcpy Device-to-Device]", "[CUDA memcpy Peer-to-Peer]"
 
 
 def two_steps(length: int = 100 * MS) -> Builder:
@@ -31,6 +32,23 @@ def test_communication_hides_behind_computing_and_copies_behind_either():
         Overlap("communication", 15.0, 5.0, 10.0, pytest.approx(100 / 3), 0.0),
         Overlap("copies", 17.0, 5.0, 12.0, pytest.approx(1000 / 34), None),
     ]
+
+
+def test_copies_from_gpu_to_gpu_are_communication_and_slow_nothing():
+    build = two_steps()
+    build.operation(10 * MS, 30 * MS)
+    build.operation(20 * MS, 50 * MS, PEER, kind=COPY, stream=8, bytes=9 * 10**9)
+    build.operation(40 * MS, 70 * MS, TO_DEVICE, kind=COPY, stream=9)
+    build.operation(99 * MS, 100 * MS)
+    analysis = Analysis(build.trace())
+    assert overlap(analysis) == [
+        Overlap("communication", 15.0, 5.0, 10.0, pytest.approx(100 / 3), 0.0),
+        Overlap("copies", 15.0, 5.0, 10.0, pytest.approx(100 / 3), None),
+    ]
+    row = {row.direction: row for row in copy_speeds(analysis, H200)}["Peer-to-Peer"]
+    assert (row.ms, row.exposed_ms, row.gb_per_s, row.memory) == (15.0, 10.0, 300.0, None)
+    parts = split(analysis.activity, analysis.bounds_ns)
+    assert (parts["communication"].sum(), parts["copy"].sum()) == (20 * MS, 20 * MS)
 
 
 def test_what_hidden_communication_slows_is_told():
