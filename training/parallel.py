@@ -10,14 +10,11 @@ carries out what is decided here.
 """
 
 import os
-from dataclasses import dataclass
 
 from configs.schema import Config
 from training.decision import AUTO, Decision
 
 SHARDED = ("fsdp", "hsdp")
-STRETCH_BYTES = 64 << 20  # of weights that travel together: each gather costs the host as much
-KEPT_BYTES = 1 << 30  # of all blocks together: up to here they stay until backward is through
 
 
 def decide_parallel(config: Config, world_size: int) -> Decision:
@@ -89,17 +86,3 @@ def shard_count(config: Config, world_size: int) -> int:
     if config.parallel != "hsdp":
         return 1
     return config.shard_ranks or int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
-
-
-@dataclass(frozen=True)
-class Travel:
-    """How the weights of blocks come and go where they are sharded."""
-
-    stretches: int  # neighbours that are gathered, and whose gradients are scattered, at once
-    kept: bool  # gathered once in an iteration, for forward and backward
-
-
-def decide_travel(blocks: int, block_bytes: int) -> Travel:
-    """`block_bytes`: of the weights of one, as they are sent."""
-    together = -(-STRETCH_BYTES // block_bytes)
-    return Travel(max(1, blocks // together), blocks * block_bytes <= KEPT_BYTES)
