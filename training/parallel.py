@@ -4,9 +4,9 @@
     fsdp    each rank has a share of weights, gradients and moments; weights are gathered to be used
     hsdp    fsdp among `shard_ranks` ranks, and ddp among such groups: (replicas, shards)
 
-`auto` is ddp for every size: it sends the least, and a run that does not fit says so. A bucket_mb
-above the model's size averages all gradients at once, behind the backward pass. training.layout
-carries out what is decided here.
+`auto` is ddp for every size: it gathers no weights, and a run that does not fit says so. A
+bucket_mb above the model's size averages all gradients at once, behind the backward pass.
+training.layout carries out what is decided here.
 """
 
 import os
@@ -31,7 +31,7 @@ def decide_parallel(config: Config, world_size: int) -> Decision:
         return Decision(mode)
     if world_size == 1:
         return Decision("ddp", "one rank, which trains alone")
-    return Decision("ddp", "sends the least, where the model fits into each rank's memory")
+    return Decision("ddp", "gathers no weights, where the model fits into each rank's memory")
 
 
 def check_sharded(config: Config, world_size: int) -> None:

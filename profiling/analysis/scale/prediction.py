@@ -172,7 +172,7 @@ def why(best: Prediction, rows: Sequence[Prediction]) -> str:
     if best.mode == "one":
         return "nothing is sent"
     others = [row for row in rows if row is not best]
-    reason = "sends the least, and keeps CUDA graphs" if best.mode == "ddp" else "the fastest"
+    reason = "keeps CUDA graphs" if best.mode == "ddp" else "the fastest"
     return "; ".join([reason, *map(compared, others)])
 
 
