@@ -2,7 +2,7 @@
 
     python -m benchmarks predicted [step_ms=MS]
 
-Prints the two tables of docs/scale.md, as Markdown. The steps are records: nothing is run.
+Prints these two tables of docs/scale.md, as Markdown. The steps are records: nothing is run.
 """
 
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from profiling.analysis.scale.links import Links, known_link, known_network
 from profiling.analysis.scale.model_sizes import Keys as ModelKeys
 from profiling.analysis.scale.model_sizes import ModelSizes, sizes_of
 from profiling.analysis.scale.prediction import MODES, Machine, predictions
-from profiling.analysis.scale.records import HostTime, LinkSpeed, Prediction, StepParts
+from profiling.analysis.scale.records import HostTime, LinkSpeed, Mode, Prediction, StepParts
 from profiling.analysis.scale.replay import Work, replay_ddp
 from profiling.analysis.scale.scale import COPY_SHARE, SLOWDOWN_PERCENT, with_micro_steps
 from profiling.hardware import peak_bytes_per_s
@@ -48,38 +48,42 @@ def at_once(keys: ModelKeys) -> ModelKeys:
 
 
 SHAKESPEARE = ModelKeys(6, 384, 256, 64)
+BUCKETS, AT_END = "buckets behind backward", "one all-reduce behind backward"
+SMALL, WHOLE = "124M, 2,048 tokens", "124M, 50,257 tokens"
 # the last three: 2026-11-22, torch 2.11, CUDA graphs; those before, 2026-11-21
 MEASURED = (
-    Step("nanoGPT, 124M, its DDP", GPT2_124M, 50_304, 29.0, 4, 30.4, copies=2),
-    Step("124M, one all-reduce", at_once(GPT2_124M), 2_048, 20.4, 2, 22.9, copies=2),
-    Step("124M, one all-reduce", at_once(GPT2_124M), 2_048, 20.4, 4, 23.1, copies=2),
-    Step("shakespeare_char, one all-reduce", at_once(SHAKESPEARE), 65, 5.40, 4, 5.71, copies=2),
-    Step("124M, buckets", GPT2_124M, 2_048, 20.56, 2, 22.21),
-    Step("124M, buckets", GPT2_124M, 50_257, 21.65, 2, 24.10),
-    Step("124M, buckets", GPT2_124M, 50_257, 22.10, 4, 24.67),
+    Step(f"{SMALL}, {AT_END}", at_once(GPT2_124M), 2_048, 20.4, 2, 22.9, copies=2),
+    Step(f"{SMALL}, {AT_END}", at_once(GPT2_124M), 2_048, 20.4, 4, 23.1, copies=2),
+    Step(f"`shakespeare_char`, {AT_END}", at_once(SHAKESPEARE), 65, 5.40, 4, 5.71, copies=2),
+    Step("nanoGPT, 124M, 50,304 tokens, its DDP", GPT2_124M, 50_304, 29.0, 4, 30.4, copies=2),
+    Step(f"{SMALL}, {BUCKETS}", GPT2_124M, 2_048, 20.56, 2, 22.21),
+    Step(f"{WHOLE}, {BUCKETS}", GPT2_124M, 50_257, 21.65, 2, 24.10),
+    Step(f"{WHOLE}, {BUCKETS}", GPT2_124M, 50_257, 22.10, 4, 24.67),
 )
 
 
 def main(config: PredictedConfig) -> None:
-    print("| on H200s | tokens | GPUs | measured | predicted | without slowdown | off |")
-    print("|---|---:|---:|---|---|---:|---:|")
+    print("| from one H200 | GPUs | measured | predicted | off | with no slowdown |")
+    print("|---|---|---|---|---|---|")
     for step in MEASURED:
         print(beside(step))
-    for micro_steps in (1, 5):
-        print(f"\n{config.step_ms} ms, {micro_steps} micro-steps\n")
-        print("| GPUs | | ms | kept | sent by each GPU | exposed |\n|---:|---|---|---:|---:|---:|")
-        for row in on_more_gpus(config.step_ms, micro_steps):
-            print(on_so_many(row))
+    print("\n| GPUs | ddp, ms | kept | sent by each GPU | exposed ", end="")
+    print("| five micro-steps, kept | fsdp at best, ms | hsdp at best, ms |\n" + "|---" * 8 + "|")
+    one, five = (on_more_gpus(config.step_ms, micro_steps) for micro_steps in (1, 5))
+    for gpus in COUNTS:
+        print(
+            on_so_many(*({row.mode: row for row in of if row.gpus == gpus} for of in (one, five)))
+        )
 
 
 def beside(step: Step) -> str:
+    """A row of the first table."""
     middle, fast, slow = (predicted_ms(step, of) for of in speeds(link()))
     plain = predicted_ms(step, link().gb_per_s, slowdown=0.0)
     off = 100 * (middle / step.measured_ms - 1)
-    took = f"{step.alone_ms:.2f} -> {step.measured_ms:.2f}"
+    took = f"{step.alone_ms:.2f} -> {step.measured_ms:.2f} ms"
     found = f"{middle:.2f} ({fast:.2f} to {slow:.2f})"
-    name = f"{step.what} | {step.vocabulary:,} | {step.gpus}"
-    return f"| {name} | {took} | {found} | {plain:.2f} | {off:+.1f} % |"
+    return f"| {step.what} | {step.gpus} | {took} | {found} | {off:+.1f} % | {plain:.2f} |"
 
 
 def link() -> LinkSpeed:
@@ -131,8 +135,13 @@ def on_more_gpus(step_ms: float, micro_steps: int) -> list[Prediction]:
     return predictions(work, machine, COUNTS, MODES, tokens, activations=None)
 
 
-def on_so_many(row: Prediction) -> str:
-    ms = f"{row.step_ms:.1f} ({row.fastest_ms:.1f} to {row.slowest_ms:.1f})"
-    kept = f"{row.efficiency_percent:.0f} %"
-    sent = f"{row.sent_bytes / 1e9:.2f} GB | {row.exposed_ms:.1f} ms"
-    return f"| {row.gpus:,} | {row.mode} | {ms} | {kept} | {sent} |"
+def on_so_many(one: dict[Mode, Prediction], five: dict[Mode, Prediction]) -> str:
+    """A row of the second table, by one micro-step on each GPU and by five."""
+    if "one" in one:
+        return f"| 1 | {one['one'].step_ms:.1f} |" + " |" * 6
+    ddp = one["ddp"]
+    ms = f"{ddp.step_ms:.1f} ({ddp.fastest_ms:.1f} to {ddp.slowest_ms:.1f})"
+    sent = f"{ddp.sent_bytes / 1e9:.2f} GB | {ddp.exposed_ms:.1f} ms"
+    kept, later = (f"{rows['ddp'].efficiency_percent:.0f} %" for rows in (one, five))
+    others = (f" {one[way].step_ms:.1f}" if way in one else "" for way in MODES[1:])
+    return f"| {ddp.gpus:,} | {ms} | {kept} | {sent} | {later} |{' |'.join(others)} |"
