@@ -71,9 +71,7 @@ def main(config: PredictedConfig) -> None:
     print("| five micro-steps, kept | fsdp at best, ms | hsdp at best, ms |\n" + "|---" * 8 + "|")
     one, five = (on_more_gpus(config.step_ms, micro_steps) for micro_steps in (1, 5))
     for gpus in COUNTS:
-        print(
-            on_so_many(*({row.mode: row for row in of if row.gpus == gpus} for of in (one, five)))
-        )
+        print(on_so_many(by_mode(one, gpus), by_mode(five, gpus)))
 
 
 def beside(step: Step) -> str:
@@ -133,6 +131,10 @@ def on_more_gpus(step_ms: float, micro_steps: int) -> list[Prediction]:
     machine = Machine(8, link(), known_network(GPU), host, memory_bytes=None)
     tokens = micro_steps * GPT2_124M.batch_size * GPT2_124M.block_size
     return predictions(work, machine, COUNTS, MODES, tokens, activations=None)
+
+
+def by_mode(rows: list[Prediction], gpus: int) -> dict[Mode, Prediction]:
+    return {row.mode: row for row in rows if row.gpus == gpus}
 
 
 def on_so_many(one: dict[Mode, Prediction], five: dict[Mode, Prediction]) -> str:
