@@ -40,6 +40,7 @@ MEASUREMENTS = {
         "is the rank with a fault named, with its cause and its cost?", gpu=True
     ),
     "scaling": Measurement("what each GPU more keeps of a step, nanoGPT's beside it", gpu=True),
+    "predicted": Measurement("what `scale` says of steps that were measured on several GPUs"),
     "foreign": Measurement(
         "the same in programs of torchvision, timm and transformers, by two profilers", gpu=True
     ),

@@ -4,13 +4,12 @@
     fsdp    each rank has a share of weights, gradients and moments; weights are gathered to be used
     hsdp    fsdp among `shard_ranks` ranks, and ddp among such groups: (replicas, shards)
 
-`auto` is ddp for every size: it sends the least, and a run that does not fit says so. A bucket_mb
-above the model's size averages all gradients at once, behind the backward pass. training.layout
-carries out what is decided here.
+`auto` is ddp for every size: it gathers no weights, and a run that does not fit says so. A
+bucket_mb above the model's size averages all gradients at once, behind the backward pass.
+training.layout carries out what is decided here.
 """
 
 import os
-from dataclasses import dataclass
 from importlib.util import find_spec
 
 import torch
@@ -20,8 +19,6 @@ from configs.schema import Config
 from training.decision import AUTO, Decision
 
 SHARDED = ("fsdp", "hsdp")
-STRETCH_BYTES = 64 << 20  # of weights that travel together: each gather costs the host as much
-KEPT_BYTES = 1 << 30  # of all blocks together: up to here they stay until backward is through
 
 
 def decide_parallel(config: Config, world_size: int) -> Decision:
@@ -38,7 +35,7 @@ def decide_parallel(config: Config, world_size: int) -> Decision:
         return Decision(mode)
     if world_size == 1:
         return Decision("ddp", "one rank, which trains alone")
-    return Decision("ddp", "sends the least, where the model fits into each rank's memory")
+    return Decision("ddp", "gathers no weights, where the model fits into each rank's memory")
 
 
 def check_sharded(config: Config, world_size: int) -> None:
@@ -136,17 +133,3 @@ def rows_travel(config: Config, world_size: int, vocab_size: int) -> bool:
         return False
     tokens = world_size * config.batch_size * config.block_size
     return tokens <= vocab_size and config.gradient_accumulation_steps == world_size
-
-
-@dataclass(frozen=True)
-class Travel:
-    """How the weights of blocks come and go where they are sharded."""
-
-    stretches: int  # neighbours that are gathered, and whose gradients are scattered, at once
-    kept: bool  # gathered once in an iteration, for forward and backward
-
-
-def decide_travel(blocks: int, block_bytes: int) -> Travel:
-    """`block_bytes`: of the weights of one, as they are sent."""
-    together = -(-STRETCH_BYTES // block_bytes)
-    return Travel(max(1, blocks // together), blocks * block_bytes <= KEPT_BYTES)

@@ -6,10 +6,10 @@ whose shares are then averaged among the groups. Weights, gradients and moments 
 to who looks at their shape, a part in each rank's memory.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
-from typing import TypeVar, cast
+from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -20,16 +20,9 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from configs.schema import Config
 from model import GPT
+from profiling.travel import decide_travel
 from training.distributed import Ranks
-from training.parallel import decide_travel, shard_count
-
-Item = TypeVar("Item")
-
-
-def split(items: Sequence[Item], parts: int) -> list[list[Item]]:
-    """In order; none is longer than another by more than one."""
-    ends = [len(items) * part // parts for part in range(parts + 1)]
-    return [list(items[begin:end]) for begin, end in pairwise(ends)]
+from training.parallel import shard_count
 
 
 class Shards:
@@ -44,7 +37,7 @@ class Shards:
         mesh, policy = device_mesh(config, ranks), block_policy(config.dtype, ranks.device)
         blocks = list(model.transformer.h)
         travel = decide_travel(len(blocks), sent_bytes(blocks[0], policy))
-        *stretches, last = split(blocks, travel.stretches)
+        *stretches, last = ([blocks[at] for at in stretch] for stretch in travel.stretches)
         for stretch in (*stretches, last):
             # the last one's backward comes at once
             again = stretch is not last and not travel.kept

@@ -119,8 +119,8 @@ def facts(result: Scale) -> list[tuple[str, str]]:
             found.append((what, told(speed)))
     slower, host = result.slowdown, result.host
     found.append(("compute beside it", f"{number(slower.percent)} % longer, {slower.source}"))
-    each = f"{ms(host.ms_per_block)} a block of fsdp and hsdp, {host.source}"
-    return [*found, ("host", each)]
+    step = f"{ms(host.step_ms)} a step of fsdp and hsdp, {host.source}"
+    return [*found, ("host", step)]
 
 
 def ms(value: float) -> str:

@@ -71,8 +71,8 @@ def parse(argv: list[str]) -> Namespace:
     add("--links-from FOLDER", links_from, Path)
     slower = "by how much compute is longer beside a collective, in per cent"
     add("--slowdown PERCENT", slower, within(float, 0, 1000))
-    host = "of the host for each block of fsdp and hsdp, which have no CUDA graphs (5.6)"
-    add("--host-ms MS", host, within(float, 0, 1000))
+    host = "of the host for a step of fsdp or hsdp, as time/host_step_ms of such a run"
+    add("--host-ms MS", host, within(float, 0, 1_000_000))
     add("--manifest FILE", "the window's manifest, where it does not lie beside CAPTURE", Path)
     page = "one page with a chart"
     output_flags(parser, json="all figures (docs/report-schema.md)", markdown="a table", html=page)

@@ -1,6 +1,9 @@
 """The embedding's part of the tied gradient, exchanged as rows: when, and that it trains alike."""
 
-from tests.training.test_parallel import check_like
+import pytest
+import torch
+
+from tests.helpers.checkpoints import whole
 from training.parallel import rows_travel
 
 
@@ -21,4 +24,10 @@ def test_ranks_that_exchange_rows_train_as_one_that_accumulates(together, run, l
     keys |= dict(always_save_checkpoint=True, eval_batch_size=1)
     alone = run(out_dir=str(tmp_path / "alone"), **keys)
     out_dir, _ = together(2, **keys)
-    check_like(losses, out_dir, alone, 8)
+    ours, theirs = losses(out_dir), losses(alone)
+    for iteration in range(9):
+        assert ours[iteration] == pytest.approx(theirs[iteration], abs=2e-5), iteration
+    table, expected = (
+        whole(folder).weights["transformer.wte.weight"] for folder in (out_dir, alone)
+    )
+    torch.testing.assert_close(table, expected, rtol=1e-3, atol=2e-5)

@@ -5,13 +5,13 @@ import json
 import pytest
 import torch
 
+from profiling.travel import decide_travel
 from tests.helpers.checkpoints import whole
 from tests.helpers.steps import batch, iterate, make_step
 from tests.paths import PROJECT
 from training import parallel
 from training.device import resolve
-from training.parallel import decide_all_reduce, decide_parallel, decide_travel, shard_count
-from training.shards import split
+from training.parallel import decide_all_reduce, decide_parallel, shard_count
 
 CPU = torch.device("cpu")
 
@@ -46,12 +46,15 @@ MIB = 1 << 20
 )
 def test_small_blocks_travel_together_and_stay(blocks, block_mib, stretches, kept):
     found = decide_travel(blocks, int(block_mib * MIB))
-    assert (found.stretches, found.kept) == (stretches, kept)
+    assert (len(found.stretches), found.kept) == (stretches, kept)
 
 
 def test_stretches_are_of_one_length_in_order():
-    assert split(range(7), 3) == [[0, 1], [2, 3], [4, 5, 6]]
-    assert split("abcd", 1) == [["a", "b", "c", "d"]] and split("ab", 2) == [["a"], ["b"]]
+    def stretches(blocks: int, block_mib: int) -> list[list[int]]:
+        return [[*stretch] for stretch in decide_travel(blocks, block_mib * MIB).stretches]
+
+    assert stretches(7, 32) == [[0, 1], [2, 3], [4, 5, 6]]
+    assert stretches(4, 1) == [[0, 1, 2, 3]] and stretches(2, 64) == [[0], [1]]
 
 
 @pytest.mark.parametrize(
@@ -235,7 +238,7 @@ NOT_FINITE = """
 import os, sys, torch
 from configs.schema import Config
 from model import GPT
-from training import parallel
+from profiling import travel
 from training.distributed import started
 from training.layout import laid_out
 from training.optimizer import adamw
@@ -267,7 +270,7 @@ with started("cpu") as ranks:
     for dtype, grad_clip in ways:
         found = []
         for mode, together in (("ddp", 0), ("fsdp", 1 << 20), ("fsdp", 1)):
-            parallel.STRETCH_BYTES = parallel.KEPT_BYTES = together  # all blocks, or each by itself
+            travel.STRETCH_BYTES = travel.KEPT_BYTES = together  # all blocks, or each by itself
             keys = dict(n_layer=3, n_head=2, n_embd=16, block_size=16, dropout=0.0, dtype=dtype)
             keys |= dict(compile=False, gradient_accumulation_steps=2, grad_clip=grad_clip)
             found.append(trained(Config(parallel=mode, **keys), ranks))

@@ -63,11 +63,12 @@ def test_one_way_of_sharing(tmp_path):
 
 def test_links_are_measured_from_captures_of_ranks(tmp_path, monkeypatch):
     # 50 MB in 0.4 ms and more, as the simulated fleet moves them
-    written(Fleet(ranks=4, steps=4, buckets=2), tmp_path / "ranks")
+    written(Fleet(ranks=4, steps=4, buckets=2, slowdown=1.5), tmp_path / "ranks")
     found = result_of(tmp_path / "a.json", "--links-from", str(tmp_path / "ranks"), "--gpus", "4")
     assert found["link"]["source"] == "measured"
     assert found["link"]["low_gb_per_s"] <= found["link"]["gb_per_s"]
-    assert found["slowdown"]["source"] == "assumed"  # these ranks did other work
+    assert found["slowdown"]["source"] == "measured"
+    assert found["slowdown"]["percent"] == pytest.approx(50, abs=8)
 
 
 def test_the_memory_of_a_run_is_in_its_folder(tmp_path):

@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 
 from profiling.manifest import Manifest
+from profiling.travel import Travel, decide_travel
 
 Count = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 FLOAT32_BYTES = 4
@@ -26,6 +27,7 @@ class Keys:
     bias: bool = False
     positions: str = "learned"
     dtype: str = "bfloat16"
+    kernels: str = "compiled"
     bucket_mb: Annotated[float, msgspec.Meta(ge=1)] = 25.0
     gradient_accumulation_steps: Count = 1
 
@@ -40,6 +42,7 @@ class ModelSizes:
     embedding: tuple[int, ...]  # tied to the head, so that its gradient is complete last
     block_share: float  # of the arithmetic, all blocks together
     travel_bytes: int  # of a block's weight between ranks that share the model
+    travel: Travel
 
     @property
     def parameters(self) -> int:
@@ -48,6 +51,11 @@ class ModelSizes:
     @property
     def block_parameters(self) -> int:
         return sum(self.block)
+
+    @property
+    def block_bytes(self) -> int:
+        """Of its weights, as they travel."""
+        return self.travel_bytes * self.block_parameters
 
     @property
     def root_parameters(self) -> int:
@@ -80,13 +88,16 @@ def sizes_of(keys: Keys, vocab_size: int) -> ModelSizes:
     proj, fc, attn_proj, attn = [(a * b, *(b,) * biases) for a, b in products]
     positions = keys.block_size * width if keys.positions == "learned" else 0
     in_blocks = keys.n_layer * (12 * width**2 + keys.block_size * width)  # attention is causal
+    block = (*proj, *fc, *norm, *attn_proj, *attn, *norm)
+    travel_bytes = FLOAT32_BYTES if keys.dtype == "float32" else 2
     return ModelSizes(
         head=norm,
-        block=(*proj, *fc, *norm, *attn_proj, *attn, *norm),
+        block=block,
         blocks=keys.n_layer,
         embedding=tuple(filter(None, (positions, vocab_size * width))),
         block_share=in_blocks / (in_blocks + vocab_size * width),
-        travel_bytes=FLOAT32_BYTES if keys.dtype == "float32" else 2,
+        travel_bytes=travel_bytes,
+        travel=decide_travel(keys.n_layer, travel_bytes * sum(block)),
     )
 
 

@@ -40,12 +40,11 @@ class Machine:
         )
         return Links(self.gpus_per_node, link, network)
 
-    def host_ms(self, work: Work, mode: Mode, of: Speed) -> float:
+    def host_ms(self, mode: Mode, of: Speed) -> float:
         """What the host needs for a step; with ddp it replays CUDA graphs."""
         if mode not in ("fsdp", "hsdp"):
             return 0.0
-        each = self.host.low_ms_per_block if of == "high" else self.host.ms_per_block
-        return each * (work.sizes.blocks + 1) * work.parts.micro_steps
+        return self.host.low_step_ms if of == "high" else self.host.step_ms
 
 
 def speed_of(speed: LinkSpeed, of: Speed) -> float:
@@ -80,7 +79,7 @@ def prediction(
     work: Work, machine: Machine, gpus: int, mode: Mode, tokens: int, activations: int | None
 ) -> Prediction:
     played = {of: replayed(work, machine.links(of), gpus, mode) for of in SPEEDS}
-    step_ms = {of: max(played[of].now, machine.host_ms(work, mode, of)) for of in SPEEDS}
+    step_ms = {of: max(played[of].now, machine.host_ms(mode, of)) for of in SPEEDS}
     middle = played["middle"]
     memory = memory_of(work.sizes, mode, shards(mode, gpus, machine), work.parts.micro_steps)
     memory = replace(memory, activations=activations)
@@ -135,8 +134,10 @@ def memory_of(sizes: ModelSizes, mode: Mode, shards: int, micro_steps: int) -> G
     share = whole // shards
     gathered = 0
     if mode in ("fsdp", "hsdp"):
-        root = 2 * FLOAT32_BYTES * sizes.root_parameters
-        gathered = root + (2 * sizes.travel_bytes + FLOAT32_BYTES) * sizes.block_parameters
+        stretch = max(map(len, sizes.travel.stretches))
+        there = sizes.blocks if sizes.travel.kept else min(2 * stretch, sizes.blocks)
+        gathered = 2 * FLOAT32_BYTES * sizes.root_parameters + there * sizes.block_bytes
+        gathered += stretch * FLOAT32_BYTES * sizes.block_parameters
     gradients = share if micro_steps == 1 else whole
     return GpuMemory(share, gradients, 2 * share, gathered, activations=None)
 
@@ -171,7 +172,7 @@ def why(best: Prediction, rows: Sequence[Prediction]) -> str:
     if best.mode == "one":
         return "nothing is sent"
     others = [row for row in rows if row is not best]
-    reason = "sends the least, and keeps CUDA graphs" if best.mode == "ddp" else "the fastest"
+    reason = "keeps CUDA graphs" if best.mode == "ddp" else "the fastest"
     return "; ".join([reason, *map(compared, others)])
 
 

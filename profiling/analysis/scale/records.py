@@ -59,16 +59,16 @@ class LinkSpeed:
 class Slowdown:
     """By how much compute is longer while a collective runs beside it."""
 
-    percent: float
+    percent: float  # 100: it gets half as much done
     source: Source
 
 
 @dataclass(frozen=True)
 class HostTime:
-    """What the host takes to launch a block, there and back, of fsdp or hsdp: no CUDA graphs."""
+    """What the host takes to launch a step of fsdp or hsdp, which have no CUDA graphs."""
 
-    ms_per_block: float  # and for what is outside of blocks once more
-    low_ms_per_block: float  # at best
+    step_ms: float
+    low_step_ms: float  # at best
     source: Source
 
 

@@ -4,7 +4,7 @@ Each GPU computes what the measured one did. Collectives queue: one after the ot
 and likewise between nodes. While one runs, compute takes longer by the slowdown.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from profiling.analysis.scale.links import Cost, Links, Place
@@ -19,7 +19,7 @@ class Work:
     parts: StepParts
     sizes: ModelSizes
     bucket_mb: float
-    slowdown: float  # 0.1: compute is a tenth longer beside a collective
+    slowdown: float  # 0.1: compute is a tenth longer beside a collective; 1: twice as long
     copy_bytes_per_ms: float | None
 
     def copy_ms(self, size: float) -> float:
@@ -89,11 +89,11 @@ def replay_ddp(work: Work, links: Links, gpus: int) -> Replay:
 
 def replay_sharded(work: Work, links: Links, gpus: int, shards: int) -> Replay:
     """`shards` ranks share a copy of the model, and gpus / shards such groups average theirs."""
-    parts = work.parts
+    parts, kept = work.parts, work.sizes.travel.kept
     step = Sharded(work, links, gpus, shards, Replay(work.slowdown))
     for number in range(parts.micro_steps):
-        step.forward()
-        step.backward(last=number == parts.micro_steps - 1)
+        step.forward(gathers=number == 0 or not kept)
+        step.backward(gathers=not kept, reduces=number == parts.micro_steps - 1)
     step.replay.wait_for_all()
     step.replay.compute(parts.rest_ms - parts.update_ms * (1 - 1 / shards))
     return step.replay
@@ -101,7 +101,7 @@ def replay_sharded(work: Work, links: Links, gpus: int, shards: int) -> Replay:
 
 @dataclass
 class Sharded:
-    """The passes of fsdp and hsdp: a block is gathered while the one before it computes."""
+    """The passes of fsdp and hsdp: a stretch is gathered while the one before it computes."""
 
     work: Work
     links: Links
@@ -109,40 +109,45 @@ class Sharded:
     shards: int
     replay: Replay
 
-    def forward(self) -> None:
+    def forward(self, gathers: bool) -> None:
         """Embedding, last norm and head are gathered first, in float32, and stay."""
         sizes, parts = self.work.sizes, self.work.parts
-        self.replay.wait(self.gather(FLOAT32_BYTES * sizes.root_parameters))
-        self.through_blocks(parts.block_forward_ms)
+        if gathers:
+            self.replay.wait(self.gather(FLOAT32_BYTES * sizes.root_parameters))
+        stretches = [(len(each), gathers) for each in sizes.travel.stretches]
+        self.through(stretches, parts.block_forward_ms)
         self.replay.compute(parts.forward_ms - sizes.blocks * parts.block_forward_ms)
 
-    def backward(self, last: bool) -> None:
-        """Gradients leave in the `last` micro-step."""
+    def backward(self, gathers: bool, reduces: bool) -> None:
+        """The last stretch of forward comes first, which was not given up."""
         sizes, parts = self.work.sizes, self.work.parts
         self.replay.compute(parts.head_backward_ms)
-        self.through_blocks(parts.block_backward_ms, first_is_whole=True, gradients=last)
+        last, *others = (len(each) for each in reversed(sizes.travel.stretches))
+        stretches = [(last, False), *((blocks, gathers) for blocks in others)]
+        self.through(stretches, parts.block_backward_ms, reduces)
         behind = parts.backward_ms - parts.head_backward_ms
         self.replay.compute(behind - sizes.blocks * parts.block_backward_ms)
-        if last:
+        if reduces:
             self.reduce(sizes.root_parameters)
 
-    def through_blocks(
-        self, ms: float, first_is_whole: bool = False, gradients: bool = False
+    def through(
+        self, stretches: Sequence[tuple[int, bool]], block_ms: float, reduces: bool = False
     ) -> None:
-        """In backward the last block of forward comes first, which was not given up."""
-        sizes, work = self.work.sizes, self.work
-        size = sizes.travel_bytes * sizes.block_parameters
-        there = self.replay.now if first_is_whole else self.gather(size)
-        for left in reversed(range(sizes.blocks)):
+        """`stretches`: of each its blocks, and whether their weights have to be gathered."""
+        sizes, block_bytes = self.work.sizes, self.work.sizes.block_bytes
+        gathered = [blocks * block_bytes * gathers for blocks, gathers in stretches]
+        there = self.gather(gathered[0])
+        for (blocks, _), size, after in zip(stretches, gathered, [*gathered[1:], 0], strict=True):
             self.replay.wait(there)
-            if left:
-                there = self.gather(size)
-            self.replay.compute(ms + work.copy_ms(2 * size))  # out of the gathered buffer
-            if gradients:
-                self.reduce(sizes.block_parameters)
+            there = self.gather(after)
+            # out of the gathered buffer
+            self.replay.compute(blocks * block_ms + self.work.copy_ms(2 * size))
+            if reduces:
+                self.reduce(blocks * sizes.block_parameters)
 
     def gather(self, size: float) -> float:
-        return self.replay.send(self.links.gather(size, self.shards))
+        """Returns when all is there."""
+        return self.replay.send(self.links.gather(size, self.shards)) if size else self.replay.now
 
     def reduce(self, parameters: int) -> None:
         """A reduce-scatter in float32; its shares are averaged among the groups."""

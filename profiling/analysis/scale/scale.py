@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from profiling.analysis.capture import Capture
 from profiling.analysis.ranks.records import RanksReport
 from profiling.analysis.scale import links
-from profiling.analysis.scale.model_sizes import FLOAT32_BYTES, keys_of, sizes_of
+from profiling.analysis.scale.model_sizes import FLOAT32_BYTES, Keys, ModelSizes, keys_of, sizes_of
 from profiling.analysis.scale.prediction import (
     MODES,
     Machine,
@@ -28,10 +28,15 @@ from profiling.analysis.scale.step_parts import step_parts
 from profiling.hardware import peak_bytes_per_s
 
 COPY_SHARE = 0.63  # of the memory's bandwidth, that copies of gradients reached on an H200
-# of fsdp without CUDA graphs: 124M took 73.4 ms on four H200s, which had work for 21. That the
-# host took the rest is concluded; no capture shows it.
-HOST_MS_PER_BLOCK = 5.6
-MOST_APART = 0.25  # of kernels a step, between captures of the same work
+# of compute beside NCCL's collectives: 1.7 ms of them made a backward pass 0.8 to 0.9 ms longer, so
+# that it got half as much done (124M on two H200s, docs/scale.md)
+SLOWDOWN_PERCENT = 100.0
+# of fsdp without CUDA graphs: 124M, 12 blocks, took 73.4 ms on four H200s when each block travelled
+# by itself, and 37.6 on two in two stretches. What is outside of the blocks travels once more, so
+# 12 x + 13 y = 73.4 and 12 x + 3 y = 37.6. That the host took all of it is concluded; no capture
+# shows it.
+HOST_MS_PER_BLOCK, HOST_MS_PER_STRETCH = 2.24, 3.58
+LEAST_HIDDEN = 0.01  # of a step: less of it tells no slowdown
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ class Asked:
     link: LinkSpeed | None = None
     network: LinkSpeed | None = None
     slowdown_percent: float | None = None
-    host_ms_per_block: float | None = None
+    host_step_ms: float | None = None  # of fsdp and hsdp
 
 
 def scale(
@@ -61,13 +66,17 @@ def scale(
     sizes = sizes_of(keys, manifest.vocab_size)
     parts = with_micro_steps(step_parts(capture, sizes), asked.micro_steps)
     gpu = report.capture.gpu
-    machine = machine_of(asked, gpu.name if gpu else None, ranks, gpu.memory_bytes if gpu else None)
+    machine = machine_of(
+        asked,
+        gpu.name if gpu else None,
+        ranks,
+        host_time(asked, sizes, parts.micro_steps),
+        gpu.memory_bytes if gpu else None,
+    )
     memory_speed = peak_bytes_per_s(gpu.name) if gpu else None
     copies = memory_speed * COPY_SHARE / 1e3 if memory_speed else None
-    work = Work(parts, sizes, keys.bucket_mb, 0.0, copies)
-    copied_ms = work.copy_ms(2 * FLOAT32_BYTES * sizes.parameters)
-    slowdown = slowdown_of(asked, capture, ranks, copied_ms)
-    work = replace(work, slowdown=slowdown.percent / 100)
+    slowdown = slowdown_of(asked, ranks)
+    work = Work(parts, sizes, keys.bucket_mb, slowdown.percent / 100, copies)
     tokens = keys.batch_size * keys.block_size * parts.micro_steps
     activations = None
     if peak_bytes is not None:
@@ -89,7 +98,7 @@ def scale(
         host=machine.host,
         predictions=rows,
         choices=choices(rows),
-        assumed=assumptions(work, machine, slowdown, {row.mode for row in rows}, activations),
+        assumed=assumptions(keys, work, machine, slowdown, {row.mode for row in rows}, activations),
     )
 
 
@@ -102,7 +111,11 @@ def with_micro_steps(parts: StepParts, micro_steps: int | None) -> StepParts:
 
 
 def machine_of(
-    asked: Asked, gpu: str | None, ranks: RanksReport | None, memory_bytes: int | None
+    asked: Asked,
+    gpu: str | None,
+    ranks: RanksReport | None,
+    host: HostTime,
+    memory_bytes: int | None,
 ) -> Machine:
     """Speeds as given, else as measured, else as assumed of the GPU. Raises ValueError."""
     most = max(asked.counts)
@@ -124,35 +137,38 @@ def machine_of(
                 f"--network: how fast the network of {gpu or 'this GPU'} is is not known; give "
                 "GB/s of a GPU (400 Gb/s InfiniBand for each: 50)"
             )
-    return Machine(asked.gpus_per_node, link, network, host_time(asked), memory_bytes)
+    return Machine(asked.gpus_per_node, link, network, host, memory_bytes)
 
 
-def host_time(asked: Asked) -> HostTime:
-    given = asked.host_ms_per_block
+def host_time(asked: Asked, sizes: ModelSizes, micro_steps: int) -> HostTime:
+    given = asked.host_step_ms
     if given is None:
-        return HostTime(HOST_MS_PER_BLOCK, 0.0, "assumed")
+        return HostTime(host_step_ms(sizes, micro_steps), 0.0, "assumed")
     return HostTime(given, given, "given")
 
 
-def slowdown_of(
-    asked: Asked, capture: Capture, ranks: RanksReport | None, copied_ms: float
-) -> Slowdown:
-    """How much longer several ranks computed at the same work, over what they hid behind it."""
+def host_step_ms(sizes: ModelSizes, micro_steps: int) -> float:
+    """Weights that are kept travel once, whatever the number of micro-steps."""
+    travels = 1 if sizes.travel.kept else micro_steps
+    stretches = len(sizes.travel.stretches) + 1  # and what is outside of blocks
+    blocks_ms = micro_steps * sizes.blocks * HOST_MS_PER_BLOCK
+    return blocks_ms + travels * stretches * HOST_MS_PER_STRETCH
+
+
+def slowdown_of(asked: Asked, ranks: RanksReport | None) -> Slowdown:
+    """As given, else by what several ranks' compute lost beside what they hid, else as assumed."""
     if asked.slowdown_percent is not None:
         return Slowdown(asked.slowdown_percent, "given")
-    alone = capture.report.breakdown
-    if ranks is None or alone is None:
-        return Slowdown(0.0, "assumed")
-    count = sum(row.kernels or 0 for row in capture.report.phases) / capture.report.window.steps
-    same = [row for row in ranks.ranks if abs(row.kernels - count) <= MOST_APART * count]
-    hidden_ms = sum(row.communication.hidden_ms for row in same)
-    longer_ms = sum(row.compute_ms - alone.compute_ms - copied_ms for row in same)
-    if len(same) < len(ranks.ranks) or hidden_ms <= 0.01 * sum(row.step_ms for row in same):
-        return Slowdown(0.0, "assumed")
-    return Slowdown(max(0.0, 100 * longer_ms / hidden_ms), "measured")
+    rows = ranks.ranks if ranks else []
+    slowed_ms = sum(row.communication.slowed_ms for row in rows)
+    done_ms = sum(row.communication.hidden_ms for row in rows) - slowed_ms  # as if alone
+    if done_ms <= LEAST_HIDDEN * sum(row.step_ms for row in rows):
+        return Slowdown(SLOWDOWN_PERCENT, "assumed")
+    return Slowdown(100 * slowed_ms / done_ms, "measured")
 
 
 def assumptions(
+    keys: Keys,
     work: Work,
     machine: Machine,
     slowdown: Slowdown,
@@ -165,7 +181,10 @@ def assumptions(
         if speed and speed.source == "assumed":
             found.append(speed.why)
     if slowdown.source == "assumed":
-        found.append("compute is not slowed down by a collective beside it (--slowdown)")
+        found.append(
+            f"compute is {SLOWDOWN_PERCENT:.0f} % longer beside a collective, as it was beside "
+            "NCCL's on two H200s (--slowdown)"
+        )
     if work.parts.blocks_from == "arithmetic":
         found.append("a block's share of a pass is its share of the arithmetic")
     if work.copy_bytes_per_ms is None:
@@ -176,9 +195,12 @@ def assumptions(
         )
     if modes & {"fsdp", "hsdp"} and machine.host.source == "assumed":
         found.append(
-            f"fsdp and hsdp have no CUDA graphs: the host takes {HOST_MS_PER_BLOCK} ms a block, as "
-            "it did once, and at best it is never waited for (--host-ms)"
+            f"fsdp and hsdp have no CUDA graphs: the host takes {HOST_MS_PER_BLOCK} ms a block and "
+            f"{HOST_MS_PER_STRETCH} for each stretch of blocks that travel together, by two steps "
+            "that were measured, and at best it is never waited for (--host-ms)"
         )
+    if modes & {"fsdp", "hsdp"} and keys.kernels == "fused":
+        found.append("fsdp and hsdp compute as fast as this run, but refuse its kernels=fused")
     if activations is None:
         found.append("activations: not measured, so what fits is not known")
     else:

@@ -1,0 +1,149 @@
+"""What `scale` predicts for the trainer's own steps, beside what they took on several GPUs.
+
+    python -m benchmarks predicted [step_ms=MS]
+
+Prints these two tables of docs/scale.md, as Markdown. The steps are records: nothing is run.
+"""
+
+from dataclasses import dataclass, replace
+
+from benchmarks.measuring import Keys, key
+from profiling.analysis.scale.links import Links, known_link, known_network
+from profiling.analysis.scale.model_sizes import Keys as ModelKeys
+from profiling.analysis.scale.model_sizes import ModelSizes, sizes_of
+from profiling.analysis.scale.prediction import MODES, Machine, predictions
+from profiling.analysis.scale.records import HostTime, LinkSpeed, Mode, Prediction, StepParts
+from profiling.analysis.scale.replay import Work, replay_ddp
+from profiling.analysis.scale.scale import COPY_SHARE, SLOWDOWN_PERCENT, with_micro_steps
+from profiling.hardware import peak_bytes_per_s
+
+GPU = "NVIDIA H200"
+GPT2_124M = ModelKeys(12, 768, 1024, 12)
+COUNTS = (1, 2, 4, 8, 64, 1024)
+# of a step: 124M on one H200 (2026-11-21); what is left is the update
+FORWARD, BACKWARD = 0.31, 0.63
+AT_ONCE = 1e5  # bucket_mb above any model's size
+
+
+@dataclass
+class PredictedConfig(Keys):
+    step_ms: float = key(27.3, "of 124M on one GPU, one micro-step of 12 x 1,024 tokens", least=0.1)
+
+
+@dataclass(frozen=True)
+class Step:
+    """Of ddp on H200s of one host."""
+
+    what: str
+    keys: ModelKeys
+    vocabulary: int
+    alone_ms: float
+    gpus: int
+    measured_ms: float
+    copies: int = 1  # of each gradient: into its bucket; 2: and out of it again
+
+
+def at_once(keys: ModelKeys) -> ModelKeys:
+    return replace(keys, bucket_mb=AT_ONCE)
+
+
+SHAKESPEARE = ModelKeys(6, 384, 256, 64)
+BUCKETS, AT_END = "buckets behind backward", "one all-reduce behind backward"
+SMALL, WHOLE = "124M, 2,048 tokens", "124M, 50,257 tokens"
+# the last three: 2026-11-22, torch 2.11, CUDA graphs; those before, 2026-11-21
+MEASURED = (
+    Step(f"{SMALL}, {AT_END}", at_once(GPT2_124M), 2_048, 20.4, 2, 22.9, copies=2),
+    Step(f"{SMALL}, {AT_END}", at_once(GPT2_124M), 2_048, 20.4, 4, 23.1, copies=2),
+    Step(f"`shakespeare_char`, {AT_END}", at_once(SHAKESPEARE), 65, 5.40, 4, 5.71, copies=2),
+    Step("nanoGPT, 124M, 50,304 tokens, its DDP", GPT2_124M, 50_304, 29.0, 4, 30.4, copies=2),
+    Step(f"{SMALL}, {BUCKETS}", GPT2_124M, 2_048, 20.56, 2, 22.21),
+    Step(f"{WHOLE}, {BUCKETS}", GPT2_124M, 50_257, 21.65, 2, 24.10),
+    Step(f"{WHOLE}, {BUCKETS}", GPT2_124M, 50_257, 22.10, 4, 24.67),
+)
+
+
+def main(config: PredictedConfig) -> None:
+    print("| from one H200 | GPUs | measured | predicted | off | with no slowdown |")
+    print("|---|---|---|---|---|---|")
+    for step in MEASURED:
+        print(beside(step))
+    print("\n| GPUs | ddp, ms | kept | sent by each GPU | exposed ", end="")
+    print("| five micro-steps, kept | fsdp at best, ms | hsdp at best, ms |\n" + "|---" * 8 + "|")
+    one, five = (on_more_gpus(config.step_ms, micro_steps) for micro_steps in (1, 5))
+    for gpus in COUNTS:
+        print(on_so_many(by_mode(one, gpus), by_mode(five, gpus)))
+
+
+def beside(step: Step) -> str:
+    """A row of the first table."""
+    middle, fast, slow = (predicted_ms(step, of) for of in speeds(link()))
+    plain = predicted_ms(step, link().gb_per_s, slowdown=0.0)
+    off = 100 * (middle / step.measured_ms - 1)
+    took = f"{step.alone_ms:.2f} -> {step.measured_ms:.2f} ms"
+    found = f"{middle:.2f} ({fast:.2f} to {slow:.2f})"
+    return f"| {step.what} | {step.gpus} | {took} | {found} | {off:+.1f} % | {plain:.2f} |"
+
+
+def link() -> LinkSpeed:
+    found = known_link(GPU)
+    assert found is not None
+    return found
+
+
+def speeds(of: LinkSpeed) -> tuple[float, float, float]:
+    return of.gb_per_s, of.high_gb_per_s, of.low_gb_per_s
+
+
+def predicted_ms(step: Step, gb_per_s: float, slowdown: float = SLOWDOWN_PERCENT / 100) -> float:
+    sizes = sizes_of(step.keys, step.vocabulary)
+    work = work_of(step.alone_ms, sizes, slowdown, step.keys.bucket_mb, step.copies)
+    return replay_ddp(work, Links(8, gb_per_s, 1.0), step.gpus).now
+
+
+def work_of(
+    step_ms: float, sizes: ModelSizes, slowdown: float, bucket_mb: float, copies: int = 1
+) -> Work:
+    """One micro-step, its blocks by their share of the arithmetic."""
+    forward_ms, backward_ms = FORWARD * step_ms, BACKWARD * step_ms
+    of_block = sizes.block_share / sizes.blocks
+    parts = StepParts(
+        step_ms=step_ms,
+        micro_steps=1,
+        forward_ms=forward_ms,
+        backward_ms=backward_ms,
+        block_forward_ms=forward_ms * of_block,
+        block_backward_ms=backward_ms * of_block,
+        head_backward_ms=backward_ms * (1 - sizes.block_share),
+        update_ms=step_ms - forward_ms - backward_ms,
+        blocks_from="arithmetic",
+    )
+    bytes_per_s = peak_bytes_per_s(GPU)
+    assert bytes_per_s is not None
+    return Work(parts, sizes, bucket_mb, slowdown, COPY_SHARE * bytes_per_s / 1e3 / copies)
+
+
+def on_more_gpus(step_ms: float, micro_steps: int) -> list[Prediction]:
+    """124M by each way; fsdp and hsdp at best, where nobody waits for the host."""
+    sizes = sizes_of(GPT2_124M, 50_304)
+    work = work_of(step_ms, sizes, SLOWDOWN_PERCENT / 100, GPT2_124M.bucket_mb)
+    work = replace(work, parts=with_micro_steps(work.parts, micro_steps))
+    host = HostTime(0.0, 0.0, "given")
+    machine = Machine(8, link(), known_network(GPU), host, memory_bytes=None)
+    tokens = micro_steps * GPT2_124M.batch_size * GPT2_124M.block_size
+    return predictions(work, machine, COUNTS, MODES, tokens, activations=None)
+
+
+def by_mode(rows: list[Prediction], gpus: int) -> dict[Mode, Prediction]:
+    return {row.mode: row for row in rows if row.gpus == gpus}
+
+
+def on_so_many(one: dict[Mode, Prediction], five: dict[Mode, Prediction]) -> str:
+    """A row of the second table, by one micro-step on each GPU and by five."""
+    if "one" in one:
+        return f"| 1 | {one['one'].step_ms:.1f} |" + " |" * 6
+    ddp = one["ddp"]
+    ms = f"{ddp.step_ms:.1f} ({ddp.fastest_ms:.1f} to {ddp.slowest_ms:.1f})"
+    sent = f"{ddp.sent_bytes / 1e9:.2f} GB | {ddp.exposed_ms:.1f} ms"
+    kept, later = (f"{rows['ddp'].efficiency_percent:.0f} %" for rows in (one, five))
+    others = (f" {one[way].step_ms:.1f}" if way in one else "" for way in MODES[1:])
+    return f"| {ddp.gpus:,} | {ms} | {kept} | {sent} | {later} |{' |'.join(others)} |"
