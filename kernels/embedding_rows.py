@@ -1,7 +1,7 @@
 """Rows added to a table, some for each of many ids: what an embedding's gradient is made of.
 
 PyTorch's way sorts the ids, fills a table with zeros, sums into it and adds that to the gradient:
-0.45 ms for 24,576 rows of 768 and 50,257 ids on an H200. Here what is known of the ids is prepared,
+0.47 ms for 24,576 rows of 768 and 50,257 ids on an H200. Here what is known of the ids is prepared,
 and the rest is done in place.
 """
 

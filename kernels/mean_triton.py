@@ -1,7 +1,7 @@
 """The mean of several vectors, as they come from the ranks of a run, in Triton.
 
-torch.mean over a short first dimension takes more than twice as long, which kernels beside it feel:
-38 us for two times 14 MB on an H200. With TRITON_INTERPRET=1 it runs on a CPU.
+Beside backward, in captures of GPT-2 124M on two H200s, torch.mean takes 470 to 546 us a step for
+all buckets, this 344 to 371. With TRITON_INTERPRET=1 it runs on a CPU.
 """
 
 import torch
