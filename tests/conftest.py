@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.ranks import train_on_ranks
 from tests.paths import FAKES, PROJECT
 
 # Before torch is imported, here and in every child: tiny models gain nothing from threads, and
@@ -172,15 +173,14 @@ def start():
 
 
 @pytest.fixture
-def together(command, start, tmp_path):
-    """together(ranks, **keys): trains under torchrun; returns its out_dir, and what it printed."""
+def together(command, tmp_path):
+    """together(ranks, **keys): trains on several ranks; returns its out_dir, and what they said."""
 
     def train(ranks: int, **keys):
-        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]
-        process = start([*torchrun, *command(**keys)])
-        output = process.communicate(timeout=170)[0]
-        assert process.returncode == 0, output
-        return tmp_path / "out", output
+        output = tmp_path / "output"
+        output.write_text("")
+        train_on_ranks(ranks, command(**keys), output)
+        return tmp_path / "out", output.read_text()
 
     return train
 

@@ -1,7 +1,6 @@
 """Checkpoints of ranks that share weights: whole or not at all, and for any number of ranks."""
 
 import io
-import multiprocessing
 import os
 import shutil
 import signal
@@ -20,6 +19,7 @@ from torch.distributed.tensor import Shard, distribute_tensor
 
 from data.tokenizers import CharTokenizer
 from tests.helpers.checkpoints import tiny, tiny_model, whole
+from tests.helpers.ranks import forked
 from tests.paths import PROJECT
 from training import checkpoint, shard_files
 from training.checkpoint_file import load, opened, unpacked
@@ -166,9 +166,7 @@ def killed_at(out_dir: Path, place: str, call: int) -> None:
     ],
 )
 def test_killed_at_any_moment_the_last_whole_one_is_there(tmp_path, place, call, expected):
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "training.checkpoint", "training.shard_files"])
-    child = context.Process(target=killed_at, args=(tmp_path, place, call))
+    child = forked.Process(target=killed_at, args=(tmp_path, place, call))
     child.start()
     child.join(60)
     assert child.exitcode == -signal.SIGKILL
