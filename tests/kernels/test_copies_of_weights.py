@@ -140,12 +140,12 @@ def weights_of(in_buckets, recomputed):
     if in_buckets:
         layout.send = lambda bucket: sent.append(bucket) or layout.average(bucket)
     x, y = torch.randint(17, (2, 2, 8), device=device)
-    for _ in range(4):  # behind the first DDP makes its buckets anew
+    for _ in range(2):  # behind the first DDP makes its buckets anew
         for half in (slice(0, 1), slice(1, 2)):
             step.backward(step.forward(x[half], y[half]))
         step.average_gradients()
         step.update(1e-2)
-    assert step.skipped == 0 and len(sent) >= (12 if in_buckets else 0), len(sent)
+    assert step.skipped == 0 and len(sent) >= (6 if in_buckets else 0), len(sent)
     return [p.detach() for p in step.parameters]
 
 

@@ -21,6 +21,7 @@ from tests.helpers.ranks import forked
 from training import checkpoint
 from training.checkpoint_file import load, unpacked
 
+
 @pytest.mark.slow
 @pytest.mark.parametrize("keys", [{}, {"token_storage": "mmap", "attention": "slow"}])
 def test_resumed_is_uninterrupted_to_the_last_bit(run, rows, tmp_path, keys):
