@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.ranks import train_on_ranks
+from tests.helpers.ranks import said_by_ranks
 from tests.paths import FAKES, PROJECT
 
 # Before torch is imported, here and in every child: tiny models gain nothing from threads, and
@@ -174,13 +174,14 @@ def start():
 
 @pytest.fixture
 def together(command, tmp_path):
-    """together(ranks, **keys): trains on several ranks; returns its out_dir, and what they said."""
+    """together(ranks, **keys): trains on several ranks; returns its out_dir, and what they said.
 
-    def train(ranks: int, **keys):
-        output = tmp_path / "output"
-        output.write_text("")
-        train_on_ranks(ranks, command(**keys), output)
-        return tmp_path / "out", output.read_text()
+    `script` stands for train.py.
+    """
+
+    def train(ranks: int, script: Path | None = None, **keys):
+        train_py, *words = command(**keys)
+        return tmp_path / "out", said_by_ranks(ranks, [str(script or train_py), *words], tmp_path)
 
     return train
 

@@ -29,8 +29,10 @@ forked.set_forkserver_preload(
 )
 
 
-def train_on_ranks(ranks: int, words: list[str], output: Path, limit_s: float = 170) -> None:
-    """Each runs the script `words[0]`; what all print goes to `output`. All of them succeed."""
+def said_by_ranks(ranks: int, words: list[str], folder: Path, limit_s: float = 170) -> str:
+    """What all print while each runs the script `words[0]`. All of them succeed."""
+    output = folder / "output"
+    output.write_text("")
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
@@ -50,6 +52,7 @@ def train_on_ranks(ranks: int, words: list[str], output: Path, limit_s: float = 
                 rank = running.pop(sentinel)
                 rank.join()
                 assert rank.exitcode == 0, output.read_text()
+        return output.read_text()
     finally:
         for rank in started:
             rank.kill()

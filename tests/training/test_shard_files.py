@@ -20,7 +20,6 @@ from torch.distributed.tensor import Shard, distribute_tensor
 from data.tokenizers import CharTokenizer
 from tests.helpers.checkpoints import tiny, tiny_model, whole
 from tests.helpers.ranks import forked
-from tests.paths import PROJECT
 from training import checkpoint, shard_files
 from training.checkpoint_file import load, opened, unpacked
 from training.sinks import RunFacts
@@ -305,15 +304,11 @@ command_line.run(train.train)
 
 
 def test_a_disk_that_is_full_for_one_rank_costs_one_checkpoint_and_no_wait(
-    command, start, run, losses, tmp_path
+    together, run, losses, tmp_path
 ):
     script = tmp_path / "full.py"
     script.write_text(FULL)
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    words = [*torchrun, str(script), *command(parallel="fsdp", max_iters=12, **KEYS)[1:]]
-    process = start(words, PYTHONPATH=str(PROJECT))
-    output = process.communicate(timeout=170)[0]
-    assert process.returncode == 0, output
+    _, output = together(2, script, parallel="fsdp", max_iters=12, **KEYS)
     refused = "iteration 4 not saved (rank 1: [Errno 27] File too large); there is none yet"
     assert output.count(refused) == output.count("not saved") == 1, output
     assert "saved again, after 1 in vain" in output
