@@ -8,7 +8,6 @@ test_restart.py start it for.
 import multiprocessing
 import os
 import runpy
-import socket
 import sys
 import time
 from multiprocessing.connection import wait
@@ -33,11 +32,18 @@ def said_by_ranks(ranks: int, words: list[str], folder: Path, limit_s: float = 1
     """What all print while each runs the script `words[0]`. All of them succeed."""
     output = folder / "output"
     output.write_text("")
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    job = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks)}
-    environ = {**os.environ, **job, "LOCAL_WORLD_SIZE": str(ranks)}
+    from torch.distributed import TCPStore  # conftest.py sets variables before torch is imported
+
+    store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    environ = {
+        **os.environ,
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": str(store.port),
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": str(ranks),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",  # it is there, as torchrun's is
+        "TORCHELASTIC_RESTART_COUNT": "0",
+    }
     whos = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
     started = [forked.Process(target=be, args=(words, environ | who, output)) for who in whos]
     for rank in started:
