@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.ranks import said_by_ranks
 from tests.paths import FAKES, PROJECT
 
 # Before torch is imported, here and in every child: tiny models gain nothing from threads, and
@@ -172,15 +173,15 @@ def start():
 
 
 @pytest.fixture
-def together(command, start, tmp_path):
-    """together(ranks, **keys): trains under torchrun; returns its out_dir, and what it printed."""
+def together(command, tmp_path):
+    """together(ranks, **keys): trains on several ranks; returns its out_dir, and what they said.
 
-    def train(ranks: int, **keys):
-        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]
-        process = start([*torchrun, *command(**keys)])
-        output = process.communicate(timeout=170)[0]
-        assert process.returncode == 0, output
-        return tmp_path / "out", output
+    `script` stands for train.py.
+    """
+
+    def train(ranks: int, script: Path | None = None, **keys):
+        train_py, *words = command(**keys)
+        return tmp_path / "out", said_by_ranks(ranks, [str(script or train_py), *words], tmp_path)
 
     return train
 

@@ -182,14 +182,10 @@ def test_a_resumed_run_counts_on(run, rows):
 
 
 @pytest.mark.slow
-def test_every_chosen_rank_captures(command, start, tmp_path):
+def test_every_chosen_rank_captures(together):
     keys = {"profile": "torch", "profile.start": 2, "profile.steps": 2, "profile.ranks": "[0,1]"}
-    words = command(gradient_accumulation_steps=4, dropout=0.0, **keys)
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    process = start([*torchrun, *words])
-    output = process.communicate(timeout=90)[0]
-    assert process.returncode == 0, output
-    folder = tmp_path / "out" / "profile"
+    out_dir, _ = together(2, gradient_accumulation_steps=4, dropout=0.0, **keys)
+    folder = out_dir / "profile"
     for rank in (0, 1):
         manifest = json.loads((folder / f"window-1-rank{rank}.json").read_text())
         assert (manifest["rank"], manifest["world_size"]) == (rank, 2)

@@ -6,6 +6,7 @@ torch has written.
 
 import os
 import pickle
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +30,7 @@ class PlantedRank:
     world: int
     backend: str = "nccl"
     entries: list[dict] = field(default_factory=list)
+    calls: Counter = field(default_factory=Counter)  # of each group
     groups: dict[str, list[int]] = field(default_factory=dict)  # besides the one of all
 
     def call(
@@ -40,7 +42,8 @@ class PlantedRank:
         done: bool = True,
         group: tuple[str, str] = WORLD,
     ) -> None:
-        before = sum(entry["process_group"] == group for entry in self.entries)
+        before = self.calls[group]
+        self.calls[group] += 1
         nccl = self.backend == "nccl"
         self.entries.append(
             {

@@ -21,8 +21,9 @@ END = "\nimport os, sys; sys.stdout.flush(); os._exit(0)"
 
 def run(program: str, device: str) -> None:
     """In a process of its own: triton reads TRITON_INTERPRET once. The last line is `right`."""
+    begin = "import tests.helpers.interpreted\n" if device == "cpu" else ""
     ended = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program + END, device],
+        [sys.executable, "-W", "ignore", "-c", begin + program + END, device],
         cwd=PROJECT,
         env={**os.environ, "TRITON_INTERPRET": "1" if device == "cpu" else "0"},
         capture_output=True,

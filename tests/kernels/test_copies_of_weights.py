@@ -140,7 +140,7 @@ def weights_of(in_buckets, recomputed):
     if in_buckets:
         layout.send = lambda bucket: sent.append(bucket) or layout.average(bucket)
     x, y = torch.randint(17, (2, 2, 8), device=device)
-    for _ in range(4):  # behind the first DDP makes its buckets anew
+    for _ in range(3):  # behind the first DDP makes its buckets anew
         with torch.profiler.profile(record_shapes=True) as profile:
             for half in (slice(0, 1), slice(1, 2)):
                 step.backward(step.forward(x[half], y[half]))
@@ -152,7 +152,7 @@ def weights_of(in_buckets, recomputed):
     matrices -= {(32,), (17, 32), (8, 32)}  # norms, and what is embedded
     assert len(matrices) == 4 and not matrices & {*copied}, copied
     assert ((32,) in copied) == in_buckets
-    assert step.skipped == 0 and len(sent) >= (12 if in_buckets else 0), len(sent)
+    assert step.skipped == 0 and len(sent) >= (9 if in_buckets else 0), len(sent)
     return [p.detach() for p in step.parameters]
 
 

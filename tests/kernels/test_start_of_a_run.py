@@ -17,8 +17,8 @@ from profiling.manifest import AttentionFacts
 SLOW = {"torch._dynamo", "torch._inductor", "sympy", "networkx"}
 device = sys.argv[1]
 keys = f"device={device} kernels=fused attention=triton compile=false dtype=bfloat16"
-keys += " n_layer=1 n_head=2 n_embd=32 block_size=16 batch_size=2 max_iters=2 eval_iters=1"
-keys += " eval_batch_size=2 always_save_checkpoint=true wandb.mode=disabled"
+keys += " n_layer=1 n_head=2 n_embd=32 block_size=16 batch_size=1 max_iters=1 eval_iters=1"
+keys += " eval_batch_size=1 always_save_checkpoint=true wandb.mode=disabled"
 keys += " cuda_graphs=true" if device == "cuda" else " cuda_graphs=auto"
 
 if device == "cpu":  # which a user is refused, for there they are interpreted
@@ -31,11 +31,11 @@ with TemporaryDirectory() as folder:
     with open(f"{folder}/text.txt", "w") as file:
         file.write("First Citizen: speak, speak. " * 25)
     keys += f" data_source={folder}/text.txt out_dir={folder}/out"
-    for more in ("", " init_from=resume max_iters=3", " recipe=fast max_iters=2"):
+    for more in ("", " init_from=resume max_iters=2", " recipe=fast"):
         sys.argv = ["train.py", *(keys + more).split()]
         runpy.run_path("train.py", run_name="__main__")
         found = SLOW & set(sys.modules)
-        assert not found and "triton" in sys.modules, (more, found)
+        assert not found and "kernels.norm_triton" in sys.modules, (more, found)
 print("right")
 """
 

@@ -3,7 +3,6 @@
 import io
 import json
 import math
-import multiprocessing
 import os
 import pickle
 import random
@@ -17,11 +16,10 @@ import pytest
 import torch
 
 from cli.keys import spell
-from tests.helpers.checkpoints import assert_same, evaluations, read
+from tests.helpers.checkpoints import assert_same, evaluations, read, save_for_ever
+from tests.helpers.ranks import forked
 from training import checkpoint
 from training.checkpoint_file import load, unpacked
-
-GENERATED = 2 << 20  # floats of the state that is killed while it is written: 8 MB
 
 
 @pytest.mark.slow
@@ -195,23 +193,12 @@ def test_a_file_that_cannot_be_written_whole_leaves_nothing_behind(tmp_path):
     assert [child.name for child in tmp_path.iterdir()] == ["ckpt.pt"]
 
 
-def save_for_ever(path: Path) -> None:
-    """In a child: a number, and a tensor that holds it in every place."""
-    number = 0
-    while True:
-        state = {"iter_num": number, "model": torch.full((GENERATED,), float(number))}
-        checkpoint.write(path, {**state, "config": {}, "tokenizer": {}})
-        number += 1
-
-
 @pytest.mark.slow
 def test_killed_while_saving_leaves_a_whole_checkpoint(tmp_path):
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "training.checkpoint"])
     path = tmp_path / "ckpt.pt"
     interrupted = 0
     for _ in range(10):
-        child = context.Process(target=save_for_ever, args=(path,), daemon=True)
+        child = forked.Process(target=save_for_ever, args=(path,), daemon=True)
         child.start()
         before = path.stat().st_mtime_ns if path.exists() else None
         limit = time.monotonic() + 30

@@ -1,6 +1,7 @@
 """Two ranks under torchrun, on the CPU with gloo: the same training as one process."""
 
 import json
+import os
 import re
 import signal
 
@@ -10,7 +11,6 @@ import torch
 
 from tests.helpers.processes import read_until
 from tests.helpers.slow_rank import told, train_with_a_slow_rank
-from tests.paths import PROJECT
 from training.distributed import started
 
 SLOW_MS, ORDER = 40.0, ("slowest", "fastest")
@@ -57,16 +57,14 @@ def test_two_ranks_train_as_one_process(run, command, start, losses, tmp_path):
 
 
 @pytest.mark.slow
-def test_two_ranks_with_muon_train_as_one_process(run, command, start, losses, tmp_path):
+def test_two_ranks_with_muon_train_as_one_process(run, together, losses, tmp_path):
     """Its products round to bfloat16, so that the last bits of a gradient are seen."""
     keys = dict(optimizer="muon", positions="rotary", gradient_accumulation_steps=2)
     alone = run(out_dir=str(tmp_path / "alone"), **keys)
-    process = start([*TORCHRUN, *command(**keys)])
-    output = process.communicate(timeout=100)[0]
-    assert process.returncode == 0, output
-    together, expected = losses(tmp_path / "out"), losses(alone)
-    for iteration, row in expected.items():
-        assert together[iteration] == pytest.approx(row, abs=0.03), iteration
+    out_dir, _ = together(2, **keys)
+    found = losses(out_dir)
+    for iteration, row in losses(alone).items():
+        assert found[iteration] == pytest.approx(row, abs=0.03), iteration
 
 
 @pytest.mark.slow
@@ -104,10 +102,13 @@ def test_two_ranks_have_one_lock(command, start, tmp_path):
     first = start([*TORCHRUN, *command(**keys)])
     read_until(first, "iter 5:")
     owner = (tmp_path / "out" / "run.lock").read_text().strip()
+    holder = int(owner.split()[1])
+    os.kill(holder, signal.SIGSTOP)  # it holds the lock all the same, and takes no core
     second = start([*TORCHRUN, *command(**keys)])
     output = second.communicate(timeout=100)[0]
     assert second.returncode != 0
     assert output.count(f"/out: in use by {owner}; ") == output.count("train.py: error: ") == 1
+    os.kill(holder, signal.SIGCONT)
     first.send_signal(signal.SIGTERM)
     first.communicate(timeout=60)
     assert not (tmp_path / "out" / "run.lock").exists()
@@ -139,13 +140,11 @@ def test_sigterm_to_torchrun_ends_with_a_checkpoint(command, start, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_slow_rank_is_named_with_what_it_costs(command, start, rows, tmp_path):
+def test_a_slow_rank_is_named_with_what_it_costs(together, rows, tmp_path):
     """Half of the times the others wait where a row is logged: also that is counted."""
     keys = dict(gradient_accumulation_steps=2, max_iters=80, eval_interval=40, log_interval=2)
     script = train_with_a_slow_rank(tmp_path, rank=1, ms=SLOW_MS, said_after_s=1.0)
-    process = start([*TORCHRUN, str(script), *command(**keys)[1:]], PYTHONPATH=str(PROJECT))
-    output = process.communicate(timeout=100)[0]
-    assert process.returncode == 0, output
+    _, output = together(2, script, **keys)
     waited = [row for row in rows(tmp_path / "out").values() if "time/wait_ms" in row]
     figures = told(waited)
     assert len(waited) == 39, "each row but the first, whose iteration is behind an evaluation"

@@ -7,8 +7,8 @@ import torch
 
 from profiling.travel import decide_travel
 from tests.helpers.checkpoints import whole
+from tests.helpers.ranks import said_by_ranks
 from tests.helpers.steps import batch, iterate, make_step
-from tests.paths import PROJECT
 from training import parallel
 from training.device import resolve
 from training.parallel import decide_all_reduce, decide_parallel, shard_count
@@ -285,11 +285,7 @@ os._exit(0)  # at Python's own end a thread of gloo's has ended the process by s
 """
 
 
-def test_a_gradient_that_is_not_finite_on_one_rank_is_left_out_on_all(start, tmp_path):
+def test_a_gradient_that_is_not_finite_on_one_rank_is_left_out_on_all(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(NOT_FINITE)
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    process = start([*torchrun, str(script)], PYTHONPATH=str(PROJECT))
-    output = process.communicate(timeout=170)[0]
-    assert process.returncode == 0, output
-    assert output.count(": fine") == 8
+    assert said_by_ranks(2, [str(script)], tmp_path).count(": fine") == 8

@@ -93,6 +93,9 @@ KILLED = """
 import os, signal
 import train
 from configs import command_line
+from training import flight_recorder
+
+flight_recorder.ANSWER_S = 0.5  # nobody asks what they did last
 
 def accumulate(step, batches, iteration, spans, accumulate=train.accumulate):
     life = os.environ["TORCHELASTIC_RESTART_COUNT"]

@@ -44,20 +44,25 @@ def test_the_second_process_is_refused_before_its_data(command, start, tmp_path)
     read_until(first, "iter 60:")
     owner = (out_dir / NAME).read_text().strip()
     assert owner.startswith(f"process {first.pid} on host {os.uname().nodename} since 20")
+    first.send_signal(signal.SIGSTOP)  # the folder is its own all the same
     missing = dict(data_source="/missing.txt")  # not looked for
     more = {"seed": "1,2", "out_dir": f"{out_dir},{tmp_path}/other"}
-    for words in (
-        command(**LONG, **missing),
-        command(**LONG, init_from="resume"),
-        command(**LONG, init_from="resume", eval_only=True),
-        [*command(**LONG, out_dir=more["out_dir"]), "-m"],
-    ):
-        second = start(words)
+    seconds = [
+        start(words)
+        for words in (
+            command(**LONG, **missing),
+            command(**LONG, init_from="resume"),
+            command(**LONG, init_from="resume", eval_only=True),
+            [*command(**LONG, out_dir=more["out_dir"]), "-m"],
+        )
+    ]
+    for second in seconds:
         output = second.communicate(timeout=90)[0]
         assert second.returncode == 2, output
         (line,) = output.splitlines()
         assert f"out_dir={out_dir}: in use by {owner}; take another folder, or end" in line
     assert not (tmp_path / "other").exists()
+    first.send_signal(signal.SIGCONT)
     first.send_signal(signal.SIGINT)
     assert first.wait(timeout=60) == 130
     assert "previous-1" not in names(out_dir) and NAME not in names(out_dir)

@@ -1,7 +1,6 @@
 """Checkpoints of ranks that share weights: whole or not at all, and for any number of ranks."""
 
 import io
-import multiprocessing
 import os
 import shutil
 import signal
@@ -20,7 +19,7 @@ from torch.distributed.tensor import Shard, distribute_tensor
 
 from data.tokenizers import CharTokenizer
 from tests.helpers.checkpoints import tiny, tiny_model, whole
-from tests.paths import PROJECT
+from tests.helpers.ranks import forked
 from training import checkpoint, shard_files
 from training.checkpoint_file import load, opened, unpacked
 from training.sinks import RunFacts
@@ -166,9 +165,7 @@ def killed_at(out_dir: Path, place: str, call: int) -> None:
     ],
 )
 def test_killed_at_any_moment_the_last_whole_one_is_there(tmp_path, place, call, expected):
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "training.checkpoint", "training.shard_files"])
-    child = context.Process(target=killed_at, args=(tmp_path, place, call))
+    child = forked.Process(target=killed_at, args=(tmp_path, place, call))
     child.start()
     child.join(60)
     assert child.exitcode == -signal.SIGKILL
@@ -307,15 +304,11 @@ command_line.run(train.train)
 
 
 def test_a_disk_that_is_full_for_one_rank_costs_one_checkpoint_and_no_wait(
-    command, start, run, losses, tmp_path
+    together, run, losses, tmp_path
 ):
     script = tmp_path / "full.py"
     script.write_text(FULL)
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    words = [*torchrun, str(script), *command(parallel="fsdp", max_iters=12, **KEYS)[1:]]
-    process = start(words, PYTHONPATH=str(PROJECT))
-    output = process.communicate(timeout=170)[0]
-    assert process.returncode == 0, output
+    _, output = together(2, script, parallel="fsdp", max_iters=12, **KEYS)
     refused = "iteration 4 not saved (rank 1: [Errno 27] File too large); there is none yet"
     assert output.count(refused) == output.count("not saved") == 1, output
     assert "saved again, after 1 in vain" in output

@@ -367,6 +367,21 @@ def test_the_server_has_nothing_but_the_page(tmp_path):
         assert 'http-equiv="refresh"' in content, "the browser asks again"
 
 
+@pytest.fixture(scope="module")
+def chromium_of_all():
+    with chromium() as driver:
+        yield driver
+
+
+@pytest.fixture
+def driver(chromium_of_all, monkeypatch):
+    """A browser that has seen nothing yet, and a server that looks often."""
+    monkeypatch.setattr("profiling.report.dashboard.server.BETWEEN_EVENTS_S", 0.1)
+    chromium_of_all.get_log("browser")
+    yield chromium_of_all
+    chromium_of_all.get("about:blank")
+
+
 SHOWN = """
 const chart = document.querySelector('[data-lazy=s0-train]');
 return {kept: window.kept === true, status: document.getElementById('live').textContent,
@@ -398,9 +413,10 @@ def log_row(folder: Path, iteration: int) -> None:
 
 
 @pytest.mark.slow
-def test_the_page_follows_its_runs_and_keeps_what_the_reader_chose(tmp_path):
+def test_the_page_follows_its_runs_and_keeps_what_the_reader_chose(driver, tmp_path, monkeypatch):
+    monkeypatch.setattr("profiling.report.dashboard.server.BETWEEN_PAGES_S", 1.0)
     folders = [write_run(tmp_path / name, name, start_s=1.0) for name in ("slow", "flash")]
-    with chromium() as driver, serving(tmp_path) as server:
+    with serving(tmp_path) as server:
         driver.get(f"http://127.0.0.1:{server.server_port}/")
         driver.execute_script(
             "window.kept = true; document.querySelector('[data-lazy=s0-train]').scrollIntoView()"
@@ -414,7 +430,7 @@ def test_the_page_follows_its_runs_and_keeps_what_the_reader_chose(tmp_path):
         for iteration in range(400, 480, 10):  # longer than it takes to get words and tables
             log_row(folders[0], iteration)
             shown = wait_for(driver, lambda shown, last=iteration: shown["last"] == last)
-            time.sleep(0.8)
+            time.sleep(0.3)
         (folders[0] / "summary.json").write_text('{"verdict": "host", "iterations": 999}')
         shown = wait_for(driver, lambda shown: "999" in shown["table"])
         write_run(tmp_path / "third", "math", start_s=1.0)
@@ -425,13 +441,15 @@ def test_the_page_follows_its_runs_and_keeps_what_the_reader_chose(tmp_path):
 
 
 @pytest.mark.slow
-def test_pause_holds_the_page_and_the_rest_arrives_after_it(tmp_path):
+def test_pause_holds_the_page_and_the_rest_arrives_after_it(driver, tmp_path, monkeypatch):
+    """As rows: the page is not taken over. Also of the only run of its group."""
+    monkeypatch.setattr("profiling.report.dashboard.server.BETWEEN_PAGES_S", 1000.0)
     folder = write_run(tmp_path / "slow", "slow", start_s=1.0)
-    with chromium() as driver, serving(tmp_path) as server:
+    with serving(tmp_path) as server:
         watch(driver, server)
         driver.find_element("css selector", "#live button").click()
         log_row(folder, 400)
-        time.sleep(2.5)
+        time.sleep(1.5)
         assert driver.execute_script(SHOWN)["last"] == 390
         driver.find_element("css selector", "#live button").click()
         wait_for(driver, lambda shown: shown["last"] == 400)
@@ -447,9 +465,9 @@ return {names: [...document.querySelectorAll('[data-lazy=s0-train]')].length,
 
 
 @pytest.mark.slow
-def test_a_page_that_is_taken_over_whole_keeps_nothing_of_the_old_one(tmp_path):
+def test_a_page_that_is_taken_over_whole_keeps_nothing_of_the_old_one(driver, tmp_path):
     write_run(tmp_path / "run0", "slow", start_s=1.0)
-    with chromium() as driver, serving(tmp_path) as server:
+    with serving(tmp_path) as server:
         watch(driver, server)
         driver.execute_script(
             "window.first = document.querySelector('[data-lazy=s0-train]');"
@@ -468,10 +486,12 @@ def test_a_page_that_is_taken_over_whole_keeps_nothing_of_the_old_one(tmp_path):
 
 
 @pytest.mark.slow
-def test_open_numbers_follow_the_rows_without_the_page_being_taken_over(tmp_path, monkeypatch):
+def test_open_numbers_follow_the_rows_without_the_page_being_taken_over(
+    driver, tmp_path, monkeypatch
+):
     monkeypatch.setattr("profiling.report.dashboard.server.BETWEEN_PAGES_S", 1.0)
     folder = write_run(tmp_path / "run", "slow", start_s=1.0)
-    with chromium() as driver, serving(tmp_path) as server:
+    with serving(tmp_path) as server:
         watch(driver, server)
         driver.execute_script(
             "document.querySelector('[data-numbers=s0-train]').open = true;"
@@ -489,11 +509,11 @@ def test_open_numbers_follow_the_rows_without_the_page_being_taken_over(tmp_path
 
 
 @pytest.mark.slow
-def test_a_page_that_nobody_sees_holds_no_connection_and_catches_up(tmp_path):
+def test_a_page_that_nobody_sees_holds_no_connection_and_catches_up(driver, tmp_path):
     folder = write_run(tmp_path / "run", "slow", start_s=1.0)
     hide = "Object.defineProperty(document, 'hidden', {value: %s, configurable: true});"
     hide += "document.dispatchEvent(new Event('visibilitychange'));"
-    with chromium() as driver, serving(tmp_path) as server:
+    with serving(tmp_path) as server:
         watch(driver, server)
         driver.execute_script(hide % "true")
         log_row(folder, 400)
@@ -505,17 +525,16 @@ def test_a_page_that_nobody_sees_holds_no_connection_and_catches_up(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_page_follows_again_when_its_server_is_back(tmp_path):
+def test_a_page_follows_again_when_its_server_is_back(driver, tmp_path):
     folder = write_run(tmp_path / "run", "slow", start_s=1.0)
-    with chromium() as driver:
-        with serving(tmp_path) as server:
-            port = server.server_port
-            watch(driver, server)
-        wait_for(driver, lambda shown: "does not answer" in shown["status"])
-        log_row(folder, 400)
-        with serving(tmp_path, port):
-            shown = wait_for(driver, lambda shown: shown["last"] == 400)
-        assert shown["names"] == ["slow"]
+    with serving(tmp_path) as server:
+        port = server.server_port
+        watch(driver, server)
+    wait_for(driver, lambda shown: "does not answer" in shown["status"])
+    log_row(folder, 400)
+    with serving(tmp_path, port):
+        shown = wait_for(driver, lambda shown: shown["last"] == 400)
+    assert shown["names"] == ["slow"]
 
 
 @pytest.mark.slow

@@ -88,7 +88,7 @@ function tracesOf(figure, hidden) {
     const runs = figure.data.filter((other) => isRun(other) && other.legendgroup === trace.legendgroup);
     const shown = runs.filter((run) => !state.hidden.has(run.meta.run));
     if (runs.length && !shown.length) return { ...trace, visible: false };
-    const same = shown.length === runs.length && !figure.grown;
+    const same = !runs.length || (shown.length === runs.length && !figure.grown); // of a group of one run it is the run
     return { ...(same ? trace : remade(trace, shown, over_time)), visible: true };
   });
 }
