@@ -444,7 +444,7 @@ def test_a_hang_under_nccl_is_told(text_file, project_data, tmp_path):
     (stuck,) = json.loads(said.stdout)["stuck"]
     assert (stuck["why"], stuck["waiting"], stuck["absent"]) == ("absent", [0], [1])
     assert stuck["members"] == [0, 1] and stuck["variants"][0]["call"]["backend"] == "nccl"
-    assert stuck["variants"][0]["call"]["stack"][0].startswith("training/replicas.py:")
+    assert stuck["variants"][0]["call"]["stack"][0].startswith("training/all_reduce.py:")
     assert stuck["waited_s"] >= 10 and stuck["timeout_s"] == 10
 
 
