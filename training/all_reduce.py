@@ -62,10 +62,10 @@ class Copies:
 
     For that NCCL has to know the memory of buckets and parts, on each rank at the same place of it:
     https://docs.pytorch.org/docs/stable/symmetric_memory.html. Of a length that the ranks cannot
-    share evenly a few elements are left to a collective.
+    share evenly a few elements are the `rest`.
     """
 
-    def __init__(self, ranks: Ranks):
+    def __init__(self, ranks: Ranks, rest: Collective):
         import torch.distributed._symmetric_memory as symmetric  # PyTorch's name, documented
 
         from kernels.mean_triton import mean_of_parts
@@ -82,7 +82,7 @@ class Copies:
         self.known: set[int] = set()  # buckets, by their addresses
         self.unproved: Tensor | None = None  # the first of them, until `prove`
         self.received = torch.empty(0, device=ranks.device)
-        self.rest = Collective(ranks)
+        self.rest = rest
 
     @contextmanager
     def memory(self) -> Iterator[None]:

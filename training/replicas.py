@@ -52,8 +52,8 @@ class Replicas:
     ):
         graphs = config.cuda_graphs == "true"
         self.stream = torch.cuda.Stream(ranks.device) if graphs else None
-        self.first = Collective(ranks)  # of buckets that DDP is going to replace
-        self.exchange = Copies(ranks) if config.all_reduce == "copies" else self.first
+        self.collective, copies = Collective(ranks), config.all_reduce == "copies"
+        self.exchange = Copies(ranks, self.collective) if copies else self.collective
         self.rows = rows
         with self.in_stream():
             make = cast(Callable[..., DistributedDataParallel], DistributedDataParallel)
@@ -64,7 +64,8 @@ class Replicas:
                 **WITHOUT_BUFFERS,
             )
         self.model: Callable[..., tuple[Tensor, Tensor]] = self.ddp
-        # DDP makes its buckets anew behind the first backward, in the order of the gradients
+        # DDP makes its buckets anew behind the first backward, in the order of the gradients; of
+        # those before NCCL knows no memory to copy
         self.settled = False
         # compiled code has decided where its gradients lie
         self.places_gradients = config.kernels == "fused" and not config.compile
@@ -104,7 +105,7 @@ class Replicas:
         """Begins to average it over the ranks, in its place."""
         if self.rows:
             self.rows.sort()
-        (self.exchange if self.settled else self.first).begin(bucket)
+        (self.exchange if self.settled else self.collective).begin(bucket)
 
     @contextmanager
     def buckets_to(self, take: Callable[[Tensor], None]) -> Iterator[None]:
@@ -118,7 +119,6 @@ class Replicas:
     def wait_for_gradients(self) -> None:
         """Raises DistBackendError where a collective failed."""
         rows = self.rows.gather() if self.rows else None
-        self.first.wait()
         self.exchange.wait()
         if self.rows and rows is not None:
             self.rows.add(rows)
