@@ -263,6 +263,7 @@ NAMES = {
         "void at_cuda_detail::cub::detail::reduce::DeviceReduceSingleTileKernel<at_cuda_detail::c",
         "void cub::DeviceReduceByKeyKernel<cub::DispatchReduceByKey<long*, long*, cub::ConstantIn",
         "triton_red_fused_sum_1",
+        "mean_of_parts_triton",
         "input_reduce_fusion_92",
         "triton_red_fused_abs_amax_transpose_view_32",
     ),
@@ -277,6 +278,7 @@ NAMES = {
         "void at::native::(anonymous namespace)::upsample_nearest2d_out_frame<c10::BFloat16",
     ),
     "embedding": (
+        "embedding_rows_parts_triton",
         "void at::native::(anonymous namespace)::embedding_backward_feature_kernel<float>",
         "void at::native::vectorized_gather_kernel<16, long>(char*, char*, long*, int, long, long",
         "void at::native::(anonymous namespace)::indexSelectLargeIndex<c10::BFloat16, long, unsig",
@@ -346,6 +348,7 @@ NAMES = {
         "triton_poi_fused__unsafe_view_clone_split_transpose_view_3",
     ),
     "communication": (
+        "[CUDA memcpy Peer-to-Peer]",
         "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
         "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)",
         "ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)",

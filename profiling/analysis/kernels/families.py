@@ -149,10 +149,10 @@ KERNELS = (
         """,
     ),
     (
-        "reduction",
+        "reduction",  # at the end our own, of what ranks have sent
         r"""
         reduce_kernel devicereduce ::reduce:: reduce_1block dot_kernel reduce_(config|impl|fusion)
-        reduce_sum vector_norm amax
+        reduce_sum vector_norm amax ^mean_of_parts_triton
         """,
     ),
     (
