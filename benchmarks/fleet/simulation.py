@@ -18,7 +18,7 @@ LATENCY_US, WAKE_US, RANGE_US = 3.0, 8.0, 2.0  # of a launch, of a wait's end, o
 GEMM, ADD = "nvjet_sm90_tst_192x128_64x5_1x2_h_bz_coopB_NNT", "vectorized_elementwise_kernel<add>"
 ADAM = "multi_tensor_apply_kernel<FusedAdam>"
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-BLOCKS = 264
+BLOCKS, HEAD_BLOCKS = 264, 1188
 Kind = Literal[
     "more_kernels", "larger_kernels", "slower_kernels", "slow_launches", "slow_loader", "slow_link"
 ]
@@ -46,6 +46,7 @@ class Fleet:
     buckets: int = 4  # in which gradients are reduced while backward runs; 0: once, behind it
     forward: int = 24  # kernels of each phase
     backward: int = 48
+    head: bool = False  # backward's kernels before the first bucket are on a grid of their own
     optimizer: int = 8
     kernel_us: float = 100.0
     launch_us: float = 12.0
@@ -230,7 +231,8 @@ def step(machine: Machine, number: int) -> None:
         with machine.range("backward"):
             parts = max(1, fleet.buckets)
             for bucket in range(parts):
-                compute(machine, fleet.backward // parts, slow=True)
+                blocks = HEAD_BLOCKS if fleet.head and bucket == 0 else BLOCKS
+                compute(machine, fleet.backward // parts, slow=True, blocks=blocks)
                 if bucket == parts - 1:
                     more(machine)
                 if fleet.buckets:
@@ -242,7 +244,8 @@ def step(machine: Machine, number: int) -> None:
                 machine.collective(DATA_PARALLEL_STREAM, everyone, 20.0, 64, only)
             machine.join(DATA_PARALLEL_STREAM)
         with machine.range("optimizer"):
-            kernels(machine, ADAM, fleet.optimizer, np.ones(fleet.ranks), np.ones(fleet.ranks))
+            alike = np.ones(fleet.ranks)
+            kernels(machine, ADAM, fleet.optimizer, alike, BLOCKS * alike)
         machine.synchronize()
 
 
@@ -255,13 +258,13 @@ def loader_us(machine: Machine) -> np.ndarray:
     return took
 
 
-def compute(machine: Machine, count: int, slow: bool) -> None:
+def compute(machine: Machine, count: int, slow: bool, blocks: int = BLOCKS) -> None:
     """`slow`: the phase in which slower kernels are so."""
     larger = machine.times("larger_kernels")
     longer = larger * (machine.times("slower_kernels") if slow else 1.0)
     parts = 4 if machine.fleet.tensor_parallel > 1 else 1
     for _ in range(parts):
-        kernels(machine, GEMM, count // parts, longer, larger)
+        kernels(machine, GEMM, count // parts, longer, blocks * larger)
         if parts > 1:
             group = np.arange(machine.fleet.ranks) // machine.fleet.tensor_parallel
             machine.collective(TENSOR_PARALLEL_STREAM, group, 40.0, 1 << 20)
@@ -269,14 +272,13 @@ def compute(machine: Machine, count: int, slow: bool) -> None:
 
 
 def kernels(
-    machine: Machine, name: str, count: int, longer: np.ndarray, larger: np.ndarray
+    machine: Machine, name: str, count: int, longer: np.ndarray, blocks: np.ndarray
 ) -> None:
     fleet = machine.fleet
     for number in range(count):
         us = fleet.kernel_us * longer * machine.random.normal(1, fleet.noise, fleet.ranks)
-        blocks = np.rint(BLOCKS * larger).astype(int)
         kernel = ADD if name == GEMM and number % 4 == 3 else name
-        machine.kernel(kernel, us, blocks, np.ones(fleet.ranks, bool))
+        machine.kernel(kernel, us, np.rint(blocks).astype(int), np.ones(fleet.ranks, bool))
 
 
 def more(machine: Machine) -> None:

@@ -6,9 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.fleet.simulation import GEMM as PRODUCT
 from benchmarks.fleet.simulation import Fault, Fleet, cost_us, simulate
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.gpu_time.slowed import Slowed, slowed
+from profiling.analysis.gpu_time.slowed import Slowed, alone_ns, launches_of, slowed
+from profiling.analysis.ranks.files import FOUND_OUT, read
+from profiling.analysis.ranks.summary import analyse
 from profiling.report.ranks.document import next_steps
 from tests.helpers.fleet import TOOLS, analysed, report_of, written
 from tests.helpers.programs import ADD, GEMM, US, Builder
@@ -18,6 +21,9 @@ NEAR = 0.15  # of what removing the fault gives
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 SLOW = Fleet(ranks=4, slowdown=1.8)
 HIDDEN = replace(SLOW, fault=Fault("slow_loader", loader_us=1300))  # what slows hides all of it
+# others wait from backward's first bucket on until its end
+THROUGHOUT = replace(SLOW, head=True, fault=Fault("slow_loader", loader_us=8000))
+WAITING = [0, 2, 3]
 Times = list[tuple[int, int]]
 
 
@@ -34,7 +40,8 @@ def found(kernels: list[tuple[int, int, str, int]], collectives: Times) -> Slowe
     assert owned is not None
     rows = np.flatnonzero(owned.name != analysis.trace.names.index(NCCL))
     starts, ends = np.array(collectives).T * US
-    return slowed(owned, rows, starts, ends)
+    launches = launches_of(owned, rows, starts, ends)
+    return slowed(launches, alone_ns(launches))
 
 
 def alone(count: int = 3, us: int = 10, name: str = GEMM, blocks: int = 132) -> list:
@@ -136,6 +143,40 @@ def test_what_collectives_slow_is_what_the_simulation_computed_longer(tmp_path: 
     for row in analysis.report.ranks:
         longer_ms = row.compute_ms - work_us / 1e3
         assert row.communication.slowed_ms == pytest.approx(longer_ms, abs=0.05)
+
+
+def test_a_rank_that_waits_all_through_backward_is_held_against_the_others(tmp_path: Path) -> None:
+    analysis = analysed(written(replace(THROUGHOUT, noise=0.0), tmp_path))
+    fleet, report = THROUGHOUT, analysis.report
+    work_us = (fleet.forward + fleet.backward + fleet.optimizer) * fleet.kernel_us + 5
+    for number in WAITING:
+        rank, row = analysis.ranks[number], report.ranks[number]
+        slowed_ms = row.communication.slowed_ms
+        assert np.isnan(rank.alone.ns[rank.alone.untold.kind]).all()
+        assert slowed_ms == pytest.approx(row.compute_ms - work_us / 1e3, rel=0.02)
+        assert slowed_ms > 0.3 * fleet.backward * fleet.kernel_us / 1e3
+        backward_ms = rank.phase_ns["backward"].mean() / 1e6
+        assert backward_ms == pytest.approx(fleet.backward * fleet.kernel_us / 1e3, rel=0.02)
+        product_ms = rank.kernels[PRODUCT].ns / 1e6 / fleet.steps
+        assert product_ms == pytest.approx(0.75 * (fleet.forward + fleet.backward) / 10, rel=0.02)
+    late = report.straggler
+    assert late is not None and (late.rank, late.part) == (1, "data")
+    assert late.costs_ms_per_step == pytest.approx(cost_us(fleet) / 1e3, rel=0.02)
+
+
+def test_a_gpu_of_another_name_tells_nothing_of_this_one(tmp_path: Path) -> None:
+    """Rank 1 alone tells how long backward's kernels take, and rank 0 has such a GPU."""
+    ranks = [read(path, None, FOUND_OUT).ranks[0] for path in written(THROUGHOUT, tmp_path)]
+    others = [replace(rank, gpu="NVIDIA H100") if rank.rank > 1 else rank for rank in ranks]
+    slowed_ms = [row.communication.slowed_ms for row in analyse(others).report.ranks]
+    assert slowed_ms[0] > 2 and slowed_ms[2:] == [0, 0]
+
+
+def test_what_no_rank_ran_beside_no_collective_counts_as_not_slowed(tmp_path: Path) -> None:
+    fleet = replace(SLOW, head=True, transfer_us=40_000)
+    for row in report_of(written(fleet, tmp_path)).ranks:
+        assert row.compute_ms > 1.2 * (fleet.forward + fleet.backward + fleet.optimizer) / 10
+        assert row.communication.slowed_ms == 0
 
 
 @pytest.mark.parametrize("buckets, transfer_us", [(0, 400), (4, 400), (4, 2500)])

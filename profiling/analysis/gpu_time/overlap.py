@@ -9,7 +9,7 @@ import numpy as np
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import union
 from profiling.analysis.gpu_time.breakdown import COMMUNICATION
-from profiling.analysis.gpu_time.slowed import slowed
+from profiling.analysis.gpu_time.slowed import alone_ns, launches_of, slowed
 from profiling.analysis.report import CopySpeed, Overlap, OverlapKind
 from profiling.hardware import link_bytes_per_s
 from profiling.timeline.trace import COPY, KERNEL, MEMSET, Device
@@ -58,7 +58,8 @@ def slowed_ms(analysis: Analysis) -> float:
     talks = analysis.family[owned.name] == COMMUNICATION
     computing = np.flatnonzero(~talks & (owned.kind == KERNEL))
     talking = np.flatnonzero(talks & owned.kernels_and_graphs)
-    slow = slowed(owned, computing, owned.start_ns[talking], owned.end_ns[talking])
+    launches = launches_of(owned, computing, owned.start_ns[talking], owned.end_ns[talking])
+    slow = slowed(launches, alone_ns(launches))
     return float(slow.collective_ns.sum()) / 1e6 / analysis.step_count
 
 

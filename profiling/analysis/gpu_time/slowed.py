@@ -1,6 +1,6 @@
 """How much longer kernels take because they run beside collectives.
 
-Called by overlap and ranks.reduce.
+Called by overlap, ranks.reduce and ranks.lending.
 
 A collective's kernel holds multiprocessors, also while it does nothing but wait for other ranks. So
 a kernel whose blocks just fill the GPU takes a second round beside it. A kernel is compared with
@@ -8,6 +8,7 @@ launches of the same kernel, on the same grid and in the same phase, that ran be
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -19,6 +20,34 @@ ENOUGH = 3  # launches beside no collective, to know how long one takes
 
 
 @dataclass(frozen=True)
+class Launches:
+    """Kernels, and the collectives that run beside them."""
+
+    kind: np.ndarray  # from 0 up: those of one kind should take equally long
+    duration_ns: np.ndarray
+    launch: np.ndarray  # a row for each kernel and collective that run beside each other
+    collective: np.ndarray
+    both_ns: np.ndarray  # for how long
+    collectives: int  # how many there are
+
+    @cached_property
+    def beside_ns(self) -> np.ndarray:
+        return np.bincount(self.launch, self.both_ns, len(self.kind))
+
+    def of(self, chosen: np.ndarray) -> "Launches":
+        """Some of them, a bool for each, in columns of half the size."""
+        pair, place = chosen[self.launch], np.cumsum(chosen) - 1
+        return Launches(
+            self.kind[chosen].astype(np.int32),
+            self.duration_ns[chosen].astype(np.float32),
+            place[self.launch[pair]].astype(np.int32),
+            self.collective[pair].astype(np.int32),
+            self.both_ns[pair].astype(np.float32),
+            self.collectives,
+        )
+
+
+@dataclass(frozen=True)
 class Slowed:
     """float64 nanoseconds."""
 
@@ -26,20 +55,27 @@ class Slowed:
     collective_ns: np.ndarray  # of each collective: by how much it slowed all kernels beside it
 
 
-def slowed(owned: Owned, rows: np.ndarray, start_ns: np.ndarray, end_ns: np.ndarray) -> Slowed:
-    """Of the kernels at `rows` of `owned` by collectives of these times.
+def slowed(launches: Launches, alone_ns: np.ndarray) -> Slowed:
+    """`alone_ns`: what a launch of each kind takes beside no collective; nan counts as not slowed.
 
-    A kernel of which too few launches ran beside none counts as not slowed. Noise has both signs:
-    it cancels within a kind of kernels and within a collective, and only what is left counts.
+    Noise has both signs: it cancels within a kind of kernels and within a collective, and only
+    what is left counts.
     """
-    kernel, collective, both_ns = pairs(owned.start_ns[rows], owned.end_ns[rows], start_ns, end_ns)
-    beside_ns = np.bincount(kernel, both_ns, len(rows))
-    kind = kinds(owned, rows)
-    longer_ns = owned.duration_ns[rows] - alone_ns(owned.duration_ns[rows], kind, beside_ns == 0)
-    longer_ns = np.clip(np.nan_to_num(longer_ns), -beside_ns, beside_ns)
-    longer_ns[np.bincount(kind, longer_ns, len(rows))[kind] <= 0] = 0.0
-    shares = longer_ns[kernel] * both_ns / np.maximum(beside_ns[kernel], 1)
-    return Slowed(longer_ns, np.maximum(np.bincount(collective, shares, len(start_ns)), 0.0))
+    kind, launch, beside_ns = launches.kind, launches.launch, launches.beside_ns
+    longer_ns = np.nan_to_num(launches.duration_ns - alone_ns[kind])
+    longer_ns = np.clip(longer_ns, -beside_ns, beside_ns)
+    longer_ns[np.bincount(kind, longer_ns, len(alone_ns))[kind] <= 0] = 0.0
+    shares = longer_ns[launch] * launches.both_ns / np.maximum(beside_ns[launch], 1)
+    of_collectives = np.bincount(launches.collective, shares, launches.collectives)
+    return Slowed(longer_ns, np.maximum(of_collectives, 0.0))
+
+
+def launches_of(
+    owned: Owned, rows: np.ndarray, start_ns: np.ndarray, end_ns: np.ndarray
+) -> Launches:
+    """The kernels at `rows` of `owned`, and collectives of these times."""
+    beside = pairs(owned.start_ns[rows], owned.end_ns[rows], start_ns, end_ns)
+    return Launches(kinds(owned, rows), owned.duration_ns[rows], *beside, len(start_ns))
 
 
 def pairs(
@@ -75,14 +111,19 @@ def kinds(owned: Owned, rows: np.ndarray) -> np.ndarray:
     return alike([owned.name[rows], phase, *(column[owned.row[rows]] for column in geometry)])
 
 
-def alone_ns(duration_ns: np.ndarray, kind: np.ndarray, alone: np.ndarray) -> np.ndarray:
-    """Of each row the median of its kind, of the rows that are `alone`; nan: too few of them."""
-    order = np.flatnonzero(alone)
-    order = order[np.lexsort((duration_ns[order], kind[order]))]
-    count = np.bincount(kind[order], minlength=int(kind.max(initial=-1)) + 1)
+def alone_ns(launches: Launches) -> np.ndarray:
+    """Of each kind the median of its launches beside no collective; nan: there are too few."""
+    alone = launches.beside_ns == 0
+    count = int(launches.kind.max(initial=-1)) + 1
+    return medians(launches.duration_ns[alone], launches.kind[alone], count, ENOUGH)
+
+
+def medians(values: np.ndarray, group: np.ndarray, groups: int, least: int) -> np.ndarray:
+    """(groups,) float64; nan where a group has fewer values than `least`."""
+    ordered = np.append(values[np.lexsort((values, group))], 0)
+    count = np.bincount(group, minlength=groups)
     first = np.cumsum(count) - count
-    sorted_ns = np.append(duration_ns[order], 0)
     low, high = (
-        sorted_ns[np.minimum(first + at, len(order))] for at in ((count - 1) // 2, count // 2)
+        ordered[np.minimum(first + at, len(values))] for at in ((count - 1) // 2, count // 2)
     )
-    return np.where(count >= ENOUGH, (low + high) / 2, np.nan)[kind]
+    return np.where(count >= least, (low + high) / 2, np.nan)

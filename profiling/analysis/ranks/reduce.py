@@ -1,6 +1,7 @@
 """What is kept of one rank's capture, so that those of many fit into memory. Called by files."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from profiling.analysis.columns import Intervals, union
 from profiling.analysis.gpu_time.attribution import Owned
 from profiling.analysis.gpu_time.breakdown import COMMUNICATION
 from profiling.analysis.gpu_time.idle import find_gaps
-from profiling.analysis.gpu_time.slowed import slowed
+from profiling.analysis.gpu_time.slowed import Launches, alone_ns, launches_of, slowed
 from profiling.analysis.gpu_time.typical import causes_of_steps, parts_of_steps
 from profiling.analysis.kernels.families import FAMILIES
 from profiling.analysis.ranks.collectives import Collectives, collectives_of
@@ -29,6 +30,25 @@ class KernelWork:
     count: int
     ns: int  # less what collectives beside it made it longer
     blocks: int  # of all grids; -1: not told
+
+
+class Kind(NamedTuple):
+    """Of launches that should take equally long, also on another rank."""
+
+    kernel: str
+    phase: str | None
+    blocks: int
+    threads: int
+
+
+@dataclass(frozen=True)
+class Alone:
+    """What launches of each kind take beside no collective, as far as this rank tells."""
+
+    kinds: list[Kind]
+    ns: np.ndarray  # of each kind; nan: too few launches
+    untold: Launches  # of these kinds, beside collectives; in none of this rank's slowed times
+    step: np.ndarray  # of each of `untold`
 
 
 @dataclass(frozen=True)
@@ -55,6 +75,7 @@ class ReducedRank:
     kernels: dict[str, KernelWork]  # that compute
     collectives: Collectives
     slowed_ns: np.ndarray  # what each of these made the kernels longer that ran beside it
+    alone: Alone
     computing: Intervals  # while a collective ran; see gaps_closed
     slices: RankSlices  # of its row in a timeline
     verdict: str  # its own bottleneck, of causes.VERDICTS
@@ -84,7 +105,9 @@ def reduced(
     computes = np.flatnonzero(
         (owned.kind == KERNEL) & (analysis.family[owned.name] != COMMUNICATION)
     )
-    slow = slowed(owned, computes, collectives.start_ns, collectives.end_ns)
+    launches = launches_of(owned, computes, collectives.start_ns, collectives.end_ns)
+    kinds_ns = alone_ns(launches)
+    slow = slowed(launches, kinds_ns)
     unslowed_ns = owned.duration_ns[computes] - slow.kernel_ns
     gpu = report.capture.gpu
     return ReducedRank(
@@ -108,6 +131,7 @@ def reduced(
         kernels=work_of(analysis, computes, unslowed_ns, names),
         collectives=collectives,
         slowed_ns=slow.collective_ns,
+        alone=alone_of(owned, computes, launches, kinds_ns, names),
         computing=gaps_closed(activity.computing, np.sort(collectives.end_ns)).common(
             talking, begin_ns, end_ns
         ),
@@ -115,6 +139,24 @@ def reduced(
         verdict=report.bottleneck.verdict,
         notes=[each.what for each in report.health.findings if each.what == PERSONAL],
     )
+
+
+def alone_of(
+    owned: Owned, rows: np.ndarray, launches: Launches, ns: np.ndarray, names: list[str]
+) -> Alone:
+    """Of the kernels at `rows` of `owned`. `ns`: of each kind, nan where it is not told."""
+    example = rows[np.unique(launches.kind, return_index=True)[1]]
+    phase = np.append(owned.steps.phases.name, -1)[owned.phase[example]]
+    blocks, threads = (
+        column[owned.row[example]] for column in (owned.operations.blocks, owned.operations.threads)
+    )
+    columns = (column.tolist() for column in (owned.name[example], phase, blocks, threads))
+    kinds = [
+        Kind(names[name], names[phase] if phase >= 0 else None, *geometry)
+        for name, phase, *geometry in zip(*columns, strict=True)
+    ]
+    untold = np.isnan(ns)[launches.kind] & (launches.beside_ns > 0)
+    return Alone(kinds, ns, launches.of(untold), owned.step[rows[untold]].astype(np.int32))
 
 
 def communication(analysis: Analysis, owned: Owned) -> Intervals:

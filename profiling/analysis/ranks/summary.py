@@ -9,6 +9,7 @@ from profiling.analysis.ranks.choice import listed
 from profiling.analysis.ranks.clocks import Clocks, align
 from profiling.analysis.ranks.collective_sums import collective_sums
 from profiling.analysis.ranks.costs import Costs
+from profiling.analysis.ranks.lending import lent
 from profiling.analysis.ranks.matching import match
 from profiling.analysis.ranks.records import (
     SCHEMA_VERSION,
@@ -38,6 +39,7 @@ class RanksAnalysis:
 
 def analyse(ranks: Sequence[ReducedRank], findings: Sequence[Finding] = ()) -> RanksAnalysis:
     """Of two ranks or more, by number, that have an iteration in common."""
+    ranks = lent(ranks)
     iterations = common_iterations(ranks)
     matched = match(ranks)
     clocks = align(ranks, matched)
