@@ -30,8 +30,9 @@ class StepParts:
     head_backward_ms: float  # until the gradients of the last block begin
     update_ms: float  # kernels of the optimizer
     blocks_from: Literal["kernels", "arithmetic"]  # where a block begins and ends: who tells it
-    # of backward, at its end: the embedding's dense gradient, not made where its rows travel
-    embedding_backward_ms: float = 0.0
+    # of backward, at its end: the embedding's dense gradient, not made where its rows travel; None:
+    # no kernel says where it begins
+    embedding_backward_ms: float | None = None
 
     @property
     def rest_ms(self) -> float:

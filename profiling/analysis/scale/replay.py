@@ -88,7 +88,7 @@ def backward_pieces(work: Work, rows: bool) -> Iterator[Piece]:
     if rows:
         yield Piece(parts.head_backward_ms, (sizes.table, *sizes.head))
         yield from [block] * sizes.blocks
-        yield Piece(max(0.0, behind_ms - parts.embedding_backward_ms), sizes.positions)
+        yield Piece(max(0.0, behind_ms - (parts.embedding_backward_ms or 0)), sizes.positions)
     else:
         yield Piece(parts.head_backward_ms, sizes.head)
         yield from [block] * sizes.blocks

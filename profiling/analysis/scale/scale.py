@@ -270,9 +270,10 @@ def about_rows(work: Work, rows: Sequence[Prediction]) -> list[str]:
     if not travelling:
         return []
     saved_ms = work.parts.embedding_backward_ms
-    saved = f"its dense one, {saved_ms:.2f} ms of backward, is not made"
-    if not saved_ms:
+    if saved_ms is None:
         saved = "what its dense one takes of backward is not known, and stays"
+    else:
+        saved = f"its dense one, {saved_ms:.2f} ms of backward, is not made"
     return [
         f"with ddp of up to {max(travelling)} GPUs the embedding's gradient travels as a row for "
         f"each token: {saved}"

@@ -36,14 +36,15 @@ def step_parts(capture: Capture, sizes: ModelSizes) -> StepParts:
     ends = np.array([owned.end_ns[rows].max() for rows in backward])
     free, captured = report.health.free_step_ms, report.window.step_ms.median
     unit = (free or captured) / captured / 1e6  # ns -> ms without a profiler
-    embedding_ms = embedding_ns(analysis, owned, backward, len(sizes.positions)) * unit
+    of_embedding_ns = embedding_ns(analysis, owned, backward, len(sizes.positions))
+    embedding_ms = None if of_embedding_ns is None else of_embedding_ns * unit
     forward_ms, backward_ms = (
         float(np.median(length)) * unit for length in (turns - begins, ends - turns)
     )
     rhythms = [rhythm(analysis, owned, rows, sizes.blocks) for rows in (forward, backward)]
     if any(found is None for found in rhythms):
         share = sizes.block_share / sizes.blocks
-        in_order_ms = backward_ms - embedding_ms
+        in_order_ms = backward_ms - (embedding_ms or 0)
         blocks = forward_ms * share, in_order_ms * share
         head_ms = in_order_ms * (1 - sizes.block_share)
     else:
@@ -105,9 +106,9 @@ def rhythm(
 
 def embedding_ns(
     analysis: Analysis, owned: Owned, backward: list[np.ndarray], before: int
-) -> float:
+) -> float | None:
     """Of a backward pass, behind its last product: from the first kernel that looks up or sorts
-    but those `before` it, as positions that are learned have one. 0: the capture names none."""
+    but those `before` it, as positions that are learned have one. None: a pass has none."""
     spent = []
     for rows in backward:
         family = analysis.family[owned.name[rows]]
@@ -115,7 +116,9 @@ def embedding_ns(
         behind = rows[products[-1] + 1 :] if len(products) else rows[:0]
         found = behind[analysis.family[owned.name[behind]] == EMBEDDING]
         its = found[before:]
-        spent.append(owned.end_ns[behind].max() - owned.start_ns[its[0]] if len(its) else 0)
+        if not len(its):
+            return None
+        spent.append(owned.end_ns[behind].max() - owned.start_ns[its[0]])
     return float(np.median(spent))
 
 
