@@ -20,6 +20,7 @@ from data.dataset import STAND_IN
 from data.source_text import TINY_SHAKESPEARE_SHA256
 from model import attention_in_force
 from profiling.capture.sampler import GpuSampler, NoSampler
+from profiling.gpu_clock import gpu_clock
 from profiling.hardware import mfu
 from profiling.metric_names import CPU_PERCENT, DATA_MS
 from profiling.records import to_json
@@ -265,6 +266,7 @@ class Record:
             host_ms=statistics.median(launching) if launching else None,
             gpu_busy_percent=measured.get("gpu/util_percent"),
             cpu_percent=measured.get(CPU_PERCENT.name),
+            gpu_clock=gpu_clock(measured),
             waits=self.slow_ranks.whole,
         )
         return run_verdict(seconds, steps)
