@@ -1,19 +1,25 @@
 """How high a GPU's clock was over a run, and what held it down, by the driver's samples.
 
-Read back for training.run_verdict and analysis.ranks. Standard library only.
+For training.run_verdict, and for reports by analysis.runs.clock_means. Standard library only.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from profiling.metric_names import of_gpu
 
-POWER_LIMIT = "its power limit"
-# in per cent of the samples -> who it is
-HELD_DOWN = {
-    "throttle_power_percent": POWER_LIMIT,
-    "throttle_thermal_percent": "its temperature",
-    "throttle_slowdown_percent": "the board",
+HeldDownBy = Literal["power", "temperature", "slowdown"]
+# in per cent of the samples -> by what
+HELD_DOWN: dict[str, HeldDownBy] = {
+    "throttle_power_percent": "power",
+    "throttle_thermal_percent": "temperature",
+    "throttle_slowdown_percent": "slowdown",
+}
+IN_WORDS: dict[HeldDownBy, str] = {
+    "power": "its power limit",
+    "temperature": "its temperature",
+    "slowdown": "its board",
 }
 MOSTLY_PERCENT = 50.0  # of the samples: less is an episode, and no reason for a run's speed
 
@@ -23,7 +29,7 @@ class GpuClock:
     """Means over a run."""
 
     sm_mhz: float
-    held_down_by: str | None  # of HELD_DOWN; None: by none for most of the time
+    held_down_by: HeldDownBy | None  # None: by none for most of the time
     held_down_percent: float | None  # of the samples; None: likewise
 
     @property
@@ -31,7 +37,7 @@ class GpuClock:
         if self.held_down_by is None:
             return f"{self.sm_mhz:.0f} MHz"
         share = f"{self.held_down_percent:.0f} % of the time"
-        return f"{self.sm_mhz:.0f} MHz, held down by {self.held_down_by} {share}"
+        return f"{self.sm_mhz:.0f} MHz, held down by {IN_WORDS[self.held_down_by]} {share}"
 
 
 def gpu_clock(means: Mapping[str, float | None], number: int = 0) -> GpuClock | None:

@@ -23,7 +23,7 @@ from profiling.analysis.difference.records import (
 from profiling.analysis.difference.sentence import speed
 from profiling.analysis.report import Finding
 from profiling.analysis.runs.configuration import factor, flatten
-from profiling.gpu_clock import POWER_LIMIT, GpuClock
+from profiling.gpu_clock import GpuClock
 from tests.helpers.reports import (
     CONFIG,
     ENVIRONMENT,
@@ -301,7 +301,7 @@ def test_another_commit_is_noted_not_refused():
 @pytest.mark.parametrize("mhz, noted", [(1634.0, True), (1970.0, False)])
 def test_clocks_that_differ_are_noted(mhz, noted):
     """By the captures' runs, and by runs themselves."""
-    clocks = GpuClock(1980.0, None, None), GpuClock(mhz, POWER_LIMIT, 95.0)
+    clocks = GpuClock(1980.0, None, None), GpuClock(mhz, "power", 95.0)
     reports = [
         replace(report, run=replace(report.run, gpu_clock=clock))
         for report, clock in zip((slow_report(), flash_report()), clocks, strict=True)

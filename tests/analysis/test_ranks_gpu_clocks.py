@@ -50,7 +50,7 @@ def test_the_clock_of_a_late_rank_is_held_against_the_others(tmp_path, mhz, more
     clocks = [row.gpu_clock for row in report.ranks]
     assert [clock and clock.sm_mhz for clock in clocks] == list(mhz)
     assert [clock and clock.held_down_by for clock in clocks] == [
-        *(None, None, "its temperature" if more else None, None),
+        *(None, None, "temperature" if more else None, None),
     ]
 
 

@@ -15,7 +15,6 @@ from profiling.analysis.ranks.records import Straggler, Work
 from profiling.analysis.ranks.reduce import ReducedRank
 from profiling.analysis.verdict.diagnosis import CLOSE
 from profiling.causes import PART, VERDICT
-from profiling.gpu_clock import POWER_LIMIT
 
 ALSO = 0.2  # of what it costs: another part that is longer
 OTHER_WORK = 0.02  # by which counts, or grids, of two ranks differ
@@ -50,7 +49,7 @@ def straggler_of(costs: Costs, late: list[int], late_ms: float) -> Straggler:
     slowed_ms = slowed_by_waits_ms(costs, others)
     evidence += [SLOWED.format(slowed_ms)] if slowed_ms >= ALSO * late_ms else []
     clocks = [each.gpu_clock for each in costs.ranks]
-    limited = all(clock and clock.held_down_by == POWER_LIMIT for clock in clocks)
+    limited = all(clock and clock.held_down_by == "power" for clock in clocks)
     evidence += [LIMITED] if limited else []
     return Straggler(
         rank=rank.rank,
