@@ -43,7 +43,7 @@ class GpuClock:
 def gpu_clock(means: Mapping[str, float | None], number: int = 0) -> GpuClock | None:
     """Of a run's GPU; `means` by the names of metrics. None: nobody sampled its clock."""
     sm_mhz = means.get(of_gpu(number, "sm_clock_mhz"))
-    if sm_mhz is None:
+    if sm_mhz is None or sm_mhz <= 0:  # which no clock is
         return None
     shares = {by: means.get(of_gpu(number, name)) or 0.0 for name, by in HELD_DOWN.items()}
     most = max(shares, key=lambda by: shares[by])

@@ -45,9 +45,15 @@ def test_a_clock_that_nothing_holds_down_is_known_and_no_evidence(tmp_path):
     assert "clock" not in " ".join(report.bottleneck.evidence)
 
 
-def test_a_run_without_samples_has_no_clock(tmp_path):
+@pytest.mark.parametrize("has_ended", [True, False])
+def test_a_run_without_samples_has_no_clock(tmp_path, has_ended):
     report = of_run(tmp_path / "out")
+    if has_ended:
+        (tmp_path / "out" / "summary.json").write_text("{}")
+        manifest = tmp_path / "out" / "profile" / MANIFESTS["flash_metrics"]
+        report = open_report(tmp_path / "out", manifest).report
     assert report.run is not None and report.run.gpu_clock is None
+    assert report.health.findings == report_of("flash_metrics").health.findings
 
 
 def test_the_summary_of_a_run_that_has_ended_counts(tmp_path):

@@ -18,6 +18,7 @@ def of_run(out_dir: Path, *mhz: float | None, fleet: Fleet = LATE, **more: float
     names = ["gpu/sm_clock_mhz", *(f"gpu{number}/sm_clock_mhz" for number in range(1, len(mhz)))]
     clocks = dict(zip(names, mhz, strict=True)) | more
     with_rows(out_dir, *(row | clocks for row in settled(20.0)))
+    (out_dir / "summary.json").unlink()
     return report_of(written(fleet, out_dir / "profile"))
 
 
@@ -66,6 +67,7 @@ def test_where_no_row_tells_of_a_rank_the_reader_has_to_look(tmp_path):
 
 def test_rows_that_cannot_be_read_are_told_and_the_captures_reported(tmp_path):
     out_dir = with_rows(tmp_path / "out", *settled(20.0))
+    (out_dir / "summary.json").unlink()
     (out_dir / "config.yaml").write_text("- no\n- mapping\n")
     report = report_of(written(LATE, out_dir / "profile"))
     assert report.straggler is not None and report.straggler.rank == 2

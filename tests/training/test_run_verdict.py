@@ -53,6 +53,7 @@ def test_a_clock_that_is_held_down_is_told_where_the_gpu_is_late(host_ms, power,
 def test_a_clock_that_nobody_sampled_is_not_known():
     assert gpu_clock({"gpu/throttle_power_percent": 97.0}) is None
     assert gpu_clock({"gpu/sm_clock_mhz": None}) is None
+    assert gpu_clock({"gpu/sm_clock_mhz": 0.0}) is None
     assert gpu_clock({"gpu/sm_clock_mhz": 1980.0}, number=1) is None
 
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from profiling.analysis.runs.folder import is_run_folder, numbers_of, read_run
 from profiling.gpu_clock import GpuClock, gpu_clock
-from profiling.metric_names import of_gpu
 from profiling.records import JsonObject, read_json
 
 
@@ -36,8 +35,9 @@ def clock_means(folder: Path) -> ClockMeans:
     """By its summary, or where it has none, as while the run is under way, by its rows."""
     try:
         summary = folder / "summary.json"
-        found = numbers_of(read_json(summary, JsonObject)) if summary.is_file() else {}
-        if of_gpu(0, "sm_clock_mhz") not in found:
+        if summary.is_file():
+            found = numbers_of(read_json(summary, JsonObject))
+        else:
             columns = read_run(folder).columns
             found = {name: float(np.nanmean(series.value)) for name, series in columns.items()}
     except ValueError as error:
