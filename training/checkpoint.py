@@ -55,7 +55,7 @@ def save(run: Run) -> None:
         from training import shard_files
 
         state, tensors = shard_files.apart(state)
-        group = run.ranks.host_group
+        group = run.ranks.hosts_beside
         write_state = partial(shard_files.write, path.parent, tensors, group, write_state)
     elif run.ranks.rank != 0:
         return

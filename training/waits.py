@@ -1,9 +1,9 @@
 """How long the ranks of a run wait for each other, and for whom.
 
 They leave the averaging of gradients together, so the last to come to it does not wait: who spends
-longer there than that one has waited for it. So it is where the readings of a row are averaged: a
-rank that is late behind its last bucket is waited for there. Called by training.slow_ranks with
-each row.
+longer there than that one has waited for it. So it is on a CPU where the readings of a row are
+averaged: a rank that is late behind its last bucket is waited for there. Called by
+training.slow_ranks with each row.
 """
 
 from dataclasses import dataclass
