@@ -134,7 +134,8 @@ def train_on(ranks: Ranks, config: Config, why: dict[str, str], folder: RunFolde
             logged = iteration % config.log_interval == 0
             if logged:
                 rows.take(iteration, lr)
-                profiler.open_if_asked(window, progress.iteration)
+                with clock.synchronisation():  # the hosts of several ranks ask each other
+                    profiler.open_if_asked(window, progress.iteration)
 
             # Ctrl-C and SIGTERM end the run between iterations, and a resume goes on from here
             if interrupt.agreed(ranks, logged):

@@ -7,7 +7,7 @@ What several ranks tell each other for it, and with it, their hosts do, meanwhil
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +17,7 @@ from profiling.capture.spans import NoSpans, Spans
 from training.clock import CudaClock, HostClock
 from training.record import Record
 from training.run import Run
+from training.waits import exchanged
 
 
 @dataclass(frozen=True)
@@ -67,11 +68,10 @@ class Rows(AbstractContextManager["Rows"]):
 
     def write(self, row: Row) -> None:
         self.owed = None  # also where it ends the run
-        # where a rank waits for the last one's host, unless its device has other work meanwhile
-        with nullcontext() if self.later else self.clock.synchronisation():
-            readings = self.run.ranks.means(row.readings())
-        laps = self.clock.read(row.laps)
-        self.record.trained(row.iteration, row.lr, readings, laps, row.waited_s)
+        readings, laps = row.readings(), self.clock.read(row.laps)
+        with self.clock.synchronisation():
+            means, waits = exchanged(readings, laps, self.run.ranks)
+        self.record.trained(row.iteration, row.lr, means, laps, waits, row.waited_s)
 
     def __exit__(self, *_: object) -> None:
         if self.run.ranks.world_size > 1:

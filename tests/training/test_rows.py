@@ -158,10 +158,10 @@ def test_without_such_a_device_a_row_is_written_at_once(run, events):
 def test_times_are_those_up_to_the_row(run, late, monkeypatch):
     laps, waited = [], []
 
-    def trained(self, iteration, lr, readings, found, waited_s, trained=rows.Record.trained):
+    def trained(self, iteration, lr, readings, found, *rest, trained=rows.Record.trained):
         laps.append((iteration, len(found.ms)))
-        waited.extend([waited_s, self.run.train_batches.waited_s])
-        trained(self, iteration, lr, readings, found, waited_s)
+        waited.extend([rest[-1], self.run.train_batches.waited_s])
+        trained(self, iteration, lr, readings, found, *rest)
 
     monkeypatch.setattr(rows.Record, "trained", trained)
     late()
