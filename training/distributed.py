@@ -12,9 +12,11 @@ from typing import TypeVar, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.constants import default_pg_nccl_timeout
 from torch.distributed.rendezvous import rendezvous
 
 from cli.slurm import adopt
+from profiling.flight_recorder import HOSTS_GROUP
 from training.device import resolve_device
 
 T = TypeVar("T")
@@ -43,7 +45,12 @@ class Ranks:
 
         None: the group of the run, which is gloo's where there is no GPU.
         """
-        return dist.new_group(backend="gloo") if self.device.type == "cuda" else None
+        if self.device.type != "cuda":
+            return None
+        # gloo's own patience is three times as long as NCCL's
+        return dist.new_group(
+            backend="gloo", timeout=default_pg_nccl_timeout, group_desc=HOSTS_GROUP
+        )
 
     @cached_property
     def hosts_beside(self) -> dist.ProcessGroup:
