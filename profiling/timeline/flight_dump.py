@@ -213,8 +213,8 @@ def columns(by_sequence: dict[int, Entry], failed: Entry | None) -> GroupCalls:
 
 
 def is_done(entry: Entry, failed: Entry | None) -> bool:
-    """gloo's entries stay scheduled, and are retired when they end, by an error too; of NCCL's the GPU
-    knows, and its word counts."""
+    """gloo's entries stay scheduled, and are retired when they end, by an error too. NCCL's are as
+    the GPU says, whatever became of the host."""
     if entry.profiling_name.startswith("gloo:"):
         return entry.retired and entry is not failed
     return entry.state == "completed"

@@ -120,6 +120,19 @@ def test_all_ranks_are_in_it(read):
     assert hang.stuck[0].waited_s == 692  # of the one that came first
 
 
+def test_what_one_rank_has_finished_is_over_for_all_that_entered_it(tmp_path):
+    """Rank 1's dump was written while its GPU was in the last all-reduce that both have entered."""
+    first, second = planted(2)
+    first.call(8)
+    second.call(8, done=False)
+    first.call(9, done=False)
+    first.write(tmp_path, 700)
+    second.write(tmp_path, 8.1)
+    (stuck,) = read_hang([tmp_path]).stuck
+    assert (stuck.why, stuck.sequence, stuck.waiting, stuck.absent) == ("absent", 9, [0], [1])
+    assert stuck.waited_s == 691
+
+
 def test_nothing_hangs(read):
     hang = read(planted(4))
     assert hang.answer == "none" and hang.stuck == [] and hang.notes == []

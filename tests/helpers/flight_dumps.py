@@ -12,6 +12,7 @@ from pathlib import Path
 
 from profiling.flight_recorder import DUMP, HOSTS_GROUP, Note
 from profiling.records import to_json
+from profiling.timeline.flight_dump import find, read
 
 BEGAN_NS = 1_795_322_400_000_000_000
 WORLD = ("0", "default_pg")
@@ -115,3 +116,23 @@ def planted(world: int, steps: int = 7, backend: str = "nccl") -> list[PlantedRa
         for step in range(steps):
             rank.call(step)
     return ranks
+
+
+def told(folder: Path, most: int = 6) -> str:
+    """What the dumps there hold, a line for each group of each rank: the last calls and how far it
+    has finished."""
+    lines = []
+    for rank, path in find([folder]).items():
+        dump = read(path, rank)
+        for name, calls in dump.groups.items():
+            last = [
+                f"{number} {operation.backend}:{operation.name} {(ns - dump.dumped_ns) / 1e9:.1f} s"
+                for number, operation, ns in zip(
+                    calls.sequence, calls.operation, calls.entered_ns, strict=True
+                )
+            ]
+            writer = f"trainer: {dump.note.error}" if dump.note else "torch"
+            lines.append(
+                f"rank {rank} ({writer}) {name}: finished {calls.finished_to}; {last[-most:]}"
+            )
+    return "\n".join(lines)

@@ -167,8 +167,8 @@ def test_an_answer_to_a_rank_that_died_stays(two_ranks, tmp_path, monkeypatch):
 def test_what_nccls_watchdog_wrote_stays_where_the_rank_comes_too_late(
     two_ranks, tmp_path, monkeypatch
 ):
-    """The other rank was aborted; this one enters the all-reduce that it was missing from, and fails
-    where it wants to tell the other's host something."""
+    """The other was aborted; this one enters the all-reduce that it was missing from, and fails
+    where it tells the other's host something."""
     monkeypatch.setattr(flight_recorder, "recorded", lambda on_cuda: b"dump")
     path = tmp_path / "profile" / f"{DUMP}1"
     path.parent.mkdir()

@@ -14,17 +14,13 @@ import torch
 from configs.capture import ProfileConfig
 from profiling.capture.recording import Recording
 from tests.helpers.clock import GivenClock
+from tests.helpers.late_rows import copied_at_once
 from tests.helpers.spoilt_gradient import spoil_gradient
 from training import checkpoint, rows
 from training.step import Step
 from training.tracker import Tracker
 
 MEASURED = ("time/", "perf/", "cpu/", "profile/step_ms", "memory/")  # differ from run to run
-
-
-def copied_at_once(scalars):
-    values = {name: value.clone() for name, value in scalars.items()}
-    return lambda: values
 
 
 @pytest.fixture
@@ -281,7 +277,7 @@ def test_a_cpu_has_nothing_to_do_while_a_row_is_written():
 LATE = """
 import train
 from configs import command_line
-from tests.training.test_rows import copied_at_once
+from tests.helpers.late_rows import copied_at_once
 from training import rows
 
 rows.runs_ahead, rows.copied = lambda device: True, copied_at_once
