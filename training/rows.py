@@ -3,7 +3,7 @@
 To read the loss is to wait for the GPU, which then has nothing to do until the host has written the
 row and launched an iteration. So the numbers are copied in the order of the GPU's work, and the row
 is owed until the next iteration is launched, or until something comes that it has to stand before.
-What several ranks tell each other for it, and with it, their hosts do, meanwhile too.
+What several ranks have to tell each other for it, their hosts tell meanwhile, too.
 """
 
 from collections.abc import Callable

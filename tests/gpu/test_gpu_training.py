@@ -407,7 +407,7 @@ def test_a_slow_rank_is_named_with_what_it_costs(way, text_file, project_data, t
 # rank 1 sleeps instead of sending gradients of one of the first iterations. NCCL's patience is
 # 10 s, and its watchdog aborts rank 0 four times WAIT_FOR_DUMP_MS later. Rank 1 wakes behind that,
 # enters the all-reduce alone and fails in gloo, before torchrun kills it
-WAIT_FOR_DUMP_MS = 6000
+WAIT_FOR_DUMP_MS = 4000
 HANGS = """
 import os, time
 from datetime import timedelta
@@ -423,7 +423,7 @@ backward, calls = Step.backward, []
 def late(self, loss):
     calls.append(1)
     if len(calls) == 8 and os.environ["RANK"] == "1":
-        time.sleep(46)
+        time.sleep(34)
     backward(self, loss)
 
 Step.backward = late
@@ -447,9 +447,9 @@ def test_a_hang_under_nccl_is_told(text_file, project_data, tmp_path):
     verb = [sys.executable, "-m", "profiling", "hang", str(out_dir), "--json", "-"]
     said = subprocess.run(verb, cwd=PROJECT, capture_output=True, text=True, timeout=60)
     assert said.returncode == 1, said.stdout + said.stderr + done.stderr[-3000:]
-    (stuck,) = json.loads(said.stdout)["stuck"]
-    found = stuck["why"], stuck["waiting"], stuck["absent"]
-    assert found == ("absent", [0], [1]), dumps_told(out_dir)
+    stuck, *others = json.loads(said.stdout)["stuck"]
+    found = stuck["why"], stuck["waiting"], stuck["absent"], others
+    assert found == ("absent", [0], [1], []), dumps_told(out_dir)
     assert stuck["members"] == [0, 1] and stuck["variants"][0]["call"]["backend"] == "nccl"
     assert stuck["variants"][0]["call"]["stack"][0].startswith("training/all_reduce.py:")
     assert stuck["waited_s"] >= 10 and stuck["timeout_s"] == 10
