@@ -188,7 +188,8 @@ def model_of(
     if config.init_from not in ("scratch", "resume"):
         gpt2.begin_from(model, config, dataset)  # before ranks share it
     layout = laid_out(model, config, ranks)
-    optimizer = adamw(model, config, ranks.device, OPTIMIZERS[config.optimizer])
+    kind = OPTIMIZERS[config.optimizer]
+    optimizer = adamw(model, config, ranks.device, kind, layout.shared)
     step = Step(model, optimizer, config, ranks, spans, layout)
     torch.manual_seed(config.seed + ranks.rank)  # dropout of its own
     if config.init_from == "resume":

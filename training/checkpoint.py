@@ -66,6 +66,7 @@ def save(run: Run) -> None:
 
 def state_of(run: Run) -> State:
     """What a checkpoint holds; every rank calls this."""
+    run.step.optimizer.make_whole()
     generators = random_generators(run.ranks.device).items()
     sharded = run.config.parallel in SHARDED
     return {

@@ -338,6 +338,12 @@ def test_training_under_nsys_ends_with_a_report_whose_phases_own_the_kernels(
     assert sum(report["idle"]["by_cause"].values()) == pytest.approx(report["breakdown"]["idle_ms"])
 
 
+SHARED_UPDATE = {
+    **{"kernels": "fused", "attention": "triton", "shard_update": True},
+    "bucket_mb": 1,  # one is of blocks alone
+}
+
+
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA GPUs")
 @pytest.mark.parametrize(
     "keys",
@@ -351,6 +357,9 @@ def test_training_under_nsys_ends_with_a_report_whose_phases_own_the_kernels(
         {"optimizer": "muon", "kernels": "fused", "attention": "triton", "cuda_graphs": "true"},
         {"kernels": "fused", "attention": "triton", "cuda_graphs": "true", "all_reduce": "copies"},
         {"all_reduce": "copies", "bucket_mb": 1},
+        {**SHARED_UPDATE, "cuda_graphs": "false"},
+        {**SHARED_UPDATE, **WAYS["compile and graphs"]},
+        {**SHARED_UPDATE, "cuda_graphs": "true", "all_reduce": "copies"},
         {"parallel": "fsdp"},
         {"parallel": "fsdp", "dtype": "float16", "activation_checkpointing": "full"},
         {"parallel": "fsdp", "compile": True, "cuda_graphs": "auto"},
