@@ -134,7 +134,8 @@ def train_on(ranks: Ranks, config: Config, why: dict[str, str], folder: RunFolde
             logged = iteration % config.log_interval == 0
             if logged:
                 rows.take(iteration, lr)
-                profiler.open_if_asked(window, progress.iteration)
+                with clock.synchronisation():  # the hosts of several ranks ask each other
+                    profiler.open_if_asked(window, progress.iteration)
 
             # Ctrl-C and SIGTERM end the run between iterations, and a resume goes on from here
             if interrupt.agreed(ranks, logged):
@@ -187,7 +188,8 @@ def model_of(
     if config.init_from not in ("scratch", "resume"):
         gpt2.begin_from(model, config, dataset)  # before ranks share it
     layout = laid_out(model, config, ranks)
-    optimizer = adamw(model, config, ranks.device, OPTIMIZERS[config.optimizer])
+    kind = OPTIMIZERS[config.optimizer]
+    optimizer = adamw(model, config, ranks.device, kind, layout.shared)
     step = Step(model, optimizer, config, ranks, spans, layout)
     torch.manual_seed(config.seed + ranks.rank)  # dropout of its own
     if config.init_from == "resume":

@@ -10,11 +10,23 @@ from dataclasses import dataclass, replace
 from benchmarks.measuring import Keys, key
 from profiling.analysis.scale.links import Links, known_link, known_network
 from profiling.analysis.scale.model_sizes import Keys as ModelKeys
-from profiling.analysis.scale.model_sizes import ModelSizes, sizes_of
+from profiling.analysis.scale.model_sizes import rows_of, sizes_of
 from profiling.analysis.scale.prediction import MODES, Machine, predictions
-from profiling.analysis.scale.records import HostTime, LinkSpeed, Mode, Prediction, StepParts
+from profiling.analysis.scale.records import (
+    AllReduce,
+    HostTime,
+    LinkSpeed,
+    Mode,
+    Prediction,
+    StepParts,
+)
 from profiling.analysis.scale.replay import Work, replay_ddp
-from profiling.analysis.scale.scale import COPY_SHARE, SLOWDOWN_PERCENT, with_micro_steps
+from profiling.analysis.scale.scale import (
+    COPIES_SLOWDOWN_PERCENT,
+    COPY_SHARE,
+    SLOWDOWN_PERCENT,
+    with_micro_steps,
+)
 from profiling.hardware import peak_bytes_per_s
 
 GPU = "NVIDIA H200"
@@ -22,6 +34,7 @@ GPT2_124M = ModelKeys(12, 768, 1024, 12)
 COUNTS = (1, 2, 4, 8, 64, 1024)
 # of a step: 124M on one H200 (2026-11-21); what is left is the update
 FORWARD, BACKWARD = 0.31, 0.63
+EMBEDDING_MS = 0.36  # of that backward: its dense gradient of 12,288 tokens and 50,257 ids
 AT_ONCE = 1e5  # bucket_mb above any model's size
 
 
@@ -41,6 +54,8 @@ class Step:
     gpus: int
     measured_ms: float
     copies: int = 1  # of each gradient: into its bucket; 2: and out of it again
+    rows: bool = False  # the embedding's gradient travels as rows
+    all_reduce: AllReduce = "collective"
 
 
 def at_once(keys: ModelKeys) -> ModelKeys:
@@ -50,7 +65,9 @@ def at_once(keys: ModelKeys) -> ModelKeys:
 SHAKESPEARE = ModelKeys(6, 384, 256, 64)
 BUCKETS, AT_END = "buckets behind backward", "one all-reduce behind backward"
 SMALL, WHOLE = "124M, 2,048 tokens", "124M, 50,257 tokens"
-# the last three: 2026-11-22, torch 2.11, CUDA graphs; those before, 2026-11-21
+FUSED = replace(GPT2_124M, kernels="fused", compile=False, residual_dtype="bfloat16")
+COPIED = replace(FUSED, kernels="compiled")  # before products wrote gradients into their buckets
+# the last six: 2026-11-22, torch 2.11, CUDA graphs; those before, 2026-11-21
 MEASURED = (
     Step(f"{SMALL}, {AT_END}", at_once(GPT2_124M), 2_048, 20.4, 2, 22.9, copies=2),
     Step(f"{SMALL}, {AT_END}", at_once(GPT2_124M), 2_048, 20.4, 4, 23.1, copies=2),
@@ -59,6 +76,18 @@ MEASURED = (
     Step(f"{SMALL}, {BUCKETS}", GPT2_124M, 2_048, 20.56, 2, 22.21),
     Step(f"{WHOLE}, {BUCKETS}", GPT2_124M, 50_257, 21.65, 2, 24.10),
     Step(f"{WHOLE}, {BUCKETS}", GPT2_124M, 50_257, 22.10, 4, 24.67),
+    Step(f"{WHOLE}, rows", COPIED, 50_257, 20.92, 2, 22.85, rows=True),
+    Step(f"{WHOLE}, rows, copies", COPIED, 50_257, 20.92, 2, 21.94, rows=True, all_reduce="copies"),
+    Step(
+        f"{WHOLE}, rows, copies, written into buckets",
+        FUSED,
+        50_257,
+        20.86,
+        2,
+        21.86,
+        rows=True,
+        all_reduce="copies",
+    ),
 )
 
 
@@ -77,7 +106,7 @@ def main(config: PredictedConfig) -> None:
 def beside(step: Step) -> str:
     """A row of the first table."""
     middle, fast, slow = (predicted_ms(step, of) for of in speeds(link()))
-    plain = predicted_ms(step, link().gb_per_s, slowdown=0.0)
+    plain = predicted_ms(step, link().gb_per_s, slowed=False)
     off = 100 * (middle / step.measured_ms - 1)
     took = f"{step.alone_ms:.2f} -> {step.measured_ms:.2f} ms"
     found = f"{middle:.2f} ({fast:.2f} to {slow:.2f})"
@@ -94,17 +123,22 @@ def speeds(of: LinkSpeed) -> tuple[float, float, float]:
     return of.gb_per_s, of.high_gb_per_s, of.low_gb_per_s
 
 
-def predicted_ms(step: Step, gb_per_s: float, slowdown: float = SLOWDOWN_PERCENT / 100) -> float:
-    sizes = sizes_of(step.keys, step.vocabulary)
-    work = work_of(step.alone_ms, sizes, slowdown, step.keys.bucket_mb, step.copies)
+def predicted_ms(step: Step, gb_per_s: float, slowed: bool = True) -> float:
+    work = work_of(step.alone_ms, step.keys, step.vocabulary, slowed)
+    if not step.rows:
+        work = replace(work, rows=None)
+    assert work.copy_bytes_per_ms is not None
+    copy_bytes_per_ms = work.copy_bytes_per_ms / step.copies
+    work = replace(work, averages=step.all_reduce, copy_bytes_per_ms=copy_bytes_per_ms)
     return replay_ddp(work, Links(8, gb_per_s, 1.0), step.gpus).now
 
 
-def work_of(
-    step_ms: float, sizes: ModelSizes, slowdown: float, bucket_mb: float, copies: int = 1
-) -> Work:
+def work_of(step_ms: float, keys: ModelKeys, vocabulary: int, slowed: bool = True) -> Work:
     """One micro-step, its blocks by their share of the arithmetic."""
+    sizes, rows = sizes_of(keys, vocabulary), rows_of(keys, vocabulary)
     forward_ms, backward_ms = FORWARD * step_ms, BACKWARD * step_ms
+    embedding_ms = EMBEDDING_MS if rows and rows.travel(2) else 0.0
+    of_products_ms = backward_ms - embedding_ms
     of_block = sizes.block_share / sizes.blocks
     parts = StepParts(
         step_ms=step_ms,
@@ -112,20 +146,29 @@ def work_of(
         forward_ms=forward_ms,
         backward_ms=backward_ms,
         block_forward_ms=forward_ms * of_block,
-        block_backward_ms=backward_ms * of_block,
-        head_backward_ms=backward_ms * (1 - sizes.block_share),
+        block_backward_ms=of_products_ms * of_block,
+        head_backward_ms=of_products_ms * (1 - sizes.block_share),
         update_ms=step_ms - forward_ms - backward_ms,
         blocks_from="arithmetic",
+        embedding_backward_ms=embedding_ms,
     )
     bytes_per_s = peak_bytes_per_s(GPU)
     assert bytes_per_s is not None
-    return Work(parts, sizes, bucket_mb, slowdown, COPY_SHARE * bytes_per_s / 1e3 / copies)
+    return Work(
+        parts,
+        sizes,
+        keys.bucket_mb,
+        SLOWDOWN_PERCENT / 100 * slowed,
+        COPY_SHARE * bytes_per_s / 1e3,
+        copies_slowdown=COPIES_SLOWDOWN_PERCENT / 100 * slowed,
+        rows=rows,
+        in_buckets=keys.gradients_in_buckets,
+    )
 
 
 def on_more_gpus(step_ms: float, micro_steps: int) -> list[Prediction]:
     """124M by each way; fsdp and hsdp at best, where nobody waits for the host."""
-    sizes = sizes_of(GPT2_124M, 50_304)
-    work = work_of(step_ms, sizes, SLOWDOWN_PERCENT / 100, GPT2_124M.bucket_mb)
+    work = work_of(step_ms, GPT2_124M, 50_304)
     work = replace(work, parts=with_micro_steps(work.parts, micro_steps))
     host = HostTime(0.0, 0.0, "given")
     machine = Machine(8, link(), known_network(GPU), host, memory_bytes=None)

@@ -116,6 +116,11 @@ class TrainingConfig:
         "of the GPUs of one host, which leave the multiprocessors to backward)",
         ("auto", "collective", "copies"),
     )
+    shard_update: bool = key(
+        False,
+        "of ddp with kernels=fused: each rank updates its part of the weights and sends their "
+        "copies in 16 bits to the others, in place of the averaged gradients (ZeRO, stage 1)",
+    )
     activation_checkpointing: str = key(
         "none",
         "what backward computes again, to save memory: none, selective (all of a block but matrix "

@@ -62,7 +62,7 @@ def adamw_squares_triton(
 
 @triton.jit
 def adamw_rates_triton(
-    SQUARES, STEPS, DECAYS, LR, GRAD_SCALE, FOUND_INF, SKIPPED, FACTORS, RATES, blocks, n,
+    SQUARES, OTHERS, STEPS, DECAYS, LR, GRAD_SCALE, FOUND_INF, SKIPPED, FACTORS, RATES, blocks, n,
     BETA1: tl.constexpr, BETA2: tl.constexpr, MAX_NORM: tl.constexpr,
     BLOCK: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
@@ -82,7 +82,10 @@ def adamw_rates_triton(
     factor = 1.0
     if GRAD_SCALE is not None:
         factor = 1.0 / tl.load(GRAD_SCALE)
-    norm = tl.sqrt(tl.sum(sums, 0)) * factor
+    square = tl.sum(sums, 0)
+    if OTHERS is not None:
+        square += tl.load(OTHERS)
+    norm = tl.sqrt(square) * factor
     if FOUND_INF is not None:  # of the scaler, which goes on behind it
         made = tl.load(FOUND_INF) == 0.0
     else:  # from the first bad norm on, none
@@ -149,29 +152,37 @@ def blocks_of(sizes: Sequence[int], device: torch.device) -> Blocks:
     return Blocks(torch.tensor(sizes).to(device), owners.to(device), firsts.to(device), aligned)
 
 
+def squares_of(gradients: Tensor, aligned: bool, blocks: Blocks) -> Tensor:
+    """The sum of the squares in each block, (blocks,).
+
+    gradients (n,) int64 are the addresses of n vectors, `blocks` theirs; `aligned`: all begin at 16
+    bytes.
+    """
+    count, multiple = len(blocks.owners), ALIGNED if aligned and blocks.aligned else 1
+    squares = torch.empty(count, device=gradients.device)
+    adamw_squares_triton[(count,)](
+        gradients, blocks.sizes, blocks.owners, blocks.firsts, squares, BLOCK=BLOCK,
+        ALIGNED=multiple, num_warps=WARPS,
+    )  # fmt: skip
+    return squares
+
+
 def clip(
-    gradients: Tensor, aligned: bool, blocks: Blocks, steps: Tensor, decays: Tensor, lr: Tensor,
+    squares: Tensor, others: Tensor | None, steps: Tensor, decays: Tensor, lr: Tensor,
     grad_scale: Tensor | None, found_inf: Tensor | None, skipped: Tensor, rule: Rule,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """What gradients are multiplied by, and whether there is an update: 1 or 0, (2,).
 
     Behind it the rates of the n parameters that AdamW has, (3, n); their steps, (n,), are counted
-    on. The norm is of all gradients, `blocks` are theirs, and their addresses, int64; `aligned`:
-    all begin at 16 bytes. decays are (n,), the others scalars on the device. With `found_inf` the
-    update is made where it is 0; without where the norm is finite and `skipped`, the updates that
-    were not made, is 0.
+    on. The square of the norm is the sum of all squares, those of `others` added. decays are (n,),
+    the others scalars on the device. With `found_inf` the update is made where it is 0; without
+    where the norm is finite and `skipped`, the updates that were not made, is 0.
     """
     n, device = len(steps), steps.device
-    count, multiple = len(blocks.owners), ALIGNED if aligned and blocks.aligned else 1
-    squares, factors = torch.empty(count, device=device), torch.empty(2, device=device)
-    rates = torch.empty((3, n), device=device)
-    adamw_squares_triton[(count,)](
-        gradients, blocks.sizes, blocks.owners, blocks.firsts, squares, BLOCK=BLOCK,
-        ALIGNED=multiple, num_warps=WARPS,
-    )  # fmt: skip
+    factors, rates = torch.empty(2, device=device), torch.empty((3, n), device=device)
     adamw_rates_triton[(1,)](
-        squares, steps, decays, lr, grad_scale, found_inf, skipped, factors, rates, count, n,
-        BETA1=rule.beta1, BETA2=rule.beta2, MAX_NORM=rule.max_norm, BLOCK=SUM,
+        squares, others, steps, decays, lr, grad_scale, found_inf, skipped, factors, rates,
+        len(squares), n, BETA1=rule.beta1, BETA2=rule.beta2, MAX_NORM=rule.max_norm, BLOCK=SUM,
         N=triton.next_power_of_2(n), num_warps=SUM_WARPS,
     )  # fmt: skip
     return factors, rates

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from kernels.embedding_rows import PART, SortedIds
 
-TILE, WARPS = 16384, 8  # elements that a program adds at once
-PROGRAMS = 4096  # at most, four for each that runs at once on an H200
+COLUMNS, TOKENS, WARPS = 512, 16, 4  # what a program adds at once
+PROGRAMS = 4096  # at most, for each COLUMNS
 
 
 @triton.jit
@@ -39,7 +39,7 @@ def embedding_rows_parts_triton(
     at = tl.load(BEGINS + number)
     while at < rows:
         mine, start = tl.load(IDS + at), tl.load(STARTS + at)
-        column = tl.arange(0, WIDTH)
+        column = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
         total = tl.zeros((WIDTH,), tl.float32)
         end = tl.minimum(at + PART, rows)
         row = at + tl.arange(0, TOKENS)
@@ -70,7 +70,7 @@ def embedding_rows_sum_triton(
     start, mine = tl.load(STARTS + at), tl.load(IDS + at)
     behind = tl.load(IDS + start + PART, mask=start + PART < rows, other=-1)
     if (at - start < PART) & (behind == mine):
-        column = tl.arange(0, WIDTH)
+        column = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
         total = tl.zeros((WIDTH,), tl.float32)
         part = start + tl.arange(0, TOKENS) * PART
         has = tl.load(IDS + part, mask=part < rows, other=-1) == mine
@@ -86,15 +86,14 @@ def embedding_rows_sum_triton(
 def launch(table: Tensor, rows: Tensor, by_id: SortedIds, factor: float) -> None:
     ids, order, starts, begins = by_id
     count, C = rows.shape
-    width = triton.next_power_of_2(C)
-    tokens = min(PART, max(1, TILE // width))
-    blocks = triton.cdiv(count, PART)
+    width = min(COLUMNS, triton.next_power_of_2(C))
+    blocks, across = triton.cdiv(count, PART), triton.cdiv(C, width)
     parts = table.new_empty(2 * blocks, C)
     with torch.cuda.device_of(table):
-        embedding_rows_parts_triton[(min(count, PROGRAMS),)](
+        embedding_rows_parts_triton[(min(count, PROGRAMS), across)](
             table, rows, ids, order, starts, begins, parts, count, C, factor,
-            PART, tokens, width, num_warps=WARPS,
+            PART, TOKENS, width, num_warps=WARPS,
         )  # fmt: skip
-        embedding_rows_sum_triton[(blocks,)](
-            table, ids, starts, parts, count, C, factor, PART, tokens, width, num_warps=WARPS
+        embedding_rows_sum_triton[(blocks, across)](
+            table, ids, starts, parts, count, C, factor, PART, TOKENS, width, num_warps=WARPS
         )

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass, field
 
 DUMP = "flight-rank"  # the rank's number follows, without an ending: torch names its files so
+HOSTS_GROUP = "hosts"  # torch's description of the group by which all hosts of a run talk
 EARLIER = f"earlier-{DUMP}"  # of the run before a resume
 REQUEST = "flight-request"  # asks the ranks of a run for their dumps; a rank that dies signs it
 LOOK_S = 2.0  # between two looks for a request
@@ -16,7 +17,10 @@ LOOK_S = 2.0  # between two looks for a request
 
 @dataclass(frozen=True)
 class Note:
-    """What the trainer adds behind torch's part of a dump, as JSON."""
+    """What the trainer adds behind torch's part of a dump, as JSON.
+
+    That part is a pickle from each of torch's recorders: NCCL's calls, then gloo's.
+    """
 
     rank: int
     world_size: int
@@ -24,7 +28,7 @@ class Note:
     host: str
     pid: int
     error: str | None = None  # that ended the rank
-    in_collective: bool = False  # the error came out of the rank's last collective
+    in_collective: bool = False  # the error came out of the rank's last collective of all
     stack: list[str] = field(default_factory=list)  # where its main thread was; as `place` says
 
 

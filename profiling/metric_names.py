@@ -79,8 +79,13 @@ ALL = {
     metric.name: metric
     for metric in (*LOSS, *SPEED, *RANKS, SLOWEST_RANK, FASTEST_RANK, *GPU, *OTHER)
 }
-LATER_GPU = r"gpu(\d+)/(\w+)"  # a run's second GPU logs gpu1/power_w
+LATER_GPU = r"gpu(\d+)/(\w+)"  # a run's second GPU logs gpu1/power_w; see of_gpu
 WAIT_OF_RANK = rf"{WAIT_MS.name}/rank(\d+)"
+
+
+def of_gpu(number: int, key: str) -> str:
+    """Of a run's GPUs on the machine that samples them."""
+    return f"gpu{number or ''}/{key}"
 
 
 def metric_of(name: str) -> Metric:

@@ -9,7 +9,7 @@ training.replicas hands the buckets over; which of the two is training.parallel'
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,11 +25,16 @@ log = logging.getLogger(__name__)
 ALIGNED = 4  # elements of float32: a rank's part of a bucket begins at 16 bytes
 
 
+def part_of(whole: Tensor, ranks: Ranks) -> Tensor:
+    """This rank's, (L), of as many equal ones, (ranks * L) in all."""
+    return whole.view(ranks.world_size, -1)[ranks.rank]
+
+
 class Collective:
-    """An all-reduce for each bucket."""
+    """An all-reduce for each bucket; or a reduce-scatter, and later an all-gather of other data."""
 
     def __init__(self, ranks: Ranks):
-        self.world_size, self.on_cuda = ranks.world_size, ranks.device.type == "cuda"
+        self.ranks, self.on_cuda = ranks, ranks.device.type == "cuda"
         self.under_way: list[dist.Work] = []
 
     @contextmanager
@@ -41,20 +46,52 @@ class Collective:
         """To average it over the ranks, in its place."""
         operation = dist.ReduceOp.AVG
         if not self.on_cuda:  # gloo has no such operation
-            bucket /= self.world_size
+            bucket /= self.ranks.world_size
             operation = dist.ReduceOp.SUM
-        work = dist.all_reduce(bucket, operation, async_op=True)
+        self.add(dist.all_reduce(bucket, operation, async_op=True))
+
+    def scatter(self, bucket: Tensor) -> None:
+        """To average this rank's part of it, in its place; the others' become anything."""
+        if not self.on_cuda:
+            self.begin(bucket)
+            return
+        mine, operation = part_of(bucket, self.ranks), dist.ReduceOp.AVG
+        self.add(dist.reduce_scatter_tensor(mine, bucket, operation, async_op=True))
+
+    def gather(self, whole: Tensor) -> None:
+        """Each rank's part of it, to all."""
+        mine = part_of(whole, self.ranks)
+        self.add(dist.all_gather_into_tensor(whole, mine, async_op=True))
+
+    def add(self, work: dist.Work | None) -> None:
         assert work is not None
         self.under_way.append(work)
 
+    def begin_gather(self, mine: Tensor) -> Callable[[], Tensor]:
+        """Of (N, ...) of each rank; what it returns waits for all of them, (ranks * N, ...)."""
+        everything = mine.new_empty(self.ranks.world_size * len(mine), *mine.shape[1:])
+        work = dist.all_gather_into_tensor(everything, mine, async_op=True)
+        assert work is not None
+
+        def all_of_them() -> Tensor:
+            end(work)
+            return everything
+
+        return all_of_them
+
     def wait(self) -> None:
-        """Raises DistBackendError where a collective failed, which a RuntimeError does not say."""
+        """Raises DistBackendError where a collective failed."""
         for work in self.under_way:
-            try:
-                work.wait()
-            except RuntimeError as error:
-                raise dist.DistBackendError(str(error)) from error
+            end(work)
         self.under_way.clear()
+
+
+def end(work: dist.Work) -> None:
+    """Raises DistBackendError where it failed, which a RuntimeError does not say."""
+    try:
+        work.wait()
+    except RuntimeError as error:
+        raise dist.DistBackendError(str(error)) from error
 
 
 class Copies:
@@ -75,11 +112,16 @@ class Copies:
         options = nccl.Options()
         options.config.cta_policy = nccl.NCCL_CTA_POLICY_ZERO  # no programs
         self.group = dist.new_group(pg_options=options)
+        # beside the last bucket; a group does one thing after the other, and never copies in
+        # PyTorch's first stream
+        self.gathers = dist.new_group(pg_options=options)
+        self.gather_stream = torch.cuda.Stream(ranks.device, priority=-1)
+        self.everything: Tensor | None = None  # what was gathered last
         self.pool = symmetric.get_mem_pool(ranks.device)
         self.rendezvous, self.mean = symmetric.rendezvous, mean_of_parts
-        self.rank, self.world_size = ranks.rank, ranks.world_size
+        self.ranks = ranks
         self.stream = torch.cuda.Stream(ranks.device, priority=-1)
-        self.known: set[int] = set()  # buckets, by their addresses
+        self.known: set[int] = set()  # what is sent, by its address
         self.unproved: Tensor | None = None  # the first of them, until `prove`
         self.received = torch.empty(0, device=ranks.device)
         self.rest = rest
@@ -90,36 +132,67 @@ class Copies:
             yield
 
     def begin(self, bucket: Tensor) -> None:
-        if bucket.data_ptr() not in self.known:
-            self.make_known(bucket)
         whole = self.shareable(bucket)
-        self.exchange(whole)
+        self.scatter(whole)
+        self.gather(whole)
         if len(whole) < len(bucket):
             self.rest.begin(bucket[len(whole) :])
 
     def shareable(self, bucket: Tensor) -> Tensor:
-        return bucket[: len(bucket) - len(bucket) % (self.world_size * ALIGNED)]
+        return bucket[: len(bucket) - len(bucket) % (self.ranks.world_size * ALIGNED)]
 
-    def exchange(self, whole: Tensor) -> None:
-        received = self.received[: len(whole)].view(self.world_size, -1)
-        mine = whole.view(self.world_size, -1)[self.rank]
+    def scatter(self, bucket: Tensor) -> None:
+        """As Collective does."""
+        self.make_known(bucket)
+        self.make_room(bucket)
+        received = self.received[: len(bucket)].view(self.ranks.world_size, -1)
+        with self.beside():
+            dist.all_to_all_single(received, bucket.view_as(received), group=self.group)
+            self.mean(received, part_of(bucket, self.ranks))
+
+    def gather(self, whole: Tensor) -> None:
+        self.make_known(whole)
+        with self.beside():
+            dist.all_gather_into_tensor(whole, part_of(whole, self.ranks), group=self.group)
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
-            dist.all_to_all_single(received, whole.view_as(received), group=self.group)
-            self.mean(received, mine)
-            dist.all_gather_into_tensor(whole, mine, group=self.group)
+            yield
 
-    def make_known(self, bucket: Tensor) -> None:
-        """To NCCL. All ranks come to this together; it waits for the GPU."""
-        group = self.group.group_name
-        if not self.known:
-            self.unproved = bucket
-        self.rendezvous(bucket, group)
-        self.known.add(bucket.data_ptr())
+    def make_known(self, tensor: Tensor) -> None:
+        """To NCCL. All ranks come to this together; the first time it waits for the GPU."""
+        if tensor.data_ptr() not in self.known:
+            if not self.known:
+                self.unproved = tensor
+            self.rendezvous(tensor, self.group.group_name)
+            self.known.add(tensor.data_ptr())
+
+    def make_room(self, bucket: Tensor) -> None:
         if len(bucket) > len(self.received):
             with self.memory():
                 self.received = torch.empty_like(bucket)
-            self.rendezvous(self.received, group)
+            self.rendezvous(self.received, self.group.group_name)
+
+    def begin_gather(self, mine: Tensor) -> Callable[[], Tensor]:
+        """As Collective does, to memory that is used again in the next iteration."""
+        shape = (self.ranks.world_size * len(mine), *mine.shape[1:])
+        if self.everything is None or self.everything.shape != shape:
+            with self.memory():
+                self.everything = mine.new_empty(shape)
+            self.rendezvous(self.everything, self.gathers.group_name)
+        everything, part = self.everything, part_of(self.everything, self.ranks)
+        part.copy_(mine.flatten())
+        self.gather_stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.gather_stream):
+            dist.all_gather_into_tensor(everything.flatten(), part, group=self.gathers)
+
+        def all_of_them() -> Tensor:
+            torch.cuda.current_stream().wait_stream(self.gather_stream)
+            return everything
+
+        return all_of_them
 
     def wait(self) -> None:
         self.join()
@@ -137,7 +210,8 @@ class Copies:
         whole = self.shareable(bucket)
 
         def work() -> None:
-            self.exchange(whole)
+            self.scatter(whole)
+            self.gather(whole)
             self.join()
 
         torch.cuda.synchronize()

@@ -55,7 +55,7 @@ def save(run: Run) -> None:
         from training import shard_files
 
         state, tensors = shard_files.apart(state)
-        group = run.ranks.host_group
+        group = run.ranks.hosts_beside
         write_state = partial(shard_files.write, path.parent, tensors, group, write_state)
     elif run.ranks.rank != 0:
         return
@@ -66,6 +66,7 @@ def save(run: Run) -> None:
 
 def state_of(run: Run) -> State:
     """What a checkpoint holds; every rank calls this."""
+    run.step.optimizer.make_whole()
     generators = random_generators(run.ranks.device).items()
     sharded = run.config.parallel in SHARDED
     return {

@@ -12,9 +12,11 @@ from typing import TypeVar, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.constants import default_pg_nccl_timeout
 from torch.distributed.rendezvous import rendezvous
 
 from cli.slurm import adopt
+from profiling.flight_recorder import HOSTS_GROUP
 from training.device import resolve_device
 
 T = TypeVar("T")
@@ -38,7 +40,20 @@ class Ranks:
         return self.device.type
 
     @cached_property
-    def host_group(self) -> dist.ProcessGroup:
+    def hosts(self) -> dist.ProcessGroup | None:
+        """All ranks, for what their hosts tell each other: no GPU is waited for, and none waits.
+
+        None: the group of the run, which is gloo's where there is no GPU.
+        """
+        if self.device.type != "cuda":
+            return None
+        # gloo's own patience is three times as long as NCCL's
+        return dist.new_group(
+            backend="gloo", timeout=default_pg_nccl_timeout, group_desc=HOSTS_GROUP
+        )
+
+    @cached_property
+    def hosts_beside(self) -> dist.ProcessGroup:
         """All ranks, for a thread beside the training: its collectives have an order of their own.
 
         All ranks ask for it first at the same place of the run.
@@ -51,8 +66,9 @@ class Ranks:
         return f"-rank{self.rank}" if self.world_size > 1 else ""
 
     def means(self, values: dict[str, Tensor]) -> dict[str, float]:
-        """Of scalars, over the ranks, on each of them. Waits for the GPU, once for all."""
-        means = self.sum(torch.stack(list(values.values()))) / self.world_size
+        """Of scalars, over the ranks, on each of them. Waits for the device that they are on."""
+        mine = torch.stack(list(values.values())).cpu().double()
+        means = torch.stack(self.gather(mine)).mean(0)
         return dict(zip(values, means.tolist(), strict=True))
 
     def sum(self, value: Tensor) -> Tensor:
@@ -63,19 +79,20 @@ class Ranks:
         return value
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is up on any rank; a synchronisation when there are several."""
+        """Whether the flag is up on any rank. The hosts of several wait for each other."""
         if self.world_size == 1:
             return flag
-        return bool(self.sum(torch.tensor(float(flag), device=self.device)).item())
+        flags = torch.tensor(float(flag))
+        dist.all_reduce(flags, group=self.hosts)
+        return bool(flags)
 
     def gather(self, value: Tensor) -> list[Tensor]:
         """The value of each rank, on the CPU; `value` is a CPU tensor of one size everywhere."""
         if self.world_size == 1:
             return [value]
-        mine = value.to(self.device)
-        all_values = [torch.empty_like(mine) for _ in range(self.world_size)]
-        dist.all_gather(all_values, mine)
-        return [each.clone() for each in torch.stack(all_values).cpu()]  # one wait for the GPU
+        all_values = [torch.empty_like(value) for _ in range(self.world_size)]
+        dist.all_gather(all_values, value, group=self.hosts)
+        return all_values
 
     def from_first(self, make: Callable[[], T]) -> T:
         """What `make` returns on rank 0, on each of them; its ValueError ends them all."""

@@ -5,13 +5,15 @@ and travels beside it. The embedding's is complete when backward ends, and nothi
 it: as a dense gradient it would be the largest tensor of the model, of which most rows are zeros.
 """
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from kernels.embedding_rows import SortedIds, add_rows_, sort_ids
+
+BeginGather = Callable[[Tensor], Callable[[], Tensor]]  # see training.all_reduce.Collective
 
 
 class EmbeddingRows:
@@ -37,11 +39,11 @@ class EmbeddingRows:
         self.rows = rows.detach().requires_grad_()
         return self.rows
 
-    def sort(self) -> None:
+    def sort(self, begin_gather: BeginGather) -> None:
         """The ids of all ranks, beside backward. Only the first call of an iteration does it."""
         if self.sorted is None and self.idx is not None:
             with self.beside():
-                self.sorted = sort_ids(self.gathered(self.idx.flatten()))
+                self.sorted = sort_ids(begin_gather(self.idx.flatten())())
 
     def beside(self) -> AbstractContextManager[object]:
         if self.stream is None:
@@ -49,10 +51,10 @@ class EmbeddingRows:
         self.stream.wait_stream(torch.cuda.current_stream())
         return torch.cuda.stream(self.stream)
 
-    def gather(self) -> Tensor:
-        """The rows of all ranks, (ranks * B * T, C)."""
+    def gather(self, begin_gather: BeginGather) -> Callable[[], Tensor]:
+        """Begins to; what it returns waits for the rows of all ranks, (ranks * B * T, C)."""
         assert self.rows is not None and self.rows.grad is not None
-        return self.gathered(self.rows.grad.flatten(0, 1).to(self.dtype))
+        return begin_gather(self.rows.grad.flatten(0, 1).to(self.dtype))
 
     def add(self, rows: Tensor) -> None:
         """Their mean over the ranks, to the averaged gradient of the table."""
@@ -62,9 +64,3 @@ class EmbeddingRows:
             torch.cuda.current_stream().wait_stream(self.stream)
         add_rows_(table, rows, self.sorted, 1 / self.world_size)
         self.sorted = None
-
-    def gathered(self, mine: Tensor) -> Tensor:
-        """(N, ...) of each rank -> (ranks * N, ...)"""
-        everything = mine.new_empty(self.world_size * len(mine), *mine.shape[1:])
-        dist.all_gather_into_tensor(everything, mine)
-        return everything

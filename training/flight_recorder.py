@@ -1,9 +1,10 @@
 """PyTorch's flight recorder under several ranks: on, and its dumps in OUT_DIR/profile.
 
-It keeps the last collectives of each rank in memory. NCCL's watchdog writes them when one times
-out, and then aborts the process. All else is here: a rank that an error ends writes its own before
-the process group goes, and asks the others for theirs where the error came out of a collective,
-for torchrun is about to kill them; `python -m profiling hang --now` asks them all.
+It keeps the last collectives of each rank in memory. NCCL's watchdog writes NCCL's when one times
+out, as those of the other ranks do then, and aborts the process a minute later. All else is here,
+NCCL's and gloo's: a rank that an error ends writes its own before the process group goes, and asks
+the others for theirs where the error came out of a collective, for torchrun is about to kill them;
+`python -m profiling hang --now` asks them all.
 """
 
 import logging
@@ -120,8 +121,11 @@ class FlightRecorder:
 
     def __init__(self, out_dir: Path, ranks: Ranks) -> None:
         self.out_dir, self.rank, self.world_size = out_dir, ranks.rank, ranks.world_size
-        self.dump = OF_NCCL if ranks.device.type == "cuda" else OF_OTHERS
+        self.on_cuda = ranks.device.type == "cuda"
         self.request = out_dir / "profile" / REQUEST
+        mine = str(out_dir / "profile" / DUMP)  # where torch would write it, too
+        self.path = Path(f"{next(filter(None, map(os.environ.get, FILES)), mine)}{ranks.rank}")
+        self.known_ns = modified_ns(self.path)  # of what lies there: an older run's, or this one's
         self.last_word = False  # what is written by now is to stay
         self.ended = False  # by an error, which the last dump tells
         self.writing = threading.Lock()
@@ -130,7 +134,7 @@ class FlightRecorder:
     def answering(self) -> Iterator[None]:
         """Within it a thread looks for requests: the rank itself may be blocked in a collective."""
         done = threading.Event()
-        seen = self.asked_ns()
+        seen = modified_ns(self.request)
         thread = threading.Thread(target=self.answer, args=(done, seen), daemon=True)
         thread.start()
         try:
@@ -140,17 +144,10 @@ class FlightRecorder:
 
     def answer(self, done: threading.Event, seen: int | None) -> None:
         while not done.wait(LOOK_S):
-            asked = self.asked_ns()
+            asked = modified_ns(self.request)
             if asked is not None and asked != seen and not self.ended:
                 seen = asked
                 self.write(last_word=self.request_is_of_a_rank())
-
-    def asked_ns(self) -> int | None:
-        """When the last request was made; None: there is none."""
-        try:
-            return self.request.stat().st_mtime_ns
-        except OSError:
-            return None
 
     def request_is_of_a_rank(self) -> bool:
         try:
@@ -179,9 +176,10 @@ class FlightRecorder:
     def write(
         self, error: Exception | None = None, failed: bool = False, *, last_word: bool = False
     ) -> bool:
-        """Whether there is a dump. A rank that has answered one that died keeps that answer."""
+        """Whether there is a dump. What a rank left when another one gave up stays: it may go on to
+        the collective that it was missing from, and fail in it as well."""
         with self.writing:
-            if self.last_word:
+            if self.last_word or (failed and self.written_by_nccl()):
                 return True
             note = Note(
                 self.rank,
@@ -194,29 +192,46 @@ class FlightRecorder:
                 stack_of(error),
             )
             try:
-                self.put(recorded(self.dump) + to_json(note, indent=None).encode())
+                self.put(recorded(self.on_cuda) + to_json(note, indent=None).encode())
             except (OSError, RuntimeError) as problem:
                 log.error("rank %d: no flight recorder dump: %s", self.rank, problem)
                 return False
             self.last_word = last_word
             return True
 
+    def written_by_nccl(self) -> bool:
+        """Whether its watchdog has, of a collective that timed out here or on another rank."""
+        return modified_ns(self.path) not in (None, self.known_ns)
+
     def put(self, content: bytes) -> None:
-        """Where torch would write it, too."""
-        mine = str(self.out_dir / "profile" / DUMP)
-        path = Path(f"{next(filter(None, map(os.environ.get, FILES)), mine)}{self.rank}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f"{path.name}.tmp")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self.path.with_name(f"{self.path.name}.tmp")
         temporary.write_bytes(content)
-        os.replace(temporary, path)
+        os.replace(temporary, self.path)
+        self.known_ns = modified_ns(self.path)
 
 
-def recorded(name: str) -> bytes:
-    """As torch writes it to a file. Raises RuntimeError where this torch cannot tell."""
-    dump = cast("Dump | None", getattr(torch_c10d(), name, None))
-    if dump is None:
-        raise RuntimeError(f"this torch has no {name}: 2.8 and newer record gloo, too")
-    return dump(includeCollectives=True, includeStackTraces=True, onlyActive=False)
+def modified_ns(path: Path) -> int | None:
+    """None: there is no such file."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return None
+
+
+def recorded(on_cuda: bool) -> bytes:
+    """As torch writes it to a file: of NCCL where the run has it, then of the hosts' gloo.
+
+    Raises RuntimeError where this torch cannot tell.
+    """
+    names = [OF_NCCL, OF_OTHERS] if on_cuda else [OF_OTHERS]
+    dumps = [cast("Dump | None", getattr(torch_c10d(), name, None)) for name in names]
+    if dumps[0] is None:
+        raise RuntimeError(f"this torch has no {names[0]}: 2.8 and newer record gloo, too")
+    return b"".join(
+        dump(includeCollectives=True, includeStackTraces=True, onlyActive=False)
+        for dump in filter(None, dumps)
+    )
 
 
 def told(error: Exception) -> str:

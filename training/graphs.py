@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from training.between_graphs import BetweenGraphs, Work
 from training.one_graph import CAN_KEEP, captured, empty_graph, kernels_of
 from training.optimizer import ClippedAdamW, set_learning_rate
 from training.replicas import ITERATIONS_BEFORE_CAPTURE, Replicas
@@ -49,14 +50,16 @@ class GraphedStep:
             self.micro_graphs = {kind: self.capture_micro_step(kind) for kind in sorted(kinds)}
             if isinstance(step.optimizer, ClippedAdamW):
                 step.optimizer.locate_gradients()
-            self.update_graph = self.captured(step.clip_and_step)
+            shared = step.layout.shared
+            self.update_pieces = Pieces(self.pool, shared.between if shared else None)
+            self.update_pieces.capture(step.clip_and_step)
         self.done = 0  # micro-steps of this iteration so far
 
     def capture_micro_step(self, number: int) -> tuple[torch.cuda.CUDAGraph, "Pieces"]:
         losses: list[Tensor] = []
         self.step.micro_step = number
         forward = self.captured(lambda: losses.append(self.step.forward(self.x, self.y)))
-        pieces = Pieces(self.pool, self.replicas)
+        pieces = Pieces(self.pool, self.replicas.between if self.replicas else None)
         pieces.capture(lambda: self.step.backward(losses.pop()))
         return forward, pieces
 
@@ -90,7 +93,7 @@ class GraphedStep:
 
     def update(self, learning_rate: float) -> None:
         set_learning_rate(self.step.optimizer, learning_rate)
-        self.update_graph.replay()
+        self.update_pieces.replay()
         self.done = 0
 
 
@@ -104,27 +107,27 @@ def micro_step_kernels(step: Step, x: Tensor, y: Tensor) -> list[str] | None:
 
 
 class Pieces:
-    """Graphs of one backward pass, cut where a bucket of gradients is complete: of replicas."""
+    """Graphs of a backward pass or of an update, cut where ranks send each other something."""
 
-    def __init__(self, pool: "_POOL_HANDLE", replicas: Replicas | None):
-        self.pool, self.replicas = pool, replicas
+    def __init__(self, pool: "_POOL_HANDLE", between: BetweenGraphs | None):
+        self.pool, self.between = pool, between
         self.graphs: list[torch.cuda.CUDAGraph] = []
-        self.buckets: list[Tensor] = []  # each is complete behind the graph of its number
+        self.sent: list[Work] = []  # each behind the graph of its number
 
-    def capture(self, backward: Callable[[], object]) -> None:
-        """In the current stream; all of `backward` runs in this thread, and none of autograd's."""
-        if self.replicas is None:
-            self.graphs = [captured(backward, self.pool)]
+    def capture(self, work: Callable[[], object]) -> None:
+        """In the current stream; all of `work` runs in this thread, and none of autograd's."""
+        if self.between is None:
+            self.graphs = [captured(work, self.pool)]
             return
         torch.cuda.synchronize()
         gc.collect()  # what is freed within a capture would spoil it
         with (
             torch.autograd.set_multithreading_enabled(False),
             warnings.catch_warnings(action="ignore"),  # often nothing is behind the last bucket
-            self.replicas.buckets_to(self.cut),
+            self.between.handed_to(self.cut),
         ):
             self.begin()
-            backward()
+            work()
             self.end()
 
     def begin(self) -> None:
@@ -136,16 +139,16 @@ class Pieces:
         if CAN_KEEP:
             self.graphs[-1].instantiate()
 
-    def cut(self, bucket: Tensor) -> None:
+    def cut(self, send: Work) -> None:
         self.end()
-        self.buckets.append(bucket)
+        self.sent.append(send)
         self.begin()
 
     def replay(self) -> None:
-        for graph, bucket in zip_longest(self.graphs, self.buckets):
+        for graph, send in zip_longest(self.graphs, self.sent):
             graph.replay()
-            if bucket is not None and self.replicas:
-                self.replicas.average(bucket)
+            if send is not None:
+                send()
 
 
 def materialise_state(step: Step) -> None:

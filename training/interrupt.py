@@ -46,14 +46,14 @@ class Interrupt:
         # its start takes a lock that the interrupted code may hold.
         _thread.start_new_thread(say, (self.signal,))
 
-    def agreed(self, ranks: Ranks, waiting: bool) -> bool:
+    def agreed(self, ranks: Ranks, logged: bool) -> bool:
         """Whether to stop now, the same answer on every rank.
 
-        Several ranks ask each other only where they wait for the GPU anyway (`waiting`).
+        Several ranks ask each other only behind a logged iteration: their hosts wait for it.
         """
         if ranks.world_size == 1:
             return self.signal is not None
-        return waiting and ranks.any(self.signal is not None)
+        return logged and ranks.any(self.signal is not None)
 
     @property
     def exit_code(self) -> int:

@@ -18,6 +18,7 @@ from training.distributed import Ranks
 from training.embedding_rows import EmbeddingRows
 from training.parallel import SHARDED, rows_travel
 from training.replicas import Replicas
+from training.shared_update import SharedUpdate
 
 
 class Layout(Protocol):
@@ -25,6 +26,10 @@ class Layout(Protocol):
 
     model: Callable[..., tuple[Tensor, Tensor]]  # x, y -> logits, loss
     waits_at_end: bool  # gradients on their way are waited for in one place, behind backward
+
+    @property
+    def shared(self) -> SharedUpdate | None:
+        """The update, where the ranks share that, and the model is whole on each."""
 
     def begin_micro_step(self, last: bool) -> None:
         """Behind the `last` one of an iteration its gradients are averaged over the ranks."""
@@ -45,7 +50,7 @@ class Layout(Protocol):
 class Alone:
     """One rank."""
 
-    waits_at_end = False
+    waits_at_end, shared = False, None
 
     def __init__(self, model: Callable[..., tuple[Tensor, Tensor]]):
         self.model = model

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 from inspect import unwrap
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,10 @@ from torch.optim import Optimizer
 from configs.schema import Config
 from configs.training import TrainingConfig
 from kernels.linear import Linear
+
+if TYPE_CHECKING:
+    from kernels.adamw_triton import Blocks, Rule
+    from training.shared_update import SharedUpdate
 
 MOMENTS = ("exp_avg", "exp_avg_sq")  # as PyTorch's AdamW calls them in its state
 
@@ -45,6 +49,9 @@ class AdamW(torch.optim.AdamW):
     def clipped() -> "type[ClippedAdamW]":
         """What stands in for it with kernels=fused."""
         return ClippedAdamW
+
+    def make_whole(self) -> None:
+        """Weights and state that are to be whole on each rank; all ranks call it together."""
 
     def state_shapes(self) -> dict[int, dict[str, torch.Size]]:
         """What `state` holds once there was a step, by the parameter's number."""
@@ -100,24 +107,45 @@ class ClippedAdamW(AdamW):
 
     def clip_and_step(self) -> Tensor:
         """Returns what gradients are multiplied by and, 1 or 0, whether there was an update."""
-        from kernels.adamw_triton import Rule, clip, update
+        self.prepare()
+        factors, rates = self.clip(self.squares(self.blocks))
+        self.update(self.blocks_updated, factors, rates)
+        return factors
 
+    def prepare(self) -> None:
         if not self.state:
             self.make_state()
             self.locate()
         self.locate_gradients()
-        group = self.param_groups[-1]  # what the groups differ in lies in `decays`
-        (beta1, beta2), kind = group["betas"], self.copies_dtype
-        rule = Rule(beta1, beta2, group["eps"], self.max_norm, kind)
-        factors, rates = clip(
-            self.gradients, self.aligned, self.blocks, self.steps, self.decays, group["lr"],
-            getattr(self, "grad_scale", None), getattr(self, "found_inf", None), self.skipped, rule,
-        )  # fmt: skip
+
+    def squares(self, blocks: "Blocks") -> Tensor:
+        from kernels.adamw_triton import squares_of
+
+        return squares_of(self.gradients, self.aligned, blocks)
+
+    def clip(self, squares: Tensor, others: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Factors and rates, see kernels.adamw_triton.clip."""
+        from kernels.adamw_triton import clip
+
+        lr = self.param_groups[-1]["lr"]  # of all groups
+        scale, found_inf = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
+        return clip(
+            squares, others, self.steps, self.decays, lr, scale, found_inf, self.skipped, self.rule
+        )
+
+    def update(self, blocks: "Blocks", factors: Tensor, rates: Tensor) -> None:
+        from kernels.adamw_triton import update
+
         gradients = self.gradients[-len(self.updated) :]
-        update(
-            self.addresses, gradients, self.aligned, self.blocks_updated, factors, rates, rule
-        )  # fmt: skip
-        return factors
+        update(self.addresses, gradients, self.aligned, blocks, factors, rates, self.rule)
+
+    @property
+    def rule(self) -> "Rule":
+        from kernels.adamw_triton import Rule
+
+        group = self.param_groups[-1]  # what the groups differ in lies in `decays`
+        beta1, beta2 = group["betas"]
+        return Rule(beta1, beta2, group["eps"], self.max_norm, self.copies_dtype)
 
     @property
     def copies_dtype(self) -> torch.dtype | None:
@@ -139,29 +167,36 @@ class ClippedAdamW(AdamW):
 
     def locate(self) -> None:
         """Where state and copies lie. The counts of steps come to lie in one tensor."""
-        from kernels.adamw_triton import blocks_of
-
         states = [self.state[p] for p in self.updated]
         for state, name in product(states, MOMENTS):
             state[name] = state[name].contiguous()
         self.steps = torch.stack([state["step"] for state in states])
         for state, step in zip(states, self.steps, strict=True):
             state["step"] = step
-        rows = [
-            [p.data_ptr() for p in self.updated],
-            *([state[name].data_ptr() for state in states] for name in MOMENTS),
-            [address(self.copies.get(p)) for p in self.updated],
+        tensors = [
+            (p, *(state[name] for name in MOMENTS), self.copies.get(p))
+            for p, state in zip(self.updated, states, strict=True)
         ]
+        rows = [[address(tensor, self.first_of(of[0])) for tensor in of] for of in tensors]
+        self.addresses = torch.tensor(rows, device=self.steps.device).t().contiguous()
+        self.make_blocks()
+
+    def make_blocks(self) -> None:
+        from kernels.adamw_triton import blocks_of
+
         device = self.steps.device
-        self.addresses = torch.tensor(rows, device=device)
         self.blocks = blocks_of([p.numel() for p in self.parameters], device)
         self.blocks_updated = blocks_of([p.numel() for p in self.updated], device)
+
+    def first_of(self, p: Tensor) -> int:
+        """The element that the update of `p` begins with."""
+        return 0
 
     def locate_gradients(self) -> None:
         """Where they lie now. Before a graph is captured: in it nothing is copied from the host."""
         gradients = [p.grad for p in self.parameters]
         assert all(g is not None and g.is_contiguous() for g in gradients), "no gradient to step by"
-        at = [g.data_ptr() for g in gradients if g is not None]
+        at = [address(p.grad, self.first_of(p)) for p in self.parameters]
         if at != self.gradients_at:
             on_cuda = self.skipped.is_cuda
             table = torch.tensor(at, pin_memory=on_cuda)
@@ -174,17 +209,23 @@ class ClippedAdamW(AdamW):
             self.locate()
 
 
-def address(tensor: Tensor | None) -> int:
-    return 0 if tensor is None else tensor.data_ptr()
+def address(tensor: Tensor | None, first: int = 0) -> int:
+    """Of its element of number `first`; 0: there is no tensor."""
+    return 0 if tensor is None else tensor.data_ptr() + first * tensor.element_size()
 
 
 def adamw(
-    model: nn.Module, config: Config, device: torch.device, kind: type[AdamW] = AdamW
+    model: nn.Module,
+    config: Config,
+    device: torch.device,
+    kind: type[AdamW] = AdamW,
+    shared: "SharedUpdate | None" = None,
 ) -> AdamW:
     """Matrices and embeddings decay, biases and norms do not. One fused kernel where it exists.
 
     The learning rate is a tensor on CUDA, so that a captured graph reads the one of the moment.
-    With kernels=fused it clips too, and keeps copies for the model's products.
+    With kernels=fused it clips too, and keeps copies for the model's products; where the ranks have
+    a `shared` update it makes this one's part of it.
     """
     *decaying, others = kind.groups(model)
     groups = [
@@ -194,6 +235,10 @@ def adamw(
     lr, betas = torch.tensor(config.learning_rate, device=device), (config.beta1, config.beta2)
     if config.kernels == "fused":
         copies = keep_copies(model, config.dtype)
+        if shared is not None:
+            from training.shared_update import SharedAdamW  # which is one of those above
+
+            return SharedAdamW(groups, copies, config.grad_clip, lr, betas, shared)
         return kind.clipped()(groups, copies, config.grad_clip, lr, betas)
     on_cuda = device.type == "cuda"
     return kind(

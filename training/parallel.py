@@ -19,6 +19,8 @@ from configs.schema import Config
 from training.decision import AUTO, Decision
 
 SHARDED = ("fsdp", "hsdp")
+# what shard_update is for: float32 has no copies to send, float16 a scaler that sees no means
+SHARED_UPDATE = {"parallel": "ddp", "kernels": "fused", "optimizer": "adamw", "dtype": "bfloat16"}
 
 
 def decide_parallel(config: Config, world_size: int) -> Decision:
@@ -100,6 +102,24 @@ def decide_all_reduce(config: Config, device: torch.device, world_size: int) -> 
     if obstacle:
         raise ValueError(f"all_reduce=copies: {obstacle}; use all_reduce=auto")
     return Decision(config.all_reduce)
+
+
+def check_shard_update(config: Config, world_size: int) -> None:
+    """Refuses it where an update cannot be made in parts. `config` without an `auto`."""
+    if not config.shard_update:
+        return
+    if world_size == 1:
+        raise ValueError(
+            "shard_update=true: one rank has nobody to share with; start several with torchrun, "
+            "or use shard_update=false"
+        )
+    for name, needed in SHARED_UPDATE.items():
+        found = getattr(config, name)
+        if found != needed:
+            raise ValueError(
+                f"shard_update=true: is for {name}={needed}, this run has {name}={found}; "
+                "use shard_update=false"
+            )
 
 
 def no_copies(config: Config, device: torch.device, world_size: int) -> str | None:

@@ -20,6 +20,7 @@ from data.dataset import STAND_IN
 from data.source_text import TINY_SHAKESPEARE_SHA256
 from model import attention_in_force
 from profiling.capture.sampler import GpuSampler, NoSampler
+from profiling.gpu_clock import gpu_clock
 from profiling.hardware import mfu
 from profiling.metric_names import CPU_PERCENT, DATA_MS
 from profiling.records import to_json
@@ -38,6 +39,7 @@ from training.sinks import RunFacts, Value, last_value
 from training.slow_ranks import SlowRanks
 from training.slowdown import ON_CPU, Slowdown
 from training.tracker import Tracker, open_tracker
+from training.waits import Waits
 from training.warm_up import WarmUp
 
 log = logging.getLogger(__name__)
@@ -106,11 +108,18 @@ class Record:
         return self
 
     def trained(
-        self, iteration: int, lr: float, readings: dict[str, float], laps: Laps, waited_s: float
+        self,
+        iteration: int,
+        lr: float,
+        readings: dict[str, float],
+        laps: Laps,
+        waits: Waits | None,
+        waited_s: float,
     ) -> None:
         """A row for the iterations since the last one: `readings` of the last, times of all.
 
-        `waited_s`: for data, of the whole process until the end of `iteration`.
+        `waits`: of ranks for each other. `waited_s`: for data, of the whole process until the end
+        of `iteration`.
         """
         self.step_ms += laps.ms
         self.host_ms += laps.host_ms
@@ -121,7 +130,7 @@ class Record:
             self.slowdown.watch(speed.step_ms, len(laps.ms))
         captured_ms = statistics.median(laps.captured_ms) if laps.captured_ms else None
         row: dict[str, Value] = {"iter": iteration, **readings, "lr": lr}
-        row |= self.speed_metrics(speed) | self.slow_ranks.read(laps)
+        row |= self.speed_metrics(speed) | self.slow_ranks.read(waits)
         row[DATA_MS.name] = self.data_ms(count, waited_s)
         row["time/elapsed_s"] = self.elapsed_s()
         if laps.captured_ms:
@@ -265,6 +274,7 @@ class Record:
             host_ms=statistics.median(launching) if launching else None,
             gpu_busy_percent=measured.get("gpu/util_percent"),
             cpu_percent=measured.get(CPU_PERCENT.name),
+            gpu_clock=gpu_clock(measured),
             waits=self.slow_ranks.whole,
         )
         return run_verdict(seconds, steps)

@@ -15,15 +15,17 @@ from typing import cast
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from configs.schema import Config
 from kernels.linear import give_place
 from training.all_reduce import Collective, Copies
+from training.between_graphs import BetweenGraphs
 from training.distributed import Ranks
 from training.embedding_rows import EmbeddingRows
+from training.shared_update import SharedUpdate
 
 # DDP times its own first iterations with events, which no CUDA graph can hold
 ITERATIONS_BEFORE_CAPTURE = 11
@@ -54,7 +56,11 @@ class Replicas:
         self.stream = torch.cuda.Stream(ranks.device) if graphs else None
         self.collective, copies = Collective(ranks), config.all_reduce == "copies"
         self.exchange = Copies(ranks, self.collective) if copies else self.collective
-        self.rows = rows
+        self.rows, self.between = rows, BetweenGraphs()
+        self.shared: SharedUpdate | None = None
+        if config.shard_update:
+            module = cast(nn.Module, model)
+            self.shared = SharedUpdate(module, self.exchange, self.collective, self.between, ranks)
         with self.in_stream():
             make = cast(Callable[..., DistributedDataParallel], DistributedDataParallel)
             self.ddp = make(
@@ -69,8 +75,6 @@ class Replicas:
         self.settled = False
         # compiled code has decided where its gradients lie
         self.places_gradients = config.kernels == "fused" and not config.compile
-        # what is done with a bucket that is complete
-        self.send: Callable[[Tensor], None] = self.average
         self.ddp.register_comm_hook(None, self.bucket_complete)
 
     @contextmanager
@@ -93,7 +97,9 @@ class Replicas:
     def bucket_complete(self, state: object, bucket: dist.GradBucket) -> Future[Tensor]:
         """DDP's communication hook. The future is done, so that DDP waits for nothing; made
         without a device it has no event either, which would tie captured work to other work."""
-        self.send(bucket.buffer())
+        if self.shared and self.settled:
+            self.shared.know(bucket)
+        self.between(self.average, bucket.buffer())
         if self.places_gradients:  # the next ones; DDP moves its buckets behind the first backward
             for weight, place in zip(bucket.parameters(), bucket.gradients(), strict=True):
                 give_place(weight, place)
@@ -102,26 +108,24 @@ class Replicas:
         return done
 
     def average(self, bucket: Tensor) -> None:
-        """Begins to average it over the ranks, in its place."""
+        """Begins to average it over the ranks, in its place; or this rank's part of it."""
         if self.rows:
-            self.rows.sort()
-        (self.exchange if self.settled else self.collective).begin(bucket)
-
-    @contextmanager
-    def buckets_to(self, take: Callable[[Tensor], None]) -> Iterator[None]:
-        """Within it complete buckets go there, and not to the other ranks."""
-        self.send = take
-        try:
-            yield
-        finally:
-            self.send = self.average
+            self.rows.sort(self.collective.begin_gather)
+        if self.shared and self.shared.has(bucket):
+            self.exchange.scatter(bucket)
+        else:
+            (self.exchange if self.settled else self.collective).begin(bucket)
 
     def wait_for_gradients(self) -> None:
         """Raises DistBackendError where a collective failed."""
-        rows = self.rows.gather() if self.rows else None
+        rows = self.rows.gather(self.exchange.begin_gather) if self.rows else None
         self.exchange.wait()
+        if self.shared:  # while rows travel
+            self.shared.begin_rest()
         if self.rows and rows is not None:
-            self.rows.add(rows)
+            self.rows.add(rows())
+        if self.shared:
+            self.shared.end_rest()
 
     def shares(self, tensors: list[Tensor]) -> list[Tensor]:
         return tensors

@@ -6,6 +6,7 @@ host's pace and the driver's samples say of the training steps whether the GPU o
 
 from dataclasses import dataclass
 
+from profiling.gpu_clock import GpuClock
 from training.console import duration
 from training.sinks import Value
 from training.slow_ranks import SLOWER, said_of_stragglers
@@ -37,6 +38,7 @@ class Steps:
     gpu_busy_percent: float | None  # time with any kernel, as the driver samples it
     cpu_percent: float | None  # 100: one core
     waits: Waits | None = None  # of ranks for each other; None: of one rank
+    gpu_clock: GpuClock | None = None
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,8 @@ HELD_BACK_BY = {
 def what_held_steps_back(steps: Steps, training_s: float) -> tuple[str | None, str]:
     """(cause, evidence). Where the ranks wait for a slow one it is that, unless data is why."""
     cause, evidence = what_held_rank_back(steps, training_s)
+    if cause == "gpu" and steps.gpu_clock and steps.gpu_clock.held_down_by:
+        evidence += f"; its clock was {steps.gpu_clock.said}"
     if steps.waits is None:
         return cause, evidence
     late, waited = waited_for_ranks(steps.waits)

@@ -31,7 +31,7 @@ class Shards:
     Ranks wait for each other wherever something is gathered, so not at the end.
     """
 
-    waits_at_end = False
+    waits_at_end, shared = False, None
 
     def __init__(self, model: GPT, config: Config, ranks: Ranks):
         mesh, policy = device_mesh(config, ranks), block_policy(config.dtype, ranks.device)

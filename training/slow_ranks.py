@@ -6,11 +6,10 @@ Called by training.record.
 import logging
 from dataclasses import dataclass
 
-from training.clock import Laps
 from training.distributed import Ranks
 from training.next_commands import capture_of_ranks
 from training.sinks import Value
-from training.waits import Waits, exchanged
+from training.waits import Waits
 
 log = logging.getLogger(__name__)
 
@@ -30,9 +29,8 @@ class SlowRanks:
     recent: Waits | None = None  # not judged yet
     said: tuple[int, ...] = ()
 
-    def read(self, laps: Laps) -> dict[str, Value]:
-        """For a row. Waits for the other ranks, which call it too."""
-        waits = exchanged(laps, self.ranks)
+    def read(self, waits: Waits | None) -> dict[str, Value]:
+        """For a row; None: nobody waits."""
         if waits is None:
             return {}
         self.whole = self.whole + waits if self.whole else waits

@@ -1,15 +1,16 @@
 """How long the ranks of a run wait for each other, and for whom.
 
 They leave the averaging of gradients together, so the last to come to it does not wait: who spends
-longer there than that one has waited for it. So it is where the readings of a row are averaged: a
-rank that is late behind its last bucket is waited for there. Called by training.slow_ranks with
-each row.
+longer there than that one has waited for it. So it is where hosts wait for each other, as they do
+for a row: a rank that is late behind its last bucket is waited for there. Both are times of the
+device: a GPU that has work does not wait with its host. Called by training.rows with each row.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from profiling.metric_names import (
     FASTEST_RANK,
@@ -108,13 +109,20 @@ def waits_of(step_ms: np.ndarray, sync_ms: np.ndarray) -> Waits:
     )
 
 
-def exchanged(laps: Laps, ranks: Ranks) -> Waits | None:
-    """Of the iterations in `laps`, on every rank: all of them call this, with as many iterations.
+def exchanged(
+    readings: dict[str, Tensor], laps: Laps, ranks: Ranks
+) -> tuple[dict[str, float], Waits | None]:
+    """For a row: means of these scalars, and the waits in `laps`. All ranks call this, with as many
+    iterations, and tell each other both at once.
 
     None on one rank alone, and where no iteration had its synchronisation measured.
     """
-    if not laps.synchronised_ms:
-        return None
-    mine = torch.tensor(laps.synchronised_ms[-MOST_ITERATIONS:], dtype=torch.float64)
-    step_ms, sync_ms = torch.stack(ranks.gather(mine)).numpy().transpose(2, 0, 1)
-    return waits_of(step_ms, sync_ms)
+    times = torch.tensor(laps.synchronised_ms[-MOST_ITERATIONS:], dtype=torch.float64)
+    scalars = torch.stack(list(readings.values())).cpu().double()
+    of_ranks = torch.stack(ranks.gather(torch.cat([scalars, times.flatten()]))).numpy()
+    means = of_ranks[:, : len(scalars)].mean(axis=0)
+    step_ms, sync_ms = of_ranks[:, len(scalars) :].reshape(len(of_ranks), -1, 2).transpose(2, 0, 1)
+    return (
+        dict(zip(readings, means.tolist(), strict=True)),
+        waits_of(step_ms, sync_ms) if len(times) else None,
+    )

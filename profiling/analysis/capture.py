@@ -7,6 +7,7 @@ from pathlib import Path
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.step_events import StepEvents, step_events
 from profiling.analysis.report import Report
+from profiling.analysis.runs.clock_means import ClockMeans, clock_means, run_folder
 from profiling.analysis.summary import summarize
 from profiling.manifest import Manifest
 from profiling.timeline import opening
@@ -20,6 +21,7 @@ class Capture:
     analysis: Analysis
     manifest: Manifest | None
     manifest_name: str | None
+    clocks: ClockMeans | None = None  # of the run in whose folder it lies
 
     @property
     def trace(self) -> Trace:
@@ -27,7 +29,7 @@ class Capture:
 
     @cached_property
     def report(self) -> Report:
-        return summarize(self.analysis, self.manifest, self.manifest_name)
+        return summarize(self.analysis, self.manifest, self.manifest_name, self.clocks)
 
     @cached_property
     def step_events(self) -> StepEvents | None:
@@ -56,4 +58,6 @@ def open_report(
     else:
         found = opening.find_manifest(beside or path, trace)
     name, content = found or (None, None)
-    return Capture(Analysis(trace, step, phases, device, process), content, name)
+    folder = run_folder(beside or trace.file) if content else None
+    clocks = clock_means(folder) if folder else None
+    return Capture(Analysis(trace, step, phases, device, process), content, name, clocks)

@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from profiling.gpu_clock import GpuClock
 from profiling.manifest import AttentionFacts, CompileFacts, ProcessUse
 from profiling.records import JsonObject
 from profiling.timeline.trace import Device
@@ -46,6 +47,7 @@ class RunFacts:
     attention: AttentionFacts | None
     compile: CompileFacts | None
     process: ProcessUse | None = None
+    gpu_clock: GpuClock | None = None  # over the run in whose folder the capture lies
 
 
 @dataclass(frozen=True)

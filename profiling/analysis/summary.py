@@ -30,6 +30,7 @@ from profiling.analysis.report import (
     StepTimes,
     WindowFacts,
 )
+from profiling.analysis.runs.clock_means import ClockMeans
 from profiling.analysis.verdict.diagnosis import diagnose
 from profiling.analysis.verdict.health import health
 from profiling.causes import CAUSES
@@ -40,7 +41,10 @@ MOST_GAPS = 10
 
 
 def summarize(
-    analysis: Analysis, manifest: Manifest | None = None, manifest_name: str | None = None
+    analysis: Analysis,
+    manifest: Manifest | None = None,
+    manifest_name: str | None = None,
+    clocks: ClockMeans | None = None,
 ) -> Report:
     """Raises ValueError for a step, phase or device that the capture does not hold."""
     trace = analysis.trace
@@ -52,7 +56,7 @@ def summarize(
     report = Report(
         schema_version=SCHEMA_VERSION,
         capture=capture,
-        run=run_facts(manifest),
+        run=run_facts(manifest, clocks),
         window=window,
         gpu=gpu_time(analysis),
         breakdown=breakdown_of(analysis),
@@ -78,7 +82,8 @@ def summarize(
             manifest, gpu_name, backend, families, window.step_ms.mean, gelu_in_products(names)
         ),
     )
-    report = replace(report, health=health(analysis, manifest, report))
+    problem = clocks.problem if clocks else None
+    report = replace(report, health=health(analysis, manifest, report, problem))
     return replace(report, bottleneck=diagnose(analysis, report))
 
 
@@ -100,7 +105,7 @@ def capture_facts(
     )
 
 
-def run_facts(manifest: Manifest | None) -> RunFacts | None:
+def run_facts(manifest: Manifest | None, clocks: ClockMeans | None) -> RunFacts | None:
     if manifest is None:
         return None
     return RunFacts(
@@ -109,6 +114,7 @@ def run_facts(manifest: Manifest | None) -> RunFacts | None:
         manifest.attention,
         manifest.compile,
         manifest.process,
+        clocks.of_rank(manifest.rank) if clocks else None,
     )
 
 

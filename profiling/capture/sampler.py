@@ -18,6 +18,7 @@ import pynvml
 
 from profiling.capture.nvml import ENERGY, Gpu
 from profiling.capture.process_meter import ProcessMeter
+from profiling.metric_names import of_gpu
 
 log = logging.getLogger(__name__)
 
@@ -166,7 +167,7 @@ class GpuSampler:
             meter = self.meters.setdefault(number, Meter(count, count, count))
             meter.now = meter.now.then(joules, at_s, trained)
         for key, value in values.items():
-            name = full_name(number, key)
+            name = of_gpu(number, key)
             self.names[name] = None
             if trained:
                 self.since_row.add(name, value)
@@ -186,7 +187,7 @@ class GpuSampler:
             power_w = self.power_w([(meter.row, meter.now) for meter in self.meters.values()])
             for number, meter in self.meters.items():
                 counted_j = meter.now.joules - meter.row.joules
-                row[full_name(number, ENERGY)] = counted_j or None
+                row[of_gpu(number, ENERGY)] = counted_j or None
                 if counted_j:
                     meter.row = meter.now
         energy_per_token_j = ratio(power_w, tokens_per_s)
@@ -215,10 +216,6 @@ class GpuSampler:
         if unknown or not self.knows_all():
             return None
         return sum((b.trained_j - a.trained_j) / (b.trained_s - a.trained_s) for a, b in spans)
-
-
-def full_name(number: int, key: str) -> str:
-    return f"gpu{number or ''}/{key}"
 
 
 def ratio(a: float | None, b: float | None) -> float | None:

@@ -112,15 +112,28 @@ def facts(result: Scale) -> list[tuple[str, str]]:
         ),
         ("micro-steps, tokens", f"{parts.micro_steps}, {result.tokens:,} a step on each GPU"),
         ("model", f"{model.parameters:,} parameters, {model.blocks} blocks"),
-        ("last bucket", f"{size_bytes(model.last_bucket_bytes)}: nothing is left to hide it"),
+        ("last bucket", f"{last_bucket(result)}: nothing is left to hide it"),
     ]
     for what, speed in (("link", result.link), ("network", result.network)):
         if speed:
             found.append((what, told(speed)))
     slower, host = result.slowdown, result.host
     found.append(("compute beside it", f"{number(slower.percent)} % longer, {slower.source}"))
+    if copies := result.slowdown_beside_copies:
+        found.append(("beside copies", f"{number(copies.percent)} % longer, {copies.source}"))
     step = f"{ms(host.step_ms)} a step of fsdp and hsdp, {host.source}"
     return [*found, ("host", step)]
+
+
+def last_bucket(result: Scale) -> str:
+    """Of ddp, without the embedding's rows and with them."""
+    model, of_ddp = result.model, [row for row in result.predictions if row.mode == "ddp"]
+    sizes = (model.last_bucket_bytes, model.rows_last_bucket_bytes)
+    have_rows = {row.embedding_rows for row in of_ddp} or {False}
+    dense, rows = map(size_bytes, sizes)
+    if have_rows == {False, True}:
+        return f"{dense}, {rows} where the embedding's gradient travels as rows"
+    return rows if have_rows == {True} else dense
 
 
 def ms(value: float) -> str:

@@ -1,14 +1,15 @@
 """Dumps of PyTorch's flight recorder, one for each rank: found, read, as columns.
 
-The format is that of c10d's FlightRecorder.hpp, versions 2.x (torch 2.6 to 2.13): a pickled dict,
-behind which the trainer may have left a Note. It is read by profiling.timeline.pickled_data: no
-code of a file is run.
+The format is that of c10d's FlightRecorder.hpp, versions 2.x (torch 2.6 to 2.13): a pickled dict.
+The trainer's dumps have one of each recorder, and a Note behind them. They are read by
+profiling.timeline.pickled_data: no code of a file is run.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -20,6 +21,7 @@ from profiling.timeline import pickled_data
 
 MOST_BYTES = 64 * 2**20  # a buffer of 2000 collectives is 0.3 MB
 NAME = re.compile(r"(.*?rank[-_]?)(\d+)")  # ours, and torch's own nccl_trace_rank_0
+PICKLE = b"\x80"  # how one begins; a Note is JSON
 OF_TORCH = re.compile(r"[/\\]torch[/\\]distributed[/\\]")  # frames that only pass a call on
 Sizes = tuple[tuple[int, ...], ...]  # of each tensor
 Names = tuple[str, ...]
@@ -138,47 +140,61 @@ def read(path: Path, rank: int) -> Dump:
                 f"{size / 1e6:,.0f} MB are no dump; the most is {MOST_BYTES / 1e6:.0f}"
             )
         data = path.read_bytes()
-        value, end = pickled_data.read(data)
-        content = msgspec.convert(value, Content)
+        contents, end = read_contents(data)
         note = msgspec.json.decode(data[end:], type=Note) if data[end:] else None
     except OSError as error:
         raise ValueError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:  # msgspec's are ValueErrors
         raise ValueError(f"{path}: no dump of a flight recorder: {error}") from None
-    return dump_of(path, rank, modified_ns, content, note)
+    return dump_of(path, rank, modified_ns, contents, note)
 
 
-def dump_of(path: Path, rank: int, modified_ns: int, content: Content, note: Note | None) -> Dump:
-    calls = sorted((e for e in content.entries if not e.is_p2p), key=lambda e: e.record_id)
-    failed = calls[-1].record_id if calls and note and note.in_collective else None
+def read_contents(data: bytes) -> tuple[list[Content], int]:
+    """Of each recorder, and where they end. Raises ValueError."""
+    contents: list[Content] = []
+    end = 0
+    while not contents or data.startswith(PICKLE, end):
+        value, length = pickled_data.read(data[end:])
+        contents.append(msgspec.convert(value, Content))
+        end += length
+    return contents, end
+
+
+def dump_of(
+    path: Path, rank: int, modified_ns: int, contents: list[Content], note: Note | None
+) -> Dump:
+    by_recorder = [sorted(content.entries, key=lambda e: e.record_id) for content in contents]
+    entries = list(chain.from_iterable(by_recorder))
+    calls = [entry for entry in entries if not entry.is_p2p]
+    last = max(calls, key=lambda entry: entry.time_created_ns, default=None)
+    failed = last if note and note.in_collective else None
     by_group: dict[tuple[str, str], dict[int, Entry]] = {}
     for entry in calls:  # of a coalesced call the last part stands for all, and has its state
         by_group.setdefault(entry.process_group, {})[entry.collective_seq_id] = entry
     groups = {name: columns(of_group, failed) for name, of_group in by_group.items()}
     members = {
         name: tuple(map(int, re.findall(r"\d+", group.ranks)))
+        for content in contents
         for name, group in content.pg_config.items()
     }
-    last_ns = max((entry.time_created_ns for entry in calls), default=0)
+    last_ns = last.time_created_ns if last else 0
     return Dump(
         path,
         rank,
         note.dumped_ns if note else max(modified_ns, last_ns),
         note,
-        not content.entries or min(entry.record_id for entry in content.entries) == 0,
+        all(recorded[0].record_id == 0 for recorded in by_recorder if recorded),
         groups,
         {name: ranks for name, ranks in members.items() if ranks},
-        len(content.entries) - len(calls),
+        len(entries) - len(calls),
     )
 
 
-def columns(by_sequence: dict[int, Entry], failed: int | None) -> GroupCalls:
-    """Of one group. `failed`: the record that the rank's error came out of."""
+def columns(by_sequence: dict[int, Entry], failed: Entry | None) -> GroupCalls:
+    """Of one group. `failed`: the call that the rank's error came out of."""
     entries = [entry for _, entry in sorted(by_sequence.items())]
     done = [is_done(entry, failed) for entry in entries]
-    late = [
-        e.record_id == failed or (e.retired and not d) for e, d in zip(entries, done, strict=True)
-    ]
+    late = [not d and (e.retired or e is failed) for e, d in zip(entries, done, strict=True)]
     return GroupCalls(
         np.array([entry.collective_seq_id for entry in entries], np.int64),
         np.array([entry.time_created_ns for entry in entries], np.int64),
@@ -196,12 +212,11 @@ def columns(by_sequence: dict[int, Entry], failed: int | None) -> GroupCalls:
     )
 
 
-def is_done(entry: Entry, failed: int | None) -> bool:
-    """gloo's entries stay scheduled, and are retired when they end, by an error too."""
-    if entry.record_id == failed:
-        return False
+def is_done(entry: Entry, failed: Entry | None) -> bool:
+    """gloo's entries stay scheduled, and are retired when they end, by an error too. NCCL's are as
+    the GPU says, whatever became of the host."""
     if entry.profiling_name.startswith("gloo:"):
-        return entry.retired
+        return entry.retired and entry is not failed
     return entry.state == "completed"
 
 

@@ -9,8 +9,8 @@ examples
   python -m profiling hang /tmp/nccl_trace_rank_0 /tmp/nccl_trace_rank_1
   python -m profiling hang node-a/profile node-b/profile --json hang.json
 
-A run under torchrun records its last 2000 collectives. When one times out (10 minutes with NCCL,
-30 with gloo: torch's own limits) each rank leaves them in OUT_DIR/profile/flight-rankN. --now asks
+A run under torchrun records its last 2000 collectives. When one times out (10 minutes on GPUs,
+30 on CPUs: torch's own limits) each rank leaves them in OUT_DIR/profile/flight-rankN. --now asks
 the ranks for that before: they look every 2 seconds. Of several hosts without a common file system,
 bring the files together. Dumps of other programs are read, too: torch's own are pickles, of which
 nothing but data is taken.

@@ -11,6 +11,7 @@ examples
   python train.py config/gpt2_124m.yaml gradient_accumulation_steps=1 max_iters=100 profile=torch
   python -m profiling scale out-gpt2-124m
   python -m profiling scale out-gpt2-124m --gpus 8,64,1024 --network 25 --parallel ddp
+  python -m profiling scale out-gpt2-124m --gpus 2,4,8 --all-reduce copies
   python -m profiling scale out-gpt2-124m --links-from out-four-ranks --html scale.html
   python -m profiling scale trace.json.gz --link 240,360 --micro-steps 5 --json - | jq .choices
 
@@ -18,6 +19,7 @@ exit code: 0, or 2 for a mistake in the command line or a capture that cannot be
 """
 
 from argparse import ArgumentTypeError, Namespace
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -29,7 +31,7 @@ from profiling.analysis.ranks.records import RanksReport
 from profiling.analysis.runs.folder import is_run_folder, read_run
 from profiling.analysis.scale.links import given
 from profiling.analysis.scale.prediction import MODES
-from profiling.analysis.scale.records import Mode, Scale
+from profiling.analysis.scale.records import AllReduce, Mode, Scale
 from profiling.analysis.scale.scale import Asked, checked_counts, scale
 from profiling.records import to_json
 from profiling.verbs.report import CAPTURE
@@ -41,6 +43,7 @@ from profiling.verbs.results import (
     write_outputs,
 )
 
+ALL_REDUCE: tuple[AllReduce, ...] = ("collective", "copies")
 COUNTS = (1, 2, 4, 8, 64, 1024)
 MOST_GPUS = 2**17
 PEAK_BYTES = "memory/peak_bytes"
@@ -64,12 +67,14 @@ def parse(argv: list[str]) -> Namespace:
     add("--gpus N,N", "how many (1,2,4,8,64,1024)", numbers, default=COUNTS)
     add("--gpus-per-node N", "that NVLink connects (8)", within(int, 1, MOST_GPUS), default=8)
     add("--parallel", "one way of sharing (all)", choices=MODES)
+    copies = "of ddp: collective, or copies, among the GPUs of a node (collective)"
+    add("--all-reduce", copies, choices=ALL_REDUCE, default="collective")
     add("--micro-steps N", "of an iteration on each GPU (as captured)", within(int, 1, 10_000))
     add("--link GB/S", "bus bandwidth between the GPUs of a node, or LOW,HIGH", speeds)
     add("--network GB/S", "of a GPU between nodes, each way, or LOW,HIGH", speeds)
     links_from = "captures of several ranks (profile=torch): the links' speed, and the slowdown"
     add("--links-from FOLDER", links_from, Path)
-    slower = "by how much compute is longer beside a collective, in per cent"
+    slower = "by how much compute is longer beside a collective, or copies, in per cent"
     add("--slowdown PERCENT", slower, within(float, 0, 1000))
     host = "of the host for a step of fsdp or hsdp, as time/host_step_ms of such a run"
     add("--host-ms MS", host, within(float, 0, 1_000_000))
@@ -98,8 +103,11 @@ def speeds(words: str) -> tuple[float, ...]:
 def asked_of(flags: Namespace) -> Asked:
     """Raises ValueError."""
     modes: tuple[Mode, ...] = (flags.parallel,) if flags.parallel else MODES
+    counts = checked_counts(flags.gpus, flags.gpus_per_node)
+    if flags.all_reduce == "copies":
+        check_copies(counts, flags.gpus_per_node, modes)
     return Asked(
-        checked_counts(flags.gpus, flags.gpus_per_node),
+        counts,
         flags.gpus_per_node,
         modes,
         flags.micro_steps,
@@ -107,7 +115,19 @@ def asked_of(flags: Namespace) -> Asked:
         given("--network", flags.network) if flags.network else None,
         flags.slowdown,
         flags.host_ms,
+        flags.all_reduce,
     )
+
+
+def check_copies(counts: Sequence[int], gpus_per_node: int, modes: Sequence[Mode]) -> None:
+    """Raises ValueError where no prediction would have them."""
+    if "ddp" not in modes:
+        raise ValueError(f"--all-reduce copies: is for ddp, not for --parallel {modes[0]}")
+    if not any(1 < gpus <= gpus_per_node for gpus in counts):
+        raise ValueError(
+            "--all-reduce copies: is for several GPUs of one node; "
+            f"--gpus has no number from 2 to --gpus-per-node {gpus_per_node}"
+        )
 
 
 def ranks_of(place: Path) -> RanksReport:

@@ -23,6 +23,7 @@ from profiling.analysis.difference.records import (
 from profiling.analysis.difference.sentence import speed
 from profiling.analysis.report import Finding
 from profiling.analysis.runs.configuration import factor, flatten
+from profiling.gpu_clock import GpuClock
 from tests.helpers.reports import (
     CONFIG,
     ENVIRONMENT,
@@ -295,6 +296,24 @@ def test_another_commit_is_noted_not_refused():
     found = compare(slow(), replace(flash(), environment=environment))
     assert found.comparability.comparable
     assert "code: commit 0123456789 against fedcba9876+" in found.comparability.notes
+
+
+@pytest.mark.parametrize("mhz, noted", [(1634.0, True), (1970.0, False)])
+def test_clocks_that_differ_are_noted(mhz, noted):
+    """By the captures' runs, and by runs themselves."""
+    clocks = GpuClock(1980.0, None, None), GpuClock(mhz, "power", 95.0)
+    reports = [
+        replace(report, run=replace(report.run, gpu_clock=clock))
+        for report, clock in zip((slow_report(), flash_report()), clocks, strict=True)
+    ]
+    found = compare(*map(compared_capture, reports)).comparability
+    said = (
+        f"GPU clock: 1980 MHz, against {mhz:.0f} MHz, held down by its power limit 95 % of the "
+        "time; at the lower one also kernels that did not change take longer"
+    )
+    assert found.comparable and (said in found.notes) == noted
+    one = compare(slow(), compared_capture(reports[1])).comparability
+    assert not any("GPU clock" in note for note in one.notes), "that of one side is not known"
 
 
 def test_captured_steps_that_contradict_the_uncaptured_ones_are_not_hidden():

@@ -7,7 +7,7 @@ import pytest
 from profiling.analysis.hang.analysis import read_hang
 from profiling.analysis.hang.records import Hang
 from profiling.report.hang import headline
-from tests.helpers.flight_dumps import PlantedRank, planted
+from tests.helpers.flight_dumps import HOSTS, PlantedRank, planted
 
 TIMEOUT_S = 700.0  # when the watchdog has the dumps written
 
@@ -120,6 +120,19 @@ def test_all_ranks_are_in_it(read):
     assert hang.stuck[0].waited_s == 692  # of the one that came first
 
 
+def test_what_one_rank_has_finished_is_over_for_all_that_entered_it(tmp_path):
+    """Rank 1's dump was written while its GPU was in the last all-reduce that both have entered."""
+    first, second = planted(2)
+    first.call(8)
+    second.call(8, done=False)
+    first.call(9, done=False)
+    first.write(tmp_path, 700)
+    second.write(tmp_path, 8.1)
+    (stuck,) = read_hang([tmp_path]).stuck
+    assert (stuck.why, stuck.sequence, stuck.waiting, stuck.absent) == ("absent", 9, [0], [1])
+    assert stuck.waited_s == 691
+
+
 def test_nothing_hangs(read):
     hang = read(planted(4))
     assert hang.answer == "none" and hang.stuck == [] and hang.notes == []
@@ -168,6 +181,36 @@ def test_a_group_that_fell_out_of_one_ring_is_not_waited_for(read):
     ranks[0].groups = ranks[1].groups = {"1": [0, 1]}
     ranks[0].call(8, group=("1", "undefined"))
     assert read(ranks).answer == "none"
+
+
+def test_a_host_that_waits_for_a_row_is_not_the_finding_where_its_gpu_waits_too(tmp_path):
+    """Rank 0 has launched its all-reduce, then tells the others what it read before it."""
+    for rank in (ranks := planted(2)):
+        rank.call(7.5, "all_gather", group=HOSTS)
+    ranks[0].call(8, done=False)
+    ranks[0].call(8.1, "all_gather", done=False, group=HOSTS)
+    for rank in ranks:
+        rank.write(tmp_path, 100, note=True)
+    first, second = read_hang([tmp_path]).stuck
+    assert (first.group, first.sequence) == ("0 (default_pg)", 8)
+    assert (second.group, second.sequence) == ("1 (hosts)", 2)
+    for stuck in (first, second):
+        assert (stuck.why, stuck.waiting, stuck.absent) == ("absent", [0], [1])
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_hosts_that_hang_while_the_gpus_are_done(tmp_path, is_there):
+    """Rank 1 stands before the first of what hosts tell each other, or is gone."""
+    first, second = planted(2)
+    first.call(8, "all_gather", group=HOSTS)
+    first.write(tmp_path, 608, error="RuntimeError: Timed out", in_collective=True)
+    if is_there:
+        second.write(tmp_path, 610, stack=["data/batches.py:7 in draw"])
+    hang = read_hang([tmp_path])
+    (stuck,) = hang.stuck
+    assert hang.answer == "hang" and stuck.group == "1 (hosts)" and stuck.timed_out
+    assert (stuck.why, stuck.waiting) == ("absent" if is_there else "no_dump", [0])
+    assert stuck.members == [0, 1]
 
 
 def test_an_error_of_its_own_comes_before_all_that_follows_from_it(tmp_path):

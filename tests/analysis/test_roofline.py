@@ -72,6 +72,8 @@ def test_our_own_kernels_move_what_they_join():
     parameters = work.parameters + 256 * 384
     assert found["optimizer"][1] == parameters * (4 + 16 + 12 + 2)
     assert "dropout" not in found
+    shared = roofline.work_of(with_config(kernels="fused", shard_update=True), "NVIDIA H200")
+    assert found.keys() - roofline.costs(shared, True).keys() == {"optimizer"}
     narrow = with_config(kernels="fused", residual_dtype="bfloat16", dropout=0.0)
     narrow = roofline.costs(roofline.work_of(narrow, "NVIDIA H200"), True)
     assert narrow["norm"][1] == 12 * (4 * y + 4 * y)  # back: three are read, one is written

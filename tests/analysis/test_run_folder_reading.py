@@ -79,6 +79,14 @@ def test_versions_are_those_of_the_environment_and_may_be_unknown(tmp_path):
         compared_run(read_run(folder), None, "")
 
 
+def test_the_clock_of_a_run_is_its_summary_s(tmp_path):
+    folder = with_rows(tmp_path / "out", *settled(5.0))
+    assert compared_run(read_run(folder), None, "").gpu_clock is None
+    (folder / "summary.json").write_text('{"gpu/sm_clock_mhz": 1634.5}')
+    found = compared_run(read_run(folder), None, "").gpu_clock
+    assert found is not None and (found.sm_mhz, found.held_down_by) == (1634.5, None)
+
+
 def test_a_run_that_is_still_writing_is_read_up_to_its_last_line(tmp_path):
     folder = with_rows(tmp_path / "run", *settled(5.0))
     with open(folder / "metrics.jsonl", "a") as file:

@@ -18,7 +18,15 @@ from profiling.analysis.scale.links import (
     known_network,
     measured_link,
 )
-from profiling.analysis.scale.model_sizes import Keys, ModelSizes, buckets, keys_of, sizes_of
+from profiling.analysis.scale.model_sizes import (
+    EmbeddingRows,
+    Keys,
+    ModelSizes,
+    buckets,
+    keys_of,
+    rows_of,
+    sizes_of,
+)
 from profiling.analysis.scale.prediction import (
     MODES,
     Machine,
@@ -28,9 +36,10 @@ from profiling.analysis.scale.prediction import (
     predictions,
     replayed,
 )
-from profiling.analysis.scale.records import HostTime, LinkSpeed, Mode, Slowdown, StepParts
+from profiling.analysis.scale.records import HostTime, LinkSpeed, Mode, Scale, Slowdown, StepParts
 from profiling.analysis.scale.replay import Replay, Work, replay_ddp, replay_sharded
 from profiling.analysis.scale.scale import (
+    COPIES_SLOWDOWN_PERCENT,
     SLOWDOWN_PERCENT,
     Asked,
     checked_counts,
@@ -43,13 +52,17 @@ from profiling.records import to_json
 from profiling.travel import Travel, decide_travel
 from tests.helpers.captures import capture_of
 from tests.helpers.fleet import report_of, written
+from training.parallel import rows_travel
 
 MB = 10**6
 EACH_ALONE = Travel((range(1), range(1, 2)), kept=False)
 # two blocks of 250,000 parameters, which are 1 MB; 500,000 outside of them
-TINY = ModelSizes((100_000,), (150_000, 100_000), 2, (400_000,), 0.8, 2, EACH_ALONE)
+TINY = ModelSizes((100_000,), (150_000, 100_000), 2, (), 400_000, 0.8, 2, EACH_ALONE)
 # 20 ms: forward 6 of which 2 x 2 are blocks, backward 12 of which 2 x 4 are, update 1 of the rest
 PARTS = StepParts(20.0, 1, 6.0, 12.0, 2.0, 4.0, 2.0, 1.0, "kernels")
+# of 400 ids, of which the table's 400,000 are
+ROWS = EmbeddingRows(tokens=100, ids=400, width=1_000, number_bytes=2)
+WITH_ROWS = replace(PARTS, embedding_backward_ms=1.0)
 FREE = Links(8, 1e9, 1e9)  # transfers take no time; latency stays
 
 
@@ -166,9 +179,28 @@ def test_a_bucket_closes_with_the_tensor_that_fills_it():
 
 def test_the_last_bucket_has_the_embedding_that_is_the_head_too():
     sizes = sizes_of(Keys(12, 768, 1024, 12), 50304)
-    size, index = buckets([*sizes.head, *sizes.block * 12, *sizes.embedding], 25.0)[-1]
+    size, index = buckets(sizes.tensors(rows=False), 25.0)[-1]
     assert 4 * 50304 * 768 <= size < 4 * 50304 * 768 + 26 * 2**20
-    assert index == len(sizes.head) + 12 * len(sizes.block) + len(sizes.embedding) - 1
+    assert index == len(sizes.head) + 12 * len(sizes.block) + len(sizes.positions)
+
+
+@pytest.mark.parametrize("scope", ["model", "block"])
+@pytest.mark.parametrize("batch_size", [1, 12, 50])
+def test_rows_travel_where_the_trainer_sends_them(scope, batch_size):
+    for gpus in (2, 4, 8):
+        config = Config(compile_scope=scope, batch_size=batch_size, block_size=1024)
+        config = replace(config, gradient_accumulation_steps=gpus)
+        keys = Keys(12, 768, 1024, batch_size, compile=config.compile, compile_scope=scope)
+        rows = rows_of(keys, 50257)
+        travel = rows is not None and rows.travel(gpus)
+        assert travel == rows_travel(config, gpus, 50257), gpus
+
+
+def test_rows_are_of_the_residual_streams_dtype_without_dropout():
+    keys = Keys(12, 768, 1024, 12, residual_dtype="bfloat16")
+    dropped, plain = replace(keys, dropout=0.1), replace(keys, residual_dtype="float32")
+    for each, number_bytes in ((keys, 2), (dropped, 4), (plain, 4)):
+        assert rows_of(each, 50257) == EmbeddingRows(12 * 1024, 50257, 768, number_bytes)
 
 
 # a step played again
@@ -184,6 +216,64 @@ def test_ddp_by_hand():
     assert [cost.ms for cost in replay.sent] == pytest.approx([small, small, large])
     assert replay.exposed == pytest.approx(large)
     assert replay.now == pytest.approx(20 + large)
+
+
+def test_rows_by_hand():
+    """The table leaves behind the head's backward, rows behind all; no dense one is made."""
+    links = Links(8, 1.0, 1.0)
+    replay = replay_ddp(work(parts=WITH_ROWS, rows=ROWS), links, 2)
+    head, one, left = (all_reduce_ms(size, 2, 1.0) for size in (1.6, 1, 0.4))
+    rows = links.gather(0.4 * MB, 2).ms  # 100 tokens of each of two ranks, 1,000 of two bytes
+    assert [cost.ms for cost in replay.sent] == pytest.approx([head, one, one, left, rows])
+    # two buckets are ready at 16 ms, behind the blocks; backward ends at 17
+    assert replay.exposed == pytest.approx(one + left + rows - 1)
+    assert replay.now == pytest.approx(19 + replay.exposed)
+    dense = replay_ddp(work(parts=WITH_ROWS), links, 2)
+    assert dense.exposed == pytest.approx(all_reduce_ms(2, 2, 1.0))
+    assert dense.now - replay.now == pytest.approx(1 + dense.exposed - replay.exposed)
+
+
+def test_rows_are_added_behind_all_and_blocks_may_lie_in_their_buckets():
+    given = work(parts=WITH_ROWS, rows=ROWS, copy_bytes_per_ms=1e6)
+    copied = replay_ddp(given, FREE, 2)
+    added = 0.4 + 1.6  # MB: rows, and as many of the table there and back
+    assert copied.now - copied.exposed == pytest.approx(19 + 8 + added)
+    placed = replay_ddp(replace(given, in_buckets=True), FREE, 2)
+    assert placed.now - placed.exposed == pytest.approx(19 + 4 + added)  # the table and the norm
+
+
+def test_rows_are_for_one_micro_step_and_no_more_tokens_than_ids():
+    one, three = (work(parts=replace(WITH_ROWS, micro_steps=count), rows=ROWS) for count in (1, 3))
+    assert one.rows_for(4) == ROWS and one.rows_for(5) is None and three.rows_for(2) is None
+    links = Links(8, 1.0, 1.0)
+    assert replay_ddp(one, links, 8).sent == replay_ddp(work(), links, 8).sent
+
+
+def test_copies_send_as_much_and_slow_compute_down_less():
+    links, given = Links(8, 1.0, 1.0), work(slowdown=1.0, copies_slowdown=0.05)
+    collective, copies = (
+        replay_ddp(replace(given, averages=way), links, 2) for way in ("collective", "copies")
+    )
+    small, large = all_reduce_ms(1, 2, 1.0), all_reduce_ms(2, 2, 1.0)
+    assert copies.sent == collective.sent
+    # both small buckets lie beside compute, the large one behind it
+    assert copies.now == pytest.approx(20 + 2 * small * 0.05 / 1.05 + large)
+    assert collective.now == pytest.approx(20 + 2 * small / 2 + large)
+    free = replay_ddp(replace(given, averages="copies", copies_slowdown=0.0), links, 2)
+    assert free.now == pytest.approx(20 + large)
+    several_nodes = [
+        replay_ddp(replace(given, averages=way), links, 16).now for way in ("collective", "copies")
+    ]
+    assert several_nodes[0] == several_nodes[1]
+
+
+def test_a_kernel_averages_between_copies():
+    given = work(copy_bytes_per_ms=1e6)
+    collective, copies = (
+        replay_ddp(replace(given, averages=way), FREE, 4) for way in ("collective", "copies")
+    )
+    # of 4 MB in all, a part from each of four ranks is read and one is written
+    assert copies.now - collective.now == pytest.approx(5, abs=0.1)
 
 
 def test_buckets_queue_where_the_link_is_slow():
@@ -284,7 +374,7 @@ def test_steps_that_were_measured(step):
     """Within 4 %: in one piece behind backward, and bucket by bucket."""
     gb_per_s = link().gb_per_s
     assert predicted_ms(step, gb_per_s) == pytest.approx(step.measured_ms, rel=0.04)
-    slowed = predicted_ms(step, gb_per_s) > predicted_ms(step, gb_per_s, slowdown=0.0)
+    slowed = predicted_ms(step, gb_per_s) > predicted_ms(step, gb_per_s, slowed=False)
     assert slowed == (step.keys.bucket_mb != AT_ONCE)  # else nothing runs beside it
 
 
@@ -381,6 +471,7 @@ def test_parts_of_a_captured_step():
     assert parts.block_backward_ms == pytest.approx(0.542 * 5.40 / 5.58, abs=0.003)
     pieces = parts.head_backward_ms + 6 * parts.block_backward_ms
     assert 0.02 < parts.backward_ms - pieces < 0.3  # the embedding's
+    assert 0.01 < parts.embedding_backward_ms < parts.backward_ms - pieces
     assert 0.1 < parts.update_ms < parts.rest_ms
 
 
@@ -391,6 +482,8 @@ def test_blocks_by_arithmetic_where_attention_is_no_kernel_of_its_own():
     parts = step_parts(capture, sizes_of(keys, 65))
     assert parts.blocks_from == "arithmetic"
     assert 0.9 < 3 * parts.block_forward_ms / parts.forward_ms < 1.0
+    pieces = parts.head_backward_ms + 3 * parts.block_backward_ms
+    assert parts.backward_ms - pieces == pytest.approx(parts.embedding_backward_ms)
 
 
 def test_what_is_assumed_is_said():
@@ -406,6 +499,50 @@ def test_what_is_assumed_is_said():
     assert "data sheet" not in said and "--slowdown" not in said and "--host-ms" not in said
     assert "activations are those of the measured run" in said
     assert to_json(result)
+
+
+def scaled(asked: Asked, vocab_size: int = 50_257, **config: object) -> Scale:
+    """Of a run of 16,384 tokens."""
+    capture = capture_of("flash_metrics")
+    assert capture.manifest and capture.manifest.config
+    changed = replace(
+        capture.manifest, vocab_size=vocab_size, config=capture.manifest.config | config
+    )
+    return scale(replace(capture, manifest=changed), asked)
+
+
+def test_predictions_tell_whether_rows_travel():
+    asked = Asked((1, 2, 4), 8, ("ddp", "fsdp"))
+    result = scaled(asked)
+    rows = {(row.gpus, row.mode): row.embedding_rows for row in result.predictions}
+    assert [key for key, travel in rows.items() if travel] == [(2, "ddp")]
+    saved = f"{result.measured.embedding_backward_ms:.2f} ms of backward"
+    assert "ddp of up to 2 GPUs the embedding's gradient travels" in " ".join(result.assumed)
+    assert saved in " ".join(result.assumed)
+    table = 4 * 50_257 * 384
+    assert result.model.last_bucket_bytes > table > result.model.rows_last_bucket_bytes
+    whole = scaled(asked, compile_scope="model")
+    assert not any(row.embedding_rows for row in whole.predictions)
+    assert "compile_scope=model" in " ".join(whole.assumed)
+    assert "travels as a row" not in " ".join(scaled(asked, vocab_size=65).assumed)
+
+
+def test_copies_are_assumed_to_slow_less_and_are_for_one_node():
+    asked = Asked((1, 8, 16), 8, ("ddp",), all_reduce="copies")
+    result = scaled(asked)
+    assert [row.all_reduce for row in result.predictions] == [None, "copies", "collective"]
+    assert result.slowdown == Slowdown(SLOWDOWN_PERCENT, "assumed")
+    assert result.slowdown_beside_copies == Slowdown(COPIES_SLOWDOWN_PERCENT, "assumed")
+    said = " ".join(result.assumed)
+    assert "4 to 9 %" in said and "ddp of several averages by collectives" in said
+    collective = scaled(replace(asked, all_reduce="collective"))
+    assert collective.slowdown_beside_copies is None
+    assert "all_reduce=copies" not in " ".join(collective.assumed)
+    (_, here, there), (_, before, same) = result.predictions, collective.predictions
+    assert here.step_ms < before.step_ms and there.step_ms == same.step_ms
+    assert here.sent_bytes == before.sent_bytes
+    given = scaled(replace(asked, slowdown_percent=7.0))
+    assert given.slowdown_beside_copies == Slowdown(7.0, "given")
 
 
 def test_the_slowdown_is_what_compute_lost_beside_collectives(tmp_path):

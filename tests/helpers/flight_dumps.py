@@ -10,11 +10,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from profiling.flight_recorder import DUMP, Note
+from profiling.flight_recorder import DUMP, HOSTS_GROUP, Note
 from profiling.records import to_json
+from profiling.timeline.flight_dump import find, read
 
 BEGAN_NS = 1_795_322_400_000_000_000
 WORLD = ("0", "default_pg")
+HOSTS = ("1", HOSTS_GROUP)  # of a run on GPUs: gloo's
 FRAMES = [
     {"name": "all_reduce", "filename": "/lib/torch/distributed/distributed_c10d.py", "line": 3245},
     {"name": "average_gradients", "filename": "/home/me/work/training/step.py", "line": 90},
@@ -44,11 +46,12 @@ class PlantedRank:
     ) -> None:
         before = self.calls[group]
         self.calls[group] += 1
-        nccl = self.backend == "nccl"
+        backend = "gloo" if group == HOSTS else self.backend
+        nccl = backend == "nccl"
         self.entries.append(
             {
                 "frames": FRAMES,
-                "record_id": len(self.entries),
+                "record_id": len(self.recorded(backend)),
                 "pg_id": int(group[0]),
                 "process_group": group,
                 "thread_name": "python",
@@ -56,7 +59,7 @@ class PlantedRank:
                 "collective_seq_id": before + 1,
                 "p2p_seq_id": 0,
                 "op_id": before + 1,
-                "profiling_name": f"{self.backend}:{name}",
+                "profiling_name": f"{backend}:{name}",
                 "time_created_ns": BEGAN_NS + round(at_s * 1e9),
                 "input_sizes": [list(sizes)],
                 "input_dtypes": [dtype],
@@ -71,9 +74,14 @@ class PlantedRank:
             }
         )
 
-    def content(self) -> dict:
-        ranks = str(list(range(self.world))) if self.backend == "nccl" else "[]"
-        name, description = WORLD if self.backend == "nccl" else ("", "")
+    def recorded(self, backend: str) -> list[dict]:
+        """Each backend has a recorder of its own."""
+        return [e for e in self.entries if e["profiling_name"].startswith(f"{backend}:")]
+
+    def content(self, backend: str | None = None) -> dict:
+        backend = backend or self.backend
+        ranks = str(list(range(self.world))) if backend == "nccl" else "[]"
+        name, description = WORLD if backend == "nccl" else ("", "")
         groups = {name: {"name": name, "desc": description, "ranks": ranks}}
         for name, members in self.groups.items():
             groups[name] = {"name": name, "desc": "undefined", "ranks": str(members)}
@@ -82,7 +90,7 @@ class PlantedRank:
             "pg_config": groups,
             "comm_lib_version": "2.27.5",
             "pg_status": {"0": {"last_enqueued_collective": 1, "last_completed_collective": 1}},
-            "entries": self.entries,
+            "entries": self.recorded(backend),
         }
 
     def write(self, folder: Path, at_s: float, note: bool = False, **known: object) -> Path:
@@ -92,6 +100,8 @@ class PlantedRank:
         dumped_ns = BEGAN_NS + round(at_s * 1e9)
         written = pickle.dumps(self.content(), protocol=2)
         if note or known:
+            if self.backend == "nccl":
+                written += pickle.dumps(self.content("gloo"), protocol=2)
             facts = Note(self.rank, self.world, dumped_ns, "node", 4242 + self.rank, **known)
             written += to_json(facts, indent=None).encode()
         path.write_bytes(written)
@@ -106,3 +116,23 @@ def planted(world: int, steps: int = 7, backend: str = "nccl") -> list[PlantedRa
         for step in range(steps):
             rank.call(step)
     return ranks
+
+
+def told(folder: Path, most: int = 6) -> str:
+    """What the dumps there hold, a line for each group of each rank: the last calls and how far it
+    has finished."""
+    lines = []
+    for rank, path in find([folder]).items():
+        dump = read(path, rank)
+        for name, calls in dump.groups.items():
+            last = [
+                f"{number} {operation.backend}:{operation.name} {(ns - dump.dumped_ns) / 1e9:.1f} s"
+                for number, operation, ns in zip(
+                    calls.sequence, calls.operation, calls.entered_ns, strict=True
+                )
+            ]
+            writer = f"trainer: {dump.note.error}" if dump.note else "torch"
+            lines.append(
+                f"rank {rank} ({writer}) {name}: finished {calls.finished_to}; {last[-most:]}"
+            )
+    return "\n".join(lines)

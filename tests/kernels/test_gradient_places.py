@@ -132,8 +132,10 @@ def test_rows_of_zeros_behind_a_weight_s_copy_are_not_written():
     assert again.data_ptr() != bucket.data_ptr(), "a place is taken once"
 
 
-def test_rows_that_cublas_is_slow_with_get_no_place():
-    weight, bucket = torch.randn(9, 4), torch.full((36,), 7.0)
-    give_place(weight, bucket.view(9, 4))
-    found = placed_gradient(weight, torch.randn(3, 9).bfloat16(), torch.randn(3, 4).bfloat16())
-    assert found.data_ptr() != bucket.data_ptr() and torch.equal(bucket, torch.full((36,), 7.0))
+def test_rows_that_are_no_multiple_of_eight_are_all_written():
+    weight, bucket = torch.randn(9, 4), torch.full((40,), 7.0)
+    dy, x = torch.randn(3, 64), torch.randn(3, 4)
+    give_place(weight, bucket[:36].view(9, 4))
+    placed_gradient(weight, dy, x)
+    torch.testing.assert_close(bucket[:36].view(9, 4), (dy.t() @ x)[:9])
+    assert torch.equal(bucket[36:], torch.full((4,), 7.0))

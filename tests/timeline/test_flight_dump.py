@@ -15,7 +15,7 @@ import torch.distributed as dist
 from profiling.flight_recorder import DUMP, EARLIER
 from profiling.timeline import flight_dump
 from profiling.timeline.flight_dump import Entry, find, read
-from tests.helpers.flight_dumps import WORLD, PlantedRank, planted
+from tests.helpers.flight_dumps import HOSTS, WORLD, PlantedRank, planted
 
 DUMP_OF_TORCH = getattr(torch._C._distributed_c10d, "_dump_fr_trace", None)
 
@@ -83,6 +83,31 @@ def test_what_was_captured_into_a_graph_does_not_wait(tmp_path):
     rank.call(0, done=False)
     rank.call(1)
     assert read(rank.write(tmp_path, 9), 0).groups[WORLD].finished_to == 2
+
+
+def test_the_trainers_dump_has_the_calls_of_both_recorders(tmp_path):
+    rank = planted(2)[0]
+    rank.call(8, "all_gather", group=HOSTS)
+    rank.call(9, done=False)
+    assert set(read(rank.write(tmp_path, 9), 0).groups) == {WORLD}  # torch's own
+    dump = read(rank.write(tmp_path, 9, note=True), 0)
+    calls, of_hosts = dump.groups[WORLD], dump.groups[HOSTS]
+    assert dump.note and dump.whole and dump.members == {"0": (0, 1)}
+    assert (calls.sequence.size, calls.finished_to) == (8, 7)
+    assert of_hosts.sequence.tolist() == [1] and of_hosts.operation[0].backend == "gloo"
+
+
+@pytest.mark.parametrize("last", ["gloo", "nccl"])
+def test_an_error_came_out_of_the_last_call_of_either(tmp_path, last):
+    """Of NCCL's the GPU knows whether they are done."""
+    rank = planted(2)[0]
+    rank.call(8, "all_gather", group=HOSTS)
+    rank.call(9 if last == "gloo" else 11)
+    rank.call(10, "all_gather", group=HOSTS)
+    groups = read(rank.write(tmp_path, 12, error="RuntimeError", in_collective=True), 0).groups
+    assert groups[WORLD].finished_to == 8 and not groups[WORLD].timed_out.any()
+    assert groups[HOSTS].finished_to == (1 if last == "gloo" else 2)
+    assert groups[HOSTS].timed_out.tolist() == [False, last == "gloo"]
 
 
 def test_dumps_are_found_by_rank(tmp_path):

@@ -4,7 +4,9 @@ import json
 import os
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -141,7 +143,7 @@ def test_a_mistake_leaves_no_dump(tmp_path):
 
 
 def test_an_error_of_its_own_is_noted_and_waits_for_nobody(two_ranks, tmp_path, monkeypatch):
-    monkeypatch.setattr(flight_recorder, "recorded", lambda name: b"")
+    monkeypatch.setattr(flight_recorder, "recorded", lambda on_cuda: b"")
     with pytest.raises(IndexError) as error, watched(tmp_path, Ranks(1, 2, CPU), False):
         [][1]
     assert not out_of_collective(error.value) and not hasattr(error.value, "__notes__")
@@ -154,7 +156,7 @@ def test_an_error_of_its_own_is_noted_and_waits_for_nobody(two_ranks, tmp_path, 
 
 def test_an_answer_to_a_rank_that_died_stays(two_ranks, tmp_path, monkeypatch):
     """This rank then enters the collective too late, and fails in it as well."""
-    monkeypatch.setattr(flight_recorder, "recorded", lambda name: b"dump")
+    monkeypatch.setattr(flight_recorder, "recorded", lambda on_cuda: b"dump")
     recorder = FlightRecorder(tmp_path, Ranks(1, 2, CPU))
     assert recorder.write(last_word=True)
     before = (tmp_path / "profile" / f"{DUMP}1").read_bytes()
@@ -162,10 +164,43 @@ def test_an_answer_to_a_rank_that_died_stays(two_ranks, tmp_path, monkeypatch):
     assert (tmp_path / "profile" / f"{DUMP}1").read_bytes() == before
 
 
-def test_each_backend_has_a_recorder_of_its_own(tmp_path):
-    cuda = Ranks(0, 2, torch.device("cuda", 0))
-    assert FlightRecorder(tmp_path, cuda).dump == "_dump_nccl_trace"
-    assert FlightRecorder(tmp_path, Ranks(0, 2, CPU)).dump == "_dump_fr_trace"
+def test_what_nccls_watchdog_wrote_stays_where_the_rank_comes_too_late(
+    two_ranks, tmp_path, monkeypatch
+):
+    """The other was aborted; this one enters the all-reduce that it was missing from, and fails
+    where it tells the other's host something."""
+    monkeypatch.setattr(flight_recorder, "recorded", lambda on_cuda: b"dump")
+    path = tmp_path / "profile" / f"{DUMP}1"
+    path.parent.mkdir()
+    seconds = count()
+
+    def write_at_another_time(content: bytes) -> None:
+        path.write_bytes(content)
+        os.utime(path, (next(seconds),) * 2)
+
+    write_at_another_time(b"of an older run")
+    recorder = FlightRecorder(tmp_path, Ranks(1, 2, torch.device("cuda", 1)))
+    gone = RuntimeError("Connection closed by peer")
+    assert recorder.write(gone, failed=True) and path.read_bytes().startswith(b"dump{")
+    assert recorder.write(gone, failed=True) and path.read_bytes().startswith(b"dump{")
+    write_at_another_time(b"of the watchdog")
+    assert recorder.write(gone, failed=True) and path.read_bytes() == b"of the watchdog"
+    assert recorder.write() and path.read_bytes().startswith(b"dump{")  # somebody asks
+    write_at_another_time(b"of the watchdog")
+    assert recorder.write(OSError("disk"), failed=False) and b"disk" in path.read_bytes()
+
+
+def test_each_backend_has_a_recorder_of_its_own(monkeypatch):
+    of_torch = SimpleNamespace(
+        _dump_nccl_trace=lambda **_: b"nccl,", _dump_fr_trace=lambda **_: b"gloo,"
+    )
+    monkeypatch.setattr(flight_recorder, "torch_c10d", lambda: of_torch)
+    assert flight_recorder.recorded(on_cuda=True) == b"nccl,gloo,"
+    assert flight_recorder.recorded(on_cuda=False) == b"gloo,"
+    del of_torch._dump_fr_trace  # before torch 2.8
+    assert flight_recorder.recorded(on_cuda=True) == b"nccl,"
+    with pytest.raises(RuntimeError, match="this torch has no _dump_fr_trace"):
+        flight_recorder.recorded(on_cuda=False)
 
 
 def test_a_torch_that_cannot_tell_costs_the_dump_alone(two_ranks, tmp_path, monkeypatch, caplog):
@@ -204,6 +239,55 @@ def test_a_run_that_hangs_says_where(command, start, tmp_path):
     assert 4 <= stuck["waited_s"] < 8 and stuck["timeout_s"] == 4 and stuck["timed_out"]
     assert any(" in misbehave" in frame for frame in record["ranks"][1]["stack"])
     assert record["ranks"][0]["error"].startswith("DistBackendError: Timed out waiting 4000ms")
+
+
+# as of a run on GPUs, whose hosts talk in a group of their own; rank 1 does not come to a row
+HOST_HANGS = """
+import os, time
+from datetime import timedelta
+from functools import cached_property
+import torch.distributed as dist
+from configs import command_line
+from profiling.flight_recorder import HOSTS_GROUP
+from training import rows
+from training.distributed import Ranks
+import train
+
+def hosts(self):
+    patience = timedelta(seconds=4)
+    return dist.new_group(backend="gloo", timeout=patience, group_desc=HOSTS_GROUP)
+
+Ranks.hosts = cached_property(hosts)
+Ranks.hosts.__set_name__(Ranks, "hosts")
+
+def take(self, iteration, *rest, take=rows.Rows.take):
+    while os.environ["RANK"] == "1" and iteration == 4 and not os.path.exists({dump!r}):
+        time.sleep(0.1)
+    take(self, iteration, *rest)
+
+rows.Rows.take = take
+command_line.run(train.train)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not RECORDS_GLOO, reason="before torch 2.8 gloo has no recorder")
+def test_a_host_that_the_others_wait_for_ends_the_run(command, start, tmp_path):
+    dump = tmp_path / "out" / "profile" / f"{DUMP}1"
+    script = tmp_path / "script.py"
+    script.write_text(HOST_HANGS.format(dump=str(dump)))
+    words = command(gradient_accumulation_steps=2, max_iters=20, log_interval=2)[1:]
+    process = start([*TORCHRUN, str(script), *words], PYTHONPATH=str(PROJECT))
+    output = process.communicate(timeout=150)[0]
+    assert process.returncode == 1
+    out_dir = tmp_path / "out"
+    assert f"what each rank did last: python -m profiling hang {out_dir}" in output
+    record = hang(out_dir)
+    (stuck,) = record["stuck"]
+    assert record["answer"] == "hang" and stuck["group"] == "1 (hosts)"
+    assert (stuck["why"], stuck["waiting"], stuck["absent"]) == ("absent", [0], [1])
+    assert stuck["timeout_s"] == 4 and stuck["timed_out"]
+    assert any(" in take" in frame for frame in record["ranks"][1]["stack"])
 
 
 @pytest.mark.slow

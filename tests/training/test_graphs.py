@@ -1,11 +1,10 @@
 """Backward in pieces, on a machine without CUDA graphs: the real ones are in tests/gpu."""
 
-from contextlib import contextmanager
-
 import pytest
 import torch
 
 from training import graphs
+from training.between_graphs import BetweenGraphs
 from training.graphs import Pieces
 
 
@@ -32,20 +31,6 @@ class Graph:
         self.told += self.held
 
 
-class Replicas:
-    def __init__(self, told: list[str]):
-        self.told = told
-
-    @contextmanager
-    def buckets_to(self, take):
-        self.send = take
-        yield
-        self.send = None
-
-    def average(self, bucket: str) -> None:
-        self.told.append(f"average {bucket}")
-
-
 @pytest.fixture
 def told(monkeypatch) -> list[str]:
     told: list[str] = []
@@ -55,18 +40,20 @@ def told(monkeypatch) -> list[str]:
 
 
 def test_a_bucket_leaves_behind_the_piece_that_completes_it(told):
-    replicas = Replicas(told)
-    pieces = Pieces(None, replicas)
+    between = BetweenGraphs()
+    pieces = Pieces(None, between)
 
     def backward() -> None:
         assert not torch._C._is_multithreading_enabled()  # autograd's thread captures nothing
         for number in range(3):
             Graph.open.held.append(f"compute {number}")
             if number != 1:
-                replicas.send(f"bucket {number}")
+                between(told.append, f"average bucket {number}")
 
     pieces.capture(backward)
-    assert told == [] and Graph.open is None and replicas.send is None
+    assert told == [] and Graph.open is None
+    between(told.append, "at once")
+    assert told.pop() == "at once"
     expected = ["compute 0", "average bucket 0", "compute 1", "compute 2", "average bucket 2"]
     for times in (1, 2):
         pieces.replay()

@@ -33,9 +33,9 @@ def said(caplog):
 def test_a_signal_is_noted_and_the_handlers_come_back(said):
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit, match="143"), Interrupt() as interrupt:
-        assert not interrupt.agreed(RANKS, waiting=True)
+        assert not interrupt.agreed(RANKS, logged=True)
         os.kill(os.getpid(), signal.SIGTERM)
-        assert interrupt.agreed(RANKS, waiting=False)  # one rank need not wait for others
+        assert interrupt.agreed(RANKS, logged=False)  # one rank need not wait for others
         assert interrupt.exit_code == 143
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
     said()

@@ -11,7 +11,12 @@ from tests.helpers.ranks import said_by_ranks
 from tests.helpers.steps import batch, iterate, make_step
 from training import parallel
 from training.device import resolve
-from training.parallel import decide_all_reduce, decide_parallel, shard_count
+from training.parallel import (
+    check_shard_update,
+    decide_all_reduce,
+    decide_parallel,
+    shard_count,
+)
 
 CPU = torch.device("cpu")
 
@@ -127,6 +132,24 @@ def test_graphs_are_left_out_where_weights_or_activations_come_and_go(config, mo
     assert (settled.cuda_graphs, settled.compile_scope) == ("false", "block")
     with pytest.raises(ValueError, match="^cuda_graphs=true: not with "):
         resolve(config(device="auto", cuda_graphs="true", **keys), gpu, 2)
+
+
+@pytest.mark.parametrize(
+    "ranks, keys, message",
+    [
+        (1, {}, "one rank has nobody to share with"),
+        (4, dict(parallel="fsdp"), "is for parallel=ddp, this run has parallel=fsdp"),
+        (4, dict(kernels="compiled"), "is for kernels=fused, this run has kernels=compiled"),
+        (4, dict(optimizer="muon"), "is for optimizer=adamw, this run has optimizer=muon"),
+        (4, dict(dtype="float16"), "is for dtype=bfloat16, this run has dtype=float16"),
+    ],
+)
+def test_a_shared_update_is_refused_where_there_are_no_parts(config, ranks, keys, message):
+    fitting = dict(parallel="ddp", kernels="fused", dtype="bfloat16") | keys
+    with pytest.raises(ValueError, match=f"^shard_update=true: {message}.* shard_update=false$"):
+        check_shard_update(config(shard_update=True, **fitting), ranks)
+    check_shard_update(config(**fitting), ranks)
+    check_shard_update(config(**{**fitting, **parallel.SHARED_UPDATE}, shard_update=True), 4)
 
 
 def kept_bytes(step, x, y) -> int:

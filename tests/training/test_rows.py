@@ -14,18 +14,13 @@ import torch
 from configs.capture import ProfileConfig
 from profiling.capture.recording import Recording
 from tests.helpers.clock import GivenClock
+from tests.helpers.late_rows import copied_at_once
 from tests.helpers.spoilt_gradient import spoil_gradient
 from training import checkpoint, rows
-from training.distributed import Ranks
 from training.step import Step
 from training.tracker import Tracker
 
 MEASURED = ("time/", "perf/", "cpu/", "profile/step_ms", "memory/")  # differ from run to run
-
-
-def copied_at_once(scalars):
-    values = {name: value.item() for name, value in scalars.items()}
-    return lambda: values
 
 
 @pytest.fixture
@@ -33,7 +28,7 @@ def late(monkeypatch):
     """late(): from here on runs are as on a device that runs ahead."""
 
     def switch() -> None:
-        monkeypatch.setattr(rows, "runs_ahead", lambda ranks: True)
+        monkeypatch.setattr(rows, "runs_ahead", lambda device: True)
         monkeypatch.setattr(rows, "copied", copied_at_once)
 
     return switch
@@ -159,10 +154,10 @@ def test_without_such_a_device_a_row_is_written_at_once(run, events):
 def test_times_are_those_up_to_the_row(run, late, monkeypatch):
     laps, waited = [], []
 
-    def trained(self, iteration, lr, readings, found, waited_s, trained=rows.Record.trained):
+    def trained(self, iteration, lr, readings, found, *rest, trained=rows.Record.trained):
         laps.append((iteration, len(found.ms)))
-        waited.extend([waited_s, self.run.train_batches.waited_s])
-        trained(self, iteration, lr, readings, found, waited_s)
+        waited.extend([rest[-1], self.run.train_batches.waited_s])
+        trained(self, iteration, lr, readings, found, *rest)
 
     monkeypatch.setattr(rows.Record, "trained", trained)
     late()
@@ -274,8 +269,67 @@ def test_a_row_that_cannot_be_read_any_more_does_not_hide_the_error(
         run(eval_interval=100)
 
 
-def test_several_ranks_and_a_cpu_write_at_once():
-    cuda = torch.device("cuda", 0)
-    assert rows.runs_ahead(Ranks(0, 1, cuda))
-    assert not rows.runs_ahead(Ranks(0, 2, cuda))  # they wait for each other with each row
-    assert not rows.runs_ahead(Ranks(0, 1, torch.device("cpu")))
+def test_a_cpu_has_nothing_to_do_while_a_row_is_written():
+    assert rows.runs_ahead(torch.device("cuda", 0))
+    assert not rows.runs_ahead(torch.device("cpu"))
+
+
+LATE = """
+import train
+from configs import command_line
+from tests.helpers.late_rows import copied_at_once
+from training import rows
+
+rows.runs_ahead, rows.copied = lambda device: True, copied_at_once
+{more}
+command_line.run(train.train)
+"""
+
+ONE_FAILS = """
+import os
+from training import warm_up
+from training.step import Step
+
+warm_up.say_how_long = lambda *_: None  # it steps, too
+losses = []
+
+def backward(self, loss, backward=Step.backward):
+    losses.append(loss)
+    if os.environ["RANK"] == "1" and len(losses) == 4:
+        raise ValueError("batch_size=4: out of memory")
+    backward(self, loss)
+
+Step.backward = backward
+"""
+
+
+def late_script(folder: Path, more: str = "") -> Path:
+    path = folder / "late_rows.py"
+    path.write_text(LATE.format(more=more))
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "keys",
+    [{}, {"profile": "torch", "profile.start": 5, "profile.steps": 3}],
+    ids=["rows", "a window of one rank"],
+)
+def test_several_ranks_owe_rows_too(keys, together, command, tmp_path):
+    """They come to a row together, also where one of them alone captures a window."""
+    shared = dict(gradient_accumulation_steps=2, max_iters=11, log_interval=2, **keys)
+    now, _ = together(2, out_dir=str(tmp_path / "now"), **shared)
+    found = [written(tmp_path / "now")]
+    together(2, late_script(tmp_path), out_dir=str(tmp_path / "later"), **shared)
+    found.append(written(tmp_path / "later"))
+    assert [row["iter"] for row in found[0] if "lr" in row] == [0, 2, 4, 6, 8, 10]
+    assert found[1] == found[0]
+
+
+@pytest.mark.slow
+def test_an_error_of_one_rank_does_not_wait_for_the_others_with_the_row_it_owes(together, tmp_path):
+    """Row 2, in iteration 3: the other rank waits for gradients, and comes to no row."""
+    script = late_script(tmp_path, ONE_FAILS)
+    keys = dict(gradient_accumulation_steps=2, max_iters=8, log_interval=2)
+    with pytest.raises(AssertionError, match=r"iter 0:(?s:.*)error: batch_size=4: out of memory"):
+        together(2, script, **keys)

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from profiling.gpu_clock import gpu_clock
 from training.clock import CudaClock, Launched
 from training.run_verdict import Steps, run_verdict
 
@@ -35,6 +36,25 @@ def steps(**known: float) -> Steps:
 def test_the_largest_part_of_the_wall_time_is_named(part, words):
     found = run_verdict(dict.fromkeys(SECONDS, 2.5) | {part: 40.0}, UNKNOWN)
     assert found.cause == part and found.sentence == f"{words} of 50 s"
+
+
+@pytest.mark.parametrize(
+    "host_ms, power, told",
+    [(1.2, 97.0, True), (1.2, 12.0, False), (5.3, 97.0, False)],
+    ids=["held down", "now and then", "the host is late"],
+)
+def test_a_clock_that_is_held_down_is_told_where_the_gpu_is_late(host_ms, power, told):
+    means = {"gpu/sm_clock_mhz": 1634.4, "gpu/throttle_power_percent": power}
+    known = steps(host_ms=host_ms, gpu_busy_percent=61.0, gpu_clock=gpu_clock(means))
+    said = "; its clock was 1634 MHz, held down by its power limit 97 % of the time"
+    assert (said in run_verdict(SECONDS, known).sentence) == told
+
+
+def test_a_clock_that_nobody_sampled_is_not_known():
+    assert gpu_clock({"gpu/throttle_power_percent": 97.0}) is None
+    assert gpu_clock({"gpu/sm_clock_mhz": None}) is None
+    assert gpu_clock({"gpu/sm_clock_mhz": 0.0}) is None
+    assert gpu_clock({"gpu/sm_clock_mhz": 1980.0}, number=1) is None
 
 
 def test_a_second_part_that_is_large_is_told_too():

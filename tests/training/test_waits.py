@@ -9,7 +9,7 @@ import torch
 from configs.command_line import compose_one
 from profiling.verbs.run import parse
 from tests.helpers.clock import GivenClock
-from training.clock import Laps
+from training.clock import HostClock, Laps
 from training.distributed import Ranks
 from training.next_commands import capture_of_ranks
 from training.run_verdict import Steps, run_verdict
@@ -137,21 +137,62 @@ def test_one_rank_alone_marks_no_synchronisation_and_writes_no_wait():
     clock.lap()
     laps = clock.read()
     assert laps.ms == [1e3, 1e3] and laps.synchronised_ms == []
-    alone = SlowRanks(Ranks(0, 1, torch.device("cpu")), "out")
-    assert alone.read(laps) == alone.summary() == {}
+    alone = Ranks(0, 1, torch.device("cpu"))
+    means, waits = exchanged(LOSS, laps, alone)
+    assert means == {"train/loss": 2.0} and waits is None
+    slow_ranks = SlowRanks(alone, "out")
+    assert slow_ranks.read(waits) == slow_ranks.summary() == {}
+
+
+class DeviceBehind(HostClock):
+    """Of a device that works in order, and comes to a mark when it is done with all before it."""
+
+    def __init__(self) -> None:
+        self.now_s = self.busy_until_s = 0.0
+        super().__init__(0, synchronises=True)
+
+    def launch(self, seconds: float) -> None:
+        self.busy_until_s = self.mark() + seconds
+
+    def mark(self) -> float:
+        return max(self.now_s, self.busy_until_s)
+
+
+@pytest.mark.parametrize("work_s, idle_s", [(30, 0), (20, 0), (12, 8)])
+def test_a_wait_of_the_host_counts_as_far_as_its_device_idles(work_s, idle_s):
+    """It stands for 20 s where a row is written, behind the launch of an iteration."""
+    clock = DeviceBehind()
+    clock.launch(work_s)
+    clock.lap()
+    with clock.synchronisation():
+        clock.now_s += 20
+    clock.launch(5)
+    clock.lap()
+    laps = clock.read()
+    assert laps.ms == [work_s * 1e3, (idle_s + 5) * 1e3]
+    assert laps.synchronised_ms == [((idle_s + 5) * 1e3, idle_s * 1e3)]
+
+
+TIMES = 2 * MOST_ITERATIONS
 
 
 class Exchange(Ranks):
-    """Rank 0 of three; each of the others comes a millisecond later than the one before it."""
+    """Rank 0 of three; each of the others comes a millisecond later than the one before it, and
+    reads a loss that is larger by 3."""
 
     def gather(self, value):
-        assert value.shape == (MOST_ITERATIONS, 2)
-        return [value - torch.tensor([0.0, float(rank)]) for rank in range(self.world_size)]
+        assert value.shape == (1 + TIMES,) and value.dtype == torch.float64
+        later = torch.tensor([3.0] + [0.0, -1.0] * MOST_ITERATIONS)
+        return [value + rank * later for rank in range(self.world_size)]
+
+
+LOSS = {"train/loss": torch.tensor(2.0)}
 
 
 def test_ranks_exchange_no_more_than_the_last_iterations_of_a_long_row():
     laps = Laps([], [], synchronised_ms=[(1e6, 9.0)] * 5 + [(20.0, 6.0)] * MOST_ITERATIONS)
-    found = exchanged(laps, Exchange(0, 3, torch.device("cpu")))
+    means, found = exchanged(LOSS, laps, Exchange(0, 3, torch.device("cpu")))
+    assert means == {"train/loss": 5.0}
     assert found.iterations == MOST_ITERATIONS and found.step_ms == 20.0
     assert found.wait_ms.tolist() == [2.0, 1.0, 0.0] and found.own_ms.tolist() == [14, 15, 16]
 

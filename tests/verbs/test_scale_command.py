@@ -61,6 +61,15 @@ def test_one_way_of_sharing(tmp_path):
     assert found["slowdown"] == {"percent": 10.0, "source": "given"}
 
 
+def test_ddp_by_copies_in_a_node(tmp_path):
+    flags = ("--all-reduce", "copies", "--gpus", "4,16")
+    found = result_of(tmp_path / "a.json", *flags)
+    ways = [(row["gpus"], row["all_reduce"]) for row in found["predictions"] if row["all_reduce"]]
+    assert ways == [(4, "copies"), (16, "collective")]
+    assert found["slowdown_beside_copies"]["source"] == "assumed"
+    assert result_of(tmp_path / "b.json", *flags[2:])["slowdown_beside_copies"] is None
+
+
 def test_links_are_measured_from_captures_of_ranks(tmp_path, monkeypatch):
     # 50 MB in 0.4 ms and more, as the simulated fleet moves them
     written(Fleet(ranks=4, steps=4, buckets=2, slowdown=1.5), tmp_path / "ranks")
@@ -97,6 +106,15 @@ def test_the_memory_of_a_run_is_in_its_folder(tmp_path):
         ([*GIVEN, "--link", "-3"], "--link"),
         ([*GIVEN, "--link", "1,2,3"], "--link: 1,2,3: give GB/s, or LOW,HIGH"),
         ([*GIVEN, "--parallel", "tensor"], "--parallel: invalid choice: 'tensor'"),
+        ([*GIVEN, "--all-reduce", "ring"], "--all-reduce: invalid choice: 'ring'"),
+        (
+            [*GIVEN, "--all-reduce", "copies", "--parallel", "fsdp"],
+            "--all-reduce copies: is for ddp, not for --parallel fsdp",
+        ),
+        (
+            [*GIVEN, "--all-reduce", "copies", "--gpus", "1,16"],
+            "--all-reduce copies: is for several GPUs of one node",
+        ),
         ([*GIVEN, "--links-from", "nowhere"], "--links-from nowhere: no such file or folder"),
         ([*GIVEN, "--links-from", str(CAPTURES)], "--links-from"),
         ([*GIVEN, "--json", TRACE], "the name must end in .json"),

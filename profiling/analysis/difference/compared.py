@@ -12,6 +12,7 @@ from profiling.analysis.difference.records import KernelOnOneSide
 from profiling.analysis.ranks.records import RanksReport
 from profiling.analysis.report import RangeTotal, Report
 from profiling.analysis.runs.folder import SETTLING_ROWS, RunFolder
+from profiling.gpu_clock import GpuClock, gpu_clock
 from profiling.manifest import Manifest
 from profiling.records import JsonObject
 from profiling.run_files import METRICS
@@ -72,6 +73,7 @@ class Compared:
     captured: CapturedStep  # of a run: by its newest capture
     notes: list[str]  # what a reader should know of this side
     ranks: RanksReport | None = None  # None: one process
+    gpu_clock: GpuClock | None = None  # over the run; None: not known
 
 
 def compared_capture(report: Report, manifest: Manifest | None = None) -> Compared:
@@ -100,6 +102,7 @@ def compared_capture(report: Report, manifest: Manifest | None = None) -> Compar
         environment=environment_of(run.environment if run else None, capture.file),
         captured=captured_step(report),
         notes=list(notes_on(report)),
+        gpu_clock=run.gpu_clock if run else None,
     )
 
 
@@ -127,6 +130,7 @@ def compared_run(run: RunFolder, report: Report | None, why_none: str = "") -> C
         environment=environment_of(run.environment, f"{run.folder}/environment.json"),
         captured=captured_step(report) if report else CapturedStep(len(step_ms)),
         notes=[] if report else [why_none],
+        gpu_clock=gpu_clock(run.summary or {}),
     )
 
 

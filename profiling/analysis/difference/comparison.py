@@ -41,6 +41,7 @@ from profiling.analysis.runs.configuration import factor
 from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT, spread
 
 FEW_STEPS = 10
+CLOCK_SHIFT = 0.01  # by which the GPU's clocks differ: then so do kernels that did not change
 LAUNCH_SHARE = 0.1  # of the step, idle behind launches: then the profiler decides how long it is
 ROUNDING_MS = 1e-10
 ENDINGS = (".gz", ".sqlite", ".nsys-rep", ".trace.json", ".json")  # of captures, .gz behind all
@@ -216,6 +217,16 @@ def change(
     return one, other, None if one is None or other is None else other - one
 
 
+def clock_notes(baseline: Compared, candidate: Compared) -> Iterator[str]:
+    """Where the GPU's clock was another one: for the change's sake, or for the machine's."""
+    one, other = baseline.gpu_clock, candidate.gpu_clock
+    if one and other and abs(other.sm_mhz / one.sm_mhz - 1) > CLOCK_SHIFT:
+        yield (
+            f"GPU clock: {one.said}, against {other.said}; at the lower one also kernels that did "
+            "not change take longer"
+        )
+
+
 def notes(
     baseline: Compared, candidate: Compared, own: Steps, free: FreeSteps | None
 ) -> Iterator[str]:
@@ -228,6 +239,7 @@ def notes(
     one, other = commit(baseline.environment), commit(candidate.environment)
     if one and other and one != other:
         yield f"code: commit {one} against {other}"
+    yield from clock_notes(baseline, candidate)
     if own.ratio and own.fewest < FEW_STEPS:
         counts = len(baseline.step_ms), len(candidate.step_ms)
         yield f"steps: {counts[0]} and {counts[1]} are few, the interval is rough"

@@ -5,9 +5,10 @@ from pathlib import Path
 
 from profiling.analysis.hang.group import GroupOfRanks
 from profiling.analysis.hang.records import Answer, Call, Hang, Rank, Stuck
+from profiling.flight_recorder import HOSTS_GROUP
 from profiling.timeline.flight_dump import Dump, find, read
 
-WORLD = "default_pg"  # torch's description of the group of all ranks
+OF_ALL = ("default_pg", HOSTS_GROUP)  # descriptions of groups of all ranks: torch's, the trainer's
 HANG_S = 30.0  # ranks of a healthy run wait for each other, and the host runs ahead of its GPU
 
 
@@ -48,7 +49,7 @@ def groups_of(dumps: list[Dump], world: int | None) -> list[GroupOfRanks]:
 
 
 def members_of(dump: Dump, name: tuple[str, str], world: int | None) -> tuple[int, ...] | None:
-    if name[1] == WORLD and world:
+    if name[1] in OF_ALL and world:
         return tuple(range(world))
     return dump.members.get(name[0])
 

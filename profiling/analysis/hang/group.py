@@ -42,7 +42,10 @@ class GroupOfRanks:
 
     @cached_property
     def finished(self) -> NDArray[np.int64]:
-        return np.array([c.finished_to if c else 0 for c in self.calls], np.int64)
+        """The last that each rank has. What all have entered and one has finished is over for all:
+        a dump may be a little older than another."""
+        finished = np.array([c.finished_to if c else 0 for c in self.calls], np.int64)
+        return np.maximum(finished, min(finished.max(), self.entered.min()))
 
     @cached_property
     def sequences(self) -> NDArray[np.int64]:
@@ -102,9 +105,9 @@ class GroupOfRanks:
     def patience(self) -> tuple[float | None, float | None, bool]:
         """(longest wait in s, timeout in s, whether torch gave it up) of those who wait."""
         waits, timeouts, given_up = [], [], False
-        for dump, calls in zip(self.dumps, self.calls, strict=True):
-            if calls and calls.finished_to < calls.sequence[-1]:
-                at = int(np.searchsorted(calls.sequence, calls.finished_to, side="right"))
+        for dump, calls, finished in zip(self.dumps, self.calls, self.finished, strict=True):
+            if calls and finished < calls.sequence[-1]:
+                at = int(np.searchsorted(calls.sequence, finished, side="right"))
                 waits.append(max(0, dump.dumped_ns - int(calls.entered_ns[at])) / 1e9)
                 timeouts.append(int(calls.timeout_ms[at]) / 1e3)
                 given_up |= bool(calls.timed_out[at:].any())

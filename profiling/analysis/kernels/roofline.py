@@ -62,6 +62,7 @@ class StepConfig:
     kernels: str = "compiled"
     residual_dtype: str = "float32"
     optimizer: str = "adamw"
+    shard_update: bool = False
     gradient_accumulation_steps: Size = 1
     vocab_size: Size | None = None  # the manifest has it
 
@@ -165,6 +166,8 @@ def costs(
         found["loss"] = (8 * M * V, 2 * s * M * V)
         if config.optimizer == "adamw":
             found["optimizer"] = (16 * N, 34 * N)
+        if config.shard_update:
+            del found["optimizer"]  # a part, of a size that only the run knows
     elif config.dropout:
         found["dropout"] = (4 * dropped, (4 * s + 2) * dropped)
     return found

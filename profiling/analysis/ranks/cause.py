@@ -18,6 +18,7 @@ from profiling.causes import PART, VERDICT
 
 ALSO = 0.2  # of what it costs: another part that is longer
 OTHER_WORK = 0.02  # by which counts, or grids, of two ranks differ
+SLOWER_CLOCK = 0.01  # by which a GPU's is told apart from the others'
 MOSTLY = 0.5  # of a wait for the GPU, what the host did longer behind it
 HOST = ("data", "cpu")
 PRODUCTS = ("gemm", "convolution", "attention")
@@ -44,8 +45,12 @@ def straggler_of(costs: Costs, late: list[int], late_ms: float) -> Straggler:
         if name != part and ms >= ALSO * late_ms
     ]
     evidence += [WORK[work]] if work else []
+    evidence += [clocks_said(costs, first, others)] if work == "slower_kernels" else []
     slowed_ms = slowed_by_waits_ms(costs, others)
     evidence += [SLOWED.format(slowed_ms)] if slowed_ms >= ALSO * late_ms else []
+    clocks = [each.gpu_clock for each in costs.ranks]
+    limited = all(clock and clock.held_down_by == "power" for clock in clocks)
+    evidence += [LIMITED] if limited else []
     return Straggler(
         rank=rank.rank,
         with_ranks=[costs.ranks[number].rank for number in late[1:]],
@@ -64,10 +69,7 @@ def straggler_of(costs: Costs, late: list[int], late_ms: float) -> Straggler:
 WORK: dict[Work, str] = {
     "more_kernels": "It launches more kernels than the others.",
     "larger_kernels": "It launches the same kernels over larger grids: its share is larger.",
-    "slower_kernels": (
-        "It runs the same kernels over the same grids, and each takes longer: look at its clocks, "
-        "temperature and power, and at what else runs on that GPU."
-    ),
+    "slower_kernels": "It runs the same kernels over the same grids, and each takes longer.",
 }
 
 
@@ -75,6 +77,27 @@ SLOWED = (
     "The others' waits are hidden by kernels, but not free: the waiting collectives hold "
     "multiprocessors, and slow these kernels down by {:.2f} ms a step."
 )
+
+
+LIMITED = (
+    "All GPUs are at their power limits, so expect to gain less: who waits draws less power, and "
+    "without the waits their clocks fall."
+)
+
+
+def clocks_said(costs: Costs, first: int, others: list[int]) -> str:
+    """Whether its GPU's clock tells why the same kernels take longer there."""
+    mine = costs.ranks[first].gpu_clock
+    theirs = [clock.sm_mhz for n in others if (clock := costs.ranks[n].gpu_clock)]
+    if mine is None or not theirs:
+        return "Look at its clocks, temperature and power, and at what else runs on that GPU."
+    median_mhz = float(np.median(theirs))
+    if mine.sm_mhz >= (1 - SLOWER_CLOCK) * median_mhz:
+        return (
+            f"Over the run its clock was {mine.said}, the others' {median_mhz:.0f}: that is not "
+            "why. Look at what else runs on that GPU."
+        )
+    return f"Over the run its clock was {mine.said}; the others' {median_mhz:.0f}."
 
 
 def slowed_by_waits_ms(costs: Costs, others: list[int]) -> float:

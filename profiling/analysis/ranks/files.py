@@ -21,6 +21,7 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.kernels.families import family_of
 from profiling.analysis.ranks.choice import FileRead, choose, listed
 from profiling.analysis.ranks.found import TooFewRanks, named_rank
+from profiling.analysis.ranks.gpu_clocks import with_gpu_clocks
 from profiling.analysis.ranks.reduce import ReducedRank, reduced
 from profiling.analysis.ranks.summary import RanksAnalysis, analyse
 from profiling.analysis.report import Finding
@@ -64,7 +65,8 @@ def open_ranks(
     if len(ranks) < 2:
         said = findings[0].what if findings else "the files hold one process on one GPU"
         raise TooFewRanks(f"{names(paths)}: fewer than two ranks to compare; {said}")
-    return analyse(ranks, findings + notes_of(ranks))
+    ranks, not_read = with_gpu_clocks(ranks, paths)
+    return analyse(ranks, findings + notes_of(ranks) + not_read)
 
 
 def notes_of(ranks: Sequence[ReducedRank]) -> list[Finding]:

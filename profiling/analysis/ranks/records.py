@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from profiling.analysis.report import Finding
+from profiling.gpu_clock import GpuClock
 
 SCHEMA_VERSION = 1
 # straggler: the same rank is late; jitter: now this one, now that; communication: none is late, the
@@ -58,6 +59,7 @@ class RankRow:
     costs_ms_per_step: float | None  # what the others wait for this one alone
     last_in_steps: int | None  # in how many steps it costs the most
     clock_offset_us: float | None  # its clock less that of the first rank; None: not aligned
+    gpu_clock: GpuClock | None  # over the run; None: no row of it lies beside the captures
 
 
 @dataclass(frozen=True)

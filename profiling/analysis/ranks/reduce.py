@@ -17,6 +17,7 @@ from profiling.analysis.ranks.collectives import Collectives, collectives_of
 from profiling.analysis.ranks.slices import RankSlices, drawn
 from profiling.analysis.report import Report
 from profiling.analysis.verdict.health import PERSONAL
+from profiling.gpu_clock import GpuClock
 from profiling.timeline.trace import KERNEL
 
 SHORT_NS = 100_000  # a gap; launches one by one leave 5 to 50 us
@@ -80,6 +81,7 @@ class ReducedRank:
     slices: RankSlices  # of its row in a timeline
     verdict: str  # its own bottleneck, of causes.VERDICTS
     notes: list[str]  # to be known of the capture before it is passed on
+    gpu_clock: GpuClock | None = None  # over the run, where its rows lie beside the capture
 
     @property
     def steps(self) -> int:

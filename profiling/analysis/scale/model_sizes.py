@@ -30,6 +30,15 @@ class Keys:
     kernels: str = "compiled"
     bucket_mb: Annotated[float, msgspec.Meta(ge=1)] = 25.0
     gradient_accumulation_steps: Count = 1
+    compile: bool = True
+    compile_scope: str = "block"
+    dropout: float = 0.0
+    residual_dtype: str = "float32"
+
+    @property
+    def gradients_in_buckets(self) -> bool:
+        """Whether products write them where ddp sends them from: training.replicas."""
+        return self.kernels == "fused" and not self.compile
 
 
 @dataclass(frozen=True)
@@ -39,7 +48,8 @@ class ModelSizes:
     head: tuple[int, ...]  # the last norm: the head's own weight is the embedding's
     block: tuple[int, ...]
     blocks: int
-    embedding: tuple[int, ...]  # tied to the head, so that its gradient is complete last
+    positions: tuple[int, ...]  # if they are learned
+    table: int  # embedding and head: its gradient is complete last, or first where rows travel
     block_share: float  # of the arithmetic, all blocks together
     travel_bytes: int  # of a block's weight between ranks that share the model
     travel: Travel
@@ -57,10 +67,39 @@ class ModelSizes:
         """Of its weights, as they travel."""
         return self.travel_bytes * self.block_parameters
 
+    def tensors(self, rows: bool) -> list[int]:
+        """All, in the order of their gradients. `rows`: those of the embedding travel."""
+        blocks = self.block * self.blocks
+        if rows:
+            return [self.table, *self.head, *blocks, *self.positions]
+        return [*self.head, *blocks, *self.positions, self.table]
+
     @property
     def root_parameters(self) -> int:
         """Outside of the blocks."""
-        return sum(self.head) + sum(self.embedding)
+        return sum(self.head) + sum(self.positions) + self.table
+
+
+@dataclass(frozen=True)
+class EmbeddingRows:
+    """What the embedding adds to the tied gradient, as a row for each token."""
+
+    tokens: int  # of a micro-step on each GPU
+    ids: int
+    width: int
+    number_bytes: int  # of what a row travels in
+
+    def travel(self, gpus: int) -> bool:
+        """While they are no more than the ids: training.parallel.rows_travel."""
+        return gpus * self.tokens <= self.ids
+
+    def gathered_bytes(self, gpus: int) -> int:
+        return gpus * self.tokens * self.width * self.number_bytes
+
+    def added_bytes(self, gpus: int) -> int:
+        """Of memory, to read them and to add each to one of the table's."""
+        added = 2 * FLOAT32_BYTES * gpus * self.tokens * self.width
+        return self.gathered_bytes(gpus) + added
 
 
 def keys_of(manifest: Manifest | None, file: Path) -> Keys:
@@ -86,7 +125,7 @@ def sizes_of(keys: Keys, vocab_size: int) -> ModelSizes:
     norm = (width,) * (1 + biases)
     products = [(4 * width, width), (width, 4 * width), (width, width), (width, 3 * width)]
     proj, fc, attn_proj, attn = [(a * b, *(b,) * biases) for a, b in products]
-    positions = keys.block_size * width if keys.positions == "learned" else 0
+    positions = (keys.block_size * width,) if keys.positions == "learned" else ()
     in_blocks = keys.n_layer * (12 * width**2 + keys.block_size * width)  # attention is causal
     block = (*proj, *fc, *norm, *attn_proj, *attn, *norm)
     travel_bytes = FLOAT32_BYTES if keys.dtype == "float32" else 2
@@ -94,11 +133,21 @@ def sizes_of(keys: Keys, vocab_size: int) -> ModelSizes:
         head=norm,
         block=block,
         blocks=keys.n_layer,
-        embedding=tuple(filter(None, (positions, vocab_size * width))),
+        positions=positions,
+        table=vocab_size * width,
         block_share=in_blocks / (in_blocks + vocab_size * width),
         travel_bytes=travel_bytes,
         travel=decide_travel(keys.n_layer, travel_bytes * sum(block)),
     )
+
+
+def rows_of(keys: Keys, vocab_size: int) -> EmbeddingRows | None:
+    """None: the model is compiled as one, and there is no place to take rows from."""
+    if keys.compile and keys.compile_scope == "model":
+        return None
+    short = keys.residual_dtype != "float32" and keys.dropout == 0
+    tokens = keys.batch_size * keys.block_size
+    return EmbeddingRows(tokens, vocab_size, keys.n_embd, 2 if short else FLOAT32_BYTES)
 
 
 def buckets(tensors: list[int], bucket_mb: float) -> list[tuple[int, int]]:

@@ -99,6 +99,8 @@ def prediction(
         limited_by="host" if step_ms["middle"] > middle.now else limit(middle),
         memory=memory,
         fits=fits(memory, machine.memory_bytes),
+        all_reduce=work.all_reduce(gpus, machine.gpus_per_node) if mode == "ddp" else None,
+        embedding_rows=mode == "ddp" and work.rows_for(gpus) is not None,
     )
 
 
@@ -183,6 +185,7 @@ def compared(other: Prediction) -> str:
 
 
 def model_facts(sizes: ModelSizes, bucket_mb: float) -> ModelFacts:
-    tensors = [*sizes.head, *sizes.block * sizes.blocks, *sizes.embedding]
-    last_bucket_bytes, _ = buckets(tensors, bucket_mb)[-1]
-    return ModelFacts(sizes.parameters, sizes.blocks, sizes.block_parameters, last_bucket_bytes)
+    last, last_with_rows = (
+        buckets(sizes.tensors(rows), bucket_mb)[-1][0] for rows in (False, True)
+    )
+    return ModelFacts(sizes.parameters, sizes.blocks, sizes.block_parameters, last, last_with_rows)

@@ -10,6 +10,7 @@ from typing import Literal
 
 SCHEMA_VERSION = 1
 Mode = Literal["one", "ddp", "fsdp", "hsdp"]  # one: a GPU alone
+AllReduce = Literal["collective", "copies"]  # how ddp averages: the trainer's key
 Source = Literal["measured", "given", "assumed"]
 # host: it needs longer to launch a step than the GPUs for all of it; else what most of the
 # communication that stands alone is made of; compute: that is less than 1 %
@@ -29,6 +30,9 @@ class StepParts:
     head_backward_ms: float  # until the gradients of the last block begin
     update_ms: float  # kernels of the optimizer
     blocks_from: Literal["kernels", "arithmetic"]  # where a block begins and ends: who tells it
+    # of backward, at its end: the embedding's dense gradient, not made where its rows travel; None:
+    # no kernel says where it begins
+    embedding_backward_ms: float | None = None
 
     @property
     def rest_ms(self) -> float:
@@ -42,6 +46,7 @@ class ModelFacts:
     blocks: int
     block_parameters: int
     last_bucket_bytes: int  # of ddp: complete when backward ends, so nothing hides it
+    rows_last_bucket_bytes: int  # likewise, where the embedding's rows travel: without the table
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,7 @@ class LinkSpeed:
 
 @dataclass(frozen=True)
 class Slowdown:
-    """By how much compute is longer while a collective runs beside it."""
+    """By how much compute is longer while a collective runs beside it, or copies do."""
 
     percent: float  # 100: it gets half as much done
     source: Source
@@ -106,6 +111,8 @@ class Prediction:
     limited_by: Limit
     memory: GpuMemory
     fits: bool | None  # into the GPU's memory; None: not known
+    all_reduce: AllReduce | None  # of ddp, by copies inside of a node alone; None: not ddp
+    embedding_rows: bool  # ddp: the embedding's part of the tied gradient travels as rows
 
 
 @dataclass(frozen=True)
@@ -128,7 +135,8 @@ class Scale:
     measured: StepParts
     link: LinkSpeed | None  # between the GPUs of a node; None: no row needs it
     network: LinkSpeed | None  # between nodes, likewise
-    slowdown: Slowdown
+    slowdown: Slowdown  # beside collectives
+    slowdown_beside_copies: Slowdown | None  # None: nothing is averaged by copies
     host: HostTime
     predictions: list[Prediction]
     choices: list[Choice]  # one for each number of GPUs

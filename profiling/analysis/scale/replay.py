@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from profiling.analysis.scale.links import Cost, Links, Place
-from profiling.analysis.scale.model_sizes import FLOAT32_BYTES, ModelSizes, buckets
-from profiling.analysis.scale.records import StepParts
+from profiling.analysis.scale.model_sizes import FLOAT32_BYTES, EmbeddingRows, ModelSizes, buckets
+from profiling.analysis.scale.records import AllReduce, StepParts
 
 
 @dataclass(frozen=True)
@@ -21,10 +21,23 @@ class Work:
     bucket_mb: float
     slowdown: float  # 0.1: compute is a tenth longer beside a collective; 1: twice as long
     copy_bytes_per_ms: float | None
+    averages: AllReduce = "collective"  # ddp
+    copies_slowdown: float = 0.0
+    rows: EmbeddingRows | None = None  # of ddp, where they can travel
+    in_buckets: bool = False  # ddp: blocks' gradients are made there, and not copied
 
     def copy_ms(self, size: float) -> float:
         """Of a kernel that reads and writes so many bytes in all."""
         return size / self.copy_bytes_per_ms if self.copy_bytes_per_ms else 0.0
+
+    def all_reduce(self, gpus: int, gpus_per_node: int) -> AllReduce:
+        """Of ddp. Copy engines reach the GPUs of a node."""
+        return self.averages if gpus <= gpus_per_node else "collective"
+
+    def rows_for(self, gpus: int) -> EmbeddingRows | None:
+        """Of ddp, with one micro-step: of more a dense gradient is one exchange, too."""
+        one = self.parts.micro_steps == 1
+        return self.rows if one and self.rows and self.rows.travel(gpus) else None
 
 
 @dataclass
@@ -57,32 +70,57 @@ class Replay:
         self.wait(max(self.free.values()))
 
 
-def backward_pieces(work: Work) -> Iterator[tuple[float, tuple[int, ...]]]:
-    """(ms, parameters whose gradients are complete then): head, blocks from the last, embedding."""
+@dataclass(frozen=True)
+class Piece:
+    """Of backward, and the gradients that are complete behind it."""
+
+    ms: float
+    gradients: tuple[int, ...]  # numbers of parameters
+    in_buckets: bool = False  # nothing is copied
+
+
+def backward_pieces(work: Work, rows: bool) -> Iterator[Piece]:
+    """Head, blocks from the last, embedding. Where its `rows` travel, the head's gradient is the
+    table's, and the embedding has no dense one."""
     parts, sizes = work.parts, work.sizes
-    yield parts.head_backward_ms, sizes.head
-    for _ in range(sizes.blocks):
-        yield parts.block_backward_ms, sizes.block
-    blocks_ms = sizes.blocks * parts.block_backward_ms
-    yield parts.backward_ms - parts.head_backward_ms - blocks_ms, sizes.embedding
+    behind_ms = parts.backward_ms - parts.head_backward_ms - sizes.blocks * parts.block_backward_ms
+    block = Piece(parts.block_backward_ms, sizes.block, work.in_buckets)
+    if rows:
+        yield Piece(parts.head_backward_ms, (sizes.table, *sizes.head))
+        yield from [block] * sizes.blocks
+        yield Piece(max(0.0, behind_ms - (parts.embedding_backward_ms or 0)), sizes.positions)
+    else:
+        yield Piece(parts.head_backward_ms, sizes.head)
+        yield from [block] * sizes.blocks
+        yield Piece(behind_ms, (*sizes.positions, sizes.table))
 
 
 def replay_ddp(work: Work, links: Links, gpus: int) -> Replay:
-    """A bucket leaves when its gradients are complete; all are waited for behind backward."""
-    parts, replay = work.parts, Replay(work.slowdown)
+    """A bucket leaves when its gradients are complete; all are waited for behind backward, and
+    behind them the embedding's rows, which are added then."""
+    parts, rows = work.parts, work.rows_for(gpus)
+    by_copies = work.all_reduce(gpus, links.gpus_per_node) == "copies"
+    replay = Replay(work.copies_slowdown if by_copies else work.slowdown)
     replay.compute((parts.micro_steps - 1) * (parts.forward_ms + parts.backward_ms))
     replay.compute(parts.forward_ms)
-    tensors = [each for _, piece in backward_pieces(work) for each in piece]
+    tensors = work.sizes.tensors(rows is not None)
     complete = {index: size for size, index in buckets(tensors, work.bucket_mb)}
     done = 0
-    for ms, piece in backward_pieces(work):
+    for piece in backward_pieces(work, rows is not None):
         # each gradient is copied into its bucket: read and written
-        replay.compute(ms + work.copy_ms(2 * FLOAT32_BYTES * sum(piece)))
-        for index in range(done, done + len(piece)):
+        copied = 0 if piece.in_buckets else 2 * FLOAT32_BYTES * sum(piece.gradients)
+        replay.compute(piece.ms + work.copy_ms(copied))
+        for index in range(done, done + len(piece.gradients)):
             if index in complete:
+                if by_copies:  # a kernel averages: it reads a part from each rank, and writes one
+                    replay.compute(work.copy_ms((1 + 1 / gpus) * complete[index]))
                 replay.send(links.all_reduce(complete[index], gpus))
-        done += len(piece)
+        done += len(piece.gradients)
+    if rows:
+        replay.send(links.gather(rows.gathered_bytes(gpus), gpus))
     replay.wait_for_all()
+    if rows:
+        replay.compute(work.copy_ms(rows.added_bytes(gpus)))
     replay.compute(parts.rest_ms)
     return replay
 

@@ -6,7 +6,14 @@ from dataclasses import dataclass, replace
 from profiling.analysis.capture import Capture
 from profiling.analysis.ranks.records import RanksReport
 from profiling.analysis.scale import links
-from profiling.analysis.scale.model_sizes import FLOAT32_BYTES, Keys, ModelSizes, keys_of, sizes_of
+from profiling.analysis.scale.model_sizes import (
+    FLOAT32_BYTES,
+    Keys,
+    ModelSizes,
+    keys_of,
+    rows_of,
+    sizes_of,
+)
 from profiling.analysis.scale.prediction import (
     MODES,
     Machine,
@@ -16,9 +23,11 @@ from profiling.analysis.scale.prediction import (
 )
 from profiling.analysis.scale.records import (
     SCHEMA_VERSION,
+    AllReduce,
     HostTime,
     LinkSpeed,
     Mode,
+    Prediction,
     Scale,
     Slowdown,
     StepParts,
@@ -31,6 +40,8 @@ COPY_SHARE = 0.63  # of the memory's bandwidth, that copies of gradients reached
 # of compute beside NCCL's collectives: 1.7 ms of them made a backward pass 0.8 to 0.9 ms longer, so
 # that it got half as much done (124M on two H200s, docs/scale.md)
 SLOWDOWN_PERCENT = 100.0
+# and beside copies: the middle of the 4 to 9 that products of 12,288 rows took longer on two H200s
+COPIES_SLOWDOWN_PERCENT = 6.5
 # of fsdp without CUDA graphs: 124M, 12 blocks, took 73.4 ms on four H200s when each block travelled
 # by itself, and 37.6 on two in two stretches. What is outside of the blocks travels once more, so
 # 12 x + 13 y = 73.4 and 12 x + 3 y = 37.6. That the host took all of it is concluded; no capture
@@ -51,6 +62,7 @@ class Asked:
     network: LinkSpeed | None = None
     slowdown_percent: float | None = None
     host_step_ms: float | None = None  # of fsdp and hsdp
+    all_reduce: AllReduce = "collective"  # of ddp
 
 
 def scale(
@@ -76,7 +88,18 @@ def scale(
     memory_speed = peak_bytes_per_s(gpu.name) if gpu else None
     copies = memory_speed * COPY_SHARE / 1e3 if memory_speed else None
     slowdown = slowdown_of(asked, ranks)
-    work = Work(parts, sizes, keys.bucket_mb, slowdown.percent / 100, copies)
+    beside_copies = slowdown_beside_copies(asked)
+    work = Work(
+        parts,
+        sizes,
+        keys.bucket_mb,
+        slowdown.percent / 100,
+        copies,
+        averages=asked.all_reduce,
+        copies_slowdown=beside_copies.percent / 100 if beside_copies else 0.0,
+        rows=rows_of(keys, manifest.vocab_size),
+        in_buckets=keys.gradients_in_buckets,
+    )
     tokens = keys.batch_size * keys.block_size * parts.micro_steps
     activations = None
     if peak_bytes is not None:
@@ -95,10 +118,11 @@ def scale(
         link=machine.link,
         network=machine.network,
         slowdown=slowdown,
+        slowdown_beside_copies=beside_copies,
         host=machine.host,
         predictions=rows,
         choices=choices(rows),
-        assumed=assumptions(keys, work, machine, slowdown, {row.mode for row in rows}, activations),
+        assumed=assumptions(keys, work, machine, (slowdown, beside_copies), rows, activations),
     )
 
 
@@ -167,15 +191,26 @@ def slowdown_of(asked: Asked, ranks: RanksReport | None) -> Slowdown:
     return Slowdown(100 * slowed_ms / done_ms, "measured")
 
 
+def slowdown_beside_copies(asked: Asked) -> Slowdown | None:
+    """None: nothing is averaged by copies."""
+    if asked.all_reduce == "collective":
+        return None
+    if asked.slowdown_percent is not None:
+        return Slowdown(asked.slowdown_percent, "given")
+    return Slowdown(COPIES_SLOWDOWN_PERCENT, "assumed")
+
+
 def assumptions(
     keys: Keys,
     work: Work,
     machine: Machine,
-    slowdown: Slowdown,
-    modes: set[Mode],
+    slowdowns: tuple[Slowdown, Slowdown | None],
+    rows: Sequence[Prediction],
     activations: int | None,
 ) -> list[str]:
-    """All that was not measured, in words."""
+    """All that was not measured, in words. `slowdowns`: beside collectives, and beside copies."""
+    slowdown, beside_copies = slowdowns
+    modes = {row.mode for row in rows}
     found = ["each GPU has the batch of the one that was measured, and no rank is late"]
     for speed in (machine.link, machine.network):
         if speed and speed.source == "assumed":
@@ -185,14 +220,21 @@ def assumptions(
             f"compute is {SLOWDOWN_PERCENT:.0f} % longer beside a collective, as it was beside "
             "NCCL's on two H200s (--slowdown)"
         )
+    if beside_copies:
+        found.extend(about_copies(beside_copies, rows))
+    if "ddp" in modes:
+        found.extend(about_rows(work, rows))
     if work.parts.blocks_from == "arithmetic":
         found.append("a block's share of a pass is its share of the arithmetic")
     if work.copy_bytes_per_ms is None:
-        found.append("copies of gradients and gathered weights take no time")
+        found.append("copies, means and sums of gradients and gathered weights take no time")
     elif modes - {"one"}:
         found.append(
-            f"gradients and gathered weights are copied at {COPY_SHARE:.0%} of the memory's speed"
+            "gradients and gathered weights are copied, averaged and added at "
+            f"{COPY_SHARE:.0%} of the memory's speed"
         )
+    if "ddp" in modes and work.in_buckets:
+        found.append("kernels=fused makes blocks' gradients in ddp's buckets: none is copied there")
     if modes & {"fsdp", "hsdp"} and machine.host.source == "assumed":
         found.append(
             f"fsdp and hsdp have no CUDA graphs: the host takes {HOST_MS_PER_BLOCK} ms a block and "
@@ -206,6 +248,36 @@ def assumptions(
     else:
         found.append("activations are those of the measured run")
     return found
+
+
+def about_copies(beside: Slowdown, rows: Sequence[Prediction]) -> list[str]:
+    found = ["all_reduce=copies sends as much as a collective, as fast"]
+    if beside.source == "assumed":
+        found.append(
+            f"compute is {beside.percent} % longer beside copies, the middle of the 4 to 9 % that "
+            "products took longer on two H200s (--slowdown)"
+        )
+    if any(row.all_reduce == "collective" for row in rows):
+        found.append("copies are for the GPUs of one node: ddp of several averages by collectives")
+    return found
+
+
+def about_rows(work: Work, rows: Sequence[Prediction]) -> list[str]:
+    """Of the tied embedding's gradient, with ddp."""
+    if work.rows is None:
+        return ["compile_scope=model: the embedding's gradient is dense, its rows do not travel"]
+    travelling = [row.gpus for row in rows if row.embedding_rows]
+    if not travelling:
+        return []
+    saved_ms = work.parts.embedding_backward_ms
+    if saved_ms is None:
+        saved = "what its dense one takes of backward is not known, and stays"
+    else:
+        saved = f"its dense one, {saved_ms:.2f} ms of backward, is not made"
+    return [
+        f"with ddp of up to {max(travelling)} GPUs the embedding's gradient travels as a row for "
+        f"each token: {saved}"
+    ]
 
 
 def checked_counts(counts: Sequence[int], gpus_per_node: int) -> tuple[int, ...]:

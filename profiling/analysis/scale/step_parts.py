@@ -14,7 +14,7 @@ from profiling.analysis.kernels.families import FAMILIES
 from profiling.analysis.scale.model_sizes import ModelSizes
 from profiling.analysis.scale.records import StepParts
 
-ATTENTION = FAMILIES.index("attention")
+ATTENTION, PRODUCT, EMBEDDING = map(FAMILIES.index, ("attention", "gemm", "embedding"))
 # of a block's matrices the one behind attention in backward, q, k and v's: 3 of 12 C**2 weights
 BEHIND_ATTENTION = 3 / 12
 
@@ -36,14 +36,17 @@ def step_parts(capture: Capture, sizes: ModelSizes) -> StepParts:
     ends = np.array([owned.end_ns[rows].max() for rows in backward])
     free, captured = report.health.free_step_ms, report.window.step_ms.median
     unit = (free or captured) / captured / 1e6  # ns -> ms without a profiler
+    of_embedding_ns = embedding_ns(analysis, owned, backward, len(sizes.positions))
+    embedding_ms = None if of_embedding_ns is None else of_embedding_ns * unit
     forward_ms, backward_ms = (
         float(np.median(length)) * unit for length in (turns - begins, ends - turns)
     )
     rhythms = [rhythm(analysis, owned, rows, sizes.blocks) for rows in (forward, backward)]
     if any(found is None for found in rhythms):
         share = sizes.block_share / sizes.blocks
-        blocks = forward_ms * share, backward_ms * share
-        head_ms = backward_ms * (1 - sizes.block_share)
+        in_order_ms = backward_ms - (embedding_ms or 0)
+        blocks = forward_ms * share, in_order_ms * share
+        head_ms = in_order_ms * (1 - sizes.block_share)
     else:
         (_, each, _), (first, period, attention) = [found for found in rhythms if found]
         blocks = each * unit, period * unit
@@ -60,6 +63,7 @@ def step_parts(capture: Capture, sizes: ModelSizes) -> StepParts:
         head_backward_ms=head_ms,
         update_ms=update_ns(analysis, owned) * unit,
         blocks_from="arithmetic" if None in rhythms else "kernels",
+        embedding_backward_ms=embedding_ms,
     )
 
 
@@ -98,6 +102,24 @@ def rhythm(
         float(np.median(np.diff(place, axis=1))),
         float(np.median(spent)),
     )
+
+
+def embedding_ns(
+    analysis: Analysis, owned: Owned, backward: list[np.ndarray], before: int
+) -> float | None:
+    """Of a backward pass, behind its last product: from the first kernel that looks up or sorts
+    but those `before` it, as positions that are learned have one. None: a pass has none."""
+    spent = []
+    for rows in backward:
+        family = analysis.family[owned.name[rows]]
+        products = np.flatnonzero(family == PRODUCT)
+        behind = rows[products[-1] + 1 :] if len(products) else rows[:0]
+        found = behind[analysis.family[owned.name[behind]] == EMBEDDING]
+        its = found[before:]
+        if not len(its):
+            return None
+        spent.append(owned.end_ns[behind].max() - owned.start_ns[its[0]])
+    return float(np.median(spent))
 
 
 def update_ns(analysis: Analysis, owned: Owned) -> float:

@@ -59,7 +59,7 @@ def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
         evidence += details(analysis, report, verdict, waiting)
     else:
         verdict, why = gpu.verdict(analysis, report, step.family_ms, gaps_ms, step_ms)
-        evidence += why
+        evidence += [*why, *gpu.clock_sentences(report)]
     computing = {name: ms for name, ms in step.family_ms.items() if name != "communication"}
     ranked = ranking(report, lost, verdict, computing)
     return Bottleneck(

@@ -63,6 +63,14 @@ def verdict(
     return by_families(family_ms, unnamed_ms)
 
 
+def clock_sentences(report: Report) -> list[str]:
+    """One, where something held the clock down over the run."""
+    clock = report.run and report.run.gpu_clock
+    if not clock or not clock.held_down_by:
+        return []
+    return [f"Over the run the GPU's clock was {clock.said}."]
+
+
 def gaps_sentence(gaps_ms: float, step_ms: float) -> str:
     share = 100 * gaps_ms / step_ms
     return f"{gaps_ms:.2f} ms a step ({share:.0f} %) pass between kernels that are queued."

@@ -30,8 +30,10 @@ TRACE_BOTH = "nsys profile --trace=cuda,nvtx"
 note, warning = partial(Finding, "note"), partial(Finding, "warning")
 
 
-def health(analysis: Analysis, manifest: Manifest | None, report: Report) -> Health:
-    """`report`: all but its health and bottleneck is there."""
+def health(
+    analysis: Analysis, manifest: Manifest | None, report: Report, problem: str | None
+) -> Health:
+    """`report`: all but its health and bottleneck is there; `problem`: of the run's own rows."""
     overhead = manifest.overhead_percent if manifest else None
     free_ms = free_step_ms(manifest)
     estimated_ms = profiler_cost.estimated_ms(analysis) if free_ms is None else None
@@ -42,6 +44,7 @@ def health(analysis: Analysis, manifest: Manifest | None, report: Report) -> Hea
         of_steps(report, analysis.steps.unclosed),
         of_others(analysis),
         of_content(analysis.trace, report),
+        [Finding("note", problem)] if problem else [],
     )
     return Health(overhead, free_ms, estimated_ms, list(findings))
 

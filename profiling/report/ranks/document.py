@@ -184,6 +184,9 @@ def ranks_table(report: RanksReport, pages: Mapping[int, str]) -> Table:
     def slowed(row: RankRow) -> float:
         return row.communication.slowed_ms
 
+    def gpu_mhz(row: RankRow) -> float | None:
+        return row.gpu_clock.sm_mhz if row.gpu_clock else None
+
     columns = [
         Column("rank", "rank", "number", True),
         Column("costs", "costs_ms_per_step", "ms", True),
@@ -198,6 +201,7 @@ def ranks_table(report: RanksReport, pages: Mapping[int, str]) -> Table:
         Column("kernels", "kernels", "number"),
         Column("by itself", lambda row: title_of(row.bottleneck), "text", True),
         Column("GPU", "device", "number"),
+        *([Column("GPU clock, MHz", gpu_mhz, "number")] if any(map(gpu_mhz, report.ranks)) else []),
         Column("clock, us", "clock_offset_us", "number"),
         Column("file", file, "code"),
     ]

@@ -1,0 +1,92 @@
+"""A rank whose kernels take longer: whether its GPU's clock is why, by the run's own rows."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.fleet.simulation import Fault, Fleet
+from profiling.analysis.ranks.records import RanksReport
+from tests.helpers.fleet import report_of, written
+from tests.helpers.folders import settled, with_rows
+
+LATE = Fleet(ranks=4, steps=4, fault=Fault("slower_kernels", ranks=(2,)))
+HOT = {"gpu2/throttle_thermal_percent": 90.0, "gpu2/throttle_power_percent": 60.0}
+
+
+def of_run(out_dir: Path, *mhz: float | None, fleet: Fleet = LATE, **more: float) -> RanksReport:
+    """Of a run with these clocks of its GPUs, in the order of the ranks."""
+    names = ["gpu/sm_clock_mhz", *(f"gpu{number}/sm_clock_mhz" for number in range(1, len(mhz)))]
+    clocks = dict(zip(names, mhz, strict=True)) | more
+    with_rows(out_dir, *(row | clocks for row in settled(20.0)))
+    (out_dir / "summary.json").unlink()
+    return report_of(written(fleet, out_dir / "profile"))
+
+
+@pytest.mark.parametrize(
+    "mhz, more, said",
+    [
+        ((1980, 1970, 1500, 1980), {}, "Over the run its clock was 1500 MHz; the others' 1980."),
+        (
+            (1980, 1970, 1500, 1980),
+            HOT,
+            "Over the run its clock was 1500 MHz, held down by its temperature 90 % of the time; "
+            "the others' 1980.",
+        ),
+        (
+            (1980, 1970, 1975, 1980),
+            {},
+            "Over the run its clock was 1975 MHz, the others' 1980: that is not why. "
+            "Look at what else runs on that GPU.",
+        ),
+    ],
+    ids=["slower", "hot", "as high"],
+)
+def test_the_clock_of_a_late_rank_is_held_against_the_others(tmp_path, mhz, more, said):
+    report = of_run(tmp_path / "out", *mhz, **more)
+    assert report.straggler is not None and report.straggler.rank == 2
+    assert report.straggler.evidence[1:] == [
+        "It runs the same kernels over the same grids, and each takes longer.",
+        said,
+    ]
+    clocks = [row.gpu_clock for row in report.ranks]
+    assert [clock and clock.sm_mhz for clock in clocks] == list(mhz)
+    assert [clock and clock.held_down_by for clock in clocks] == [
+        *(None, None, "temperature" if more else None, None),
+    ]
+
+
+def test_where_no_row_tells_of_a_rank_the_reader_has_to_look(tmp_path):
+    """As those of another machine than rank 0's."""
+    report = of_run(tmp_path / "out", 1980, 1980)
+    assert [row.gpu_clock is None for row in report.ranks] == [False, False, True, True]
+    assert report.straggler is not None and "Look at its clocks" in report.straggler.evidence[2]
+    alone = report_of(written(LATE, tmp_path / "elsewhere"))
+    assert alone.straggler is not None and "Look at its clocks" in alone.straggler.evidence[2]
+    assert all(row.gpu_clock is None for row in alone.ranks) and not alone.findings
+
+
+def test_rows_that_cannot_be_read_are_told_and_the_captures_reported(tmp_path):
+    out_dir = with_rows(tmp_path / "out", *settled(20.0))
+    (out_dir / "summary.json").unlink()
+    (out_dir / "config.yaml").write_text("- no\n- mapping\n")
+    report = report_of(written(LATE, out_dir / "profile"))
+    assert report.straggler is not None and report.straggler.rank == 2
+    (found,) = report.findings
+    assert found.level == "note" and "clocks are not known" in found.what
+    assert "config.yaml" in found.what
+
+
+@pytest.mark.parametrize("limited", [(0, 1, 2, 3), (0, 1, 2)], ids=["all", "not all"])
+def test_where_power_holds_all_down_less_is_to_be_gained(tmp_path, limited):
+    """As on two H200s: 3.5 ms of 4.1 ms of products that one rank had too many."""
+    power = {f"gpu{number or ''}/throttle_power_percent": 95.0 for number in limited}
+    report = of_run(tmp_path / "out", 1700, 1700, 1700, 1700, **power)
+    assert report.straggler is not None
+    said = " ".join(report.straggler.evidence)
+    assert ("All GPUs are at their power limits" in said) == (len(limited) == 4)
+
+
+def test_more_kernels_have_no_clock_to_blame(tmp_path):
+    fleet = Fleet(ranks=4, steps=4, fault=Fault("more_kernels", ranks=(2,)))
+    report = of_run(tmp_path / "out", 1980, 1980, 1500, 1980, fleet=fleet)
+    assert report.straggler is not None and "clock" not in " ".join(report.straggler.evidence)
