@@ -57,7 +57,8 @@ from training.parallel import rows_travel
 MB = 10**6
 EACH_ALONE = Travel((range(1), range(1, 2)), kept=False)
 # two blocks of 250,000 parameters, which are 1 MB; 500,000 outside of them
-TINY = ModelSizes((100_000,), (150_000, 100_000), 2, (), 400_000, 0.8, 2, EACH_ALONE)
+MATRICES = (150_000, 100_000)
+TINY = ModelSizes((100_000,), MATRICES, 2, (), 400_000, 0.8, 2, EACH_ALONE, MATRICES)
 # 20 ms: forward 6 of which 2 x 2 are blocks, backward 12 of which 2 x 4 are, update 1 of the rest
 PARTS = StepParts(20.0, 1, 6.0, 12.0, 2.0, 4.0, 2.0, 1.0, "kernels")
 # of 400 ids, of which the table's 400,000 are

@@ -101,6 +101,7 @@ def prediction(
         fits=fits(memory, machine.memory_bytes),
         all_reduce=work.all_reduce(gpus, machine.gpus_per_node) if mode == "ddp" else None,
         embedding_rows=mode == "ddp" and work.rows_for(gpus) is not None,
+        shard_update=mode == "ddp" and work.shares_update,
     )
 
 
