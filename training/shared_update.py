@@ -30,7 +30,6 @@ from training.optimizer import MOMENTS, ClippedAdamW
 log = logging.getLogger(__name__)
 
 
-
 @dataclass(frozen=True)
 class Part:
     """This rank's, of a weight; in elements. It may be nothing."""

@@ -133,7 +133,9 @@ def update_ns(analysis: Analysis, owned: Owned) -> float:
 
 def squares_ns(analysis: Analysis, owned: Owned) -> float | None:
     """Of these the sum of all gradients' squares; None: no kernel has its name."""
-    names = analysis.trace.names
-    rows = [row for each in phase_rows(analysis, owned, "optimizer") for row in each]
-    found = [row for row in rows if SQUARES in names[owned.name[row]]]
-    return sum(int(owned.duration_ns[row]) for row in found) / analysis.step_count if found else None
+    known = [number for number, name in enumerate(analysis.trace.names) if SQUARES in name]
+    phases = phase_rows(analysis, owned, "optimizer")
+    rows = [each[np.isin(owned.name[each], known)] for each in phases]
+    if not any(map(len, rows)):
+        return None
+    return sum(int(owned.duration_ns[each].sum()) for each in rows) / analysis.step_count
