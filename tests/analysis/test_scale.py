@@ -645,6 +645,10 @@ def test_a_shared_update_is_said_and_makes_ddp_shorter():
     assert "each GPU updates its part of 6.6 of 10.7 million weights" in said
     assert f"of {shared.measured.update_ms:.2f} ms for all; what the norm takes" in said
     assert "shard_update" not in " ".join(alone.assumed)
+    # norms and positions are in no bucket
+    assert shared.model.last_bucket_bytes == 4 * ((72 - 45) * 384**2 + 65 * 384)
+    assert shared.model.last_bucket_bytes < alone.model.last_bucket_bytes
+    assert alone.model.parameters == shared.model.parameters
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def scale(
         gpus_per_node=asked.gpus_per_node,
         tokens=tokens,
         bucket_mb=keys.bucket_mb,
-        model=model_facts(sizes, keys.bucket_mb),
+        model=model_facts(work),
         measured=parts,
         link=machine.link,
         network=machine.network,
@@ -300,7 +300,8 @@ def about_shared_update(work: Work, rows: Sequence[Prediction]) -> str:
     return (
         f"shard_update=true: with ddp each GPU updates its part of {millions} of "
         f"{work.sizes.parameters / 1e6:.1f} million weights, and the time is by weights, of "
-        f"{parts.update_ms:.2f} ms for all; {squares}"
+        f"{parts.update_ms:.2f} ms for all; {squares}; the host begins each exchange in time, "
+        "which it does not where a model is small"
     )
 
 
