@@ -225,6 +225,7 @@ class Copies:
         """By the kernels of a graph of its exchange, which never runs. Raises ValueError: where
         memory or links do not do for NCCL, it takes its programs, and says nothing."""
         whole = self.shareable(bucket)
+        self.make_room(bucket)
 
         def work() -> None:
             self.average(whole)
