@@ -25,7 +25,7 @@ from training.shared_update import SharedAdamW
 from training.step import Step
 
 kernels.adamw_triton.BLOCK = 256  # several to a part
-keys = dict(n_layer=2, n_head=2, n_embd=32, block_size=8, dropout=0.0, attention="math", bias=False)
+keys = dict(n_layer=1, n_head=2, n_embd=32, block_size=8, dropout=0.0, attention="math", bias=False)
 keys |= dict(compile=False, kernels="fused", dtype="bfloat16", grad_clip=0.5)
 V, ULP = 17, dict(rtol=2**-7, atol=1e-30)  # the interpreter cuts digits off
 
@@ -54,13 +54,13 @@ def trained(ranks, shard_update, exchange=Collective):
         **keys, gradient_accumulation_steps=2 * ranks.world_size, shard_update=shard_update,
         device="cpu", cuda_graphs="false", all_reduce="collective", parallel="ddp",
     )
-    config.bucket_mb = 0.02
+    config.bucket_mb = 0.01
     model = GPT(config, V)
     layout = laid_out(model, config, ranks)
     optimizer = adamw(model, config, ranks.device, shared=layout.shared)
     step = Step(model, optimizer, config, ranks, layout=layout)
     g = torch.Generator().manual_seed(ranks.rank)
-    for _ in range(4):
+    for _ in range(3):
         iterate(step, g)
     return model, step, layout
 
@@ -83,7 +83,7 @@ def rank_of(rank, world_size, path):
         check(model, step, layout, expected, by_all, ranks)
 
     # what one rank alone has spoilt, none updates
-    g = torch.Generator().manual_seed(4)
+    g = torch.Generator().manual_seed(3)
     iterate(step, g, float("nan") if rank == 1 else 1.0)
     assert step.skipped == 1 and all(torch.isfinite(p).all() for p in model.parameters())
     dist.destroy_process_group()
