@@ -11,7 +11,7 @@ others, https://arxiv.org/abs/2004.13336.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from kernels.linear import Linear
+from profiling.shared_update import has_equal_parts, stages
 from training.all_reduce import Collective, Copies, part_of
 from training.between_graphs import BetweenGraphs
 from training.distributed import Ranks
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     from kernels.adamw_triton import Parts
 
 log = logging.getLogger(__name__)
-
-STAGES = 3  # of an update
-EVEN = 8  # elements that a rank's part is a multiple of: 16 bytes of the copies
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,7 @@ class SharedUpdate:
     def shareable(self, gradients: Tensor, weights: list[Tensor]) -> bool:
         known = all(weight in self.layers for weight in weights)
         is_full = sum(weight.numel() for weight in weights) == len(gradients)
-        return known and is_full and len(gradients) % (self.ranks.world_size * EVEN) == 0
+        return known and is_full and has_equal_parts(len(gradients), self.ranks.world_size)
 
     def moved_copies(self, weights: list[Tensor]) -> Tensor:
         """The weights' copies, in one piece from now on, and each where it was for the model."""
@@ -135,13 +133,10 @@ class SharedUpdate:
     def scatter(self, gradients: Tensor) -> None:
         self.exchange.scatter(gradients, self.buckets[gradients.data_ptr()].parts)
 
-    def stages(self) -> list[list[Bucket]]:
-        """Whose copies travel while the next ones are updated."""
-        buckets = list(self.buckets.values())
-        size = max(1, -(-len(buckets) // STAGES))
-        return [buckets[first : first + size] for first in range(0, len(buckets), size)]
+    def stages(self) -> list[Sequence[Bucket]]:
+        return stages([*self.buckets.values()])
 
-    def send_copies(self, buckets: list[Bucket]) -> None:
+    def send_copies(self, buckets: Sequence[Bucket]) -> None:
         for bucket in buckets:
             self.exchange.gather(bucket.copies)
 
