@@ -31,6 +31,14 @@ class Blocks:
 
 
 @dataclass(frozen=True)
+class Parts:
+    """Of gradients that come from several ranks: of each n the mean of so many is meant."""
+
+    count: int
+    strides: Tensor  # (n,) int64, elements from one to the next; on the device
+
+
+@dataclass(frozen=True)
 class Rule:
     """What AdamW and clipping are told."""
 
@@ -48,15 +56,29 @@ def float32_at(TABLE, number, ALIGNED: tl.constexpr):
 
 
 @triton.jit
+def gradient_of(GRADIENTS, STRIDES, number, i, inside, COUNT: tl.constexpr, ALIGNED: tl.constexpr):
+    """Elements i of it: the mean of COUNT parts, which are added in their order."""
+    G = float32_at(GRADIENTS, number, ALIGNED) + i
+    g = tl.load(G, mask=inside, other=0.0)
+    if COUNT > 1:
+        stride = tl.multiple_of(tl.load(STRIDES + number), ALIGNED)
+        for part in tl.static_range(1, COUNT):
+            g += tl.load(G + part * stride, mask=inside, other=0.0)
+        g *= 1 / COUNT
+    return g
+
+
+@triton.jit
 def adamw_squares_triton(
-    GRADIENTS, SIZES, OWNERS, FIRSTS, SQUARES, BLOCK: tl.constexpr, ALIGNED: tl.constexpr
-):
+    GRADIENTS, STRIDES, SIZES, OWNERS, FIRSTS, SQUARES,
+    COUNT: tl.constexpr, BLOCK: tl.constexpr, ALIGNED: tl.constexpr,
+):  # fmt: skip
     """The sum of a block's squares, (blocks,)."""
     block = tl.program_id(0)
     number = tl.load(OWNERS + block)
     i = tl.multiple_of(tl.load(FIRSTS + block), BLOCK) + tl.arange(0, BLOCK)
     size = tl.multiple_of(tl.load(SIZES + number), ALIGNED)
-    g = tl.load(float32_at(GRADIENTS, number, ALIGNED) + i, mask=i < size, other=0.0)
+    g = gradient_of(GRADIENTS, STRIDES, number, i, i < size, COUNT, ALIGNED)
     tl.store(SQUARES + block, tl.sum(g * g, 0))
 
 
@@ -109,9 +131,9 @@ def adamw_rates_triton(
 
 @triton.jit
 def adamw_update_triton(
-    WEIGHTS, GRADIENTS, MEANS, VARIANCES, COPIES, SIZES, OWNERS, FIRSTS, FACTORS, RATES, n,
+    WEIGHTS, GRADIENTS, STRIDES, MEANS, VARIANCES, COPIES, SIZES, OWNERS, FIRSTS, FACTORS, RATES, n,
     BETA1: tl.constexpr, BETA2: tl.constexpr, EPSILON: tl.constexpr, KIND: tl.constexpr,
-    BLOCK: tl.constexpr, ALIGNED: tl.constexpr,
+    COUNT: tl.constexpr, BLOCK: tl.constexpr, ALIGNED: tl.constexpr,
 ):  # fmt: skip
     # the last block first: its gradients were read last for the norm, and may lie in the cache
     block = tl.num_programs(0) - 1 - tl.program_id(0)
@@ -121,10 +143,9 @@ def adamw_update_triton(
         i = tl.multiple_of(tl.load(FIRSTS + block), BLOCK) + tl.arange(0, BLOCK)
         inside = i < tl.multiple_of(tl.load(SIZES + number), ALIGNED)
         P = float32_at(WEIGHTS, number, ALIGNED) + i
-        G = float32_at(GRADIENTS, number, ALIGNED) + i
         M = float32_at(MEANS, number, ALIGNED) + i
         V = float32_at(VARIANCES, number, ALIGNED) + i
-        g = tl.load(G, mask=inside, other=0.0) * factor
+        g = gradient_of(GRADIENTS, STRIDES, number, i, inside, COUNT, ALIGNED) * factor
         p = tl.load(P, mask=inside, other=0.0) * tl.load(RATES + number)
         m = tl.load(M, mask=inside, other=0.0)
         v = tl.load(V, mask=inside, other=0.0)
@@ -152,17 +173,19 @@ def blocks_of(sizes: Sequence[int], device: torch.device) -> Blocks:
     return Blocks(torch.tensor(sizes).to(device), owners.to(device), firsts.to(device), aligned)
 
 
-def squares_of(gradients: Tensor, aligned: bool, blocks: Blocks) -> Tensor:
+def squares_of(
+    gradients: Tensor, aligned: bool, blocks: Blocks, parts: Parts | None = None
+) -> Tensor:
     """The sum of the squares in each block, (blocks,).
 
-    gradients (n,) int64 are the addresses of n vectors, `blocks` theirs; `aligned`: all begin at 16
-    bytes.
+    gradients (n,) int64 are the addresses of n vectors, or of the first of `parts` of each,
+    `blocks` theirs; `aligned`: all begin at 16 bytes.
     """
     count, multiple = len(blocks.owners), ALIGNED if aligned and blocks.aligned else 1
     squares = torch.empty(count, device=gradients.device)
     adamw_squares_triton[(count,)](
-        gradients, blocks.sizes, blocks.owners, blocks.firsts, squares, BLOCK=BLOCK,
-        ALIGNED=multiple, num_warps=WARPS,
+        gradients, parts and parts.strides, blocks.sizes, blocks.owners, blocks.firsts, squares,
+        COUNT=parts.count if parts else 1, BLOCK=BLOCK, ALIGNED=multiple, num_warps=WARPS,
     )  # fmt: skip
     return squares
 
@@ -190,18 +213,20 @@ def clip(
 
 def update(
     addresses: Tensor, gradients: Tensor, aligned: bool, blocks: Blocks, factors: Tensor,
-    rates: Tensor, rule: Rule,
+    rates: Tensor, rule: Rule, parts: Parts | None = None,
 ) -> None:  # fmt: skip
     """Updates n parameters in place, `blocks` are theirs.
 
     addresses (4, n) int64 are those of weights, their two moments and their copies, 0 where a
-    weight has none, gradients (n,) those of gradients; all but copies are float32.
+    weight has none, gradients (n,) those of gradients, or of the first of `parts` of each; all but
+    copies are float32.
     """
     weights, means, variances, copies = addresses
     count, multiple = len(blocks.owners), ALIGNED if aligned and blocks.aligned else 1
     adamw_update_triton[(count,)](
-        weights, gradients, means, variances, copies, blocks.sizes, blocks.owners, blocks.firsts,
-        factors, rates, rates.size(1), BETA1=rule.beta1, BETA2=rule.beta2, EPSILON=rule.epsilon,
+        weights, gradients, parts and parts.strides, means, variances, copies, blocks.sizes,
+        blocks.owners, blocks.firsts, factors, rates, rates.size(1),
+        COUNT=parts.count if parts else 1, BETA1=rule.beta1, BETA2=rule.beta2, EPSILON=rule.epsilon,
         KIND=None if rule.copies is None else KINDS[rule.copies], BLOCK=BLOCK, ALIGNED=multiple,
         num_warps=WARPS,
     )  # fmt: skip

@@ -50,13 +50,17 @@ class Collective:
             operation = dist.ReduceOp.SUM
         self.add(dist.all_reduce(bucket, operation, async_op=True))
 
-    def scatter(self, bucket: Tensor) -> None:
-        """To average this rank's part of it, in its place; the others' become anything."""
+    def place_of_parts(self, bucket: Tensor) -> Tensor:
+        """(K, L), whose mean over K is this rank's part of it behind `scatter`; always there."""
+        return part_of(bucket, self.ranks)[None]
+
+    def scatter(self, bucket: Tensor, parts: Tensor) -> None:
+        """To the place of its parts. What is in the bucket becomes anything."""
         if not self.on_cuda:
             self.begin(bucket)
             return
-        mine, operation = part_of(bucket, self.ranks), dist.ReduceOp.AVG
-        self.add(dist.reduce_scatter_tensor(mine, bucket, operation, async_op=True))
+        operation = dist.ReduceOp.AVG
+        self.add(dist.reduce_scatter_tensor(parts[0], bucket, operation, async_op=True))
 
     def gather(self, whole: Tensor) -> None:
         """Each rank's part of it, to all."""
@@ -67,8 +71,9 @@ class Collective:
         assert work is not None
         self.under_way.append(work)
 
-    def begin_gather(self, mine: Tensor) -> Callable[[], Tensor]:
-        """Of (N, ...) of each rank; what it returns waits for all of them, (ranks * N, ...)."""
+    def begin_gather(self, mine: Tensor, dtype: torch.dtype) -> Callable[[], Tensor]:
+        """Of (N, ...) of each rank, as `dtype`; what it returns waits for all, (ranks * N, ...)."""
+        mine = mine.to(dtype)
         everything = mine.new_empty(self.ranks.world_size * len(mine), *mine.shape[1:])
         work = dist.all_gather_into_tensor(everything, mine, async_op=True)
         assert work is not None
@@ -133,22 +138,30 @@ class Copies:
 
     def begin(self, bucket: Tensor) -> None:
         whole = self.shareable(bucket)
-        self.scatter(whole)
-        self.gather(whole)
+        self.make_room(bucket)
+        self.average(whole)
         if len(whole) < len(bucket):
             self.rest.begin(bucket[len(whole) :])
 
     def shareable(self, bucket: Tensor) -> Tensor:
         return bucket[: len(bucket) - len(bucket) % (self.ranks.world_size * ALIGNED)]
 
-    def scatter(self, bucket: Tensor) -> None:
+    def average(self, whole: Tensor) -> None:
+        received = self.received[: len(whole)].view(self.ranks.world_size, -1)
+        self.scatter(whole, received)
+        with torch.cuda.stream(self.stream):
+            self.mean(received, part_of(whole, self.ranks))
+        self.gather(whole)
+
+    def place_of_parts(self, bucket: Tensor) -> Tensor:
+        """As Collective's: those of all ranks, as they come."""
+        return self.made_known(bucket).view(self.ranks.world_size, -1)
+
+    def scatter(self, bucket: Tensor, parts: Tensor) -> None:
         """As Collective does."""
         self.make_known(bucket)
-        self.make_room(bucket)
-        received = self.received[: len(bucket)].view(self.ranks.world_size, -1)
         with self.beside():
-            dist.all_to_all_single(received, bucket.view_as(received), group=self.group)
-            self.mean(received, part_of(bucket, self.ranks))
+            dist.all_to_all_single(parts, bucket.view_as(parts), group=self.group)
 
     def gather(self, whole: Tensor) -> None:
         self.make_known(whole)
@@ -171,16 +184,20 @@ class Copies:
 
     def make_room(self, bucket: Tensor) -> None:
         if len(bucket) > len(self.received):
-            with self.memory():
-                self.received = torch.empty_like(bucket)
-            self.rendezvous(self.received, self.group.group_name)
+            self.received = self.made_known(bucket)
 
-    def begin_gather(self, mine: Tensor) -> Callable[[], Tensor]:
+    def made_known(self, like: Tensor) -> Tensor:
+        with self.memory():
+            made = torch.empty_like(like)
+        self.rendezvous(made, self.group.group_name)
+        return made
+
+    def begin_gather(self, mine: Tensor, dtype: torch.dtype) -> Callable[[], Tensor]:
         """As Collective does, to memory that is used again in the next iteration."""
         shape = (self.ranks.world_size * len(mine), *mine.shape[1:])
         if self.everything is None or self.everything.shape != shape:
             with self.memory():
-                self.everything = mine.new_empty(shape)
+                self.everything = mine.new_empty(shape, dtype=dtype)
             self.rendezvous(self.everything, self.gathers.group_name)
         everything, part = self.everything, part_of(self.everything, self.ranks)
         part.copy_(mine.flatten())
@@ -208,10 +225,10 @@ class Copies:
         """By the kernels of a graph of its exchange, which never runs. Raises ValueError: where
         memory or links do not do for NCCL, it takes its programs, and says nothing."""
         whole = self.shareable(bucket)
+        self.make_room(bucket)
 
         def work() -> None:
-            self.scatter(whole)
-            self.gather(whole)
+            self.average(whole)
             self.join()
 
         torch.cuda.synchronize()

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from kernels.embedding_rows import SortedIds, add_rows_, sort_ids
 
-BeginGather = Callable[[Tensor], Callable[[], Tensor]]  # see training.all_reduce.Collective
+# see training.all_reduce.Collective
+BeginGather = Callable[[Tensor, torch.dtype], Callable[[], Tensor]]
 
 
 class EmbeddingRows:
@@ -43,7 +44,7 @@ class EmbeddingRows:
         """The ids of all ranks, beside backward. Only the first call of an iteration does it."""
         if self.sorted is None and self.idx is not None:
             with self.beside():
-                self.sorted = sort_ids(begin_gather(self.idx.flatten())())
+                self.sorted = sort_ids(begin_gather(self.idx.flatten(), self.idx.dtype)())
 
     def beside(self) -> AbstractContextManager[object]:
         if self.stream is None:
@@ -54,7 +55,7 @@ class EmbeddingRows:
     def gather(self, begin_gather: BeginGather) -> Callable[[], Tensor]:
         """Begins to; what it returns waits for the rows of all ranks, (ranks * B * T, C)."""
         assert self.rows is not None and self.rows.grad is not None
-        return begin_gather(self.rows.grad.flatten(0, 1).to(self.dtype))
+        return begin_gather(self.rows.grad.flatten(0, 1), self.dtype)
 
     def add(self, rows: Tensor) -> None:
         """Their mean over the ranks, to the averaged gradient of the table."""

@@ -16,7 +16,7 @@ from configs.training import TrainingConfig
 from kernels.linear import Linear
 
 if TYPE_CHECKING:
-    from kernels.adamw_triton import Blocks, Rule
+    from kernels.adamw_triton import Blocks, Parts, Rule
     from training.shared_update import SharedUpdate
 
 MOMENTS = ("exp_avg", "exp_avg_sq")  # as PyTorch's AdamW calls them in its state
@@ -133,11 +133,13 @@ class ClippedAdamW(AdamW):
             squares, others, self.steps, self.decays, lr, scale, found_inf, self.skipped, self.rule
         )
 
-    def update(self, blocks: "Blocks", factors: Tensor, rates: Tensor) -> None:
+    def update(
+        self, blocks: "Blocks", factors: Tensor, rates: Tensor, parts: "Parts | None" = None
+    ) -> None:
         from kernels.adamw_triton import update
 
         gradients = self.gradients[-len(self.updated) :]
-        update(self.addresses, gradients, self.aligned, blocks, factors, rates, self.rule)
+        update(self.addresses, gradients, self.aligned, blocks, factors, rates, self.rule, parts)
 
     @property
     def rule(self) -> "Rule":
@@ -196,12 +198,16 @@ class ClippedAdamW(AdamW):
         """Where they lie now. Before a graph is captured: in it nothing is copied from the host."""
         gradients = [p.grad for p in self.parameters]
         assert all(g is not None and g.is_contiguous() for g in gradients), "no gradient to step by"
-        at = [address(p.grad, self.first_of(p)) for p in self.parameters]
+        at = [self.gradient_at(p) for p in self.parameters]
         if at != self.gradients_at:
             on_cuda = self.skipped.is_cuda
             table = torch.tensor(at, pin_memory=on_cuda)
             self.gradients = table.to(self.skipped.device, non_blocking=True)
             self.gradients_at, self.aligned = at, not any(place % 16 for place in at)
+
+    def gradient_at(self, p: Tensor) -> int:
+        """The address of the gradient that the update begins with."""
+        return address(p.grad)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         super().load_state_dict(state_dict)

@@ -16,11 +16,10 @@ import torch
 import torch.distributed as dist
 
 from configs.schema import Config
+from profiling.shared_update import misfit
 from training.decision import AUTO, Decision
 
 SHARDED = ("fsdp", "hsdp")
-# what shard_update is for: float32 has no copies to send, float16 a scaler that sees no means
-SHARED_UPDATE = {"parallel": "ddp", "kernels": "fused", "optimizer": "adamw", "dtype": "bfloat16"}
 
 
 def decide_parallel(config: Config, world_size: int) -> Decision:
@@ -113,13 +112,8 @@ def check_shard_update(config: Config, world_size: int) -> None:
             "shard_update=true: one rank has nobody to share with; start several with torchrun, "
             "or use shard_update=false"
         )
-    for name, needed in SHARED_UPDATE.items():
-        found = getattr(config, name)
-        if found != needed:
-            raise ValueError(
-                f"shard_update=true: is for {name}={needed}, this run has {name}={found}; "
-                "use shard_update=false"
-            )
+    if reason := misfit(config):
+        raise ValueError(f"shard_update=true: {reason}; use shard_update=false")
 
 
 def no_copies(config: Config, device: torch.device, world_size: int) -> str | None:

@@ -112,7 +112,7 @@ class Replicas:
         if self.rows:
             self.rows.sort(self.collective.begin_gather)
         if self.shared and self.shared.has(bucket):
-            self.exchange.scatter(bucket)
+            self.shared.scatter(bucket)
         else:
             (self.exchange if self.settled else self.collective).begin(bucket)
 

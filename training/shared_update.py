@@ -11,9 +11,9 @@ others, https://arxiv.org/abs/2004.13336.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -21,15 +21,16 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from kernels.linear import Linear
+from profiling.shared_update import has_equal_parts, stages
 from training.all_reduce import Collective, Copies, part_of
 from training.between_graphs import BetweenGraphs
 from training.distributed import Ranks
 from training.optimizer import MOMENTS, ClippedAdamW
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from kernels.adamw_triton import Parts
 
-STAGES = 3  # of an update
-EVEN = 8  # elements that a rank's part is a multiple of: 16 bytes of the copies
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Part:
 
     first: int
     size: int
+    gradients: Tensor  # (K, size): their mean is the gradient of it
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Bucket:
 
     weights: list[Tensor]  # in their order in it
     gradients: Tensor  # one behind the other
+    parts: Tensor  # (K, L): their mean is this rank's part of these
     copies: Tensor  # of them, as their gradients lie in the bucket
 
 
@@ -73,6 +76,7 @@ class SharedUpdate:
         self.tables = [p for p in alone.values() if p.dim() > 1]  # positions
         self.vectors = [p for p in alone.values() if p.dim() == 1]  # norms, biases
         self.means = torch.empty(0)  # of the vectors' gradients
+        self.gradients = torch.empty(0)  # addresses, of one of each bucket
         self.square = torch.zeros((), device=ranks.device)  # of the norm of what the ranks share
         self.asked = False  # whether to share a bucket
         self.buckets: dict[int, Bucket] = {}  # by the address of the gradients
@@ -87,13 +91,16 @@ class SharedUpdate:
         begins = [gradient.data_ptr() for gradient in bucket.gradients()]
         order = sorted(range(len(weights)), key=begins.__getitem__)
         weights = [weights[number] for number in order]
-        mine = len(gradients) // self.ranks.world_size
+        parts = self.exchange.place_of_parts(gradients)
+        mine = parts.size(1)
         at = -self.ranks.rank * mine  # of a weight, as seen from this rank's part
         for weight in weights:
             first, end = (min(max(place, 0), weight.numel()) for place in (-at, mine - at))
-            self.parts[weight] = Part(first, end - first)
+            here = parts[:, max(at, 0) : max(at, 0) + end - first]
+            self.parts[weight] = Part(first, end - first, here)
             at += weight.numel()
-        self.buckets[gradients.data_ptr()] = Bucket(weights, gradients, self.moved_copies(weights))
+        copies = self.moved_copies(weights)
+        self.buckets[gradients.data_ptr()] = Bucket(weights, gradients, parts, copies)
 
     def check(self) -> None:
         """Raises ValueError where the ranks were to share buckets and none can be."""
@@ -106,7 +113,7 @@ class SharedUpdate:
     def shareable(self, gradients: Tensor, weights: list[Tensor]) -> bool:
         known = all(weight in self.layers for weight in weights)
         is_full = sum(weight.numel() for weight in weights) == len(gradients)
-        return known and is_full and len(gradients) % (self.ranks.world_size * EVEN) == 0
+        return known and is_full and has_equal_parts(len(gradients), self.ranks.world_size)
 
     def moved_copies(self, weights: list[Tensor]) -> Tensor:
         """The weights' copies, in one piece from now on, and each where it was for the model."""
@@ -123,13 +130,13 @@ class SharedUpdate:
     def has(self, gradients: Tensor) -> bool:
         return gradients.data_ptr() in self.buckets
 
-    def stages(self) -> list[list[Bucket]]:
-        """Whose copies travel while the next ones are updated."""
-        buckets = list(self.buckets.values())
-        size = max(1, -(-len(buckets) // STAGES))
-        return [buckets[first : first + size] for first in range(0, len(buckets), size)]
+    def scatter(self, gradients: Tensor) -> None:
+        self.exchange.scatter(gradients, self.buckets[gradients.data_ptr()].parts)
 
-    def send_copies(self, buckets: list[Bucket]) -> None:
+    def stages(self) -> list[Sequence[Bucket]]:
+        return stages([*self.buckets.values()])
+
+    def send_copies(self, buckets: Sequence[Bucket]) -> None:
         for bucket in buckets:
             self.exchange.gather(bucket.copies)
 
@@ -142,9 +149,20 @@ class SharedUpdate:
         for gradient in (*tables, self.means):
             self.collective.begin(gradient)
         if self.buckets:
-            parts = [part_of(bucket.gradients, self.ranks) for bucket in self.buckets.values()]
-            self.square.copy_(torch.nn.utils.get_total_norm(parts, foreach=True).square())
+            torch.sum(self.squares(), 0, out=self.square)
             self.collective.add(dist.all_reduce(self.square, async_op=True))
+
+    def squares(self) -> Tensor:
+        """Of the gradients in this rank's parts, in blocks."""
+        from kernels.adamw_triton import blocks_of, squares_of
+
+        if len(self.gradients) != len(self.buckets):
+            parts = [bucket.parts for bucket in self.buckets.values()]
+            device = self.square.device
+            self.gradients = torch.tensor([part.data_ptr() for part in parts], device=device)
+            self.blocks = blocks_of([part.size(1) for part in parts], device)
+            self.strided = strided(parts, device)
+        return squares_of(self.gradients, True, self.blocks, self.strided)
 
     @torch.no_grad()
     def end_rest(self) -> None:
@@ -159,6 +177,15 @@ class SharedUpdate:
         places = whole.split([tensor.numel() for tensor in tensors])
         for tensor, place in zip(tensors, places, strict=True):
             tensor.copy_(place.view_as(tensor))
+
+
+def strided(parts: list[Tensor], device: torch.device) -> "Parts | None":
+    """Of n (K, ...) each; None: their only one is the mean."""
+    from kernels.adamw_triton import Parts
+
+    count = max(map(len, parts))
+    strides = torch.tensor([part.stride(0) for part in parts], device=device)
+    return Parts(count, strides) if count > 1 else None
 
 
 def shared_layers(model: nn.Module) -> dict[Tensor, Linear]:
@@ -186,7 +213,7 @@ class SharedAdamW(ClippedAdamW):
         between = self.shared.between
         factors, rates = self.clip(self.squares(self.blocks), self.shared.square)
         for stage, blocks in zip(self.shared.stages(), self.blocks_of_stages, strict=True):
-            self.update(blocks, factors, rates)
+            self.update(blocks, factors, rates, self.strided)
             between(self.shared.send_copies, stage)  # while the rest is updated
         self.update(self.blocks_updated, factors, rates)
         between(self.shared.exchange.wait)
@@ -222,12 +249,19 @@ class SharedAdamW(ClippedAdamW):
             blocks_with({w: parts[w].size for bucket in stage for w in bucket.weights})
             for stage in self.shared.stages()
         ]
+        nothing = torch.empty(0, 0, device=self.steps.device)
+        of_all = [parts[p].gradients if p in parts else nothing for p in self.parameters]
+        self.strided = strided(of_all, self.steps.device)
         rest = {p: p.numel() for p in self.parameters if p not in parts}
         self.blocks = self.blocks_updated = blocks_with(rest)
 
     def first_of(self, p: Tensor) -> int:
         part = self.shared.parts.get(p)
         return part.first if part else 0
+
+    def gradient_at(self, p: Tensor) -> int:
+        part = self.shared.parts.get(p)
+        return part.gradients.data_ptr() if part else super().gradient_at(p)
 
     @torch.no_grad()
     def make_whole(self) -> None:

@@ -11,7 +11,7 @@ examples
   python train.py config/gpt2_124m.yaml gradient_accumulation_steps=1 max_iters=100 profile=torch
   python -m profiling scale out-gpt2-124m
   python -m profiling scale out-gpt2-124m --gpus 8,64,1024 --network 25 --parallel ddp
-  python -m profiling scale out-gpt2-124m --gpus 2,4,8 --all-reduce copies
+  python -m profiling scale out-gpt2-124m --gpus 2,4,8 --all-reduce copies --shard-update
   python -m profiling scale out-gpt2-124m --links-from out-four-ranks --html scale.html
   python -m profiling scale trace.json.gz --link 240,360 --micro-steps 5 --json - | jq .choices
 
@@ -69,6 +69,8 @@ def parse(argv: list[str]) -> Namespace:
     add("--parallel", "one way of sharing (all)", choices=MODES)
     copies = "of ddp: collective, or copies, among the GPUs of a node (collective)"
     add("--all-reduce", copies, choices=ALL_REDUCE, default="collective")
+    part = "of ddp: each GPU updates a part of the weights (shard_update=true)"
+    add("--shard-update", part)
     add("--micro-steps N", "of an iteration on each GPU (as captured)", within(int, 1, 10_000))
     add("--link GB/S", "bus bandwidth between the GPUs of a node, or LOW,HIGH", speeds)
     add("--network GB/S", "of a GPU between nodes, each way, or LOW,HIGH", speeds)
@@ -106,6 +108,8 @@ def asked_of(flags: Namespace) -> Asked:
     counts = checked_counts(flags.gpus, flags.gpus_per_node)
     if flags.all_reduce == "copies":
         check_copies(counts, flags.gpus_per_node, modes)
+    if flags.shard_update:
+        check_shard_update(counts, modes)
     return Asked(
         counts,
         flags.gpus_per_node,
@@ -116,6 +120,7 @@ def asked_of(flags: Namespace) -> Asked:
         flags.slowdown,
         flags.host_ms,
         flags.all_reduce,
+        flags.shard_update,
     )
 
 
@@ -128,6 +133,14 @@ def check_copies(counts: Sequence[int], gpus_per_node: int, modes: Sequence[Mode
             "--all-reduce copies: is for several GPUs of one node; "
             f"--gpus has no number from 2 to --gpus-per-node {gpus_per_node}"
         )
+
+
+def check_shard_update(counts: Sequence[int], modes: Sequence[Mode]) -> None:
+    """Raises ValueError where no prediction would have it."""
+    if "ddp" not in modes:
+        raise ValueError(f"--shard-update: is for ddp, not for --parallel {modes[0]}")
+    if max(counts) == 1:
+        raise ValueError("--shard-update: is for several GPUs; --gpus has one alone")
 
 
 def ranks_of(place: Path) -> RanksReport:

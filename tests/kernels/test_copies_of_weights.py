@@ -122,7 +122,7 @@ device = torch.device(sys.argv[1])
 dist.init_process_group(
     "nccl" if device.type == "cuda" else "gloo", store=dist.HashStore(), rank=0, world_size=1
 )
-keys = dict(n_layer=2, n_head=2, n_embd=32, block_size=8, dropout=0.2, attention="math")
+keys = dict(n_layer=1, n_head=2, n_embd=32, block_size=8, dropout=0.2, attention="math")
 keys |= dict(compile=False, kernels="fused", dtype="bfloat16", gradient_accumulation_steps=2)
 
 

@@ -16,6 +16,8 @@ import torch.distributed as dist
 import kernels.adamw_triton
 from configs.schema import Config
 from model import GPT
+from training import replicas
+from training.all_reduce import Collective
 from training.distributed import Ranks
 from training.layout import laid_out
 from training.optimizer import adamw
@@ -23,30 +25,43 @@ from training.shared_update import SharedAdamW
 from training.step import Step
 
 kernels.adamw_triton.BLOCK = 256  # several to a part
-keys = dict(n_layer=2, n_head=2, n_embd=32, block_size=8, dropout=0.0, attention="math", bias=False)
+keys = dict(n_layer=1, n_head=2, n_embd=32, block_size=8, dropout=0.0, attention="math", bias=False)
 keys |= dict(compile=False, kernels="fused", dtype="bfloat16", grad_clip=0.5)
 V, ULP = 17, dict(rtol=2**-7, atol=1e-30)  # the interpreter cuts digits off
 
 
-def trained(ranks, shard_update, spoilt=None):
+class AsTheyCome(Collective):
+    # the parts of all ranks, as copies bring them
+    def place_of_parts(self, bucket):
+        return torch.empty_like(bucket).view(self.ranks.world_size, -1)
+
+    def scatter(self, bucket, parts):
+        dist.all_to_all_single(parts, bucket.view_as(parts))
+
+
+def iterate(step, g, factor=1.0):
+    for _ in range(2):
+        x, y = torch.randint(V, (2, 2, 8), generator=g)
+        step.backward(step.forward(x, y) * factor)
+    step.average_gradients()
+    step.update(1e-2)
+
+
+def trained(ranks, shard_update, exchange=Collective):
+    replicas.Collective = exchange
     torch.manual_seed(0)
     config = Config(
         **keys, gradient_accumulation_steps=2 * ranks.world_size, shard_update=shard_update,
         device="cpu", cuda_graphs="false", all_reduce="collective", parallel="ddp",
     )
-    config.bucket_mb = 0.02
+    config.bucket_mb = 0.01
     model = GPT(config, V)
     layout = laid_out(model, config, ranks)
     optimizer = adamw(model, config, ranks.device, shared=layout.shared)
     step = Step(model, optimizer, config, ranks, layout=layout)
     g = torch.Generator().manual_seed(ranks.rank)
-    for iteration in range(4):
-        for _ in range(2):
-            x, y = torch.randint(V, (2, 2, 8), generator=g)
-            bad = iteration == spoilt and ranks.rank == 1
-            step.backward(step.forward(x, y) * (float("nan") if bad else 1.0))
-        step.average_gradients()
-        step.update(1e-2)
+    for _ in range(3):
+        iterate(step, g)
     return model, step, layout
 
 
@@ -62,7 +77,19 @@ def rank_of(rank, world_size, path):
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size)
     ranks = Ranks(rank, world_size, torch.device("cpu"))
     expected, by_all, _ = trained(ranks, False)
-    model, step, layout = trained(ranks, True)
+    for exchange, count in ((Collective, 1), (AsTheyCome, world_size)):
+        model, step, layout = trained(ranks, True, exchange)
+        assert {len(bucket.parts) for bucket in layout.shared.buckets.values()} == {count}
+        check(model, step, layout, expected, by_all, ranks)
+
+    # what one rank alone has spoilt, none updates
+    g = torch.Generator().manual_seed(3)
+    iterate(step, g, float("nan") if rank == 1 else 1.0)
+    assert step.skipped == 1 and all(torch.isfinite(p).all() for p in model.parameters())
+    dist.destroy_process_group()
+
+
+def check(model, step, layout, expected, by_all, ranks):
     optimizer, shared = step.optimizer, layout.shared
     assert isinstance(optimizer, SharedAdamW) and step.skipped == 0
 
@@ -71,8 +98,8 @@ def rank_of(rank, world_size, path):
     mine = sum(part.size for part in shared.parts.values())
     assert len(shared.buckets) >= 3
     assert {*shared.parts} <= {*shared.layers}
-    assert mine == sum(len(b.copies) for b in shared.buckets.values()) / world_size
-    assert 0.6 * inside / world_size < mine <= inside / world_size, (mine, inside)
+    assert mine == sum(len(b.copies) for b in shared.buckets.values()) / ranks.world_size
+    assert 0.6 * inside < mine * ranks.world_size <= inside, (mine, inside)
 
     # all have the same copies, those of the weights' owners
     for layer in shared.layers.values():
@@ -89,11 +116,6 @@ def rank_of(rank, world_size, path):
     for ours, theirs in zip(optimizer.numbered(), by_all.optimizer.numbered(), strict=True):
         for name, moment in by_all.optimizer.state[theirs].items():
             torch.testing.assert_close(optimizer.state[ours][name], moment, rtol=1e-2, atol=1e-3)
-
-    # what one rank alone has spoilt, none updates
-    model, step, layout = trained(ranks, True, spoilt=3)
-    assert step.skipped == 1 and all(torch.isfinite(p).all() for p in model.parameters())
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

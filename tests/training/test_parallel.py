@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from profiling.shared_update import NEEDED
 from profiling.travel import decide_travel
 from tests.helpers.checkpoints import whole
 from tests.helpers.ranks import said_by_ranks
@@ -149,7 +150,7 @@ def test_a_shared_update_is_refused_where_there_are_no_parts(config, ranks, keys
     with pytest.raises(ValueError, match=f"^shard_update=true: {message}.* shard_update=false$"):
         check_shard_update(config(shard_update=True, **fitting), ranks)
     check_shard_update(config(**fitting), ranks)
-    check_shard_update(config(**{**fitting, **parallel.SHARED_UPDATE}, shard_update=True), 4)
+    check_shard_update(config(**{**fitting, **NEEDED}, shard_update=True), 4)
 
 
 def kept_bytes(step, x, y) -> int:

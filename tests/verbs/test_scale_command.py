@@ -70,6 +70,21 @@ def test_ddp_by_copies_in_a_node(tmp_path):
     assert result_of(tmp_path / "b.json", *flags[2:])["slowdown_beside_copies"] is None
 
 
+def test_ddp_with_a_shared_update(tmp_path, capsys):
+    known = json.loads(Path(MANIFEST).read_text())
+    known["config"] |= {"kernels": "fused", "bucket_mb": 5.0}
+    manifest = tmp_path / "window-1.json"
+    manifest.write_text(json.dumps(known))
+    words = [TRACE, "--manifest", str(manifest), "--gpus", "1,4", "--shard-update"]
+    assert scale.main([*words, "--json", str(tmp_path / "a.json")]) == 0
+    found = json.loads((tmp_path / "a.json").read_text())
+    ways = [(row["gpus"], row["mode"]) for row in found["predictions"] if row["shard_update"]]
+    assert ways == [(4, "ddp")]
+    capsys.readouterr()
+    assert scale.main(words) == 0
+    assert "shard_update=true: with ddp each GPU updates its part" in capsys.readouterr().out
+
+
 def test_links_are_measured_from_captures_of_ranks(tmp_path, monkeypatch):
     # 50 MB in 0.4 ms and more, as the simulated fleet moves them
     written(Fleet(ranks=4, steps=4, buckets=2, slowdown=1.5), tmp_path / "ranks")
@@ -114,6 +129,15 @@ def test_the_memory_of_a_run_is_in_its_folder(tmp_path):
         (
             [*GIVEN, "--all-reduce", "copies", "--gpus", "1,16"],
             "--all-reduce copies: is for several GPUs of one node",
+        ),
+        (
+            [*GIVEN, "--shard-update", "--parallel", "hsdp"],
+            "--shard-update: is for ddp, not for --parallel hsdp",
+        ),
+        ([*GIVEN, "--shard-update", "--gpus", "1"], "--shard-update: is for several GPUs"),
+        (
+            [*GIVEN, "--shard-update"],
+            "--shard-update: is for kernels=fused, this run has kernels=compiled",
         ),
         ([*GIVEN, "--links-from", "nowhere"], "--links-from nowhere: no such file or folder"),
         ([*GIVEN, "--links-from", str(CAPTURES)], "--links-from"),

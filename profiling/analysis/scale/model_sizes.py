@@ -3,13 +3,14 @@
 Read off the keys of a manifest; tests hold it against model.GPT.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
 from profiling.manifest import Manifest
+from profiling.shared_update import has_equal_parts
 from profiling.travel import Travel, decide_travel
 
 Count = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
@@ -34,6 +35,8 @@ class Keys:
     compile_scope: str = "block"
     dropout: float = 0.0
     residual_dtype: str = "float32"
+    parallel: str = "ddp"
+    optimizer: str = "adamw"
 
     @property
     def gradients_in_buckets(self) -> bool:
@@ -53,6 +56,7 @@ class ModelSizes:
     block_share: float  # of the arithmetic, all blocks together
     travel_bytes: int  # of a block's weight between ranks that share the model
     travel: Travel
+    matrices: tuple[int, ...]  # of a block: those of its parameters that ranks can share
 
     @property
     def parameters(self) -> int:
@@ -78,6 +82,11 @@ class ModelSizes:
     def root_parameters(self) -> int:
         """Outside of the blocks."""
         return sum(self.head) + sum(self.positions) + self.table
+
+    @property
+    def in_products(self) -> "ModelSizes":
+        """Of these alone; ddp is to average no others where ranks share the update."""
+        return replace(self, head=(), block=self.matrices, positions=())
 
 
 @dataclass(frozen=True)
@@ -124,6 +133,7 @@ def sizes_of(keys: Keys, vocab_size: int) -> ModelSizes:
     width, biases = keys.n_embd, int(keys.bias)
     norm = (width,) * (1 + biases)
     products = [(4 * width, width), (width, 4 * width), (width, width), (width, 3 * width)]
+    matrices = tuple(a * b for a, b in products)
     proj, fc, attn_proj, attn = [(a * b, *(b,) * biases) for a, b in products]
     positions = (keys.block_size * width,) if keys.positions == "learned" else ()
     in_blocks = keys.n_layer * (12 * width**2 + keys.block_size * width)  # attention is causal
@@ -138,6 +148,7 @@ def sizes_of(keys: Keys, vocab_size: int) -> ModelSizes:
         block_share=in_blocks / (in_blocks + vocab_size * width),
         travel_bytes=travel_bytes,
         travel=decide_travel(keys.n_layer, travel_bytes * sum(block)),
+        matrices=matrices,
     )
 
 
@@ -162,4 +173,20 @@ def buckets(tensors: list[int], bucket_mb: float) -> list[tuple[int, int]]:
         if size >= bucket_mb * 2**20 or index == len(tensors) - 1:
             found.append((size, index))
             size = 0
+    return found
+
+
+def shared_buckets(sizes: ModelSizes, bucket_mb: float, rows: bool, gpus: int) -> dict[int, int]:
+    """Parameters of each bucket that ranks can share, by the tensor that completes it.
+
+    It is of blocks alone and has an equal part for each rank: training.shared_update. `sizes`: of
+    what is in products.
+    """
+    tensors, found, begin = sizes.tensors(rows), {}, 0
+    table = 0 if rows else len(tensors) - 1
+    for size, index in buckets(tensors, bucket_mb):
+        parameters = size // FLOAT32_BYTES
+        if not begin <= table <= index and has_equal_parts(parameters, gpus):
+            found[index] = parameters
+        begin = index + 1
     return found

@@ -101,6 +101,7 @@ def prediction(
         fits=fits(memory, machine.memory_bytes),
         all_reduce=work.all_reduce(gpus, machine.gpus_per_node) if mode == "ddp" else None,
         embedding_rows=mode == "ddp" and work.rows_for(gpus) is not None,
+        shard_update=mode == "ddp" and work.shares_update,
     )
 
 
@@ -184,8 +185,9 @@ def compared(other: Prediction) -> str:
     return f"{other.mode} would take {milliseconds(other.step_ms)} ms"
 
 
-def model_facts(sizes: ModelSizes, bucket_mb: float) -> ModelFacts:
+def model_facts(work: Work) -> ModelFacts:
+    sizes = work.sizes
     last, last_with_rows = (
-        buckets(sizes.tensors(rows), bucket_mb)[-1][0] for rows in (False, True)
+        buckets(work.averaged.tensors(rows), work.bucket_mb)[-1][0] for rows in (False, True)
     )
     return ModelFacts(sizes.parameters, sizes.blocks, sizes.block_parameters, last, last_with_rows)

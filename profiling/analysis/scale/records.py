@@ -33,6 +33,7 @@ class StepParts:
     # of backward, at its end: the embedding's dense gradient, not made where its rows travel; None:
     # no kernel says where it begins
     embedding_backward_ms: float | None = None
+    squares_ms: float | None = None  # of the update, for the norm; None: no kernel's name tells
 
     @property
     def rest_ms(self) -> float:
@@ -113,6 +114,7 @@ class Prediction:
     fits: bool | None  # into the GPU's memory; None: not known
     all_reduce: AllReduce | None  # of ddp, by copies inside of a node alone; None: not ddp
     embedding_rows: bool  # ddp: the embedding's part of the tied gradient travels as rows
+    shard_update: bool  # ddp: each GPU updates its part of the blocks' matrices: the trainer's key
 
 
 @dataclass(frozen=True)

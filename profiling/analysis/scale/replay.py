@@ -8,8 +8,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from profiling.analysis.scale.links import Cost, Links, Place
-from profiling.analysis.scale.model_sizes import FLOAT32_BYTES, EmbeddingRows, ModelSizes, buckets
+from profiling.analysis.scale.model_sizes import (
+    FLOAT32_BYTES,
+    EmbeddingRows,
+    ModelSizes,
+    buckets,
+    shared_buckets,
+)
 from profiling.analysis.scale.records import AllReduce, StepParts
+from profiling.shared_update import stages
+
+COPY_BYTES = 2  # of a weight, with which the model computes
 
 
 @dataclass(frozen=True)
@@ -25,6 +34,7 @@ class Work:
     copies_slowdown: float = 0.0
     rows: EmbeddingRows | None = None  # of ddp, where they can travel
     in_buckets: bool = False  # ddp: blocks' gradients are made there, and not copied
+    shares_update: bool = False  # ddp: each GPU updates its part of the blocks' matrices
 
     def copy_ms(self, size: float) -> float:
         """Of a kernel that reads and writes so many bytes in all."""
@@ -38,6 +48,18 @@ class Work:
         """Of ddp, with one micro-step: of more a dense gradient is one exchange, too."""
         one = self.parts.micro_steps == 1
         return self.rows if one and self.rows and self.rows.travel(gpus) else None
+
+    @property
+    def averaged(self) -> ModelSizes:
+        """What ddp has in its buckets."""
+        return self.sizes.in_products if self.shares_update else self.sizes
+
+    def shared_buckets(self, gpus: int) -> dict[int, int]:
+        """Of ddp: see model_sizes.shared_buckets."""
+        if not self.shares_update:
+            return {}
+        rows = self.rows_for(gpus) is not None
+        return shared_buckets(self.averaged, self.bucket_mb, rows, gpus)
 
 
 @dataclass
@@ -82,7 +104,7 @@ class Piece:
 def backward_pieces(work: Work, rows: bool) -> Iterator[Piece]:
     """Head, blocks from the last, embedding. Where its `rows` travel, the head's gradient is the
     table's, and the embedding has no dense one."""
-    parts, sizes = work.parts, work.sizes
+    parts, sizes = work.parts, work.averaged
     behind_ms = parts.backward_ms - parts.head_backward_ms - sizes.blocks * parts.block_backward_ms
     block = Piece(parts.block_backward_ms, sizes.block, work.in_buckets)
     if rows:
@@ -96,17 +118,38 @@ def backward_pieces(work: Work, rows: bool) -> Iterator[Piece]:
 
 
 def replay_ddp(work: Work, links: Links, gpus: int) -> Replay:
-    """A bucket leaves when its gradients are complete; all are waited for behind backward, and
-    behind them the embedding's rows, which are added then."""
+    """All buckets are waited for behind backward, and behind them the embedding's rows, which are
+    added then."""
     parts, rows = work.parts, work.rows_for(gpus)
     by_copies = work.all_reduce(gpus, links.gpus_per_node) == "copies"
     replay = Replay(work.copies_slowdown if by_copies else work.slowdown)
     replay.compute((parts.micro_steps - 1) * (parts.forward_ms + parts.backward_ms))
     replay.compute(parts.forward_ms)
-    tensors = work.sizes.tensors(rows is not None)
+    averaged = there = send_buckets(replay, work, links, gpus)
+    if rows:
+        there = replay.send(links.gather(rows.gathered_bytes(gpus), gpus))
+    if work.shares_update:
+        replay.wait(averaged)
+        begin_rest(replay, work, links, gpus)
+    replay.wait(there)
+    if rows:
+        replay.compute(work.copy_ms(rows.added_bytes(gpus)))
+    replay.wait_for_all()
+    if work.shares_update:
+        update_shared(replay, work, links, gpus)
+    else:
+        replay.compute(parts.rest_ms)
+    return replay
+
+
+def send_buckets(replay: Replay, work: Work, links: Links, gpus: int) -> float:
+    """Backward. A bucket leaves when its gradients are complete; returns when all are averaged."""
+    rows = work.rows_for(gpus) is not None
+    by_copies = work.all_reduce(gpus, links.gpus_per_node) == "copies"
+    tensors, shared = work.averaged.tensors(rows), work.shared_buckets(gpus)
     complete = {index: size for size, index in buckets(tensors, work.bucket_mb)}
     done = 0
-    for piece in backward_pieces(work, rows is not None):
+    for piece in backward_pieces(work, rows):
         # each gradient is copied into its bucket: read and written
         copied = 0 if piece.in_buckets else 2 * FLOAT32_BYTES * sum(piece.gradients)
         replay.compute(piece.ms + work.copy_ms(copied))
@@ -114,15 +157,37 @@ def replay_ddp(work: Work, links: Links, gpus: int) -> Replay:
             if index in complete:
                 if by_copies:  # a kernel averages: it reads a part from each rank, and writes one
                     replay.compute(work.copy_ms((1 + 1 / gpus) * complete[index]))
-                replay.send(links.all_reduce(complete[index], gpus))
+                exchange = links.gather if index in shared else links.all_reduce
+                replay.send(exchange(complete[index], gpus))
         done += len(piece.gradients)
-    if rows:
-        replay.send(links.gather(rows.gathered_bytes(gpus), gpus))
+    return replay.free["link"]
+
+
+def begin_rest(replay: Replay, work: Work, links: Links, gpus: int) -> None:
+    """What is in no product leaves at once; beside it the squares of a part are summed."""
+    left = work.sizes.parameters - work.averaged.parameters
+    replay.send(links.all_reduce(FLOAT32_BYTES * left, gpus))
+    squares_ms = work.parts.squares_ms or 0.0
+    replay.compute(squares_ms * shared_share(work, gpus) / gpus)
+
+
+def update_shared(replay: Replay, work: Work, links: Links, gpus: int) -> None:
+    """This GPU's part, whose copies travel while the rest is updated."""
+    parts, every = work.parts, work.sizes.parameters
+    squares_ms, own = parts.squares_ms or 0.0, 1 - shared_share(work, gpus)
+    update_ms = parts.update_ms - squares_ms
+    replay.compute(parts.rest_ms - parts.update_ms + squares_ms * own)
+    for stage in stages([*work.shared_buckets(gpus).values()]):
+        replay.compute(update_ms * sum(stage) / every / gpus)
+        for parameters in stage:
+            replay.send(links.gather(COPY_BYTES * parameters, gpus))
+    replay.compute(update_ms * own)
     replay.wait_for_all()
-    if rows:
-        replay.compute(work.copy_ms(rows.added_bytes(gpus)))
-    replay.compute(parts.rest_ms)
-    return replay
+
+
+def shared_share(work: Work, gpus: int) -> float:
+    """Of all parameters, those that the GPUs update in parts."""
+    return sum(work.shared_buckets(gpus).values()) / work.sizes.parameters
 
 
 def replay_sharded(work: Work, links: Links, gpus: int, shards: int) -> Replay:

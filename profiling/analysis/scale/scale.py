@@ -35,6 +35,7 @@ from profiling.analysis.scale.records import (
 from profiling.analysis.scale.replay import Work
 from profiling.analysis.scale.step_parts import step_parts
 from profiling.hardware import peak_bytes_per_s
+from profiling.shared_update import EVEN, misfit
 
 COPY_SHARE = 0.63  # of the memory's bandwidth, that copies of gradients reached on an H200
 # of compute beside NCCL's collectives: 1.7 ms of them made a backward pass 0.8 to 0.9 ms longer, so
@@ -63,6 +64,7 @@ class Asked:
     slowdown_percent: float | None = None
     host_step_ms: float | None = None  # of fsdp and hsdp
     all_reduce: AllReduce = "collective"  # of ddp
+    shard_update: bool = False  # of ddp
 
 
 def scale(
@@ -75,6 +77,8 @@ def scale(
     manifest, report = capture.manifest, capture.report
     keys = keys_of(manifest, capture.trace.file)
     assert manifest is not None and manifest.vocab_size is not None  # keys_of has looked
+    if asked.shard_update and (reason := misfit(keys)):
+        raise ValueError(f"--shard-update: {reason}")
     sizes = sizes_of(keys, manifest.vocab_size)
     parts = with_micro_steps(step_parts(capture, sizes), asked.micro_steps)
     gpu = report.capture.gpu
@@ -99,7 +103,10 @@ def scale(
         copies_slowdown=beside_copies.percent / 100 if beside_copies else 0.0,
         rows=rows_of(keys, manifest.vocab_size),
         in_buckets=keys.gradients_in_buckets,
+        shares_update=asked.shard_update,
     )
+    if asked.shard_update:
+        check_shared(work, asked.counts)
     tokens = keys.batch_size * keys.block_size * parts.micro_steps
     activations = None
     if peak_bytes is not None:
@@ -113,7 +120,7 @@ def scale(
         gpus_per_node=asked.gpus_per_node,
         tokens=tokens,
         bucket_mb=keys.bucket_mb,
-        model=model_facts(sizes, keys.bucket_mb),
+        model=model_facts(work),
         measured=parts,
         link=machine.link,
         network=machine.network,
@@ -224,6 +231,8 @@ def assumptions(
         found.extend(about_copies(beside_copies, rows))
     if "ddp" in modes:
         found.extend(about_rows(work, rows))
+    if any(row.shard_update for row in rows):
+        found.append(about_shared_update(work, rows))
     if work.parts.blocks_from == "arithmetic":
         found.append("a block's share of a pass is its share of the arithmetic")
     if work.copy_bytes_per_ms is None:
@@ -278,6 +287,34 @@ def about_rows(work: Work, rows: Sequence[Prediction]) -> list[str]:
         f"with ddp of up to {max(travelling)} GPUs the embedding's gradient travels as a row for "
         f"each token: {saved}"
     ]
+
+
+def about_shared_update(work: Work, rows: Sequence[Prediction]) -> str:
+    parts = work.parts
+    shared = {sum(work.shared_buckets(row.gpus).values()) for row in rows if row.shard_update}
+    millions = " to ".join(f"{count / 1e6:.1f}" for count in sorted({min(shared), max(shared)}))
+    if parts.squares_ms is None:
+        squares = "what the norm takes of it is not known, and counts as the update itself"
+    else:
+        squares = f"{parts.squares_ms:.2f} ms of it are the norm's, their part beside what travels"
+    return (
+        f"shard_update=true: with ddp each GPU updates its part of {millions} of "
+        f"{work.sizes.parameters / 1e6:.1f} million weights, and the time is by weights, of "
+        f"{parts.update_ms:.2f} ms for all; {squares}; the host begins each exchange in time, "
+        "which it does not where a model is small"
+    )
+
+
+def check_shared(work: Work, counts: Sequence[int]) -> None:
+    """Raises ValueError where the update cannot be shared, as the trainer does."""
+    if not work.parts.update_ms:
+        raise ValueError("--shard-update: the capture has no kernels of the optimizer")
+    for gpus in counts:
+        if gpus > 1 and not work.shared_buckets(gpus):
+            raise ValueError(
+                f"--shard-update: not for {gpus} GPUs: of buckets of {work.bucket_mb:g} MiB none "
+                f"is of blocks alone and of a multiple of {EVEN * gpus} weights"
+            )
 
 
 def checked_counts(counts: Sequence[int], gpus_per_node: int) -> tuple[int, ...]:

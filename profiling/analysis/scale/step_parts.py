@@ -17,6 +17,7 @@ from profiling.analysis.scale.records import StepParts
 ATTENTION, PRODUCT, EMBEDDING = map(FAMILIES.index, ("attention", "gemm", "embedding"))
 # of a block's matrices the one behind attention in backward, q, k and v's: 3 of 12 C**2 weights
 BEHIND_ATTENTION = 3 / 12
+SQUARES = "adamw_squares"  # in the name of a kernel of kernels.adamw_triton
 
 
 def step_parts(capture: Capture, sizes: ModelSizes) -> StepParts:
@@ -41,6 +42,7 @@ def step_parts(capture: Capture, sizes: ModelSizes) -> StepParts:
     forward_ms, backward_ms = (
         float(np.median(length)) * unit for length in (turns - begins, ends - turns)
     )
+    of_squares_ns = squares_ns(analysis, owned)
     rhythms = [rhythm(analysis, owned, rows, sizes.blocks) for rows in (forward, backward)]
     if any(found is None for found in rhythms):
         share = sizes.block_share / sizes.blocks
@@ -64,6 +66,7 @@ def step_parts(capture: Capture, sizes: ModelSizes) -> StepParts:
         update_ms=update_ns(analysis, owned) * unit,
         blocks_from="arithmetic" if None in rhythms else "kernels",
         embedding_backward_ms=embedding_ms,
+        squares_ms=None if of_squares_ns is None else of_squares_ns * unit,
     )
 
 
@@ -125,4 +128,14 @@ def embedding_ns(
 def update_ns(analysis: Analysis, owned: Owned) -> float:
     """Kernels of the optimizer, a step."""
     rows = phase_rows(analysis, owned, "optimizer")
+    return sum(int(owned.duration_ns[each].sum()) for each in rows) / analysis.step_count
+
+
+def squares_ns(analysis: Analysis, owned: Owned) -> float | None:
+    """Of these the sum of all gradients' squares; None: no kernel has its name."""
+    known = [number for number, name in enumerate(analysis.trace.names) if SQUARES in name]
+    phases = phase_rows(analysis, owned, "optimizer")
+    rows = [each[np.isin(owned.name[each], known)] for each in phases]
+    if not any(map(len, rows)):
+        return None
     return sum(int(owned.duration_ns[each].sum()) for each in rows) / analysis.step_count
