@@ -104,16 +104,16 @@ def read_all(paths: Sequence[Path], progress: Progress, step_names: StepNames) -
         except BrokenProcessPool as error:
             raise ValueError(f"{names(paths)}: {KILLED}") from error
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
             for child in active_children():  # what they are reading, nobody asks for any more
-                child.terminate()
+                child.kill()
+            pool.shutdown(cancel_futures=True)  # waits: else its thread and the exit are in a race
             raise
 
 
 @contextmanager
 def signals_held() -> Iterator[None]:
-    """Processes that are started within never get a Ctrl-C: this one answers it, once."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    """None comes while processes are started, and these never get one: this one answers, once."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
     finally:
