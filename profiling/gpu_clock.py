@@ -1,6 +1,6 @@
 """How high a GPU's clock was over a run, and what held it down, by the driver's samples.
 
-For training.run_verdict, and for reports by analysis.runs.clock_means. Standard library only.
+For training.run_verdict, and for reports by analysis.runs.run_clocks. Standard library only.
 """
 
 from collections.abc import Mapping

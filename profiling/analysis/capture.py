@@ -7,7 +7,7 @@ from pathlib import Path
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.step_events import StepEvents, step_events
 from profiling.analysis.report import Report
-from profiling.analysis.runs.clock_means import ClockMeans, clock_means, run_folder
+from profiling.analysis.runs.run_clocks import RunClocks, run_clocks, run_folder
 from profiling.analysis.summary import summarize
 from profiling.manifest import Manifest
 from profiling.timeline import opening
@@ -21,7 +21,7 @@ class Capture:
     analysis: Analysis
     manifest: Manifest | None
     manifest_name: str | None
-    clocks: ClockMeans | None = None  # of the run in whose folder it lies
+    clocks: RunClocks | None = None  # of the run in whose folder it lies
 
     @property
     def trace(self) -> Trace:
@@ -59,5 +59,5 @@ def open_report(
         found = opening.find_manifest(beside or path, trace)
     name, content = found or (None, None)
     folder = run_folder(beside or trace.file) if content else None
-    clocks = clock_means(folder) if folder else None
+    clocks = run_clocks(folder) if folder else None
     return Capture(Analysis(trace, step, phases, device, process), content, name, clocks)

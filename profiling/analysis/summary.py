@@ -30,7 +30,7 @@ from profiling.analysis.report import (
     StepTimes,
     WindowFacts,
 )
-from profiling.analysis.runs.clock_means import ClockMeans
+from profiling.analysis.runs.run_clocks import RunClocks
 from profiling.analysis.verdict.diagnosis import diagnose
 from profiling.analysis.verdict.health import health
 from profiling.causes import CAUSES
@@ -44,7 +44,7 @@ def summarize(
     analysis: Analysis,
     manifest: Manifest | None = None,
     manifest_name: str | None = None,
-    clocks: ClockMeans | None = None,
+    clocks: RunClocks | None = None,
 ) -> Report:
     """Raises ValueError for a step, phase or device that the capture does not hold."""
     trace = analysis.trace
@@ -105,7 +105,7 @@ def capture_facts(
     )
 
 
-def run_facts(manifest: Manifest | None, clocks: ClockMeans | None) -> RunFacts | None:
+def run_facts(manifest: Manifest | None, clocks: RunClocks | None) -> RunFacts | None:
     if manifest is None:
         return None
     return RunFacts(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from profiling.analysis.ranks.reduce import ReducedRank
 from profiling.analysis.report import Finding
-from profiling.analysis.runs.clock_means import clock_means, run_folder
+from profiling.analysis.runs.run_clocks import run_clocks, run_folder
 
 
 def with_gpu_clocks(
@@ -17,6 +17,6 @@ def with_gpu_clocks(
     folder = folders.pop() if len(folders) == 1 else None
     if folder is None:
         return list(ranks), []
-    clocks = clock_means(folder)
+    clocks = run_clocks(folder)
     findings = [Finding("note", clocks.problem)] if clocks.problem else []
     return [replace(rank, gpu_clock=clocks.of_rank(rank.rank)) for rank in ranks], findings
