@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.fleet.simulation import Fault, Fleet
 from profiling.analysis.ranks.records import RanksReport
+from profiling.analysis.runs.run_clocks import run_clocks
 from tests.helpers.fleet import report_of, written
 from tests.helpers.folders import settled, with_rows
 
@@ -76,14 +77,48 @@ def test_rows_that_cannot_be_read_are_told_and_the_captures_reported(tmp_path):
     assert "config.yaml" in found.what
 
 
+MORE = Fleet(ranks=4, steps=4, noise=0.0, fault=Fault("more_kernels", ranks=(2,)))
+
+
+def powers(*limited: int) -> dict[str, float]:
+    return {f"gpu{number or ''}/throttle_power_percent": 95.0 for number in limited}
+
+
 @pytest.mark.parametrize("limited", [(0, 1, 2, 3), (0, 1, 2)], ids=["all", "not all"])
 def test_where_power_holds_all_down_less_is_to_be_gained(tmp_path, limited):
-    """As on two H200s: 3.5 ms of 4.1 ms of products that one rank had too many."""
-    power = {f"gpu{number or ''}/throttle_power_percent": 95.0 for number in limited}
-    report = of_run(tmp_path / "out", 1700, 1700, 1700, 1700, **power)
-    assert report.straggler is not None
-    said = " ".join(report.straggler.evidence)
-    assert ("All GPUs are at their power limits" in said) == (len(limited) == 4)
+    """The others' products take 6 % less time by their clocks, which fall with their waits."""
+    mhz = (1802.0, 1802.0, 1700.0, 1802.0)
+    late = of_run(tmp_path / "out", *mhz, fleet=MORE, **powers(*limited)).straggler
+    assert late is not None and late.rank == 2
+    gemms_ms = (MORE.forward + MORE.backward) * MORE.kernel_us / 1e3 * 3 / 4  # the rest adds
+    ahead_ms = 0.06 * gemms_ms if len(limited) == 4 else 0.0
+    assert late.gains_ms_per_step == pytest.approx(late.costs_ms_per_step - ahead_ms, abs=0.02)
+    said = f"longer. So expect to gain {late.gains_ms_per_step:.2f} ms."
+    assert late.evidence[-1].endswith(said) == (len(limited) == 4)
+
+
+@pytest.mark.parametrize("mhz", [(1700, 1700, 1700, 1700), (1980, 1980, 1523, 1980)])
+def test_clocks_that_do_not_differ_or_are_all_that_is_wrong_take_nothing_off(tmp_path, mhz):
+    """At 1.3 times the clock kernels are as much shorter: mending the clock gives all of it."""
+    late = of_run(tmp_path / "out", *mhz, **powers(0, 1, 2, 3)).straggler
+    assert late is not None and late.work == "slower_kernels"
+    assert late.gains_ms_per_step == late.costs_ms_per_step
+    assert "expect to gain" not in " ".join(late.evidence)
+
+
+def test_costs_in_turns_are_more_than_is_to_be_gained_at_the_power_limit(tmp_path):
+    fleet = Fleet(ranks=4, steps=12, buckets=2, jitter_us=2000)
+    report = of_run(tmp_path / "out", 1700, 1700, 1700, 1700, fleet=fleet, **powers(0, 1, 2, 3))
+    assert report.verdict == "jitter"
+    assert report.evidence[-1].startswith("All GPUs are at their power limits, so expect to gain")
+
+
+def test_the_clock_of_a_run_is_that_of_its_median_row(tmp_path):
+    """Its start and its captures have others."""
+    rows = [row | {"gpu/sm_clock_mhz": 1550.0} for row in settled(20.0)]
+    with_rows(tmp_path / "out", rows[0] | {"gpu/sm_clock_mhz": 1980.0}, *rows[1:])
+    clock = run_clocks(tmp_path / "out").of_rank(0)
+    assert clock is not None and clock.sm_mhz == 1550.0
 
 
 def test_more_kernels_have_no_clock_to_blame(tmp_path):

@@ -1,5 +1,6 @@
 """Who is waited for, why, and what it costs: in simulated trainings whose fault is known."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -163,6 +164,20 @@ def test_a_rank_with_other_kernels_of_the_same_number_has_larger_ones(tmp_path: 
     paths = written(fleet, tmp_path)
     other = paths[1].read_text("utf-8").replace("192x128_64x5", "256x128_64x4")
     paths[1].write_text(other, "utf-8")
+    found = report_of(paths).straggler
+    assert found is not None and found.work == "larger_kernels"
+
+
+def test_persistent_kernels_tell_nothing_by_their_grids(tmp_path: Path) -> None:
+    """A block for each of 132 multiprocessors, whatever there is to do: the others tell why."""
+    fleet = replace(FOUR, fault=Fault("larger_kernels"))
+    paths = written(fleet, tmp_path)
+    for path in paths:
+        trace = json.loads(path.read_text("utf-8"))
+        for event in trace["traceEvents"]:
+            if event.get("cat") == "kernel" and event["name"].startswith("nvjet"):
+                event["args"]["grid"] = [132, 1, 1]
+        path.write_text(json.dumps(trace), "utf-8")
     found = report_of(paths).straggler
     assert found is not None and found.work == "larger_kernels"
 

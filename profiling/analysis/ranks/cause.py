@@ -1,27 +1,26 @@
 """What holds the late rank up: the part of the step, the phase, and the kernels behind it.
 
 The cause is the part of the step, of causes.PARTS less communication, that takes the late rank
-longer than the median of the others by most. Longer kernels are explained by what ran: more of
-them, larger grids, or the same kernels, each longer.
+longer than the median of the others by most. Longer kernels are explained by what ran (`work`).
 """
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
 
 from profiling.analysis.ranks.costs import WORTH_TELLING, Costs
+from profiling.analysis.ranks.power_limit import PRODUCTS, ahead_ms
 from profiling.analysis.ranks.records import Straggler, Work
 from profiling.analysis.ranks.reduce import ReducedRank
+from profiling.analysis.ranks.work import why_longer
 from profiling.analysis.verdict.diagnosis import CLOSE
 from profiling.causes import PART, VERDICT
 
 ALSO = 0.2  # of what it costs: another part that is longer
-OTHER_WORK = 0.02  # by which counts, or grids, of two ranks differ
+NAMED = 0.02  # of what it costs: what clocks make of it
 SLOWER_CLOCK = 0.01  # by which a GPU's is told apart from the others'
 MOSTLY = 0.5  # of a wait for the GPU, what the host did longer behind it
 HOST = ("data", "cpu")
-PRODUCTS = ("gemm", "convolution", "attention")
 GPU_VERDICTS = ("gpu_compute", "gpu_memory", "gpu_latency", "gpu")
 
 
@@ -32,7 +31,8 @@ def straggler_of(costs: Costs, late: list[int], late_ms: float) -> Straggler:
     longer_ms = longer_parts(costs, first, others)
     part = max(longer_ms, key=lambda name: longer_ms[name])
     phase = longest_phase(costs, first, others) if part == "compute" else None
-    work = explained(costs, first, others) if part == "compute" else None
+    work = why_longer(rank, costs.ranks[median_rank(costs, others)]) if part == "compute" else None
+    ahead = ahead_ms(costs, first, others, longer_ms.get("compute", 0.0))
     cost_ns = costs.cost_ns(late)
     in_steps = int(np.count_nonzero(cost_ns > WORTH_TELLING * costs.step_ms * 1e6))
     because = cause(costs, first, others, part, longer_ms)
@@ -48,13 +48,13 @@ def straggler_of(costs: Costs, late: list[int], late_ms: float) -> Straggler:
     evidence += [clocks_said(costs, first, others)] if work == "slower_kernels" else []
     slowed_ms = slowed_by_waits_ms(costs, others)
     evidence += [SLOWED.format(slowed_ms)] if slowed_ms >= ALSO * late_ms else []
-    clocks = [each.gpu_clock for each in costs.ranks]
-    limited = all(clock and clock.held_down_by == "power" for clock in clocks)
-    evidence += [LIMITED] if limited else []
+    gains_ms = max(0.0, late_ms - ahead)
+    evidence += [LIMITED.format(ahead, gains_ms)] if ahead >= NAMED * late_ms else []
     return Straggler(
         rank=rank.rank,
         with_ranks=[costs.ranks[number].rank for number in late[1:]],
         costs_ms_per_step=late_ms,
+        gains_ms_per_step=gains_ms,
         in_steps=in_steps,
         of_steps=len(cost_ns),
         because=because,
@@ -80,8 +80,8 @@ SLOWED = (
 
 
 LIMITED = (
-    "All GPUs are at their power limits, so expect to gain less: who waits draws less power, and "
-    "without the waits their clocks fall."
+    "All GPUs are at their power limits, and who waits draws less power: at this rank's clock the "
+    "others would take {:.2f} ms longer. So expect to gain {:.2f} ms."
 )
 
 
@@ -192,50 +192,6 @@ def longest_phase(costs: Costs, first: int, others: list[int]) -> str | None:
         for phase in costs.ranks[first].phase_ns
     }
     return max(longer_ns, key=lambda phase: longer_ns[phase], default=None)
-
-
-def explained(costs: Costs, first: int, others: list[int]) -> Work | None:
-    """Why it computes longer than the others.
-
-    By the kernels that both run; those that one of them alone runs are taken for one kernel. Where
-    it launches more of a kernel, these may be larger ones than the others: all is theirs.
-    """
-    mine, theirs = costs.ranks[first], costs.ranks[median_rank(costs, others)]
-    both = mine.kernels.keys() & theirs.kernels.keys()
-    longer_ns: dict[Work | None, float] = {"more_kernels": 0.0}
-    for name in [*both, None]:
-        one, other = (a_step(rank, name, both) for rank in (mine, theirs))
-        more = one.count > (1 + OTHER_WORK) * other.count
-        why = "more_kernels" if more else grids(one, other)
-        longer_ns[why] = longer_ns.get(why, 0.0) + one.ns - other.ns
-    return max(longer_ns, key=lambda work: longer_ns[work])
-
-
-@dataclass(frozen=True)
-class StepWork:
-    """As KernelWork, but of a step."""
-
-    count: float
-    ns: float
-    blocks: float  # less than 0: not told
-
-
-def a_step(rank: ReducedRank, name: str | None, common: Collection[str]) -> StepWork:
-    """Of the kernel; None: of all that are not in `common`."""
-    names = [name] if name else [each for each in rank.kernels if each not in common]
-    works = [rank.kernels[each] for each in names]
-    count, ns = sum(work.count for work in works), sum(work.ns for work in works)
-    told = all(work.blocks >= 0 for work in works)
-    blocks = sum(work.blocks for work in works) if told else -rank.steps
-    return StepWork(count / rank.steps, ns / rank.steps, blocks / rank.steps)
-
-
-def grids(one: StepWork, other: StepWork) -> Work | None:
-    """Why a launch of a kernel takes longer on one rank; None: their grids were not told."""
-    if one.blocks < 0 or other.blocks < 0:
-        return None
-    larger = one.blocks * other.count > (1 + OTHER_WORK) * other.blocks * one.count
-    return "larger_kernels" if larger else "slower_kernels"
 
 
 def median_rank(costs: Costs, numbers: list[int]) -> int:

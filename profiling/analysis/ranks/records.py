@@ -68,7 +68,8 @@ class Straggler:
 
     rank: int
     with_ranks: list[int]  # others that are as late: mending one of them alone gains little
-    costs_ms_per_step: float  # what it would gain if these came with the next
+    costs_ms_per_step: float  # what the others lose because these do not come with the next
+    gains_ms_per_step: float  # what mending it gives; less, where clocks would fall by it
     in_steps: int  # of `of_steps`, those in which these are late
     of_steps: int
     because: str  # of causes.VERDICTS

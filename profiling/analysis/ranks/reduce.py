@@ -30,7 +30,7 @@ class KernelWork:
     family: str
     count: int
     ns: int  # less what collectives beside it made it longer
-    blocks: int  # of all grids; -1: not told
+    blocks: int  # of all grids; -1: not told, or they do not tell how large the work is
 
 
 class Kind(NamedTuple):
@@ -112,6 +112,7 @@ def reduced(
     slow = slowed(launches, kinds_ns)
     unslowed_ns = owned.duration_ns[computes] - slow.kernel_ns
     gpu = report.capture.gpu
+    sm_count = gpu.sm_count or 0 if gpu else 0
     return ReducedRank(
         rank=rank,
         rank_from=rank_from,
@@ -130,7 +131,7 @@ def reduced(
         host_ns=by_host(analysis),
         communication_ns=communication(analysis, owned).within(bounds_ns[:-1], bounds_ns[1:]),
         phase_ns=of_phases(analysis, computes, unslowed_ns),
-        kernels=work_of(analysis, computes, unslowed_ns, names),
+        kernels=work_of(analysis, computes, unslowed_ns, names, sm_count),
         collectives=collectives,
         slowed_ns=slow.collective_ns,
         alone=alone_of(owned, computes, launches, kinds_ns, names),
@@ -207,16 +208,18 @@ def of_phases(analysis: Analysis, rows: np.ndarray, took_ns: np.ndarray) -> dict
 
 
 def work_of(
-    analysis: Analysis, rows: np.ndarray, took_ns: np.ndarray, names: list[str]
+    analysis: Analysis, rows: np.ndarray, took_ns: np.ndarray, names: list[str], sm_count: int
 ) -> dict[str, KernelWork]:
+    """`sm_count`: of the GPU; 0: not known."""
     owned = analysis.owned
     if owned is None or not len(rows):
         return {}
     of_name, kernel = np.unique(owned.name[rows], return_inverse=True)
     blocks = owned.operations.blocks[owned.row[rows]]
+    # persistent kernels: a block for each multiprocessor, however large the work is
+    tells = blocks > sm_count
     count, ns, grids, untold = (
-        np.bincount(kernel, weights)
-        for weights in (None, took_ns, np.maximum(blocks, 0), blocks < 0)
+        np.bincount(kernel, weights) for weights in (None, took_ns, np.maximum(blocks, 0), ~tells)
     )
     return {
         names[number]: KernelWork(

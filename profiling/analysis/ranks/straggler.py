@@ -16,6 +16,7 @@ import numpy as np
 
 from profiling.analysis.ranks.cause import straggler_of
 from profiling.analysis.ranks.costs import WORTH_TELLING, Costs
+from profiling.analysis.ranks.power_limit import holds_all
 from profiling.analysis.ranks.records import RanksVerdict, Straggler
 
 COMMUNICATING = 0.15  # of a step in transfers that nothing hides
@@ -23,6 +24,10 @@ DOUBTFUL = 0.15  # of a step, by which the ends of collectives contradict each o
 TOGETHER = 0.5  # of what some cost, in which each of them has to be late
 STEADY = 3.0  # times what the others cost: from there on it is no jitter
 
+LESS = (
+    "All GPUs are at their power limits, so expect to gain less: who waits draws less power, and "
+    "without the waits their clocks fall."
+)
 NOT_TOGETHER = (
     "Who waits cannot be told: collectives that the ranks should leave together end up to {:.2f} "
     "ms apart in a step. Are these groups of ranks whose captures do not name their groups?"
@@ -60,6 +65,7 @@ def judge(costs: Costs) -> Judged:
             f"Not the same rank each step: the last costs the others {jitter_ms:.2f} ms, and "
             f"none of them is it in more than {times.max()} of {len(costs.iterations)} steps."
         )
+        evidence += [LESS] if holds_all(costs) else []
         return Judged("jitter", evidence, None, jitter_ms)
     return without_straggler(costs, jitter_ms)
 

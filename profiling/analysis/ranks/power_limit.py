@@ -1,0 +1,48 @@
+"""What ranks that wait are ahead by their clocks, where power limits hold all GPUs down.
+
+Called by cause. A GPU that waits draws less power, and computes at a higher clock for it: products
+and attention take as much less time, kernels that memory bounds take the same. Once nobody is
+waited for all draw alike, and their clocks fall to about that of the rank that is late now. So
+what the others are ahead by their clocks is in what the late rank costs, and mending it does not
+give it back. (Two H200s, GPT-2 124M, clocks 6 % apart: products 4 to 6 % apart, AdamW by nothing.)
+"""
+
+from profiling.analysis.ranks.costs import Costs
+from profiling.analysis.ranks.reduce import ReducedRank
+
+PRODUCTS = ("gemm", "convolution", "attention")  # families that take as long as the clock has them
+BEYOND = 2.0  # times what clocks explain: from there on the rank has more to do
+
+
+def holds_all(costs: Costs) -> bool:
+    """Whether power limits hold down the clocks of all ranks' GPUs, as far as is known."""
+    clocks = [rank.gpu_clock for rank in costs.ranks]
+    return all(clock is not None and clock.held_down_by == "power" for clock in clocks)
+
+
+def ahead_ms(costs: Costs, late: int, others: list[int], longer_ms: float) -> float:
+    """By how many ms a step the least of the others is ahead of the late one by its clock.
+
+    `longer_ms`: that the late one computes longer. 0 where no power limit is the reason, or where
+    its lower clock is all that is wrong with it.
+    """
+    clock = costs.ranks[late].gpu_clock
+    if clock is None or not holds_all(costs):
+        return 0.0
+    ahead = min(products_ms(rank) * higher(rank, clock.sm_mhz) for rank in of(costs, others))
+    return ahead if longer_ms > BEYOND * ahead else 0.0
+
+
+def of(costs: Costs, numbers: list[int]) -> list[ReducedRank]:
+    return [costs.ranks[number] for number in numbers]
+
+
+def products_ms(rank: ReducedRank) -> float:
+    """Of a step, without what collectives slow."""
+    ns = sum(work.ns for work in rank.kernels.values() if work.family in PRODUCTS)
+    return ns / rank.steps / 1e6
+
+
+def higher(rank: ReducedRank, than_mhz: float) -> float:
+    """As a share of the other clock; 0 where it is not higher."""
+    return max(0.0, rank.gpu_clock.sm_mhz / than_mhz - 1) if rank.gpu_clock else 0.0

@@ -1,0 +1,74 @@
+"""Why a rank computes longer than another: more kernels, larger ones, or the same, each longer.
+
+Called by cause.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from profiling.analysis.ranks.records import Work
+from profiling.analysis.ranks.reduce import ReducedRank
+
+OTHER_WORK = 0.02  # by which counts, or grids, of two ranks differ
+TELLING = 0.1  # of what it computes longer: kernels that tell why
+
+
+def why_longer(mine: ReducedRank, theirs: ReducedRank) -> Work | None:
+    """Why it computes longer than the other; None: its kernels do not tell.
+
+    Kernels whose grids tell nothing are taken to be longer for the same reason as those that tell.
+    """
+    longer_ns: dict[Work | None, float] = {}
+    for names in comparable(mine, theirs):
+        one, other = a_step(mine, names), a_step(theirs, names)
+        more = one.count > (1 + OTHER_WORK) * other.count
+        why = "more_kernels" if more else grids(one, other)
+        longer_ns[why] = longer_ns.get(why, 0.0) + one.ns - other.ns
+    enough_ns = TELLING * sum(longer_ns.values())
+    longer_ns.pop(None, None)
+    most = max(longer_ns, key=lambda work: longer_ns[work], default=None)
+    return most if most and longer_ns[most] > max(enough_ns, 0.0) else None
+
+
+def comparable(one: ReducedRank, other: ReducedRank) -> Iterable[list[str]]:
+    """Kernels that both launch as often, each by itself; the rest by family: a library may choose
+    others for more work."""
+    rest: dict[str, list[str]] = {}
+    for name, work in (other.kernels | one.kernels).items():
+        a, b = (count_of(rank, name) for rank in (one, other))
+        if abs(a - b) <= OTHER_WORK * b:
+            yield [name]
+        else:
+            rest.setdefault(work.family, []).append(name)
+    yield from rest.values()
+
+
+def count_of(rank: ReducedRank, name: str) -> float:
+    """A step."""
+    return rank.kernels[name].count / rank.steps if name in rank.kernels else 0.0
+
+
+@dataclass(frozen=True)
+class StepWork:
+    """As KernelWork, but of a step."""
+
+    count: float
+    ns: float
+    blocks: float  # less than 0: not told
+
+
+def a_step(rank: ReducedRank, names: Collection[str]) -> StepWork:
+    """Of these kernels together, as many of them as it runs."""
+    works = [rank.kernels[name] for name in names if name in rank.kernels]
+    count, ns = sum(work.count for work in works), sum(work.ns for work in works)
+    told = all(work.blocks >= 0 for work in works)
+    blocks = sum(work.blocks for work in works) if told else -rank.steps
+    return StepWork(count / rank.steps, ns / rank.steps, blocks / rank.steps)
+
+
+def grids(one: StepWork, other: StepWork) -> Work | None:
+    """Why a launch of a kernel takes longer on one rank; None: their grids do not tell."""
+    if one.blocks < 0 or other.blocks < 0:
+        return None
+    larger = one.blocks * other.count > (1 + OTHER_WORK) * other.blocks * one.count
+    return "larger_kernels" if larger else "slower_kernels"
