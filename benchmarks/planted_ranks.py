@@ -162,9 +162,9 @@ def told(name: str, plant: Plant, out: Path, folder: str) -> Told:
 
 
 def cost_ms(report: RanksReport) -> float | None:
-    """Of a step, what the verdict is about."""
+    """Of a step, what the verdict is about, and what removing the fault is said to give."""
     if report.straggler:
-        return report.straggler.costs_ms_per_step
+        return report.straggler.gains_ms_per_step
     if report.verdict == "communication":
         return median(rank.communication.exposed_ms for rank in report.ranks)
     return report.jitter_ms_per_step
