@@ -6,9 +6,14 @@
         ways="parallel=ddp; parallel=fsdp" against=../nanoGPT \
         theirs="config/train_gpt2.py --batch_size=12 --wandb_log=False"
 
+    python -m benchmarks scaling ranks=1,2 alone=0,1 words="dataset=FOLDER"
+
 Each process trains one micro-step of batch_size sequences on each GPU. All take turns, round by
 round, and are timed alike, from outside: from line to line of what they print, behind a warm-up.
-Prints a row for each way and number of ranks; `kept` is the step of the fewest ranks over this one.
+`ways` are for several ranks. Prints a row for each way and number of ranks; `kept` is the step of
+the fewest ranks, of one rank where it is among them, over this one. GPUs of one kind differ, at
+their power limits by some per cent of clock, and the slowest leads: name them in `alone`, and
+several are held against the slowest by itself.
 """
 
 import os
@@ -34,9 +39,10 @@ THEIRS = "nanoGPT"
 @dataclass
 class ScalingConfig(Keys):
     ranks: str = key("1,2", "numbers of GPUs of one host, by comma")
+    alone: str = key("", "GPUs to time one rank on, by comma")
     config: str = key("gpt2_124m", "experiment to train")
     words: str = key("", "further words of train.py, by blanks, for each way")
-    ways: str = key("", "words to compare, by semicolon")
+    ways: str = key("", "words of train.py for several ranks, to compare, by semicolon")
     against: str = key("", "a checkout of nanoGPT, to be run as it stands")
     theirs: str = key("config/train_gpt2.py --wandb_log=False", "words of its train.py, by blanks")
     iterations: int = key(80, "of each process", least=40)
@@ -51,52 +57,75 @@ class Process:
 
     way: str
     ranks: int
+    gpu: int | None = None  # None: the first so many
 
     @property
     def label(self) -> str:
         return self.way or "as it is"
 
+    @property
+    def where(self) -> str:
+        return str(self.ranks) if self.gpu is None else f"{self.ranks} (GPU {self.gpu})"
+
+    @property
+    def environ(self) -> dict[str, str]:
+        chosen = {} if self.gpu is None else {"CUDA_VISIBLE_DEVICES": str(self.gpu)}
+        return {**os.environ, **chosen}
+
 
 def main(config: ScalingConfig) -> None:
-    ranks, ways = numbers(config), [way.strip() for way in config.ways.split(";")]
+    ranks = numbers("ranks", config.ranks, least=1)
     if config.against and not (Path(config.against) / "train.py").is_file():
         raise ValueError(f"against={config.against}: no checkout of nanoGPT; it has no train.py")
     if config.warm_up + 2 * LOG_INTERVAL > config.iterations:
         raise ValueError(f"warm_up={config.warm_up}: leaves less than 20 of {config.iterations}")
     out = Path(config.out).resolve()
     out.mkdir(parents=True, exist_ok=True)
-    sides = [*ways, THEIRS] if config.against else ways
-    processes = [Process(way, count) for way, count in product(sides, ranks)]
+    processes = processes_of(config, ranks)
     found = in_turns({p: partial(step_ms, p, config, out) for p in processes}, config.rounds)
     print(HEADER)
-    for way in sides:
-        fewest_ms = median(found[Process(way, ranks[0])])
-        for process in (Process(way, count) for count in ranks):
-            print(row(process, found[process], fewest_ms))
+    for process in processes:
+        fewest = [each for each in processes if is_held_against(process, each, ranks[0])]
+        print(row(process, found[process], max(median(found[each]) for each in fewest)))
 
 
-def numbers(config: ScalingConfig) -> list[int]:
-    """Of ranks, the fewest first. Raises ValueError."""
-    words = config.ranks.split(",")
-    if not all(word.strip().isdecimal() and int(word) for word in words):
-        raise ValueError(f"ranks={config.ranks}: not numbers of GPUs by comma, such as 1,2,4")
+def processes_of(config: ScalingConfig, ranks: list[int]) -> list[Process]:
+    gpus = numbers("alone", config.alone) if config.alone else [None]
+    ways = [way.strip() for way in config.ways.split(";")]
+    theirs = [THEIRS] if config.against else []
+    alone = [Process(way, 1, gpu) for way, gpu in product(["", *theirs], gpus) if 1 in ranks]
+    several = [count for count in ranks if count > 1]
+    return alone + [Process(way, count) for way, count in product([*ways, *theirs], several)]
+
+
+def is_held_against(process: Process, other: Process, fewest: int) -> bool:
+    """One rank of ours is trained in no way; the fewest of several are in the same."""
+    of_one_side = (process.way == THEIRS) == (other.way == THEIRS)
+    return other.ranks == fewest and of_one_side and (fewest == 1 or process.way == other.way)
+
+
+def numbers(name: str, value: str, least: int = 0) -> list[int]:
+    """The least first. Raises ValueError."""
+    words = value.split(",")
+    if not all(word.strip().isdecimal() and int(word) >= least for word in words):
+        raise ValueError(f"{name}={value}: not numbers of GPUs by comma, such as 1,2,4")
     return sorted({int(word) for word in words})
 
 
 def row(process: Process, times_ms: list[float], fewest_ms: float) -> str:
     ms = median(times_ms)
     spread = f"{ms:.2f} ({min(times_ms):.2f}, {max(times_ms):.2f})"
-    return f"| {process.label} | {process.ranks} | {spread} | {fewest_ms / ms:.1%} |"
+    return f"| {process.label} | {process.where} | {spread} | {fewest_ms / ms:.1%} |"
 
 
 def step_ms(process: Process, config: ScalingConfig, out: Path) -> float:
     """The median step of a process, over the rows behind the warm-up. Raises ValueError."""
-    name = re.sub(r"\W+", "-", f"{process.label} {process.ranks}")
+    name = re.sub(r"\W+", "-", f"{process.label} {process.where}").strip("-")
     folder, words = command(process, config, out / name)
     log = out / f"{name}.log"
     with open(log, "wb") as file:
         output = Stamped(file)
-        ended = stream([sys.executable, *words], dict(os.environ), output, folder)
+        ended = stream([sys.executable, *words], process.environ, output, folder)
     check_ended(ended, words, log, f"{process.label}, {process.ranks} ranks")
     steps = printed.training(output.lines).steps(config.warm_up)
     if not steps:

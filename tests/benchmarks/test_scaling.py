@@ -2,6 +2,7 @@
 
 import pytest
 
+from benchmarks import scaling
 from benchmarks.__main__ import main
 from benchmarks.scaling import THEIRS, Process, ScalingConfig, command, row
 
@@ -25,9 +26,49 @@ def test_a_row_says_what_is_kept():
     )
 
 
+def kept_of(capsys) -> list[str]:
+    lines = capsys.readouterr().out.split(scaling.HEADER)[1].split("\n")[1:-1]
+    return [" ".join(line.strip("| ").split(" | ")[at] for at in (0, 1, 3)) for line in lines]
+
+
+def test_several_gpus_are_held_against_the_slowest_of_them(tmp_path, monkeypatch, capsys):
+    took_ms = {"1 (GPU 0)": 19.0, "1 (GPU 1)": 20.0, "2": 25.0}
+    seen = []
+
+    def step_ms(process, config, out):
+        seen.append((process.where, process.environ.get("CUDA_VISIBLE_DEVICES")))
+        return took_ms[process.where]
+
+    monkeypatch.setattr(scaling, "step_ms", step_ms)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    main(["scaling", "ranks=1,2", "alone=1,0", "rounds=1", f"out={tmp_path}/out"])
+    assert seen == [("1 (GPU 0)", "0"), ("1 (GPU 1)", "1"), ("2", None)]
+    assert kept_of(capsys) == [
+        "as it is 1 (GPU 0) 105.3%", "as it is 1 (GPU 1) 100.0%", "as it is 2 80.0%",
+    ]  # fmt: skip
+
+
+def test_ways_are_for_several_ranks_and_nanogpt_is_held_against_itself(
+    tmp_path, monkeypatch, capsys
+):
+    """train.py refuses fsdp, and a shared update, on one rank."""
+    took_ms = {("", 1): 20.0, ("a=1", 2): 21.0, ("b=2", 2): 25.0, (THEIRS, 1): 30.0,
+               (THEIRS, 2): 40.0}  # fmt: skip
+    monkeypatch.setattr(scaling, "step_ms", lambda p, *_: took_ms[p.way, p.ranks])
+    (tmp_path / "train.py").touch()
+    words = ["ranks=1,2", "ways=a=1; b=2", f"against={tmp_path}", f"out={tmp_path}/out"]
+    main(["scaling", *words])
+    assert kept_of(capsys) == [
+        "as it is 1 100.0%", "nanoGPT 1 100.0%", "a=1 2 95.2%", "b=2 2 80.0%", "nanoGPT 2 75.0%",
+    ]  # fmt: skip
+    main(["scaling", "ranks=2", *words[1:]])
+    assert kept_of(capsys) == ["a=1 2 100.0%", "b=2 2 100.0%", "nanoGPT 2 100.0%"]
+
+
 @pytest.mark.parametrize(
     "words, message",
     [
+        ("alone=0,a", "alone=0,a: not numbers of GPUs"),
         ("ranks=1,x", "ranks=1,x: not numbers of GPUs"),
         ("ranks=0", "ranks=0: not numbers"),
         ("against=nowhere", "against=nowhere: no checkout of nanoGPT"),
