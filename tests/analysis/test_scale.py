@@ -9,6 +9,7 @@ from benchmarks.predicted import AT_ONCE, GPT2_124M, MEASURED, link, predicted_m
 from configs.schema import Config
 from model import GPT
 from profiling.analysis.ranks.records import CollectiveSum
+from profiling.analysis.runs.run_clocks import RunClocks
 from profiling.analysis.scale.links import (
     LINK_STEP_MS,
     NETWORK_STEP_MS,
@@ -564,6 +565,15 @@ def test_blocks_by_arithmetic_where_attention_is_no_kernel_of_its_own():
     assert 0.9 < 3 * parts.block_forward_ms / parts.forward_ms < 1.0
     pieces = parts.head_backward_ms + 3 * parts.block_backward_ms
     assert parts.backward_ms - pieces == pytest.approx(parts.embedding_backward_ms)
+
+
+@pytest.mark.parametrize("percent, said", [(97.0, True), (12.0, False)])
+def test_a_clock_at_its_power_limit_is_assumed_to_stay(percent, said):
+    rows = {"gpu/sm_clock_mhz": 1573.0, "gpu/throttle_power_percent": percent}
+    limited = replace(capture_of("flash_eager.trace"), clocks=RunClocks(rows))
+    found = scale(limited, Asked((1, 4), 8)).assumed
+    at_the_limit = "the GPU's clock stays as it was, 1573 MHz, held down by its power limit 97 %"
+    assert any(each.startswith(at_the_limit) for each in found) == said
 
 
 def test_what_is_assumed_is_said():

@@ -34,6 +34,7 @@ from profiling.analysis.scale.records import (
 )
 from profiling.analysis.scale.replay import Work
 from profiling.analysis.scale.step_parts import step_parts
+from profiling.gpu_clock import GpuClock
 from profiling.hardware import peak_bytes_per_s
 from profiling.shared_update import EVEN, misfit
 
@@ -129,7 +130,10 @@ def scale(
         host=machine.host,
         predictions=rows,
         choices=choices(rows),
-        assumed=assumptions(keys, work, machine, (slowdown, beside_copies), rows, activations),
+        assumed=[
+            *assumptions(keys, work, machine, (slowdown, beside_copies), rows, activations),
+            *about_clock(report.run.gpu_clock if report.run else None),
+        ],
     )
 
 
@@ -257,6 +261,15 @@ def assumptions(
     else:
         found.append("activations are those of the measured run")
     return found
+
+
+def about_clock(clock: GpuClock | None) -> list[str]:
+    if clock is None or clock.held_down_by != "power":
+        return []
+    return [
+        f"the GPU's clock stays as it was, {clock.said}; links draw power too, and beside another "
+        "one an H200's was 2 % lower"
+    ]
 
 
 def about_copies(beside: Slowdown, rows: Sequence[Prediction]) -> list[str]:
