@@ -310,6 +310,18 @@ def test_a_shared_update_by_hand():
     assert eager.now - replay.now == pytest.approx(0.25 + 2 * copies)
 
 
+def test_parts_of_others_are_read_by_squares_and_update_where_no_kernel_averages():
+    """Half of 2 MB is another GPU's, and read twice; of the table's 1.6 MB a kernel averages."""
+    links = Links(8, 1000.0, 1.0)
+    shared = work(shares_update=True, copy_bytes_per_ms=1e7, in_buckets=True)
+    by_copies, by_collective = (
+        replay_ddp(replace(shared, averages=averages), links, 2).now
+        for averages in ("copies", "collective")
+    )
+    latency_ms = 0.02  # of a transfer, behind which squares are summed
+    assert by_copies - by_collective == pytest.approx((2 + 1.5 * 1.6) * MB / 1e7, abs=latency_ms)
+
+
 def test_copies_that_the_rest_of_the_update_does_not_hide_are_exposed():
     links = Links(8, 0.5, 1.0)
     replay = replay_ddp(work(shares_update=True), links, 2)

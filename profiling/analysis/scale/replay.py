@@ -155,7 +155,8 @@ def send_buckets(replay: Replay, work: Work, links: Links, gpus: int) -> float:
         replay.compute(piece.ms + work.copy_ms(copied))
         for index in range(done, done + len(piece.gradients)):
             if index in complete:
-                if by_copies:  # a kernel averages: it reads a part from each rank, and writes one
+                # a kernel averages: it reads a part from each rank, and writes one
+                if by_copies and index not in shared:
                     replay.compute(work.copy_ms((1 + 1 / gpus) * complete[index]))
                 exchange = links.gather if index in shared else links.all_reduce
                 replay.send(exchange(complete[index], gpus))
@@ -167,8 +168,9 @@ def begin_rest(replay: Replay, work: Work, links: Links, gpus: int) -> None:
     """What is in no product leaves at once; beside it the squares of a part are summed."""
     left = work.sizes.parameters - work.averaged.parameters
     replay.send(links.all_reduce(FLOAT32_BYTES * left, gpus))
-    squares_ms = work.parts.squares_ms or 0.0
+    squares_ms, shared = work.parts.squares_ms or 0.0, sum(work.shared_buckets(gpus).values())
     replay.compute(squares_ms * shared_share(work, gpus) / gpus)
+    replay.compute(others_parts_ms(work, links, gpus, shared))
 
 
 def update_shared(replay: Replay, work: Work, links: Links, gpus: int) -> None:
@@ -179,10 +181,17 @@ def update_shared(replay: Replay, work: Work, links: Links, gpus: int) -> None:
     replay.compute(parts.rest_ms - parts.update_ms + squares_ms * own)
     for stage in stages([*work.shared_buckets(gpus).values()]):
         replay.compute(update_ms * sum(stage) / every / gpus)
+        replay.compute(others_parts_ms(work, links, gpus, sum(stage)))
         for parameters in stage:
             replay.send(links.gather(COPY_BYTES * parameters, gpus))
     replay.compute(update_ms * own)
     replay.wait_for_all()
+
+
+def others_parts_ms(work: Work, links: Links, gpus: int, parameters: int) -> float:
+    """To read those of the other GPUs, of the gradients of so many: their mean is in no place."""
+    by_copies = work.all_reduce(gpus, links.gpus_per_node) == "copies"
+    return work.copy_ms(FLOAT32_BYTES * parameters * (1 - 1 / gpus)) if by_copies else 0.0
 
 
 def shared_share(work: Work, gpus: int) -> float:
