@@ -70,7 +70,7 @@ x, y = torch.randint(17, (2, 2, 8))
 
 def losses_of(kernels, dtype):
     torch.manual_seed(0)
-    keys = dict(n_layer=2, n_head=2, n_embd=32, block_size=8, batch_size=2, dropout=0.0)
+    keys = dict(n_layer=1, n_head=2, n_embd=32, block_size=8, batch_size=2, dropout=0.0)
     config = Config(
         **keys, attention="math", compile=False, kernels=kernels, dtype=dtype,
         gradient_accumulation_steps=2, learning_rate=1e-2, device=x.device.type,
@@ -94,7 +94,7 @@ for dtype, rtol in (("float32", 1e-4), ("bfloat16", 1e-2), ("float16", 1e-2)):
     assert expected[-1] < expected[0] - 0.1, expected
     torch.testing.assert_close(torch.tensor(seen), torch.tensor(expected), rtol=rtol, atol=0)
     kept = [layer.copy for layer in model.modules() if getattr(layer, "copy", None) is not None]
-    assert len(kept) == (0 if dtype == "float32" else 9)
+    assert len(kept) == (0 if dtype == "float32" else 5)
     assert dtype == "float16" or step.skipped == 0
     before = [p.clone() for p in step.parameters], deepcopy(step.optimizer.state_dict())
     materialise_state(step)  # of a resumed run too: it changes nothing

@@ -107,9 +107,9 @@ torch.set_default_device(sys.argv[1])
 
 
 @torch.no_grad()
-def compare(heads, **keys):
+def compare(heads, n_layer=1, **keys):
     config = ModelConfig(
-        n_layer=2, n_head=heads, n_embd=32, block_size=8, dropout=0.0, **keys
+        n_layer=n_layer, n_head=heads, n_embd=32, block_size=8, dropout=0.0, **keys
     )
     torch.manual_seed(1)
     model = GPT(config, 65).eval()
@@ -141,7 +141,7 @@ def text(own, model):
     return torch.cat(tokens, 1).tolist()
 
 
-model = compare(2)
+model = compare(2, n_layer=2)
 assert text(True, model) == text(False, model)
 compare(1, bias=True, activation="gelu_tanh")
 compare(2, positions="rotary")

@@ -16,7 +16,7 @@ from training.own_kernels import try_kernels
 
 torch.set_default_device(sys.argv[1])
 
-small = ModelConfig(n_layer=2, n_head=2, n_embd=32, block_size=8, dropout=0.0, attention="math")
+small = ModelConfig(n_layer=1, n_head=2, n_embd=32, block_size=8, dropout=0.0, attention="math")
 x, y = torch.randint(17, (2, 2, 8))
 y[0, :3] = -1
 
@@ -30,8 +30,8 @@ def trained(config, compiled=False):
     return model, logits, loss, {name: p.grad for name, p in model.named_parameters()}
 
 
-ways = (
-    {},
+ways = (  # the first alone has a block behind another; the others are other within a block
+    {"n_layer": 2},
     {"bias": True, "positions": "rotary"},
     {"bias": True, "activation": "gelu_tanh"},
 )
@@ -69,7 +69,7 @@ from training.step import autocast
 
 torch.set_default_device(sys.argv[1])
 device = torch.device(sys.argv[1])
-small = ModelConfig(n_layer=2, n_head=2, n_embd=32, block_size=8, dropout=0.0, attention="math")
+keys = dict(n_head=2, n_embd=32, block_size=8, dropout=0.0, attention="math")
 
 
 def trained(config, V, dtype="bfloat16", compiled=False):
@@ -95,7 +95,8 @@ def trained(config, V, dtype="bfloat16", compiled=False):
     return loss, at_end, torch.cat([p.grad.flatten() for p in model.parameters()]), kinds
 
 
-for V in (17, 300):  # with our own embedding, and without
+for V, n_layer in ((17, 2), (300, 1)):  # with our own embedding, and without
+    small = ModelConfig(n_layer=n_layer, **keys)
     exact, _, slopes, _ = trained(small, V, "float32")
     for kernels in ("compiled", "fused"):
         for compiled, residual in ((False, "float32"), (False, "bfloat16"), (True, "bfloat16")):

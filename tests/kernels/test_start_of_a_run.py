@@ -17,7 +17,7 @@ from profiling.manifest import AttentionFacts
 SLOW = {"torch._dynamo", "torch._inductor", "sympy", "networkx"}
 device = sys.argv[1]
 keys = f"device={device} kernels=fused attention=triton compile=false dtype=bfloat16"
-keys += " n_layer=1 n_head=2 n_embd=32 block_size=16 batch_size=1 max_iters=1 eval_iters=1"
+keys += " n_layer=1 n_head=2 n_embd=32 block_size=8 batch_size=1 max_iters=1 eval_iters=1"
 keys += " eval_batch_size=1 always_save_checkpoint=true wandb.mode=disabled"
 keys += " cuda_graphs=true" if device == "cuda" else " cuda_graphs=auto"
 

@@ -88,15 +88,19 @@ def test_tasks_of_slurm_train_together(run, command, start, losses, tmp_path):
     assert "iter 3:" in outputs[0] and "iter 3:" not in outputs[1], "the first speaks for all"
 
 
-# the rank is killed behind an iteration, in the first life of the run
-KILLED = """
+# nobody asks what the ranks did last
+UNASKED = """
 import os, signal
 import train
 from configs import command_line
 from training import flight_recorder
 
-flight_recorder.ANSWER_S = 0.5  # nobody asks what they did last
-
+flight_recorder.ANSWER_S = 0.5
+{change}
+command_line.run(train.train)
+"""
+# the rank is killed behind an iteration, in the first life of the run
+KILLED = """
 def accumulate(step, batches, iteration, spans, accumulate=train.accumulate):
     life = os.environ["TORCHELASTIC_RESTART_COUNT"]
     if (iteration, os.environ["RANK"], life) == (6, "1", "0"):
@@ -104,7 +108,6 @@ def accumulate(step, batches, iteration, spans, accumulate=train.accumulate):
     accumulate(step, batches, iteration, spans)
 
 train.accumulate = accumulate
-command_line.run(train.train)
 """
 KEYS = dict(gradient_accumulation_steps=2, max_iters=12, eval_interval=4, go_on=True)
 
@@ -114,7 +117,7 @@ def test_a_killed_rank_is_restarted_from_the_last_checkpoint(run, command, start
     always = dict(always_save_checkpoint=True)
     alone = run(out_dir=str(tmp_path / "alone"), **KEYS, **always)
     script = tmp_path / "killed.py"
-    script.write_text(KILLED)
+    script.write_text(UNASKED.format(change=KILLED))
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     words = [*torchrun, "--max-restarts=1", str(script), *command(**KEYS, **always)[1:]]
     process = start(words, PYTHONPATH=str(PROJECT))
@@ -137,11 +140,16 @@ def test_when_a_host_is_lost_the_other_goes_on(command, start, tmp_path):
     keys = KEYS | {"max_iters": 100_000, "eval_interval": 50, "log_interval": 50}
     agent = ["-m", "torch.distributed.run", "--nnodes=1:2", "--nproc_per_node=1"]
     agent += ["--max-restarts=3", "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{port}"]
-    words = [*agent, "--rdzv-id=two", "--rdzv-conf=last_call_timeout=1", *command(**keys)]
-    first = start(words, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
+    # a lost agent is known after three intervals
+    agent += ["--rdzv-id=two", "--rdzv-conf=last_call_timeout=1,keep_alive_interval=2"]
+    script = tmp_path / "unasked.py"
+    script.write_text(UNASKED.format(change=""))
+    words = [*agent, str(script), *command(**keys)[1:]]
+    environ = {"PYTHONPATH": str(PROJECT), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    first = start(words, **environ)
     while socket.socket().connect_ex(("localhost", port)):
         time.sleep(0.2)  # it has the rendezvous, which has to stay
-    second = start(words, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
+    second = start(words, **environ)
     checkpoint = tmp_path / "out" / "ckpt.pt"
 
     def is_of_both() -> bool:
