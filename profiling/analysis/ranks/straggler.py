@@ -93,6 +93,8 @@ def late_ranks(costs: Costs) -> list[int]:
     are late together; the one that costs most alone is the first, or the only one."""
     waited = costs.waits.of_steps(costs.waits.lost_wait_ns, costs.iterations)
     order = np.argsort(waited.sum(axis=0), kind="stable")
+    has = np.count_nonzero(costs.waits.matched.there, axis=0) > 0  # of the others nothing is known
+    order = order[has[order]]
     steps = np.diff(waited.sum(axis=0)[order])[: max(1, len(order) // 2)]
     late = order[: int(np.argmax(steps)) + 1]
     others = np.setdiff1d(order, late)

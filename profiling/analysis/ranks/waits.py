@@ -151,7 +151,9 @@ class Waits:
 
 
 def waits(ranks: Sequence[ReducedRank], matched: Matched, clocks: Clocks) -> Waits:
-    there = matched.there & clocks.known
+    """Of the ranks whose clocks are known."""
+    matched = matched.among(clocks.known)
+    there = matched.there
     base = ranks[0].bounds_ns[0]  # so that floats hold them
     start, end = (
         np.where(there, matched.of(ranks, column) - clocks.offset_ns - base, np.nan)
