@@ -68,7 +68,7 @@ def main(argv: list[str]) -> int:
 
         step_names = StepNames(flags.step, flags.phases)
         if analysis := read_folder(flags.capture, paths, step_names):
-            report_ranks(flags, analysis, paths)
+            report_ranks(flags, analysis)
             return 0
         flags.capture = paths
     flags.capture = flags.capture[0]
