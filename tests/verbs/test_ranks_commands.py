@@ -6,10 +6,11 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks.fleet.files import Told, clocks_of_hosts
-from benchmarks.fleet.simulation import Fault, Fleet
+from benchmarks.fleet.files import Told, clocks_of_hosts, write_kineto
+from benchmarks.fleet.simulation import Fault, Fleet, simulate
 from profiling.verbs import compare, export, report
 from tests.helpers.fleet import written
+from tests.helpers.folders import settled, with_rows
 
 FLEET = Fleet(ranks=4, steps=6)
 LATE = Fleet(ranks=4, steps=6, fault=Fault("more_kernels", ranks=(2,)))
@@ -124,7 +125,30 @@ def test_a_comparison_says_what_changed_between_the_ranks(late, tmp_path, capsys
     assert changed["stragglers"]["baseline"].startswith("Rank 2 holds the others up")
     assert changed["stragglers"]["candidate"] is None
     out = capsys.readouterr().out
-    assert "Who is late" in out and "no rank holds the others up" in out
+    assert "Who is late" in out and "no rank holds the others up all the time" in out
+
+
+def test_two_runs_compare_by_their_rows_and_by_their_ranks(late, tmp_path, capsys):
+    runs = [with_rows(tmp_path / name, *settled(5.0)) for name in ("a", "b")]
+    for run, fleet in zip(runs, (LATE, FLEET), strict=True):
+        written(fleet, run / "profile", name="window-1-rank{}")
+    result = tmp_path / "comparison.json"
+    assert compare.main([*map(str, runs), "--json", str(result)]) == 0
+    told = json.loads(result.read_text())
+    assert told["step_ms"]["baseline"] == pytest.approx(5.0, rel=0.01)  # of its rows
+    assert told["ranks"]["late_ms"]["baseline"] > 0.5
+    assert "a: Rank 2 holds the others up" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_comparison_does_not_clear_ranks_of_which_nothing_is_known(late, tmp_path, capsys):
+    silent = simulate(FLEET)
+    silent.operations = [each for each in silent.operations if each.group is None]
+    (tmp_path / "silent").mkdir()
+    for number in range(4):
+        path = tmp_path / "silent" / f"rank{number}.trace.json"
+        write_kineto(silent, number, path, Told(clocks_of_hosts(4, 1)))
+    assert compare.main([str(late), str(tmp_path / "silent")]) == 0
+    assert "silent: who is waited for cannot be told." in capsys.readouterr().out
 
 
 def test_another_number_of_ranks_does_not_compare(late, tmp_path):
