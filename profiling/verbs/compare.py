@@ -124,6 +124,7 @@ def both_sides(flags: Namespace) -> tuple[Compared, Compared]:
     runs = [read_run(path) if is_run_folder(path) else None for path in paths]
     captures = [newest_capture(path) if is_run_folder(path) else path for path in paths]
     ranks = [rank_captures([path], flags.ranks) for path in paths]
+    check_outputs(flags, *filter(None, captures), *ranks[0], *ranks[1])
     short = [str(run.folder) for run in runs if run and len(run.step_ms) < FEWEST_STEPS]
     if short and None not in captures:
         print(

@@ -105,11 +105,11 @@ def read_folder(
     try:
         analysis = read(paths, step_names)
     except TooFewRanks as error:
-        if not given[0].is_dir():
+        if len(given) > 1 or not given[0].is_dir():
             raise
         print(plain(f"{error}; taking {paths[0].name} alone"), file=sys.stderr)
         return None
-    other = not_taken(paths) if given[0].is_dir() else None
+    other = not_taken(paths) if all(place.is_dir() for place in given) else None
     if other is None:
         return analysis
     findings = [*analysis.report.findings, other]

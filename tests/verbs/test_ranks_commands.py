@@ -128,6 +128,42 @@ def test_a_comparison_says_what_changed_between_the_ranks(late, tmp_path, capsys
     assert "Who is late" in out and "no rank holds the others up all the time" in out
 
 
+@pytest.mark.parametrize("verb", ["report", "export", "compare"])
+def test_no_capture_of_a_folder_is_written_over(late, tmp_path, verb):
+    capture = late / "rank0.trace.json"
+    before = capture.read_bytes()
+    words = {
+        "report": [report.main, [str(late), "--json", str(capture)]],
+        "export": [export.main, [str(late), "--perfetto", str(capture)]],
+        "compare": [compare.main, [str(late), str(late), "--json", str(capture)]],
+    }
+    main, argv = words[verb]
+    with pytest.raises(ValueError, match="is read by this command"):
+        main(argv)
+    assert capture.read_bytes() == before
+
+
+def test_folders_of_several_hosts_are_one_report(tmp_path, capsys):
+    paths = written(LATE, tmp_path, told=Told(clocks_of_hosts(4, 2)))
+    for host, ranks in (("a", (0, 1)), ("b", (2,)), ("c", (3,))):
+        (tmp_path / host / "profile").mkdir(parents=True)
+        for rank in ranks:
+            paths[rank].rename(tmp_path / host / "profile" / paths[rank].name)
+    assert report.main([str(tmp_path / host) for host in "abc"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("4 ranks") and "Rank 2 holds the others up" in out
+
+
+def test_an_export_and_a_comparison_say_what_they_leave_out(late, tmp_path, capsys):
+    (late / "rank3.trace.json").write_text("damaged")
+    assert export.main([str(late), "--perfetto", str(tmp_path / "all.json")]) == 0
+    said = capsys.readouterr().err
+    assert "rank3.trace.json: is no capture" in said and "are missing: 3" in said
+    compare.main([str(late), str(late), "--json", str(tmp_path / "comparison.json")])
+    told = json.loads((tmp_path / "comparison.json").read_text())
+    assert "rank3.trace.json: is no capture" in " ".join(told["comparability"]["notes"])
+
+
 def test_two_runs_compare_by_their_rows_and_by_their_ranks(late, tmp_path, capsys):
     runs = [with_rows(tmp_path / name, *settled(5.0)) for name in ("a", "b")]
     for run, fleet in zip(runs, (LATE, FLEET), strict=True):

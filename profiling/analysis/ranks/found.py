@@ -170,9 +170,13 @@ def rank_captures(
 ) -> list[Path]:
     """Those to be taken together; [] where one process of one capture is meant.
 
-    Several are meant by several paths, by a folder that holds the captures of several ranks, unless
-    a process is chosen, and by `ranks` of one file.
+    Several are meant by several paths, of files or of hosts' folders, by a folder that holds the
+    captures of several ranks, unless a process is chosen, and by `ranks` of one file. Raises
+    ValueError where one of several folders holds no capture.
     """
     if len(paths) == 1 and paths[0].is_dir():
         return [] if (device, process) != (None, None) else captures_in(paths[0])
-    return list(paths) if ranks or len(paths) > 1 else []
+    if not ranks and len(paths) == 1:
+        return []
+    of_paths = [(captures_in(p) or [opening.newest(p)]) if p.is_dir() else [p] for p in paths]
+    return [file for files in of_paths for file in files]
