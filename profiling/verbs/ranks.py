@@ -109,7 +109,7 @@ def read_folder(
             raise
         print(plain(f"{error}; taking {paths[0].name} alone"), file=sys.stderr)
         return None
-    other = not_taken(paths) if all(place.is_dir() for place in given) else None
+    other = not_taken(paths, given) if all(place.is_dir() for place in given) else None
     if other is None:
         return analysis
     findings = [*analysis.report.findings, other]

@@ -116,13 +116,13 @@ def test_an_export_of_each_host_that_holds_the_processes_of_several(tmp_path: Pa
 
 def test_what_is_left_in_a_folder_is_told(tmp_path: Path) -> None:
     mine = laid(tmp_path, *window(2), seconds=1_700_000_100)
-    assert not_taken(mine) is None
+    assert not_taken(mine, [tmp_path]) is None
     laid(tmp_path, *window(1), "summary.json", "window-1-rank0.json")
-    told = not_taken(mine)
+    told = not_taken(mine, [tmp_path])
     assert told is not None and told.level == "note"
     assert told.what.startswith("left out: 3 captures beside these, as window-1-rank0.trace")
     laid(tmp_path, "other.sqlite")
-    told = not_taken(mine)
+    told = not_taken(mine, [tmp_path])
     assert told is not None and told.level == "warning" and "4 captures" in told.what
 
 
@@ -136,6 +136,8 @@ def test_two_runs_in_two_folders_are_not_mixed(tmp_path: Path) -> None:
     laid(tmp_path / "a", "rank0.json", "rank1.json")
     newest = laid(tmp_path / "b", "rank0.json", "rank1.json", seconds=1_700_000_100)
     assert captures_in(tmp_path) == newest
+    told = not_taken(newest, [tmp_path])
+    assert told is not None and "2 captures beside these, as rank0.json" in told.what
 
 
 def test_previous_runs_are_left_alone(tmp_path: Path) -> None:

@@ -85,9 +85,13 @@ def captures_of_run(folder: Path) -> list[Path]:
     return [file for place in (folder, folder / "profile") for file in captures_of(place)]
 
 
-def not_taken(paths: Sequence[Path]) -> Finding | None:
-    """What lies beside the captures of a folder that were chosen, and would have been read too."""
-    beside = {file for path in paths for file in captures_of(path.parent)}
+def not_taken(paths: Sequence[Path], folders: Sequence[Path]) -> Finding | None:
+    """What lies beside the captures of these folders that were chosen, or on another host."""
+    places = {path.parent for path in paths}
+    for folder in folders:
+        if places.isdisjoint((folder, folder / "profile")):
+            places.update(folders_of_hosts(folder))
+    beside = {file for place in places for file in captures_of(place)}
     others = [
         file
         for file in sorted(beside.difference(paths))

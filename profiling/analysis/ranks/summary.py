@@ -141,15 +141,24 @@ def communication(costs: Costs, number: int, exposed_ms: float) -> RankCommunica
 
 def steps_of(costs: Costs, name: str | None) -> StepsOfRanks:
     step_ms = [np.diff(rank.bounds_ns)[costs.steps_of(rank)] / 1e6 for rank in costs.ranks]
-    wait = costs.waits.of_steps(costs.waits.lost_wait_ns, costs.iterations) / 1e6
+    wait_ns = costs.waits.of_steps(costs.waits.lost_wait_ns, costs.iterations)
     matched = costs.is_matched
     return StepsOfRanks(
         name=name,
         iterations=costs.iterations.tolist(),
-        wait_ms=wait.tolist() if matched else [],
-        costs_ms=(costs.alone_ns / 1e6).tolist() if matched else [],
+        wait_ms=known_ms(costs, wait_ns) if matched else [],
+        costs_ms=known_ms(costs, costs.alone_ns) if matched else [],
         step_ms=np.stack(step_ms, axis=1).tolist(),
     )
+
+
+def known_ms(costs: Costs, ns: np.ndarray) -> list[list[float | None]]:
+    """Of (iterations, ranks), where they are known."""
+    rows = zip((ns / 1e6).tolist(), costs.known.tolist(), strict=True)
+    return [
+        [ms if known else None for ms, known in zip(of_ranks, of_known, strict=True)]
+        for of_ranks, of_known in rows
+    ]
 
 
 def told(ranks: Sequence[ReducedRank], clocks: Clocks, costs: Costs) -> list[Finding]:

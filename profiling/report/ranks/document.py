@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import inf
 
 from profiling.analysis.ranks.costs import WORTH_TELLING
 from profiling.analysis.ranks.records import CollectiveSum, RankRow, RanksReport, Work
@@ -212,7 +213,7 @@ def ranks_table(report: RanksReport, pages: Mapping[int, str]) -> Table:
         Column("clock, us", "clock_offset_us", "number"),
         Column("file", file, "code"),
     ]
-    order = sorted(report.ranks, key=lambda row: wait(row) or 0.0)
+    order = sorted(report.ranks, key=lambda row: inf if (ms := wait(row)) is None else ms)
     note = RANKS + SLOWED * is_slowed(report)
     return Table("ranks", "Ranks", note, columns, order, most=len(order), limit=16)
 
