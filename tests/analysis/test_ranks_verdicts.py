@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.fleet.files import Told, clocks_of_hosts
 from benchmarks.fleet.simulation import Fault, Fleet, cost_us, simulate
-from tests.helpers.fleet import TOOLS, report_of, written
+from tests.helpers.fleet import TOOLS, analysed, report_of, written
 
 NEAR = 0.15  # of what removing the fault gives
 LAUNCHING = Fleet(ranks=4, kernel_us=15, buckets=0)  # the host is as slow as the GPU
@@ -169,6 +169,16 @@ def test_the_same_rank_in_every_step_is_not_said_to_change(tmp_path: Path, steps
     report = report_of(written(fleet, tmp_path))
     assert report.verdict == "jitter"
     assert "Not the same rank" not in report.evidence[0] and "Rank 5" in report.evidence[0]
+
+
+def test_the_clocks_doubts_of_groups_side_by_side_do_not_add_up(tmp_path: Path) -> None:
+    fleet = Fleet(ranks=32, steps=3, buckets=8, forward=16, backward=32, kernel_us=20.0)
+    fleet = replace(fleet, tensor_parallel=2, fault=Fault("slow_loader", ranks=(7,)))
+    analysis = analysed(written(fleet, tmp_path))
+    waits = analysis.costs.waits
+    of_one_ns = waits.spread_ns[waits.matched.there[:, 7]].sum() / fleet.steps
+    assert analysis.costs.doubt_ms(range(32)) == pytest.approx(of_one_ns / 1e6, rel=0.2)
+    assert analysis.report.straggler is not None and analysis.report.straggler.rank == 7
 
 
 def test_who_only_passes_lateness_on_costs_nothing(tmp_path: Path) -> None:
