@@ -12,7 +12,8 @@ from profiling.analysis.columns import first_to_end
 from profiling.analysis.ranks.collectives import algorithm_of, kind_of
 from profiling.analysis.ranks.summary import RanksAnalysis
 from profiling.analysis.ranks.waits import elsewhere, handed_on
-from profiling.report.ranks.document import ranks_table
+from profiling.report.ranks.document import ranks_document, ranks_table
+from profiling.report.renderers.page import page
 from tests.helpers.fleet import TOOLS, analysed, one_clock, report_of, written
 
 FAULTY = Fleet(ranks=3, steps=4, buckets=3, fault=Fault("slow_loader"))
@@ -56,6 +57,7 @@ def test_a_rank_without_collectives_leaves_the_others_their_verdict(tmp_path, al
     assert (row.communication.wait_ms, row.costs_ms_per_step, row.last_in_steps) == (None,) * 3
     assert {step[alone] for step in report.steps.wait_ms} == {None}
     assert all(step[1] > 2 for step in report.steps.costs_ms)
+    assert f"rank {alone} without values" in page(ranks_document(report))
     rows = ranks_table(report, {}).rows
     assert rows is not None and (rows[0], rows[-1]) == (report.ranks[1], row)
     assert [each.what for each in report.findings] == [
