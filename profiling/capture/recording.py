@@ -76,9 +76,14 @@ class NoRecording:
     def nothing(self, *_: object) -> None:
         pass
 
-    prepare = open = passed = complete = end = nothing
+    prepare = open = end = nothing
 
+    # a clock that begins anew drops a wait from its next lap, and ranks count theirs together: so
+    # these begin wherever those of ranks that capture do
     def close(self, window: OpenWindow, clock: Clock, ended_by: str | None) -> None:
+        self.complete(clock)
+
+    def complete(self, clock: Clock) -> None:
         with suppress(Exception):  # the error that ends the run is the one to see
             clock.start()
 
@@ -101,7 +106,6 @@ class Recording:
     errors: list[str] = field(default_factory=list)
     opened: process_meter.Times | None = None  # the process's times when its window did
     waiting: tuple[Path, Manifest] | None = None  # for the step times after its window
-    due: int = 0  # the iteration that brings the last of them
 
     def attempt(self, action: Callable[[], T]) -> T | None:
         """Training is not to die of its profiler."""
@@ -143,7 +147,7 @@ class Recording:
         manifest = self.manifest_of(window, clock.recent(CAPTURED), ended_by, files)
         manifest = replace(manifest, process=process)
         path = stem.with_name(stem.name + ".json")
-        self.waiting, self.due = (path, manifest), window.last + FREE_LAPS
+        self.waiting = path, manifest
         self.attempt(lambda: write_text(path, to_json(manifest)))
         self.errors = []
         steps, first = manifest.window.steps, window.planned.first
@@ -203,17 +207,12 @@ class Recording:
             files=[file.name for file in files],
         )
 
-    def passed(self, iteration: int, clock: Clock) -> None:
-        """Once the step times after a window are all there, its manifest gets them."""
-        if iteration == self.due:
-            self.complete(clock)
-
     def complete(self, clock: Clock) -> None:
         """Adds what step times there are after the last window to its manifest."""
+        self.attempt(clock.start)
         if self.waiting is None:
             return
         (path, manifest), self.waiting = self.waiting, None
-        self.attempt(clock.start)
         after_ms = clock.recent(None, after=CAPTURED)[:FREE_LAPS]
         step_ms = replace(manifest.step_ms, after=step_times(after_ms))
         whole = replace(manifest, step_ms=step_ms, overhead_percent=overhead_percent(step_ms))

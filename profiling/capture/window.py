@@ -46,6 +46,7 @@ class Window(AbstractContextManager["Window"]):
     clock: Clock
     settle: Callable[[], None] = lambda: None  # what the loop owes, before a window opens or closes
     opened: OpenWindow | None = None
+    due: int | None = None  # the iteration that brings the last step time behind a window
     free_ms: list[float] = field(default_factory=list)  # step times before what was prepared
 
     def __post_init__(self) -> None:
@@ -55,7 +56,7 @@ class Window(AbstractContextManager["Window"]):
         self, kind: type[BaseException] | None, error: BaseException | None, _: object
     ) -> None:
         self.close(f"{kind.__name__}: {error}".splitlines()[0] if kind else "the end of the run")
-        self.recording.complete(self.clock)
+        self.complete()
         self.recording.end()
         if not self.schedule.finished():
             log.warning("profile=%s: the run ended before its window", self.profile.kind)
@@ -64,7 +65,7 @@ class Window(AbstractContextManager["Window"]):
         self, profile: ProfileConfig, schedule: Schedule, recording: Recording | NoRecording
     ) -> None:
         """One more window, of a run whose own ones are over."""
-        self.recording.complete(self.clock)
+        self.complete()
         self.profile, self.schedule, self.recording = profile, schedule, recording
         self.label = self.label_between()
 
@@ -99,12 +100,12 @@ class Window(AbstractContextManager["Window"]):
             self.opened.last = iteration
         if self.opened and iteration == self.opened.planned.first + self.profile.steps - 1:
             self.close(None)
-        else:
-            self.recording.passed(iteration, self.clock)
+        elif iteration == self.due:
+            self.complete()
 
     def prepare(self) -> None:
         self.settle()
-        self.recording.complete(self.clock)  # here, because the next laps are not free ones
+        self.complete()  # here, because the next laps are not free ones
         self.clock.start()
         self.free_ms = self.clock.recent(None)[-FREE_LAPS:]
         self.label = PREPARED
@@ -127,9 +128,17 @@ class Window(AbstractContextManager["Window"]):
         opened, self.opened, self.free_ms = self.opened, None, []
         self.schedule.windows.remove(opened.planned)
         self.recording.close(opened, self.clock, ended_by)
+        self.due = opened.last + FREE_LAPS
         if self.schedule.finished():
             self.recording.end()
         self.label = self.label_between()
+
+    def complete(self) -> None:
+        """The last window's manifest gets the step times behind it; the clocks of all ranks begin
+        anew for it."""
+        if self.due is not None:
+            self.due = None
+            self.recording.complete(self.clock)
 
     def label_between(self) -> str | None:
         """Of laps outside a window: memory is recorded all the time until the last one."""

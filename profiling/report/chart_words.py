@@ -36,7 +36,11 @@ def trace_words(trace: dict[str, Any]) -> Iterator[str]:
             return
         case {"type": "heatmap", "y": places, "z": rows}:
             for place, row in zip(places, rows, strict=True):
-                yield f"{place} on average {number(sum(row) / len(row))}"
+                known = [value for value in row if value is not None]
+                if known:
+                    yield f"{place} on average {number(sum(known) / len(known))}"
+                else:
+                    yield f"{place} without values"
         case {"type": "box", "median": [middle]}:
             yield f"{name} median {number(middle)}"
         case {"type": "box"}:

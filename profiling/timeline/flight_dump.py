@@ -85,6 +85,12 @@ class GroupCalls:
     stack: list[tuple[str, ...]]  # FILE:LINE in FUNCTION, the innermost first
     finished_to: int  # the last sequence number that is done; 0: none is
 
+    @property
+    def finished_at_ns(self) -> int | None:
+        """When the last that is done was entered; None: none is recorded."""
+        done = np.flatnonzero(self.sequence <= self.finished_to)
+        return int(self.entered_ns[done[-1]]) if len(done) else None
+
 
 @dataclass(frozen=True)
 class Dump:

@@ -30,7 +30,8 @@ read, or two that do not compare (without --force)
 import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -48,7 +49,7 @@ from profiling.analysis.difference.compared import (
 from profiling.analysis.difference.comparison import compare
 from profiling.analysis.difference.ranks import compared_ranks
 from profiling.analysis.difference.records import Comparison
-from profiling.analysis.ranks.found import rank_captures
+from profiling.analysis.ranks.found import TooFewRanks, rank_captures
 from profiling.analysis.runs.configuration import factor, top_level
 from profiling.analysis.runs.folder import RunFolder, is_run_folder, newest_capture, read_run
 from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
@@ -56,7 +57,7 @@ from profiling.launch import wandb_verdict
 from profiling.launch.experiment.plan import OWN
 from profiling.records import to_json
 from profiling.report.comparison.document import comparison_document
-from profiling.verbs.ranks import StepNames, read_folder
+from profiling.verbs.ranks import StepNames, read, read_folder
 from profiling.verbs.report import RANKS
 from profiling.verbs.results import check_outputs, output_flags, show, show_answer, write_outputs
 
@@ -123,6 +124,7 @@ def both_sides(flags: Namespace) -> tuple[Compared, Compared]:
     runs = [read_run(path) if is_run_folder(path) else None for path in paths]
     captures = [newest_capture(path) if is_run_folder(path) else path for path in paths]
     ranks = [rank_captures([path], flags.ranks) for path in paths]
+    check_outputs(flags, *filter(None, captures), *ranks[0], *ranks[1])
     short = [str(run.folder) for run in runs if run and len(run.step_ms) < FEWEST_STEPS]
     if short and None not in captures:
         print(
@@ -133,7 +135,22 @@ def both_sides(flags: Namespace) -> tuple[Compared, Compared]:
         runs = [None, None]
     sides = zip(runs, captures, ranks, strict=True)
     one, other = (side(run, capture, of_ranks, flags) for run, capture, of_ranks in sides)
+    if None not in runs and all(ranks):
+        return with_ranks(one, other, ranks, StepNames(flags.step, flags.phases))
     return one, other
+
+
+def with_ranks(
+    one: Compared, other: Compared, ranks: Sequence[list[Path]], names: StepNames
+) -> tuple[Compared, Compared]:
+    """Two runs, with what their captures tell of as many ranks; as they are where these do not."""
+    try:
+        reports = [read(of_run, names).report for of_run in ranks]
+    except TooFewRanks:  # as those of CPUs
+        return one, other
+    if len({len(report.ranks) for report in reports}) > 1:
+        return one, other
+    return replace(one, ranks=reports[0]), replace(other, ranks=reports[1])
 
 
 def side(

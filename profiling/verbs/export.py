@@ -15,6 +15,7 @@ exit code: 0, or 2 for a mistake in the command line or a capture that cannot be
 
 import gzip
 import io
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,13 +23,14 @@ from typing import BinaryIO, TextIO
 
 from cli import files
 from cli.parser import Parser, flag
-from cli.plain import without_controls
+from cli.plain import plain, without_controls
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.capture import open_report
 from profiling.analysis.ranks.found import rank_captures
 from profiling.analysis.ranks.summary import RanksAnalysis
 from profiling.report.perfetto import chrome_trace, ranks
 from profiling.run_files import check_output
+from profiling.timeline.opening import newest
 from profiling.verbs.ranks import counting, read_folder
 from profiling.verbs.report import CAPTURES, RANKS, progress
 from profiling.verbs.results import new_file
@@ -47,10 +49,16 @@ def main(argv: list[str]) -> int:
     request = parser.parse_args(argv)
     check_output(request.perfetto, *request.capture)
     paths = rank_captures(request.capture, request.ranks)
+    check_output(request.perfetto, *paths)
     if paths and (analysis := read_folder(request.capture, paths)):
+        for finding in analysis.report.findings:
+            if finding.level == "warning":
+                print(plain(f"warning: {finding.what}"), file=sys.stderr)
         count = export_ranks(analysis, request.perfetto)
     else:
         path = (paths or request.capture)[0]
+        if path.is_dir():
+            check_output(request.perfetto, newest(path))
         with progress(path):
             count = export(open_report(path).analysis, request.perfetto)
     place = without_controls(str(request.perfetto))
@@ -73,9 +81,9 @@ def export_ranks(analysis: RanksAnalysis, path: Path) -> int:
 
 @contextmanager
 def written(path: Path) -> Iterator[TextIO]:
-    with files.replacing(path) as temporary, open(temporary, "wb") as plain:
-        target: BinaryIO | gzip.GzipFile = plain
+    with files.replacing(path) as temporary, open(temporary, "wb") as raw:
+        target: BinaryIO | gzip.GzipFile = raw
         if path.suffix == ".gz":  # without time and name: the same trace gives the same file
-            target = gzip.GzipFile("", "wb", COMPRESSION, plain, mtime=0)
+            target = gzip.GzipFile("", "wb", COMPRESSION, raw, mtime=0)
         with io.TextIOWrapper(target, encoding="utf-8") as file:
             yield file

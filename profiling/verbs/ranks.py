@@ -5,6 +5,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -16,8 +17,7 @@ from cli.plain import plain, without_controls
 from cli.program import as_called
 from profiling.analysis.capture import open_report
 from profiling.analysis.ranks.files import FOUND_OUT, Progress, StepNames, open_ranks
-from profiling.analysis.ranks.found import TooFewRanks
-from profiling.analysis.ranks.records import RanksReport
+from profiling.analysis.ranks.found import TooFewRanks, not_taken
 from profiling.analysis.ranks.summary import RanksAnalysis
 from profiling.records import to_json
 from profiling.report.capture.document import report_document
@@ -32,10 +32,10 @@ from profiling.report.renderers.page import page
 from profiling.verbs.results import outputs, say_written, show, show_answer, write_outputs
 
 
-def report_ranks(flags: Namespace, analysis: RanksAnalysis, paths: Sequence[Path]) -> None:
+def report_ranks(flags: Namespace, analysis: RanksAnalysis) -> None:
     """Writes what was asked for, or prints it. Raises ValueError."""
     if not outputs(flags):
-        show_ranks(analysis.report, flags.capture, paths, flags.full)
+        show_ranks(analysis, flags.capture, flags.full)
         return
     timeline = timeline_of(analysis) if flags.html else None
     names = StepNames(flags.step, flags.phases)
@@ -67,28 +67,27 @@ def write_pages(html: Path, analysis: RanksAnalysis, names: StepNames) -> dict[i
     return named
 
 
-def show_ranks(
-    report: RanksReport, given: Sequence[Path], paths: Sequence[Path], full: bool = False
-) -> None:
+def show_ranks(analysis: RanksAnalysis, given: Sequence[Path], full: bool = False) -> None:
     """One screen, or all of it. `given`: what stands for the captures on a command line."""
-    document = ranks_document(report)
+    document = ranks_document(analysis.report)
     show(document if full else first_screen(document))
-    print(next_steps(report, given, paths), end="\n\n")
+    print(next_steps(analysis, given), end="\n\n")
     show_answer(document)
 
 
-def next_steps(report: RanksReport, given: Sequence[Path], paths: Sequence[Path]) -> str:
-    alone = ["--ranks"] if len(given) == 1 and given[0].is_file() else []
-    captures = shlex.join([*map(str, given), *alone])
+def next_steps(analysis: RanksAnalysis, given: Sequence[Path]) -> str:
+    all_of_it = ["--ranks"] if len(given) == 1 and given[0].is_file() else []
+    captures = shlex.join([*map(str, given), *all_of_it])
     steps = {
         f"report {captures} --html ranks.html": "with a timeline of all ranks",
         f"export {captures} --perfetto ranks.json.gz": "all on one clock, for ui.perfetto.dev",
     }
-    if late := late_rows(report):
-        path = next((path for path in paths if path.name == late[0].file), Path(late[0].file))
-        process = f" --process {late[0].process}" if len(paths) == 1 else ""
-        step = f"report {shlex.quote(str(path))}{process}"
-        steps = {step: f"what holds rank {late[0].rank} up"} | steps
+    if rows := late_rows(analysis.report):
+        late = next(rank for rank in analysis.ranks if rank.rank == rows[0].rank)
+        alone = sum(rank.clock == late.clock for rank in analysis.ranks) == 1
+        process = "" if alone else f" --process {late.process}"
+        step = f"report {shlex.quote(late.clock)}{process}"
+        steps = {step: f"what holds rank {late.rank} up"} | steps
     lines = [f"  # {why}\n  python -m profiling {words}" for words, why in steps.items()]
     return as_called(without_controls("\n".join(["", "What next", *lines])))
 
@@ -104,12 +103,17 @@ def read_folder(
 ) -> RanksAnalysis | None:
     """Likewise; None where a folder was given, whose captures are of one rank: that is said."""
     try:
-        return read(paths, step_names)
+        analysis = read(paths, step_names)
     except TooFewRanks as error:
-        if not given[0].is_dir():
+        if len(given) > 1 or not given[0].is_dir():
             raise
         print(plain(f"{error}; taking {paths[0].name} alone"), file=sys.stderr)
         return None
+    other = not_taken(paths, given) if all(place.is_dir() for place in given) else None
+    if other is None:
+        return analysis
+    findings = [*analysis.report.findings, other]
+    return replace(analysis, report=replace(analysis.report, findings=findings))
 
 
 @contextmanager

@@ -34,7 +34,7 @@ from profiling.analysis.report import Report
 from profiling.records import to_json
 from profiling.report.capture.kernel_sources import Links, source_links
 from profiling.report.capture.verdict_line import verdict_line
-from profiling.timeline.opening import REPORT
+from profiling.timeline.opening import REPORT, newest
 from profiling.timeline.trace import Trace
 from profiling.verbs.results import (
     STDOUT,
@@ -53,7 +53,7 @@ an nsys report (.sqlite, .sqlite.gz, .nsys-rep), a torch.profiler trace (.json, 
 run's folder: its newest capture"""
 CAPTURES = f"""\
 {CAPTURE}, or the captures of all ranks if it holds these;
-several: the captures of several ranks"""
+several: the captures of several ranks, or a folder of each host"""
 RANKS = "take all processes of one file together, those of a torchrun under nsys"
 MORE = "--full prints all of the report, --html FILE draws it with a timeline."
 
@@ -64,14 +64,17 @@ def main(argv: list[str]) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without Unicode gets ? for a bar
     if paths := rank_captures(flags.capture, flags.ranks, flags.device, flags.process):
+        check_outputs(flags, *paths)  # which lie in the folders that were given
         from profiling.verbs.ranks import StepNames, read_folder, report_ranks
 
         step_names = StepNames(flags.step, flags.phases)
         if analysis := read_folder(flags.capture, paths, step_names):
-            report_ranks(flags, analysis, paths)
+            report_ranks(flags, analysis)
             return 0
         flags.capture = paths
     flags.capture = flags.capture[0]
+    if flags.capture.is_dir():
+        check_outputs(flags, newest(flags.capture))
     with progress(flags.capture):
         choice = {
             "step": flags.step,

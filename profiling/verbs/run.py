@@ -122,7 +122,9 @@ def report_on(folder: Path) -> None:
 
     try:
         captures = captures_in(folder)
-        show_ranks(read(captures).report, [folder], captures)
+        if not captures:
+            raise ValueError(f"{folder}: holds no captures of several ranks")
+        show_ranks(read(captures), [folder])
     except ValueError as error:
         print(f"\nno report of all ranks: {error}")
 

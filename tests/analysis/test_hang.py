@@ -252,6 +252,26 @@ def test_only_what_lies_in_all_rings_is_compared(read):
     assert hang.stuck[0].why == "entered" and hang.stuck[0].sequence == 51
 
 
+@pytest.mark.parametrize("backend", ["nccl", "gloo"])
+def test_a_dump_that_was_asked_for_before_tells_nothing_of_a_later_hang(tmp_path, backend):
+    """Of a rank that was asked while all was well, and was killed later."""
+    ranks = planted(3, backend=backend)
+    ranks[1].write(tmp_path, 9)
+    for rank in (ranks[0], ranks[2]):
+        for second in range(10, 20):
+            rank.call(second)
+        rank.call(20, done=False)
+        rank.write(tmp_path, 620)
+    hang = read_hang([tmp_path])
+    (stuck,) = hang.stuck
+    assert (stuck.why, stuck.sequence, stuck.no_dump) == ("no_dump", 18, [1])
+    assert stuck.waited_s == 600 and hang.no_dump == [1]
+    assert hang.notes == [
+        "rank 1: the dump is of an earlier moment, and is left out: the other ranks have finished "
+        "more since"
+    ]
+
+
 def test_dumps_of_two_runs_are_noticed(tmp_path):
     first, second = planted(2)
     first.write(tmp_path, 9)

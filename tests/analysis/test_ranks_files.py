@@ -16,9 +16,11 @@ from benchmarks.fleet.files import Told, clocks_of_hosts
 from benchmarks.fleet.simulation import Fault, Fleet
 from profiling.analysis.ranks.files import open_ranks
 from profiling.analysis.ranks.records import RanksReport
+from profiling.report.ranks.document import verdict_line
 from tests.helpers.fleet import report_of, written
 from tests.paths import CAPTURES, PROJECT
 
+AS_TRANSFER = "; a wait for them counts as transfer"
 FLEET = Fleet(ranks=4, steps=3, forward=8, backward=16, fault=Fault("slow_loader"))
 NO_GPU = '{"schemaVersion": 1, "deviceProperties": [], "traceEvents": [{"ph": "X", "cat": "cpu_op",'
 NO_GPU += '"name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": 5, "args": {}}]}'
@@ -36,7 +38,18 @@ def found(report: RanksReport) -> tuple[list[int], int | None]:
 def test_missing_ranks_are_named(tmp_path: Path) -> None:
     report = report_of(written(FLEET, tmp_path, ranks=[1, 2]))
     assert found(report) == ([1, 2], 1)
-    assert said(report) == ["of 4 ranks these are missing: 0, 3"]
+    assert said(report) == [f"of 4 ranks these are missing: 0, 3{AS_TRANSFER}"]
+
+
+def test_gaps_are_named_where_no_capture_tells_how_many_ranks_there_are(tmp_path: Path) -> None:
+    report = report_of(written(FLEET, tmp_path, "nsys", ranks=[1, 3]))
+    assert said(report) == [f"of ranks 1 to 3 these are missing: 2{AS_TRANSFER}"]
+
+
+def test_where_the_late_rank_is_missing_the_others_are_not_said_to_transfer(tmp_path: Path) -> None:
+    report = report_of(written(FLEET, tmp_path, ranks=[0, 2, 3]))
+    assert report.verdict == "communication"
+    assert verdict_line(report).endswith("transfers take the time, or the ranks that are missing")
 
 
 @pytest.mark.parametrize(
@@ -56,7 +69,7 @@ def test_one_that_cannot_be_read_is_left_out(tmp_path: Path, content: bytes, why
     assert found(report) == ([0, 1, 2], 1)
     line, missing = said(report)
     assert line.startswith("left out: ") and why in line and paths[3].name in line
-    assert "\n" not in line and missing == "of 4 ranks these are missing: 3"
+    assert "\n" not in line and missing == f"of 4 ranks these are missing: 3{AS_TRANSFER}"
 
 
 def test_a_file_that_says_no_rank_is_left_out(tmp_path: Path) -> None:
@@ -102,8 +115,7 @@ def test_a_rank_of_another_window_is_left_out(tmp_path: Path) -> None:
     assert found(report) == ([0, 1, 2], 1)
     assert said(report)[0] == (
         "left out: rank 3 in rank3.trace.json captured ProfilerStep 15 to 17, most ranks "
-        "ProfilerStep 10 to 12; capture the same window on each: profile.start_iteration and "
-        "profile.steps"
+        "ProfilerStep 10 to 12; capture the same window on each: profile.start and profile.steps"
     )
 
 

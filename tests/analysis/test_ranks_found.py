@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.fleet.files import Told, write_nsys
 from benchmarks.fleet.simulation import Fleet, simulate
-from profiling.analysis.ranks.found import captures_in, named_rank
+from profiling.analysis.ranks.found import captures_in, named_rank, not_taken
 from tests.helpers.fleet import written
 
 NAMES = {
@@ -98,6 +98,34 @@ def test_foreign_folders_whose_names_differ_in_more_than_the_rank(tmp_path: Path
     assert captures_in(tmp_path) == found
 
 
+def test_one_file_a_rank_is_one_window_whatever_wrote_them(tmp_path: Path) -> None:
+    found = laid(tmp_path, "rank0.trace.json", "rank1.json.gz", seconds=1_700_000_100)
+    found += laid(tmp_path, "rank2.sqlite", "rank3.sqlite")
+    assert captures_in(tmp_path) == found
+
+
+def test_an_export_of_each_host_that_holds_the_processes_of_several(tmp_path: Path) -> None:
+    simulation, told = simulate(Fleet(ranks=4, steps=2)), Told(np.zeros(4))
+    paths = []
+    for host in range(2):
+        (place := tmp_path / f"host{host}" / "profile").mkdir(parents=True)
+        ranks = range(2 * host, 2 * host + 2)
+        paths.append(write_nsys(simulation, ranks, place / "window-1.sqlite", told))
+    assert captures_in(tmp_path) == paths
+
+
+def test_what_is_left_in_a_folder_is_told(tmp_path: Path) -> None:
+    mine = laid(tmp_path, *window(2), seconds=1_700_000_100)
+    assert not_taken(mine, [tmp_path]) is None
+    laid(tmp_path, *window(1), "summary.json", "window-1-rank0.json")
+    told = not_taken(mine, [tmp_path])
+    assert told is not None and told.level == "note"
+    assert told.what.startswith("left out: 3 captures beside these, as window-1-rank0.trace")
+    laid(tmp_path, "other.sqlite")
+    told = not_taken(mine, [tmp_path])
+    assert told is not None and told.level == "warning" and "4 captures" in told.what
+
+
 def test_a_folder_for_each_host(tmp_path: Path) -> None:
     first = laid(tmp_path / "node0", "rank0.sqlite", "rank1.sqlite")
     second = laid(tmp_path / "node1", "rank2.sqlite", "rank3.sqlite", seconds=1_700_000_100)
@@ -108,6 +136,8 @@ def test_two_runs_in_two_folders_are_not_mixed(tmp_path: Path) -> None:
     laid(tmp_path / "a", "rank0.json", "rank1.json")
     newest = laid(tmp_path / "b", "rank0.json", "rank1.json", seconds=1_700_000_100)
     assert captures_in(tmp_path) == newest
+    told = not_taken(newest, [tmp_path])
+    assert told is not None and "2 captures beside these, as rank0.json" in told.what
 
 
 def test_previous_runs_are_left_alone(tmp_path: Path) -> None:

@@ -6,12 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.fleet.files import Told, clocks_of_hosts, write_nsys
-from benchmarks.fleet.simulation import Fault, Fleet, simulate
+from benchmarks.fleet.files import Told, clocks_of_hosts, write_kineto, write_nsys
+from benchmarks.fleet.simulation import DATA_PARALLEL_STREAM, Fault, Fleet, simulate
 from profiling.analysis.columns import first_to_end
 from profiling.analysis.ranks.collectives import algorithm_of, kind_of
 from profiling.analysis.ranks.summary import RanksAnalysis
 from profiling.analysis.ranks.waits import elsewhere, handed_on
+from profiling.report.ranks.document import ranks_document, ranks_table
+from profiling.report.renderers.page import page
 from tests.helpers.fleet import TOOLS, analysed, one_clock, report_of, written
 
 FAULTY = Fleet(ranks=3, steps=4, buckets=3, fault=Fault("slow_loader"))
@@ -31,6 +33,51 @@ def test_with_and_without_numbers_they_are_the_same(tmp_path, sequence, groups) 
     assert len(analysis.costs.waits.matched.iteration) == 4 * 3
     found = analysis.report.straggler
     assert found is not None and found.rank == 1
+
+
+def test_captures_that_tell_groups_and_numbers_are_matched_with_those_that_do_not(tmp_path) -> None:
+    paths = written(FAULTY, tmp_path, ranks=[0, 1]) + written(FAULTY, tmp_path, "nsys", ranks=[2])
+    analysis = analysed(paths)
+    assert unmatched(analysis) == 0 and analysis.clocks.known.all()
+    found = analysis.report.straggler
+    assert found is not None and found.rank == 1
+
+
+@pytest.mark.parametrize("alone", [0, 3])
+def test_a_rank_without_collectives_leaves_the_others_their_verdict(tmp_path, alone: int) -> None:
+    fleet = replace(FAULTY, ranks=4)
+    paths = written(fleet, tmp_path)
+    silent = simulate(fleet)
+    silent.operations = [each for each in silent.operations if each.group is None]
+    write_kineto(silent, alone, paths[alone], Told(clocks_of_hosts(4, 1)))
+    report = report_of(paths)
+    assert report.straggler is not None and report.straggler.rank == 1
+    assert [row.rank for row in report.ranks if row.clock_offset_us is None] == [alone]
+    row = report.ranks[alone]
+    assert (row.communication.wait_ms, row.costs_ms_per_step, row.last_in_steps) == (None,) * 3
+    assert {step[alone] for step in report.steps.wait_ms} == {None}
+    assert all(step[1] > 2 for step in report.steps.costs_ms)
+    assert f"rank {alone} without values" in page(ranks_document(report))
+    rows = ranks_table(report, {}).rows
+    assert rows is not None and (rows[0], rows[-1]) == (report.ranks[1], row)
+    assert [each.what for each in report.findings] == [
+        f"rank {alone} shares no collective with the others, and nothing is said of whom they "
+        "wait for"
+    ]
+
+
+def test_two_groups_that_share_no_collective_are_told_apart(tmp_path) -> None:
+    """Pairs that share layers, and no average of gradients: as replicas that serve."""
+    simulation = simulate(replace(FAULTY, ranks=4, tensor_parallel=2, buckets=0))
+    simulation.operations = [
+        each for each in simulation.operations if each.stream != DATA_PARALLEL_STREAM
+    ]
+    told = Told(clocks_of_hosts(4, 1))
+    paths = [write_kineto(simulation, n, tmp_path / f"rank{n}.trace.json", told) for n in range(4)]
+    report = report_of(paths)
+    assert report.straggler is not None and report.straggler.rank == 1
+    assert [row.clock_offset_us is None for row in report.ranks] == [False, False, True, True]
+    assert report.findings[0].what.startswith("ranks 2, 3 share no collective with the others")
 
 
 @pytest.mark.parametrize("tool", TOOLS)

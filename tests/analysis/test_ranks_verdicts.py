@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.fleet.files import Told, clocks_of_hosts
 from benchmarks.fleet.simulation import Fault, Fleet, cost_us, simulate
-from tests.helpers.fleet import TOOLS, report_of, written
+from tests.helpers.fleet import TOOLS, analysed, report_of, written
 
 NEAR = 0.15  # of what removing the fault gives
 LAUNCHING = Fleet(ranks=4, kernel_us=15, buckets=0)  # the host is as slow as the GPU
@@ -148,6 +148,37 @@ def test_groups_that_no_capture_names_make_no_claim(tmp_path: Path) -> None:
     report = report_of(written(fleet, tmp_path, told=told))
     assert (report.verdict, report.straggler) == ("unknown", None)
     assert "groups of ranks" in report.evidence[0]
+
+
+def test_who_costs_more_than_the_others_in_every_step_is_no_jitter(tmp_path: Path) -> None:
+    """Its neighbour hands its lateness on, and is not quite cleared of it."""
+    fleet = Fleet(ranks=8, steps=7, buckets=4, forward=4, noise=0.0, kernel_us=10.0, leave_us=0.5)
+    fault = Fault("larger_kernels", ranks=(5,))
+    fleet = replace(fleet, slowdown=1.5, tensor_parallel=2, fault=fault, seed=3)
+    report = report_of(written(fleet, tmp_path))
+    assert report.straggler is not None and report.straggler.rank == 5
+    assert report.straggler.in_steps == 7
+    assert report.straggler.costs_ms_per_step == pytest.approx(cost_us(fleet) / 1e3, rel=0.05)
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_the_same_rank_in_every_step_is_not_said_to_change(tmp_path: Path, steps: int) -> None:
+    fleet = Fleet(ranks=8, steps=steps, buckets=4, forward=4, noise=0.0, kernel_us=10.0)
+    fault = Fault("larger_kernels", ranks=(5,))
+    fleet = replace(fleet, slowdown=1.5, tensor_parallel=2, fault=fault, seed=3, leave_us=0.5)
+    report = report_of(written(fleet, tmp_path))
+    assert report.verdict == "jitter"
+    assert "Not the same rank" not in report.evidence[0] and "Rank 5" in report.evidence[0]
+
+
+def test_the_clocks_doubts_of_groups_side_by_side_do_not_add_up(tmp_path: Path) -> None:
+    fleet = Fleet(ranks=32, steps=3, buckets=8, forward=16, backward=32, kernel_us=20.0)
+    fleet = replace(fleet, tensor_parallel=2, fault=Fault("slow_loader", ranks=(7,)))
+    analysis = analysed(written(fleet, tmp_path))
+    waits = analysis.costs.waits
+    of_one_ns = waits.spread_ns[waits.matched.there[:, 7]].sum() / fleet.steps
+    assert analysis.costs.doubt_ms(range(32)) == pytest.approx(of_one_ns / 1e6, rel=0.2)
+    assert analysis.report.straggler is not None and analysis.report.straggler.rank == 7
 
 
 def test_who_only_passes_lateness_on_costs_nothing(tmp_path: Path) -> None:

@@ -240,6 +240,27 @@ def test_a_rank_that_is_not_captured_labels_its_laps_alike(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("profile", [{}, {"windows": 2, "every": 15}, {"steps": 2}])
+def test_ranks_that_capture_and_those_that_do_not_count_as_many_waits(tmp_path, profile):
+    """A row gathers them, and gloo ends the process where one rank sends more than another."""
+    waits = []
+    for captures in (True, False):
+        keys = {"start": "10", "steps": 5} | profile
+        loop = Loop(tmp_path / f"{captures}", captures=captures, **keys)
+        loop.clock.synchronises = True
+        rows = []
+
+        def work(iteration, loop=loop, rows=rows):
+            if iteration % 10 == 0:
+                rows.append(len(loop.clock.read().synchronised_ms))
+            with loop.clock.synchronisation():
+                pass
+
+        loop.run(work)
+        waits.append(rows)
+    assert waits[0] == waits[1] and sum(waits[0]) > 60
+
+
 def test_the_tracer_of_torch_is_on_some_iterations_before(tmp_path):
     loop = Loop(tmp_path, start="10", steps=5)
     loop.profile.kind, loop.profile.warmup = "torch", 3

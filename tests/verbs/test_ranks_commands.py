@@ -6,10 +6,11 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks.fleet.files import Told, clocks_of_hosts
-from benchmarks.fleet.simulation import Fault, Fleet
+from benchmarks.fleet.files import Told, clocks_of_hosts, write_kineto
+from benchmarks.fleet.simulation import Fault, Fleet, simulate
 from profiling.verbs import compare, export, report
 from tests.helpers.fleet import written
+from tests.helpers.folders import settled, with_rows
 
 FLEET = Fleet(ranks=4, steps=6)
 LATE = Fleet(ranks=4, steps=6, fault=Fault("more_kernels", ranks=(2,)))
@@ -124,7 +125,66 @@ def test_a_comparison_says_what_changed_between_the_ranks(late, tmp_path, capsys
     assert changed["stragglers"]["baseline"].startswith("Rank 2 holds the others up")
     assert changed["stragglers"]["candidate"] is None
     out = capsys.readouterr().out
-    assert "Who is late" in out and "no rank holds the others up" in out
+    assert "Who is late" in out and "no rank holds the others up all the time" in out
+
+
+@pytest.mark.parametrize("verb", ["report", "export", "compare"])
+def test_no_capture_of_a_folder_is_written_over(late, tmp_path, verb):
+    capture = late / "rank0.trace.json"
+    before = capture.read_bytes()
+    words = {
+        "report": [report.main, [str(late), "--json", str(capture)]],
+        "export": [export.main, [str(late), "--perfetto", str(capture)]],
+        "compare": [compare.main, [str(late), str(late), "--json", str(capture)]],
+    }
+    main, argv = words[verb]
+    with pytest.raises(ValueError, match="is read by this command"):
+        main(argv)
+    assert capture.read_bytes() == before
+
+
+def test_folders_of_several_hosts_are_one_report(tmp_path, capsys):
+    paths = written(LATE, tmp_path, told=Told(clocks_of_hosts(4, 2)))
+    for host, ranks in (("a", (0, 1)), ("b", (2,)), ("c", (3,))):
+        (tmp_path / host / "profile").mkdir(parents=True)
+        for rank in ranks:
+            paths[rank].rename(tmp_path / host / "profile" / paths[rank].name)
+    assert report.main([str(tmp_path / host) for host in "abc"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("4 ranks") and "Rank 2 holds the others up" in out
+
+
+def test_an_export_and_a_comparison_say_what_they_leave_out(late, tmp_path, capsys):
+    (late / "rank3.trace.json").write_text("damaged")
+    assert export.main([str(late), "--perfetto", str(tmp_path / "all.json")]) == 0
+    said = capsys.readouterr().err
+    assert "rank3.trace.json: is no capture" in said and "are missing: 3" in said
+    compare.main([str(late), str(late), "--json", str(tmp_path / "comparison.json")])
+    told = json.loads((tmp_path / "comparison.json").read_text())
+    assert "rank3.trace.json: is no capture" in " ".join(told["comparability"]["notes"])
+
+
+def test_two_runs_compare_by_their_rows_and_by_their_ranks(late, tmp_path, capsys):
+    runs = [with_rows(tmp_path / name, *settled(5.0)) for name in ("a", "b")]
+    for run, fleet in zip(runs, (LATE, FLEET), strict=True):
+        written(fleet, run / "profile", name="window-1-rank{}")
+    result = tmp_path / "comparison.json"
+    assert compare.main([*map(str, runs), "--json", str(result)]) == 0
+    told = json.loads(result.read_text())
+    assert told["step_ms"]["baseline"] == pytest.approx(5.0, rel=0.01)  # of its rows
+    assert told["ranks"]["late_ms"]["baseline"] > 0.5
+    assert "a: Rank 2 holds the others up" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_comparison_does_not_clear_ranks_of_which_nothing_is_known(late, tmp_path, capsys):
+    silent = simulate(FLEET)
+    silent.operations = [each for each in silent.operations if each.group is None]
+    (tmp_path / "silent").mkdir()
+    for number in range(4):
+        path = tmp_path / "silent" / f"rank{number}.trace.json"
+        write_kineto(silent, number, path, Told(clocks_of_hosts(4, 1)))
+    assert compare.main([str(late), str(tmp_path / "silent")]) == 0
+    assert "silent: who is waited for cannot be told." in capsys.readouterr().out
 
 
 def test_another_number_of_ranks_does_not_compare(late, tmp_path):

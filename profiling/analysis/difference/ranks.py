@@ -31,7 +31,11 @@ def compared_ranks(report: RanksReport, name: str) -> Compared:
         config=None,
         environment=Environment(),
         captured=CapturedStep(len(step_ms), gpu_parts=parts),
-        notes=[finding.what for finding in report.findings if "no other rank" in finding.what],
+        notes=[
+            finding.what
+            for finding in report.findings
+            if finding.level == "warning" or "no other rank" in finding.what
+        ],
         ranks=report,
     )
 

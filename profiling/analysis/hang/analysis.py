@@ -1,6 +1,7 @@
 """From the dumps of all ranks to the collective that hangs, and who is to be asked about it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from profiling.analysis.hang.group import GroupOfRanks
@@ -9,6 +10,7 @@ from profiling.flight_recorder import HOSTS_GROUP
 from profiling.timeline.flight_dump import Dump, find, read
 
 OF_ALL = ("default_pg", HOSTS_GROUP)  # descriptions of groups of all ranks: torch's, the trainer's
+SKEW_NS = 1_000_000_000  # by which the clocks of hosts may differ
 HANG_S = 30.0  # ranks of a healthy run wait for each other, and the host runs ahead of its GPU
 
 
@@ -17,10 +19,15 @@ def read_hang(places: Sequence[Path]) -> Hang:
     return hang_of([read(path, rank) for rank, path in find(places).items()])
 
 
-def hang_of(dumps: list[Dump]) -> Hang:
-    """`dumps`: in the order of their ranks."""
-    world = world_size(dumps)
+def hang_of(dumps: list[Dump], least: int = 0) -> Hang:
+    """`dumps`: in the order of their ranks, of which there are `least` or more."""
+    world = max(world_size(dumps) or 0, least) or None
     groups = groups_of(dumps, world)
+    if old := {rank for group in groups for rank in group.outdated(SKEW_NS)}:
+        rest = hang_of([dump for dump in dumps if dump.rank not in old], dumps[-1].rank + 1)
+        said = f"rank {', '.join(map(str, sorted(old)))}: the dump is of an earlier moment"
+        note = f"{said}, and is left out: the other ranks have finished more since"
+        return replace(rest, notes=[note, *rest.notes])
     stuck = first_to_look_at([found for group in groups if (found := group.stuck())])
     known = {dump.rank for dump in dumps}
     no_dump = [rank for rank in range(world or 0) if rank not in known]

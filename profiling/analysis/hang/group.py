@@ -47,6 +47,21 @@ class GroupOfRanks:
         finished = np.array([c.finished_to if c else 0 for c in self.calls], np.int64)
         return np.maximum(finished, min(finished.max(), self.entered.min()))
 
+    def outdated(self, skew_ns: int) -> list[int]:
+        """The ranks whose dumps are older than a call that another has finished, and they lack.
+
+        Not those that an error ended: their dumps are the last, and gloo calls finished what only
+        has others behind it.
+        """
+        done = [(c.finished_to, at) for c in self.calls if c and (at := c.finished_at_ns)]
+        last, entered_ns = max(done, default=(0, 0))
+        return [
+            dump.rank
+            for dump, mine in zip(self.dumps, self.entered, strict=True)
+            if mine < last and dump.dumped_ns + skew_ns < entered_ns
+            if dump.note is None or dump.note.error is None
+        ]
+
     @cached_property
     def sequences(self) -> NDArray[np.int64]:
         """All that any rank has, in order."""

@@ -9,7 +9,7 @@ from profiling.analysis.ranks.found import window_of
 from profiling.analysis.ranks.reduce import ReducedRank
 from profiling.analysis.report import Finding
 
-SAME_WINDOW = "capture the same window on each: profile.start_iteration and profile.steps"
+SAME_WINDOW = "capture the same window on each: profile.start and profile.steps"
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,13 @@ from profiling.analysis.ranks.reduce import ReducedRank
 @dataclass(frozen=True)
 class Clocks:
     offset_ns: np.ndarray  # (ranks,) int64, to be taken off the rank's times
-    known: np.ndarray  # (ranks,) bool; one that shares no collective with the first is not
+    known: np.ndarray  # (ranks,) bool; one that shares no collective with most is not
     aligned_on: str | None  # in words; None: nothing aligns them
     uncertainty_ns: float | None  # the median distance of the first end of a collective to the last
 
 
 def align(ranks: Sequence[ReducedRank], matched: Matched) -> Clocks:
-    """On the clock of the first rank."""
+    """On the clock of the first rank, if it shares collectives with the rank that shares most."""
     clock = np.unique([rank.clock for rank in ranks], return_inverse=True)[1]
     # since the first step of the clock, so that floats hold them
     begin_ns = np.array([rank.bounds_ns[0] for rank in ranks])
@@ -33,7 +33,8 @@ def align(ranks: Sequence[ReducedRank], matched: Matched) -> Clocks:
     chosen = np.isin(matched.kind, SIMULTANEOUS)
     there = matched.there[chosen]
     ends_ns = (matched.of(ranks, "end_ns")[chosen] - begin_ns).astype(float)
-    offset_ns, known = np.zeros(len(ranks)), clock == clock[0]
+    most = np.count_nonzero(matched.there, axis=0).argmax()
+    offset_ns, known = np.zeros(len(ranks)), clock == clock[most]
     while len(joining := clocks_that_share(there, known, clock)):
         both = there & known
         count = np.count_nonzero(both, axis=1)
@@ -43,6 +44,7 @@ def align(ranks: Sequence[ReducedRank], matched: Matched) -> Clocks:
             behind = ends_ns[:, mine] - common[:, None]
             offset_ns[mine] = np.median(behind[there[:, mine] & (count > 0)[:, None]])
         known = known | np.isin(clock, joining)
+    offset_ns[known] -= offset_ns[0]
     spread = spreads(ends_ns - offset_ns, there & known)
     spread = spread[~np.isnan(spread)]
     return Clocks(

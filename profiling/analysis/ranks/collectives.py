@@ -46,10 +46,16 @@ class Collectives:
     end_ns: np.ndarray
     step: np.ndarray  # index of the step that launched it
     kind: np.ndarray  # a name of KINDS
-    lane: np.ndarray  # the process group, or "stream N": the N-th that this rank talks on
+    lane: np.ndarray  # the process group, or the stream
+    stream: np.ndarray  # "stream N": the N-th that this rank talks on
     algorithm: np.ndarray
     bytes: np.ndarray  # -1: not told
     sequence: np.ndarray  # in its group; -1: not told
+
+    @property
+    def told(self) -> bool:
+        """Whether the host's side tells groups or numbers of any."""
+        return bool(np.any((self.lane != self.stream) | (self.sequence >= 0)))
 
     def texts(self, column: np.ndarray) -> np.ndarray:
         return np.array([*self.names, ""])[column]
@@ -77,6 +83,7 @@ def collectives_of(analysis: Analysis) -> Collectives:
         step=owned.step[rows],
         kind=kind,
         lane=np.where(group >= 0, group, stream),
+        stream=stream,
         algorithm=texts.numbered(owned.name[rows], algorithm_of),
         bytes=np.append(calls.bytes, -1)[call],
         sequence=np.append(calls.sequence, -1)[call],

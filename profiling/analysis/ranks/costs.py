@@ -76,11 +76,21 @@ class Costs:
         """(iterations,)"""
         return self.waits.cost_ns(ranks, self.iterations)
 
+    @cached_property
+    def known(self) -> np.ndarray:
+        """(iterations, ranks) bool: where a rank's collectives were found on others."""
+        matched = self.waits.matched
+        found = np.zeros((len(self.iterations), len(self.ranks)), bool)
+        for number in range(len(self.ranks)):
+            mine = matched.iteration[matched.there[:, number]]
+            found[:, number] = np.isin(self.iterations, mine)
+        return found
+
     def alone_ms(self, number: int) -> float | None:
-        return self.mean_ms(self.alone_ns[:, number]) if self.is_matched else None
+        return self.mean_ms(self.alone_ns[:, number]) if self.known[:, number].any() else None
 
     def last_in_steps(self, number: int) -> int | None:
-        if not self.is_matched:
+        if not self.known[:, number].any():
             return None
         most = self.alone_ns.argmax(axis=1)
         return int(np.count_nonzero((most == number) & (self.alone_ns[:, number] > 0)))

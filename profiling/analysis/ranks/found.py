@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from profiling.analysis.report import Finding
 from profiling.timeline import nsys_facts, opening
 
 # what names say, the surest first: `rank` may be of a host alone where it is `local`
@@ -19,6 +20,7 @@ NUMBERS = tuple(
         r"(?<![a-z])(?:gpu|tp)",
     )
 )
+NUMBER = re.compile(r"\d+")
 PREVIOUS = re.compile(r"previous-\d+")  # an older run of the folder
 EVENTS = (".json", ".json.gz")
 TOLD = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d{1,6})\b')
@@ -44,9 +46,10 @@ def place_of_rank(name: str) -> re.Match[str] | None:
 def captures_in(folder: Path) -> list[Path]:
     """Of the ranks of one training: in a run's folder, its profile/, or one folder for each host.
 
-    Of several windows the newest, if it has several ranks. Where no two files are named after
-    ranks, Chrome traces that say in their head which they are; else an nsys export that holds the
-    processes of several. [] where there is none of these. Raises OSError.
+    One file a rank is one window, whatever the files are called. Of several windows the newest, if
+    it has several ranks. Where no two files are named after ranks, Chrome traces that say in their
+    head which they are; else an nsys export that holds the processes of several, or one of each
+    host. [] where there is none of these. Raises OSError.
     """
     for places in ((folder, folder / "profile"), folders_of_hosts(folder)):
         found = [file for place in places if place.is_dir() for file in files_of_ranks(place)]
@@ -57,17 +60,52 @@ def captures_in(folder: Path) -> list[Path]:
         beside = [file for file in found if file.parent == newest.parent]
         both = [file for file in window if file in beside]
         # hosts do not share a rank; two runs do, and two windows
-        for chosen in (window, found, both):
+        for chosen in (found, window, both):
             if len(ranks_of(chosen)) == len(chosen) > 1:
                 return by_rank(chosen)
         if len(ranks_of(beside)) > 1:
             return by_rank(beside)
-    captures = [file for place in (folder, folder / "profile") for file in captures_of(place)]
+    captures = captures_of_run(folder)
     told = {rank: file for file in captures if (rank := told_rank(file)) is not None}
     if len(told) > 1:
         return [told[rank] for rank in sorted(told)]
-    newest = max(captures, key=lambda file: file.stat().st_mtime_ns, default=None)
-    return [newest] if newest and holds_several(newest) else []
+    if captures:
+        return sessions([captures])
+    hosts = [host for host in sorted(folder.iterdir()) if not PREVIOUS.fullmatch(host.name)]
+    return sessions([captures_of_run(host) for host in hosts])
+
+
+def sessions(of_hosts: Sequence[Sequence[Path]]) -> list[Path]:
+    """The newest capture of each host, if it is an export of several processes."""
+    newest = [max(files, key=lambda file: file.stat().st_mtime_ns) for files in of_hosts if files]
+    return [file for file in newest if holds_several(file)]
+
+
+def captures_of_run(folder: Path) -> list[Path]:
+    return [file for place in (folder, folder / "profile") for file in captures_of(place)]
+
+
+def not_taken(paths: Sequence[Path], folders: Sequence[Path]) -> Finding | None:
+    """What lies beside the captures of these folders that were chosen, or on another host."""
+    places = {path.parent for path in paths}
+    for folder in folders:
+        if places.isdisjoint((folder, folder / "profile")):
+            places.update(folders_of_hosts(folder))
+    beside = {file for place in places for file in captures_of(place)}
+    others = [
+        file
+        for file in sorted(beside.difference(paths))
+        if named_rank(file) is not None or not file.name.endswith(EVENTS)
+    ]
+    if not others:
+        return None
+    count = f"{len(others)} captures" if len(others) > 1 else "1 capture"
+    said = f"left out: {count} beside these, as {others[0].name}, of another window or run"
+    cure = "Name the files, to have them read together."
+    other_window = {NUMBER.sub("", window_of(file)) for file in others} <= {
+        NUMBER.sub("", window_of(file)) for file in paths
+    }
+    return Finding("note" if other_window else "warning", said, cure)
 
 
 def told_rank(path: Path) -> int | None:
@@ -136,9 +174,13 @@ def rank_captures(
 ) -> list[Path]:
     """Those to be taken together; [] where one process of one capture is meant.
 
-    Several are meant by several paths, by a folder that holds the captures of several ranks, unless
-    a process is chosen, and by `ranks` of one file.
+    Several are meant by several paths, of files or of hosts' folders, by a folder that holds the
+    captures of several ranks, unless a process is chosen, and by `ranks` of one file. Raises
+    ValueError where one of several folders holds no capture.
     """
     if len(paths) == 1 and paths[0].is_dir():
         return [] if (device, process) != (None, None) else captures_in(paths[0])
-    return list(paths) if ranks or len(paths) > 1 else []
+    if not ranks and len(paths) == 1:
+        return []
+    of_paths = [(captures_in(p) or [opening.newest(p)]) if p.is_dir() else [p] for p in paths]
+    return [file for files in of_paths for file in files]

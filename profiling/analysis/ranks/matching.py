@@ -3,7 +3,8 @@
 Collectives of one lane (a process group, else the N-th stream of each rank) are the same where they
 bear the same number. Where numbers were not recorded they are the same if they are the N-th of one
 step, and if in that step all ranks that use the lane have the same kinds and sizes in the same
-order. Where that is not so, the lane stays unmatched in that step, and is counted. In the first
+order. Where that is not so, the lane stays unmatched in that step, and is counted. Captures that
+tell groups, numbers and sizes and others that do not are matched by what all tell. In the first
 step they are counted from its end: a rank may have begun to record amid the collectives before it.
 """
 
@@ -34,6 +35,12 @@ class Matched:
             there = self.there[:, number]
             found[there, number] = getattr(rank.collectives, column)[self.row[there, number]]
         return found
+
+    def among(self, known: np.ndarray) -> "Matched":
+        """What at least two of these ranks have, (ranks,) bool."""
+        row = np.where(known, self.row, NOT_THERE)
+        kept = np.count_nonzero(row != NOT_THERE, axis=1) > 1
+        return Matched(row[kept], self.iteration[kept], self.kind[kept], self.unmatched)
 
     @cached_property
     def there(self) -> np.ndarray:
@@ -80,16 +87,20 @@ def listed_of(ranks: Sequence[ReducedRank]) -> Listed:
     def in_all(names: list[str], column: np.ndarray, known: dict[str, int]) -> np.ndarray:
         return np.array([known.setdefault(name, len(known)) for name in names], np.int64)[column]
 
+    all_tell = all(rank.collectives.told for rank in ranks if len(rank.collectives.start_ns))
     parts = []
     for number, rank in enumerate(ranks):
         of = rank.collectives
         count = len(of.start_ns)
         if count:
-            iteration = rank.iterations[of.step]
-            step = np.where(of.sequence >= 0, -1 - of.sequence, iteration)
-            lane, kind = in_all(of.names, of.lane, lanes), in_all(of.names, of.kind, kinds)
+            iteration, untold = rank.iterations[of.step], np.full(count, -1)
+            lane, sequence, size = (
+                (of.lane, of.sequence, of.bytes) if all_tell else (of.stream, untold, untold)
+            )
+            step = np.where(sequence >= 0, -1 - sequence, iteration)
+            lane, kind = in_all(of.names, lane, lanes), in_all(of.names, of.kind, kinds)
             which = np.full(count, number), np.arange(count)
-            parts.append((*which, lane, iteration, step, kind, of.bytes))
+            parts.append((*which, lane, iteration, step, kind, size))
     empty = (np.empty(0, np.int64),) * 7
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)] if parts else empty
     return Listed(list(kinds), *columns)

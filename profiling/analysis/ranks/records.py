@@ -112,8 +112,9 @@ class StepsOfRanks:
 
     name: str | None
     iterations: list[int]
-    wait_ms: list[list[float]]  # exposed, and what it slows; [] where nothing was matched
-    costs_ms: list[list[float]]  # what each rank costs alone; likewise
+    # None where none of the rank's collectives was found on another; [] where nothing was matched
+    wait_ms: list[list[float | None]]  # exposed, and what it slows
+    costs_ms: list[list[float | None]]  # what each rank costs alone
     step_ms: list[list[float]]
 
 

@@ -5,8 +5,8 @@
    together; else it is the one that costs most alone. What the late cost in all steps is what it
    would gain if they came with the next (waits.Waits.cost_ns).
 2. From 2 % of the step on, if it is more than the clocks' uncertainty allows to doubt, and three
-   times what all others cost, they are the answer. Costs that ranks cause in turns are jitter,
-   which is told from 2 % on too.
+   times what all others cost, or more than these in every step, they are the answer. Costs that
+   ranks cause in turns are jitter, which is told from 2 % on too.
 3. `cause` says what holds the late up.
 """
 
@@ -23,6 +23,7 @@ COMMUNICATING = 0.15  # of a step in transfers that nothing hides
 DOUBTFUL = 0.15  # of a step, by which the ends of collectives contradict each other
 TOGETHER = 0.5  # of what some cost, in which each of them has to be late
 STEADY = 3.0  # times what the others cost: from there on it is no jitter
+EVERY = 3  # steps or more, in each of which they cost more than the others: likewise
 
 LESS = (
     "All GPUs are at their power limits, so expect to gain less: who waits draws less power, and "
@@ -49,22 +50,28 @@ def judge(costs: Costs) -> Judged:
     if (doubt_ms := costs.doubt_ms(everyone)) >= DOUBTFUL * costs.step_ms:
         return Judged("unknown", [NOT_TOGETHER.format(doubt_ms)])
     late = late_ranks(costs)
-    late_ms = costs.mean_ms(costs.cost_ns(late))
-    others_ms, in_turns_ms = (
-        costs.mean_ms(costs.waits.in_turns_ns(costs.iterations, aside)) for aside in (late, [])
-    )
-    told = costs.is_told(late_ms, late) and late_ms >= STEADY * others_ms
+    late_ns, others_ns = costs.cost_ns(late), costs.waits.in_turns_ns(costs.iterations, late)
+    late_ms, others_ms = costs.mean_ms(late_ns), costs.mean_ms(others_ns)
+    in_turns_ms = costs.mean_ms(costs.waits.in_turns_ns(costs.iterations))
+    steady = late_ms >= STEADY * others_ms
+    steady |= len(late_ns) >= EVERY and bool(np.all(late_ns > others_ns))
+    told = costs.is_told(late_ms, late) and steady
     jitter_ms = others_ms if told else in_turns_ms
     evidence = []
     if told:
         straggler = straggler_of(costs, late, late_ms)
         return Judged("straggler", straggler.evidence, straggler, jitter_ms)
     if costs.is_told(jitter_ms, everyone):
-        times = np.unique(costs.alone_ns.argmax(axis=1), return_counts=True)[1]
-        evidence.append(
-            f"Not the same rank each step: the last costs the others {jitter_ms:.2f} ms, and "
-            f"none of them is it in more than {times.max()} of {len(costs.iterations)} steps."
-        )
+        times = np.bincount(costs.alone_ns.argmax(axis=1), minlength=len(costs.ranks))
+        most, steps = int(times.max()), len(costs.iterations)
+        said = f"Not the same rank each step: the last costs the others {jitter_ms:.2f} ms, and "
+        if most < steps:
+            evidence.append(f"{said}none of them is it in more than {most} of {steps} steps.")
+        else:
+            evidence.append(
+                f"Rank {costs.ranks[int(times.argmax())].rank} costs most, but others cost as much "
+                f"in their turns that it is not told apart: {jitter_ms:.2f} ms a step together."
+            )
         evidence += [LESS] if holds_all(costs) else []
         return Judged("jitter", evidence, None, jitter_ms)
     return without_straggler(costs, jitter_ms)
@@ -93,6 +100,8 @@ def late_ranks(costs: Costs) -> list[int]:
     are late together; the one that costs most alone is the first, or the only one."""
     waited = costs.waits.of_steps(costs.waits.lost_wait_ns, costs.iterations)
     order = np.argsort(waited.sum(axis=0), kind="stable")
+    has = np.count_nonzero(costs.waits.matched.there, axis=0) > 0  # of the others nothing is known
+    order = order[has[order]]
     steps = np.diff(waited.sum(axis=0)[order])[: max(1, len(order) // 2)]
     late = order[: int(np.argmax(steps)) + 1]
     others = np.setdiff1d(order, late)

@@ -65,7 +65,7 @@ def analyse(ranks: Sequence[ReducedRank], findings: Sequence[Finding] = ()) -> R
             None if clocks.uncertainty_ns is None else clocks.uncertainty_ns / 1e3,
         ),
         steps=steps_of(costs, ranks[0].step_name),
-        findings=[*findings, *told(ranks, costs)],
+        findings=[*findings, *told(ranks, clocks, costs)],
     )
     return RanksAnalysis(ranks, clocks, costs, report)
 
@@ -141,24 +141,43 @@ def communication(costs: Costs, number: int, exposed_ms: float) -> RankCommunica
 
 def steps_of(costs: Costs, name: str | None) -> StepsOfRanks:
     step_ms = [np.diff(rank.bounds_ns)[costs.steps_of(rank)] / 1e6 for rank in costs.ranks]
-    wait = costs.waits.of_steps(costs.waits.lost_wait_ns, costs.iterations) / 1e6
+    wait_ns = costs.waits.of_steps(costs.waits.lost_wait_ns, costs.iterations)
     matched = costs.is_matched
     return StepsOfRanks(
         name=name,
         iterations=costs.iterations.tolist(),
-        wait_ms=wait.tolist() if matched else [],
-        costs_ms=(costs.alone_ns / 1e6).tolist() if matched else [],
+        wait_ms=known_ms(costs, wait_ns) if matched else [],
+        costs_ms=known_ms(costs, costs.alone_ns) if matched else [],
         step_ms=np.stack(step_ms, axis=1).tolist(),
     )
 
 
-def told(ranks: Sequence[ReducedRank], costs: Costs) -> list[Finding]:
+def known_ms(costs: Costs, ns: np.ndarray) -> list[list[float | None]]:
+    """Of (iterations, ranks), where they are known."""
+    rows = zip((ns / 1e6).tolist(), costs.known.tolist(), strict=True)
+    return [
+        [ms if known else None for ms, known in zip(of_ranks, of_known, strict=True)]
+        for of_ranks, of_known in rows
+    ]
+
+
+def told(ranks: Sequence[ReducedRank], clocks: Clocks, costs: Costs) -> list[Finding]:
     """What the ranks do not have in common."""
     found = []
     world = max((rank.world_size or 0 for rank in ranks), default=0)
+    first, last = (0, world - 1) if world else (ranks[0].rank, ranks[-1].rank)
     there = {rank.rank for rank in ranks}
-    if missing := [number for number in range(world) if number not in there]:
-        found.append(Finding("warning", f"of {world} ranks these are missing: {listed(missing)}"))
+    if missing := [number for number in range(first, last + 1) if number not in there]:
+        whole = f"{world} ranks" if world else f"ranks {first} to {last}"
+        said = (
+            f"of {whole} these are missing: {listed(missing)}; a wait for them counts as transfer"
+        )
+        found.append(Finding("warning", said))
+    apart = [rank.rank for rank, known in zip(ranks, clocks.known, strict=True) if not known]
+    if apart and costs.is_matched:
+        what = f"ranks {listed(apart)} share" if len(apart) > 1 else f"rank {apart[0]} shares"
+        said = f"{what} no collective with the others, and nothing is said of whom they wait for"
+        found.append(Finding("warning", said))
     longest = max(rank.steps for rank in ranks)
     if longest > len(costs.iterations):
         found.append(

@@ -133,9 +133,11 @@ class Waits:
         return self.of_steps(spent, iterations).max(axis=1, initial=0.0)
 
     def doubt_ns(self, ranks: Collection[int], iterations: np.ndarray) -> float:
-        """How wrong the clocks may be about what these cost, all steps together."""
+        """How wrong the clocks may be about what these cost, all steps together: to the one rank
+        about which they say least, for groups run side by side."""
         rows = np.isin(self.late, list(ranks)) & np.isin(self.matched.iteration, iterations)
-        return float(np.nansum(self.spread_ns[rows]))
+        of_ranks = np.nan_to_num(self.spread_ns[rows]) @ self.matched.there[rows]
+        return float(of_ranks.max(initial=0.0))
 
     def of_steps(self, values: np.ndarray, iterations: np.ndarray) -> np.ndarray:
         """The sum over the collectives of each iteration: (iterations,) or (iterations, ranks)."""
@@ -151,7 +153,9 @@ class Waits:
 
 
 def waits(ranks: Sequence[ReducedRank], matched: Matched, clocks: Clocks) -> Waits:
-    there = matched.there & clocks.known
+    """Of the ranks whose clocks are known."""
+    matched = matched.among(clocks.known)
+    there = matched.there
     base = ranks[0].bounds_ns[0]  # so that floats hold them
     start, end = (
         np.where(there, matched.of(ranks, column) - clocks.offset_ns - base, np.nan)

@@ -66,9 +66,17 @@ def verdict(comparison: Comparison) -> list[Block]:
 def late(comparison: Comparison) -> list[str]:
     if isinstance(comparison.ranks, msgspec.UnsetType):
         return []
-    both = comparison.ranks.stragglers
-    sides = (comparison.baseline.name, both.baseline), (comparison.candidate.name, both.candidate)
-    return [f"{name}: {who or 'no rank holds the others up.'}" for name, who in sides]
+    who, costs_ms = comparison.ranks.stragglers, comparison.ranks.late_ms
+    return [
+        f"{comparison.baseline.name}: {who.baseline or nobody(costs_ms.baseline)}",
+        f"{comparison.candidate.name}: {who.candidate or nobody(costs_ms.candidate)}",
+    ]
+
+
+def nobody(costs_ms: float | None) -> str:
+    if costs_ms is None:
+        return "who is waited for cannot be told."
+    return "no rank holds the others up all the time."
 
 
 def notes(comparison: Comparison) -> list[Block]:

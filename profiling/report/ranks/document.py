@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import inf
 
 from profiling.analysis.ranks.costs import WORTH_TELLING
 from profiling.analysis.ranks.records import CollectiveSum, RankRow, RanksReport, Work
@@ -66,8 +67,12 @@ def first_screen(document: Document) -> Document:
 
 def title(report: RanksReport) -> str:
     gpus = sorted({row.gpu for row in report.ranks if row.gpu})
-    of = f" of {report.world_size}" if (report.world_size or 0) > len(report.ranks) else ""
+    of = f" of {report.world_size}" if some_are_missing(report) else ""
     return " · ".join([f"{len(report.ranks)}{of} ranks", *gpus])
+
+
+def some_are_missing(report: RanksReport) -> bool:
+    return (report.world_size or 0) > len(report.ranks)
 
 
 def steps_said(report: RanksReport) -> str:
@@ -87,6 +92,8 @@ def steps_said(report: RanksReport) -> str:
 def verdict_line(report: RanksReport) -> str:
     if report.straggler:
         return report.evidence[0].rstrip(".")
+    if report.verdict == "communication" and some_are_missing(report):
+        return "None of these ranks is late: transfers take the time, or the ranks that are missing"
     return {
         "jitter": "No rank is always the late one: they hold one another up in turns",
         "communication": "No rank is late: transfers between the ranks take the time",
@@ -206,7 +213,7 @@ def ranks_table(report: RanksReport, pages: Mapping[int, str]) -> Table:
         Column("clock, us", "clock_offset_us", "number"),
         Column("file", file, "code"),
     ]
-    order = sorted(report.ranks, key=lambda row: wait(row) or 0.0)
+    order = sorted(report.ranks, key=lambda row: inf if (ms := wait(row)) is None else ms)
     note = RANKS + SLOWED * is_slowed(report)
     return Table("ranks", "Ranks", note, columns, order, most=len(order), limit=16)
 
