@@ -11,7 +11,6 @@ from profiling.analysis.ranks.costs import Costs
 from profiling.analysis.ranks.reduce import ReducedRank
 
 PRODUCTS = ("gemm", "convolution", "attention")  # families that take as long as the clock has them
-BEYOND = 2.0  # times what clocks explain: from there on the rank has more to do
 
 
 def holds_all(costs: Costs) -> bool:
@@ -23,14 +22,15 @@ def holds_all(costs: Costs) -> bool:
 def ahead_ms(costs: Costs, late: int, others: list[int], longer_ms: float) -> float:
     """By how many ms a step the least of the others is ahead of the late one by its clock.
 
-    `longer_ms`: that the late one computes longer. 0 where no power limit is the reason, or where
-    its lower clock is all that is wrong with it.
+    `longer_ms`: that the late one computes longer. What clocks alone do not explain of it is more
+    work, and a reason to wait; so no more than this: 0 where its clock is all that is wrong with
+    it. 0 also where power limits do not hold all.
     """
     clock = costs.ranks[late].gpu_clock
     if clock is None or not holds_all(costs):
         return 0.0
     ahead = min(products_ms(rank) * higher(rank, clock.sm_mhz) for rank in of(costs, others))
-    return ahead if longer_ms > BEYOND * ahead else 0.0
+    return min(ahead, max(0.0, longer_ms - ahead))
 
 
 def of(costs: Costs, numbers: list[int]) -> list[ReducedRank]:

@@ -23,7 +23,7 @@ COMMUNICATING = 0.15  # of a step in transfers that nothing hides
 DOUBTFUL = 0.15  # of a step, by which the ends of collectives contradict each other
 TOGETHER = 0.5  # of what some cost, in which each of them has to be late
 STEADY = 3.0  # times what the others cost: from there on it is no jitter
-EVERY = 3  # steps or more, in each of which they cost more than the others: likewise
+EVERY = 5  # steps or more, in each of which they cost more than the others: likewise
 
 LESS = (
     "All GPUs are at their power limits, so expect to gain less: who waits draws less power, and "
