@@ -59,6 +59,12 @@ def test_without_meta_pkl_tokens_are_gpt2s(tmp_path, caplog):
     assert isinstance(again, Gpt2Tokenizer)  # and no vocabulary was asked for
 
 
+def test_a_meta_pkl_that_is_not_to_be_read_is_not_taken_for_none(folder):
+    (folder / "meta.pkl").unlink()
+    (folder / "meta.pkl").symlink_to(folder / "nowhere.pkl")
+    assert refusal(folder) == f"{folder}/meta.pkl: No such file or directory"
+
+
 def test_characters_keep_the_numbers_that_meta_pkl_gives_them(tmp_path):
     folder = write_nanogpt(tmp_path / "mine", characters="zyx cba")
     tokenizer = load_tokenizer(load_dataset(folder).tokenizer.to_record())
