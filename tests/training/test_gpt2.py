@@ -269,7 +269,11 @@ WRONG = {
     "a head of its own": (untied, "lm_head.weight is not the embedding"),
     "whole numbers": (
         entry("transformer.ln_f.bias", torch.zeros(24, dtype=torch.int64)),
-        "transformer.ln_f.bias is not finite everywhere",
+        "transformer.ln_f.bias is of torch.int64",
+    ),
+    "nan in the embedding, which is the head": (
+        entry("transformer.wte.weight", torch.full((29, 24), float("nan"))),
+        "wte.weight is not finite everywhere",
     ),
     "nan": (
         entry("transformer.ln_f.bias", torch.full((24,), float("nan"))),
