@@ -488,6 +488,19 @@ def test_sampling_with_the_weights_of_the_cache(few_tokens, monkeypatch, capsys)
     assert f"{few_tokens / 'model.safetensors'}: " in err
 
 
+def test_weights_without_their_vocabulary_are_one_line(few_tokens, monkeypatch, capsys):
+    def get_encoding(name: str):
+        raise OSError("no network")
+
+    monkeypatch.setattr("tiktoken.get_encoding", get_encoding)
+    (few_tokens / "vocab.json").unlink()
+    with pytest.raises(SystemExit) as ended:
+        program.main(SampleConfig(init_from="gpt2", device="cpu"))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert ended.value.code == 2 and "could not be downloaded (OSError: no network)" in line
+    assert f"{few_tokens}: " in line and line.endswith("put GPT-2's vocab.json there")
+
+
 def test_sampling_from_weights_of_other_tokens_is_one_line(exported, capsys):
     with pytest.raises(SystemExit) as ended:
         program.main(SampleConfig(init_from="weights", weights=str(exported), device="cpu"))
