@@ -1,6 +1,7 @@
 """dataset=PATH: folders that nanoGPT and others made, read as they lie there."""
 
 import logging
+import os
 import pickle
 import resource
 
@@ -140,6 +141,15 @@ def test_pages_are_let_go_and_read_again(tmp_path, monkeypatch):
 
 
 # What is wrong with a folder
+
+
+def test_a_file_that_is_cut_off_while_it_is_read(folder):
+    tokens = load_dataset(folder).tokens("train")
+    os.truncate(folder / "train.bin", 100)
+    last = np.array([len(tokens) - 9])
+    with pytest.raises(ValueError, match=r"train.bin: has become shorter since the run began"):
+        tokens.read(last, 9)
+    assert tokens.read(np.zeros(1, np.int64), 50).shape == (1, 50)
 
 
 @pytest.mark.parametrize(
