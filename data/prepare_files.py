@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cli.files import replacing, told, write_text
 from cli.lock import Lock
+from configs.data import BUILT_IN
 from configs.preparing import FilesConfig
 from data.dataset import Dataset, load_prepared
 from data.encode_blocks import Characters, Encode, Reading, in_order
@@ -35,6 +36,11 @@ def prepare_files(config: FilesConfig, data_dir: Path) -> Dataset:
     fraction = VAL_FRACTIONS[is_parquet] if config.val_fraction is None else config.val_fraction
     plan = plan_of(config, paths, fraction)
     named = Path(config.source).expanduser().resolve()
+    if not config.out and named.stem.startswith(BUILT_IN):  # their folders begin with these names
+        raise ValueError(
+            f"{config.source}: {data_dir / named.stem} is for what training prepares by itself; "
+            "name another folder with out="
+        )
     folder = Path(config.out).expanduser() if config.out else data_dir / named.stem
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         return made_before(folder, plan)

@@ -278,6 +278,15 @@ def test_a_split_without_a_token_is_refused(tmp_path, make):
         make(write(tmp_path / "a.txt", PLAY), val_fraction=0.99999)
 
 
+def test_folders_of_the_built_in_texts_are_not_taken(tmp_path, make):
+    source = write(tmp_path / "shakespeare_char.txt", PLAY)
+    with pytest.raises(
+        ValueError, match="shakespeare_char is for what training prepares"
+    ):
+        make(source, out=None)
+    assert list(tmp_path.iterdir()) == [source]
+
+
 def test_a_file_without_a_byte_is_named(tmp_path, make):
     with pytest.raises(ValueError, match="empty.txt: holds no text"):
         make(write(tmp_path / "empty.txt", ""), workers=2)
