@@ -280,9 +280,7 @@ def test_a_split_without_a_token_is_refused(tmp_path, make):
 
 def test_folders_of_the_built_in_texts_are_not_taken(tmp_path, make):
     source = write(tmp_path / "shakespeare_char.txt", PLAY)
-    with pytest.raises(
-        ValueError, match="shakespeare_char is for what training prepares"
-    ):
+    with pytest.raises(ValueError, match="shakespeare_char is for what training prepares"):
         make(source, out=None)
     assert list(tmp_path.iterdir()) == [source]
 
