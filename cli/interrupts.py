@@ -15,7 +15,7 @@ from typing import NoReturn
 from cli.start_up import SIGNALS, leave
 
 IMPORTLIB = "<frozen importlib._bootstrap>"  # the file of its frames
-Handler = Callable[[int, FrameType | None], object]
+Handler = Callable[[int, FrameType | None], object] | signal.Handlers
 
 
 def unwind(number: int, frame: FrameType | None = None) -> NoReturn:

@@ -13,13 +13,14 @@ from pathlib import Path
 
 from cli.files import replacing, told, write_text
 from cli.lock import Lock
+from configs.data import BUILT_IN
 from configs.preparing import FilesConfig
 from data.dataset import Dataset, load_prepared
 from data.encode_blocks import Characters, Encode, Reading, in_order
 from data.progress import shown
 from data.text_blocks import PARQUET, Block, find_sources, parquet_blocks, text_blocks
 from data.tokenizers import BpeTokenizer, CharTokenizer, Tokenizer, load_tokenizer, token_dtype
-from data.unfinished import Done, Plan, Unfinished
+from data.unfinished import VOCABULARY, Done, Plan, Unfinished
 
 log = logging.getLogger(__name__)
 
@@ -35,10 +36,17 @@ def prepare_files(config: FilesConfig, data_dir: Path) -> Dataset:
     fraction = VAL_FRACTIONS[is_parquet] if config.val_fraction is None else config.val_fraction
     plan = plan_of(config, paths, fraction)
     named = Path(config.source).expanduser().resolve()
+    if not config.out and named.stem.startswith(BUILT_IN):  # their folders begin with these names
+        raise ValueError(
+            f"{config.source}: {data_dir / named.stem} is for what training prepares by itself; "
+            "name another folder with out="
+        )
     folder = Path(config.out).expanduser() if config.out else data_dir / named.stem
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         return made_before(folder, plan)
     blocks = parquet_blocks(paths, config.column) if is_parquet else text_blocks(paths, fraction)
+    if not blocks:
+        raise ValueError(f"{config.source}: holds no text")
     reading = Reading(config.column, fraction)
     unfinished = Unfinished(folder.with_name(f"{folder.name}.unfinished"))
     with told(unfinished.folder), Lock(unfinished.folder, f"out={folder}"):
@@ -46,7 +54,7 @@ def prepare_files(config: FilesConfig, data_dir: Path) -> Dataset:
         workers = min(config.workers or os.cpu_count() or 1, len(blocks))
         tokenizer = make_tokenizer(config, unfinished.folder, reading, blocks, workers)
         marks_ends = is_parquet or len(paths) > 1
-        work = Encode(reading, unfinished.folder / "vocab.json", marks_ends)
+        work = Encode(reading, unfinished.folder / VOCABULARY, marks_ends)
         done = encode(work, unfinished, tokenizer, blocks, workers)
         describe(unfinished.folder, plan, named.name, tokenizer, done)
     with told(folder):
@@ -77,7 +85,7 @@ def make_tokenizer(
     config: FilesConfig, folder: Path, reading: Reading, blocks: list[Block], workers: int
 ) -> Tokenizer:
     """The one in the folder's vocab.json, made first if there is none. Raises ValueError."""
-    path = folder / "vocab.json"
+    path = folder / VOCABULARY
     if path.exists():
         return load_tokenizer(json.loads(path.read_text(encoding="utf-8")))
     tokenizer: Tokenizer
@@ -118,6 +126,7 @@ def encode(
         done = so_far
     for split, count in (("training", done.train), ("validation", done.val)):
         if count == 0:
+            unfinished.forget_blocks()  # for other keys can follow
             raise ValueError(
                 f"val_fraction={work.reading.val_fraction:g}: leaves no {split} tokens; choose "
                 "another, or a longer text"

@@ -147,23 +147,37 @@ def opened(path: Path, column: str) -> "pyarrow.parquet.ParquetFile":
             f"column={column}: {path} has no such column; it has {', '.join(schema.names)}"
         )
     kind = schema.field(column).type
-    if not (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)):
+    if pyarrow.types.is_dictionary(kind):  # of pandas' categories
+        kind = kind.value_type
+    if str(kind) not in ("string", "large_string", "string_view"):
         raise ValueError(f"column={column}: in {path} it holds {kind}, not text")
     return file
 
 
 def documents_of_parquet(block: Block, column: str, val_fraction: float) -> Iterator[Document]:
     """One for each row that is not null."""
-    row, groups = block.first_row, list(range(block.begin, block.end))
-    for batch in opened(block.path, column).iter_batches(
-        batch_size=1024, row_groups=groups, columns=[column], use_threads=False
-    ):
-        texts = batch.column(0).to_pylist()
+    row = block.first_row
+    for texts in rows_of(block, column):
         validated = drawn(row, len(texts), val_fraction)
         row += len(texts)
         for text, is_val in zip(texts, validated.tolist(), strict=True):
             if text is not None:
                 yield Document(text, "val" if is_val else "train", is_whole=True)
+
+
+def rows_of(block: Block, column: str) -> Iterator[list[str | None]]:
+    """Some of them at a time. Raises ValueError naming the file where it is damaged."""
+    import pyarrow  # here: a text needs none
+
+    file, groups = opened(block.path, column), list(range(block.begin, block.end))
+    try:
+        for batch in file.iter_batches(
+            batch_size=1024, row_groups=groups, columns=[column], use_threads=False
+        ):
+            yield batch.column(0).to_pylist()
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = str(error).rstrip(".")
+        raise ValueError(f"{block.path}: damaged: {reason}; copy it again") from error
 
 
 def drawn(first_row: int, count: int, fraction: float) -> np.ndarray:

@@ -64,7 +64,8 @@ class Tokens:
         return self.ends[-1]
 
     def read(self, starts: np.ndarray, length: int) -> np.ndarray:
-        """The ids (b, length) from `starts` (b,) on. Raises ValueError for one that is no token."""
+        """The ids (b, length) from `starts` (b,) on. Raises ValueError for one that is no token,
+        and as `expect`."""
         self.expect(starts, length)
         found = np.empty((len(starts), length), self.dtype)
         for row, start in zip(found, starts.tolist(), strict=True):
@@ -93,11 +94,19 @@ class Tokens:
         return found
 
     def expect(self, starts: np.ndarray, length: int) -> None:
-        """Has the kernel fetch these ranges from the disk, all at once; waits for none of them."""
+        """Has the kernel fetch these ranges from the disk, all at once; waits for none of them.
+
+        Raises ValueError where a file has become shorter: to read there would kill the process.
+        """
         size = self.dtype.itemsize
         for start in starts.tolist() if self.maps else ():
             for number, begin, end in self.pieces(start, length):
                 content, offset = self.maps[number]
+                if content.size() < offset + end * size:
+                    raise ValueError(
+                        f"{self.names[number]}: has become shorter since the run began; prepare a "
+                        "text anew in another folder"
+                    )
                 page = (offset + begin * size) // mmap.PAGESIZE * mmap.PAGESIZE
                 content.madvise(mmap.MADV_WILLNEED, page, offset + end * size - page)
 

@@ -7,6 +7,7 @@ version, how many tokens follow. Nothing is ever written there. Called by `data.
 
 import hashlib
 import logging
+import os
 import re
 import struct
 from pathlib import Path
@@ -88,7 +89,7 @@ def token_file(path: Path) -> TokenFile:
 def tokenizer_of(folder: Path) -> CharTokenizer | Gpt2Tokenizer:
     """meta.pkl's, or else GPT-2's, as in nanoGPT. Raises ValueError."""
     meta = folder / "meta.pkl"
-    if meta.is_file():
+    if os.path.lexists(meta):  # a link that leads nowhere is no folder without one
         return read_meta(meta)
     return Gpt2Tokenizer()
 

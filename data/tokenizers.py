@@ -109,6 +109,10 @@ class BpeTokenizer:
         try:
             return cls._found(beside)
         except ConnectionError as error:
+            if beside:  # of weights, which go with no other
+                raise ValueError(
+                    f"{beside}: GPT-2's weights, but {error}; put GPT-2's vocab.json there"
+                ) from error
             raise ValueError(
                 f"tokenizer=gpt2: {error}; tokenizer=local trains one on the text instead"
             ) from error

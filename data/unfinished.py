@@ -18,7 +18,7 @@ from cli.files import write_text
 from data.encode_blocks import Encoded
 from data.token_folder import SPLITS
 
-PLAN, DONE = "plan.json", "done.jsonl"
+PLAN, DONE, VOCABULARY = "plan.json", "done.jsonl", "vocab.json"
 
 
 @dataclass(frozen=True)
@@ -61,15 +61,24 @@ class Unfinished:
     folder: Path
 
     def keep(self, plan: Plan) -> None:
-        """Raises ValueError where what lies there was begun with other files or keys."""
+        """Raises ValueError where tokens lie there that were made of other files, or by other keys.
+
+        Where none are there yet, it begins anew.
+        """
         path = self.folder / PLAN
+        if path.exists() and path.read_text(encoding="utf-8") != plan.to_json():
+            if any(self.lines()):
+                raise ValueError(
+                    f"{self.folder}: begun with other files or keys; remove it, or name another "
+                    "folder with out="
+                )
+            (self.folder / VOCABULARY).unlink(missing_ok=True)
+            path.unlink()
         if not path.exists():
             write_text(path, plan.to_json())
-        elif path.read_text(encoding="utf-8") != plan.to_json():
-            raise ValueError(
-                f"{self.folder}: begun with other files or keys; remove it, or name another "
-                "folder with out="
-            )
+
+    def forget_blocks(self) -> None:
+        (self.folder / DONE).unlink(missing_ok=True)
 
     def done(self, dtype: np.dtype) -> Done:
         """The last line whose tokens are all on the disk; what was written behind them goes."""

@@ -183,7 +183,9 @@ def check_weights(
         if weight.shape != expected[name].shape:
             shapes = f"{tuple(weight.shape)}, not {tuple(expected[name].shape)}"
             raise ValueError(f"its weights do not fit its configuration: {name} is {shapes}")
-        if name not in in_shards and not (weight.is_floating_point() and weight.isfinite().all()):
+        if not weight.is_floating_point():
+            raise ValueError(f"its weights are spoilt: {name} is of {weight.dtype}")
+        if name not in in_shards and not weight.isfinite().all():
             raise ValueError(f"its weights are spoilt: {name} is not finite everywhere")
 
 

@@ -1,6 +1,7 @@
 """The ranks of a torchrun job or of a Slurm step, or the one rank of a plain run."""
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from torch import Tensor
 from torch.distributed.constants import default_pg_nccl_timeout
 from torch.distributed.rendezvous import rendezvous
 
+from cli.interrupts import answered
 from cli.slurm import adopt
 from profiling.flight_recorder import HOSTS_GROUP
 from training.device import resolve_device
@@ -133,6 +135,19 @@ def this_life() -> str:
     return f"{everywhere} ranks, life {restarts if here == everywhere else 0}"
 
 
+def join(device: torch.device, world_size: int) -> None:
+    """Waits for the other ranks, and makes the group of the run."""
+    on_cuda = device.type == "cuda"
+    store, rank, _ = next(rendezvous("env://"))
+    dist.init_process_group(
+        "nccl" if on_cuda else "gloo",
+        store=dist.PrefixStore(f"{this_life()}, run {next(RUNS)}", store),
+        rank=rank,
+        world_size=world_size,
+        device_id=device if on_cuda else None,
+    )
+
+
 @contextmanager
 def started(device: str) -> Iterator[Ranks]:
     """Joins torchrun's process group where there is one; leaves it at the end.
@@ -155,15 +170,11 @@ def started(device: str) -> Iterator[Ranks]:
                 f"WORLD_SIZE={world_size}, but {name} is not set; start it as torchrun "
                 f"--standalone --nproc_per_node={world_size} train.py ..., or unset WORLD_SIZE"
             )
-    on_cuda = mine.type == "cuda"
-    store, rank, _ = next(rendezvous("env://"))
-    dist.init_process_group(
-        "nccl" if on_cuda else "gloo",
-        store=dist.PrefixStore(f"{this_life()}, run {next(RUNS)}", store),
-        rank=rank,
-        world_size=world_size,
-        device_id=mine if on_cuda else None,
-    )
+    from_torchrun("MASTER_PORT", 0)
+    if (number := from_torchrun("RANK", 0)) >= world_size:  # the others would wait for ever
+        raise ValueError(f"RANK={number}: there are {world_size} ranks (WORLD_SIZE), from 0 on")
+    with answered(signal.SIG_DFL):  # it waits in C++, minutes, where no handler of Python's runs
+        join(mine, world_size)
     try:
         yield Ranks(dist.get_rank(), world_size, mine, began_s)
     finally:

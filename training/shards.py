@@ -6,6 +6,7 @@ whose shares are then averaged among the groups. Weights, gradients and moments 
 to who looks at their shape, a part in each rank's memory.
 """
 
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
@@ -34,6 +35,8 @@ class Shards:
     waits_at_end, shared = False, None
 
     def __init__(self, model: GPT, config: Config, ranks: Ranks):
+        # of logits that are a view, which nobody writes to
+        warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor")
         mesh, policy = device_mesh(config, ranks), block_policy(config.dtype, ranks.device)
         blocks = list(model.transformer.h)
         travel = decide_travel(len(blocks), sent_bytes(blocks[0], policy))

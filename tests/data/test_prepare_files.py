@@ -170,6 +170,22 @@ def test_other_files_or_keys_do_not_go_on(tmp_path, make, monkeypatch):
         make(source, val_fraction=0.2)
 
 
+def test_what_has_no_block_yet_is_begun_anew(tmp_path, make):
+    source = write(tmp_path / "a.txt", "\xff")
+    source.write_bytes(b"\xff" + PLAY.encode())
+    with pytest.raises(ValueError, match="not UTF-8"):
+        make(source, tokenizer="char")
+    write(source, PLAY)  # as the message asks for
+    assert make(source, tokenizer="char").count("train") == int(len(PLAY) * 0.9)
+
+
+def test_another_share_after_one_that_left_nothing(tmp_path, make):
+    source = write(tmp_path / "a.txt", PLAY)
+    with pytest.raises(ValueError, match="leaves no training tokens; choose another"):
+        make(source, val_fraction=0.99999)
+    assert make(source, val_fraction=0.5).count("train") == len(PLAY) // 2
+
+
 SLOWLY = """
 import sys, time
 from data import encode_blocks, prepare, text_blocks
@@ -262,6 +278,18 @@ def test_a_split_without_a_token_is_refused(tmp_path, make):
         make(write(tmp_path / "a.txt", PLAY), val_fraction=0.99999)
 
 
+def test_folders_of_the_built_in_texts_are_not_taken(tmp_path, make):
+    source = write(tmp_path / "shakespeare_char.txt", PLAY)
+    with pytest.raises(ValueError, match="shakespeare_char is for what training prepares"):
+        make(source, out=None)
+    assert list(tmp_path.iterdir()) == [source]
+
+
+def test_a_file_without_a_byte_is_named(tmp_path, make):
+    with pytest.raises(ValueError, match="empty.txt: holds no text"):
+        make(write(tmp_path / "empty.txt", ""), workers=2)
+
+
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path, make, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
@@ -316,6 +344,24 @@ def test_each_row_of_parquet_is_a_document(parquet, make):
 def test_a_column_that_is_no_text_is_named(parquet, make, column, complaint):
     with pytest.raises(ValueError, match=complaint):
         make(parquet, column=column)
+
+
+def test_a_column_of_categories_is_text(tmp_path, make, parquet):
+    texts = pyarrow.array(ROWS)
+    write_table(pyarrow.table({"text": texts.dictionary_encode()}), tmp_path / "a.parquet")
+    categories = make(tmp_path / "a.parquet", val_fraction=0.2, out=str(tmp_path / "categories"))
+    plain = make(parquet, val_fraction=0.2)
+    assert categories.text_sha256 != "" and text_of(categories, "val") == text_of(plain, "val")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_damaged_row_group_is_named(parquet, make, workers):
+    path = parquet / "1.parquet"
+    content = bytearray(path.read_bytes())
+    content[100:200] = b"\xff" * 100
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"^{path}: damaged: .*; copy it again$"):
+        make(parquet, val_fraction=0.2, workers=workers)
 
 
 # The command line

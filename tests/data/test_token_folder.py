@@ -1,6 +1,7 @@
 """dataset=PATH: folders that nanoGPT and others made, read as they lie there."""
 
 import logging
+import os
 import pickle
 import resource
 
@@ -57,6 +58,12 @@ def test_without_meta_pkl_tokens_are_gpt2s(tmp_path, caplog):
     assert "no meta.pkl: tokens are GPT-2's, as in nanoGPT" in caplog.text
     again = load_tokenizer(dataset.tokenizer.to_record())
     assert isinstance(again, Gpt2Tokenizer)  # and no vocabulary was asked for
+
+
+def test_a_meta_pkl_that_is_not_to_be_read_is_not_taken_for_none(folder):
+    (folder / "meta.pkl").unlink()
+    (folder / "meta.pkl").symlink_to(folder / "nowhere.pkl")
+    assert refusal(folder) == f"{folder}/meta.pkl: No such file or directory"
 
 
 def test_characters_keep_the_numbers_that_meta_pkl_gives_them(tmp_path):
@@ -134,6 +141,15 @@ def test_pages_are_let_go_and_read_again(tmp_path, monkeypatch):
 
 
 # What is wrong with a folder
+
+
+def test_a_file_that_is_cut_off_while_it_is_read(folder):
+    tokens = load_dataset(folder).tokens("train")
+    os.truncate(folder / "train.bin", 100)
+    last = np.array([len(tokens) - 9])
+    with pytest.raises(ValueError, match=r"train.bin: has become shorter since the run began"):
+        tokens.read(last, 9)
+    assert tokens.read(np.zeros(1, np.int64), 50).shape == (1, 50)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ import json
 import os
 import re
 import signal
+import socket
+import time
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from training.distributed import started
 
 SLOW_MS, ORDER = 40.0, ("slowest", "fastest")
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+OTHERS = {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "29871"}
 
 
 @pytest.mark.parametrize(
@@ -24,6 +27,9 @@ TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
         ({"LOCAL_RANK": "-1"}, "^LOCAL_RANK=-1: not a number"),
         ({"WORLD_SIZE": "2"}, "^WORLD_SIZE=2, but RANK is not set; start it as torchrun"),
         ({"WORLD_SIZE": "2", "RANK": "0"}, "^WORLD_SIZE=2, but MASTER_ADDR is not set"),
+        ({**OTHERS, "RANK": "a"}, "^RANK=a: not a number"),
+        ({**OTHERS, "RANK": "2"}, "^RANK=2: there are 2 ranks .WORLD_SIZE., from 0 on"),
+        ({**OTHERS, "MASTER_PORT": "x"}, "^MASTER_PORT=x: not a number"),
     ],
 )
 def test_an_environment_that_torchrun_did_not_make(monkeypatch, environ, message):
@@ -31,6 +37,25 @@ def test_an_environment_that_torchrun_did_not_make(monkeypatch, environ, message
         monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match=message), started("cpu"):
         pass
+
+
+@pytest.mark.parametrize("number, word", [(signal.SIGINT, "RANK=1"), (signal.SIGTERM, "RANK=0")])
+def test_a_rank_that_waits_for_the_others_can_be_stopped(command, start, tmp_path, number, word):
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = str(free.getsockname()[1])
+    code = (
+        "import training.distributed as d, runpy, sys; meet = d.rendezvous\n"
+        "d.rendezvous = lambda *words: (print('waits'), meet(*words))[1]\n"
+        "sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    name, _, rank = word.partition("=")
+    environ = OTHERS | {name: rank, "MASTER_PORT": port}
+    process = start(["-c", code, *command(gradient_accumulation_steps=2)], **environ)
+    read_until(process, "waits")
+    time.sleep(0.5)
+    process.send_signal(number)
+    assert process.wait(timeout=10) == -number
 
 
 @pytest.mark.slow

@@ -269,7 +269,11 @@ WRONG = {
     "a head of its own": (untied, "lm_head.weight is not the embedding"),
     "whole numbers": (
         entry("transformer.ln_f.bias", torch.zeros(24, dtype=torch.int64)),
-        "transformer.ln_f.bias is not finite everywhere",
+        "transformer.ln_f.bias is of torch.int64",
+    ),
+    "nan in the embedding, which is the head": (
+        entry("transformer.wte.weight", torch.full((29, 24), float("nan"))),
+        "wte.weight is not finite everywhere",
     ),
     "nan": (
         entry("transformer.ln_f.bias", torch.full((24,), float("nan"))),
@@ -482,6 +486,19 @@ def test_sampling_with_the_weights_of_the_cache(few_tokens, monkeypatch, capsys)
     out, err = capsys.readouterr()
     assert out.startswith("at") and out.count("---") >= 2
     assert f"{few_tokens / 'model.safetensors'}: " in err
+
+
+def test_weights_without_their_vocabulary_are_one_line(few_tokens, monkeypatch, capsys):
+    def get_encoding(name: str):
+        raise OSError("no network")
+
+    monkeypatch.setattr("tiktoken.get_encoding", get_encoding)
+    (few_tokens / "vocab.json").unlink()
+    with pytest.raises(SystemExit) as ended:
+        program.main(SampleConfig(init_from="gpt2", device="cpu"))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert ended.value.code == 2 and "could not be downloaded (OSError: no network)" in line
+    assert f"{few_tokens}: " in line and line.endswith("put GPT-2's vocab.json there")
 
 
 def test_sampling_from_weights_of_other_tokens_is_one_line(exported, capsys):
