@@ -56,14 +56,14 @@ def test_a_run_without_samples_has_no_clock(tmp_path, has_ended):
     assert report.health.findings == report_of("flash_metrics").health.findings
 
 
-def test_the_summary_of_a_run_that_has_ended_counts(tmp_path):
-    """Its means are of samples, those of rows of rows."""
+def test_the_rows_count_and_not_the_means_of_a_run_that_has_ended(tmp_path):
+    """Its start and its captures are in these."""
     of_run(tmp_path / "out", **CLOCK)
     (tmp_path / "out" / "summary.json").write_text(json.dumps(CLOCK | {"gpu/sm_clock_mhz": 1500}))
     manifest = tmp_path / "out" / "profile" / MANIFESTS["flash_metrics"]
     report = open_report(tmp_path / "out", manifest).report
     assert report.run is not None and report.run.gpu_clock is not None
-    assert report.run.gpu_clock.sm_mhz == 1500
+    assert report.run.gpu_clock.sm_mhz == CLOCK["gpu/sm_clock_mhz"]
 
 
 def test_rows_that_cannot_be_read_are_told_and_the_capture_is_reported(tmp_path):

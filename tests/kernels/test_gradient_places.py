@@ -56,7 +56,7 @@ def iteration(layout: Replicas, zero: bool = True) -> list[tuple[int, ...]]:
     with torch.profiler.profile(record_shapes=True) as profile:
         for number in range(MICRO_STEPS):
             micro_step(layout, number)
-    layout.wait_for_gradients()
+        layout.wait_for_gradients()  # within: what is under way tells a profile that it has ended
     return sorted(tuple(e.input_shapes[0]) for e in profile.events() if e.name == COPIES)
 
 
