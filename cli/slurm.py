@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Mapping
 
-PORTS = range(29500, 49500)  # one of them for each job, by its number
+PORTS = range(10000, 30000)  # one for each job, by its number; Linux gives out those from 32768 up
 
 
 def adopt() -> None:
