@@ -77,7 +77,7 @@ def test_rows_that_cannot_be_read_are_told_and_the_captures_reported(tmp_path):
     assert "config.yaml" in found.what
 
 
-MORE = Fleet(ranks=4, steps=4, noise=0.0, fault=Fault("more_kernels", ranks=(2,)))
+LARGER = Fleet(ranks=4, steps=4, noise=0.0, fault=Fault("larger_kernels", ranks=(2,)))
 
 
 def powers(*limited: int) -> dict[str, float]:
@@ -88,13 +88,22 @@ def powers(*limited: int) -> dict[str, float]:
 def test_where_power_holds_all_down_less_is_to_be_gained(tmp_path, limited):
     """The others' products take 6 % less time by their clocks, which fall with their waits."""
     mhz = (1802.0, 1802.0, 1700.0, 1802.0)
-    late = of_run(tmp_path / "out", *mhz, fleet=MORE, **powers(*limited)).straggler
+    late = of_run(tmp_path / "out", *mhz, fleet=LARGER, **powers(*limited)).straggler
     assert late is not None and late.rank == 2
-    gemms_ms = (MORE.forward + MORE.backward) * MORE.kernel_us / 1e3 * 3 / 4  # the rest adds
+    gemms_ms = (LARGER.forward + LARGER.backward) * LARGER.kernel_us / 1e3 * 3 / 4  # the rest adds
     ahead_ms = 0.06 * gemms_ms if len(limited) == 4 else 0.0
     assert late.gains_ms_per_step == pytest.approx(late.costs_ms_per_step - ahead_ms, abs=0.02)
     said = f"longer. So expect to gain {late.gains_ms_per_step:.2f} ms."
     assert late.evidence[-1].endswith(said) == (len(limited) == 4)
+
+
+def test_kernels_that_take_equally_long_everywhere_are_not_ahead_by_a_clock(tmp_path):
+    """What the late rank computes longer is in the kernels that it alone launches."""
+    fleet = Fleet(ranks=4, steps=4, noise=0.0, fault=Fault("more_kernels", ranks=(2,)))
+    mhz = (1802.0, 1802.0, 1700.0, 1802.0)
+    late = of_run(tmp_path / "out", *mhz, fleet=fleet, **powers(0, 1, 2, 3)).straggler
+    assert late is not None and late.work == "more_kernels"
+    assert late.gains_ms_per_step == pytest.approx(late.costs_ms_per_step, abs=0.02)
 
 
 @pytest.mark.parametrize("mhz", [(1700, 1700, 1700, 1700), (1980, 1980, 1523, 1980)])

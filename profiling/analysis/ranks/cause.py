@@ -12,7 +12,7 @@ from profiling.analysis.ranks.costs import WORTH_TELLING, Costs
 from profiling.analysis.ranks.power_limit import PRODUCTS, ahead_ms
 from profiling.analysis.ranks.records import Straggler, Work
 from profiling.analysis.ranks.reduce import ReducedRank
-from profiling.analysis.ranks.work import why_longer
+from profiling.analysis.ranks.work import more_ms, why_longer
 from profiling.analysis.verdict.diagnosis import CLOSE
 from profiling.causes import PART, VERDICT
 
@@ -31,8 +31,10 @@ def straggler_of(costs: Costs, late: list[int], late_ms: float) -> Straggler:
     longer_ms = longer_parts(costs, first, others)
     part = max(longer_ms, key=lambda name: longer_ms[name])
     phase = longest_phase(costs, first, others) if part == "compute" else None
-    work = why_longer(rank, costs.ranks[median_rank(costs, others)]) if part == "compute" else None
-    ahead = ahead_ms(costs, first, others, longer_ms.get("compute", 0.0))
+    typical = costs.ranks[median_rank(costs, others)]
+    work = why_longer(rank, typical) if part == "compute" else None
+    computes_ms = longer_ms.get("compute", 0.0)
+    ahead = ahead_ms(costs, first, others, computes_ms, more_ms(rank, typical))
     cost_ns = costs.cost_ns(late)
     in_steps = int(np.count_nonzero(cost_ns > WORTH_TELLING * costs.step_ms * 1e6))
     because = cause(costs, first, others, part, longer_ms)

@@ -19,18 +19,19 @@ def holds_all(costs: Costs) -> bool:
     return all(clock is not None and clock.held_down_by == "power" for clock in clocks)
 
 
-def ahead_ms(costs: Costs, late: int, others: list[int], longer_ms: float) -> float:
+def ahead_ms(costs: Costs, late: int, others: list[int], longer_ms: float, more_ms: float) -> float:
     """By how many ms a step the least of the others is ahead of the late one by its clock.
 
     `longer_ms`: that the late one computes longer. What clocks alone do not explain of it is more
     work, and a reason to wait; so no more than this: 0 where its clock is all that is wrong with
-    it. 0 also where power limits do not hold all.
+    it. Nor is it more than what is left without launches that the others have not, `more_ms`: the
+    rest was measured on all of them. 0 also where power limits do not hold all.
     """
     clock = costs.ranks[late].gpu_clock
     if clock is None or not holds_all(costs):
         return 0.0
     ahead = min(products_ms(rank) * higher(rank, clock.sm_mhz) for rank in of(costs, others))
-    return min(ahead, max(0.0, longer_ms - ahead))
+    return min(ahead, max(0.0, longer_ms - max(ahead, more_ms)))
 
 
 def of(costs: Costs, numbers: list[int]) -> list[ReducedRank]:

@@ -21,13 +21,31 @@ def why_longer(mine: ReducedRank, theirs: ReducedRank) -> Work | None:
     longer_ns: dict[Work | None, float] = {}
     for names in comparable(mine, theirs):
         one, other = a_step(mine, names), a_step(theirs, names)
-        more = one.count > (1 + OTHER_WORK) * other.count
-        why = "more_kernels" if more else grids(one, other)
+        why = "more_kernels" if more(one, other) else grids(one, other)
         longer_ns[why] = longer_ns.get(why, 0.0) + one.ns - other.ns
     enough_ns = TELLING * sum(longer_ns.values())
     longer_ns.pop(None, None)
     most = max(longer_ns, key=lambda work: longer_ns[work], default=None)
     return most if most and longer_ns[most] > max(enough_ns, 0.0) else None
+
+
+def more_ms(mine: ReducedRank, theirs: ReducedRank) -> float:
+    """Of a step, in launches that it has and the other has not."""
+    return sum(
+        (beyond_ns(mine, theirs, names) - beyond_ns(theirs, mine, names)) / 1e6
+        for names in comparable(mine, theirs)
+        if more(a_step(mine, names), a_step(theirs, names))
+    )
+
+
+def beyond_ns(rank: ReducedRank, other: ReducedRank, names: Iterable[str]) -> float:
+    """Of a step, in launches of these kernels beyond as many as the other has of each."""
+    beyond = {name: max(0.0, count_of(rank, name) - count_of(other, name)) for name in names}
+    return sum(
+        count * rank.kernels[name].ns / rank.kernels[name].count
+        for name, count in beyond.items()
+        if count
+    )
 
 
 def comparable(one: ReducedRank, other: ReducedRank) -> Iterable[list[str]]:
@@ -64,6 +82,10 @@ def a_step(rank: ReducedRank, names: Collection[str]) -> StepWork:
     told = all(work.blocks >= 0 for work in works)
     blocks = sum(work.blocks for work in works) if told else -rank.steps
     return StepWork(count / rank.steps, ns / rank.steps, blocks / rank.steps)
+
+
+def more(one: StepWork, other: StepWork) -> bool:
+    return one.count > (1 + OTHER_WORK) * other.count
 
 
 def grids(one: StepWork, other: StepWork) -> Work | None:
