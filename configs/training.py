@@ -121,6 +121,12 @@ class TrainingConfig:
         "of ddp with kernels=fused: each rank updates its part of the weights and sends their "
         "copies in 16 bits to the others, in place of the averaged gradients (ZeRO, stage 1)",
     )
+    reduce_dtype: str = key(
+        "float32",
+        "of shard_update with one micro-step a rank: what products leave of gradients that ranks "
+        "send each other; bfloat16 halves what is written, sent and read of them",
+        ("float32", "bfloat16"),
+    )
     activation_checkpointing: str = key(
         "none",
         "what backward computes again, to save memory: none, selective (all of a block but matrix "

@@ -17,7 +17,7 @@ BLOCK, WARPS = 2048, 4  # elements of a program
 SUM, SUM_WARPS = 1024, 4  # of the programs' sums, at a time
 ALIGNED = 4  # elements: where all sizes are multiples of it, a thread reads so many at once
 
-KINDS = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
+KINDS = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Parts:
 
     count: int
     strides: Tensor  # (n,) int64, elements from one to the next; on the device
+    dtype: torch.dtype  # they are added in float32
 
 
 @dataclass(frozen=True)
@@ -56,14 +57,18 @@ def float32_at(TABLE, number, ALIGNED: tl.constexpr):
 
 
 @triton.jit
-def gradient_of(GRADIENTS, STRIDES, number, i, inside, COUNT: tl.constexpr, ALIGNED: tl.constexpr):
-    """Elements i of it: the mean of COUNT parts, which are added in their order."""
-    G = float32_at(GRADIENTS, number, ALIGNED) + i
-    g = tl.load(G, mask=inside, other=0.0)
+def gradient_of(
+    GRADIENTS, STRIDES, number, i, inside,
+    COUNT: tl.constexpr, PART: tl.constexpr, ALIGNED: tl.constexpr,
+):  # fmt: skip
+    """Elements i of it: the mean of COUNT parts of type PART, which are added in their order."""
+    G = tl.load(GRADIENTS + number).to(tl.pointer_type(PART))
+    G = tl.multiple_of(G, PART.primitive_bitwidth // 8 * ALIGNED) + i
+    g = tl.load(G, mask=inside, other=0.0).to(tl.float32)
     if COUNT > 1:
         stride = tl.multiple_of(tl.load(STRIDES + number), ALIGNED)
         for part in tl.static_range(1, COUNT):
-            g += tl.load(G + part * stride, mask=inside, other=0.0)
+            g += tl.load(G + part * stride, mask=inside, other=0.0).to(tl.float32)
         g *= 1 / COUNT
     return g
 
@@ -71,14 +76,14 @@ def gradient_of(GRADIENTS, STRIDES, number, i, inside, COUNT: tl.constexpr, ALIG
 @triton.jit
 def adamw_squares_triton(
     GRADIENTS, STRIDES, SIZES, OWNERS, FIRSTS, SQUARES,
-    COUNT: tl.constexpr, BLOCK: tl.constexpr, ALIGNED: tl.constexpr,
+    COUNT: tl.constexpr, PART: tl.constexpr, BLOCK: tl.constexpr, ALIGNED: tl.constexpr,
 ):  # fmt: skip
     """The sum of a block's squares, (blocks,)."""
     block = tl.program_id(0)
     number = tl.load(OWNERS + block)
     i = tl.multiple_of(tl.load(FIRSTS + block), BLOCK) + tl.arange(0, BLOCK)
     size = tl.multiple_of(tl.load(SIZES + number), ALIGNED)
-    g = gradient_of(GRADIENTS, STRIDES, number, i, i < size, COUNT, ALIGNED)
+    g = gradient_of(GRADIENTS, STRIDES, number, i, i < size, COUNT, PART, ALIGNED)
     tl.store(SQUARES + block, tl.sum(g * g, 0))
 
 
@@ -133,7 +138,7 @@ def adamw_rates_triton(
 def adamw_update_triton(
     WEIGHTS, GRADIENTS, STRIDES, MEANS, VARIANCES, COPIES, SIZES, OWNERS, FIRSTS, FACTORS, RATES, n,
     BETA1: tl.constexpr, BETA2: tl.constexpr, EPSILON: tl.constexpr, KIND: tl.constexpr,
-    COUNT: tl.constexpr, BLOCK: tl.constexpr, ALIGNED: tl.constexpr,
+    COUNT: tl.constexpr, PART: tl.constexpr, BLOCK: tl.constexpr, ALIGNED: tl.constexpr,
 ):  # fmt: skip
     # the last block first: its gradients were read last for the norm, and may lie in the cache
     block = tl.num_programs(0) - 1 - tl.program_id(0)
@@ -145,7 +150,7 @@ def adamw_update_triton(
         P = float32_at(WEIGHTS, number, ALIGNED) + i
         M = float32_at(MEANS, number, ALIGNED) + i
         V = float32_at(VARIANCES, number, ALIGNED) + i
-        g = gradient_of(GRADIENTS, STRIDES, number, i, inside, COUNT, ALIGNED) * factor
+        g = gradient_of(GRADIENTS, STRIDES, number, i, inside, COUNT, PART, ALIGNED) * factor
         p = tl.load(P, mask=inside, other=0.0) * tl.load(RATES + number)
         m = tl.load(M, mask=inside, other=0.0)
         v = tl.load(V, mask=inside, other=0.0)
@@ -185,7 +190,8 @@ def squares_of(
     squares = torch.empty(count, device=gradients.device)
     adamw_squares_triton[(count,)](
         gradients, parts and parts.strides, blocks.sizes, blocks.owners, blocks.firsts, squares,
-        COUNT=parts.count if parts else 1, BLOCK=BLOCK, ALIGNED=multiple, num_warps=WARPS,
+        COUNT=parts.count if parts else 1, PART=KINDS[parts.dtype if parts else torch.float32],
+        BLOCK=BLOCK, ALIGNED=multiple, num_warps=WARPS,
     )  # fmt: skip
     return squares
 
@@ -219,14 +225,15 @@ def update(
 
     addresses (4, n) int64 are those of weights, their two moments and their copies, 0 where a
     weight has none, gradients (n,) those of gradients, or of the first of `parts` of each; all but
-    copies are float32.
+    copies and parts are float32.
     """
     weights, means, variances, copies = addresses
     count, multiple = len(blocks.owners), ALIGNED if aligned and blocks.aligned else 1
     adamw_update_triton[(count,)](
         weights, gradients, parts and parts.strides, means, variances, copies, blocks.sizes,
         blocks.owners, blocks.firsts, factors, rates, rates.size(1),
-        COUNT=parts.count if parts else 1, BETA1=rule.beta1, BETA2=rule.beta2, EPSILON=rule.epsilon,
+        COUNT=parts.count if parts else 1, PART=KINDS[parts.dtype if parts else torch.float32],
+        BETA1=rule.beta1, BETA2=rule.beta2, EPSILON=rule.epsilon,
         KIND=None if rule.copies is None else KINDS[rule.copies], BLOCK=BLOCK, ALIGNED=multiple,
         num_warps=WARPS,
     )  # fmt: skip

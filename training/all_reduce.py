@@ -224,6 +224,7 @@ class Copies:
     def prove(self, bucket: Tensor) -> None:
         """By the kernels of a graph of its exchange, which never runs. Raises ValueError: where
         memory or links do not do for NCCL, it takes its programs, and says nothing."""
+        bucket = bucket.view(torch.float32)  # as `received` is; copies are of any type
         whole = self.shareable(bucket)
         self.make_room(bucket)
 

@@ -16,7 +16,7 @@ from training.gpt2 import find
 from training.memory import check_model_fits
 from training.muon import check_muon
 from training.own_kernels import check_kernels
-from training.parallel import check_shard_update, shard_count
+from training.parallel import check_reduce_dtype, check_shard_update, shard_count
 from training.restart import gone_on
 from training.run_folder import locked
 from training.tensorboard import check_tensorboard
@@ -31,6 +31,7 @@ def settle(config: Config, device: torch.device, world_size: int) -> Config:
     check_kernels(config, device)
     check_muon(config)
     check_shard_update(config, world_size)
+    check_reduce_dtype(config, world_size)
     check_model_fits(config, device, shard_count(config, world_size))
     if config.init_from not in ("scratch", "resume"):
         find(config.init_from, config.weights)

@@ -60,7 +60,10 @@ class Replicas:
         self.shared: SharedUpdate | None = None
         if config.shard_update:
             module = cast(nn.Module, model)
-            self.shared = SharedUpdate(module, self.exchange, self.collective, self.between, ranks)
+            dtype = getattr(torch, config.reduce_dtype)
+            self.shared = SharedUpdate(
+                module, self.exchange, self.collective, self.between, ranks, dtype
+            )
         with self.in_stream():
             make = cast(Callable[..., DistributedDataParallel], DistributedDataParallel)
             self.ddp = make(
@@ -101,8 +104,9 @@ class Replicas:
             self.shared.know(bucket)
         self.between(self.average, bucket.buffer())
         if self.places_gradients:  # the next ones; DDP moves its buckets behind the first backward
+            products = self.shared.products if self.shared else {}
             for weight, place in zip(bucket.parameters(), bucket.gradients(), strict=True):
-                give_place(weight, place)
+                give_place(weight, place, products.get(weight))
         done: Future[Tensor] = Future()
         done.set_result(bucket.buffer())
         return done

@@ -5,6 +5,10 @@ of each bucket, its own, updates the weights whose gradients lie there, and send
 bits, with which the model computes, to the others. So a bucket's means need not travel back. What
 is no matrix of a block is updated by all: the model reads it in float32.
 
+DDP makes its buckets for float32. In 16 bits (`reduce_dtype`) what is sent is in the first half of
+a bucket's memory: a product writes it there, and the update reads the ranks' parts. Of `p.grad`
+nobody reads the numbers.
+
 Of what others update a rank has copies alone, until `SharedAdamW.make_whole` for a checkpoint.
 ZeRO: Rajbhandari and others, https://arxiv.org/abs/1910.02054; for the update as a whole Xu and
 others, https://arxiv.org/abs/2004.13336.
@@ -47,7 +51,7 @@ class Bucket:
     """Of gradients, of which each rank has an equal part."""
 
     weights: list[Tensor]  # in their order in it
-    gradients: Tensor  # one behind the other
+    gradients: Tensor  # one behind the other, as they are sent
     parts: Tensor  # (K, L): their mean is this rank's part of these
     copies: Tensor  # of them, as their gradients lie in the bucket
 
@@ -66,10 +70,11 @@ class SharedUpdate:
         collective: Collective,
         between: BetweenGraphs,
         ranks: Ranks,
+        dtype: torch.dtype,
     ):
         self.layers = shared_layers(model)
         self.exchange, self.collective, self.between = exchange, collective, between
-        self.ranks = ranks
+        self.ranks, self.dtype = ranks, dtype  # in which gradients are sent
         products = {module.weight for module in model.modules() if isinstance(module, Linear)}
         alone = {name: p for name, p in model.named_parameters() if p not in products}
         DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, [*alone])
@@ -81,6 +86,7 @@ class SharedUpdate:
         self.asked = False  # whether to share a bucket
         self.buckets: dict[int, Bucket] = {}  # by the address of the gradients
         self.parts: dict[Tensor, Part] = {}  # of all weights in these
+        self.products: dict[Tensor, Tensor] = {}  # where in these their gradients are to be written
 
     def know(self, bucket: dist.GradBucket) -> None:
         """A complete bucket, of those of the whole run. Takes it in when it is new."""
@@ -91,16 +97,19 @@ class SharedUpdate:
         begins = [gradient.data_ptr() for gradient in bucket.gradients()]
         order = sorted(range(len(weights)), key=begins.__getitem__)
         weights = [weights[number] for number in order]
-        parts = self.exchange.place_of_parts(gradients)
+        sent = gradients.view(self.dtype)[: len(gradients)]
+        sent.copy_(gradients.to(self.dtype))  # these once; of the next ones products leave it so
+        parts = self.exchange.place_of_parts(sent)
         mine = parts.size(1)
         at = -self.ranks.rank * mine  # of a weight, as seen from this rank's part
-        for weight in weights:
+        for weight, product in zip(weights, sent.split([*map(torch.numel, weights)]), strict=True):
+            self.products[weight] = product.view_as(weight)
             first, end = (min(max(place, 0), weight.numel()) for place in (-at, mine - at))
             here = parts[:, max(at, 0) : max(at, 0) + end - first]
             self.parts[weight] = Part(first, end - first, here)
             at += weight.numel()
         copies = self.moved_copies(weights)
-        self.buckets[gradients.data_ptr()] = Bucket(weights, gradients, parts, copies)
+        self.buckets[gradients.data_ptr()] = Bucket(weights, sent, parts, copies)
 
     def check(self) -> None:
         """Raises ValueError where the ranks were to share buckets and none can be."""
@@ -131,7 +140,8 @@ class SharedUpdate:
         return gradients.data_ptr() in self.buckets
 
     def scatter(self, gradients: Tensor) -> None:
-        self.exchange.scatter(gradients, self.buckets[gradients.data_ptr()].parts)
+        bucket = self.buckets[gradients.data_ptr()]
+        self.exchange.scatter(bucket.gradients, bucket.parts)
 
     def stages(self) -> list[Sequence[Bucket]]:
         return stages([*self.buckets.values()])
@@ -161,8 +171,15 @@ class SharedUpdate:
             device = self.square.device
             self.gradients = torch.tensor([part.data_ptr() for part in parts], device=device)
             self.blocks = blocks_of([part.size(1) for part in parts], device)
-            self.strided = strided(parts, device)
+            self.strided = self.of_ranks(parts)
         return squares_of(self.gradients, True, self.blocks, self.strided)
+
+    def of_ranks(self, parts: list[Tensor]) -> "Parts":
+        """Of n (K, ...) each; where K is 1 their only one is the mean."""
+        from kernels.adamw_triton import Parts
+
+        strides = torch.tensor([part.stride(0) for part in parts], device=self.square.device)
+        return Parts(max(map(len, parts)), strides, self.dtype)
 
     @torch.no_grad()
     def end_rest(self) -> None:
@@ -177,15 +194,6 @@ class SharedUpdate:
         places = whole.split([tensor.numel() for tensor in tensors])
         for tensor, place in zip(tensors, places, strict=True):
             tensor.copy_(place.view_as(tensor))
-
-
-def strided(parts: list[Tensor], device: torch.device) -> "Parts | None":
-    """Of n (K, ...) each; None: their only one is the mean."""
-    from kernels.adamw_triton import Parts
-
-    count = max(map(len, parts))
-    strides = torch.tensor([part.stride(0) for part in parts], device=device)
-    return Parts(count, strides) if count > 1 else None
 
 
 def shared_layers(model: nn.Module) -> dict[Tensor, Linear]:
@@ -251,7 +259,7 @@ class SharedAdamW(ClippedAdamW):
         ]
         nothing = torch.empty(0, 0, device=self.steps.device)
         of_all = [parts[p].gradients if p in parts else nothing for p in self.parameters]
-        self.strided = strided(of_all, self.steps.device)
+        self.strided = self.shared.of_ranks(of_all)
         rest = {p: p.numel() for p in self.parameters if p not in parts}
         self.blocks = self.blocks_updated = blocks_with(rest)
 

@@ -342,6 +342,8 @@ SHARED_UPDATE = {
     **{"kernels": "fused", "attention": "triton", "shard_update": True},
     "bucket_mb": 1,  # one is of blocks alone
 }
+IN_16_BITS = {**SHARED_UPDATE, "reduce_dtype": "bfloat16", "gradient_accumulation_steps": 2}
+SAME_ALONE = ("dtype", "kernels", "optimizer", "gradient_accumulation_steps")
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA GPUs")
@@ -360,6 +362,9 @@ SHARED_UPDATE = {
         {**SHARED_UPDATE, "cuda_graphs": "false"},
         {**SHARED_UPDATE, **WAYS["compile and graphs"]},
         {**SHARED_UPDATE, "cuda_graphs": "true", "all_reduce": "copies"},
+        {**IN_16_BITS, "cuda_graphs": "false"},
+        {**IN_16_BITS, "cuda_graphs": "false", "all_reduce": "copies"},
+        {**IN_16_BITS, "cuda_graphs": "true", "all_reduce": "copies"},
         {"parallel": "fsdp"},
         {"parallel": "fsdp", "dtype": "float16", "activation_checkpointing": "full"},
         {"parallel": "fsdp", "compile": True, "cuda_graphs": "auto"},
@@ -370,9 +375,9 @@ def test_two_ranks_train_like_one_that_accumulates(keys, text_file, project_data
     losses = {}
     for ranks in (1, 2):
         out_dir = tmp_path / str(ranks)
-        alone = {key: keys[key] for key in ("dtype", "kernels", "optimizer") if key in keys}
-        shared = keys if ranks == 2 else alone
-        typed = words(out_dir, text_file, gradient_accumulation_steps=6, max_iters=10, **shared)
+        alone = {key: keys[key] for key in SAME_ALONE if key in keys}
+        shared = {"gradient_accumulation_steps": 6, **(keys if ranks == 2 else alone)}
+        typed = words(out_dir, text_file, max_iters=10, **shared)
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"]
         command = [sys.executable, *launcher, str(PROJECT / "train.py"), *typed]
         done = subprocess.run(command, capture_output=True, text=True, timeout=170)

@@ -139,3 +139,15 @@ def test_rows_that_are_no_multiple_of_eight_are_all_written():
     placed_gradient(weight, dy, x)
     torch.testing.assert_close(bucket[:36].view(9, 4), (dy.t() @ x)[:9])
     assert torch.equal(bucket[36:], torch.full((4,), 7.0))
+
+
+def test_a_product_is_written_in_16_bits_and_autograd_has_its_place_in_float32():
+    weight, dy, x = torch.randn(8, 4), torch.randn(3, 8).bfloat16(), torch.randn(3, 4).bfloat16()
+    bucket = torch.full((64,), 7.0)
+    product = bucket.view(torch.bfloat16)[32:64].view(8, 4)
+    give_place(weight, bucket[32:].view(8, 4), product)
+    found = placed_gradient(weight, dy, x)
+    assert found.dtype == torch.float32 and found.data_ptr() == bucket[32:].data_ptr()
+    assert torch.equal(product, dy.t() @ x)
+    assert torch.equal(bucket[:16], torch.full((16,), 7.0)), "what is before it in 16 bits"
+    assert torch.equal(bucket[32:], torch.full((32,), 7.0)), "nothing in float32"

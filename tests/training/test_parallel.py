@@ -13,6 +13,7 @@ from tests.helpers.steps import batch, iterate, make_step
 from training import parallel
 from training.device import resolve
 from training.parallel import (
+    check_reduce_dtype,
     check_shard_update,
     decide_all_reduce,
     decide_parallel,
@@ -151,6 +152,26 @@ def test_a_shared_update_is_refused_where_there_are_no_parts(config, ranks, keys
         check_shard_update(config(shard_update=True, **fitting), ranks)
     check_shard_update(config(**fitting), ranks)
     check_shard_update(config(**{**fitting, **NEEDED}, shard_update=True), 4)
+
+
+@pytest.mark.parametrize(
+    "ranks, keys, message",
+    [
+        (2, dict(shard_update=False), "shard_update=true, this run has shard_update=false"),
+        (2, dict(compile=True), "compile=false, this run has compile=true"),
+        (4, {}, "gradient_accumulation_steps=4, this run has gradient_accumulation_steps=2"),
+    ],
+)
+def test_gradients_are_not_sent_in_16_bits_where_no_product_writes_them(
+    config, ranks, keys, message
+):
+    fitting = dict(shard_update=True, compile=False, gradient_accumulation_steps=2)
+    with pytest.raises(
+        ValueError, match=f"^reduce_dtype=bfloat16: is for {message}; use reduce_dtype=float32$"
+    ):
+        check_reduce_dtype(config(reduce_dtype="bfloat16", **{**fitting, **keys}), ranks)
+    check_reduce_dtype(config(reduce_dtype="bfloat16", **fitting), 2)
+    check_reduce_dtype(config(**{**fitting, **keys}), ranks)
 
 
 def kept_bytes(step, x, y) -> int:
