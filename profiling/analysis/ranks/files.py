@@ -5,13 +5,9 @@ memory as there are processes.
 """
 
 import os
-import signal
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from multiprocessing import active_children, get_context
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +19,7 @@ from profiling.analysis.ranks.choice import FileRead, choose, listed
 from profiling.analysis.ranks.found import TooFewRanks, named_rank
 from profiling.analysis.ranks.gpu_clocks import with_gpu_clocks
 from profiling.analysis.ranks.reduce import ReducedRank, reduced
+from profiling.analysis.ranks.side_by_side import Killed, side_by_side
 from profiling.analysis.ranks.summary import RanksAnalysis, analyse
 from profiling.analysis.report import Finding
 from profiling.analysis.steps.find import used_gpus
@@ -91,44 +88,24 @@ def read_all(paths: Sequence[Path], progress: Progress, step_names: StepNames) -
     if workers == 1:
         found = []
         for count, path in enumerate(paths):
-            found.append(read(path, named_rank(path), step_names))
+            found.append(read(path, step_names))
             progress(count + 1)
         return found
-    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        try:
-            with signals_held():
-                futures = [pool.submit(read, path, named_rank(path), step_names) for path in paths]
-            for count, _ in enumerate(as_completed(futures)):
-                progress(count + 1)
-            return [future.result() for future in futures]
-        except BrokenProcessPool as error:
-            raise ValueError(f"{names(paths)}: {KILLED}") from error
-        except BaseException:
-            for child in active_children():  # what they are reading, nobody asks for any more
-                child.kill()
-            pool.shutdown(cancel_futures=True)  # waits: else its thread and the exit are in a race
-            raise
-
-
-@contextmanager
-def signals_held() -> Iterator[None]:
-    """None comes while processes are started, and these never get one: this one answers, once."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return side_by_side(partial(read, step_names=step_names), paths, workers, progress)
+    except Killed as error:
+        raise ValueError(f"{names(paths)}: {KILLED}") from error
 
 
-def read(path: Path, named: int | None, step_names: StepNames) -> FileRead:
-    """`named`: the rank, where the file does not say it itself."""
+def read(path: Path, step_names: StepNames) -> FileRead:
+    """Its error in place of its ranks, where it cannot be read."""
     try:
         trace = opening.open_capture(path)
         subjects = processes_of(trace)
         if not subjects:
             raise ValueError(f"{path}: holds no GPU activity")
         if len(subjects) == 1:
-            return FileRead(path, [one_rank(trace, path, named, step_names)])
+            return FileRead(path, [one_rank(trace, path, step_names)])
         ranks = [
             several_ranks(trace, number, process, device, step_names)
             for number, (process, device) in enumerate(subjects)
@@ -151,7 +128,7 @@ def processes_of(trace: Trace) -> list[tuple[int, int]]:
     return [(process, device) for device, process in sorted(rows)]
 
 
-def one_rank(trace: Trace, path: Path, named: int | None, step_names: StepNames) -> ReducedRank:
+def one_rank(trace: Trace, path: Path, step_names: StepNames) -> ReducedRank:
     """Of a file that holds one process."""
     told = opening.find_manifest(path, trace)
     manifest = told[1] if told else None
@@ -160,7 +137,7 @@ def one_rank(trace: Trace, path: Path, named: int | None, step_names: StepNames)
     by = {
         "capture": trace.rank,
         "manifest": manifest.rank if manifest and manifest.world_size > 1 else None,
-        "name": named,
+        "name": named_rank(path),
     }
     source = next((source for source, rank in by.items() if rank is not None), None)
     if source is None:
