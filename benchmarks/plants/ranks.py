@@ -8,8 +8,11 @@ import torch
 from torch import Tensor
 
 from benchmarks.plants.planting import Plant, before, instead
+from configs.schema import Config
 from data.batches import Batches
+from training import layout
 from training.graphs import GraphedStep
+from training.parallel import rows_travel
 from training.step import Step
 
 LATE = 1  # the rank with the fault
@@ -82,8 +85,20 @@ def python_stall() -> None:
             before(step, "update", lambda *_: time.sleep(SLEEP_S))
 
 
+def without_rows(config: Config, world_size: int, vocab_size: int) -> bool:
+    """In place of training.parallel's: ranks that exchange rows wait for as many from each."""
+    if rows_travel(config, world_size, vocab_size):
+        least = vocab_size // (world_size * config.block_size) + 1
+        raise ValueError(
+            f"batch_size={config.batch_size}: ranks exchange a row for each token here, as many "
+            f"from each, so none can have a larger share; give batch_size={least} or more"
+        )
+    return False
+
+
 def larger_share() -> None:
     """One rank has half as many tokens more."""
+    layout.rows_travel = without_rows
     if rank() != LATE:
         return
     draw = Batches.draw

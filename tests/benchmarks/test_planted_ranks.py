@@ -3,8 +3,9 @@
 import pytest
 
 from benchmarks.planted_ranks import Told, row
-from benchmarks.plants.ranks import LATE, OF_RANKS
+from benchmarks.plants.ranks import LATE, OF_RANKS, without_rows
 from data.batches import Batches
+from training import layout
 from training.graphs import GraphedStep
 from training.step import Step
 
@@ -18,6 +19,7 @@ def methods(monkeypatch):
     """The methods as they are now; they are so again when the test has ended."""
     for owner, method in PATCHED:
         monkeypatch.setattr(owner, method, getattr(owner, method))
+    monkeypatch.setattr(layout, "rows_travel", layout.rows_travel)
     before = [getattr(owner, method) for owner, method in PATCHED]
     return lambda: sum(
         getattr(owner, method) is not was
@@ -40,6 +42,14 @@ def test_only_the_late_rank_has_the_fault(methods, monkeypatch, name):
     else:
         assert on_the_other == changed  # all have it, or none
     assert plant.environ or name == "no_fault" or changed > 0
+
+
+def test_no_rank_gets_a_larger_share_where_rows_travel(config):
+    """They would wait for ever: each sends as many rows."""
+    keys = dict(block_size=1024, gradient_accumulation_steps=2)
+    with pytest.raises(ValueError, match="^batch_size=12: .* give batch_size=25 or more$"):
+        without_rows(config(batch_size=12, **keys), 2, 50257)
+    assert without_rows(config(batch_size=25, **keys), 2, 50257) is False
 
 
 def told(**more) -> Told:
