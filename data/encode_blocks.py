@@ -6,25 +6,18 @@ so memory does not grow with the text.
 
 import hashlib
 import json
-import os
-import signal
-import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
+from cli.side_by_side import Killed, side_by_side
 from data.text_blocks import PARQUET, Block, Document, documents_of_parquet, documents_of_text
 from data.tokenizers import Tokenizer, load_tokenizer, token_dtype
-
-AHEAD = 2  # blocks for each process: one in the making, one to come
 
 Result = TypeVar("Result")
 
@@ -90,42 +83,19 @@ def tokenizer_in(vocabulary: Path) -> Tokenizer:
     return load_tokenizer(json.loads(vocabulary.read_text(encoding="utf-8")))
 
 
+@contextmanager
 def in_order(
     work: Callable[[Block], Result], blocks: Iterable[Block], workers: int
-) -> Iterator[Result]:
-    """`work(block)` of each block, in the order of the blocks. Raises what `work` does.
+) -> Iterator[Iterator[Result]]:
+    """`work(block)` of each block, in the order of the blocks; at most a few are on their way.
 
-    ValueError where a process was killed. One worker is this process itself.
+    The iterator raises what `work` does. ValueError where a process was killed.
     """
-    if workers == 1:
-        yield from map(work, blocks)
-        return
-    under_way: deque[Future[Result]] = deque()
-    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=be_a_worker)
     try:
-        for block in blocks:
-            under_way.append(pool.submit(work, block))
-            if len(under_way) >= AHEAD * workers:
-                yield under_way.popleft().result()
-        while under_way:
-            yield under_way.popleft().result()
-    except BrokenProcessPool as error:
+        with side_by_side(work, blocks, workers) as results:
+            yield results
+    except Killed as error:
         raise ValueError(
             f"workers={workers}: one of them was killed, by a lack of memory? What is done is "
             "kept: run the same command again, with fewer workers"
         ) from error
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-
-
-def be_a_worker() -> None:
-    """Ctrl-C is the first process's affair; where that is killed, nobody is left behind."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=end_with_parent, daemon=True).start()
-
-
-def end_with_parent() -> None:
-    parent = parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)

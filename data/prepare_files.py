@@ -94,9 +94,9 @@ def make_tokenizer(
     elif config.tokenizer == "local":
         tokenizer = BpeTokenizer.train(beginning(reading, blocks), config.bpe_vocab_size)
     else:
-        found = in_order(Characters(reading), blocks, workers)
         sizes = [block.size_bytes for block in blocks]
-        characters = set().union(*shown("looking for characters", found, sizes))
+        with in_order(Characters(reading), blocks, workers) as found:
+            characters = set().union(*shown("looking for characters", found, sizes))
         tokenizer = CharTokenizer("".join(characters))
     write_text(path, json.dumps(tokenizer.to_record()))
     return tokenizer
@@ -121,9 +121,9 @@ def encode(
     if done.blocks:
         log.info("%s: %d of %d blocks are there", unfinished.folder, done.blocks, len(blocks))
     sizes = [block.size_bytes for block in blocks]
-    found = in_order(work, blocks[done.blocks :], workers)
-    for so_far in shown("encoding", unfinished.append(done, found), sizes, done.blocks):
-        done = so_far
+    with in_order(work, blocks[done.blocks :], workers) as found:
+        for so_far in shown("encoding", unfinished.append(done, found), sizes, done.blocks):
+            done = so_far
     for split, count in (("training", done.train), ("validation", done.val)):
         if count == 0:
             unfinished.forget_blocks()  # for other keys can follow

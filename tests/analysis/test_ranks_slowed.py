@@ -166,7 +166,7 @@ def test_a_rank_that_waits_all_through_backward_is_held_against_the_others(tmp_p
 
 def test_a_gpu_of_another_name_tells_nothing_of_this_one(tmp_path: Path) -> None:
     """Rank 1 alone tells how long backward's kernels take, and rank 0 has such a GPU."""
-    ranks = [read(path, None, FOUND_OUT).ranks[0] for path in written(THROUGHOUT, tmp_path)]
+    ranks = [read(path, FOUND_OUT).ranks[0] for path in written(THROUGHOUT, tmp_path)]
     others = [replace(rank, gpu="NVIDIA H100") if rank.rank > 1 else rank for rank in ranks]
     slowed_ms = [row.communication.slowed_ms for row in analyse(others).report.ranks]
     assert slowed_ms[0] > 2 and slowed_ms[2:] == [0, 0]

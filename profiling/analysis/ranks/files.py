@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 
 from cli.plain import plain
+from cli.side_by_side import Killed, side_by_side
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.kernels.families import family_of
 from profiling.analysis.ranks.choice import FileRead, choose, listed
 from profiling.analysis.ranks.found import TooFewRanks, named_rank
 from profiling.analysis.ranks.gpu_clocks import with_gpu_clocks
 from profiling.analysis.ranks.reduce import ReducedRank, reduced
-from profiling.analysis.ranks.side_by_side import Killed, side_by_side
 from profiling.analysis.ranks.summary import RanksAnalysis, analyse
 from profiling.analysis.report import Finding
 from profiling.analysis.steps.find import used_gpus
@@ -85,16 +85,16 @@ def names(paths: Sequence[Path]) -> str:
 def read_all(paths: Sequence[Path], progress: Progress, step_names: StepNames) -> list[FileRead]:
     """In the order of `paths`. Raises ValueError where a process that reads is killed."""
     workers = min(len(paths), os.cpu_count() or 1, MOST_WORKERS)
-    if workers == 1:
-        found = []
-        for count, path in enumerate(paths):
-            found.append(read(path, step_names))
-            progress(count + 1)
-        return found
+    found = []
+    work = partial(read, step_names=step_names)
     try:
-        return side_by_side(partial(read, step_names=step_names), paths, workers, progress)
+        with side_by_side(work, paths, workers, ahead=len(paths)) as files:
+            for file in files:
+                found.append(file)
+                progress(len(found))
     except Killed as error:
         raise ValueError(f"{names(paths)}: {KILLED}") from error
+    return found
 
 
 def read(path: Path, step_names: StepNames) -> FileRead:
