@@ -149,9 +149,9 @@ def figures(report: RanksReport) -> list[tuple[str, str]]:
     late, jitter = report.straggler, report.jitter_ms_per_step
     return [
         ("median step", f"{milliseconds(sorted(steps)[len(steps) // 2])} ms"),
-        ("the late cost a step", f"{milliseconds(late.costs_ms_per_step)} ms" if late else "none"),
-        ("mending it gives", f"{milliseconds(late.gains_ms_per_step)} ms" if late else ABSENT),
-        ("in turns, a step", ABSENT if jitter is None else f"{milliseconds(jitter)} ms"),
+        ("cost of the late rank", f"{milliseconds(late.costs_ms_per_step)} ms" if late else "none"),
+        ("gain of mending it", f"{milliseconds(late.gains_ms_per_step)} ms" if late else ABSENT),
+        ("cost of jitter", ABSENT if jitter is None else f"{milliseconds(jitter)} ms"),
         ("slowest to fastest GPU", slowest_to_fastest(report)),
     ]
 
