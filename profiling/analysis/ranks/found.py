@@ -75,6 +75,15 @@ def captures_in(folder: Path) -> list[Path]:
     return sessions([captures_of_run(host) for host in hosts])
 
 
+def ranks_beside(path: Path) -> int:
+    """How many ranks' captures lie in a capture's folder; 0: it is not one of these."""
+    try:
+        files = captures_in(path.parent) if path.is_file() else []
+    except OSError:
+        return 0
+    return len(files) if len(files) > 1 and path in files else 0
+
+
 def sessions(of_hosts: Sequence[Sequence[Path]]) -> list[Path]:
     """The newest capture of each host, if it is an export of several processes."""
     newest = [max(files, key=lambda file: file.stat().st_mtime_ns) for files in of_hosts if files]
