@@ -97,7 +97,7 @@ AT_POWER_LIMIT = (
     replace(SHARED, alone_ms=21.25, measured_ms=21.935),
     replace(
         SHARED,
-        what=f"{SHARED.what} in 16 bits",
+        what=f"{SHARED.what}, gradients in 16 bits",
         alone_ms=21.25,
         measured_ms=21.765,
         reduce_dtype="bfloat16",
