@@ -102,6 +102,7 @@ def prediction(
         all_reduce=work.all_reduce(gpus, machine.gpus_per_node) if mode == "ddp" else None,
         embedding_rows=mode == "ddp" and work.rows_for(gpus) is not None,
         shard_update=mode == "ddp" and work.shares_update,
+        reduce_dtype=work.reduce_dtype if mode == "ddp" and work.shares_update else None,
     )
 
 
