@@ -592,6 +592,20 @@ def test_memory_of_each_way_of_sharing():
     assert memory_of(kept, "fsdp", 4, 1).gathered == 8 * 500_000 + (6 * 2 + 2 * 4) * 250_000
 
 
+def test_copies_need_a_place_to_come_to():
+    def gathered(gpus=2, **changes):
+        played = work(**{"averages": "copies"} | changes)
+        (row,) = predictions(played, machine(), (gpus,), ("ddp",), 1000, None)
+        return row.memory.gathered
+
+    assert gathered(averages="collective") == gathered(gpus=16) == 0
+    assert gathered() == max(size for size, _ in buckets(TINY.tensors(False), 0.9))
+    shared = sum(work(shares_update=True).shared_buckets(2).values())
+    halves = [gathered(shares_update=True, reduce_dtype=d) for d in ("float32", "bfloat16")]
+    assert shared > 0 and halves[0] - halves[1] == 2 * shared
+    assert halves[0] == 4 * (shared + TINY.table)
+
+
 def test_ddp_is_for_all_that_fits():
     rows = predictions(work(), machine(10**9), (1, 8, 64), ("ddp", "fsdp", "hsdp"), 1000, 10**6)
     assert all(row.fits for row in rows)

@@ -81,7 +81,8 @@ class HostTime:
 
 @dataclass(frozen=True)
 class GpuMemory:
-    """Bytes on each GPU; `gathered`: weights and gradients of the moment, whole."""
+    """Bytes on each GPU; `gathered`: weights and gradients of the moment, whole, or what copies of
+    gradients come to."""
 
     weights: int
     gradients: int

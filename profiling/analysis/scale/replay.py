@@ -68,6 +68,14 @@ class Work:
         rows = self.rows_for(gpus) is not None
         return shared_buckets(self.averaged, self.bucket_mb, rows, gpus)
 
+    def received_bytes(self, gpus: int) -> int:
+        """Of ddp by copies: where gradients come to, of shared buckets each in a place of its own,
+        of the others one after the other in one."""
+        tensors = self.averaged.tensors(self.rows_for(gpus) is not None)
+        shared, every = self.shared_buckets(gpus), buckets(tensors, self.bucket_mb)
+        largest = max((size for size, index in every if index not in shared), default=0)
+        return self.reduce_bytes * sum(shared.values()) + largest
+
 
 @dataclass
 class Replay:
