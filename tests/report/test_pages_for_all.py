@@ -10,6 +10,7 @@ import time
 import zlib
 
 import pytest
+from selenium.webdriver.support.wait import WebDriverWait
 
 from benchmarks.fleet.simulation import Fault, Fleet
 from profiling.analysis.difference.comparison import compare
@@ -153,13 +154,15 @@ def test_a_chart_is_drawn_when_it_comes_into_view(browser, pages):
 
 
 def test_scripts_run_by_the_nonce_alone(report):
+    report.get_log("browser")  # what was said before
     ran = report.execute_script(
         "const script = document.createElement('script');"
         "script.textContent = 'window.ran = true'; document.head.append(script);"
         "return window.ran === true"
     )
     assert not ran
-    (refused,) = report.get_log("browser")
+    # the browser's own process tells it, some time later
+    (refused,) = WebDriverWait(report, 30).until(lambda browser: browser.get_log("browser"))
     assert "Content Security Policy" in refused["message"]
 
 
