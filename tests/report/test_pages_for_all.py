@@ -10,7 +10,6 @@ import time
 import zlib
 
 import pytest
-from selenium.webdriver.support.wait import WebDriverWait
 
 from benchmarks.fleet.simulation import Fault, Fleet
 from profiling.analysis.difference.comparison import compare
@@ -154,6 +153,8 @@ def test_a_chart_is_drawn_when_it_comes_into_view(browser, pages):
 
 
 def test_scripts_run_by_the_nonce_alone(report):
+    from selenium.webdriver.support.wait import WebDriverWait  # not everywhere, like the browser
+
     report.get_log("browser")  # what was said before
     ran = report.execute_script(
         "const script = document.createElement('script');"
