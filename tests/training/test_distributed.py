@@ -10,9 +10,11 @@ import time
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
 from tests.helpers.processes import read_until
 from tests.helpers.slow_rank import told, train_with_a_slow_rank
+from training import distributed
 from training.distributed import started
 
 SLOW_MS, ORDER = 40.0, ("slowest", "fastest")
@@ -30,6 +32,8 @@ OTHERS = {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "localhost", "MASTER_PO
         ({**OTHERS, "RANK": "a"}, "^RANK=a: not a number"),
         ({**OTHERS, "RANK": "2"}, "^RANK=2: there are 2 ranks .WORLD_SIZE., from 0 on"),
         ({**OTHERS, "MASTER_PORT": "x"}, "^MASTER_PORT=x: not a number"),
+        ({**OTHERS, "MASTER_PORT": "0"}, "^MASTER_PORT=0: a port is from 1 to 65535"),
+        ({**OTHERS, "MASTER_PORT": "80000"}, "^MASTER_PORT=80000: a port is"),
     ],
 )
 def test_an_environment_that_torchrun_did_not_make(monkeypatch, environ, message):
@@ -37,6 +41,37 @@ def test_an_environment_that_torchrun_did_not_make(monkeypatch, environ, message
         monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match=message), started("cpu"):
         pass
+
+
+def test_a_port_that_is_taken(monkeypatch):
+    with socket.create_server(("localhost", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for name, value in (OTHERS | {"RANK": "0", "MASTER_PORT": port}).items():
+            monkeypatch.setenv(name, value)
+        said = f"^MASTER_PORT={port} of MASTER_ADDR=localhost: in use by another program"
+        with pytest.raises(ValueError, match=said), started("cpu"):
+            pass
+
+
+def test_a_wait_for_the_others_is_explained(monkeypatch, caplog):
+    """What is unknown now may become known: no error."""
+    for name, value in (OTHERS | {"MASTER_ADDR": "no.such.invalid"}).items():
+        monkeypatch.setenv(name, value)
+
+    def meet(*_):
+        time.sleep(0.2)
+        raise dist.DistNetworkError("timed out after 1800 s\nException raised from C++ ...")
+
+    monkeypatch.setattr(distributed, "rendezvous", meet)
+    monkeypatch.setattr(distributed, "PATIENCE_S", 0.05)
+    with (
+        pytest.raises(ValueError, match=r"no\.such\.invalid: timed out after 1800 s$"),
+        started("cpu"),
+    ):
+        pass
+    unknown, waiting = caplog.messages
+    assert unknown.startswith("MASTER_ADDR=no.such.invalid: no host of this name is known here")
+    assert waiting.startswith("rank 1 of 2: has waited 0 s for all ranks to meet at no.such.inv")
 
 
 @pytest.mark.parametrize("number, word", [(signal.SIGINT, "RANK=1"), (signal.SIGTERM, "RANK=0")])
