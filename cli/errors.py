@@ -20,7 +20,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 # in folders of others even the question whether there is a file has no answer; files vanish
 OUT_OF_REACH = (
     *(errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EIO),
-    *(errno.ENOENT, errno.ENOTDIR, errno.ESTALE),
+    *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ESTALE),
 )
 # as a rule each rank of torchrun makes the same mistake: the first one tells it, and torchrun ends
 # the others, which wait for that; what this rank alone has met is told then
