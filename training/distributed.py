@@ -101,6 +101,14 @@ class Ranks:
         dist.all_gather(all_values, value, group=self.hosts)
         return all_values
 
+    def all_of(self, value: T) -> list[T]:
+        """What each rank has for `value`, on each of them."""
+        if self.world_size == 1:
+            return [value]
+        values: list[T | None] = [None] * self.world_size
+        dist.all_gather_object(values, value)
+        return cast(list[T], values)
+
     def from_first(self, make: Callable[[], T]) -> T:
         """What `make` returns on rank 0, on each of them; its ValueError ends them all."""
         if self.world_size == 1:

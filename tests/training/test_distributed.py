@@ -12,9 +12,13 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from configs.schema import Config
+from data.dataset import Dataset
+from data.tokenizers import CharTokenizer
 from tests.helpers.processes import read_until
 from tests.helpers.slow_rank import told, train_with_a_slow_rank
 from training import distributed
+from training.checks import check_same_keys, check_same_text
 from training.distributed import started
 
 SLOW_MS, ORDER = 40.0, ("slowest", "fastest")
@@ -219,3 +223,42 @@ def test_a_slow_rank_is_named_with_what_it_costs(together, rows, tmp_path):
     assert summary["time/slowest_rank"] == 1
     # on a busy machine the start takes longer than these few steps, and is the verdict
     assert summary["verdict/cause"] in ("rank", "start_up"), summary["verdict"]
+
+
+def told_of_ranks(monkeypatch, *changes):
+    """Ranks, of which each has the first's value but for its changes."""
+
+    def gather(values, mine):
+        for number, change in enumerate(changes):
+            values[number] = {**mine, **change} if isinstance(mine, dict) else change or mine
+
+    monkeypatch.setattr(dist, "all_gather_object", gather)
+    return distributed.Ranks(1, len(changes), torch.device("cpu"))
+
+
+def test_ranks_that_were_started_with_other_keys_are_refused(monkeypatch):
+    """On hosts of their own a mistyped key is another run: it hung, or trained something else."""
+    config = Config()
+    check_same_keys(config, told_of_ranks(monkeypatch, {}, {}))
+    ranks = told_of_ranks(monkeypatch, {}, {}, {"seed": "7", "profile.kind": "torch"})
+    said = (
+        r"^seed=7, profile\.kind=torch: of rank 2; rank 0 has seed=1337, profile\.kind=none; start "
+        "all ranks with the same keys$"
+    )
+    with pytest.raises(ValueError, match=said):
+        check_same_keys(config, ranks)
+
+
+def test_a_place_of_ones_own_is_no_other_key(monkeypatch):
+    sent = []
+    monkeypatch.setattr(dist, "all_gather_object", lambda values, mine: sent.append(mine))
+    with pytest.raises(TypeError):  # there are no values
+        check_same_keys(Config(out_dir="mine"), distributed.Ranks(0, 2, torch.device("cpu")))
+    assert "max_iters" in sent[0] and not {"out_dir", "dataset", "data_source"} & sent[0].keys()
+
+
+def test_ranks_that_have_other_texts_are_refused(monkeypatch, tmp_path):
+    dataset = Dataset("a text", "1f", CharTokenizer("ab"), tmp_path, {})
+    check_same_text(Config(), dataset, told_of_ranks(monkeypatch, None, None))
+    with pytest.raises(ValueError, match="^dataset=shakespeare_char: rank 1 has another text in "):
+        check_same_text(Config(), dataset, told_of_ranks(monkeypatch, None, "2e"))
