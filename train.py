@@ -32,7 +32,7 @@ from profiling.capture.spans import NoSpans, Spans
 from training import checkpoint, flight_recorder, gpt2
 from training.capture import Profiler
 from training.checkpoint_file import model_to_fill
-from training.checks import check_job, settle
+from training.checks import check_job, check_same_keys, check_same_text, settle
 from training.clock import clock_for
 from training.console import configure_logging
 from training.device import reasons
@@ -61,7 +61,9 @@ def train(config: Config) -> None:
     with recording, started(config.device) as ranks, explained_out_of_memory(config):
         configure_logging(ranks.rank)
         warn_of_restarts(config)
-        settled = settle(gone_on(config), ranks.device, ranks.world_size)
+        config = gone_on(config)
+        check_same_keys(config, ranks)
+        settled = settle(config, ranks.device, ranks.world_size)
         resumed = settled.init_from == "resume"
         with (
             owned(settled, ranks) as folder,
@@ -173,6 +175,7 @@ def run_of(
     """Its data and model."""
     # the text as tokens: rank 0 makes what is not there yet
     dataset = load_dataset(ranks.from_first(lambda: prepare(config).directory))
+    check_same_text(config, dataset, ranks)
     train, val = (batches_of(dataset, split, config, ranks) for split in ("train", "val"))
     model, step, progress = model_of(config, dataset, spans, ranks)
     return Run(config, why, ranks, folder, dataset, train, val, model, step, progress)

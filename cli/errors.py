@@ -16,7 +16,12 @@ from cli.pipes import quiet_when_cut
 from cli.plain import plain
 from cli.program import as_called
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+# in folders of others even the question whether there is a file has no answer; files vanish
+OUT_OF_REACH = (
+    *(errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EIO),
+    *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ESTALE),
+)
 # as a rule each rank of torchrun makes the same mistake: the first one tells it, and torchrun ends
 # the others, which wait for that; what this rank alone has met is told then
 OTHER_RANKS_WAIT_S = 3.0
@@ -27,9 +32,10 @@ def user_errors() -> Iterator[None]:
     """Turns a ValueError into one line on stderr and exit code 2, Ctrl-C into exit code 130.
 
     Where nobody reads the output any more it ends as cli.pipes says. A disk that is full or
-    read-only is told as a mistake is, wherever it was met. All else is a bug and passes.
+    read-only is told as a mistake is, wherever it was met, and so is a file or a folder that this
+    user cannot reach. All else is a bug and passes.
 
-    `python -X dev` lets the ValueError pass too, to see where it was raised.
+    `python -X dev` lets these pass too, to see where they were raised.
     """
     with quiet_when_cut():
         try:
@@ -40,12 +46,20 @@ def user_errors() -> Iterator[None]:
                 raise
             raise refused(one_line(error)) from None
         except OSError as error:
-            if error.errno not in NO_ROOM:
+            if sys.flags.dev_mode:
                 raise
-            place = error.filename or "the output"
-            raise refused(one_line(f"{place}: cannot be written: {error.strerror}")) from None
+            raise refused(one_line(no_file(error))) from None
         except KeyboardInterrupt:  # before the loop, which has its own way to stop
             raise SystemExit(130) from None
+
+
+def no_file(error: OSError) -> str:
+    """What it says of the disk, or of a file's place. Raises it again where it is a bug."""
+    if error.errno in NO_ROOM:
+        return f"{error.filename or 'the output'}: cannot be written: {error.strerror}"
+    if error.errno in OUT_OF_REACH and error.filename:
+        return f"{error.filename}: cannot be read or written: {error.strerror}"
+    raise error
 
 
 @contextmanager

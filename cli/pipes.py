@@ -26,6 +26,11 @@ def quiet_when_cut() -> Iterator[None]:
         for stream in gone:  # Python flushes what is left at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         raise SystemExit(CUT) from None
+    except SystemExit as ended:
+        # rich's way to end, which has done all that
+        if ended.code == 1 and isinstance(ended.__context__, BrokenPipeError):
+            raise SystemExit(CUT) from None
+        raise
 
 
 def unread(stream: TextIO | None) -> bool:

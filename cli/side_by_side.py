@@ -7,9 +7,10 @@ without end.
 
 import os
 import signal
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from multiprocessing import get_context, parent_process, resource_tracker
@@ -77,29 +78,42 @@ def side_by_side(
         return
     started: list[Worker[Item, Result]] = []
     resource_tracker.ensure_running()  # the first process would start it, which lets signals in
-    try:
-        with signals_held():
-            for _ in range(workers):
-                started.append(start(work))
-        yield in_order(iter(items), started, ahead * workers)
-    finally:
-        for worker in started:  # what they are at, nobody asks for any more
-            worker.process.kill()
-        for worker in started:
-            worker.process.join()
+    with temporary_folder() as temporaries:
+        try:
+            with signals_held():
+                for _ in range(workers):
+                    started.append(start(work, temporaries))
+            yield in_order(iter(items), started, ahead * workers)
+        finally:
+            for worker in started:  # what they are at, nobody asks for any more
+                worker.process.kill()
+            for worker in started:
+                worker.process.join()
 
 
-def start(work: Callable[[Item], Result]) -> Worker[Item, Result]:
+@contextmanager
+def temporary_folder() -> Iterator[str | None]:
+    """Of processes that are killed, which remove nothing. None: there is no place for any."""
+    with ExitStack() as until_removed:
+        folder = None
+        with suppress(OSError):
+            made = tempfile.TemporaryDirectory(prefix="profiling-", ignore_cleanup_errors=True)
+            folder = until_removed.enter_context(made)
+        yield folder
+
+
+def start(work: Callable[[Item], Result], temporaries: str | None) -> Worker[Item, Result]:
     context = get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=serve, args=(work, theirs), daemon=True)
+    process = context.Process(target=serve, args=(work, theirs, temporaries), daemon=True)
     process.start()
     theirs.close()  # else the pipe does not end with the process
     return Worker(process, ours)
 
 
-def serve(work: Callable[[Item], Result], pipe: Connection) -> None:
+def serve(work: Callable[[Item], Result], pipe: Connection, temporaries: str | None) -> None:
     """A process: answers until nobody asks."""
+    tempfile.tempdir = temporaries
     threading.Thread(target=end_with_parent, daemon=True).start()
     try:
         while True:

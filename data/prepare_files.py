@@ -44,6 +44,7 @@ def prepare_files(config: FilesConfig, data_dir: Path) -> Dataset:
     folder = Path(config.out).expanduser() if config.out else data_dir / named.stem
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         return made_before(folder, plan)
+    folder = place_of(folder)
     blocks = parquet_blocks(paths, config.column) if is_parquet else text_blocks(paths, fraction)
     if not blocks:
         raise ValueError(f"{config.source}: holds no text")
@@ -60,6 +61,17 @@ def prepare_files(config: FilesConfig, data_dir: Path) -> Dataset:
     with told(folder):
         unfinished.become(folder)
     return load_prepared(folder)
+
+
+def place_of(folder: Path) -> Path:
+    """Where what is made is renamed to, hours later: behind a link. ValueError if it cannot be."""
+    place = folder.resolve()
+    if place == Path.cwd() or place.is_mount():
+        raise ValueError(
+            f"out={folder}: a mounted disk, or the working folder, whose place no other can take; "
+            f"name a folder in it, as out={folder / 'tokens'}"
+        )
+    return place if folder.is_symlink() else folder
 
 
 def plan_of(config: FilesConfig, paths: list[Path], val_fraction: float) -> Plan:

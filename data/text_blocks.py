@@ -51,13 +51,24 @@ def find_sources(source: str) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise ValueError(f"{source}: no such file or folder; name a text, a Parquet file, a folder")
-    found = sorted(each for each in path.rglob("*") if each.suffix in (".txt", PARQUET))
+    found = sorted(each for each in files_below(path) if each.suffix in (".txt", PARQUET))
     found = [each for each in found if each.is_file() and each.stat().st_size]
     kinds = sorted({each.suffix for each in found})
     if len(kinds) != 1:
         has = "both *.txt and *.parquet" if kinds else "neither *.txt nor *.parquet"
         raise ValueError(f"{source}: holds {has}; name a folder with files of one kind")
     return found
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """Raises OSError for a folder that cannot be read, whose texts rglob leaves out in silence."""
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for place, _, names in os.walk(folder, onerror=refuse):
+        for name in names:
+            yield Path(place, name)
 
 
 def text_blocks(paths: list[Path], val_fraction: float) -> list[Block]:

@@ -4,13 +4,17 @@
 experiment, before the first of them trains.
 """
 
+from operator import attrgetter
+
 import torch
 
+from cli.keys import keys, spell
 from configs.schema import Config
+from data.dataset import Dataset
 from data.prepare import check_source
 from training.capture import check_alone
 from training.device import check_attention, check_residual, resolve, resolve_device
-from training.distributed import from_torchrun, launched
+from training.distributed import Ranks, from_torchrun, launched
 from training.evaluate import evaluation_batch_size
 from training.gpt2 import find
 from training.memory import check_model_fits
@@ -21,6 +25,34 @@ from training.restart import gone_on
 from training.run_folder import locked
 from training.tensorboard import check_tensorboard
 from training.wandb_mirror import check_wandb
+
+OF_A_HOST = ("dataset", "data_source", "weights", "out_dir", "compile_cache")  # paths
+
+
+def check_same_keys(config: Config, ranks: Ranks) -> None:
+    """Raises ValueError on all ranks where one was started with other keys than the first.
+
+    They would wait for each other, or average what does not belong together.
+    """
+    names = [name for name in keys(Config) if name not in OF_A_HOST]
+    first, *others = ranks.all_of({name: spell(attrgetter(name)(config)) for name in names})
+    for rank, its in enumerate(others, 1):
+        if differ := [name for name in names if its[name] != first[name]]:
+            said, were = (", ".join(f"{n}={of[n]}" for n in differ[:3]) for of in (its, first))
+            raise ValueError(
+                f"{said}: of rank {rank}; rank 0 has {were}; start all ranks with the same keys"
+            )
+
+
+def check_same_text(config: Config, dataset: Dataset, ranks: Ranks) -> None:
+    """Raises ValueError on all ranks where one has another text under the name of the first's."""
+    first, *others = ranks.all_of(dataset.text_sha256)
+    for rank, its in enumerate(others, 1):
+        if its != first:
+            raise ValueError(
+                f"dataset={config.dataset}: rank {rank} has another text in {dataset.directory} "
+                "than rank 0; copy one's to all hosts"
+            )
 
 
 def settle(config: Config, device: torch.device, world_size: int) -> Config:

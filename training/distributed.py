@@ -1,7 +1,10 @@
 """The ranks of a torchrun job or of a Slurm step, or the one rank of a plain run."""
 
+import logging
 import os
 import signal
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +25,8 @@ from profiling.flight_recorder import HOSTS_GROUP
 from training.device import resolve_device
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
+PATIENCE_S = 30.0  # ranks that start together meet within seconds
 RUNS = count()  # of this process, the same on each rank
 
 
@@ -96,6 +101,14 @@ class Ranks:
         dist.all_gather(all_values, value, group=self.hosts)
         return all_values
 
+    def all_of(self, value: T) -> list[T]:
+        """What each rank has for `value`, on each of them."""
+        if self.world_size == 1:
+            return [value]
+        values: list[T | None] = [None] * self.world_size
+        dist.all_gather_object(values, value)
+        return cast(list[T], values)
+
     def from_first(self, make: Callable[[], T]) -> T:
         """What `make` returns on rank 0, on each of them; its ValueError ends them all."""
         if self.world_size == 1:
@@ -136,15 +149,50 @@ def this_life() -> str:
 
 
 def join(device: torch.device, world_size: int) -> None:
-    """Waits for the other ranks, and makes the group of the run."""
+    """Waits for the other ranks, and makes the group of the run. ValueError names the place."""
     on_cuda = device.type == "cuda"
-    store, rank, _ = next(rendezvous("env://"))
+    address, port = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
+    patience = threading.Timer(PATIENCE_S, say_waiting, (address, port))
+    patience.daemon = True
+    if from_torchrun("LOCAL_RANK", 0) == 0:  # for all of this host
+        say_unknown(address)
+        patience.start()
+    try:
+        store, rank, _ = next(rendezvous("env://"))
+    except dist.DistError as error:
+        reason = str(error).partition("\n")[0]
+        if "EADDRINUSE" in reason:
+            reason = "in use by another program of this host; choose another, or end that first"
+        raise ValueError(f"MASTER_PORT={port} of MASTER_ADDR={address}: {reason}") from error
+    finally:
+        patience.cancel()
     dist.init_process_group(
         "nccl" if on_cuda else "gloo",
         store=dist.PrefixStore(f"{this_life()}, run {next(RUNS)}", store),
         rank=rank,
         world_size=world_size,
         device_id=device if on_cuda else None,
+    )
+
+
+def say_unknown(address: str) -> None:
+    """PyTorch asks for the name again, for minutes: on some clusters it comes later than ranks."""
+    try:
+        socket.getaddrinfo(address, None)
+    except (OSError, UnicodeError) as error:
+        log.warning(
+            "MASTER_ADDR=%s: no host of this name is known here (%s); waiting until it is",
+            address,
+            getattr(error, "strerror", error),
+        )
+
+
+def say_waiting(address: str, port: str) -> None:
+    rank, world_size = os.environ["RANK"], os.environ["WORLD_SIZE"]
+    log.warning(
+        "rank %s of %s: has waited %.0f s for all ranks to meet at %s, port %s (MASTER_ADDR, "
+        "MASTER_PORT)",
+        *(rank, world_size, PATIENCE_S, address, port),
     )
 
 
@@ -170,7 +218,8 @@ def started(device: str) -> Iterator[Ranks]:
                 f"WORLD_SIZE={world_size}, but {name} is not set; start it as torchrun "
                 f"--standalone --nproc_per_node={world_size} train.py ..., or unset WORLD_SIZE"
             )
-    from_torchrun("MASTER_PORT", 0)
+    if not 0 < from_torchrun("MASTER_PORT", 0) < 1 << 16:  # each rank would choose its own for 0
+        raise ValueError(f"MASTER_PORT={os.environ['MASTER_PORT']}: a port is from 1 to 65535")
     if (number := from_torchrun("RANK", 0)) >= world_size:  # the others would wait for ever
         raise ValueError(f"RANK={number}: there are {world_size} ranks (WORLD_SIZE), from 0 on")
     with answered(signal.SIG_DFL):  # it waits in C++, minutes, where no handler of Python's runs

@@ -80,7 +80,11 @@ def torch_c10d() -> object:
 
 @contextmanager
 def watched(out_dir: Path, ranks: Ranks, resumed: bool) -> Iterator[None]:
-    """Around what a rank does in its run. An error that ends it says where to look."""
+    """Around what a rank does in its run.
+
+    A collective that failed, as where another rank is gone, ends it with exit code 1 and a line
+    that says where to look: the stack is there. An error of this rank's own passes.
+    """
     if ranks.world_size == 1:
         yield
         return
@@ -93,7 +97,11 @@ def watched(out_dir: Path, ranks: Ranks, resumed: bool) -> Iterator[None]:
         except ValueError:  # a mistake, which is told in one line
             raise
         except Exception as error:
-            recorder.ended_by(error)
+            if recorder.ended_by(error) and not sys.flags.dev_mode:
+                raise SystemExit(
+                    f"train.py: rank {ranks.rank}: {told(error)}; what each rank did last: "
+                    f"{hang_command(str(out_dir))}"
+                ) from None
             raise
 
 
@@ -155,8 +163,10 @@ class FlightRecorder:
         except OSError:
             return False
 
-    def ended_by(self, error: Exception) -> None:
+    def ended_by(self, error: Exception) -> bool:
         """Writes what this rank did last, and has the others do so where a collective failed.
+
+        Whether it is that, and written.
 
         torchrun may have sent a SIGTERM by now, which is not waited for: the end is near anyhow.
         """
@@ -171,7 +181,7 @@ class FlightRecorder:
             written = self.write(error, failed)
             if failed and written:  # torchrun ends the others as soon as this one has gone
                 time.sleep(max(0.0, answered_s - time.monotonic()))
-                error.add_note(f"what each rank did last: {hang_command(str(self.out_dir))}")
+        return failed and written
 
     def write(
         self, error: Exception | None = None, failed: bool = False, *, last_word: bool = False

@@ -20,6 +20,7 @@ from cli import threads
 from cli.files import replacing, write_text
 from cli.lock import NAME as LOCK
 from cli.lock import InUse, Lock
+from cli.plain import plain
 from configs.schema import Config
 from configs.training import TrainingConfig
 from profiling.capture.nvml import driver_version
@@ -101,9 +102,9 @@ def open_run_folder(folder: RunFolder, config: Config, in_force: JsonObject) -> 
     # what a resume may change is asked for each time
     settled = OmegaConf.to_yaml(OmegaConf.create(asdict(config) | {"exact_resume": True}))
     facts = OmegaConf.to_yaml(OmegaConf.create({"in_force": in_force}))
+    again = plain(shlex.quote(f"{folder.path}/config.yaml"))  # a comment is one line
     folder.texts["config.yaml"] = (
-        "# every key of this run; again: "
-        f"python train.py {shlex.quote(f'{folder.path}/config.yaml')}\n{settled}"
+        f"# every key of this run; again: python train.py {again}\n{settled}"
         f"\n# what the keys came to here; ignored when this file is read\n{facts}"
     )
     folder.texts["environment.json"] = to_json(environment())

@@ -4,6 +4,7 @@ The model and the text may not. What decides which sequences and which noise an 
 to be asked for by exact_resume=false; all else steers or watches the run, and is only said.
 """
 
+import shlex
 from collections.abc import Mapping
 from operator import attrgetter
 
@@ -47,8 +48,7 @@ def check_same_run(saved: Checkpoint, config: Config, dataset: Dataset) -> None:
         if key in MODEL_KEYS:
             raise ValueError(
                 f"{key}={spell(now)}: the checkpoint has {spell(was)}, and what it holds fits no "
-                f"other; leave {key} out: python train.py {config.out_dir}/config.yaml "
-                "init_from=resume"
+                f"other; leave {key} out: {with_its_keys(config)}"
             )
     if saved.iteration > config.max_iters and not config.eval_only:
         raise ValueError(
@@ -69,6 +69,11 @@ def check_same_run(saved: Checkpoint, config: Config, dataset: Dataset) -> None:
         )
 
 
+def with_its_keys(config: Config) -> str:
+    """The command that goes on with the run that lies in out_dir."""
+    return shlex.join(["python", "train.py", f"{config.out_dir}/config.yaml", "init_from=resume"])
+
+
 def sequences(config: Mapping[str, Value]) -> Value:
     """Of an iteration; the order of a run's sequences does not depend on how they are split."""
     batch_size, steps = (config.get(key) for key in BATCH_KEYS)
@@ -81,7 +86,8 @@ def check_text(saved: Checkpoint, config: Config, dataset: Dataset) -> None:
     if saved.text_sha256 != dataset.text_sha256:
         raise ValueError(
             f"dataset={config.dataset}: the checkpoint was trained on another text "
-            f"({saved.source}, not {dataset.source}); use init_from=scratch"
+            f"({saved.source}, not {dataset.source}); use init_from=scratch, or go on with its own "
+            f"keys: {with_its_keys(config)}"
         )
     if saved.tokenizer.to_record() != dataset.tokenizer.to_record():
         was, now = saved.tokenizer.vocab_size, dataset.tokenizer.vocab_size

@@ -85,6 +85,15 @@ def test_of_a_report_and_its_export_the_export(tmp_path: Path) -> None:
     assert captures_in(tmp_path) == exports
 
 
+def test_what_was_unpacked_is_of_the_same_window_and_stands_for_its_gz(tmp_path: Path) -> None:
+    packed = laid(tmp_path, *(f"rank{rank}.trace.json.gz" for rank in range(4)))
+    plain = laid(tmp_path, "rank0.trace.json", "rank1.trace.json", seconds=1_700_000_100)
+    assert captures_in(tmp_path) == [*plain, *packed[2:]]
+    assert not_taken(captures_in(tmp_path), [tmp_path]) is None
+    laid(tmp_path, "rank0.trace.json", seconds=1_600_000_000)  # of an earlier capture
+    assert captures_in(tmp_path) == [packed[0], plain[1], *packed[2:]]
+
+
 def test_ranks_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     laid(tmp_path, *(f"rank{rank}.json" for rank in range(12)))
     assert [named_rank(path) for path in captures_in(tmp_path)] == list(range(12))

@@ -68,6 +68,12 @@ def test_nothing_runs_behind_it(body, unbuffered):
     assert ended("-c", code, PYTHONUNBUFFERED=unbuffered) == (CUT, b"")
 
 
+def test_so_does_rich_whose_exit_code_is_that_of_a_finding():
+    """1 says of `hang` that something hangs, and of `report | head` to a shell that it failed."""
+    print_it = f"{ERRORS}from rich.console import Console; Console().print('x')"
+    assert ended("-c", print_it) == (CUT, b"")
+
+
 def test_another_pipe_that_breaks_is_told():
     code = f"{ERRORS}raise BrokenPipeError('a connection')"
     process = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True)

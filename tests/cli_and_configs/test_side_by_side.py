@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 import time
 from functools import partial
 from multiprocessing import active_children
@@ -65,3 +66,21 @@ def test_a_process_killed_while_it_writes_is_told(tmp_path):
         with pytest.raises(Killed):
             next(results)
     assert not active_children()
+
+
+def slow_with_a_temporary_folder(number: int) -> int:
+    if number:
+        tempfile.mkdtemp()
+        time.sleep(60)
+    while not [*Path(tempfile.gettempdir()).iterdir()]:
+        time.sleep(0.01)
+    return number
+
+
+def test_temporary_files_of_a_process_that_is_stopped_go(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    stopped = pytest.raises(KeyboardInterrupt)
+    with stopped, side_by_side(slow_with_a_temporary_folder, [0, 1], 2) as results:
+        assert next(results) == 0 and [*tmp_path.iterdir()]
+        raise KeyboardInterrupt
+    assert not [*tmp_path.iterdir()]

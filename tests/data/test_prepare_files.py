@@ -265,6 +265,41 @@ def test_a_folder_without_texts_is_named(tmp_path, files, complaint):
     assert str(raised.value).startswith(f"{tmp_path}: {complaint}")
 
 
+def test_a_folder_in_it_that_cannot_be_read_is_not_left_out(tmp_path, monkeypatch):
+    write(tmp_path / "a.txt", "x")
+    write(tmp_path / "b" / "b.txt", "y")
+    scandir = os.scandir
+
+    def guarded(path):
+        if Path(path).name == "b":
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", guarded)
+    with pytest.raises(PermissionError):
+        find_sources(str(tmp_path))
+
+
+def test_out_may_be_a_link_to_an_empty_folder_of_another_disk(tmp_path, make):
+    (tmp_path / "disk").mkdir()
+    for name in ("disk", "to_come"):
+        (tmp_path / "link").symlink_to(tmp_path / name)
+        made = make(write(tmp_path / "a.txt", PLAY), out=str(tmp_path / "link"))
+        assert load_dataset(tmp_path / name).count("train") == made.count("train")
+        (tmp_path / "link").unlink()
+
+
+@pytest.mark.parametrize("out", [".", "../disk"])
+def test_out_that_cannot_be_replaced_is_refused_before_the_work(tmp_path, make, monkeypatch, out):
+    for name in ("here", "disk"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr(Path, "is_mount", lambda path: path.name == "disk")
+    with pytest.raises(ValueError, match=f"^out={out}: .*name a folder in it, as out="):
+        make(write(tmp_path / "a.txt", PLAY), out=out)
+    assert not list(tmp_path.rglob("*.unfinished"))
+
+
 def test_what_is_no_text_is_named_with_its_byte(tmp_path, make):
     source = tmp_path / "a.txt"
     source.write_bytes(PLAY.encode()[:7000] + b"\xff" + PLAY.encode()[:7000])

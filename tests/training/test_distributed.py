@@ -10,9 +10,15 @@ import time
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
+from configs.schema import Config
+from data.dataset import Dataset
+from data.tokenizers import CharTokenizer
 from tests.helpers.processes import read_until
 from tests.helpers.slow_rank import told, train_with_a_slow_rank
+from training import distributed
+from training.checks import check_same_keys, check_same_text
 from training.distributed import started
 
 SLOW_MS, ORDER = 40.0, ("slowest", "fastest")
@@ -30,6 +36,8 @@ OTHERS = {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "localhost", "MASTER_PO
         ({**OTHERS, "RANK": "a"}, "^RANK=a: not a number"),
         ({**OTHERS, "RANK": "2"}, "^RANK=2: there are 2 ranks .WORLD_SIZE., from 0 on"),
         ({**OTHERS, "MASTER_PORT": "x"}, "^MASTER_PORT=x: not a number"),
+        ({**OTHERS, "MASTER_PORT": "0"}, "^MASTER_PORT=0: a port is from 1 to 65535"),
+        ({**OTHERS, "MASTER_PORT": "80000"}, "^MASTER_PORT=80000: a port is"),
     ],
 )
 def test_an_environment_that_torchrun_did_not_make(monkeypatch, environ, message):
@@ -37,6 +45,37 @@ def test_an_environment_that_torchrun_did_not_make(monkeypatch, environ, message
         monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match=message), started("cpu"):
         pass
+
+
+def test_a_port_that_is_taken(monkeypatch):
+    with socket.create_server(("localhost", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for name, value in (OTHERS | {"RANK": "0", "MASTER_PORT": port}).items():
+            monkeypatch.setenv(name, value)
+        said = f"^MASTER_PORT={port} of MASTER_ADDR=localhost: in use by another program"
+        with pytest.raises(ValueError, match=said), started("cpu"):
+            pass
+
+
+def test_a_wait_for_the_others_is_explained(monkeypatch, caplog):
+    """What is unknown now may become known: no error."""
+    for name, value in (OTHERS | {"MASTER_ADDR": "no.such.invalid"}).items():
+        monkeypatch.setenv(name, value)
+
+    def meet(*_):
+        time.sleep(0.2)
+        raise dist.DistNetworkError("timed out after 1800 s\nException raised from C++ ...")
+
+    monkeypatch.setattr(distributed, "rendezvous", meet)
+    monkeypatch.setattr(distributed, "PATIENCE_S", 0.05)
+    with (
+        pytest.raises(ValueError, match=r"no\.such\.invalid: timed out after 1800 s$"),
+        started("cpu"),
+    ):
+        pass
+    unknown, waiting = caplog.messages
+    assert unknown.startswith("MASTER_ADDR=no.such.invalid: no host of this name is known here")
+    assert waiting.startswith("rank 1 of 2: has waited 0 s for all ranks to meet at no.such.inv")
 
 
 @pytest.mark.parametrize("number, word", [(signal.SIGINT, "RANK=1"), (signal.SIGTERM, "RANK=0")])
@@ -184,3 +223,42 @@ def test_a_slow_rank_is_named_with_what_it_costs(together, rows, tmp_path):
     assert summary["time/slowest_rank"] == 1
     # on a busy machine the start takes longer than these few steps, and is the verdict
     assert summary["verdict/cause"] in ("rank", "start_up"), summary["verdict"]
+
+
+def told_of_ranks(monkeypatch, *changes):
+    """Ranks, of which each has the first's value but for its changes."""
+
+    def gather(values, mine):
+        for number, change in enumerate(changes):
+            values[number] = {**mine, **change} if isinstance(mine, dict) else change or mine
+
+    monkeypatch.setattr(dist, "all_gather_object", gather)
+    return distributed.Ranks(1, len(changes), torch.device("cpu"))
+
+
+def test_ranks_that_were_started_with_other_keys_are_refused(monkeypatch):
+    """On hosts of their own a mistyped key is another run: it hung, or trained something else."""
+    config = Config()
+    check_same_keys(config, told_of_ranks(monkeypatch, {}, {}))
+    ranks = told_of_ranks(monkeypatch, {}, {}, {"seed": "7", "profile.kind": "torch"})
+    said = (
+        r"^seed=7, profile\.kind=torch: of rank 2; rank 0 has seed=1337, profile\.kind=none; start "
+        "all ranks with the same keys$"
+    )
+    with pytest.raises(ValueError, match=said):
+        check_same_keys(config, ranks)
+
+
+def test_a_place_of_ones_own_is_no_other_key(monkeypatch):
+    sent = []
+    monkeypatch.setattr(dist, "all_gather_object", lambda values, mine: sent.append(mine))
+    with pytest.raises(TypeError):  # there are no values
+        check_same_keys(Config(out_dir="mine"), distributed.Ranks(0, 2, torch.device("cpu")))
+    assert "max_iters" in sent[0] and not {"out_dir", "dataset", "data_source"} & sent[0].keys()
+
+
+def test_ranks_that_have_other_texts_are_refused(monkeypatch, tmp_path):
+    dataset = Dataset("a text", "1f", CharTokenizer("ab"), tmp_path, {})
+    check_same_text(Config(), dataset, told_of_ranks(monkeypatch, None, None))
+    with pytest.raises(ValueError, match="^dataset=shakespeare_char: rank 1 has another text in "):
+        check_same_text(Config(), dataset, told_of_ranks(monkeypatch, None, "2e"))

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from profiling.flight_recorder import DUMP, EARLIER, REQUEST
 from tests.helpers.flight_dumps import planted
@@ -152,6 +153,20 @@ def test_an_error_of_its_own_is_noted_and_waits_for_nobody(two_ranks, tmp_path, 
     assert note["error"] == "IndexError: list index out of range" and not note["in_collective"]
     assert path.name == f"{DUMP}1"
     assert note["stack"][0].startswith("training/test_flight_recorder.py:")
+
+
+def test_a_rank_that_lost_another_says_so_in_a_line(two_ranks, tmp_path, monkeypatch):
+    """Its stack is in the dump."""
+    monkeypatch.setattr(flight_recorder, "recorded", lambda on_cuda: b"")
+    monkeypatch.setattr(flight_recorder, "ANSWER_S", 0.0)
+    with pytest.raises(SystemExit) as ended, watched(tmp_path, Ranks(1, 2, CPU), False):
+        raise dist.DistBackendError("[/gloo/pair.cc:553] Connection closed by peer\n[1.2.3.4]:5.")
+    assert ended.value.code == (
+        "train.py: rank 1: DistBackendError: Connection closed by peer [1.2.3.4]:5.; what each "
+        f"rank did last: python -m profiling hang {tmp_path}"
+    )
+    note = json.loads((tmp_path / "profile" / f"{DUMP}1").read_bytes())
+    assert note["in_collective"] and "test_flight_recorder.py" in note["stack"][0]
 
 
 def test_an_answer_to_a_rank_that_died_stays(two_ranks, tmp_path, monkeypatch):

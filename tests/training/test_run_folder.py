@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from cli.lock import NAME, Lock
+from configs import files
 from data.prepare import FEWEST_TOKENS
 from tests.helpers.processes import read_until
 from training import checkpoint, previous_runs, record, run_folder
@@ -188,6 +189,12 @@ def test_keep_previous_is_a_number_or_a_word(config):
     for value in ("-1", "1.5", "none", ""):
         with pytest.raises(ValueError, match=f"^keep_previous={value}: must be all, refuse or"):
             config(keep_previous=value)
+
+
+def test_a_folder_whose_name_has_two_lines_is_resumed(run, tmp_path):
+    """Its name is in a comment of config.yaml."""
+    out_dir = run(out_dir=f"{tmp_path}/a\nseed: 7", always_save_checkpoint=True)
+    assert files.load(out_dir / "config.yaml")["seed"] == 1337
 
 
 def test_nothing_is_moved_where_the_new_run_has_no_room(run, tmp_path):

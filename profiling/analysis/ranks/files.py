@@ -122,6 +122,8 @@ def read(path: Path, step_names: StepNames) -> FileRead:
         return FileRead(path, ranks)
     except ValueError as error:
         return FileRead(path, [], str(error))
+    except OSError as error:  # it, or what lies beside it, went meanwhile
+        return FileRead(path, [], f"{path}: cannot be read: {error.strerror or error}")
 
 
 def processes_of(trace: Trace) -> list[tuple[int, int]]:

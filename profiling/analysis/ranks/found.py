@@ -160,7 +160,10 @@ def files_of_ranks(folder: Path) -> list[Path]:
 
 
 def captures_of(folder: Path) -> list[Path]:
-    """What looks like a capture; of a report and its export the export."""
+    """What looks like a capture. Raises OSError.
+
+    Of a report and its export the export; of a file and its .gz the newer.
+    """
     found = [
         file
         for file in (folder.iterdir() if folder.is_dir() else ())
@@ -168,14 +171,18 @@ def captures_of(folder: Path) -> list[Path]:
         and not opening.MANIFEST.fullmatch(file.name)
         and file.is_file()
     ]
-    exports = {file.with_suffix(opening.REPORT) for file in found if file.suffix == ".sqlite"}
-    return [file for file in found if file not in exports]
+    again = {file.with_suffix(opening.REPORT) for file in found if file.suffix == ".sqlite"}
+    for file in found:
+        if (packed := file.with_name(f"{file.name}.gz")) in found:
+            again.add(min(packed, file, key=lambda twin: twin.stat().st_mtime_ns))
+    return [file for file in found if file not in again]
 
 
 def window_of(path: Path) -> str:
-    """The same for files of one window of one run: the name without the rank."""
-    place = place_of_rank(path.name)
-    return path.name[: place.start()] + path.name[place.end() :] if place else path.name
+    """The same for files of one window of one run, packed or not: the name without the rank."""
+    name = path.name.removesuffix(".gz")
+    place = place_of_rank(name)
+    return name[: place.start()] + name[place.end() :] if place else name
 
 
 def rank_captures(
