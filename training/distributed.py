@@ -106,7 +106,7 @@ class Ranks:
         if self.world_size == 1:
             return [value]
         values: list[T | None] = [None] * self.world_size
-        dist.all_gather_object(values, value)
+        dist.all_gather_object(values, value, group=self.hosts)
         return cast(list[T], values)
 
     def from_first(self, make: Callable[[], T]) -> T:
