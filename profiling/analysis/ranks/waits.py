@@ -5,15 +5,16 @@ end is the transfer. Where kernels compute meanwhile, that part is hidden, and c
 slows these kernels down: a collective's kernel takes multiprocessors from them, also while it only
 waits. So a collective takes a rank what nothing hides, and what it slows.
 
-What a set of ranks costs: in each collective for which one of them is late, what it takes the
-others longer than the late one: the least of the others. That is how much sooner all would go on,
-had the set come with the next. The transfer counts too: a late rank's earlier collectives are
-transferred while it still computes, and while the others have nothing left to do.
+What a rank costs by itself: in each collective for which it is late, what that takes the others
+longer than the late one: the least of the others. That is how much sooner all would go on, had it
+come with the next. The transfer counts too: a late rank's earlier collectives are transferred while
+it still computes, and while the others have nothing left to do. What several cost together, and so
+what a straggler costs, `replay` tells.
 
 A rank that is in several groups of ranks hands on what it waited in one to the other: it is late
 there, and others wait for it, but not by its own doing. So a rank's arrival is taken less what it
-has waited, since the last collective of the group, in groups of other members; and what a set costs
-in a step is what it costs the one rank that it costs most.
+has waited, since the last collective of the group, in groups of other members; and what it costs in
+a step is what it costs the one rank that it costs most.
 """
 
 from collections.abc import Collection, Sequence
@@ -35,6 +36,7 @@ class Waits:
 
     matched: Matched
     start_ns: np.ndarray  # since the first step of the first rank, on its clock
+    ready_ns: np.ndarray  # likewise, when the kernels that it follows had ended
     wait_ns: np.ndarray
     transfer_ns: np.ndarray
     exposed_wait_ns: np.ndarray
@@ -92,16 +94,6 @@ class Waits:
         longer = self.lost_ns - self.lost_ns[row, late][:, None] - inherited
         return np.where(np.isnan(longer), np.inf, np.maximum(longer, 0))
 
-    def cost_ns(self, ranks: Collection[int], iterations: np.ndarray) -> np.ndarray:
-        """(iterations,): what these ranks, by their columns, cost in the steps; not all of them."""
-        rows, others = np.isin(self.late, list(ranks)), np.ones(self.start_ns.shape[1], bool)
-        others[list(ranks)] = False
-        longer = np.where(others, self.longer_ns, np.inf)
-        least = longer.min(axis=1, initial=np.inf)
-        least = np.where(rows & np.isfinite(least), least, 0.0)
-        spent = np.where(np.isfinite(longer), least[:, None], 0.0)
-        return self.of_steps(spent, iterations).max(axis=1, initial=0.0)
-
     @cached_property
     def alone(self) -> tuple[np.ndarray, np.ndarray]:
         """((collectives,): what the late rank of each costs alone, (collectives, ranks): whom)"""
@@ -111,7 +103,7 @@ class Waits:
         return np.where(np.isfinite(least), least, 0.0), np.isfinite(longer)
 
     def alone_ns(self, iterations: np.ndarray) -> np.ndarray:
-        """(iterations, ranks): cost_ns of each rank by itself."""
+        """(iterations, ranks): what each costs by itself, to the one rank that it costs most."""
         least, whom = self.alone
         found = np.zeros((len(iterations), whom.shape[1]))
         place = np.searchsorted(iterations, self.matched.iteration)
@@ -157,9 +149,9 @@ def waits(ranks: Sequence[ReducedRank], matched: Matched, clocks: Clocks) -> Wai
     matched = matched.among(clocks.known)
     there = matched.there
     base = ranks[0].bounds_ns[0]  # so that floats hold them
-    start, end = (
+    start, end, ready = (
         np.where(there, matched.of(ranks, column) - clocks.offset_ns - base, np.nan)
-        for column in ("start_ns", "end_ns")
+        for column in ("start_ns", "end_ns", "ready_ns")
     )
     last_start = np.where(there, start, -np.inf).max(axis=1, initial=-np.inf)
     came = np.minimum(np.maximum(last_start[:, None], start), end)
@@ -174,6 +166,7 @@ def waits(ranks: Sequence[ReducedRank], matched: Matched, clocks: Clocks) -> Wai
     return Waits(
         matched,
         start,
+        ready,
         came - start,
         end - came,
         exposed_wait,
