@@ -74,8 +74,8 @@ class Costs:
         """(iterations, ranks): what each costs by itself."""
         return self.waits.alone_ns(self.iterations)
 
-    def cost_ns(self, ranks: Collection[int]) -> np.ndarray:
-        """(iterations,): what these, by their columns, cost together; not all of them."""
+    def gained_ns(self, ranks: Collection[int]) -> np.ndarray:
+        """(iterations,): what is gained if these, by their columns, are never last; not all."""
         if (late := frozenset(ranks)) not in self.replayed:
             self.replayed[late] = sooner_ns(self.waits, late, self.iterations)
         return self.replayed[late]

@@ -8,7 +8,8 @@ by as much as the collective ends sooner, but by no more than nothing hid of it.
 all, it goes on sooner by what the wait slowed them.
 
 So what ranks hand on from one group to another is nobody else's, and where another rank would have
-been waited for instead, only what is left counts.
+been waited for instead, only what is left counts. Of its own jitter a late rank is freed too, which
+mending it would not do.
 """
 
 from collections.abc import Collection

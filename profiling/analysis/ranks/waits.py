@@ -5,16 +5,16 @@ end is the transfer. Where kernels compute meanwhile, that part is hidden, and c
 slows these kernels down: a collective's kernel takes multiprocessors from them, also while it only
 waits. So a collective takes a rank what nothing hides, and what it slows.
 
-What a rank costs by itself: in each collective for which it is late, what that takes the others
-longer than the late one: the least of the others. That is how much sooner all would go on, had it
-come with the next. The transfer counts too: a late rank's earlier collectives are transferred while
-it still computes, and while the others have nothing left to do. What several cost together, and so
-what a straggler costs, `replay` tells.
+What a set of ranks costs: in each collective for which one of them is late, what it takes the
+others longer than the late one: the least of the others. That is how much sooner all would go on,
+had the set come with the next. The transfer counts too: a late rank's earlier collectives are
+transferred while it still computes, and while the others have nothing left to do. So ranks are held
+against one another; what is gained by mending the set, `replay` tells.
 
 A rank that is in several groups of ranks hands on what it waited in one to the other: it is late
 there, and others wait for it, but not by its own doing. So a rank's arrival is taken less what it
-has waited, since the last collective of the group, in groups of other members; and what it costs in
-a step is what it costs the one rank that it costs most.
+has waited, since the last collective of the group, in groups of other members; and what a set costs
+in a step is what it costs the one rank that it costs most.
 """
 
 from collections.abc import Collection, Sequence
@@ -94,6 +94,16 @@ class Waits:
         longer = self.lost_ns - self.lost_ns[row, late][:, None] - inherited
         return np.where(np.isnan(longer), np.inf, np.maximum(longer, 0))
 
+    def cost_ns(self, ranks: Collection[int], iterations: np.ndarray) -> np.ndarray:
+        """(iterations,): what these, by their columns, cost in the steps; not all of them."""
+        rows, others = np.isin(self.late, list(ranks)), np.ones(self.start_ns.shape[1], bool)
+        others[list(ranks)] = False
+        longer = np.where(others, self.longer_ns, np.inf)
+        least = longer.min(axis=1, initial=np.inf)
+        least = np.where(rows & np.isfinite(least), least, 0.0)
+        spent = np.where(np.isfinite(longer), least[:, None], 0.0)
+        return self.of_steps(spent, iterations).max(axis=1, initial=0.0)
+
     @cached_property
     def alone(self) -> tuple[np.ndarray, np.ndarray]:
         """((collectives,): what the late rank of each costs alone, (collectives, ranks): whom)"""
@@ -103,7 +113,7 @@ class Waits:
         return np.where(np.isfinite(least), least, 0.0), np.isfinite(longer)
 
     def alone_ns(self, iterations: np.ndarray) -> np.ndarray:
-        """(iterations, ranks): what each costs by itself, to the one rank that it costs most."""
+        """(iterations, ranks): cost_ns of each rank by itself."""
         least, whom = self.alone
         found = np.zeros((len(iterations), whom.shape[1]))
         place = np.searchsorted(iterations, self.matched.iteration)
