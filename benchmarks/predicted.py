@@ -18,12 +18,14 @@ from profiling.analysis.scale.records import (
     LinkSpeed,
     Mode,
     Prediction,
+    ReduceDtype,
     StepParts,
 )
 from profiling.analysis.scale.replay import Work, replay_ddp
 from profiling.analysis.scale.scale import (
     COPIES_SLOWDOWN_PERCENT,
     COPY_SHARE,
+    PAUSE_MS,
     SLOWDOWN_PERCENT,
     with_micro_steps,
 )
@@ -35,6 +37,7 @@ COUNTS = (1, 2, 4, 8, 64, 1024)
 # of a step: 124M on one H200 (2026-11-21); what is left is the update
 FORWARD, BACKWARD = 0.31, 0.63
 EMBEDDING_MS = 0.36  # of that backward: its dense gradient of 12,288 tokens and 50,257 ids
+FUSED_UPDATE_MS = 1.04  # AdamW of 124M with kernels=fused, in a capture (docs/optimisation.md)
 AT_ONCE = 1e5  # bucket_mb above any model's size
 
 
@@ -57,6 +60,7 @@ class Step:
     rows: bool = False  # the embedding's gradient travels as rows
     all_reduce: AllReduce = "collective"
     shard_update: bool = False
+    reduce_dtype: ReduceDtype = "float32"
 
 
 def at_once(keys: ModelKeys) -> ModelKeys:
@@ -78,28 +82,40 @@ BY_COPIES = Step(
     rows=True,
     all_reduce="copies",
 )
-# 2026-11-22, torch 2.11, CUDA graphs; the first four 2026-11-21. The last two 2026-11-23, from line
-# to line at the power limit
+SHARED = replace(
+    BY_COPIES,
+    what=f"{WHOLE}, rows, copies, a shared update",
+    keys=replace(FUSED, bucket_mb=50.0),
+    shard_update=True,
+)
+NANOGPT = replace(GPT2_124M, cuda_graphs="false")
+# 2026-11-23, from line to line at the power limit; the last three beside the slower GPU by itself
+AT_POWER_LIMIT = (
+    replace(BY_COPIES, alone_ms=21.52, measured_ms=22.64),
+    replace(SHARED, alone_ms=20.96, measured_ms=21.60),
+    replace(SHARED, alone_ms=21.19, measured_ms=21.73),
+    replace(SHARED, alone_ms=21.25, measured_ms=21.935),
+    replace(
+        SHARED,
+        what=f"{SHARED.what}, gradients in 16 bits",
+        alone_ms=21.25,
+        measured_ms=21.765,
+        reduce_dtype="bfloat16",
+    ),
+)
+# 2026-11-22, torch 2.11, CUDA graphs; the first four 2026-11-21
 MEASURED = (
     Step(f"{SMALL}, {AT_END}", at_once(GPT2_124M), 2_048, 20.4, 2, 22.9, copies=2),
     Step(f"{SMALL}, {AT_END}", at_once(GPT2_124M), 2_048, 20.4, 4, 23.1, copies=2),
     Step(f"`shakespeare_char`, {AT_END}", at_once(SHAKESPEARE), 65, 5.40, 4, 5.71, copies=2),
-    Step("nanoGPT, 124M, 50,304 tokens, its DDP", GPT2_124M, 50_304, 29.0, 4, 30.4, copies=2),
+    Step("nanoGPT, 124M, 50,304 tokens, its DDP", NANOGPT, 50_304, 29.0, 4, 30.4, copies=2),
     Step(f"{SMALL}, {BUCKETS}", GPT2_124M, 2_048, 20.56, 2, 22.21),
     Step(f"{WHOLE}, {BUCKETS}", GPT2_124M, 50_257, 21.65, 2, 24.10),
     Step(f"{WHOLE}, {BUCKETS}", GPT2_124M, 50_257, 22.10, 4, 24.67),
     Step(f"{WHOLE}, rows", COPIED, 50_257, 20.92, 2, 22.85, rows=True),
     Step(f"{WHOLE}, rows, copies", COPIED, 50_257, 20.92, 2, 21.94, rows=True, all_reduce="copies"),
     BY_COPIES,
-    replace(BY_COPIES, alone_ms=21.52, measured_ms=22.64),
-    replace(
-        BY_COPIES,
-        what=f"{WHOLE}, rows, copies, a shared update",
-        keys=replace(FUSED, bucket_mb=50.0),
-        alone_ms=20.96,
-        measured_ms=21.60,
-        shard_update=True,
-    ),
+    *AT_POWER_LIMIT,
 )
 
 
@@ -142,7 +158,7 @@ def predicted_ms(step: Step, gb_per_s: float, slowed: bool = True) -> float:
     assert work.copy_bytes_per_ms is not None
     copy_bytes_per_ms = work.copy_bytes_per_ms / step.copies
     work = replace(work, averages=step.all_reduce, copy_bytes_per_ms=copy_bytes_per_ms)
-    work = replace(work, shares_update=step.shard_update)
+    work = replace(work, shares_update=step.shard_update, reduce_dtype=step.reduce_dtype)
     return replay_ddp(work, Links(8, gb_per_s, 1.0), step.gpus).now
 
 
@@ -153,6 +169,7 @@ def work_of(step_ms: float, keys: ModelKeys, vocabulary: int, slowed: bool = Tru
     embedding_ms = EMBEDDING_MS if rows and rows.travel(2) else 0.0
     of_products_ms = backward_ms - embedding_ms
     of_block = sizes.block_share / sizes.blocks
+    update_ms = step_ms - forward_ms - backward_ms
     parts = StepParts(
         step_ms=step_ms,
         micro_steps=1,
@@ -161,7 +178,7 @@ def work_of(step_ms: float, keys: ModelKeys, vocabulary: int, slowed: bool = Tru
         block_forward_ms=forward_ms * of_block,
         block_backward_ms=of_products_ms * of_block,
         head_backward_ms=of_products_ms * (1 - sizes.block_share),
-        update_ms=step_ms - forward_ms - backward_ms,
+        update_ms=FUSED_UPDATE_MS if keys.kernels == "fused" else update_ms,
         blocks_from="arithmetic",
         embedding_backward_ms=embedding_ms,
     )
@@ -176,6 +193,7 @@ def work_of(step_ms: float, keys: ModelKeys, vocabulary: int, slowed: bool = Tru
         copies_slowdown=COPIES_SLOWDOWN_PERCENT / 100 * slowed,
         rows=rows,
         in_buckets=keys.gradients_in_buckets,
+        pause_ms=PAUSE_MS if keys.replays_graphs else 0.0,
     )
 
 

@@ -3,8 +3,10 @@
 training.shared_update carries it out, analysis.scale plays it again. Standard library only.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
+
+from cli.keys import Value, spell
 
 Bucket = TypeVar("Bucket")
 
@@ -14,12 +16,18 @@ EVEN = 8  # elements that a rank's part is a multiple of: 16 bytes of the copies
 NEEDED = {"parallel": "ddp", "kernels": "fused", "optimizer": "adamw", "dtype": "bfloat16"}
 
 
-def misfit(config: object) -> str | None:
+def needed_in_16_bits(ranks: int) -> dict[str, Value]:
+    """What gradients in 16 bits are for: compiled code leaves float32, and so do the sums of
+    several micro-steps."""
+    return {"compile": False, "gradient_accumulation_steps": ranks}
+
+
+def misfit(config: object, needed: Mapping[str, Value] = NEEDED) -> str | None:
     """What it is not for, of a configuration without an `auto`; None: it is for such a run."""
-    for name, needed in NEEDED.items():
+    for name, value in needed.items():
         found = getattr(config, name)
-        if found != needed:
-            return f"is for {name}={needed}, this run has {name}={found}"
+        if found != value:
+            return f"is for {name}={spell(value)}, this run has {name}={spell(found)}"
     return None
 
 

@@ -36,6 +36,8 @@ TAKEN = {
     "report_dark": Picture("report", 1200, 1000, "dark"),
     "report_phone": Picture("report", 390, 1300),
     "report_print": Picture("report", SHEET, 1400, media="print"),
+    "ranks_light": Picture("ranks", 1200, 1480, without="#waits"),
+    "ranks_dark": Picture("ranks", 1200, 1480, "dark", without="#waits"),
     "dashboard_light": Picture("dashboard", 1200, 1000),
     "dashboard_dark": Picture("dashboard", 1200, 1000, "dark"),
     "dashboard_gpu_light": Picture("dashboard", 1200, 1000, without=BUT_GPU),

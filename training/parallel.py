@@ -15,9 +15,8 @@ from importlib.util import find_spec
 import torch
 import torch.distributed as dist
 
-from cli.keys import spell
 from configs.schema import Config
-from profiling.shared_update import misfit
+from profiling.shared_update import misfit, needed_in_16_bits
 from training.decision import AUTO, Decision
 
 SHARDED = ("fsdp", "hsdp")
@@ -121,14 +120,8 @@ def check_reduce_dtype(config: Config, world_size: int) -> None:
     """Refuses 16 bits where no product writes what is sent. `config` has passed the check above."""
     if config.reduce_dtype == "float32":
         return
-    # compiled code leaves float32, and so do the sums of several micro-steps
-    needed = {"shard_update": True, "compile": False, "gradient_accumulation_steps": world_size}
-    for name, value in needed.items():
-        if (found := getattr(config, name)) != value:
-            raise ValueError(
-                f"reduce_dtype={config.reduce_dtype}: is for {name}={spell(value)}, this run has "
-                f"{name}={spell(found)}; use reduce_dtype=float32"
-            )
+    if reason := misfit(config, {"shard_update": True, **needed_in_16_bits(world_size)}):
+        raise ValueError(f"reduce_dtype={config.reduce_dtype}: {reason}; use reduce_dtype=float32")
 
 
 def no_copies(config: Config, device: torch.device, world_size: int) -> str | None:

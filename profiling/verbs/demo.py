@@ -1,7 +1,7 @@
-"""Shows what this project makes of examples that come with it: a report, a comparison, a dashboard.
+"""Shows what this project makes of examples that come with it.
 
-It needs no GPU, no account and no network, and trains nothing. All was captured and trained on an
-H200.
+A report, a comparison, a report of two ranks and a dashboard. It needs no GPU, no account and no
+network, and trains nothing. All was captured and trained on H200s.
 
 {flags}
 
@@ -28,16 +28,21 @@ from cli.program import as_called
 from profiling.analysis.capture import open_report
 from profiling.analysis.difference.compared import compared_capture
 from profiling.analysis.difference.comparison import compare
+from profiling.analysis.ranks.files import open_ranks
+from profiling.analysis.ranks.found import captures_in
 from profiling.analysis.runs.folder import find_run_folders, read_runs
 from profiling.report.capture.document import report_document
 from profiling.report.comparison.document import comparison_document
 from profiling.report.dashboard.document import dashboard_page
+from profiling.report.ranks.document import ranks_document
+from profiling.report.ranks.timeline import timeline_of
 from profiling.report.renderers.page import page
 from profiling.verbs.results import check_new
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 REPORTED, MANIFEST = EXAMPLES / "flash_metrics.sqlite.gz", EXAMPLES / "flash_metrics.window-1.json"
 COMPARED = EXAMPLES / "slow_compile.sqlite.gz", EXAMPLES / "flash_compile.sqlite.gz"
+LATE_RANK = EXAMPLES / "late_rank"  # GPT-2 124M by ddp; rank 1 was given matrix products more
 RUNS = EXAMPLES / "runs"
 FOLDER = Path("profiling-demo")
 DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
@@ -82,6 +87,11 @@ def compare_page() -> str:
     return page(comparison_document(compare(slow, flash)))
 
 
+def ranks_page() -> str:
+    analysis = open_ranks(captures_in(LATE_RANK))
+    return page(ranks_document(analysis.report, timeline_of(analysis)))
+
+
 def runs_page() -> str:
     runs, notes = read_runs(find_run_folders([RUNS]))
     return dashboard_page(runs, notes=notes)
@@ -97,6 +107,11 @@ PAGES = (
         "demo-compare.html",
         "slow attention against flash on that GPU: how much faster, and why",
         compare_page,
+    ),
+    Page(
+        "demo-ranks.html",
+        "two GPUs train GPT-2 together: which one is waited for, what that costs, and why",
+        ranks_page,
     ),
     Page(
         "demo-dashboard.html",
@@ -119,6 +134,8 @@ def next_steps(unopened: Path | None) -> str:
         *([f"  open {unopened} in a browser"] if unopened else []),
         "  # the first page in the terminal",
         f"  python -m profiling {report}",
+        "  # the third: two ranks",
+        f"  python -m profiling {shlex.join(['report', from_here(LATE_RANK)])}",
         "  # a run of your own, on any machine, and its report",
         "  python train.py config/shakespeare_char_cpu.yaml profile=torch max_iters=100",
         "  python -m profiling report out-shakespeare-char-cpu",

@@ -29,7 +29,7 @@ from cli.parser import Parser, flag, names
 from cli.plain import plain, without_controls
 from cli.program import as_called
 from profiling.analysis.capture import Capture, open_report
-from profiling.analysis.ranks.found import rank_captures
+from profiling.analysis.ranks.found import rank_captures, ranks_beside
 from profiling.analysis.report import Report
 from profiling.records import to_json
 from profiling.report.capture.kernel_sources import Links, source_links
@@ -162,7 +162,7 @@ def render(flags: Namespace, capture: Capture) -> None:
     document = report_document(report, events, sources)
     if not write_outputs(flags, to_json(report), document):
         show(document if flags.full else first_screen(report))
-        print(next_steps(flags.capture, report) if flags.full else MORE, end="\n\n")
+        print(next_steps(flags.capture, report) if flags.full else more(flags.capture), end="\n\n")
         show_answer(document)
 
 
@@ -177,9 +177,20 @@ def sources_of(trace: Trace, output: Path) -> Links:
         return {}
 
 
+def more(path: Path) -> str:
+    if not (files := ranks_beside(path)):
+        return MORE
+    folder = without_controls(shlex.quote(str(path.parent)))
+    command = f"python -m profiling report {folder}"
+    said = f"One of {files} captures of ranks: {command} says who is waited for."
+    return as_called(f"{MORE}\n{said}")
+
+
 def next_steps(path: Path, report: Report) -> str:
     capture = without_controls(shlex.quote(str(path)))
-    steps = {
+    folder = without_controls(shlex.quote(str(path.parent)))
+    of_all = {f"report {folder}": "of all ranks: who is waited for"} if ranks_beside(path) else {}
+    steps = of_all | {
         f"report {capture} --html report.html": "with charts and a timeline",
         f"compare {capture} OTHER": "what a change bought",
         f"export {capture} --perfetto trace.json.gz": "for ui.perfetto.dev",

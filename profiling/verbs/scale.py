@@ -31,7 +31,7 @@ from profiling.analysis.ranks.records import RanksReport
 from profiling.analysis.runs.folder import is_run_folder, read_run
 from profiling.analysis.scale.links import given
 from profiling.analysis.scale.prediction import MODES
-from profiling.analysis.scale.records import AllReduce, Mode, Scale
+from profiling.analysis.scale.records import AllReduce, Mode, ReduceDtype, Scale
 from profiling.analysis.scale.scale import Asked, checked_counts, scale
 from profiling.records import to_json
 from profiling.verbs.report import CAPTURE
@@ -44,6 +44,7 @@ from profiling.verbs.results import (
 )
 
 ALL_REDUCE: tuple[AllReduce, ...] = ("collective", "copies")
+REDUCE_DTYPES: tuple[ReduceDtype, ...] = ("float32", "bfloat16")
 COUNTS = (1, 2, 4, 8, 64, 1024)
 MOST_GPUS = 2**17
 PEAK_BYTES = "memory/peak_bytes"
@@ -71,6 +72,8 @@ def parse(argv: list[str]) -> Namespace:
     add("--all-reduce", copies, choices=ALL_REDUCE, default="collective")
     part = "of ddp: each GPU updates a part of the weights (shard_update=true)"
     add("--shard-update", part)
+    sent = "of --shard-update: what gradients of these weights are sent in (float32)"
+    add("--reduce-dtype", sent, choices=REDUCE_DTYPES, default="float32")
     add("--micro-steps N", "of an iteration on each GPU (as captured)", within(int, 1, 10_000))
     add("--link GB/S", "bus bandwidth between the GPUs of a node, or LOW,HIGH", speeds)
     add("--network GB/S", "of a GPU between nodes, each way, or LOW,HIGH", speeds)
@@ -110,6 +113,8 @@ def asked_of(flags: Namespace) -> Asked:
         check_copies(counts, flags.gpus_per_node, modes)
     if flags.shard_update:
         check_shard_update(counts, modes)
+    elif flags.reduce_dtype != "float32":
+        raise ValueError(f"--reduce-dtype {flags.reduce_dtype}: is for --shard-update")
     return Asked(
         counts,
         flags.gpus_per_node,
@@ -121,6 +126,7 @@ def asked_of(flags: Namespace) -> Asked:
         flags.host_ms,
         flags.all_reduce,
         flags.shard_update,
+        flags.reduce_dtype,
     )
 
 

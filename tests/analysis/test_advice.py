@@ -105,6 +105,15 @@ def test_the_largest_kernel_and_the_family_with_the_most_to_gain_are_named():
     assert not any(" ncu " in line for line in lines)
 
 
+def test_no_collective_is_looked_at_by_ncu():
+    """It waits for other ranks, and so would ncu."""
+    seen = report(kernels=("ncclDevKernel_AllReduce_Sum_f32_RING_LL", NORM))
+    largest, *others = seen.kernels
+    seen = replace(seen, kernels=[replace(largest, family="communication"), *others])
+    text = " ".join(advise("gpu_compute", seen))
+    assert "--kernel vectorized_layer_norm_kernel" in text and "nccl" not in text
+
+
 @pytest.mark.parametrize(
     ("name", "function"),
     [

@@ -14,6 +14,7 @@ import pytest
 
 from benchmarks.fleet.files import Told, clocks_of_hosts
 from benchmarks.fleet.simulation import Fault, Fleet
+from profiling.analysis.ranks import files
 from profiling.analysis.ranks.files import open_ranks
 from profiling.analysis.ranks.records import RanksReport
 from profiling.report.ranks.document import verdict_line
@@ -171,9 +172,14 @@ def test_captures_of_other_programs_with_one_rank_each(tmp_path: Path) -> None:
     assert [row.communication.wait_ms for row in report.ranks] == [None, None]
 
 
-def test_processes_read_side_by_side_what_one_reads(tmp_path: Path) -> None:
+def test_processes_read_side_by_side_what_one_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     paths, counts = written(FLEET, tmp_path), list[int]()
-    assert open_ranks(paths, counts.append).report == report_of(paths)
+    here = report_of(paths)
+    assert files.workers_for(paths) == 1 and files.workers_for([tmp_path / "gone"]) == 1
+    monkeypatch.setattr(files, "READ_HERE_BYTES", 0)
+    assert open_ranks(paths, counts.append).report == here
     assert counts == [1, 2, 3, 4]
 
 
@@ -222,7 +228,10 @@ def test_an_interrupt_while_they_are_read_ends_quietly(
     assert (process.returncode, out, errors.decode()) == (code, b"", "")
 
 
-def test_a_killed_reader_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_killed_reader_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "READ_HERE_BYTES", 0)
     paths = written(FLEET, tmp_path)
 
     def kill_one(count: int) -> None:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from configs.schema import Config
 from kernels.linear import Linear, give_place, placed_gradient, weight_gradient
 from training.distributed import Ranks
+from training.embedding_rows import EmbeddingRows
 from training.replicas import Replicas
 
 COPIES = "torch::distributed::reducer::copy_"  # what DDP calls them in a profile
@@ -37,7 +38,20 @@ class Layers(nn.Module):
         return self.last(self.norm(self.twice(self.twice(self.first(x)).float())).float())
 
 
-def replicas(model: Layers, **keys) -> Replicas:
+class Tied(nn.Module):
+    """A head whose weight is the embedding's table."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(16, 8), Linear(8, 16, bias=False)
+        self.embedding.weight = self.head.weight
+        self.head.keep_copy(torch.bfloat16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.embedding(x.argsort()))
+
+
+def replicas(model: nn.Module, **keys) -> Replicas:
     config = Config(**{"kernels": "fused", "compile": False, "cuda_graphs": "false", **keys})
     config.bucket_mb = 0.0005  # half a matrix: there are several buckets
     return Replicas(model, config, Ranks(0, 1, torch.device("cpu")))
@@ -111,6 +125,17 @@ def test_gradients_that_nobody_dropped_are_added_to():
     iteration(layout, zero=False)
     twice = {name: 2 * gradient for name, gradient in expected().items()}
     torch.testing.assert_close(gradients(model), twice, rtol=1e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows, copied", [(True, []), (False, [(16, 8)])], ids=["rows", "dense"])
+def test_the_head_s_gradient_is_copied_where_the_embedding_s_is_added_to_it(rows, copied):
+    model = Tied()
+    if rows:
+        EmbeddingRows(model.embedding, 1, torch.float32)
+    layout = replicas(model)
+    for _ in range(2):
+        iteration(layout)
+    assert iteration(layout) == copied
 
 
 @pytest.mark.parametrize("keys", [{"compile": True}, {"kernels": "compiled"}], ids=str)

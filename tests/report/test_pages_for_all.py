@@ -153,13 +153,17 @@ def test_a_chart_is_drawn_when_it_comes_into_view(browser, pages):
 
 
 def test_scripts_run_by_the_nonce_alone(report):
+    from selenium.webdriver.support.wait import WebDriverWait  # not everywhere, like the browser
+
+    report.get_log("browser")  # what was said before
     ran = report.execute_script(
         "const script = document.createElement('script');"
         "script.textContent = 'window.ran = true'; document.head.append(script);"
         "return window.ran === true"
     )
     assert not ran
-    (refused,) = report.get_log("browser")
+    # the browser's own process tells it, some time later
+    (refused,) = WebDriverWait(report, 30).until(lambda browser: browser.get_log("browser"))
     assert "Content Security Policy" in refused["message"]
 
 

@@ -16,12 +16,6 @@ FLEET = Fleet(ranks=4, steps=6)
 LATE = Fleet(ranks=4, steps=6, fault=Fault("more_kernels", ranks=(2,)))
 
 
-@pytest.fixture(autouse=True)
-def one_reader(monkeypatch):
-    """Readers of their own take a second to start."""
-    monkeypatch.setattr("profiling.analysis.ranks.files.os.cpu_count", lambda: 1)
-
-
 @pytest.fixture
 def late(tmp_path):
     written(LATE, tmp_path / "late", told=Told(clocks_of_hosts(4, 1)))
@@ -36,6 +30,17 @@ def test_the_screen_names_the_late_rank_first_and_last(late, capsys):
     assert len(lines) <= 48  # a screen
     command = next(line for line in lines if "profiling report" in line)
     assert command.endswith(f"report {late}/rank2.trace.json")  # as it is typed
+
+
+def test_the_report_of_one_rank_leads_to_that_of_all(late, tmp_path, capsys):
+    one = late / "rank0.trace.json"
+    for flags, said in ([], "One of 4 captures of ranks"), (["--full"], "# of all ranks: who is"):
+        assert report.main([str(one), *flags]) == 0
+        out = capsys.readouterr().out
+        assert said in out and f"python -m profiling report {late}" in out.replace("\n", " ")
+    (tmp_path / "alone").mkdir()
+    assert report.main([str(one.rename(tmp_path / "alone" / one.name))]) == 0
+    assert "One of " not in capsys.readouterr().out
 
 
 def test_json_has_the_answer_and_a_row_for_each_rank(late, tmp_path):

@@ -76,13 +76,17 @@ def test_ddp_with_a_shared_update(tmp_path, capsys):
     manifest = tmp_path / "window-1.json"
     manifest.write_text(json.dumps(known))
     words = [TRACE, "--manifest", str(manifest), "--gpus", "1,4", "--shard-update"]
+    words += ["--reduce-dtype", "bfloat16"]
     assert scale.main([*words, "--json", str(tmp_path / "a.json")]) == 0
     found = json.loads((tmp_path / "a.json").read_text())
     ways = [(row["gpus"], row["mode"]) for row in found["predictions"] if row["shard_update"]]
     assert ways == [(4, "ddp")]
+    assert {row["reduce_dtype"] for row in found["predictions"]} == {"bfloat16", None}
     capsys.readouterr()
     assert scale.main(words) == 0
-    assert "shard_update=true: with ddp each GPU updates its part" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "shard_update=true: with ddp each GPU updates its part" in said
+    assert "reduce_dtype=bfloat16: gradients" in said
 
 
 def test_links_are_measured_from_captures_of_ranks(tmp_path, monkeypatch):
@@ -134,6 +138,8 @@ def test_the_memory_of_a_run_is_in_its_folder(tmp_path):
             [*GIVEN, "--shard-update", "--parallel", "hsdp"],
             "--shard-update: is for ddp, not for --parallel hsdp",
         ),
+        ([*GIVEN, "--reduce-dtype", "bfloat16"], "--reduce-dtype bfloat16: is for --shard-update"),
+        ([*GIVEN, "--reduce-dtype", "float16"], "--reduce-dtype: invalid choice: 'float16'"),
         ([*GIVEN, "--shard-update", "--gpus", "1"], "--shard-update: is for several GPUs"),
         (
             [*GIVEN, "--shard-update"],

@@ -6,6 +6,7 @@ memory as there are processes.
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from profiling.timeline import opening
 from profiling.timeline.trace import Trace
 
 MOST_WORKERS = 16  # each holds a whole capture
+READ_HERE_BYTES = 4 << 20  # of all: are read sooner than another process has started
 KILLED = (
     "a process that read one of them was killed, it may be for want of memory; name fewer files"
 )
@@ -84,17 +86,24 @@ def names(paths: Sequence[Path]) -> str:
 
 def read_all(paths: Sequence[Path], progress: Progress, step_names: StepNames) -> list[FileRead]:
     """In the order of `paths`. Raises ValueError where a process that reads is killed."""
-    workers = min(len(paths), os.cpu_count() or 1, MOST_WORKERS)
     found = []
     work = partial(read, step_names=step_names)
     try:
-        with side_by_side(work, paths, workers, ahead=len(paths)) as files:
+        with side_by_side(work, paths, workers_for(paths), ahead=len(paths)) as files:
             for file in files:
                 found.append(file)
                 progress(len(found))
     except Killed as error:
         raise ValueError(f"{names(paths)}: {KILLED}") from error
     return found
+
+
+def workers_for(paths: Sequence[Path]) -> int:
+    size = 0
+    for path in paths:
+        with suppress(OSError):  # who reads it says so
+            size += path.stat().st_size
+    return 1 if size < READ_HERE_BYTES else min(len(paths), os.cpu_count() or 1, MOST_WORKERS)
 
 
 def read(path: Path, step_names: StepNames) -> FileRead:

@@ -78,6 +78,15 @@ def captures_in(folder: Path) -> list[Path]:
     return [file for file in of_hosts if session_of(file)]
 
 
+def ranks_beside(path: Path) -> int:
+    """How many captures of ranks lie in a capture's folder; 0: it is not one of these."""
+    try:
+        files = captures_in(path.parent) if path.is_file() else []
+    except OSError:
+        return 0
+    return len(files) if len(files) > 1 and path in files else 0
+
+
 def sessions(captures: Sequence[Path]) -> list[Path]:
     """By name: the newest, if it is an export of several processes, and those of other hosts."""
     taken = dict[Path, nsys_facts.Session]()

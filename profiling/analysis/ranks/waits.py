@@ -9,7 +9,7 @@ What a set of ranks costs: in each collective for which one of them is late, wha
 others longer than the late one: the least of the others. That is how much sooner all would go on,
 had the set come with the next. The transfer counts too: a late rank's earlier collectives are
 transferred while it still computes, and while the others have nothing left to do. So ranks are held
-against one another; what is gained by mending the set, `replay` tells.
+against one another; what is gained by mending the set, `replay` tells where there are many groups.
 
 A rank that is in several groups of ranks hands on what it waited in one to the other: it is late
 there, and others wait for it, but not by its own doing. So a rank's arrival is taken less what it

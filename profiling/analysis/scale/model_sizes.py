@@ -37,11 +37,17 @@ class Keys:
     residual_dtype: str = "float32"
     parallel: str = "ddp"
     optimizer: str = "adamw"
+    cuda_graphs: bool | str = "true"
 
     @property
     def gradients_in_buckets(self) -> bool:
-        """Whether products write them where ddp sends them from: training.replicas."""
-        return self.kernels == "fused" and not self.compile
+        """Whether products write them where ddp sends them from: training.replicas. In float32
+        kernels.linear copies them there."""
+        return self.kernels == "fused" and not self.compile and self.dtype != "float32"
+
+    @property
+    def replays_graphs(self) -> bool:
+        return self.cuda_graphs in (True, "true")
 
 
 @dataclass(frozen=True)

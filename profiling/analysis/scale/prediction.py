@@ -83,6 +83,9 @@ def prediction(
     middle = played["middle"]
     memory = memory_of(work.sizes, mode, shards(mode, gpus, machine), work.parts.micro_steps)
     memory = replace(memory, activations=activations)
+    all_reduce = work.all_reduce(gpus, machine.gpus_per_node) if mode == "ddp" else None
+    if all_reduce == "copies":
+        memory = replace(memory, gathered=work.received_bytes(gpus))
     local = min(gpus, machine.gpus_per_node)
     return Prediction(
         gpus=gpus,
@@ -99,9 +102,10 @@ def prediction(
         limited_by="host" if step_ms["middle"] > middle.now else limit(middle),
         memory=memory,
         fits=fits(memory, machine.memory_bytes),
-        all_reduce=work.all_reduce(gpus, machine.gpus_per_node) if mode == "ddp" else None,
+        all_reduce=all_reduce,
         embedding_rows=mode == "ddp" and work.rows_for(gpus) is not None,
         shard_update=mode == "ddp" and work.shares_update,
+        reduce_dtype=work.reduce_dtype if mode == "ddp" and work.shares_update else None,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Literal
 SCHEMA_VERSION = 1
 Mode = Literal["one", "ddp", "fsdp", "hsdp"]  # one: a GPU alone
 AllReduce = Literal["collective", "copies"]  # how ddp averages: the trainer's key
+ReduceDtype = Literal["float32", "bfloat16"]  # likewise, of gradients whose update GPUs share
 Source = Literal["measured", "given", "assumed"]
 # host: it needs longer to launch a step than the GPUs for all of it; else what most of the
 # communication that stands alone is made of; compute: that is less than 1 %
@@ -80,7 +81,8 @@ class HostTime:
 
 @dataclass(frozen=True)
 class GpuMemory:
-    """Bytes on each GPU; `gathered`: weights and gradients of the moment, whole."""
+    """Bytes on each GPU; `gathered`: weights and gradients of the moment, whole, or what copies of
+    gradients come to."""
 
     weights: int
     gradients: int
@@ -115,6 +117,7 @@ class Prediction:
     all_reduce: AllReduce | None  # of ddp, by copies inside of a node alone; None: not ddp
     embedding_rows: bool  # ddp: the embedding's part of the tied gradient travels as rows
     shard_update: bool  # ddp: each GPU updates its part of the blocks' matrices: the trainer's key
+    reduce_dtype: ReduceDtype | None  # of shard_update, in which their gradients are sent
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from profiling.analysis.scale.model_sizes import (
     buckets,
     shared_buckets,
 )
-from profiling.analysis.scale.records import AllReduce, StepParts
+from profiling.analysis.scale.records import AllReduce, ReduceDtype, StepParts
 from profiling.shared_update import stages
 
 COPY_BYTES = 2  # of a weight, with which the model computes
@@ -33,8 +33,15 @@ class Work:
     averages: AllReduce = "collective"  # ddp
     copies_slowdown: float = 0.0
     rows: EmbeddingRows | None = None  # of ddp, where they can travel
-    in_buckets: bool = False  # ddp: blocks' gradients are made there, and not copied
+    in_buckets: bool = False  # ddp: gradients of matrices are made there, and not copied
     shares_update: bool = False  # ddp: each GPU updates its part of the blocks' matrices
+    reduce_dtype: ReduceDtype = "float32"  # of what is sent of their gradients
+    pause_ms: float = 0.0  # ddp: behind a piece of a CUDA graph, which is cut to send something
+
+    @property
+    def reduce_bytes(self) -> int:
+        """Of a gradient that is sent to be added by the update."""
+        return 2 if self.reduce_dtype == "bfloat16" else FLOAT32_BYTES
 
     def copy_ms(self, size: float) -> float:
         """Of a kernel that reads and writes so many bytes in all."""
@@ -61,6 +68,14 @@ class Work:
         rows = self.rows_for(gpus) is not None
         return shared_buckets(self.averaged, self.bucket_mb, rows, gpus)
 
+    def received_bytes(self, gpus: int) -> int:
+        """Of ddp by copies: where gradients come to, of shared buckets each in a place of its own,
+        of the others one after the other in one."""
+        tensors = self.averaged.tensors(self.rows_for(gpus) is not None)
+        shared, every = self.shared_buckets(gpus), buckets(tensors, self.bucket_mb)
+        largest = max((size for size, index in every if index not in shared), default=0)
+        return self.reduce_bytes * sum(shared.values()) + largest
+
 
 @dataclass
 class Replay:
@@ -84,6 +99,9 @@ class Replay:
         self.sent.append(cost)
         return self.free[queue]
 
+    def pause(self, ms: float) -> None:
+        self.now += ms
+
     def wait(self, until: float) -> None:
         self.exposed += max(0.0, until - self.now)
         self.now = max(self.now, until)
@@ -103,12 +121,12 @@ class Piece:
 
 def backward_pieces(work: Work, rows: bool) -> Iterator[Piece]:
     """Head, blocks from the last, embedding. Where its `rows` travel, the head's gradient is the
-    table's, and the embedding has no dense one."""
+    table's, and the embedding has no dense one; else autograd adds the two outside of buckets."""
     parts, sizes = work.parts, work.averaged
     behind_ms = parts.backward_ms - parts.head_backward_ms - sizes.blocks * parts.block_backward_ms
     block = Piece(parts.block_backward_ms, sizes.block, work.in_buckets)
     if rows:
-        yield Piece(parts.head_backward_ms, (sizes.table, *sizes.head))
+        yield Piece(parts.head_backward_ms, (sizes.table, *sizes.head), work.in_buckets)
         yield from [block] * sizes.blocks
         yield Piece(max(0.0, behind_ms - (parts.embedding_backward_ms or 0)), sizes.positions)
     else:
@@ -158,8 +176,11 @@ def send_buckets(replay: Replay, work: Work, links: Links, gpus: int) -> float:
                 # a kernel averages: it reads a part from each rank, and writes one
                 if by_copies and index not in shared:
                     replay.compute(work.copy_ms((1 + 1 / gpus) * complete[index]))
-                exchange = links.gather if index in shared else links.all_reduce
-                replay.send(exchange(complete[index], gpus))
+                if index in shared:
+                    replay.send(links.gather(work.reduce_bytes * shared[index], gpus))
+                else:
+                    replay.send(links.all_reduce(complete[index], gpus))
+                replay.pause(work.pause_ms)
         done += len(piece.gradients)
     return replay.free["link"]
 
@@ -169,29 +190,31 @@ def begin_rest(replay: Replay, work: Work, links: Links, gpus: int) -> None:
     left = work.sizes.parameters - work.averaged.parameters
     replay.send(links.all_reduce(FLOAT32_BYTES * left, gpus))
     squares_ms, shared = work.parts.squares_ms or 0.0, sum(work.shared_buckets(gpus).values())
-    replay.compute(squares_ms * shared_share(work, gpus) / gpus)
-    replay.compute(others_parts_ms(work, links, gpus, shared))
+    replay.compute(part_ms(squares_ms, work, links, gpus, shared))
 
 
 def update_shared(replay: Replay, work: Work, links: Links, gpus: int) -> None:
     """This GPU's part, whose copies travel while the rest is updated."""
-    parts, every = work.parts, work.sizes.parameters
+    parts = work.parts
     squares_ms, own = parts.squares_ms or 0.0, 1 - shared_share(work, gpus)
     update_ms = parts.update_ms - squares_ms
     replay.compute(parts.rest_ms - parts.update_ms + squares_ms * own)
     for stage in stages([*work.shared_buckets(gpus).values()]):
-        replay.compute(update_ms * sum(stage) / every / gpus)
-        replay.compute(others_parts_ms(work, links, gpus, sum(stage)))
+        replay.compute(part_ms(update_ms, work, links, gpus, sum(stage)))
         for parameters in stage:
             replay.send(links.gather(COPY_BYTES * parameters, gpus))
+        replay.pause(work.pause_ms)
     replay.compute(update_ms * own)
     replay.wait_for_all()
 
 
-def others_parts_ms(work: Work, links: Links, gpus: int, parameters: int) -> float:
-    """To read those of the other GPUs, of the gradients of so many: their mean is in no place."""
+def part_ms(every_ms: float, work: Work, links: Links, gpus: int, parameters: int) -> float:
+    """Of a kernel that takes `every_ms` for all weights: for this GPU's part of so many, of which
+    it reads the gradients as they were sent. By copies each GPU's are there, their mean is not."""
     by_copies = work.all_reduce(gpus, links.gpus_per_node) == "copies"
-    return work.copy_ms(FLOAT32_BYTES * parameters * (1 - 1 / gpus)) if by_copies else 0.0
+    read = work.reduce_bytes * (gpus if by_copies else 1) - FLOAT32_BYTES  # beyond the captured
+    part = parameters / gpus
+    return max(0.0, every_ms * part / work.sizes.parameters + work.copy_ms(read * part))
 
 
 def shared_share(work: Work, gpus: int) -> float:

@@ -28,6 +28,7 @@ from profiling.analysis.scale.records import (
     LinkSpeed,
     Mode,
     Prediction,
+    ReduceDtype,
     Scale,
     Slowdown,
     StepParts,
@@ -36,7 +37,7 @@ from profiling.analysis.scale.replay import Work
 from profiling.analysis.scale.step_parts import step_parts
 from profiling.gpu_clock import GpuClock
 from profiling.hardware import peak_bytes_per_s
-from profiling.shared_update import EVEN, misfit
+from profiling.shared_update import EVEN, misfit, needed_in_16_bits
 
 COPY_SHARE = 0.63  # of the memory's bandwidth, that copies of gradients reached on an H200
 # of compute beside NCCL's collectives: 1.7 ms of them made a backward pass 0.8 to 0.9 ms longer, so
@@ -44,6 +45,9 @@ COPY_SHARE = 0.63  # of the memory's bandwidth, that copies of gradients reached
 SLOWDOWN_PERCENT = 100.0
 # and beside copies: the middle of the 4 to 9 that products of 12,288 rows took longer on two H200s
 COPIES_SLOWDOWN_PERCENT = 6.5
+# between two pieces of a CUDA graph: 0.1 between the 14 of 124M's backward, in a capture of two
+# H200s (docs/scale.md)
+PAUSE_MS = 0.1 / 13
 # of fsdp without CUDA graphs: 124M, 12 blocks, took 73.4 ms on four H200s when each block travelled
 # by itself, and 37.6 on two in two stretches. What is outside of the blocks travels once more, so
 # 12 x + 13 y = 73.4 and 12 x + 3 y = 37.6. That the host took all of it is concluded; no capture
@@ -66,6 +70,7 @@ class Asked:
     host_step_ms: float | None = None  # of fsdp and hsdp
     all_reduce: AllReduce = "collective"  # of ddp
     shard_update: bool = False  # of ddp
+    reduce_dtype: ReduceDtype = "float32"  # of shard_update
 
 
 def scale(
@@ -78,10 +83,9 @@ def scale(
     manifest, report = capture.manifest, capture.report
     keys = keys_of(manifest, capture.trace.file)
     assert manifest is not None and manifest.vocab_size is not None  # keys_of has looked
-    if asked.shard_update and (reason := misfit(keys)):
-        raise ValueError(f"--shard-update: {reason}")
     sizes = sizes_of(keys, manifest.vocab_size)
     parts = with_micro_steps(step_parts(capture, sizes), asked.micro_steps)
+    check_keys(asked, replace(keys, gradient_accumulation_steps=parts.micro_steps))
     gpu = report.capture.gpu
     machine = machine_of(
         asked,
@@ -105,6 +109,8 @@ def scale(
         rows=rows_of(keys, manifest.vocab_size),
         in_buckets=keys.gradients_in_buckets,
         shares_update=asked.shard_update,
+        reduce_dtype=asked.reduce_dtype,
+        pause_ms=PAUSE_MS if keys.replays_graphs else 0.0,
     )
     if asked.shard_update:
         check_shared(work, asked.counts)
@@ -237,6 +243,8 @@ def assumptions(
         found.extend(about_rows(work, rows))
     if any(row.shard_update for row in rows):
         found.append(about_shared_update(work, rows))
+        if work.reduce_dtype != "float32":
+            found.append(about_16_bits(work))
     if work.parts.blocks_from == "arithmetic":
         found.append("a block's share of a pass is its share of the arithmetic")
     if work.copy_bytes_per_ms is None:
@@ -247,7 +255,15 @@ def assumptions(
             f"{COPY_SHARE:.0%} of the memory's speed"
         )
     if "ddp" in modes and work.in_buckets:
-        found.append("kernels=fused makes blocks' gradients in ddp's buckets: none is copied there")
+        found.append(
+            "kernels=fused makes gradients in ddp's buckets, those of blocks, and the head's where "
+            "the embedding's travels as rows: none of these is copied there"
+        )
+    if "ddp" in modes and work.pause_ms:
+        found.append(
+            f"CUDA graphs are cut where ddp sends something, {work.pause_ms:.3f} ms each time, as "
+            "measured between pieces of a backward pass on two H200s"
+        )
     if modes & {"fsdp", "hsdp"} and machine.host.source == "assumed":
         found.append(
             f"fsdp and hsdp have no CUDA graphs: the host takes {HOST_MS_PER_BLOCK} ms a block and "
@@ -267,8 +283,8 @@ def about_clock(clock: GpuClock | None) -> list[str]:
     if clock is None or clock.held_down_by != "power":
         return []
     return [
-        f"the GPU's clock stays as it was, {clock.said}; links draw power too, and beside another "
-        "one an H200's was 2 % lower"
+        f"the GPU's clock stays as it was, {clock.said}; links draw power too, beside another one "
+        "an H200's was 2 % lower, and two of them at that limit took 3 to 4 % longer than predicted"
     ]
 
 
@@ -316,6 +332,23 @@ def about_shared_update(work: Work, rows: Sequence[Prediction]) -> str:
         f"{parts.update_ms:.2f} ms for all; {squares}; the host begins each exchange in time, "
         "which it does not where a model is small"
     )
+
+
+def about_16_bits(work: Work) -> str:
+    return (
+        f"reduce_dtype={work.reduce_dtype}: gradients of the weights that GPUs share are sent and "
+        "read in 16 bits; products that leave them so take as long as those that left float32"
+    )
+
+
+def check_keys(asked: Asked, keys: Keys) -> None:
+    """Raises ValueError where the trainer refuses what was asked for. `keys`: of this step."""
+    if asked.shard_update and (reason := misfit(keys)):
+        raise ValueError(f"--shard-update: {reason}")
+    if asked.reduce_dtype == "float32":
+        return
+    if reason := misfit(keys, needed_in_16_bits(ranks=1)):
+        raise ValueError(f"--reduce-dtype {asked.reduce_dtype}: {reason}")
 
 
 def check_shared(work: Work, counts: Sequence[int]) -> None:

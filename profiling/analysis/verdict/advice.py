@@ -33,7 +33,8 @@ def advise(verdict: str, report: Report) -> list[str]:
 
 def in_force(report: Report) -> InForce:
     config = (report.run and report.run.config) or {}
-    names = [row.name for row in report.kernels]
+    # a collective waits for other ranks, also where ncu runs its kernel again
+    names = [row.name for row in report.kernels if row.family != "communication"]
     attention: object = report.attention_backend
     if attention in (None, "unknown"):
         ran = report.run and report.run.attention and report.run.attention.ran

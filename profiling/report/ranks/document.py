@@ -147,11 +147,12 @@ def next_steps(report: RanksReport) -> list[str]:
 def figures(report: RanksReport) -> list[tuple[str, str]]:
     steps = [row.step_ms for row in report.ranks]
     late, jitter = report.straggler, report.jitter_ms_per_step
+    who = "late ranks" if late is None or late.with_ranks else "the late rank"
     return [
         ("median step", f"{milliseconds(sorted(steps)[len(steps) // 2])} ms"),
-        ("the late cost a step", f"{milliseconds(late.costs_ms_per_step)} ms" if late else "none"),
-        ("mending it gives", f"{milliseconds(late.gains_ms_per_step)} ms" if late else ABSENT),
-        ("in turns, a step", ABSENT if jitter is None else f"{milliseconds(jitter)} ms"),
+        (f"cost of {who}", f"{milliseconds(late.costs_ms_per_step)} ms" if late else "none"),
+        ("gain of mending it", f"{milliseconds(late.gains_ms_per_step)} ms" if late else ABSENT),
+        ("cost of jitter", ABSENT if jitter is None else f"{milliseconds(jitter)} ms"),
         ("slowest to fastest GPU", slowest_to_fastest(report)),
     ]
 
