@@ -20,7 +20,9 @@ PROCESS = 4100  # of rank 0
 GPU = {"name": "NVIDIA H200", "totalGlobalMem": 150109880320, "numSms": 132}
 TABLES = """
     CREATE TABLE StringIds (id INT, value TEXT);
-    CREATE TABLE TARGET_INFO_GPU (id INT, name TEXT, smCount INT, totalMemory INT);
+    CREATE TABLE TARGET_INFO_GPU (id INT, name TEXT, smCount INT, totalMemory INT, uuid TEXT);
+    CREATE TABLE TARGET_INFO_SYSTEM_ENV (name TEXT, value TEXT);
+    CREATE TABLE TARGET_INFO_SESSION_START_TIME (utcEpochNs INT);
     CREATE TABLE NVTX_EVENTS (start INT, end INT, eventType INT, text TEXT, globalTid INT);
     CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INT, end INT, correlationId INT, nameId INT,
         globalTid INT);
@@ -40,6 +42,8 @@ class Told:
     rank: bool = True  # in the header
     operators: bool = False  # PyTorch's, one around each launch
     steps: range | None = None  # of the simulated ones; None: all
+    host: str | None = None  # of an nsys session, which then tells its start and its GPUs too
+    began_s: float = 1_700_000_000.0  # of that session, UTC
 
     def chosen(self, simulation: Simulation, rank: int) -> tuple[float, float]:
         """The true times on the host of the first and the last of the steps."""
@@ -138,13 +142,17 @@ def write_nsys(simulation: Simulation, ranks: Sequence[int], path: Path, told: T
     """An export of a session that traced the processes of these ranks, on one clock."""
     database = sqlite3.connect(path)
     database.executescript(TABLES)
+    if told.host:
+        insert(database, "TARGET_INFO_SYSTEM_ENV", [("Hostname", told.host)])
+        insert(database, "TARGET_INFO_SESSION_START_TIME", [(round(told.began_s * 1e9),)])
     names: dict[str, int] = {}
     clock_us = 1e3 + told.clock_us[ranks[0]]
     for device, rank in enumerate(ranks):
         process = (PROCESS + rank) << PROCESS_BITS
         thread = process + PROCESS + rank
         database.execute(
-            "INSERT INTO TARGET_INFO_GPU VALUES (?, 'NVIDIA H200', 132, 150109880320)", (device,)
+            "INSERT INTO TARGET_INFO_GPU VALUES (?, 'NVIDIA H200', 132, 150109880320, ?)",
+            (device, told.host and f"GPU {device} of {told.host}"),
         )
         begin, end = told.chosen(simulation, rank)
 

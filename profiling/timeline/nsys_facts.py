@@ -1,9 +1,10 @@
 """What an nsys export tells besides its events: devices, counters, versions, complaints.
 
-Called by profiling.timeline.nsys_sqlite.
+Called by profiling.timeline.nsys_sqlite, and by profiling.analysis.ranks.found.
 """
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,11 @@ import numpy as np
 from profiling.timeline import personal
 from profiling.timeline.nsys_export import Export, process_of
 from profiling.timeline.reading import LATEST_NS, by_start, capability, rows_of
-from profiling.timeline.sqlite_columns import FIRST_ROW, numbers, opened, tables
+from profiling.timeline.sqlite_columns import FIRST_ROW, numbers, tables, texts
 from profiling.timeline.trace import Allocations, CounterSamples, Device
 
 MEMORY, KERNELS = "CUDA_GPU_MEMORY_USAGE_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL"
+SYSTEM, BEGIN = "TARGET_INFO_SYSTEM_ENV", "TARGET_INFO_SESSION_START_TIME"
 DEVICE_MEMORY, ARRAY_MEMORY = 2, 3  # ENUM_CUDA_MEM_KIND
 ALLOCATED, FREED = 0, 1  # ENUM_CUDA_DEV_MEM_EVENT_OPER
 WARNING, ERROR = 2, 3  # ENUM_DIAGNOSTIC_SEVERITY_LEVEL
@@ -99,16 +101,45 @@ def complaints(export: Export) -> list[str]:
     return list(found)
 
 
-def holds_ranks(path: Path) -> bool:
-    """Whether it has collectives and kernels of several processes; reads little of it."""
-    if "globalPid" not in tables(path).get(KERNELS, set()):
-        return False
-    with opened(path) as database:
-        named = "SELECT 1 FROM StringIds WHERE value LIKE '%nccl%' LIMIT 1"
-        if not database.execute(named).fetchone():
-            return False
-        found = database.execute(f"SELECT DISTINCT globalPid FROM {KERNELS} LIMIT 2").fetchall()
-    return len(found) > 1
+@dataclass(frozen=True)
+class Session:
+    """Where and when the processes of several ranks were traced; by UTC.
+
+    It ends with its last kernel, as far behind its start as that kernel's time says. Where a range
+    in the program began the capture, that is later than the truth by what ran before: nsys 2025.3
+    then counts from the program's start, and tells as the session's start that of the range.
+    """
+
+    host: frozenset[str]  # its name, and its GPUs' UUIDs, which scrubbing leaves; empty: not told
+    begin_ns: int
+    end_ns: int
+
+    def is_beside(self, other: "Session") -> bool:
+        """Whether both tell that it ran on another host at the same time."""
+        told = self.host and other.host and self.host.isdisjoint(other.host)
+        overlap = self.begin_ns <= other.end_ns and other.begin_ns <= self.end_ns
+        return bool(told) and overlap
+
+
+def session_of_ranks(path: Path) -> Session | None:
+    """None where it lacks collectives, or kernels of several processes. Reads little of it."""
+    present = tables(path)
+    if not {"globalPid", "end"} <= present.get(KERNELS, set()):
+        return None
+    talks = texts(path, "SELECT 1 FROM StringIds WHERE value LIKE '%nccl%' LIMIT 1")
+    if not talks or len(texts(path, f"SELECT DISTINCT globalPid FROM {KERNELS} LIMIT 2")) < 2:
+        return None
+    host = list[tuple]()
+    if {"name", "value"} <= present.get(SYSTEM, set()):
+        host += texts(path, f"SELECT value FROM {SYSTEM} WHERE name = 'Hostname'")
+    if "uuid" in present.get("TARGET_INFO_GPU", set()):
+        host += texts(path, "SELECT uuid FROM TARGET_INFO_GPU")
+    began = texts(path, f"SELECT utcEpochNs FROM {BEGIN}") if BEGIN in present else []
+    ((last_ns,),) = texts(path, f"SELECT MAX(end) FROM {KERNELS}")
+    if len(began) != 1 or not all(isinstance(ns, int) for ns in (began[0][0], last_ns)):
+        return Session(frozenset(), 0, 0)
+    begin_ns = began[0][0]
+    return Session(frozenset(str(told) for (told,) in host if told), begin_ns, begin_ns + last_ns)
 
 
 def versions(export: Export) -> tuple[str | None, str | None]:

@@ -178,10 +178,11 @@ def sources_of(trace: Trace, output: Path) -> Links:
 
 
 def more(path: Path) -> str:
-    if not (ranks := ranks_beside(path)):
+    if not (files := ranks_beside(path)):
         return MORE
     folder = without_controls(shlex.quote(str(path.parent)))
-    said = f"One of {ranks} ranks: python -m profiling report {folder} says who is waited for."
+    command = f"python -m profiling report {folder}"
+    said = f"One of {files} captures of ranks: {command} says who is waited for."
     return as_called(f"{MORE}\n{said}")
 
 

@@ -2,15 +2,19 @@
 
 import gzip
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks.fleet.files import Told, write_nsys
-from benchmarks.fleet.simulation import Fleet, simulate
+from benchmarks.fleet.simulation import Fault, Fleet, cost_us, simulate
 from profiling.analysis.ranks.found import captures_in, named_rank, not_taken
-from tests.helpers.fleet import written
+from profiling.timeline.scrub import scrub
+from tests.helpers.fleet import report_of, written
+
+LATE = Fleet(steps=3, forward=8, backward=16, fault=Fault("slow_loader", ranks=(5,)))
 
 NAMES = {
     "window-1-rank0.trace.json.gz": 0,  # this project's
@@ -121,6 +125,71 @@ def test_an_export_of_each_host_that_holds_the_processes_of_several(tmp_path: Pa
         ranks = range(2 * host, 2 * host + 2)
         paths.append(write_nsys(simulation, ranks, place / "window-1.sqlite", told))
     assert captures_in(tmp_path) == paths
+
+
+def hosts(folder: Path, told: Sequence[Told], of_one_host: int = 2) -> list[Path]:
+    """A session for each, of the next ranks, in one folder; the first is the newest."""
+    folder.mkdir(exist_ok=True)
+    simulation, paths = simulate(LATE), []
+    for n, each in enumerate(told):
+        ranks = range(n * of_one_host, (n + 1) * of_one_host)
+        paths.append(write_nsys(simulation, ranks, folder / f"run-{'abcd'[n]}.sqlite", each))
+        os.utime(paths[n], (1_700_000_000 - n, 1_700_000_000 - n))
+    return paths
+
+
+def of_host(name: str | None, began_s: float = 1_700_000_000.0) -> Told:
+    """Sessions count from their starts, which are seconds apart."""
+    return Told(np.repeat([0.0, 2.5e6, 7e5, 4e6], 2), host=name, began_s=began_s)
+
+
+@pytest.mark.parametrize("done", ["as written", "one packed", "scrubbed", "one scrubbed"])
+def test_sessions_of_several_hosts_in_one_folder(tmp_path: Path, done: str) -> None:
+    paths = hosts(tmp_path, [of_host(f"node{n}", 1.7e9 + n / 1e3) for n in range(4)])
+    if done == "one packed":
+        packed = tmp_path / "run-c.sqlite.gz"
+        packed.write_bytes(gzip.compress(paths[2].read_bytes()))
+        paths[2].unlink()
+        paths[2] = packed
+    for path in {"scrubbed": paths, "one scrubbed": paths[1:2]}.get(done, []):
+        scrub(path)
+    assert captures_in(tmp_path) == paths
+    assert not_taken(paths, [tmp_path]) is None
+    report = report_of(paths)
+    assert [row.rank for row in report.ranks] == list(range(8))
+    assert report.straggler is not None and report.straggler.rank == 5
+    assert report.straggler.costs_ms_per_step == pytest.approx(cost_us(LATE) / 1e3, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        [of_host("node0")],
+        [of_host("node1", 1.7e9 - 3600)],
+        [of_host("node1", 1.7e9 + 3600)],
+        [of_host(None)],
+        [of_host("node0", 1.7e9 - 3600), of_host("node1", 1.7e9 - 3600)],
+    ],
+    ids=["same host", "earlier", "later", "no host", "an earlier run of both"],
+)
+def test_sessions_of_other_runs_are_left_out(tmp_path: Path, others: list[Told]) -> None:
+    newest, *older = hosts(tmp_path, [of_host("node0"), *others])
+    (tmp_path / "report.json").write_text("{}")
+    assert captures_in(tmp_path) == [newest]
+    told = not_taken([newest], [tmp_path])
+    assert told is not None and f"{len(older)} capture" in told.what
+    assert "as run-b.sqlite, of another window or run" in told.what
+
+
+def test_exports_that_tell_no_host_are_one_by_one(tmp_path: Path) -> None:
+    newest, _ = hosts(tmp_path, [of_host(None), of_host(None)])
+    assert captures_in(tmp_path) == [newest]
+
+
+def test_two_runs_of_two_hosts_in_one_folder_are_not_mixed(tmp_path: Path) -> None:
+    told = [of_host(f"node{n % 2}", 1.7e9 - 3600 * (n // 2)) for n in range(4)]
+    first, second, *_ = hosts(tmp_path, told)
+    assert captures_in(tmp_path) == [first, second]
 
 
 def test_what_is_left_in_a_folder_is_told(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Collectives of several ranks: which are the same, who waits in them, for how long."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.fleet.files import Told, clocks_of_hosts, write_kineto, write_nsys
-from benchmarks.fleet.simulation import DATA_PARALLEL_STREAM, Fault, Fleet, simulate
+from benchmarks.fleet.simulation import DATA_PARALLEL_STREAM, Fault, Fleet, cost_us, simulate
 from profiling.analysis.columns import first_to_end
 from profiling.analysis.ranks.collectives import algorithm_of, kind_of
 from profiling.analysis.ranks.summary import RanksAnalysis
@@ -219,3 +220,45 @@ def test_lateness_from_elsewhere_lasts_until_the_others_waited_for_it() -> None:
     more = np.array([[8.0, 0.0], [1.0, 0.0], [0.0, 0.0]])
     exposed = np.array([[0.0, 3.0], [0.0, 6.0], [0.0, 0.0]])  # of the first wait most is hidden
     assert handed_on(more, exposed).tolist() == [[8.0, 0.0], [6.0, 0.0], [0.0, 0.0]]
+
+
+def written_in_part(fleet: Fleet, folder: Path, few: Sequence[int], tool: str) -> list[Path]:
+    """The captures of `few` do not name groups, and nsys's and older ones no numbers either."""
+    simulation, clocks = simulate(fleet), clocks_of_hosts(fleet.ranks, 1)
+    paths = []
+    for rank in range(fleet.ranks):
+        if rank in few and tool == "nsys":
+            paths.append(
+                write_nsys(simulation, [rank], folder / f"rank{rank}.sqlite", Told(clocks))
+            )
+            continue
+        told = Told(clocks, groups=rank not in few, sequence=rank not in few or tool == "numbers")
+        paths.append(write_kineto(simulation, rank, folder / f"rank{rank}.trace.json", told))
+    return paths
+
+
+@pytest.mark.parametrize("tensor_parallel", [1, 2, 4])
+@pytest.mark.parametrize("late", [2, 3, 5])
+@pytest.mark.parametrize("tool", ["kineto", "numbers", "nsys"])
+def test_ranks_2_and_5_of_8_do_not_name_their_groups(
+    tmp_path: Path, tensor_parallel: int, late: int, tool: str
+) -> None:
+    fleet = Fleet(steps=4, forward=8, backward=16, tensor_parallel=tensor_parallel)
+    fleet = replace(fleet, fault=Fault("slow_loader", ranks=(late,)))
+    report = report_of(written_in_part(fleet, tmp_path, (2, 5), tool))
+    assert report.straggler is not None and report.findings == []
+    assert (report.straggler.rank, report.straggler.with_ranks) == (late, [])
+    assert report.straggler.costs_ms_per_step == pytest.approx(cost_us(fleet) / 1e3, rel=0.05)
+
+
+@pytest.mark.parametrize("few, tensor_parallel", [((2, 3), 2), ((2, 6), 4)])
+@pytest.mark.parametrize("late", [2, 5])
+@pytest.mark.parametrize("tool", ["kineto", "nsys"])
+def test_a_group_that_nobody_names_makes_no_claim(
+    tmp_path: Path, few: Sequence[int], tensor_parallel: int, late: int, tool: str
+) -> None:
+    fleet = Fleet(steps=4, forward=8, backward=16, tensor_parallel=tensor_parallel)
+    fleet = replace(fleet, fault=Fault("slow_loader", ranks=(late,)))
+    report = report_of(written_in_part(fleet, tmp_path, few, tool))
+    assert (report.verdict, report.straggler) == ("unknown", None)
+    assert "groups of ranks whose captures do not name their groups" in report.evidence[0]

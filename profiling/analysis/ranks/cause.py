@@ -35,8 +35,8 @@ def straggler_of(costs: Costs, late: list[int], late_ms: float) -> Straggler:
     work = why_longer(rank, typical) if part == "compute" else None
     computes_ms = longer_ms.get("compute", 0.0)
     ahead = ahead_ms(costs, first, others, computes_ms, more_ms(rank, typical))
-    cost_ns = costs.cost_ns(late)
-    in_steps = int(np.count_nonzero(cost_ns > WORTH_TELLING * costs.step_ms * 1e6))
+    gained_ns = costs.gained_ns(late)
+    in_steps = int(np.count_nonzero(gained_ns > WORTH_TELLING * costs.step_ms * 1e6))
     because = cause(costs, first, others, part, longer_ms)
     whose = "its GPU" if len(late) == 1 else f"rank {rank.rank}'s GPU"
     why = what_is_longer(part, longer_ms[part], phase)
@@ -58,7 +58,7 @@ def straggler_of(costs: Costs, late: list[int], late_ms: float) -> Straggler:
         costs_ms_per_step=late_ms,
         gains_ms_per_step=gains_ms,
         in_steps=in_steps,
-        of_steps=len(cost_ns),
+        of_steps=len(gained_ns),
         because=because,
         part=part,
         longer_ms=longer_ms[part],

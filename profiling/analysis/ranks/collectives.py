@@ -44,6 +44,7 @@ class Collectives:
     names: list[str]
     start_ns: np.ndarray
     end_ns: np.ndarray
+    ready_ns: np.ndarray  # when the kernels that it follows had ended; no later than start_ns
     step: np.ndarray  # index of the step that launched it
     kind: np.ndarray  # a name of KINDS
     lane: np.ndarray  # the process group, or the stream
@@ -80,6 +81,7 @@ def collectives_of(analysis: Analysis) -> Collectives:
     return Collectives(
         start_ns=owned.start_ns[rows],
         end_ns=owned.end_ns[rows],
+        ready_ns=ready_ns(owned, rows, talks),
         step=owned.step[rows],
         kind=kind,
         lane=np.where(group >= 0, group, stream),
@@ -118,6 +120,15 @@ def call_of(owned: Owned, rows: np.ndarray, calls: CollectiveCalls) -> np.ndarra
         mine = np.flatnonzero(calls.thread == thread)
         found[of] = covering(calls, mine, owned.launch_ns[rows[of]])
     return found
+
+
+def ready_ns(owned: Owned, rows: np.ndarray, talks: np.ndarray) -> np.ndarray:
+    """When the last of what was launched before each had ended, but for collectives."""
+    others = np.flatnonzero(owned.kernels_and_graphs & ~talks)
+    others = others[np.argsort(owned.launch_ns[others], kind="stable")]
+    before = np.searchsorted(owned.launch_ns[others], owned.launch_ns[rows])
+    ended = np.concatenate(([0], np.maximum.accumulate(owned.end_ns[others])))[before]
+    return np.minimum(ended, owned.start_ns[rows])
 
 
 def groups_of(calls: CollectiveCalls, texts: Texts) -> np.ndarray:

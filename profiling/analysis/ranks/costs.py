@@ -1,12 +1,13 @@
 """What each rank waits, and what it costs the others, over the steps that all have."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from profiling.analysis.ranks.reduce import ReducedRank
+from profiling.analysis.ranks.replay import sooner_ns
 from profiling.analysis.ranks.waits import Waits
 
 WORTH_TELLING = 0.02  # of a step
@@ -19,6 +20,7 @@ class Costs:
     ranks: Sequence[ReducedRank]
     waits: Waits
     iterations: np.ndarray
+    replayed: dict[frozenset[int], np.ndarray] = field(default_factory=dict)
 
     @property
     def is_matched(self) -> bool:
@@ -72,9 +74,21 @@ class Costs:
         """(iterations, ranks): what each costs by itself."""
         return self.waits.alone_ns(self.iterations)
 
-    def cost_ns(self, ranks: Collection[int]) -> np.ndarray:
-        """(iterations,)"""
-        return self.waits.cost_ns(ranks, self.iterations)
+    def gained_ns(self, ranks: Collection[int]) -> np.ndarray:
+        """(iterations,): what is gained if these, by their columns, are never last; not all."""
+        if self.is_one_group:  # nobody hands lateness on: what each collective takes is enough
+            return self.waits.cost_ns(ranks, self.iterations)
+        if (late := frozenset(ranks)) not in self.replayed:
+            self.replayed[late] = sooner_ns(self.waits, late, self.iterations)
+        return self.replayed[late]
+
+    @cached_property
+    def is_one_group(self) -> bool:
+        """Whether all ranks have all collectives, but for the step amid which captures began."""
+        matched = self.waits.matched
+        later = matched.there[matched.iteration > min(self.iterations, default=0)]
+        whole = later if len(later) else matched.there
+        return bool(whole[:, matched.there.any(axis=0)].all())
 
     @cached_property
     def known(self) -> np.ndarray:

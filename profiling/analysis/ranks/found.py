@@ -49,7 +49,9 @@ def captures_in(folder: Path) -> list[Path]:
     One file a rank is one window, whatever the files are called. Of several windows the newest, if
     it has several ranks. Where no two files are named after ranks, Chrome traces that say in their
     head which they are; else an nsys export that holds the processes of several, or one of each
-    host. [] where there is none of these. Raises OSError.
+    host: from a folder of each host its newest capture; from one folder the newest, and what ran at
+    the same time on other hosts, if the exports tell both. [] where there is none of these. Raises
+    OSError.
     """
     for places in ((folder, folder / "profile"), folders_of_hosts(folder)):
         found = [file for place in places if place.is_dir() for file in files_of_ranks(place)]
@@ -70,13 +72,14 @@ def captures_in(folder: Path) -> list[Path]:
     if len(told) > 1:
         return [told[rank] for rank in sorted(told)]
     if captures:
-        return sessions([captures])
+        return sessions(captures)
     hosts = [host for host in sorted(folder.iterdir()) if not PREVIOUS.fullmatch(host.name)]
-    return sessions([captures_of_run(host) for host in hosts])
+    of_hosts = [file for host in hosts for file in newest_first(captures_of_run(host))[:1]]
+    return [file for file in of_hosts if session_of(file)]
 
 
 def ranks_beside(path: Path) -> int:
-    """How many ranks' captures lie in a capture's folder; 0: it is not one of these."""
+    """How many captures of ranks lie in a capture's folder; 0: it is not one of these."""
     try:
         files = captures_in(path.parent) if path.is_file() else []
     except OSError:
@@ -84,10 +87,22 @@ def ranks_beside(path: Path) -> int:
     return len(files) if len(files) > 1 and path in files else 0
 
 
-def sessions(of_hosts: Sequence[Sequence[Path]]) -> list[Path]:
-    """The newest capture of each host, if it is an export of several processes."""
-    newest = [max(files, key=lambda file: file.stat().st_mtime_ns) for files in of_hosts if files]
-    return [file for file in newest if holds_several(file)]
+def sessions(captures: Sequence[Path]) -> list[Path]:
+    """By name: the newest, if it is an export of several processes, and those of other hosts."""
+    taken = dict[Path, nsys_facts.Session]()
+    for file in newest_first(captures):
+        session = session_of(file)
+        if session and all(session.is_beside(other) for other in taken.values()):
+            taken[file] = session
+        if not taken:
+            return []
+    return sorted(taken)
+
+
+def newest_first(files: Sequence[Path]) -> list[Path]:
+    """Without other JSON, such as a report."""
+    captures = [file for file in files if file.name.endswith(opening.ENDINGS)]
+    return sorted(captures, key=lambda file: file.stat().st_mtime_ns, reverse=True)
 
 
 def captures_of_run(folder: Path) -> list[Path]:
@@ -130,15 +145,15 @@ def told_rank(path: Path) -> int | None:
     return int(found[1]) if found else None
 
 
-def holds_several(path: Path) -> bool:
-    """Whether an nsys export has collectives and the kernels of several processes."""
+def session_of(path: Path) -> nsys_facts.Session | None:
+    """Of an nsys export that has collectives and the kernels of several processes."""
     try:
         if path.name.endswith(".sqlite.gz"):
             with opening.unpacked(path) as plain:
-                return nsys_facts.holds_ranks(plain)
-        return path.suffix == ".sqlite" and nsys_facts.holds_ranks(path)
+                return nsys_facts.session_of_ranks(plain)
+        return nsys_facts.session_of_ranks(path) if path.suffix == ".sqlite" else None
     except (ValueError, OSError):
-        return False  # who reads all of it says so
+        return None  # who reads all of it says so
 
 
 def folders_of_hosts(folder: Path) -> list[Path]:

@@ -3,8 +3,9 @@
 Collectives of one lane (a process group, else the N-th stream of each rank) are the same where they
 bear the same number. Where numbers were not recorded they are the same if they are the N-th of one
 step, and if in that step all ranks that use the lane have the same kinds and sizes in the same
-order. Where that is not so, the lane stays unmatched in that step, and is counted. Captures that
-tell groups, numbers and sizes and others that do not are matched by what all tell. In the first
+order. Where that is not so, the lane stays unmatched in that step, and is counted. Ranks of one
+lane are matched by what all of them tell, numbers and sizes. Where only some captures name groups,
+`untold_groups` finds those of the others; if that fails, all are matched by streams. In the first
 step they are counted from its end: a rank may have begun to record amid the collectives before it.
 """
 
@@ -15,6 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from profiling.analysis.ranks.reduce import ReducedRank
+from profiling.analysis.ranks.untold_groups import names_groups, with_groups
 
 NOT_THERE = -1
 
@@ -87,7 +89,9 @@ def listed_of(ranks: Sequence[ReducedRank]) -> Listed:
     def in_all(names: list[str], column: np.ndarray, known: dict[str, int]) -> np.ndarray:
         return np.array([known.setdefault(name, len(known)) for name in names], np.int64)[column]
 
-    all_tell = all(rank.collectives.told for rank in ranks if len(rank.collectives.start_ns))
+    ranks = with_groups(ranks)
+    talking = [rank.collectives for rank in ranks if len(rank.collectives.start_ns)]
+    all_tell = all(of.told for of in talking) and len(set(map(names_groups, talking))) < 2
     parts = []
     for number, rank in enumerate(ranks):
         of = rank.collectives
@@ -97,13 +101,22 @@ def listed_of(ranks: Sequence[ReducedRank]) -> Listed:
             lane, sequence, size = (
                 (of.lane, of.sequence, of.bytes) if all_tell else (of.stream, untold, untold)
             )
-            step = np.where(sequence >= 0, -1 - sequence, iteration)
             lane, kind = in_all(of.names, lane, lanes), in_all(of.names, of.kind, kinds)
             which = np.full(count, number), np.arange(count)
-            parts.append((*which, lane, iteration, step, kind, size))
-    empty = (np.empty(0, np.int64),) * 7
-    columns = [np.concatenate(column) for column in zip(*parts, strict=True)] if parts else empty
-    return Listed(list(kinds), *columns)
+            parts.append((*which, lane, iteration, sequence, kind, size))
+    if not parts:
+        return Listed(list(kinds), *(np.empty(0, np.int64),) * 7)
+    columns = (np.concatenate(column) for column in zip(*parts, strict=True))
+    owner, row, lane, iteration, sequence, kind, size = columns
+    sequence, size = (told_by_all(lane, column) for column in (sequence, size))
+    step = np.where(sequence >= 0, -1 - sequence, iteration)
+    return Listed(list(kinds), owner, row, lane, iteration, step, kind, size)
+
+
+def told_by_all(lane: np.ndarray, column: np.ndarray) -> np.ndarray:
+    """-1 throughout a lane in which it is so of some."""
+    untold = np.unique(lane[column < 0])
+    return np.where(np.isin(lane, untold), -1, column)
 
 
 def numbered(*columns: np.ndarray) -> np.ndarray:

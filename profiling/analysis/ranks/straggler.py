@@ -2,10 +2,10 @@
 
 1. Ranks are sorted by what they wait themselves: who is late waits least. The largest step between
    two neighbours parts the late from the others, at most half of them. They have to be late
-   together; else it is the one that costs most alone. What the late cost in all steps is what it
-   would gain if they came with the next (waits.Waits.cost_ns).
+   together; else it is the one that costs most alone. What they cost is what would be gained were
+   they never the last (Costs.gained_ns).
 2. From 2 % of the step on, if it is more than the clocks' uncertainty allows to doubt, and three
-   times what all others cost, or more than these in every step, they are the answer. Costs that
+   times what all others cost (waits.Waits), or more in every step, they are the answer. Costs that
    ranks cause in turns are jitter, which is told from 2 % on too.
 3. `cause` says what holds the late up.
 """
@@ -50,10 +50,11 @@ def judge(costs: Costs) -> Judged:
     if (doubt_ms := costs.doubt_ms(everyone)) >= DOUBTFUL * costs.step_ms:
         return Judged("unknown", [NOT_TOGETHER.format(doubt_ms)])
     late = late_ranks(costs)
-    late_ns, others_ns = costs.cost_ns(late), costs.waits.in_turns_ns(costs.iterations, late)
-    late_ms, others_ms = costs.mean_ms(late_ns), costs.mean_ms(others_ns)
+    late_ns = costs.waits.cost_ns(late, costs.iterations)
+    others_ns = costs.waits.in_turns_ns(costs.iterations, late)
+    late_ms, others_ms = costs.mean_ms(costs.gained_ns(late)), costs.mean_ms(others_ns)
     in_turns_ms = costs.mean_ms(costs.waits.in_turns_ns(costs.iterations))
-    steady = late_ms >= STEADY * others_ms
+    steady = costs.mean_ms(late_ns) >= STEADY * others_ms
     steady |= len(late_ns) >= EVERY and bool(np.all(late_ns > others_ns))
     told = costs.is_told(late_ms, late) and steady
     jitter_ms = others_ms if told else in_turns_ms
@@ -106,6 +107,6 @@ def late_ranks(costs: Costs) -> list[int]:
     late = order[: int(np.argmax(steps)) + 1]
     others = np.setdiff1d(order, late)
     sooner = np.maximum(waited[:, others].min(axis=1)[:, None] - waited[:, late], 0).sum(axis=0)
-    if np.all(sooner >= TOGETHER * costs.cost_ns(late).sum()):
+    if np.all(sooner >= TOGETHER * costs.waits.cost_ns(late, costs.iterations).sum()):
         return sorted(late.tolist(), key=lambda number: -costs.alone_ns[:, number].sum())
     return [int(costs.alone_ns.sum(axis=0).argmax())]

@@ -8,7 +8,8 @@ waits. So a collective takes a rank what nothing hides, and what it slows.
 What a set of ranks costs: in each collective for which one of them is late, what it takes the
 others longer than the late one: the least of the others. That is how much sooner all would go on,
 had the set come with the next. The transfer counts too: a late rank's earlier collectives are
-transferred while it still computes, and while the others have nothing left to do.
+transferred while it still computes, and while the others have nothing left to do. So ranks are held
+against one another; what is gained by mending the set, `replay` tells where there are many groups.
 
 A rank that is in several groups of ranks hands on what it waited in one to the other: it is late
 there, and others wait for it, but not by its own doing. So a rank's arrival is taken less what it
@@ -35,6 +36,7 @@ class Waits:
 
     matched: Matched
     start_ns: np.ndarray  # since the first step of the first rank, on its clock
+    ready_ns: np.ndarray  # likewise, when the kernels that it follows had ended
     wait_ns: np.ndarray
     transfer_ns: np.ndarray
     exposed_wait_ns: np.ndarray
@@ -93,7 +95,7 @@ class Waits:
         return np.where(np.isnan(longer), np.inf, np.maximum(longer, 0))
 
     def cost_ns(self, ranks: Collection[int], iterations: np.ndarray) -> np.ndarray:
-        """(iterations,): what these ranks, by their columns, cost in the steps; not all of them."""
+        """(iterations,): what these, by their columns, cost in the steps; not all of them."""
         rows, others = np.isin(self.late, list(ranks)), np.ones(self.start_ns.shape[1], bool)
         others[list(ranks)] = False
         longer = np.where(others, self.longer_ns, np.inf)
@@ -157,9 +159,9 @@ def waits(ranks: Sequence[ReducedRank], matched: Matched, clocks: Clocks) -> Wai
     matched = matched.among(clocks.known)
     there = matched.there
     base = ranks[0].bounds_ns[0]  # so that floats hold them
-    start, end = (
+    start, end, ready = (
         np.where(there, matched.of(ranks, column) - clocks.offset_ns - base, np.nan)
-        for column in ("start_ns", "end_ns")
+        for column in ("start_ns", "end_ns", "ready_ns")
     )
     last_start = np.where(there, start, -np.inf).max(axis=1, initial=-np.inf)
     came = np.minimum(np.maximum(last_start[:, None], start), end)
@@ -174,6 +176,7 @@ def waits(ranks: Sequence[ReducedRank], matched: Matched, clocks: Clocks) -> Wai
     return Waits(
         matched,
         start,
+        ready,
         came - start,
         end - came,
         exposed_wait,
