@@ -76,19 +76,9 @@ class Costs:
 
     def gained_ns(self, ranks: Collection[int]) -> np.ndarray:
         """(iterations,): what is gained if these, by their columns, are never last; not all."""
-        if self.is_one_group:  # nobody hands lateness on: what each collective takes is enough
-            return self.waits.cost_ns(ranks, self.iterations)
         if (late := frozenset(ranks)) not in self.replayed:
             self.replayed[late] = sooner_ns(self.waits, late, self.iterations)
         return self.replayed[late]
-
-    @cached_property
-    def is_one_group(self) -> bool:
-        """Whether all ranks have all collectives, but for the step amid which captures began."""
-        matched = self.waits.matched
-        later = matched.there[matched.iteration > min(self.iterations, default=0)]
-        whole = later if len(later) else matched.there
-        return bool(whole[:, matched.there.any(axis=0)].all())
 
     @cached_property
     def known(self) -> np.ndarray:
@@ -101,7 +91,10 @@ class Costs:
         return found
 
     def alone_ms(self, number: int) -> float | None:
-        return self.mean_ms(self.alone_ns[:, number]) if self.known[:, number].any() else None
+        """Of a rank that was replayed, which is the late one, what is told of it."""
+        if not self.known[:, number].any():
+            return None
+        return self.mean_ms(self.replayed.get(frozenset([number]), self.alone_ns[:, number]))
 
     def last_in_steps(self, number: int) -> int | None:
         if not self.known[:, number].any():

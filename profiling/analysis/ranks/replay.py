@@ -1,7 +1,5 @@
 """How much sooner all ranks would go on, were some of them never the last. Called by costs.
 
-For ranks that are in several groups; in one the times of each collective are enough (waits).
-
 The collectives are replayed in the order of their times. In each, the late ranks come no later than
 the last of the others. What a rank does between collectives takes as long as it did, so that it
 begins the next as much sooner as it went on; one that had to wait in its stream for the collective
