@@ -228,7 +228,7 @@ def test_a_slow_rank_is_named_with_what_it_costs(together, rows, tmp_path):
 def told_of_ranks(monkeypatch, *changes):
     """Ranks, of which each has the first's value but for its changes."""
 
-    def gather(values, mine):
+    def gather(values, mine, group):
         for number, change in enumerate(changes):
             values[number] = {**mine, **change} if isinstance(mine, dict) else change or mine
 
@@ -251,7 +251,7 @@ def test_ranks_that_were_started_with_other_keys_are_refused(monkeypatch):
 
 def test_a_place_of_ones_own_is_no_other_key(monkeypatch):
     sent = []
-    monkeypatch.setattr(dist, "all_gather_object", lambda values, mine: sent.append(mine))
+    monkeypatch.setattr(dist, "all_gather_object", lambda values, mine, group: sent.append(mine))
     with pytest.raises(TypeError):  # there are no values
         check_same_keys(Config(out_dir="mine"), distributed.Ranks(0, 2, torch.device("cpu")))
     assert "max_iters" in sent[0] and not {"out_dir", "dataset", "data_source"} & sent[0].keys()
