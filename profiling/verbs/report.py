@@ -29,7 +29,7 @@ from cli.parser import Parser, flag, names
 from cli.plain import plain, without_controls
 from cli.program import as_called
 from profiling.analysis.capture import Capture, open_report
-from profiling.analysis.ranks.found import rank_captures, ranks_beside
+from profiling.analysis.ranks.found import is_one_of_ranks, rank_captures
 from profiling.analysis.report import Report
 from profiling.records import to_json
 from profiling.report.capture.kernel_sources import Links, source_links
@@ -162,7 +162,8 @@ def render(flags: Namespace, capture: Capture) -> None:
     document = report_document(report, events, sources)
     if not write_outputs(flags, to_json(report), document):
         show(document if flags.full else first_screen(report))
-        print(next_steps(flags.capture, report) if flags.full else more(flags.capture), end="\n\n")
+        steps = next_steps if flags.full else more
+        print(steps(flags.capture, report), end="\n\n")
         show_answer(document)
 
 
@@ -177,20 +178,25 @@ def sources_of(trace: Trace, output: Path) -> Links:
         return {}
 
 
-def more(path: Path) -> str:
-    if not (files := ranks_beside(path)):
+def more(path: Path, report: Report) -> str:
+    if not (of_all := report_of_all(path, report)):
         return MORE
-    folder = without_controls(shlex.quote(str(path.parent)))
-    command = f"python -m profiling report {folder}"
-    said = f"One of {files} captures of ranks: {command} says who is waited for."
+    said = f"One of several ranks: python -m profiling {of_all} says who is waited for."
     return as_called(f"{MORE}\n{said}")
+
+
+def report_of_all(path: Path, report: Report) -> str | None:
+    """The command for a capture beside which those of other ranks lie, if GPUs took part."""
+    if not report.kernels or not is_one_of_ranks(path):
+        return None
+    return f"report {without_controls(shlex.quote(str(path.parent)))}"
 
 
 def next_steps(path: Path, report: Report) -> str:
     capture = without_controls(shlex.quote(str(path)))
-    folder = without_controls(shlex.quote(str(path.parent)))
-    of_all = {f"report {folder}": "of all ranks: who is waited for"} if ranks_beside(path) else {}
-    steps = of_all | {
+    of_all = report_of_all(path, report)
+    steps = {of_all: "of all ranks: who is waited for"} if of_all else {}
+    steps |= {
         f"report {capture} --html report.html": "with charts and a timeline",
         f"compare {capture} OTHER": "what a change bought",
         f"export {capture} --perfetto trace.json.gz": "for ui.perfetto.dev",

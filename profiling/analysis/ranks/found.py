@@ -78,13 +78,13 @@ def captures_in(folder: Path) -> list[Path]:
     return [file for file in of_hosts if session_of(file)]
 
 
-def ranks_beside(path: Path) -> int:
-    """How many captures of ranks lie in a capture's folder; 0: it is not one of these."""
+def is_one_of_ranks(path: Path) -> bool:
+    """Whether the captures of other ranks lie beside it."""
     try:
         files = captures_in(path.parent) if path.is_file() else []
     except OSError:
-        return 0
-    return len(files) if len(files) > 1 and path in files else 0
+        return False
+    return len(files) > 1 and path in files
 
 
 def sessions(captures: Sequence[Path]) -> list[Path]:
