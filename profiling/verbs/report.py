@@ -186,8 +186,9 @@ def more(path: Path, report: Report) -> str:
 
 
 def report_of_all(path: Path, report: Report) -> str | None:
-    """The command for a capture beside which those of other ranks lie, if GPUs took part."""
-    if not report.kernels or not is_one_of_ranks(path):
+    """The command for a capture beside which those of other ranks lie, if they can wait for it."""
+    talks = any(row.family == "communication" for row in report.kernels)
+    if not talks or not is_one_of_ranks(path):  # which reads files
         return None
     return f"report {without_controls(shlex.quote(str(path.parent)))}"
 
