@@ -197,7 +197,7 @@ def test_who_costs_more_than_the_others_in_every_step_is_no_jitter(tmp_path: Pat
     report = report_of(written(fleet, tmp_path))
     assert report.straggler is not None and report.straggler.rank == 5
     assert report.straggler.in_steps == 7
-    assert report.straggler.costs_ms_per_step == pytest.approx(cost_us(fleet) / 1e3, rel=NEAR)
+    assert report.straggler.costs_ms_per_step == pytest.approx(cost_us(fleet) / 1e3, rel=0.1)
 
 
 @pytest.mark.parametrize("steps", [1, 2])

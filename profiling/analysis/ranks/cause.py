@@ -24,8 +24,9 @@ HOST = ("data", "cpu")
 GPU_VERDICTS = ("gpu_compute", "gpu_memory", "gpu_latency", "gpu")
 
 
-def straggler_of(costs: Costs, late: list[int], late_ms: float) -> Straggler:
-    """`late`: the one that costs most alone first."""
+def straggler_of(costs: Costs, late: list[int], gained_ns: np.ndarray) -> Straggler:
+    """`late`: the one that costs most alone first; `gained_ns`: of these, by Costs.gained_ns."""
+    late_ms = costs.mean_ms(gained_ns)
     first, others = late[0], [n for n in range(len(costs.ranks)) if n not in late]
     rank = costs.ranks[first]
     longer_ms = longer_parts(costs, first, others)
@@ -35,7 +36,6 @@ def straggler_of(costs: Costs, late: list[int], late_ms: float) -> Straggler:
     work = why_longer(rank, typical) if part == "compute" else None
     computes_ms = longer_ms.get("compute", 0.0)
     ahead = ahead_ms(costs, first, others, computes_ms, more_ms(rank, typical))
-    gained_ns = costs.gained_ns(late)
     in_steps = int(np.count_nonzero(gained_ns > WORTH_TELLING * costs.step_ms * 1e6))
     because = cause(costs, first, others, part, longer_ms)
     whose = "its GPU" if len(late) == 1 else f"rank {rank.rank}'s GPU"

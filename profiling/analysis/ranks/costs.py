@@ -1,7 +1,7 @@
 """What each rank waits, and what it costs the others, over the steps that all have."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -20,7 +20,6 @@ class Costs:
     ranks: Sequence[ReducedRank]
     waits: Waits
     iterations: np.ndarray
-    replayed: dict[frozenset[int], np.ndarray] = field(default_factory=dict)
 
     @property
     def is_matched(self) -> bool:
@@ -76,9 +75,7 @@ class Costs:
 
     def gained_ns(self, ranks: Collection[int]) -> np.ndarray:
         """(iterations,): what is gained if these, by their columns, are never last; not all."""
-        if (late := frozenset(ranks)) not in self.replayed:
-            self.replayed[late] = sooner_ns(self.waits, late, self.iterations)
-        return self.replayed[late]
+        return sooner_ns(self.waits, ranks, self.iterations)
 
     @cached_property
     def known(self) -> np.ndarray:
@@ -91,10 +88,7 @@ class Costs:
         return found
 
     def alone_ms(self, number: int) -> float | None:
-        """Of a rank that was replayed, which is the late one, what is told of it."""
-        if not self.known[:, number].any():
-            return None
-        return self.mean_ms(self.replayed.get(frozenset([number]), self.alone_ns[:, number]))
+        return self.mean_ms(self.alone_ns[:, number]) if self.known[:, number].any() else None
 
     def last_in_steps(self, number: int) -> int | None:
         if not self.known[:, number].any():

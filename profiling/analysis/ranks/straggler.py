@@ -52,7 +52,8 @@ def judge(costs: Costs) -> Judged:
     late = late_ranks(costs)
     late_ns = costs.waits.cost_ns(late, costs.iterations)
     others_ns = costs.waits.in_turns_ns(costs.iterations, late)
-    late_ms, others_ms = costs.mean_ms(costs.gained_ns(late)), costs.mean_ms(others_ns)
+    gained_ns = costs.gained_ns(late)
+    late_ms, others_ms = costs.mean_ms(gained_ns), costs.mean_ms(others_ns)
     in_turns_ms = costs.mean_ms(costs.waits.in_turns_ns(costs.iterations))
     steady = costs.mean_ms(late_ns) >= STEADY * others_ms
     steady |= len(late_ns) >= EVERY and bool(np.all(late_ns > others_ns))
@@ -60,7 +61,7 @@ def judge(costs: Costs) -> Judged:
     jitter_ms = others_ms if told else in_turns_ms
     evidence = []
     if told:
-        straggler = straggler_of(costs, late, late_ms)
+        straggler = straggler_of(costs, late, gained_ns)
         return Judged("straggler", straggler.evidence, straggler, jitter_ms)
     if costs.is_told(jitter_ms, everyone):
         times = np.bincount(costs.alone_ns.argmax(axis=1), minlength=len(costs.ranks))

@@ -19,6 +19,7 @@ from profiling.analysis.ranks.records import (
     RankRow,
     RanksReport,
     StepsOfRanks,
+    Straggler,
 )
 from profiling.analysis.ranks.reduce import ReducedRank
 from profiling.analysis.ranks.straggler import judge
@@ -46,7 +47,8 @@ def analyse(ranks: Sequence[ReducedRank], findings: Sequence[Finding] = ()) -> R
     waited = waits(ranks, matched, clocks)
     costs = Costs(ranks, waited, iterations)
     verdict = judge(costs)
-    rows = [rank_row(costs, clocks, number) for number in range(len(ranks))]
+    late = verdict.straggler
+    rows = [rank_row(costs, clocks, number, late) for number in range(len(ranks))]
     sums = collective_sums(ranks, waited, iterations)
     evidence = verdict.evidence
     if verdict.verdict == "communication" and sums:
@@ -85,8 +87,12 @@ def common_iterations(ranks: Sequence[ReducedRank]) -> np.ndarray:
     return found
 
 
-def rank_row(costs: Costs, clocks: Clocks, number: int) -> RankRow:
+def rank_row(costs: Costs, clocks: Clocks, number: int, late: Straggler | None) -> RankRow:
+    """A straggler by itself costs what the verdict says."""
     rank = costs.ranks[number]
+    costs_ms = costs.alone_ms(number)
+    if late and late.rank == rank.rank and not late.with_ranks:
+        costs_ms = late.costs_ms_per_step
     chosen = costs.steps_of(rank)
     parts = costs.parts_ms(number)
     step_ms = np.diff(rank.bounds_ns)[chosen] / 1e6
@@ -107,7 +113,7 @@ def rank_row(costs: Costs, clocks: Clocks, number: int) -> RankRow:
         communication=communication(costs, number, parts["communication"]),
         kernels=sum(work.count for work in rank.kernels.values()) / rank.steps,
         bottleneck=rank.verdict,
-        costs_ms_per_step=costs.alone_ms(number),
+        costs_ms_per_step=costs_ms,
         last_in_steps=costs.last_in_steps(number),
         clock_offset_us=int(clocks.offset_ns[number]) / 1e3 if clocks.known[number] else None,
         gpu_clock=rank.gpu_clock,
