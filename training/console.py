@@ -3,6 +3,7 @@
 import logging
 import sys
 import time
+from collections import deque
 from typing import TextIO
 
 from rich.console import Console
@@ -76,7 +77,8 @@ class Display:
             speed_estimate_period=60,
         )
         self.max_iters = max_iters
-        self.first: tuple[int, float] | None = None  # the first row's iteration, and when it came
+        # of rows: how many came, and the iterations and times of those that the rest is told by
+        self.came, self.rows = 0, deque[tuple[int, float]](maxlen=1000)
         self.task = self.progress.add_task(
             "training", total=max_iters, completed=iteration, now="warming up"
         )
@@ -99,15 +101,20 @@ class Display:
             log.info("iter %d: %s, %s", iteration, now, self.progress_of(iteration))
 
     def progress_of(self, iteration: int) -> str:
-        """'35/5000, 40 min left', by the time since the first row, evaluations and all."""
-        now, done = time.perf_counter(), f"{iteration}/{self.max_iters}"
-        if self.first is None:
-            self.first = iteration, now
-        first, began = self.first
-        if iteration == first:
+        """'35/5000, 40 min left', by the later half of the rows, evaluations and all.
+
+        What took its time once, as a capture, is soon behind it.
+        """
+        self.came += 1
+        self.rows.append((iteration, time.perf_counter()))
+        while len(self.rows) > 1 + self.came // 2:
+            self.rows.popleft()
+        (since, began), (_, now) = self.rows[0], self.rows[-1]
+        done = f"{iteration}/{self.max_iters}"
+        if iteration == since:
             return done
         left = self.max_iters - 1 - iteration
-        return f"{done}, {duration((now - began) / (iteration - first) * left)} left"
+        return f"{done}, {duration((now - began) / (iteration - since) * left)} left"
 
     def evaluated(self, iteration: int, losses: dict[str, float]) -> None:
         self.progress.update(self.task, completed=iteration)

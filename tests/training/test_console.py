@@ -22,6 +22,16 @@ def test_a_line_of_a_log_says_how_far_and_how_long(monkeypatch, caplog):
     ]
 
 
+def test_what_took_its_time_once_does_not_stay_in_the_time_left(monkeypatch):
+    """Ten iterations a second, but for a capture of a minute behind the second row."""
+    seconds = iter([0.0, 1.0, *range(61, 66)])
+    monkeypatch.setattr(console.time, "perf_counter", lambda: next(seconds))
+    display = Display(0, 501, rank=0)
+    said = [display.progress_of(iteration) for iteration in range(0, 70, 10)]
+    assert said[1:3] == ["10/501, 49 s left", "20/501, 48 min left"]
+    assert said[6] == "60/501, 44 s left"
+
+
 @pytest.mark.parametrize(
     ("per_s", "said"),
     [
