@@ -167,6 +167,19 @@ def render(flags: Namespace, capture: Capture) -> None:
         show_answer(document)
 
 
+def show_newest(folder: Path) -> None:
+    """One screen of the newest capture in a run's folder. Raises ValueError."""
+    from profiling.report.capture.document import report_document
+    from profiling.report.capture.screen import first_screen
+
+    with progress(path := newest(folder)):
+        report = open_report(path).report
+    print()
+    show(first_screen(report))
+    print()
+    show_answer(report_document(report))
+
+
 def sources_of(trace: Trace, output: Path) -> Links:
     """Where the page finds its kernels' sources; a page on stdout lies nowhere, so has no links."""
     if output == STDOUT:

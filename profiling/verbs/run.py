@@ -104,8 +104,8 @@ def main(argv: list[str], trainer: list[str] | None = None) -> int:
     expected = dict.fromkeys(names, windows if any("=repeat" in o for o in options) else 1)
     target = what.folder / "profile"
     complete = reports.finish(nsys, folder, target, expected, ended)
-    if ranks is not None and len(ranks) > 1 and complete:
-        report_on(what.folder)
+    if complete:
+        report_on(what.folder, several=ranks is not None and len(ranks) > 1)
     if ended.status:
         print(f"profiling run: ended with exit code {ended.status}; the last lines are above")
         # NCCL's watchdog aborts the process, which cannot say so itself
@@ -115,18 +115,21 @@ def main(argv: list[str], trainer: list[str] | None = None) -> int:
     return ended.status or (0 if complete else 1)
 
 
-def report_on(folder: Path) -> None:
-    """The report of all ranks that were recorded; where there is none, why."""
+def report_on(folder: Path, several: bool) -> None:
+    """What the newest capture says, or those of `several` ranks; else why there is no report."""
     from profiling.analysis.ranks.found import captures_in  # here: --help needs none of it
     from profiling.verbs.ranks import read, show_ranks
+    from profiling.verbs.report import show_newest
 
     try:
-        captures = captures_in(folder)
-        if not captures:
+        if not several:
+            show_newest(folder)
+        elif captures := captures_in(folder):
+            show_ranks(read(captures), [folder])
+        else:
             raise ValueError(f"{folder}: holds no captures of several ranks")
-        show_ranks(read(captures), [folder])
     except ValueError as error:
-        print(f"\nno report of all ranks: {error}")
+        print(f"\nno report{' of all ranks' * several}: {error}")
 
 
 def parse(argv: list[str]) -> tuple[Namespace, list[str], list[str]]:

@@ -1,12 +1,13 @@
 """A program that answers as nsys does, as far as the launcher asks; test_launch.py installs it.
 
 It lies beside `fake.json`: {"version": ..., "help": ..., "sets": ..., "outcome": ...}, and appends
-each call with its environment to `calls.jsonl` there.
+each call with its environment to `calls.jsonl` there. With "sqlite" in it, that is what it exports.
 """
 
 import json
 import os
 import re
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -36,14 +37,17 @@ def main(arguments: list[str]) -> int:
     elif arguments == ["profile", "--gpu-metrics-set=help"]:
         print(fake["sets"])
     elif arguments[0] == "export":
-        return export(arguments, fake["outcome"])
+        return export(arguments, fake["outcome"], fake.get("sqlite"))
     else:
         return profile(arguments, fake["outcome"])
     return 0
 
 
-def export(arguments: list[str], outcome: str) -> int:
+def export(arguments: list[str], outcome: str, capture: str | None) -> int:
     (output,) = (word.partition("=")[2] for word in arguments if word.startswith("--output="))
+    if capture:
+        shutil.copy(capture, output)
+        return 0
     if outcome == "export fails":
         print("disk full")
         return 1

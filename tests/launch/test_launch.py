@@ -1,5 +1,6 @@
 """python -m profiling run: with an nsys that only pretends, as three versions of it."""
 
+import gzip
 import json
 import os
 import re
@@ -16,9 +17,9 @@ from cli.lock import Lock
 from profiling.launch import rank
 from profiling.timeline.scrub import without_folders
 from profiling.tools import nsight, nsys_tool
-from profiling.verbs import run
+from profiling.verbs import report, run
 from tests.helpers.processes import read_until
-from tests.paths import FAKES, PROJECT
+from tests.paths import CAPTURES, FAKES, PROJECT
 
 # what the launcher reads in `nsys profile --help`: the options' lines, and values it looks for
 HELP_2022 = """\
@@ -231,6 +232,18 @@ def test_the_report_and_its_sqlite(install, trainer, words, out_dir, capfd):
     capture, page = (shlex.quote(str(report.with_suffix(end))) for end in (".sqlite", ".html"))
     assert f"next    python -m profiling report {capture} --html {page}\n" in said
     assert f"python -m profiling compare {capture} OTHER.sqlite" in said
+
+
+@pytest.mark.slow
+def test_the_run_ends_with_what_the_capture_says(install, trainer, words, tmp_path, capfd):
+    capture = tmp_path / "captured.sqlite"
+    capture.write_bytes(gzip.decompress((CAPTURES / "slow_eager.sqlite.gz").read_bytes()))
+    install(sqlite=str(capture))
+    assert run.main(words, trainer()) == 0
+    said = capfd.readouterr().out
+    assert "\nBound by GPU memory bandwidth" in said and "The mean step" in said
+    assert report.main([str(capture)]) == 0
+    assert said.splitlines()[-1] == capfd.readouterr().out.splitlines()[-1]
 
 
 @pytest.mark.slow
