@@ -125,6 +125,20 @@ def test_where_another_group_would_have_been_waited_for_only_what_is_left_counts
     assert found.costs_ms_per_step == pytest.approx(cost_us(fleet) / 1e3, rel=NEAR)
 
 
+def test_a_late_rank_s_own_jitter_is_not_what_mending_it_would_gain(tmp_path: Path) -> None:
+    """Each step some rank comes 0.3 ms later, the late one as often as the others, by and large."""
+    fault = Fault("slow_loader", ranks=(1,), loader_us=600)
+    fleets = [
+        replace(GROUPS, ranks=4, steps=20, jitter_us=300.0, seed=seed, fault=fault)
+        for seed in range(4)
+    ]
+    found = [report_of(written(f, tmp_path / str(f.seed))).straggler for f in fleets]
+    told_ms = [late.costs_ms_per_step for late in found if late and late.rank == 1]
+    true_ms = [cost_us(fleet) / 1e3 for fleet in fleets]
+    assert told_ms == pytest.approx(true_ms, rel=0.25)
+    assert sum(told_ms) == pytest.approx(sum(true_ms), rel=0.12)
+
+
 def test_two_equal_stragglers_are_named_together(tmp_path: Path) -> None:
     fleet = Fleet(fault=Fault("slower_kernels", ranks=(2, 6)))
     found = report_of(written(fleet, tmp_path)).straggler

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from profiling.analysis.ranks.reduce import ReducedRank
-from profiling.analysis.ranks.replay import sooner_ns
+from profiling.analysis.ranks.replay import mended_ns
 from profiling.analysis.ranks.waits import Waits
 
 WORTH_TELLING = 0.02  # of a step
@@ -74,8 +74,8 @@ class Costs:
         return self.waits.alone_ns(self.iterations)
 
     def gained_ns(self, ranks: Collection[int]) -> np.ndarray:
-        """(iterations,): what is gained if these, by their columns, are never last; not all."""
-        return sooner_ns(self.waits, ranks, self.iterations)
+        """(iterations,): what is gained if these, by their columns, are mended; not all."""
+        return mended_ns(self.waits, ranks, self.iterations)
 
     @cached_property
     def known(self) -> np.ndarray:

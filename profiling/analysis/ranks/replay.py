@@ -1,4 +1,4 @@
-"""How much sooner all ranks would go on, were some of them never the last. Called by costs.
+"""How much sooner all ranks would go on, were some of them mended. Called by costs.
 
 The collectives are replayed in the order of their times. In each, the late ranks come no later than
 the last of the others. What a rank does between collectives takes as long as it did, so that it
@@ -8,8 +8,11 @@ by as much as the collective ends sooner, but by no more than nothing hid of it.
 all, it goes on sooner by what the wait slowed them.
 
 So what ranks hand on from one group to another is nobody else's, and where another rank would have
-been waited for instead, only what is left counts. Of its own jitter a late rank is freed too, which
-mending it would not do.
+been waited for instead, only what is left counts.
+
+A rank that is never the last is freed of its jitter too, which mending would not do. By how much
+that is too much the other ranks tell: as much as more would be gained, were one of them never last
+either. What it is in most iterations is left out: who is always late has no jitter.
 """
 
 from collections.abc import Collection
@@ -19,6 +22,7 @@ import numpy as np
 from profiling.analysis.ranks.waits import Waits
 
 QUEUED_NS = 20_000  # within which a collective begins that only waited for the one before
+FEW = 16  # ranks; among more of them the jitter of one is hardly ever what others wait for
 
 
 class Replay:
@@ -71,8 +75,23 @@ class Replay:
         self.ended_ns[of], self.ended_sooner_ns[of] = end_ns, ends_sooner_ns
 
 
+def mended_ns(waits: Waits, late: Collection[int], iterations: np.ndarray) -> np.ndarray:
+    """(iterations,): what is gained in each by mending the late, which keep their jitter.
+
+    `late`: columns, not all. In several groups of ranks the jitter is not told apart: it is handed
+    on from one to another.
+    """
+    never_last_ns, there = sooner_ns(waits, late, iterations), waits.matched.there
+    others = np.setdiff1d(np.arange(there.shape[1]), list(late))
+    if not 1 < len(others) < FEW or not np.all(there):
+        return never_last_ns
+    more_ns = [sooner_ns(waits, [*late, one], iterations) - never_last_ns for one in others]
+    jitter_ns = np.mean([ns - np.median(ns) for ns in more_ns], axis=0)
+    return never_last_ns - len(late) * jitter_ns
+
+
 def sooner_ns(waits: Waits, late: Collection[int], iterations: np.ndarray) -> np.ndarray:
-    """(iterations,): in each, by the median of the others, so far as they meet the late at all.
+    """(iterations,): were the late never the last; by the median of the others that meet them.
 
     `late`: columns, not all. Less than 0 where what was won before turns out to be lost.
     """

@@ -2,8 +2,8 @@
 
 1. Ranks are sorted by what they wait themselves: who is late waits least. The largest step between
    two neighbours parts the late from the others, at most half of them. They have to be late
-   together; else it is the one that costs most alone. What they cost is what would be gained were
-   they never the last (Costs.gained_ns).
+   together; else it is the one that costs most alone. What they cost is what mending them would
+   gain (Costs.gained_ns).
 2. From 2 % of the step on, if it is more than the clocks' uncertainty allows to doubt, and three
    times what all others cost (waits.Waits), or more in every step, they are the answer. Costs that
    ranks cause in turns are jitter, which is told from 2 % on too.
