@@ -154,7 +154,7 @@ def efficiency(rows: list[Prediction]) -> Figure | None:
     lines = []
     for mode, shade in MODE_COLOURS.items():
         of = [row for row in rows if row.mode in (mode, "one")]
-        if of[-1].mode == mode:
+        if of and of[-1].mode == mode:
             x, y = [row.gpus for row in of], [row.efficiency_percent for row in of]
             style: Figure = {"line": {"color": colour(shade)}}
             lines.append(scatter(mode, x, y, "lines+markers", **style))

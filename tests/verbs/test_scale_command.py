@@ -35,6 +35,12 @@ def test_a_table_a_choice_and_what_is_assumed(capsys):
     assert "4 to 64 GPUs: ddp" in said and "data sheet's 450 GB/s" in said
 
 
+@pytest.mark.parametrize("gpus", ["2,4,8", "16,64", "4"])
+def test_the_one_gpu_of_the_capture_need_not_be_asked_for(gpus, capsys):
+    assert scale.main([*GIVEN, "--gpus", gpus]) == 0
+    assert f"{gpus.rpartition(',')[2]} GPUs with" in capsys.readouterr().out
+
+
 def test_all_outputs(tmp_path, capsys):
     files = [tmp_path / f"scale.{ending}" for ending in ("json", "md", "html")]
     flags = [word for path in files for word in (f"--{KIND[path.suffix]}", str(path))]
