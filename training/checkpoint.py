@@ -170,8 +170,14 @@ def write(path: Path, state: object) -> None:
         os.replace(temporary, path)
     except (OSError, RuntimeError) as error:  # a full disk is a RuntimeError to PyTorch's writer
         temporary.unlink(missing_ok=True)
-        raise OSError(one_line(error)) from error
+        raise OSError(one_line(of_the_disk(error))) from error
     sync_folder(path.parent)
+
+
+def of_the_disk(error: BaseException) -> BaseException:
+    """What the disk said. PyTorch's writer raises anew, over the bytes that it then lacks."""
+    before = error.__context__
+    return before if isinstance(before, OSError) and not isinstance(error, OSError) else error
 
 
 def resume(model: GPT, step: Step, config: Config, dataset: Dataset, ranks: Ranks) -> Progress:

@@ -133,6 +133,19 @@ def test_without_always_save_only_improvements_are_saved(run, monkeypatch):
     assert not (out_dir / "ckpt_best.pt").exists()
 
 
+def test_the_disk_s_own_reason_is_told_where_pytorch_s_writer_raises_another(tmp_path):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # what is too large is then an error
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            checkpoint.write(tmp_path / "ckpt.pt", {"weights": torch.zeros(100_000)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_full_disk_costs_the_checkpoint_and_not_the_run(run, monkeypatch, capsys):
     evaluations(monkeypatch, [5.0, 3.0, 4.0])
     out_dir = run(max_iters=8, always_save_checkpoint=True)
