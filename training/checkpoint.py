@@ -174,7 +174,7 @@ def write(path: Path, state: object) -> None:
     sync_folder(path.parent)
 
 
-def of_the_disk(error: BaseException) -> BaseException:
+def of_the_disk(error: Exception) -> Exception:
     """What the disk said. PyTorch's writer raises anew, over the bytes that it then lacks."""
     before = error.__context__
     return before if isinstance(before, OSError) and not isinstance(error, OSError) else error
