@@ -83,7 +83,7 @@ def without_straggler(costs: Costs, jitter_ms: float) -> Judged:
     transfer = costs.waits.exposed_ns - costs.waits.exposed_wait_ns
     a_step = costs.waits.of_steps(transfer, costs.iterations).mean(axis=0) / 1e6
     ms = float(np.median(a_step))
-    evidence = [f"No rank holds the others up: in turns they cost {jitter_ms:.2f} ms a step."]
+    evidence = [f"In turns they cost one another {jitter_ms:.2f} ms a step."]
     if jitter_ms >= WORTH_TELLING * costs.step_ms:
         doubt_ms = costs.doubt_ms(range(len(costs.ranks)))
         evidence = [

@@ -55,9 +55,9 @@ def waits(report: RanksReport) -> Figure | None:
     return figure([heat], fixed("step", tickformat="d", dtick=between), yaxis)
 
 
-def costs(report: RanksReport) -> Figure | None:
+def costs(ranks: Sequence[RankRow]) -> Figure | None:
     """What each rank costs the others, a step."""
-    known = [row for row in report.ranks if row.costs_ms_per_step is not None]
+    known = [row for row in ranks if row.costs_ms_per_step is not None]
     if not known:
         return None
     names = [f"rank {row.rank}" for row in known][::-1]

@@ -1,6 +1,6 @@
 """The report of several ranks as a Document, verdict first. Called by the verbs report and run."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
@@ -26,11 +26,12 @@ from profiling.report.document import (
     Verdict,
 )
 from profiling.report.ranks import charts
+from profiling.report.ranks.shown import said_of_shown, shown_ranks
 from profiling.units import ABSENT, milliseconds, number, percent
 
-MOST_SAID = 3  # of the late ranks
+MOST_SAID, MOST_ADVICE = 3, 2  # of the late ranks, of what to try
 SHOWN, FEW_COLLECTIVES = 8, 4  # rows on the first screen
-ROW, LEAST_HEIGHT = 26, 200  # pixels of a rank's bar
+ROW, LEAST_HEIGHT, MOST_HEIGHT = 26, 200, 900  # pixels of a rank's bar, of a chart
 
 
 def ranks_document(
@@ -55,12 +56,13 @@ def ranks_document(
 
 def first_screen(document: Document) -> Document:
     """The answer, the ranks that matter and the collectives that take most."""
-    tables = {"ranks": SHOWN, "collectives": FEW_COLLECTIVES}
+    tables = {"ranks": (SHOWN, "ms a step"), "collectives": (FEW_COLLECTIVES, "ms of one")}
     sections = [
-        Section(name, "", [replace(block, note="", most=tables[name])])
+        Section(name, "", [replace(block, note="", title=f"{block.title}, {unit}", most=most)])
         for section in document.sections
         for block in section.blocks
         if isinstance(block, Table) and (name := block.name) in tables
+        for most, unit in [tables[name]]
     ]
     return replace(document, sections=sections)
 
@@ -86,7 +88,7 @@ def steps_said(report: RanksReport) -> str:
     if report.clock.uncertainty_us is None:
         return f"{steps}; times by {report.clock.aligned_on}"
     doubt = number(report.clock.uncertainty_us)
-    return f"{steps}; times by {report.clock.aligned_on}, to {doubt} us"
+    return f"{steps}; times by {report.clock.aligned_on}, to {doubt} µs"
 
 
 def verdict_line(report: RanksReport) -> str:
@@ -141,7 +143,7 @@ def next_steps(report: RanksReport) -> list[str]:
     if late.work:
         return [UNEVEN[late.work].format(late.rank)]
     advice = VERDICT[late.because].advice if late.because in VERDICT else ()
-    return [each.elsewhere or each.line for each in advice if "{" not in each.line][:1]
+    return [each.elsewhere or each.line for each in advice if "{" not in each.line][:MOST_ADVICE]
 
 
 def figures(report: RanksReport) -> list[tuple[str, str]]:
@@ -164,16 +166,24 @@ def slowest_to_fastest(report: RanksReport) -> str:
 
 
 def ranks_section(report: RanksReport, pages: Mapping[int, str]) -> Section:
-    height = max(LEAST_HEIGHT, 90 + ROW * len(report.ranks))
-    bar = Chart("ranks_step", "mean step of each rank", charts.steps_by_rank(report.ranks), height)
+    rows = shown_rows(report)
+    bar = Chart("ranks_step", "mean step of each rank", charts.steps_by_rank(rows), height_of(rows))
     table = ranks_table(report, pages)
-    return Section("ranks", "Ranks", [bar, table], lead=table.note)
+    return Section("ranks", "Ranks", [bar, table], lead=table.note + said_of_shown(report.ranks))
+
+
+def shown_rows(report: RanksReport) -> list[RankRow]:
+    return [report.ranks[number] for number in shown_ranks(report.ranks)]
+
+
+def height_of(rows: Sequence[RankRow]) -> int:
+    return max(LEAST_HEIGHT, 90 + ROW * len(rows))
 
 
 RANKS = (
-    "The mean step of each rank. Wait: in collectives, until the last rank has come, as far as no "
-    "kernel hides it; where one does, by how much that slows it. Who waits least is waited for. "
-    "Costs: what all would gain if this rank alone came with the next."
+    "The mean step of each rank, in ms. Wait: in collectives, until the last rank has come, as far "
+    "as no kernel hides it; where one does, by how much that slows it. Who waits least is waited "
+    "for. Costs: what all would gain if this rank alone came with the next."
 )
 SLOWED = (
     " Slowed: how much longer kernels take because they run beside collectives, whose kernels "
@@ -200,7 +210,7 @@ def ranks_table(report: RanksReport, pages: Mapping[int, str]) -> Table:
         Column("rank", "rank", "number", True),
         Column("costs", "costs_ms_per_step", "ms", True),
         Column("waits", wait, "ms", True),
-        Column("step", "step_ms", "ms", True),
+        Column("step", lambda row: sum(row.parts_ms.values()), "ms", True),
         Column("computes", "compute_ms", "ms", True),
         *([Column("slowed", slowed, "ms", True)] if is_slowed(report) else []),
         Column("idle", "idle_ms", "ms", True),
@@ -211,7 +221,7 @@ def ranks_table(report: RanksReport, pages: Mapping[int, str]) -> Table:
         Column("by itself", lambda row: title_of(row.bottleneck), "text", True),
         Column("GPU", "device", "number"),
         *([Column("GPU clock, MHz", gpu_mhz, "number")] if any(map(gpu_mhz, report.ranks)) else []),
-        Column("clock, us", "clock_offset_us", "number"),
+        Column("clock, µs", "clock_offset_us", "number"),
         Column("file", file, "code"),
     ]
     order = sorted(report.ranks, key=lambda row: inf if (ms := wait(row)) is None else ms)
@@ -230,11 +240,13 @@ def title_of(bottleneck: str) -> str:
 
 
 def waits_section(report: RanksReport) -> Section:
-    height = max(LEAST_HEIGHT, 90 + ROW * len(report.ranks))
+    rows = shown_rows(report)
+    height = min(MOST_HEIGHT, height_of(report.ranks))
     absent = "Not known: no collective of one rank was found on another."
     label = "what each rank waits in each step"
     heat = Chart("waits", label, charts.waits(report), height, absent=absent, numbers=False)
-    costs = Chart("costs", "what each rank costs the others", charts.costs(report), height)
+    label = "what each rank costs the others"
+    costs = Chart("costs", label, charts.costs(rows), height_of(rows), title="What each rank costs")
     lead = (
         "A dark row is a rank that waits for others; a light one, between dark ones, is waited for."
     )
@@ -247,6 +259,7 @@ def timeline_section(report: RanksReport, data: TimelineData | None) -> Section:
     lead = (
         f"All ranks by {of}. Of each rank two rows: what its GPU computes, phase by phase, and its "
         "collectives, parted where the last rank comes. Click for details, press ? for the keys."
+        f"{said_of_shown(report.ranks)}"
     )
     blocks: list[Block] = [Timeline("timeline", label, data, "Only on a page.")]
     return Section("timeline", "Timeline", blocks, lead=lead, places=("page",))
@@ -278,8 +291,8 @@ def collectives_section(report: RanksReport) -> Section:
         Column("last to come", who, "text", True),
     ]
     note = (
-        "One of each kind and size, the mean over ranks. GB/s: what crosses a GPU's links while "
-        "all are there, the bus bandwidth of NCCL's tests."
+        "One of each kind and size, the mean over ranks, in ms. GB/s: what crosses a GPU's links "
+        "while all are there, the bus bandwidth of NCCL's tests."
     )
     note += SLOWS * is_slowed(report)
     table = Table("collectives", "Collectives", note, columns, report.collectives)

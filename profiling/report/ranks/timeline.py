@@ -14,9 +14,9 @@ from profiling.analysis.columns import joined
 from profiling.analysis.gpu_time.step_events import shown_steps
 from profiling.analysis.ranks.summary import RanksAnalysis
 from profiling.report.capture.timeline_data import Name, TimelineData, packed
+from profiling.report.ranks.shown import shown_ranks
 
 WAIT, TRANSFER = "synchronization", "communication"  # colours
-MOST_RANKS = 64  # two rows each
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ def timeline_of(analysis: RanksAnalysis) -> TimelineData:
     chosen = np.flatnonzero(analysis.costs.steps_of(first))
     bounds_ns = np.append(first.bounds_ns[chosen], first.bounds_ns[chosen[-1] + 1])
     names, length = Names(), np.diff(bounds_ns)
-    rows = [row for number in shown_ranks(analysis) for row in rows_of(analysis, number, names)]
+    numbers = shown_ranks(analysis.report.ranks)
+    rows = [row for number in numbers for row in rows_of(analysis, number, names)]
     median = int(np.argmin(np.abs(length - np.median(length))))
     slowest = int(np.argmax(length))
     counts = sum((np.histogram(row.start_ns, bounds_ns)[0] for row in rows), np.zeros(len(length)))
@@ -83,16 +84,6 @@ def timeline_of(analysis: RanksAnalysis) -> TimelineData:
 
 def named(name: str) -> Name:
     return {"label": without_controls(name), "whole": "", "links": []}
-
-
-def shown_ranks(analysis: RanksAnalysis) -> list[int]:
-    """All, or those that wait least and most."""
-    if len(analysis.ranks) <= MOST_RANKS:
-        return list(range(len(analysis.ranks)))
-    rows = analysis.report.ranks
-    order = np.argsort([row.communication.lost_wait_ms or 0.0 for row in rows], kind="stable")
-    half = MOST_RANKS // 2
-    return sorted([*order[:half].tolist(), *order[-half:].tolist()])
 
 
 def rows_of(analysis: RanksAnalysis, number: int, names: Names) -> list[Row]:

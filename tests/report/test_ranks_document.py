@@ -1,0 +1,72 @@
+"""The report of several ranks in words and charts: its units, its sums, many ranks on one page."""
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.fleet.simulation import Fault, Fleet
+from profiling.analysis.ranks.records import RanksReport
+from profiling.analysis.ranks.summary import RanksAnalysis
+from profiling.report.document import Chart, Table
+from profiling.report.ranks.document import MOST_HEIGHT, first_screen, ranks_document
+from profiling.report.ranks.shown import MOST, said_of_shown, shown_ranks
+from profiling.report.ranks.timeline import timeline_of
+from profiling.report.renderers.markdown import markdown
+from tests.helpers.fleet import analysed, written
+
+LATE = 2
+
+
+@pytest.fixture(scope="module")
+def analysis(tmp_path_factory) -> RanksAnalysis:
+    late = Fleet(ranks=4, steps=4, fault=Fault("slow_loader", ranks=(LATE,)))
+    return analysed(written(late, tmp_path_factory.mktemp("ranks")))
+
+
+def repeated(report: RanksReport, times: int) -> RanksReport:
+    """As many ranks as that, `times` those of the report, and one late one."""
+    rows = [row for row in report.ranks if row.rank != LATE] * times
+    rows.insert(LATE, report.ranks[LATE])
+    ranks = [replace(row, rank=rank) for rank, row in enumerate(rows)]
+    wait_ms = [[0.0] * len(ranks) for _ in report.steps.iterations]
+    return replace(report, ranks=ranks, steps=replace(report.steps, wait_ms=wait_ms))
+
+
+def test_the_parts_of_a_row_add_up_to_its_step(analysis):
+    table = block(analysis.report, Table, "ranks")
+    step = next(column for column in table.columns if column.heading == "step")
+    for row in analysis.report.ranks:
+        busy = row.compute_ms + row.copy_ms + row.communication.exposed_ms
+        assert step.of(row) == pytest.approx(busy + row.idle_ms)
+
+
+def test_the_first_screen_says_what_its_figures_are_in(analysis):
+    document = first_screen(ranks_document(analysis.report))
+    titles = [block.title for section in document.sections for block in section.blocks]
+    assert titles == ["Ranks, ms a step", "Collectives, ms of one"]
+
+
+def test_of_many_ranks_those_are_drawn_that_wait_least_and_most(analysis):
+    few, many = analysis.report, repeated(analysis.report, 100)
+    assert shown_ranks(few.ranks) == [0, 1, 2, 3] and not said_of_shown(few.ranks)
+    shown = shown_ranks(many.ranks)
+    assert len(shown) == MOST and LATE in shown and shown == sorted(shown)
+    heights = {name: block(many, Chart, name).height for name in ("ranks_step", "waits", "costs")}
+    assert heights["waits"] == MOST_HEIGHT and max(heights.values()) < 1000
+    assert len(block(many, Chart, "ranks_step").figure["data"][0]["y"]) == MOST
+    assert len(block(many, Chart, "waits").figure["data"][0]["y"]) == 301
+    assert len(block(many, Table, "ranks").rows) == 301
+    lead = next(s.lead for s in ranks_document(many).sections if s.name == "ranks")
+    assert "Drawn are 32 of 301 ranks" in lead
+
+
+def test_a_loader_that_is_late_has_more_than_one_cure(analysis):
+    text = markdown(ranks_document(analysis.report, timeline_of(analysis)))
+    assert text.count("**next:**") == 2 and "num\\_workers" in text
+
+
+def block(report, kind, name):
+    sections = ranks_document(report).sections
+    return next(
+        b for section in sections for b in section.blocks if isinstance(b, kind) and b.name == name
+    )
