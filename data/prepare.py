@@ -230,7 +230,7 @@ def main(words: list[str]) -> None:
     logging.basicConfig(format="%(levelname)s: %(message)s")
     with user_errors(), unwinding():
         named = [w for w in words if "=" not in w and not w.startswith("-")]
-        if named and (named[0] in RECIPES or Path(named[0]).expanduser().exists()):
+        if named and is_of_any_size(named[0], DATA_DIR):
             made, following = prepare_any_size(words, DATA_DIR)
         else:
             datasets = [f"dataset={w}" if w in named else w for w in words]
@@ -242,6 +242,15 @@ def main(words: list[str]) -> None:
             f"vocabulary of {made.tokenizer.vocab_size:,}"
         )
         print(as_called(f"next: {following}"))
+
+
+def is_of_any_size(name: str, data_dir: Path) -> bool:
+    """Or a text of the trainer's own. Raises ValueError for what is nowhere."""
+    if name in RECIPES or Path(name).expanduser().exists():
+        return True
+    if name in BUILT_IN or (data_dir / name).exists():
+        return False
+    raise ValueError(f"{name}: no such file or folder{suggestion(name, [*BUILT_IN, *RECIPES])}")
 
 
 def prepare_any_size(words: list[str], data_dir: Path) -> tuple[Dataset, str]:

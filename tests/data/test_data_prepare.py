@@ -548,7 +548,7 @@ def test_help_shows_examples_and_every_key():
     [
         (
             "shakespeare_chars",
-            "dataset=shakespeare_chars: no such folder; did you mean shakespeare_char? (shakes",
+            "shakespeare_chars: no such file or folder; did you mean shakespeare_char?",
         ),
         (
             "tokenizer=gpt4",

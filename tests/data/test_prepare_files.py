@@ -428,6 +428,8 @@ def test_nanogpts_shakespeare_is_made_of_the_text_where_it_is(tmp_path, monkeypa
     [
         (["source=a", "."], "source=a: . is named already; leave one out"),
         (["openwebtext", "source=nowhere"], "nowhere: no such file or folder"),
+        (["my_texts/", "out=mine"], "my_texts/: no such file or folder"),
+        (["shakespere_char"], "shakespere_char: no such file or folder; did you mean shakes"),
         ([".", "val_fraction=1"], "val_fraction=1.0: must be at least 0 and less than 1"),
         ([".", "val_fraction=0"], "val_fraction=0: training needs something to validate on"),
         ([".", "workers=0"], "workers=0: must be at least 1"),
