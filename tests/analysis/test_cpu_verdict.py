@@ -74,6 +74,11 @@ def test_it_is_bound_by_the_cpu_and_the_longest_phase_is_named(reported):
     assert found.cannot_tell == []
 
 
+def test_one_thread_is_one(reported):
+    one = replace(CPU_MANIFEST, process=replace(CPU_MANIFEST.process, compute_threads=1))
+    assert any(line.endswith("with 1 thread.") for line in reported(one).bottleneck.evidence)
+
+
 def test_the_advice_is_for_a_cpu_and_leaves_out_what_is_in_force(reported):
     advice = reported().bottleneck.next
     words = ("OMP_NUM_THREADS=8", "compile=true", "attention=flash", "batch_size")

@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from profiling.analysis.report import Finding
+from profiling.analysis.verdict.health import PERSONAL
 from profiling.causes import PARTS
 from profiling.report.capture.document import report_document
 from profiling.report.capture.screen import findings, first_screen
@@ -70,7 +71,7 @@ def test_what_changes_the_figures_stays_in_a_line_for_each_level():
     health = replace(
         report.health,
         findings=[
-            Finding("warning", "it still holds an environment, a user, a host or folders", "scrub"),
+            Finding("warning", PERSONAL, "scrub"),
             Finding("warning", "capturing made a step 69 % longer: 34.67 ms here", "read shares"),
             Finding("warning", "the steps are restless: a quarter took up to 1 ms"),
             Finding("note", "this is process 7 on GPU 0, one of 2 GPUs of processes in this capture"
@@ -84,4 +85,4 @@ def test_what_changes_the_figures_stays_in_a_line_for_each_level():
     ]
     alone = replace(health, findings=health.findings[:1])
     (line,) = findings(replace(report, health=alone))
-    assert line == "warning: it still holds an environment, a user, a host or folders"
+    assert line == f"warning: {PERSONAL}"

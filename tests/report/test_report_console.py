@@ -13,7 +13,7 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.report import CallSum, Overlap
 from profiling.analysis.summary import summarize
 from profiling.report.capture import tables
-from profiling.report.capture.document import report_document, step_parts
+from profiling.report.capture.document import report_document, step_parts, steps_by_tool
 from profiling.report.capture.verdict_line import verdict_line
 from profiling.report.document import Column, Table
 from profiling.report.kernel_label import kernel_label
@@ -29,6 +29,14 @@ def shown(report, width=80) -> str:
     out = io.StringIO()
     terminal.show(report_document(report), Console(file=out, width=width, highlight=False))
     return out.getvalue()
+
+
+def test_one_step_has_one_number():
+    report = report_of("flash_eager")
+    window = replace(report.window, steps=1, step_name="ProfilerStep", first_iteration=10)
+    assert "1 step (ProfilerStep 10), " in steps_by_tool(replace(report, window=window))
+    window = replace(window, steps=3)
+    assert "3 steps (ProfilerStep 10 to 12), " in steps_by_tool(replace(report, window=window))
 
 
 def test_the_verdict_comes_first_and_every_part_is_there():

@@ -77,7 +77,8 @@ def process_sentences(analysis: Analysis, report: Report) -> Iterator[str]:
     if process and process.cores_used is not None:
         of = f" of {report.cpu_cores}" if report.cpu_cores else ""
         threads = process.compute_threads
-        shared = f"; PyTorch computes with {threads} threads" if threads else ""
+        in_threads = "1 thread" if threads == 1 else f"{threads} threads"
+        shared = f"; PyTorch computes with {in_threads}" if threads else ""
         yield f"On average {process.cores_used:.1f}{of} cores were at work{shared}."
         if process.cores_used < WAITING:
             yield "It had to wait: other programs took the cores, or it read files."

@@ -21,7 +21,7 @@ SLOW_START = 1.5  # the first step against the median of the rest
 RESTLESS = 0.2  # the middle half of the step times, against their median
 DISTURBANCES = ("evaluate", "checkpoint")
 WHOLE_GRAPHS = "CUDA graphs were captured as wholes, without their kernels"
-PERSONAL = "it still holds an environment, a user, a host or folders"
+PERSONAL = "the capture still holds an environment, a user, a host or folders"
 OTHERS = "GPUs of processes in this capture"
 UNKNOWN_SHARE = 0.2  # of kernel time: from here on a warning, and no evidence
 TRACE_BOTH = "nsys profile --trace=cuda,nvtx"

@@ -78,8 +78,8 @@ def steps_by_tool(report: Report) -> str:
     capture, window = report.capture, report.window
     steps = f"{window.steps} step{'s' if window.steps != 1 else ''}"
     if window.first_iteration is not None:
-        last = window.first_iteration + window.steps - 1
-        steps += f" ({window.step_name} {window.first_iteration} to {last})"
+        last = f" to {window.first_iteration + window.steps - 1}" if window.steps > 1 else ""
+        steps += f" ({window.step_name} {window.first_iteration}{last})"
     elif window.step_name is None:
         steps = "no steps found: the whole capture counts as one"
     elif window.step_name == STEP_NAME:
