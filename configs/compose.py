@@ -305,4 +305,6 @@ def explain(error: Exception, path: Path | None) -> str:
         near = ending(missing[1], keys(Config)) if missing else ""
         return f"{place}{name}: {str(cause).splitlines()[0]}{near}"
     text = one_line(cause).split(" Config search path:")[0]
+    if "launcher/submitit" in text:
+        text += "; submitit's come with pip install '.[slurm]'"
     return text.replace(f"'{PRIMARY}'", PRIMARY).replace(PRIMARY, str(path or "the defaults"))

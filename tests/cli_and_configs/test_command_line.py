@@ -262,6 +262,11 @@ def test_hydra_s_launcher_gets_the_same_jobs(run, capsys, setting):
     assert capsys.readouterr().out == told and told.count("job ") == 4
 
 
+def test_a_launcher_that_is_not_installed_says_how_to_get_it(error_of):
+    told = error_of("-m", "hydra/launcher=submitit_none", "seed=1,2")
+    assert told.endswith("; submitit's come with pip install '.[slurm]'")
+
+
 @pytest.mark.slow
 def test_settings_of_hydra_are_in_force(run, tmp_path, monkeypatch):
     monkeypatch.delenv("PLANTED", raising=False)

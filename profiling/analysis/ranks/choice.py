@@ -95,7 +95,7 @@ def once_each(ranks: list[ReducedRank]) -> tuple[list[ReducedRank], list[str]]:
     again = [rank for rank in ranks if kept.setdefault(rank.rank, rank) is not rank]
     if not again:
         return ranks, []
-    said = f"{who(again)} that a newer file holds, as {kept[again[0].rank].file}"
+    said = f"{who(again)} for newer ones of the same ranks, as {kept[again[0].rank].file}"
     return list(kept.values()), [f"{said}; are there two runs in one folder? Name one's files"]
 
 

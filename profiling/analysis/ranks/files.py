@@ -61,6 +61,8 @@ def open_ranks(
     findings = [Finding("warning", f"left out: {file.error}") for file in read if file.error]
     ranks, left_out = choose(read)
     findings += left_out
+    if read and all(file.error == without_gpu(file.path) for file in read):
+        raise TooFewRanks(f"{names(paths)}: ranks are compared by their GPUs, and none took part")
     if len(ranks) < 2:
         said = findings[0].what if findings else "the files hold one process on one GPU"
         raise TooFewRanks(f"{names(paths)}: fewer than two ranks to compare; {said}")
@@ -112,7 +114,7 @@ def read(path: Path, step_names: StepNames) -> FileRead:
         trace = opening.open_capture(path)
         subjects = processes_of(trace)
         if not subjects:
-            raise ValueError(f"{path}: holds no GPU activity")
+            raise ValueError(without_gpu(path))
         if len(subjects) == 1:
             return FileRead(path, [one_rank(trace, path, step_names)])
         ranks = [
@@ -124,6 +126,10 @@ def read(path: Path, step_names: StepNames) -> FileRead:
         return FileRead(path, [], str(error))
     except OSError as error:  # it, or what lies beside it, went meanwhile
         return FileRead(path, [], f"{path}: cannot be read: {error.strerror or error}")
+
+
+def without_gpu(path: Path) -> str:
+    return f"{path}: holds no GPU activity"
 
 
 def processes_of(trace: Trace) -> list[tuple[int, int]]:
