@@ -31,6 +31,7 @@ from cli.program import as_called
 from profiling.analysis.capture import Capture, open_report
 from profiling.analysis.ranks.found import is_one_of_ranks, rank_captures
 from profiling.analysis.report import Report
+from profiling.analysis.verdict.health import OTHERS
 from profiling.records import to_json
 from profiling.report.capture.kernel_sources import Links, source_links
 from profiling.report.capture.verdict_line import verdict_line
@@ -199,9 +200,13 @@ def more(path: Path, report: Report) -> str:
 
 
 def report_of_all(path: Path, report: Report) -> str | None:
-    """The command for a capture beside which those of other ranks lie, if they can wait for it."""
-    talks = any(row.family == "communication" for row in report.kernels)
-    if not talks or not is_one_of_ranks(path):  # which reads files
+    """The command for a capture that holds other ranks, or beside which theirs lie, if they can
+    wait for it."""
+    if all(row.family != "communication" for row in report.kernels):
+        return None
+    if any(OTHERS in finding.what for finding in report.health.findings):
+        return f"report {without_controls(shlex.quote(str(path)))} --ranks"
+    if not is_one_of_ranks(path):  # which reads files
         return None
     return f"report {without_controls(shlex.quote(str(path.parent)))}"
 

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks.fleet.files import Told, clocks_of_hosts, write_kineto
+from benchmarks.fleet.files import Told, clocks_of_hosts, write_kineto, write_nsys
 from benchmarks.fleet.simulation import Fault, Fleet, simulate
 from profiling.verbs import compare, export, report
 from tests.helpers.fleet import written
@@ -190,6 +190,13 @@ def test_a_comparison_does_not_clear_ranks_of_which_nothing_is_known(late, tmp_p
         write_kineto(silent, number, path, Told(clocks_of_hosts(4, 1)))
     assert compare.main([str(late), str(tmp_path / "silent")]) == 0
     assert "silent: who is waited for cannot be told." in capsys.readouterr().out
+
+
+def test_a_file_of_several_ranks_names_the_report_of_all(tmp_path, capsys):
+    simulation = simulate(Fleet(ranks=2, steps=6))
+    path = write_nsys(simulation, [0, 1], tmp_path / "all.sqlite", Told(clocks_of_hosts(2, 2)))
+    assert report.main([str(path)]) == 0
+    assert f"python -m profiling report {path} --ranks says who is" in capsys.readouterr().out
 
 
 def test_another_number_of_ranks_does_not_compare(late, tmp_path):
