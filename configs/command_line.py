@@ -71,6 +71,7 @@ flags (Hydra's)
 """
 # a file is given by its own path; a pickle of an earlier run may run any code
 REFUSED = ("config_path", "config_dir", "experimental_rerun")
+SUBMITIT = "hydra/launcher=submitit"
 Start = Callable[[Train, Train], None]
 
 
@@ -149,6 +150,8 @@ def train_by_hydra(
             jobs.run(settings.job.num + 1 if swept else 1, config, train)
 
     jobs.check(check)
+    if launchers := [word for word in arguments if word.startswith(SUBMITIT)]:
+        jobs.submit(launchers[-1].partition("=")[2])
     sys.argv = [typed[0], *arguments]
     try:
         with env_override({"HYDRA_FULL_ERROR": "1"}):  # raise, rather than print and exit

@@ -33,6 +33,12 @@ class Jobs:
             except ValueError as error:
                 raise ValueError(f"{self.name(number, config)}: {error}") from error
 
+    def submit(self, launcher: str) -> None:
+        """Says what is about to run in other processes, which print elsewhere."""
+        for number, config in enumerate(self.configs, start=1):
+            say(self.name(number, config))
+        say(f"{launcher}: what they print lies in .submitit/, in hydra.sweep.dir, which is out_dir")
+
     def run(self, number: int, config: Config, train: Train) -> None:
         """The job of this number. Under torchrun its failure ends the rest: ranks part there."""
         if not self.swept:

@@ -267,6 +267,14 @@ def test_a_launcher_that_is_not_installed_says_how_to_get_it(error_of):
     assert told.endswith("; submitit's come with pip install '.[slurm]'")
 
 
+def test_jobs_of_submitit_say_what_runs_and_where_their_lines_are(run, monkeypatch, capsys):
+    monkeypatch.setattr(command_line, "SUBMITIT", "hydra/launcher=basic")
+    run("-m", "seed=1,2", "out_dir=o", "hydra/launcher=basic", train=lambda config: None)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["job 1 of 2 (o/seed=1)", "job 2 of 2 (o/seed=2)"]
+    assert lines[2].startswith("basic: what they print lies in .submitit/")
+
+
 @pytest.mark.slow
 def test_settings_of_hydra_are_in_force(run, tmp_path, monkeypatch):
     monkeypatch.delenv("PLANTED", raising=False)
