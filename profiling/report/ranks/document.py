@@ -155,11 +155,11 @@ def figures(report: RanksReport) -> list[tuple[str, str]]:
         (f"cost of {who}", f"{milliseconds(late.costs_ms_per_step)} ms" if late else "none"),
         ("gain of mending it", f"{milliseconds(late.gains_ms_per_step)} ms" if late else ABSENT),
         ("cost of jitter", ABSENT if jitter is None else f"{milliseconds(jitter)} ms"),
-        ("slowest to fastest GPU", slowest_to_fastest(report)),
+        ("most to least computing", most_to_least(report)),
     ]
 
 
-def slowest_to_fastest(report: RanksReport) -> str:
+def most_to_least(report: RanksReport) -> str:
     """Of computing, without what a rank waits, or collectives slow it."""
     computing = [row.compute_ms - row.communication.slowed_ms for row in report.ranks]
     return f"{max(computing) / min(computing):.2f} times" if min(computing) > 0 else ABSENT
