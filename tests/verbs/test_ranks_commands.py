@@ -218,6 +218,15 @@ def test_what_does_not_fit_is_refused(late, words, told):
         report.main([str(late / "rank0.trace.json"), *words])
 
 
+@pytest.mark.parametrize("again", ["late/rank0.trace.json", "late", "link.json"])
+def test_a_file_is_given_once(late, tmp_path, capsys, again):
+    first = late / "rank0.trace.json"
+    (tmp_path / "link.json").symlink_to(first)
+    with pytest.raises(ValueError, match=r"\.json: given twice$"):
+        report.main([str(first), str(tmp_path / again)])
+    assert capsys.readouterr() == ("", "")
+
+
 def test_a_process_of_a_folder_is_reported_alone(late, capsys):
     assert report.main([str(late), "--device", "0"]) == 0
     assert "4 ranks" not in capsys.readouterr().out
