@@ -25,7 +25,7 @@ class Part:
 
     name: str
     meaning: str  # beside the bar of the step
-    bucket: str  # in the table of a comparison
+    bucket: str  # in the legend of a chart, and in the table of a comparison
     sentence: str  # in the sentence of a comparison, before "2.10 -> 0 ms"
     colours: Colours
     cause: bool = False  # a reason why the GPU had nothing to do

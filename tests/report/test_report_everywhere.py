@@ -141,7 +141,8 @@ def check_step(by_cause: dict[str, float]) -> None:
     assert [bar["x"][0] for bar in bars] == list(parts.values())
     for name, bar in zip(parts, bars, strict=True):
         assert causes.part_named(name).meaning in bar["hovertemplate"]
-        assert bar["marker"]["color"] in html and name in bar["name"]
+        assert bar["marker"]["color"] in html
+        assert bar["name"] == causes.part_named(name).bucket
 
 
 def check_comparison(by_cause: dict[str, float]) -> None:
@@ -189,7 +190,7 @@ def test_what_has_no_colour_is_drawn_in_a_neutral_one(browser, tmp_path):
         "  name('--other'), name('--launch')]"
     )
     colours, other, launch = drawn
-    assert colours["idle: mystery"] == other and colours["idle: launch"] == launch != other
+    assert colours["idle: mystery"] == other and colours["idle: launch-bound"] == launch != other
 
 
 def test_idle_time_without_causes_is_told_as_such():
