@@ -36,6 +36,7 @@ from profiling.report.renderers.page import page
 from tests.helpers.chromium import open_page
 from tests.helpers.folders import write_run
 from tests.helpers.reports import report_with_manifest
+from tests.paths import PROJECT
 
 MADE_UP = causes.Part(
     "paging",
@@ -191,6 +192,14 @@ def test_what_has_no_colour_is_drawn_in_a_neutral_one(browser, tmp_path):
     )
     colours, other, launch = drawn
     assert colours["idle: mystery"] == other and colours["idle: launch-bound"] == launch != other
+
+
+def test_synchronization_is_spelt_as_cuda_spells_it():
+    report, comparison = report_with(every_cause()), comparison_with(every_cause())
+    told = [markdown(report_document(report)), markdown(comparison_document(comparison))]
+    told += [path.read_text("utf-8") for path in (PROJECT / "docs").glob("*.md")]
+    for text in told:
+        assert not re.findall(r"\bsynchronis\w*", text, re.I)
 
 
 def test_idle_time_without_causes_is_told_as_such():
