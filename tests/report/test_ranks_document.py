@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.fleet.simulation import Fault, Fleet
+from profiling.analysis.ranks.cause import next_steps
 from profiling.analysis.ranks.records import RanksReport
 from profiling.analysis.ranks.summary import RanksAnalysis
 from profiling.report.document import Chart, Table
@@ -63,6 +64,20 @@ def test_of_many_ranks_those_are_drawn_that_wait_least_and_most(analysis):
 def test_a_loader_that_is_late_has_more_than_one_cure(analysis):
     text = markdown(ranks_document(analysis.report, timeline_of(analysis)))
     assert text.count("**next:**") == 2 and "num\\_workers" in text
+
+
+def test_the_cures_are_for_the_program_that_was_captured(analysis):
+    late, other = analysis.ranks[LATE], analysis.ranks[0]
+    assert late.run.foreign and not any("token_storage" in line for line in elsewhere(analysis))
+    ours = replace(late, run=replace(late.run, foreign=False, trainer=True))
+    advice = next_steps(ours, "data", None)
+    assert advice and advice != elsewhere(analysis)
+    assert not any("DataLoader" in line for line in advice)
+    assert next_steps(other, "gpu_compute", "slower_kernels")[0].startswith("Measure rank 0's GPU")
+
+
+def elsewhere(analysis: RanksAnalysis) -> list[str]:
+    return next_steps(analysis.ranks[LATE], "data", None)
 
 
 def block(report, kind, name):
