@@ -21,9 +21,22 @@ def check_place(path: Path) -> None:
     with told(path):
         if path.is_dir():
             raise ValueError(f"{path}: is a folder; name a file in it")
+        if path.exists() and not path.is_file():  # a link may lead there
+            raise ValueError(f"{path}: is a device or a pipe; name a file")
         if not path.parent.is_dir():
             raise ValueError(f"{path}: there is no folder {path.parent}; make it first")
         check_writable(path.parent)
+
+
+def behind_link(path: Path) -> Path:
+    """Where a file that the user names is written: of a link the file that it names.
+
+    A run's own files are written as they are named, for a link there is of a copied folder.
+    """
+    real = Path(os.path.realpath(path)) if path.is_symlink() else path
+    if real.is_symlink():
+        raise ValueError(f"{path}: a link that leads to itself; name a file")
+    return real
 
 
 def make_folder(folder: Path) -> None:
