@@ -27,8 +27,9 @@ from cli.files import write_text
 from cli.interrupts import answered
 from profiling.flight_recorder import DUMP, EARLIER, LOOK_S, REQUEST, Note, place
 from profiling.records import to_json
-from training.distributed import Ranks, launched
+from training.distributed import Ranks
 from training.next_commands import hang_command
+from training.torchrun import launched
 
 log = logging.getLogger(__name__)
 

@@ -3,11 +3,11 @@
 Called by record, slow_ranks and flight_recorder.
 """
 
-import os
 import shlex
 
 from data.tokenizers import CharTokenizer, Tokenizer
 from training.distributed import Ranks
+from training.torchrun import ranks_here
 
 SHAKESPEARE, NEW_LINE = "ROMEO:", "\\n"  # as sample.py's start= has it
 
@@ -27,11 +27,11 @@ def report_command(folder: str) -> str:
 def capture_of_ranks(out_dir: str, ranks: Ranks, *compared: int) -> str:
     """Captures all ranks of the same run anew where one command can, else says what to add to it:
     nsys is started on one host alone, and records CUDA."""
-    here = os.environ.get("LOCAL_WORLD_SIZE", str(ranks.world_size))
-    if ranks.device.type != "cuda" or here != str(ranks.world_size):
+    here = ranks_here(ranks.world_size) or ranks.world_size
+    if ranks.device.type != "cuda" or here < ranks.world_size:
         numbers = ",".join(map(str, sorted(compared)))
         return f"start it with profile=torch profile.ranks=[{numbers}]"
-    words = ["--nproc-per-node", here, "--ranks", "all"]
+    words = ["--nproc-per-node", str(here), "--ranks", "all"]
     folder = out_dir.rstrip("/")
     words += [f"{folder}/config.yaml", f"out_dir={folder}-ranks", "init_from=scratch"]
     return shlex.join(["python", "-m", "profiling", "run", *words])
