@@ -86,8 +86,8 @@ def check_job(config: Config) -> None:
     """All that can be known before the data; leaves no trace. Raises ValueError naming the key."""
     local_rank, world_size = launched()
     config = gone_on(config)
-    settle(config, resolve_device(config.device, local_rank, world_size), world_size)
+    settled = settle(config, resolve_device(config.device, local_rank, world_size), world_size)
     if from_torchrun("RANK", 0):
         return
-    with locked(config):
-        check_source(config)
+    with locked(settled):
+        check_source(settled)
