@@ -178,7 +178,7 @@ def test_a_link_stays_and_the_file_that_it_names_is_written(run, words):
     ("leads_to", "why"),
     [
         ("/dev/null", "/dev/null: is a device or a pipe; name a file"),
-        ("o.json", "o.json: a link that leads to itself; name a file"),
+        ("o.json", "o.json: a link that leads to itself; name another place"),
         ("nowhere/o.json", "there is no folder"),
     ],
 )
