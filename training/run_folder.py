@@ -28,7 +28,7 @@ from profiling.run_files import RUN_FILES
 from training.checkpoint_file import opened
 from training.distributed import Ranks
 from training.previous_runs import check_previous, make_way
-from training.same_run import check_same_keys
+from training.same_run import check_keys
 from training.shard_index import remove_unnamed
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -91,7 +91,7 @@ def locked(config: Config) -> Iterator[Lock]:
         if config.init_from != "resume":
             check_previous(folder, config.keep_previous)
         else:
-            check_same_keys(opened(folder / "ckpt.pt", at_a_glance=True), config)
+            check_keys(opened(folder / "ckpt.pt", at_a_glance=True), config)
         yield lock
 
 

@@ -43,10 +43,10 @@ def keys_of(saved: Checkpoint) -> dict[str, Value]:
 def check_same_run(saved: Checkpoint, config: Config, dataset: Dataset) -> None:
     """Raises ValueError naming what keeps the checkpoint from going on as `config` says."""
     check_text(saved, config, dataset)
-    check_same_keys(saved, config)
+    check_keys(saved, config)
 
 
-def check_same_keys(saved: Checkpoint, config: Config) -> None:
+def check_keys(saved: Checkpoint, config: Config) -> None:
     """Likewise, of the keys alone."""
     for key in (*EXACT_KEYS, *BATCH_KEYS):
         if key not in keys_of(saved):
