@@ -1,6 +1,6 @@
 """What the report says of runs whose bottleneck was planted, beside what taking it out gained.
 
-Called by planted and foreign, whose tables are made here.
+Called by planted and foreign, whose tables are made here, and by planted_ranks.
 """
 
 import sys
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from profiling.analysis.capture import open_report
+from profiling.analysis.ranks.found import captures_of_run
 from profiling.analysis.report import Bottleneck
 from profiling.units import ABSENT, milliseconds
 
@@ -42,6 +43,12 @@ class Result:
     planted: str  # the verdict that would be right
     times: Times | None  # None where it failed
     by_tool: dict[str, list[Diagnosis]]  # a diagnosis of each capture
+
+
+def check_kept(out: Path, runs: Iterable[str]) -> None:
+    """For reread=true. Raises ValueError where no folder of these runs in `out` has a capture."""
+    if not any(captures_of_run(out / run) for run in runs):
+        raise ValueError(f"out={out}: has no captures; leave reread=true away to make them")
 
 
 def diagnosed(name: str, planted: str, capture: Path) -> Diagnosis:

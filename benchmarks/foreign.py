@@ -33,6 +33,7 @@ from benchmarks.diagnoses import (
     TOOLS,
     Result,
     Times,
+    check_kept,
     each_diagnosed,
     markdown_row,
     print_counts,
@@ -72,10 +73,10 @@ class ForeignConfig(Keys):
 def main(config: ForeignConfig) -> None:
     programs = chosen(config)
     out = Path(config.out).resolve()
-    if not config.reread:
+    if config.reread:
+        check_kept(out, FOLDERS.values())
+    else:
         record(programs, config.repeats, out, checked_nsys(config.nsys, out))
-    elif not any((out / folder).is_dir() for folder in FOLDERS.values()):
-        raise ValueError(f"out={config.out}: has no captures; leave reread=true away to make them")
     times = read_json(out / TIMES, dict[str, Times]) if (out / TIMES).exists() else {}
     print_header()
     results = []

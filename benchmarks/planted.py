@@ -27,6 +27,7 @@ from hydra.core.utils import env_override
 from benchmarks.diagnoses import (
     Result,
     Times,
+    check_kept,
     each_diagnosed,
     markdown_row,
     print_counts,
@@ -63,7 +64,9 @@ class PlantedConfig(Keys):
 def main(config: PlantedConfig) -> None:
     names = chosen(config)
     out = Path(config.out).resolve()
-    if not config.reread:
+    if config.reread:
+        check_kept(out, (f"{name}/{folder}" for name in names for folder in ("nsys", "torch")))
+    else:
         check_machine(out)
     print_header()
     results = []

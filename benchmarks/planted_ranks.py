@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
+from benchmarks.diagnoses import check_kept
 from benchmarks.measuring import Keys, key, launcher
 from benchmarks.planted import (
     SHORT,
@@ -91,7 +92,9 @@ def main(config: PlantedRanksConfig) -> None:
     if unknown := set(names) - set(OF_RANKS):
         raise ValueError(f"plants={','.join(sorted(unknown))}: there are {', '.join(OF_RANKS)}")
     out = Path(config.out).resolve()
-    if not config.reread:
+    if config.reread:
+        check_kept(out, (f"{name}/{folder}" for name in names for folder in TOOLS))
+    else:
         check_machine(out)
     print(HEADER, flush=True)
     found: list[Told] = []

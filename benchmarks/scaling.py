@@ -1,11 +1,10 @@
 """What each GPU more keeps of a training step; another checkout of nanoGPT beside it.
 
-    python -m benchmarks scaling ranks=1,2,4 config=gpt2_124m \
+    python -m benchmarks scaling ranks=1,2,4 config=gpt2_124m \\
         words="dataset=FOLDER attention=triton kernels=fused compile=false"
-    python -m benchmarks scaling ranks=1,4 config=gpt2_124m words="dataset=FOLDER" \
-        ways="parallel=ddp; parallel=fsdp" against=../nanoGPT \
+    python -m benchmarks scaling ranks=1,4 config=gpt2_124m words="dataset=FOLDER" \\
+        ways="parallel=ddp; parallel=fsdp" against=../nanoGPT \\
         theirs="config/train_gpt2.py --batch_size=12 --wandb_log=False"
-
     python -m benchmarks scaling ranks=1,2 alone=0,1 words="dataset=FOLDER"
 
 Each process trains one micro-step of batch_size sequences on each GPU. All take turns, round by

@@ -21,9 +21,27 @@ def check_place(path: Path) -> None:
     with told(path):
         if path.is_dir():
             raise ValueError(f"{path}: is a folder; name a file in it")
+        if path.exists() and not path.is_file():  # a link may lead there
+            raise ValueError(f"{path}: is a device or a pipe; name a file")
         if not path.parent.is_dir():
             raise ValueError(f"{path}: there is no folder {path.parent}; make it first")
         check_writable(path.parent)
+
+
+def behind_link(path: Path) -> Path:
+    """Where what the user names is written: of a link the place that it names. Raises ValueError.
+
+    A run's own files are written as they are named, for a link there is of a copied folder.
+    """
+    real = Path(os.path.realpath(path)) if path.is_symlink() else path
+    if real.is_symlink():
+        raise ValueError(f"{path}: a link that leads to itself; name another place")
+    return real
+
+
+def leads_nowhere(path: Path) -> bool:
+    """Whether it is a link to what is not there, of which no folder can be made."""
+    return path.is_symlink() and not path.exists()
 
 
 def make_folder(folder: Path) -> None:
@@ -32,6 +50,8 @@ def make_folder(folder: Path) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
+            if leads_nowhere(folder):
+                raise ValueError(f"{folder}: is a link that leads nowhere; name a folder") from None
             raise ValueError(f"{folder}: is a file, or lies below one; name a folder") from None
         check_writable(folder)
 

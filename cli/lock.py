@@ -17,6 +17,7 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 
+from cli.files import leads_nowhere
 from cli.start_up import last_acts
 
 log = logging.getLogger(__name__)
@@ -78,6 +79,8 @@ class Lock:
         except OSError as error:
             self.close()
             reason = "it is a file" if self.folder.is_file() else error.strerror
+            if leads_nowhere(self.folder):
+                reason = "it is a link that leads nowhere"
             raise ValueError(f"{self.key}: cannot write there: {reason}") from error
         except InUse:
             self.close()

@@ -19,7 +19,7 @@ def adopt() -> None:
 def torchrun_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """What torchrun would have set for this task; nothing under torchrun, or for a single task.
 
-    Raises ValueError where a step has several tasks and lacks what says who they are.
+    Raises ValueError where a step has several tasks and does not say who they are.
     """
     if "RANK" in environ or "WORLD_SIZE" in environ:
         return {}
@@ -32,6 +32,9 @@ def torchrun_variables(environ: Mapping[str, str]) -> dict[str, str]:
             f"SLURM_STEP_NUM_TASKS={tasks}, but {', '.join(missing)} is not set; start it as srun "
             f"--ntasks={tasks} python train.py ..., or by torchrun"
         )
+    for name in ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID"):
+        if not environ[name].isdecimal():
+            raise ValueError(f"{name}={environ[name]}: not a number; srun sets it, else unset it")
     job = int(re.sub(r"\D", "", environ["SLURM_JOB_ID"]) or 0)
     found = {
         "RANK": environ["SLURM_PROCID"],

@@ -108,7 +108,10 @@ class TrainingConfig:
         None, "of hsdp: ranks that share one copy of the model; null: those of a host", least=1
     )
     bucket_mb: float = key(
-        25.0, "of ddp: MiB of gradients that are averaged at once, while more are computed", least=1
+        25.0,
+        "of ddp: MiB of gradients that are averaged at once, while more are computed",
+        least=1,
+        below=1_000_000,  # which no model fills; PyTorch counts bytes in 64 bits
     )
     all_reduce: str = key(
         "auto",

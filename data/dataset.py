@@ -12,12 +12,14 @@ import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from cli.errors import one_line
 from cli.interrupts import unwinding
 from data.token_files import TokenFile, Tokens
-from data.token_folder import SPLITS, find_files, fingerprint, tokenizer_of
+from data.token_folder import SPLITS, check_file, find_files, fingerprint, tokenizer_of
 from data.tokenizers import Tokenizer, load_tokenizer, token_dtype
 
 STAND_IN = "stand-in"  # the source of the built-in text
@@ -54,8 +56,7 @@ def load_dataset(directory: Path) -> Dataset:
 def load_prepared(directory: Path) -> Dataset:
     """A folder that `data.prepare` made; ValueError says what is missing or damaged."""
     try:
-        meta = json.loads((directory / "meta.json").read_text(encoding="utf-8"))
-        record = json.loads((directory / "vocab.json").read_text(encoding="utf-8"))
+        meta, record = (record_in(directory / name) for name in ("meta.json", "vocab.json"))
         source, text_sha256 = meta["source"], meta["text_sha256"]
         tokenizer = load_tokenizer(record)
         dtype = token_dtype(tokenizer.vocab_size)
@@ -69,8 +70,21 @@ def load_prepared(directory: Path) -> Dataset:
     except FileNotFoundError as error:
         raise ValueError(f"{directory}: incomplete: no {Path(error.filename).name}") from error
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
-        raise ValueError(f"{directory}: damaged: {type(error).__name__}: {error}") from error
+        reason = f"lacks {error}" if isinstance(error, KeyError) else one_line(error)
+        raise ValueError(f"{directory}: damaged: {reason}; prepare it again") from error
     return Dataset(source, text_sha256, tokenizer, directory, files)
+
+
+def record_in(path: Path) -> dict[str, Any]:
+    """Raises ValueError naming the file."""
+    check_file(path)
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path.name}: {error}") from error
+    if not isinstance(record, dict):
+        raise ValueError(f"{path.name}: holds no names with values")
+    return record
 
 
 def load_folder(directory: Path) -> Dataset:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cli.files import replacing, told, write_text
+from cli.files import behind_link, replacing, told, write_text
 from cli.lock import Lock
 from configs.data import BUILT_IN
 from configs.preparing import FilesConfig
@@ -65,7 +65,7 @@ def prepare_files(config: FilesConfig, data_dir: Path) -> Dataset:
 
 def place_of(folder: Path) -> Path:
     """Where what is made is renamed to, hours later: behind a link. ValueError if it cannot be."""
-    place = folder.resolve()
+    place = Path(os.path.realpath(behind_link(folder)))
     if place == Path.cwd() or place.is_mount():
         raise ValueError(
             f"out={folder}: a mounted disk, or the working folder, whose place no other can take; "

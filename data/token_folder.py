@@ -62,6 +62,7 @@ def split_of(path: Path) -> str | None:
 
 def token_file(path: Path) -> TokenFile:
     """What the file says of itself. Raises ValueError where it is cut off."""
+    check_file(path)
     size = path.stat().st_size
     with open(path, "rb") as file:
         magic, version, count = HEADER.unpack(file.read(HEADER.size).ljust(HEADER.size, b"\0"))
@@ -86,10 +87,17 @@ def token_file(path: Path) -> TokenFile:
     return TokenFile(path, IDS, size // IDS.itemsize)
 
 
+def check_file(path: Path) -> None:
+    """Raises ValueError where it is something else: who opens a pipe waits for its writer."""
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path}: is no file; copy or prepare it again")
+
+
 def tokenizer_of(folder: Path) -> CharTokenizer | Gpt2Tokenizer:
     """meta.pkl's, or else GPT-2's, as in nanoGPT. Raises ValueError."""
     meta = folder / "meta.pkl"
     if os.path.lexists(meta):  # a link that leads nowhere is no folder without one
+        check_file(meta)
         return read_meta(meta)
     return Gpt2Tokenizer()
 

@@ -60,36 +60,47 @@ def load(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
     return replace(filled(weights_alone, {}, device), optimizer=None)
 
 
-def opened(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
-    """Raises ValueError with one line: the file, what is wrong with it, what to do."""
-    state = unpacked(path, device)
+def opened(path: Path, device: torch.device | str = "cpu", at_a_glance: bool = False) -> Checkpoint:
+    """Raises ValueError with one line: the file, what is wrong with it, what to do.
+
+    At a glance tensors stay in the file, on the CPU, and damage to their numbers is not seen.
+    """
+    state = unpacked(path, device, at_a_glance)
     try:
-        return checked_checkpoint(path, state)
+        return checked_checkpoint(path, state, at_a_glance)
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         reason = f"lacks {error}" if isinstance(error, KeyError) else one_line(error)[:160]
         raise ValueError(f"{path}: not a checkpoint of this program: {reason}; {AGAIN}") from error
 
 
-def unpacked(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
+def unpacked(
+    path: Path, device: torch.device | str = "cpu", at_a_glance: bool = False
+) -> dict[str, Any]:
     """What is in the file, nothing of it run. Raises ValueError where it is missing or damaged."""
     if not path.is_file():
         raise ValueError(f"{path}: no checkpoint there; train first, with init_from=scratch")
-    state = data_in(path, path, device)
+    state = data_in(path, path, device, at_a_glance)
     if not isinstance(state, dict):
         kind = type(state).__name__
         raise ValueError(f"{path}: damaged or no checkpoint (a {kind}, not a dictionary); {AGAIN}")
     return state
 
 
-def data_in(path: Path, content: Path | io.BytesIO, device: torch.device | str = "cpu") -> object:
+def data_in(
+    path: Path,
+    content: Path | io.BytesIO,
+    device: torch.device | str = "cpu",
+    at_a_glance: bool = False,
+) -> object:
     """What torch.save wrote there, of the file `path`. Raises ValueError where it is damaged."""
     try:
         with zipfile.ZipFile(content) as archive:
-            if broken := archive.testzip():  # torch.load does not look at the checksums
+            # torch.load does not look at the checksums
+            if not at_a_glance and (broken := archive.testzip()):
                 raise zipfile.BadZipFile(f"wrong checksum of {broken}")
         if isinstance(content, io.BytesIO):
             content.seek(0)
-        return torch.load(content, map_location=device, weights_only=True)
+        return torch.load(content, map_location=device, weights_only=True, mmap=at_a_glance)
     except Exception as error:  # PyTorch's unpickler meets broken bytes with a dozen kinds
         if code := re.search(r"GLOBAL (\S+)", str(error)):
             raise ValueError(
@@ -103,7 +114,7 @@ def data_in(path: Path, content: Path | io.BytesIO, device: torch.device | str =
         raise ValueError(f"{path}: damaged or no checkpoint ({reason}); {AGAIN}") from error
 
 
-def checked_checkpoint(path: Path, state: dict[str, Any]) -> Checkpoint:
+def checked_checkpoint(path: Path, state: dict[str, Any], at_a_glance: bool) -> Checkpoint:
     """Raises ValueError, TypeError or KeyError of the first entry that is wrong."""
     config = state["config"]
     if not isinstance(config, dict):
@@ -115,8 +126,8 @@ def checked_checkpoint(path: Path, state: dict[str, Any]) -> Checkpoint:
     shards = ShardIndex.of(path, state)
     if shards:
         state = shards.with_stand_ins(state)
-    in_shards = shards.weights if shards else ()
-    check_weights(state["model"], model_config, tokenizer.vocab_size, in_shards)
+    unread = state["model"] if at_a_glance else shards.weights if shards else ()
+    check_weights(state["model"], model_config, tokenizer.vocab_size, unread)
     best_at = None if state.get("best_iteration") is None else count(state, "best_iteration")
     text = state.get("text") or {}
     for name in ("optimizer", "scaler", "random_states"):
@@ -162,12 +173,12 @@ def model_config_of(config: dict[str, Value]) -> ModelConfig:
 
 
 def check_weights(
-    weights: object, config: ModelConfig, vocab_size: int, in_shards: Collection[str] = ()
+    weights: object, config: ModelConfig, vocab_size: int, unread: Collection[str] = ()
 ) -> None:
     """Compares them with the model of the configuration, of which no tensor is allocated.
 
-    Raises ValueError, also where a weight is not finite: of those in shards that is for whoever
-    reads them.
+    Raises ValueError, also where a weight is not finite: of the `unread` that is for whoever reads
+    them.
     """
     if not isinstance(weights, dict) or not all(isinstance(w, Tensor) for w in weights.values()):
         raise ValueError("its model is no dictionary of tensors")
@@ -185,7 +196,7 @@ def check_weights(
             raise ValueError(f"its weights do not fit its configuration: {name} is {shapes}")
         if not weight.is_floating_point():
             raise ValueError(f"its weights are spoilt: {name} is of {weight.dtype}")
-        if name not in in_shards and not weight.isfinite().all():
+        if name not in unread and not weight.isfinite().all():
             raise ValueError(f"its weights are spoilt: {name} is not finite everywhere")
 
 

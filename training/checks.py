@@ -14,7 +14,7 @@ from data.dataset import Dataset
 from data.prepare import check_source
 from training.capture import check_alone
 from training.device import check_attention, check_residual, resolve, resolve_device
-from training.distributed import Ranks, from_torchrun, launched
+from training.distributed import Ranks
 from training.evaluate import evaluation_batch_size
 from training.gpt2 import find
 from training.memory import check_model_fits
@@ -24,6 +24,7 @@ from training.parallel import check_reduce_dtype, check_shard_update, shard_coun
 from training.restart import gone_on
 from training.run_folder import locked
 from training.tensorboard import check_tensorboard
+from training.torchrun import from_torchrun, launched
 from training.wandb_mirror import check_wandb
 
 OF_A_HOST = ("dataset", "data_source", "weights", "out_dir", "compile_cache")  # paths
@@ -85,8 +86,8 @@ def check_job(config: Config) -> None:
     """All that can be known before the data; leaves no trace. Raises ValueError naming the key."""
     local_rank, world_size = launched()
     config = gone_on(config)
-    settle(config, resolve_device(config.device, local_rank, world_size), world_size)
+    settled = settle(config, resolve_device(config.device, local_rank, world_size), world_size)
     if from_torchrun("RANK", 0):
         return
-    with locked(config):
-        check_source(config)
+    with locked(settled):
+        check_source(settled)

@@ -34,7 +34,8 @@ def resolve_device(device: str, local_rank: int = 0, world_size: int = 1) -> tor
         raise ValueError(f"device={device}: each rank takes its own GPU; use device=cuda")
     number = int(index or local_rank)
     if number >= gpus:
-        wanted = f"device={device}" if index else f"{world_size} ranks"
+        mine = f"{world_size} ranks" if world_size > 1 else f"LOCAL_RANK={local_rank}"
+        wanted = f"device={device}" if index else mine
         raise ValueError(f"{wanted}: this machine has cuda:0 to cuda:{gpus - 1}")
     return torch.device("cuda", number)
 

@@ -21,9 +21,9 @@ from torch.distributed.constants import default_pg_nccl_timeout
 from torch.distributed.rendezvous import rendezvous
 
 from cli.interrupts import answered
-from cli.slurm import adopt
 from profiling.flight_recorder import HOSTS_GROUP
 from training.device import resolve_device
+from training.torchrun import from_torchrun, launched
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -136,20 +136,6 @@ class Ranks:
         if self.rank == 0:
             print(why, file=sys.stderr, flush=True)
         return SystemExit(1)
-
-
-def launched() -> tuple[int, int]:
-    """(this process's number on its host, how many ranks there are) by torchrun's variables."""
-    adopt()  # submitit's tasks do not begin in train.py
-    return from_torchrun("LOCAL_RANK", 0), from_torchrun("WORLD_SIZE", 1)
-
-
-def from_torchrun(name: str, alone: int) -> int:
-    """A number that torchrun leaves in the environment; `alone` in a plain run."""
-    word = os.environ.get(name) or str(alone)
-    if not word.isdecimal():
-        raise ValueError(f"{name}={word}: not a number; torchrun sets {name}, else unset it")
-    return int(word)
 
 
 def this_life() -> str:

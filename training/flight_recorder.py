@@ -27,8 +27,9 @@ from cli.files import write_text
 from cli.interrupts import answered
 from profiling.flight_recorder import DUMP, EARLIER, LOOK_S, REQUEST, Note, place
 from profiling.records import to_json
-from training.distributed import Ranks, launched
+from training.distributed import Ranks
 from training.next_commands import hang_command
+from training.torchrun import launched
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +58,11 @@ OF_NCCL, OF_OTHERS = "_dump_nccl_trace", "_dump_fr_trace"
 
 @contextmanager
 def switched_on(out_dir: str) -> Iterator[None]:
-    """Around the process group: torch's variables, but for those that the user has set."""
+    """Around the process group: torch's variables, but for those that the user has set.
+
+    A collective that failed, as where another rank is gone, ends this one with exit code 1 and a
+    line: in the run the stack is in its dump, and before it all ranks are at the same place.
+    """
     ours: dict[str, str] = {}
     if launched()[1] > 1:
         prefix = str(Path(out_dir).absolute() / "profile" / DUMP)
@@ -67,6 +72,14 @@ def switched_on(out_dir: str) -> Iterator[None]:
     os.environ.update(ours)
     try:
         yield
+    except ValueError:  # a mistake, which is told in one line
+        raise
+    except Exception as error:
+        if sys.flags.dev_mode or not out_of_collective(error):
+            raise
+        where = getattr(error, "__notes__", ["what another rank printed last may say why"])
+        line = "; ".join([f"rank {os.environ.get('RANK')}: {told(error)}", *where])
+        raise SystemExit(f"train.py: {line}") from None
     finally:
         for name in ours:
             os.environ.pop(name, None)
@@ -80,10 +93,9 @@ def torch_c10d() -> object:
 
 @contextmanager
 def watched(out_dir: Path, ranks: Ranks, resumed: bool) -> Iterator[None]:
-    """Around what a rank does in its run.
+    """Around what a rank does in its run: an error that ends it is dumped, and passes.
 
-    A collective that failed, as where another rank is gone, ends it with exit code 1 and a line
-    that says where to look: the stack is there. An error of this rank's own passes.
+    Where a collective failed, as where another rank is gone, it notes where to look.
     """
     if ranks.world_size == 1:
         yield
@@ -97,11 +109,8 @@ def watched(out_dir: Path, ranks: Ranks, resumed: bool) -> Iterator[None]:
         except ValueError:  # a mistake, which is told in one line
             raise
         except Exception as error:
-            if recorder.ended_by(error) and not sys.flags.dev_mode:
-                raise SystemExit(
-                    f"train.py: rank {ranks.rank}: {told(error)}; what each rank did last: "
-                    f"{hang_command(str(out_dir))}"
-                ) from None
+            if recorder.ended_by(error):
+                error.add_note(f"what each rank did last: {hang_command(str(out_dir))}")
             raise
 
 

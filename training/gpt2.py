@@ -115,7 +115,8 @@ def read(path: Path) -> dict[str, Tensor]:
             short = {name: name.removeprefix(PREFIX) for name in names}
             return {short[n]: file.get_tensor(n) for n in names if not MASKS.fullmatch(short[n])}
     except (SafetensorError, OSError) as error:
-        raise ValueError(f"damaged, or no safetensors ({one_line(error)[:120]})") from error
+        reason = one_line(error)[:120]
+        raise ValueError(f"damaged, or no safetensors ({reason}); copy it again") from error
 
 
 def from_transformers(theirs: dict[str, Tensor], block_size: int) -> dict[str, Tensor]:
@@ -165,8 +166,11 @@ def write(folder: Path, ours: dict[str, Tensor], config: ModelConfig, has_gpt2_s
     described = transformers_config(config, len(ours[HEAD]), has_gpt2_s)
     make_folder(folder)
     with replacing(folder / WHOLE) as unfinished:
+        unfinished.touch()
+        mode = unfinished.stat().st_mode
         try:
             save_file(to_transformers(ours), unfinished, metadata={"format": "pt"})
+            unfinished.chmod(mode)  # safetensors' own is for the user alone
         except SafetensorError as error:  # a full disk, too
             raise ValueError(f"{folder / WHOLE}: cannot be written: {one_line(error)}") from error
     write_text(folder / "config.json", json.dumps(described, indent=2) + "\n")

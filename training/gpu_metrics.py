@@ -1,7 +1,6 @@
 """Puts the sampler of section `gpu_metrics` into a training run. Called by train.py."""
 
 import logging
-import os
 
 import pynvml
 import torch
@@ -10,6 +9,7 @@ from configs.capture import GpuMetricsConfig
 from profiling.capture.nvml import Gpu
 from profiling.capture.sampler import GpuSampler, NoSampler
 from training.distributed import Ranks
+from training.torchrun import ranks_here
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def why_no_nvml(device: torch.device) -> str | None:
 
 def uuids_of(ranks: Ranks) -> list[str]:
     """Of the GPUs that this machine's ranks use, in the order of the ranks."""
-    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if ranks.world_size > 1 else 1
+    local = ranks_here(ranks.world_size) or 1
     devices = [ranks.device] if local == 1 else [torch.device("cuda", i) for i in range(local)]
     return [str(torch.cuda.get_device_properties(device).uuid) for device in devices]
 

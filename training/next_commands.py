@@ -3,11 +3,11 @@
 Called by record, slow_ranks and flight_recorder.
 """
 
-import os
 import shlex
 
 from data.tokenizers import CharTokenizer, Tokenizer
 from training.distributed import Ranks
+from training.torchrun import ranks_here
 
 SHAKESPEARE, NEW_LINE = "ROMEO:", "\\n"  # as sample.py's start= has it
 
@@ -36,10 +36,10 @@ def capture_of_ranks(out_dir: str, ranks: Ranks, slowest: int, fastest: int) -> 
     if ranks.device.type != "cuda":
         files = [f"{folder}/profile/window-1-rank{n}.trace.json.gz" for n in (fastest, slowest)]
         return f"{anew}, then {shlex.join(['python', '-m', 'profiling', 'compare', *files])}"
-    here = os.environ.get("LOCAL_WORLD_SIZE", str(ranks.world_size))
-    if here != str(ranks.world_size):
+    here = ranks_here(ranks.world_size) or ranks.world_size
+    if here < ranks.world_size:
         return anew
-    words = ["--nproc-per-node", here, "--ranks", "all"]
+    words = ["--nproc-per-node", str(here), "--ranks", "all"]
     words += [f"{folder}/config.yaml", f"out_dir={folder}-ranks", "init_from=scratch"]
     return shlex.join(["python", "-m", "profiling", "run", *words])
 

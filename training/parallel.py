@@ -9,7 +9,6 @@ bucket_mb above the model's size averages all gradients at once, behind the back
 training.layout carries out what is decided here.
 """
 
-import os
 from importlib.util import find_spec
 
 import torch
@@ -18,6 +17,7 @@ import torch.distributed as dist
 from configs.schema import Config
 from profiling.shared_update import misfit, needed_in_16_bits
 from training.decision import AUTO, Decision
+from training.torchrun import ranks_here
 
 SHARDED = ("fsdp", "hsdp")
 
@@ -90,7 +90,7 @@ def shard_count(config: Config, world_size: int) -> int:
         return world_size
     if config.parallel != "hsdp":
         return 1
-    return config.shard_ranks or int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+    return config.shard_ranks or ranks_here(world_size) or world_size
 
 
 def decide_all_reduce(config: Config, device: torch.device, world_size: int) -> Decision:
@@ -132,7 +132,7 @@ def no_copies(config: Config, device: torch.device, world_size: int) -> str | No
         return f"is for parallel=ddp, this run has parallel={config.parallel}"
     if device.type != "cuda":
         return f"copy engines are a GPU's, this run is on {device.type}"
-    if int(os.environ.get("LOCAL_WORLD_SIZE", world_size)) < world_size:
+    if (ranks_here(world_size) or world_size) < world_size:
         return "they reach the GPUs of one host, this run has several"
     if not has_copies():
         return "needs PyTorch 2.10 or newer, with NCCL 2.28 or newer, and triton"

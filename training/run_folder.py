@@ -22,12 +22,13 @@ from cli.lock import NAME as LOCK
 from cli.lock import InUse, Lock
 from cli.plain import plain
 from configs.schema import Config
-from configs.training import TrainingConfig
 from profiling.capture.nvml import driver_version
 from profiling.records import JsonObject, to_json
 from profiling.run_files import RUN_FILES
+from training.checkpoint_file import opened
 from training.distributed import Ranks
 from training.previous_runs import check_previous, make_way
+from training.same_run import check_keys
 from training.shard_index import remove_unnamed
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -79,18 +80,18 @@ def owned(config: Config, ranks: Ranks) -> Iterator[RunFolder]:
 
 
 @contextmanager
-def locked(config: TrainingConfig) -> Iterator[Lock]:
+def locked(config: Config) -> Iterator[Lock]:
     """Around all that is written into out_dir, before anything is made for it.
 
     Raises ValueError where it cannot be written, where another process owns it, where a run lies
-    there that keep_previous does not want moved, and where there is none to resume.
+    there that keep_previous does not want moved, and where there is none to resume, or another one.
     """
     folder = Path(config.out_dir)
     with Lock(folder, f"out_dir={config.out_dir}") as lock:
         if config.init_from != "resume":
             check_previous(folder, config.keep_previous)
-        elif not (path := folder / "ckpt.pt").is_file():
-            raise ValueError(f"{path}: no checkpoint there; train first, with init_from=scratch")
+        else:
+            check_keys(opened(folder / "ckpt.pt", at_a_glance=True), config)
         yield lock
 
 

@@ -2,6 +2,9 @@
 
 The model and the text may not. What decides which sequences and which noise an iteration sees has
 to be asked for by exact_resume=false; all else steers or watches the run, and is only said.
+
+Called by training.run_folder for the keys, before a text is made that the checkpoint may not be of,
+and by training.checkpoint for all of it.
 """
 
 import shlex
@@ -40,6 +43,11 @@ def keys_of(saved: Checkpoint) -> dict[str, Value]:
 def check_same_run(saved: Checkpoint, config: Config, dataset: Dataset) -> None:
     """Raises ValueError naming what keeps the checkpoint from going on as `config` says."""
     check_text(saved, config, dataset)
+    check_keys(saved, config)
+
+
+def check_keys(saved: Checkpoint, config: Config) -> None:
+    """Likewise, of the keys alone."""
     for key in (*EXACT_KEYS, *BATCH_KEYS):
         if key not in keys_of(saved):
             raise ValueError(f"{saved.path}: its configuration lacks {key}; {AGAIN}")

@@ -139,6 +139,8 @@ def files_in(place: Path) -> list[Path]:
 
 def read(path: Path, rank: int) -> Dump:
     """Raises ValueError naming the file."""
+    if not path.is_file():  # who opens a pipe waits for its writer
+        raise ValueError(f"{path}: is no file")
     try:
         size, modified_ns = path.stat().st_size, path.stat().st_mtime_ns
         if size > MOST_BYTES:

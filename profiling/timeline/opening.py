@@ -70,12 +70,28 @@ def newest(folder: Path) -> Path:
     found = [
         file
         for place in (folder, folder / "profile")
-        for file in (place.iterdir() if place.is_dir() else ())
+        for file in listed(place)
         if file.name.endswith(ENDINGS) and file.is_file()
     ]
     if not found:
         raise ValueError(f"{folder}: no capture in it, nor in its profile/; name a file")
-    return max(found, key=lambda file: file.stat().st_mtime_ns)
+    return max(found, key=modified_ns)
+
+
+def listed(folder: Path) -> list[Path]:
+    """What lies in it; nothing where there is no such folder, or no more. Raises OSError."""
+    try:
+        return list(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def modified_ns(path: Path) -> int:
+    """When it was written last; 0 where it went meanwhile: whoever reads it says so."""
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 def read(path: Path) -> Trace:
@@ -187,7 +203,7 @@ def find_manifest(path: Path, trace: Trace) -> tuple[str, Manifest] | None:
             trace.warnings.append(f"passed over a manifest: {error}")
             continue
         if belongs(file, manifest, trace):
-            found.append((file.stat().st_mtime_ns, file.name, manifest))
+            found.append((modified_ns(file), file.name, manifest))
     return max(found, key=lambda item: item[:2])[1:] if found else None
 
 

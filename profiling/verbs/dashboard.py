@@ -17,7 +17,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from cli.files import write_text
 from cli.keys import keys, unknown_key
 from cli.parser import Parser, flag, names, within
 from cli.plain import plain, without_controls
@@ -57,7 +56,7 @@ def main(argv: list[str]) -> int:
     page = dashboard_page(
         runs, notes=notes, loss=flags.loss, extra=flags.metric, links_from=links_from
     )
-    write_text(file, page)
+    put(file, page)
     for note in notes:
         print(plain(f"note: {note}"))
     count = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from cli.files import from_here, make_folder, write_text
+from cli.files import from_here, make_folder
 from cli.parser import Parser, flag
 from cli.plain import without_controls
 from cli.program import as_called
@@ -37,7 +37,7 @@ from profiling.report.dashboard.document import dashboard_page
 from profiling.report.ranks.document import ranks_document
 from profiling.report.ranks.timeline import timeline_of
 from profiling.report.renderers.page import page
-from profiling.verbs.results import check_new
+from profiling.verbs.results import check_new, put
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 REPORTED, MANIFEST = EXAMPLES / "flash_metrics.sqlite.gz", EXAMPLES / "flash_metrics.window-1.json"
@@ -63,7 +63,7 @@ def main(argv: list[str]) -> int:
     for path in paths:
         check_new(path, ".html")
     for path, made in zip(paths, PAGES, strict=True):
-        write_text(path, made.make())
+        put(path, made.make())
         print(without_controls(f"{path}  {made.shows}"), flush=True)
     opened = not flags.no_open and has_display() and webbrowser.open(paths[0].resolve().as_uri())
     print(next_steps(None if opened else paths[0]))

@@ -15,7 +15,8 @@ the ranks for that before: they look every 2 seconds. Of several hosts without a
 bring the files together. Dumps of other programs are read, too: torch's own are pickles, of which
 nothing but data is taken.
 
-exit code: 0; 1 when something hangs, or an error ended a rank; 2 for bad flags and damaged files
+exit code: 0; 1 when something hangs, or an error ended a rank; 2 for bad flags, and where no dump
+can be read
 """
 
 import os
@@ -45,7 +46,7 @@ LOOK_S = 0.5
 
 
 def main(argv: list[str]) -> int:
-    """Returns the exit code. Raises ValueError on a user's mistake, or for a damaged file."""
+    """Returns the exit code. Raises ValueError on a mistake, or where no dump can be read."""
     flags = parse(argv)
     places: list[Path] = flags.places
     hang = read_hang(ask(places[0]) if flags.now else places)

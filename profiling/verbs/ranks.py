@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from cli.files import write_text
 from cli.plain import plain, without_controls
 from cli.program import as_called
 from profiling.analysis.capture import open_report
@@ -29,7 +28,7 @@ from profiling.report.ranks.document import (
 )
 from profiling.report.ranks.timeline import timeline_of
 from profiling.report.renderers.page import page
-from profiling.verbs.results import outputs, say_written, show, show_answer, write_outputs
+from profiling.verbs.results import outputs, put, say_written, show, show_answer, write_outputs
 
 
 def report_ranks(flags: Namespace, analysis: RanksAnalysis) -> None:
@@ -62,7 +61,7 @@ def write_pages(html: Path, analysis: RanksAnalysis, names: StepNames) -> dict[i
                 device=rank.device,
             )
             document = report_document(capture.report, capture.step_events)
-            write_text(html.with_name(named[rank.rank]), page(document))
+            put(html.with_name(named[rank.rank]), page(document))
             progress(count + 1)
     return named
 

@@ -4,13 +4,16 @@ import gzip
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 
 from benchmarks.fleet.files import Told, write_nsys
 from benchmarks.fleet.simulation import Fault, Fleet, cost_us, simulate
+from profiling.analysis.ranks import found as ranks_found
 from profiling.analysis.ranks.found import captures_in, named_rank, not_taken
+from profiling.timeline import opening
 from profiling.timeline.scrub import scrub
 from tests.helpers.fleet import report_of, written
 
@@ -248,6 +251,39 @@ def test_traces_that_say_it_in_their_head_need_no_names(tmp_path: Path, packed: 
     renamed[0].unlink()
     renamed[1].unlink()
     assert captures_in(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("told_by", "owner", "asked"),
+    [
+        ("name", opening, "modified_ns"),
+        ("head", ranks_found, "told_rank"),
+        ("session", opening, "modified_ns"),
+        ("session", ranks_found, "session_of"),
+    ],
+)
+def test_a_file_that_goes_meanwhile_ends_nothing_and_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told_by: str, owner: ModuleType, asked: str
+) -> None:
+    if told_by == "session":
+        paths = hosts(tmp_path, [of_host(f"node{n}") for n in range(3)])
+    else:
+        paths = written(Fleet(ranks=3, steps=2), tmp_path)
+    if told_by == "head":
+        paths = [path.rename(tmp_path / f"{'cab'[n]}.trace.json") for n, path in enumerate(paths)]
+    os.utime(paths[0])  # the newest, by which others would be chosen
+    answer = getattr(owner, asked)
+
+    def gone_before(path: Path) -> object:
+        if path == paths[0]:
+            path.unlink(missing_ok=True)
+        return answer(path)
+
+    monkeypatch.setattr(owner, asked, gone_before)
+    chosen = captures_in(tmp_path)
+    assert sorted(chosen) == sorted(paths) and not paths[0].exists()
+    findings = [finding.what for finding in report_of(chosen).findings]
+    assert f"left out: {paths[0]}: no such file or folder" in findings
 
 
 @pytest.mark.parametrize("ranks, found", [([0, 1, 2], True), ([1], False)])

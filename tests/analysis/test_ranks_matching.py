@@ -78,7 +78,9 @@ def test_two_groups_that_share_no_collective_are_told_apart(tmp_path) -> None:
     report = report_of(paths)
     assert report.straggler is not None and report.straggler.rank == 1
     assert [row.clock_offset_us is None for row in report.ranks] == [False, False, True, True]
-    assert report.findings[0].what.startswith("ranks 2, 3 share no collective with the others")
+    said = report.findings[0].what
+    assert said.startswith("ranks 2, 3 share no collective with the others")
+    assert said.endswith("; are there two runs? Name one's files")
 
 
 @pytest.mark.parametrize("tool", TOOLS)
@@ -143,8 +145,9 @@ def test_windows_that_differ_are_compared_where_they_overlap(tmp_path: Path) -> 
     report = report_of(paths)
     assert report.steps.iterations == [12, 13, 14, 15]
     assert [row.steps for row in report.ranks] == [6, 7, 5]
-    assert report.findings[0].what.startswith(
-        "the ranks captured other windows; compared are the 4"
+    assert report.findings[0].what == (
+        "rank 1 in rank1.trace.json captured ProfilerStep 11 to 17, others ProfilerStep 10 to 15; "
+        "compared are the 4 steps that all have, of up to 7"
     )
     assert report.straggler is not None and report.straggler.of_steps == 4
     assert report.straggler.costs_ms_per_step == pytest.approx(3.0, rel=0.05)

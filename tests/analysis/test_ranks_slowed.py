@@ -12,7 +12,6 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.slowed import Slowed, alone_ns, launches_of, slowed
 from profiling.analysis.ranks.files import FOUND_OUT, read
 from profiling.analysis.ranks.summary import analyse
-from profiling.report.ranks.document import next_steps
 from tests.helpers.fleet import TOOLS, analysed, report_of, written
 from tests.helpers.programs import ADD, GEMM, US, Builder
 from tests.paths import CAPTURES
@@ -123,7 +122,7 @@ def test_extra_products_on_an_h200_are_found_though_every_wait_is_hidden() -> No
     assert 3.5 < late.costs_ms_per_step < 4.1 and 3.5 < late.longer_ms < 4.2
     assert other.exposed_wait_ms is not None and other.exposed_wait_ms < 0.05
     assert other.slowed_by_wait_ms is not None and other.slowed_by_wait_ms > 3.5
-    (advice,) = next_steps(report)
+    (advice,) = late.next
     assert advice.startswith("Find what rank 1 launches and the others do not")
 
 

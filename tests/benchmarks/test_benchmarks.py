@@ -48,6 +48,7 @@ def test_help_lists_the_keys_also_of_one_that_asks_for_some(name, capsys):
     main([name, "--help"])
     said = capsys.readouterr().out
     assert f"python -m benchmarks {name}" in said
+    assert max(map(len, module.__doc__.splitlines())) <= 100  # a command goes on behind a backslash
     assert all(f"  {key}=" in said for key in keys)
     assert {word.split("=")[0] for word in MEASUREMENTS[name].keys.split()} <= set(keys)
 

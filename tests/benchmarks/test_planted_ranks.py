@@ -1,7 +1,10 @@
 """Faults of one rank among several: who has them, and what is made of the answer."""
 
+from dataclasses import replace
+
 import pytest
 
+from benchmarks import planted, planted_ranks
 from benchmarks.planted_ranks import Told, row
 from benchmarks.plants.ranks import LATE, OF_RANKS, without_rows
 from data.batches import Batches
@@ -50,6 +53,22 @@ def test_no_rank_gets_a_larger_share_where_rows_travel(config):
     with pytest.raises(ValueError, match="^batch_size=12: .* give batch_size=25 or more$"):
         without_rows(config(batch_size=12, **keys), 2, 50257)
     assert without_rows(config(batch_size=25, **keys), 2, 50257) is False
+
+
+@pytest.mark.parametrize(
+    ("main", "config"),
+    [
+        (planted.main, planted.PlantedConfig(plants="tiny_micro_batches", reread=True)),
+        (planted_ranks.main, planted_ranks.PlantedRanksConfig(plants="no_fault", reread=True)),
+    ],
+)
+def test_nothing_to_read_again_is_refused(tmp_path, capsys, main, config):
+    (tmp_path / config.plants / "nsys" / "profile").mkdir(parents=True)
+    (tmp_path / "results.json").write_text("of before")
+    with pytest.raises(ValueError, match=f"^out={tmp_path}: has no captures; leave reread=true"):
+        main(replace(config, out=str(tmp_path)))
+    assert capsys.readouterr().out == ""
+    assert (tmp_path / "results.json").read_text() == "of before"
 
 
 def told(**more) -> Told:

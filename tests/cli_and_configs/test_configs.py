@@ -130,6 +130,7 @@ def test_experiments_write_to_different_folders():
         ({"eval_interval": 0}, "eval_interval=0: must be at least 1"),
         ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps=0"),
         ({"beta2": 1.0}, "beta2=1.0: must be at least 0 and less than 1"),
+        ({"bucket_mb": 1e300}, "bucket_mb=1e+300: must be at least 1 and less than 1000000"),
         ({"learning_rate": float("nan")}, "learning_rate=nan: must be a number from 0 up"),
         ({"weight_decay": float("inf")}, "weight_decay=inf"),
         ({"learning_rate": 1e-5}, "min_lr=0.0001: above learning_rate=1e-05"),

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import cli.lock
+from cli.files import make_folder
 from cli.lock import NAME, InUse, Lock, check_free
 from tests.paths import PROJECT
 
@@ -225,6 +226,13 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):
         Lock(tmp_path / "file", "out_dir=file"),
     ):
         pass
+    (link := tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    said = "is a link that leads nowhere"
+    with pytest.raises(ValueError, match=f"^X: cannot write there: it {said}"), Lock(link, "X"):
+        pass
+    with pytest.raises(ValueError, match=f"^{link}: {said}; name a folder"):
+        make_folder(link)
+    link.unlink()
 
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")

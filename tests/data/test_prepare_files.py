@@ -300,6 +300,12 @@ def test_out_that_cannot_be_replaced_is_refused_before_the_work(tmp_path, make, 
     assert not list(tmp_path.rglob("*.unfinished"))
 
 
+def test_out_that_is_a_link_to_itself_is_one_line(tmp_path, make):
+    (link := tmp_path / "link").symlink_to(link)
+    with pytest.raises(ValueError, match=f"^{link}: a link that leads to itself"):
+        make(write(tmp_path / "a.txt", PLAY), out=str(link))
+
+
 def test_what_is_no_text_is_named_with_its_byte(tmp_path, make):
     source = tmp_path / "a.txt"
     source.write_bytes(PLAY.encode()[:7000] + b"\xff" + PLAY.encode()[:7000])

@@ -176,6 +176,29 @@ def test_a_damaged_file_is_named_in_one_line(folder, name, content, complaint):
     assert line.startswith(f"{path if content is not None else folder}: ") and complaint in line
 
 
+@pytest.mark.parametrize("name", ["val.bin", "meta.pkl", "meta.json"])
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_is_named_and_nobody_waits_for_it(folder, name, make):
+    (folder / name).unlink(missing_ok=True)
+    make(folder / name)
+    assert f"{folder / name}: is no file; copy or prepare it again" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        ("meta.json", "{", "meta.json: Expecting property name"),
+        ("meta.json", "[]", "meta.json: holds no names with values"),
+        ("meta.json", "{}", "lacks 'source'"),
+        ("vocab.json", "\x00", "vocab.json: Expecting value"),
+    ],
+)
+def test_a_damaged_record_is_named_in_one_line(folder, name, content, complaint):
+    for each in ("meta.json", "vocab.json"):
+        (folder / each).write_text(content if each == name else '{"kind": "gpt2"}')
+    assert refusal(folder).startswith(f"{folder}: damaged: {complaint}")
+
+
 def test_a_name_that_says_no_split_is_named(tmp_path):
     (tmp_path / "tokens.bin").write_bytes(b"\0\0")
     assert "; of tokens.bin the name does not say" in refusal(tmp_path)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.fleet.simulation import Fault, Fleet
+from profiling.analysis.ranks.cause import next_steps
 from profiling.analysis.ranks.records import RanksReport
 from profiling.analysis.ranks.summary import RanksAnalysis
 from profiling.causes import PARTS
@@ -70,6 +71,20 @@ def test_the_bars_of_the_ranks_have_the_words_of_the_report_of_one(analysis):
     bars = block(analysis.report, Chart, "ranks_step").figure["data"]
     assert "idle: waiting for data" in [bar["name"] for bar in bars]
     assert {bar["name"] for bar in bars} <= {part.bucket for part in PARTS}
+
+
+def test_the_cures_are_for_the_program_that_was_captured(analysis):
+    late, other = analysis.ranks[LATE], analysis.ranks[0]
+    assert late.run.foreign and not any("token_storage" in line for line in elsewhere(analysis))
+    ours = replace(late, run=replace(late.run, foreign=False, trainer=True))
+    advice = next_steps(ours, "data", None)
+    assert advice and advice != elsewhere(analysis)
+    assert not any("DataLoader" in line for line in advice)
+    assert next_steps(other, "gpu_compute", "slower_kernels")[0].startswith("Measure rank 0's GPU")
+
+
+def elsewhere(analysis: RanksAnalysis) -> list[str]:
+    return next_steps(analysis.ranks[LATE], "data", None)
 
 
 def block(report, kind, name):

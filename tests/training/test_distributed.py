@@ -30,9 +30,13 @@ OTHERS = {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "localhost", "MASTER_PO
     "environ, message",
     [
         ({"WORLD_SIZE": "abc"}, "^WORLD_SIZE=abc: not a number; torchrun sets"),
+        ({"WORLD_SIZE": "0"}, "^WORLD_SIZE=0: a run has a rank; torchrun sets"),
         ({"LOCAL_RANK": "-1"}, "^LOCAL_RANK=-1: not a number"),
         ({"WORLD_SIZE": "2"}, "^WORLD_SIZE=2, but RANK is not set; start it as torchrun"),
         ({"WORLD_SIZE": "2", "RANK": "0"}, "^WORLD_SIZE=2, but MASTER_ADDR is not set"),
+        ({"LOCAL_WORLD_SIZE": "abc"}, "^LOCAL_WORLD_SIZE=abc: not a number"),
+        ({**OTHERS, "LOCAL_WORLD_SIZE": "0"}, "^LOCAL_WORLD_SIZE=0: a host has 1 to 2 of 2 ranks"),
+        ({**OTHERS, "LOCAL_WORLD_SIZE": "3"}, "^LOCAL_WORLD_SIZE=3: a host has 1 to 2 of 2 ranks"),
         ({**OTHERS, "RANK": "a"}, "^RANK=a: not a number"),
         ({**OTHERS, "RANK": "2"}, "^RANK=2: there are 2 ranks .WORLD_SIZE., from 0 on"),
         ({**OTHERS, "MASTER_PORT": "x"}, "^MASTER_PORT=x: not a number"),

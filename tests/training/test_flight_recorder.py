@@ -156,15 +156,23 @@ def test_an_error_of_its_own_is_noted_and_waits_for_nobody(two_ranks, tmp_path, 
 
 
 def test_a_rank_that_lost_another_says_so_in_a_line(two_ranks, tmp_path, monkeypatch):
-    """Its stack is in the dump."""
+    """In the run its stack is in the dump."""
     monkeypatch.setattr(flight_recorder, "recorded", lambda on_cuda: b"")
     monkeypatch.setattr(flight_recorder, "ANSWER_S", 0.0)
-    with pytest.raises(SystemExit) as ended, watched(tmp_path, Ranks(1, 2, CPU), False):
-        raise dist.DistBackendError("[/gloo/pair.cc:553] Connection closed by peer\n[1.2.3.4]:5.")
-    assert ended.value.code == (
-        "train.py: rank 1: DistBackendError: Connection closed by peer [1.2.3.4]:5.; what each "
-        f"rank did last: python -m profiling hang {tmp_path}"
-    )
+    monkeypatch.setenv("RANK", "1")
+    gone = dist.DistBackendError("[/gloo/pair.cc:553] Connection closed by peer\n[1.2.3.4]:5.")
+    said = "train.py: rank 1: DistBackendError: Connection closed by peer [1.2.3.4]:5.; what "
+    with pytest.raises(SystemExit) as ended, switched_on(str(tmp_path)):
+        raise gone  # before the run has its folder: nothing may be written yet
+    assert ended.value.code == f"{said}another rank printed last may say why"
+    assert list(tmp_path.iterdir()) == []
+    with (
+        pytest.raises(SystemExit) as ended,
+        switched_on(str(tmp_path)),
+        watched(tmp_path, Ranks(1, 2, CPU), False),
+    ):
+        raise gone
+    assert ended.value.code == f"{said}each rank did last: python -m profiling hang {tmp_path}"
     note = json.loads((tmp_path / "profile" / f"{DUMP}1").read_bytes())
     assert note["in_collective"] and "test_flight_recorder.py" in note["stack"][0]
 

@@ -433,6 +433,11 @@ def test_a_checkpoint_is_exported_and_trained_on(run, of_the_text, tmp_path, cap
     assert said["bos_token_id"] is None and said["vocab_size"] == len(state["lm_head.weight"])
 
 
+def test_who_may_read_other_new_files_may_read_what_is_exported(exported):
+    modes = {path.stat().st_mode for path in exported.iterdir()}
+    assert len(modes) == 1, "of config.json and model.safetensors"
+
+
 def test_export_says_what_is_missing_in_one_line(tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         export.main(ExportConfig(out_dir=str(tmp_path)))

@@ -57,6 +57,12 @@ def test_a_step_that_does_not_say_who_is_who_is_refused():
         torchrun_variables({name: TASK[name] for name in TASK if name != "SLURM_LOCALID"})
 
 
+@pytest.mark.parametrize("name", ["SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID"])
+def test_what_is_no_number_is_named_as_slurm_names_it(name):
+    with pytest.raises(ValueError, match=f"^{name}=abc: not a number; srun sets it"):
+        torchrun_variables(TASK | {name: "abc"})
+
+
 @pytest.mark.parametrize(
     "nodes, first",
     [

@@ -107,6 +107,13 @@ def test_fewer_iterations_than_it_has_are_one_line(run, trained):
     run(init_from="resume", max_iters=3, eval_only=True)
 
 
+def test_a_run_with_other_keys_is_refused_before_a_text_is_made_for_it(run, trained, monkeypatch):
+    monkeypatch.setattr(train, "prepare", lambda config: pytest.fail("made a text"))
+    said = r"^n_layer=1: the checkpoint has 2, .* python train.py .*config.yaml init_from=resume$"
+    with pytest.raises(ValueError, match=said):
+        run(init_from="resume", n_layer=1, data_source=None)
+
+
 def without(*names: str) -> Callable[[dict], None]:
     """Takes an entry out of a state: of a dictionary in a dictionary."""
 

@@ -1,6 +1,7 @@
 """`python -m profiling hang`: one screen, records, an exit code; mistakes in one line."""
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -82,9 +83,25 @@ def test_mistakes(words, message, tmp_path, monkeypatch):
     assert "\n" not in str(error.value)
 
 
-def test_a_damaged_file_is_a_line_and_exit_code_2(out_dir):
-    path = out_dir / "profile" / "flight-rank2"
+def test_a_damaged_file_is_left_out_in_a_line(out_dir, capsys):
+    path = out_dir / "profile" / "flight-rank3"
     path.write_bytes(path.read_bytes()[:300])
+    assert hang.main([str(out_dir), "--json", "-"]) == 1
+    said = json.loads(capsys.readouterr().out)
+    assert said["notes"][0].startswith(f"left out: {path}: no dump of a flight recorder: ")
+    assert said["no_dump"] == [3] and said["stuck"][0]["absent"] == [1]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_is_not_waited_for(tmp_path, make):
+    make(tmp_path / "flight-rank0")
+    with pytest.raises(ValueError, match="flight-rank0: is no file$"):
+        hang.main([str(tmp_path)])
+
+
+def test_nothing_but_damaged_files_is_a_line_and_exit_code_2(out_dir):
+    for path in sorted((out_dir / "profile").iterdir(), reverse=True):
+        path.write_bytes(path.read_bytes()[:300])
     command = [sys.executable, "-m", "profiling", "hang", str(out_dir)]
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True)
     assert done.returncode == 2 and done.stdout == ""

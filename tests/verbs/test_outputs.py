@@ -161,6 +161,34 @@ def test_a_read_only_file_system_is_told_in_a_line(run, capsys, monkeypatch, wor
     assert re.search("cannot (be written|write there): Read-only file system", said)
 
 
+@pytest.mark.parametrize("words", [WRITES[1], *WRITES[4:]])  # each that writes by itself
+def test_a_link_stays_and_the_file_that_it_names_is_written(run, words):
+    ending = words.partition("/o.")[2]
+    Path("elsewhere").mkdir()
+    link, real = Path(f"o.{ending}"), Path(f"elsewhere/other.{ending}")
+    link.symlink_to(real)
+    for _ in range(2):  # it is not there yet, and then it is
+        verb, *rest = words.format(".").split()
+        VERBS[verb].main(rest)
+        assert link.is_symlink() and real.stat().st_size > 100
+    assert [path.name for path in real.parent.iterdir()] == [real.name]
+
+
+@pytest.mark.parametrize(
+    ("leads_to", "why"),
+    [
+        ("/dev/null", "/dev/null: is a device or a pipe; name a file"),
+        ("o.json", "o.json: a link that leads to itself; name another place"),
+        ("nowhere/o.json", "there is no folder"),
+    ],
+)
+def test_a_link_that_leads_to_no_file_is_refused(run, capsys, leads_to, why):
+    Path("o.json").symlink_to(leads_to)
+    assert why in refused("report c.json.gz --json o.json", capsys)
+    assert why in refused("scrub c.json.gz -o o.json", capsys)
+    assert Path("o.json").is_symlink() and Path("/dev/null").is_char_device()
+
+
 @pytest.fixture(scope="module")
 def small_disk(tmp_path_factory):
     """A file system of 64 KiB: mounting needs root."""

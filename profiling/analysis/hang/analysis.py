@@ -15,8 +15,20 @@ HANG_S = 30.0  # ranks of a healthy run wait for each other, and the host runs a
 
 
 def read_hang(places: Sequence[Path]) -> Hang:
-    """Raises ValueError naming the file where one is no dump, or there is none."""
-    return hang_of([read(path, rank) for rank, path in find(places).items()])
+    """Raises ValueError naming a file where none is a dump.
+
+    A rank that was killed may have left a half of one: it is left out, and the rest is read.
+    """
+    found, dumps, left_out = find(places), list[Dump](), list[str]()
+    for rank, path in found.items():
+        try:
+            dumps.append(read(path, rank))
+        except ValueError as error:
+            left_out.append(str(error))
+    if not dumps:
+        raise ValueError(left_out[0])
+    hang = hang_of(dumps, max(found) + 1 if left_out else 0)
+    return replace(hang, notes=[*(f"left out: {each}" for each in left_out), *hang.notes])
 
 
 def hang_of(dumps: list[Dump], least: int = 0) -> Hang:

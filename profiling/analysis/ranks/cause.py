@@ -13,12 +13,14 @@ from profiling.analysis.ranks.power_limit import PRODUCTS, ahead_ms
 from profiling.analysis.ranks.records import Straggler, Work
 from profiling.analysis.ranks.reduce import ReducedRank
 from profiling.analysis.ranks.work import more_ms, why_longer
+from profiling.analysis.verdict.advice import lines
 from profiling.analysis.verdict.diagnosis import CLOSE
 from profiling.causes import PART, VERDICT
 
 ALSO = 0.2  # of what it costs: another part that is longer
 NAMED = 0.02  # of what it costs: what clocks make of it
 SLOWER_CLOCK = 0.01  # by which a GPU's is told apart from the others'
+MOST_ADVICE = 2  # lines of what to try
 MOSTLY = 0.5  # of a wait for the GPU, what the host did longer behind it
 HOST = ("data", "cpu")
 GPU_VERDICTS = ("gpu_compute", "gpu_memory", "gpu_latency", "gpu")
@@ -65,7 +67,24 @@ def straggler_of(costs: Costs, late: list[int], gained_ns: np.ndarray) -> Stragg
         phase=phase,
         work=work,
         evidence=evidence,
+        next=next_steps(rank, because, work),
     )
+
+
+UNEVEN: dict[Work, str] = {
+    "more_kernels": "Find what rank {} launches and the others do not: hold the kernels of its own "
+    "report against another rank's.",
+    "larger_kernels": "Share the work out evenly: the same kernels have more to do on rank {}.",
+    "slower_kernels": "Measure rank {}'s GPU by itself: python -m profiling device.",
+}
+
+
+def next_steps(late: ReducedRank, because: str, work: Work | None) -> list[str]:
+    """What to try. What a line says of all of a step is not said of what makes the rank late."""
+    if work:
+        return [UNEVEN[work].format(late.rank)]
+    advice = lines(because, late.run) if because in VERDICT else []
+    return [line for line in advice if "{" not in line][:MOST_ADVICE]
 
 
 WORK: dict[Work, str] = {

@@ -8,6 +8,7 @@ from pathlib import Path
 from profiling.analysis.ranks.found import window_of
 from profiling.analysis.ranks.reduce import ReducedRank
 from profiling.analysis.report import Finding
+from profiling.timeline.opening import modified_ns
 
 SAME_WINDOW = "capture the same window on each: profile.start and profile.steps"
 
@@ -47,13 +48,6 @@ def numbered(read: Sequence[FileRead]) -> list[FileRead]:
             first, file = first + len(ranks), replace(file, ranks=ranks)
         found.append(file)
     return found
-
-
-def modified_ns(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0
 
 
 def of_one_world(ranks: list[ReducedRank]) -> tuple[list[ReducedRank], list[str]]:

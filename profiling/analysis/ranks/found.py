@@ -51,12 +51,12 @@ def captures_in(folder: Path) -> list[Path]:
     it has several ranks. Where no two files are named after ranks, Chrome traces that say in their
     head which they are; else an nsys export that holds the processes of several, or one of each
     host: from a folder of each host its newest capture; from one folder the newest, and what ran at
-    the same time on other hosts, if the exports tell both. [] where there is none of these. Raises
-    OSError.
+    the same time on other hosts, if the exports tell both. [] where there is none of these. What
+    went meanwhile stays among them, for whoever reads it to say so. Raises OSError.
     """
     for places in ((folder, folder / "profile"), folders_of_hosts(folder)):
         found = [file for place in places if place.is_dir() for file in files_of_ranks(place)]
-        newest = max(found, key=lambda file: file.stat().st_mtime_ns, default=None)
+        newest = max(found, key=opening.modified_ns, default=None)
         if newest is None:
             continue
         window = [file for file in found if window_of(file) == window_of(newest)]
@@ -71,7 +71,7 @@ def captures_in(folder: Path) -> list[Path]:
     captures = captures_of_run(folder)
     told = {rank: file for file in captures if (rank := told_rank(file)) is not None}
     if len(told) > 1:
-        return [told[rank] for rank in sorted(told)]
+        return [*(told[rank] for rank in sorted(told)), *gone(captures)]
     if captures:
         return sessions(captures)
     hosts = [host for host in sorted(folder.iterdir()) if not PREVIOUS.fullmatch(host.name)]
@@ -95,15 +95,19 @@ def sessions(captures: Sequence[Path]) -> list[Path]:
         session = session_of(file)
         if session and all(session.is_beside(other) for other in taken.values()):
             taken[file] = session
-        if not taken:
+        if not taken and file.exists():
             return []
-    return sorted(taken)
+    return sorted([*taken, *gone(captures)]) if taken else []
 
 
 def newest_first(files: Sequence[Path]) -> list[Path]:
     """Without other JSON, such as a report."""
     captures = [file for file in files if file.name.endswith(opening.ENDINGS)]
-    return sorted(captures, key=lambda file: file.stat().st_mtime_ns, reverse=True)
+    return sorted(captures, key=opening.modified_ns, reverse=True)
+
+
+def gone(files: Sequence[Path]) -> list[Path]:
+    return [file for file in files if not file.exists()]
 
 
 def captures_of_run(folder: Path) -> list[Path]:
@@ -182,7 +186,7 @@ def captures_of(folder: Path) -> list[Path]:
     """
     found = [
         file
-        for file in (folder.iterdir() if folder.is_dir() else ())
+        for file in opening.listed(folder)
         if file.name.endswith((*opening.ENDINGS, *EVENTS))
         and not opening.MANIFEST.fullmatch(file.name)
         and file.is_file()
@@ -190,7 +194,7 @@ def captures_of(folder: Path) -> list[Path]:
     again = {file.with_suffix(opening.REPORT) for file in found if file.suffix == ".sqlite"}
     for file in found:
         if (packed := file.with_name(f"{file.name}.gz")) in found:
-            again.add(min(packed, file, key=lambda twin: twin.stat().st_mtime_ns))
+            again.add(min(packed, file, key=opening.modified_ns))
     return [file for file in found if file not in again]
 
 

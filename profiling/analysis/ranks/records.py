@@ -48,7 +48,8 @@ class RankRow:
     device: int | None
     gpu: str | None
     steps: int
-    step_ms: float  # the median
+    step_ms: float  # the mean, as all that follows
+    median_step_ms: float
     compute_ms: float
     copy_ms: float
     idle_ms: float
@@ -78,6 +79,7 @@ class Straggler:
     phase: str | None  # in which phase
     work: Work | None  # why it computes longer, where it does
     evidence: list[str]
+    next: list[str]  # what to try
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,9 @@ from profiling.analysis.kernels.families import FAMILIES
 from profiling.analysis.ranks.collectives import Collectives, collectives_of
 from profiling.analysis.ranks.slices import RankSlices, drawn
 from profiling.analysis.report import Report
+from profiling.analysis.verdict.advice import in_force
 from profiling.analysis.verdict.health import PERSONAL
+from profiling.causes import InForce
 from profiling.gpu_clock import GpuClock
 from profiling.timeline.trace import KERNEL
 
@@ -80,6 +82,7 @@ class ReducedRank:
     computing: Intervals  # while a collective ran; see gaps_closed
     slices: RankSlices  # of its row in a timeline
     verdict: str  # its own bottleneck, of causes.VERDICTS
+    run: InForce  # what its settings are, as far as the capture tells
     notes: list[str]  # to be known of the capture before it is passed on
     gpu_clock: GpuClock | None = None  # over the run, where its rows lie beside the capture
 
@@ -140,6 +143,7 @@ def reduced(
         ),
         slices=drawn(analysis),
         verdict=report.bottleneck.verdict,
+        run=in_force(report),
         notes=[each.what for each in report.health.findings if each.what == PERSONAL],
     )
 

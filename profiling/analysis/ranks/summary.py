@@ -1,11 +1,12 @@
 """The ranks' records. Called by profiling.analysis.ranks.files."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from profiling.analysis.ranks.choice import listed
+from profiling.analysis.ranks.choice import listed, who, windows
 from profiling.analysis.ranks.clocks import Clocks, align
 from profiling.analysis.ranks.collective_sums import collective_sums
 from profiling.analysis.ranks.costs import Costs
@@ -105,7 +106,8 @@ def rank_row(costs: Costs, clocks: Clocks, number: int, late: Straggler | None) 
         device=rank.device,
         gpu=rank.gpu,
         steps=rank.steps,
-        step_ms=float(np.median(step_ms)),
+        step_ms=float(step_ms.mean()),
+        median_step_ms=float(np.median(step_ms)),
         compute_ms=parts["compute"],
         copy_ms=parts["copy"],
         idle_ms=sum(ms for name, ms in parts.items() if name not in BUSY),
@@ -167,6 +169,17 @@ def known_ms(costs: Costs, ns: np.ndarray) -> list[list[float | None]]:
     ]
 
 
+def other_windows(ranks: Sequence[ReducedRank], common: int, longest: int) -> str:
+    of = Counter(map(windows, ranks))
+    usual = of.most_common(1)[0][0]
+    other = next((rank for rank in ranks if windows(rank) != usual), ranks[0])
+    captured = [rank for rank in ranks if windows(rank) == windows(other)]
+    return (
+        f"{who(captured)} captured {windows(other)}, others {usual}; compared are the {common} "
+        f"steps that all have, of up to {longest}"
+    )
+
+
 def told(ranks: Sequence[ReducedRank], clocks: Clocks, costs: Costs) -> list[Finding]:
     """What the ranks do not have in common."""
     found = []
@@ -179,20 +192,17 @@ def told(ranks: Sequence[ReducedRank], clocks: Clocks, costs: Costs) -> list[Fin
             f"of {whole} these are missing: {listed(missing)}; a wait for them counts as transfer"
         )
         found.append(Finding("warning", said))
-    apart = [rank.rank for rank, known in zip(ranks, clocks.known, strict=True) if not known]
+    apart = [rank for rank, known in zip(ranks, clocks.known, strict=True) if not known]
     if apart and costs.is_matched:
-        what = f"ranks {listed(apart)} share" if len(apart) > 1 else f"rank {apart[0]} shares"
+        numbers = [rank.rank for rank in apart]
+        what = f"ranks {listed(numbers)} share" if len(apart) > 1 else f"rank {numbers[0]} shares"
         said = f"{what} no collective with the others, and nothing is said of whom they wait for"
+        if len(apart) > 1 and all(len(rank.collectives.start_ns) for rank in apart):
+            said += "; are there two runs? Name one's files"
         found.append(Finding("warning", said))
     longest = max(rank.steps for rank in ranks)
     if longest > len(costs.iterations):
-        found.append(
-            Finding(
-                "note",
-                f"the ranks captured other windows; compared are the {len(costs.iterations)} "
-                f"steps that all have, of up to {longest}",
-            )
-        )
+        found.append(Finding("note", other_windows(ranks, len(costs.iterations), longest)))
     if count := costs.waits.matched.unmatched:
         total = sum(len(rank.collectives.start_ns) for rank in ranks)
         found.append(

@@ -26,9 +26,13 @@ LARGEST = 20  # kernels
 def advise(verdict: str, report: Report) -> list[str]:
     """The lines of a verdict that are of use to the run of this report."""
     run = in_force(report)
+    return [line.format_map(asdict(run)) for line in lines(verdict, run)]
+
+
+def lines(verdict: str, run: InForce) -> list[str]:
+    """Of use to such a run; with the fields of InForce in braces."""
     useful = (advice for advice in VERDICT[verdict].advice if advice.is_of_use(run))
-    lines = ((run.foreign and advice.elsewhere) or advice.line for advice in useful)
-    return [line.format_map(asdict(run)) for line in lines]
+    return [(run.foreign and advice.elsewhere) or advice.line for advice in useful]
 
 
 def in_force(report: Report) -> InForce:

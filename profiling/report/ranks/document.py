@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import inf
 
 from profiling.analysis.ranks.costs import WORTH_TELLING
-from profiling.analysis.ranks.records import CollectiveSum, RankRow, RanksReport, Work
+from profiling.analysis.ranks.records import CollectiveSum, RankRow, RanksReport
 from profiling.causes import VERDICT
 from profiling.report.capture.timeline_data import TimelineData
 from profiling.report.document import (
@@ -29,7 +29,7 @@ from profiling.report.ranks import charts
 from profiling.report.ranks.shown import said_of_shown, shown_ranks
 from profiling.units import ABSENT, milliseconds, number, percent
 
-MOST_SAID, MOST_ADVICE = 3, 2  # of the late ranks, of what to try
+MOST_SAID = 3  # of the late ranks
 SHOWN, FEW_COLLECTIVES = 8, 4  # rows on the first screen
 ROW, LEAST_HEIGHT, MOST_HEIGHT = 26, 200, 900  # pixels of a rank's bar, of a chart
 
@@ -111,7 +111,7 @@ def verdict(report: RanksReport) -> list[Block]:
     return [
         Verdict(verdict_line(report), tone),
         Bullets("Evidence", evidence),
-        Bullets("Next", next_steps(report)),
+        Bullets("Next", report.straggler.next if report.straggler else []),
         *[each for each in found if each.level == "warning"],
         Facts(figures(report), cards=True),
     ]
@@ -128,26 +128,8 @@ def rank_said(row: RankRow) -> str:
     return f"Rank {row.rank} by itself is bound by {bound}."
 
 
-UNEVEN: dict[Work, str] = {
-    "more_kernels": "Find what rank {} launches and the others do not: hold the kernels of its own "
-    "report against another rank's.",
-    "larger_kernels": "Share the work out evenly: the same kernels have more to do on rank {}.",
-    "slower_kernels": "Measure rank {}'s GPU by itself: python -m profiling device.",
-}
-
-
-def next_steps(report: RanksReport) -> list[str]:
-    late = report.straggler
-    if late is None:
-        return []
-    if late.work:
-        return [UNEVEN[late.work].format(late.rank)]
-    advice = VERDICT[late.because].advice if late.because in VERDICT else ()
-    return [each.elsewhere or each.line for each in advice if "{" not in each.line][:MOST_ADVICE]
-
-
 def figures(report: RanksReport) -> list[tuple[str, str]]:
-    steps = [row.step_ms for row in report.ranks]
+    steps = [row.median_step_ms for row in report.ranks]
     late, jitter = report.straggler, report.jitter_ms_per_step
     who = "late ranks" if late is None or late.with_ranks else "the late rank"
     return [
@@ -210,7 +192,7 @@ def ranks_table(report: RanksReport, pages: Mapping[int, str]) -> Table:
         Column("rank", "rank", "number", True),
         Column("costs", "costs_ms_per_step", "ms", True),
         Column("waits", wait, "ms", True),
-        Column("step", lambda row: sum(row.parts_ms.values()), "ms", True),
+        Column("step", "step_ms", "ms", True),
         Column("computes", "compute_ms", "ms", True),
         *([Column("slowed", slowed, "ms", True)] if is_slowed(report) else []),
         Column("idle", "idle_ms", "ms", True),

@@ -1,0 +1,37 @@
+"""Predictions against steps that were measured: docs/scale.md has the table."""
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.predicted import AT_ONCE, AT_POWER_LIMIT, GPT2_124M, MEASURED, link, predicted_ms
+from profiling.analysis.scale.model_sizes import Keys, sizes_of
+from profiling.analysis.scale.scale import host_step_ms
+from profiling.travel import Travel
+
+
+@pytest.mark.parametrize("step", MEASURED, ids=lambda step: f"{step.what}, {step.gpus} GPUs")
+def test_steps_that_were_measured(step):
+    """Within 4 %: in one piece behind backward, and bucket by bucket."""
+    gb_per_s = link().gb_per_s
+    assert predicted_ms(step, gb_per_s) == pytest.approx(step.measured_ms, rel=0.04)
+    slowed = predicted_ms(step, gb_per_s) > predicted_ms(step, gb_per_s, slowed=False)
+    assert slowed == (step.keys.bucket_mb != AT_ONCE)  # else nothing runs beside it
+
+
+def test_what_is_said_of_the_power_limit_is_what_was_measured_there():
+    predicted = [predicted_ms(step, link().gb_per_s) for step in AT_POWER_LIMIT]
+    longer = [step.measured_ms / ms for step, ms in zip(AT_POWER_LIMIT, predicted, strict=True)]
+    assert [round(100 * (least - 1)) for least in (min(longer), max(longer))] == [3, 4]
+
+
+def test_the_hosts_time_is_that_of_two_steps_and_less_than_a_third():
+    small, large = sizes_of(GPT2_124M, 2048), sizes_of(Keys(48, 1600, 1024, 8, bias=True), 50257)
+    alone = Travel(tuple(range(at, at + 1) for at in range(12)), kept=False)
+    assert host_step_ms(small, 1) == pytest.approx(37.6, abs=0.1)
+    assert host_step_ms(replace(small, travel=alone), 1) == pytest.approx(73.4, abs=0.1)
+    # gpt2_xl, compiled, on two H200s: 221 to 263 ms, so that the host cannot have taken longer
+    assert len(large.travel.stretches) == 24 and host_step_ms(large, 1) < 221
+    # weights that are kept do not travel again
+    assert host_step_ms(small, 3) - host_step_ms(small, 1) == pytest.approx(24 * 2.24)
+    assert host_step_ms(large, 3) == pytest.approx(3 * host_step_ms(large, 1))

@@ -1,0 +1,48 @@
+"""What `scale` refuses, because the trainer would."""
+
+from dataclasses import replace
+
+import pytest
+
+from profiling.analysis.scale.scale import Asked, checked_counts
+from tests.helpers.scale import FUSED, scaled
+
+
+def test_counts_fill_their_nodes():
+    assert checked_counts((16, 2, 2, 1), 8) == (1, 2, 16)
+    with pytest.raises(ValueError, match="--gpus 12: no multiple of --gpus-per-node 8"):
+        checked_counts((12,), 8)
+
+
+@pytest.mark.parametrize(
+    ("changes", "micro_steps", "why"),
+    [
+        ({"compile": True}, 1, "is for compile=false, this run has compile=true"),
+        ({}, 3, "is for gradient_accumulation_steps=1, this run has gradient_accumulation_steps=3"),
+    ],
+)
+def test_16_bits_are_refused_where_the_trainer_refuses_them(changes, micro_steps, why):
+    asked = Asked((1, 2), 8, micro_steps=micro_steps, shard_update=True)
+    assert scaled(asked, **(FUSED | changes))
+    with pytest.raises(ValueError, match=f"^--reduce-dtype bfloat16: {why}$"):
+        scaled(replace(asked, reduce_dtype="bfloat16"), **(FUSED | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"kernels": "compiled"}, "is for kernels=fused, this run has kernels=compiled"),
+        ({"optimizer": "muon"}, "is for optimizer=adamw, this run has optimizer=muon"),
+        ({"dtype": "float32"}, "is for dtype=bfloat16, this run has dtype=float32"),
+        ({"bucket_mb": 1000.0}, "not for 2 GPUs: of buckets of 1000 MiB none is of blocks alone"),
+    ],
+)
+def test_a_shared_update_is_refused_where_the_trainer_refuses_it(changes, why):
+    asked = Asked((1, 2), 8, shard_update=True)
+    with pytest.raises(ValueError, match=f"^--shard-update: {why}"):
+        scaled(asked, **(FUSED | changes))
+
+
+def test_a_number_of_gpus_that_has_no_equal_parts_is_refused():
+    with pytest.raises(ValueError, match="not for 7 GPUs: .* a multiple of 56 weights"):
+        scaled(Asked((2, 7), 8, shard_update=True), **FUSED)
