@@ -1,8 +1,9 @@
 """The commands that a run names, as a shell takes them.
 
-Called by record, slow_ranks and flight_recorder.
+Called by record, slow_ranks, flight_recorder and export.
 """
 
+import json
 import shlex
 
 from data.tokenizers import CharTokenizer, Tokenizer
@@ -42,6 +43,13 @@ def capture_of_ranks(out_dir: str, ranks: Ranks, slowest: int, fastest: int) -> 
     words = ["--nproc-per-node", str(here), "--ranks", "all"]
     words += [f"{folder}/config.yaml", f"out_dir={folder}-ranks", "init_from=scratch"]
     return shlex.join(["python", "-m", "profiling", "run", *words])
+
+
+def load_command(folder: str) -> str:
+    """How transformers takes an export."""
+    typed = json.dumps(folder, ensure_ascii=False)  # in double quotes, for a shell's single ones
+    load = f"from transformers import AutoModelForCausalLM as M; M.from_pretrained({typed})"
+    return shlex.join(["python", "-c", load])
 
 
 def hang_command(folder: str) -> str:
