@@ -63,8 +63,9 @@ def test_a_page_has_a_timeline_of_all_and_a_page_for_each(late, tmp_path):
     assert "Rank 2 holds the others up by" in text
     for rank in range(4):
         assert (tmp_path / f"ranks-rank{rank}.html").stat().st_size > 100_000
-        # the first column: the last ones are out of sight on a phone
-        assert f'<tr><td class="number" data-value="{rank}"><a href="ranks-rank{rank}.html">' in text
+        # in the first column: the last ones are out of sight on a phone
+        first = f'<tr><td class="number" data-value="{rank}">'
+        assert f'{first}<a href="ranks-rank{rank}.html">{rank}</a>' in text
     data = json.loads(text.split('id="timeline-data">')[1].split("</script>")[0])
     labels = [row["label"] for row in data["rows"]]
     assert labels == [f"rank {n}{more}" for n in range(4) for more in ("", ", collectives")]
