@@ -278,7 +278,8 @@ def check_value(name: str, value: Value) -> None:
             raise MissingMandatoryValue
         OmegaConf.update(scratch(), name, value)
     except OmegaConfBaseException:
-        kind = TYPE_NAMES[key.kind] + (" or null" if key.optional else "")
+        others = [*(["null"] if key.optional else []), *(key.choices if key.kind is list else ())]
+        kind = " or ".join([TYPE_NAMES[key.kind], *others])
         raise ValueError(f"{name}={spell(value)}: must be {kind}") from None
     if "${" not in str(value):
         checked(key, value)
