@@ -249,7 +249,7 @@ def test_auto_opens_by_itself(run):
         ("profile.ranks=[0,all]", "profile.ranks=[0,all]: must be ranks from 0 up, each once, or"),
         ("profile.ranks=[-1]", "profile.ranks=[-1]: must be ranks"),
         ("profile.ranks=[1.5]", "profile.ranks=[1.5]: must be ranks"),
-        ("profile.ranks=every", "profile.ranks=every: must be a list, as [a,b] or all"),
+        ("profile.ranks=every", "profile.ranks=every: must be a list, as [a,b] or [all]"),
         ("profile.detail=layer", "profile.detail=layer: no such choice; did you mean layers?"),
         ("profile.detail=layers", "profile.detail=layers: torch.compile fuses layers"),
         (
