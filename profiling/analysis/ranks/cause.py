@@ -10,12 +10,13 @@ import numpy as np
 
 from profiling.analysis.ranks.costs import WORTH_TELLING, Costs
 from profiling.analysis.ranks.power_limit import PRODUCTS, ahead_ms
-from profiling.analysis.ranks.records import Straggler, Work
+from profiling.analysis.ranks.records import LongerKernel, Straggler, Work
 from profiling.analysis.ranks.reduce import ReducedRank
-from profiling.analysis.ranks.work import more_ms, why_longer
+from profiling.analysis.ranks.work import more_ms, most_longer, why_longer
 from profiling.analysis.verdict.advice import lines
 from profiling.analysis.verdict.diagnosis import CLOSE
 from profiling.causes import PART, VERDICT
+from profiling.kernel_names import function_name
 
 ALSO = 0.2  # of what it costs: another part that is longer
 NAMED = 0.02  # of what it costs: what clocks make of it
@@ -48,7 +49,8 @@ def straggler_of(costs: Costs, late: list[int], gained_ns: np.ndarray) -> Stragg
         for name, ms in sorted(longer_ms.items(), key=lambda item: -item[1])
         if name != part and ms >= ALSO * late_ms
     ]
-    evidence += [WORK[work]] if work else []
+    kernels = most_longer(rank, typical) if work else []
+    evidence += [f"{WORK[work]}{kernels_said(kernels, work)}"] if work else []
     evidence += [clocks_said(costs, first, others)] if work == "slower_kernels" else []
     slowed_ms = slowed_by_waits_ms(costs, others)
     evidence += [SLOWED.format(slowed_ms)] if slowed_ms >= ALSO * late_ms else []
@@ -66,14 +68,15 @@ def straggler_of(costs: Costs, late: list[int], gained_ns: np.ndarray) -> Stragg
         longer_ms=longer_ms[part],
         phase=phase,
         work=work,
+        kernels=kernels,
         evidence=evidence,
         next=next_steps(rank, because, work),
     )
 
 
 UNEVEN: dict[Work, str] = {
-    "more_kernels": "Find what rank {} launches and the others do not: hold the kernels of its own "
-    "report against another rank's.",
+    "more_kernels": "Find what launches these kernels on rank {} and not on the others: its own "
+    "report names the owner of each.",
     "larger_kernels": "Share the work out evenly: the same kernels have more to do on rank {}.",
     "slower_kernels": "Measure rank {}'s GPU by itself: python -m profiling device.",
 }
@@ -92,6 +95,17 @@ WORK: dict[Work, str] = {
     "larger_kernels": "It launches the same kernels over larger grids: its share is larger.",
     "slower_kernels": "It runs the same kernels over the same grids, and each takes longer.",
 }
+
+
+def kernels_said(kernels: list[LongerKernel], work: Work) -> str:
+    """Behind what the work is: the kernels by name, how many more, and how much longer."""
+    said = []
+    for kernel in kernels:
+        told = f"{kernel.longer_ms:.2f} ms"
+        more = work == "more_kernels" and kernel.more > 0
+        told = f"{kernel.more:.3g} more a step, {told}" if more else f"{told} a step"
+        said.append(f"{function_name(kernel.name)} ({told})")
+    return f" Most of it: {', '.join(said)}." if said else ""
 
 
 SLOWED = (
