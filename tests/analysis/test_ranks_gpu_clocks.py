@@ -45,10 +45,9 @@ def of_run(out_dir: Path, *mhz: float | None, fleet: Fleet = LATE, **more: float
 def test_the_clock_of_a_late_rank_is_held_against_the_others(tmp_path, mhz, more, said):
     report = of_run(tmp_path / "out", *mhz, **more)
     assert report.straggler is not None and report.straggler.rank == 2
-    assert report.straggler.evidence[1:] == [
-        "It runs the same kernels over the same grids, and each takes longer.",
-        said,
-    ]
+    _, slower, clock = report.straggler.evidence
+    assert slower.startswith("It runs the same kernels over the same grids, and each takes longer.")
+    assert clock == said
     clocks = [row.gpu_clock for row in report.ranks]
     assert [clock and clock.sm_mhz for clock in clocks] == list(mhz)
     assert [clock and clock.held_down_by for clock in clocks] == [

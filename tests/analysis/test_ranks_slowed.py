@@ -123,7 +123,11 @@ def test_extra_products_on_an_h200_are_found_though_every_wait_is_hidden() -> No
     assert other.exposed_wait_ms is not None and other.exposed_wait_ms < 0.05
     assert other.slowed_by_wait_ms is not None and other.slowed_by_wait_ms > 3.5
     (advice,) = late.next
-    assert advice.startswith("Find what rank 1 launches and the others do not")
+    assert advice.startswith("Find what launches these kernels on rank 1")
+    (product,) = late.kernels  # 24 were planted
+    assert product.name.startswith("nvjet_sm90_tst_256x128_64x4") and product.more == 24
+    assert 3.9 < product.longer_ms < 4.3
+    assert late.evidence[1].endswith(f" Most of it: {product.name} (24 more a step, 4.07 ms).")
 
 
 @pytest.mark.parametrize("kind", ["larger_kernels", "slower_kernels"])

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.fleet.files import Told, clocks_of_hosts
 from benchmarks.fleet.simulation import Fault, Fleet, cost_us, simulate
+from profiling.analysis.ranks.cause_said import launches, launches_said
 from tests.helpers.fleet import TOOLS, analysed, report_of, written
 
 NEAR = 0.15  # of what removing the fault gives
@@ -75,6 +76,19 @@ def test_the_fault_its_rank_and_its_cost_are_named(tmp_path: Path, tool: str, na
     assert (found.part, found.phase, found.work) == (part, phase, work)
     assert (found.in_steps, found.of_steps) == (fleet.steps // fault.every, fleet.steps)
     assert found.costs_ms_per_step == pytest.approx(cost_us(fleet) / 1e3, rel=NEAR)
+
+
+def test_a_slow_host_is_told_from_one_that_launches_more(tmp_path: Path) -> None:
+    slow = replace(LAUNCHING, fault=Fault("slow_launches", times=2.0, ranks=(1,)))
+    analysis = analysed(written(slow, tmp_path))
+    late = analysis.report.straggler
+    assert late is not None and late.rank == 1
+    assert "launches no more kernels than the others'" in late.evidence[1]
+    mine, others = analysis.ranks[1], [analysis.ranks[0], analysis.ranks[2]]
+    twice = {name: replace(work, count=2 * work.count) for name, work in mine.kernels.items()}
+    said = launches_said(replace(mine, kernels=twice), others)
+    count = round(launches(mine))
+    assert said == f"Its host launches more kernels: {2 * count} a step, the others' {count}."
 
 
 @pytest.mark.parametrize("seed", range(1, 6))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.fleet.simulation import Fault, Fleet
-from profiling.analysis.ranks.cause import next_steps
+from profiling.analysis.ranks.cause_said import next_steps
 from profiling.analysis.ranks.records import RanksReport
 from profiling.analysis.ranks.summary import RanksAnalysis
 from profiling.causes import PARTS

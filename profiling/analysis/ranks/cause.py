@@ -1,26 +1,30 @@
 """What holds the late rank up: the part of the step, the phase, and the kernels behind it.
 
 The cause is the part of the step, of causes.PARTS less communication, that takes the late rank
-longer than the median of the others by most. Longer kernels are explained by what ran (`work`).
+longer than the median of the others by most. Longer kernels are explained by what ran (`work`),
+and all of it is told by `cause_said`.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
+from profiling.analysis.ranks.cause_said import (
+    limit_said,
+    longer_said,
+    next_steps,
+    waits_said,
+    work_said,
+)
 from profiling.analysis.ranks.costs import WORTH_TELLING, Costs
 from profiling.analysis.ranks.power_limit import PRODUCTS, ahead_ms
-from profiling.analysis.ranks.records import Straggler, Work
+from profiling.analysis.ranks.records import Straggler
 from profiling.analysis.ranks.reduce import ReducedRank
-from profiling.analysis.ranks.work import more_ms, why_longer
-from profiling.analysis.verdict.advice import lines
+from profiling.analysis.ranks.work import more_ms, most_longer, why_longer
 from profiling.analysis.verdict.diagnosis import CLOSE
 from profiling.causes import PART, VERDICT
 
-ALSO = 0.2  # of what it costs: another part that is longer
-NAMED = 0.02  # of what it costs: what clocks make of it
-SLOWER_CLOCK = 0.01  # by which a GPU's is told apart from the others'
-MOST_ADVICE = 2  # lines of what to try
 MOSTLY = 0.5  # of a wait for the GPU, what the host did longer behind it
 HOST = ("data", "cpu")
 GPU_VERDICTS = ("gpu_compute", "gpu_memory", "gpu_latency", "gpu")
@@ -30,124 +34,36 @@ def straggler_of(costs: Costs, late: list[int], gained_ns: np.ndarray) -> Stragg
     """`late`: the one that costs most alone first; `gained_ns`: of these, by Costs.gained_ns."""
     late_ms = costs.mean_ms(gained_ns)
     first, others = late[0], [n for n in range(len(costs.ranks)) if n not in late]
-    rank = costs.ranks[first]
+    rank, typical = costs.ranks[first], costs.ranks[median_rank(costs, others)]
     longer_ms = longer_parts(costs, first, others)
     part = max(longer_ms, key=lambda name: longer_ms[name])
-    phase = longest_phase(costs, first, others) if part == "compute" else None
-    typical = costs.ranks[median_rank(costs, others)]
     work = why_longer(rank, typical) if part == "compute" else None
     computes_ms = longer_ms.get("compute", 0.0)
-    ahead = ahead_ms(costs, first, others, computes_ms, more_ms(rank, typical))
-    in_steps = int(np.count_nonzero(gained_ns > WORTH_TELLING * costs.step_ms * 1e6))
+    limited_ms = ahead_ms(costs, first, others, computes_ms, more_ms(rank, typical))
     because = cause(costs, first, others, part, longer_ms)
-    whose = "its GPU" if len(late) == 1 else f"rank {rank.rank}'s GPU"
-    why = what_is_longer(part, longer_ms[part], phase)
-    evidence = [f"{held_up(costs, late, late_ms, in_steps)}: {whose} {why}."]
-    evidence += [
-        f"Also {whose} {what_is_longer(name, ms, phase)}."
-        for name, ms in sorted(longer_ms.items(), key=lambda item: -item[1])
-        if name != part and ms >= ALSO * late_ms
-    ]
-    evidence += [WORK[work]] if work else []
-    evidence += [clocks_said(costs, first, others)] if work == "slower_kernels" else []
-    slowed_ms = slowed_by_waits_ms(costs, others)
-    evidence += [SLOWED.format(slowed_ms)] if slowed_ms >= ALSO * late_ms else []
-    gains_ms = max(0.0, late_ms - ahead)
-    evidence += [LIMITED.format(ahead, gains_ms)] if ahead >= NAMED * late_ms else []
-    return Straggler(
+    found = Straggler(
         rank=rank.rank,
         with_ranks=[costs.ranks[number].rank for number in late[1:]],
         costs_ms_per_step=late_ms,
-        gains_ms_per_step=gains_ms,
-        in_steps=in_steps,
+        gains_ms_per_step=max(0.0, late_ms - limited_ms),
+        in_steps=int(np.count_nonzero(gained_ns > WORTH_TELLING * costs.step_ms * 1e6)),
         of_steps=len(gained_ns),
         because=because,
         part=part,
         longer_ms=longer_ms[part],
-        phase=phase,
+        phase=longest_phase(costs, first, others) if part == "compute" else None,
         work=work,
-        evidence=evidence,
+        kernels=most_longer(rank, typical) if work else [],
+        evidence=[],
         next=next_steps(rank, because, work),
     )
-
-
-UNEVEN: dict[Work, str] = {
-    "more_kernels": "Find what rank {} launches and the others do not: hold the kernels of its own "
-    "report against another rank's.",
-    "larger_kernels": "Share the work out evenly: the same kernels have more to do on rank {}.",
-    "slower_kernels": "Measure rank {}'s GPU by itself: python -m profiling device.",
-}
-
-
-def next_steps(late: ReducedRank, because: str, work: Work | None) -> list[str]:
-    """What to try. What a line says of all of a step is not said of what makes the rank late."""
-    if work:
-        return [UNEVEN[work].format(late.rank)]
-    advice = lines(because, late.run) if because in VERDICT else []
-    return [line for line in advice if "{" not in line][:MOST_ADVICE]
-
-
-WORK: dict[Work, str] = {
-    "more_kernels": "It launches more kernels than the others.",
-    "larger_kernels": "It launches the same kernels over larger grids: its share is larger.",
-    "slower_kernels": "It runs the same kernels over the same grids, and each takes longer.",
-}
-
-
-SLOWED = (
-    "The others' waits are hidden by kernels, but not free: the waiting collectives hold "
-    "multiprocessors, and slow these kernels down by {:.2f} ms a step."
-)
-
-
-LIMITED = (
-    "All GPUs are at their power limits, and who waits draws less power: at this rank's clock the "
-    "others would take {:.2f} ms longer. So expect to gain {:.2f} ms."
-)
-
-
-def clocks_said(costs: Costs, first: int, others: list[int]) -> str:
-    """Whether its GPU's clock tells why the same kernels take longer there."""
-    mine = costs.ranks[first].gpu_clock
-    theirs = [clock.sm_mhz for n in others if (clock := costs.ranks[n].gpu_clock)]
-    if mine is None or not theirs:
-        return "Look at its clocks, temperature and power, and at what else runs on that GPU."
-    median_mhz = float(np.median(theirs))
-    if mine.sm_mhz >= (1 - SLOWER_CLOCK) * median_mhz:
-        return (
-            f"Over the run its clock was {mine.said}, the others' {median_mhz:.0f}: that is not "
-            "why. Look at what else runs on that GPU."
-        )
-    return f"Over the run its clock was {mine.said}; the others' {median_mhz:.0f}."
-
-
-def slowed_by_waits_ms(costs: Costs, others: list[int]) -> float:
-    """What waits hidden by kernels make these longer, on the rank that loses least by it."""
-    slowed_ns = costs.waits.slowed_by_wait_ns
-    return min(costs.of_rank_ms(slowed_ns, number) or 0.0 for number in others)
-
-
-def held_up(costs: Costs, late: list[int], late_ms: float, in_steps: int) -> str:
-    numbers = [costs.ranks[number].rank for number in late]
-    steps = len(costs.iterations)
-    who = f"Rank {numbers[0]} holds" if len(late) == 1 else f"Ranks {and_last(numbers)} hold"
-    where = "" if in_steps == steps else f", in {in_steps} of {steps} steps"
-    return f"{who} the others up by {late_ms:.2f} ms a step{where}"
-
-
-def what_is_longer(part: str, ms: float, phase: str | None) -> str:
-    if part == "compute":
-        where = f", most of it in {phase}" if phase else ""
-        return f"computes {ms:.2f} ms longer{where}"
-    verdict = PART[part].verdict
-    if not PART[part].cause or verdict is None:
-        return f"spends {ms:.2f} ms longer on {PART[part].meaning}"
-    return f"waits {ms:.2f} ms longer for {VERDICT[verdict].title}"
-
-
-def and_last(numbers: list[int]) -> str:
-    """2, 6 and 7"""
-    return f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+    evidence = [
+        *longer_said(found, longer_ms),
+        *work_said(found, costs, first, others),
+        *waits_said(found, costs, others),
+        *limit_said(found, limited_ms),
+    ]
+    return replace(found, evidence=evidence)
 
 
 def cause(costs: Costs, first: int, others: list[int], part: str, longer: dict[str, float]) -> str:

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from profiling.analysis.ranks.reduce import ReducedRank
-from profiling.analysis.ranks.replay import mended_ns
+from profiling.analysis.ranks.replay import own_jitter_ns, sooner_ns
 from profiling.analysis.ranks.waits import Waits
 
 WORTH_TELLING = 0.02  # of a step
@@ -75,7 +75,10 @@ class Costs:
 
     def gained_ns(self, ranks: Collection[int]) -> np.ndarray:
         """(iterations,): what is gained if these, by their columns, are mended; not all."""
-        return mended_ns(self.waits, ranks, self.iterations)
+        late_ns = sooner_ns(self.waits, ranks, self.iterations)
+        if not self.is_told(self.mean_ms(late_ns), ranks):  # too little, jitter and all
+            return late_ns
+        return late_ns - own_jitter_ns(self.waits, ranks, self.iterations, late_ns)
 
     @cached_property
     def known(self) -> np.ndarray:

@@ -64,6 +64,15 @@ class RankRow:
 
 
 @dataclass(frozen=True)
+class LongerKernel:
+    """One that takes the late rank longer than the one that computes a median time."""
+
+    name: str
+    longer_ms: float  # a step
+    more: float  # launches a step, than there
+
+
+@dataclass(frozen=True)
 class Straggler:
     """The rank that is waited for."""
 
@@ -78,6 +87,7 @@ class Straggler:
     longer_ms: float  # by so much, than the median of the others
     phase: str | None  # in which phase
     work: Work | None  # why it computes longer, where it does
+    kernels: list[LongerKernel]  # those that do most of it; [] where `work` is null
     evidence: list[str]
     next: list[str]  # what to try
 

@@ -75,21 +75,6 @@ class Replay:
         self.ended_ns[of], self.ended_sooner_ns[of] = end_ns, ends_sooner_ns
 
 
-def mended_ns(waits: Waits, late: Collection[int], iterations: np.ndarray) -> np.ndarray:
-    """(iterations,): what is gained in each by mending the late, which keep their jitter.
-
-    `late`: columns, not all. In several groups of ranks the jitter is not told apart: it is handed
-    on from one to another.
-    """
-    never_last_ns, there = sooner_ns(waits, late, iterations), waits.matched.there
-    others = np.setdiff1d(np.arange(there.shape[1]), list(late))
-    if not 1 < len(others) < FEW or not np.all(there):
-        return never_last_ns
-    more_ns = [sooner_ns(waits, [*late, one], iterations) - never_last_ns for one in others]
-    jitter_ns = np.mean([ns - np.median(ns) for ns in more_ns], axis=0)
-    return never_last_ns - len(late) * jitter_ns
-
-
 def sooner_ns(waits: Waits, late: Collection[int], iterations: np.ndarray) -> np.ndarray:
     """(iterations,): were the late never the last; by the median of the others that meet them.
 
@@ -105,6 +90,21 @@ def sooner_ns(waits: Waits, late: Collection[int], iterations: np.ndarray) -> np
             replay.end(row)
             found[place[row] :] = np.median(replay.sooner_ns[others]) if others.any() else 0.0
     return np.diff(found, prepend=0.0)
+
+
+def own_jitter_ns(
+    waits: Waits, late: Collection[int], iterations: np.ndarray, late_ns: np.ndarray
+) -> np.ndarray:
+    """(iterations,): what of sooner_ns mending would not gain; `late_ns`: sooner_ns of the late.
+
+    Nothing in several groups of ranks, where one hands it on to another, nor with two ranks.
+    """
+    ranks = waits.start_ns.shape[1]
+    others = np.setdiff1d(np.arange(ranks), list(late))
+    if not 1 < len(others) < FEW or not np.all(waits.matched.there):
+        return np.zeros(len(iterations))
+    more_ns = [sooner_ns(waits, [*late, one], iterations) - late_ns for one in others]
+    return len(late) * np.mean([ns - np.median(ns) for ns in more_ns], axis=0)
 
 
 def in_order(replay: Replay, rows: np.ndarray) -> list[tuple[int, int | None]]:

@@ -6,11 +6,12 @@ Called by cause.
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from profiling.analysis.ranks.records import Work
+from profiling.analysis.ranks.records import LongerKernel, Work
 from profiling.analysis.ranks.reduce import ReducedRank
 
 OTHER_WORK = 0.02  # by which counts, or grids, of two ranks differ
 TELLING = 0.1  # of what it computes longer: kernels that tell why
+NAMED = 3  # kernels, at most
 
 
 def why_longer(mine: ReducedRank, theirs: ReducedRank) -> Work | None:
@@ -27,6 +28,25 @@ def why_longer(mine: ReducedRank, theirs: ReducedRank) -> Work | None:
     longer_ns.pop(None, None)
     most = max(longer_ns, key=lambda work: longer_ns[work], default=None)
     return most if most and longer_ns[most] > max(enough_ns, 0.0) else None
+
+
+def most_longer(mine: ReducedRank, theirs: ReducedRank) -> list[LongerKernel]:
+    """The kernels that take it most longer, the first of them by most."""
+
+    def ms_of(rank: ReducedRank, name: str) -> float:
+        return rank.kernels[name].ns / rank.steps / 1e6 if name in rank.kernels else 0.0
+
+    found = [
+        LongerKernel(
+            name=name,
+            longer_ms=ms_of(mine, name) - ms_of(theirs, name),
+            more=count_of(mine, name) - count_of(theirs, name),
+        )
+        for name in mine.kernels
+    ]
+    found.sort(key=lambda kernel: -kernel.longer_ms)
+    least_ms = TELLING * sum(kernel.longer_ms for kernel in found if kernel.longer_ms > 0)
+    return [kernel for kernel in found[:NAMED] if kernel.longer_ms > least_ms]
 
 
 def more_ms(mine: ReducedRank, theirs: ReducedRank) -> float:
