@@ -43,7 +43,7 @@ class Key:
     kind: type  # int, float, bool, str or list
     optional: bool  # null is a value too
     help: str = ""
-    choices: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()  # of a list: words for it as a whole
     least: float = -math.inf  # of a number
     below: float = math.inf
 
@@ -127,7 +127,7 @@ def checked(key: Key, value: Value) -> Value:
     """The value as one of the key's choices, or as it is. Raises ValueError."""
     if value is None and key.optional:
         return None
-    if key.choices:
+    if key.choices and key.kind is not list:
         words = (word := spell(value).lower(), word.replace("-", "_"))  # gpt2-xl, as others write
         known = [word for word in words if word in key.choices]
         return choice(key.name, known[0] if known else value, key.choices)

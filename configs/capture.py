@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from cli.keys import key, spell
 
 AUTO = "auto"
+ALL = "all"
 
 
 @dataclass
@@ -21,7 +22,7 @@ class ProfileConfig:
     steps: int = key(20, "iterations in a window", least=1)
     windows: int = key(1, "windows in the run", least=1)
     every: int = key(500, "iterations from one window to the next", least=1)
-    ranks: list[int] = key([0], "ranks that are captured, as [0,1]")
+    ranks: list[str] = key(["0"], "ranks that are captured, as [0,1]; or all of them", (ALL,))
     detail: str = key(
         "phases",
         "layers: ranges for blocks, attention and MLP too; for eager runs",
@@ -46,10 +47,15 @@ class ProfileConfig:
                 f"profile.every={self.every}: the windows of {self.steps} iterations would "
                 f"overlap; use {self.steps} or more"
             )
-        if not self.ranks or min(self.ranks) < 0 or len(set(self.ranks)) < len(self.ranks):
+        numbers = [int(word) for word in self.ranks if word.isdecimal()]
+        if self.ranks != [ALL] and not 0 < len(set(numbers)) == len(self.ranks):
             raise ValueError(
-                f"profile.ranks={spell(self.ranks)}: must be ranks from 0 up, each once"
+                f"profile.ranks={spell(self.ranks)}: must be ranks from 0 up, each once, or all"
             )
+
+    def captured_of(self, world_size: int) -> list[int]:
+        """The numbers of the ranks that are captured, in order."""
+        return list(range(world_size)) if self.ranks == [ALL] else sorted(map(int, self.ranks))
 
     @property
     def backward_on_calling_thread(self) -> bool:
@@ -113,7 +119,7 @@ class ProfileConfig:
                 f"profile={self.kind}: needs a CUDA GPU, this run is on {device_type}; "
                 "use profile=torch"
             )
-        if max(self.ranks) >= world_size:
+        if self.captured_of(world_size)[-1] >= world_size:
             have = "is rank 0 alone" if world_size == 1 else f"has ranks 0 to {world_size - 1}"
             raise ValueError(f"profile.ranks={spell(self.ranks)}: this run {have}")
 

@@ -278,7 +278,8 @@ def check_value(name: str, value: Value) -> None:
             raise MissingMandatoryValue
         OmegaConf.update(scratch(), name, value)
     except OmegaConfBaseException:
-        kind = TYPE_NAMES[key.kind] + (" or null" if key.optional else "")
+        words = [f"[{word}]" for word in key.choices if key.kind is list]
+        kind = " or ".join([TYPE_NAMES[key.kind], *words, *(["null"] if key.optional else [])])
         raise ValueError(f"{name}={spell(value)}: must be {kind}") from None
     if "${" not in str(value):
         checked(key, value)

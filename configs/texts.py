@@ -17,13 +17,18 @@ ONE_QUOTED = re.compile(r"""(['"])(\\.|(?!\1).)*\1""", re.S)
 
 
 def as_they_stand(overrides: list[str], multirun: bool) -> list[str]:
-    """The overrides with quotes around the values of text keys; with `multirun` commas separate."""
+    """The overrides with quotes around the values of text keys; with `multirun` commas separate.
+
+    A word that stands for a list becomes one: profile.ranks=all.
+    """
     return [quoted(word, multirun) for word in overrides]
 
 
 def quoted(word: str, multirun: bool) -> str:
     name, _, text = word.partition("=")
     key = keys(Config).get(name)
+    if key and key.kind is list and text in key.choices:
+        return f"{name}=[{text}]"
     if key is None or key.kind is not str or key.choices or is_hydra_s(text):
         return word
     if not multirun:

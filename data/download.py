@@ -7,6 +7,7 @@ import urllib.request
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from http.client import HTTPException
+from textwrap import shorten
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -14,6 +15,7 @@ LIMIT_S = 30.0  # for a whole download: look-up, connection, every byte and all 
 SILENCE_S = 10.0  # for a connection, and for the next byte
 PAUSE_S = 0.5  # before the second try; twice that before the third and last
 LARGEST_BYTES = 1 << 24
+LONGEST_REASON = 150
 OPENWEBTEXT = "Skylion007/openwebtext"  # on Hugging Face: 8 million documents in Parquet, 24 GB
 
 Result = TypeVar("Result")
@@ -88,8 +90,16 @@ def download_openwebtext() -> str:
             "openwebtext: needs two packages: pip install huggingface_hub pyarrow"
         ) from error
     except Exception as error:  # of three libraries below it
-        reason = " ".join(str(error).split())[:150]
         raise ValueError(
-            f"openwebtext: could not be downloaded ({type(error).__name__}: {reason}); "
+            f"openwebtext: could not be downloaded ({reason_of(error)}); "
             "source=FOLDER names a copy in Parquet"
         ) from error
+
+
+def reason_of(error: BaseException) -> str:
+    """In a line: what the system said below all that libraries say about it, else what they say."""
+    said, below = error, error.__cause__ or error.__context__
+    while below:
+        said = below if isinstance(below, OSError) else said
+        below = below.__cause__ or below.__context__
+    return shorten(f"{type(said).__name__}: {said}", LONGEST_REASON, placeholder=" ...")

@@ -259,7 +259,8 @@ def prepare_any_size(words: list[str], data_dir: Path) -> tuple[Dataset, str]:
     given = parse_keys([word for word in words if word != name], FilesConfig)
     logging.getLogger("data.prepare_files").setLevel(logging.INFO)  # where it goes on
     made = prepare_files(recipe(name, given, data_dir), data_dir)
-    keys = [f"dataset={from_here(made.directory)}", "out_dir=out-mine"]
+    name_of_run = made.directory.absolute().name.replace("_", "-")
+    keys = [f"dataset={from_here(made.directory)}", f"out_dir=out-{name_of_run}"]
     if made.count("val") > MANY_TOKENS:
         keys.append("eval_iters=200")
     return made, shlex.join(["python", "train.py", *keys, "attention=flash"])

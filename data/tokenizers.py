@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from tokenizers import Tokenizer as Trainee
 from tokenizers import models, pre_tokenizers, trainers
 
-from data.download import finish_within
+from data.download import finish_within, reason_of
 from data.hub_cache import REPOSITORIES, cached
 
 # How GPT-2 cuts a text into words before any merging; with possessive quantifiers (++), which match
@@ -128,10 +128,9 @@ class BpeTokenizer:
         try:
             encoding = finish_within(GPT2_LIMIT_S, lambda: tiktoken.get_encoding("gpt2"))
         except (OSError, ValueError) as error:  # OSError: no network; ValueError: damaged download
-            reason = " ".join(str(error).split())[:150]
             raise ConnectionError(
                 "its vocabulary is in no cache, tiktoken's or Hugging Face's, and could not be "
-                f"downloaded ({type(error).__name__}: {reason})"
+                f"downloaded ({reason_of(error)})"
             ) from error
         ordinary = encoding.n_vocab - len(encoding.special_tokens_set)
         return cls("gpt2", [encoding.decode_single_token_bytes(rank) for rank in range(ordinary)])

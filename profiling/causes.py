@@ -25,7 +25,7 @@ class Part:
 
     name: str
     meaning: str  # beside the bar of the step
-    bucket: str  # in the table of a comparison
+    bucket: str  # in the legend of a chart, and in the table of a comparison
     sentence: str  # in the sentence of a comparison, before "2.10 -> 0 ms"
     colours: Colours
     cause: bool = False  # a reason why the GPU had nothing to do
@@ -88,7 +88,7 @@ PARTS = (
     Part(
         "synchronization",
         "idle: the CPU was waiting for the GPU",
-        "idle: synchronisation",
+        "idle: synchronization",
         "GPU idle in synchronization",
         Colours("#e06b00", "#fa9b2d", "yellow", "=", hatch="\\"),
         cause=True,
@@ -355,7 +355,7 @@ VERDICTS = (
     ),
     Verdict(
         "synchronization",
-        "synchronisation",
+        "synchronization",
         "the GPU runs dry while the CPU waits for it",
         waiting="the host had waited for the GPU and launched too late after it",
         host=True,

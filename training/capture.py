@@ -46,7 +46,7 @@ class Profiler:
     def recorder_of_rank(self, profile: ProfileConfig) -> Recorder | None:
         on_cuda = self.ranks.device.type == "cuda"
         check_alone(profile, on_cuda)
-        if self.ranks.rank not in profile.ranks:
+        if self.ranks.rank not in profile.captured_of(self.ranks.world_size):
             return None
         return recorder_for(profile, on_cuda, self.folder, self.ranks.suffix)
 
@@ -94,8 +94,7 @@ class Profiler:
         try:
             if not window.over:
                 raise ValueError("a window is open or planned already; ask again after it")
-            on_cuda = self.ranks.device.type == "cuda"
-            config = config_of(trigger, self.config, iteration, on_cuda)
+            config = config_of(trigger, self.config, iteration, self.ranks)
         except ValueError as error:
             log.warning("trigger: no window: %s", error)
             return

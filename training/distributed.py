@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -124,6 +125,17 @@ class Ranks:
         if not box[1]:
             raise error or SystemExit(2)  # rank 0 says why, once
         return cast(T, box[0])
+
+    def ended(self, why: str) -> SystemExit:
+        """What ends a run of which all ranks know why: rank 0 says it, once.
+
+        It does so now: the first rank that ends has torchrun end the others.
+        """
+        if self.world_size == 1:
+            return SystemExit(why)
+        if self.rank == 0:
+            print(why, file=sys.stderr, flush=True)
+        return SystemExit(1)
 
 
 def this_life() -> str:

@@ -18,6 +18,7 @@ from configs.export import ExportConfig
 from configs.gpt2 import WHOLE
 from training.checkpoint_file import load
 from training.gpt2 import write
+from training.next_commands import load_command
 
 
 def main(config: ExportConfig) -> None:
@@ -26,6 +27,7 @@ def main(config: ExportConfig) -> None:
         folder = Path(config.folder)
         write(folder, saved.weights, saved.model_config, saved.tokenizer.kind == "gpt2")
         print(f"{folder / WHOLE}: {saved.path}, iteration {saved.iteration}")
+        print(f"next: {load_command(config.folder)}")
 
 
 if __name__ == "__main__":

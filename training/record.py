@@ -178,7 +178,7 @@ class Record:
         checkpoint.finish(self.run.progress)
         path = Path(self.run.config.out_dir) / "ckpt.pt"
         kept = f"{path} is the last good checkpoint" if path.exists() else "nothing was saved yet"
-        raise SystemExit(
+        raise self.run.ranks.ended(
             f"train.py: {', '.join(found)}; training stopped, {kept}. "
             "A lower learning_rate, a longer warmup_iters or dtype=bfloat16 may help"
         )

@@ -12,6 +12,7 @@ from configs.schema import Config
 from profiling.capture.nsys import is_attached
 from profiling.records import read_json
 from profiling.trigger import KINDS, TRIGGER, Trigger
+from training.distributed import Ranks
 
 log = logging.getLogger(__name__)
 
@@ -32,17 +33,17 @@ def take(folder: Path) -> Trigger | None:
     return found
 
 
-def config_of(trigger: Trigger, config: Config, iteration: int, on_cuda: bool) -> Config:
+def config_of(trigger: Trigger, config: Config, iteration: int, ranks: Ranks) -> Config:
     """With one window from `iteration` on, behind the recorder's warm-up. ValueError: why not."""
     known, steps = config.profile, trigger.steps or config.profile.steps
     if trigger.kind not in KINDS:
         raise ValueError(f"kind {trigger.kind}: must be one of {', '.join(KINDS)}")
     profile = replace(known, kind=trigger.kind, steps=steps, windows=1, start=str(iteration))
     profile = replace(profile, start=str(iteration + profile.lead))
-    profile.check_machine("cuda" if on_cuda else "cpu", max(known.ranks) + 1)
+    profile.check_machine(ranks.device.type, ranks.world_size)
     attached = is_attached(os.environ)
     if profile.kind == "nsys" and not attached:
         raise ValueError("kind nsys: the run was not started under nsys")
-    if profile.kind == "torch" and on_cuda and attached:
+    if profile.kind == "torch" and ranks.device.type == "cuda" and attached:
         raise ValueError("kind torch: nsys is attached, and only one of them can record the GPU")
     return replace(config, profile=profile)  # which checks that it fits into the run

@@ -6,10 +6,13 @@ What a preset wants and the version lacks is left out, and said.
 import shlex
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from profiling.tools import nsys_tool
 from profiling.tools.nsys_tool import Nsys
+
+if TYPE_CHECKING:
+    from configs.capture import ProfileConfig
 
 RANK_PROGRAM = Path(__file__).resolve().parent / "rank.py"
 METRICS_HZ = 10_000
@@ -107,7 +110,7 @@ def option_names(nsys: Nsys, words: list[str]) -> list[str]:
 
 def chosen_ranks(
     words: list[str],
-    configured: list[int],
+    profile: "ProfileConfig",
     asked: list[int] | Literal["all"] | None,
     processes: int | None,
 ) -> list[int] | None:
@@ -119,12 +122,13 @@ def chosen_ranks(
         if asked is not None:
             raise ValueError("--ranks: only with --nproc-per-node, which starts several")
         return None
+    configured = profile.captured_of(processes)
     if asked == "all":
         asked = list(range(processes))
     typed_key = any(word.removeprefix("--").startswith("profile.ranks=") for word in words)
-    if typed_key and asked not in (None, sorted(configured)):
+    if typed_key and asked not in (None, configured):
         raise ValueError("--ranks: differs from profile.ranks; give one of them")
-    ranks = sorted(configured) if asked is None else asked
+    ranks = configured if asked is None else asked
     if not ranks or ranks[0] < 0 or ranks[-1] >= processes:
         there = f"--nproc-per-node {processes} starts ranks 0 to {processes - 1}"
         raise ValueError(f"--ranks {spell(ranks)}: {there}")

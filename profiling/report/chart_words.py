@@ -14,7 +14,7 @@ MOST = 12  # values that are told one by one
 
 
 def spoken(chart: Chart) -> str:
-    """'the mean step by what the GPU did: compute 8.31, idle: launch 2.1; ms of the mean step.'"""
+    """'the mean step by what the GPU did: compute 8.31, idle: launch-bound 2.1; ms of the step.'"""
     if chart.figure is None:
         return chart.label
     data, layout = chart.figure["data"], chart.figure["layout"]

@@ -124,6 +124,7 @@ class Column:
     value: str | Callable[[Any], Value]  # a field of each row, or what is made of the row
     kind: str  # text, code, or one of profiling.report.text.FORMATS
     brief: bool = False  # shown where room is short: in a terminal, in a pull request
+    address: Callable[[Any], str | None] | None = None  # where a row's figure leads on a page
 
     def of(self, row: object) -> Value:
         return self.value(row) if callable(self.value) else getattr(row, self.value)

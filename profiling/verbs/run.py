@@ -81,7 +81,7 @@ def main(argv: list[str], trainer: list[str] | None = None) -> int:
     words, windows = what.words, what.profile.windows
     if what.script == SAMPLER and flags.nproc_per_node:
         raise ValueError("--nproc-per-node: sample.py runs in one process")
-    ranks = command.chosen_ranks(words, what.profile.ranks, flags.ranks, flags.nproc_per_node)
+    ranks = command.chosen_ranks(words, what.profile, flags.ranks, flags.nproc_per_node)
     nsys = nsys_tool.find(flags.nsys)
     options, notes = command.nsys_options(
         nsys, flags.preset, windows, flags.metric_set, ranks is not None, extra

@@ -10,6 +10,7 @@ import torch
 from configs.capture import ProfileConfig
 from configs.compose import compose_jobs
 from configs.schema import Config
+from configs.texts import as_they_stand
 from profiling.capture.nsys import how_to_attach, is_attached
 from tests.helpers.processes import read_until
 from training.capture import Profiler
@@ -183,7 +184,7 @@ def test_a_resumed_run_counts_on(run, rows):
 
 @pytest.mark.slow
 def test_every_chosen_rank_captures(together):
-    keys = {"profile": "torch", "profile.start": 2, "profile.steps": 2, "profile.ranks": "[0,1]"}
+    keys = {"profile": "torch", "profile.start": 2, "profile.steps": 2, "profile.ranks": "all"}
     out_dir, _ = together(2, gradient_accumulation_steps=4, dropout=0.0, **keys)
     folder = out_dir / "profile"
     for rank in (0, 1):
@@ -192,6 +193,21 @@ def test_every_chosen_rank_captures(together):
         assert manifest["window"]["complete"] and len(manifest["files"]) == 2
         names = [n for d, n in ranges_in(folder / f"window-1-rank{rank}.trace.json.gz") if d == 1]
         assert names == ["micro_step 0", "micro_step 1", "gradient_sync", "optimizer"] * 2
+
+
+@pytest.mark.parametrize(
+    ("words", "captured"),
+    [
+        ([], [0]),
+        (["profile.ranks=[2,0]"], [0, 2]),
+        (["profile.ranks=all"], [0, 1, 2]),
+        (["profile.ranks=[all]"], [0, 1, 2]),  # as a file has it
+    ],
+)
+def test_ranks_are_numbers_or_all(words, captured):
+    (found,) = compose_jobs(None, as_they_stand(words, multirun=False), multirun=False)
+    assert found.profile.captured_of(3) == captured
+    found.profile.check_machine("cuda", 3)
 
 
 @pytest.mark.slow
@@ -230,6 +246,10 @@ def test_auto_opens_by_itself(run):
         ("profile.start=-3", "profile.start=-3: must be auto or an iteration"),
         ("profile.ranks=[]", "profile.ranks=[]: must be ranks from 0 up, each once"),
         ("profile.ranks=[0,0]", "profile.ranks=[0,0]: must be ranks"),
+        ("profile.ranks=[0,all]", "profile.ranks=[0,all]: must be ranks from 0 up, each once, or"),
+        ("profile.ranks=[-1]", "profile.ranks=[-1]: must be ranks"),
+        ("profile.ranks=[1.5]", "profile.ranks=[1.5]: must be ranks"),
+        ("profile.ranks=every", "profile.ranks=every: must be a list, as [a,b] or [all]"),
         ("profile.detail=layer", "profile.detail=layer: no such choice; did you mean layers?"),
         ("profile.detail=layers", "profile.detail=layers: torch.compile fuses layers"),
         (
@@ -262,8 +282,8 @@ def test_impossible_windows_are_refused_by_name(words, message):
     [
         (dict(kind="nsys"), "cpu", 1, "profile=nsys: needs a CUDA GPU, this run is on cpu"),
         (dict(kind="memory"), "mps", 1, "profile=memory: needs a CUDA GPU, this run is on mps"),
-        (dict(kind="nsys", ranks=[1]), "cuda", 1, "profile.ranks=[1]: this run is rank 0 alone"),
-        (dict(kind="torch", ranks=[0, 4]), "cpu", 4, "profile.ranks=[0,4]: this run has ranks 0"),
+        (dict(kind="nsys", ranks=["1"]), "cuda", 1, "profile.ranks=[1]: this run is rank 0 alone"),
+        (dict(kind="torch", ranks=["0", "4"]), "cpu", 4, "profile.ranks=[0,4]: this run has"),
     ],
 )
 def test_what_this_machine_cannot_do_is_refused_by_name(profile, device, ranks, message):

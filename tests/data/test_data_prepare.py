@@ -215,6 +215,22 @@ def test_only_https_is_downloaded(data_dir, monkeypatch, url):
         prepare.prepare(DataConfig(), data_dir)
 
 
+def test_why_the_network_failed_is_what_the_system_said():
+    """As requests and huggingface_hub tell it, errors around errors."""
+    system = socket.gaierror(-2, "Name or service not known")
+    pool = Exception(f"HTTPSConnectionPool: Max retries exceeded (Caused by {system!r})")
+    pool.__cause__ = system
+    outer = ConnectionError(f"cannot find the files\n\n on the Hub: {pool}")
+    outer.__context__ = pool
+    assert download.reason_of(outer) == "gaierror: [Errno -2] Name or service not known"
+
+
+def test_a_long_reason_is_cut_behind_a_word():
+    said = download.reason_of(ValueError("damaged\n" + 40 * "download "))
+    assert said.startswith("ValueError: damaged download download ")
+    assert said.endswith(" download ...") and len(said) <= download.LONGEST_REASON
+
+
 def test_a_damaged_copy_of_the_text_is_downloaded_again(serve, data_dir, caplog):
     requests = serve(ok)
     kept = data_dir / "tinyshakespeare" / "input.txt"

@@ -411,11 +411,12 @@ def test_a_damaged_row_group_is_named(parquet, make, workers):
 def test_the_command_says_what_was_made_and_what_comes_next(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     source = write(tmp_path / "my play.txt", PLAY)
-    prepare.main([str(source), "tokenizer=char", "workers=1", "--out=mine"])
+    prepare.main([str(source), "tokenizer=char", "workers=1", "--out=old_plays"])
     made, following = capsys.readouterr().out.splitlines()
-    assert made.startswith("mine: my play.txt, 54,000 training and 6,000 validation tokens")
-    assert following == "next: python train.py dataset=mine out_dir=out-mine attention=flash"
-    assert load_dataset(tmp_path / "mine").count("val") == 6000
+    assert made.startswith("old_plays: my play.txt, 54,000 training and 6,000 validation tokens")
+    command = "python train.py dataset=old_plays out_dir=out-old-plays attention=flash"
+    assert following == f"next: {command}"  # as config/shakespeare_char.yaml names its folder
+    assert load_dataset(tmp_path / "old_plays").count("val") == 6000
 
 
 def test_nanogpts_shakespeare_is_made_of_the_text_where_it_is(tmp_path, monkeypatch, capsys):

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from cli.lock import Lock
-from profiling.launch import rank
+from configs.capture import ProfileConfig
+from profiling.launch import command, rank
 from profiling.timeline.scrub import without_folders
 from profiling.tools import nsight, nsys_tool
 from profiling.verbs import report, run
@@ -416,6 +417,15 @@ def test_each_rank_samples_the_metrics_of_its_own_gpu(install, words, capsys):
         assert inner[inner.index("-o") + 1].endswith("nsys-rank%q{RANK}")
         assert [*program, *words] == inner[inner.index("-o") + 2 :][: 3 + len(words)]
     assert rank.command(command[script + 1 :], {"RANK": "7"})[:3] == program
+
+
+def test_the_ranks_of_the_key_are_those_of_the_flag():
+    every, words = ProfileConfig(kind="nsys", ranks=["all"]), ["profile.ranks=all"]
+    assert command.chosen_ranks(words, every, None, 3) == [0, 1, 2]
+    assert command.chosen_ranks(words, every, "all", 3) == [0, 1, 2]
+    assert command.training_command(["train.py"], words, [0, 1, 2])[-1] == "profile=nsys"
+    with pytest.raises(ValueError, match="--ranks: differs from profile.ranks"):
+        command.chosen_ranks(words, every, [0], 3)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from benchmarks.fleet.simulation import Fault, Fleet
 from profiling.analysis.ranks.cause_said import next_steps
 from profiling.analysis.ranks.records import RanksReport
 from profiling.analysis.ranks.summary import RanksAnalysis
+from profiling.causes import PARTS
 from profiling.report.document import Chart, Table
 from profiling.report.ranks.document import MOST_HEIGHT, first_screen, ranks_document
 from profiling.report.ranks.shown import MOST, said_of_shown, shown_ranks
@@ -64,6 +65,12 @@ def test_of_many_ranks_those_are_drawn_that_wait_least_and_most(analysis):
 def test_a_loader_that_is_late_has_more_than_one_cure(analysis):
     text = markdown(ranks_document(analysis.report, timeline_of(analysis)))
     assert text.count("**next:**") == 2 and "num\\_workers" in text
+
+
+def test_the_bars_of_the_ranks_have_the_words_of_the_report_of_one(analysis):
+    bars = block(analysis.report, Chart, "ranks_step").figure["data"]
+    assert "idle: waiting for data" in [bar["name"] for bar in bars]
+    assert {bar["name"] for bar in bars} <= {part.bucket for part in PARTS}
 
 
 def test_the_cures_are_for_the_program_that_was_captured(analysis):

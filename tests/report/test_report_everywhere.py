@@ -36,6 +36,7 @@ from profiling.report.renderers.page import page
 from tests.helpers.chromium import open_page
 from tests.helpers.folders import write_run
 from tests.helpers.reports import report_with_manifest
+from tests.paths import PROJECT
 
 MADE_UP = causes.Part(
     "paging",
@@ -141,7 +142,8 @@ def check_step(by_cause: dict[str, float]) -> None:
     assert [bar["x"][0] for bar in bars] == list(parts.values())
     for name, bar in zip(parts, bars, strict=True):
         assert causes.part_named(name).meaning in bar["hovertemplate"]
-        assert bar["marker"]["color"] in html and name in bar["name"]
+        assert bar["marker"]["color"] in html
+        assert bar["name"] == causes.part_named(name).bucket
 
 
 def check_comparison(by_cause: dict[str, float]) -> None:
@@ -189,7 +191,15 @@ def test_what_has_no_colour_is_drawn_in_a_neutral_one(browser, tmp_path):
         "  name('--other'), name('--launch')]"
     )
     colours, other, launch = drawn
-    assert colours["idle: mystery"] == other and colours["idle: launch"] == launch != other
+    assert colours["idle: mystery"] == other and colours["idle: launch-bound"] == launch != other
+
+
+def test_synchronization_is_spelt_as_cuda_spells_it():
+    report, comparison = report_with(every_cause()), comparison_with(every_cause())
+    told = [markdown(report_document(report)), markdown(comparison_document(comparison))]
+    told += [path.read_text("utf-8") for path in (PROJECT / "docs").glob("*.md")]
+    for text in told:
+        assert not re.findall(r"\bsynchronis\w*", text, re.I)
 
 
 def test_idle_time_without_causes_is_told_as_such():

@@ -19,7 +19,7 @@ from tests.helpers.processes import read_until
 from tests.helpers.slow_rank import told, train_with_a_slow_rank
 from training import distributed
 from training.checks import check_same_keys, check_same_text
-from training.distributed import started
+from training.distributed import Ranks, started
 
 SLOW_MS, ORDER = 40.0, ("slowest", "fastest")
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
@@ -190,6 +190,24 @@ def test_a_mistake_that_only_the_first_rank_meets_is_said_once(command, start, t
     assert process.returncode != 0
     assert output.count(f"train.py: error: data_source={missing}: No such file") == 1, output
     assert "[rank1]" not in output  # how PyTorch marks a traceback of that rank
+
+
+@pytest.mark.parametrize(
+    "rank, ranks, code, said",
+    [(0, 1, "why", ""), (0, 64, 1, "why\n"), (3, 64, 1, "")],  # Python prints a code that is a text
+)
+def test_what_all_ranks_know_is_said_by_the_first_at_once(capsys, rank, ranks, code, said):
+    ended = Ranks(rank, ranks, torch.device("cpu")).ended("why")
+    assert ended.code == code and capsys.readouterr().err == said
+
+
+@pytest.mark.slow
+def test_a_loss_that_is_no_number_is_said_once(command, start):
+    keys = dict(gradient_accumulation_steps=2, learning_rate=1e30, max_iters=50)
+    process = start([*TORCHRUN, *command(**keys)])
+    output = process.communicate(timeout=100)[0]
+    assert process.returncode != 0
+    assert output.count("train.py: training loss is nan at iteration") == 1, output
 
 
 @pytest.mark.slow

@@ -31,6 +31,7 @@ from tests.helpers.gpt2 import (
 )
 from training import export
 from training.gpt2 import find, load, to_transformers, write
+from training.next_commands import load_command
 
 TOLERANCE = 1e-4
 NO_TRANSFORMERS = "transformers is not installed; tests/goldens/gpt2/logits.json stands for it"
@@ -425,7 +426,9 @@ def test_a_checkpoint_is_exported_and_trained_on(run, of_the_text, tmp_path, cap
     folder = tmp_path / "a" / "b"
     capsys.readouterr()
     export.main(ExportConfig(out_dir=str(out_dir), folder=str(folder)))
-    assert capsys.readouterr().out.startswith(f"{folder / 'model.safetensors'}: ")
+    written, following = capsys.readouterr().out.splitlines()
+    assert written.startswith(f"{folder / 'model.safetensors'}: ")
+    assert following == f"next: {load_command(str(folder))}"
     state = torch.load(out_dir / "ckpt.pt", weights_only=True)["model"]
     again = loaded(folder).state_dict()
     assert all(torch.equal(again[name], state[name]) for name in state)

@@ -1,5 +1,6 @@
 """The commands that are printed, pasted: through a shell, and through our own readers."""
 
+import ast
 import subprocess
 
 import pytest
@@ -11,7 +12,7 @@ from configs.sampling import SampleConfig
 from data.prepare import training_command
 from data.tokenizers import CharTokenizer
 from sample import encode_prompt
-from training.next_commands import report_command, sample_command
+from training.next_commands import load_command, report_command, sample_command
 
 FOLDERS = ["out", "my run", "it's", "a=b", "$HOME", "a;b", "ünïcödé", "*", "--help", "-x", "a\tb"]
 
@@ -45,6 +46,14 @@ def test_a_text_that_nobody_can_type_has_no_command():
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_a_report_is_of_the_folder(folder):
     assert pasted(report_command(folder)) == ["-m", "profiling", "report", folder]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_transformers_loads_the_folder_of_an_export(folder):
+    flag, program = pasted(load_command(folder))
+    load = ast.parse(program).body[-1].value
+    assert flag == "-c" and load.func.attr == "from_pretrained"
+    assert ast.literal_eval(load.args[0]) == folder
 
 
 @pytest.mark.parametrize("name", ["novel.txt", "my novel.txt", "x_1-2.txt"])

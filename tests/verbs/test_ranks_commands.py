@@ -63,7 +63,9 @@ def test_a_page_has_a_timeline_of_all_and_a_page_for_each(late, tmp_path):
     assert "Rank 2 holds the others up by" in text
     for rank in range(4):
         assert (tmp_path / f"ranks-rank{rank}.html").stat().st_size > 100_000
-        assert f'href="ranks-rank{rank}.html"' in text
+        # in the first column: the last ones are out of sight on a phone
+        first = f'<tr><td class="number" data-value="{rank}">'
+        assert f'{first}<a href="ranks-rank{rank}.html">{rank}</a>' in text
     data = json.loads(text.split('id="timeline-data">')[1].split("</script>")[0])
     labels = [row["label"] for row in data["rows"]]
     assert labels == [f"rank {n}{more}" for n in range(4) for more in ("", ", collectives")]
@@ -216,6 +218,15 @@ def test_another_number_of_ranks_does_not_compare(late, tmp_path):
 def test_what_does_not_fit_is_refused(late, words, told):
     with pytest.raises(ValueError, match=told):
         report.main([str(late / "rank0.trace.json"), *words])
+
+
+@pytest.mark.parametrize("again", ["late/rank0.trace.json", "late", "link.json"])
+def test_a_file_is_given_once(late, tmp_path, capsys, again):
+    first = late / "rank0.trace.json"
+    (tmp_path / "link.json").symlink_to(first)
+    with pytest.raises(ValueError, match=r"\.json: given twice$"):
+        report.main([str(first), str(tmp_path / again)])
+    assert capsys.readouterr() == ("", "")
 
 
 def test_a_process_of_a_folder_is_reported_alone(late, capsys):

@@ -4,6 +4,7 @@ import gzip
 import re
 import zlib
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 from profiling.analysis.report import Finding
@@ -211,11 +212,16 @@ def rank_captures(
 
     Several are meant by several paths, of files or of hosts' folders, by a folder that holds the
     captures of several ranks, unless a process is chosen, and by `ranks` of one file. Raises
-    ValueError where one of several folders holds no capture.
+    ValueError where one of several folders holds no capture, and where a file is given twice.
     """
     if len(paths) == 1 and paths[0].is_dir():
         return [] if (device, process) != (None, None) else captures_in(paths[0])
     if not ranks and len(paths) == 1:
         return []
     of_paths = [(captures_in(p) or [opening.newest(p)]) if p.is_dir() else [p] for p in paths]
-    return [file for files in of_paths for file in files]
+    found: dict[Path, Path] = {}
+    for file in chain.from_iterable(of_paths):
+        if file.resolve() in found:
+            raise ValueError(f"{file}: given twice")
+        found[file.resolve()] = file
+    return list(found.values())

@@ -32,10 +32,6 @@ BEHIND: Figure = {"textposition": "outside", "cliponaxis": False}  # a bar's tex
 ROOM_BEHIND = MARGIN | {"r": 60}  # for that text
 
 
-def called(part: Part) -> str:
-    return f"idle: {part.name}" if part.cause else part.name
-
-
 def breakdown(parts: list[tuple[Part, float]]) -> Figure | None:
     """The mean step as one bar, split exclusively."""
     if not parts:
@@ -43,7 +39,7 @@ def breakdown(parts: list[tuple[Part, float]]) -> Figure | None:
     whole_ms = sum(ms for _, ms in parts)
     data = []
     for part, ms in parts:
-        share, name = ms / whole_ms, called(part)
+        share, name = ms / whole_ms, part.bucket
         text = f"{name}<br>{milliseconds(ms)} ms" if share > SMALL_SHARE else ""
         told = f"<b>{BAR_MS}</b>, {percent(100 * share)} of the step<extra></extra>"
         hover = f"{part.meaning}<br>{told}"

@@ -147,7 +147,7 @@ def launches(report: Report) -> Table:
 
 
 def api(report: Report) -> Table:
-    note = "On the host, over the whole capture. A long synchronisation is no finding by itself."
+    note = "On the host, over the whole capture. A long synchronization is no finding by itself."
     return Table("api", "CUDA API calls", note, CALLS, report.api, folded=True)
 
 

@@ -24,7 +24,7 @@ def steps_by_rank(ranks: Sequence[RankRow]) -> Figure | None:
         if not any(ms):
             continue
         hover = f"%{{y}}, {part.meaning}<br><b>%{{x:.3f}} ms</b> a step<extra></extra>"
-        bar = bars(names, ms, colour(name), name=name, hovertemplate=hover)
+        bar = bars(names, ms, colour(name), name=part.bucket, hovertemplate=hover)
         marker: Figure = {"color": colour(name)}
         if part.colours.hatch:
             marker["pattern"] = {"shape": part.colours.hatch}

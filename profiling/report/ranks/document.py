@@ -12,7 +12,6 @@ from profiling.report.document import (
     TEXT,
     Block,
     Bullets,
-    Cell,
     Chart,
     Column,
     Document,
@@ -151,7 +150,8 @@ def ranks_section(report: RanksReport, pages: Mapping[int, str]) -> Section:
     rows = shown_rows(report)
     bar = Chart("ranks_step", "mean step of each rank", charts.steps_by_rank(rows), height_of(rows))
     table = ranks_table(report, pages)
-    return Section("ranks", "Ranks", [bar, table], lead=table.note + said_of_shown(report.ranks))
+    lead = table.note + OWN_PAGES * bool(pages) + said_of_shown(report.ranks)
+    return Section("ranks", "Ranks", [bar, table], lead=lead)
 
 
 def shown_rows(report: RanksReport) -> list[RankRow]:
@@ -171,14 +171,11 @@ SLOWED = (
     " Slowed: how much longer kernels take because they run beside collectives, whose kernels "
     "hold multiprocessors."
 )
+OWN_PAGES = " A rank's number leads to its own page."
 SLOWS = " Slows: how much longer it makes the kernels beside it."
 
 
 def ranks_table(report: RanksReport, pages: Mapping[int, str]) -> Table:
-    def file(row: RankRow) -> Cell:
-        page = pages.get(row.rank)
-        return Cell(row.file, links=[("report", page)] if page else [])
-
     def wait(row: RankRow) -> float | None:
         return row.communication.lost_wait_ms
 
@@ -189,7 +186,7 @@ def ranks_table(report: RanksReport, pages: Mapping[int, str]) -> Table:
         return row.gpu_clock.sm_mhz if row.gpu_clock else None
 
     columns = [
-        Column("rank", "rank", "number", True),
+        Column("rank", "rank", "number", True, lambda row: pages.get(row.rank)),
         Column("costs", "costs_ms_per_step", "ms", True),
         Column("waits", wait, "ms", True),
         Column("step", "step_ms", "ms", True),
@@ -204,7 +201,7 @@ def ranks_table(report: RanksReport, pages: Mapping[int, str]) -> Table:
         Column("GPU", "device", "number"),
         *([Column("GPU clock, MHz", gpu_mhz, "number")] if any(map(gpu_mhz, report.ranks)) else []),
         Column("clock, µs", "clock_offset_us", "number"),
-        Column("file", file, "code"),
+        Column("file", "file", "code"),
     ]
     order = sorted(report.ranks, key=lambda row: inf if (ms := wait(row)) is None else ms)
     note = RANKS + SLOWED * is_slowed(report)
