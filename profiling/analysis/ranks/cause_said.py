@@ -5,6 +5,7 @@ import numpy as np
 from profiling.analysis.ranks.costs import Costs
 from profiling.analysis.ranks.records import LongerKernel, Straggler, Work
 from profiling.analysis.ranks.reduce import ReducedRank
+from profiling.analysis.ranks.work import OTHER_WORK
 from profiling.analysis.verdict.advice import lines
 from profiling.causes import PART, VERDICT
 from profiling.kernel_names import function_name
@@ -12,7 +13,6 @@ from profiling.kernel_names import function_name
 ALSO = 0.2  # of what it costs: another part that is longer
 NAMED = 0.02  # of what it costs: what clocks make of it
 SLOWER_CLOCK = 0.01  # by which a GPU's is told apart from the others'
-AS_MANY = 0.02  # by which numbers of launches of two ranks differ
 MOST_ADVICE = 2  # lines of what to try
 
 
@@ -79,20 +79,15 @@ def kernels_said(kernels: list[LongerKernel], work: Work) -> str:
 
 
 def launches_said(late: ReducedRank, others: list[ReducedRank]) -> str:
-    mine, theirs = launches(late), sorted(map(launches, others))
+    mine, theirs = late.launches, sorted(rank.launches for rank in others)
     least, most = theirs[0], theirs[-1]
     they = f"{least:.0f}" if most - least < 1 else f"{least:.0f} to {most:.0f}"
-    if mine > (1 + AS_MANY) * most:
+    if mine > (1 + OTHER_WORK) * most:
         return f"Its host launches more kernels: {mine:.0f} a step, the others' {they}."
     return (
         f"Its host launches no more kernels than the others' ({mine:.0f} a step, they {they}), so "
         "it is slower: look at its CPU's clock, and at what else runs there."
     )
-
-
-def launches(rank: ReducedRank) -> float:
-    """A step, of kernels that compute."""
-    return sum(work.count for work in rank.kernels.values()) / rank.steps
 
 
 def clocks_said(costs: Costs, first: int, others: list[int]) -> str:

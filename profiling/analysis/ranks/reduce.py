@@ -91,6 +91,11 @@ class ReducedRank:
         return len(self.bounds_ns) - 1
 
     @property
+    def launches(self) -> float:
+        """A step, of kernels that compute."""
+        return sum(work.count for work in self.kernels.values()) / self.steps
+
+    @property
     def iterations(self) -> np.ndarray:
         """The numbers of its steps; from 0 where they have none."""
         return np.arange(self.steps) + (self.first_iteration or 0)

@@ -113,7 +113,7 @@ def rank_row(costs: Costs, clocks: Clocks, number: int, late: Straggler | None) 
         idle_ms=sum(ms for name, ms in parts.items() if name not in BUSY),
         parts_ms=parts,
         communication=communication(costs, number, parts["communication"]),
-        kernels=sum(work.count for work in rank.kernels.values()) / rank.steps,
+        kernels=rank.launches,
         bottleneck=rank.verdict,
         costs_ms_per_step=costs_ms,
         last_in_steps=costs.last_in_steps(number),
