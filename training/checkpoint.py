@@ -28,7 +28,7 @@ from training.optimizer import AdamW
 from training.parallel import SHARDED
 from training.run import Progress, Run
 from training.same_run import changes, check_same_run
-from training.saving import Saving, State
+from training.saving import Saving, State, reason
 from training.shard_index import remove_unnamed
 from training.step import Step
 
@@ -170,14 +170,8 @@ def write(path: Path, state: object) -> None:
         os.replace(temporary, path)
     except (OSError, RuntimeError) as error:  # a full disk is a RuntimeError to PyTorch's writer
         temporary.unlink(missing_ok=True)
-        raise OSError(one_line(of_the_disk(error))) from error
+        raise OSError(one_line(str(reason(error)))) from error
     sync_folder(path.parent)
-
-
-def of_the_disk(error: Exception) -> Exception:
-    """What the disk said. PyTorch's writer raises anew, over the bytes that it then lacks."""
-    before = error.__context__
-    return before if isinstance(before, OSError) and not isinstance(error, OSError) else error
 
 
 def resume(model: GPT, step: Step, config: Config, dataset: Dataset, ranks: Ranks) -> Progress:

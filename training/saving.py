@@ -1,4 +1,7 @@
-"""One checkpoint on its way to the disk, by a thread, while the run goes on."""
+"""One checkpoint on its way to the disk, by a thread, while the run goes on; why it was refused.
+
+Called by checkpoint and shard_files.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -64,3 +67,12 @@ def on_host(value: object, copies: dict[tuple[object, ...], Tensor]) -> object:
         copies[place] = torch.empty_like(value, device="cpu", pin_memory=value.is_cuda)
         copies[place].copy_(value, non_blocking=True)
     return copies[place]
+
+
+def reason(error: BaseException) -> BaseException:
+    """A full disk is a RuntimeError of PyTorch's writer, about a place in the file; why is behind
+    it."""
+    behind: BaseException | None = error
+    while behind and not isinstance(behind, OSError):
+        behind = behind.__context__
+    return behind or error

@@ -40,7 +40,7 @@ from model import GPT
 from training.checkpoint_file import AGAIN, Checkpoint, data_in
 from training.optimizer import AdamW
 from training.previous_runs import spelled
-from training.saving import State
+from training.saving import State, reason
 from training.shard_index import SHARDS, Shard, ShardedTensor, ShardIndex, remove_unnamed
 
 log = logging.getLogger(__name__)
@@ -181,15 +181,6 @@ class ShardWriter(dcp.FileSystemWriter):
                     shards.append(Shard(chunk.offsets[0], chunk.sizes[0], *place))
             index[key] = ShardedTensor(tuple(tensor.size), tensor.properties.dtype, tuple(shards))
         return index
-
-
-def reason(error: BaseException) -> BaseException:
-    """A full disk is a RuntimeError of PyTorch's writer, about a place in the file; why is behind
-    it."""
-    behind: BaseException | None = error
-    while behind and not isinstance(behind, OSError):
-        behind = behind.__context__
-    return behind or error
 
 
 def moved(temporary: Path, index: dict[str, ShardedTensor]) -> Path:
