@@ -17,6 +17,7 @@ import torch
 
 from cli.keys import spell
 from tests.helpers.checkpoints import assert_same, evaluations, read, save_for_ever
+from tests.helpers.full_disk import files_no_larger_than
 from tests.helpers.ranks import forked
 from training import checkpoint
 from training.checkpoint_file import load, unpacked
@@ -134,15 +135,8 @@ def test_without_always_save_only_improvements_are_saved(run, monkeypatch):
 
 
 def test_the_disk_s_own_reason_is_told_where_pytorch_s_writer_raises_another(tmp_path):
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # what is too large is then an error
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
-    try:
-        with pytest.raises(OSError, match="File too large"):
-            checkpoint.write(tmp_path / "ckpt.pt", {"weights": torch.zeros(100_000)})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, ignored)
+    with files_no_larger_than(100_000), pytest.raises(OSError, match="File too large"):
+        checkpoint.write(tmp_path / "ckpt.pt", {"weights": torch.zeros(100_000)})
     assert not list(tmp_path.iterdir())
 
 

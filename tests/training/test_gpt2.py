@@ -1,7 +1,6 @@
 """GPT-2's weights: their layout, that the logits are transformers', what is refused, export."""
 
 import json
-import resource
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ from configs.gpt2 import shape_of
 from configs.model import ModelConfig
 from configs.sampling import SampleConfig
 from model import GPT
+from tests.helpers.full_disk import files_no_larger_than
 from tests.helpers.gpt2 import (
     ACTIVATIONS,
     LOGITS,
@@ -453,13 +453,9 @@ def test_a_full_disk_costs_the_export_alone(tmp_path):
     config = tiny_config()
     write(tmp_path, waves(config), config, has_gpt2_s=False)
     before = (tmp_path / "model.safetensors").read_bytes()
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
-    try:
-        with pytest.raises(ValueError, match="model.safetensors: cannot be written: ") as refusal:
-            write(tmp_path, waves(config), config, has_gpt2_s=False)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    refused = pytest.raises(ValueError, match="model.safetensors: cannot be written: ")
+    with files_no_larger_than(10_000), refused as refusal:
+        write(tmp_path, waves(config), config, has_gpt2_s=False)
     assert "\n" not in str(refusal.value)
     assert (tmp_path / "model.safetensors").read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]

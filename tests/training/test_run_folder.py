@@ -15,6 +15,7 @@ import torch
 from cli.lock import NAME, Lock
 from configs import files
 from data.prepare import FEWEST_TOKENS
+from tests.helpers.full_disk import files_no_larger_than
 from tests.helpers.processes import read_until
 from training import checkpoint, previous_runs, record, run_folder
 from training.checks import check_job
@@ -200,15 +201,9 @@ def test_a_folder_whose_name_has_two_lines_is_resumed(run, tmp_path):
 def test_nothing_is_moved_where_the_new_run_has_no_room(run, tmp_path):
     out_dir = run()
     before = {path.name: path.read_bytes() for path in out_dir.iterdir()}
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (500, limits[1]))
-        with pytest.raises(ValueError, match="config.yaml: cannot be written: File too large"):
-            run()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, ignored)
+    refused = pytest.raises(ValueError, match="config.yaml: cannot be written: File too large")
+    with files_no_larger_than(500), refused:
+        run()
     assert {path.name: path.read_bytes() for path in out_dir.iterdir()} == before
 
 
