@@ -348,6 +348,12 @@ class Health:
     lost_kernels: LostKernels | None = None  # None: not known, for want of calls that launch
 
     @property
+    def of_losses(self) -> list[Finding]:
+        """The warning that kernels were lost, if there is one."""
+        lost = self.lost_kernels
+        return [each for each in self.findings if lost and each.what == lost.said]
+
+    @property
     def no_verdict(self) -> str | None:
         """Why no bottleneck is named, whatever the figures are; None: one may be."""
         lost = self.lost_kernels

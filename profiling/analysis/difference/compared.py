@@ -133,6 +133,7 @@ def compared_run(run: RunFolder, report: Report | None, why_none: str = "") -> C
         captured=captured_step(report) if report else CapturedStep(len(step_ms)),
         notes=[why for why in ([report.health.no_verdict] if report else [why_none]) if why],
         gpu_clock=gpu_clock(run.summary or {}),
+        no_verdict=report.health.no_verdict if report else None,
     )
 
 

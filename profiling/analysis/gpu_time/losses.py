@@ -4,8 +4,8 @@ The tool loses records where a buffer is full or a file is cut off. These launch
 and lost none:
 
 - launches that failed, and launches while a CUDA graph was captured, which record and do not run;
-- launches of a CUDA graph. Its kernels are counted by node where the tool tells nodes: a launch
-  runs the nodes that other launches of its graph run, and the last may be cut off;
+- launches of a CUDA graph without kernels. Those of others are counted by node, where the tool
+  tells nodes: a launch runs the nodes that other launches of its graph run;
 - at the edge of the capture, launches behind the last one that has a kernel, if one kernel that
   still ran when the capture ended explains it.
 """
@@ -23,6 +23,7 @@ LAUNCH = re.compile(
     r"(cudaLaunch(Cooperative)?Kernel(ExC|MultiDevice)?|cuLaunch(Cooperative)?Kernel(Ex)?|"
     rf"hip(Ext)?(Module)?Launch(Cooperative)?Kernel(ExC)?){SUFFIX}"
 )
+GRAPH_LAUNCH = re.compile(rf"(cuda|cu|hip)GraphLaunch{SUFFIX}")
 BEGIN_CAPTURE = re.compile(rf"(cuda|cu|hip)StreamBeginCapture(ToGraph|_v2)?{SUFFIX}")
 END_CAPTURE = re.compile(rf"(cuda|cu|hip)StreamEndCapture{SUFFIX}")
 LATENCY_NS = 100_000  # within which a kernel begins behind its launch, or the kernel before it
@@ -71,16 +72,19 @@ def losses_of(trace: Trace, process: int | None) -> Losses | None:
     kernels = operations.rows(own & (operations.kind == KERNEL) & (operations.call >= 0))
     has = np.zeros(len(calls.name), bool)
     has[kernels.call] = True
-    launches = calls.rows(chosen := running_launches(trace.names, calls, process, has))
+    chosen = running_launches(trace.names, calls, process, has)
+    launches = calls.rows(chosen)
     group = groups_of_nested(launches)
     found = np.zeros(int(group.max(initial=-1)) + 1, bool)
     np.logical_or.at(found, group, has[chosen])
     if not len(kernels.call):
         others = own & np.isin(operations.kind, (COPY, MEMSET))
         return Losses(len(found), 0, captured=False) if len(found) and others.any() else None
-    outermost = np.unique(group, return_index=True)[1]
-    pending = ~found & may_be_pending(trace, launches.rows(outermost), found, kernels)
-    of_graphs, ran = graph_kernels(kernels)
+    first = np.unique(group, return_index=True)[1]
+    pending = ~found & at_the_edge(trace, launches.rows(first), found, kernels)
+    graphs = graph_launches(trace, calls, process)
+    graphs = graphs[~at_the_edge(trace, calls.rows(graphs), has[graphs], kernels)]
+    of_graphs, ran = graph_kernels(kernels, graphs)
     expected = int(np.count_nonzero(~pending)) + of_graphs
     lost = int(np.count_nonzero(~found & ~pending)) + of_graphs - ran
     return Losses(expected, lost) if expected else None
@@ -129,32 +133,37 @@ def groups_of_nested(launches: Calls) -> np.ndarray:
     return group
 
 
-def may_be_pending(
+def at_the_edge(
     trace: Trace, launches: Calls, found: np.ndarray, kernels: Operations
 ) -> np.ndarray:
-    """Of which launches the kernel may have run, or waited, when the capture ended.
+    """Of which launches the end of the capture may have cut kernels off.
 
-    `found`: which of them have one. Launches run in their order: behind the last that has a kernel
-    there is one that did not end, which takes no longer than the longest.
+    `found`: which of them have one. Launches run in their order: of the last that has a kernel, or
+    of the one behind it, one did not end, and it takes no longer than the longest of all.
     """
     tables = (trace.calls, trace.operations, trace.ranges)
     end_ns = max(int(table.end_ns.max()) for table in tables if table is not None)
     last_ns = int(launches.start_ns[found].max(initial=-FOREVER_NS))
     longest_ns = int((kernels.end_ns - kernels.start_ns).max())
     begun_ns = np.maximum(launches.end_ns, kernels.end_ns.max())
-    return (launches.start_ns > last_ns) & (end_ns - begun_ns <= longest_ns + LATENCY_NS)
+    return (launches.start_ns >= last_ns) & (end_ns - begun_ns <= longest_ns + LATENCY_NS)
 
 
-def graph_kernels(kernels: Operations) -> tuple[int, int]:
+def graph_launches(trace: Trace, calls: Calls, process: int | None) -> np.ndarray:
+    """Rows of the calls of the process that launch CUDA graphs."""
+    launches = called(trace.names, calls.name, GRAPH_LAUNCH.fullmatch)
+    return np.flatnonzero(launches & (calls.process == process) & ~calls.failed)
+
+
+def graph_kernels(kernels: Operations, launched: np.ndarray) -> tuple[int, int]:
     """(how many kernels the launches of CUDA graphs should have run, how many ran).
 
-    Graphs are told by their nodes: launches that share one are of the same graph.
+    `launched`: the calls that launch one. Graphs are told by their nodes: launches that share one
+    are of the same graph.
     """
-    of_graphs = kernels.graph_node >= 0
-    node, call = kernels.graph_node[of_graphs], kernels.call[of_graphs]
-    complete = call < call.max(initial=-1)
-    nodes, node = np.unique(node[complete], return_inverse=True)
-    launches, launch = np.unique(call[complete], return_inverse=True)
+    of_graphs = (kernels.graph_node >= 0) & np.isin(kernels.call, launched)
+    nodes, node = np.unique(kernels.graph_node[of_graphs], return_inverse=True)
+    launches, launch = np.unique(kernels.call[of_graphs], return_inverse=True)
     graph = np.arange(len(nodes))
     while True:
         of_launch = np.full(len(launches), len(nodes))
@@ -166,4 +175,25 @@ def graph_kernels(kernels: Operations) -> tuple[int, int]:
         graph = joined
     sizes, times = (np.bincount(each, minlength=len(nodes)) for each in (graph, of_launch))
     ran = len(np.unique(node * len(launches) + launch))
-    return int(sizes @ times), ran
+    graph_of = np.full(len(launched), -1)
+    graph_of[np.searchsorted(launched, launches)] = of_launch
+    return int(sizes @ times + sizes[lost_launches(graph_of)].sum()), ran
+
+
+def lost_launches(graph: np.ndarray) -> np.ndarray:
+    """Which graphs the launches ran that have no kernel left.
+
+    `graph`: of each launch in their order, -1: without a kernel. A program repeats itself: where
+    another graph came as far behind the same one, that is lost; else the graph holds no kernel.
+    """
+    found = []
+    ran = np.flatnonzero(graph >= 0)
+    for empty in np.flatnonzero(graph < 0).tolist():
+        before = ran[ran < empty]
+        if not len(before):
+            continue
+        distance = empty - before[-1]
+        alike = ran[(graph[ran] == graph[before[-1]]) & (ran + distance < len(graph))]
+        there = graph[alike + distance]
+        found += np.bincount(there[there >= 0]).argsort()[-1:].tolist()
+    return np.array(found, np.int64)

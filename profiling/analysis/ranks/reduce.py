@@ -157,9 +157,8 @@ def reduced(
 
 def notes_of(report: Report) -> list[str]:
     """What has to be known of the capture by those who read of all ranks."""
-    lost = report.health.lost_kernels
-    passed_on = (PERSONAL, lost and lost.said)
-    return [each.what for each in report.health.findings if each.what in passed_on]
+    gives_away = [each for each in report.health.findings if each.what == PERSONAL]
+    return [each.what for each in (*report.health.of_losses, *gives_away)]
 
 
 def alone_of(

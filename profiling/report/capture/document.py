@@ -115,8 +115,7 @@ def verdict(report: Report) -> list[Block]:
         *(Finding(f.level, f.what, f.cure, places=MARKDOWN) for f in report.health.findings),
         *(
             Finding(f.level, f.what, f.cure, places=("terminal", "page"))
-            for f in report.health.findings
-            if report.health.lost_kernels and f.what == report.health.lost_kernels.said
+            for f in report.health.of_losses
         ),
         Facts(pairs, cards=True, places=("markdown", "page")),
         Facts([*pairs, ("step, ms", told)], places=TERMINAL),
