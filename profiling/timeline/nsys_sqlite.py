@@ -80,10 +80,10 @@ def read(path: Path) -> Trace:
             kind: pool.submit(export.read, ACTIVITY + table, PLACE | columns)
             for kind, (table, columns) in OPERATIONS.items()
         }
-        events = export.read(NVTX, RANGE)
+        pushed = ranges_of(export.read(NVTX, RANGE))
         launched = named_operations(export, tables)
         rows = reading.result()  # the calls are the longest table, so the last to be there
-    launched, rows, events = export.within_session(launched, rows, events)
+    launched, rows, pushed = export.within_session(launched, rows, pushed)
     calls = None if rows is None else by_start(rows)
     ends_ns = [rows["end_ns"] for rows in (launched, calls) if rows is not None]
     tool_version, schema_version = nsys_facts.versions(export)
@@ -94,7 +94,7 @@ def read(path: Path) -> Trace:
         devices=nsys_facts.devices(export),
         operations=operations,
         calls=nsys_calls(export, calls),
-        ranges=nsys_ranges(events, ends_ns),
+        ranges=nsys_ranges(pushed, ends_ns),
         allocations=nsys_facts.allocations(export),
         counters=nsys_facts.counters(export),
         os_calls=os_calls(export),
@@ -172,13 +172,19 @@ def same(
     return matching(process >> PROCESS_BITS, number, of_process >> PROCESS_BITS, of_number)
 
 
-def nsys_ranges(events: Columns | None, ends_ns: list[np.ndarray]) -> Ranges | None:
-    """`ends_ns` of all other events, as the end of a range that has none is that of the capture."""
+def ranges_of(events: Columns | None) -> Columns | None:
+    """Of NVTX's events those that are ranges, by start, with the names of their domains."""
     if events is None:
         return None
     rows = by_start(events)
     rows["domain"] = domains(rows)
-    rows = rows_of(rows, np.isin(rows["type"], (PUSH_POP, START_END)))
+    return rows_of(rows, np.isin(rows["type"], (PUSH_POP, START_END)))
+
+
+def nsys_ranges(rows: Columns | None, ends_ns: list[np.ndarray]) -> Ranges | None:
+    """`ends_ns` of all other events, as the end of a range that has none is that of the capture."""
+    if rows is None:
+        return None
     last_ns = max((int(end.max()) for end in (*ends_ns, rows["end_ns"]) if len(end)), default=0)
     rows["end_ns"] = np.where(rows["closed"], rows["end_ns"], last_ns)
     rows["process"] = process_of(rows["thread"])
