@@ -35,10 +35,10 @@ WORTH_TELLING = 0.02  # of a step
 def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
     """`report`: all but its bottleneck is there."""
     cannot = list(cannot_tell(report))
-    if why := report.health.no_verdict:
-        evidence = [f"{why}: records were lost, so all figures here are too small."]
-        told = [f"what holds the step back: {why}", *cannot]
-        return Bottleneck("unknown", evidence, [f"To tell, {CAPTURE_AGAIN}."], cannot_tell=told)
+    if reason := report.health.no_verdict:
+        said = f"{reason}: records were lost, so what is added up here is too small."
+        cannot = [f"what holds the step back: {reason}", *cannot]
+        return Bottleneck("unknown", [said], [f"To tell, {CAPTURE_AGAIN}."], cannot_tell=cannot)
     if report.on_cpu:
         return cpu.bottleneck(analysis, report, cannot)
     step = typical_step(analysis)
