@@ -1,18 +1,25 @@
 """Kernels that were launched and that a capture lost: counted, said, and no verdict above 5 %."""
 
+import gzip
 import io
 import json
+import shutil
 from dataclasses import replace
+from pathlib import Path
+from typing import cast
 
 import pytest
 from rich.console import Console
 
 from benchmarks.damage import altered
 from profiling.analysis.analysis import Analysis
+from profiling.analysis.capture import Capture
 from profiling.analysis.difference.compared import compared_capture
 from profiling.analysis.difference.comparison import compare
 from profiling.analysis.gpu_time.losses import Losses
 from profiling.analysis.report import Report
+from profiling.analysis.scale.model_sizes import ModelSizes
+from profiling.analysis.scale.step_parts import step_parts
 from profiling.analysis.summary import summarize
 from profiling.records import to_json
 from profiling.report.capture.document import report_document
@@ -25,9 +32,11 @@ from profiling.report.renderers.page import page
 from profiling.timeline import chrome_json
 from profiling.timeline.nsys_sqlite import read
 from profiling.timeline.trace import COPY, KERNEL
+from tests.helpers import fleet
 from tests.helpers.captures import event, small_trace, write_trace
 from tests.helpers.programs import MAIN, MS, US, Builder, Program, training
 from tests.helpers.written import write_nsys
+from tests.paths import PROJECT
 
 
 def lossy(share: float) -> Builder:
@@ -297,3 +306,25 @@ def test_the_json_has_the_figures():
     lost = found["health"]["lost_kernels"]
     assert (lost["launched"], lost["lost"], lost["percent"]) == (252, 63, 25.0)
     assert found["bottleneck"]["verdict"] == "unknown" and replace(Losses(1, 0), lost=1).share == 1
+
+
+def test_a_lossy_rank_leaves_it_open_who_is_waited_for(tmp_path):
+    whole = PROJECT / "profiling" / "examples" / "late_rank"
+    paths = sorted(shutil.copy(path, tmp_path) for path in whole.glob("*.trace.json.gz"))
+    assert fleet.report_of(list(map(Path, paths))).verdict == "straggler"
+    trace = json.loads(gzip.decompress(Path(paths[1]).read_bytes()))
+    kernels = [each for each in trace["traceEvents"] if each.get("cat") == "kernel"]
+    lost = {id(kernel) for kernel in kernels[::3]}
+    trace["traceEvents"] = [each for each in trace["traceEvents"] if id(each) not in lost]
+    Path(paths[1]).write_bytes(gzip.compress(json.dumps(trace).encode()))
+    report = fleet.report_of(list(map(Path, paths)))
+    assert report.verdict == "unknown" and report.straggler is None
+    assert "launched kernels are not in the capture" in report.evidence[0]
+    assert [row.no_verdict is None for row in report.ranks] == [True, False]
+    assert [row.bottleneck == "unknown" for row in report.ranks] == [False, True]
+
+
+def test_no_prediction_is_made_of_a_lossy_capture(tmp_path):
+    capture = Capture(Analysis(lossy(0.25).trace()), None, None)
+    with pytest.raises(ValueError, match="63 of 252 launched kernels .* capture again"):
+        step_parts(capture, cast(ModelSizes, None))
