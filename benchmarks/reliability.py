@@ -35,6 +35,7 @@ PARTS = {
     "damaged_files": ("damaged checkpoints and metrics files: as they were, or one line", 10_000),
     "disk_full": ("a small disk that fills at random moments: nothing lost, all told", 100),
     "kills": ("SIGKILL at random moments, resumed: the end is bitwise the same", 1000),
+    "lossy_captures": ("captures that lost records, no verdict; whole ones, no warning", 400),
     "pairs": ("two processes on one folder: one runs, the other is refused", 50),
     "signals": ("SIGINT and SIGTERM at random moments: quiet, and the same end", 500),
     "wandb_deaths": ("wandb-core killed or stopped: all rows in metrics.jsonl, one warning", 40),

@@ -16,6 +16,7 @@ from profiling.analysis.statistics import (
     ratio_over_steps,
     steps_to_tell,
 )
+from profiling.analysis.verdict.health import CAPTURE_AGAIN
 from profiling.causes import PART
 from profiling.units import milliseconds, number
 
@@ -78,6 +79,8 @@ def judge(baseline: Compared, candidate: Compared, steps: Steps, band: float) ->
     unit = "logged rows" if baseline.kind == TRAINING else "steps"
     if (ratio := steps.ratio) is None:
         return Judgement("cannot_tell", few_steps(steps, unit))
+    if steps.captured and (why := baseline.no_verdict or candidate.no_verdict):
+        return Judgement("cannot_tell", CannotTell("lost_kernels", why, CAPTURE_AGAIN, None))
     outcome = answer(ratio, BETWEEN_PROCESSES, band)
     if steps.captured and (host := host_words(baseline, candidate, band)):
         bound = ratio_bound(baseline, candidate)

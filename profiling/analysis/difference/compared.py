@@ -74,6 +74,7 @@ class Compared:
     notes: list[str]  # what a reader should know of this side
     ranks: RanksReport | None = None  # None: one process
     gpu_clock: GpuClock | None = None  # over the run; None: not known
+    no_verdict: str | None = None  # why its capture tells nothing; None: it does
 
 
 def compared_capture(report: Report, manifest: Manifest | None = None) -> Compared:
@@ -103,6 +104,7 @@ def compared_capture(report: Report, manifest: Manifest | None = None) -> Compar
         captured=captured_step(report),
         notes=list(notes_on(report)),
         gpu_clock=run.gpu_clock if run else None,
+        no_verdict=report.health.no_verdict,
     )
 
 
@@ -129,8 +131,9 @@ def compared_run(run: RunFolder, report: Report | None, why_none: str = "") -> C
         config=run.config,
         environment=environment_of(run.environment, f"{run.folder}/environment.json"),
         captured=captured_step(report) if report else CapturedStep(len(step_ms)),
-        notes=[] if report else [why_none],
+        notes=[why for why in ([report.health.no_verdict] if report else [why_none]) if why],
         gpu_clock=gpu_clock(run.summary or {}),
+        no_verdict=report.health.no_verdict if report else None,
     )
 
 
@@ -140,7 +143,10 @@ def free_laps_ms(manifest: Manifest | None) -> list[float]:
 
 
 def captured_step(report: Report) -> CapturedStep:
+    """What the capture says; nothing where it lost too many kernels to explain a step."""
     steps = report.window.steps
+    if report.health.no_verdict:
+        return CapturedStep(steps)
     return CapturedStep(
         steps,
         gpu_parts(report),

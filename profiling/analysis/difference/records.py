@@ -55,7 +55,7 @@ class StepComparison(msgspec.Struct, frozen=True, omit_defaults=True):
 class CannotTell:
     """Why there is no answer, and what would give one."""
 
-    reason: Literal["few_steps", "profiler", "noise"]
+    reason: Literal["few_steps", "lost_kernels", "profiler", "noise"]
     why: str
     cure: str
     needed: int | None  # steps, logged rows or processes a side; None: more would not do it
