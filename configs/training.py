@@ -53,6 +53,12 @@ class TrainingConfig:
     always_save_checkpoint: bool = key(
         False, "save after each evaluation, not only when the validation loss improved"
     )
+    checkpoint_interval_s: float | None = key(
+        None,
+        "seconds between checkpoints, so that a kill costs no more: ckpt.pt, between evaluations "
+        "too; null: 60 on a CPU, else 600; 0: at evaluations alone",
+        least=0,
+    )
     gradient_accumulation_steps: int = key(
         1, "micro-batches in an iteration, over all ranks together", least=1
     )

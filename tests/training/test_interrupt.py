@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the run ends in good order, and goes on from there."""
+"""Ctrl-C, SIGTERM and SIGHUP: the run ends in good order, and goes on from there."""
 
 import io
 import logging
@@ -33,9 +33,10 @@ def said(caplog):
 def test_a_signal_is_noted_and_the_handlers_come_back(said):
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit, match="143"), Interrupt() as interrupt:
-        assert not interrupt.agreed(RANKS, logged=True)
+        assert interrupt.agreed(RANKS, logged=True) == (False, False)
+        assert interrupt.agreed(RANKS, logged=True, save_due=True) == (False, True)
         os.kill(os.getpid(), signal.SIGTERM)
-        assert interrupt.agreed(RANKS, logged=False)  # one rank need not wait for others
+        assert interrupt.agreed(RANKS, logged=False) == (True, True)  # one rank waits for no others
         assert interrupt.exit_code == 143
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
     said()
