@@ -9,6 +9,7 @@ from types import FrameType
 from typing import NamedTuple
 
 from cli.interrupts import answered
+from cli.pipes import drop_unread
 from cli.start_up import leave
 from training.distributed import Ranks
 
@@ -51,6 +52,8 @@ class Interrupt:
                 leave(number)
             return
         self.signal, self.received_s = signal.Signals(number), time.monotonic()
+        if number == signal.SIGHUP:
+            drop_unread()  # a line to the closed terminal would end the run before it has saved
         # By a thread, which waits for its turn: the signal may have come amid a write of the
         # same stream, and that stream refuses a second one from within. Not by threading.Thread:
         # its start takes a lock that the interrupted code may hold.
