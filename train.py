@@ -41,7 +41,7 @@ from training.evaluate import evaluate
 from training.gpu_metrics import sampler_for
 from training.interrupt import Interrupt
 from training.layout import laid_out
-from training.memory import explained_out_of_memory
+from training.memory import announce_many_blocks, explained_out_of_memory
 from training.muon import OPTIMIZERS
 from training.optimizer import adamw, learning_rate
 from training.own_kernels import reading_ahead
@@ -194,6 +194,7 @@ def model_of(
     config: Config, dataset: Dataset, spans: Spans | NoSpans, ranks: Ranks
 ) -> tuple[GPT, Step, Progress]:
     """The model and its optimizer: fresh, with GPT-2's weights, or as the checkpoint has them."""
+    announce_many_blocks(config)
     torch.manual_seed(config.seed)  # the same weights on every rank
     make = GPT if config.init_from == "scratch" else model_to_fill
     model = make(config, dataset.tokenizer.vocab_size).to(ranks.device)
