@@ -71,7 +71,7 @@ class Life:
 def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
     """`count` kills; where a run comes to its end it is looked at, and another one begins."""
     short = Training("each 2 s", 2.0, 2000, 6.0, ("checkpoint_interval_s=2",))
-    usual = Training("each 60 s, the default", ON_CPU_S, 18_000, 1.5 * ON_CPU_S)
+    usual = Training("each 60 s, the default", ON_CPU_S, 12_000, 1.5 * ON_CPU_S)
     numbers = range(seed, seed + count)
     with tiny_run.own_folder():
         yield from killed(usual, [n for n in numbers if n % USUAL_EACH == 0], limit_s)
@@ -87,7 +87,7 @@ def killed(training: Training, seeds: list[int], limit_s: float) -> Iterator[Tri
         while life.killed and not life.problem:
             begun += 1
             number = waiting[-1] if waiting else None
-            life = lived(training, number, begun, saved is not None, 10 * limit_s)
+            life = lived(training, number, begun, saved is not None, 60 * limit_s)
             problem, saved = judged(training, life, saved)
             life = Life(problem, life.killed, life.lost_s)
             if life.killed and number is not None:
