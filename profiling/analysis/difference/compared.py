@@ -3,8 +3,9 @@
 Called by the verb compare and by launch.experiment.captures.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean, median
 
 import msgspec
 
@@ -14,6 +15,7 @@ from profiling.analysis.report import RangeTotal, Report
 from profiling.analysis.runs.folder import SETTLING_ROWS, RunFolder
 from profiling.gpu_clock import GpuClock, gpu_clock
 from profiling.manifest import Manifest
+from profiling.metric_names import CPU_PERCENT
 from profiling.records import JsonObject
 from profiling.run_files import METRICS
 
@@ -34,6 +36,8 @@ class Environment:
     cuda: str | None = None
     cudnn: int | str | None = None
     git: Git | None = None
+    usable_cores: int | None = None  # that the system lets the process run on
+    compute_threads: int | None = None  # that PyTorch shares an operator among
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,9 @@ class Compared:
     notes: list[str]  # what a reader should know of this side
     ranks: RanksReport | None = None  # None: one process
     gpu_clock: GpuClock | None = None  # over the run; None: not known
+    on_cpu: bool = False  # a CPU computed the steps
+    cores_at_work: float | None = None  # CPU time over time on the wall; None: not known
+    runs: int = 1  # of several, each a process: step_ms are their medians
 
 
 def compared_capture(report: Report, manifest: Manifest | None = None) -> Compared:
@@ -103,6 +110,8 @@ def compared_capture(report: Report, manifest: Manifest | None = None) -> Compar
         captured=captured_step(report),
         notes=list(notes_on(report)),
         gpu_clock=run.gpu_clock if run else None,
+        on_cpu=report.on_cpu,
+        cores_at_work=report.process.cores_used if report.process else None,
     )
 
 
@@ -131,7 +140,31 @@ def compared_run(run: RunFolder, report: Report | None, why_none: str = "") -> C
         captured=captured_step(report) if report else CapturedStep(len(step_ms)),
         notes=[] if report else [why_none],
         gpu_clock=gpu_clock(run.summary or {}),
+        on_cpu=run.on_cpu,
+        cores_at_work=cores_at_work(run),
     )
+
+
+def compared_runs(runs: Sequence[RunFolder], folder: str, report: Report | None) -> Compared:
+    """Several runs of one configuration: the unit is the run, whose median counts once.
+
+    The first one stands for what they have in common. Raises ValueError where a run has logged no
+    row.
+    """
+    sides = [compared_run(run, report, "no capture of the first run") for run in runs]
+    return replace(
+        sides[0],
+        file=folder,
+        step_ms=[median(side.step_ms) for side in sides],
+        mean_ms=fmean(side.mean_ms for side in sides),
+        runs=len(sides),
+    )
+
+
+def cores_at_work(run: RunFolder) -> float | None:
+    """Cores that the run kept busy, by the median of its rows."""
+    rows = run.columns.get(CPU_PERCENT.name)
+    return None if rows is None else float(median(rows.value)) / 100
 
 
 def free_laps_ms(manifest: Manifest | None) -> list[float]:

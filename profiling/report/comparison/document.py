@@ -87,15 +87,18 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
     """(what, figure) under the verdict."""
     step, sides = comparison.step_ms, (comparison.baseline, comparison.candidate)
     unit = step.unit.removesuffix(" a step")
-    interval = "none: too few steps"
-    if step.ci95:
-        interval = f"{step.ci95[0]:.3f} to {step.ci95[1]:.3f}"
     pairs = [
         (sides[0].name, f"{milliseconds(step.baseline)} {unit}"),
         (sides[1].name, f"{milliseconds(step.candidate)} {unit}"),
+        (
+            "spread (interquartile)",
+            f"{milliseconds(step.baseline_spread)} -> {milliseconds(step.candidate_spread)} {unit}",
+        ),
         ("ratio", f"{step.ratio:.3f}"),
-        ("95 % interval", interval),
+        ("95 % interval", interval(comparison)),
     ]
+    if step.noise_percent is not None:
+        pairs.append(("equal runs differ by", f"{step.noise_percent:.2g} %"))
     if sure := comparison.ratio_bound:
         pairs.append(
             ("ratio without a profiler", f"{sure:.3f} or {'less' if sure < 1 else 'more'}")
@@ -114,13 +117,23 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
     return pairs
 
 
+def interval(comparison: Comparison) -> str:
+    if bounds := comparison.step_ms.ci95:
+        return f"{bounds[0]:.3f} to {bounds[1]:.3f}"
+    unknown = comparison.cannot_tell
+    one = unknown is not None and unknown.reason == "one_process"
+    return "none: one run each, on a CPU" if one else "none: too few steps"
+
+
 def both_ms(step: StepComparison | FreeSteps) -> str:
     return f"{milliseconds(step.baseline)} -> {milliseconds(step.candidate)} ms"
 
 
 def step_section(comparison: Comparison) -> Section:
     point = "a step"
-    if comparison.baseline.kind == "training":
+    if comparison.step_ms.noise_percent is not None:
+        point = "a run, the median of its logged rows"
+    elif comparison.baseline.kind == "training":
         point = "a logged row, the median of its iterations"
     elif comparison.captured_step_ms:
         point = "a step before or after the captured ones"
