@@ -46,7 +46,11 @@ from cli.plain import plain, without_controls
 from cli.program import as_called
 from profiling.analysis.capture import open_report
 from profiling.analysis.difference.answer import FEWEST_STEPS
-from profiling.analysis.difference.comparability import config_differences, timed_keys
+from profiling.analysis.difference.comparability import (
+    config_differences,
+    reasons_against,
+    timed_keys,
+)
 from profiling.analysis.difference.compared import (
     Compared,
     compared_capture,
@@ -108,7 +112,7 @@ def parse(argv: list[str]) -> Namespace:
     parser.add_argument("baseline", type=Path, help=side)
     parser.add_argument("candidate", type=Path, help="likewise")
     add = partial(flag, parser)
-    add("--force", "compare in spite of another GPU, batch, model, dtype, version")
+    add("--force", "compare in spite of another GPU, batch, model, dtype, version, cores")
     band = "the ratio that counts as equal, 1 give or take this (default %(default)g)"
     add("--equal-within PERCENT", band, within(float, 0, 100), default=EQUAL_WITHIN_PERCENT)
     limit = "exit code 1 when the candidate is slower by more than PERCENT, 3 when it cannot tell"
@@ -175,17 +179,22 @@ def several_runs(paths: Sequence[Path], groups: Sequence[list[Path]]) -> tuple[C
 def runs_of(path: Path, folders: Sequence[Path]) -> Compared:
     """A folder's runs, explained by the newest capture of the first.
 
-    Raises ValueError where they differ in what changes a step.
+    Raises ValueError where they differ in what changes a step, or in their conditions.
     """
-    first, *others = runs = [read_run(folder) for folder in folders]
-    for run in others:
-        if keys := timed_keys(config_differences(first.config, run.config) or {}):
-            raise ValueError(
-                f"{path}: {first.name} and {run.name} differ in {', '.join(keys)}; the runs of a "
-                "side may differ in what leaves a step as it is, such as seed"
-            )
     capture = newest_capture(folders[0])
-    return compared_runs(runs, str(path), open_report(capture).report if capture else None)
+    report = open_report(capture).report if capture else None
+    why_none = "no capture of the first run, so no families and kernels"
+    first, *others = sides = [compared_run(read_run(run), report, why_none) for run in folders]
+    for run in others:
+        differences = config_differences(first.config, run.config) or {}
+        apart = [*timed_keys(differences), *reasons_against(first, run, {})]
+        if apart:
+            raise ValueError(
+                f"{path}: {Path(first.file).name} and {Path(run.file).name} differ in "
+                f"{'; '.join(apart)}; the runs of a side may differ in what leaves a step as it "
+                "is, such as seed"
+            )
+    return compared_runs(sides, str(path))
 
 
 def with_ranks(
@@ -216,7 +225,8 @@ def side(
         return compared_capture(opened.report, manifest)
     if capture is None:
         profile = run.folder / "profile"
-        why = f"no capture in {profile}, so no families and kernels; train with profile=nsys"
+        tool = "torch" if run.on_cpu else "nsys"
+        why = f"no capture in {profile}, so no families and kernels; train with profile={tool}"
         return compared_run(run, None, why)
     return compared_run(run, open_report(capture).report)  # of this project: its ranges are known
 

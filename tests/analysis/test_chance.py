@@ -100,6 +100,17 @@ def test_one_run_of_each_on_a_cpu_shows_medians_and_spreads_and_no_interval():
     assert shown["95 % interval"] == "none: one run each, on a CPU"
 
 
+def test_means_that_are_far_from_the_medians_are_shown_because_the_parts_add_up_to_them():
+    captured = CapturedStep(8, host_parts={"host_forward": 5.0})
+    one, other = (run([ms] * 8, runs=2, captured=captured) for ms in (10.0, 8.0))
+    assert not [what for what, _ in facts(compare(one, other)) if "mean" in what]
+    apart = replace(other, mean_ms=9.5)
+    shown = dict(facts(compare(one, apart)))
+    assert shown["mean step, of the parts"] == "10.00 -> 9.50 ms"
+    bare = replace(apart, captured=CapturedStep(8))
+    assert not [what for what, _ in facts(compare(one, bare)) if "mean" in what]
+
+
 def test_a_gate_has_no_answer_of_one_run_on_a_cpu():
     slower = compare(run([10.0] * 8), run([20.0] * 8))
     assert comparison_command.gate(slower, 5) == comparison_command.CANNOT_TELL
@@ -139,6 +150,10 @@ def test_a_key_that_leaves_the_work_as_it_is_names_no_difference(on_cpu, changed
         in found.sentence
     )
     assert (found.baseline.name, found.candidate.name) == ("out-a", "out-b")
+    if on_cpu:
+        assert found.sentence.endswith(
+            "several runs of each, in turns, would: give folders of such runs"
+        )
 
 
 def test_equal_work_is_not_said_of_what_differs():

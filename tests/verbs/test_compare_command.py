@@ -152,6 +152,11 @@ def test_folders_of_runs_that_are_no_sides_are_refused(tmp_path):
     write_run(tmp_path / "several" / "3", "slow")
     with pytest.raises(ValueError, match="several: 1 and 3 differ in attention; the runs of a"):
         comparison_command.main([several, several])
+    shutil.rmtree(tmp_path / "several" / "3")
+    for folder, threads in ((on_cpu(tmp_path / "several" / seed), seed) for seed in "12"):
+        (folder / "environment.json").write_text(f'{{"compute_threads": {threads}}}')
+    with pytest.raises(ValueError, match="1 and 2 differ in cores: 1 thread against 2 threads"):
+        comparison_command.main([several, several])
 
 
 def test_a_regression_sets_the_exit_code(by_hand, capsys):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean, median
 
+from profiling.analysis.difference.comparability import config_differences, timed_keys
 from profiling.analysis.difference.compared import TRAINING, Compared
 from profiling.analysis.difference.records import CannotTell, Outcome
 from profiling.analysis.statistics import (
@@ -32,7 +33,7 @@ MOST_NAMED = 2  # parts of the host
 MOST_LENGTHENED = 4
 PROFILER_SHIFT = 0.05  # of the ratio, between captured and uncaptured steps, that is worth a word
 WITHOUT_A_PROFILER = "time both without one: python -m profiling ab"
-IN_TURNS = "several runs of each, in turns, would: python -m profiling ab, or folders of such runs"
+IN_TURNS = "several runs of each, in turns, would"
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,11 @@ def one_process(baseline: Compared, candidate: Compared) -> CannotTell:
     one, other = baseline.cores_at_work, candidate.cores_at_work
     if one is not None and other is not None:
         why += f" ({one:.1f} and {other:.1f} cores were at work)"
-    return CannotTell("one_process", why, IN_TURNS, None)
+    by_ab = timed_keys(config_differences(baseline.config, candidate.config) or {})
+    how = (
+        "python -m profiling ab, or folders of such runs" if by_ab else "give folders of such runs"
+    )
+    return CannotTell("one_process", why, f"{IN_TURNS}: {how}", None)
 
 
 def few_steps(steps: Steps, unit: str) -> CannotTell:

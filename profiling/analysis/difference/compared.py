@@ -145,13 +145,11 @@ def compared_run(run: RunFolder, report: Report | None, why_none: str = "") -> C
     )
 
 
-def compared_runs(runs: Sequence[RunFolder], folder: str, report: Report | None) -> Compared:
-    """Several runs of one configuration: the unit is the run, whose median counts once.
+def compared_runs(sides: Sequence[Compared], folder: str) -> Compared:
+    """Several runs of one configuration as a side: each run counts once, by its median.
 
-    The first one stands for what they have in common. Raises ValueError where a run has logged no
-    row.
+    The first one stands for what they have in common.
     """
-    sides = [compared_run(run, report, "no capture of the first run") for run in runs]
     return replace(
         sides[0],
         file=folder,

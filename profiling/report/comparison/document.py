@@ -29,6 +29,7 @@ from profiling.units import ABSENT, milliseconds
 
 TONES: dict[str, Tone] = {"faster": "good", "slower": "bad", "cannot_tell": "warning"}
 SHORT = {"changed": "Changed", "removed": "Removed", "added": "Added"}  # in the navigation
+MEAN_APART = 0.05  # from the median: then the parts do not add up to the headline's figures
 IN_TEXT = ("buckets", "families")  # of what explains an experiment: the page has all tables
 
 
@@ -99,6 +100,8 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
     ]
     if step.noise_percent is not None:
         pairs.append(("equal runs differ by", f"{step.noise_percent:.2g} %"))
+    if comparison.buckets:
+        pairs += mean_steps(step)
     if sure := comparison.ratio_bound:
         pairs.append(
             ("ratio without a profiler", f"{sure:.3f} or {'less' if sure < 1 else 'more'}")
@@ -115,6 +118,17 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
         if both_sides != [ABSENT, ABSENT]:
             pairs.append((what, " -> ".join(dict.fromkeys(both_sides))))
     return pairs
+
+
+def mean_steps(step: StepComparison) -> list[tuple[str, str]]:
+    """What the parts add up to, where it is far from the medians; empty where it is not known."""
+    one, other = step.baseline_mean, step.candidate_mean
+    if one is None or other is None:
+        return []
+    if max(abs(one / step.baseline - 1), abs(other / step.candidate - 1)) <= MEAN_APART:
+        return []
+    both = f"{milliseconds(one)} -> {milliseconds(other)} ms"
+    return [("mean step, of the parts", both)]
 
 
 def interval(comparison: Comparison) -> str:
