@@ -3,11 +3,11 @@
     python -m benchmarks busy_pairs folder=out-pairs
 
 Trains pairs of runs that do equal work (by turns nothing, the seed or the learning rate differs),
-then processes of `ab` with four and six layers, which take about 1 to 1.5 in a step, all beside
-processes that compute and sleep in bursts. What is in the folder already is not trained again. The
-processes are dealt into experiments, as aa_trials does, and each is judged as `ab` does. The table
-also says what an interval over the steps of two runs would have called, and what `ab` says of the
-equal runs dealt into groups.
+then processes of `ab` with four and seven layers, which take about 1 to 1.5 in a step, all beside
+processes that compute and sleep in bursts. What is in the folder already is not trained again. Any
+2 * size processes in a row are an experiment, judged as `ab` does; neighbouring ones share all but
+two of them. The table also says what an interval over the steps of two runs would have called, and
+what `ab` says of the equal runs dealt into groups.
 """
 
 import subprocess
@@ -19,20 +19,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-import numpy as np
+import msgspec
 
 from benchmarks.aa_trials import count_called
 from benchmarks.measuring import PROJECT, Keys, key
 from profiling.analysis.difference.compared import compared_run
 from profiling.analysis.difference.comparison import compare
-from profiling.analysis.difference.experiment import against, process_times
+from profiling.analysis.difference.experiment import analyse
 from profiling.analysis.difference.records import Against
 from profiling.analysis.runs.folder import RunFolder, read_run
-from profiling.analysis.statistics import (
-    BETWEEN_PROCESSES,
-    EQUAL_WITHIN_PERCENT,
-    ratio_over_steps,
-)
+from profiling.analysis.statistics import BETWEEN_PROCESSES, ratio_over_steps
 from profiling.launch.experiment.plan import order, plan_experiment, quoted, training_command
 from profiling.launch.experiment.processes import measure, open_experiment, run_process
 
@@ -42,7 +38,7 @@ MODEL += [f"data_source={quoted(PROJECT / 'CONTRIBUTING.md')}"]
 RUN = ["n_layer=2", "max_iters=200", "log_interval=5", "eval_interval=1000000", "eval_iters=1"]
 RUN += ["wandb.mode=disabled"]
 EQUAL = ((), ("seed=2",), ("learning_rate=0.003",))  # of the second run of a pair, by turns
-LAYERS = "n_layer=4,6"
+LAYERS = "n_layer=4,7"
 TRIALS = 40
 NEIGHBOUR = """
 import random, sys, time
@@ -59,10 +55,9 @@ while True:
 class PairsConfig(Keys):
     folder: str = key("", "where the runs lie, or are to lie", needed="a folder for the runs")
     pairs: int = key(60, "pairs of equal runs", least=0)
-    processes: int = key(20, "of `ab`, for each of two values that differ", least=0)
-    differing: int = key(20, "experiments that these are dealt into", least=1)
+    differing: int = key(20, "experiments of `ab` with values that differ", least=0)
     size: int = key(5, "processes of each value in these, runs in a group of equal ones", least=2)
-    steps: int = key(100, "timed steps of each of these processes", least=20)
+    steps: int = key(300, "timed steps of each of these processes", least=20)
     neighbours: int = key(2, "processes that compute in bursts beside each run", least=0)
     seed: int = key(0, "of the neighbours' bursts and of the dealing", least=0)
 
@@ -70,7 +65,7 @@ class PairsConfig(Keys):
 def main(config: PairsConfig) -> None:
     folder = Path(config.folder)
     pairs = [equal_pair(folder, number, config) for number in range(config.pairs)]
-    differing = experiments(folder, config) if config.processes else []
+    differing = experiments(folder, config) if config.differing else []
     print("| | judged | faster or slower | equal | cannot tell |\n|---|---:|---:|---:|---:|")
     if pairs:
         print_equal(pairs, config)
@@ -81,7 +76,8 @@ def main(config: PairsConfig) -> None:
 
 
 def print_equal(pairs: Sequence[tuple[RunFolder, RunFolder]], config: PairsConfig) -> None:
-    compared = [compare(*(compared_run(run, None) for run in pair)).verdict for pair in pairs]
+    sides = [(compared_run(one, None), compared_run(other, None)) for one, other in pairs]
+    compared = [compare(*pair).verdict for pair in sides]
     print(table_row("equal runs, `compare`", compared))
     by_steps = [ratio_over_steps(one.step_ms, other.step_ms) for one, other in pairs]
     called = sum(ratio is not None and ratio.excludes(BETWEEN_PROCESSES) for ratio in by_steps)
@@ -122,26 +118,19 @@ def equal_pair(folder: Path, number: int, config: PairsConfig) -> tuple[RunFolde
 
 
 def experiments(folder: Path, config: PairsConfig) -> list[Against]:
-    """What `ab` says of values that differ, each time of `size` processes that were dealt to it.
+    """What `ab` says of values that differ, of `size` processes each that ran in turns.
 
     Raises ValueError where a process fails.
     """
     asked = plan_experiment([*MODEL, LAYERS], config.steps)
     place = folder / "differing"
     with neighbours(config, 1000):
-        values = order(len(asked.factor.values), config.processes)
+        values = order(len(asked.factor.values), config.differing + config.size - 1)
         measured = measure(open_experiment(place, asked), values, TRAINER, place)
-    _, times = process_times(measured)
-    random, (first, label) = np.random.default_rng(config.seed), asked.factor.labels
-    return [
-        against(
-            first,
-            label,
-            {name: random.permutation(times[name])[: config.size].tolist() for name in times},
-            EQUAL_WITHIN_PERCENT / 100,
-        )
-        for _ in range(config.differing)
-    ]
+    in_turns = sorted(measured.runs, key=lambda run: run.number)
+    windows = (in_turns[2 * first :][: 2 * config.size] for first in range(config.differing))
+    each = (analyse(msgspec.structs.replace(measured, runs=window)) for window in windows)
+    return [result.comparisons[0] for result in each]
 
 
 @contextmanager

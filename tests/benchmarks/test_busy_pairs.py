@@ -20,7 +20,7 @@ def test_pairs_that_lie_in_the_folder_are_judged(tmp_path, capsys, no_training):
         folder = with_rows(tmp_path / f"equal-{number // 2:02d}" / side, *settled(float(ms)))
         config = folder / "config.yaml"
         config.write_text(config.read_text().replace("NVIDIA H200", "cpu"))
-    main(PairsConfig(folder=str(tmp_path), pairs=6, processes=0))
+    main(PairsConfig(folder=str(tmp_path), pairs=6, differing=0))
     _, _, by_compare, by_steps, dealt = capsys.readouterr().out.splitlines()
     assert by_compare == "| equal runs, `compare` | 6 | 0 | 0 | 6 |"
     assert by_steps == "| the same, were steps taken as the unit | 6 | 6 | | |"
