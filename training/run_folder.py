@@ -135,6 +135,8 @@ def environment() -> JsonObject:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cpu_cores": os.cpu_count(),
+        "usable_cores": threads.usable_cores(),
+        "compute_threads": torch.get_num_threads(),
         "openmp": threads.in_force(),
         "packages": {name: package_version(name) for name in PACKAGES},
         "git": git_state(),
