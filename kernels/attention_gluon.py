@@ -24,8 +24,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from kernels.barrier_gluon import block_barrier
 from kernels.dropout_triton import keys_of_rows, stays
-from kernels.gluon_barrier import block_barrier
 
 PROGRAMS = 132  # at most: one fills a multiprocessor's shared memory, and an H100 or H200 has 132
 

@@ -46,7 +46,7 @@ from kernels.attention_gluon import (
     describe,
     store,
 )
-from kernels.gluon_barrier import block_barrier
+from kernels.barrier_gluon import block_barrier
 
 STAGES = 6
 

@@ -13,7 +13,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 
-from kernels.gluon_barrier import block_barrier
+from kernels.barrier_gluon import block_barrier
 
 PIECE, WARPS = 4096, 16  # logits of a row at a time
 SHARED = 112 * 1024  # bytes at most of a row: two are to fit
