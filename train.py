@@ -41,7 +41,7 @@ from training.evaluate import evaluate
 from training.gpu_metrics import sampler_for
 from training.interrupt import Interrupt
 from training.layout import laid_out
-from training.memory import explained_out_of_memory
+from training.memory import announce_many_blocks, explained_out_of_memory
 from training.muon import OPTIMIZERS
 from training.optimizer import adamw, learning_rate
 from training.own_kernels import reading_ahead
@@ -50,6 +50,7 @@ from training.restart import gone_on, warn_of_restarts
 from training.rows import Rows
 from training.run import Progress, Run
 from training.run_folder import RunFolder, owned
+from training.save_timer import SaveTimer, checkpoint_interval_s
 from training.scoring import Scoring
 from training.step import Step, TrainingStep
 from training.warm_up import warm_up
@@ -93,10 +94,12 @@ def train_on(ranks: Ranks, config: Config, why: dict[str, str], folder: RunFolde
     clock = clock_for(ranks.device, config.profile.steps, run.step.layout.waits_at_end)
     rows = Rows(run, record, clock, spans)
     window = profiler.window(run, warm, clock, rows.settle)
+    timer = SaveTimer(checkpoint_interval_s(config, ranks.device))
 
     def save() -> None:
         with aside("checkpoint", spans, gpu):
             checkpoint.save(run)
+        timer.restart()
 
     with Interrupt() as interrupt, record, gpu, window, rows:
         while True:
@@ -116,6 +119,7 @@ def train_on(ranks: Ranks, config: Config, why: dict[str, str], folder: RunFolde
                     save()
                 clock.start()  # anew, behind all this: a lap counts from the one before it
             if finished:
+                checkpoint.leave_best(run)
                 break
 
             # gradients of all micro-batches, then the update; the host only launches this work and
@@ -139,13 +143,18 @@ def train_on(ranks: Ranks, config: Config, why: dict[str, str], folder: RunFolde
                 with clock.synchronisation():  # the hosts of several ranks ask each other
                     profiler.open_if_asked(window, progress.iteration)
 
-            # Ctrl-C and SIGTERM end the run between iterations, and a resume goes on from here
-            if interrupt.agreed(ranks, logged):
+            # a resume goes on from here: the clock asks for a checkpoint now and then, whatever the
+            # evaluations do; Ctrl-C, SIGTERM and SIGHUP save, too, and end the run
+            asked = interrupt.agreed(ranks, logged, timer.is_due() and not window.is_open)
+            if asked.save:
                 rows.settle()
-                window.close("interrupted")
+                if asked.stop:
+                    window.close("interrupted")
                 record.check_finite(iteration, ranks.means(step.readings))
                 save()
-                raise SystemExit(interrupt.exit_code)
+                if asked.stop:
+                    raise SystemExit(interrupt.exit_code)
+                clock.start()
 
 
 def accumulate(
@@ -185,6 +194,7 @@ def model_of(
     config: Config, dataset: Dataset, spans: Spans | NoSpans, ranks: Ranks
 ) -> tuple[GPT, Step, Progress]:
     """The model and its optimizer: fresh, with GPT-2's weights, or as the checkpoint has them."""
+    announce_many_blocks(config)
     torch.manual_seed(config.seed)  # the same weights on every rank
     make = GPT if config.init_from == "scratch" else model_to_fill
     model = make(config, dataset.tokenizer.vocab_size).to(ranks.device)

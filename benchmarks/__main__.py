@@ -47,6 +47,10 @@ MEASUREMENTS = {
     "aa_trials": Measurement(
         "how often `ab` calls a difference where there is none", "records=FILE"
     ),
+    "busy_pairs": Measurement(
+        "how often `compare` and `ab` call a difference of CPU runs beside other work",
+        "folder=FOLDER",
+    ),
     "start_up": Measurement("--help and a mistake against `import torch`, in turns"),
     "waiting_threads": Measurement("how OpenMP's threads should wait: step times on a busy CPU"),
     "data_reading": Measurement("what a text of 10 GB costs a run, and nanoGPT's way beside ours"),

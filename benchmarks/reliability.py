@@ -32,9 +32,11 @@ Trials = Callable[[int, int, float], Iterator[Trial]]  # of count, seed, limit_s
 # a part, as its module in benchmarks.reliability_parts -> what it tries, how often as a rule
 PARTS = {
     "inputs": ("bad inputs of all programs: one line and exit code 2, or valid", 600),
+    "clock_kills": ("SIGKILL at random moments of README's CPU run: at most an interval lost", 100),
     "damaged_files": ("damaged checkpoints and metrics files: as they were, or one line", 10_000),
     "disk_full": ("a small disk that fills at random moments: nothing lost, all told", 100),
     "kills": ("SIGKILL at random moments, resumed: the end is bitwise the same", 1000),
+    "lossy_captures": ("captures that lost records, no verdict; whole ones, no warning", 400),
     "pairs": ("two processes on one folder: one runs, the other is refused", 50),
     "signals": ("SIGINT and SIGTERM at random moments: quiet, and the same end", 500),
     "wandb_deaths": ("wandb-core killed or stopped: all rows in metrics.jsonl, one warning", 40),

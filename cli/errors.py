@@ -5,6 +5,7 @@ Called by the command lines (configs.command_line, sample.py) and by all that ch
 
 import errno
 import os
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -22,6 +23,7 @@ OUT_OF_REACH = (
     *(errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EIO),
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ESTALE),
 )
+LONG_NUMBER = re.compile(r"(\d{20})\d{80,}")  # of which a message shows the beginning
 # as a rule each rank of torchrun makes the same mistake: the first one tells it, and torchrun ends
 # the others, which wait for that; what this rank alone has met is told then
 OTHER_RANKS_WAIT_S = 3.0
@@ -90,7 +92,11 @@ def refused(line: str) -> SystemExit:
 
 def one_line(error: Exception | str) -> str:
     """Names in it are of files that anyone may have made; commands are the reader's own."""
-    return as_called(plain(error))
+    return LONG_NUMBER.sub(shortened, as_called(plain(error)))
+
+
+def shortened(number: re.Match[str]) -> str:
+    return f"{number[1]}... ({len(number[0]):,} digits)"
 
 
 def suggestion(word: str, words: Iterable[str]) -> str:

@@ -1,4 +1,5 @@
-"""Ctrl-C and SIGTERM outside of the training loop: quiet, with exit code 130 or 143, never lost.
+"""Ctrl-C, SIGTERM and SIGHUP outside of the training loop: quiet, with exit code 130, 143 or 129,
+never lost.
 
 While a program starts it leaves at once (cli.start_up): a KeyboardInterrupt inside of an import, or
 inside of OmegaConf, becomes another error there, or vanishes. It is raised only where something is

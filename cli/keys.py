@@ -31,6 +31,7 @@ TYPE_NAMES = {
     str: "text",
     list: "a list, as [a,b]",
 }
+LARGEST = 10**30  # beyond what anything here counts; products of some of these are still floats
 RULES = ("help", "choices", "least", "below")  # of a field's metadata
 BOOLEANS = {"true": True, "yes": True, "on": True, "1": True}
 BOOLEANS |= {"false": False, "no": False, "off": False, "0": False}
@@ -133,6 +134,8 @@ def checked(key: Key, value: Value) -> Value:
         return choice(key.name, known[0] if known else value, key.choices)
     if isinstance(value, (int, float)) and not key.least <= value < key.below:
         raise ValueError(f"{key.name}={spell(value)}: must be {limits(key)}")
+    if isinstance(value, int) and abs(value) > LARGEST:
+        raise ValueError(f"{key.name}={spell(value)}: too large")
     return value
 
 

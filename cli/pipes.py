@@ -1,5 +1,9 @@
-"""Output that nobody reads any more, such as that of `... | head`: the program ends, quietly."""
+"""Output that nobody reads any more, such as that of `... | head`: the program ends, quietly.
 
+A training outlives a terminal that was closed, until it has saved: training.interrupt.
+"""
+
+import errno
 import os
 import select
 import sys
@@ -8,6 +12,7 @@ from contextlib import contextmanager
 from typing import TextIO
 
 CUT = 128 + 13  # the status of a program that SIGPIPE ended, as a shell tells it
+NOBODY_READS = (errno.EPIPE, errno.EIO)  # of a pipe, of a terminal
 
 
 @contextmanager
@@ -19,12 +24,9 @@ def quiet_when_cut() -> Iterator[None]:
     """
     try:
         yield
-    except BrokenPipeError:
-        gone = [stream for stream in (sys.stdout, sys.stderr) if unread(stream)]
-        if not gone:
+    except OSError as error:
+        if error.errno not in NOBODY_READS or not drop_unread():
             raise
-        for stream in gone:  # Python flushes what is left at exit
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         raise SystemExit(CUT) from None
     except SystemExit as ended:
         # rich's way to end, which has done all that
@@ -33,8 +35,21 @@ def quiet_when_cut() -> Iterator[None]:
         raise
 
 
+def drop_unread() -> bool:
+    """Lets stdout and stderr lead nowhere from here on, each where nobody reads it any more.
+
+    Returns whether there was one. What Python has not written of it yet goes there too, at exit.
+    """
+    gone = [stream for stream in (sys.stdout, sys.stderr) if unread(stream)]
+    for stream in gone:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+    return bool(gone)
+
+
 def unread(stream: TextIO | None) -> bool:
-    """Whether it is a pipe, or a socket, whose other end is closed."""
+    """Whether it is a pipe, a socket or a terminal whose other end is closed."""
     try:
         poll = select.poll()
         poll.register(stream.fileno() if stream else -1, 0)  # errors are told unasked

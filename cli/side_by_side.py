@@ -19,6 +19,8 @@ from multiprocessing.context import SpawnProcess
 from traceback import format_exc
 from typing import Generic, TypeVar, cast
 
+from cli.start_up import SIGNALS
+
 AHEAD = 2  # items for each process that are in the making, or done and not yet handed out
 
 Item = TypeVar("Item")
@@ -166,7 +168,7 @@ def in_order(
 @contextmanager
 def signals_held() -> Iterator[None]:
     """None comes while processes are started, and these never get one: this one answers, once."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield
     finally:

@@ -11,15 +11,15 @@ from types import FrameType
 
 from cli.threads import spin_briefly
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SHOW_CURSOR = "\x1b[?25h"  # a progress bar hides it
 
 last_acts: list[Callable[[], object]] = []  # what `leave` still does: the lock of a folder goes
 
 
 def begin() -> None:
-    """From here on Ctrl-C and SIGTERM end the process at once, until `cli.interrupts` is told
-    otherwise; and threads wait as `cli.threads` says."""
+    """From here on Ctrl-C, SIGTERM and SIGHUP end the process at once, until `cli.interrupts` is
+    told otherwise; and threads wait as `cli.threads` says."""
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             signal.signal(number, leave)

@@ -23,6 +23,13 @@ def in_force() -> dict[str, str | None]:
     return {name: os.environ.get(name) for name in VARIABLES}
 
 
+def usable_cores() -> int | None:
+    """Number of cores that the system lets this process run on; None: it does not tell."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()  # where processes are not bound to cores
+
+
 def without_ours() -> dict[str, str]:
     """The environment for a program of others, whose threads wait as its libraries have it."""
     environ = dict(os.environ)

@@ -1,5 +1,6 @@
 """Sections `profile`, what is captured of a run and when, and `gpu_metrics`, of configs.Config."""
 
+import re
 from dataclasses import dataclass
 
 from cli.keys import key, spell
@@ -40,7 +41,7 @@ class ProfileConfig:
     memory: bool = key(False, "torch: record allocations")
 
     def __post_init__(self) -> None:
-        if self.start != AUTO and not self.start.isdecimal():
+        if not re.fullmatch(rf"{AUTO}|\d{{1,18}}", self.start, re.ASCII):
             raise ValueError(f"profile.start={self.start}: must be auto or an iteration from 0 up")
         if self.windows > 1 and self.every < self.steps:
             raise ValueError(

@@ -227,6 +227,8 @@ def parse_override(parser: OverridesParser, text: str, multirun: bool) -> Overri
             f"{text}: not understood ({one_line(error).split(' expecting ')[0]}); "
             f"put a value with special characters in quotes of its own: 'key=\"value\"'"
         ) from error
+    except ValueError as error:  # Python's own, of a number with thousands of digits
+        raise ValueError(f"{text}: a number too long to be read") from error
     if override.is_sweep_override() and not multirun:
         raise ValueError(
             f"{text}: several values; add -m to train once with each "

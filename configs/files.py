@@ -3,6 +3,7 @@
 Called by configs.command_line (find) and configs.compose (load).
 """
 
+import sys
 from pathlib import Path
 
 import yaml
@@ -47,6 +48,18 @@ def find(word: str) -> Path | None:
     return own if own.is_file() else None
 
 
+def name_of_long_number(node: yaml.MappingNode) -> str | None:
+    """The key whose value has more digits than Python makes a number of; None: there is none."""
+    for name, value in node.value:
+        inner = value.value if isinstance(value, yaml.SequenceNode) else [value]
+        for each in inner:
+            if isinstance(each, yaml.MappingNode) and (found := name_of_long_number(each)):
+                return f"{name.value}.{found}"
+            if each.tag.endswith(":int") and len(each.value) > sys.get_int_max_str_digits() > 0:
+                return str(name.value)
+    return None
+
+
 def values_within(node: yaml.Node, most: int) -> int:
     """How many an alias-free writing would have, counted up to one more than `most`."""
     waiting, count = [node], 0
@@ -88,6 +101,8 @@ def load(path: Path) -> dict[str, Value]:
                 f"{path}: its aliases (*NAME) go round in a circle, or stand for more than "
                 f"{MOST_VALUES:,} values; write the values themselves"
             )
+        if name := name_of_long_number(root):
+            raise ValueError(f"{path}: {name}: a number too long to be read")
         values = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
         assert isinstance(values, dict)
         # in_force: a finished run's config.yaml says what its keys came to

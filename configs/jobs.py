@@ -73,7 +73,7 @@ class Jobs:
 
 
 def is_stop(error: BaseException) -> bool:
-    """Whether a job ended because it was told to, by Ctrl-C or SIGTERM, or ended well."""
+    """Whether a job ended because it was told to, by Ctrl-C, SIGTERM or SIGHUP, or ended well."""
     code = error.code if isinstance(error, SystemExit) else 1
     return code in (None, 0) or (isinstance(code, int) and code > 128)
 

@@ -53,6 +53,12 @@ class TrainingConfig:
     always_save_checkpoint: bool = key(
         False, "save after each evaluation, not only when the validation loss improved"
     )
+    checkpoint_interval_s: float | None = key(
+        None,
+        "seconds between checkpoints, so that a kill costs no more: ckpt.pt, between evaluations "
+        "too; null: 60 on a CPU, else 600; 0: at evaluations alone",
+        least=0,
+    )
     gradient_accumulation_steps: int = key(
         1, "micro-batches in an iteration, over all ranks together", least=1
     )
@@ -146,11 +152,11 @@ class TrainingConfig:
         if not self.compile_cache:
             raise ValueError("compile_cache: must not be empty")
         self.out_dir = os.path.expanduser(self.out_dir)  # ~ of a shell that left it, or of YAML
-        if self.keep_previous not in ("all", "refuse") and not self.keep_previous.isdecimal():
+        if not re.fullmatch(r"all|refuse|\d{1,18}", self.keep_previous, re.ASCII):
             raise ValueError(
                 f"keep_previous={self.keep_previous}: must be all, refuse or a number from 0 up"
             )
-        if not re.fullmatch(r"auto|cpu|cuda(:\d+)?|mps", self.device):
+        if not re.fullmatch(r"auto|cpu|cuda(:\d{1,6})?|mps", self.device):
             raise ValueError(f"device={self.device}: must be auto, cpu, cuda, cuda:N or mps")
         if self.cuda_graphs == "true" and self.device in ("cpu", "mps"):
             raise ValueError(f"cuda_graphs=true: device={self.device} has none; leave it at auto")

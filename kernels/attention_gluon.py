@@ -25,6 +25,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kernels.dropout_triton import keys_of_rows, stays
+from kernels.gluon_barrier import block_barrier
 
 PROGRAMS = 132  # at most: one fills a multiprocessor's shared memory, and an H100 or H200 has 132
 
@@ -119,7 +120,7 @@ def backward_causal_attention_triton_gluon(
     s_bars = barriers(1, 2), barriers(1, 2)
     bars = q_bars, k_bars, v_bars, r_bars, s_bars
     fence_async_shared()
-    gl.thread_barrier()
+    block_barrier()
     gl.warp_specialize([
         (make_gradients, (DQKV, read, DS, rows, bars, heads, scale, to_logits,
                           0, H, NB, THRESHOLD)),
@@ -217,7 +218,7 @@ def make_block_of_rows(
     DELTA.index(slot * NB + i).store(-delta)
     if THRESHOLD:
         KEY.index(slot * NB + i).store(keys_of_rows(seed, at))
-    gl.thread_barrier()
+    block_barrier()
     mbarrier.arrive(full.index(slot * NB + i), count=1)
 
 
@@ -243,7 +244,7 @@ def make_gradients(
             store(DQKV, at + H * B, dk * (to_logits / kept), STRIDE)
             store(DQKV, at + 2 * H * B, dv * (1 / kept), STRIDE)
         fence_async_shared()
-        gl.thread_barrier()
+        block_barrier()
         mbarrier.arrive(r_empty.index(t & 1), count=1)
         mbarrier.arrive(s_full.index(0), count=1)
         mbarrier.wait(s_full.index(0), t & 1)
@@ -298,7 +299,7 @@ def gradients_of_keys(
         dk = warpgroup_mma(ds_left, q, dk, is_async=True)
         DS.index(place_of(i, j, NB)).store(ds)
         dv, dk, p_left, ds_left = warpgroup_mma_wait(0, deps=[dv, dk, p_left, ds_left])
-        gl.thread_barrier()
+        block_barrier()
         mbarrier.arrive(q_bars[1].index(i), count=1, pred=last)
     mbarrier.arrive(v_bars[1].index(j), count=1)
     return dk, dv
@@ -316,7 +317,7 @@ def gradients_of_queries(
         ds = DS.index(place_of(i, j, NB)).permute((1, 0))
         dq = warpgroup_mma(ds, K.index(j), dq, use_acc=j > 0, is_async=True)
     dq = warpgroup_mma_wait(0, deps=[dq])
-    gl.thread_barrier()
+    block_barrier()
     for j in gl.static_range(done, i + 1):
         mbarrier.arrive(empty.index(j), count=1)
     return dq

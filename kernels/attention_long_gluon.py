@@ -46,6 +46,7 @@ from kernels.attention_gluon import (
     describe,
     store,
 )
+from kernels.gluon_barrier import block_barrier
 
 STAGES = 6
 
@@ -114,7 +115,7 @@ def backward_causal_attention_triton_queries(
     own_bars = barriers(2, 1), barriers(2, 2)
     bars = barriers(STAGES, 1), barriers(STAGES, 2)
     fence_async_shared()
-    gl.thread_barrier()
+    block_barrier()
     gl.warp_specialize([
         (gradients_of_queries, (LSE, DELTA, DQKV, own, ring, own_bars, bars, heads, scale,
                                 to_logits, 0, H, NB, STAGES)),
@@ -199,13 +200,13 @@ def gradients_of_queries(
             ds = p * (dp - delta)
             wait_full(full, c + 2, STAGES, j + 1 < i)
             dq, ds = warpgroup_mma_wait(0, deps=[dq, ds])
-            gl.thread_barrier()
+            block_barrier()
             mbarrier.arrive(empty.index(c % STAGES), count=1)
             c += 1
         ds_left = gl.convert_layout(ds.to(gl.bfloat16), LEFT)
         dq = warpgroup_mma(ds_left, K.index(c % STAGES), dq, is_async=True)
         dq = warpgroup_mma_wait(0, deps=[dq])
-        gl.thread_barrier()
+        block_barrier()
         mbarrier.arrive(empty.index(c % STAGES), count=1)
         mbarrier.arrive(own_bars[1].index(t % 2), count=1)
         c += 1
@@ -228,7 +229,7 @@ def backward_causal_attention_triton_keys(
     own_bars = barriers(2, 1), barriers(2, 2)
     bars = barriers(STAGES, 1), barriers(STAGES, 2)
     fence_async_shared()
-    gl.thread_barrier()
+    block_barrier()
     gl.warp_specialize([
         (gradients_of_keys, (DQKV, own, ring, rows, own_bars, bars, heads, scale, to_logits,
                              0, H, NB, STAGES)),
@@ -265,7 +266,7 @@ def load_for_keys(
             wait_empty(empty, c, STAGES)
             L.index(c % STAGES).store(lse)
             D.index(c % STAGES).store(delta)
-            gl.thread_barrier()
+            block_barrier()
             at = row + i * B
             arrived = full.index(c % STAGES)
             mbarrier.expect(arrived, 2 * q.block_type.nbytes)
@@ -320,7 +321,7 @@ def gradients_of_keys(
             ds = p * (dp - delta)
             wait_full(full, c + 2, STAGES, i + 1 < 2 * NB)
             dv, dk, p, ds = warpgroup_mma_wait(0, deps=[dv, dk, p, ds])
-            gl.thread_barrier()
+            block_barrier()
             mbarrier.arrive(empty.index(c % STAGES), count=1)
             c += 1
         p_left = gl.convert_layout(p.to(gl.bfloat16), LEFT)
@@ -328,7 +329,7 @@ def gradients_of_keys(
         dv = warpgroup_mma(p_left, DOUT.index(c % STAGES), dv, is_async=True)
         dk = warpgroup_mma(ds_left, Q.index(c % STAGES), dk, is_async=True)
         dv, dk = warpgroup_mma_wait(0, deps=[dv, dk])
-        gl.thread_barrier()
+        block_barrier()
         mbarrier.arrive(empty.index(c % STAGES), count=1)
         mbarrier.arrive(own_bars[1].index(t % 2), count=1)
         c += 1

@@ -13,6 +13,8 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 
+from kernels.gluon_barrier import block_barrier
+
 PIECE, WARPS = 4096, 16  # logits of a row at a time
 SHARED = 112 * 1024  # bytes at most of a row: two are to fit
 NARROWEST = 32768  # logits of a row: what was measured is 50,304
@@ -74,12 +76,12 @@ def cross_entropy_triton_gluon(
     lse = highest + gl.log2(gl.sum(total * gl.exp2(most - highest), 0))
     gl.store(LOSSES + row, gl.where(counts, lse / to_base_2 - at_target, 0.0))
     lse = gl.where(counts, lse, float("inf"))  # of a token that does not count no gradient is left
-    gl.thread_barrier()  # every warp has read the target's logit
+    block_barrier()  # every warp has read the target's logit
     for i in gl.static_range(COUNT):
         at = i * PIECE + column
         softmax = gl.exp2(piece_of(PIECES, i, at, columns, LAYOUT, WHOLE) * to_base_2 - lse)
         gl.store(start + at, softmax.to(KIND), mask=at < stride)
-    gl.thread_barrier()  # what lies at the target is written once more
+    block_barrier()  # what lies at the target is written once more
     softmax = gl.exp2(at_target * to_base_2 - lse)
     gl.store(start + target, (softmax - 1).to(KIND), mask=counts)
 

@@ -1,4 +1,8 @@
-"""Whether there is Gluon, Triton's lower language, for those of the kernels that are in it."""
+"""Versions of Triton that this project's kernels were proved with, and where Gluon is to be had.
+
+Gluon is Triton's lower language; some of the kernels are in it. Its names change from release to
+release, so a Triton outside of PROVED gets none of them, and kernels=auto none of our kernels.
+"""
 
 import os
 from functools import cache
@@ -6,17 +10,25 @@ from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
-TRITON = "3.6."  # the version that they were proved with: Gluon's names change
+PROVED = ("3.6", "3.7")
 HOPPER = (9, 0)
+
+
+def triton_version() -> str | None:
+    """Version of the installed Triton, or None without one."""
+    try:
+        return version("triton")
+    except PackageNotFoundError:
+        return None
+
+
+def is_proved(triton: str | None) -> bool:
+    return triton is not None and ".".join(triton.split(".")[:2]) in PROVED
 
 
 @cache
 def has_gluon(device: torch.device) -> bool:
-    """A Hopper GPU and that Triton, which compiles."""
+    """Whether `device` is a Hopper GPU, and Triton a proved one that compiles."""
     if device.type != "cuda" or os.environ.get("TRITON_INTERPRET") == "1":
         return False
-    try:
-        triton = version("triton")
-    except PackageNotFoundError:
-        return False
-    return triton.startswith(TRITON) and torch.cuda.get_device_capability(device) == HOPPER
+    return is_proved(triton_version()) and torch.cuda.get_device_capability(device) == HOPPER

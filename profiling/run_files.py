@@ -1,11 +1,13 @@
 """The files that belong to a run, an experiment, a prepared text: no verb writes onto them.
 
 Names alone, which training.run_folder writes; the rule is asked for by profiling.verbs.results.
+What removes an earlier run removes these files and no others.
 """
 
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +22,9 @@ RUN_FILES = (
     *("config.yaml", "environment.json", METRICS, "summary.json", "wandb"),
     *(*CHECKPOINTS, SHARDS, "profile", "sample", "tensorboard", STEP_TIMES),
 )
+# how the files begin that say of a folder that a run of ours lies there
+BEGINNINGS = {"config.yaml": b"# every key of this run", METRICS: b'{"run":'}
+UNFINISHED = r"(\.\d+)?\.tmp"  # behind the name of a file, while it is written
 CAPTURES = r".+\.(sqlite|sqlite\.gz|trace\.json|trace\.json\.gz|nsys-rep|pickle|operators\.txt)"
 DEEPEST = 4  # folders between such a file and the folder that owns it: sample/profile/NAME, wandb's
 
@@ -89,3 +94,54 @@ def own_files(folder: Path) -> Iterator[Path]:
         for file in place.iterdir() if place.is_dir() else ():
             if file.is_file() and owner(file):
                 yield file
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a run of ours lies there, by how its own files begin."""
+    for name, beginning in BEGINNINGS.items():
+        with suppress(OSError), open(folder / name, "rb") as file:
+            if file.read(len(beginning)) == beginning:
+                return True
+    return False
+
+
+def remove_run(folder: Path) -> list[Path]:
+    """Removes the run that lies in `folder`, and the folder where nothing else is in it.
+
+    Returns what is not the run's own, and stays. Raises OSError where the disk refuses.
+    """
+    if folder.is_symlink():  # what it leads to stays
+        folder.unlink()
+        return []
+    if not is_run(folder):
+        return [folder] if folder.exists() else []
+    left = [other for path in list(folder.iterdir()) for other in remove_of_run(path)]
+    if not left:
+        folder.rmdir()
+    return left
+
+
+def remove_of_run(path: Path) -> list[Path]:
+    """Removes one of the entries of a run's folder as far as it is the run's own; returns the rest.
+
+    A link goes, what it leads to stays.
+    """
+    if path.is_symlink() or not path.is_dir():
+        places = [(str(path.parent), list[str](), [path.name])]
+    elif path.name in RUN_FILES:
+        places = [*os.walk(path, topdown=False)]
+    else:
+        return [path]
+    left = []
+    for place, folders, files in places:
+        links = [name for name in folders if os.path.islink(os.path.join(place, name))]
+        for found in (Path(place, name) for name in [*files, *links]):
+            name = re.sub(rf"{UNFINISHED}$", "", found.relative_to(path.parent).as_posix())
+            if name in RUN_FILES or OWNERS[0].files.fullmatch(name):
+                found.unlink()
+            else:
+                left.append(found)
+        if Path(place) != path.parent:
+            with suppress(OSError):  # something is left in it
+                os.rmdir(place)
+    return left

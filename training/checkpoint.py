@@ -136,6 +136,31 @@ def say_not_saved(path: Path, progress: Progress, iteration: int, error: str) ->
     progress.failed_saves += 1
 
 
+def leave_best(run: Run) -> None:
+    """Leaves the best checkpoint as ckpt.pt at the end of a run, as if there had been no newer one.
+
+    A newer one was asked for by the clock or a signal, and was there to go on from; with
+    always_save_checkpoint the newest stays. Every rank calls this, rank 0 renames.
+    """
+    config, progress = run.config, run.progress
+    finish(progress)
+    path = run.folder.path / "ckpt.pt"
+    best_path = path.with_name("ckpt_best.pt")
+    ended = progress.iteration >= config.max_iters and not config.eval_only
+    if run.ranks.rank or not ended or config.always_save_checkpoint or not best_path.exists():
+        return
+    try:
+        if opened(best_path, at_a_glance=True).iteration != progress.best_iteration:
+            return
+        os.replace(best_path, path)
+        sync_folder(path.parent)
+    except (OSError, ValueError) as error:
+        log.warning("%s: the best checkpoint stays there (%s)", best_path, one_line(error))
+        return
+    progress.saved_iteration = progress.best_iteration
+    remove_unnamed(path.parent)
+
+
 def replace(path: Path, state: State, is_best: bool, keeps_best: bool) -> None:
     """The new checkpoint in the place of the old one, which is kept aside while it is the best."""
     best_path = path.with_name("ckpt_best.pt")

@@ -1,21 +1,56 @@
 """What the user sees: log lines, and a progress bar where the output is a terminal."""
 
+import errno
 import logging
 import sys
 import time
 from collections import deque
-from typing import TextIO
+from typing import Any, TextIO, cast
 
 from rich.console import Console
 from rich.highlighter import NullHighlighter
 from rich.logging import RichHandler
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from cli.pipes import drop_unread
 from cli.program import as_called
 from training.clock import Speed
 
 log = logging.getLogger("train")
-console = Console(file=sys.stdout, highlight=False)
+
+
+class Terminal:
+    """stdout, which takes each line also once its terminal is closed.
+
+    SIGHUP comes with that, and a line that is under way then would end the run before it has saved.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+    def write(self, text: str) -> int:
+        try:
+            return self.stream.write(text)
+        except OSError as error:
+            self.without_reader(error)
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self.stream.flush()
+        except OSError as error:
+            self.without_reader(error)
+
+    def without_reader(self, error: OSError) -> None:
+        """Raises the error again, unless it is that of a terminal without anybody behind it."""
+        if error.errno != errno.EIO or not drop_unread():
+            raise error
+
+
+console = Console(file=cast(TextIO, Terminal(sys.stdout)), highlight=False)
 
 
 class PlainFormatter(logging.Formatter):

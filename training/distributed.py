@@ -88,11 +88,15 @@ class Ranks:
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is up on any rank. The hosts of several wait for each other."""
+        return self.any_of_each([flag])[0]
+
+    def any_of_each(self, flags: list[bool]) -> list[bool]:
+        """Whether each of these flags is up on any rank, in one exchange."""
         if self.world_size == 1:
-            return flag
-        flags = torch.tensor(float(flag))
-        dist.all_reduce(flags, group=self.hosts)
-        return bool(flags)
+            return flags
+        up = torch.tensor(flags, dtype=torch.float32)
+        dist.all_reduce(up, group=self.hosts)
+        return [bool(ranks) for ranks in up]
 
     def gather(self, value: Tensor) -> list[Tensor]:
         """The value of each rank, on the CPU; `value` is a CPU tensor of one size everywhere."""

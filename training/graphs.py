@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from profiling.capture import dynamo
 from training.between_graphs import BetweenGraphs, Work
 from training.one_graph import CAN_KEEP, captured, empty_graph, kernels_of
 from training.optimizer import ClippedAdamW, set_learning_rate
@@ -43,6 +44,10 @@ class GraphedStep:
         if self.replicas:
             for _ in range(ITERATIONS_BEFORE_CAPTURE):
                 step.try_micro_step(x, y)
+        if dynamo.compiled().graphs:
+            # compiled functions leave autograd's nodes in cycles, and from PyTorch 2.13 on a node
+            # that remembers the stream of the warm-up spoils the capture
+            gc.collect()
         with step.layout.in_stream():
             materialise_state(step)
             last = self.micro_steps - 1

@@ -7,14 +7,13 @@ training.run_folder, which has the folder's lock.
 import logging
 import os
 import re
-import shutil
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from cli.lock import InUse, check_free
 from profiling.flight_recorder import DUMP
-from profiling.run_files import METRICS, RUN_FILES
+from profiling.run_files import METRICS, RUN_FILES, is_run, remove_of_run, remove_run
 from training.next_commands import hang_command
 
 log = logging.getLogger(__name__)
@@ -25,7 +24,7 @@ EVIDENCE = ("ckpt.pt", "ckpt_best.pt", "profile", "sample")  # none of it is in 
 
 @dataclass(frozen=True)
 class PreviousRun:
-    """The files of a run in the folder that it wrote to."""
+    """The files in a folder that bear the names of a run's."""
 
     folder: Path
     files: list[Path]
@@ -38,7 +37,9 @@ class PreviousRun:
 
     @property
     def matters(self) -> bool:
-        return self.rows > FEW_ROWS or any(is_evidence(self.folder / name) for name in EVIDENCE)
+        """Whether it is to be kept: also where no run of ours has written it."""
+        evidence = any(is_evidence(self.folder / name) for name in EVIDENCE)
+        return evidence or self.rows > FEW_ROWS or not is_run(self.folder)
 
     def __str__(self) -> str:
         """In brackets behind a name of it."""
@@ -86,7 +87,7 @@ def move_aside(folder: Path, keep: str) -> None:
     what = str(there)
     if not there.matters:
         for path in there.files:
-            remove(path)
+            remove_of_run(path)
         log.info("out_dir=%s: the run that lay there %s is replaced", folder, what)
         return
     kept = numbered(folder)
@@ -101,12 +102,18 @@ def move_aside(folder: Path, keep: str) -> None:
 
 
 def tidy(folder: Path, keep: str) -> None:
-    """Removes the oldest ones above the number that is to be kept, and says what the rest take."""
-    kept = numbered(folder)
+    """Removes the oldest ones above the number that is to be kept, and says what the rest take.
+
+    Of each the run's own files; a folder of that name that has no run in it is not touched.
+    """
+    kept = {number: path for number, path in numbered(folder).items() if is_run(path)}
     spare = sorted(kept)[: max(0, len(kept) - int(keep))] if keep.isdecimal() else []
     spare = [number for number in spare if is_free(kept[number])]
     for number in spare:
-        remove(kept.pop(number))
+        if left := remove_run(kept.pop(number)):
+            names = ", ".join(str(path.relative_to(folder)) for path in left[:3])
+            more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+            log.info("out_dir=%s: kept, for no run wrote it: %s%s", folder, names, more)
     if spare:
         names = ", ".join(f"previous-{number}" for number in spare)
         log.info("out_dir=%s: removed %s (keep_previous=%s)", folder, names, keep)
@@ -129,13 +136,6 @@ def numbered(folder: Path) -> dict[int, Path]:
     """The folders previous-N, by their numbers."""
     matches = ((re.fullmatch(r"previous-(\d+)", path.name), path) for path in folder.iterdir())
     return {int(match[1]): path for match, path in matches if match and path.is_dir()}
-
-
-def remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def size(path: Path) -> int:

@@ -24,7 +24,7 @@ from cli.plain import plain
 from configs.schema import Config
 from profiling.capture.nvml import driver_version
 from profiling.records import JsonObject, to_json
-from profiling.run_files import RUN_FILES
+from profiling.run_files import BEGINNINGS, RUN_FILES, UNFINISHED
 from training.checkpoint_file import opened
 from training.distributed import Ranks
 from training.previous_runs import check_previous, make_way
@@ -105,7 +105,7 @@ def open_run_folder(folder: RunFolder, config: Config, in_force: JsonObject) -> 
     facts = OmegaConf.to_yaml(OmegaConf.create({"in_force": in_force}))
     again = plain(shlex.quote(f"{folder.path}/config.yaml"))  # a comment is one line
     folder.texts["config.yaml"] = (
-        f"# every key of this run; again: python train.py {again}\n{settled}"
+        f"{BEGINNINGS['config.yaml'].decode()}; again: python train.py {again}\n{settled}"
         f"\n# what the keys came to here; ignored when this file is read\n{facts}"
     )
     folder.texts["environment.json"] = to_json(environment())
@@ -122,7 +122,7 @@ def remove_unfinished(folder: Path) -> None:
     """What a killed process had begun to write."""
     names = "|".join(map(re.escape, RUN_FILES))
     for path in folder.glob("*.tmp"):
-        if re.fullmatch(rf"({names})(\.\d+)?\.tmp", path.name):
+        if re.fullmatch(rf"({names}){UNFINISHED}", path.name):
             path.unlink(missing_ok=True)
     remove_unnamed(folder)
 
@@ -135,6 +135,8 @@ def environment() -> JsonObject:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cpu_cores": os.cpu_count(),
+        "usable_cores": threads.usable_cores(),
+        "compute_threads": torch.get_num_threads(),
         "openmp": threads.in_force(),
         "packages": {name: package_version(name) for name in PACKAGES},
         "git": git_state(),

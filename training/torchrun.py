@@ -36,6 +36,6 @@ def ranks_here(world_size: int) -> int | None:
 def from_torchrun(name: str, alone: int) -> int:
     """A number that torchrun leaves in the environment; `alone` in a plain run."""
     word = os.environ.get(name) or str(alone)
-    if not word.isdecimal():
+    if not word.isdecimal() or len(word) > 9:
         raise ValueError(f"{name}={word}: not a number; torchrun sets {name}, else unset it")
     return int(word)

@@ -16,6 +16,7 @@ from profiling.analysis.gpu_time.attribution import (
 )
 from profiling.analysis.gpu_time.breakdown import Activity, activity_of, split
 from profiling.analysis.gpu_time.idle import Gaps, find_gaps
+from profiling.analysis.gpu_time.losses import Losses, losses_of
 from profiling.analysis.kernels.families import families_of
 from profiling.analysis.steps.find import find_steps
 from profiling.analysis.steps.steps import Steps
@@ -95,6 +96,11 @@ class Analysis:
     def split_ns(self) -> dict[str, np.ndarray] | None:
         """Nanoseconds of each class in each step (breakdown.split); None as for `owned`."""
         return None if self.activity is None else split(self.activity, self.bounds_ns)
+
+    @cached_property
+    def losses(self) -> Losses | None:
+        """Kernels that were launched and are not in the capture; None where nothing tells."""
+        return losses_of(self.trace, self.steps.process)
 
     @cached_property
     def gaps(self) -> Gaps | None:

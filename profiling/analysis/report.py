@@ -329,11 +329,35 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class LostKernels:
+    """Kernels of the report's process that were launched and that the capture does not hold."""
+
+    launched: int  # all, those of CUDA graphs too where the tool tells their nodes
+    lost: int | None  # this and the next: None where no kernel at all was captured
+    percent: float | None
+    no_verdict: bool  # too many are lost to name a bottleneck
+    said: str  # in words
+
+
+@dataclass(frozen=True)
 class Health:
     overhead_percent: float | None = None  # by which capturing made a step longer
     free_step_ms: float | None = None  # the step without a profiler
     estimated_added_ms: float | None = None  # to a step by capturing, where no manifest tells
     findings: list[Finding] = field(default_factory=list)
+    lost_kernels: LostKernels | None = None  # None: not known, for want of calls that launch
+
+    @property
+    def of_losses(self) -> list[Finding]:
+        """The warning that kernels were lost, if there is one."""
+        lost = self.lost_kernels
+        return [each for each in self.findings if lost and each.what == lost.said]
+
+    @property
+    def no_verdict(self) -> str | None:
+        """Why no bottleneck is named, whatever the figures are; None: one may be."""
+        lost = self.lost_kernels
+        return lost.said if lost and lost.no_verdict else None
 
 
 # a Struct, because in JSON the field is called `class`

@@ -70,6 +70,10 @@ class Window(AbstractContextManager["Window"]):
         self.label = self.label_between()
 
     @property
+    def is_open(self) -> bool:
+        return self.opened is not None
+
+    @property
     def over(self) -> bool:
         """Whether no window is open and none comes."""
         return self.opened is None and self.schedule.finished()

@@ -11,6 +11,9 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Protocol
 
+from cli.interrupts import answered
+from cli.pipes import drop_unread
+
 TAIL_BYTES = 100_000  # of the output, kept to explain what went wrong
 POLL_S = 0.05  # how late an end is seen where something that the program started holds the pipe
 
@@ -27,7 +30,7 @@ class Output(Protocol):
 class Ended:
     status: int  # the exit code, as a shell has it
     output: str  # the end of it
-    interrupted: bool  # by Ctrl-C or SIGTERM, however the program ended then
+    interrupted: bool  # by Ctrl-C, SIGTERM or SIGHUP, however the program ended then
 
 
 def stream(
@@ -38,8 +41,8 @@ def stream(
 ) -> Ended:
     """Runs the command, in `folder` or here; its output goes on to `to`, or ours.
 
-    It gets a process group of its own and is sent each Ctrl-C and SIGTERM once, as SIGINT, however
-    we got it: training then ends its window, and nsys writes the report.
+    It gets a process group of its own and is sent each Ctrl-C, SIGTERM and SIGHUP once, as SIGINT,
+    however we got it: training then ends its window, and nsys writes the report.
     """
     process = subprocess.Popen(
         words,
@@ -55,20 +58,20 @@ def stream(
 
     def forward(number: int, frame: FrameType | None) -> None:
         caught.append(number)
+        if number == signal.SIGHUP:
+            drop_unread()  # the program's output still has to be taken from it
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGINT)
 
-    previous = {n: signal.signal(n, forward) for n in (signal.SIGINT, signal.SIGTERM)}
     assert process.stdout is not None  # it is a pipe
-    try:
-        tail = copy_output(process, process.stdout, to or sys.stdout.buffer)
-        status = process.wait()
-    finally:
-        if process.poll() is None:  # our own output is gone: nobody would watch the training
-            forward(signal.SIGINT, None)
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-        process.stdout.close()
+    with answered(forward):
+        try:
+            tail = copy_output(process, process.stdout, to or sys.stdout.buffer)
+            status = process.wait()
+        finally:
+            if process.poll() is None:  # our own output is gone: nobody would watch the training
+                forward(signal.SIGINT, None)
+            process.stdout.close()
     status = status if status >= 0 else 128 - status
     return Ended(status, tail.decode(errors="replace"), bool(caught))
 

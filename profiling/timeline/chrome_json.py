@@ -21,6 +21,8 @@ from profiling.timeline.reading import (
     joined,
     matching,
     sensible,
+    told_of_outlasting,
+    within_session,
 )
 from profiling.timeline.trace import (
     COPY,
@@ -54,6 +56,7 @@ OLD_CATEGORIES = {
     "Operator": "cpu_op",
 }
 ANNOTATIONS = ("ProfilerStep#", "enumerate(", "Optimizer.")  # which were operators then
+SESSION = "PyTorch Profiler"  # the event of category Trace from the profiler's start to its end
 THREAD_BITS = 32  # of a thread's number, below those of its process
 MOST_RANKS = 1_000_000  # more were never trained on together
 GPUS = (1, 6)  # "Device Type" of an allocation: CUDA, HIP
@@ -66,7 +69,7 @@ def read(path: Path) -> Trace:
     reading = Reading(path)
     for piece in pieces(path):
         reading.take(piece)
-    tables = {name: joined(reading.parts.pop(name)) for name in list(reading.parts)}
+    tables = reading.tables()
     calls = tables.get("calls")
     collectives = tables.get("collective_calls") or tables.get("collective_ranges")
     operations = launched(tables.get("operations"), calls)
@@ -107,12 +110,23 @@ class Reading:
         self.rank: int | None = None
         self.world_size: int | None = None
         self.personal = False
-        self.left_out = 0
+        self.left_out = self.outlasting = 0
+        self.session_ns: int | None = None  # for how long the profiler was on
 
     @property
     def warnings(self) -> list[str]:
-        said = f"left out {self.left_out} events, their times are impossible"
-        return [said] if self.left_out else []
+        said = []
+        if self.left_out:
+            said.append(f"left out {self.left_out} events, their times are impossible")
+        if self.outlasting:
+            said.append(told_of_outlasting(self.outlasting))
+        return said
+
+    def tables(self) -> dict[str, Columns | None]:
+        """All that was kept, without events that last longer than the profiler says it ran."""
+        whole = {name: joined(self.parts.pop(name)) for name in list(self.parts)}
+        kept, self.outlasting = within_session(list(whole.values()), self.session_ns)
+        return dict(zip(whole, kept, strict=True))
 
     def take(self, piece: Top) -> None:
         self.looked_for_gpus |= piece.deviceProperties is not None
@@ -142,6 +156,10 @@ class Reading:
             raise ValueError(f"{self.path}: an event has impossible values ({said})") from error
 
     def take_events(self, events: dict[str, list[Event]]) -> None:
+        if spans := [event for event in events["Trace"] if event.name.startswith(SESSION)]:
+            span, _ = sensible(times(spans))
+            took_ns = (span["end_ns"] - span["start_ns"]).tolist()
+            self.session_ns = max([*took_ns, self.session_ns or 0])
         for category, kind in KINDS.items():
             if of := events[category]:
                 self.keep("operations", times(of) | of_device(of, self.names, kind))

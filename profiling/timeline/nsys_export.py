@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from profiling.timeline.reading import Names, sensible
+from profiling.timeline.reading import Names, sensible, told_of_outlasting, within_session
 from profiling.timeline.sqlite_columns import FIRST_ROW, MISSING, numbers, opened, tables, texts
 from profiling.timeline.trace import Columns
 
@@ -49,6 +49,15 @@ class Export:
         if left_out:
             self.warnings.append(f"{table}: left out {left_out} rows, their times are impossible")
         return rows
+
+    def within_session(self, *tables: Columns | None) -> list[Columns | None]:
+        """The tables without events that last longer than nsys says that it captured."""
+        told = [row[0] for row in self.rows("ANALYSIS_DETAILS", "duration")]
+        session_ns = max((ns for ns in told if isinstance(ns, int)), default=None)
+        kept, left_out = within_session(tables, session_ns)
+        if left_out:
+            self.warnings.append(told_of_outlasting(left_out))
+        return kept
 
     def range_names(self) -> np.ndarray:
         """Of each row of NVTX_EVENTS: its text, or that of the string registered for it."""

@@ -41,7 +41,12 @@ COPY_KINDS = (
 # `nsys stats` cuts this off, but leaves longer ones, as in cudaLaunchKernelExC_v11060
 VERSION = re.compile(r"_v\d{4}$")
 
-CALL = {"id": "correlationId", "thread": "globalTid", "name": "nameId"}
+CALL = {
+    "id": "correlationId",
+    "thread": "globalTid",
+    "name": "nameId",
+    "returned": "returnValue",
+}
 NAMED = {"thread": "globalTid", "name": "nameId"}
 OS_TRACE_EDGES = (31, 32)  # OSRT_API.eventClass of rows that are no calls: tracing began, ended
 RANGE = {"type": "eventType", "thread": "globalTid", "domain": "domainId"}
@@ -57,6 +62,7 @@ OPERATIONS = {
             "threads": "blockX * blockY * blockZ",
             "registers": "registersPerThread",
             "shared_bytes": "staticSharedMemory + dynamicSharedMemory",
+            "graph_node": "graphNodeId",
         },
     ),
     COPY: ("MEMCPY", {"name": "copyKind", "bytes": "bytes", "from": "srcKind", "to": "dstKind"}),
@@ -74,9 +80,10 @@ def read(path: Path) -> Trace:
             kind: pool.submit(export.read, ACTIVITY + table, PLACE | columns)
             for kind, (table, columns) in OPERATIONS.items()
         }
-        events = export.read(NVTX, RANGE)
+        pushed = ranges_of(export.read(NVTX, RANGE))
         launched = named_operations(export, tables)
         rows = reading.result()  # the calls are the longest table, so the last to be there
+    launched, rows, pushed = export.within_session(launched, rows, pushed)
     calls = None if rows is None else by_start(rows)
     ends_ns = [rows["end_ns"] for rows in (launched, calls) if rows is not None]
     tool_version, schema_version = nsys_facts.versions(export)
@@ -87,7 +94,7 @@ def read(path: Path) -> Trace:
         devices=nsys_facts.devices(export),
         operations=operations,
         calls=nsys_calls(export, calls),
-        ranges=nsys_ranges(events, ends_ns),
+        ranges=nsys_ranges(pushed, ends_ns),
         allocations=nsys_facts.allocations(export),
         counters=nsys_facts.counters(export),
         os_calls=os_calls(export),
@@ -104,7 +111,9 @@ def nsys_calls(export: Export, rows: Columns | None) -> Calls | None:
     if rows is None:
         return None
     names = export.names.of(rows["name"], lambda key: VERSION.sub("", export.string(key)))
-    return Calls.of(rows | {"name": names, "process": process_of(rows["thread"])})
+    failed = rows.get("returned", np.zeros(len(names), np.int64)) > 0
+    found = {"name": names, "process": process_of(rows["thread"]), "failed": failed}
+    return Calls.of(rows | found)
 
 
 def os_calls(export: Export) -> Calls | None:
@@ -146,7 +155,7 @@ def named(export: Export, kind: int, rows: Columns) -> Columns:
         MEMSET: lambda _: "[CUDA memset]",
         GRAPH: lambda key: f"CUDA graph {key}",
     }[kind]
-    columns = ("start_ns", "end_ns", *PLACE, "bytes", *GEOMETRY)
+    columns = ("start_ns", "end_ns", *PLACE, "bytes", *GEOMETRY, "graph_node")
     pageable = [rows.get(end, nothing) == PAGEABLE for end in ("from", "to")]
     of_all = {column: typed(column, rows.get(column, nothing)) for column in columns}
     return of_all | {
@@ -163,13 +172,19 @@ def same(
     return matching(process >> PROCESS_BITS, number, of_process >> PROCESS_BITS, of_number)
 
 
-def nsys_ranges(events: Columns | None, ends_ns: list[np.ndarray]) -> Ranges | None:
-    """`ends_ns` of all other events, as the end of a range that has none is that of the capture."""
+def ranges_of(events: Columns | None) -> Columns | None:
+    """Of NVTX's events those that are ranges, by start, with the names of their domains."""
     if events is None:
         return None
     rows = by_start(events)
     rows["domain"] = domains(rows)
-    rows = rows_of(rows, np.isin(rows["type"], (PUSH_POP, START_END)))
+    return rows_of(rows, np.isin(rows["type"], (PUSH_POP, START_END)))
+
+
+def nsys_ranges(rows: Columns | None, ends_ns: list[np.ndarray]) -> Ranges | None:
+    """`ends_ns` of all other events, as the end of a range that has none is that of the capture."""
+    if rows is None:
+        return None
     last_ns = max((int(end.max()) for end in (*ends_ns, rows["end_ns"]) if len(end)), default=0)
     rows["end_ns"] = np.where(rows["closed"], rows["end_ns"], last_ns)
     rows["process"] = process_of(rows["thread"])

@@ -1,7 +1,7 @@
 """What readers of captures share: names by number, rows by time, calls by what they launched."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 
 import numpy as np
@@ -9,6 +9,9 @@ import numpy as np
 from profiling.timeline.trace import Columns
 
 LATEST_NS = 4 * 10**18  # beyond, the difference of two times would not fit into 64 bits
+# of a capture that does not say how long it took: events begin over all of it, and one that lasts
+# for more than so many times that, and for more than a minute, is not of this session
+TIMES_ALL_STARTS, A_MINUTE_NS = 10, 60 * 10**9
 MOST_KEYS = 1 << 22  # of names, in a table
 ID_BITS = 40  # of a correlation id, which has 32; the rest of a key is for the process
 
@@ -56,6 +59,37 @@ def sensible(columns: Columns) -> tuple[Columns, int]:
     good = (start_ns <= end_ns) & (start_ns > -LATEST_NS) & (end_ns < LATEST_NS)
     left_out = len(good) - int(np.count_nonzero(good))
     return rows_of(columns, good) if left_out else columns, left_out
+
+
+def within_session(
+    tables: Sequence[Columns | None], session_ns: int | None
+) -> tuple[list[Columns | None], int]:
+    """The tables without the events that last longer than the session, and how many these were.
+
+    `session_ns`: how long the capture says that it took; None: it does not say.
+    """
+    filled = [table for table in tables if table is not None and len(table["start_ns"])]
+    if not filled:
+        return list(tables), 0
+    first_ns = min(int(table["start_ns"].min()) for table in filled)
+    starts_ns = max(int(table["start_ns"].max()) for table in filled) - first_ns
+    if session_ns:
+        most_ns = max(session_ns, starts_ns)
+    else:
+        most_ns = max(TIMES_ALL_STARTS * starts_ns, A_MINUTE_NS)
+    kept, left_out = list[Columns | None](), 0
+    for table in tables:
+        if table is not None:
+            good = table["end_ns"] - table["start_ns"] <= most_ns
+            outlast = len(good) - int(np.count_nonzero(good))
+            left_out, table = left_out + outlast, rows_of(table, good) if outlast else table
+        kept.append(table)
+    return kept, left_out
+
+
+def told_of_outlasting(left_out: int) -> str:
+    what = "1 event that lasts" if left_out == 1 else f"{left_out} events that last"
+    return f"left out {what} longer than the whole capture"
 
 
 def by_start(columns: Columns) -> Columns:

@@ -13,7 +13,8 @@ import numpy as np
 KERNEL, COPY, MEMSET, GRAPH = 0, 1, 2, 3  # Operations.kind; GRAPH: a CUDA graph captured as a whole
 ANY_THREAD = -1  # Ranges.thread of a range that may start on one thread and end on another
 # of columns that are no int64
-TYPES: dict[str, type[np.generic]] = {"kind": np.int8, "closed": np.bool_, "pageable": np.bool_}
+TYPES: dict[str, type[np.generic]] = {"kind": np.int8}
+TYPES |= dict.fromkeys(("closed", "pageable", "failed"), np.bool_)
 TYPES |= dict.fromkeys(
     ("name", "domain", "device", "threads", "inputs", "registers", "shared_bytes", "group"),
     np.int32,
@@ -78,6 +79,7 @@ class Operations(Table):
     registers: np.ndarray  # int32, of a thread; -1 as for blocks
     shared_bytes: np.ndarray  # int32, shared memory of a block, static and dynamic; -1 likewise
     pageable: np.ndarray  # bool, a copy from or to pageable host memory
+    graph_node: np.ndarray  # int64, number of a kernel's node in its CUDA graph; -1: none, not told
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ class Calls(Table):
     name: np.ndarray  # int32, as `nsys stats` prints it: cut _v and four digits, keep _v11060
     process: np.ndarray  # int64
     thread: np.ndarray  # int64, unique over processes
+    failed: np.ndarray  # bool, it returned an error; False where the capture does not say
 
 
 @dataclass(frozen=True)

@@ -4,23 +4,28 @@
 
 Captures are .sqlite, .sqlite.gz, .nsys-rep and torch.profiler's .json, .json.gz; of a folder with
 several the newest counts. Of two runs (their out_dir) step times are those of the unprofiled
-iterations, and the newest capture in the folder explains them.
+iterations, and the newest capture in the folder explains them. A folder of several runs of one
+configuration, as of a sweep over seeds, counts each run once; then both sides have several.
 
 examples
   python -m profiling compare slow.sqlite flash.sqlite
   python -m profiling compare out-slow out-flash --html comparison.html
+  python -m profiling compare slow-seeds/ flash-seeds/
   python -m profiling compare main.sqlite branch.sqlite --fail-on-regression 5
   python -m profiling compare out-slow out-flash --wandb profiling-nanogpt
 
 ratio: candidate / baseline, of median step times; below 1 the candidate is faster. The 95 %
 interval is a bootstrap over blocks of steps. It knows these two runs alone, and two starts of one
-program can differ by a per cent: so an interval has to clear 1 by that to be called a difference.
-`python -m profiling ab` measures what starts differ by. Of captures whose manifests know the steps
-around the window, these are judged: no profiler slowed them.
+program can differ by a per cent on a GPU: so an interval has to clear 1 by that to be called a
+difference. On a CPU they differ by whatever else the machine does, and one run of each cannot tell.
+`python -m profiling ab` measures what starts differ by, and so do several runs of each: Welch's t
+over one median each. Of captures whose manifests know the steps around the window, these are
+judged: no profiler slowed them.
 
 one of four answers: faster; slower; equal, the whole interval is within --equal-within; cannot
-tell, with the reason: noise (and the steps it would take), fewer than 5 steps on a side (described,
-not judged), or a difference that is mostly time of the host, which a profiler lengthens.
+tell, with the reason: one run of each on a CPU, noise (and the steps it would take), fewer than 5
+steps on a side (described, not judged), or a difference that is mostly time of the host, which a
+profiler lengthens.
 
 exit code: 0; with --fail-on-regression 1 where the candidate is slower by more than PERCENT, and 3
 where that cannot be told (an interval that ends below PERCENT passes); 2 a file that cannot be
@@ -41,17 +46,29 @@ from cli.plain import plain, without_controls
 from cli.program import as_called
 from profiling.analysis.capture import open_report
 from profiling.analysis.difference.answer import FEWEST_STEPS
+from profiling.analysis.difference.comparability import (
+    config_differences,
+    reasons_against,
+    timed_keys,
+)
 from profiling.analysis.difference.compared import (
     Compared,
     compared_capture,
     compared_run,
+    compared_runs,
 )
 from profiling.analysis.difference.comparison import compare
 from profiling.analysis.difference.ranks import compared_ranks
 from profiling.analysis.difference.records import Comparison
 from profiling.analysis.ranks.found import TooFewRanks, rank_captures
-from profiling.analysis.runs.configuration import factor, top_level
-from profiling.analysis.runs.folder import RunFolder, is_run_folder, newest_capture, read_run
+from profiling.analysis.runs.configuration import top_level
+from profiling.analysis.runs.folder import (
+    RunFolder,
+    is_run_folder,
+    newest_capture,
+    read_run,
+    runs_below,
+)
 from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
 from profiling.launch import wandb_verdict
 from profiling.launch.experiment.plan import OWN
@@ -62,6 +79,7 @@ from profiling.verbs.report import RANKS
 from profiling.verbs.results import check_outputs, output_flags, show, show_answer, write_outputs
 
 REGRESSION, CANNOT_TELL = 1, 3  # exit codes of the gate
+MOST_EXPERIMENTS = 3  # that are proposed
 
 
 def main(argv: list[str]) -> int:
@@ -90,11 +108,11 @@ def main(argv: list[str]) -> int:
 
 def parse(argv: list[str]) -> Namespace:
     parser = Parser("compare", __doc__)
-    side = "a capture, a folder of captures, also of several ranks, or the folder of a run"
+    side = "a capture, a folder of captures, also of several ranks, the folder of a run, or of runs"
     parser.add_argument("baseline", type=Path, help=side)
     parser.add_argument("candidate", type=Path, help="likewise")
     add = partial(flag, parser)
-    add("--force", "compare in spite of another GPU, batch, model, dtype, version")
+    add("--force", "compare in spite of another GPU, batch, model, dtype, version, cores")
     band = "the ratio that counts as equal, 1 give or take this (default %(default)g)"
     add("--equal-within PERCENT", band, within(float, 0, 100), default=EQUAL_WITHIN_PERCENT)
     limit = "exit code 1 when the candidate is slower by more than PERCENT, 3 when it cannot tell"
@@ -120,10 +138,16 @@ def both_sides(flags: Namespace) -> tuple[Compared, Compared]:
     Runs that logged too few rows without a profiler are compared by their captures, and that is
     said.
     """
-    paths = flags.baseline, flags.candidate
+    paths = [flags.baseline, flags.candidate]
+    ranks = [rank_captures([path], flags.ranks) for path in paths]
+    groups = [
+        [] if of_ranks else runs_below(path) for path, of_ranks in zip(paths, ranks, strict=True)
+    ]
+    if any(len(group) > 1 for group in groups):
+        return several_runs(paths, groups)
+    paths = [group[0] if group else path for path, group in zip(paths, groups, strict=True)]
     runs = [read_run(path) if is_run_folder(path) else None for path in paths]
     captures = [newest_capture(path) if is_run_folder(path) else path for path in paths]
-    ranks = [rank_captures([path], flags.ranks) for path in paths]
     check_outputs(flags, *filter(None, captures), *ranks[0], *ranks[1])
     short = [str(run.folder) for run in runs if run and len(run.step_ms) < FEWEST_STEPS]
     if short and None not in captures:
@@ -138,6 +162,39 @@ def both_sides(flags: Namespace) -> tuple[Compared, Compared]:
     if None not in runs and all(ranks):
         return with_ranks(one, other, ranks, StepNames(flags.step, flags.phases))
     return one, other
+
+
+def several_runs(paths: Sequence[Path], groups: Sequence[list[Path]]) -> tuple[Compared, Compared]:
+    """Folders of several runs, as sides. Raises ValueError where one of them has no two runs."""
+    for path, group in zip(paths, groups, strict=True):
+        if len(group) < 2:
+            raise ValueError(
+                f"{path}: no folder of several runs, as the other side is; give two or more runs "
+                "on both sides, or one on each"
+            )
+    one, other = (runs_of(*each) for each in zip(paths, groups, strict=True))
+    return one, other
+
+
+def runs_of(path: Path, folders: Sequence[Path]) -> Compared:
+    """A folder's runs, explained by the newest capture of the first.
+
+    Raises ValueError where they differ in what changes a step, or in their conditions.
+    """
+    capture = newest_capture(folders[0])
+    report = open_report(capture).report if capture else None
+    why_none = "no capture of the first run, so no families and kernels"
+    first, *others = sides = [compared_run(read_run(run), report, why_none) for run in folders]
+    for run in others:
+        differences = config_differences(first.config, run.config) or {}
+        apart = [*timed_keys(differences), *reasons_against(first, run, {})]
+        if apart:
+            raise ValueError(
+                f"{path}: {Path(first.file).name} and {Path(run.file).name} differ in "
+                f"{'; '.join(apart)}; the runs of a side may differ in what leaves a step as it "
+                "is, such as seed"
+            )
+    return compared_runs(sides, str(path))
 
 
 def with_ranks(
@@ -168,7 +225,8 @@ def side(
         return compared_capture(opened.report, manifest)
     if capture is None:
         profile = run.folder / "profile"
-        why = f"no capture in {profile}, so no families and kernels; train with profile=nsys"
+        tool = "torch" if run.on_cpu else "nsys"
+        why = f"no capture in {profile}, so no families and kernels; train with profile={tool}"
         return compared_run(run, None, why)
     return compared_run(run, open_report(capture).report)  # of this project: its ranges are known
 
@@ -184,14 +242,23 @@ def next_steps(flags: Namespace, comparison: Comparison) -> Iterator[str]:
     if not flags.html:
         pair = without_controls(shlex.join([str(flags.baseline), str(flags.candidate)]))
         yield f"{verb} compare {pair} --html comparison.html"
-    key = factor(comparison.differences or ())
-    if comparison.differences and key and top_level(key) not in OWN:  # which `ab` sets itself
-        values = comparison.differences[key]
-        swept = shlex.quote(f"{key}={spell(values.baseline)},{spell(values.candidate)}")
-        yield f"{verb} ab FILE {without_controls(swept)}   # would other starts agree?"
+    differences = comparison.differences or {}
+    keys = [key for key in timed_keys(differences) if top_level(key) not in OWN]  # ab sets these
+    for key in keys[:MOST_EXPERIMENTS]:
+        swept = f"{key}={','.join(map(spell, differences[key].values))}"
+        words = without_controls(shlex.join([config_file(flags.baseline), swept]))
+        alone = f"{key} alone" if len(keys) > 1 else "would other starts agree?"
+        yield f"{verb} ab {words}   # {alone}"
     for path in (flags.baseline, flags.candidate):
         if path.is_file():
             yield without_controls(f"{verb} report {shlex.quote(str(path))}")
+
+
+def config_file(side: Path) -> str:
+    """The file of its keys that a run left; FILE where none is known."""
+    folder = side if side.is_dir() else side.parent.parent  # of a capture in its profile/
+    known = [folder / "config.yaml", *(run / "config.yaml" for run in runs_below(side)[:1])]
+    return next((str(path) for path in known if path.is_file()), "FILE")
 
 
 def gate(comparison: Comparison, limit_percent: float) -> int:

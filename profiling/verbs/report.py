@@ -145,7 +145,9 @@ def write(flags: Namespace, capture: Capture) -> None:
         put(flags.json, to_json(capture.report))
     else:
         render(flags, capture)
-    say_written(verdict_line(capture.report), written)
+    health = capture.report.health
+    lost = [] if health.no_verdict else [f"warning: {each.what}" for each in health.of_losses]
+    say_written("\n".join([verdict_line(capture.report), *lost]), written)
     if flags.open:
         import webbrowser
 

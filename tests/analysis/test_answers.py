@@ -185,7 +185,7 @@ def test_kernels_that_outlast_the_other_step_are_an_answer():
     found = compare(one, other)
     assert found.verdict == "faster"
     assert found.ratio_bound == pytest.approx(6.0 / 8.0, rel=0.01)
-    assert "b is at least 1.33x faster than a (captured 20.00 -> 6.00 ms a step)" in found.sentence
+    assert "b is at least 1.33x faster than a (captured 20.00 -> 6.00 ms a step; " in found.sentence
     mirrored = compare(other, one)
     assert mirrored.verdict == "slower"
     assert mirrored.ratio_bound == pytest.approx(8.0 / 6.0, rel=0.01)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from profiling.analysis.difference.comparability import config_differences
+from profiling.analysis.difference.comparability import config_differences, factor
 from profiling.analysis.difference.compared import (
     CapturedStep,
     Compared,
@@ -22,7 +22,7 @@ from profiling.analysis.difference.records import (
 )
 from profiling.analysis.difference.sentence import speed
 from profiling.analysis.report import Finding
-from profiling.analysis.runs.configuration import factor, flatten
+from profiling.analysis.runs.configuration import flatten
 from profiling.gpu_clock import GpuClock
 from tests.helpers.reports import (
     CONFIG,

@@ -12,7 +12,7 @@ from profiling.analysis.verdict import profiler_cost
 from profiling.analysis.verdict.advice import advise
 from profiling.causes import VERDICT
 from profiling.timeline.trace import COPY, Calls, Ranges
-from tests.helpers.programs import GEMM, MAIN, MS, TO_HOST, US, Program, columns
+from tests.helpers.programs import GEMM, MAIN, MS, TO_HOST, US, Program, calls_table, columns
 
 ADAM = "void at::native::multi_tensor_apply_kernel<FusedAdamMathFunctor>"
 CLIP = "void at::native::multi_tensor_apply_kernel<LpNormFunctor>"
@@ -38,7 +38,7 @@ def trained(steps: int = 6, before=None, ranges: bool = False) -> Program:
 def os_calls(trace, *rows) -> Calls:
     """(start, end, name) on the main thread."""
     found = [(start, end, trace.names.index(name), 7, MAIN) for start, end, name in rows]
-    return Calls(*columns(sorted(found), 5))
+    return calls_table(sorted(found))
 
 
 def report_of(trace, **choice):

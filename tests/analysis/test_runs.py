@@ -13,7 +13,8 @@ from profiling.analysis.runs.groups import (
     spread_of,
     time_to_loss,
 )
-from tests.helpers.folders import STEP_MS, trained, with_rows, write_run
+from profiling.report.dashboard.words import BY_CHANCE, certainty, headline
+from tests.helpers.folders import STEP_MS, settled, trained, with_rows, write_run
 
 
 def groups_of(*folders):
@@ -231,6 +232,27 @@ def test_speed_is_compared_over_runs_where_there_are_two_a_side(tmp_path):
         write_run(tmp_path / "s", rows=3), write_run(tmp_path / "t", "slow", rows=3)
     )
     assert compare_speed(short, *short.groups) is None
+
+
+def test_one_run_each_on_a_cpu_and_equal_work_call_no_group_faster(tmp_path):
+    folders = [write_run(tmp_path / a, a) for a in ("slow", "flash")]
+    for folder in folders:
+        config = folder / "config.yaml"
+        config.write_text(config.read_text().replace("NVIDIA H200", "cpu"))
+    (section,) = groups_of(*folders)
+    assert compare_speed(section, *section.groups).answer == "cannot_tell"
+    assert "Cannot tell whether flash is faster than slow" in headline(section)
+    assert certainty(section) == [f"{BY_CHANCE}."]
+    rates = [
+        with_rows(tmp_path / f"{ms}-{seed}", *settled(ms)) for ms in (5.0, 6.0) for seed in (1, 2)
+    ]
+    for folder in rates[2:]:
+        config = folder / "config.yaml"
+        config.write_text(config.read_text().replace("learning_rate: 0.001", "learning_rate: 0.01"))
+    (section,) = groups_of(*rates)
+    found = compare_speed(section, *section.groups)
+    assert found.over_runs and found.equal_work and found.answer == "cannot_tell"
+    assert "do the same work in a step: 5.01 against 6.01 ms a step" in headline(section)
 
 
 def test_a_difference_that_two_starts_of_one_program_have_is_none(tmp_path, monkeypatch):

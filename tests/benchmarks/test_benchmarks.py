@@ -113,6 +113,7 @@ def test_lines_are_counted_by_kind_and_folder(tmp_path, capsys):
         (["span_overhead", "round=3"], "round: no such key; did you mean rounds?"),
         (["span_overhead", "rounds=1"], "rounds=1: must be at least 2"),
         (["aa_trials"], "records: name the results.json"),
+        (["busy_pairs"], "folder: name a folder for the runs"),
         (["planted", "plants=typo"], "plants=typo: there are"),
         (["foreign", "series=6"], "series=6: there are 1, 2, 3, 4, 5"),
         (["foreign", "programs=vit_gd"], "programs=vit_gd: no such program; did you mean vit_gc?"),

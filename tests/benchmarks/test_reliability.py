@@ -14,6 +14,7 @@ import torch
 from benchmarks import reliability
 from benchmarks.reliability_parts import (
     bad_inputs,
+    clock_kills,
     damaged_files,
     disk_full,
     forks,
@@ -114,6 +115,22 @@ def test_how_a_life_may_end():
     assert signals.judge(Ended(2, "", "", 1)) and signals.judge(Ended(130, "", "a\nb\n", 1))
 
 
+def test_work_before_the_last_interval_may_not_be_lost(monkeypatch):
+    training = clock_kills.Training("each 2 s", 2.0, 100, 6.0)
+    monkeypatch.setattr(tiny_run, "saved_iteration", lambda folder: 40)
+    long_s = training.interval_s + clock_kills.SLACK_S
+    assert clock_kills.judged(training, clock_kills.Life(None, True, 1.9), 30) == (None, 40)
+    for life, before, problem in (
+        (clock_kills.Life(None, True, long_s + 0.1), 30, "7.1 s of training lost"),
+        (clock_kills.Life(None, True, 0.0), 50, "went back from iteration 50 to 40"),
+        (clock_kills.Life("hung for 60 s", True, 0.0), 30, "hung for 60 s"),
+    ):
+        found, _ = clock_kills.judged(training, life, before)
+        assert found == problem
+    columns = [clock_kills.lost(lost_s, training) for lost_s in (0.0, 0.9, 1.9, 2.1)]
+    assert len(set(columns)) == 4
+
+
 def test_the_table_counts_every_trial_once(capsys):
     trials = [Trial(1, "a", "fine"), Trial(2, "a", "hang", "it hung"), Trial(3, "b", "fine")]
     reliability.print_table(trials)
@@ -127,6 +144,7 @@ def test_the_table_counts_every_trial_once(capsys):
     [
         ("inputs", 12, 5),
         ("kills", 3, 5),
+        ("clock_kills", 3, 5),
         ("signals", 3, 5),
         ("damaged_files", 6, 5),
         ("pairs", 3, 5),

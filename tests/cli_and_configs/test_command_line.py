@@ -197,6 +197,19 @@ def test_a_setting_of_hydras_in_a_file_is_refused_where_it_has_no_effect(tmp_pat
     assert error_of(str(path)).startswith(f"{path}: hydra.run.dir: has no effect here")
 
 
+@pytest.mark.parametrize("setting", ["n_layer", "learning_rate", "keep_previous", "profile.steps"])
+def test_a_number_of_thousands_of_digits_is_told_by_its_key(error_of, tmp_path, setting):
+    """Python makes no number of it, and its own message names no key."""
+    digits = "9" * 5000
+    said = error_of(f"{setting}={digits}")
+    assert said.startswith(f"{setting}=99999999999999999999... (5,000 digits): ")
+    section, _, name = setting.rpartition(".")
+    written = f"{section}: {{{name}: {digits}}}" if section else f"{name}: [{digits}]"
+    (tmp_path / "mine.yaml").write_text(written)
+    said = error_of(str(tmp_path / "mine.yaml"))
+    assert f"mine.yaml: {setting}: a number too long to be read" in said
+
+
 def test_a_second_file_is_refused(error_of):
     assert "one config file at most" in error_of("shakespeare_char", "shakespeare_bpe")
     assert "one config file at most" in error_of("-cn", "shakespeare_char", "shakespeare_bpe")

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM before and beside the training loop: quiet, 130 or 143, never lost."""
+"""Ctrl-C, SIGTERM and SIGHUP before and beside the training loop: quiet, 128 + N, never lost."""
 
 import os
 import signal
@@ -34,7 +34,7 @@ def ended(code: str) -> tuple[int, str, str]:
     return process.returncode, process.stdout, process.stderr
 
 
-@pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
+@pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
 def test_start_up_is_left_at_once_and_nobody_can_catch_it(name, status):
     swallowing = f"""
 print("begun")
@@ -47,7 +47,7 @@ print("went on")
     assert ended(swallowing) == (status, "begun\n", "")
 
 
-@pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
+@pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
 def test_where_something_is_to_be_tidied_up_the_stack_unwinds(name, status):
     unwound = f"""
 with user_errors(), unwinding():

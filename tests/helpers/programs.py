@@ -50,7 +50,7 @@ class Builder:
 
     def call(self, start: int, end: int, name: str = "cudaLaunchKernel", thread: int = MAIN) -> int:
         """Returns its number, for `operation`."""
-        self.calls.append((start, end, self.name(name), self.process, thread))
+        self.calls.append((start, end, self.name(name), self.process, thread, False))
         return len(self.calls) - 1
 
     def operation(
@@ -72,6 +72,7 @@ class Builder:
             "registers": 32 if has_grid else -1,
             "shared_bytes": 0 if has_grid else -1,
             "pageable": False,
+            "graph_node": -1,
         }
         self.operations.append(row | columns)
 
@@ -101,7 +102,7 @@ class Builder:
             names=list(self.names),
             devices=[H200],
             operations=operations_table(operations) if operations else None,
-            calls=Calls(*columns([self.calls[row] for row in order], 5)) if order else None,
+            calls=calls_table([self.calls[row] for row in order]) if order else None,
             ranges=ranges_table(self.ranges),
             operators=ranges_table(self.operators),
             allocations=Allocations(*columns(self.allocations, 4)) if self.allocations else None,
@@ -111,6 +112,14 @@ class Builder:
 
 def columns(rows: list[tuple], width: int) -> list[np.ndarray]:
     return [np.array([row[i] for row in rows], np.int64) for i in range(width)]
+
+
+def calls_table(rows: list[tuple]) -> Calls:
+    """Of rows that may leave out whether each call failed."""
+    names = list(Calls.__dataclass_fields__)[: len(rows[0])]
+    made = Calls.of(dict(zip(names, columns(rows, len(names)), strict=True)))
+    assert made is not None
+    return made
 
 
 def operations_table(rows: list[dict]) -> Operations:

@@ -12,13 +12,16 @@ import numpy as np
 import pytest
 from msgspec import to_builtins
 from msgspec.structs import replace as with_fields
+from omegaconf import OmegaConf
 
 from benchmarks.aa_trials import TrialsConfig, count_called, recorded
 from benchmarks.aa_trials import main as aa_trials
 from cli.lock import Lock
+from configs.command_line import compose_one
+from configs.compose import compose_jobs
 from profiling.analysis.difference.experiment import analyse, conclude
 from profiling.analysis.difference.records import Experiment, Factor, ProcessRun
-from profiling.launch.experiment.plan import order, plan_experiment, quoted
+from profiling.launch.experiment.plan import order, plan_experiment, quoted, timed_words
 from profiling.launch.experiment.processes import open_experiment, time_process
 from profiling.report.comparison import tables
 from profiling.verbs import ab
@@ -114,7 +117,7 @@ def test_timed_processes_are_neither_profiled_nor_evaluated_nor_mirrored(fake):
         words = dict(word.split("=") for word in start.split()[1:])
         assert words["max_iters"] == "91" and words["log_interval"] == "10"
         assert int(words["eval_interval"]) > 91 and words["wandb.mode"] == "disabled"
-        assert "profile" not in words
+        assert words["profile"] == "none"
 
 
 @pytest.mark.slow
@@ -293,6 +296,22 @@ def test_mistakes_are_refused_before_anything_runs(words, message, tmp_path, mon
     with pytest.raises(ValueError, match=message):
         ab.main([CPU, *words], FAKE)
     assert not list(tmp_path.iterdir())
+
+
+def test_the_config_of_a_run_that_was_captured_and_resumed_is_a_file_like_any(tmp_path):
+    """As `compare` proposes it: what is timed is neither captured nor resumed."""
+    (job,) = compose_jobs(PROJECT / "configs/shakespeare_char_cpu.yaml", ["profile=torch"], False)
+    file = tmp_path / "config.yaml"
+    file.write_text(OmegaConf.to_yaml(OmegaConf.structured(job)))
+    text = file.read_text()
+    assert "kind: torch" in text and "init_from: scratch" in text
+    assert plan_experiment([str(file), "attention=slow,flash"], 20).words == [str(file)]
+    file.write_text(text.replace("init_from: scratch", "init_from: resume"))
+    planned = plan_experiment([str(file), "attention=slow,flash"], 20)
+    assert planned.words == [str(file), "init_from=scratch"]
+    timed = compose_one(timed_words(planned, 1, tmp_path / "out"))
+    assert (timed.init_from, timed.profile.kind) == ("scratch", "none")
+    assert (timed.attention, timed.out_dir) == ("flash", str(tmp_path / "out"))
 
 
 @pytest.mark.slow

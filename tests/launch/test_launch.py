@@ -340,7 +340,7 @@ def test_secrets_do_not_reach_the_report(install, trainer, words, monkeypatch, c
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ctrl_c_ends_training_in_order_and_the_report_is_written(
     install, trainer, words, out_dir, start, number
 ):

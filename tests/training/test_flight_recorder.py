@@ -131,7 +131,7 @@ def test_a_run_that_is_moved_aside_takes_its_dumps_along(tmp_path, caplog):
 
 
 def test_an_empty_folder_of_captures_is_no_evidence(tmp_path):
-    (tmp_path / "metrics.jsonl").touch()
+    (tmp_path / "metrics.jsonl").write_text('{"run": {}}\n')
     flight_recorder.make_folder(tmp_path, Ranks(0, 2, CPU))
     make_way(tmp_path, "all")
     assert list(tmp_path.iterdir()) == []

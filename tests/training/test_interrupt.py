@@ -1,8 +1,9 @@
-"""Ctrl-C and SIGTERM: the run ends in good order, and goes on from there."""
+"""Ctrl-C, SIGTERM and SIGHUP: the run ends in good order, and goes on from there."""
 
 import io
 import logging
 import os
+import pty
 import signal
 import sys
 import time
@@ -33,9 +34,10 @@ def said(caplog):
 def test_a_signal_is_noted_and_the_handlers_come_back(said):
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit, match="143"), Interrupt() as interrupt:
-        assert not interrupt.agreed(RANKS, logged=True)
+        assert interrupt.agreed(RANKS, logged=True) == (False, False)
+        assert interrupt.agreed(RANKS, logged=True, save_due=True) == (False, True)
         os.kill(os.getpid(), signal.SIGTERM)
-        assert interrupt.agreed(RANKS, logged=False)  # one rank need not wait for others
+        assert interrupt.agreed(RANKS, logged=False) == (True, True)  # one rank waits for no others
         assert interrupt.exit_code == 143
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
     said()
@@ -87,7 +89,9 @@ def test_an_echo_of_the_signal_is_not_a_second_one(monkeypatch, said):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number, exit_code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    "number, exit_code", [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
 def test_interrupted_and_resumed_is_uninterrupted(
     run, command, start, losses, tmp_path, number, exit_code
 ):
@@ -112,6 +116,48 @@ def test_interrupted_and_resumed_is_uninterrupted(
     for key in ("iter_num", "model", "optimizer", "random_states"):
         torch.testing.assert_close(resumed[key], expected[key], rtol=0, atol=0)
     assert losses(out_dir) == losses(straight)
+
+
+def test_a_signal_that_is_ignored_stays_so():
+    """As SIGHUP under nohup, and Ctrl-C of a shell's jobs in the background."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interrupt() as interrupt:
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert interrupt.agreed(RANKS, logged=True) == (False, False)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_second_sighup_is_no_hurry(monkeypatch):
+    """A shell that ends may send one more, behind that of its terminal."""
+    left = []
+    monkeypatch.setattr(interrupt_module, "leave", left.append)
+    monkeypatch.setattr(interrupt_module, "say", lambda received: None)
+    with pytest.raises(SystemExit, match="129"), Interrupt() as interrupt:
+        interrupt.receive(signal.SIGHUP, None)
+        interrupt.received_s -= 2 * interrupt_module.ECHO_S
+        interrupt.receive(signal.SIGHUP, None)
+        assert left == []
+        interrupt.receive(signal.SIGINT, None)
+        assert left == [signal.SIGINT]
+
+
+@pytest.mark.slow
+def test_a_terminal_that_closes_costs_nothing(command, losses, tmp_path):
+    """The progress bar has nowhere to go from then on, and the checkpoint is written."""
+    words = [sys.executable, *command(max_iters=100_000, eval_interval=100_000, eval_iters=1)]
+    pid, terminal = pty.fork()
+    if not pid:
+        os.execv(words[0], words)
+    output = b""
+    while b"/100000" not in output or b"loss" not in output:
+        output += os.read(terminal, 65536)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 129
+    done = torch.load(tmp_path / "out" / "ckpt.pt", weights_only=True)["iter_num"]
+    assert done - 1 == max(losses(tmp_path / "out"))
 
 
 @pytest.mark.slow

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from configs.schema import Config
-from training.memory import check_model_fits, explained_out_of_memory
+from model import GPT
+from training.memory import activation_bytes, check_model_fits, explained_out_of_memory
 
 CPU = torch.device("cpu")
 
@@ -24,7 +25,7 @@ def test_a_model_beyond_all_memory_is_refused_before_it_is_made(config, keys):
 
 
 def test_the_bound_is_the_memory_there_is(config, monkeypatch):
-    tiny = config(n_layer=1, n_embd=32, block_size=32)
+    tiny = config(n_layer=1, n_embd=32, block_size=32, eval_only=True)
     least = 16 * (12 * 32 * 32 + 32 * 32) + 30_000
     monkeypatch.setattr("training.memory.host_bytes", lambda: least)
     check_model_fits(tiny, CPU)
@@ -33,12 +34,43 @@ def test_the_bound_is_the_memory_there_is(config, monkeypatch):
         check_model_fits(tiny, CPU)
 
 
+def test_what_backward_needs_of_a_batch_counts_too(config, monkeypatch):
+    keys = dict(n_layer=100, n_embd=16, n_head=1, block_size=64, batch_size=12)
+    model = 100 * 30_000 + 16 * (100 * 12 * 16 * 16 + 64 * 16)
+    batch = 100 * 12 * 64 * 16 * 8 * 4
+    monkeypatch.setattr("training.memory.host_bytes", lambda: model + batch)
+    check_model_fits(config(**keys), CPU)
+    monkeypatch.setattr("training.memory.host_bytes", lambda: model + batch - 1)
+    for fits in (dict(eval_only=True), dict(activation_checkpointing="full"), dict(batch_size=11)):
+        check_model_fits(config(**keys | fits), CPU)
+    with pytest.raises(ValueError, match="^batch_size=12, n_layer=100, n_embd=16, block_size=64: "):
+        check_model_fits(config(**keys), CPU)
+
+
+def test_what_backward_needs_is_less_than_what_pytorch_keeps(config):
+    """Or a run that fits would be refused."""
+    made = config(n_layer=3, n_embd=64, n_head=2, block_size=64, batch_size=8)
+    kept = dict[int, int]()
+
+    def keep(tensor):
+        if not isinstance(tensor, torch.nn.Parameter):
+            storage = tensor.untyped_storage()
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    model = GPT(made, 65)
+    tokens = torch.zeros(8, 64, dtype=torch.long)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = model(tokens, tokens)
+    assert activation_bytes(made) < sum(kept.values()) < 4 * activation_bytes(made), loss
+
+
 @pytest.mark.parametrize(
     "keys, message",
     [
         (dict(n_layer=10**8), "^n_layer=100000000"),
         (dict(gradient_accumulation_steps=10**9), "with gradient_accumulation_steps=1000000000: "),
-        (dict(batch_size=10**20), "^batch_size=100000000000000000000 with "),
+        (dict(batch_size=10**20), "^batch_size=100000000000000000000, "),
         (dict(eval_iters=10**14), "with eval_iters=100000000000000: .*lower one of them"),
     ],
 )

@@ -163,6 +163,50 @@ def test_the_newest_are_kept(tmp_path, keep, left):
         assert '"train/loss"' in (tmp_path / "previous-4" / "metrics.jsonl").read_text()
 
 
+def test_of_an_earlier_run_its_own_files_are_removed_and_nothing_else(tmp_path, caplog):
+    caplog.set_level("INFO")
+    thesis, elsewhere = tmp_path / "previous-1" / "thesis.txt", tmp_path / "elsewhere"
+    thesis.parent.mkdir()
+    thesis.write_text("all my work")
+    mine = ("profile/window-1.json", "wandb/run-1/logs/debug.log", "ckpt_shards/8/__0_0.distcp")
+    theirs = ("notes.md", "profile/pages/report.html", "data/train.txt")
+    for name in (*mine, *theirs):
+        path = tmp_path / "previous-2" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    run_at(tmp_path / "previous-2", 8, "ckpt.pt", "ckpt.pt.tmp")
+    (elsewhere / "wandb").mkdir(parents=True)
+    (elsewhere / "wandb" / "a.log").touch()
+    run_at(tmp_path / "previous-3", 8)
+    (tmp_path / "previous-3" / "wandb").symlink_to(elsewhere / "wandb")
+    run_at(elsewhere, 8)
+    (tmp_path / "previous-4").symlink_to(elsewhere)
+    run_at(tmp_path, 8)
+    make_way(tmp_path, "0")
+    left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert left == {
+        "previous-1/thesis.txt",
+        *(f"previous-2/{name}" for name in theirs),
+        *("elsewhere/config.yaml", "elsewhere/metrics.jsonl", "elsewhere/wandb/a.log"),
+    }
+    assert not (tmp_path / "previous-3").exists() and not (tmp_path / "previous-5").exists()
+    (kept,) = (line for line in caplog.messages if "no run wrote it" in line)
+    assert all(f"previous-2/{name}" in kept for name in ("notes.md", "data"))
+    run_at(tmp_path, 8)
+    make_way(tmp_path, "0")  # what is left of it counts as no run
+    assert thesis.read_text() == "all my work" and (tmp_path / "previous-2" / "notes.md").exists()
+
+
+def test_files_of_others_that_are_in_the_way_are_moved_and_never_removed(tmp_path):
+    """out_dir=. of a project that has a config.yaml of its own."""
+    (tmp_path / "config.yaml").write_text("database: production\n")
+    (tmp_path / "wandb").mkdir()
+    (tmp_path / "wandb" / "mine.log").touch()
+    make_way(tmp_path, "0")
+    assert (tmp_path / "previous-1" / "config.yaml").read_text() == "database: production\n"
+    assert (tmp_path / "previous-1" / "wandb" / "mine.log").exists()
+
+
 def test_one_that_was_resumed_where_it_lies_is_kept(tmp_path, caplog):
     run_at(tmp_path, 8)
     for number in (1, 2):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import subprocess
 import sys
 from dataclasses import asdict
@@ -46,6 +47,8 @@ def test_a_run_s_folder(run, config, capsys):
     environment = json.loads((out_dir / "environment.json").read_text())
     assert environment["packages"]["torch"] == torch.__version__
     assert environment["python"].count(".") == 2 and environment["cpu_cores"] >= 1
+    assert environment["usable_cores"] == len(os.sched_getaffinity(0))
+    assert environment["compute_threads"] == torch.get_num_threads()
     assert {"command", "platform", "git", "cuda", "gpus"} <= set(environment)
     summary = json.loads((out_dir / "summary.json").read_text())
     assert summary["iterations"] == 8 and summary["time/step_ms"] > 0

@@ -102,7 +102,61 @@ def test_an_experiment_is_advised_of_what_it_can_vary(tmp_path, capsys, key, val
     ]
     assert comparison_command.main(paths) == 0
     out = capsys.readouterr().out
-    assert (f"profiling ab FILE {key}={','.join(values)}   # would other" in out) == advised
+    command = f"profiling ab {paths[0]}/config.yaml {key}={','.join(values)}   # would other"
+    assert (command in out) == advised
+
+
+def on_cpu(folder: Path) -> Path:
+    config = folder / "config.yaml"
+    config.write_text(config.read_text().replace("NVIDIA H200", "cpu"))
+    return folder
+
+
+def test_one_run_of_each_on_a_cpu_cannot_tell_and_names_the_command_that_can(tmp_path, capsys):
+    """One for each key that changes a step."""
+    one = on_cpu(write_run(tmp_path / "a", "slow", learning_rate=0.1))
+    other = on_cpu(write_run(tmp_path / "b", "flash", compile=False))
+    assert comparison_command.main([str(one), str(other), "--fail-on-regression", "5"]) == 3
+    out = " ".join(capsys.readouterr().out.split())
+    assert "cannot tell whether b is faster than a (6.60 -> 5.41 ms a step): there is one" in out
+    assert f"profiling ab {one}/config.yaml attention=slow,flash # attention alone" in out
+    assert f"profiling ab {one}/config.yaml compile=true,false # compile alone" in out
+    assert "learning_rate=" not in out
+    assert "spread (interquartile) 0.0" in out and "none: one run each, on a CPU" in out
+
+
+def test_folders_of_several_runs_are_judged_over_runs(tmp_path, capsys):
+    for attention in ("slow", "flash"):
+        for seed in (1, 2, 3):
+            on_cpu(write_run(tmp_path / attention / f"seed={seed}", attention, seed))
+    sides = [str(tmp_path / "slow"), str(tmp_path / "flash")]
+    path = tmp_path / "c.json"
+    assert comparison_command.main([*sides, "--json", str(path)]) == 0
+    found = json.loads(path.read_text())
+    assert found["verdict"] == "faster" and len(found["step_ms"]["baseline_values"]) == 3
+    assert found["step_ms"]["noise_percent"] < 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "flash is 1.22x faster than slow" in out and "equal runs differ by" in out
+    assert f"profiling ab {sides[0]}/seed=1/config.yaml attention=slow,flash" in out
+
+
+def test_folders_of_runs_that_are_no_sides_are_refused(tmp_path):
+    for seed in (1, 2):
+        write_run(tmp_path / "several" / str(seed), seed=seed)
+    alone = write_run(tmp_path / "alone" / "1")
+    several = str(tmp_path / "several")
+    for one in (alone, alone.parent):
+        with pytest.raises(ValueError, match=f"^{alone.parent}.*: no folder of several runs"):
+            comparison_command.main([several, str(one)])
+    assert comparison_command.main([str(alone.parent), str(alone)]) == 0, "one run in a folder"
+    write_run(tmp_path / "several" / "3", "slow")
+    with pytest.raises(ValueError, match="several: 1 and 3 differ in attention; the runs of a"):
+        comparison_command.main([several, several])
+    shutil.rmtree(tmp_path / "several" / "3")
+    for folder, threads in ((on_cpu(tmp_path / "several" / seed), seed) for seed in "12"):
+        (folder / "environment.json").write_text(f'{{"compute_threads": {threads}}}')
+    with pytest.raises(ValueError, match="1 and 2 differ in cores: 1 thread against 2 threads"):
+        comparison_command.main([several, several])
 
 
 def test_a_regression_sets_the_exit_code(by_hand, capsys):

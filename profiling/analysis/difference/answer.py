@@ -7,15 +7,21 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean, median
 
+from profiling.analysis.difference.comparability import config_differences, timed_keys
 from profiling.analysis.difference.compared import TRAINING, Compared
 from profiling.analysis.difference.records import CannotTell, Outcome
 from profiling.analysis.statistics import (
     BETWEEN_PROCESSES,
+    MOST_PROCESSES,
     Ratio,
     answer,
+    noise_of_processes,
+    processes_to_tell,
+    ratio_over_processes,
     ratio_over_steps,
     steps_to_tell,
 )
+from profiling.analysis.verdict.health import CAPTURE_AGAIN
 from profiling.causes import PART
 from profiling.units import milliseconds, number
 
@@ -28,6 +34,7 @@ MOST_NAMED = 2  # parts of the host
 MOST_LENGTHENED = 4
 PROFILER_SHIFT = 0.05  # of the ratio, between captured and uncaptured steps, that is worth a word
 WITHOUT_A_PROFILER = "time both without one: python -m profiling ab"
+IN_TURNS = "several runs of each, in turns, would"
 
 
 @dataclass(frozen=True)
@@ -38,17 +45,33 @@ class Steps:
     candidate_ms: list[float]
     means_ms: tuple[float, float]
     captured: bool  # a profiler was on
+    over_processes: bool = False  # each is the median of a process
+    on_cpu: bool = False
 
     @property
     def fewest(self) -> int:
         return min(len(self.baseline_ms), len(self.candidate_ms))
 
+    @property
+    def one_process_on_cpu(self) -> bool:
+        """Whether chance decides: starts on a CPU differ by as much as its other work does."""
+        return self.on_cpu and not self.over_processes
+
     @cached_property
     def ratio(self) -> Ratio | None:
-        """None: there are too few for an interval."""
-        if self.fewest < FEWEST_STEPS:
+        """None: there are too few for an interval, or an interval over them says nothing."""
+        if self.over_processes:
+            return ratio_over_processes(self.baseline_ms, self.candidate_ms)
+        if self.one_process_on_cpu or self.fewest < FEWEST_STEPS:
             return None
         return ratio_over_steps(self.baseline_ms, self.candidate_ms)
+
+    @cached_property
+    def noise(self) -> float:
+        """The share by which equal sides differ."""
+        if self.over_processes:
+            return noise_of_processes(self.baseline_ms, self.candidate_ms)
+        return BETWEEN_PROCESSES
 
 
 @dataclass(frozen=True)
@@ -61,8 +84,14 @@ class Judgement:
 def own_steps(baseline: Compared, candidate: Compared) -> Steps:
     """Those that a capture or run is of."""
     means_ms = baseline.mean_ms, candidate.mean_ms
-    captured = {baseline.kind, candidate.kind} != {TRAINING}
-    return Steps(baseline.step_ms, candidate.step_ms, means_ms, captured)
+    return Steps(
+        baseline.step_ms,
+        candidate.step_ms,
+        means_ms,
+        captured={baseline.kind, candidate.kind} != {TRAINING},
+        over_processes=min(baseline.runs, candidate.runs) > 1,
+        on_cpu=baseline.on_cpu or candidate.on_cpu,
+    )
 
 
 def uncaptured_steps(baseline: Compared, candidate: Compared) -> Steps | None:
@@ -70,15 +99,21 @@ def uncaptured_steps(baseline: Compared, candidate: Compared) -> Steps | None:
     both_ms = baseline.free_laps_ms, candidate.free_laps_ms
     if min(map(len, both_ms)) < FEWEST_STEPS:
         return None
-    return Steps(*both_ms, (fmean(both_ms[0]), fmean(both_ms[1])), captured=False)
+    means_ms = fmean(both_ms[0]), fmean(both_ms[1])
+    on_cpu = baseline.on_cpu or candidate.on_cpu
+    return Steps(*both_ms, means_ms, captured=False, on_cpu=on_cpu)
 
 
 def judge(baseline: Compared, candidate: Compared, steps: Steps, band: float) -> Judgement:
     """By their own steps or the uncaptured ones; `band` 0.02: two per cent."""
     unit = "logged rows" if baseline.kind == TRAINING else "steps"
+    if steps.one_process_on_cpu:
+        return Judgement("cannot_tell", one_process(baseline, candidate))
     if (ratio := steps.ratio) is None:
         return Judgement("cannot_tell", few_steps(steps, unit))
-    outcome = answer(ratio, BETWEEN_PROCESSES, band)
+    if steps.captured and (why := baseline.no_verdict or candidate.no_verdict):
+        return Judgement("cannot_tell", CannotTell("lost_kernels", why, CAPTURE_AGAIN, None))
+    outcome = answer(ratio, steps.noise, band)
     if steps.captured and (host := host_words(baseline, candidate, band)):
         bound = ratio_bound(baseline, candidate)
         if bound and outcome in ("faster", "slower"):
@@ -89,6 +124,18 @@ def judge(baseline: Compared, candidate: Compared, steps: Steps, band: float) ->
     return Judgement(outcome, None if told else noise(ratio, steps, unit, band))
 
 
+def one_process(baseline: Compared, candidate: Compared) -> CannotTell:
+    why = "there is one run of each, on a CPU, where starts of one program differ by chance"
+    one, other = baseline.cores_at_work, candidate.cores_at_work
+    if one is not None and other is not None:
+        why += f" ({one:.1f} and {other:.1f} cores were at work)"
+    by_ab = timed_keys(config_differences(baseline.config, candidate.config) or {})
+    how = (
+        "python -m profiling ab, or folders of such runs" if by_ab else "give folders of such runs"
+    )
+    return CannotTell("one_process", why, f"{IN_TURNS}: {how}", None)
+
+
 def few_steps(steps: Steps, unit: str) -> CannotTell:
     counts = f"{len(steps.baseline_ms)} and {len(steps.candidate_ms)} {unit}"
     why = f"described, not judged, because {counts} are too few for an interval"
@@ -97,13 +144,22 @@ def few_steps(steps: Steps, unit: str) -> CannotTell:
 
 
 def noise(ratio: Ratio, steps: Steps, unit: str, band: float) -> CannotTell:
-    why = undecided((ratio.low, ratio.high), BETWEEN_PROCESSES, band)
-    needed = steps_to_tell(ratio, steps.fewest, BETWEEN_PROCESSES, band)
+    why = undecided((ratio.low, ratio.high), steps.noise, band)
+    if steps.over_processes:
+        needed = processes_to_tell(steps.baseline_ms, steps.candidate_ms, band)
+        return CannotTell("noise", why, runs_it_takes(needed), needed)
+    needed = steps_to_tell(ratio, steps.fewest, steps.noise, band)
     if needed is None:
         cure = f"more {unit} would not tell, several starts would: python -m profiling ab"
     else:
         cure = f"it would take about {needed:,} {unit} of each, here are {steps.fewest}"
     return CannotTell("noise", why, cure, needed)
+
+
+def runs_it_takes(needed: int | None) -> str:
+    if needed is None:
+        return f"not even {MOST_PROCESSES:,} runs of each would tell"
+    return f"it would take about {needed} runs of each"
 
 
 def undecided(interval: tuple[float, float], noise: float, band: float) -> str:

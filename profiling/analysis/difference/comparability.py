@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from profiling.analysis.difference.compared import Compared, Environment
 from profiling.analysis.difference.records import Pair
-from profiling.analysis.runs.configuration import WORK, flatten, top_level
+from profiling.analysis.runs.configuration import WORK, flatten, leading, same_work, top_level
 from profiling.records import JsonObject
 
 PACKAGES = ("torch", "triton")
@@ -31,6 +31,18 @@ def config_differences(
     }
 
 
+def timed_keys(differences: dict[str, Pair]) -> list[str]:
+    """The keys that differ and change what a step does, or how it does it."""
+    differ = differences.items()
+    return leading([key for key, pair in differ if not same_work(key, *pair.values)])
+
+
+def factor(differences: dict[str, Pair] | None) -> str | None:
+    """The one key that tells two runs apart; None if there are several or none."""
+    telling = timed_keys(differences or {})
+    return telling[0] if len(telling) == 1 else None
+
+
 def reasons_against(
     baseline: Compared, candidate: Compared, differences: dict[str, Pair] | None
 ) -> Iterator[str]:
@@ -43,6 +55,8 @@ def reasons_against(
         if None not in (one, other) and one != other:
             yield f"{what}: {one} against {other}"
     yield from work_reasons(differences)
+    if (baseline.on_cpu or candidate.on_cpu) and (cores := cores_apart(baseline, candidate)):
+        yield f"{cores}, so the conditions are not equal"
     versions, others = versions_of(baseline.environment), versions_of(candidate.environment)
     for name, version in versions.items():
         if name in others and version != others[name]:
@@ -54,6 +68,28 @@ def work_reasons(differences: dict[str, Pair] | None) -> Iterator[str]:
     for key in WORK:
         if pair := (differences or {}).get(key):
             yield f"{key}: {pair.baseline} against {pair.candidate}, so a step does other work"
+
+
+def cores_apart(baseline: Compared, candidate: Compared) -> str:
+    """Threads and cores that the two may use; empty where they are the same, or not known."""
+    one, other = (side.environment for side in (baseline, candidate))
+    pairs = (
+        (one.compute_threads, other.compute_threads),
+        (one.usable_cores, other.usable_cores),
+    )
+    if not any(None not in pair and pair[0] != pair[1] for pair in pairs):
+        return ""
+    return f"cores: {cores_words(one)} against {cores_words(other)}"
+
+
+def cores_words(environment: Environment) -> str:
+    threads, cores = environment.compute_threads, environment.usable_cores
+    known = [
+        f"{count} {what if count == 1 else what + 's'}"
+        for count, what in ((threads, "thread"), (cores, "usable core"))
+        if count is not None
+    ]
+    return " on ".join(known) or "an unknown number"
 
 
 def versions_of(environment: Environment) -> JsonObject:

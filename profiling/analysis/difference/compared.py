@@ -3,8 +3,9 @@
 Called by the verb compare and by launch.experiment.captures.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean, median
 
 import msgspec
 
@@ -14,6 +15,7 @@ from profiling.analysis.report import RangeTotal, Report
 from profiling.analysis.runs.folder import SETTLING_ROWS, RunFolder
 from profiling.gpu_clock import GpuClock, gpu_clock
 from profiling.manifest import Manifest
+from profiling.metric_names import CPU_PERCENT
 from profiling.records import JsonObject
 from profiling.run_files import METRICS
 
@@ -34,6 +36,8 @@ class Environment:
     cuda: str | None = None
     cudnn: int | str | None = None
     git: Git | None = None
+    usable_cores: int | None = None  # that the system lets the process run on
+    compute_threads: int | None = None  # that PyTorch shares an operator among
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,10 @@ class Compared:
     notes: list[str]  # what a reader should know of this side
     ranks: RanksReport | None = None  # None: one process
     gpu_clock: GpuClock | None = None  # over the run; None: not known
+    no_verdict: str | None = None  # why its capture tells nothing; None: it does
+    on_cpu: bool = False  # a CPU computed the steps
+    cores_at_work: float | None = None  # CPU time over time on the wall; None: not known
+    runs: int = 1  # of several, each a process: step_ms are their medians
 
 
 def compared_capture(report: Report, manifest: Manifest | None = None) -> Compared:
@@ -103,6 +111,9 @@ def compared_capture(report: Report, manifest: Manifest | None = None) -> Compar
         captured=captured_step(report),
         notes=list(notes_on(report)),
         gpu_clock=run.gpu_clock if run else None,
+        no_verdict=report.health.no_verdict,
+        on_cpu=report.on_cpu,
+        cores_at_work=report.process.cores_used if report.process else None,
     )
 
 
@@ -129,9 +140,32 @@ def compared_run(run: RunFolder, report: Report | None, why_none: str = "") -> C
         config=run.config,
         environment=environment_of(run.environment, f"{run.folder}/environment.json"),
         captured=captured_step(report) if report else CapturedStep(len(step_ms)),
-        notes=[] if report else [why_none],
+        notes=[why for why in ([report.health.no_verdict] if report else [why_none]) if why],
         gpu_clock=gpu_clock(run.summary or {}),
+        no_verdict=report.health.no_verdict if report else None,
+        on_cpu=run.on_cpu,
+        cores_at_work=cores_at_work(run),
     )
+
+
+def compared_runs(sides: Sequence[Compared], folder: str) -> Compared:
+    """Several runs of one configuration as a side: each run counts once, by its median.
+
+    The first one stands for what they have in common.
+    """
+    return replace(
+        sides[0],
+        file=folder,
+        step_ms=[median(side.step_ms) for side in sides],
+        mean_ms=fmean(side.mean_ms for side in sides),
+        runs=len(sides),
+    )
+
+
+def cores_at_work(run: RunFolder) -> float | None:
+    """Cores that the run kept busy, by the median of its rows."""
+    rows = run.columns.get(CPU_PERCENT.name)
+    return None if rows is None else float(median(rows.value)) / 100
 
 
 def free_laps_ms(manifest: Manifest | None) -> list[float]:
@@ -140,7 +174,10 @@ def free_laps_ms(manifest: Manifest | None) -> list[float]:
 
 
 def captured_step(report: Report) -> CapturedStep:
+    """What the capture says; nothing where it lost too many kernels to explain a step."""
     steps = report.window.steps
+    if report.health.no_verdict:
+        return CapturedStep(steps)
     return CapturedStep(
         steps,
         gpu_parts(report),

@@ -4,7 +4,7 @@ Called by the verb compare, and by `ab`, which has better step times and wants t
 """
 
 from collections.abc import Iterator
-from statistics import median
+from statistics import geometric_mean, median
 
 import msgspec
 from msgspec.structs import replace
@@ -20,6 +20,8 @@ from profiling.analysis.difference.answer import (
 from profiling.analysis.difference.comparability import (
     commit,
     config_differences,
+    cores_apart,
+    factor,
     reasons_against,
 )
 from profiling.analysis.difference.compared import TRAINING, Compared, PhaseTimes
@@ -37,7 +39,6 @@ from profiling.analysis.difference.records import (
     StepComparison,
 )
 from profiling.analysis.difference.sentence import sentence
-from profiling.analysis.runs.configuration import factor
 from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT, spread
 
 FEW_STEPS = 10
@@ -132,7 +133,8 @@ def side(compared: Compared, name: str) -> Side:
 
 def step_times(steps: Steps) -> StepComparison:
     """Medians, their ratio, and what the page draws."""
-    one, other = median(steps.baseline_ms), median(steps.candidate_ms)
+    middle = geometric_mean if steps.over_processes else median
+    one, other = middle(steps.baseline_ms), middle(steps.candidate_ms)
     ratio = steps.ratio
     return StepComparison(
         baseline=one,
@@ -145,6 +147,7 @@ def step_times(steps: Steps) -> StepComparison:
         candidate_spread=spread(steps.candidate_ms),
         baseline_values=steps.baseline_ms,
         candidate_values=steps.candidate_ms,
+        noise_percent=steps.noise * 100 if steps.over_processes else None,
     )
 
 
@@ -240,7 +243,9 @@ def notes(
     if one and other and one != other:
         yield f"code: commit {one} against {other}"
     yield from clock_notes(baseline, candidate)
-    if own.ratio and own.fewest < FEW_STEPS:
+    if not (baseline.on_cpu or candidate.on_cpu) and (cores := cores_apart(baseline, candidate)):
+        yield f"{cores} of the host"
+    if own.ratio and not own.over_processes and own.fewest < FEW_STEPS:
         counts = len(baseline.step_ms), len(candidate.step_ms)
         yield f"steps: {counts[0]} and {counts[1]} are few, the interval is rough"
     captured = median(own.candidate_ms) / median(own.baseline_ms)

@@ -162,6 +162,9 @@ def comparison_of(
         experiment_unit=result.unit,
     )
     base = captured or without_captures(experiment, pair, step)
+    if base.differences is None:  # the captures do not say, the processes do
+        of_runs = without_captures(experiment, pair, step)
+        base = replace(base, differs=of_runs.differs, differences=of_runs.differences)
     comparison = replace(
         base,
         baseline=replace(base.baseline, name=pair.baseline),

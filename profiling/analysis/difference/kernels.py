@@ -18,7 +18,12 @@ Kernels = dict[str, list[KernelOnOneSide]]
 
 
 def kernel_changes(baseline: Compared, candidate: Compared) -> KernelChanges:
-    """All three, the largest first. Those of a side that was not captured are none."""
+    """All three, the largest first. Those of a side that was not captured are none.
+
+    Where a side's capture lost too many kernels, nothing tells what is added or removed.
+    """
+    if baseline.no_verdict or candidate.no_verdict:
+        return KernelChanges(added=[], removed=[], changed=[])
     one, other = by_match(baseline.captured.kernels), by_match(candidate.captured.kernels)
     return KernelChanges(
         added=missing(other, one),

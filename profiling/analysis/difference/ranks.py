@@ -15,6 +15,7 @@ def compared_ranks(report: RanksReport, name: str) -> Compared:
     """A step is as long as it takes the ranks on average: they wait for one another."""
     step_ms = [fmean(row) for row in report.steps.step_ms]
     rows = report.ranks
+    no_verdict = next((row.no_verdict for row in rows if row.no_verdict), None)
     parts = {
         f"idle_{part}" if PART[part].cause else part: fmean(r.parts_ms.get(part, 0.0) for r in rows)
         for part in dict.fromkeys(part for row in rows for part in row.parts_ms)
@@ -30,13 +31,14 @@ def compared_ranks(report: RanksReport, name: str) -> Compared:
         free_laps_ms=[],
         config=None,
         environment=Environment(),
-        captured=CapturedStep(len(step_ms), gpu_parts=parts),
+        captured=CapturedStep(len(step_ms), gpu_parts={} if no_verdict else parts),
         notes=[
             finding.what
             for finding in report.findings
             if finding.level == "warning" or "no other rank" in finding.what
         ],
         ranks=report,
+        no_verdict=no_verdict,
     )
 
 

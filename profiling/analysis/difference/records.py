@@ -31,19 +31,22 @@ class Side(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StepComparison(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Step times of both sides; of an experiment the values are medians of processes."""
+    """Step times of both sides; of several processes the values are the median of each.
 
-    baseline: float  # median; of an experiment the geometric mean: the ratio is of these two
+    So it is in an experiment, and where the sides are folders of several runs.
+    """
+
+    baseline: float  # median; of processes the geometric mean: the ratio is of these two
     candidate: float
     ratio: float
-    ci95: tuple[float, float] | None  # None: too few steps on a side
+    ci95: tuple[float, float] | None  # None: too few steps on a side, or one process on a CPU
     baseline_spread: float  # interquartile range
     candidate_spread: float
     baseline_values: list[float]
     candidate_values: list[float]
     baseline_mean: float | None = None  # this and the next: of two captures or runs
     candidate_mean: float | None = None
-    noise_percent: float | None = None  # of an experiment: what groups of equal processes differ by
+    noise_percent: float | None = None  # of processes: what groups of equal ones differ by
     experiment_unit: str | None = msgspec.field(default=None, name="unit")  # None: MS_A_STEP
 
     @property
@@ -55,7 +58,7 @@ class StepComparison(msgspec.Struct, frozen=True, omit_defaults=True):
 class CannotTell:
     """Why there is no answer, and what would give one."""
 
-    reason: Literal["few_steps", "profiler", "noise"]
+    reason: Literal["one_process", "few_steps", "lost_kernels", "profiler", "noise"]
     why: str
     cure: str
     needed: int | None  # steps, logged rows or processes a side; None: more would not do it
@@ -138,6 +141,10 @@ class Pair:
 
     baseline: object
     candidate: object
+
+    @property
+    def values(self) -> tuple[object, object]:
+        return self.baseline, self.candidate
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ flash is 1.42x faster (13.40 -> 9.43 ms a step): softmax 2.10 -> 0 ms, everythin
 from dataclasses import dataclass
 
 from profiling.analysis.difference.answer import PROFILER_SHIFT, is_host
+from profiling.analysis.difference.comparability import timed_keys
 from profiling.analysis.difference.compared import TRAINING
 from profiling.analysis.difference.records import (
     MS_A_STEP,
@@ -17,6 +18,7 @@ from profiling.causes import PART
 from profiling.units import milliseconds
 
 MOST_PARTS = 4
+MOST_KEYS = 3  # that are named
 LEAST_SHARE = 0.01  # of the step: a smaller change of a part is not worth a word
 TIMES_FROM = 1.1  # from here up "1.42x faster", below "3.1 % faster"
 BARE = ("copy", "other")  # families whose name alone does not say that they are kernels
@@ -29,6 +31,7 @@ def sentence(comparison: Comparison) -> str:
     if comparison.verdict == "not_comparable":
         return f"not comparable: {'; '.join(comparison.comparability.reasons)}"
     times = f"{milliseconds(step.baseline)} -> {milliseconds(step.candidate)} {step.unit}"
+    times += work_words(comparison)
     if comparison.verdict == "equal" and step.ci95:
         band, (low, high) = comparison.equal_within_percent, step.ci95
         return f"{other} and {one} are equal within {band:g} %: {low:.3f} to {high:.3f} ({times})"
@@ -45,6 +48,18 @@ def sentence(comparison: Comparison) -> str:
         if against in (kernels := kernel_words(comparison)).split():
             said += f"; and yet {kernels}"
     return said
+
+
+def work_words(comparison: Comparison) -> str:
+    """Whether both did the same work in a step; empty where a key that decides it differs."""
+    differences = comparison.differences
+    if differences is None:
+        return "; whether both did the same work could not be checked"
+    if timed_keys(differences):
+        return ""
+    names = list(differences)
+    only = f", only {', '.join(names[:MOST_KEYS])} differ{'s' * (len(names) == 1)}" if names else ""
+    return "; equal work by their keys" + (only if len(names) <= MOST_KEYS else "")
 
 
 def why_not(comparison: Comparison) -> str:
@@ -154,10 +169,13 @@ def part_name(bucket: str) -> str:
 
 
 def step_noise_ms(comparison: Comparison) -> float:
-    """Of the captured step: half its interval's width, at least 1 % of it."""
+    """Half the width of the captured step's interval, else its spread; at least 1 % of the step."""
     step = captured_step(comparison)
-    low, high = step.ci95 or (1.0, 1.0)
-    return step.baseline * max((high - low) / 2, LEAST_SHARE)
+    least_ms = LEAST_SHARE * step.baseline
+    if step.ci95 is None:
+        return max((step.baseline_spread + step.candidate_spread) / 2, least_ms)
+    low, high = step.ci95
+    return max(step.baseline * (high - low) / 2, least_ms)
 
 
 def captured_step(comparison: Comparison) -> StepComparison:

@@ -61,6 +61,7 @@ class RankRow:
     last_in_steps: int | None  # in how many steps it costs the most
     clock_offset_us: float | None  # its clock less that of the first rank; None: not aligned
     gpu_clock: GpuClock | None  # over the run; None: no row of it lies beside the captures
+    no_verdict: str | None = None  # why its capture tells nothing; None: it does
 
 
 @dataclass(frozen=True)

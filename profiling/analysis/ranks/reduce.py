@@ -83,8 +83,9 @@ class ReducedRank:
     slices: RankSlices  # of its row in a timeline
     verdict: str  # its own bottleneck, of causes.VERDICTS
     run: InForce  # what its settings are, as far as the capture tells
-    notes: list[str]  # to be known of the capture before it is passed on
+    notes: list[str]  # to be known of the capture: what it lost, or gives away
     gpu_clock: GpuClock | None = None  # over the run, where its rows lie beside the capture
+    no_verdict: str | None = None  # why its capture tells nothing; None: it does
 
     @property
     def steps(self) -> int:
@@ -149,8 +150,15 @@ def reduced(
         slices=drawn(analysis),
         verdict=report.bottleneck.verdict,
         run=in_force(report),
-        notes=[each.what for each in report.health.findings if each.what == PERSONAL],
+        notes=notes_of(report),
+        no_verdict=report.health.no_verdict,
     )
+
+
+def notes_of(report: Report) -> list[str]:
+    """What has to be known of the capture by those who read of all ranks."""
+    gives_away = [each for each in report.health.findings if each.what == PERSONAL]
+    return [each.what for each in (*report.health.of_losses, *gives_away)]
 
 
 def alone_of(

@@ -18,11 +18,13 @@ from profiling.analysis.ranks.cause import straggler_of
 from profiling.analysis.ranks.costs import WORTH_TELLING, Costs
 from profiling.analysis.ranks.power_limit import holds_all
 from profiling.analysis.ranks.records import RanksVerdict, Straggler
+from profiling.analysis.verdict.health import CAPTURE_AGAIN
 
 COMMUNICATING = 0.15  # of a step in transfers that nothing hides
 DOUBTFUL = 0.15  # of a step, by which the ends of collectives contradict each other
 TOGETHER = 0.5  # of what some cost, in which each of them has to be late
 STEADY = 3.0  # times what the others cost: from there on it is no jitter
+MOST_SAID = 4  # ranks that lost kernels
 EVERY = 5  # steps or more, in each of which they cost more than the others: likewise
 
 LESS = (
@@ -44,6 +46,11 @@ class Judged:
 
 
 def judge(costs: Costs) -> Judged:
+    if lossy := [
+        f"Rank {rank.rank}: {rank.no_verdict}." for rank in costs.ranks if rank.no_verdict
+    ]:
+        more = [f"{len(lossy) - MOST_SAID} more ranks likewise."] if len(lossy) > MOST_SAID else []
+        return Judged("unknown", [*lossy[:MOST_SAID], *more, f"To tell, {CAPTURE_AGAIN}."])
     if not costs.is_matched:
         return Judged("unknown", ["No collective of one rank was found on another."])
     everyone = range(len(costs.ranks))

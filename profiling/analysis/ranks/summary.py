@@ -119,6 +119,7 @@ def rank_row(costs: Costs, clocks: Clocks, number: int, late: Straggler | None) 
         last_in_steps=costs.last_in_steps(number),
         clock_offset_us=int(clocks.offset_ns[number]) / 1e3 if clocks.known[number] else None,
         gpu_clock=rank.gpu_clock,
+        no_verdict=rank.no_verdict,
     )
 
 

@@ -13,10 +13,15 @@ WORK += ("n_head", "n_embd", "bias", "dropout", "dtype", "dataset", "data_source
 WORK += ("bpe_vocab_size", "activation", "residual_dtype")
 # of them what runs that are older than the key were trained with
 YOUNGER: JsonObject = {"activation": "gelu", "residual_dtype": "float32"}
-# keys and sections that say how long a run is and how it is watched: they do not name a difference
+# keys and sections that leave the work of a step as it is: how long a run is, what it begins with,
+# how it is watched and kept, numbers that only enter the arithmetic. They do not name a difference
 UNTIMED: tuple[str, ...] = ("seed", "max_iters", "lr_decay_iters", "warmup_iters", "learning_rate")
-UNTIMED += ("min_lr", "eval_interval", "eval_iters", "log_interval", "profile", "compile_cache")
-UNTIMED += ("go_on",)
+UNTIMED += ("min_lr", "decay_lr", "lr_decay", "weight_decay", "beta1", "beta2")
+UNTIMED += ("eval_interval", "eval_iters", "eval_batch_size", "eval_only", "log_interval")
+UNTIMED += ("init_from", "weights", "go_on", "exact_resume", "offline_fallback")
+UNTIMED += ("out_dir", "keep_previous", "always_save_checkpoint", "compile_cache")
+UNTIMED += ("profile", "gpu_metrics", "tensorboard", "wandb")
+SWITCHED_OFF_BY_0 = ("grad_clip",)  # two other values of these are the same work
 FOLLOWS = {"cuda_graphs": "compile", "compile_scope": "compile"}  # `auto` settles them by the other
 
 
@@ -41,7 +46,8 @@ def leading(keys: Collection[str]) -> list[str]:
     return [key for key in keys if FOLLOWS.get(key) not in keys]
 
 
-def factor(differing: Collection[str]) -> str | None:
-    """The one key that tells two runs apart; None if there are several or none."""
-    telling = leading([key for key in differing if top_level(key) not in UNTIMED])
-    return telling[0] if len(telling) == 1 else None
+def same_work(key: str, value: object, other: object) -> bool:
+    """Whether a step does the same with either value of the key."""
+    if key in SWITCHED_OFF_BY_0:
+        return bool(value) == bool(other)
+    return value == other or top_level(key) in UNTIMED

@@ -8,6 +8,7 @@ never 0.
 
 import json
 import math
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -82,6 +83,11 @@ class RunFolder:
     def step_ms(self) -> np.ndarray:
         return self.steps.median_ms
 
+    @property
+    def on_cpu(self) -> bool:
+        """Whether a CPU computed its steps."""
+        return self.in_force.get("device") == "cpu"
+
 
 @dataclass(frozen=True)
 class InForce:
@@ -134,6 +140,17 @@ def find_run_folders(places: list[Path]) -> list[Path]:
         for path in runs:
             found.setdefault(path.resolve(), path)
     return list(found.values())
+
+
+def runs_below(place: Path) -> list[Path]:
+    """The runs in a folder that is neither a run nor holds captures, as that of a sweep."""
+    if not place.is_dir() or is_run_folder(place):
+        return []
+    with suppress(ValueError):  # none there
+        newest(place)
+        return []
+    found = sorted(path.parent for path in place.rglob(METRICS))
+    return [path for path in found if not is_previous(path.relative_to(place))]
 
 
 def newest_capture(folder: Path) -> Path | None:

@@ -9,7 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from cli.keys import spell
-from profiling.analysis.runs.configuration import WORK, flatten, leading, top_level
+from profiling.analysis.runs.configuration import (
+    WORK,
+    flatten,
+    leading,
+    same_work,
+    top_level,
+)
 from profiling.analysis.runs.folder import RunFolder
 from profiling.analysis.statistics import (
     BETWEEN_PROCESSES,
@@ -72,14 +78,23 @@ class Speed:
     noise: float  # by what share equal runs differ
     # of each run on both sides; None: the ratio is over the steps of one run each
     medians_ms: tuple[list[float], list[float]] | None
+    on_cpu: bool = False  # of one of the sides
+    equal_work: bool = False  # what differs leaves a step as it is
 
     @property
     def over_runs(self) -> bool:
         return self.medians_ms is not None
 
     @property
+    def by_chance(self) -> bool:
+        """Whether it is of one run each on a CPU, where starts of one program differ by chance."""
+        return self.on_cpu and not self.over_runs
+
+    @property
     def answer(self) -> Answer:
-        return answer(self.ratio, self.noise, EQUAL_WITHIN_PERCENT / 100)
+        found = answer(self.ratio, self.noise, EQUAL_WITHIN_PERCENT / 100)
+        unsure = self.by_chance or (self.equal_work and found != "equal")
+        return "cannot_tell" if unsure else found
 
     def runs_to_tell(self) -> int | None:
         """Of each, about, where `answer` cannot tell; None: not known."""
@@ -239,15 +254,25 @@ def compare_speed(section: Section, baseline: Group, candidate: Group) -> Speed 
         [run.step_ms * time_scale(run, section) for run in group.runs if len(run.step_ms) > 1]
         for group in (baseline, candidate)
     ]
+    on_cpu = any(run.on_cpu for group in (baseline, candidate) for run in group.runs)
+    equal = equal_work(baseline, candidate)
     if min(map(len, sides)) >= 2:
         one, other = ([float(np.median(values)) for values in side] for side in sides)
-        noise = noise_of_processes(one, other)
-        return Speed(ratio_over_processes(one, other), noise, (one, other))
+        ratio, noise = ratio_over_processes(one, other), noise_of_processes(one, other)
+        return Speed(ratio, noise, (one, other), on_cpu, equal)
     if not all(sides):
         return None
     first, second = (side[0][:: max(1, len(side[0]) // MOST_STEPS)] for side in sides)
     ratio_of_two = ratio_over_steps(first, second)
-    return Speed(ratio_of_two, BETWEEN_PROCESSES, None) if ratio_of_two else None
+    if ratio_of_two is None:
+        return None
+    return Speed(ratio_of_two, BETWEEN_PROCESSES, None, on_cpu, equal)
+
+
+def equal_work(baseline: Group, candidate: Group) -> bool:
+    """Whether all that differs leaves the work of a step, and the machine, as they are."""
+    one, other = baseline.settings, candidate.settings
+    return all(same_work(key, one.get(key), other.get(key)) for key in one | other)
 
 
 def time_scale(run: RunFolder, section: Section) -> float:

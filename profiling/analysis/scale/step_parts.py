@@ -13,6 +13,7 @@ from profiling.analysis.gpu_time.attribution import Owned
 from profiling.analysis.kernels.families import FAMILIES
 from profiling.analysis.scale.model_sizes import ModelSizes
 from profiling.analysis.scale.records import StepParts
+from profiling.analysis.verdict.health import CAPTURE_AGAIN
 
 ATTENTION, PRODUCT, EMBEDDING = map(FAMILIES.index, ("attention", "gemm", "embedding"))
 # of a block's matrices the one behind attention in backward, q, k and v's: 3 of 12 C**2 weights
@@ -26,6 +27,8 @@ def step_parts(capture: Capture, sizes: ModelSizes) -> StepParts:
     owned, file = analysis.owned, analysis.trace.file
     if owned is None or not len(owned.row):
         raise ValueError(f"{file}: no GPU activity in it; capture a run on a GPU (profile=torch)")
+    if why := report.health.no_verdict:
+        raise ValueError(f"{file}: {why}; {CAPTURE_AGAIN}")
     forward, backward = (phase_rows(analysis, owned, name) for name in ("forward", "backward"))
     if not forward or len(forward) != len(backward) or len(forward) % analysis.step_count:
         raise ValueError(

@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from profiling.analysis.columns import called, depths, distinct, used
+from profiling.analysis.steps.endless import NUMBER, until_next
 from profiling.analysis.steps.kernels import optimizer_kernel_steps
 from profiling.analysis.steps.operators import operator_phases, optimizer_steps
 from profiling.analysis.steps.phases import phase_ranges
@@ -29,7 +30,6 @@ LIBRARIES = re.compile(
 )
 THREAD_NUMBERS = 1 << 24  # of a process, in the low bits of Calls.thread
 NEAR = 0.25  # of the median
-NUMBER = re.compile(r"[\s#_:]*(\d+)$")
 PHASE_WORDS = re.compile(r"forward|backward|fwd|bwd|prefill|decode", re.IGNORECASE)
 
 
@@ -41,6 +41,7 @@ def find_steps(
     process: int | None = None,
 ) -> Steps:
     """Raises ValueError for a step, phase, device or process that the capture does not hold."""
+    trace, endless = until_next(trace)
     process, device = subject(trace, step, device, process)
     rows = step_rows(trace, process, step)
     if len(rows):
@@ -54,12 +55,13 @@ def find_steps(
         steps = found
     else:
         steps = whole_capture(trace, process, device)
-    ranges, unclosed = phase_ranges(trace, steps, rows, phases)
+    ranges, unclosed = phase_ranges(trace, steps, rows, phases, endless)
     has_phases = called(trace.names, ranges.name, PHASE_WORDS.search).any()
     if phases is None and not has_phases and (guessed := operator_phases(trace, steps)):
         return replace(steps, ranges=guessed, phases_from="operators")
     phases_from = "ranges" if len(ranges.start_ns) else None
-    return replace(steps, ranges=ranges, phases_from=phases_from, unclosed=unclosed)
+    lost = 0 if trace.ranges is None else int(endless[trace.ranges.process == process].sum())
+    return replace(steps, ranges=ranges, phases_from=phases_from, unclosed=unclosed, endless=lost)
 
 
 def ranges_of(trace: Trace) -> Ranges:

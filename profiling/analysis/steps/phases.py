@@ -12,10 +12,15 @@ WRAPPERS = re.compile(r"micro_step \d+|iteration \d+|token \d+|ProfilerStep#\d+"
 
 
 def phase_ranges(
-    trace: Trace, steps: Steps, step_rows: np.ndarray, phases: list[str] | None
+    trace: Trace,
+    steps: Steps,
+    step_rows: np.ndarray,
+    phases: list[str] | None,
+    endless: np.ndarray,
 ) -> tuple[StepRanges, int]:
     """Phases and the ranges inside them, and how many of them the capture left open.
 
+    `endless`: which ranges lost their ends; they are left out, for nobody knows what lies in them.
     `step_rows`: the ranges that are steps. Those that bear one name are phases themselves if
     nothing is inside them: the program ranges its phases alone.
     """
@@ -33,11 +38,13 @@ def phase_ranges(
         chosen[step_rows] = alike and not in_steps(steps, ranges.start_ns[chosen])
     else:
         return NO_RANGES, 0
+    chosen &= ~endless
     rows = np.flatnonzero(chosen)
     mine = ranges.rows(rows)
     depth, name = depth_of(steps, mine), mine.name.astype(np.int64)
     found = StepRanges(mine.start_ns, mine.end_ns, name, mine.thread, depth)
-    return found, int((~ranges.closed[np.union1d(rows, step_rows)]).sum())
+    cut_off = ~ranges.closed & ~endless
+    return found, int(cut_off[np.union1d(rows, step_rows)].sum())
 
 
 def in_steps(steps: Steps, time_ns: np.ndarray) -> bool:

@@ -40,6 +40,7 @@ class Steps:
     ranges: StepRanges = NO_RANGES
     phases_from: str | None = None  # ranges | operators
     unclosed: int = 0  # ranges among them that the capture cut off
+    endless: int = 0  # ranges whose end is not in the capture, though the program went on
 
     @cached_property
     def phases(self) -> StepRanges:

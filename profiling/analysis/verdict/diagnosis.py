@@ -12,7 +12,7 @@ events recorded (profiler_cost), off `launch` first, since that is where events 
 2. Otherwise the GPU itself is the bottleneck, and verdict.gpu says by what; so it is too where half
    of the step passes between kernels that are queued.
 
-A run without a GPU is told by verdict.cpu.
+A run without a GPU is told by verdict.cpu. A capture that lost too many kernels has no verdict.
 
 A wait for the GPU is no finding by itself: it counts only as the idle time that it causes.
 """
@@ -25,6 +25,7 @@ from profiling.analysis.gpu_time.typical import TypicalStep, typical_step
 from profiling.analysis.report import Bottleneck, Gain, Health, Report
 from profiling.analysis.verdict import copies, cpu, gpu
 from profiling.analysis.verdict.advice import above_roof_ms, advise, most_above_roof
+from profiling.analysis.verdict.health import CAPTURE_AGAIN
 from profiling.causes import PART, VERDICT
 
 CLOSE = 0.6  # of the largest: a second reason of the host's that weighs about as much
@@ -34,6 +35,10 @@ WORTH_TELLING = 0.02  # of a step
 def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
     """`report`: all but its bottleneck is there."""
     cannot = list(cannot_tell(report))
+    if reason := report.health.no_verdict:
+        said = f"{reason}: records were lost, so what is added up here is too small."
+        cannot = [f"what holds the step back: {reason}", *cannot]
+        return Bottleneck("unknown", [said], [f"To tell, {CAPTURE_AGAIN}."], cannot_tell=cannot)
     if report.on_cpu:
         return cpu.bottleneck(analysis, report, cannot)
     step = typical_step(analysis)

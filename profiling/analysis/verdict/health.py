@@ -7,8 +7,9 @@ from itertools import chain
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
+from profiling.analysis.gpu_time.losses import Losses
 from profiling.analysis.kernels import roofline
-from profiling.analysis.report import Finding, Health, Report
+from profiling.analysis.report import Finding, Health, LostKernels, Report
 from profiling.analysis.steps.find import used_gpus
 from profiling.analysis.verdict import profiler_cost
 from profiling.manifest import Manifest
@@ -25,6 +26,10 @@ PERSONAL = "the capture still holds an environment, a user, a host or folders"
 OTHERS = "GPUs of processes in this capture"
 UNKNOWN_SHARE = 0.2  # of kernel time: from here on a warning, and no evidence
 TRACE_BOTH = "nsys profile --trace=cuda,nvtx"
+CAPTURE_AGAIN = (
+    "capture again: fewer steps (profile.steps=10), torch.cuda.synchronize() before the capture "
+    "ends; nsys profile --cuda-flush-interval=1000 empties its buffers in time"
+)
 
 
 note, warning = partial(Finding, "note"), partial(Finding, "warning")
@@ -37,16 +42,37 @@ def health(
     overhead = manifest.overhead_percent if manifest else None
     free_ms = free_step_ms(manifest)
     estimated_ms = profiler_cost.estimated_ms(analysis) if free_ms is None else None
+    lost = lost_kernels(analysis)
     findings = chain(
+        of_losses(analysis.losses),
         of_tool(analysis.trace),
         of_overhead(overhead, free_ms, report),
         of_manifest(manifest, report.capture.gpu),
-        of_steps(report, analysis.steps.unclosed),
+        of_steps(report, analysis.steps.unclosed, analysis.steps.endless),
         of_others(analysis),
         of_content(analysis.trace, report),
         [Finding("note", problem)] if problem else [],
     )
-    return Health(overhead, free_ms, estimated_ms, list(findings))
+    return Health(overhead, free_ms, estimated_ms, list(findings), lost)
+
+
+def lost_kernels(analysis: Analysis) -> LostKernels | None:
+    losses = analysis.losses
+    if losses is None:
+        return None
+    percent = None if losses.share is None else 100 * losses.share
+    return LostKernels(
+        losses.kernels,
+        losses.lost if losses.captured else None,
+        percent,
+        losses.allows_no_verdict,
+        losses.said,
+    )
+
+
+def of_losses(losses: Losses | None) -> Iterator[Finding]:
+    if losses and losses.is_worth_a_warning:
+        yield warning(losses.said, CAPTURE_AGAIN)
 
 
 def free_step_ms(manifest: Manifest | None) -> float | None:
@@ -94,7 +120,7 @@ def of_manifest(manifest: Manifest | None, gpu: Device | None) -> Iterator[Findi
         yield note(f"no roofline: {why}")
 
 
-def of_steps(report: Report, unclosed: int) -> Iterator[Finding]:
+def of_steps(report: Report, unclosed: int, endless: int) -> Iterator[Finding]:
     steps, values = report.window.steps, report.window.step_ms.values
     if report.window.step_name is None:
         cure = "range your steps and phases, or name them: --step NAME --phases a,b"
@@ -120,6 +146,12 @@ def of_steps(report: Report, unclosed: int) -> Iterator[Finding]:
             yield warning(what, "move the window: profile.start=")
     if unclosed:
         yield note(f"{unclosed} ranges were still open when the capture ended")
+    if endless:
+        cure = "pop each range that is pushed; capture again with larger buffers or fewer steps"
+        counted = "1 range lost its end" if endless == 1 else f"{endless} ranges lost their ends"
+        yield warning(
+            f"{counted}: a step then ends where the next begins, a phase is left out", cure
+        )
 
 
 def changes_figures(finding: Finding) -> bool:

@@ -5,7 +5,6 @@ that was stopped goes on where it was.
 """
 
 import os
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +31,7 @@ from profiling.launch.experiment.processes import (
 from profiling.launch.process import stream
 from profiling.manifest import Manifest
 from profiling.records import JsonObject, read_json, to_json
+from profiling.run_files import remove_run
 from profiling.tools import nsight
 from profiling.units import milliseconds, number
 
@@ -109,7 +109,7 @@ def time_process(
     run_dir, environ = plan.out_dir(trial), without_ours() if folder else dict(os.environ)
     if trial.kind == "captured" and folder:  # nsys keeps the environment
         environ = {n: v for n, v in environ.items() if n not in nsight.secret_names(environ)}
-    shutil.rmtree(run_dir, ignore_errors=True)  # of a process that was stopped
+    remove_run(run_dir)  # of a process that was stopped
     log = run_dir.with_name(run_dir.name + ".log")
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "wb") as file:

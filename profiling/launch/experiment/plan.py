@@ -10,6 +10,8 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from profiling.analysis.difference.records import SCHEMA_VERSION, Experiment, Factor
 
 LOG_INTERVAL = 10  # iterations between two readings of the clock: each waits for the GPU
@@ -52,6 +54,7 @@ def timed_words(experiment: Experiment, value: int, out_dir: Path) -> list[str]:
         *value_words(experiment, value, out_dir),
         f"max_iters={max_iters(experiment)}",
         f"log_interval={experiment.log_interval}",
+        "profile=none",  # FILE may be the config.yaml of a captured run
     ]
 
 
@@ -115,8 +118,10 @@ def plan_experiment(words: list[str], steps: int, warm_up: int = WARM_UP) -> Exp
         log_interval=LOG_INTERVAL,
         runs=[],
     )
-    for number in range(len(values)):
-        compose_one(timed_words(experiment, number, Path("out-ab")))
+    places = (timed_words(experiment, number, Path("out-ab")) for number in range(len(values)))
+    composed = [compose_one(each) for each in places]
+    if composed[0].init_from == "resume":  # FILE is the config.yaml of a run that was resumed
+        return replace(experiment, words=[*experiment.words, "init_from=scratch"])
     return experiment
 
 

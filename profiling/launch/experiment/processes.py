@@ -22,7 +22,7 @@ from profiling.analysis.runs.folder import RunFolder, read_run
 from profiling.launch.experiment.plan import timed_process
 from profiling.launch.process import Ended, stream
 from profiling.records import read_json, to_json
-from profiling.run_files import CHECKPOINTS, SHARDS
+from profiling.run_files import CHECKPOINTS, SHARDS, remove_run
 
 RESULTS = "results.json"
 IDENTITY = ("factor", "words", "steps", "warm_up", "log_interval")  # else it is another experiment
@@ -93,7 +93,7 @@ def time_process(
     """One process from its start to its row of the record, and what it left."""
     label = experiment.factor.labels[value]
     run_dir, command = timed_process(experiment, trainer, folder, number, value)
-    shutil.rmtree(run_dir, ignore_errors=True)  # of a process that was stopped
+    remove_run(run_dir)  # of a process that was stopped
     started = time.perf_counter()
     run_process(command, run_dir.with_name(run_dir.name + ".log"), label)
     wall_s = time.perf_counter() - started

@@ -113,6 +113,10 @@ def verdict(report: Report) -> list[Block]:
             ]
         ),
         *(Finding(f.level, f.what, f.cure, places=MARKDOWN) for f in report.health.findings),
+        *(
+            Finding(f.level, f.what, f.cure, places=("terminal", "page"))
+            for f in report.health.of_losses
+        ),
         Facts(pairs, cards=True, places=("markdown", "page")),
         Facts([*pairs, ("step, ms", told)], places=TERMINAL),
     ]

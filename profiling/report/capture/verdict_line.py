@@ -9,7 +9,7 @@ def verdict_line(report: Report) -> str:
     """'Bound by kernel launches: the GPU waits for ...'."""
     found = VERDICT[report.bottleneck.verdict]
     if found.name == "unknown":
-        return f"No bottleneck named: {found.why}"
+        return f"No bottleneck named: {report.health.no_verdict or found.why}"
     line = f"Bound by {found.title}: {found.why}"
     if found.name == cpu.VERDICT and (phase := cpu.longest_phase(report)):
         share = 100 * phase.host_ms / report.window.wall_ms

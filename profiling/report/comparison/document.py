@@ -29,6 +29,7 @@ from profiling.units import ABSENT, milliseconds
 
 TONES: dict[str, Tone] = {"faster": "good", "slower": "bad", "cannot_tell": "warning"}
 SHORT = {"changed": "Changed", "removed": "Removed", "added": "Added"}  # in the navigation
+MEAN_APART = 0.05  # from the median: then the parts do not add up to the headline's figures
 IN_TEXT = ("buckets", "families")  # of what explains an experiment: the page has all tables
 
 
@@ -87,15 +88,20 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
     """(what, figure) under the verdict."""
     step, sides = comparison.step_ms, (comparison.baseline, comparison.candidate)
     unit = step.unit.removesuffix(" a step")
-    interval = "none: too few steps"
-    if step.ci95:
-        interval = f"{step.ci95[0]:.3f} to {step.ci95[1]:.3f}"
     pairs = [
         (sides[0].name, f"{milliseconds(step.baseline)} {unit}"),
         (sides[1].name, f"{milliseconds(step.candidate)} {unit}"),
+        (
+            "spread (interquartile)",
+            f"{milliseconds(step.baseline_spread)} -> {milliseconds(step.candidate_spread)} {unit}",
+        ),
         ("ratio", f"{step.ratio:.3f}"),
-        ("95 % interval", interval),
+        ("95 % interval", interval(comparison)),
     ]
+    if step.noise_percent is not None:
+        pairs.append(("equal runs differ by", f"{step.noise_percent:.2g} %"))
+    if comparison.buckets:
+        pairs += mean_steps(step)
     if sure := comparison.ratio_bound:
         pairs.append(
             ("ratio without a profiler", f"{sure:.3f} or {'less' if sure < 1 else 'more'}")
@@ -114,13 +120,34 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
     return pairs
 
 
+def mean_steps(step: StepComparison) -> list[tuple[str, str]]:
+    """What the parts add up to, where it is far from the medians; empty where it is not known."""
+    one, other = step.baseline_mean, step.candidate_mean
+    if one is None or other is None:
+        return []
+    if max(abs(one / step.baseline - 1), abs(other / step.candidate - 1)) <= MEAN_APART:
+        return []
+    both = f"{milliseconds(one)} -> {milliseconds(other)} ms"
+    return [("mean step, of the parts", both)]
+
+
+def interval(comparison: Comparison) -> str:
+    if bounds := comparison.step_ms.ci95:
+        return f"{bounds[0]:.3f} to {bounds[1]:.3f}"
+    unknown = comparison.cannot_tell
+    one = unknown is not None and unknown.reason == "one_process"
+    return "none: one run each, on a CPU" if one else "none: too few steps"
+
+
 def both_ms(step: StepComparison | FreeSteps) -> str:
     return f"{milliseconds(step.baseline)} -> {milliseconds(step.candidate)} ms"
 
 
 def step_section(comparison: Comparison) -> Section:
     point = "a step"
-    if comparison.baseline.kind == "training":
+    if comparison.step_ms.noise_percent is not None:
+        point = "a run, the median of its logged rows"
+    elif comparison.baseline.kind == "training":
         point = "a logged row, the median of its iterations"
     elif comparison.captured_step_ms:
         point = "a step before or after the captured ones"

@@ -9,6 +9,7 @@ from profiling.analysis.runs.groups import (
     Speed,
     compare_speed,
     energy_per_token,
+    equal_work,
     losses_of,
     seconds_to,
     time_scale,
@@ -20,6 +21,7 @@ from profiling.units import milliseconds, number
 
 MOST_KEYS = 6
 MOST_GROUPS = 5  # of which each is named; the tables have all
+BY_CHANCE = "one run each, on a CPU, where starts of one program differ by chance"
 
 
 def headline(section: Section) -> str:
@@ -34,6 +36,9 @@ def headline(section: Section) -> str:
         return f"{fastest.label}: {times(section, fastest)}, {count}, nothing to compare with"
     if not others:
         return f"{fastest.label}: {times(section, fastest)}; the others have no step times yet"
+    if len(others) > 1 and all(equal_work(fastest, other) for other in others):
+        both = f"{time_of(section, fastest)} to {times(section, others[-1])}"
+        return f"All {len(ranked)} do the same work in a step: {both}"
     if len(others) > 1:
         return f"{fastest.label} is the fastest of {len(ranked)}: {times(section, fastest)}"
     return against(section, fastest, others[0])
@@ -44,6 +49,8 @@ def against(section: Section, fastest: Group, other: Group) -> str:
     both = f"{time_of(section, fastest)} against {times(section, other)}"
     if found is None:
         return f"{fastest.label} and {other.label} have too few steps to compare: {both}"
+    if found.equal_work:
+        return f"{fastest.label} and {other.label} do the same work in a step: {both}"
     if found.answer == "equal":
         band = f"{EQUAL_WITHIN_PERCENT:g} %"
         return f"{fastest.label} and {other.label} are equally fast within {band}: {both}"
@@ -110,6 +117,9 @@ def certainty(section: Section) -> list[str]:
         found = compare_speed(section, other, fastest)
         if found is not None:
             said = "" if len(others) == 1 else f"{against(section, fastest, other)}; "
+            if found.by_chance:
+                lines.append(f"{said}{BY_CHANCE}.")
+                continue
             lines.append(f"{said}{interval(found)}, {over(found, fastest, other)}.")
     return lines
 

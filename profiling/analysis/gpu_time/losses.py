@@ -1,0 +1,199 @@
+"""Kernels that were launched and that the capture does not hold. Called by analysis.
+
+The tool loses records where a buffer is full or a file is cut off. These launches have no kernel
+and lost none:
+
+- launches that failed, and launches while a CUDA graph was captured, which record and do not run;
+- launches of a CUDA graph without kernels. Those of others are counted by node, where the tool
+  tells nodes: a launch runs the nodes that other launches of its graph run;
+- at the edge of the capture, launches behind the last one that has a kernel, if one kernel that
+  still ran when the capture ended explains it.
+"""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from profiling.analysis.columns import called, depths
+from profiling.timeline.trace import COPY, KERNEL, MEMSET, Calls, Operations, Trace
+
+SUFFIX = r"(_ptsz|_spt)?(_v\d+)?"
+LAUNCH = re.compile(
+    r"(cudaLaunch(Cooperative)?Kernel(ExC|MultiDevice)?|cuLaunch(Cooperative)?Kernel(Ex)?|"
+    rf"hip(Ext)?(Module)?Launch(Cooperative)?Kernel(ExC)?){SUFFIX}"
+)
+GRAPH_LAUNCH = re.compile(rf"(cuda|cu|hip)GraphLaunch{SUFFIX}")
+BEGIN_CAPTURE = re.compile(rf"(cuda|cu|hip)StreamBeginCapture(ToGraph|_v2)?{SUFFIX}")
+END_CAPTURE = re.compile(rf"(cuda|cu|hip)StreamEndCapture{SUFFIX}")
+LATENCY_NS = 100_000  # within which a kernel begins behind its launch, or the kernel before it
+FOREVER_NS = 1 << 62
+WARNED, REFUSED = 0.01, 0.05  # shares of the kernels: from above these a warning, no verdict
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Of one process. `kernels`: all that its launches should have run."""
+
+    kernels: int
+    lost: int
+    captured: bool = True  # False: the capture holds no kernel at all, so how many is not known
+
+    @property
+    def share(self) -> float | None:
+        """0 to 1; None: not known."""
+        return self.lost / self.kernels if self.kernels and self.captured else None
+
+    @property
+    def is_worth_a_warning(self) -> bool:
+        return not self.captured or (self.share or 0.0) > WARNED
+
+    @property
+    def allows_no_verdict(self) -> bool:
+        """Whether so much is lost that the figures are those of another program."""
+        return not self.captured or (self.share or 0.0) > REFUSED
+
+    @property
+    def said(self) -> str:
+        if not self.captured:
+            return f"none of {self.kernels:,} launches has its kernel in the capture"
+        return (
+            f"{self.lost:,} of {self.kernels:,} launched kernels are not in the capture "
+            f"({100 * (self.share or 0.0):.1f} %)"
+        )
+
+
+def losses_of(trace: Trace, process: int | None) -> Losses | None:
+    """None where no call was captured, or none that launches a kernel: then nothing tells."""
+    calls, operations = trace.calls, trace.operations
+    if calls is None or operations is None:
+        return None
+    own = operations.process == process
+    kernels = operations.rows(own & (operations.kind == KERNEL) & (operations.call >= 0))
+    has = np.zeros(len(calls.name), bool)
+    has[kernels.call] = True
+    chosen = running_launches(trace.names, calls, process, has)
+    launches = calls.rows(chosen)
+    group = groups_of_nested(launches)
+    found = np.zeros(int(group.max(initial=-1)) + 1, bool)
+    np.logical_or.at(found, group, has[chosen])
+    if not len(kernels.call):
+        others = own & np.isin(operations.kind, (COPY, MEMSET))
+        return Losses(len(found), 0, captured=False) if len(found) and others.any() else None
+    first = np.unique(group, return_index=True)[1]
+    pending = ~found & at_the_edge(trace, launches.rows(first), found, kernels)
+    graphs = graph_launches(trace, calls, process)
+    graphs = graphs[~at_the_edge(trace, calls.rows(graphs), has[graphs], kernels)]
+    of_graphs, ran = graph_kernels(kernels, graphs)
+    expected = int(np.count_nonzero(~pending)) + of_graphs
+    lost = int(np.count_nonzero(~found & ~pending)) + of_graphs - ran
+    return Losses(expected, lost) if expected else None
+
+
+def running_launches(
+    names: list[str], calls: Calls, process: int | None, has: np.ndarray
+) -> np.ndarray:
+    """Rows of the process's launches that succeeded and were not recorded into a CUDA graph.
+
+    `has`: of each call whether it has a kernel.
+    """
+    of_process = calls.process == process
+    launches = of_process & ~calls.failed & called(names, calls.name, LAUNCH.fullmatch)
+    rows = np.flatnonzero(launches)
+    begins_ns = calls.start_ns[of_process & called(names, calls.name, BEGIN_CAPTURE.fullmatch)]
+    ends_ns = np.sort(calls.end_ns[of_process & called(names, calls.name, END_CAPTURE.fullmatch)])
+    recorded = np.zeros(len(rows), bool)
+    for begin_ns, end_ns in recordings(begins_ns, ends_ns):
+        start_ns = calls.start_ns[rows]
+        inside = (start_ns >= begin_ns) & (start_ns <= end_ns)
+        is_whole = begin_ns > -FOREVER_NS and end_ns < FOREVER_NS
+        # the other end of one may have been lost, too: then launches inside of it have kernels
+        if is_whole or not np.any(has[rows[inside]]):
+            recorded |= inside & ~has[rows]
+    return rows[~recorded]
+
+
+def recordings(begins_ns: np.ndarray, ends_ns: np.ndarray) -> list[tuple[int, int]]:
+    """(begin, end) of each time in which a graph was captured; both ascending."""
+    found = [(-FOREVER_NS, int(ends_ns[0]))] if len(ends_ns) else []
+    if found and len(begins_ns) and begins_ns[0] < ends_ns[0]:
+        found = []
+    end = np.append(ends_ns, FOREVER_NS)[np.searchsorted(ends_ns, begins_ns)]
+    return found + list(zip(begins_ns.tolist(), end.tolist(), strict=True))
+
+
+def groups_of_nested(launches: Calls) -> np.ndarray:
+    """A number for each launch, the same for calls inside of one another: one kernel is theirs."""
+    group, count = np.zeros(len(launches.name), np.int64), 0
+    for thread in np.unique(launches.thread).tolist():
+        of = np.flatnonzero(launches.thread == thread)
+        outermost = depths(launches.start_ns[of], launches.end_ns[of]) == 0
+        group[of] = count + np.cumsum(outermost) - 1
+        count += int(outermost.sum())
+    return group
+
+
+def at_the_edge(
+    trace: Trace, launches: Calls, found: np.ndarray, kernels: Operations
+) -> np.ndarray:
+    """Of which launches the end of the capture may have cut kernels off.
+
+    `found`: which of them have one. Launches run in their order: of the last that has a kernel, or
+    of the one behind it, one did not end, and it takes no longer than the longest of all.
+    """
+    tables = (trace.calls, trace.operations, trace.ranges)
+    end_ns = max(int(table.end_ns.max()) for table in tables if table is not None)
+    last_ns = int(launches.start_ns[found].max(initial=-FOREVER_NS))
+    longest_ns = int((kernels.end_ns - kernels.start_ns).max())
+    begun_ns = np.maximum(launches.end_ns, kernels.end_ns.max())
+    return (launches.start_ns >= last_ns) & (end_ns - begun_ns <= longest_ns + LATENCY_NS)
+
+
+def graph_launches(trace: Trace, calls: Calls, process: int | None) -> np.ndarray:
+    """Rows of the calls of the process that launch CUDA graphs."""
+    launches = called(trace.names, calls.name, GRAPH_LAUNCH.fullmatch)
+    return np.flatnonzero(launches & (calls.process == process) & ~calls.failed)
+
+
+def graph_kernels(kernels: Operations, launched: np.ndarray) -> tuple[int, int]:
+    """(how many kernels the launches of CUDA graphs should have run, how many ran).
+
+    `launched`: the calls that launch one. Graphs are told by their nodes: launches that share one
+    are of the same graph.
+    """
+    of_graphs = (kernels.graph_node >= 0) & np.isin(kernels.call, launched)
+    nodes, node = np.unique(kernels.graph_node[of_graphs], return_inverse=True)
+    launches, launch = np.unique(kernels.call[of_graphs], return_inverse=True)
+    graph = np.arange(len(nodes))
+    while True:
+        of_launch = np.full(len(launches), len(nodes))
+        np.minimum.at(of_launch, launch, graph[node])
+        joined = graph.copy()
+        np.minimum.at(joined, node, of_launch[launch])
+        if np.array_equal(joined, graph):
+            break
+        graph = joined
+    sizes, times = (np.bincount(each, minlength=len(nodes)) for each in (graph, of_launch))
+    ran = len(np.unique(node * len(launches) + launch))
+    graph_of = np.full(len(launched), -1)
+    graph_of[np.searchsorted(launched, launches)] = of_launch
+    return int(sizes @ times + sizes[lost_launches(graph_of)].sum()), ran
+
+
+def lost_launches(graph: np.ndarray) -> np.ndarray:
+    """Which graphs the launches ran that have no kernel left.
+
+    `graph`: of each launch in their order, -1: without a kernel. A program repeats itself: where
+    another graph came as far behind the same one, that is lost; else the graph holds no kernel.
+    """
+    found = []
+    ran = np.flatnonzero(graph >= 0)
+    for empty in np.flatnonzero(graph < 0).tolist():
+        before = ran[ran < empty]
+        if not len(before):
+            continue
+        distance = empty - before[-1]
+        alike = ran[(graph[ran] == graph[before[-1]]) & (ran + distance < len(graph))]
+        there = graph[alike + distance]
+        found += np.bincount(there[there >= 0]).argsort()[-1:].tolist()
+    return np.array(found, np.int64)
