@@ -4,6 +4,8 @@ python sample.py out_dir=out-shakespeare-char start="ROMEO:" num_samples=3
 """
 
 if __name__ == "__main__":
+    import sys
+
     from cli.start_up import begin
 
     begin()  # from here on Ctrl-C is quiet
@@ -11,8 +13,10 @@ if __name__ == "__main__":
     # --help and mistakes end here, before torch, which takes seconds to import
     from cli.help import read_keys
     from configs.sampling import HELP, SampleConfig
+    from configs.without_effect import SAMPLING, say_idle_keys
 
     asked = read_keys(HELP, SampleConfig)
+    say_idle_keys(SAMPLING, sys.argv[1:], [asked])
 
 import codecs
 import io

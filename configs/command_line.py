@@ -46,6 +46,7 @@ from configs.jobs import Jobs, Train
 from configs.nanogpt import translated
 from configs.schema import Config
 from configs.texts import as_they_stand
+from configs.without_effect import TRAINING, say_idle_keys
 
 HELP = """\
 Trains a GPT on Shakespeare, or on a text of yours; every run can be profiled and compared.
@@ -127,6 +128,7 @@ def read() -> Start:
     if shown or options.shell_completion:
         by_hydra(unchecked, unchecked)
         raise SystemExit(0)
+    say_idle_keys(TRAINING, overrides, configs)
     if options.run or sets_hydra(path, overrides):
         return by_hydra
     return partial(train_each, jobs)
