@@ -207,7 +207,7 @@ def encode_prompt(start: str, tokenizer: Tokenizer) -> list[int]:
 
 
 def prompt_text(start: str) -> str:
-    """Text that `start` stands for. Raises ValueError, which names the key and, if any, the file."""
+    """Text that `start` stands for. Raises ValueError, which names the key and the file, if any."""
     key, text = "start", start.replace("\\n", "\n")
     if start.startswith(FILE):
         key = f"start={start}"
