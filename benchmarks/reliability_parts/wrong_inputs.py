@@ -37,8 +37,21 @@ PROGRAMS = {
     "data.prepare of a dataset": (DataConfig, [f"data_source={TEXT}"]),
     "training.export": (ExportConfig, [f"out_dir={RUN}", "folder=made"]),
 }
-NO_NUMBERS = ("abc", "1,5", "0x1g", "--", "{a:1}", "[1]", "é", "1 2", "\u202e1", "5e", "", "'")
-NO_NUMBERS += ("9" * 5000,)
+NO_NUMBERS = (
+    "9" * 5000,
+    "abc",
+    "1,5",
+    "0x1g",
+    "--",
+    "{a:1}",
+    "[1]",
+    "é",
+    "1 2",
+    "\u202e1",
+    "5e",
+    "",
+    "'",
+)
 SPECIAL = ("fifo", "/dev/zero", "loop", "nowhere", "folder", "empty", "bytes", "cut.json.gz", TEXT)
 # verbs that read a file or folder first -> the words behind it
 READING = {
