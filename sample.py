@@ -4,6 +4,8 @@ python sample.py out_dir=out-shakespeare-char start="ROMEO:" num_samples=3
 """
 
 if __name__ == "__main__":
+    import sys
+
     from cli.start_up import begin
 
     begin()  # from here on Ctrl-C is quiet
@@ -11,8 +13,10 @@ if __name__ == "__main__":
     # --help and mistakes end here, before torch, which takes seconds to import
     from cli.help import read_keys
     from configs.sampling import HELP, SampleConfig
+    from configs.without_effect import SAMPLING, say_idle_keys
 
     asked = read_keys(HELP, SampleConfig)
+    say_idle_keys(SAMPLING, sys.argv[1:], [asked])
 
 import codecs
 import io
@@ -58,6 +62,7 @@ def sample(config: SampleConfig) -> None:
     dtype = resolve_dtype(config.dtype, device)
     if device.type == "cuda":
         torch.cuda.set_device(device)  # graphs are captured on the current one
+    prompt_text(config.start)  # a file that cannot be read is told before the weights are
     model, tokenizer = load_model(config, device, dtype)
     block_size = model.config.block_size
     prompt = encode_prompt(config.start, tokenizer)
@@ -193,16 +198,23 @@ def encode_prompt(start: str, tokenizer: Tokenizer) -> list[int]:
     """Token ids of what `start` stands for. ValueError names the key and, if any, the file."""
     if start == END_OF_TEXT and tokenizer.end_of_text is not None:
         return [tokenizer.end_of_text]
+    text = prompt_text(start)
+    try:
+        return tokenizer.encode(text).tolist()
+    except ValueError as error:
+        key = f"start={start}" if start.startswith(FILE) else "start"
+        raise ValueError(f"{key}: {error}") from error
+
+
+def prompt_text(start: str) -> str:
+    """Text that `start` stands for. Raises ValueError, which names the key and the file, if any."""
     key, text = "start", start.replace("\\n", "\n")
     if start.startswith(FILE):
         key = f"start={start}"
         text = read_utf8(start.removeprefix(FILE), key)
     if not text:
         raise ValueError(f"{key}: empty; the model needs a token to begin with, as in start=\\n")
-    try:
-        return tokenizer.encode(text).tolist()
-    except ValueError as error:
-        raise ValueError(f"{key}: {error}") from error
+    return text
 
 
 def texts(prompt: list[int], new: Iterator[list[int]], tokenizer: Tokenizer) -> Iterator[str]:

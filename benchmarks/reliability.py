@@ -39,6 +39,7 @@ PARTS = {
     "lossy_captures": ("captures that lost records, no verdict; whole ones, no warning", 400),
     "pairs": ("two processes on one folder: one runs, the other is refused", 50),
     "signals": ("SIGINT and SIGTERM at random moments: quiet, and the same end", 500),
+    "wrong_inputs": ("wrong commands of all programs: exit code 2 and one line, always", 659),
     "wandb_deaths": ("wandb-core killed or stopped: all rows in metrics.jsonl, one warning", 40),
 }
 __doc__ = (__doc__ or "").format(

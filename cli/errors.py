@@ -20,7 +20,7 @@ from cli.program import as_called
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 # in folders of others even the question whether there is a file has no answer; files vanish
 OUT_OF_REACH = (
-    *(errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EIO),
+    *(errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EIO, errno.ELOOP),
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ESTALE),
 )
 LONG_NUMBER = re.compile(r"(\d{20})\d{80,}")  # of which a message shows the beginning

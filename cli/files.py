@@ -21,11 +21,21 @@ def check_place(path: Path) -> None:
     with told(path):
         if path.is_dir():
             raise ValueError(f"{path}: is a folder; name a file in it")
-        if path.exists() and not path.is_file():  # a link may lead there
-            raise ValueError(f"{path}: is a device or a pipe; name a file")
+        refuse_pipe(path)  # a link may lead there
         if not path.parent.is_dir():
             raise ValueError(f"{path}: there is no folder {path.parent}; make it first")
         check_writable(path.parent)
+
+
+def refuse_pipe(path: Path) -> None:
+    """Raises ValueError for a pipe or a device, which is read without end, or waited for."""
+    if is_pipe(path):
+        raise ValueError(f"{path}: is a device or a pipe; name a file")
+
+
+def is_pipe(path: Path) -> bool:
+    """Returns whether it is there, and neither a file nor a folder: a pipe, a device, a socket."""
+    return path.exists() and not (path.is_file() or path.is_dir())
 
 
 def behind_link(path: Path) -> Path:

@@ -32,11 +32,21 @@ from cli.program import as_called
 from cli.slurm import adopt
 from configs import files
 from configs.completion import completions
-from configs.compose import PRIMARY, compose_jobs, explain, named_keys, take_shape, to_config
+from configs.compose import (
+    PRIMARY,
+    check_package,
+    compose_jobs,
+    explain,
+    named_keys,
+    swept_by_hydra,
+    take_shape,
+    to_config,
+)
 from configs.jobs import Jobs, Train
 from configs.nanogpt import translated
 from configs.schema import Config
 from configs.texts import as_they_stand
+from configs.without_effect import TRAINING, say_idle_keys
 
 HELP = """\
 Trains a GPT on Shakespeare, or on a text of yours; every run can be profiled and compared.
@@ -98,7 +108,7 @@ def read() -> Start:
         raise SystemExit(0)
     ours = [] if options.shell_completion else translated(words)
     path, overrides = split_words(ours, options.config_name)
-    overrides = as_they_stand(overrides, options.multirun)
+    overrides = as_they_stand(swept_by_hydra(overrides, options.multirun), options.multirun)
     if options.help:
         (config,) = compose_jobs(path, [], multirun=False)
         recipes = "|".join(files.options("recipe"))
@@ -106,6 +116,10 @@ def read() -> Start:
         print(as_called(f"{told}\n{key_table(config)}"))
         raise SystemExit(0)
     configs = compose_jobs(path, overrides, options.multirun)
+    if options.package is not None:
+        if not options.cfg:
+            raise ValueError(f"--package {options.package}: only with --cfg, of which it is a part")
+        check_package(options.package)
     asked = words if options.shell_completion else [] if options.hydra_help else overrides
     for_hydra = [*flags, "--config-name", PRIMARY, *asked]
     jobs = Jobs(configs, options.multirun)
@@ -114,6 +128,7 @@ def read() -> Start:
     if shown or options.shell_completion:
         by_hydra(unchecked, unchecked)
         raise SystemExit(0)
+    say_idle_keys(TRAINING, overrides, configs)
     if options.run or sets_hydra(path, overrides):
         return by_hydra
     return partial(train_each, jobs)

@@ -8,7 +8,7 @@ import copy
 import itertools
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType, Sweep, ValueType
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException, ValidationError
 
 from cli.errors import ending, one_line
 from cli.interrupts import leaving_at_once
@@ -33,6 +33,13 @@ from configs.schema import Config
 PRIMARY, SCHEMA = "_primary", "_schema"
 
 LONGEST_NAME = 128  # of a run in W&B
+
+# settings of Hydra's own that have an effect here, with all below them
+HYDRA_KEYS = (
+    *("hydra.launcher", "hydra.sweep.dir", "hydra.sweep.subdir", "hydra.job.env_set"),
+    *("hydra.verbose", "hydra.searchpath", "hydra.callbacks"),
+)
+SWEPT = "hydra.sweeper.params."
 
 # Hydra composes and sweeps; folders, logging and records belong to the trainer
 HYDRA_SETTINGS = {
@@ -163,6 +170,10 @@ def load(path: Path | None) -> dict[str, Value]:
                 raise ValueError("defaults: must be a list")
             if name == "hydra" and not isinstance(value, dict):
                 raise ValueError("hydra: must be a mapping")
+            if name == "hydra":
+                assert isinstance(value, dict)
+                for setting in hydra_keys(value):
+                    check_hydra_key(setting)
             if "." in name:
                 raise ValueError(f"{name}: in a file, write the key under its section")
             if name not in ("defaults", "hydra"):
@@ -235,6 +246,7 @@ def parse_override(parser: OverridesParser, text: str, multirun: bool) -> Overri
 def check_override(override: Override) -> None:
     """Refuses what the schema does not know; Hydra's own settings and groups are Hydra's matter."""
     if override.is_hydra_override():
+        check_hydra_key(override.key_or_group)
         return
     name, typed, groups = override.key_or_group, override.input_line, files.groups()
     value = override.value()
@@ -249,6 +261,49 @@ def check_override(override: Override) -> None:
         raise ValueError(f"{typed}: write {section}={check_option(section, value)}")
     else:
         check_value(name, value)
+
+
+def check_hydra_key(name: str) -> None:
+    """Refuses a setting of Hydra's that would change nothing; its groups are Hydra's matter."""
+    if "/" in name or any(name == key or name.startswith(f"{key}.") for key in HYDRA_KEYS):
+        return
+    if f"{name}.".startswith(SWEPT):
+        raise ValueError(f"{name}: write the key itself, with -m: -m KEY=A,B")
+    if name in ("hydra.run.dir", "hydra.job.chdir", "hydra.output_subdir"):
+        raise ValueError(f"{name}: has no effect here; out_dir=FOLDER is where a run writes")
+    raise ValueError(f"{name}: has no effect here; of Hydra's keys {', '.join(HYDRA_KEYS)} have")
+
+
+def hydra_keys(section: dict[str, Value], prefix: str = "hydra") -> Iterator[str]:
+    """The names of the settings in a file's section `hydra`, as on the command line."""
+    for name, value in section.items():
+        inner = f"{prefix}.{name}"
+        if isinstance(value, dict) and inner not in HYDRA_KEYS:
+            yield from hydra_keys(value, inner)
+        else:
+            yield inner
+
+
+def swept_by_hydra(overrides: list[str], multirun: bool) -> list[str]:
+    """The words with KEY=A,B in the place of hydra.sweeper.params.KEY=A,B, Hydra's other spelling.
+
+    As with Hydra, what is given for the key itself counts more. Raises ValueError without -m.
+    """
+    params = [word for word in overrides if word.lstrip("+").startswith(SWEPT)]
+    if params and not multirun:
+        raise ValueError(f"{params[0]}: no effect without -m; add -m to train once with each value")
+    own = [word for word in overrides if word not in params]
+    given = {word.partition("=")[0].lstrip("+") for word in own}
+    named = [word.lstrip("+").removeprefix(SWEPT) for word in params]
+    return [*(word for word in named if word.partition("=")[0] not in given), *own]
+
+
+def check_package(name: str) -> None:
+    """Refuses a package that the configuration in Hydra's ConfigStore lacks."""
+    with initialize_config_dir(str(files.FOLDER), version_base=None):
+        composed = compose(PRIMARY, return_hydra_config=True)
+    if name != "_global_" and OmegaConf.select(composed, name, throw_on_missing=False) is None:
+        raise ValueError(f"--package {name}: not in the configuration; name a section, as wandb")
 
 
 def check_option(group: str, option: Value) -> str:
@@ -278,6 +333,8 @@ def check_value(name: str, value: Value) -> None:
     try:
         if value == "???":  # OmegaConf's "to be given" would leave the default in force
             raise MissingMandatoryValue
+        if key.kind is bool and isinstance(value, (int, float)) and value not in (0, 1):
+            raise ValidationError  # OmegaConf would read 2 and 3 as true
         OmegaConf.update(scratch(), name, value)
     except OmegaConfBaseException:
         words = [f"[{word}]" for word in key.choices if key.kind is list]

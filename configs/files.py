@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from cli.errors import one_line, suggestion
+from cli.files import is_pipe
 from cli.keys import Value
 
 FOLDER = Path(__file__).resolve().parent
@@ -78,6 +79,8 @@ def missing(word: str) -> str:
     problem = "neither key=value nor a config file"
     if word and Path(word).is_dir():
         problem = "a folder, not a YAML file"
+    elif word and is_pipe(Path(word)):
+        problem = "a device or a pipe, not a YAML file"
     elif word.endswith((".yaml", ".yml")):
         problem = "no such file"
     near = suggestion(Path(word).stem, names())

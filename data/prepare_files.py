@@ -33,6 +33,8 @@ def prepare_files(config: FilesConfig, data_dir: Path) -> Dataset:
     """The folder of tokens, made now as far as it is not yet. Raises ValueError in one line."""
     paths = find_sources(config.source)
     is_parquet = paths[0].suffix == PARQUET
+    if config.column != FilesConfig.column and not is_parquet:
+        raise ValueError(f"column={config.column}: of Parquet files, and these are texts; drop it")
     fraction = VAL_FRACTIONS[is_parquet] if config.val_fraction is None else config.val_fraction
     plan = plan_of(config, paths, fraction)
     named = Path(config.source).expanduser().resolve()

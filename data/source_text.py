@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from cli.files import replacing
+from cli.files import is_pipe, replacing
 from configs.data import DataConfig
 from data.dataset import STAND_IN
 from data.download import download
@@ -72,7 +72,10 @@ def read_utf8(path: str, key: str) -> str:
     Raises ValueError, which begins with `key`.
     """
     try:
-        return Path(path).expanduser().read_text(encoding="utf-8").removeprefix("\ufeff")
+        file = Path(path).expanduser()
+        if is_pipe(file):
+            raise ValueError(f"{key}: is a device or a pipe; give a UTF-8 text file")
+        return file.read_text(encoding="utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{key}: not UTF-8 (byte {error.start} is 0x{error.object[error.start]:02x}); "

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cli.files import refuse_pipe
+
 if TYPE_CHECKING:
     import pyarrow.parquet
 
@@ -49,6 +51,7 @@ def find_sources(source: str) -> list[Path]:
     path = Path(source).expanduser()
     if path.is_file():
         return [path]
+    refuse_pipe(path)
     if not path.is_dir():
         raise ValueError(f"{source}: no such file or folder; name a text, a Parquet file, a folder")
     found = sorted(each for each in files_below(path) if each.suffix in (".txt", PARQUET))

@@ -6,6 +6,8 @@ from typing import TypeVar
 
 import msgspec
 
+from cli.files import refuse_pipe
+
 # of a configuration or an environment: whatever JSON holds, passed on as it was written
 JsonObject = dict[str, object]
 T = TypeVar("T")
@@ -19,6 +21,7 @@ def to_json(record: object, indent: int | None = 2) -> str:
 def read_json(path: Path, kind: type[T]) -> T:
     """A record, or JsonObject. Raises ValueError naming the file, and the field that is wrong."""
     try:
+        refuse_pipe(path)
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read: {error.strerror or error}") from error

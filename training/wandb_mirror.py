@@ -324,7 +324,7 @@ def wandb_folder(out_dir: Path) -> Path:
     named = os.environ.get("WANDB_DIR")
     if not named or (is_trial() and os.path.realpath(named) == os.getcwd()):
         return out_dir
-    return Path(named).expanduser().resolve()
+    return Path(os.path.realpath(Path(named).expanduser()))
 
 
 def say_waiting(limit_s: float) -> None:

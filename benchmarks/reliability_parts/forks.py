@@ -47,7 +47,7 @@ def program(name: str, words: list[str]) -> Callable[[], None]:
     """What `python NAME.py WORDS`, or `python -m NAME WORDS`, does in a process of its own."""
     if name == "data.prepare":
         return lambda: called(name, words, lambda: prepare.main(words))
-    if name == "profiling":
+    if name in ("profiling", "training.export"):
         run = runpy.run_module
         return lambda: called(name, words, lambda: run(name, run_name="__main__", alter_sys=True))
     path = str(PROJECT / f"{name}.py")

@@ -26,16 +26,22 @@ QUIET = {"WANDB_MODE": "disabled", "TINY_SHAKESPEARE_URL": "http://[::1]:9"}
 def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
     """Trial N, of seed + N, is the same whatever came before it."""
     with tempfile.TemporaryDirectory(prefix="reliability-") as folder:
-        forks.use_data_folder(Path(folder) / "data")
-        run = Path(folder) / "first" / "out"
-        run.parent.mkdir()
-        with chdir(run.parent):
-            bad_inputs.prepare_folder(run)
-            made = forks.forked(forks.program("train", [bad_inputs.FILE]), QUIET, 60)
-        if made.status:
-            raise ValueError(f"the run that the others start from failed: {made.err}")
+        run = first_run(Path(folder))
         for number in range(seed, seed + count):
             yield trial(number, run, limit_s)
+
+
+def first_run(folder: Path) -> Path:
+    """The folder of a small run that commands read, made in `folder`."""
+    forks.use_data_folder(folder / "data")
+    run = folder / "first" / "out"
+    run.parent.mkdir()
+    with chdir(run.parent):
+        bad_inputs.prepare_folder(run)
+        made = forks.forked(forks.program("train", [bad_inputs.FILE]), QUIET, 60)
+    if made.status:
+        raise ValueError(f"the run that the others start from failed: {made.err}")
+    return run
 
 
 def trial(seed: int, run: Path, limit_s: float) -> Trial:

@@ -1,6 +1,7 @@
 """profile=torch: torch.profiler over the window; a gzipped Chrome trace and a table."""
 
 import contextlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from configs.capture import ProfileConfig
 from profiling.capture.recording import Recorder
 
 TABLE_ROWS = 100
+# Kineto's level above all that it prints, "USDT: ... profiler_start" among it; on a GPU its errors,
+# which tell why CUPTI gave no kernels, have the same switch, so there it is left alone
+KINETO_LEVEL, QUIET = "KINETO_LOG_LEVEL", "6"
 
 
 @dataclass
@@ -24,6 +28,8 @@ class TorchRecorder(Recorder):
     started: bool = False
 
     def prepare(self) -> None:
+        if not self.on_cuda:
+            os.environ.setdefault(KINETO_LEVEL, QUIET)  # read by Kineto at its first profiler
         self.profiler = TorchProfiler(
             activities=[ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * self.on_cuda,
             record_shapes=self.profile.shapes,

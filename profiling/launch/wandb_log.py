@@ -3,6 +3,7 @@
 Everything is read from a scrubbed copy of the capture, so nothing else can be uploaded.
 """
 
+import os
 import re
 import shlex
 import tempfile
@@ -105,7 +106,7 @@ def log_metrics(out_dir: Path) -> str:
 
 
 def folder_around(capture: Path) -> Path:
-    for folder in capture.resolve().parents[:2]:  # OUT_DIR/profile/CAPTURE
+    for folder in Path(os.path.realpath(capture)).parents[:2]:  # OUT_DIR/profile/CAPTURE
         if (folder / "wandb").is_dir():
             return folder
     raise ValueError(f"{capture}: lies in no run with W&B; name the run's folder with --run")

@@ -70,6 +70,11 @@ def main(argv: list[str]) -> int:
 
         step_names = StepNames(flags.step, flags.phases)
         if analysis := read_folder(flags.capture, paths, step_names):
+            if flags.manifest:
+                raise ValueError(
+                    f"--manifest {flags.manifest}: of one capture, and these are of several ranks; "
+                    "leave it out, for the manifest beside each is read"
+                )
             report_ranks(flags, analysis)
             return 0
         flags.capture = paths

@@ -143,6 +143,7 @@ def test_the_table_counts_every_trial_once(capsys):
     ("part", "count", "seed"),
     [
         ("inputs", 12, 5),
+        ("wrong_inputs", 40, 5),
         ("kills", 3, 5),
         ("clock_kills", 3, 5),
         ("signals", 3, 5),

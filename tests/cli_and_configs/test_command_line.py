@@ -11,6 +11,7 @@ import cli.errors
 import configs.compose
 from configs import command_line
 from configs.command_line import compose_one
+from configs.compose import swept_by_hydra
 from tests.paths import PROJECT
 
 STUB = """
@@ -165,11 +166,35 @@ def test_train_sees_the_typed_command_line(run):
         ("--cfg=nope", "argument --cfg/-c: invalid choice: 'nope'"),
         ("--config-path=/", "--config-path: not offered"),
         ("--experimental-rerun=x", "--experimental-rerun: not offered"),
-        ("hydra.nope=1", "hydra.nope: Key 'nope' not in 'HydraConf'"),
+        ("hydra.nope=1", "hydra.nope: has no effect here"),
+        ("+hydra.x=1", "hydra.x: has no effect here"),
+        ("hydra.run.dir=x", "hydra.run.dir: has no effect here; out_dir=FOLDER"),
+        ("hydra.job.chdir=true", "hydra.job.chdir: has no effect here; out_dir=FOLDER"),
+        ("hydra.sweeper.params.seed=1,2", "hydra.sweeper.params.seed=1,2: no effect without -m"),
+        ("go_on=3", "go_on=3: must be true or false"),
+        ("decay_lr=2", "decay_lr=2: must be true or false"),
+        ("exact_resume=0.5", "exact_resume=0.5: must be true or false"),
+        ("--package=x", "--package x: only with --cfg"),
     ],
 )
 def test_a_mistake_is_one_line(error_of, argument, message):
     assert error_of(argument).startswith(message)
+
+
+def test_hydras_own_spelling_of_a_sweep_is_the_sweep_and_a_key_itself_counts_more():
+    assert swept_by_hydra(["hydra.sweeper.params.seed=1,2"], multirun=True) == ["seed=1,2"]
+    words = ["+hydra.sweeper.params.seed=1,2", "hydra.sweeper.params.dropout=0,0.1", "seed=3"]
+    assert swept_by_hydra(words, multirun=True) == ["dropout=0,0.1", "seed=3"]
+
+
+def test_a_package_that_the_configuration_lacks_is_refused(error_of):
+    assert error_of("--cfg", "job", "-p", "nope").startswith("--package nope: not in the config")
+
+
+def test_a_setting_of_hydras_in_a_file_is_refused_where_it_has_no_effect(tmp_path, error_of):
+    path = tmp_path / "x.yaml"
+    path.write_text("hydra: {run: {dir: x}}")
+    assert error_of(str(path)).startswith(f"{path}: hydra.run.dir: has no effect here")
 
 
 @pytest.mark.parametrize("setting", ["n_layer", "learning_rate", "keep_previous", "profile.steps"])

@@ -271,7 +271,7 @@ def test_an_alias_of_a_value_is_the_value(tmp_path):
 
 
 def test_a_folder_that_hydra_cannot_make_is_told_in_a_line(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["train.py", "hydra.run.dir=/dev/null/x"])
+    monkeypatch.setattr(sys, "argv", ["train.py", "-m", "seed=1,2", "hydra.sweep.dir=/dev/null/x"])
     with pytest.raises(SystemExit) as ended:
         run(lambda config: None)
     assert ended.value.code == 2

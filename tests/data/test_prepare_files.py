@@ -449,3 +449,9 @@ def test_mistakes_are_one_line(tmp_path, monkeypatch, capsys, words, complaint):
         prepare.main(words)
     error = capsys.readouterr().err
     assert ended.value.code == 2 and f": error: {complaint}" in error and error.count("\n") == 1
+
+
+def test_a_column_of_a_text_is_refused(tmp_path, make):
+    source = write(tmp_path / "a.txt", "To be.\n" * 99)
+    with pytest.raises(ValueError, match="column=content: of Parquet files, and these are texts"):
+        make(source, column="content")

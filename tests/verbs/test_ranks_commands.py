@@ -232,3 +232,8 @@ def test_a_file_is_given_once(late, tmp_path, capsys, again):
 def test_a_process_of_a_folder_is_reported_alone(late, capsys):
     assert report.main([str(late), "--device", "0"]) == 0
     assert "4 ranks" not in capsys.readouterr().out
+
+
+def test_a_manifest_of_several_ranks_is_refused(late):
+    with pytest.raises(ValueError, match="--manifest nowhere.json: of one capture, and these"):
+        report.main([str(late), "--manifest", "nowhere.json"])

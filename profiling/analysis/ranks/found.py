@@ -1,6 +1,7 @@
 """Which files are captures of the ranks of one training. Called by the verbs and by files."""
 
 import gzip
+import os
 import re
 import zlib
 from collections.abc import Sequence
@@ -221,7 +222,8 @@ def rank_captures(
     of_paths = [(captures_in(p) or [opening.newest(p)]) if p.is_dir() else [p] for p in paths]
     found: dict[Path, Path] = {}
     for file in chain.from_iterable(of_paths):
-        if file.resolve() in found:
+        real = Path(os.path.realpath(file))  # Path.resolve raises at a link to itself
+        if real in found:
             raise ValueError(f"{file}: given twice")
-        found[file.resolve()] = file
+        found[real] = file
     return list(found.values())

@@ -1,0 +1,97 @@
+"""Keys on the command line that change nothing beside the others given there: a line about each.
+
+A switch is turned off for one run and on for the next, so these are said and not refused.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Generic, TypeVar
+
+from configs.sampling import SampleConfig
+from configs.schema import Config
+
+C = TypeVar("C")
+
+
+@dataclass(frozen=True)
+class Rule(Generic[C]):
+    patterns: tuple[str, ...]  # of keys' names, as the shell matches them
+    is_idle: Callable[[C], bool]  # whether these keys change nothing in such a configuration
+    without: str  # what they lack: "no effect WITHOUT"
+
+
+def compiles(config: Config) -> bool:
+    """Whether torch.compile may be used in the run."""
+    return config.compile
+
+
+def has_one_rank(config: Config) -> bool:
+    """Whether no other process shares the run, as torchrun and Slurm say in the environment."""
+    return os.environ.get("WORLD_SIZE", "1") == "1"
+
+
+WHAT_IT_RECORDS = ("profile.shapes", "profile.stack", "profile.memory")
+TRAINING: tuple[Rule[Config], ...] = (
+    Rule(
+        ("profile.*",),
+        lambda c: c.profile.kind == "none",
+        "without profile=nsys|torch|memory, or a trigger",
+    ),
+    Rule(
+        ("profile.warmup", *WHAT_IT_RECORDS),
+        lambda c: c.profile.kind != "torch",
+        "without profile=torch",
+    ),
+    Rule(
+        ("profile.every",), lambda c: c.profile.windows == 1, "with one window; add profile.windows"
+    ),
+    Rule(("compile_*",), lambda c: not compiles(c), "without compile"),
+    Rule(
+        ("bucket_mb", "all_reduce", "shard_ranks", "parallel"),
+        has_one_rank,
+        "on one rank; torchrun starts several",
+    ),
+    Rule(
+        ("warmup_iters", "lr_decay", "lr_decay_iters", "min_lr"),
+        lambda c: not c.decay_lr,
+        "with decay_lr=false",
+    ),
+    Rule(
+        ("exact_resume",),
+        lambda c: c.init_from != "resume" and not c.go_on,
+        "without init_from=resume or go_on=true",
+    ),
+    Rule(
+        ("gpu_metrics.interval_ms",),
+        lambda c: c.gpu_metrics.enabled == "false",
+        "with gpu_metrics.enabled=false",
+    ),
+    Rule(("wandb.*",), lambda c: c.wandb.mode == "disabled", "with wandb.mode=disabled"),
+)
+SAMPLING: tuple[Rule[SampleConfig], ...] = (
+    Rule(("profile.*",), lambda c: c.profile.kind == "none", "without profile=nsys|torch|memory"),
+    Rule(WHAT_IT_RECORDS, lambda c: c.profile.kind != "torch", "without profile=torch"),
+    Rule(("top_k",), lambda c: c.temperature == 0, "with temperature=0"),
+)
+SWITCHES = ("profile.kind", "wandb.mode")  # a section's own, which its pattern matches too
+
+
+def idle_keys(rules: tuple[Rule[C], ...], typed: Iterable[str], configs: list[C]) -> Iterator[str]:
+    """A line about each of the `typed` keys that changes nothing in any of the `configs`."""
+    for name in dict.fromkeys(typed):
+        for rule in rules:
+            matches = name not in SWITCHES and any(fnmatchcase(name, p) for p in rule.patterns)
+            if matches and all(rule.is_idle(config) for config in configs):
+                yield f"{name}: no effect {rule.without}"
+                break
+
+
+def say_idle_keys(rules: tuple[Rule[C], ...], words: list[str], configs: list[C]) -> None:
+    """Writes these lines to stderr, of several ranks the first one."""
+    typed = (word.partition("=")[0].lstrip("-+") for word in words)
+    if os.environ.get("RANK", "0") == "0":
+        for line in idle_keys(rules, typed, configs):
+            print(f"warning: {line}", file=sys.stderr)
