@@ -33,6 +33,7 @@ import torch
 
 from cli.errors import user_errors
 from cli.interrupts import unwinding
+from cli.keys import spell
 from configs.attention import AUTO, BACKENDS, is_compiled, pinned_kernel
 from configs.model import ModelConfig
 from configs.sampling import FOLDER, SampleConfig
@@ -63,6 +64,8 @@ def sample(config: SampleConfig) -> None:
     if device.type == "cuda":
         torch.cuda.set_device(device)  # graphs are captured on the current one
     prompt_text(config.start)  # a file that cannot be read is told before the weights are
+    if config.compile is not None:
+        log.info("compile=%s: no effect here, sampling compiles nothing", spell(config.compile))
     model, tokenizer = load_model(config, device, dtype)
     block_size = model.config.block_size
     prompt = encode_prompt(config.start, tokenizer)

@@ -93,6 +93,9 @@ class SampleConfig:
     attention: str | None = key(
         None, "null: as in training, or auto where that does not run or is compiled first", CHOICES
     )
+    compile: bool | None = key(
+        None, "nanoGPT's key, without effect: nothing is compiled, on CUDA tokens are a CUDA graph"
+    )
     profile: SampleProfileConfig = field(default_factory=SampleProfileConfig)
 
     def __post_init__(self) -> None:

@@ -21,6 +21,7 @@ from cli.keys import Value, keys, spell
 from configs.model import ModelConfig
 from data.tokenizers import Tokenizer, load_tokenizer
 from model import GPT
+from training.nanogpt_checkpoint import as_ours, is_nanogpts
 from training.shard_index import ShardIndex
 
 ADVICE = "Weights only load failed"
@@ -47,6 +48,7 @@ class Checkpoint:
     scaler: Mapping[str, float] | None  # empty: there was none
     random_states: dict[str, list[Tensor]] | None  # by the kind of device, of each rank
     shards: ShardIndex | None = None  # of what still lies there, and is on the meta device here
+    is_nanogpts: bool = False  # whose file has not what a resume needs
 
 
 def load(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
@@ -67,10 +69,17 @@ def opened(path: Path, device: torch.device | str = "cpu", at_a_glance: bool = F
     """
     state = unpacked(path, device, at_a_glance)
     try:
+        if is_nanogpts(state):
+            ours = checked_checkpoint(path, as_ours(path, state), at_a_glance)
+            return replace(ours, is_nanogpts=True)
         return checked_checkpoint(path, state, at_a_glance)
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
-        reason = f"lacks {error}" if isinstance(error, KeyError) else one_line(error)[:160]
-        raise ValueError(f"{path}: not a checkpoint of this program: {reason}; {AGAIN}") from error
+        reason = f"lacks {error}" if isinstance(error, KeyError) else one_line(error)
+        if is_nanogpts(state):
+            raise ValueError(f"{path}: nanoGPT's checkpoint, not read: {reason}") from error
+        raise ValueError(
+            f"{path}: not a checkpoint of this program: {reason[:160]}; {AGAIN}"
+        ) from error
 
 
 def unpacked(

@@ -47,7 +47,13 @@ def check_same_run(saved: Checkpoint, config: Config, dataset: Dataset) -> None:
 
 
 def check_keys(saved: Checkpoint, config: Config) -> None:
-    """Likewise, of the keys alone."""
+    """Raises ValueError naming the key that keeps the checkpoint from going on, its text apart."""
+    if saved.is_nanogpts:
+        raise ValueError(
+            f"{saved.path}: nanoGPT's checkpoint, which sample.py reads and a resume cannot; begin "
+            f"with its weights: python -m training.export out_dir={config.out_dir} folder=FOLDER, "
+            "then init_from=weights weights=FOLDER and another out_dir"
+        )
     for key in (*EXACT_KEYS, *BATCH_KEYS):
         if key not in keys_of(saved):
             raise ValueError(f"{saved.path}: its configuration lacks {key}; {AGAIN}")
