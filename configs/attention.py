@@ -109,6 +109,13 @@ def is_compiled(name: str) -> bool:
     return name in BACKENDS and BACKENDS[name].fused and BACKENDS[name].sdpa is None
 
 
+def leaves_work_to_the_compiler(attention: str, activation: str) -> str | None:
+    """KEY=VALUE of the operations that kernels=fused leaves unfused, or None."""
+    if attention != AUTO and not BACKENDS[attention].fused or attention == "flex":
+        return f"attention={attention}"
+    return None if activation == "gelu" else f"activation={activation}"
+
+
 def pinned_kernel(name: str) -> str | None:
     """Which kernel of scaled_dot_product_attention attention=NAME pins, as SDPBackend spells it."""
     return BACKENDS[name].sdpa if name in BACKENDS else None

@@ -59,6 +59,11 @@ class ProfileConfig:
         return list(range(world_size)) if self.ranks == [ALL] else sorted(map(int, self.ranks))
 
     @property
+    def shows_layers(self) -> bool:
+        """Whether a window has a range for each layer, which must then run by itself."""
+        return self.kind != "none" and self.detail == "layers"
+
+    @property
     def backward_on_calling_thread(self) -> bool:
         if self.attribute_backward == AUTO:
             return self.kind == "nsys" or self.detail == "layers"
@@ -83,7 +88,7 @@ class ProfileConfig:
         if self.detail == "layers" and compiled:
             raise ValueError(
                 "profile.detail=layers: torch.compile fuses layers, and a range inside would "
-                "break its graph; add compile=false"
+                "break its graph; leave compile at null"
             )
         if self.detail == "layers" and cuda_graphs:
             raise ValueError(

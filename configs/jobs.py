@@ -11,9 +11,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cli.errors import one_line
+from configs.attention import leaves_work_to_the_compiler
 from configs.schema import Config
 
 Train = Callable[[Config], None]
+
+
+def compile_alike(configs: list[Config]) -> str | None:
+    """Sets compile=true in all jobs where one of them leaves work to the compiler, if it is null.
+
+    So slow and flash attention are compared with all else equal. Returns the key of that job, as
+    KEY=VALUE, or None where nothing was set.
+    """
+    undecided = [c for c in configs if c.compile is None and not c.profile.shows_layers]
+    works = (leaves_work_to_the_compiler(c.attention, c.activation) for c in undecided)
+    reason = next(filter(None, works), None)
+    for config in undecided if reason else []:
+        config.compile = True
+    return reason
 
 
 @dataclass
@@ -21,6 +36,12 @@ class Jobs:
     configs: list[Config]  # as they were checked
     swept: bool  # under -m, where each is announced
     failed: list[str] = field(default_factory=list)  # a line about each
+
+    def __post_init__(self) -> None:
+        if self.swept and (reason := compile_alike(self.configs)):
+            print(
+                f"compile=true in all jobs, as {reason} has something to compile", file=sys.stderr
+            )
 
     def check(self, check: Train) -> None:
         """Calls `check` with each configuration of a sweep; its ValueError names the job.
@@ -41,6 +62,7 @@ class Jobs:
 
     def run(self, number: int, config: Config, train: Train) -> None:
         """The job of this number. Under torchrun its failure ends the rest: ranks part there."""
+        config.compile = self.configs[number - 1].compile
         if not self.swept:
             train(config)
             return

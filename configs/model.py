@@ -30,10 +30,11 @@ class ModelConfig:
     )
     attention: str = key(attention.AUTO, attention.HELP, attention.CHOICES)
     kernels: str = key(
-        "compiled",
-        "of embedding, norms, GELU, loss and optimizer: torch.compile's, PyTorch's; fused: our "
-        "own, on CUDA (gelu_tanh and the embedding of over 256 ids stay torch.compile's)",
-        ("compiled", "fused"),
+        "auto",
+        "of embedding, norms, GELU, loss and optimizer: fused: our own, on CUDA (gelu_tanh and the "
+        "embedding of over 256 ids stay PyTorch's); compiled: torch.compile's, or PyTorch's; auto: "
+        "our own where they are proved, which the run says",
+        ("auto", "compiled", "fused"),
     )
     residual_dtype: str = key(
         "float32",

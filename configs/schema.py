@@ -27,5 +27,5 @@ class Config(TrainingConfig, DataConfig, ModelConfig):
         ModelConfig.__post_init__(self)
         TrainingConfig.__post_init__(self)
         self.profile.check_run(
-            self.max_iters, self.eval_interval, self.compile, self.cuda_graphs == "true"
+            self.max_iters, self.eval_interval, bool(self.compile), self.cuda_graphs == "true"
         )

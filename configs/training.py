@@ -84,7 +84,11 @@ class TrainingConfig:
         "of matrix products and attention; auto: bfloat16 where the GPU has it",
         ("auto", "float32", "bfloat16", "float16"),
     )
-    compile: bool = key(True, "torch.compile the model")
+    compile: bool | None = key(
+        None,
+        "torch.compile the model; null: where kernels=fused leaves work to it (attention=slow), "
+        "or does not run",
+    )
     compile_scope: str = key(
         "auto",
         "what is compiled as one: block (starts sooner), model (fewer launches); "

@@ -25,7 +25,7 @@ class Rule(Generic[C]):
 
 def compiles(config: Config) -> bool:
     """Whether torch.compile may be used in the run."""
-    return config.compile
+    return config.compile is not False
 
 
 def has_one_rank(config: Config) -> bool:

@@ -20,6 +20,13 @@ NOT_THE_CONFIGURATION += ("checkpoint_interval_s",)
 NO_KEYS = ("in_force", "experiment")  # what stands beside the keys in config.yaml, and in W&B
 
 
+def how_it_runs(keys: JsonObject) -> str:
+    """compile, fused for this project's own kernels without the compiler, or eager."""
+    if keys.get("compile"):
+        return "compile"
+    return "fused" if keys.get("kernels") == "fused" else "eager"
+
+
 def artifact_name(kind: str, config: JsonObject, attention: str | None) -> str:
     """capture-shakespeare_char-flash-compile-1f3a90bc: the last part is of all keys.
 
@@ -29,7 +36,6 @@ def artifact_name(kind: str, config: JsonObject, attention: str | None) -> str:
     keys = {key: value for key, value in config.items() if key not in left_out}
     if keys.get("attention") == "auto" and attention:
         keys["attention"] = attention
-    compiled = "compile" if keys.get("compile") else "eager"
     digest = hashlib.sha256(json.dumps(keys, sort_keys=True).encode()).hexdigest()[:8]
-    words = (kind, keys.get("dataset"), keys.get("attention"), compiled, digest)
+    words = (kind, keys.get("dataset"), keys.get("attention"), how_it_runs(keys), digest)
     return re.sub(r"[^\w.-]+", "-", "-".join(map(str, words)), flags=re.ASCII)

@@ -150,6 +150,7 @@ class InForce:
     foreign: bool  # another program than this project's trainer: its keys are of no use there
     trainer: bool  # this project's
     compile: bool
+    fuses: bool  # element-wise work, by torch.compile or kernels of its own
     graphs_settled: bool  # it has CUDA graphs, or cannot: the loss scaler reads a value every step
     fused_attention: bool
     half_precision: bool
@@ -201,7 +202,7 @@ GRAPHS = Advice(
 FUSE = Advice(
     "Fuse kernels, which saves launches: compile=true.",
     "Fuse kernels, which saves launches: torch.compile(model), and optimizers with fused=True.",
-    unless="compile",
+    unless="fuses",
 )
 LARGER_BATCH = Advice(
     "Give each launch more to do: a larger batch_size.",
@@ -280,7 +281,7 @@ VERDICTS = (
             Advice(
                 "Fuse element-wise work, norms and dropout: compile=true.",
                 "Fuse element-wise work, norms and dropout: torch.compile(model).",
-                unless="compile",
+                unless="fuses",
             ),
             HALF_PRECISION,
             Advice(

@@ -13,6 +13,7 @@ from configs.attention import BACKENDS
 from configs.model import ModelConfig
 from configs.schema import Config
 from training.decision import AUTO, Decision
+from training.kernel_choice import decide_compile, decide_kernels
 from training.parallel import SHARDED, decide_all_reduce, decide_parallel
 
 
@@ -64,25 +65,33 @@ def decide_dtype(dtype: str, device: torch.device) -> Decision:
     return Decision("float16", "this GPU has no bfloat16 units")
 
 
-def decide_cuda_graphs(config: Config, device: torch.device, dtype: str) -> Decision:
-    obstacle = None
+def graphs_obstacle(config: Config, device: torch.device, dtype: str) -> str | None:
+    """What in this run CUDA graphs do not go with; None if nothing."""
     if device.type != "cuda":
-        obstacle = f"device={device.type}"
-    elif dtype == "float16":
-        obstacle = "float16's loss scaler"
-    elif config.parallel in SHARDED:
-        obstacle = f"parallel={config.parallel}"
-    elif config.activation_checkpointing != "none":
-        obstacle = f"activation_checkpointing={config.activation_checkpointing}"
+        return f"device={device.type}"
+    if dtype == "float16":
+        return "float16's loss scaler"
+    if config.parallel in SHARDED:
+        return f"parallel={config.parallel}"
+    if config.activation_checkpointing != "none":
+        return f"activation_checkpointing={config.activation_checkpointing}"
+    if config.profile.shows_layers:
+        return "profile.detail=layers"
+    return None
+
+
+def decide_cuda_graphs(
+    config: Config, obstacle: str | None, kernels: str, compiled: bool
+) -> Decision:
     if config.cuda_graphs == "true" and obstacle:
         raise ValueError(f"cuda_graphs=true: not with {obstacle}; use cuda_graphs=auto")
     if config.cuda_graphs != AUTO:
         return Decision(config.cuda_graphs)
     if obstacle:
         return Decision("false", f"not with {obstacle}")
-    if config.compile:
+    if compiled:
         return Decision("true", "compiled, on CUDA")
-    if config.kernels == "fused":
+    if kernels == "fused":
         return Decision("true", "kernels=fused, on CUDA")
     return Decision("false", "not with compile=false")
 
@@ -93,12 +102,18 @@ def decide(config: Config, device: torch.device, world_size: int) -> dict[str, D
     kind = device.type if config.device == AUTO else config.device
     dtype = decide_dtype(config.dtype, device)
     parallel = decide_parallel(config, world_size)
-    graphs = decide_cuda_graphs(config, device, dtype.value)
+    obstacle = graphs_obstacle(config, device, dtype.value)
+    without_graphs = "cuda_graphs=false" if config.cuda_graphs == "false" else obstacle
+    kernels = decide_kernels(config, device, dtype.value, without_graphs)
+    compiled = decide_compile(config, kernels.value, without_graphs)
+    graphs = decide_cuda_graphs(config, obstacle, kernels.value, compiled.value == "true")
     return {
         "device": Decision(kind, "the fastest kind that PyTorch sees here"),
         "dtype": dtype,
         "parallel": parallel,
         "all_reduce": decide_all_reduce(config, device, world_size),
+        "kernels": kernels,
+        "compile": compiled,
         "cuda_graphs": graphs,
         "compile_scope": decide_compile_scope(config, graphs.value, world_size),
     }
@@ -119,14 +134,15 @@ def decide_compile_scope(config: Config, cuda_graphs: str, world_size: int) -> D
 def reasons(asked: Config, device: torch.device, world_size: int = 1) -> dict[str, str]:
     """Why each key that was left at `auto` comes to what `resolve` makes of it."""
     decided = decide(asked, device, world_size)
-    return {key: each.reason for key, each in decided.items() if getattr(asked, key) == AUTO}
+    open_keys = (key for key in decided if getattr(asked, key) in (AUTO, None))
+    return {key: decided[key].reason for key in open_keys}
 
 
 def resolve(config: Config, device: torch.device, world_size: int = 1) -> Config:
     """A copy of the configuration in which every `auto` has become what it means here."""
     settled = copy(config)
     for key, each in decide(config, device, world_size).items():
-        setattr(settled, key, each.value)
+        setattr(settled, key, each.value == "true" if key == "compile" else each.value)
     return settled
 
 

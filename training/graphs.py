@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from profiling.capture import dynamo
 from training.between_graphs import BetweenGraphs, Work
-from training.one_graph import CAN_KEEP, captured, empty_graph, kernels_of
+from training.one_graph import CAN_KEEP, captured, empty_graph, forget_streams, kernels_of
 from training.optimizer import ClippedAdamW, set_learning_rate
 from training.replicas import ITERATIONS_BEFORE_CAPTURE, Replicas
 from training.step import Step
@@ -44,10 +43,7 @@ class GraphedStep:
         if self.replicas:
             for _ in range(ITERATIONS_BEFORE_CAPTURE):
                 step.try_micro_step(x, y)
-        if dynamo.compiled().graphs:
-            # compiled functions leave autograd's nodes in cycles, and from PyTorch 2.13 on a node
-            # that remembers the stream of the warm-up spoils the capture
-            gc.collect()
+        forget_streams()
         with step.layout.in_stream():
             materialise_state(step)
             last = self.micro_steps - 1
@@ -104,6 +100,7 @@ class GraphedStep:
 
 def micro_step_kernels(step: Step, x: Tensor, y: Tensor) -> list[str] | None:
     """Names of the kernels that `step` launches for a micro-step, from a capture thrown away."""
+    forget_streams()
     pool = torch.cuda.graph_pool_handle()
     graph = captured(lambda: step.backward(step.forward(x, y)), pool)
     names = kernels_of(graph)

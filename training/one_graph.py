@@ -1,10 +1,12 @@
 """A CUDA graph of some work, and the kernels in it."""
 
+import gc
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
 
+from profiling.capture import dynamo
 from profiling.capture.graph_kernels import kernel_names
 
 if TYPE_CHECKING:
@@ -15,6 +17,16 @@ CAN_KEEP = hasattr(torch.cuda.CUDAGraph, "raw_cuda_graph")  # PyTorch 2.8 and ne
 
 def kernels_of(*graphs: torch.cuda.CUDAGraph) -> list[str] | None:
     return [name for graph in graphs for name in kernel_names(graph)] if CAN_KEEP else None
+
+
+def forget_streams() -> None:
+    """Frees what compiled functions left of the warm-up, before the first capture behind it.
+
+    They leave autograd's nodes in cycles, and from PyTorch 2.13 on a node that remembers the
+    stream of the warm-up spoils the capture.
+    """
+    if dynamo.compiled().graphs:
+        gc.collect()
 
 
 def captured(

@@ -19,6 +19,7 @@ from configs.schema import Config
 from data.dataset import STAND_IN
 from data.source_text import TINY_SHAKESPEARE_SHA256
 from model import attention_in_force
+from profiling.artifact_names import how_it_runs
 from profiling.capture.sampler import GpuSampler, NoSampler
 from profiling.gpu_clock import gpu_clock
 from profiling.hardware import mfu
@@ -353,16 +354,27 @@ def run_facts(config: Config, in_force: InForce, iteration: int) -> RunFacts:
         attention = in_force.attention
     names = {"experiment": config.wandb.group or config.dataset_name, "attention": attention}
     started = datetime.now(UTC).isoformat(timespec="seconds")
-    compiled = "compile" if config.compile else "eager"
+    keys = asdict(config) | names
     return RunFacts(
-        name=f"{config.dataset_name}-{attention}-{compiled}-seed{config.seed}",
-        config=asdict(config) | names,
+        name=f"{config.dataset_name}-{attention}-{how_it_runs(keys)}-seed{config.seed}",
+        config=keys,
         in_force={**asdict(in_force), "started": started},
         iteration=iteration,
         tags=(STAND_IN,) if in_force.data == STAND_IN else (),
         environment=environment(),
         job_type="train" if config.profile.kind == "none" else "profile",
     )
+
+
+def kernels_line(config: Config, in_force: InForce) -> str | None:
+    """Whose kernels run and why, in one line; None where there is no choice, as on a CPU."""
+    reasons = [in_force.reasons[key] for key in ("kernels", "compile") if key in in_force.reasons]
+    if in_force.own_kernels is not None:
+        why = f" ({'; '.join(reasons)})" if reasons else ""
+        return f"kernels=fused{why}: {in_force.own_kernels}"
+    if "kernels" in in_force.reasons and config.device.startswith("cuda"):
+        return f"kernels=compiled: {in_force.reasons['kernels']}"
+    return None
 
 
 def announce(config: Config, in_force: InForce, warm: WarmUp) -> None:
@@ -373,8 +385,8 @@ def announce(config: Config, in_force: InForce, warm: WarmUp) -> None:
     log.info(
         "attention=%s: %s ran (%s)", config.attention, in_force.attention, warm.attention.evidence
     )
-    if warm.own_kernels is not None:
-        log.info("kernels=fused: %s", warm.own_kernels)
+    if line := kernels_line(config, in_force):
+        log.info(line)
     if attention_in_force(config.attention, config.device, config.dropout) != config.attention:
         log.warning(
             "attention=%s: PyTorch's fused CPU kernel has no dropout, so training uses the math "

@@ -78,7 +78,7 @@ def warm_up(
     lifetime.settle()
     counted = dynamo.compiled()
     facts = CompileFacts(
-        compile=config.compile,
+        compile=bool(config.compile),
         cuda_graphs=config.cuda_graphs == "true",
         graphs=counted.graphs,
         graph_breaks=counted.graph_breaks,

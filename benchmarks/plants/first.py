@@ -13,8 +13,8 @@ from model import GPT
 from training.graphs import GraphedStep
 from training.step import Step
 
-EAGER = "attention=flash compile=false"
-GRAPHS = "attention=flash compile=true"
+EAGER = "attention=flash kernels=compiled compile=false"
+GRAPHS = "attention=flash kernels=compiled compile=true"
 WIDE = f"{GRAPHS} n_layer=4 n_head=16 block_size=512 batch_size=32 dropout=0"
 
 

@@ -18,8 +18,11 @@ from training.step import Step
 LATE = 1  # the rank with the fault
 PRODUCTS, SIZE = 24, 4096  # extra matrix products, about 0.2 ms each on an H200
 SLEEP_S = 0.040  # longer than a step of 124M, behind which a host that runs ahead would hide it
-GRAPHS = "attention=flash compile=true dropout=0"
-WIDE = "attention=flash compile=false dropout=0 n_layer=8 n_head=16 n_embd=2048 batch_size=32"
+GRAPHS = "attention=flash kernels=compiled compile=true dropout=0"
+WIDE = (
+    "attention=flash kernels=compiled compile=false dropout=0 n_layer=8 n_head=16 n_embd=2048 "
+    "batch_size=32"
+)
 
 
 def rank() -> int:

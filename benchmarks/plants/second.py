@@ -12,9 +12,10 @@ from training.graphs import GraphedStep
 from training.step import Step
 
 # nothing is compiled: a graph of the kernels one by one is made in no time
-EAGER = "attention=flash compile=false"
+EAGER = "attention=flash kernels=compiled compile=false"
 GRAPHS = f"{EAGER} cuda_graphs=true"
-FLOATS = "attention=efficient compile=false cuda_graphs=true"  # flash has no kernel for float32
+# flash has no kernel for float32
+FLOATS = "attention=efficient kernels=compiled compile=false cuda_graphs=true"
 
 
 def plain(step: Step | GraphedStep) -> Step:

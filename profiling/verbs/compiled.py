@@ -2,7 +2,7 @@
 
 {flags}
 
-FILE and KEY=VALUE are as for train.py; compile=true is added.
+FILE and KEY=VALUE are as for train.py; compile=true kernels=compiled are added.
 
 Shown are the graphs, where and why Python broke them, each generated kernel with its source and the
 operators fused in it, and on a GPU its registers, spills, shared memory and PTX. The kernels of a
@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
 def composed(words: list[str]) -> "Config":
     from configs.command_line import compose_one  # here: --help needs no Hydra
 
-    config = compose_one([*words, "wandb.mode=disabled"], "compile=true")
+    config = compose_one([*words, "wandb.mode=disabled"], "compile=true", "kernels=compiled")
     if not config.compile:
         raise ValueError("compile=false: nothing would be compiled; leave it out")
     return config

@@ -251,7 +251,7 @@ def test_auto_opens_by_itself(run):
         ("profile.ranks=[1.5]", "profile.ranks=[1.5]: must be ranks"),
         ("profile.ranks=every", "profile.ranks=every: must be a list, as [a,b] or [all]"),
         ("profile.detail=layer", "profile.detail=layer: no such choice; did you mean layers?"),
-        ("profile.detail=layers", "profile.detail=layers: torch.compile fuses layers"),
+        ("profile.detail=layers compile=true", "profile.detail=layers: torch.compile fuses"),
         (
             "profile.detail=layers compile=false cuda_graphs=true",
             "profile.detail=layers: a CUDA graph is launched as a whole",

@@ -292,8 +292,10 @@ def test_every_experiment_can_be_settled_for_a_cpu(path, attention):
     settled = resolve(config, CPU)
     check_attention(settled, CPU, settled.dtype)
     assert (settled.device, settled.dtype, settled.cuda_graphs) == ("cpu", "float32", "false")
-    assert settled.compile_scope == "model"
+    assert settled.compile_scope == "model" and settled.kernels == "compiled"
+    assert settled.compile is (config.compile is not False)
     unsettled = {"device", "dtype", "parallel", "all_reduce", "cuda_graphs", "compile_scope"}
+    unsettled |= {"kernels", "compile"}
     kept = {key: value for key, value in asdict(settled).items() if key not in unsettled}
     assert kept == {key: value for key, value in asdict(config).items() if key not in unsettled}
     assert resolve(settled, CPU) == settled
@@ -305,6 +307,7 @@ def test_every_experiment_can_be_settled_for_a_cpu(path, attention):
 )
 def test_auto_on_a_gpu_and_its_reasons(config, monkeypatch, capability, expected):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
     device = torch.device("cuda", 0)
     asked = config(device="auto", dtype="auto", compile=True)
     settled = resolve(asked, device)
@@ -313,7 +316,7 @@ def test_auto_on_a_gpu_and_its_reasons(config, monkeypatch, capability, expected
     assert resolve(config(device="cuda:0"), device).device == "cuda:0"
     told = reasons(asked, device)
     scopes = {"parallel", "all_reduce", "cuda_graphs", "compile_scope"}
-    assert set(told) == {"device", "dtype", *scopes}
+    assert set(told) == {"device", "dtype", "kernels", *scopes}
     assert all(told.values())
     assert reasons(settled, device) == {}
 

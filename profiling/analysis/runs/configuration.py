@@ -22,7 +22,8 @@ UNTIMED += ("init_from", "weights", "go_on", "exact_resume", "offline_fallback")
 UNTIMED += ("out_dir", "keep_previous", "always_save_checkpoint", "compile_cache")
 UNTIMED += ("profile", "gpu_metrics", "tensorboard", "wandb")
 SWITCHED_OFF_BY_0 = ("grad_clip",)  # two other values of these are the same work
-FOLLOWS = {"cuda_graphs": "compile", "compile_scope": "compile"}  # `auto` settles them by the other
+# `auto` settles them by the other
+FOLLOWS = {"cuda_graphs": "compile", "compile_scope": "compile", "compile": "kernels"}
 
 
 def flatten(config: JsonObject, prefix: str = "") -> JsonObject:

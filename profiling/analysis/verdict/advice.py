@@ -48,10 +48,12 @@ def in_force(report: Report) -> InForce:
     foreign = step == TOKEN or (report.run is None and step != STEP)
     cores = report.cpu_cores
     threads = report.process.compute_threads if report.process else None
+    compiled = bool(config.get("compile")) or any(name.startswith(INDUCTOR) for name in names)
     return InForce(
         foreign=foreign,
         trainer=not foreign,
-        compile=bool(config.get("compile")) or any(name.startswith(INDUCTOR) for name in names),
+        compile=compiled,
+        fuses=compiled or config.get("kernels") == "fused",
         graphs_settled=config.get("cuda_graphs") in (True, "true")
         or config.get("dtype") == "float16"
         or any(row.name.startswith(GRAPH_LAUNCHES) for row in report.api),

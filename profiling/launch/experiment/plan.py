@@ -93,6 +93,7 @@ def plan_experiment(words: list[str], steps: int, warm_up: int = WARM_UP) -> Exp
     Every value's configuration is composed here, so that a mistake shows before anything runs.
     """
     from configs.command_line import compose_one  # here: --help needs no Hydra
+    from configs.jobs import compile_alike
 
     words = [word[2:] if word.startswith("--") and "=" in word else word for word in words]
     for word in words:
@@ -120,6 +121,8 @@ def plan_experiment(words: list[str], steps: int, warm_up: int = WARM_UP) -> Exp
     )
     places = (timed_words(experiment, number, Path("out-ab")) for number in range(len(values)))
     composed = [compose_one(each) for each in places]
+    if compile_alike(composed):
+        experiment = replace(experiment, words=[*experiment.words, "compile=true"])
     if composed[0].init_from == "resume":  # FILE is the config.yaml of a run that was resumed
         return replace(experiment, words=[*experiment.words, "init_from=scratch"])
     return experiment
