@@ -25,8 +25,13 @@ from training.nanogpt_checkpoint import as_ours, is_nanogpts
 from training.shard_index import ShardIndex
 
 ADVICE = "Weights only load failed"
-# keys of the model that checkpoints may be older than: these were trained with the defaults
-YOUNGER = ("kernels", "activation", "positions", "residual_dtype")
+# keys of the model that checkpoints may be older than, and what those were trained with
+YOUNGER = {
+    "kernels": "compiled",
+    "activation": "gelu",
+    "positions": "learned",
+    "residual_dtype": "float32",
+}
 AGAIN = "take another copy of it, or start again with init_from=scratch"
 
 
@@ -174,7 +179,7 @@ def model_config_of(config: dict[str, Value]) -> ModelConfig:
     values: dict[str, Any] = {}
     for name, key in keys(ModelConfig).items():
         younger = name in YOUNGER and name not in config
-        value = values[name] = getattr(ModelConfig, name) if younger else config[name]
+        value = values[name] = YOUNGER[name] if younger else config[name]
         kinds = (int, float) if key.kind is float else (key.kind,)
         if not isinstance(value, kinds) or isinstance(value, bool) and key.kind is not bool:
             raise ValueError(f"{name}={spell(value)[:40]} is no {key.kind.__name__}")

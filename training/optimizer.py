@@ -158,9 +158,11 @@ class ClippedAdamW(AdamW):
         for p in self.parameters:
             p.grad = torch.zeros_like(p)
         self.skipped.fill_(1)  # as behind a norm that was not finite
-        self.step()
-        self.skipped.zero_()
-        self.zero_grad(set_to_none=True)
+        try:
+            self.step()
+        finally:
+            self.skipped.zero_()
+            self.zero_grad(set_to_none=True)
 
     def make_state(self) -> None:
         for p in self.updated:

@@ -14,6 +14,7 @@ from kernels.linear import product
 from kernels.norm import norm_of_sum
 from kernels.rotary import rotate
 from kernels.triton_hash import hashing_triton
+from training.compile_ahead import launches_own_kernels
 from training.step import autocast
 
 # each is in a training step, under these names
@@ -46,7 +47,7 @@ def reading_ahead(config: Config) -> AbstractContextManager[None]:
 
     In a run that compiles nothing; torch.compile does the same while it is imported.
     """
-    launched = config.kernels == "fused" or config.attention == "triton"
+    launched = launches_own_kernels(config)
     return hashing_triton() if launched and not config.compile else nullcontext()
 
 

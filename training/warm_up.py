@@ -18,6 +18,7 @@ from model import GPT
 from profiling.capture import dynamo
 from profiling.manifest import AttentionFacts, CompileFacts
 from training.attention import seen_on_cpu, seen_on_cuda, try_attention
+from training.compile_ahead import compile_ahead
 from training.console import duration
 from training.distributed import Ranks
 from training.graphs import GraphedStep, micro_step_kernels
@@ -54,6 +55,7 @@ def warm_up(
     """
     dynamo.forget()
     with torch.random.fork_rng([ranks.device] if x.is_cuda else []):
+        compile_ahead(step, x, y, config, ranks)
         operators = try_attention(config, ranks.device, config.dtype)  # may draw for dropout
         try_kernels(config, ranks.device, config.dtype, step.vocab_size)
         if ranks.device.type == "cpu":

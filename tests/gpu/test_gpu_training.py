@@ -32,6 +32,7 @@ pytestmark = [
 SMALL = dict(
     device="cuda",
     dtype="bfloat16",
+    kernels="compiled",
     compile=False,
     cuda_graphs="false",
     attention="flash",

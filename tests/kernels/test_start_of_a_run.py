@@ -31,11 +31,14 @@ with TemporaryDirectory() as folder:
     with open(f"{folder}/text.txt", "w") as file:
         file.write("First Citizen: speak, speak. " * 25)
     keys += f" data_source={folder}/text.txt out_dir={folder}/out"
-    for more in ("", " init_from=resume max_iters=2", " recipe=fast"):
-        sys.argv = ["train.py", *(keys + more).split()]
+    runs = [keys + more for more in ("", " init_from=resume max_iters=2", " recipe=fast")]
+    if device == "cuda":  # where both keys come to the same if nobody types them
+        runs.append(keys.replace(" kernels=fused", "").replace(" compile=false", ""))
+    for words in runs:
+        sys.argv = ["train.py", *words.split()]
         runpy.run_path("train.py", run_name="__main__")
         found = SLOW & set(sys.modules)
-        assert not found and "kernels.norm_triton" in sys.modules, (more, found)
+        assert not found and "kernels.norm_triton" in sys.modules, (words, found)
 print("right")
 """
 
