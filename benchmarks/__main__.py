@@ -39,6 +39,9 @@ MEASUREMENTS = {
     "planted_ranks": Measurement(
         "is the rank with a fault named, with its cause and its cost?", gpu=True
     ),
+    "as_typed": Measurement(
+        "a training command's step and its first and second process, nanoGPT's beside it", gpu=True
+    ),
     "scaling": Measurement("what each GPU more keeps of a step, nanoGPT's beside it", gpu=True),
     "predicted": Measurement("what `scale` says of steps that were measured on several GPUs"),
     "foreign": Measurement(

@@ -1,0 +1,135 @@
+"""What a training command takes as it is typed: its first process, with empty caches, and the next.
+
+    python -m benchmarks as_typed against=../nanoGPT
+    python -m benchmarks as_typed ways="attention=flash; attention=slow" iterations=1000 rounds=3
+
+Each way of ours is `config` with its keys, `theirs` is nanoGPT's train.py as it stands, whose text
+has to be prepared. All take turns, round by round. A first process has no compiled kernel of an
+earlier one: Triton's and inductor's caches are new folders, which its second process finds full.
+Steps are timed from outside, from line to line of what is printed, behind a warm-up; a process by
+its whole time on the wall. Both sides evaluate at their two ends alone, each in its own way. Prints
+a row for each way: the median of the rounds, and the least and the most.
+"""
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+from benchmarks.measuring import PROJECT, Keys, in_turns, key
+from profiling.launch.bench import printed
+from profiling.launch.bench.printed import Stamped
+from profiling.launch.experiment.plan import LOG_INTERVAL
+from profiling.launch.experiment.processes import check_ended
+from profiling.launch.process import stream
+
+HEADER = (
+    "| | ms per step | first process, s | second process, s | validation loss |\n"
+    "|---|---:|---:|---:|---:|"
+)
+CACHES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+THEIRS = "nanoGPT"
+
+
+@dataclass
+class AsTypedConfig(Keys):
+    config: str = key("config/shakespeare_char.yaml", "experiment to train")
+    ways: str = key(
+        "attention=flash; attention=slow; attention=triton", "keys of ours, by semicolon"
+    )
+    words: str = key("", "further words of train.py, by blanks, for each way")
+    against: str = key("", "a checkout of nanoGPT, to be run as it stands")
+    theirs: str = key("config/train_shakespeare_char.py", "words of its train.py, by blanks")
+    iterations: int = key(1000, "of each process", least=40)
+    warm_up: int = key(100, "of them, in no step time", least=0)
+    rounds: int = key(3, "first and second processes of each way", least=1)
+    out: str = key("out-as-typed", "folder of runs, logs and caches")
+
+
+@dataclass(frozen=True)
+class Process:
+    """What was seen of one that has ended."""
+
+    wall_s: float
+    step_ms: float
+    val_loss: float  # of its last evaluation
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One way's two processes of a round."""
+
+    first: Process
+    second: Process
+
+
+def main(config: AsTypedConfig) -> None:
+    if config.against and not (Path(config.against) / "train.py").is_file():
+        raise ValueError(f"against={config.against}: no checkout of nanoGPT; it has no train.py")
+    if config.warm_up + 2 * LOG_INTERVAL > config.iterations:
+        raise ValueError(f"warm_up={config.warm_up}: leaves less than 20 of {config.iterations}")
+    out = Path(config.out).resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    ways = [way.strip() for way in config.ways.split(";")]
+    names = [*ways, *([THEIRS] if config.against else [])]
+    pairs = in_turns({name: partial(pair, name, config, out) for name in names}, config.rounds)
+    print(HEADER)
+    for name in names:
+        print(row(name, pairs[name]))
+
+
+def row(name: str, pairs: list[Pair]) -> str:
+    both = [process for each in pairs for process in (each.first, each.second)]
+    columns = (
+        spread([process.step_ms for process in both], 2),
+        spread([each.first.wall_s for each in pairs], 1),
+        spread([each.second.wall_s for each in pairs], 1),
+        spread([process.val_loss for process in both], 3),
+    )
+    return f"| {name or 'as it is'} | {' | '.join(columns)} |"
+
+
+def spread(values: list[float], places: int) -> str:
+    """The median, and in brackets the least and the most."""
+    middle, least, most = (f"{f(values):.{places}f}" for f in (median, min, max))
+    return f"{middle} ({least}, {most})"
+
+
+def pair(name: str, config: AsTypedConfig, out: Path) -> Pair:
+    """Two processes, one after the other: the second finds what the first has compiled."""
+    caches = out / "caches"
+    shutil.rmtree(caches, ignore_errors=True)
+    environ = os.environ | {variable: str(caches / variable) for variable in CACHES}
+    environ["PYTHONUNBUFFERED"] = "1"  # lines are timed as they come
+    return Pair(trained(name, config, out, environ), trained(name, config, out, environ))
+
+
+def trained(name: str, config: AsTypedConfig, out: Path, environ: dict[str, str]) -> Process:
+    """Runs a process to its end. Raises ValueError where it fails or prints no step."""
+    label = "-".join(name.replace("=", "-").split()) or "as-it-is"
+    folder, words = command(name, config, out / label)
+    log = out / f"{label}.log"
+    with open(log, "ab") as file:
+        output = Stamped(file)
+        ended = stream([sys.executable, *words], environ, output, folder)
+        wall_s = output.now_s()
+    check_ended(ended, words, log, name)
+    run = printed.training(output.lines)
+    steps = [ms for _, ms in run.steps(config.warm_up)]
+    if not steps or not run.evaluations:
+        raise ValueError(f"{log}: lacks lines such as 'iter 10: loss 4.1, time 5.0ms'")
+    return Process(wall_s, median(steps), run.evaluations[-1].val_loss)
+
+
+def command(name: str, config: AsTypedConfig, out_dir: Path) -> tuple[Path, list[str]]:
+    """The folder to start it in, and the words behind python."""
+    keys: dict[str, object] = {"max_iters": config.iterations, "eval_interval": config.iterations}
+    keys |= {"log_interval": LOG_INTERVAL, "out_dir": out_dir}
+    if name == THEIRS:
+        words = [f"--{key}={value}" for key, value in keys.items()]
+        return Path(config.against).resolve(), ["train.py", *config.theirs.split(), *words]
+    words = [f"{key}={value}" for key, value in keys.items()] + ["wandb.mode=disabled"]
+    return PROJECT, ["train.py", config.config, *name.split(), *config.words.split(), *words]
