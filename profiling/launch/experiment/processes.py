@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from cli.files import write_text
+from cli.interrupts import stop
 from profiling.analysis.difference.records import Experiment, ProcessRun
 from profiling.analysis.runs.folder import RunFolder, read_run
 from profiling.launch.experiment.plan import timed_process
@@ -155,10 +156,11 @@ def run_process(command: list[str], log: Path, label: str, folder: Path | None =
 def check_ended(ended: Ended, command: list[str], log: Path, label: str) -> None:
     """Raises ValueError with the process's last lines when it failed.
 
-    On Ctrl-C it has ended in good order, with all that it started: this raises KeyboardInterrupt.
+    On Ctrl-C or SIGTERM it has ended in good order, with all that it started: this raises what
+    cli.interrupts does then.
     """
-    if ended.interrupted:
-        raise KeyboardInterrupt
+    if ended.stopped_by:
+        stop(ended.stopped_by)
     if ended.status:
         say("\n".join(f"  {line}" for line in ended.output.splitlines()[-TAIL_LINES:]))
         raise ValueError(
