@@ -44,6 +44,7 @@ from configs.compose import (
 )
 from configs.jobs import Jobs, Train
 from configs.nanogpt import translated
+from configs.recipes import recipe_named
 from configs.schema import Config
 from configs.texts import as_they_stand
 from configs.without_effect import TRAINING, say_idle_keys
@@ -131,14 +132,15 @@ def read() -> Start:
     say_idle_keys(TRAINING, overrides, configs)
     if options.run or sets_hydra(path, overrides):
         return by_hydra
-    return partial(train_each, jobs)
+    return partial(train_each, overrides, jobs)
 
 
 @user_errors()
-def train_each(jobs: Jobs, train: Train, check: Train) -> None:
-    jobs.check(check)
-    for number, config in enumerate(jobs.configs, start=1):
-        jobs.run(number, config, train)
+def train_each(typed: list[str], jobs: Jobs, train: Train, check: Train) -> None:
+    with recipe_named(typed):
+        jobs.check(check)
+        for number, config in enumerate(jobs.configs, start=1):
+            jobs.run(number, config, train)
     jobs.end()
 
 
@@ -159,12 +161,13 @@ def train_by_hydra(
         sys.argv = typed  # whoever records the command line is to see the user's
         settings = HydraConfig.get()
         swept = settings.mode is RunMode.MULTIRUN
-        with user_errors():
+        with user_errors(), recipe_named(arguments):
             take_shape(composed, named_keys(path, arguments))
             config = to_config(composed, settings.sweep.subdir if swept else "")
             jobs.run(settings.job.num + 1 if swept else 1, config, train)
 
-    jobs.check(check)
+    with recipe_named(arguments):
+        jobs.check(check)
     if launchers := [word for word in arguments if word.startswith(SUBMITIT)]:
         jobs.submit(launchers[-1].partition("=")[2])
     sys.argv = [typed[0], *arguments]
