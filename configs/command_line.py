@@ -43,7 +43,7 @@ from configs.compose import (
     to_config,
 )
 from configs.jobs import Jobs, Train
-from configs.nanogpt import translated
+from configs.nanogpt import say_defaults, translated
 from configs.recipes import recipe_named
 from configs.schema import Config
 from configs.texts import as_they_stand
@@ -56,6 +56,7 @@ usage: python train.py [FLAGS] [FILE] [KEY=VALUE ...]
 
   FILE        one of configs/, as NAME, config/NAME.yaml or configs/NAME.yaml, or a path to any
               other YAML file: {files}
+              or one of nanoGPT's, NAME.py: its key = value lines are read, nothing of it runs
   KEY=VALUE   also --KEY=VALUE; overrides FILE, as FILE overrides the defaults
               recipe={recipes}: the keys of configs/recipe/, between FILE and the other KEY=VALUE
 
@@ -129,6 +130,8 @@ def read() -> Start:
     if shown or options.shell_completion:
         by_hydra(unchecked, unchecked)
         raise SystemExit(0)
+    if path:
+        say_defaults(path)
     say_idle_keys(TRAINING, overrides, configs)
     if options.run or sets_hydra(path, overrides):
         return by_hydra

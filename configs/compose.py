@@ -26,7 +26,8 @@ from cli.errors import ending, one_line
 from cli.interrupts import leaving_at_once
 from cli.keys import TYPE_NAMES, Value, checked, choice, keys, spell, unknown_key
 from configs import files
-from configs.gpt2 import CONTEXT, shape_of
+from configs.gpt2 import CONTEXT, SHAPE, shape_of
+from configs.nanogpt import DEFAULTS, PYTHON, merged
 from configs.schema import Config
 
 # names in Hydra's ConfigStore; no file of configs/ may bear them
@@ -65,6 +66,7 @@ def compose_jobs(path: Path | None, arguments: list[str], multirun: bool) -> lis
             parser = OverridesParser.create(GlobalHydra.instance().config_loader())
             overrides = [parse_override(parser, text, multirun) for text in arguments]
             # the last one of a key counts; a job's folder is named by what is swept
+            values = over_nanogpt(path, values, overrides)
             values = beside_checkpoint(path, values, overrides)
             named = {o.key_or_group: o.is_sweep_override() for o in overrides} | {"out_dir": False}
             unnamed = [key for key in named if not named[key]]
@@ -105,6 +107,22 @@ def beside_checkpoint(
     if path and resumes and "out_dir" not in typed and (path.parent / "ckpt.pt").is_file():
         return values | {"out_dir": str(path.parent)}
     return values
+
+
+def over_nanogpt(
+    path: Path | None, values: dict[str, Value], overrides: list[Override]
+) -> dict[str, Value]:
+    """The file's values; one of nanoGPT's own lies over the values in nanoGPT's train.py.
+
+    These have the model's shape for a start from scratch, other weights bring theirs.
+    """
+    if path is None or path.suffix != PYTHON:
+        return values
+    typed = {o.key_or_group: o.value() for o in overrides}
+    begins = str(typed.get("init_from", values.get("init_from", "scratch")))
+    of_weights = begins.startswith("gpt2") or begins == "weights"
+    shape = (*SHAPE, CONTEXT) if of_weights else ()
+    return merged({k: v for k, v in DEFAULTS.items() if k not in shape}, values)
 
 
 def take_shape(job: DictConfig, named: Collection[str]) -> dict[str, Value]:

@@ -611,6 +611,20 @@ def test_nanogpt_s_other_experiments_are_ours(run, theirs, ours):
     assert run(f"config/{theirs}.py") == run(ours)
 
 
+def test_a_file_of_nanogpt_s_says_what_it_lies_over(run, tmp_path, capsys):
+    (tmp_path / "mine.py").write_text("wandb_log = False\nn_head = 4\n")
+    (config,) = run("mine.py", "--n_layer=3")
+    assert (config.n_layer, config.n_head, config.n_embd) == (3, 4, 768)
+    assert capsys.readouterr().err == (
+        "mine.py: what it leaves out is as in nanoGPT's train.py: GPT-2 124M on openwebtext\n"
+    )
+
+
+def test_a_mistake_in_a_file_of_nanogpt_s_is_one_line(error_of, tmp_path):
+    (tmp_path / "mine.py").write_text("n_heads = 4\n")
+    assert error_of("mine.py") == "mine.py: n_heads: no such key; did you mean n_head?"
+
+
 def test_an_evaluation_of_gpt2_names_its_command(error_of):
     words = "config/gpt2_xl.yaml init_from=gpt2_xl eval_only=true"
     assert error_of("config/eval_gpt2_xl.py").endswith(f"here python train.py {words}")

@@ -14,10 +14,10 @@ from msgspec.structs import replace as with_fields
 
 from cli.files import write_text
 from cli.threads import without_ours
+from configs.python_files import Setting
 from profiling.analysis.bench.records import BENCH, Bench, Kind, TimedProcess
 from profiling.analysis.runs.folder import read_config
 from profiling.launch.bench import printed
-from profiling.launch.bench.checkout import Setting
 from profiling.launch.bench.plan import LEFT_OPEN, Plan, Trial, command, report_of
 from profiling.launch.bench.printed import Stamped
 from profiling.launch.bench.work import prepared_work, read_prepared
