@@ -8,6 +8,7 @@ trains. Hydra itself takes over only for its own flags, and where its own settin
 
 import argparse
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Callable
@@ -47,7 +48,7 @@ from configs.nanogpt import say_defaults, translated
 from configs.recipes import recipe_named
 from configs.schema import Config
 from configs.texts import as_they_stand
-from configs.without_effect import TRAINING, say_idle_keys
+from configs.without_effect import TRAINING, say_idle_keys, say_idle_sweep
 
 HELP = """\
 Trains a GPT on Shakespeare, or on a text of yours; every run can be profiled and compared.
@@ -83,6 +84,7 @@ flags (Hydra's)
 """
 # a file is given by its own path; a pickle of an earlier run may run any code
 REFUSED = ("config_path", "config_dir", "experimental_rerun")
+COMPLETION = re.compile(r"(install|uninstall|query)=(bash|fish|zsh)")  # behind -sc
 SUBMITIT = "hydra/launcher=submitit"
 Start = Callable[[Train, Train], None]
 
@@ -108,6 +110,8 @@ def read() -> Start:
     if options.shell_completion and words[:1] in (["query=bash"], ["query=fish"], ["query=zsh"]):
         complete(words[0].removeprefix("query="))
         raise SystemExit(0)
+    if options.shell_completion and not any(COMPLETION.fullmatch(word) for word in words):
+        raise ValueError("-sc: write -sc install=bash; uninstall and fish, zsh likewise")
     ours = [] if options.shell_completion else translated(words)
     path, overrides = split_words(ours, options.config_name)
     overrides = as_they_stand(swept_by_hydra(overrides, options.multirun), options.multirun)
@@ -133,6 +137,8 @@ def read() -> Start:
     if path:
         say_defaults(path)
     say_idle_keys(TRAINING, overrides, configs)
+    if not options.multirun:
+        say_idle_sweep(overrides)
     if options.run or sets_hydra(path, overrides):
         return by_hydra
     return partial(train_each, overrides, jobs)
