@@ -88,6 +88,7 @@ class Told:
 
 
 def main(config: PlantedRanksConfig) -> None:
+    """Raises ValueError for a mistake, SystemExit where a capture failed or cannot be read."""
     names = list(OF_RANKS) if config.plants == "all" else config.plants.split(",")
     if unknown := set(names) - set(OF_RANKS):
         raise ValueError(f"plants={','.join(sorted(unknown))}: there are {', '.join(OF_RANKS)}")
@@ -109,6 +110,8 @@ def main(config: PlantedRanksConfig) -> None:
     right, close = [each.is_right for each in found], [each.is_close for each in found]
     known = [each for each in close if each is not None]
     print(f"\n{sum(right)} of {len(right)} right; cost within 15 %: {sum(known)} of {len(known)}")
+    if missing := [f"{each.plant} by {each.tool}" for each in found if each.verdict is None]:
+        raise SystemExit(f"planted_ranks: no report of {', '.join(missing)}; the logs are in {out}")
 
 
 def faultless(plant: Plant, out: Path) -> Path:

@@ -4,12 +4,13 @@ Called by the command lines (configs.command_line, sample.py) and by all that ch
 """
 
 import errno
+import json
 import os
 import re
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -84,10 +85,23 @@ def flushed_output() -> Iterator[None]:
 
 def refused(line: str) -> SystemExit:
     """What ends the program with exit code 2, once the line is told."""
+    tell_torchrun(line)
     if os.environ.get("LOCAL_RANK", "0") != "0":
         time.sleep(OTHER_RANKS_WAIT_S)
     print(f"{Path(sys.argv[0]).name}: error: {line}", file=sys.stderr)
     return SystemExit(2)
+
+
+def tell_torchrun(line: str) -> None:
+    """Gives torchrun the line for its own account of the failure.
+
+    It prints a traceback of its own code whatever a rank does, and has no switch against that. Then
+    its last lines are at least the reason.
+    """
+    if path := os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        known = {"py_callstack": line, "timestamp": str(int(time.time()))}
+        with suppress(OSError):
+            Path(path).write_text(json.dumps({"message": {"message": line, "extraInfo": known}}))
 
 
 def one_line(error: Exception | str) -> str:

@@ -16,6 +16,7 @@ from typing import NoReturn
 from cli.start_up import SIGNALS, leave
 
 IMPORTLIB = "<frozen importlib._bootstrap>"  # the file of its frames
+STOPS = (KeyboardInterrupt, SystemExit)  # by Ctrl-C, by SIGTERM or SIGHUP
 Handler = Callable[[int, FrameType | None], object] | signal.Handlers
 
 
@@ -23,9 +24,21 @@ def unwind(number: int, frame: FrameType | None = None) -> NoReturn:
     """Raises KeyboardInterrupt; but inside of an import, such as a verb's of torch, it leaves."""
     if importing(frame):
         leave(number)
+    stop(number)
+
+
+def stop(number: int) -> NoReturn:
+    """Raises what a signal is where the stack unwinds: one of STOPS."""
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     raise SystemExit(128 + number)
+
+
+def exit_code(stopped: BaseException) -> int:
+    """What the program ends with, once one of STOPS was caught."""
+    if isinstance(stopped, SystemExit) and isinstance(stopped.code, int):
+        return stopped.code
+    return 128 + signal.SIGINT
 
 
 def importing(frame: FrameType | None) -> bool:

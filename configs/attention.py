@@ -84,7 +84,7 @@ TABLE = (
     ),
     Backend(
         "triton",
-        "this project's own kernels, for short sequences",
+        "this project's own kernels, in Triton and Gluon",
         colour="dropout",
         fused=True,
         dropout_on_cpu="triton",

@@ -8,6 +8,7 @@ trains. Hydra itself takes over only for its own flags, and where its own settin
 
 import argparse
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Callable
@@ -43,10 +44,11 @@ from configs.compose import (
     to_config,
 )
 from configs.jobs import Jobs, Train
-from configs.nanogpt import translated
+from configs.nanogpt import say_defaults, translated
+from configs.recipes import recipe_named
 from configs.schema import Config
 from configs.texts import as_they_stand
-from configs.without_effect import TRAINING, say_idle_keys
+from configs.without_effect import TRAINING, say_idle_keys, say_idle_sweep
 
 HELP = """\
 Trains a GPT on Shakespeare, or on a text of yours; every run can be profiled and compared.
@@ -55,6 +57,7 @@ usage: python train.py [FLAGS] [FILE] [KEY=VALUE ...]
 
   FILE        one of configs/, as NAME, config/NAME.yaml or configs/NAME.yaml, or a path to any
               other YAML file: {files}
+              or one of nanoGPT's, NAME.py: its key = value lines are read, nothing of it runs
   KEY=VALUE   also --KEY=VALUE; overrides FILE, as FILE overrides the defaults
               recipe={recipes}: the keys of configs/recipe/, between FILE and the other KEY=VALUE
 
@@ -81,6 +84,7 @@ flags (Hydra's)
 """
 # a file is given by its own path; a pickle of an earlier run may run any code
 REFUSED = ("config_path", "config_dir", "experimental_rerun")
+COMPLETION = re.compile(r"(install|uninstall|query)=(bash|fish|zsh)")  # behind -sc
 SUBMITIT = "hydra/launcher=submitit"
 Start = Callable[[Train, Train], None]
 
@@ -106,6 +110,8 @@ def read() -> Start:
     if options.shell_completion and words[:1] in (["query=bash"], ["query=fish"], ["query=zsh"]):
         complete(words[0].removeprefix("query="))
         raise SystemExit(0)
+    if options.shell_completion and not any(COMPLETION.fullmatch(word) for word in words):
+        raise ValueError("-sc: write -sc install=bash; uninstall and fish, zsh likewise")
     ours = [] if options.shell_completion else translated(words)
     path, overrides = split_words(ours, options.config_name)
     overrides = as_they_stand(swept_by_hydra(overrides, options.multirun), options.multirun)
@@ -128,17 +134,22 @@ def read() -> Start:
     if shown or options.shell_completion:
         by_hydra(unchecked, unchecked)
         raise SystemExit(0)
+    if path:
+        say_defaults(path)
     say_idle_keys(TRAINING, overrides, configs)
+    if not options.multirun:
+        say_idle_sweep(overrides)
     if options.run or sets_hydra(path, overrides):
         return by_hydra
-    return partial(train_each, jobs)
+    return partial(train_each, overrides, jobs)
 
 
 @user_errors()
-def train_each(jobs: Jobs, train: Train, check: Train) -> None:
-    jobs.check(check)
-    for number, config in enumerate(jobs.configs, start=1):
-        jobs.run(number, config, train)
+def train_each(typed: list[str], jobs: Jobs, train: Train, check: Train) -> None:
+    with recipe_named(typed):
+        jobs.check(check)
+        for number, config in enumerate(jobs.configs, start=1):
+            jobs.run(number, config, train)
     jobs.end()
 
 
@@ -159,12 +170,13 @@ def train_by_hydra(
         sys.argv = typed  # whoever records the command line is to see the user's
         settings = HydraConfig.get()
         swept = settings.mode is RunMode.MULTIRUN
-        with user_errors():
+        with user_errors(), recipe_named(arguments):
             take_shape(composed, named_keys(path, arguments))
             config = to_config(composed, settings.sweep.subdir if swept else "")
             jobs.run(settings.job.num + 1 if swept else 1, config, train)
 
-    jobs.check(check)
+    with recipe_named(arguments):
+        jobs.check(check)
     if launchers := [word for word in arguments if word.startswith(SUBMITIT)]:
         jobs.submit(launchers[-1].partition("=")[2])
     sys.argv = [typed[0], *arguments]

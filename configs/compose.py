@@ -26,7 +26,8 @@ from cli.errors import ending, one_line
 from cli.interrupts import leaving_at_once
 from cli.keys import TYPE_NAMES, Value, checked, choice, keys, spell, unknown_key
 from configs import files
-from configs.gpt2 import CONTEXT, shape_of
+from configs.gpt2 import CONTEXT, SHAPE, shape_of
+from configs.nanogpt import DEFAULTS, PYTHON, merged
 from configs.schema import Config
 
 # names in Hydra's ConfigStore; no file of configs/ may bear them
@@ -40,6 +41,9 @@ HYDRA_KEYS = (
     *("hydra.verbose", "hydra.searchpath", "hydra.callbacks"),
 )
 SWEPT = "hydra.sweeper.params."
+SEARCHPATH = "hydra.searchpath"
+# Hydra's words for a file of a group that is not there
+NO_OPTION = re.compile(r"Could not find '([\w/]+)/([^/']+)' Available options in '[^']+': (.+)")
 
 # Hydra composes and sweeps; folders, logging and records belong to the trainer
 HYDRA_SETTINGS = {
@@ -65,6 +69,7 @@ def compose_jobs(path: Path | None, arguments: list[str], multirun: bool) -> lis
             parser = OverridesParser.create(GlobalHydra.instance().config_loader())
             overrides = [parse_override(parser, text, multirun) for text in arguments]
             # the last one of a key counts; a job's folder is named by what is swept
+            values = over_nanogpt(path, values, overrides)
             values = beside_checkpoint(path, values, overrides)
             named = {o.key_or_group: o.is_sweep_override() for o in overrides} | {"out_dir": False}
             unnamed = [key for key in named if not named[key]]
@@ -105,6 +110,22 @@ def beside_checkpoint(
     if path and resumes and "out_dir" not in typed and (path.parent / "ckpt.pt").is_file():
         return values | {"out_dir": str(path.parent)}
     return values
+
+
+def over_nanogpt(
+    path: Path | None, values: dict[str, Value], overrides: list[Override]
+) -> dict[str, Value]:
+    """The file's values; one of nanoGPT's own lies over the values in nanoGPT's train.py.
+
+    These have the model's shape for a start from scratch, other weights bring theirs.
+    """
+    if path is None or path.suffix != PYTHON:
+        return values
+    typed = {o.key_or_group: o.value() for o in overrides}
+    begins = str(typed.get("init_from", values.get("init_from", "scratch")))
+    of_weights = begins.startswith("gpt2") or begins == "weights"
+    shape = (*SHAPE, CONTEXT) if of_weights else ()
+    return merged({k: v for k, v in DEFAULTS.items() if k not in shape}, values)
 
 
 def take_shape(job: DictConfig, named: Collection[str]) -> dict[str, Value]:
@@ -174,6 +195,7 @@ def load(path: Path | None) -> dict[str, Value]:
                 assert isinstance(value, dict)
                 for setting in hydra_keys(value):
                     check_hydra_key(setting)
+                check_hydra_value(SEARCHPATH, value.get("searchpath"))
             if "." in name:
                 raise ValueError(f"{name}: in a file, write the key under its section")
             if name not in ("defaults", "hydra"):
@@ -245,12 +267,13 @@ def parse_override(parser: OverridesParser, text: str, multirun: bool) -> Overri
 
 def check_override(override: Override) -> None:
     """Refuses what the schema does not know; Hydra's own settings and groups are Hydra's matter."""
-    if override.is_hydra_override():
-        check_hydra_key(override.key_or_group)
-        return
     name, typed, groups = override.key_or_group, override.input_line, files.groups()
     value = override.value()
     assert not isinstance(value, Sweep)  # of several values a job has one
+    if override.is_hydra_override():
+        check_hydra_key(name)
+        check_hydra_value(name, value)
+        return
     changing = override.type in (OverrideType.ADD, OverrideType.DEL)
     if changing and name in {*keys(Config), *groups}:
         raise ValueError(f"{typed}: keys are neither added nor deleted; write {name}=VALUE")
@@ -272,6 +295,16 @@ def check_hydra_key(name: str) -> None:
     if name in ("hydra.run.dir", "hydra.job.chdir", "hydra.output_subdir"):
         raise ValueError(f"{name}: has no effect here; out_dir=FOLDER is where a run writes")
     raise ValueError(f"{name}: has no effect here; of Hydra's keys {', '.join(HYDRA_KEYS)} have")
+
+
+def check_hydra_value(name: str, value: Value) -> None:
+    """Refuses a value that Hydra would pass over: a folder that is not there, a launcher's name."""
+    if name == "hydra.launcher":
+        raise ValueError(f"{name}={spell(value)}: a section; write hydra/launcher=NAME")
+    for path in value if name == SEARCHPATH and isinstance(value, list) else []:
+        place = str(path).removeprefix("file://")
+        if "://" not in place and "${" not in place and not Path(place).is_dir():
+            raise ValueError(f"{name}={spell(value)}: {place}: no such folder")
 
 
 def hydra_keys(section: dict[str, Value], prefix: str = "hydra") -> Iterator[str]:
@@ -354,6 +387,18 @@ def check_folders(jobs: list[Config]) -> None:
             raise ValueError(f"out_dir: {both}; sweep over different values")
 
 
+def with_cure(name: str, said: str) -> str:
+    """What OmegaConf says of a key, and what to write instead where that is known."""
+    if variable := re.search(r"Environment variable '([^']+)' not found", said):
+        lacks = f"the environment has no {variable[1]}"
+        return f"{lacks}; set it, or write ${{oc.env:{variable[1]},VALUE}}"
+    if "Unsupported interpolation type" in said:
+        return f"{said}; write ${{KEY}} or ${{oc.env:VARIABLE}}"
+    if "not in struct" in said:
+        return f"{said}; to add it, write +{name}=VALUE"
+    return f"{said}; --cfg hydra shows what there is" if name.startswith("hydra.") else said
+
+
 def explain(error: Exception, path: Path | None) -> str:
     """One line for what only Hydra or OmegaConf noticed: an interpolation, a missing group."""
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
@@ -362,9 +407,12 @@ def explain(error: Exception, path: Path | None) -> str:
         written = files.load(path).get(name.partition(".")[0]) if path else None
         place = f"{path}: " if "${" in str(written) else ""
         missing = re.search(r"Interpolation key '([^']+)' not found", str(cause))
+        said = str(cause).splitlines()[0]
         near = ending(missing[1], keys(Config)) if missing else ""
-        return f"{place}{name}: {str(cause).splitlines()[0]}{near}"
+        return f"{place}{name}: {with_cure(name, said)}{near}"
     text = one_line(cause).split(" Config search path:")[0]
-    if "launcher/submitit" in text:
+    if option := NO_OPTION.search(text):
+        text = f"{option[1]}={option[2]}: no such option; there are {option[3]}"
+    if "launcher=submitit" in text:
         text += "; submitit's come with pip install '.[slurm]'"
     return text.replace(f"'{PRIMARY}'", PRIMARY).replace(PRIMARY, str(path or "the defaults"))

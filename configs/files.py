@@ -1,4 +1,6 @@
-"""The YAML files of experiments: where a word of the command line finds one, and what it holds.
+"""The files of experiments: where a word of the command line finds one, and what it holds.
+
+They are YAML, or in Python as nanoGPT's own are (configs.nanogpt).
 
 Called by configs.command_line (find) and configs.compose (load).
 """
@@ -13,6 +15,8 @@ from omegaconf.errors import OmegaConfBaseException
 from cli.errors import one_line, suggestion
 from cli.files import is_pipe
 from cli.keys import Value
+from configs import nanogpt
+from configs.nanogpt import PYTHON
 
 FOLDER = Path(__file__).resolve().parent
 # folders of configs/ by the option that holds where none is asked for
@@ -35,13 +39,13 @@ def options(group: str) -> list[str]:
 
 
 def find(word: str) -> Path | None:
-    """The file that `word` means: a path to any YAML file, or one of configs/.
+    """The file that `word` means: a path to any YAML or Python file, or a YAML file of configs/.
 
-    The latter as NAME, NAME.yaml, configs/NAME.yaml or, as nanoGPT spells it, config/NAME.yaml,
+    The last as NAME, NAME.yaml, configs/NAME.yaml or, as nanoGPT spells it, config/NAME.yaml,
     from any working directory.
     """
     path = Path(word)
-    if path.suffix in (".yaml", ".yml") and path.is_file():
+    if path.suffix in (".yaml", ".yml", PYTHON) and path.is_file():
         return path
     if path.parts[:1] in (("config",), ("configs",)):
         path = Path(*path.parts[1:])
@@ -81,18 +85,20 @@ def missing(word: str) -> str:
         problem = "a folder, not a YAML file"
     elif word and is_pipe(Path(word)):
         problem = "a device or a pipe, not a YAML file"
-    elif word.endswith((".yaml", ".yml")):
+    elif word.endswith((".yaml", ".yml", PYTHON)):
         problem = "no such file"
     near = suggestion(Path(word).stem, names())
     return f"{word or repr(word)}: {problem}{near} (configs/ has {', '.join(names())})"
 
 
 def load(path: Path) -> dict[str, Value]:
-    """The mapping in a YAML file, interpolations as they stand; an empty file is an empty one.
+    """The mapping in a file, interpolations as they stand; an empty file is an empty one.
 
     Raises ValueError with file, line and column of a mistake in the YAML.
     """
     try:
+        if path.suffix == PYTHON:
+            return nanogpt.load(path)
         text = path.read_text(encoding="utf-8")
         root = yaml.compose(text, yaml.SafeLoader)
         if root is None:

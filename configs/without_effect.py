@@ -79,6 +79,9 @@ SAMPLING: tuple[Rule[SampleConfig], ...] = (
 SWITCHES = ("profile.kind", "wandb.mode")  # a section's own, which its pattern matches too
 
 
+OF_SWEEPS = ("hydra.sweep", "hydra.launcher", "hydra/launcher")  # Hydra's own
+
+
 def idle_keys(rules: tuple[Rule[C], ...], typed: Iterable[str], configs: list[C]) -> Iterator[str]:
     """A line about each of the `typed` keys that changes nothing in any of the `configs`."""
     for name in dict.fromkeys(typed):
@@ -95,3 +98,11 @@ def say_idle_keys(rules: tuple[Rule[C], ...], words: list[str], configs: list[C]
     if os.environ.get("RANK", "0") == "0":
         for line in idle_keys(rules, typed, configs):
             print(f"warning: {line}", file=sys.stderr)
+
+
+def say_idle_sweep(words: list[str]) -> None:
+    """Writes a line about each of Hydra's keys that is for sweeps alone, where there is none."""
+    typed = (word.partition("=")[0].lstrip("-+") for word in words)
+    for name in typed if os.environ.get("RANK", "0") == "0" else ():
+        if name.startswith(OF_SWEEPS):
+            print(f"warning: {name}: no effect without -m", file=sys.stderr)

@@ -1,6 +1,6 @@
 """Our own kernels beside eager PyTorch and torch.compile. Called by profiling.verbs.kernels."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import torch
@@ -44,14 +44,15 @@ class Call:
 
 
 def results_of(
-    sizes: Sizes, dtype: str, device: torch.device, max_s: float
+    sizes: Sizes, dtype: str, device: torch.device, max_s: float, say: Callable[[str], None]
 ) -> Iterator[KernelTiming]:
-    """A row for each operation, way and direction."""
+    """A row for each operation, way and direction; `say` is told what is measured next."""
     few = replace(sizes, tokens=min(sizes.tokens, CHECKED_TOKENS))
     kind = getattr(torch, dtype)
     small = operations(few, kind, device)
     for operation, checked in zip(operations(sizes, kind, device), small, strict=True):
         for way in WAYS:
+            say(f"{operation.name}, {way}")
             try:
                 yield from measured(operation, checked, way, sizes.dropout, max_s)
             except (RuntimeError, ValueError, ImportError) as error:

@@ -52,11 +52,17 @@ def matrix(mebibytes: int, dtype: str, device: torch.device) -> Tensor:
     return torch.randn(elements // columns, columns, device=device, dtype=getattr(torch, dtype))
 
 
-def measured(a: Tensor, max_s: float) -> list[Variant]:
-    """A row for the copy, which sets the pace, and for each variant."""
+def measured(a: Tensor, max_s: float, say: Callable[[str], None]) -> list[Variant]:
+    """A row for the copy, which sets the pace, and for each variant.
+
+    `say` is told what is measured next.
+    """
+    size = f"{a.nbytes // 2**20} MiB"
+    say(f"b.copy_(a), {size}")
     copy = copy_timing(a, max_s)
     rows: list[Variant] = [timed("b.copy_(a)", a, copy, copy, None)]
     for name in VARIANTS:
+        say(f"{name}, {size}")
         try:
             rows.append(measured_variant(name, a, copy, max_s))
         except (RuntimeError, ValueError) as error:  # a compiler or a device that is not there

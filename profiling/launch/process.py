@@ -30,7 +30,7 @@ class Output(Protocol):
 class Ended:
     status: int  # the exit code, as a shell has it
     output: str  # the end of it
-    interrupted: bool  # by Ctrl-C, SIGTERM or SIGHUP, however the program ended then
+    stopped_by: int | None  # Ctrl-C's SIGINT, SIGTERM or SIGHUP, however the program ended then
 
 
 def stream(
@@ -42,7 +42,8 @@ def stream(
     """Runs the command, in `folder` or here; its output goes on to `to`, or ours.
 
     It gets a process group of its own and is sent each Ctrl-C, SIGTERM and SIGHUP once, as SIGINT,
-    however we got it: training then ends its window, and nsys writes the report.
+    however we got it: training then ends its window, and nsys writes the report. Where it ends by
+    that, the exit code is our own signal's: 143 for SIGTERM.
     """
     process = subprocess.Popen(
         words,
@@ -54,7 +55,7 @@ def stream(
         process_group=0,
     )
 
-    caught = []
+    caught: list[int] = []
 
     def forward(number: int, frame: FrameType | None) -> None:
         caught.append(number)
@@ -73,7 +74,10 @@ def stream(
                 forward(signal.SIGINT, None)
             process.stdout.close()
     status = status if status >= 0 else 128 - status
-    return Ended(status, tail.decode(errors="replace"), bool(caught))
+    stopped_by = caught[0] if caught else None
+    if stopped_by and status == 128 + signal.SIGINT:
+        status = 128 + stopped_by
+    return Ended(status, tail.decode(errors="replace"), stopped_by)
 
 
 def copy_output(process: subprocess.Popen[bytes], pipe: IO[bytes], to: Output) -> bytes:

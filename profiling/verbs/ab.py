@@ -11,6 +11,7 @@ examples
   python -m profiling ab config/shakespeare_char.yaml batch_size=32,64 --repeats 3
   python -m profiling ab config/shakespeare_char.yaml attention=flash,flash --repeats 10
   python -m profiling ab config/shakespeare_char_cpu.yaml attention=slow,flash,math --steps 100
+  python -m profiling ab config/shakespeare_char.yaml attention=slow,flash --fail-on-regression 5
 
 Processes run one after the other as A B B A A B ..., each from scratch, without a profiler and
 without evaluations among the timed steps. Steps are timed by CUDA events (on a CPU by its clock)
@@ -28,7 +29,9 @@ and after how many iterations a slow start has paid.
 Sizes of a batch are compared by the token. Values that change the model or the arithmetic (n_layer,
 dtype) are compared by the step all the same: you asked for them.
 
-exit code: 0 whatever the answer is; 2 for a mistake or a process that failed; 130 after Ctrl-C
+exit code: 0; with --fail-on-regression 1 where a value is slower than the first by more than
+PERCENT, and 3 where that cannot be told (an interval that ends below PERCENT passes); 2 for a
+mistake or a process that failed; 130 after Ctrl-C, 143 after SIGTERM
 """
 
 import shlex
@@ -39,6 +42,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from cli.interrupts import STOPS, exit_code
 from cli.lock import Lock
 from cli.parser import Parser, flag, within
 from cli.program import as_called
@@ -69,6 +73,7 @@ from profiling.launch.experiment.processes import (
 )
 from profiling.records import to_json
 from profiling.report.comparison.document import experiment_document
+from profiling.verbs.gate import gate, gate_flag
 from profiling.verbs.results import check_outputs, output_flags, show, show_answer, write_outputs
 
 TRAINER = Path(__file__).resolve().parent.parent.parent / "train.py"
@@ -98,15 +103,14 @@ def main(argv: list[str], trainer: Path = TRAINER) -> int:
             experiment = measure(open_experiment(folder, asked), values, trainer, folder)
             if not flags.no_capture:
                 captured = explanations(experiment, trainer, folder)
-        except KeyboardInterrupt:
+        except STOPS as stopped:
             done = len(open_experiment(folder, asked).runs)
             print(f"\nstopped; {done} of {len(values)} processes are in {folder}")
             print(as_called(f"go on   {again('ab', argv, folder)}"))
-            return 130
+            return exit_code(stopped)
         concluded = conclude(experiment, captured, flags.equal_within)
         begun = first_iterations(concluded, folder, flags.iterations)
-        deliver(flags, folder, replace(concluded, first_iterations=begun))
-    return 0
+        return deliver(flags, folder, replace(concluded, first_iterations=begun))
 
 
 def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
@@ -121,6 +125,7 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
     add("--iterations N", side_by_side, within(int, 0), default=5)
     band = "the ratio that counts as equal, 1 give or take this (default %(default)g)"
     add("--equal-within PERCENT", band, within(float, 0, 100), default=EQUAL_WITHIN_PERCENT)
+    gate_flag(parser)
     add("--no-capture", "no captures at the end, so no explanation")
     add("--wandb PROJECT", wandb_verdict.HELP, wandb_verdict.project)
     out = f"folder of the experiment; one that lies there goes on (default: a new one in {OUT}/)"
@@ -165,8 +170,8 @@ def announce(experiment: Experiment, values: list[int], folder: Path) -> None:
     say(f"folder  {folder}")
 
 
-def deliver(flags: Namespace, folder: Path, experiment: Experiment) -> None:
-    """Everything that the user asked for, and the page in any case."""
+def deliver(flags: Namespace, folder: Path, experiment: Experiment) -> int:
+    """Everything that the user asked for, and the page in any case; returns the exit code."""
     flags.html = flags.html or folder / "report.html"
     save(experiment, folder)
     document = experiment_document(experiment)
@@ -179,5 +184,7 @@ def deliver(flags: Namespace, folder: Path, experiment: Experiment) -> None:
             print(as_called(f"next    python -m profiling report {shlex.quote(str(made))}"))
     if flags.wandb:
         print(wandb_verdict.log_experiment(experiment, flags.wandb, folder))
+    code = gate(experiment.comparisons, flags.fail_on_regression)
     print()
     show_answer(document)
+    return code

@@ -27,7 +27,8 @@ compared, and what differs is said. A whole run of ours is timed a second time w
 evaluations. Each round has another seed here; nanoGPT has one for all. Unit and interval are those
 of `ab`: the process, and Welch's t on logarithms.
 
-exit code: 0 whatever the answer is; 2 for a mistake or a process that failed; 130 after Ctrl-C
+exit code: 0 whatever the answer is; 2 for a mistake or a process that failed; 130 after Ctrl-C,
+143 after SIGTERM
 """
 
 import shlex
@@ -40,6 +41,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from cli.files import write_text
+from cli.interrupts import STOPS, exit_code
 from cli.lock import Lock
 from cli.parser import Parser, flag, names, within
 from cli.program import as_called
@@ -90,10 +92,10 @@ def main(argv: list[str]) -> int:
             if checkout:
                 prepare_both(plan, checkout)
             bench = measure(plan, bench, planned)
-        except KeyboardInterrupt:
+        except STOPS as stopped:
             print(f"\nstopped; what was measured is in {plan.folder}")
             print(as_called(f"go on   {again('bench', argv, plan.folder)}"))
-            return 130
+            return exit_code(stopped)
         result = measures(bench, flags.loss, flags.equal_within)
         deliver(flags, plan.folder, replace(bench, work=whole_work(bench), result=result))
     return 0

@@ -74,11 +74,11 @@ from profiling.launch import wandb_verdict
 from profiling.launch.experiment.plan import OWN
 from profiling.records import to_json
 from profiling.report.comparison.document import comparison_document
+from profiling.verbs.gate import gate, gate_flag
 from profiling.verbs.ranks import StepNames, read, read_folder
 from profiling.verbs.report import RANKS
 from profiling.verbs.results import check_outputs, output_flags, show, show_answer, write_outputs
 
-REGRESSION, CANNOT_TELL = 1, 3  # exit codes of the gate
 MOST_EXPERIMENTS = 3  # that are proposed
 
 
@@ -99,8 +99,7 @@ def main(argv: list[str]) -> int:
     )
     if flags.wandb:
         print(wandb_verdict.log_comparison(comparison, flags.wandb))
-    limit = flags.fail_on_regression
-    code = 0 if limit is None else gate(comparison, limit)
+    code = gate([comparison], flags.fail_on_regression)
     print()
     show_answer(document)
     return code
@@ -115,8 +114,7 @@ def parse(argv: list[str]) -> Namespace:
     add("--force", "compare in spite of another GPU, batch, model, dtype, version, cores")
     band = "the ratio that counts as equal, 1 give or take this (default %(default)g)"
     add("--equal-within PERCENT", band, within(float, 0, 100), default=EQUAL_WITHIN_PERCENT)
-    limit = "exit code 1 when the candidate is slower by more than PERCENT, 3 when it cannot tell"
-    add("--fail-on-regression PERCENT", limit, within(float, 0))
+    gate_flag(parser)
     add("--ranks", RANKS)
     add("--step NAME", "the range of a step, in captures of other programs")
     add("--phases A,B", "the ranges of its phases, likewise", names)
@@ -259,19 +257,3 @@ def config_file(side: Path) -> str:
     folder = side if side.is_dir() else side.parent.parent  # of a capture in its profile/
     known = [folder / "config.yaml", *(run / "config.yaml" for run in runs_below(side)[:1])]
     return next((str(path) for path in known if path.is_file()), "FILE")
-
-
-def gate(comparison: Comparison, limit_percent: float) -> int:
-    """The exit code: 1 slower by more than the limit, 3 where that cannot be told; says which."""
-    limit, step = 1 + limit_percent / 100, comparison.step_ms
-    sure = comparison.ratio_bound or step.ratio
-    if comparison.verdict == "slower" and sure > limit:
-        print(f"\nregression: slower by more than {limit_percent:g} %")
-        return REGRESSION
-    unknown = comparison.cannot_tell
-    if unknown and unknown.reason == "noise" and step.ci95 and step.ci95[1] <= limit:
-        unknown = None  # whatever it is, it is no such regression
-    if unknown or (comparison.verdict == "slower" and sure <= limit < step.ratio):
-        print(f"\nno answer: whether it is slower by more than {limit_percent:g} % is not known")
-        return CANNOT_TELL
-    return 0

@@ -20,6 +20,7 @@ from cli.parser import Parser, flag, within
 from profiling.lab.arguments import DTYPES, add_shared
 from profiling.records import to_json
 from profiling.report.lab.documents import kernels_document
+from profiling.verbs.progress import doing
 from profiling.verbs.results import check_outputs, output_flags, show, write_outputs
 
 
@@ -34,7 +35,8 @@ def main(argv: list[str]) -> int:
     device = lab_device(flags.device)
     dtype = flags.dtype if flags.dtype != "auto" else resolve_dtype("auto", device)
     sizes = Sizes(flags.tokens, flags.width, flags.vocabulary, flags.dropout)
-    rows = list(results_of(sizes, dtype, device, flags.max_s))
+    with doing("measuring", ticking=False) as say:
+        rows = list(results_of(sizes, dtype, device, flags.max_s, say))
     results = replace(about(sizes, dtype, device), rows=rows)
     document = kernels_document(results)
     show(document)

@@ -26,6 +26,7 @@ from profiling.lab.arguments import DTYPES, add_shared, positive_integers
 from profiling.records import to_json
 from profiling.report.lab.documents import square_notes, square_table
 from profiling.report.renderers.terminal import show_blocks
+from profiling.verbs.progress import doing
 from profiling.verbs.results import output_flags, put
 
 
@@ -41,7 +42,9 @@ def main(argv: list[str]) -> int:
     show_blocks(square_notes(results), console)
     for mebibytes in flags.mib:
         try:
-            rows = square.measured(square.matrix(mebibytes, flags.dtype, device), flags.max_s)
+            with doing(f"a matrix of {mebibytes} MiB", ticking=False) as say:
+                matrix = square.matrix(mebibytes, flags.dtype, device)
+                rows = square.measured(matrix, flags.max_s, say)
         except RuntimeError as error:  # torch.OutOfMemoryError is one
             if "memory" not in str(error):
                 raise

@@ -5,11 +5,20 @@ from dataclasses import fields, replace
 import pytest
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.report import CallSum, KernelSum, Report, Roofline, RooflineRow, RunFacts
+from profiling.analysis.report import (
+    CallSum,
+    CaptureFacts,
+    KernelSum,
+    Report,
+    Roofline,
+    RooflineRow,
+    RunFacts,
+)
 from profiling.analysis.summary import summarize
 from profiling.analysis.verdict.advice import advise
 from profiling.causes import VERDICT, VERDICTS, InForce
 from profiling.kernel_names import function_name
+from profiling.timeline.trace import Device
 from tests.helpers.captures import own, report_of
 from tests.helpers.programs import training
 
@@ -103,6 +112,25 @@ def test_the_largest_kernel_and_the_family_with_the_most_to_gain_are_named():
     assert "ncu --range none --kernel vectorized_layer_norm_kernel -- COMMAND" in text
     lines = advise("gpu_memory", report(ALL_IN_FORCE, "flash", kernels=()))
     assert not any(" ncu " in line for line in lines)
+
+
+def of_gpu(name: str) -> CaptureFacts:
+    return replace(UNKNOWN.capture, device=0, devices=[Device(0, name)])
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        report(kernels=("Cijk_Ailk_Bljk_BBS_BH_MT128x128x32_SE",)),
+        report(api=("hipLaunchKernel",)),
+        replace(report(), capture=of_gpu("AMD Instinct MI300X")),
+    ],
+)
+def test_ncu_is_not_advised_for_gpus_of_amd(seen):
+    text = " ".join(line for verdict in VERDICT for line in advise(verdict, seen))
+    assert text and "ncu" not in text
+    of_nvidia = replace(report(), capture=of_gpu("NVIDIA H200"))
+    assert "ncu" in " ".join(advise("gpu_compute", of_nvidia))
 
 
 def test_no_collective_is_looked_at_by_ncu():

@@ -10,7 +10,7 @@ from profiling.analysis.difference.compared import TRAINING, CapturedStep, Compa
 from profiling.analysis.difference.comparison import compare
 from profiling.analysis.runs.configuration import SWITCHED_OFF_BY_0, UNTIMED, WORK, same_work
 from profiling.report.comparison.document import facts
-from profiling.verbs import compare as comparison_command
+from profiling.verbs.gate import CANNOT_TELL, gate
 from tests.helpers.reports import flash, slow
 
 CPU_WORK = {
@@ -113,7 +113,7 @@ def test_means_that_are_far_from_the_medians_are_shown_because_the_parts_add_up_
 
 def test_a_gate_has_no_answer_of_one_run_on_a_cpu():
     slower = compare(run([10.0] * 8), run([20.0] * 8))
-    assert comparison_command.gate(slower, 5) == comparison_command.CANNOT_TELL
+    assert gate([slower], 5) == CANNOT_TELL
 
 
 @pytest.mark.parametrize("key", [*UNTIMED, *WORK, *SWITCHED_OFF_BY_0])

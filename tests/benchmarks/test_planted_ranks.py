@@ -71,6 +71,17 @@ def test_nothing_to_read_again_is_refused(tmp_path, capsys, main, config):
     assert (tmp_path / "results.json").read_text() == "of before"
 
 
+def test_a_capture_that_failed_is_in_the_exit_code(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(planted_ranks, "check_machine", lambda out: None)
+    monkeypatch.setattr(planted_ranks, "record", lambda *_: "torch ended with 1; the end of ...")
+    config = planted_ranks.PlantedRanksConfig(plants="no_fault", out=str(tmp_path))
+    with pytest.raises(SystemExit, match="^planted_ranks: no report of no_fault by nsys, no_fault"):
+        planted_ranks.main(config)
+    said = capsys.readouterr()
+    assert "0 of 2 right" in said.out and "no_fault: torch ended with 1" in said.err
+    assert (tmp_path / "results.json").exists()
+
+
 def told(**more) -> Told:
     known = dict(
         plant="extra_products", planted="gpu_compute", late_rank=1, tool="nsys",

@@ -611,6 +611,55 @@ def test_nanogpt_s_other_experiments_are_ours(run, theirs, ours):
     assert run(f"config/{theirs}.py") == run(ours)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["out_dir=${oc.env:NOPE_}"], "out_dir: the environment has no NOPE_; set it, or write "
+         "${oc.env:NOPE_,VALUE}"),
+        (["out_dir=${nope:1}"], "out_dir: Unsupported interpolation type nope; write ${KEY} or "
+         "${oc.env:VARIABLE}"),
+        (["hydra.job.env_set.X=1"], "hydra.job.env_set.X: Key 'X' is not in struct; to add it, "
+         "write +hydra.job.env_set.X=VALUE"),
+        (["hydra.launcher.x=1"], "hydra.launcher.x: Key 'x' not in 'BasicLauncherConf'; --cfg "
+         "hydra shows what there is"),
+        (["hydra.launcher=basic"], "hydra.launcher=basic: a section; write hydra/launcher=NAME"),
+        (["hydra/launcher=x"], "hydra/launcher=x: no such option; there are basic"),
+        (["hydra.searchpath=[x]"], "hydra.searchpath=[x]: x: no such folder"),
+        (["-sc"], "-sc: write -sc install=bash; uninstall and fish, zsh likewise"),
+        (["-sc", "install=x"], "-sc: write -sc install=bash; uninstall and fish, zsh likewise"),
+    ],
+)  # fmt: skip
+def test_what_hydra_says_has_a_cure(error_of, monkeypatch, words, said):
+    monkeypatch.delenv("NOPE_", raising=False)
+    assert error_of(*words) == said
+
+
+def test_a_searchpath_of_a_file_is_looked_at_too(error_of, tmp_path):
+    (tmp_path / "mine.yaml").write_text("hydra:\n  searchpath: [x, pkg://hydra]\n")
+    assert error_of("mine.yaml").startswith("mine.yaml: hydra.searchpath=[x,pkg://hydra]: x: no")
+
+
+def test_keys_of_sweeps_are_said_where_there_is_none(run, capsys):
+    run("hydra.sweep.dir=x")
+    assert capsys.readouterr().err == "warning: hydra.sweep.dir: no effect without -m\n"
+    run("-m", "hydra.sweep.dir=x", "seed=1,2")
+    assert "no effect" not in capsys.readouterr().err
+
+
+def test_a_file_of_nanogpt_s_says_what_it_lies_over(run, tmp_path, capsys):
+    (tmp_path / "mine.py").write_text("wandb_log = False\nn_head = 4\n")
+    (config,) = run("mine.py", "--n_layer=3")
+    assert (config.n_layer, config.n_head, config.n_embd) == (3, 4, 768)
+    assert capsys.readouterr().err == (
+        "mine.py: what it leaves out is as in nanoGPT's train.py: GPT-2 124M on openwebtext\n"
+    )
+
+
+def test_a_mistake_in_a_file_of_nanogpt_s_is_one_line(error_of, tmp_path):
+    (tmp_path / "mine.py").write_text("n_heads = 4\n")
+    assert error_of("mine.py") == "mine.py: n_heads: no such key; did you mean n_head?"
+
+
 def test_an_evaluation_of_gpt2_names_its_command(error_of):
     words = "config/gpt2_xl.yaml init_from=gpt2_xl eval_only=true"
     assert error_of("config/eval_gpt2_xl.py").endswith(f"here python train.py {words}")

@@ -29,3 +29,21 @@ def test_where_a_name_alone_is_asked_for(capsys):
 def test_all_else_is_a_bug(error):
     with pytest.raises(OSError), user_errors():
         raise error
+
+
+def test_torchrun_gives_a_mistake_as_the_reason(tmp_path, monkeypatch, capsys):
+    """As it reads the file of a rank that failed, at the end of its own traceback."""
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+
+    file = tmp_path / "error.json"
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(file))
+    with pytest.raises(SystemExit), user_errors():
+        raise ValueError("n_layer=-1: must be at least 1")
+    failure = ProcessFailure(local_rank=0, pid=1, exitcode=2, error_file=str(file))
+    assert "traceback : n_layer=-1: must be at least 1\n" in str(
+        ChildFailedError("train.py", {0: failure})
+    )
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "nowhere" / "error.json"))
+    with pytest.raises(SystemExit), user_errors():
+        raise ValueError("another")
+    assert capsys.readouterr().err.splitlines()[-1].endswith("error: another")

@@ -9,6 +9,7 @@ from cli.keys import keys
 from configs import files
 from configs.completion import completions
 from configs.compose import compose_jobs
+from configs.recipes import naming_recipe, recipe_named
 from configs.schema import Config
 from train import train
 from training.device import decide
@@ -93,3 +94,28 @@ def test_what_there_is_not_is_refused(word, said):
 
 def test_tab_offers_them():
     assert completions("recipe=", Config()) == ["recipe=fast", "recipe=nanogpt"]
+
+
+@pytest.mark.parametrize(
+    ("words", "mistake", "told"),
+    [
+        (["recipe=fast"], "kernels=fused: no", "recipe=fast sets kernels=fused: no"),
+        (["recipe=nanogpt,fast"], "kernels=fused: no", "recipe=fast sets kernels=fused: no"),
+        (["recipe=fast"], "job 1 of 2 (o/x): kernels=fused: no", None),
+        (["recipe=fast", "kernels=fused"], "kernels=fused: no", "kernels=fused: no"),
+        (["kernels=fused"], "kernels=fused: no", "kernels=fused: no"),
+        (["recipe=fast"], "n_layer=0: no", "n_layer=0: no"),
+    ],
+)
+def test_a_mistake_names_the_recipe_that_sets_its_key(words, mistake, told):
+    told = told or "job 1 of 2 (o/x): recipe=fast sets kernels=fused: no"
+    assert naming_recipe(mistake, words) == told
+
+
+def test_on_a_cpu_the_refusal_names_what_was_typed(text_file, tmp_path):
+    words = ["recipe=fast", "device=cpu", f"data_source={text_file}", f"out_dir={tmp_path}/out"]
+    with (
+        pytest.raises(ValueError, match="^recipe=fast sets attention=triton: exists on CUDA only"),
+        recipe_named(words),
+    ):
+        train(composed(MAIN, *words))

@@ -68,7 +68,9 @@ def test_another_rounding_is_told_from_an_exact_result():
 def test_rows_give_bandwidth_against_the_copy_and_what_is_missing(monkeypatch):
     monkeypatch.setattr(square, "VARIANTS", ("torch.square(a)", "Triton", "CUDA C++"))
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    copy, eager, triton, cuda = measured(matrix(1, "float32", CPU), 0.02)
+    said: list[str] = []
+    copy, eager, triton, cuda = measured(matrix(1, "float32", CPU), 0.02, said.append)
+    assert said == [f"{name}, 1 MiB" for name in ("b.copy_(a)", *square.VARIANTS)]
     assert copy.percent_of_copy == 100 and copy.bytes == 2**20
     assert eager.result == "exact"
     assert eager.gbps == pytest.approx(2 * 2**20 / eager.median_ms / 1e6)

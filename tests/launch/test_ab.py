@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 
 from benchmarks.aa_trials import TrialsConfig, count_called, recorded
 from benchmarks.aa_trials import main as aa_trials
+from cli.interrupts import unwind
 from cli.lock import Lock
 from configs.command_line import compose_one
 from configs.compose import compose_jobs
@@ -25,6 +26,7 @@ from profiling.launch.experiment.plan import order, plan_experiment, quoted, tim
 from profiling.launch.experiment.processes import open_experiment, time_process
 from profiling.report.comparison import tables
 from profiling.verbs import ab
+from profiling.verbs.gate import gate
 from tests.paths import FAKES, PROJECT
 
 FAKE = FAKES / "fake_trainer.py"
@@ -70,7 +72,8 @@ def test_processes_are_interleaved_and_a_difference_is_found(fake, capsys):
     assert code == 0
     values = [word for start in starts for word in start.split() if word.startswith("attention=")]
     assert [value[10:] for value in values] == ["slow", "flash", "flash", "slow", "slow", "flash"]
-    out = capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert err.startswith("1/6  slow begins\n2/6  flash begins\n")
     assert "flash is 1.25x faster than slow" in " ".join(out.split())
     assert "folder  out-ab/attention-slow-flash" in out
     found = results("out-ab/attention-slow-flash")
@@ -233,7 +236,10 @@ def test_a_second_experiment_gets_a_folder_of_its_own(fake):
 
 
 @pytest.mark.slow
-def test_ctrl_c_keeps_what_was_measured_and_says_how_to_go_on(tmp_path):
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_ctrl_c_keeps_what_was_measured_and_says_how_to_go_on(number, status, tmp_path):
     log = tmp_path / "starts.log"
     environ = os.environ | {"FAKE_LOG": str(log), "FAKE_HANG": "3", "PYTHONPATH": str(PROJECT)}
     program = f"import sys; from pathlib import Path; from profiling.verbs import ab; \
@@ -251,12 +257,47 @@ sys.exit(ab.main(sys.argv[1:], Path({str(FAKE)!r})))"
     while not any("hanging" in p.read_text() for p in folder.glob("runs/*.log")):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     out, _ = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == status
     assert "stopped; 2 of 4 processes are in out-ab/attention-slow-flash" in out
     assert "--out out-ab/attention-slow-flash" in out
     assert len(results(str(folder))["runs"]) == 2
+
+
+@pytest.mark.slow
+def test_a_signal_between_processes_is_answered_alike(fake, monkeypatch, capsys):
+    monkeypatch.setattr(ab, "measure", lambda *_: unwind(signal.SIGTERM))
+    assert fake("attention=slow,flash", "--repeats", "2")[0] == 143
+    assert "stopped; 0 of 4 processes are in" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_gate_knows_a_regression_and_says_nothing_of_a_gain(fake, capsys):
+    gate_of_5 = ("--repeats", "3", "--fail-on-regression", "5")
+    assert fake("attention=flash,slow", *gate_of_5)[0] == 1
+    assert "\nregression: slower by more than 5 %\n" in capsys.readouterr().out
+    assert fake("attention=slow,flash", *gate_of_5)[0] == 0
+    assert "slower by more than" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("values", "limit", "code", "said"),
+    [
+        ({"b": [9.0, 12.0]}, None, 0, ""),
+        ({"b": [9.0, 12.0]}, 5, 3, "no answer: whether it is slower by more than 5 % is"),
+        ({"b": [9.0, 12.0], "c": [20.0, 20.1]}, 5, 1, "c: regression: slower by more than 5 %"),
+        ({"b": [9.0, 12.0], "c": [20.0, 20.1]}, 5, 1, "b: no answer: whether it is slower"),
+        ({"b": [10.0, 10.01], "c": [9.0, 9.01]}, 5, 0, ""),
+    ],
+)
+def test_the_gate_of_several_values_is_that_of_the_worst(values, limit, code, said, capsys):
+    found = experiment({"a": [10.0, 10.01], **values})
+    empty: dict = dict.fromkeys(["a", *values], {})
+    found = conclude(with_fields(found, configs=empty, in_force=empty), [None] * len(values))
+    assert gate(found.comparisons, limit) == code
+    out = capsys.readouterr().out
+    assert said in out if said else not out
 
 
 @pytest.mark.slow

@@ -359,7 +359,7 @@ def test_ctrl_c_ends_training_in_order_and_the_report_is_written(
     read_until(process, "ready")
     process.send_signal(number)
     output = process.communicate(timeout=30)[0]
-    assert process.returncode == 130, output
+    assert process.returncode == 128 + number, output
     assert output.count("window closed") == 1 and output.count("fake nsys: interrupted") == 1
     assert (out_dir / "profile" / "nsys.sqlite").exists()
 

@@ -21,6 +21,8 @@ INDUCTOR = "triton_"
 # products of two bytes an element: cuBLAS, CUTLASS, cuDNN, Triton, hipBLASLt
 HALF = re.compile(r"bf16|bfloat16|f16f16|s16816|h16816|_hsh_|_hss|fp16|nvjet_(sm\d+_)?[ht]", re.I)
 LARGEST = 20  # kernels
+# HIP's calls; products by Tensile, copies by ROCm's own kernels; names of GPUs
+OF_AMD = re.compile(r"hip[A-Z]|Cijk_|__amd_|(AMD|Radeon|Instinct|MI\d{2,3}[A-Z]?)\b")
 
 
 def advise(verdict: str, report: Report) -> list[str]:
@@ -65,7 +67,7 @@ def in_force(report: Report) -> InForce:
         pinned=bool(report.memops) and not any(row.pageable for row in report.memops),
         no_dropout=config.get("dropout") == 0,
         tokens_on_gpu=config.get("token_storage") == "device",
-        kernel=function_name(names[0]) if names else None,
+        kernel=function_name(names[0]) if names and not is_of_amd(report) else None,
         family=most.family if most else None,
         family_gain_ms=above_roof_ms(most) if most else None,
         family_percent=most.percent_of_bound if most else None,
@@ -75,6 +77,13 @@ def in_force(report: Report) -> InForce:
         cpu_cores=cores,
         cores_to_spare=bool(threads and cores and 2 * threads < cores),  # half may be hyper-threads
     )
+
+
+def is_of_amd(report: Report) -> bool:
+    """Whether a GPU of AMD was captured, on which ncu, NVIDIA's tool, does not run."""
+    names = [row.name for row in (*report.kernels, *report.api)]
+    gpu = report.capture.gpu
+    return any(map(OF_AMD.match, [*names, gpu.name] if gpu else names))
 
 
 def most_above_roof(roofline: Roofline | None) -> RooflineRow | None:

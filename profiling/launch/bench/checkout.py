@@ -6,6 +6,7 @@ Nothing of it is imported: its keys are read off the sources. Called by profilin
 import ast
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cli.files import told
+from configs.python_files import Setting, parsed, value_of
 from profiling.launch.experiment.processes import run_process
 
 if TYPE_CHECKING:
@@ -24,15 +26,14 @@ TRAINER, SAMPLER, PREPARE = Path("train.py"), Path("sample.py"), TEXT / "prepare
 CONFIGURATOR = "configurator.py"  # both programs run it where their keys are declared
 NEEDED = (TRAINER, SAMPLER, Path("model.py"), Path(CONFIGURATOR), EXPERIMENT, PREPARE)
 DATASET = "shakespeare_char"
-# None: the source computes it, as the choice of a dtype
-Setting = bool | int | float | str | None
 
 
 @dataclass(frozen=True)
 class Checkout:
     folder: Path
     commit: str | None  # None: it is no git checkout
-    train: dict[str, Setting]  # its keys, with the values that its experiment has
+    # its keys, with the values that its experiment has; None: the source computes it, as a dtype
+    train: dict[str, Setting]
     sample: dict[str, Setting]
 
     @property
@@ -55,24 +56,19 @@ def open_checkout(folder: Path) -> Checkout:
 def settings(source: Path) -> dict[str, Setting]:
     """The names that it assigns up to the configurator: nanoGPT's keys. Raises ValueError."""
     try:
-        module = ast.parse(source.read_bytes())
-    except (SyntaxError, ValueError) as error:
-        raise ValueError(f"--against: {source} is not Python: {error}") from error
+        module = parsed(source)
+    except ValueError as error:
+        raise ValueError(f"--against: {error}") from error
     found: dict[str, Setting] = {}
     for node in module.body:
         if isinstance(node, ast.Expr) and CONFIGURATOR in ast.unparse(node):
             break
         if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name):
-            found[target.id] = literal(node.value)
+            with suppress(ValueError, ArithmeticError, RecursionError):
+                found[target.id] = value_of(node.value, found)
+                continue
+            found[target.id] = None
     return found
-
-
-def literal(node: ast.expr) -> Setting:
-    try:
-        value = ast.literal_eval(node)
-    except ValueError:
-        return None
-    return value if isinstance(value, (bool, int, float, str)) else None
 
 
 def commit_of(folder: Path) -> str | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli.keys import keys
+from configs.python_files import Setting
 from configs.sampling import SampleConfig
 from profiling.analysis.bench.records import Asked, Kind, Side
 from profiling.launch.bench.checkout import (
@@ -19,7 +20,6 @@ from profiling.launch.bench.checkout import (
     SAMPLER,
     TRAINER,
     Checkout,
-    Setting,
     overrides,
 )
 from profiling.launch.command import whole_process

@@ -14,15 +14,16 @@ from msgspec.structs import replace as with_fields
 
 from cli.files import write_text
 from cli.threads import without_ours
+from configs.python_files import Setting
 from profiling.analysis.bench.records import BENCH, Bench, Kind, TimedProcess
 from profiling.analysis.runs.folder import read_config
 from profiling.launch.bench import printed
-from profiling.launch.bench.checkout import Setting
 from profiling.launch.bench.plan import LEFT_OPEN, Plan, Trial, command, report_of
 from profiling.launch.bench.printed import Stamped
 from profiling.launch.bench.work import prepared_work, read_prepared
 from profiling.launch.experiment.plan import WARM_UP
 from profiling.launch.experiment.processes import (
+    begins,
     check_ended,
     processes_bar,
     remove_checkpoints,
@@ -60,7 +61,8 @@ def measure(plan: Plan, bench: Bench, trials: list[Trial]) -> Bench:
     with processes_bar() as progress:
         task = progress.add_task("", total=len(trials), completed=len(trials) - len(left))
         for number, trial in enumerate(left, start=1):
-            progress.update(task, description=plan.label(trial))
+            place = f"{len(trials) - len(left) + number}/{len(trials)}"
+            begins(progress, task, f"{place}  {plan.label(trial)}")
             try:
                 process, lines = time_process(plan, trial, in_force(plan))
             except ValueError as error:

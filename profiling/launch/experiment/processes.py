@@ -8,15 +8,24 @@ import os
 import shlex
 import shutil
 import statistics
+import sys
 import time
 from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from cli.files import write_text
+from cli.interrupts import stop
 from profiling.analysis.difference.records import Experiment, ProcessRun
 from profiling.analysis.runs.folder import RunFolder, read_run
 from profiling.launch.experiment.plan import timed_process
@@ -59,7 +68,8 @@ def measure(experiment: Experiment, values: list[int], trainer: Path, folder: Pa
         for number, value in enumerate(values):
             if number in done:
                 continue
-            progress.update(task, description=experiment.factor.labels[value])
+            label = experiment.factor.labels[value]
+            begins(progress, task, f"{number + 1}/{len(values)}  {label}")
             process, run = time_process(experiment, trainer, folder, number, value)
             experiment = with_process(experiment, process, run)
             save(experiment, folder)
@@ -85,6 +95,13 @@ def processes_bar() -> Progress:
         disable=not console.is_terminal,
         speed_estimate_period=3600,
     )
+
+
+def begins(progress: Progress, task: TaskID, what: str) -> None:
+    """Shows in the bar which process begins; without one, where no terminal is, on stderr."""
+    progress.update(task, description=what)
+    if progress.disable:
+        print(f"{what} begins", file=sys.stderr, flush=True)
 
 
 def time_process(
@@ -155,10 +172,11 @@ def run_process(command: list[str], log: Path, label: str, folder: Path | None =
 def check_ended(ended: Ended, command: list[str], log: Path, label: str) -> None:
     """Raises ValueError with the process's last lines when it failed.
 
-    On Ctrl-C it has ended in good order, with all that it started: this raises KeyboardInterrupt.
+    On Ctrl-C or SIGTERM it has ended in good order, with all that it started: this raises what
+    cli.interrupts does then.
     """
-    if ended.interrupted:
-        raise KeyboardInterrupt
+    if ended.stopped_by:
+        stop(ended.stopped_by)
     if ended.status:
         say("\n".join(f"  {line}" for line in ended.output.splitlines()[-TAIL_LINES:]))
         raise ValueError(

@@ -265,7 +265,7 @@ def queue_facts(queue: LaunchQueue) -> Facts:
             f"median {median}, 5th to 95th percentile {short} to {long}",
         ),
     ]
-    return Facts(pairs, heading="Launch queue", places=tables.IN_FULL)
+    return Facts(pairs, heading="Launch queue")
 
 
 def roofline_section(report: Report) -> Section:

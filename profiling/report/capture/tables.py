@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from profiling.analysis.gpu_time.step_events import StepEvents
 from profiling.analysis.report import FamilySum, Gap, KernelSum, Report
 from profiling.report.capture.kernel_sources import Links
-from profiling.report.document import EVERYWHERE, Cell, Column, Places, Table
+from profiling.report.document import Cell, Column, Table
 from profiling.report.kernel_label import kernel_cell
 from profiling.units import milliseconds
 
@@ -25,7 +25,6 @@ COUNT = Column("count", "count", "number", True)
 SHARE = Column("share", "percent", "percent", True)
 CALLS = [Column("call", "name", "code", True), COUNT, *DURATIONS, SHARE]
 GAPS_SHOWN, SHAPES_SHOWN = 5, 5  # in a terminal
-IN_FULL: Places = ("markdown", "page")
 WORTH_TELLING = 0.01  # of the mean step
 
 
@@ -79,7 +78,7 @@ def ranges(report: Report) -> Table:
     ]
     note = "On the host, over the window: all of a name, and single ones."
     rows = report.ranges
-    return Table("ranges", "Single ranges", note, columns, rows, folded=True, places=IN_FULL)
+    return Table("ranges", "Single ranges", note, columns, rows, folded=True)
 
 
 def a_step(report: Report) -> list[Column]:
@@ -128,12 +127,12 @@ def kernels(report: Report, sources: Links) -> Table:
 def launches(report: Report) -> Table:
     columns = [
         Column("kernel", lambda row: kernel_cell(row.name), "code", True),
-        COUNT,
+        replace(COUNT, brief=False),
         Column("total", "total_ns", "ns", True),
         Column("blocks", "blocks", "number", True),
         Column("threads", "threads", "number", True),
         Column("registers", "registers", "number", True),
-        Column("shared memory", "shared_bytes", "bytes", True),
+        Column("shared memory", "shared_bytes", "bytes"),
         Column("occupancy", "occupancy_percent", "percent", True),
         Column("limited by", "limited_by", "text", True),
     ]
@@ -143,7 +142,7 @@ def launches(report: Report) -> Table:
         "as these leave room for them; a grid of few blocks does not reach it."
     )
     rows, title = report.launches, "Launch geometry"
-    return Table("launches", title, note, columns, rows, folded=True, places=IN_FULL)
+    return Table("launches", title, note, columns, rows, folded=True)
 
 
 def api(report: Report) -> Table:
@@ -157,11 +156,10 @@ def os_calls(report: Report) -> Table:
         "Threads that have nothing to do wait here; that is no finding."
     )
     rows, title = report.os_calls, "OS runtime calls"
-    return Table("os_calls", title, note, CALLS, rows, folded=True, places=IN_FULL)
+    return Table("os_calls", title, note, CALLS, rows, folded=True)
 
 
 def overlap(report: Report) -> Table:
-    """In a terminal where it tells what the bar of the step does not: what is hidden."""
     step_ms = report.window.step_ms.mean
     columns = [
         Column("what", "kind", "text", True),
@@ -183,9 +181,7 @@ def overlap(report: Report) -> Table:
             f" Hidden communication makes the kernels beside it {milliseconds(slowed_ms)} ms a "
             "step longer, also while it waits for other ranks: its kernels hold multiprocessors."
         )
-    told_ms = [row.ms if row.kind == "communication" else row.hidden_ms for row in rows]
-    places = EVERYWHERE if max(told_ms, default=0) > WORTH_TELLING * step_ms else IN_FULL
-    return Table("overlap", "Overlap", note, columns, rows, places=places)
+    return Table("overlap", "Overlap", note, columns, rows)
 
 
 def copies(report: Report) -> Table:
@@ -204,7 +200,7 @@ def copies(report: Report) -> Table:
         "way between host and GPU. Small copies are slow by their start, whatever the link."
     )
     rows, title = report.copies, "Bandwidth of copies"
-    return Table("copies", title, note, columns, rows, places=IN_FULL)
+    return Table("copies", title, note, columns, rows)
 
 
 def memops(report: Report) -> Table:
