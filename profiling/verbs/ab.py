@@ -67,6 +67,7 @@ from profiling.launch.experiment.processes import (
     save,
     say,
 )
+from profiling.own_program import refuse_own_program
 from profiling.records import to_json
 from profiling.report.comparison.document import experiment_document
 from profiling.verbs.results import check_outputs, output_flags, show, show_answer, write_outputs
@@ -132,6 +133,7 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
         html="as a page (default DIR/report.html)",
     )
     add("--dry-run", "print the commands and stop")
+    refuse_own_program("ab", argv)
     flags, words = parser.parse_known_args(argv)
     if unknown := [word for word in words if word.startswith("-") and "=" not in word]:
         parser.error(f"unrecognized arguments: {unknown[0]}")

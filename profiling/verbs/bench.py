@@ -51,6 +51,7 @@ from profiling.launch.bench.plan import Plan, Trial, check_words, command, trial
 from profiling.launch.bench.processes import measure, open_bench, save
 from profiling.launch.experiment.plan import FEWEST_TIMED, LOG_INTERVAL, WARM_UP
 from profiling.launch.experiment.processes import again, say
+from profiling.own_program import refuse_own_program
 from profiling.records import to_json
 from profiling.report.bench.document import bench_document
 from profiling.report.renderers.markdown import markdown
@@ -125,6 +126,7 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
         html="as a page (default DIR/bench.html)",
     )
     add("--dry-run", "print the commands and stop")
+    refuse_own_program("bench", argv)
     flags, words = parser.parse_known_args(argv)
     if unknown := [word for word in words if word.startswith("-") and "=" not in word]:
         parser.error(f"unrecognized arguments: {unknown[0]}")
