@@ -31,7 +31,7 @@ def refuse_own_program(verb: str, words: list[str]) -> None:
 
 
 def program_in(words: list[str]) -> str | None:
-    """The script among the words, else what starts one, or the first behind `--` if no option."""
+    """Script among the words, else what starts one, or the first behind `--` if no option."""
     paths = {word: Path(word) for word in words}
     found = [word for word, path in paths.items() if PROGRAM.fullmatch(path.name)]
     found = [word for word in found if paths[word].parent.name not in CONFIGURATIONS]

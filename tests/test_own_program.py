@@ -69,7 +69,7 @@ def test_the_program_under_torch_profiler_is_read_with_steps_and_phases(tmp_path
 
 
 def test_the_loop_under_nsys_opens_its_window_and_ranges_each_phase(monkeypatch):
-    """On any machine: what nsys would see is written down here."""
+    """Writes down what nsys would see, on any machine."""
     seen: list[str] = []
 
     @contextmanager
@@ -113,7 +113,7 @@ def test_names_of_the_page_are_those_that_report_knows():
 
 @pytest.mark.parametrize(("around", "steps"), [("body", 6), ("step {}", 1), (None, 6)])
 def test_steps_without_a_number_are_what_recurs(around, steps):
-    """The page's fifth rule, and what it says of a name with a number in it."""
+    """Rule 5 of the page, and what it says of a name with a number in it."""
     program = Program()
     for number in range(6):
         begin = program.host
@@ -139,7 +139,7 @@ def test_inference_without_ranges_is_one_step(tmp_path):
 
 
 def test_a_callback_of_hugging_face_ends_a_step(monkeypatch, tmp_path):
-    """With what stands for transformers where it is not installed: the callback's calls count."""
+    """Stand-ins call it as the library does, which need not be installed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(
         sys.modules,
@@ -233,7 +233,7 @@ def test_commands_of_nsys_have_what_keeps_a_capture_small():
 
 
 def test_report_says_what_is_shown(monkeypatch, capsys):
-    """The capture is of the page's program."""
+    """Its capture lies with the other captures of tests."""
     (shown,) = re.findall(r"^```\n\$ (.*)\n((?:.*\n)*?)```$", SECTIONS["What report says"], re.M)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.chdir(CAPTURES / "own_program")

@@ -95,7 +95,7 @@ def subject(
 
 
 def processes_of(trace: Trace) -> list[int]:
-    """Those that the host's events are of: ranges, else operators, else calls."""
+    """Processes of the host's events: of ranges, else operators, else calls."""
     tables = (trace.ranges, trace.operators, trace.calls)
     return next((found for t in tables if t and (found := distinct(t.process).tolist())), [])
 
