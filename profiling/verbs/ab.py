@@ -21,6 +21,9 @@ experiment. One of four answers for each value: faster or slower, the whole inte
 noise; else equal, it is all within --equal-within; else it cannot tell, and says how many repeats
 it would take.
 
+How long all of it takes is said before the first process, roughly, and on a CPU what to run instead
+where that is more than half an hour.
+
 How a process begins is told beside it: the first iterations one by one, what came before them
 (this trainer compiles and records CUDA graphs before iteration 0, so no iteration holds that time),
 and after how many iterations a slow start has paid.
@@ -48,6 +51,7 @@ from profiling.analysis.difference.records import Comparison, Experiment, Factor
 from profiling.analysis.runs.folder import newest_capture
 from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
 from profiling.launch import wandb_verdict
+from profiling.launch.experiment.ahead import processes_ahead, told_ahead
 from profiling.launch.experiment.captures import capture_folder, explanations
 from profiling.launch.experiment.plan import (
     FEWEST_TIMED,
@@ -95,7 +99,10 @@ def main(argv: list[str], trainer: Path = TRAINER) -> int:
     with Lock(folder, f"--out {folder}"):
         announce(experiment, values, folder)
         try:
-            check_on_this_machine(asked, folder)
+            paces = check_on_this_machine(asked, folder)
+            ahead = processes_ahead(experiment, values, paces, captures=not flags.no_capture)
+            for line in told_ahead(experiment, ahead, paces):
+                say(as_called(line))
             experiment = measure(open_experiment(folder, asked), values, trainer, folder)
             if not flags.no_capture:
                 captured = explanations(experiment, trainer, folder)
@@ -149,21 +156,15 @@ def fresh_folder(factor: Factor) -> Path:
 
 
 def announce(experiment: Experiment, values: list[int], folder: Path) -> None:
-    """What is about to run, and what is known of how long."""
+    """What is about to run."""
     names = [experiment.factor.labels[value] for value in values]
     done = len(experiment.runs)
-    left = max(0, len(names) - done)  # an earlier start may have had more repeats
     say(
         f"{len(names)} processes of {max_iters(experiment)} iterations, the first "
         f"{experiment.warm_up + 1} untimed: {' '.join(names[:8])}{' ...' * (len(names) > 8)}",
     )
     if done:
         say(f"{done} of them are there already")
-    if left:
-        say(
-            f"starting takes 5 to 20 s each (compiling is the most of it): {left * 5 / 60:.1f} to "
-            f"{left * 20 / 60:.1f} min, and the steps; the first process tells more",
-        )
     say(f"folder  {folder}")
 
 
