@@ -18,6 +18,7 @@ import numpy as np
 
 from cli.plain import plain
 from profiling.manifest import Manifest
+from profiling.own_program import PAGE
 from profiling.records import read_json
 from profiling.timeline import chrome_json, nsys_sqlite
 from profiling.timeline.trace import Trace
@@ -114,6 +115,11 @@ def read_plain(path: Path) -> Trace:
         return chrome_json.read(path)
     if not begin:
         raise ValueError(f"{path}: is empty")
+    if path.suffix == ".py":
+        raise ValueError(
+            f"{path}: is a program, not a capture of one; capture what it does with torch.profiler "
+            f"or nsys, and give that file ({PAGE} shows how)"
+        )
     look = next((f"{what}, " for magic, what in LOOKS.items() if begin.startswith(magic)), "")
     raise ValueError(
         f"{path}: is {look}no capture; give an nsys export (.sqlite), a trace of torch.profiler "

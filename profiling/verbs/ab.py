@@ -22,6 +22,9 @@ experiment. One of four answers for each value: faster or slower, the whole inte
 noise; else equal, it is all within --equal-within; else it cannot tell, and says how many repeats
 it would take.
 
+How long all of it takes is said before the first process, roughly, and on a CPU what to run instead
+where that is more than half an hour.
+
 How a process begins is told beside it: the first iterations one by one, what came before them
 (this trainer compiles and records CUDA graphs before iteration 0, so no iteration holds that time),
 and after how many iterations a slow start has paid.
@@ -52,6 +55,7 @@ from profiling.analysis.difference.records import Comparison, Experiment, Factor
 from profiling.analysis.runs.folder import newest_capture
 from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
 from profiling.launch import wandb_verdict
+from profiling.launch.experiment.ahead import processes_ahead, told_ahead
 from profiling.launch.experiment.captures import capture_folder, explanations
 from profiling.launch.experiment.plan import (
     FEWEST_TIMED,
@@ -71,6 +75,7 @@ from profiling.launch.experiment.processes import (
     save,
     say,
 )
+from profiling.own_program import refuse_own_program
 from profiling.records import to_json
 from profiling.report.comparison.document import experiment_document
 from profiling.verbs.gate import gate, gate_flag
@@ -99,7 +104,10 @@ def main(argv: list[str], trainer: Path = TRAINER) -> int:
     with Lock(folder, f"--out {folder}"):
         announce(experiment, values, folder)
         try:
-            check_on_this_machine(asked, folder)
+            paces = check_on_this_machine(asked, folder)
+            ahead = processes_ahead(experiment, values, paces, captures=not flags.no_capture)
+            for line in told_ahead(experiment, ahead, paces):
+                say(as_called(line))
             experiment = measure(open_experiment(folder, asked), values, trainer, folder)
             if not flags.no_capture:
                 captured = explanations(experiment, trainer, folder)
@@ -137,6 +145,7 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
         html="as a page (default DIR/report.html)",
     )
     add("--dry-run", "print the commands and stop")
+    refuse_own_program("ab", argv)
     flags, words = parser.parse_known_args(argv)
     if unknown := [word for word in words if word.startswith("-") and "=" not in word]:
         parser.error(f"unrecognized arguments: {unknown[0]}")
@@ -152,21 +161,15 @@ def fresh_folder(factor: Factor) -> Path:
 
 
 def announce(experiment: Experiment, values: list[int], folder: Path) -> None:
-    """What is about to run, and what is known of how long."""
+    """What is about to run."""
     names = [experiment.factor.labels[value] for value in values]
     done = len(experiment.runs)
-    left = max(0, len(names) - done)  # an earlier start may have had more repeats
     say(
         f"{len(names)} processes of {max_iters(experiment)} iterations, the first "
         f"{experiment.warm_up + 1} untimed: {' '.join(names[:8])}{' ...' * (len(names) > 8)}",
     )
     if done:
         say(f"{done} of them are there already")
-    if left:
-        say(
-            f"starting takes 5 to 20 s each (compiling is the most of it): {left * 5 / 60:.1f} to "
-            f"{left * 20 / 60:.1f} min, and the steps; the first process tells more",
-        )
     say(f"folder  {folder}")
 
 

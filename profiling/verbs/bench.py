@@ -27,6 +27,9 @@ compared, and what differs is said. A whole run of ours is timed a second time w
 evaluations. Each round has another seed here; nanoGPT has one for all. Unit and interval are those
 of `ab`: the process, and Welch's t on logarithms.
 
+How long all of it takes is said before the first process, roughly, with the other one taken to be
+as fast as ours; on a CPU also what to run instead where that is more than half an hour.
+
 exit code: 0 whatever the answer is; 2 for a mistake or a process that failed; 130 after Ctrl-C,
 143 after SIGTERM
 """
@@ -48,11 +51,13 @@ from cli.program import as_called
 from profiling.analysis.bench.records import BENCH, SCHEMA_VERSION, Asked, Bench, Kind
 from profiling.analysis.bench.result import PARTS, TARGET, measures, whole_work
 from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
+from profiling.launch.bench.ahead import find_our_pace, told_ahead
 from profiling.launch.bench.checkout import Checkout, open_checkout, prepare_text
 from profiling.launch.bench.plan import Plan, Trial, check_words, command, trials
-from profiling.launch.bench.processes import measure, open_bench, save
+from profiling.launch.bench.processes import left_of, measure, open_bench, save
 from profiling.launch.experiment.plan import FEWEST_TIMED, LOG_INTERVAL, WARM_UP
 from profiling.launch.experiment.processes import again, say
+from profiling.own_program import refuse_own_program
 from profiling.records import to_json
 from profiling.report.bench.document import bench_document
 from profiling.report.renderers.markdown import markdown
@@ -89,6 +94,7 @@ def main(argv: list[str]) -> int:
     with Lock(plan.folder, f"--out {plan.folder}"):
         announce(plan, bench, planned)
         try:
+            say_how_long(plan, bench, planned)
             if checkout:
                 prepare_both(plan, checkout)
             bench = measure(plan, bench, planned)
@@ -127,6 +133,7 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str]]:
         html="as a page (default DIR/bench.html)",
     )
     add("--dry-run", "print the commands and stop")
+    refuse_own_program("bench", argv)
     flags, words = parser.parse_known_args(argv)
     if unknown := [word for word in words if word.startswith("-") and "=" not in word]:
         parser.error(f"unrecognized arguments: {unknown[0]}")
@@ -160,6 +167,13 @@ def announce(plan: Plan, bench: Bench, planned: list[Trial]) -> None:
     if bench.processes:
         say(f"{len(bench.processes)} of this series are there already")
     say(f"folder  {plan.folder}")
+
+
+def say_how_long(plan: Plan, bench: Bench, planned: list[Trial]) -> None:
+    """Prints it of the trials that are not there yet."""
+    if left := left_of(bench, planned):
+        for line in told_ahead(plan, left, find_our_pace(plan)):
+            say(as_called(line))
 
 
 def prepare_both(plan: Plan, checkout: Checkout) -> None:

@@ -50,6 +50,7 @@ from profiling.flight_recorder import DUMP
 from profiling.launch import command, reports
 from profiling.launch.command import PROFILE_NSYS
 from profiling.launch.process import stream
+from profiling.own_program import refuse_own_program
 from profiling.tools import nsight, nsys_tool
 
 if TYPE_CHECKING:
@@ -153,6 +154,7 @@ def parse(argv: list[str]) -> tuple[Namespace, list[str], list[str]]:
     add("--dry-run", "print the command and stop")
     flags, words = parser.parse_known_args(argv[:end])
     extra = argv[end + 1 :]
+    refuse_own_program("run", [word for word in argv if Path(word).name != SAMPLER.name])
     if flags.metric_set and flags.preset != "metrics":
         raise ValueError("--metric-set: only with --preset metrics")
     for word in extra:

@@ -24,6 +24,7 @@ from profiling.analysis.difference.experiment import analyse, conclude
 from profiling.analysis.difference.records import Experiment, Factor, ProcessRun
 from profiling.launch.experiment.plan import order, plan_experiment, quoted, timed_words
 from profiling.launch.experiment.processes import open_experiment, time_process
+from profiling.launch.pace import Pace
 from profiling.report.comparison import tables
 from profiling.verbs import ab
 from profiling.verbs.gate import gate
@@ -41,13 +42,18 @@ def fake(tmp_path, monkeypatch):
     log.touch()
     monkeypatch.setenv("FAKE_LOG", str(log))
     # what the machine says takes a process that imports torch: test_what_the_machine_... has it
-    monkeypatch.setattr(ab, "check_on_this_machine", lambda *_: None)
+    monkeypatch.setattr(ab, "check_on_this_machine", lambda asked, _: paces(asked))
 
     def run(*words: str) -> tuple[int, list[str]]:
         code = ab.main([CPU, *words, "--no-capture", "--steps", "40"], FAKE)
         return code, log.read_text().splitlines()
 
     return run
+
+
+def paces(asked: Experiment) -> list[Pace]:
+    known = Pace("cpu", "cpu", 1e9, (0.01, 0.012), 128, 4, compiles=False, has_cpu_size=True)
+    return [known for _ in asked.factor.values]
 
 
 def results(folder: str) -> dict:
@@ -76,6 +82,7 @@ def test_processes_are_interleaved_and_a_difference_is_found(fake, capsys):
     assert err.startswith("1/6  slow begins\n2/6  flash begins\n")
     assert "flash is 1.25x faster than slow" in " ".join(out.split())
     assert "folder  out-ab/attention-slow-flash" in out
+    assert out.index("it takes about") < out.index("  1/6  slow")
     found = results("out-ab/attention-slow-flash")
     assert found["result"]["comparisons"][0]["verdict"] == "faster"
     low, high = found["result"]["comparisons"][0]["ci95"]

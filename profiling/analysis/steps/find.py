@@ -80,7 +80,7 @@ def subject(
     if operations is None or not len(operations.start_ns):
         if device is not None:
             raise ValueError(f"device={device}: {trace.file.name} holds no GPU activity")
-        held = sorted(with_steps or distinct(ranges.process).tolist())
+        held = sorted(with_steps or processes_of(trace))
         if process is not None and process not in held:
             raise ValueError(f"process={process}: {trace.file.name} holds ranges of {held}")
         return process if process is not None else min(held, default=None), None
@@ -92,6 +92,12 @@ def subject(
             raise ValueError(f"{key}={wanted}: {trace.file.name} holds GPU activity of {held}")
     process, device, _ = max(found, key=lambda row: (row[0] in with_steps, row[2]))
     return process, device
+
+
+def processes_of(trace: Trace) -> list[int]:
+    """Processes of the host's events: of ranges, else operators, else calls."""
+    tables = (trace.ranges, trace.operators, trace.calls)
+    return next((found for t in tables if t and (found := distinct(t.process).tolist())), [])
 
 
 def used_gpus(trace: Trace) -> list[tuple[int, int, int]]:

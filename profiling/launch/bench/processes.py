@@ -54,10 +54,15 @@ def save(bench: Bench, folder: Path) -> None:
     write_text(folder / BENCH, to_json(bench, indent=1))
 
 
+def left_of(bench: Bench, trials: list[Trial]) -> list[Trial]:
+    """Trials that the series lacks."""
+    done = {(p.kind, p.side, p.round) for p in bench.processes}
+    return [trial for trial in trials if (trial.kind, trial.side, trial.round) not in done]
+
+
 def measure(plan: Plan, bench: Bench, trials: list[Trial]) -> Bench:
     """Runs the processes that the series lacks, and adds them; ValueError if one fails."""
-    done = {(p.kind, p.side, p.round) for p in bench.processes}
-    left = [trial for trial in trials if (trial.kind, trial.side, trial.round) not in done]
+    left = left_of(bench, trials)
     with processes_bar() as progress:
         task = progress.add_task("", total=len(trials), completed=len(trials) - len(left))
         for number, trial in enumerate(left, start=1):

@@ -4,15 +4,14 @@ Called by profiling.verbs.ab.
 """
 
 import re
-import signal
 import sys
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from profiling.analysis.difference.records import SCHEMA_VERSION, Experiment, Factor
+from profiling.launch.beside import process_beside
+from profiling.launch.pace import Pace, find_pace
 
 LOG_INTERVAL = 10  # iterations between two readings of the clock: each waits for the GPU
 FEWEST_TIMED = 2 * LOG_INTERVAL
@@ -128,19 +127,23 @@ def plan_experiment(words: list[str], steps: int, warm_up: int = WARM_UP) -> Exp
     return experiment
 
 
-def check_on_this_machine(experiment: Experiment, folder: Path) -> None:
+def check_on_this_machine(experiment: Experiment, folder: Path) -> list[Pace]:
     """Device, attention and files of every value, before the first process. Raises ValueError.
 
-    In a process of its own: what asks for the GPU keeps memory of it to its end.
+    Returns how fast this machine is at each value.
     """
-    quiet = (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is answered here, once
-    with ProcessPoolExecutor(1, get_context("spawn"), signal.signal, quiet) as beside:
-        for number, label in enumerate(experiment.factor.labels):
-            words = timed_words(experiment, number, folder / "runs" / plain(label))
+    labels = experiment.factor.labels
+    with process_beside() as beside:
+        words = [
+            timed_words(experiment, number, folder / "runs" / plain(label))
+            for number, label in enumerate(labels)
+        ]
+        for label, of_value in zip(labels, words, strict=True):
             try:
-                beside.submit(check_words, words).result()
+                beside.submit(check_words, of_value).result()
             except ValueError as error:
                 raise ValueError(f"{label}: {error}") from error
+        return [beside.submit(find_pace, of_value).result() for of_value in words]
 
 
 def check_words(words: list[str]) -> None:

@@ -1,0 +1,37 @@
+"""What an experiment is about to take, and what to run instead where that is long. Called by ab."""
+
+import shlex
+from collections.abc import Sequence
+
+from profiling.analysis.difference.records import Experiment
+from profiling.launch.duration import Process, how_long, shorter
+from profiling.launch.experiment.captures import CAPTURED_STEPS, FREE_STEPS
+from profiling.launch.experiment.plan import max_iters
+from profiling.launch.pace import Pace
+
+SHORT = "--steps 100"
+SHORTEST = "--steps 20 --repeats 2"
+
+
+def processes_ahead(
+    experiment: Experiment, values: Sequence[int], paces: Sequence[Pace], captures: bool
+) -> list[Process]:
+    """Processes that are not there yet, and captures behind them. `values`: of all processes."""
+    done = {run.number for run in experiment.runs}
+    left = [value for number, value in enumerate(values) if number not in done]
+    timed = [Process(paces[value], max_iters(experiment)) for value in left]
+    steps = experiment.warm_up + CAPTURED_STEPS + FREE_STEPS
+    return timed + [Process(pace, steps, captured=True) for pace in paces if captures]
+
+
+def told_ahead(
+    experiment: Experiment, ahead: Sequence[Process], paces: Sequence[Pace]
+) -> list[str]:
+    """Lines that say how long it takes; none where nothing is left to run."""
+    if not ahead:
+        return []
+    factor = experiment.factor
+    line = how_long(ahead, dict(zip(factor.labels, paces, strict=True)))
+    word = shlex.quote(f"{factor.key}={','.join(factor.values)}")
+    offer = shorter(ahead, f"ab {{file}} {word} {SHORT}", SHORTEST)
+    return [f"{line}; the first process tells more", *([offer] if offer else [])]
