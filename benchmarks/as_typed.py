@@ -9,6 +9,9 @@ earlier one: Triton's and inductor's caches are new folders, which its second pr
 Steps are timed from outside, from line to line of what is printed, behind a warm-up; a process by
 its whole time on the wall. Both sides evaluate at their two ends alone, each in its own way. Prints
 a row for each way: the median of the rounds, and the least and the most.
+
+What was measured is in OUT/pairs.jsonl as soon as it is there: a command that was stopped goes on
+where it is typed again, with the same `rounds` or more.
 """
 
 import os
@@ -18,6 +21,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
+
+import msgspec
 
 from benchmarks.measuring import PROJECT, Keys, in_turns, key
 from profiling.launch.bench import printed
@@ -32,6 +37,7 @@ HEADER = (
 )
 CACHES = ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 THEIRS = "nanoGPT"
+RECORD = "pairs.jsonl"
 
 
 @dataclass
@@ -66,6 +72,15 @@ class Pair:
     second: Process
 
 
+@dataclass(frozen=True)
+class Measured:
+    """A line of pairs.jsonl."""
+
+    way: str
+    work: str  # what all ways share: experiment, words, iterations
+    pair: Pair
+
+
 def main(config: AsTypedConfig) -> None:
     if config.against and not (Path(config.against) / "train.py").is_file():
         raise ValueError(f"against={config.against}: no checkout of nanoGPT; it has no train.py")
@@ -75,10 +90,36 @@ def main(config: AsTypedConfig) -> None:
     out.mkdir(parents=True, exist_ok=True)
     ways = [way.strip() for way in config.ways.split(";")]
     names = [*ways, *([THEIRS] if config.against else [])]
-    pairs = in_turns({name: partial(pair, name, config, out) for name in names}, config.rounds)
+    earlier = pairs_in(out / RECORD)
+    measures = {name: partial(recorded, name, earlier, config, out) for name in names}
+    pairs = in_turns(measures, config.rounds)
     print(HEADER)
     for name in names:
         print(row(name, pairs[name]))
+
+
+def recorded(name: str, earlier: list[Measured], config: AsTypedConfig, out: Path) -> Pair:
+    """The next pair of this way: one that an earlier command measured, or a new one."""
+    work = f"{config.config} {config.words} {config.iterations}"
+    for known in earlier:
+        if (known.way, known.work) == (name, work):
+            earlier.remove(known)
+            return known.pair
+    measured = Measured(name, work, pair(name, config, out))
+    with open(out / RECORD, "ab") as file:
+        file.write(msgspec.json.encode(measured) + b"\n")
+    print(row(name, [measured.pair]), file=sys.stderr)
+    return measured.pair
+
+
+def pairs_in(record: Path) -> list[Measured]:
+    """What earlier commands measured, in their order. Raises ValueError where it is damaged."""
+    if not record.exists():
+        return []
+    try:
+        return [msgspec.json.decode(line, type=Measured) for line in record.open("rb")]
+    except msgspec.DecodeError as error:
+        raise ValueError(f"{record}: {error}; remove it to measure anew") from error
 
 
 def row(name: str, pairs: list[Pair]) -> str:

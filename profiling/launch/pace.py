@@ -67,7 +67,7 @@ def find_pace(words: list[str]) -> Pace:
         iteration_s=iteration_s,
         tokens=sequences * config.block_size,
         sequences=sequences,
-        compiles=config.compile,
+        compiles=bool(config.compile),
         has_cpu_size=has_cpu_size(config),
     )
 

@@ -44,6 +44,30 @@ def test_a_first_process_finds_no_cache_and_the_second_its_own(tmp_path, monkeyp
     assert seen == [[False, False], [True, True]] * 2
 
 
+def test_a_command_that_was_stopped_goes_on(tmp_path, monkeypatch, capsys):
+    ended = []
+
+    def trained(name, *_):
+        if len(ended) == 3:  # within the second pair
+            ended.append("stopped")
+            raise KeyboardInterrupt
+        ended.append(name)
+        return Process(float(len(ended)), 1.0, 1.0)
+
+    monkeypatch.setattr(as_typed, "trained", trained)
+    words = ["as_typed", "rounds=2", "ways=a=1; b=2", f"out={tmp_path}"]
+    with pytest.raises(KeyboardInterrupt):
+        main(words)
+    main(words)
+    assert ended == ["a=1", "a=1", "b=2", "stopped", *["b=2"] * 4, *["a=1"] * 2]
+    assert "| a=1 | 1.00 (1.00, 1.00) | 5.0 (1.0, 9.0) |" in capsys.readouterr().out
+    main(words)
+    assert len(ended) == 10
+    (tmp_path / as_typed.RECORD).write_text("{")
+    with pytest.raises(ValueError, match="pairs.jsonl: .*remove it to measure anew"):
+        main(words)
+
+
 @pytest.mark.slow
 def test_real_processes_are_timed(tmp_path, text_file, capsys):
     words = f"{TINY} data_source={text_file} eval_iters=1"
