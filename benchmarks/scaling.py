@@ -129,7 +129,10 @@ def step_ms(process: Process, config: ScalingConfig, out: Path) -> float:
     steps = printed.training(output.lines).steps(config.warm_up)
     if not steps:
         raise ValueError(f"{log}: lacks lines such as 'iter 10: loss 4.1, time 5.0ms'")
-    return median(ms for _, ms in steps)
+    middle_ms = median(ms for _, ms in steps)
+    if middle_ms == 0:
+        raise ValueError(f"{log}: its lines came all at once; time more iterations, or longer ones")
+    return middle_ms
 
 
 def command(process: Process, config: ScalingConfig, out_dir: Path) -> tuple[Path, list[str]]:

@@ -128,12 +128,8 @@ def test_config_yaml_gives_the_run_again(run, config, losses, tmp_path):
     assert asdict(again) == written
     assert in_force["parameters"] > 0 and in_force["attention"] == "math"
     assert in_force["token_storage"] == "device"
-    settled = {
-        "parallel",
-        "all_reduce",
-        "cuda_graphs",
-        "compile_scope",
-    }  # left at auto
+    # left at auto
+    settled = {"parallel", "all_reduce", "kernels", "cuda_graphs", "compile_scope"}
     assert set(in_force["reasons"]) == settled
     assert "auto" not in {getattr(again, key) for key in (*settled, "device", "dtype")}
     elsewhere = f"out_dir={tmp_path}/again"
