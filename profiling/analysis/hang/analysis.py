@@ -35,12 +35,12 @@ def hang_of(dumps: list[Dump], least: int = 0) -> Hang:
     """`dumps`: in the order of their ranks, of which there are `least` or more."""
     world = max(world_size(dumps) or 0, least) or None
     groups = groups_of(dumps, world)
-    if old := {rank for group in groups for rank in group.outdated(SKEW_NS)}:
+    if old := {rank for group in groups for rank in group.outdated_ranks(SKEW_NS)}:
         rest = hang_of([dump for dump in dumps if dump.rank not in old], dumps[-1].rank + 1)
         said = f"rank {', '.join(map(str, sorted(old)))}: the dump is of an earlier moment"
         note = f"{said}, and is left out: the other ranks have finished more since"
         return replace(rest, notes=[note, *rest.notes])
-    stuck = first_to_look_at([found for group in groups if (found := group.stuck())])
+    stuck = first_to_look_at([found for group in groups if (found := group.find_stuck())])
     known = {dump.rank for dump in dumps}
     no_dump = [rank for rank in range(world or 0) if rank not in known]
     ranks = [rank_of(dump, groups) for dump in dumps]

@@ -26,7 +26,7 @@ class GroupOfRanks:
     members: tuple[int, ...] | None
 
     @property
-    def spelled(self) -> str:
+    def display_name(self) -> str:
         name, description = self.name
         return f"{name} ({description})" if description not in ("", "undefined") else name
 
@@ -36,18 +36,18 @@ class GroupOfRanks:
         return [dump.groups.get(self.name) for dump in self.dumps]
 
     @cached_property
-    def entered(self) -> NDArray[np.int64]:
+    def entered_to(self) -> NDArray[np.int64]:
         """The last sequence number that each rank has entered; 0: none."""
         return np.array([int(c.sequence[-1]) if c else 0 for c in self.calls], np.int64)
 
     @cached_property
-    def finished(self) -> NDArray[np.int64]:
+    def finished_to(self) -> NDArray[np.int64]:
         """The last that each rank has. What all have entered and one has finished is over for all:
         a dump may be a little older than another."""
         finished = np.array([c.finished_to if c else 0 for c in self.calls], np.int64)
-        return np.maximum(finished, min(finished.max(), self.entered.min()))
+        return np.maximum(finished, min(finished.max(), self.entered_to.min()))
 
-    def outdated(self, skew_ns: int) -> list[int]:
+    def outdated_ranks(self, skew_ns: int) -> list[int]:
         """The ranks whose dumps are older than a call that another has finished, and they lack.
 
         Not those that an error ended: their dumps are the last, and gloo calls finished what only
@@ -57,7 +57,7 @@ class GroupOfRanks:
         last, entered_ns = max(done, default=(0, 0))
         return [
             dump.rank
-            for dump, mine in zip(self.dumps, self.entered, strict=True)
+            for dump, mine in zip(self.dumps, self.entered_to, strict=True)
             if mine < last and dump.dumped_ns + skew_ns < entered_ns
             if dump.note is None or dump.note.error is None
         ]
@@ -69,9 +69,9 @@ class GroupOfRanks:
 
     def first_unfinished(self) -> int | None:
         """The first sequence number that a rank has not entered, or not finished."""
-        front = int(self.entered.max())
-        behind = self.entered[self.entered < front] + 1
-        waiting = self.finished[self.finished < self.entered] + 1
+        front = int(self.entered_to.max())
+        behind = self.entered_to[self.entered_to < front] + 1
+        waiting = self.finished_to[self.finished_to < self.entered_to] + 1
         found = np.concatenate([behind, waiting])
         # what has fallen out of every ring cannot be told, what is in one can
         found = np.maximum(found, self.sequences[0])
@@ -83,22 +83,23 @@ class GroupOfRanks:
         rows = np.full((len(self.calls), self.sequences.size), NONE, np.int32)
         for row, calls in zip(rows, self.calls, strict=True):
             if calls:
-                codes = [kinds.setdefault(compared(o), len(kinds)) for o in calls.operation]
+                codes = [kinds.setdefault(comparable_part(o), len(kinds)) for o in calls.operation]
                 row[np.searchsorted(self.sequences, calls.sequence)] = codes
         most = rows.max(axis=0)
         least = np.where(rows == NONE, np.iinfo(np.int32).max, rows).min(axis=0)
         at = np.flatnonzero(least < most)
         return int(self.sequences[at[0]]) if at.size else None
 
-    def stuck(self) -> Stuck | None:
+    def find_stuck(self) -> Stuck | None:
         """The collective that all else waits behind; None where none waits."""
-        unfinished, waits = self.first_unfinished(), self.finished < self.entered
+        unfinished, waits = self.first_unfinished(), self.finished_to < self.entered_to
         if unfinished is None or not waits.any():
             return None
         absent = [
-            d.rank for d, last in zip(self.dumps, self.entered, strict=True) if last < unfinished
+            d.rank for d, last in zip(self.dumps, self.entered_to, strict=True) if last < unfinished
         ]
-        inside = waits & (self.entered >= unfinished)  # or behind it: a root need not wait for all
+        # a root need not wait for all, so a rank may already wait in a later call
+        inside = waits & (self.entered_to >= unfinished)
         known = {dump.rank for dump in self.dumps}
         no_dump = [rank for rank in self.members or () if rank not in known]
         why: Why = "absent" if absent else "no_dump" if no_dump else "entered"
@@ -107,20 +108,20 @@ class GroupOfRanks:
             why, sequence = "mismatch", mismatch
         return Stuck(
             why,
-            self.spelled,
+            self.display_name,
             list(self.members) if self.members else None,
             sequence,
             self.variants(sequence),
             [dump.rank for dump, waits in zip(self.dumps, inside, strict=True) if waits],
             absent,
             no_dump,
-            *self.patience(),
+            *self.longest_wait(),
         )
 
-    def patience(self) -> tuple[float | None, float | None, bool]:
+    def longest_wait(self) -> tuple[float | None, float | None, bool]:
         """(longest wait in s, timeout in s, whether torch gave it up) of those who wait."""
         waits, timeouts, given_up = [], [], False
-        for dump, calls, finished in zip(self.dumps, self.calls, self.finished, strict=True):
+        for dump, calls, finished in zip(self.dumps, self.calls, self.finished_to, strict=True):
             if calls and finished < calls.sequence[-1]:
                 at = int(np.searchsorted(calls.sequence, finished, side="right"))
                 waits.append(max(0, dump.dumped_ns - int(calls.entered_ns[at])) / 1e9)
@@ -134,7 +135,7 @@ class GroupOfRanks:
         for index, calls in enumerate(self.calls):
             at = index_of(calls, sequence)
             if calls and at is not None:
-                found.setdefault(compared(calls.operation[at]), []).append(index)
+                found.setdefault(comparable_part(calls.operation[at]), []).append(index)
         most_first = sorted(found.values(), key=len, reverse=True)
         return [
             Variant([self.dumps[i].rank for i in alike], self.call(alike[0], sequence))
@@ -148,7 +149,7 @@ class GroupOfRanks:
         assert calls and at is not None
         done = calls.operation[at]
         return Call(
-            self.spelled,
+            self.display_name,
             sequence,
             done.name,
             done.backend,
@@ -168,7 +169,7 @@ def index_of(calls: GroupCalls | None, sequence: int) -> int | None:
     return at if at < calls.sequence.size and calls.sequence[at] == sequence else None
 
 
-def compared(operation: Operation) -> object:
+def comparable_part(operation: Operation) -> object:
     """What has to be the same on all ranks of a group."""
     if operation.name in UNEVEN or operation.name.startswith("all_to_all"):
         return operation.name, operation.dtypes

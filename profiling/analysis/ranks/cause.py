@@ -11,17 +11,17 @@ from dataclasses import replace
 import numpy as np
 
 from profiling.analysis.ranks.cause_said import (
-    limit_said,
-    longer_said,
+    limit_lines,
+    longer_lines,
     next_steps,
-    waits_said,
-    work_said,
+    waits_lines,
+    work_lines,
 )
 from profiling.analysis.ranks.costs import WORTH_TELLING, Costs
-from profiling.analysis.ranks.power_limit import PRODUCTS, ahead_ms
+from profiling.analysis.ranks.power_limit import PRODUCTS, clock_gain_ms
 from profiling.analysis.ranks.records import Straggler
 from profiling.analysis.ranks.reduce import ReducedRank
-from profiling.analysis.ranks.work import more_ms, most_longer, why_longer
+from profiling.analysis.ranks.work import extra_launches_ms, most_longer_kernels, why_longer
 from profiling.analysis.verdict.diagnosis import CLOSE
 from profiling.causes import PART, VERDICT
 
@@ -39,7 +39,7 @@ def straggler_of(costs: Costs, late: list[int], gained_ns: np.ndarray) -> Stragg
     part = max(longer_ms, key=lambda name: longer_ms[name])
     work = why_longer(rank, typical) if part == "compute" else None
     computes_ms = longer_ms.get("compute", 0.0)
-    limited_ms = ahead_ms(costs, first, others, computes_ms, more_ms(rank, typical))
+    limited_ms = clock_gain_ms(costs, first, others, computes_ms, extra_launches_ms(rank, typical))
     because = cause(costs, first, others, part, longer_ms)
     found = Straggler(
         rank=rank.rank,
@@ -53,15 +53,15 @@ def straggler_of(costs: Costs, late: list[int], gained_ns: np.ndarray) -> Stragg
         longer_ms=longer_ms[part],
         phase=longest_phase(costs, first, others) if part == "compute" else None,
         work=work,
-        kernels=most_longer(rank, typical) if work else [],
+        kernels=most_longer_kernels(rank, typical) if work else [],
         evidence=[],
         next=next_steps(rank, because, work),
     )
     evidence = [
-        *longer_said(found, longer_ms),
-        *work_said(found, costs, first, others),
-        *waits_said(found, costs, others),
-        *limit_said(found, limited_ms),
+        *longer_lines(found, longer_ms),
+        *work_lines(found, costs, first, others),
+        *waits_lines(found, costs, others),
+        *limit_lines(found, limited_ms),
     ]
     return replace(found, evidence=evidence)
 
@@ -71,14 +71,14 @@ def cause(costs: Costs, first: int, others: list[int], part: str, longer: dict[s
     verdict = PART[part].verdict
     if verdict is None:
         own = costs.ranks[first].verdict
-        return own if own in GPU_VERDICTS else longer_kernels(costs, first, others)
+        return own if own in GPU_VERDICTS else verdict_by_kernels(costs, first, others)
     close = [name for name, ms in longer.items() if ms >= CLOSE * longer[part]]
     verdicts = {named for name in close if (named := PART[name].verdict)}
     several = len(verdicts) > 1 and all(VERDICT[name].host for name in verdicts)
     return "host" if several and not VERDICT[verdict].sure else verdict
 
 
-def longer_kernels(costs: Costs, first: int, others: list[int]) -> str:
+def verdict_by_kernels(costs: Costs, first: int, others: list[int]) -> str:
     """gpu_compute where it is mostly products that take the rank longer, else gpu_memory."""
     mine, theirs = costs.ranks[first], costs.ranks[median_rank(costs, others)]
 
@@ -96,17 +96,19 @@ def longer_parts(costs: Costs, first: int, others: list[int]) -> dict[str, float
     All ranks wait for their GPUs alike. What a rank's host does longer is why it is late, though
     without the wait it would have been hidden, and the rank's own report blames the wait.
     """
-    found = longer(costs.unslowed_ms, first, others)
+    found = beyond_median(costs.unslowed_ms, first, others)
     found.pop("communication", None)
     waits_ms = found.get("synchronization", 0.0)
-    did = {name: ms for name, ms in longer(costs.host_ms, first, others).items() if name in HOST}
+    did = {
+        name: ms for name, ms in beyond_median(costs.host_ms, first, others).items() if name in HOST
+    }
     most = max(did, key=lambda name: did[name], default=None)
     if most and waits_ms == max(found.values()) and did[most] >= MOSTLY * waits_ms:
         found |= {"synchronization": max(0.0, waits_ms - did[most]), most: did[most]}
     return found
 
 
-def longer(
+def beyond_median(
     ms_of: Callable[[int], dict[str, float]], first: int, others: list[int]
 ) -> dict[str, float]:
     theirs = [ms_of(number) for number in others]

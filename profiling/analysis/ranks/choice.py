@@ -28,18 +28,18 @@ def choose(read: Sequence[FileRead]) -> tuple[list[ReducedRank], list[Finding]]:
     Those of the world size that most have, of the iteration that most captured; of one rank's the
     file that lies in the folder and is named as the newest of all, else its newest.
     """
-    newest_first = sorted(numbered(read), key=lambda file: -modified_ns(file.path))
+    newest_first = sorted(number_processes(read), key=lambda file: -modified_ns(file.path))
     families = [(file.path.parent, window_of(file.path)) for file in newest_first]
     order = sorted(range(len(families)), key=lambda n: families[n] != families[0])
     ranks = [rank for n in order for rank in newest_first[n].ranks]
     findings = []
-    for keep in (of_one_world, of_one_window, once_each):
+    for keep in (keep_one_world, keep_one_window, keep_first_of_each):
         ranks, left = keep(ranks)
         findings += [Finding("warning", f"left out: {why}") for why in left]
     return sorted(ranks, key=lambda rank: rank.rank), findings
 
 
-def numbered(read: Sequence[FileRead]) -> list[FileRead]:
+def number_processes(read: Sequence[FileRead]) -> list[FileRead]:
     """Where several files hold several processes each, these are numbered on from file to file."""
     found, first = [], 0
     for file in read:
@@ -50,18 +50,21 @@ def numbered(read: Sequence[FileRead]) -> list[FileRead]:
     return found
 
 
-def of_one_world(ranks: list[ReducedRank]) -> tuple[list[ReducedRank], list[str]]:
+def keep_one_world(ranks: list[ReducedRank]) -> tuple[list[ReducedRank], list[str]]:
     """Those of the world size that most have; who does not know it, may be of that."""
     sizes = Counter(rank.world_size for rank in ranks if rank.world_size)
     if len(sizes) < 2:
         return ranks, []
     most = sizes.most_common(1)[0][0]
     other = [rank for rank in ranks if rank.world_size not in (most, None)]
-    said = f"{who(other)} of another number of ranks than {most}; are there two runs in one folder?"
-    return [rank for rank in ranks if rank not in other], [said]
+    why = (
+        f"{ranks_in_files(other)} of another number of ranks than {most}; are there two runs in "
+        "one folder?"
+    )
+    return [rank for rank in ranks if rank not in other], [why]
 
 
-def of_one_window(ranks: list[ReducedRank]) -> tuple[list[ReducedRank], list[str]]:
+def keep_one_window(ranks: list[ReducedRank]) -> tuple[list[ReducedRank], list[str]]:
     """Those that captured the iteration that most ranks captured."""
     captured: dict[int, set[int]] = {}
     for rank in ranks:
@@ -73,35 +76,37 @@ def of_one_window(ranks: list[ReducedRank]) -> tuple[list[ReducedRank], list[str
     other = [rank for rank in ranks if most not in rank.iterations and rank.rank not in numbers]
     if not other:
         return kept, []
-    window = windows(kept[0])
-    return kept, [f"{who(other)} captured {windows(other[0])}, most ranks {window}; {SAME_WINDOW}"]
+    captured, usual = window_text(other[0]), window_text(kept[0])
+    return kept, [f"{ranks_in_files(other)} captured {captured}, most ranks {usual}; {SAME_WINDOW}"]
 
 
-def windows(rank: ReducedRank) -> str:
+def window_text(rank: ReducedRank) -> str:
     first, last = int(rank.iterations[0]), int(rank.iterations[-1])
     name = rank.step_name.strip("# ") if rank.step_name else "step"
     return f"{name} {first}" if first == last else f"{name} {first} to {last}"
 
 
-def once_each(ranks: list[ReducedRank]) -> tuple[list[ReducedRank], list[str]]:
+def keep_first_of_each(ranks: list[ReducedRank]) -> tuple[list[ReducedRank], list[str]]:
     """The first of each number."""
     kept: dict[int, ReducedRank] = {}
     again = [rank for rank in ranks if kept.setdefault(rank.rank, rank) is not rank]
     if not again:
         return ranks, []
-    said = f"{who(again)} for newer ones of the same ranks, as {kept[again[0].rank].file}"
+    said = (
+        f"{ranks_in_files(again)} for newer ones of the same ranks, as {kept[again[0].rank].file}"
+    )
     return list(kept.values()), [f"{said}; are there two runs in one folder? Name one's files"]
 
 
-def who(ranks: Sequence[ReducedRank]) -> str:
+def ranks_in_files(ranks: Sequence[ReducedRank]) -> str:
     """rank 3 in FILE"""
     numbers = sorted({rank.rank for rank in ranks})
     if len(ranks) == 1:
         return f"rank {numbers[0]} in {ranks[0].file}"
-    return f"ranks {listed(numbers)} in {len(ranks)} files, as {ranks[0].file},"
+    return f"ranks {list_numbers(numbers)} in {len(ranks)} files, as {ranks[0].file},"
 
 
-def listed(numbers: Iterable[int], most: int = 8) -> str:
+def list_numbers(numbers: Iterable[int], most: int = 8) -> str:
     """1, 2, 5 and 3 more"""
     numbers = list(numbers)
     shown = ", ".join(map(str, numbers[:most]))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiling.analysis.ranks.collectives import SIMULTANEOUS
-from profiling.analysis.ranks.matching import Matched
+from profiling.analysis.ranks.matching import Matches
 from profiling.analysis.ranks.reduce import ReducedRank
 
 
@@ -23,7 +23,7 @@ class Clocks:
     uncertainty_ns: float | None  # the median distance of the first end of a collective to the last
 
 
-def align(ranks: Sequence[ReducedRank], matched: Matched) -> Clocks:
+def align(ranks: Sequence[ReducedRank], matched: Matches) -> Clocks:
     """On the clock of the first rank, if it shares collectives with the rank that shares most."""
     clock = np.unique([rank.clock for rank in ranks], return_inverse=True)[1]
     # since the first step of the clock, so that floats hold them
@@ -32,7 +32,7 @@ def align(ranks: Sequence[ReducedRank], matched: Matched) -> Clocks:
         begin_ns[clock == each] = begin_ns[clock == each].min()
     chosen = np.isin(matched.kind, SIMULTANEOUS)
     there = matched.there[chosen]
-    ends_ns = (matched.of(ranks, "end_ns")[chosen] - begin_ns).astype(float)
+    ends_ns = (matched.values_of(ranks, "end_ns")[chosen] - begin_ns).astype(float)
     most = np.count_nonzero(matched.there, axis=0).argmax()
     offset_ns, known = np.zeros(len(ranks)), clock == clock[most]
     while len(joining := clocks_that_share(there, known, clock)):
@@ -50,7 +50,7 @@ def align(ranks: Sequence[ReducedRank], matched: Matched) -> Clocks:
     return Clocks(
         offset_ns.astype(np.int64) + begin_ns - begin_ns[0],
         known,
-        words(len(np.unique(clock)), len(spread)),
+        alignment_text(len(np.unique(clock)), len(spread)),
         float(np.median(spread)) if len(spread) else None,
     )
 
@@ -70,7 +70,7 @@ def spreads(ends_ns: np.ndarray, there: np.ndarray) -> np.ndarray:
     return np.subtract(last, first, out=np.full(len(several), np.nan), where=several)
 
 
-def words(clocks: int, collectives: int) -> str | None:
+def alignment_text(clocks: int, collectives: int) -> str | None:
     if clocks == 1:
         return "the one clock of the capture"
     return f"the ends of {collectives:,} collectives" if collectives else None

@@ -11,7 +11,7 @@ from profiling.hardware import gpu_link_bytes_per_s
 
 
 # of the message's bytes, what crosses the links of each of n GPUs (NCCL tests' bus bandwidth)
-def crossing(kind: str, n: int) -> float | None:
+def crossing_share(kind: str, n: int) -> float | None:
     shares = {
         "all_reduce": 2 * (n - 1) / n,
         "reduce_scatter": (n - 1) / n,
@@ -46,11 +46,11 @@ def collective_sums(
     for key, row in zip(keys.tolist(), rows.tolist(), strict=True):
         groups.setdefault(key, []).append(row)
     gpu = next((rank.gpu for rank in ranks if rank.gpu), None)
-    found = [one_kind(ranks, waits, np.array(rows), key, gpu) for key, rows in groups.items()]
+    found = [collective_sum(ranks, waits, np.array(rows), key, gpu) for key, rows in groups.items()]
     return sorted(found, key=lambda row: -(row.exposed_ms + row.slowed_ms) * row.count)
 
 
-def one_kind(
+def collective_sum(
     ranks: Sequence[ReducedRank],
     waits: Waits,
     rows: np.ndarray,
@@ -61,7 +61,7 @@ def one_kind(
     # of the last to come, which does nothing else: its own time, whatever the clocks are
     transfer_ns = waits.transfer_ns[rows, waits.last[rows]]
     last, count = np.unique(waits.last[rows], return_counts=True)
-    moved = crossing(kind, size) if told_bytes >= 0 else None
+    moved = crossing_share(kind, size) if told_bytes >= 0 else None
     median_ns = float(np.median(transfer_ns))
     rate = moved * told_bytes / median_ns if moved is not None and median_ns > 0 else None
     peak = gpu_link_bytes_per_s(gpu) if gpu else None

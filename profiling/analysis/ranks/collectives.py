@@ -54,7 +54,7 @@ class Collectives:
     sequence: np.ndarray  # in its group; -1: not told
 
     @property
-    def told(self) -> bool:
+    def has_groups_or_numbers(self) -> bool:
         """Whether the host's side tells groups or numbers of any."""
         return bool(np.any((self.lane != self.stream) | (self.sequence >= 0)))
 
@@ -73,10 +73,12 @@ def collectives_of(analysis: Analysis) -> Collectives:
     call, texts = call_of(owned, rows, calls), Texts(names)
     kind = np.where(
         call >= 0,
-        np.append(texts.numbered(calls.name, kind_of), -1)[call],
-        texts.numbered(owned.name[rows], kind_of),
+        np.append(texts.map_names(calls.name, kind_of), -1)[call],
+        texts.map_names(owned.name[rows], kind_of),
     )
-    stream = texts.of([f"stream {n}" for n in ordinals(owned.operations.stream[owned.row[rows]])])
+    stream = texts.numbers_of(
+        [f"stream {n}" for n in ordinals(owned.operations.stream[owned.row[rows]])]
+    )
     group = np.append(groups_of(calls, texts), -1)[call]
     return Collectives(
         start_ns=owned.start_ns[rows],
@@ -86,7 +88,7 @@ def collectives_of(analysis: Analysis) -> Collectives:
         kind=kind,
         lane=np.where(group >= 0, group, stream),
         stream=stream,
-        algorithm=texts.numbered(owned.name[rows], algorithm_of),
+        algorithm=texts.map_names(owned.name[rows], algorithm_of),
         bytes=np.append(calls.bytes, -1)[call],
         sequence=np.append(calls.sequence, -1)[call],
         names=list(texts.numbers),
@@ -99,16 +101,16 @@ class Texts:
     def __init__(self, names: list[str]):
         self.names, self.numbers = names, dict[str, int]()
 
-    def of(self, texts: list[str]) -> np.ndarray:
+    def numbers_of(self, texts: list[str]) -> np.ndarray:
         numbers = [self.numbers.setdefault(text, len(self.numbers)) for text in texts]
         return np.array(numbers, np.int64)
 
-    def numbered(self, name: np.ndarray, made: Callable[[str], str]) -> np.ndarray:
+    def map_names(self, name: np.ndarray, made: Callable[[str], str]) -> np.ndarray:
         """Of a column of names; `made` is asked once a name."""
         found = np.full(len(self.names) + 1, -1)
         if len(name):
             rows = used(name)
-            found[rows] = self.of([made(self.names[row]) for row in rows])
+            found[rows] = self.numbers_of([made(self.names[row]) for row in rows])
         return found[name]
 
 
@@ -134,7 +136,7 @@ def ready_ns(owned: Owned, rows: np.ndarray, talks: np.ndarray) -> np.ndarray:
 def groups_of(calls: CollectiveCalls, texts: Texts) -> np.ndarray:
     told = calls.group >= 0
     found = np.full(len(told), -1)
-    found[told] = texts.numbered(calls.group[told], lambda name: f"group {name}")
+    found[told] = texts.map_names(calls.group[told], lambda name: f"group {name}")
     return found
 
 

@@ -29,11 +29,11 @@ class Costs:
         """Which of the rank's steps all others have too."""
         return np.isin(rank.iterations, self.iterations)
 
-    def of_rank_ms(self, values: np.ndarray, number: int) -> float | None:
+    def mean_of_rank_ms(self, values: np.ndarray, number: int) -> float | None:
         """Milliseconds a step of one column of Waits; None: its collectives were not matched."""
         if not self.waits.matched.there[:, number].any() or np.isnan(values[:, number]).all():
             return None
-        return self.mean_ms(self.waits.of_steps(values[:, number], self.iterations))
+        return self.mean_ms(self.waits.sum_by_step(values[:, number], self.iterations))
 
     def mean_ms(self, step_ns: np.ndarray) -> float:
         """Of a value for each iteration, over those in which collectives were matched."""
@@ -76,7 +76,7 @@ class Costs:
     def gained_ns(self, ranks: Collection[int]) -> np.ndarray:
         """(iterations,): what is gained if these, by their columns, are mended; not all."""
         late_ns = sooner_ns(self.waits, ranks, self.iterations)
-        if not self.is_told(self.mean_ms(late_ns), ranks):  # too little, jitter and all
+        if not self.is_significant(self.mean_ms(late_ns), ranks):  # too little, jitter and all
             return late_ns
         return late_ns - own_jitter_ns(self.waits, ranks, self.iterations, late_ns)
 
@@ -103,5 +103,5 @@ class Costs:
         """By how much the clocks may be wrong about what these cost in a step."""
         return self.waits.doubt_ns(ranks, self.iterations) / len(self.iterations) / 1e6
 
-    def is_told(self, ms: float, ranks: Collection[int]) -> bool:
+    def is_significant(self, ms: float, ranks: Collection[int]) -> bool:
         return ms >= WORTH_TELLING * self.step_ms and ms > self.doubt_ms(ranks)

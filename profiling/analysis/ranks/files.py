@@ -17,10 +17,10 @@ from cli.plain import plain
 from cli.side_by_side import Killed, side_by_side
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.kernels.families import family_of
-from profiling.analysis.ranks.choice import FileRead, choose, listed
-from profiling.analysis.ranks.found import TooFewRanks, named_rank
+from profiling.analysis.ranks.choice import FileRead, choose, list_numbers
+from profiling.analysis.ranks.found import TooFewRanks, rank_in_name
 from profiling.analysis.ranks.gpu_clocks import with_gpu_clocks
-from profiling.analysis.ranks.reduce import ReducedRank, reduced
+from profiling.analysis.ranks.reduce import ReducedRank, reduce_rank
 from profiling.analysis.ranks.summary import RanksAnalysis, analyse
 from profiling.analysis.report import Finding
 from profiling.analysis.steps.find import used_gpus
@@ -44,59 +44,61 @@ class StepNames:
     phases: list[str] | None = None
 
 
-FOUND_OUT = StepNames()
+DETECT = StepNames()
 
 
 def open_ranks(
     paths: Sequence[Path],
     progress: Progress = lambda count: None,
-    step_names: StepNames = FOUND_OUT,
+    step_names: StepNames = DETECT,
 ) -> RanksAnalysis:
     """What these captures come to. Raises ValueError with one line, TooFewRanks where they are one.
 
     What cannot be read, or is of another run or window, is a finding, and the rest is reported.
     `progress` is told how many files have been read.
     """
-    read = read_all(paths, progress, step_names)
+    read = read_files(paths, progress, step_names)
     findings = [Finding("warning", f"left out: {file.error}") for file in read if file.error]
     ranks, left_out = choose(read)
     findings += left_out
     if read and all(file.error == without_gpu(file.path) for file in read):
-        raise TooFewRanks(f"{names(paths)}: ranks are compared by their GPUs, and none took part")
+        raise TooFewRanks(
+            f"{files_text(paths)}: ranks are compared by their GPUs, and none took part"
+        )
     if len(ranks) < 2:
         said = findings[0].what if findings else "the files hold one process on one GPU"
-        raise TooFewRanks(f"{names(paths)}: fewer than two ranks to compare; {said}")
+        raise TooFewRanks(f"{files_text(paths)}: fewer than two ranks to compare; {said}")
     ranks, not_read = with_gpu_clocks(ranks, paths)
-    return analyse(ranks, findings + notes_of(ranks) + not_read)
+    return analyse(ranks, findings + shared_notes(ranks) + not_read)
 
 
-def notes_of(ranks: Sequence[ReducedRank]) -> list[Finding]:
+def shared_notes(ranks: Sequence[ReducedRank]) -> list[Finding]:
     """What is said of several captures is said once; more of each is in its own report."""
     said: dict[str, list[int]] = {}
     for rank in ranks:
         for note in rank.notes:
             said.setdefault(note, []).append(rank.rank)
     return [
-        Finding("warning", f"{'ranks' if len(of) > 1 else 'rank'} {listed(of)}: {note}")
+        Finding("warning", f"{'ranks' if len(of) > 1 else 'rank'} {list_numbers(of)}: {note}")
         for note, of in said.items()
     ]
 
 
-def names(paths: Sequence[Path]) -> str:
+def files_text(paths: Sequence[Path]) -> str:
     return plain(paths[0]) if len(paths) == 1 else f"{plain(paths[0])} and {len(paths) - 1} more"
 
 
-def read_all(paths: Sequence[Path], progress: Progress, step_names: StepNames) -> list[FileRead]:
+def read_files(paths: Sequence[Path], progress: Progress, step_names: StepNames) -> list[FileRead]:
     """In the order of `paths`. Raises ValueError where a process that reads is killed."""
     found = []
-    work = partial(read, step_names=step_names)
+    work = partial(read_file, step_names=step_names)
     try:
         with side_by_side(work, paths, workers_for(paths), ahead=len(paths)) as files:
             for file in files:
                 found.append(file)
                 progress(len(found))
     except Killed as error:
-        raise ValueError(f"{names(paths)}: {KILLED}") from error
+        raise ValueError(f"{files_text(paths)}: {KILLED}") from error
     return found
 
 
@@ -108,7 +110,7 @@ def workers_for(paths: Sequence[Path]) -> int:
     return 1 if size < READ_HERE_BYTES else min(len(paths), os.cpu_count() or 1, MOST_WORKERS)
 
 
-def read(path: Path, step_names: StepNames) -> FileRead:
+def read_file(path: Path, step_names: StepNames) -> FileRead:
     """Its error in place of its ranks, where it cannot be read."""
     try:
         trace = opening.open_capture(path)
@@ -116,9 +118,9 @@ def read(path: Path, step_names: StepNames) -> FileRead:
         if not subjects:
             raise ValueError(without_gpu(path))
         if len(subjects) == 1:
-            return FileRead(path, [one_rank(trace, path, step_names)])
+            return FileRead(path, [rank_of_file(trace, path, step_names)])
         ranks = [
-            several_ranks(trace, number, process, device, step_names)
+            rank_of_process(trace, number, process, device, step_names)
             for number, (process, device) in enumerate(subjects)
         ]
         return FileRead(path, ranks)
@@ -145,7 +147,7 @@ def processes_of(trace: Trace) -> list[tuple[int, int]]:
     return [(process, device) for device, process in sorted(rows)]
 
 
-def one_rank(trace: Trace, path: Path, step_names: StepNames) -> ReducedRank:
+def rank_of_file(trace: Trace, path: Path, step_names: StepNames) -> ReducedRank:
     """Of a file that holds one process."""
     told = opening.find_manifest(path, trace)
     manifest = told[1] if told else None
@@ -154,20 +156,20 @@ def one_rank(trace: Trace, path: Path, step_names: StepNames) -> ReducedRank:
     by = {
         "capture": trace.rank,
         "manifest": manifest.rank if manifest and manifest.world_size > 1 else None,
-        "name": named_rank(path),
+        "name": rank_in_name(path),
     }
     source = next((source for source, rank in by.items() if rank is not None), None)
     if source is None:
         raise ValueError(f"{path}: says not which rank it is; put rankN into its name")
-    found = reduced(analysis, report, by[source] or 0, source, clock=str(path))
+    found = reduce_rank(analysis, report, by[source] or 0, source, clock=str(path))
     if found.world_size is None and manifest:
         return replace(found, world_size=manifest.world_size)
     return found
 
 
-def several_ranks(
+def rank_of_process(
     trace: Trace, number: int, process: int, device: int, step_names: StepNames
 ) -> ReducedRank:
     """One process of a file that holds several, which are numbered by their GPUs."""
     analysis = Analysis(trace, step_names.step, step_names.phases, device, process)
-    return reduced(analysis, report_of(analysis), number, "order", clock=str(trace.file))
+    return reduce_rank(analysis, report_of(analysis), number, "order", clock=str(trace.file))

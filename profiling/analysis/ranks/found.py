@@ -25,7 +25,7 @@ NUMBERS = tuple(
 NUMBER = re.compile(r"\d+")
 PREVIOUS = re.compile(r"previous-\d+")  # an older run of the folder
 EVENTS = (".json", ".json.gz")
-TOLD = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d{1,6})\b')
+RANK_IN_HEAD = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d{1,6})\b')
 HEAD_BYTES = 1 << 20  # of a Chrome trace, before its events
 
 
@@ -33,7 +33,7 @@ class TooFewRanks(ValueError):
     """Of the captures fewer than two hold GPU activity."""
 
 
-def named_rank(path: Path) -> int | None:
+def rank_in_name(path: Path) -> int | None:
     """The rank that the file's name says; None: it says none."""
     place = place_of_rank(path.name)
     return int(place[1]) if place else None
@@ -70,11 +70,11 @@ def captures_in(folder: Path) -> list[Path]:
         if len(ranks_of(beside)) > 1:
             return by_rank(beside)
     captures = captures_of_run(folder)
-    told = {rank: file for file in captures if (rank := told_rank(file)) is not None}
+    told = {rank: file for file in captures if (rank := rank_in_head(file)) is not None}
     if len(told) > 1:
-        return [*(told[rank] for rank in sorted(told)), *gone(captures)]
+        return [*(told[rank] for rank in sorted(told)), *deleted_files(captures)]
     if captures:
-        return sessions(captures)
+        return session_files(captures)
     hosts = [host for host in sorted(folder.iterdir()) if not PREVIOUS.fullmatch(host.name)]
     of_hosts = [file for host in hosts for file in newest_first(captures_of_run(host))[:1]]
     return [file for file in of_hosts if session_of(file)]
@@ -89,7 +89,7 @@ def is_one_of_ranks(path: Path) -> bool:
     return len(files) > 1 and path in files
 
 
-def sessions(captures: Sequence[Path]) -> list[Path]:
+def session_files(captures: Sequence[Path]) -> list[Path]:
     """By name: the newest, if it is an export of several processes, and those of other hosts."""
     taken = dict[Path, nsys_facts.Session]()
     for file in newest_first(captures):
@@ -98,7 +98,7 @@ def sessions(captures: Sequence[Path]) -> list[Path]:
             taken[file] = session
         if not taken and file.exists():
             return []
-    return sorted([*taken, *gone(captures)]) if taken else []
+    return sorted([*taken, *deleted_files(captures)]) if taken else []
 
 
 def newest_first(files: Sequence[Path]) -> list[Path]:
@@ -107,7 +107,7 @@ def newest_first(files: Sequence[Path]) -> list[Path]:
     return sorted(captures, key=opening.modified_ns, reverse=True)
 
 
-def gone(files: Sequence[Path]) -> list[Path]:
+def deleted_files(files: Sequence[Path]) -> list[Path]:
     return [file for file in files if not file.exists()]
 
 
@@ -115,7 +115,7 @@ def captures_of_run(folder: Path) -> list[Path]:
     return [file for place in (folder, folder / "profile") for file in captures_of(place)]
 
 
-def not_taken(paths: Sequence[Path], folders: Sequence[Path]) -> Finding | None:
+def left_out_finding(paths: Sequence[Path], folders: Sequence[Path]) -> Finding | None:
     """What lies beside the captures of these folders that were chosen, or on another host."""
     places = {path.parent for path in paths}
     for folder in folders:
@@ -125,7 +125,7 @@ def not_taken(paths: Sequence[Path], folders: Sequence[Path]) -> Finding | None:
     others = [
         file
         for file in sorted(beside.difference(paths))
-        if named_rank(file) is not None or not file.name.endswith(EVENTS)
+        if rank_in_name(file) is not None or not file.name.endswith(EVENTS)
     ]
     if not others:
         return None
@@ -138,14 +138,14 @@ def not_taken(paths: Sequence[Path], folders: Sequence[Path]) -> Finding | None:
     return Finding("note" if other_window else "warning", said, cure)
 
 
-def told_rank(path: Path) -> int | None:
+def rank_in_head(path: Path) -> int | None:
     """The rank in the head of a Chrome trace; None: it says none."""
     if not path.name.endswith(EVENTS):
         return None
     opened = gzip.open if path.suffix == ".gz" else open
     try:
         with opened(path, "rb") as file:
-            found = TOLD.search(file.read(HEAD_BYTES))
+            found = RANK_IN_HEAD.search(file.read(HEAD_BYTES))
     except (OSError, EOFError, zlib.error):
         return None  # who reads all of it says so
     return int(found[1]) if found else None
@@ -168,16 +168,16 @@ def folders_of_hosts(folder: Path) -> list[Path]:
 
 
 def ranks_of(files: Sequence[Path]) -> set[int | None]:
-    return {named_rank(file) for file in files}
+    return {rank_in_name(file) for file in files}
 
 
 def by_rank(files: Sequence[Path]) -> list[Path]:
-    return sorted(files, key=lambda file: (named_rank(file) or 0, file.name))
+    return sorted(files, key=lambda file: (rank_in_name(file) or 0, file.name))
 
 
 def files_of_ranks(folder: Path) -> list[Path]:
     """Captures whose names say a rank."""
-    return [file for file in captures_of(folder) if named_rank(file) is not None]
+    return [file for file in captures_of(folder) if rank_in_name(file) is not None]
 
 
 def captures_of(folder: Path) -> list[Path]:

@@ -15,7 +15,7 @@ from profiling.analysis.gpu_time.slowed import medians, slowed
 from profiling.analysis.ranks.reduce import Kind, ReducedRank
 
 
-def lent(ranks: Sequence[ReducedRank]) -> list[ReducedRank]:
+def lend_times(ranks: Sequence[ReducedRank]) -> list[ReducedRank]:
     """The ranks, with what was slowed of launches that the others can tell of."""
     numbers: dict[tuple[str | None, Kind], int] = {}
     keys = [[(rank.gpu, kind) for kind in rank.alone.kinds] for rank in ranks]
@@ -26,10 +26,12 @@ def lent(ranks: Sequence[ReducedRank]) -> list[ReducedRank]:
     alone_ns = np.concatenate([rank.alone.ns for rank in ranks])
     told = ~np.isnan(alone_ns)
     lent_ns = medians(alone_ns[told], np.concatenate(of_ranks)[told], len(numbers), least=1)
-    return [with_lent(rank, lent_ns[kind]) for rank, kind in zip(ranks, of_ranks, strict=True)]
+    return [
+        with_lent_times(rank, lent_ns[kind]) for rank, kind in zip(ranks, of_ranks, strict=True)
+    ]
 
 
-def with_lent(rank: ReducedRank, alone_ns: np.ndarray) -> ReducedRank:
+def with_lent_times(rank: ReducedRank, alone_ns: np.ndarray) -> ReducedRank:
     """`alone_ns`: of each of its kinds; nan where no rank tells."""
     kinds, untold = rank.alone.kinds, rank.alone.untold
     slow = slowed(untold, alone_ns)

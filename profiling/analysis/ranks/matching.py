@@ -16,13 +16,13 @@ from functools import cached_property
 import numpy as np
 
 from profiling.analysis.ranks.reduce import ReducedRank
-from profiling.analysis.ranks.untold_groups import names_groups, with_groups
+from profiling.analysis.ranks.untold_groups import fill_in_groups, names_groups
 
 NOT_THERE = -1
 
 
 @dataclass(frozen=True, eq=False)
-class Matched:
+class Matches:
     """A row for each collective, a column for each rank."""
 
     row: np.ndarray  # (collectives, ranks): of the rank's collectives; NOT_THERE
@@ -30,7 +30,7 @@ class Matched:
     kind: np.ndarray  # (collectives,) str
     unmatched: int  # collectives of all ranks that were found on no other
 
-    def of(self, ranks: Sequence[ReducedRank], column: str) -> np.ndarray:
+    def values_of(self, ranks: Sequence[ReducedRank], column: str) -> np.ndarray:
         """(collectives, ranks) int64 of a column of Collectives; 0 where it is NOT_THERE."""
         found = np.zeros(self.row.shape, np.int64)
         for number, rank in enumerate(ranks):
@@ -38,11 +38,11 @@ class Matched:
             found[there, number] = getattr(rank.collectives, column)[self.row[there, number]]
         return found
 
-    def among(self, known: np.ndarray) -> "Matched":
+    def select_ranks(self, known: np.ndarray) -> "Matches":
         """What at least two of these ranks have, (ranks,) bool."""
         row = np.where(known, self.row, NOT_THERE)
         kept = np.count_nonzero(row != NOT_THERE, axis=1) > 1
-        return Matched(row[kept], self.iteration[kept], self.kind[kept], self.unmatched)
+        return Matches(row[kept], self.iteration[kept], self.kind[kept], self.unmatched)
 
     @cached_property
     def there(self) -> np.ndarray:
@@ -51,7 +51,7 @@ class Matched:
 
 
 @dataclass(frozen=True)
-class Listed:
+class CollectiveTable:
     """The collectives of all ranks, one rank's behind another's; texts as numbers of one list."""
 
     kinds: list[str]
@@ -64,34 +64,36 @@ class Listed:
     bytes: np.ndarray
 
 
-def match(ranks: Sequence[ReducedRank]) -> Matched:
+def match(ranks: Sequence[ReducedRank]) -> Matches:
     """Of what at least two ranks have."""
-    listed = listed_of(ranks)
+    table = list_collectives(ranks)
     # of each lane in each step, and the place of each collective in these on its rank
-    group = numbered(listed.lane, listed.step)
-    place = places(listed.rank, group)
-    first_step = listed.step == min((int(rank.iterations[0]) for rank in ranks), default=0)
-    backwards = places(listed.rank[::-1], group[::-1])[::-1]
-    key = numbered(group, np.where(first_step, backwards, place))
-    kept = np.isin(group, unequal(listed, group, key, first_step), invert=True)
+    group = row_numbers(table.lane, table.step)
+    place = places_in_group(table.rank, group)
+    first_step = table.step == min((int(rank.iterations[0]) for rank in ranks), default=0)
+    backwards = places_in_group(table.rank[::-1], group[::-1])[::-1]
+    key = row_numbers(group, np.where(first_step, backwards, place))
+    kept = np.isin(group, unequal_groups(table, group, key, first_step), invert=True)
     shared = kept & (np.bincount(key, minlength=1)[key] > 1)
     numbers, first, which = np.unique(key[shared], return_index=True, return_inverse=True)
     row = np.full((len(numbers), len(ranks)), NOT_THERE)
-    row[which, listed.rank[shared]] = listed.row[shared]
+    row[which, table.rank[shared]] = table.row[shared]
     of = np.flatnonzero(shared)[first]
-    kind = np.array(listed.kinds, str)[listed.kind[of]] if len(of) else np.empty(0, str)
-    return Matched(row, listed.iteration[of], kind, int(np.count_nonzero(~shared)))
+    kind = np.array(table.kinds, str)[table.kind[of]] if len(of) else np.empty(0, str)
+    return Matches(row, table.iteration[of], kind, int(np.count_nonzero(~shared)))
 
 
-def listed_of(ranks: Sequence[ReducedRank]) -> Listed:
+def list_collectives(ranks: Sequence[ReducedRank]) -> CollectiveTable:
     lanes, kinds = dict[str, int](), dict[str, int]()
 
-    def in_all(names: list[str], column: np.ndarray, known: dict[str, int]) -> np.ndarray:
+    def renumber(names: list[str], column: np.ndarray, known: dict[str, int]) -> np.ndarray:
         return np.array([known.setdefault(name, len(known)) for name in names], np.int64)[column]
 
-    ranks = with_groups(ranks)
+    ranks = fill_in_groups(ranks)
     talking = [rank.collectives for rank in ranks if len(rank.collectives.start_ns)]
-    all_tell = all(of.told for of in talking) and len(set(map(names_groups, talking))) < 2
+    all_tell = (
+        all(of.has_groups_or_numbers for of in talking) and len(set(map(names_groups, talking))) < 2
+    )
     parts = []
     for number, rank in enumerate(ranks):
         of = rank.collectives
@@ -101,25 +103,25 @@ def listed_of(ranks: Sequence[ReducedRank]) -> Listed:
             lane, sequence, size = (
                 (of.lane, of.sequence, of.bytes) if all_tell else (of.stream, untold, untold)
             )
-            lane, kind = in_all(of.names, lane, lanes), in_all(of.names, of.kind, kinds)
+            lane, kind = renumber(of.names, lane, lanes), renumber(of.names, of.kind, kinds)
             which = np.full(count, number), np.arange(count)
             parts.append((*which, lane, iteration, sequence, kind, size))
     if not parts:
-        return Listed(list(kinds), *(np.empty(0, np.int64),) * 7)
+        return CollectiveTable(list(kinds), *(np.empty(0, np.int64),) * 7)
     columns = (np.concatenate(column) for column in zip(*parts, strict=True))
     owner, row, lane, iteration, sequence, kind, size = columns
-    sequence, size = (told_by_all(lane, column) for column in (sequence, size))
+    sequence, size = (blank_incomplete_lanes(lane, column) for column in (sequence, size))
     step = np.where(sequence >= 0, -1 - sequence, iteration)
-    return Listed(list(kinds), owner, row, lane, iteration, step, kind, size)
+    return CollectiveTable(list(kinds), owner, row, lane, iteration, step, kind, size)
 
 
-def told_by_all(lane: np.ndarray, column: np.ndarray) -> np.ndarray:
+def blank_incomplete_lanes(lane: np.ndarray, column: np.ndarray) -> np.ndarray:
     """-1 throughout a lane in which it is so of some."""
     untold = np.unique(lane[column < 0])
     return np.where(np.isin(lane, untold), -1, column)
 
 
-def numbered(*columns: np.ndarray) -> np.ndarray:
+def row_numbers(*columns: np.ndarray) -> np.ndarray:
     """One number for each row of the columns, the same for equal rows."""
     if not len(columns[0]):
         return np.empty(0, np.int64)
@@ -130,9 +132,9 @@ def numbered(*columns: np.ndarray) -> np.ndarray:
     return found
 
 
-def places(rank: np.ndarray, group: np.ndarray) -> np.ndarray:
+def places_in_group(rank: np.ndarray, group: np.ndarray) -> np.ndarray:
     """The how many-th of its group each row is on its rank; rows are in order of time."""
-    both = numbered(group, rank)
+    both = row_numbers(group, rank)
     order = np.argsort(both, kind="stable")
     count = np.bincount(both) if len(both) else np.empty(0, np.int64)
     found = np.empty(len(both), np.int64)
@@ -140,7 +142,9 @@ def places(rank: np.ndarray, group: np.ndarray) -> np.ndarray:
     return found
 
 
-def unequal(listed: Listed, group: np.ndarray, key: np.ndarray, may_lack: np.ndarray) -> np.ndarray:
+def unequal_groups(
+    table: CollectiveTable, group: np.ndarray, key: np.ndarray, may_lack: np.ndarray
+) -> np.ndarray:
     """The groups in which some ranks have other collectives than others.
 
     `may_lack`: those in which some may have fewer.
@@ -148,8 +152,8 @@ def unequal(listed: Listed, group: np.ndarray, key: np.ndarray, may_lack: np.nda
     if not len(key):
         return key
     ranks_of_group = np.zeros(group.max() + 1, np.int64)
-    np.add.at(ranks_of_group, group[places(listed.rank, group) == 0], 1)
+    np.add.at(ranks_of_group, group[places_in_group(table.rank, group) == 0], 1)
     fewer = ~may_lack & (np.bincount(key)[key] < ranks_of_group[group])
     first = np.unique(key, return_index=True)[1][key]
-    other = (listed.kind != listed.kind[first]) | (listed.bytes != listed.bytes[first])
+    other = (table.kind != table.kind[first]) | (table.bytes != table.bytes[first])
     return np.unique(group[fewer | other])

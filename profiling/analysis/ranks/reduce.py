@@ -14,7 +14,7 @@ from profiling.analysis.gpu_time.slowed import Launches, alone_ns, launches_of, 
 from profiling.analysis.gpu_time.typical import causes_of_steps, parts_of_steps
 from profiling.analysis.kernels.families import FAMILIES
 from profiling.analysis.ranks.collectives import Collectives, collectives_of
-from profiling.analysis.ranks.slices import RankSlices, drawn
+from profiling.analysis.ranks.slices import RankSlices, rank_slices
 from profiling.analysis.report import Report
 from profiling.analysis.verdict.advice import in_force
 from profiling.analysis.verdict.health import PERSONAL
@@ -79,7 +79,7 @@ class ReducedRank:
     collectives: Collectives
     slowed_ns: np.ndarray  # what each of these made the kernels longer that ran beside it
     alone: Alone
-    computing: Intervals  # while a collective ran; see gaps_closed
+    computing: Intervals  # while a collective ran; see close_short_gaps
     slices: RankSlices  # of its row in a timeline
     verdict: str  # its own bottleneck, of causes.VERDICTS
     run: InForce  # what its settings are, as far as the capture tells
@@ -102,7 +102,7 @@ class ReducedRank:
         return np.arange(self.steps) + (self.first_iteration or 0)
 
 
-def reduced(
+def reduce_rank(
     analysis: Analysis, report: Report, rank: int, rank_from: str, clock: str
 ) -> ReducedRank:
     """Raises ValueError where the capture holds no GPU activity."""
@@ -137,17 +137,19 @@ def reduced(
         step_name=analysis.steps.name,
         bounds_ns=bounds_ns,
         parts_ns=parts_ns,
-        host_ns=by_host(analysis),
-        communication_ns=communication(analysis, owned).within(bounds_ns[:-1], bounds_ns[1:]),
-        phase_ns=of_phases(analysis, computes, unslowed_ns),
-        kernels=work_of(analysis, computes, unslowed_ns, names, sm_count),
+        host_ns=host_times(analysis),
+        communication_ns=communication_intervals(analysis, owned).within(
+            bounds_ns[:-1], bounds_ns[1:]
+        ),
+        phase_ns=phase_times(analysis, computes, unslowed_ns),
+        kernels=kernel_work(analysis, computes, unslowed_ns, names, sm_count),
         collectives=collectives,
         slowed_ns=slow.collective_ns,
-        alone=alone_of(owned, computes, launches, kinds_ns, names),
-        computing=gaps_closed(activity.computing, np.sort(collectives.end_ns)).common(
+        alone=alone_times(owned, computes, launches, kinds_ns, names),
+        computing=close_short_gaps(activity.computing, np.sort(collectives.end_ns)).common(
             talking, begin_ns, end_ns
         ),
-        slices=drawn(analysis),
+        slices=rank_slices(analysis),
         verdict=report.bottleneck.verdict,
         run=in_force(report),
         notes=notes_of(report),
@@ -161,7 +163,7 @@ def notes_of(report: Report) -> list[str]:
     return [each.what for each in (*report.health.of_losses, *gives_away)]
 
 
-def alone_of(
+def alone_times(
     owned: Owned, rows: np.ndarray, launches: Launches, ns: np.ndarray, names: list[str]
 ) -> Alone:
     """Of the kernels at `rows` of `owned`. `ns`: of each kind, nan where it is not told."""
@@ -179,13 +181,13 @@ def alone_of(
     return Alone(kinds, ns, launches.of(untold), owned.step[rows[untold]].astype(np.int32))
 
 
-def communication(analysis: Analysis, owned: Owned) -> Intervals:
+def communication_intervals(analysis: Analysis, owned: Owned) -> Intervals:
     """While a collective ran, or a copy from GPU to GPU."""
     talks = analysis.family[owned.name] == COMMUNICATION
     return union(owned.start_ns[talks], owned.end_ns[talks])
 
 
-def gaps_closed(computing: Intervals, ends_ns: np.ndarray) -> Intervals:
+def close_short_gaps(computing: Intervals, ends_ns: np.ndarray) -> Intervals:
     """With the short gaps between kernels in which no collective ended: none made them wait.
 
     `ends_ns`: of the collectives, ascending.
@@ -199,7 +201,7 @@ def gaps_closed(computing: Intervals, ends_ns: np.ndarray) -> Intervals:
     return Intervals(computing.start_ns[kept[:-1]], computing.end_ns[kept[1:]])
 
 
-def by_host(analysis: Analysis) -> dict[str, np.ndarray]:
+def host_times(analysis: Analysis) -> dict[str, np.ndarray]:
     """As the idle ones of the parts, but waits for the GPU are charged with nothing behind them."""
     owned, activity, bounds_ns = analysis.owned, analysis.activity, analysis.bounds_ns
     if owned is None or activity is None:
@@ -208,7 +210,7 @@ def by_host(analysis: Analysis) -> dict[str, np.ndarray]:
     return {} if gaps is None else causes_of_steps(gaps, bounds_ns)
 
 
-def of_phases(analysis: Analysis, rows: np.ndarray, took_ns: np.ndarray) -> dict[str, np.ndarray]:
+def phase_times(analysis: Analysis, rows: np.ndarray, took_ns: np.ndarray) -> dict[str, np.ndarray]:
     """Nanoseconds of these rows of `owned` in each step, by the name of the owning phase."""
     owned = analysis.owned
     if owned is None:
@@ -224,7 +226,7 @@ def of_phases(analysis: Analysis, rows: np.ndarray, took_ns: np.ndarray) -> dict
     return found
 
 
-def work_of(
+def kernel_work(
     analysis: Analysis, rows: np.ndarray, took_ns: np.ndarray, names: list[str], sm_count: int
 ) -> dict[str, KernelWork]:
     """`sm_count`: of the GPU; 0: not known."""

@@ -81,9 +81,9 @@ def sooner_ns(waits: Waits, late: Collection[int], iterations: np.ndarray) -> np
     `late`: columns, not all. Less than 0 where what was won before turns out to be lost.
     """
     replay, matched = Replay(waits, late), waits.matched
-    others = ~replay.late & joined(matched.there, replay.late)
+    others = ~replay.late & connected_ranks(matched.there, replay.late)
     found, place = np.zeros(len(iterations)), np.searchsorted(iterations, matched.iteration)
-    for row, rank in in_order(replay, np.flatnonzero(np.isin(matched.iteration, iterations))):
+    for row, rank in ordered_events(replay, np.flatnonzero(np.isin(matched.iteration, iterations))):
         if rank is not None:
             replay.begin(row, rank)
         else:
@@ -107,7 +107,7 @@ def own_jitter_ns(
     return len(late) * np.mean([ns - np.median(ns) for ns in more_ns], axis=0)
 
 
-def in_order(replay: Replay, rows: np.ndarray) -> list[tuple[int, int | None]]:
+def ordered_events(replay: Replay, rows: np.ndarray) -> list[tuple[int, int | None]]:
     """(collective, the rank that begins it, or None: it ends), by time."""
     start_ns = replay.waits.start_ns[rows]
     of, rank = np.nonzero(~np.isnan(start_ns))
@@ -119,7 +119,7 @@ def in_order(replay: Replay, rows: np.ndarray) -> list[tuple[int, int | None]]:
     return [events[number] for number in order.tolist()]
 
 
-def joined(there: np.ndarray, ranks: np.ndarray) -> np.ndarray:
+def connected_ranks(there: np.ndarray, ranks: np.ndarray) -> np.ndarray:
     """(ranks,) bool: those that share collectives with these, or with others that do."""
     while True:
         more = ranks | there[np.any(there & ranks, axis=1)].any(axis=0)

@@ -1,7 +1,7 @@
 """What a rank's row of a timeline shows: when it computed, phase by phase, and copied.
 
 Kernels one right behind the other are one slice: a page has the steps of many ranks. Called by
-reduce; the collectives are drawn from what waits knows of them.
+reduce; the collectives are rank_slices from what waits knows of them.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class RankSlices:
     name: np.ndarray
 
 
-def drawn(analysis: Analysis) -> RankSlices:
+def rank_slices(analysis: Analysis) -> RankSlices:
     owned = analysis.owned
     assert owned is not None  # or it has no steps on a GPU
     near_ns = int(NEAR * (analysis.end_ns - analysis.begin_ns) / analysis.step_count)
@@ -39,7 +39,7 @@ def drawn(analysis: Analysis) -> RankSlices:
     masks = [mask for _, mask in chosen]
     if copies.any():
         names, masks = [*names, COPIES], [*masks, copies]
-    found = [merged(owned.start_ns[mask], owned.end_ns[mask], near_ns) for mask in masks]
+    found = [merge_near(owned.start_ns[mask], owned.end_ns[mask], near_ns) for mask in masks]
     start_ns, end_ns = (joined([part[i] for part in found]) for i in range(2))
     name = np.repeat(np.arange(len(names)), [len(start) for start, _ in found])
     order = np.argsort(start_ns, kind="stable")
@@ -47,7 +47,9 @@ def drawn(analysis: Analysis) -> RankSlices:
     return RankSlices(names, parts, start_ns[order], end_ns[order], name[order])
 
 
-def merged(start_ns: np.ndarray, end_ns: np.ndarray, near_ns: int) -> tuple[np.ndarray, np.ndarray]:
+def merge_near(
+    start_ns: np.ndarray, end_ns: np.ndarray, near_ns: int
+) -> tuple[np.ndarray, np.ndarray]:
     """The union of the intervals, over gaps of up to `near_ns` too."""
     whole = union(start_ns, end_ns + near_ns)
     return whole.start_ns, whole.end_ns - near_ns

@@ -16,7 +16,7 @@ import numpy as np
 
 from profiling.analysis.ranks.cause import straggler_of
 from profiling.analysis.ranks.costs import WORTH_TELLING, Costs
-from profiling.analysis.ranks.power_limit import holds_all
+from profiling.analysis.ranks.power_limit import limits_all_gpus
 from profiling.analysis.ranks.records import RanksVerdict, Straggler
 from profiling.analysis.verdict.health import CAPTURE_AGAIN
 
@@ -38,24 +38,24 @@ NOT_TOGETHER = (
 
 
 @dataclass(frozen=True)
-class Judged:
+class Judgement:
     verdict: RanksVerdict
     evidence: list[str]
     straggler: Straggler | None = None
     jitter_ms_per_step: float | None = None
 
 
-def judge(costs: Costs) -> Judged:
+def judge(costs: Costs) -> Judgement:
     if lossy := [
         f"Rank {rank.rank}: {rank.no_verdict}." for rank in costs.ranks if rank.no_verdict
     ]:
         more = [f"{len(lossy) - MOST_SAID} more ranks likewise."] if len(lossy) > MOST_SAID else []
-        return Judged("unknown", [*lossy[:MOST_SAID], *more, f"To tell, {CAPTURE_AGAIN}."])
+        return Judgement("unknown", [*lossy[:MOST_SAID], *more, f"To tell, {CAPTURE_AGAIN}."])
     if not costs.is_matched:
-        return Judged("unknown", ["No collective of one rank was found on another."])
+        return Judgement("unknown", ["No collective of one rank was found on another."])
     everyone = range(len(costs.ranks))
     if (doubt_ms := costs.doubt_ms(everyone)) >= DOUBTFUL * costs.step_ms:
-        return Judged("unknown", [NOT_TOGETHER.format(doubt_ms)])
+        return Judgement("unknown", [NOT_TOGETHER.format(doubt_ms)])
     late = late_ranks(costs)
     late_ns = costs.waits.cost_ns(late, costs.iterations)
     others_ns = costs.waits.in_turns_ns(costs.iterations, late)
@@ -64,13 +64,13 @@ def judge(costs: Costs) -> Judged:
     in_turns_ms = costs.mean_ms(costs.waits.in_turns_ns(costs.iterations))
     steady = costs.mean_ms(late_ns) >= STEADY * others_ms
     steady |= len(late_ns) >= EVERY and bool(np.all(late_ns > others_ns))
-    told = costs.is_told(late_ms, late) and steady
+    told = costs.is_significant(late_ms, late) and steady
     jitter_ms = others_ms if told else in_turns_ms
     evidence = []
     if told:
         straggler = straggler_of(costs, late, gained_ns)
-        return Judged("straggler", straggler.evidence, straggler, jitter_ms)
-    if costs.is_told(jitter_ms, everyone):
+        return Judgement("straggler", straggler.evidence, straggler, jitter_ms)
+    if costs.is_significant(jitter_ms, everyone):
         times = np.bincount(costs.alone_ns.argmax(axis=1), minlength=len(costs.ranks))
         most, steps = int(times.max()), len(costs.iterations)
         said = f"Not the same rank each step: the last costs the others {jitter_ms:.2f} ms, and "
@@ -81,14 +81,14 @@ def judge(costs: Costs) -> Judged:
                 f"Rank {costs.ranks[int(times.argmax())].rank} costs most, but others cost as much "
                 f"in their turns that it is not told apart: {jitter_ms:.2f} ms a step together."
             )
-        evidence += [LESS] if holds_all(costs) else []
-        return Judged("jitter", evidence, None, jitter_ms)
+        evidence += [LESS] if limits_all_gpus(costs) else []
+        return Judgement("jitter", evidence, None, jitter_ms)
     return without_straggler(costs, jitter_ms)
 
 
-def without_straggler(costs: Costs, jitter_ms: float) -> Judged:
+def without_straggler(costs: Costs, jitter_ms: float) -> Judgement:
     transfer = costs.waits.exposed_ns - costs.waits.exposed_wait_ns
-    a_step = costs.waits.of_steps(transfer, costs.iterations).mean(axis=0) / 1e6
+    a_step = costs.waits.sum_by_step(transfer, costs.iterations).mean(axis=0) / 1e6
     ms = float(np.median(a_step))
     evidence = [f"In turns they cost one another {jitter_ms:.2f} ms a step."]
     if jitter_ms >= WORTH_TELLING * costs.step_ms:
@@ -98,16 +98,16 @@ def without_straggler(costs: Costs, jitter_ms: float) -> Judged:
             f"less than the clocks leave open, {doubt_ms:.2f} ms."
         ]
     if ms < COMMUNICATING * costs.step_ms:
-        return Judged("balanced", evidence, None, jitter_ms)
+        return Judgement("balanced", evidence, None, jitter_ms)
     share = 100 * ms / costs.step_ms
     evidence.append(f"Transfers that nothing hides take {ms:.2f} ms a step, {share:.0f} % of it.")
-    return Judged("communication", evidence, None, jitter_ms)
+    return Judgement("communication", evidence, None, jitter_ms)
 
 
 def late_ranks(costs: Costs) -> list[int]:
     """The columns of those that wait least, up to the largest step between two neighbours, if they
     are late together; the one that costs most alone is the first, or the only one."""
-    waited = costs.waits.of_steps(costs.waits.lost_wait_ns, costs.iterations)
+    waited = costs.waits.sum_by_step(costs.waits.lost_wait_ns, costs.iterations)
     order = np.argsort(waited.sum(axis=0), kind="stable")
     has = np.count_nonzero(costs.waits.matched.there, axis=0) > 0  # of the others nothing is known
     order = order[has[order]]

@@ -22,23 +22,23 @@ def names_groups(of: Collectives) -> bool:
     return bool(np.any(of.lane != of.stream))
 
 
-def with_groups(ranks: Sequence[ReducedRank]) -> Sequence[ReducedRank]:
+def fill_in_groups(ranks: Sequence[ReducedRank]) -> Sequence[ReducedRank]:
     """The ranks, with groups for those that name none, where the others tell all of theirs."""
     told = [rank for rank in ranks if names_groups(rank.collectives)]
     if len(told) in (0, len(ranks)):
         return ranks
     groups = {lane: steps for rank in told for lane, steps in lanes_of(rank).items()}
     return [
-        rank if names_groups(rank.collectives) else with_names(rank, groups) or rank
+        rank if names_groups(rank.collectives) else infer_groups(rank, groups) or rank
         for rank in ranks
     ]
 
 
-def with_names(rank: ReducedRank, groups: dict[str, Steps]) -> ReducedRank | None:
+def infer_groups(rank: ReducedRank, groups: dict[str, Steps]) -> ReducedRank | None:
     """None where a stream's group is not told, or may be one of several."""
     mine = {name: steps for name, steps in groups.items() if rank.rank in members(name)}
     lanes = lanes_of(rank)
-    found = {lane: [name for name in mine if alike(mine[name], lanes[lane])] for lane in lanes}
+    found = {lane: [name for name in mine if same_kinds(mine[name], lanes[lane])] for lane in lanes}
     names = [name for of_lane in found.values() for name in of_lane]
     if any(len(of_lane) != 1 for of_lane in found.values()) or len(set(names)) < len(names):
         return None
@@ -63,7 +63,7 @@ def lanes_of(rank: ReducedRank) -> dict[str, Steps]:
     return found
 
 
-def alike(one: Steps, other: Steps) -> bool:
+def same_kinds(one: Steps, other: Steps) -> bool:
     """In the steps of both but the first, amid which a capture may have begun."""
     steps = sorted(one.keys() & other.keys())
     return bool(steps) and all(one[step] == other[step] for step in steps[1:] or steps)

@@ -26,7 +26,7 @@ import numpy as np
 from profiling.analysis.columns import first_to_end
 from profiling.analysis.ranks.clocks import Clocks, spreads
 from profiling.analysis.ranks.collectives import SIMULTANEOUS
-from profiling.analysis.ranks.matching import Matched
+from profiling.analysis.ranks.matching import Matches
 from profiling.analysis.ranks.reduce import ReducedRank
 
 
@@ -34,7 +34,7 @@ from profiling.analysis.ranks.reduce import ReducedRank
 class Waits:
     """(collectives, ranks) float64 nanoseconds; nan where a rank has no part in one."""
 
-    matched: Matched
+    matched: Matches
     start_ns: np.ndarray  # since the first step of the first rank, on its clock
     ready_ns: np.ndarray  # likewise, when the kernels that it follows had ended
     wait_ns: np.ndarray
@@ -71,12 +71,12 @@ class Waits:
         for number in range(there.shape[1]):
             rows = np.flatnonzero(there[:, number])
             rows = rows[np.argsort(self.start_ns[rows, number], kind="stable")]
-            found[rows, number] = elsewhere(self.lost_wait_ns[rows, number], group[rows])
+            found[rows, number] = waits_elsewhere(self.lost_wait_ns[rows, number], group[rows])
         by_time = np.argsort(np.nanmin(self.start_ns, axis=1), kind="stable")
         by_time = by_time[np.argsort(group[by_time], kind="stable")]
         for rows in np.split(by_time, np.flatnonzero(np.diff(group[by_time])) + 1):
             place = np.ix_(rows, np.flatnonzero(there[rows[0]]))
-            found[place] = handed_on(found[place], self.lost_ns[place])
+            found[place] = inherited_lateness(found[place], self.lost_ns[place])
         return found
 
     @cached_property
@@ -102,10 +102,10 @@ class Waits:
         least = longer.min(axis=1, initial=np.inf)
         least = np.where(rows & np.isfinite(least), least, 0.0)
         spent = np.where(np.isfinite(longer), least[:, None], 0.0)
-        return self.of_steps(spent, iterations).max(axis=1, initial=0.0)
+        return self.sum_by_step(spent, iterations).max(axis=1, initial=0.0)
 
     @cached_property
-    def alone(self) -> tuple[np.ndarray, np.ndarray]:
+    def alone_costs(self) -> tuple[np.ndarray, np.ndarray]:
         """((collectives,): what the late rank of each costs alone, (collectives, ranks): whom)"""
         late = np.arange(self.start_ns.shape[1]) == self.late[:, None]
         longer = np.where(late, np.inf, self.longer_ns)
@@ -114,7 +114,7 @@ class Waits:
 
     def alone_ns(self, iterations: np.ndarray) -> np.ndarray:
         """(iterations, ranks): cost_ns of each rank by itself."""
-        least, whom = self.alone
+        least, whom = self.alone_costs
         found = np.zeros((len(iterations), whom.shape[1]))
         place = np.searchsorted(iterations, self.matched.iteration)
         rows = np.flatnonzero(np.isin(self.matched.iteration, iterations) & (least > 0))
@@ -126,13 +126,13 @@ class Waits:
             found.flat[key[first]] = np.add.reduceat(spent, first, axis=0).max(axis=1)
         return found
 
-    def in_turns_ns(self, iterations: np.ndarray, aside: Collection[int] = ()) -> np.ndarray:
+    def in_turns_ns(self, iterations: np.ndarray, excluded: Collection[int] = ()) -> np.ndarray:
         """(iterations,): what ranks cost one after the other; groups that wait at one time count
-        once. `aside`: whose lateness does not count."""
-        least, whom = self.alone
-        least = np.where(np.isin(self.late, list(aside)), 0.0, least)
+        once. `excluded`: whose lateness does not count."""
+        least, whom = self.alone_costs
+        least = np.where(np.isin(self.late, list(excluded)), 0.0, least)
         spent = np.where(whom, least[:, None], 0.0)
-        return self.of_steps(spent, iterations).max(axis=1, initial=0.0)
+        return self.sum_by_step(spent, iterations).max(axis=1, initial=0.0)
 
     def doubt_ns(self, ranks: Collection[int], iterations: np.ndarray) -> float:
         """How wrong the clocks may be about what these cost, all steps together: to the one rank
@@ -141,7 +141,7 @@ class Waits:
         of_ranks = np.nan_to_num(self.spread_ns[rows]) @ self.matched.there[rows]
         return float(of_ranks.max(initial=0.0))
 
-    def of_steps(self, values: np.ndarray, iterations: np.ndarray) -> np.ndarray:
+    def sum_by_step(self, values: np.ndarray, iterations: np.ndarray) -> np.ndarray:
         """The sum over the collectives of each iteration: (iterations,) or (iterations, ranks)."""
         rows = np.flatnonzero(np.isin(self.matched.iteration, iterations))
         rows = rows[np.argsort(self.matched.iteration[rows], kind="stable")]
@@ -154,13 +154,13 @@ class Waits:
         return found
 
 
-def waits(ranks: Sequence[ReducedRank], matched: Matched, clocks: Clocks) -> Waits:
+def find_waits(ranks: Sequence[ReducedRank], matched: Matches, clocks: Clocks) -> Waits:
     """Of the ranks whose clocks are known."""
-    matched = matched.among(clocks.known)
+    matched = matched.select_ranks(clocks.known)
     there = matched.there
     base = ranks[0].bounds_ns[0]  # so that floats hold them
     start, end, ready = (
-        np.where(there, matched.of(ranks, column) - clocks.offset_ns - base, np.nan)
+        np.where(there, matched.values_of(ranks, column) - clocks.offset_ns - base, np.nan)
         for column in ("start_ns", "end_ns", "ready_ns")
     )
     last_start = np.where(there, start, -np.inf).max(axis=1, initial=-np.inf)
@@ -187,7 +187,7 @@ def waits(ranks: Sequence[ReducedRank], matched: Matched, clocks: Clocks) -> Wai
     )
 
 
-def elsewhere(waited_ns: np.ndarray, group: np.ndarray) -> np.ndarray:
+def waits_elsewhere(waited_ns: np.ndarray, group: np.ndarray) -> np.ndarray:
     """Of collectives of one rank, by time: what it waited in others since the last of the group."""
     before = np.cumsum(waited_ns) - waited_ns
     order = np.argsort(group, kind="stable")
@@ -198,7 +198,7 @@ def elsewhere(waited_ns: np.ndarray, group: np.ndarray) -> np.ndarray:
     return found
 
 
-def handed_on(more_ns: np.ndarray, lost_ns: np.ndarray) -> np.ndarray:
+def inherited_lateness(more_ns: np.ndarray, lost_ns: np.ndarray) -> np.ndarray:
     """(collectives, members) of one group: how late each is by waits in other groups.
 
     `more_ns`: what it waited there since the last collective. Who waits in this one comes later to

@@ -21,8 +21,8 @@ def why_longer(mine: ReducedRank, theirs: ReducedRank) -> Work | None:
     """
     longer_ns: dict[Work | None, float] = {}
     for names in comparable(mine, theirs):
-        one, other = a_step(mine, names), a_step(theirs, names)
-        why = "more_kernels" if more(one, other) else grids(one, other)
+        one, other = step_work(mine, names), step_work(theirs, names)
+        why = "more_kernels" if launches_more(one, other) else compare_grids(one, other)
         longer_ns[why] = longer_ns.get(why, 0.0) + one.ns - other.ns
     enough_ns = TELLING * sum(longer_ns.values())
     longer_ns.pop(None, None)
@@ -30,7 +30,7 @@ def why_longer(mine: ReducedRank, theirs: ReducedRank) -> Work | None:
     return most if most and longer_ns[most] > max(enough_ns, 0.0) else None
 
 
-def most_longer(mine: ReducedRank, theirs: ReducedRank) -> list[LongerKernel]:
+def most_longer_kernels(mine: ReducedRank, theirs: ReducedRank) -> list[LongerKernel]:
     """The kernels that take it most longer, the first of them by most."""
 
     def ms_of(rank: ReducedRank, name: str) -> float:
@@ -49,16 +49,16 @@ def most_longer(mine: ReducedRank, theirs: ReducedRank) -> list[LongerKernel]:
     return [kernel for kernel in found[:NAMED] if kernel.longer_ms > least_ms]
 
 
-def more_ms(mine: ReducedRank, theirs: ReducedRank) -> float:
+def extra_launches_ms(mine: ReducedRank, theirs: ReducedRank) -> float:
     """Of a step, in launches that it has and the other has not."""
     return sum(
-        (beyond_ns(mine, theirs, names) - beyond_ns(theirs, mine, names)) / 1e6
+        (extra_launches_ns(mine, theirs, names) - extra_launches_ns(theirs, mine, names)) / 1e6
         for names in comparable(mine, theirs)
-        if more(a_step(mine, names), a_step(theirs, names))
+        if launches_more(step_work(mine, names), step_work(theirs, names))
     )
 
 
-def beyond_ns(rank: ReducedRank, other: ReducedRank, names: Iterable[str]) -> float:
+def extra_launches_ns(rank: ReducedRank, other: ReducedRank, names: Iterable[str]) -> float:
     """Of a step, in launches of these kernels beyond as many as the other has of each."""
     beyond = {name: max(0.0, count_of(rank, name) - count_of(other, name)) for name in names}
     return sum(
@@ -95,7 +95,7 @@ class StepWork:
     blocks: float  # less than 0: not told
 
 
-def a_step(rank: ReducedRank, names: Collection[str]) -> StepWork:
+def step_work(rank: ReducedRank, names: Collection[str]) -> StepWork:
     """Of these kernels together, as many of them as it runs."""
     works = [rank.kernels[name] for name in names if name in rank.kernels]
     count, ns = sum(work.count for work in works), sum(work.ns for work in works)
@@ -104,11 +104,11 @@ def a_step(rank: ReducedRank, names: Collection[str]) -> StepWork:
     return StepWork(count / rank.steps, ns / rank.steps, blocks / rank.steps)
 
 
-def more(one: StepWork, other: StepWork) -> bool:
+def launches_more(one: StepWork, other: StepWork) -> bool:
     return one.count > (1 + OTHER_WORK) * other.count
 
 
-def grids(one: StepWork, other: StepWork) -> Work | None:
+def compare_grids(one: StepWork, other: StepWork) -> Work | None:
     """Why a launch of a kernel takes longer on one rank; None: their grids do not tell."""
     if one.blocks < 0 or other.blocks < 0:
         return None

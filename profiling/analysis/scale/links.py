@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import ceil, log2
 from typing import Literal
 
-from profiling.analysis.ranks.collective_sums import crossing
+from profiling.analysis.ranks.collective_sums import crossing_share
 from profiling.analysis.ranks.records import CollectiveSum
 from profiling.analysis.scale.records import LinkSpeed
 from profiling.hardware import gpu_link_bytes_per_s, network_bytes_per_s
@@ -103,12 +103,12 @@ def bandwidth(row: CollectiveSum, gpus_per_node: int) -> tuple[float, int] | Non
         return None
     if row.bytes < LARGE_BYTES or not 1 < row.ranks <= gpus_per_node:
         return None
-    moved = (crossing(row.kind, row.ranks) or 0) * row.bytes
+    moved = (crossing_share(row.kind, row.ranks) or 0) * row.bytes
     left_ms = moved / (row.bus_gb_per_s * BYTES_PER_MS) - START_MS - steps_ms(row.ranks, 1, passes)
     return (moved / left_ms / BYTES_PER_MS, row.bytes) if left_ms > 0 else None
 
 
-def given(flag: str, speeds: tuple[float, ...]) -> LinkSpeed:
+def given_link(flag: str, speeds: tuple[float, ...]) -> LinkSpeed:
     """Of one number, or of low and high."""
     low, high = min(speeds), max(speeds)
     return LinkSpeed((low + high) / 2, low, high, "given", flag)
@@ -117,16 +117,16 @@ def given(flag: str, speeds: tuple[float, ...]) -> LinkSpeed:
 def known_link(gpu: str | None) -> LinkSpeed | None:
     """Of the data sheet, as far as collectives reach it; None: the GPU's links are not known."""
     peak = gpu_link_bytes_per_s(gpu) if gpu else None
-    return assumed(peak, LINK_SHARES, f"links of the {gpu}") if peak else None
+    return assumed_link(peak, LINK_SHARES, f"links of the {gpu}") if peak else None
 
 
 def known_network(gpu: str | None) -> LinkSpeed | None:
     """Likewise, of a NIC for each GPU as in the vendor's own machines."""
     peak = network_bytes_per_s(gpu) if gpu else None
-    return assumed(peak, NETWORK_SHARES, f"a NIC for each {gpu}") if peak else None
+    return assumed_link(peak, NETWORK_SHARES, f"a NIC for each {gpu}") if peak else None
 
 
-def assumed(peak: float, shares: tuple[float, float, float], what: str) -> LinkSpeed:
+def assumed_link(peak: float, shares: tuple[float, float, float], what: str) -> LinkSpeed:
     middle, low, high = (share * peak / 1e9 for share in shares)
     why = f"{what}: {shares[0]:.0%} of the data sheet's {peak / 1e9:.0f} GB/s"
     return LinkSpeed(middle, low, high, "assumed", why)

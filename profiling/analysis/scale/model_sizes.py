@@ -90,7 +90,7 @@ class ModelSizes:
         return sum(self.head) + sum(self.positions) + self.table
 
     @property
-    def in_products(self) -> "ModelSizes":
+    def matrices_only(self) -> "ModelSizes":
         """Of these alone; ddp is to average no others where ranks share the update."""
         return replace(self, head=(), block=self.matrices, positions=())
 

@@ -78,9 +78,9 @@ def modes_for(gpus: int, gpus_per_node: int, modes: Sequence[Mode]) -> list[Mode
 def prediction(
     work: Work, machine: Machine, gpus: int, mode: Mode, tokens: int, activations: int | None
 ) -> Prediction:
-    played = {of: replayed(work, machine.links(of), gpus, mode) for of in SPEEDS}
-    step_ms = {of: max(played[of].now, machine.host_ms(mode, of)) for of in SPEEDS}
-    middle = played["middle"]
+    replays = {of: replay_mode(work, machine.links(of), gpus, mode) for of in SPEEDS}
+    step_ms = {of: max(replays[of].now, machine.host_ms(mode, of)) for of in SPEEDS}
+    middle = replays["middle"]
     memory = memory_of(work.sizes, mode, shards(mode, gpus, machine), work.parts.micro_steps)
     memory = replace(memory, activations=activations)
     all_reduce = work.all_reduce(gpus, machine.gpus_per_node) if mode == "ddp" else None
@@ -109,7 +109,7 @@ def prediction(
     )
 
 
-def replayed(work: Work, links: Links, gpus: int, mode: Mode) -> Replay:
+def replay_mode(work: Work, links: Links, gpus: int, mode: Mode) -> Replay:
     if mode == "one":
         return Replay(0.0, now=work.parts.step_ms)
     if mode == "ddp":
@@ -180,10 +180,10 @@ def why(best: Prediction, rows: Sequence[Prediction]) -> str:
         return "nothing is sent"
     others = [row for row in rows if row is not best]
     reason = "keeps CUDA graphs" if best.mode == "ddp" else "the fastest"
-    return "; ".join([reason, *map(compared, others)])
+    return "; ".join([reason, *map(other_mode_text, others)])
 
 
-def compared(other: Prediction) -> str:
+def other_mode_text(other: Prediction) -> str:
     if other.fits is False:
         return f"{other.mode} does not fit, {size_bytes(other.memory.known)}"
     return f"{other.mode} would take {milliseconds(other.step_ms)} ms"
@@ -192,6 +192,6 @@ def compared(other: Prediction) -> str:
 def model_facts(work: Work) -> ModelFacts:
     sizes = work.sizes
     last, last_with_rows = (
-        buckets(work.averaged.tensors(rows), work.bucket_mb)[-1][0] for rows in (False, True)
+        buckets(work.averaged_sizes.tensors(rows), work.bucket_mb)[-1][0] for rows in (False, True)
     )
     return ModelFacts(sizes.parameters, sizes.blocks, sizes.block_parameters, last, last_with_rows)

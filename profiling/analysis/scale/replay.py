@@ -57,21 +57,21 @@ class Work:
         return self.rows if one and self.rows and self.rows.travel(gpus) else None
 
     @property
-    def averaged(self) -> ModelSizes:
+    def averaged_sizes(self) -> ModelSizes:
         """What ddp has in its buckets."""
-        return self.sizes.in_products if self.shares_update else self.sizes
+        return self.sizes.matrices_only if self.shares_update else self.sizes
 
     def shared_buckets(self, gpus: int) -> dict[int, int]:
         """Of ddp: see model_sizes.shared_buckets."""
         if not self.shares_update:
             return {}
         rows = self.rows_for(gpus) is not None
-        return shared_buckets(self.averaged, self.bucket_mb, rows, gpus)
+        return shared_buckets(self.averaged_sizes, self.bucket_mb, rows, gpus)
 
     def received_bytes(self, gpus: int) -> int:
         """Of ddp by copies: where gradients come to, of shared buckets each in a place of its own,
         of the others one after the other in one."""
-        tensors = self.averaged.tensors(self.rows_for(gpus) is not None)
+        tensors = self.averaged_sizes.tensors(self.rows_for(gpus) is not None)
         shared, every = self.shared_buckets(gpus), buckets(tensors, self.bucket_mb)
         largest = max((size for size, index in every if index not in shared), default=0)
         return self.reduce_bytes * sum(shared.values()) + largest
@@ -84,20 +84,20 @@ class Replay:
     slowdown: float
     now: float = 0.0
     exposed: float = 0.0  # waits for collectives
-    free: dict[Place, float] = field(default_factory=lambda: {"link": 0.0, "network": 0.0})
+    free_at: dict[Place, float] = field(default_factory=lambda: {"link": 0.0, "network": 0.0})
     sent: list[Cost] = field(default_factory=list)
 
     def compute(self, ms: float) -> None:
         """All collectives that were begun before have no gap between them."""
-        beside = max(0.0, max(self.free.values()) - self.now)
+        beside = max(0.0, max(self.free_at.values()) - self.now)
         slow = min(ms, beside / (1 + self.slowdown))  # of the work, what runs beside them
         self.now += ms + slow * self.slowdown
 
     def send(self, cost: Cost, queue: Place = "link", after: float = 0.0) -> float:
         """Begins when it is its turn, and not before `after`; returns when it ends."""
-        self.free[queue] = max(self.now, self.free[queue], after) + cost.ms
+        self.free_at[queue] = max(self.now, self.free_at[queue], after) + cost.ms
         self.sent.append(cost)
-        return self.free[queue]
+        return self.free_at[queue]
 
     def pause(self, ms: float) -> None:
         self.now += ms
@@ -107,7 +107,7 @@ class Replay:
         self.now = max(self.now, until)
 
     def wait_for_all(self) -> None:
-        self.wait(max(self.free.values()))
+        self.wait(max(self.free_at.values()))
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Piece:
 def backward_pieces(work: Work, rows: bool) -> Iterator[Piece]:
     """Head, blocks from the last, embedding. Where its `rows` travel, the head's gradient is the
     table's, and the embedding has no dense one; else autograd adds the two outside of buckets."""
-    parts, sizes = work.parts, work.averaged
+    parts, sizes = work.parts, work.averaged_sizes
     behind_ms = parts.backward_ms - parts.head_backward_ms - sizes.blocks * parts.block_backward_ms
     block = Piece(parts.block_backward_ms, sizes.block, work.in_buckets)
     if rows:
@@ -143,13 +143,13 @@ def replay_ddp(work: Work, links: Links, gpus: int) -> Replay:
     replay = Replay(work.copies_slowdown if by_copies else work.slowdown)
     replay.compute((parts.micro_steps - 1) * (parts.forward_ms + parts.backward_ms))
     replay.compute(parts.forward_ms)
-    averaged = there = send_buckets(replay, work, links, gpus)
+    averaged_at = arrived_at = send_buckets(replay, work, links, gpus)
     if rows:
-        there = replay.send(links.gather(rows.gathered_bytes(gpus), gpus))
+        arrived_at = replay.send(links.gather(rows.gathered_bytes(gpus), gpus))
     if work.shares_update:
-        replay.wait(averaged)
+        replay.wait(averaged_at)
         begin_rest(replay, work, links, gpus)
-    replay.wait(there)
+    replay.wait(arrived_at)
     if rows:
         replay.compute(work.copy_ms(rows.added_bytes(gpus)))
     replay.wait_for_all()
@@ -164,7 +164,7 @@ def send_buckets(replay: Replay, work: Work, links: Links, gpus: int) -> float:
     """Backward. A bucket leaves when its gradients are complete; returns when all are averaged."""
     rows = work.rows_for(gpus) is not None
     by_copies = work.all_reduce(gpus, links.gpus_per_node) == "copies"
-    tensors, shared = work.averaged.tensors(rows), work.shared_buckets(gpus)
+    tensors, shared = work.averaged_sizes.tensors(rows), work.shared_buckets(gpus)
     complete = {index: size for size, index in buckets(tensors, work.bucket_mb)}
     done = 0
     for piece in backward_pieces(work, rows):
@@ -182,12 +182,12 @@ def send_buckets(replay: Replay, work: Work, links: Links, gpus: int) -> float:
                     replay.send(links.all_reduce(complete[index], gpus))
                 replay.pause(work.pause_ms)
         done += len(piece.gradients)
-    return replay.free["link"]
+    return replay.free_at["link"]
 
 
 def begin_rest(replay: Replay, work: Work, links: Links, gpus: int) -> None:
     """What is in no product leaves at once; beside it the squares of a part are summed."""
-    left = work.sizes.parameters - work.averaged.parameters
+    left = work.sizes.parameters - work.averaged_sizes.parameters
     replay.send(links.all_reduce(FLOAT32_BYTES * left, gpus))
     squares_ms, shared = work.parts.squares_ms or 0.0, sum(work.shared_buckets(gpus).values())
     replay.compute(part_ms(squares_ms, work, links, gpus, shared))
@@ -225,7 +225,7 @@ def shared_share(work: Work, gpus: int) -> float:
 def replay_sharded(work: Work, links: Links, gpus: int, shards: int) -> Replay:
     """`shards` ranks share a copy of the model, and gpus / shards such groups average theirs."""
     parts, kept = work.parts, work.sizes.travel.kept
-    step = Sharded(work, links, gpus, shards, Replay(work.slowdown))
+    step = ShardedStep(work, links, gpus, shards, Replay(work.slowdown))
     for number in range(parts.micro_steps):
         step.forward(gathers=number == 0 or not kept)
         step.backward(gathers=not kept, reduces=number == parts.micro_steps - 1)
@@ -235,7 +235,7 @@ def replay_sharded(work: Work, links: Links, gpus: int, shards: int) -> Replay:
 
 
 @dataclass
-class Sharded:
+class ShardedStep:
     """The passes of fsdp and hsdp: a stretch is gathered while the one before it computes."""
 
     work: Work
@@ -250,7 +250,7 @@ class Sharded:
         if gathers:
             self.replay.wait(self.gather(FLOAT32_BYTES * sizes.root_parameters))
         stretches = [(len(each), gathers) for each in sizes.travel.stretches]
-        self.through(stretches, parts.block_forward_ms)
+        self.run_stretches(stretches, parts.block_forward_ms)
         self.replay.compute(parts.forward_ms - sizes.blocks * parts.block_forward_ms)
 
     def backward(self, gathers: bool, reduces: bool) -> None:
@@ -259,22 +259,22 @@ class Sharded:
         self.replay.compute(parts.head_backward_ms)
         last, *others = (len(each) for each in reversed(sizes.travel.stretches))
         stretches = [(last, False), *((blocks, gathers) for blocks in others)]
-        self.through(stretches, parts.block_backward_ms, reduces)
+        self.run_stretches(stretches, parts.block_backward_ms, reduces)
         behind = parts.backward_ms - parts.head_backward_ms
         self.replay.compute(behind - sizes.blocks * parts.block_backward_ms)
         if reduces:
             self.reduce(sizes.root_parameters)
 
-    def through(
+    def run_stretches(
         self, stretches: Sequence[tuple[int, bool]], block_ms: float, reduces: bool = False
     ) -> None:
         """`stretches`: of each its blocks, and whether their weights have to be gathered."""
         sizes, block_bytes = self.work.sizes, self.work.sizes.block_bytes
         gathered = [blocks * block_bytes * gathers for blocks, gathers in stretches]
-        there = self.gather(gathered[0])
+        arrived_at = self.gather(gathered[0])
         for (blocks, _), size, after in zip(stretches, gathered, [*gathered[1:], 0], strict=True):
-            self.replay.wait(there)
-            there = self.gather(after)
+            self.replay.wait(arrived_at)
+            arrived_at = self.gather(after)
             # out of the gathered buffer
             self.replay.compute(blocks * block_ms + self.work.copy_ms(2 * size))
             if reduces:

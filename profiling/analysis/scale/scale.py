@@ -57,7 +57,7 @@ LEAST_HIDDEN = 0.01  # of a step: less of it tells no slowdown
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """What the user said; None: to be found out."""
 
     counts: tuple[int, ...]
@@ -74,7 +74,10 @@ class Asked:
 
 
 def scale(
-    capture: Capture, asked: Asked, ranks: RanksReport | None = None, peak_bytes: int | None = None
+    capture: Capture,
+    request: Request,
+    ranks: RanksReport | None = None,
+    peak_bytes: int | None = None,
 ) -> Scale:
     """`ranks`: collectives of several GPUs, for the links. `peak_bytes`: of the measured run.
 
@@ -84,47 +87,47 @@ def scale(
     keys = keys_of(manifest, capture.trace.file)
     assert manifest is not None and manifest.vocab_size is not None  # keys_of has looked
     sizes = sizes_of(keys, manifest.vocab_size)
-    parts = with_micro_steps(step_parts(capture, sizes), asked.micro_steps)
-    check_keys(asked, replace(keys, gradient_accumulation_steps=parts.micro_steps))
+    parts = with_micro_steps(step_parts(capture, sizes), request.micro_steps)
+    check_keys(request, replace(keys, gradient_accumulation_steps=parts.micro_steps))
     gpu = report.capture.gpu
     machine = machine_of(
-        asked,
+        request,
         gpu.name if gpu else None,
         ranks,
-        host_time(asked, sizes, parts.micro_steps),
+        host_time(request, sizes, parts.micro_steps),
         gpu.memory_bytes if gpu else None,
     )
     memory_speed = peak_bytes_per_s(gpu.name) if gpu else None
     copies = memory_speed * COPY_SHARE / 1e3 if memory_speed else None
-    slowdown = slowdown_of(asked, ranks)
-    beside_copies = slowdown_beside_copies(asked)
+    slowdown = slowdown_of(request, ranks)
+    beside_copies = slowdown_beside_copies(request)
     work = Work(
         parts,
         sizes,
         keys.bucket_mb,
         slowdown.percent / 100,
         copies,
-        averages=asked.all_reduce,
+        averages=request.all_reduce,
         copies_slowdown=beside_copies.percent / 100 if beside_copies else 0.0,
         rows=rows_of(keys, manifest.vocab_size),
         in_buckets=keys.gradients_in_buckets,
-        shares_update=asked.shard_update,
-        reduce_dtype=asked.reduce_dtype,
+        shares_update=request.shard_update,
+        reduce_dtype=request.reduce_dtype,
         pause_ms=PAUSE_MS if keys.replays_graphs else 0.0,
     )
-    if asked.shard_update:
-        check_shared(work, asked.counts)
+    if request.shard_update:
+        check_shared(work, request.counts)
     tokens = keys.batch_size * keys.block_size * parts.micro_steps
     activations = None
     if peak_bytes is not None:
         activations = max(0, peak_bytes - 4 * FLOAT32_BYTES * sizes.parameters)
-    rows = predictions(work, machine, asked.counts, asked.modes, tokens, activations)
+    rows = predictions(work, machine, request.counts, request.modes, tokens, activations)
     return Scale(
         SCHEMA_VERSION,
         file=capture.trace.file.name,
         gpu=gpu.name if gpu else None,
         memory_bytes=machine.memory_bytes,
-        gpus_per_node=asked.gpus_per_node,
+        gpus_per_node=request.gpus_per_node,
         tokens=tokens,
         bucket_mb=keys.bucket_mb,
         model=model_facts(work),
@@ -152,37 +155,37 @@ def with_micro_steps(parts: StepParts, micro_steps: int | None) -> StepParts:
 
 
 def machine_of(
-    asked: Asked,
+    request: Request,
     gpu: str | None,
     ranks: RanksReport | None,
     host: HostTime,
     memory_bytes: int | None,
 ) -> Machine:
     """Speeds as given, else as measured, else as assumed of the GPU. Raises ValueError."""
-    most = max(asked.counts)
+    most = max(request.counts)
     link = network = None
-    if most > 1 and asked.gpus_per_node > 1:
-        link = asked.link
+    if most > 1 and request.gpus_per_node > 1:
+        link = request.link
         if link is None and ranks is not None:
-            link = links.measured_link(ranks.collectives, asked.gpus_per_node, "--links-from")
+            link = links.measured_link(ranks.collectives, request.gpus_per_node, "--links-from")
         link = link or links.known_link(gpu)
         if link is None:
             raise ValueError(
                 f"--link: how fast the links of {gpu or 'this GPU'} are is not known; give their "
                 "bus bandwidth in GB/s, or --links-from captures of several ranks"
             )
-    if most > asked.gpus_per_node:
-        network = asked.network or links.known_network(gpu)
+    if most > request.gpus_per_node:
+        network = request.network or links.known_network(gpu)
         if network is None:
             raise ValueError(
                 f"--network: how fast the network of {gpu or 'this GPU'} is is not known; give "
                 "GB/s of a GPU (400 Gb/s InfiniBand for each: 50)"
             )
-    return Machine(asked.gpus_per_node, link, network, host, memory_bytes)
+    return Machine(request.gpus_per_node, link, network, host, memory_bytes)
 
 
-def host_time(asked: Asked, sizes: ModelSizes, micro_steps: int) -> HostTime:
-    given = asked.host_step_ms
+def host_time(request: Request, sizes: ModelSizes, micro_steps: int) -> HostTime:
+    given = request.host_step_ms
     if given is None:
         return HostTime(host_step_ms(sizes, micro_steps), 0.0, "assumed")
     return HostTime(given, given, "given")
@@ -196,10 +199,10 @@ def host_step_ms(sizes: ModelSizes, micro_steps: int) -> float:
     return blocks_ms + travels * stretches * HOST_MS_PER_STRETCH
 
 
-def slowdown_of(asked: Asked, ranks: RanksReport | None) -> Slowdown:
+def slowdown_of(request: Request, ranks: RanksReport | None) -> Slowdown:
     """As given, else by what several ranks' compute lost beside what they hid, else as assumed."""
-    if asked.slowdown_percent is not None:
-        return Slowdown(asked.slowdown_percent, "given")
+    if request.slowdown_percent is not None:
+        return Slowdown(request.slowdown_percent, "given")
     rows = ranks.ranks if ranks else []
     slowed_ms = sum(row.communication.slowed_ms for row in rows)
     done_ms = sum(row.communication.hidden_ms for row in rows) - slowed_ms  # as if alone
@@ -208,12 +211,12 @@ def slowdown_of(asked: Asked, ranks: RanksReport | None) -> Slowdown:
     return Slowdown(100 * slowed_ms / done_ms, "measured")
 
 
-def slowdown_beside_copies(asked: Asked) -> Slowdown | None:
+def slowdown_beside_copies(request: Request) -> Slowdown | None:
     """None: nothing is averaged by copies."""
-    if asked.all_reduce == "collective":
+    if request.all_reduce == "collective":
         return None
-    if asked.slowdown_percent is not None:
-        return Slowdown(asked.slowdown_percent, "given")
+    if request.slowdown_percent is not None:
+        return Slowdown(request.slowdown_percent, "given")
     return Slowdown(COPIES_SLOWDOWN_PERCENT, "assumed")
 
 
@@ -341,14 +344,14 @@ def about_16_bits(work: Work) -> str:
     )
 
 
-def check_keys(asked: Asked, keys: Keys) -> None:
-    """Raises ValueError where the trainer refuses what was asked for. `keys`: of this step."""
-    if asked.shard_update and (reason := misfit(keys)):
+def check_keys(request: Request, keys: Keys) -> None:
+    """Raises ValueError where the trainer refuses what was request for. `keys`: of this step."""
+    if request.shard_update and (reason := misfit(keys)):
         raise ValueError(f"--shard-update: {reason}")
-    if asked.reduce_dtype == "float32":
+    if request.reduce_dtype == "float32":
         return
     if reason := misfit(keys, needed_in_16_bits(ranks=1)):
-        raise ValueError(f"--reduce-dtype {asked.reduce_dtype}: {reason}")
+        raise ValueError(f"--reduce-dtype {request.reduce_dtype}: {reason}")
 
 
 def check_shared(work: Work, counts: Sequence[int]) -> None:

@@ -46,7 +46,9 @@ def step_parts(capture: Capture, sizes: ModelSizes) -> StepParts:
         float(np.median(length)) * unit for length in (turns - begins, ends - turns)
     )
     of_squares_ns = squares_ns(analysis, owned)
-    rhythms = [rhythm(analysis, owned, rows, sizes.blocks) for rows in (forward, backward)]
+    rhythms = [
+        attention_rhythm(analysis, owned, rows, sizes.blocks) for rows in (forward, backward)
+    ]
     if any(found is None for found in rhythms):
         share = sizes.block_share / sizes.blocks
         in_order_ms = backward_ms - (embedding_ms or 0)
@@ -82,7 +84,7 @@ def phase_rows(analysis: Analysis, owned: Owned, name: str) -> list[np.ndarray]:
     return np.split(mine, np.flatnonzero(np.diff(owned.phase[mine])) + 1) if len(mine) else []
 
 
-def rhythm(
+def attention_rhythm(
     analysis: Analysis, owned: Owned, phases: list[np.ndarray], blocks: int
 ) -> tuple[float, float, float] | None:
     """Of attention in each phase, ns: the first one's begin behind the phase's, the distance of
