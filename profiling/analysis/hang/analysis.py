@@ -19,16 +19,16 @@ def read_hang(places: Sequence[Path]) -> Hang:
 
     A rank that was killed may have left a half of one: it is left out, and the rest is read.
     """
-    found, dumps, left_out = find(places), list[Dump](), list[str]()
-    for rank, path in found.items():
+    paths, dumps, left_out = find(places), list[Dump](), list[str]()
+    for rank, path in paths.items():
         try:
             dumps.append(read(path, rank))
         except ValueError as error:
             left_out.append(str(error))
     if not dumps:
         raise ValueError(left_out[0])
-    hang = hang_of(dumps, max(found) + 1 if left_out else 0)
-    return replace(hang, notes=[*(f"left out: {each}" for each in left_out), *hang.notes])
+    hang = hang_of(dumps, max(paths) + 1 if left_out else 0)
+    return replace(hang, notes=[*(f"left out: {error}" for error in left_out), *hang.notes])
 
 
 def hang_of(dumps: list[Dump], least: int = 0) -> Hang:
@@ -37,10 +37,10 @@ def hang_of(dumps: list[Dump], least: int = 0) -> Hang:
     groups = groups_of(dumps, world)
     if old := {rank for group in groups for rank in group.outdated_ranks(SKEW_NS)}:
         rest = hang_of([dump for dump in dumps if dump.rank not in old], dumps[-1].rank + 1)
-        said = f"rank {', '.join(map(str, sorted(old)))}: the dump is of an earlier moment"
-        note = f"{said}, and is left out: the other ranks have finished more since"
+        whose = f"rank {', '.join(map(str, sorted(old)))}: the dump is of an earlier moment"
+        note = f"{whose}, and is left out: the other ranks have finished more since"
         return replace(rest, notes=[note, *rest.notes])
-    stuck = first_to_look_at([found for group in groups if (found := group.find_stuck())])
+    stuck = first_to_look_at([collective for group in groups if (collective := group.find_stuck())])
     known = {dump.rank for dump in dumps}
     no_dump = [rank for rank in range(world or 0) if rank not in known]
     ranks = [rank_of(dump, groups) for dump in dumps]
@@ -75,15 +75,15 @@ def members_of(dump: Dump, name: tuple[str, str], world: int | None) -> tuple[in
 
 def first_to_look_at(stuck: list[Stuck]) -> list[Stuck]:
     """One that ranks are missing from because they wait in another comes behind that one."""
-    waiting = [set(found.waiting) for found in stuck]
+    waiting = [set(collective.waiting) for collective in stuck]
 
     def order(item: tuple[int, Stuck]) -> tuple[bool, bool, float]:
-        index, found = item
+        index, collective = item
         others = set().union(*waiting[:index], *waiting[index + 1 :])
-        held_up = not others.isdisjoint(found.absent)
-        return found.why != "mismatch", held_up, -(found.waited_s or 0)
+        held_up = not others.isdisjoint(collective.absent)
+        return collective.why != "mismatch", held_up, -(collective.waited_s or 0)
 
-    return [found for _, found in sorted(enumerate(stuck), key=order)]
+    return [collective for _, collective in sorted(enumerate(stuck), key=order)]
 
 
 def answer(stuck: list[Stuck], ranks: list[Rank]) -> Answer:
@@ -92,8 +92,9 @@ def answer(stuck: list[Stuck], ranks: list[Rank]) -> Answer:
     if not stuck:
         return "none"
     for_good = any(
-        found.timed_out or (found.waited_s or 0) >= min(HANG_S, found.timeout_s or HANG_S)
-        for found in stuck
+        collective.timed_out
+        or (collective.waited_s or 0) >= min(HANG_S, collective.timeout_s or HANG_S)
+        for collective in stuck
     )
     return "hang" if for_good else "moment"
 
@@ -128,12 +129,12 @@ def rank_of(dump: Dump, groups: list[GroupOfRanks]) -> Rank:
 
 def notes(dumps: list[Dump]) -> list[str]:
     """What may mislead about the dumps."""
-    found = []
+    lines = []
     if sent := sum(dump.point_to_point for dump in dumps):
-        found.append(f"{sent} sends and receives are left out: they belong to two ranks alone")
+        lines.append(f"{sent} sends and receives are left out: they belong to two ranks alone")
     if empty := [dump.rank for dump in dumps if not dump.groups]:
-        found.append(f"no collective was recorded by rank {', '.join(map(str, empty))}")
+        lines.append(f"no collective was recorded by rank {', '.join(map(str, empty))}")
     times = [dump.dumped_ns for dump in dumps]
     if (apart_s := (max(times) - min(times)) / 1e9) > HANG_S:
-        found.append(f"the dumps are {apart_s:,.0f} s apart: are they of one run?")
-    return found
+        lines.append(f"the dumps are {apart_s:,.0f} s apart: are they of one run?")
+    return lines

@@ -72,10 +72,10 @@ class GroupOfRanks:
         front = int(self.entered_to.max())
         behind = self.entered_to[self.entered_to < front] + 1
         waiting = self.finished_to[self.finished_to < self.entered_to] + 1
-        found = np.concatenate([behind, waiting])
+        candidates = np.concatenate([behind, waiting])
         # what has fallen out of every ring cannot be told, what is in one can
-        found = np.maximum(found, self.sequences[0])
-        return int(found.min()) if found.size else None
+        candidates = np.maximum(candidates, self.sequences[0])
+        return int(candidates.min()) if candidates.size else None
 
     def first_mismatch(self) -> int | None:
         """The first sequence number at which two ranks called different things."""
@@ -131,12 +131,12 @@ class GroupOfRanks:
 
     def variants(self, sequence: int) -> list[Variant]:
         """What the ranks called at that number; the kind that most of them called comes first."""
-        found: dict[object, list[int]] = {}
+        callers: dict[object, list[int]] = {}
         for index, calls in enumerate(self.calls):
             at = index_of(calls, sequence)
             if calls and at is not None:
-                found.setdefault(comparable_part(calls.operation[at]), []).append(index)
-        most_first = sorted(found.values(), key=len, reverse=True)
+                callers.setdefault(comparable_part(calls.operation[at]), []).append(index)
+        most_first = sorted(callers.values(), key=len, reverse=True)
         return [
             Variant([self.dumps[i].rank for i in alike], self.call(alike[0], sequence))
             for alike in most_first

@@ -41,7 +41,7 @@ def straggler_of(costs: Costs, late: list[int], gained_ns: np.ndarray) -> Stragg
     computes_ms = longer_ms.get("compute", 0.0)
     limited_ms = clock_gain_ms(costs, first, others, computes_ms, extra_launches_ms(rank, typical))
     because = cause(costs, first, others, part, longer_ms)
-    found = Straggler(
+    straggler = Straggler(
         rank=rank.rank,
         with_ranks=[costs.ranks[number].rank for number in late[1:]],
         costs_ms_per_step=late_ms,
@@ -58,12 +58,12 @@ def straggler_of(costs: Costs, late: list[int], gained_ns: np.ndarray) -> Stragg
         next=next_steps(rank, because, work),
     )
     evidence = [
-        *longer_lines(found, longer_ms),
-        *work_lines(found, costs, first, others),
-        *waits_lines(found, costs, others),
-        *limit_lines(found, limited_ms),
+        *longer_lines(straggler, longer_ms),
+        *work_lines(straggler, costs, first, others),
+        *waits_lines(straggler, costs, others),
+        *limit_lines(straggler, limited_ms),
     ]
-    return replace(found, evidence=evidence)
+    return replace(straggler, evidence=evidence)
 
 
 def cause(costs: Costs, first: int, others: list[int], part: str, longer: dict[str, float]) -> str:
@@ -96,16 +96,19 @@ def longer_parts(costs: Costs, first: int, others: list[int]) -> dict[str, float
     All ranks wait for their GPUs alike. What a rank's host does longer is why it is late, though
     without the wait it would have been hidden, and the rank's own report blames the wait.
     """
-    found = beyond_median(costs.unslowed_ms, first, others)
-    found.pop("communication", None)
-    waits_ms = found.get("synchronization", 0.0)
-    did = {
+    longer_ms = beyond_median(costs.unslowed_ms, first, others)
+    longer_ms.pop("communication", None)
+    waits_ms = longer_ms.get("synchronization", 0.0)
+    host_longer_ms = {
         name: ms for name, ms in beyond_median(costs.host_ms, first, others).items() if name in HOST
     }
-    most = max(did, key=lambda name: did[name], default=None)
-    if most and waits_ms == max(found.values()) and did[most] >= MOSTLY * waits_ms:
-        found |= {"synchronization": max(0.0, waits_ms - did[most]), most: did[most]}
-    return found
+    most = max(host_longer_ms, key=lambda name: host_longer_ms[name], default=None)
+    if most and waits_ms == max(longer_ms.values()) and host_longer_ms[most] >= MOSTLY * waits_ms:
+        longer_ms |= {
+            "synchronization": max(0.0, waits_ms - host_longer_ms[most]),
+            most: host_longer_ms[most],
+        }
+    return longer_ms
 
 
 def beyond_median(

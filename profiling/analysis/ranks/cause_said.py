@@ -56,8 +56,8 @@ def work_lines(late: Straggler, costs: Costs, first: int, others: list[int]) -> 
         return [launches_line(costs.ranks[first], [costs.ranks[n] for n in others])]
     if late.work is None:
         return []
-    said = [f"{WORK[late.work]}{kernels_text(late.kernels, late.work)}"]
-    return said + [clocks_line(costs, first, others)] * (late.work == "slower_kernels")
+    texts = [f"{WORK[late.work]}{kernels_text(late.kernels, late.work)}"]
+    return texts + [clocks_line(costs, first, others)] * (late.work == "slower_kernels")
 
 
 WORK: dict[Work, str] = {

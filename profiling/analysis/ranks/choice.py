@@ -41,13 +41,13 @@ def choose(read: Sequence[FileRead]) -> tuple[list[ReducedRank], list[Finding]]:
 
 def number_processes(read: Sequence[FileRead]) -> list[FileRead]:
     """Where several files hold several processes each, these are numbered on from file to file."""
-    found, first = [], 0
+    files, first = [], 0
     for file in read:
         if file.ranks and all(rank.rank_from == "order" for rank in file.ranks):
             ranks = [replace(rank, rank=first + rank.rank) for rank in file.ranks]
             first, file = first + len(ranks), replace(file, ranks=ranks)
-        found.append(file)
-    return found
+        files.append(file)
+    return files
 
 
 def keep_one_world(ranks: list[ReducedRank]) -> tuple[list[ReducedRank], list[str]]:
@@ -76,8 +76,8 @@ def keep_one_window(ranks: list[ReducedRank]) -> tuple[list[ReducedRank], list[s
     other = [rank for rank in ranks if most not in rank.iterations and rank.rank not in numbers]
     if not other:
         return kept, []
-    captured, usual = window_text(other[0]), window_text(kept[0])
-    return kept, [f"{ranks_in_files(other)} captured {captured}, most ranks {usual}; {SAME_WINDOW}"]
+    window, usual = window_text(other[0]), window_text(kept[0])
+    return kept, [f"{ranks_in_files(other)} captured {window}, most ranks {usual}; {SAME_WINDOW}"]
 
 
 def window_text(rank: ReducedRank) -> str:
@@ -92,10 +92,8 @@ def keep_first_of_each(ranks: list[ReducedRank]) -> tuple[list[ReducedRank], lis
     again = [rank for rank in ranks if kept.setdefault(rank.rank, rank) is not rank]
     if not again:
         return ranks, []
-    said = (
-        f"{ranks_in_files(again)} for newer ones of the same ranks, as {kept[again[0].rank].file}"
-    )
-    return list(kept.values()), [f"{said}; are there two runs in one folder? Name one's files"]
+    why = f"{ranks_in_files(again)} for newer ones of the same ranks, as {kept[again[0].rank].file}"
+    return list(kept.values()), [f"{why}; are there two runs in one folder? Name one's files"]
 
 
 def ranks_in_files(ranks: Sequence[ReducedRank]) -> str:

@@ -34,20 +34,20 @@ def collective_sums(
     size = np.count_nonzero(matched.there[rows], axis=1)
     keys = np.empty(len(rows), object)
     for number in np.unique(first).tolist():
-        of, mine = ranks[number].collectives, np.flatnonzero(first == number)
+        table, mine = ranks[number].collectives, np.flatnonzero(first == number)
         row = matched.row[rows[mine], number]
-        texts = (of.texts(column[row]).tolist() for column in (of.lane, of.algorithm))
-        columns = (matched.kind[rows[mine]], *texts, size[mine], of.bytes[row])
-        for i, (kind, lane, algorithm, count, told) in zip(
+        texts = (table.texts(column[row]).tolist() for column in (table.lane, table.algorithm))
+        columns = (matched.kind[rows[mine]], *texts, size[mine], table.bytes[row])
+        for i, (kind, lane, algorithm, count, size_bytes) in zip(
             mine, zip(*columns, strict=True), strict=True
         ):
-            keys[i] = (str(kind), lane, int(count), int(told), algorithm)
+            keys[i] = (str(kind), lane, int(count), int(size_bytes), algorithm)
     groups: dict[tuple[str, str, int, int, str], list[int]] = {}
     for key, row in zip(keys.tolist(), rows.tolist(), strict=True):
         groups.setdefault(key, []).append(row)
     gpu = next((rank.gpu for rank in ranks if rank.gpu), None)
-    found = [collective_sum(ranks, waits, np.array(rows), key, gpu) for key, rows in groups.items()]
-    return sorted(found, key=lambda row: -(row.exposed_ms + row.slowed_ms) * row.count)
+    sums = [collective_sum(ranks, waits, np.array(rows), key, gpu) for key, rows in groups.items()]
+    return sorted(sums, key=lambda row: -(row.exposed_ms + row.slowed_ms) * row.count)
 
 
 def collective_sum(

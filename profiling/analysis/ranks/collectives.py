@@ -105,23 +105,23 @@ class Texts:
         numbers = [self.numbers.setdefault(text, len(self.numbers)) for text in texts]
         return np.array(numbers, np.int64)
 
-    def map_names(self, name: np.ndarray, made: Callable[[str], str]) -> np.ndarray:
+    def map_names(self, name: np.ndarray, text_of: Callable[[str], str]) -> np.ndarray:
         """Of a column of names; `made` is asked once a name."""
-        found = np.full(len(self.names) + 1, -1)
+        number_of_name = np.full(len(self.names) + 1, -1)
         if len(name):
             rows = used(name)
-            found[rows] = self.numbers_of([made(self.names[row]) for row in rows])
-        return found[name]
+            number_of_name[rows] = self.numbers_of([text_of(self.names[row]) for row in rows])
+        return number_of_name[name]
 
 
 def call_of(owned: Owned, rows: np.ndarray, calls: CollectiveCalls) -> np.ndarray:
     """The host's side of each: the row of `calls` that was open on the thread that launched it."""
-    found = np.full(len(rows), -1)
+    call = np.full(len(rows), -1)
     for thread in distinct(np.sort(calls.thread)).tolist():
-        of = np.flatnonzero(owned.thread[rows] == thread)
+        launched = np.flatnonzero(owned.thread[rows] == thread)
         mine = np.flatnonzero(calls.thread == thread)
-        found[of] = covering(calls, mine, owned.launch_ns[rows[of]])
-    return found
+        call[launched] = covering(calls, mine, owned.launch_ns[rows[launched]])
+    return call
 
 
 def ready_ns(owned: Owned, rows: np.ndarray, talks: np.ndarray) -> np.ndarray:
@@ -134,10 +134,10 @@ def ready_ns(owned: Owned, rows: np.ndarray, talks: np.ndarray) -> np.ndarray:
 
 
 def groups_of(calls: CollectiveCalls, texts: Texts) -> np.ndarray:
-    told = calls.group >= 0
-    found = np.full(len(told), -1)
-    found[told] = texts.map_names(calls.group[told], lambda name: f"group {name}")
-    return found
+    has_group = calls.group >= 0
+    group = np.full(len(has_group), -1)
+    group[has_group] = texts.map_names(calls.group[has_group], lambda name: f"group {name}")
+    return group
 
 
 def ordinals(stream: np.ndarray) -> list[int]:
@@ -153,6 +153,6 @@ def kind_of(name: str) -> str:
 
 def algorithm_of(name: str) -> str:
     """ring, tree, nvls, ...; symmetric memory; or nothing that is known."""
-    if found := ALGORITHM.search(name):
-        return found[1].lower().replace("_", " ")
+    if match := ALGORITHM.search(name):
+        return match[1].lower().replace("_", " ")
     return "symmetric memory" if SYMMETRIC.search(name) else ""

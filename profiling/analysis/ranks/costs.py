@@ -84,11 +84,11 @@ class Costs:
     def known(self) -> np.ndarray:
         """(iterations, ranks) bool: where a rank's collectives were found on others."""
         matched = self.waits.matched
-        found = np.zeros((len(self.iterations), len(self.ranks)), bool)
+        is_known = np.zeros((len(self.iterations), len(self.ranks)), bool)
         for number in range(len(self.ranks)):
             mine = matched.iteration[matched.there[:, number]]
-            found[:, number] = np.isin(self.iterations, mine)
-        return found
+            is_known[:, number] = np.isin(self.iterations, mine)
+        return is_known
 
     def alone_ms(self, number: int) -> float | None:
         return self.mean_ms(self.alone_ns[:, number]) if self.known[:, number].any() else None

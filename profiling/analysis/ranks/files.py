@@ -57,30 +57,32 @@ def open_ranks(
     What cannot be read, or is of another run or window, is a finding, and the rest is reported.
     `progress` is told how many files have been read.
     """
-    read = read_files(paths, progress, step_names)
-    findings = [Finding("warning", f"left out: {file.error}") for file in read if file.error]
-    ranks, left_out = choose(read)
+    files = read_files(paths, progress, step_names)
+    findings = [Finding("warning", f"left out: {file.error}") for file in files if file.error]
+    ranks, left_out = choose(files)
     findings += left_out
-    if read and all(file.error == without_gpu(file.path) for file in read):
+    if files and all(file.error == without_gpu(file.path) for file in files):
         raise TooFewRanks(
             f"{files_text(paths)}: ranks are compared by their GPUs, and none took part"
         )
     if len(ranks) < 2:
-        said = findings[0].what if findings else "the files hold one process on one GPU"
-        raise TooFewRanks(f"{files_text(paths)}: fewer than two ranks to compare; {said}")
+        reason = findings[0].what if findings else "the files hold one process on one GPU"
+        raise TooFewRanks(f"{files_text(paths)}: fewer than two ranks to compare; {reason}")
     ranks, not_read = with_gpu_clocks(ranks, paths)
     return analyse(ranks, findings + shared_notes(ranks) + not_read)
 
 
 def shared_notes(ranks: Sequence[ReducedRank]) -> list[Finding]:
     """What is said of several captures is said once; more of each is in its own report."""
-    said: dict[str, list[int]] = {}
+    ranks_of_note: dict[str, list[int]] = {}
     for rank in ranks:
         for note in rank.notes:
-            said.setdefault(note, []).append(rank.rank)
+            ranks_of_note.setdefault(note, []).append(rank.rank)
     return [
-        Finding("warning", f"{'ranks' if len(of) > 1 else 'rank'} {list_numbers(of)}: {note}")
-        for note, of in said.items()
+        Finding(
+            "warning", f"{'ranks' if len(numbers) > 1 else 'rank'} {list_numbers(numbers)}: {note}"
+        )
+        for note, numbers in ranks_of_note.items()
     ]
 
 
@@ -90,16 +92,16 @@ def files_text(paths: Sequence[Path]) -> str:
 
 def read_files(paths: Sequence[Path], progress: Progress, step_names: StepNames) -> list[FileRead]:
     """In the order of `paths`. Raises ValueError where a process that reads is killed."""
-    found = []
+    results = []
     work = partial(read_file, step_names=step_names)
     try:
         with side_by_side(work, paths, workers_for(paths), ahead=len(paths)) as files:
             for file in files:
-                found.append(file)
-                progress(len(found))
+                results.append(file)
+                progress(len(results))
     except Killed as error:
         raise ValueError(f"{files_text(paths)}: {KILLED}") from error
-    return found
+    return results
 
 
 def workers_for(paths: Sequence[Path]) -> int:
@@ -136,23 +138,23 @@ def without_gpu(path: Path) -> str:
 
 def processes_of(trace: Trace) -> list[tuple[int, int]]:
     """(process, its busiest GPU), by GPU: those that run collectives, if any does."""
-    found: dict[int, tuple[int, int]] = {}
+    gpus: dict[int, tuple[int, int]] = {}
     for process, device, ns in used_gpus(trace):
-        found[process] = max(found.get(process, (-1, -1)), (ns, device))
-    if trace.operations is not None and len(found) > 1:
+        gpus[process] = max(gpus.get(process, (-1, -1)), (ns, device))
+    if trace.operations is not None and len(gpus) > 1:
         talks = np.array([family_of(name) == "communication" for name in trace.names], bool)
         talking = set(trace.operations.process[talks[trace.operations.name]].tolist())
-        found = {process: gpu for process, gpu in found.items() if process in talking} or found
-    rows = [(device, process) for process, (_, device) in found.items()]
+        gpus = {process: gpu for process, gpu in gpus.items() if process in talking} or gpus
+    rows = [(device, process) for process, (_, device) in gpus.items()]
     return [(process, device) for device, process in sorted(rows)]
 
 
 def rank_of_file(trace: Trace, path: Path, step_names: StepNames) -> ReducedRank:
     """Of a file that holds one process."""
-    told = opening.find_manifest(path, trace)
-    manifest = told[1] if told else None
+    manifest_file = opening.find_manifest(path, trace)
+    manifest = manifest_file[1] if manifest_file else None
     analysis = Analysis(trace, step_names.step, step_names.phases)
-    report = report_of(analysis, manifest, told[0] if told else None)
+    report = report_of(analysis, manifest, manifest_file[0] if manifest_file else None)
     by = {
         "capture": trace.rank,
         "manifest": manifest.rank if manifest and manifest.world_size > 1 else None,
@@ -161,10 +163,10 @@ def rank_of_file(trace: Trace, path: Path, step_names: StepNames) -> ReducedRank
     source = next((source for source, rank in by.items() if rank is not None), None)
     if source is None:
         raise ValueError(f"{path}: says not which rank it is; put rankN into its name")
-    found = reduce_rank(analysis, report, by[source] or 0, source, clock=str(path))
-    if found.world_size is None and manifest:
-        return replace(found, world_size=manifest.world_size)
-    return found
+    reduced = reduce_rank(analysis, report, by[source] or 0, source, clock=str(path))
+    if reduced.world_size is None and manifest:
+        return replace(reduced, world_size=manifest.world_size)
+    return reduced
 
 
 def rank_of_process(

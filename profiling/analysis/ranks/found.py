@@ -41,8 +41,8 @@ def rank_in_name(path: Path) -> int | None:
 
 def place_of_rank(name: str) -> re.Match[str] | None:
     """Of the surest word the last."""
-    found = (list(word.finditer(name)) for word in NUMBERS)
-    return next((places[-1] for places in found if places), None)
+    matches = (list(word.finditer(name)) for word in NUMBERS)
+    return next((places[-1] for places in matches if places), None)
 
 
 def captures_in(folder: Path) -> list[Path]:
@@ -56,23 +56,23 @@ def captures_in(folder: Path) -> list[Path]:
     went meanwhile stays among them, for whoever reads it to say so. Raises OSError.
     """
     for places in ((folder, folder / "profile"), folders_of_hosts(folder)):
-        found = [file for place in places if place.is_dir() for file in files_of_ranks(place)]
-        newest = max(found, key=opening.modified_ns, default=None)
+        named = [file for place in places if place.is_dir() for file in files_of_ranks(place)]
+        newest = max(named, key=opening.modified_ns, default=None)
         if newest is None:
             continue
-        window = [file for file in found if window_of(file) == window_of(newest)]
-        beside = [file for file in found if file.parent == newest.parent]
+        window = [file for file in named if window_of(file) == window_of(newest)]
+        beside = [file for file in named if file.parent == newest.parent]
         both = [file for file in window if file in beside]
         # hosts do not share a rank; two runs do, and two windows
-        for chosen in (found, window, both):
+        for chosen in (named, window, both):
             if len(ranks_of(chosen)) == len(chosen) > 1:
                 return by_rank(chosen)
         if len(ranks_of(beside)) > 1:
             return by_rank(beside)
     captures = captures_of_run(folder)
-    told = {rank: file for file in captures if (rank := rank_in_head(file)) is not None}
-    if len(told) > 1:
-        return [*(told[rank] for rank in sorted(told)), *deleted_files(captures)]
+    by_head = {rank: file for file in captures if (rank := rank_in_head(file)) is not None}
+    if len(by_head) > 1:
+        return [*(by_head[rank] for rank in sorted(by_head)), *deleted_files(captures)]
     if captures:
         return session_files(captures)
     hosts = [host for host in sorted(folder.iterdir()) if not PREVIOUS.fullmatch(host.name)]
@@ -130,12 +130,12 @@ def left_out_finding(paths: Sequence[Path], folders: Sequence[Path]) -> Finding 
     if not others:
         return None
     count = f"{len(others)} captures" if len(others) > 1 else "1 capture"
-    said = f"left out: {count} beside these, as {others[0].name}, of another window or run"
+    what = f"left out: {count} beside these, as {others[0].name}, of another window or run"
     cure = "Name the files, to have them read together."
     other_window = {NUMBER.sub("", window_of(file)) for file in others} <= {
         NUMBER.sub("", window_of(file)) for file in paths
     }
-    return Finding("note" if other_window else "warning", said, cure)
+    return Finding("note" if other_window else "warning", what, cure)
 
 
 def rank_in_head(path: Path) -> int | None:
@@ -145,10 +145,10 @@ def rank_in_head(path: Path) -> int | None:
     opened = gzip.open if path.suffix == ".gz" else open
     try:
         with opened(path, "rb") as file:
-            found = RANK_IN_HEAD.search(file.read(HEAD_BYTES))
+            match = RANK_IN_HEAD.search(file.read(HEAD_BYTES))
     except (OSError, EOFError, zlib.error):
         return None  # who reads all of it says so
-    return int(found[1]) if found else None
+    return int(match[1]) if match else None
 
 
 def session_of(path: Path) -> nsys_facts.Session | None:
@@ -185,18 +185,18 @@ def captures_of(folder: Path) -> list[Path]:
 
     Of a report and its export the export; of a file and its .gz the newer.
     """
-    found = [
+    files = [
         file
         for file in opening.listed(folder)
         if file.name.endswith((*opening.ENDINGS, *EVENTS))
         and not opening.MANIFEST.fullmatch(file.name)
         and file.is_file()
     ]
-    again = {file.with_suffix(opening.REPORT) for file in found if file.suffix == ".sqlite"}
-    for file in found:
-        if (packed := file.with_name(f"{file.name}.gz")) in found:
-            again.add(min(packed, file, key=opening.modified_ns))
-    return [file for file in found if file not in again]
+    redundant = {file.with_suffix(opening.REPORT) for file in files if file.suffix == ".sqlite"}
+    for file in files:
+        if (packed := file.with_name(f"{file.name}.gz")) in files:
+            redundant.add(min(packed, file, key=opening.modified_ns))
+    return [file for file in files if file not in redundant]
 
 
 def window_of(path: Path) -> str:
@@ -220,10 +220,10 @@ def rank_captures(
     if not ranks and len(paths) == 1:
         return []
     of_paths = [(captures_in(p) or [opening.newest(p)]) if p.is_dir() else [p] for p in paths]
-    found: dict[Path, Path] = {}
+    files: dict[Path, Path] = {}
     for file in chain.from_iterable(of_paths):
         real = Path(os.path.realpath(file))  # Path.resolve raises at a link to itself
-        if real in found:
+        if real in files:
             raise ValueError(f"{file}: given twice")
-        found[real] = file
-    return list(found.values())
+        files[real] = file
+    return list(files.values())

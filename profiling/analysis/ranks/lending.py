@@ -24,10 +24,12 @@ def lend_times(ranks: Sequence[ReducedRank]) -> list[ReducedRank]:
         for of_rank in keys
     ]
     alone_ns = np.concatenate([rank.alone.ns for rank in ranks])
-    told = ~np.isnan(alone_ns)
-    lent_ns = medians(alone_ns[told], np.concatenate(of_ranks)[told], len(numbers), least=1)
+    is_known = ~np.isnan(alone_ns)
+    median_ns = medians(
+        alone_ns[is_known], np.concatenate(of_ranks)[is_known], len(numbers), least=1
+    )
     return [
-        with_lent_times(rank, lent_ns[kind]) for rank, kind in zip(ranks, of_ranks, strict=True)
+        with_lent_times(rank, median_ns[kind]) for rank, kind in zip(ranks, of_ranks, strict=True)
     ]
 
 
@@ -42,7 +44,9 @@ def with_lent_times(rank: ReducedRank, alone_ns: np.ndarray) -> ReducedRank:
         kernels[kinds[number].kernel] = replace(work, ns=int(work.ns - of_kinds[number]))
     phase_ns = {}
     for phase, ns in rank.phase_ns.items():
-        of = np.array([kind.phase == phase for kind in kinds], bool)[untold.kind]
-        phase_ns[phase] = ns - np.bincount(rank.alone.step[of], slow.kernel_ns[of], rank.steps)
+        in_phase = np.array([kind.phase == phase for kind in kinds], bool)[untold.kind]
+        phase_ns[phase] = ns - np.bincount(
+            rank.alone.step[in_phase], slow.kernel_ns[in_phase], rank.steps
+        )
     slowed_ns = rank.slowed_ns + slow.collective_ns
     return replace(rank, slowed_ns=slowed_ns, phase_ns=phase_ns, kernels=kernels)

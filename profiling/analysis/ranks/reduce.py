@@ -159,8 +159,8 @@ def reduce_rank(
 
 def notes_of(report: Report) -> list[str]:
     """What has to be known of the capture by those who read of all ranks."""
-    gives_away = [each for each in report.health.findings if each.what == PERSONAL]
-    return [each.what for each in (*report.health.of_losses, *gives_away)]
+    gives_away = [finding for finding in report.health.findings if finding.what == PERSONAL]
+    return [finding.what for finding in (*report.health.of_losses, *gives_away)]
 
 
 def alone_times(
@@ -218,12 +218,12 @@ def phase_times(analysis: Analysis, rows: np.ndarray, took_ns: np.ndarray) -> di
     has = owned.phase[rows] >= 0
     rows, took_ns = rows[has], took_ns[has]
     name = owned.steps.phases.name[owned.phase[rows]]
-    found = {}
+    times_ns = {}
     for number in np.unique(name).tolist():
-        of = name == number
-        ns = np.bincount(owned.step[rows[of]], took_ns[of], analysis.step_count)
-        found[analysis.trace.names[number]] = ns
-    return found
+        in_phase = name == number
+        ns = np.bincount(owned.step[rows[in_phase]], took_ns[in_phase], analysis.step_count)
+        times_ns[analysis.trace.names[number]] = ns
+    return times_ns
 
 
 def kernel_work(

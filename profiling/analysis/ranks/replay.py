@@ -52,27 +52,30 @@ class Replay:
         self.begins_ns[row, rank], self.ready_ns[row, rank] = begins_ns, ready_ns
 
     def end(self, row: int) -> None:
-        waits, of = self.waits, np.flatnonzero(self.waits.matched.there[row])
-        begins_ns, late = self.begins_ns[row, of], self.late[of]
-        earlier_ns = np.zeros(len(of))  # that the late have computed, by themselves
+        waits, members = self.waits, np.flatnonzero(self.waits.matched.there[row])
+        begins_ns, late = self.begins_ns[row, members], self.late[members]
+        earlier_ns = np.zeros(len(members))  # that the late have computed, by themselves
         if late.any() and not late.all():
             last_ns = begins_ns[~late].max()
-            earlier_ns[late] = np.maximum(self.ready_ns[row, of[late]] - last_ns, 0)
+            earlier_ns[late] = np.maximum(self.ready_ns[row, members[late]] - last_ns, 0)
             begins_ns = np.where(late, np.minimum(begins_ns, last_ns), begins_ns)
-        ends_sooner_ns = max(waits.start_ns[row, of].max() - begins_ns.max(), 0.0)
-        exposed_ns, slowed_ns = waits.exposed_ns[row, of], waits.slowed_by_wait_ns[row, of]
-        end_ns, sooner_ns = self.end_ns[row, of], self.sooner_ns[of] + earlier_ns
+        ends_sooner_ns = max(waits.start_ns[row, members].max() - begins_ns.max(), 0.0)
+        exposed_ns, slowed_ns = (
+            waits.exposed_ns[row, members],
+            waits.slowed_by_wait_ns[row, members],
+        )
+        end_ns, sooner_ns = self.end_ns[row, members], self.sooner_ns[members] + earlier_ns
         bare_ns = end_ns - exposed_ns  # since when nothing hides it
-        goes_on = (exposed_ns > 0) & (bare_ns <= self.ended_ns[of] + QUEUED_NS)
-        self.computed_ns[of] = np.where(goes_on, self.computed_ns[of], bare_ns)
-        before_ns = np.where(goes_on, self.computed_sooner_ns[of] + earlier_ns, sooner_ns)
-        self.computed_sooner_ns[of] = before_ns = before_ns + slowed_ns
-        self.sooner_ns[of] = np.where(
+        goes_on = (exposed_ns > 0) & (bare_ns <= self.ended_ns[members] + QUEUED_NS)
+        self.computed_ns[members] = np.where(goes_on, self.computed_ns[members], bare_ns)
+        before_ns = np.where(goes_on, self.computed_sooner_ns[members] + earlier_ns, sooner_ns)
+        self.computed_sooner_ns[members] = before_ns = before_ns + slowed_ns
+        self.sooner_ns[members] = np.where(
             exposed_ns > 0,
-            np.minimum(end_ns - self.computed_ns[of] + before_ns, ends_sooner_ns),
+            np.minimum(end_ns - self.computed_ns[members] + before_ns, ends_sooner_ns),
             np.minimum(sooner_ns + slowed_ns, np.maximum(sooner_ns, ends_sooner_ns)),
         )
-        self.ended_ns[of], self.ended_sooner_ns[of] = end_ns, ends_sooner_ns
+        self.ended_ns[members], self.ended_sooner_ns[members] = end_ns, ends_sooner_ns
 
 
 def sooner_ns(waits: Waits, late: Collection[int], iterations: np.ndarray) -> np.ndarray:
@@ -82,14 +85,14 @@ def sooner_ns(waits: Waits, late: Collection[int], iterations: np.ndarray) -> np
     """
     replay, matched = Replay(waits, late), waits.matched
     others = ~replay.late & connected_ranks(matched.there, replay.late)
-    found, place = np.zeros(len(iterations)), np.searchsorted(iterations, matched.iteration)
+    gained_ns, place = np.zeros(len(iterations)), np.searchsorted(iterations, matched.iteration)
     for row, rank in ordered_events(replay, np.flatnonzero(np.isin(matched.iteration, iterations))):
         if rank is not None:
             replay.begin(row, rank)
         else:
             replay.end(row)
-            found[place[row] :] = np.median(replay.sooner_ns[others]) if others.any() else 0.0
-    return np.diff(found, prepend=0.0)
+            gained_ns[place[row] :] = np.median(replay.sooner_ns[others]) if others.any() else 0.0
+    return np.diff(gained_ns, prepend=0.0)
 
 
 def own_jitter_ns(
@@ -110,11 +113,11 @@ def own_jitter_ns(
 def ordered_events(replay: Replay, rows: np.ndarray) -> list[tuple[int, int | None]]:
     """(collective, the rank that begins it, or None: it ends), by time."""
     start_ns = replay.waits.start_ns[rows]
-    of, rank = np.nonzero(~np.isnan(start_ns))
+    collective, rank = np.nonzero(~np.isnan(start_ns))
     last_ns = np.nanmax(start_ns, axis=1, initial=-np.inf)
     end_ns = np.maximum(np.nanmin(replay.end_ns[rows], axis=1, initial=np.inf), last_ns)
-    order = np.argsort(np.concatenate((start_ns[of, rank], end_ns)), kind="stable")
-    begins = [(int(rows[i]), int(j)) for i, j in zip(of, rank, strict=True)]
+    order = np.argsort(np.concatenate((start_ns[collective, rank], end_ns)), kind="stable")
+    begins = [(int(rows[i]), int(j)) for i, j in zip(collective, rank, strict=True)]
     events: list[tuple[int, int | None]] = [*begins, *((int(row), None) for row in rows)]
     return [events[number] for number in order.tolist()]
 

@@ -39,11 +39,11 @@ def rank_slices(analysis: Analysis) -> RankSlices:
     masks = [mask for _, mask in chosen]
     if copies.any():
         names, masks = [*names, COPIES], [*masks, copies]
-    found = [merge_near(owned.start_ns[mask], owned.end_ns[mask], near_ns) for mask in masks]
-    start_ns, end_ns = (joined([part[i] for part in found]) for i in range(2))
-    name = np.repeat(np.arange(len(names)), [len(start) for start, _ in found])
+    merged = [merge_near(owned.start_ns[mask], owned.end_ns[mask], near_ns) for mask in masks]
+    start_ns, end_ns = (joined([part[i] for part in merged]) for i in range(2))
+    name = np.repeat(np.arange(len(names)), [len(start) for start, _ in merged])
     order = np.argsort(start_ns, kind="stable")
-    parts = ["copy" if each == COPIES else "compute" for each in names]
+    parts = ["copy" if label == COPIES else "compute" for label in names]
     return RankSlices(names, parts, start_ns[order], end_ns[order], name[order])
 
 

@@ -64,18 +64,18 @@ def judge(costs: Costs) -> Judgement:
     in_turns_ms = costs.mean_ms(costs.waits.in_turns_ns(costs.iterations))
     steady = costs.mean_ms(late_ns) >= STEADY * others_ms
     steady |= len(late_ns) >= EVERY and bool(np.all(late_ns > others_ns))
-    told = costs.is_significant(late_ms, late) and steady
-    jitter_ms = others_ms if told else in_turns_ms
+    is_straggler = costs.is_significant(late_ms, late) and steady
+    jitter_ms = others_ms if is_straggler else in_turns_ms
     evidence = []
-    if told:
+    if is_straggler:
         straggler = straggler_of(costs, late, gained_ns)
         return Judgement("straggler", straggler.evidence, straggler, jitter_ms)
     if costs.is_significant(jitter_ms, everyone):
         times = np.bincount(costs.alone_ns.argmax(axis=1), minlength=len(costs.ranks))
         most, steps = int(times.max()), len(costs.iterations)
-        said = f"Not the same rank each step: the last costs the others {jitter_ms:.2f} ms, and "
+        turns = f"Not the same rank each step: the last costs the others {jitter_ms:.2f} ms, and "
         if most < steps:
-            evidence.append(f"{said}none of them is it in more than {most} of {steps} steps.")
+            evidence.append(f"{turns}none of them is it in more than {most} of {steps} steps.")
         else:
             evidence.append(
                 f"Rank {costs.ranks[int(times.argmax())].rank} costs most, but others cost as much "

@@ -82,10 +82,10 @@ def most_exposed(sums: Sequence[CollectiveSum]) -> str:
 
 
 def common_iterations(ranks: Sequence[ReducedRank]) -> np.ndarray:
-    found = ranks[0].iterations
+    common = ranks[0].iterations
     for rank in ranks[1:]:
-        found = np.intersect1d(found, rank.iterations)
-    return found
+        common = np.intersect1d(common, rank.iterations)
+    return common
 
 
 def rank_row(costs: Costs, clocks: Clocks, number: int, late: Straggler | None) -> RankRow:
@@ -171,8 +171,8 @@ def known_ms(costs: Costs, ns: np.ndarray) -> list[list[float | None]]:
 
 
 def other_windows(ranks: Sequence[ReducedRank], common: int, longest: int) -> str:
-    of = Counter(map(window_text, ranks))
-    usual = of.most_common(1)[0][0]
+    windows = Counter(map(window_text, ranks))
+    usual = windows.most_common(1)[0][0]
     other = next((rank for rank in ranks if window_text(rank) != usual), ranks[0])
     captured = [rank for rank in ranks if window_text(rank) == window_text(other)]
     return (

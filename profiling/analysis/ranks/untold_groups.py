@@ -24,10 +24,10 @@ def names_groups(of: Collectives) -> bool:
 
 def fill_in_groups(ranks: Sequence[ReducedRank]) -> Sequence[ReducedRank]:
     """The ranks, with groups for those that name none, where the others tell all of theirs."""
-    told = [rank for rank in ranks if names_groups(rank.collectives)]
-    if len(told) in (0, len(ranks)):
+    named = [rank for rank in ranks if names_groups(rank.collectives)]
+    if len(named) in (0, len(ranks)):
         return ranks
-    groups = {lane: steps for rank in told for lane, steps in lanes_of(rank).items()}
+    groups = {lane: steps for rank in named for lane, steps in lanes_of(rank).items()}
     return [
         rank if names_groups(rank.collectives) else infer_groups(rank, groups) or rank
         for rank in ranks
@@ -38,29 +38,39 @@ def infer_groups(rank: ReducedRank, groups: dict[str, Steps]) -> ReducedRank | N
     """None where a stream's group is not told, or may be one of several."""
     mine = {name: steps for name, steps in groups.items() if rank.rank in members(name)}
     lanes = lanes_of(rank)
-    found = {lane: [name for name in mine if same_kinds(mine[name], lanes[lane])] for lane in lanes}
-    names = [name for of_lane in found.values() for name in of_lane]
-    if any(len(of_lane) != 1 for of_lane in found.values()) or len(set(names)) < len(names):
+    candidates = {
+        lane: [name for name in mine if same_kinds(mine[name], lanes[lane])] for lane in lanes
+    }
+    names = [name for of_lane in candidates.values() for name in of_lane]
+    if any(len(of_lane) != 1 for of_lane in candidates.values()) or len(set(names)) < len(names):
         return None
-    of = rank.collectives
-    place = {lane: len(of.names) + number for number, lane in enumerate(found)}
-    lane = np.array([place[text] for text in of.texts(of.lane).tolist()], np.int64)
-    return replace(rank, collectives=replace(of, names=[*of.names, *names], lane=lane))
+    collectives = rank.collectives
+    place = {lane: len(collectives.names) + number for number, lane in enumerate(candidates)}
+    lane = np.array(
+        [place[text] for text in collectives.texts(collectives.lane).tolist()], np.int64
+    )
+    return replace(
+        rank, collectives=replace(collectives, names=[*collectives.names, *names], lane=lane)
+    )
 
 
 def members(group: str) -> set[int]:
     """Whom its name says; PyTorch shortens long lists, which say nobody here."""
-    found = MEMBERS.search(group)
-    return {int(number) for number in found[1].split(",") if number.strip()} if found else set()
+    match = MEMBERS.search(group)
+    return {int(number) for number in match[1].split(",") if number.strip()} if match else set()
 
 
 def lanes_of(rank: ReducedRank) -> dict[str, Steps]:
-    of = rank.collectives
-    found: dict[str, Steps] = {}
-    columns = of.texts(of.lane), of.texts(of.kind), rank.iterations[of.step]
+    collectives = rank.collectives
+    lanes: dict[str, Steps] = {}
+    columns = (
+        collectives.texts(collectives.lane),
+        collectives.texts(collectives.kind),
+        rank.iterations[collectives.step],
+    )
     for lane, kind, iteration in zip(*(column.tolist() for column in columns), strict=True):
-        found.setdefault(lane, {}).setdefault(iteration, []).append(kind)
-    return found
+        lanes.setdefault(lane, {}).setdefault(iteration, []).append(kind)
+    return lanes
 
 
 def same_kinds(one: Steps, other: Steps) -> bool:

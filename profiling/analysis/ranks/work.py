@@ -36,7 +36,7 @@ def most_longer_kernels(mine: ReducedRank, theirs: ReducedRank) -> list[LongerKe
     def ms_of(rank: ReducedRank, name: str) -> float:
         return rank.kernels[name].ns / rank.steps / 1e6 if name in rank.kernels else 0.0
 
-    found = [
+    kernels = [
         LongerKernel(
             name=name,
             longer_ms=ms_of(mine, name) - ms_of(theirs, name),
@@ -44,9 +44,9 @@ def most_longer_kernels(mine: ReducedRank, theirs: ReducedRank) -> list[LongerKe
         )
         for name in mine.kernels
     ]
-    found.sort(key=lambda kernel: -kernel.longer_ms)
-    least_ms = TELLING * sum(kernel.longer_ms for kernel in found if kernel.longer_ms > 0)
-    return [kernel for kernel in found[:NAMED] if kernel.longer_ms > least_ms]
+    kernels.sort(key=lambda kernel: -kernel.longer_ms)
+    least_ms = TELLING * sum(kernel.longer_ms for kernel in kernels if kernel.longer_ms > 0)
+    return [kernel for kernel in kernels[:NAMED] if kernel.longer_ms > least_ms]
 
 
 def extra_launches_ms(mine: ReducedRank, theirs: ReducedRank) -> float:
@@ -99,8 +99,8 @@ def step_work(rank: ReducedRank, names: Collection[str]) -> StepWork:
     """Of these kernels together, as many of them as it runs."""
     works = [rank.kernels[name] for name in names if name in rank.kernels]
     count, ns = sum(work.count for work in works), sum(work.ns for work in works)
-    told = all(work.blocks >= 0 for work in works)
-    blocks = sum(work.blocks for work in works) if told else -rank.steps
+    has_grids = all(work.blocks >= 0 for work in works)
+    blocks = sum(work.blocks for work in works) if has_grids else -rank.steps
     return StepWork(count / rank.steps, ns / rank.steps, blocks / rank.steps)
 
 

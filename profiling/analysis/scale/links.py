@@ -83,14 +83,16 @@ def steps_ms(gpus: int, nodes: int, passes: int) -> float:
 
 def measured_link(collectives: list[CollectiveSum], gpus_per_node: int, file: str) -> LinkSpeed:
     """Of the large collectives of one node's ranks. Raises ValueError where there are none."""
-    found = [speed for row in collectives if (speed := bandwidth(row, gpus_per_node)) is not None]
-    if not found:
+    measured = [
+        speed for row in collectives if (speed := bandwidth(row, gpus_per_node)) is not None
+    ]
+    if not measured:
         raise ValueError(
             f"{file}: tells the bandwidth of no collective of {LARGE_BYTES // 10**6} MB or more "
             f"among the ranks of a node; capture all ranks with profile=torch, which tells sizes"
         )
-    speeds = sorted(speed for speed, _ in found)
-    largest = max(found, key=lambda row: row[1])[0]
+    speeds = sorted(speed for speed, _ in measured)
+    largest = max(measured, key=lambda row: row[1])[0]
     return LinkSpeed(
         largest, speeds[0], speeds[-1], "measured", f"the largest collective of {file}"
     )

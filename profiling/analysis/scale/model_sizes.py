@@ -173,13 +173,13 @@ def buckets(tensors: list[int], bucket_mb: float) -> list[tuple[int, int]]:
     `tensors`: parameters in the order of their gradients. DDP closes a bucket with the tensor that
     reaches `bucket_mb` MiB; the last one has what is left.
     """
-    found, size = [], 0
+    closed, size = [], 0
     for index, parameters in enumerate(tensors):
         size += FLOAT32_BYTES * parameters
         if size >= bucket_mb * 2**20 or index == len(tensors) - 1:
-            found.append((size, index))
+            closed.append((size, index))
             size = 0
-    return found
+    return closed
 
 
 def shared_buckets(sizes: ModelSizes, bucket_mb: float, rows: bool, gpus: int) -> dict[int, int]:
@@ -188,11 +188,11 @@ def shared_buckets(sizes: ModelSizes, bucket_mb: float, rows: bool, gpus: int) -
     It is of blocks alone and has an equal part for each rank: training.shared_update. `sizes`: of
     what is in products.
     """
-    tensors, found, begin = sizes.tensors(rows), {}, 0
+    tensors, shared, begin = sizes.tensors(rows), {}, 0
     table = 0 if rows else len(tensors) - 1
     for size, index in buckets(tensors, bucket_mb):
         parameters = size // FLOAT32_BYTES
         if not begin <= table <= index and has_equal_parts(parameters, gpus):
-            found[index] = parameters
+            shared[index] = parameters
         begin = index + 1
-    return found
+    return shared

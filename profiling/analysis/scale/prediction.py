@@ -34,21 +34,21 @@ class Machine:
     host: HostTime
     memory_bytes: int | None  # of a GPU
 
-    def links(self, of: Speed) -> Links:
+    def links(self, level: Speed) -> Links:
         link, network = (
-            speed_of(speed, of) if speed else 1.0 for speed in (self.link, self.network)
+            speed_of(speed, level) if speed else 1.0 for speed in (self.link, self.network)
         )
         return Links(self.gpus_per_node, link, network)
 
-    def host_ms(self, mode: Mode, of: Speed) -> float:
+    def host_ms(self, mode: Mode, level: Speed) -> float:
         """What the host needs for a step; with ddp it replays CUDA graphs."""
         if mode not in ("fsdp", "hsdp"):
             return 0.0
-        return self.host.low_step_ms if of == "high" else self.host.step_ms
+        return self.host.low_step_ms if level == "high" else self.host.step_ms
 
 
-def speed_of(speed: LinkSpeed, of: Speed) -> float:
-    return {"middle": speed.gb_per_s, "low": speed.low_gb_per_s, "high": speed.high_gb_per_s}[of]
+def speed_of(speed: LinkSpeed, level: Speed) -> float:
+    return {"middle": speed.gb_per_s, "low": speed.low_gb_per_s, "high": speed.high_gb_per_s}[level]
 
 
 def predictions(
@@ -78,8 +78,8 @@ def modes_for(gpus: int, gpus_per_node: int, modes: Sequence[Mode]) -> list[Mode
 def prediction(
     work: Work, machine: Machine, gpus: int, mode: Mode, tokens: int, activations: int | None
 ) -> Prediction:
-    replays = {of: replay_mode(work, machine.links(of), gpus, mode) for of in SPEEDS}
-    step_ms = {of: max(replays[of].now, machine.host_ms(mode, of)) for of in SPEEDS}
+    replays = {level: replay_mode(work, machine.links(level), gpus, mode) for level in SPEEDS}
+    step_ms = {level: max(replays[level].now, machine.host_ms(mode, level)) for level in SPEEDS}
     middle = replays["middle"]
     memory = memory_of(work.sizes, mode, shards(mode, gpus, machine), work.parts.micro_steps)
     memory = replace(memory, activations=activations)
@@ -142,8 +142,8 @@ def memory_of(sizes: ModelSizes, mode: Mode, shards: int, micro_steps: int) -> G
     gathered = 0
     if mode in ("fsdp", "hsdp"):
         stretch = max(map(len, sizes.travel.stretches))
-        there = sizes.blocks if sizes.travel.kept else min(2 * stretch, sizes.blocks)
-        gathered = 2 * FLOAT32_BYTES * sizes.root_parameters + there * sizes.block_bytes
+        blocks = sizes.blocks if sizes.travel.kept else min(2 * stretch, sizes.blocks)
+        gathered = 2 * FLOAT32_BYTES * sizes.root_parameters + blocks * sizes.block_bytes
         gathered += stretch * FLOAT32_BYTES * sizes.block_parameters
     gradients = share if micro_steps == 1 else whole
     return GpuMemory(share, gradients, 2 * share, gathered, activations=None)
@@ -160,13 +160,13 @@ def fits(memory: GpuMemory, memory_bytes: int | None) -> bool | None:
 
 def choices(rows: Sequence[Prediction]) -> list[Choice]:
     """For each number of GPUs ddp, unless it does not fit or another is clearly faster."""
-    found = []
+    picked = []
     for gpus in dict.fromkeys(row.gpus for row in rows):
-        of = [row for row in rows if row.gpus == gpus]
-        fitting = [row for row in of if row.fits is not False]
-        best = min(fitting or of, key=lambda row: row.step_ms * preference(row))
-        found.append(Choice(gpus, best.mode, why(best, of)))
-    return found
+        of_count = [row for row in rows if row.gpus == gpus]
+        fitting = [row for row in of_count if row.fits is not False]
+        best = min(fitting or of_count, key=lambda row: row.step_ms * preference(row))
+        picked.append(Choice(gpus, best.mode, why(best, of_count)))
+    return picked
 
 
 def preference(row: Prediction) -> float:

@@ -249,7 +249,7 @@ class ShardedStep:
         sizes, parts = self.work.sizes, self.work.parts
         if gathers:
             self.replay.wait(self.gather(FLOAT32_BYTES * sizes.root_parameters))
-        stretches = [(len(each), gathers) for each in sizes.travel.stretches]
+        stretches = [(len(stretch), gathers) for stretch in sizes.travel.stretches]
         self.run_stretches(stretches, parts.block_forward_ms)
         self.replay.compute(parts.forward_ms - sizes.blocks * parts.block_forward_ms)
 

@@ -231,55 +231,55 @@ def assumptions(
     """All that was not measured, in words. `slowdowns`: beside collectives, and beside copies."""
     slowdown, beside_copies = slowdowns
     modes = {row.mode for row in rows}
-    found = ["each GPU has the batch of the one that was measured, and no rank is late"]
+    lines = ["each GPU has the batch of the one that was measured, and no rank is late"]
     for speed in (machine.link, machine.network):
         if speed and speed.source == "assumed":
-            found.append(speed.why)
+            lines.append(speed.why)
     if slowdown.source == "assumed":
-        found.append(
+        lines.append(
             f"compute is {SLOWDOWN_PERCENT:.0f} % longer beside a collective, as it was beside "
             "NCCL's on two H200s (--slowdown)"
         )
     if beside_copies:
-        found.extend(about_copies(beside_copies, rows))
+        lines.extend(about_copies(beside_copies, rows))
     if "ddp" in modes:
-        found.extend(about_rows(work, rows))
+        lines.extend(about_rows(work, rows))
     if any(row.shard_update for row in rows):
-        found.append(about_shared_update(work, rows))
+        lines.append(about_shared_update(work, rows))
         if work.reduce_dtype != "float32":
-            found.append(about_16_bits(work))
+            lines.append(about_16_bits(work))
     if work.parts.blocks_from == "arithmetic":
-        found.append("a block's share of a pass is its share of the arithmetic")
+        lines.append("a block's share of a pass is its share of the arithmetic")
     if work.copy_bytes_per_ms is None:
-        found.append("copies, means and sums of gradients and gathered weights take no time")
+        lines.append("copies, means and sums of gradients and gathered weights take no time")
     elif modes - {"one"}:
-        found.append(
+        lines.append(
             "gradients and gathered weights are copied, averaged and added at "
             f"{COPY_SHARE:.0%} of the memory's speed"
         )
     if "ddp" in modes and work.in_buckets:
-        found.append(
+        lines.append(
             "kernels=fused makes gradients in ddp's buckets, those of blocks, and the head's where "
             "the embedding's travels as rows: none of these is copied there"
         )
     if "ddp" in modes and work.pause_ms:
-        found.append(
+        lines.append(
             f"CUDA graphs are cut where ddp sends something, {work.pause_ms:.3f} ms each time, as "
             "measured between pieces of a backward pass on two H200s"
         )
     if modes & {"fsdp", "hsdp"} and machine.host.source == "assumed":
-        found.append(
+        lines.append(
             f"fsdp and hsdp have no CUDA graphs: the host takes {HOST_MS_PER_BLOCK} ms a block and "
             f"{HOST_MS_PER_STRETCH} for each stretch of blocks that travel together, by two steps "
             "that were measured, and at best it is never waited for (--host-ms)"
         )
     if modes & {"fsdp", "hsdp"} and keys.kernels == "fused":
-        found.append("fsdp and hsdp compute as fast as this run, but refuse its kernels=fused")
+        lines.append("fsdp and hsdp compute as fast as this run, but refuse its kernels=fused")
     if activations is None:
-        found.append("activations: not measured, so what fits is not known")
+        lines.append("activations: not measured, so what fits is not known")
     else:
-        found.append("activations are those of the measured run")
-    return found
+        lines.append("activations are those of the measured run")
+    return lines
 
 
 def about_clock(clock: GpuClock | None) -> list[str]:
@@ -292,15 +292,15 @@ def about_clock(clock: GpuClock | None) -> list[str]:
 
 
 def about_copies(beside: Slowdown, rows: Sequence[Prediction]) -> list[str]:
-    found = ["all_reduce=copies sends as much as a collective, as fast"]
+    lines = ["all_reduce=copies sends as much as a collective, as fast"]
     if beside.source == "assumed":
-        found.append(
+        lines.append(
             f"compute is {beside.percent} % longer beside copies, the middle of the 4 to 9 % that "
             "products took longer on two H200s (--slowdown)"
         )
     if any(row.all_reduce == "collective" for row in rows):
-        found.append("copies are for the GPUs of one node: ddp of several averages by collectives")
-    return found
+        lines.append("copies are for the GPUs of one node: ddp of several averages by collectives")
+    return lines
 
 
 def about_rows(work: Work, rows: Sequence[Prediction]) -> list[str]:

@@ -49,14 +49,14 @@ def step_parts(capture: Capture, sizes: ModelSizes) -> StepParts:
     rhythms = [
         attention_rhythm(analysis, owned, rows, sizes.blocks) for rows in (forward, backward)
     ]
-    if any(found is None for found in rhythms):
+    if any(rhythm is None for rhythm in rhythms):
         share = sizes.block_share / sizes.blocks
         in_order_ms = backward_ms - (embedding_ms or 0)
         blocks = forward_ms * share, in_order_ms * share
         head_ms = in_order_ms * (1 - sizes.block_share)
     else:
-        (_, each, _), (first, period, attention) = [found for found in rhythms if found]
-        blocks = each * unit, period * unit
+        (_, distance, _), (first, period, attention) = [rhythm for rhythm in rhythms if rhythm]
+        blocks = distance * unit, period * unit
         behind = (period - attention) * BEHIND_ATTENTION
         head_ms = max(0.0, first + attention + behind - period) * unit
         head_ms = min(head_ms, backward_ms)
@@ -122,25 +122,25 @@ def embedding_ns(
         family = analysis.family[owned.name[rows]]
         products = np.flatnonzero(family == PRODUCT)
         behind = rows[products[-1] + 1 :] if len(products) else rows[:0]
-        found = behind[analysis.family[owned.name[behind]] == EMBEDDING]
-        its = found[before:]
-        if not len(its):
+        lookups = behind[analysis.family[owned.name[behind]] == EMBEDDING]
+        own = lookups[before:]
+        if not len(own):
             return None
-        spent.append(owned.end_ns[behind].max() - owned.start_ns[its[0]])
+        spent.append(owned.end_ns[behind].max() - owned.start_ns[own[0]])
     return float(np.median(spent))
 
 
 def update_ns(analysis: Analysis, owned: Owned) -> float:
     """Kernels of the optimizer, a step."""
     rows = phase_rows(analysis, owned, "optimizer")
-    return sum(int(owned.duration_ns[each].sum()) for each in rows) / analysis.step_count
+    return sum(int(owned.duration_ns[phase].sum()) for phase in rows) / analysis.step_count
 
 
 def squares_ns(analysis: Analysis, owned: Owned) -> float | None:
     """Of these the sum of all gradients' squares; None: no kernel has its name."""
     known = [number for number, name in enumerate(analysis.trace.names) if SQUARES in name]
     phases = phase_rows(analysis, owned, "optimizer")
-    rows = [each[np.isin(owned.name[each], known)] for each in phases]
+    rows = [phase[np.isin(owned.name[phase], known)] for phase in phases]
     if not any(map(len, rows)):
         return None
-    return sum(int(owned.duration_ns[each].sum()) for each in rows) / analysis.step_count
+    return sum(int(owned.duration_ns[phase].sum()) for phase in rows) / analysis.step_count
