@@ -1,4 +1,4 @@
-"""From the dumps of all ranks to the collective that hangs, and who is to be asked about it."""
+"""Search of the dumps of all ranks for the collective that hangs, and the ranks responsible."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,14 +10,17 @@ from profiling.flight_recorder import HOSTS_GROUP
 from profiling.timeline.flight_dump import Dump, find, read
 
 OF_ALL = ("default_pg", HOSTS_GROUP)  # descriptions of groups of all ranks: torch's, the trainer's
-SKEW_NS = 1_000_000_000  # by which the clocks of hosts may differ
-HANG_S = 30.0  # ranks of a healthy run wait for each other, and the host runs ahead of its GPU
+SKEW_NS = 1_000_000_000  # largest difference assumed between the clocks of hosts
+# wait from which on a run counts as hanging: ranks of a healthy run wait for each other too, and
+# the host runs ahead of its GPU
+HANG_S = 30.0
 
 
 def read_hang(places: Sequence[Path]) -> Hang:
-    """Raises ValueError naming a file where none is a dump.
+    """Read the dumps at `places` and analyse them.
 
-    A rank that was killed may have left a half of one: it is left out, and the rest is read.
+    A rank that was killed may have left half a dump: it is left out with a note, and the rest is
+    read. Raises ValueError naming a file where none is a dump.
     """
     paths, dumps, left_out = find(places), list[Dump](), list[str]()
     for rank, path in paths.items():
@@ -32,7 +35,10 @@ def read_hang(places: Sequence[Path]) -> Hang:
 
 
 def hang_of(dumps: list[Dump], least: int = 0) -> Hang:
-    """`dumps`: in the order of their ranks, of which there are `least` or more."""
+    """Analyse `dumps`, ordered by rank, of a run of at least `least` ranks.
+
+    Dumps of an earlier moment than the others are left out, with a note.
+    """
     world = max(world_size(dumps) or 0, least) or None
     groups = groups_of(dumps, world)
     if old := {rank for group in groups for rank in group.outdated_ranks(SKEW_NS)}:
@@ -48,14 +54,17 @@ def hang_of(dumps: list[Dump], least: int = 0) -> Hang:
 
 
 def world_size(dumps: list[Dump]) -> int | None:
-    """As the trainer noted it, or torch knows the members of the group of all."""
+    """World size by the trainer's notes or torch's list of group members; None: unknown."""
     sizes = [dump.note.world_size for dump in dumps if dump.note]
     sizes += [len(members) for dump in dumps for members in dump.members.values()]
     return max(sizes, default=0) or None
 
 
 def groups_of(dumps: list[Dump], world: int | None) -> list[GroupOfRanks]:
-    """The process groups that somebody called in. Groups of one name and other members are two."""
+    """Process groups in which some rank called a collective.
+
+    Groups with the same name but different members are different groups.
+    """
     ranks: dict[tuple[tuple[str, str], tuple[int, ...] | None], list[Dump]] = {}
     for dump in dumps:
         for name in dump.groups:
@@ -68,13 +77,18 @@ def groups_of(dumps: list[Dump], world: int | None) -> list[GroupOfRanks]:
 
 
 def members_of(dump: Dump, name: tuple[str, str], world: int | None) -> tuple[int, ...] | None:
+    """Ranks in the group of that (name, description); None where the dump does not list them."""
     if name[1] in OF_ALL and world:
         return tuple(range(world))
     return dump.members.get(name[0])
 
 
 def first_to_look_at(stuck: list[Stuck]) -> list[Stuck]:
-    """One that ranks are missing from because they wait in another comes behind that one."""
+    """Sort the collectives that do not end: the one to look at first comes first.
+
+    Mismatches lead. A collective whose missing ranks wait in another one comes after that one.
+    Among the rest the longest wait comes first.
+    """
     waiting = [set(collective.waiting) for collective in stuck]
 
     def order(item: tuple[int, Stuck]) -> tuple[bool, bool, float]:
@@ -87,6 +101,7 @@ def first_to_look_at(stuck: list[Stuck]) -> list[Stuck]:
 
 
 def answer(stuck: list[Stuck], ranks: list[Rank]) -> Answer:
+    """Decide between hang, error, moment and none; records.Answer explains them."""
     if any(rank.own_error for rank in ranks):
         return "error"
     if not stuck:
@@ -100,7 +115,7 @@ def answer(stuck: list[Stuck], ranks: list[Rank]) -> Answer:
 
 
 def rank_of(dump: Dump, groups: list[GroupOfRanks]) -> Rank:
-    """Of all groups that it is in, its last call, and the last one that is done."""
+    """Record of one rank, with its last call and its last finished call over all its groups."""
     entered: list[Call] = []
     finished: list[Call] = []
     for group in groups:
@@ -128,7 +143,7 @@ def rank_of(dump: Dump, groups: list[GroupOfRanks]) -> Rank:
 
 
 def notes(dumps: list[Dump]) -> list[str]:
-    """What may mislead about the dumps."""
+    """Notes on properties of the dumps that may mislead."""
     lines = []
     if sent := sum(dump.point_to_point for dump in dumps):
         lines.append(f"{sent} sends and receives are left out: they belong to two ranks alone")

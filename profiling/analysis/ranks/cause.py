@@ -1,8 +1,8 @@
-"""What holds the late rank up: the part of the step, the phase, and the kernels behind it.
+"""Cause of a rank's lateness: the part of the step, the phase, and the kernels responsible.
 
-The cause is the part of the step, of causes.PARTS less communication, that takes the late rank
-longer than the median of the others by most. Longer kernels are explained by what ran (`work`),
-and all of it is told by `cause_said`.
+The cause is that part of the step (causes.PARTS without communication) that exceeds the median of
+the other ranks by most. Longer compute is explained by the kernels that ran (`work`), and
+`cause_said` puts all of it into words.
 """
 
 from collections.abc import Callable
@@ -25,13 +25,17 @@ from profiling.analysis.ranks.work import extra_launches_ms, most_longer_kernels
 from profiling.analysis.verdict.diagnosis import CLOSE
 from profiling.causes import PART, VERDICT
 
-MOSTLY = 0.5  # of a wait for the GPU, what the host did longer behind it
+MOSTLY = 0.5  # share of a longer wait for the GPU that longer host work has to explain
 HOST = ("data", "cpu")
 GPU_VERDICTS = ("gpu_compute", "gpu_memory", "gpu_latency", "gpu")
 
 
 def straggler_of(costs: Costs, late: list[int], gained_ns: np.ndarray) -> Straggler:
-    """`late`: the one that costs most alone first; `gained_ns`: of these, by Costs.gained_ns."""
+    """Describe the late ranks: what they cost, why they are late, and what to try.
+
+    `late` are their columns, the one that costs most alone first, and `gained_ns` is what
+    Costs.gained_ns computed for them.
+    """
     late_ms = costs.mean_ms(gained_ns)
     first, others = late[0], [n for n in range(len(costs.ranks)) if n not in late]
     rank, typical = costs.ranks[first], costs.ranks[median_rank(costs, others)]
@@ -67,7 +71,7 @@ def straggler_of(costs: Costs, late: list[int], gained_ns: np.ndarray) -> Stragg
 
 
 def cause(costs: Costs, first: int, others: list[int], part: str, longer: dict[str, float]) -> str:
-    """The verdict: as in the report of one capture `host` if two of its reasons lie close."""
+    """Verdict on `part`; `host`, as in a report, if two host causes lie close together."""
     verdict = PART[part].verdict
     if verdict is None:
         own = costs.ranks[first].verdict
@@ -79,7 +83,7 @@ def cause(costs: Costs, first: int, others: list[int], part: str, longer: dict[s
 
 
 def verdict_by_kernels(costs: Costs, first: int, others: list[int]) -> str:
-    """gpu_compute where it is mostly products that take the rank longer, else gpu_memory."""
+    """Verdict gpu_compute if mostly products take longer on the rank, else gpu_memory."""
     mine, theirs = costs.ranks[first], costs.ranks[median_rank(costs, others)]
 
     def ns_of(rank: ReducedRank, products: bool) -> float:
@@ -91,10 +95,11 @@ def verdict_by_kernels(costs: Costs, first: int, others: list[int]) -> str:
 
 
 def longer_parts(costs: Costs, first: int, others: list[int]) -> dict[str, float]:
-    """By how many ms a step each part of the rank is longer than the median of the others.
+    """Excess of each part of the rank's step over the median of the others, in ms a step.
 
-    All ranks wait for their GPUs alike. What a rank's host does longer is why it is late, though
-    without the wait it would have been hidden, and the rank's own report blames the wait.
+    All ranks wait for their GPUs alike. So if the wait is the largest excess and longer work of the
+    host explains most of it, that work is why the rank is late, and the excess is moved to it. The
+    rank's own report blames the wait, because without the wait the work would have been hidden.
     """
     longer_ms = beyond_median(costs.unslowed_ms, first, others)
     longer_ms.pop("communication", None)
@@ -114,6 +119,7 @@ def longer_parts(costs: Costs, first: int, others: list[int]) -> dict[str, float
 def beyond_median(
     ms_of: Callable[[int], dict[str, float]], first: int, others: list[int]
 ) -> dict[str, float]:
+    """Excess of each part of rank `first` over the median of the others; `ms_of` is per rank."""
     theirs = [ms_of(number) for number in others]
     return {
         name: ms - float(np.median([parts.get(name, 0.0) for parts in theirs]))
@@ -122,7 +128,7 @@ def beyond_median(
 
 
 def longest_phase(costs: Costs, first: int, others: list[int]) -> str | None:
-    """The phase whose kernels take longest beyond the others'; None without phases."""
+    """Phase whose kernels exceed the median of the others by most; None without phases."""
 
     def mean_ns(number: int, phase: str) -> float:
         rank = costs.ranks[number]
@@ -137,6 +143,6 @@ def longest_phase(costs: Costs, first: int, others: list[int]) -> str | None:
 
 
 def median_rank(costs: Costs, numbers: list[int]) -> int:
-    """The one that computes a median time."""
+    """Rank with the median compute time among `numbers`."""
     order = sorted(numbers, key=lambda number: costs.unslowed_ms(number)["compute"])
     return order[len(order) // 2]

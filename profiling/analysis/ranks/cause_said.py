@@ -1,4 +1,4 @@
-"""What holds the late rank up, in words: its evidence, and what to try. Called by cause."""
+"""Words for what holds the late rank up: the evidence, and what to try. Called by cause."""
 
 import numpy as np
 
@@ -10,14 +10,14 @@ from profiling.analysis.verdict.advice import lines
 from profiling.causes import PART, VERDICT
 from profiling.kernel_names import function_name
 
-ALSO = 0.2  # of what it costs: another part that is longer
-NAMED = 0.02  # of what it costs: what clocks make of it
-SLOWER_CLOCK = 0.01  # by which a GPU's is told apart from the others'
-MOST_ADVICE = 2  # lines of what to try
+ALSO = 0.2  # share of the cost from which on another longer part is mentioned
+NAMED = 0.02  # share of the cost from which on the effect of clocks is mentioned
+SLOWER_CLOCK = 0.01  # share by which a GPU's clock has to be below the others' to count as slower
+MOST_ADVICE = 2  # number of lines on what to try, at most
 
 
 def longer_lines(late: Straggler, longer_ms: dict[str, float]) -> list[str]:
-    """Who is waited for, and in which parts its step is longer, by causes.PARTS."""
+    """Lines on who is waited for, and in which of causes.PARTS its step is longer."""
     whose = f"rank {late.rank}'s GPU" if late.with_ranks else "its GPU"
     why = what_is_longer(late.part, late.longer_ms, late.phase)
     return [f"{held_up_text(late)}: {whose} {why}."] + [
@@ -36,7 +36,7 @@ def held_up_text(late: Straggler) -> str:
 
 
 def join_numbers(numbers: list[int]) -> str:
-    """2, 6 and 7"""
+    """Enumeration such as "2, 6 and 7"."""
     return f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
 
 
@@ -51,7 +51,7 @@ def what_is_longer(part: str, ms: float, phase: str | None) -> str:
 
 
 def work_lines(late: Straggler, costs: Costs, first: int, others: list[int]) -> list[str]:
-    """What its kernels say of it; where their launches are late, whether they are more."""
+    """Lines on why it computes longer, or, if launches are late, on whether there are more."""
     if late.part == "launch":
         return [launches_line(costs.ranks[first], [costs.ranks[n] for n in others])]
     if late.work is None:
@@ -68,7 +68,7 @@ WORK: dict[Work, str] = {
 
 
 def kernels_text(kernels: list[LongerKernel], work: Work) -> str:
-    """Behind what the work is: the kernels by name, how many more, and how much longer."""
+    """Continuation that names kernels, how many more there are, and how much longer they take."""
     texts = []
     for kernel in kernels:
         amount = f"{kernel.longer_ms:.2f} ms"
@@ -91,7 +91,7 @@ def launches_line(late: ReducedRank, others: list[ReducedRank]) -> str:
 
 
 def clocks_line(costs: Costs, first: int, others: list[int]) -> str:
-    """Whether its GPU's clock tells why the same kernels take longer there."""
+    """Line on whether its GPU's clock explains why the same kernels take longer there."""
     mine = costs.ranks[first].gpu_clock
     theirs = [clock.sm_mhz for n in others if (clock := costs.ranks[n].gpu_clock)]
     if mine is None or not theirs:
@@ -117,13 +117,13 @@ SLOWED = (
 
 
 def slowed_by_waits_ms(costs: Costs, others: list[int]) -> float:
-    """What waits hidden by kernels make these longer, on the rank that loses least by it."""
+    """Time in ms a step by which hidden waits slow kernels, on the rank that loses least."""
     slowed_ns = costs.waits.slowed_by_wait_ns
     return min(costs.mean_of_rank_ms(slowed_ns, number) or 0.0 for number in others)
 
 
 def limit_lines(late: Straggler, limited_ms: float) -> list[str]:
-    """`limited_ms`: by how much mending it gains less than it costs."""
+    """Line on power limits; `limited_ms` is the part of the cost that mending does not gain."""
     if limited_ms < NAMED * late.costs_ms_per_step:
         return []
     return [LIMITED.format(limited_ms, late.gains_ms_per_step)]
@@ -144,7 +144,11 @@ UNEVEN: dict[Work, str] = {
 
 
 def next_steps(late: ReducedRank, because: str, work: Work | None) -> list[str]:
-    """What to try. What a line says of all of a step is not said of what makes the rank late."""
+    """Lines on what to try.
+
+    Advice with a placeholder ("{") is left out, since its value describes the whole step and not
+    what makes the rank late.
+    """
     if work:
         return [UNEVEN[work].format(late.rank)]
     advice = lines(because, late.run) if because in VERDICT else []

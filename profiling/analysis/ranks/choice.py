@@ -1,4 +1,4 @@
-"""Which of the ranks that were read are compared: of one run, of one window. Called by files."""
+"""Choice of the ranks to be compared: those of one run and of one window. Called by files."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ SAME_WINDOW = "capture the same window on each: profile.start and profile.steps"
 
 @dataclass(frozen=True)
 class FileRead:
-    """What one file came to: ranks, or the line that says why not."""
+    """Result of reading one file: its ranks, or one line that says why it has none."""
 
     path: Path
     ranks: list[ReducedRank]
@@ -23,10 +23,11 @@ class FileRead:
 
 
 def choose(read: Sequence[FileRead]) -> tuple[list[ReducedRank], list[Finding]]:
-    """(the ranks by number, what was left out and why).
+    """Choose ranks of one run and window: (ranks by number, findings on what was left out).
 
-    Those of the world size that most have, of the iteration that most captured; of one rank's the
-    file that lies in the folder and is named as the newest of all, else its newest.
+    Taken are the ranks of the world size that most have, that captured the iteration that most
+    captured. If one rank has several files, the one with the folder and name pattern of the newest
+    file of all is taken, else its newest.
     """
     newest_first = sorted(number_processes(read), key=lambda file: -modified_ns(file.path))
     families = [(file.path.parent, window_of(file.path)) for file in newest_first]
@@ -40,7 +41,7 @@ def choose(read: Sequence[FileRead]) -> tuple[list[ReducedRank], list[Finding]]:
 
 
 def number_processes(read: Sequence[FileRead]) -> list[FileRead]:
-    """Where several files hold several processes each, these are numbered on from file to file."""
+    """Number the processes of files without rank numbers on from one file to the next."""
     files, first = [], 0
     for file in read:
         if file.ranks and all(rank.rank_from == "order" for rank in file.ranks):
@@ -51,7 +52,10 @@ def number_processes(read: Sequence[FileRead]) -> list[FileRead]:
 
 
 def keep_one_world(ranks: list[ReducedRank]) -> tuple[list[ReducedRank], list[str]]:
-    """Those of the world size that most have; who does not know it, may be of that."""
+    """Keep the most common world size, and the ranks that do not know theirs.
+
+    Returns the ranks and the reasons for which others were left out, as the next two do.
+    """
     sizes = Counter(rank.world_size for rank in ranks if rank.world_size)
     if len(sizes) < 2:
         return ranks, []
@@ -65,7 +69,7 @@ def keep_one_world(ranks: list[ReducedRank]) -> tuple[list[ReducedRank], list[st
 
 
 def keep_one_window(ranks: list[ReducedRank]) -> tuple[list[ReducedRank], list[str]]:
-    """Those that captured the iteration that most ranks captured."""
+    """Keep the ranks that captured the iteration that most ranks captured."""
     captured: dict[int, set[int]] = {}
     for rank in ranks:
         for iteration in rank.iterations.tolist():
@@ -87,7 +91,7 @@ def window_text(rank: ReducedRank) -> str:
 
 
 def keep_first_of_each(ranks: list[ReducedRank]) -> tuple[list[ReducedRank], list[str]]:
-    """The first of each number."""
+    """Keep the first of the ranks with the same number."""
     kept: dict[int, ReducedRank] = {}
     again = [rank for rank in ranks if kept.setdefault(rank.rank, rank) is not rank]
     if not again:
@@ -97,7 +101,7 @@ def keep_first_of_each(ranks: list[ReducedRank]) -> tuple[list[ReducedRank], lis
 
 
 def ranks_in_files(ranks: Sequence[ReducedRank]) -> str:
-    """rank 3 in FILE"""
+    """Phrase such as "rank 3 in FILE"."""
     numbers = sorted({rank.rank for rank in ranks})
     if len(ranks) == 1:
         return f"rank {numbers[0]} in {ranks[0].file}"
@@ -105,7 +109,7 @@ def ranks_in_files(ranks: Sequence[ReducedRank]) -> str:
 
 
 def list_numbers(numbers: Iterable[int], most: int = 8) -> str:
-    """1, 2, 5 and 3 more"""
+    """Enumeration such as "1, 2, 5 and 3 more" that names at most `most` numbers."""
     numbers = list(numbers)
     shown = ", ".join(map(str, numbers[:most]))
     return f"{shown} and {len(numbers) - most} more" if len(numbers) > most else shown

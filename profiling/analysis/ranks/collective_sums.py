@@ -10,8 +10,11 @@ from profiling.analysis.ranks.waits import Waits
 from profiling.hardware import gpu_link_bytes_per_s
 
 
-# of the message's bytes, what crosses the links of each of n GPUs (NCCL tests' bus bandwidth)
 def crossing_share(kind: str, n: int) -> float | None:
+    """Bytes that cross the links of each of `n` GPUs, per byte of the message; None: unknown kind.
+
+    These are the factors of bus bandwidth in NCCL's tests.
+    """
     shares = {
         "all_reduce": 2 * (n - 1) / n,
         "reduce_scatter": (n - 1) / n,
@@ -27,10 +30,10 @@ def crossing_share(kind: str, n: int) -> float | None:
 def collective_sums(
     ranks: Sequence[ReducedRank], waits: Waits, iterations: np.ndarray
 ) -> list[CollectiveSum]:
-    """Those that take the most first; of the iterations that all ranks have."""
+    """Sum up the collectives of `iterations` by kind, group and size, the costliest first."""
     matched = waits.matched
     rows = np.flatnonzero(np.isin(matched.iteration, iterations))
-    first = matched.there[rows].argmax(axis=1)  # the rank that tells what it is
+    first = matched.there[rows].argmax(axis=1)  # column of the rank that describes it
     size = np.count_nonzero(matched.there[rows], axis=1)
     keys = np.empty(len(rows), object)
     for number in np.unique(first).tolist():
@@ -58,7 +61,7 @@ def collective_sum(
     gpu: str | None,
 ) -> CollectiveSum:
     kind, lane, size, told_bytes, algorithm = key
-    # of the last to come, which does nothing else: its own time, whatever the clocks are
+    # the last rank to come does not wait, so its time is the transfer whatever the clocks are
     transfer_ns = waits.transfer_ns[rows, waits.last[rows]]
     last, count = np.unique(waits.last[rows], return_counts=True)
     moved = crossing_share(kind, size) if told_bytes >= 0 else None

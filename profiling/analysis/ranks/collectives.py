@@ -1,8 +1,9 @@
-"""The collectives that one rank ran, and what their names tell. Called by reduce.
+"""The collectives that one rank ran, with kind, lane, size and algorithm. Called by reduce.
 
-A collective is a kernel that the breakdown counts as communication. What it is called, which group
-it belongs to and how large it is, the host's side tells where PyTorch recorded that; else its kind
-and its algorithm are in the kernel's name, its lane is its stream, and its size is not known.
+A collective is a kernel that the breakdown counts as communication. Where PyTorch recorded the call
+on the host, that call gives its kind, process group, size and sequence number. Otherwise the kind
+is read from the kernel's name, the lane is the stream, and the size is not known. The algorithm is
+always read from the kernel's name.
 """
 
 import re
@@ -17,7 +18,7 @@ from profiling.analysis.gpu_time.attribution import Owned, covering
 from profiling.analysis.gpu_time.breakdown import COMMUNICATION
 from profiling.timeline.trace import CollectiveCalls
 
-# of a name in lower case without underscores; the first that is in it decides
+# patterns of a kind in a name in lower case without underscores; the first that matches decides
 KINDS = {
     "all_reduce": r"allreduce",
     "reduce_scatter": r"reducescatter",
@@ -29,33 +30,33 @@ KINDS = {
     "reduce": r"reduce",
 }
 OTHER = "other"  # RCCL's and NCCL's generic kernels run every kind
-# all ranks leave these together, so that their ends tell how the clocks differ
+# all ranks leave these together, so that their ends show how the clocks differ
 SIMULTANEOUS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "barrier", OTHER)
-# NCCL's, whose kernels run any protocol, whatever protocol their names say (github.com/NVIDIA/nccl
-# issue 2196); then those of kernels that reach into other GPUs' memory by themselves
+# NCCL's algorithms: its kernels run any protocol, whatever protocol their names say
+# (github.com/NVIDIA/nccl issue 2196). Then kernels that access other GPUs' memory by themselves.
 ALGORITHM = re.compile(r"(RING|TREE|COLLNET\w*?|NVLS_TREE|NVLS|PAT)_(?:LL128|LL|SIMPLE)")
 SYMMETRIC = re.compile(r"multimem|one_?shot|two_?shot|symk|symm_?mem", re.I)
 
 
 @dataclass(frozen=True)
 class Collectives:
-    """Columns, a row for each collective in the steps, by start; texts are indices in `names`."""
+    """Columns with a row for each collective in the steps, by start; texts index `names`."""
 
     names: list[str]
     start_ns: np.ndarray
     end_ns: np.ndarray
-    ready_ns: np.ndarray  # when the kernels that it follows had ended; no later than start_ns
+    ready_ns: np.ndarray  # end of the kernels launched before it; no later than start_ns
     step: np.ndarray  # index of the step that launched it
     kind: np.ndarray  # a name of KINDS
-    lane: np.ndarray  # the process group, or the stream
-    stream: np.ndarray  # "stream N": the N-th that this rank talks on
+    lane: np.ndarray  # the process group, or the stream where the group is not known
+    stream: np.ndarray  # "stream N": the N-th on which this rank communicates
     algorithm: np.ndarray
-    bytes: np.ndarray  # -1: not told
-    sequence: np.ndarray  # in its group; -1: not told
+    bytes: np.ndarray  # -1: not known
+    sequence: np.ndarray  # sequence number in its group; -1: not known
 
     @property
     def has_groups_or_numbers(self) -> bool:
-        """Whether the host's side tells groups or numbers of any."""
+        """Whether the host's calls give the group or sequence number of any collective."""
         return bool(np.any((self.lane != self.stream) | (self.sequence >= 0)))
 
     def texts(self, column: np.ndarray) -> np.ndarray:
@@ -63,7 +64,7 @@ class Collectives:
 
 
 def collectives_of(analysis: Analysis) -> Collectives:
-    """Of what belongs to the steps."""
+    """Collect the collectives that belong to the steps of `analysis`; empty without GPU work."""
     owned, names = analysis.owned, analysis.trace.names
     if owned is None:
         return Collectives([], *(np.empty(0, np.int64) for _ in fields(Collectives)[1:]))
@@ -96,7 +97,7 @@ def collectives_of(analysis: Analysis) -> Collectives:
 
 
 class Texts:
-    """Numbers for texts that are made of a trace's names."""
+    """Numbering of texts that are derived from the names in a trace."""
 
     def __init__(self, names: list[str]):
         self.names, self.numbers = names, dict[str, int]()
@@ -106,7 +107,7 @@ class Texts:
         return np.array(numbers, np.int64)
 
     def map_names(self, name: np.ndarray, text_of: Callable[[str], str]) -> np.ndarray:
-        """Of a column of names; `made` is asked once a name."""
+        """Numbers of the texts for a column of names; `text_of` is called once for each name."""
         number_of_name = np.full(len(self.names) + 1, -1)
         if len(name):
             rows = used(name)
@@ -115,7 +116,7 @@ class Texts:
 
 
 def call_of(owned: Owned, rows: np.ndarray, calls: CollectiveCalls) -> np.ndarray:
-    """The host's side of each: the row of `calls` that was open on the thread that launched it."""
+    """Row of `calls` that was open on the launching thread of each kernel in `rows`; -1: none."""
     call = np.full(len(rows), -1)
     for thread in distinct(np.sort(calls.thread)).tolist():
         launched = np.flatnonzero(owned.thread[rows] == thread)
@@ -125,7 +126,10 @@ def call_of(owned: Owned, rows: np.ndarray, calls: CollectiveCalls) -> np.ndarra
 
 
 def ready_ns(owned: Owned, rows: np.ndarray, talks: np.ndarray) -> np.ndarray:
-    """When the last of what was launched before each had ended, but for collectives."""
+    """End of the last kernel that was launched before each collective, in ns.
+
+    Other collectives do not count, and the result is no later than the collective's own start.
+    """
     others = np.flatnonzero(owned.kernels_and_graphs & ~talks)
     others = others[np.argsort(owned.launch_ns[others], kind="stable")]
     before = np.searchsorted(owned.launch_ns[others], owned.launch_ns[rows])
@@ -141,7 +145,7 @@ def groups_of(calls: CollectiveCalls, texts: Texts) -> np.ndarray:
 
 
 def ordinals(stream: np.ndarray) -> list[int]:
-    """Which of the streams each is, in the order in which they are first used."""
+    """Index of each row's stream in the order in which the streams are first used."""
     order = {number: i for i, number in enumerate(dict.fromkeys(stream.tolist()))}
     return [order[number] for number in stream.tolist()]
 
@@ -152,7 +156,7 @@ def kind_of(name: str) -> str:
 
 
 def algorithm_of(name: str) -> str:
-    """ring, tree, nvls, ...; symmetric memory; or nothing that is known."""
+    """Algorithm that a kernel's name tells: ring, tree, nvls, symmetric memory, ...; else ""."""
     if match := ALGORITHM.search(name):
         return match[1].lower().replace("_", " ")
     return "symmetric memory" if SYMMETRIC.search(name) else ""

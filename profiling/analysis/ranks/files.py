@@ -1,7 +1,7 @@
-"""Reads the captures of several ranks side by side.
+"""Reads the captures of several ranks in parallel. Called by the verbs.
 
-Called by the verbs. A file is reduced in the process that reads it (reduce), so that as many are in
-memory as there are processes.
+Each file is reduced in the process that reads it (see reduce), so that no more whole captures are
+in memory at once than there are processes.
 """
 
 import os
@@ -29,7 +29,7 @@ from profiling.timeline import opening
 from profiling.timeline.trace import Trace
 
 MOST_WORKERS = 16  # each holds a whole capture
-READ_HERE_BYTES = 4 << 20  # of all: are read sooner than another process has started
+READ_HERE_BYTES = 4 << 20  # total size below which reading is faster than starting a process
 KILLED = (
     "a process that read one of them was killed, it may be for want of memory; name fewer files"
 )
@@ -38,7 +38,7 @@ Progress = Callable[[int], None]  # how many files have been read
 
 @dataclass(frozen=True)
 class StepNames:
-    """The ranges that are steps and phases, where they are not to be found out: see Analysis."""
+    """Names of the ranges that are steps and phases; None: detect them. See Analysis."""
 
     step: str | None = None
     phases: list[str] | None = None
@@ -52,10 +52,11 @@ def open_ranks(
     progress: Progress = lambda count: None,
     step_names: StepNames = DETECT,
 ) -> RanksAnalysis:
-    """What these captures come to. Raises ValueError with one line, TooFewRanks where they are one.
+    """Analyse the captures at `paths` as ranks of one training.
 
-    What cannot be read, or is of another run or window, is a finding, and the rest is reported.
-    `progress` is told how many files have been read.
+    A capture that cannot be read, or is of another run or window, becomes a finding, and the rest
+    is analysed. `progress` is called with the number of files read so far. Raises ValueError with
+    one line, which is TooFewRanks where fewer than two ranks are left.
     """
     files = read_files(paths, progress, step_names)
     findings = [Finding("warning", f"left out: {file.error}") for file in files if file.error]
@@ -73,7 +74,10 @@ def open_ranks(
 
 
 def shared_notes(ranks: Sequence[ReducedRank]) -> list[Finding]:
-    """What is said of several captures is said once; more of each is in its own report."""
+    """Findings from the captures' notes, each note once with all its ranks.
+
+    The rank's own report has the details.
+    """
     ranks_of_note: dict[str, list[int]] = {}
     for rank in ranks:
         for note in rank.notes:
@@ -91,7 +95,10 @@ def files_text(paths: Sequence[Path]) -> str:
 
 
 def read_files(paths: Sequence[Path], progress: Progress, step_names: StepNames) -> list[FileRead]:
-    """In the order of `paths`. Raises ValueError where a process that reads is killed."""
+    """Read all files, in the order of `paths`.
+
+    Raises ValueError where a process that reads one is killed.
+    """
     results = []
     work = partial(read_file, step_names=step_names)
     try:
@@ -107,13 +114,16 @@ def read_files(paths: Sequence[Path], progress: Progress, step_names: StepNames)
 def workers_for(paths: Sequence[Path]) -> int:
     size = 0
     for path in paths:
-        with suppress(OSError):  # who reads it says so
+        with suppress(OSError):  # reading the file reports the error
             size += path.stat().st_size
     return 1 if size < READ_HERE_BYTES else min(len(paths), os.cpu_count() or 1, MOST_WORKERS)
 
 
 def read_file(path: Path, step_names: StepNames) -> FileRead:
-    """Its error in place of its ranks, where it cannot be read."""
+    """Read and reduce all ranks of one file; the result has an error in place of unreadable ones.
+
+    Raises nothing for a damaged, unsuitable or missing file.
+    """
     try:
         trace = opening.open_capture(path)
         subjects = processes_of(trace)
@@ -128,7 +138,7 @@ def read_file(path: Path, step_names: StepNames) -> FileRead:
         return FileRead(path, ranks)
     except ValueError as error:
         return FileRead(path, [], str(error))
-    except OSError as error:  # it, or what lies beside it, went meanwhile
+    except OSError as error:  # the file, or one beside it, was deleted meanwhile
         return FileRead(path, [], f"{path}: cannot be read: {error.strerror or error}")
 
 
@@ -137,7 +147,10 @@ def without_gpu(path: Path) -> str:
 
 
 def processes_of(trace: Trace) -> list[tuple[int, int]]:
-    """(process, its busiest GPU), by GPU: those that run collectives, if any does."""
+    """(process, its busiest GPU) of each process with GPU work, sorted by GPU.
+
+    If some processes run collectives, only those.
+    """
     gpus: dict[int, tuple[int, int]] = {}
     for process, device, ns in used_gpus(trace):
         gpus[process] = max(gpus.get(process, (-1, -1)), (ns, device))
@@ -150,7 +163,10 @@ def processes_of(trace: Trace) -> list[tuple[int, int]]:
 
 
 def rank_of_file(trace: Trace, path: Path, step_names: StepNames) -> ReducedRank:
-    """Of a file that holds one process."""
+    """Reduce a file that holds one process.
+
+    Raises ValueError where neither capture, manifest nor file name gives its rank.
+    """
     manifest_file = opening.find_manifest(path, trace)
     manifest = manifest_file[1] if manifest_file else None
     analysis = Analysis(trace, step_names.step, step_names.phases)
@@ -172,6 +188,6 @@ def rank_of_file(trace: Trace, path: Path, step_names: StepNames) -> ReducedRank
 def rank_of_process(
     trace: Trace, number: int, process: int, device: int, step_names: StepNames
 ) -> ReducedRank:
-    """One process of a file that holds several, which are numbered by their GPUs."""
+    """Reduce one process of a file that holds several; `number` is its place by GPU."""
     analysis = Analysis(trace, step_names.step, step_names.phases, device, process)
     return reduce_rank(analysis, report_of(analysis), number, "order", clock=str(trace.file))

@@ -1,9 +1,10 @@
-"""What kernels take beside no collective, for ranks that do not tell. Called by summary.
+"""Kernel times without collectives, lent by other ranks where a rank has none. Called by summary.
 
-A rank that waits all through backward runs none of its kernels there alone. All ranks run one
-program: on GPUs of the same name a kind of launches takes the median of the ranks that tell. Each
-of these has one say, the median of its own launches, however many it ran alone; so a single slow
-GPU does not decide, and a rank has to keep but one number of a kind.
+A rank that waits all through backward never runs its kernels there without a collective beside
+them, so its own capture does not show how long they take alone. But all ranks run one program: on
+GPUs of the same name, a kind of launches is taken to last as long as the median of the ranks that
+did run it alone. Each of these contributes one value, the median of its own launches, however many
+they are. So a single slow GPU does not decide, and a rank has to keep only one number per kind.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from profiling.analysis.ranks.reduce import Kind, ReducedRank
 
 
 def lend_times(ranks: Sequence[ReducedRank]) -> list[ReducedRank]:
-    """The ranks, with what was slowed of launches that the others can tell of."""
+    """Complete the ranks' slowed times with those launches that only other ranks ran alone."""
     numbers: dict[tuple[str | None, Kind], int] = {}
     keys = [[(rank.gpu, kind) for kind in rank.alone.kinds] for rank in ranks]
     of_ranks = [
@@ -34,7 +35,7 @@ def lend_times(ranks: Sequence[ReducedRank]) -> list[ReducedRank]:
 
 
 def with_lent_times(rank: ReducedRank, alone_ns: np.ndarray) -> ReducedRank:
-    """`alone_ns`: of each of its kinds; nan where no rank tells."""
+    """Apply `alone_ns`, a time for each kind of `rank.alone.kinds`; nan where no rank has one."""
     kinds, untold = rank.alone.kinds, rank.alone.untold
     slow = slowed(untold, alone_ns)
     kernels = dict(rank.kernels)

@@ -1,18 +1,26 @@
-"""How much sooner all ranks would go on, were some of them mended. Called by costs.
+"""Replay of the collectives to find how much sooner all ranks would go on if some were mended.
 
-The collectives are replayed in the order of their times. In each, the late ranks come no later than
-the last of the others. What a rank does between collectives takes as long as it did, so that it
-begins the next as much sooner as it went on; one that had to wait in its stream for the collective
-before begins when that ends, or when the kernels that it follows have ended. A rank goes on sooner
-by as much as the collective ends sooner, but by no more than nothing hid of it. Where kernels hid
-all, it goes on sooner by what the wait slowed them.
+Called by costs.
 
-So what ranks hand on from one group to another is nobody else's, and where another rank would have
-been waited for instead, only what is left counts.
+The method. All collectives are replayed in the order of their times, with a single change: in each
+of them the late ranks start no later than the last of the others. Whatever a rank does between two
+collectives takes as long as it did. From that follow four rules:
 
-A rank that is never the last is freed of its jitter too, which mending would not do. By how much
-that is too much the other ranks tell: as much as more would be gained, were one of them never last
-either. What it is in most iterations is left out: who is always late has no jitter.
+1. A rank starts a collective as much sooner as it went on sooner after the one before.
+2. A collective that was only queued in its stream behind the one before starts when that one ends,
+   or when the kernels that it follows have ended, whichever is later.
+3. A collective ends as much sooner as its last rank starts sooner.
+4. A rank goes on as much sooner as the collective ends sooner, but by no more than the part of the
+   collective that no kernel hid. Where kernels hid all of it, the rank goes on sooner by the time
+   by which the wait slowed these kernels.
+
+So lateness that ranks pass on from one group to another is charged to no other rank, and where
+another rank would have been waited for instead, only the remaining gain counts.
+
+Jitter. The replay never lets a late rank be the last, and so frees it of its random jitter too,
+which mending would not. The other ranks show how much that is: it is what would be gained in
+addition if one of them were never the last either. Of that additional gain its median over the
+iterations is subtracted first, because lateness that is always there is no jitter.
 """
 
 from collections.abc import Collection
@@ -21,26 +29,31 @@ import numpy as np
 
 from profiling.analysis.ranks.waits import Waits
 
-QUEUED_NS = 20_000  # within which a collective begins that only waited for the one before
+QUEUED_NS = 20_000  # a collective that only waited for the one before begins within this of its end
 FEW = 16  # ranks; among more of them the jitter of one is hardly ever what others wait for
 
 
 class Replay:
-    """Of each rank, (ranks,): how much sooner its kernels run at the time that is reached."""
+    """State of the replay at the time that it has reached; all of (ranks,) unless noted.
+
+    `sooner_ns` is how much sooner each rank's kernels run than they did.
+    """
 
     def __init__(self, waits: Waits, late: Collection[int]):
         self.waits, ranks = waits, waits.start_ns.shape[1]
         self.late = np.isin(np.arange(ranks), list(late))
         self.end_ns = waits.start_ns + waits.wait_ns + waits.transfer_ns
         self.sooner_ns = np.zeros(ranks)
-        # when kernels had ended before what nothing hid last, and how much sooner that is
+        # end of the kernels before the last exposed stretch of collectives, and how much sooner
+        # that is now
         self.computed_ns, self.computed_sooner_ns = np.full(ranks, -np.inf), np.zeros(ranks)
-        # of the last collective: its end, and how much sooner that is
+        # end of the last collective, and how much sooner that is now
         self.ended_ns, self.ended_sooner_ns = np.full(ranks, -np.inf), np.zeros(ranks)
-        # (collectives, ranks): when each begins now, and could as far as its kernels go
+        # (collectives, ranks): when each begins now, and when the kernels that it follows let it
         self.begins_ns, self.ready_ns = np.full((2, *waits.start_ns.shape), np.nan)
 
     def begin(self, row: int, rank: int) -> None:
+        """Set when `rank` begins collective `row` now: rules 1 and 2."""
         start_ns, ready_ns = self.waits.start_ns[row, rank], self.waits.ready_ns[row, rank]
         begins_ns = start_ns - self.sooner_ns[rank]
         if abs(start_ns - self.ended_ns[rank]) < QUEUED_NS:
@@ -52,9 +65,10 @@ class Replay:
         self.begins_ns[row, rank], self.ready_ns[row, rank] = begins_ns, ready_ns
 
     def end(self, row: int) -> None:
+        """End collective `row`, and move its members ahead by what they gain: rules 3 and 4."""
         waits, members = self.waits, np.flatnonzero(self.waits.matched.there[row])
         begins_ns, late = self.begins_ns[row, members], self.late[members]
-        earlier_ns = np.zeros(len(members))  # that the late have computed, by themselves
+        earlier_ns = np.zeros(len(members))  # how much sooner the late ranks have computed
         if late.any() and not late.all():
             last_ns = begins_ns[~late].max()
             earlier_ns[late] = np.maximum(self.ready_ns[row, members[late]] - last_ns, 0)
@@ -65,7 +79,7 @@ class Replay:
             waits.slowed_by_wait_ns[row, members],
         )
         end_ns, sooner_ns = self.end_ns[row, members], self.sooner_ns[members] + earlier_ns
-        bare_ns = end_ns - exposed_ns  # since when nothing hides it
+        bare_ns = end_ns - exposed_ns  # time from which no kernel hides the collective
         goes_on = (exposed_ns > 0) & (bare_ns <= self.ended_ns[members] + QUEUED_NS)
         self.computed_ns[members] = np.where(goes_on, self.computed_ns[members], bare_ns)
         before_ns = np.where(goes_on, self.computed_sooner_ns[members] + earlier_ns, sooner_ns)
@@ -79,9 +93,10 @@ class Replay:
 
 
 def sooner_ns(waits: Waits, late: Collection[int], iterations: np.ndarray) -> np.ndarray:
-    """(iterations,): were the late never the last; by the median of the others that meet them.
+    """(iterations,) ns that each step would be shorter if the `late` ranks were never the last.
 
-    `late`: columns, not all. Less than 0 where what was won before turns out to be lost.
+    It is the median over the other ranks that depend on them. `late` are columns, and not all. A
+    value is negative where a gain of an earlier step turns out to be lost again.
     """
     replay, matched = Replay(waits, late), waits.matched
     others = ~replay.late & connected_ranks(matched.there, replay.late)
@@ -98,9 +113,10 @@ def sooner_ns(waits: Waits, late: Collection[int], iterations: np.ndarray) -> np
 def own_jitter_ns(
     waits: Waits, late: Collection[int], iterations: np.ndarray, late_ns: np.ndarray
 ) -> np.ndarray:
-    """(iterations,): what of sooner_ns mending would not gain; `late_ns`: sooner_ns of the late.
+    """(iterations,) ns of `late_ns`, the sooner_ns of `late`, that mending would not gain.
 
-    Nothing in several groups of ranks, where one hands it on to another, nor with two ranks.
+    See the module on jitter. It is 0 for several groups of ranks, where one passes jitter on to
+    another, for two ranks, and for FEW other ranks or more.
     """
     ranks = waits.start_ns.shape[1]
     others = np.setdiff1d(np.arange(ranks), list(late))
@@ -111,7 +127,7 @@ def own_jitter_ns(
 
 
 def ordered_events(replay: Replay, rows: np.ndarray) -> list[tuple[int, int | None]]:
-    """(collective, the rank that begins it, or None: it ends), by time."""
+    """Events in order of time: (collective, rank that begins it, or None when it ends)."""
     start_ns = replay.waits.start_ns[rows]
     collective, rank = np.nonzero(~np.isnan(start_ns))
     last_ns = np.nanmax(start_ns, axis=1, initial=-np.inf)
@@ -123,7 +139,7 @@ def ordered_events(replay: Replay, rows: np.ndarray) -> list[tuple[int, int | No
 
 
 def connected_ranks(there: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-    """(ranks,) bool: those that share collectives with these, or with others that do."""
+    """(ranks,) bool: `ranks` and all that share collectives with them, directly or indirectly."""
     while True:
         more = ranks | there[np.any(there & ranks, axis=1)].any(axis=0)
         if np.array_equal(more, ranks):

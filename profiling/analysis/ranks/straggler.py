@@ -1,13 +1,13 @@
-"""Which rank is waited for, if any, and what that costs. Called by summary.
+"""Verdict on the ranks: which one is waited for, if any, and what that costs. Called by summary.
 
-1. Ranks are sorted by what they wait themselves: who is late waits least. The largest step between
-   two neighbours parts the late from the others, at most half of them. They have to be late
-   together; else it is the one that costs most alone. What they cost is what mending them would
-   gain (Costs.gained_ns).
-2. From 2 % of the step on, if it is more than the clocks' uncertainty allows to doubt, and three
-   times what all others cost (waits.Waits), or more in every step, they are the answer. Costs that
-   ranks cause in turns are jitter, which is told from 2 % on too.
-3. `cause` says what holds the late up.
+1. Ranks are sorted by how long they wait themselves, since a late rank waits least. The largest
+   difference between two neighbours separates the late ranks, at most half of all, from the others.
+   The late ranks have to be late in the same steps; otherwise the one that costs most alone is
+   taken. Their cost is what mending them would gain (Costs.gained_ns).
+2. They are the straggler if that cost is at least 2 % of the step, exceeds the uncertainty of the
+   clocks, and is steady: three times what all others cost (waits.Waits), or more than that in every
+   step. Costs that ranks cause in turns are jitter, which is reported from 2 % on too.
+3. `cause` determines what holds the late ranks up.
 """
 
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ from profiling.analysis.ranks.power_limit import limits_all_gpus
 from profiling.analysis.ranks.records import RanksVerdict, Straggler
 from profiling.analysis.verdict.health import CAPTURE_AGAIN
 
-COMMUNICATING = 0.15  # of a step in transfers that nothing hides
-DOUBTFUL = 0.15  # of a step, by which the ends of collectives contradict each other
-TOGETHER = 0.5  # of what some cost, in which each of them has to be late
+COMMUNICATING = 0.15  # share of a step in exposed transfers that makes the verdict communication
+DOUBTFUL = 0.15  # share of a step by which the ends of collectives contradict each other
+TOGETHER = 0.5  # share of the cost of several ranks during which each of them has to be late
 STEADY = 3.0  # times what the others cost: from there on it is no jitter
-MOST_SAID = 4  # ranks that lost kernels
-EVERY = 5  # steps or more, in each of which they cost more than the others: likewise
+MOST_SAID = 4  # at most so many ranks that lost kernels are named
+EVERY = 5  # nor is it with this many steps, in each of which it exceeds what the others cost
 
 LESS = (
     "All GPUs are at their power limits, so expect to gain less: who waits draws less power, and "
@@ -46,6 +46,7 @@ class Judgement:
 
 
 def judge(costs: Costs) -> Judgement:
+    """Decide between straggler, jitter, communication, balanced and unknown; see the module."""
     if lossy := [
         f"Rank {rank.rank}: {rank.no_verdict}." for rank in costs.ranks if rank.no_verdict
     ]:
@@ -87,6 +88,7 @@ def judge(costs: Costs) -> Judgement:
 
 
 def without_straggler(costs: Costs, jitter_ms: float) -> Judgement:
+    """Decide between communication and balanced, by the exposed transfers of the median rank."""
     transfer = costs.waits.exposed_ns - costs.waits.exposed_wait_ns
     a_step = costs.waits.sum_by_step(transfer, costs.iterations).mean(axis=0) / 1e6
     ms = float(np.median(a_step))
@@ -105,11 +107,15 @@ def without_straggler(costs: Costs, jitter_ms: float) -> Judgement:
 
 
 def late_ranks(costs: Costs) -> list[int]:
-    """The columns of those that wait least, up to the largest step between two neighbours, if they
-    are late together; the one that costs most alone is the first, or the only one."""
+    """Columns of the late ranks, beginning with the one that costs most alone.
+
+    These are the ranks that wait least, up to the largest difference between two neighbours. If
+    they are not late in the same steps, it is only the one that costs most alone.
+    """
     waited = costs.waits.sum_by_step(costs.waits.lost_wait_ns, costs.iterations)
     order = np.argsort(waited.sum(axis=0), kind="stable")
-    has = np.count_nonzero(costs.waits.matched.there, axis=0) > 0  # of the others nothing is known
+    # nothing is known of ranks without a matched collective
+    has = np.count_nonzero(costs.waits.matched.there, axis=0) > 0
     order = order[has[order]]
     steps = np.diff(waited.sum(axis=0)[order])[: max(1, len(order) // 2)]
     late = order[: int(np.argmax(steps)) + 1]

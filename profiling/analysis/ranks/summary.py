@@ -1,4 +1,4 @@
-"""The ranks' records. Called by profiling.analysis.ranks.files."""
+"""Analysis of several reduced ranks, and its records. Called by profiling.analysis.ranks.files."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ from profiling.units import size_bytes
 
 @dataclass(frozen=True, eq=False)
 class RanksAnalysis:
-    """The ranks by number, what is known of them, and the report that it comes to."""
+    """Result of the analysis: ranks by number, their clocks and costs, and the report."""
 
     ranks: Sequence[ReducedRank]
     clocks: Clocks
@@ -40,7 +40,7 @@ class RanksAnalysis:
 
 
 def analyse(ranks: Sequence[ReducedRank], findings: Sequence[Finding] = ()) -> RanksAnalysis:
-    """Of two ranks or more, by number, that have an iteration in common."""
+    """Analyse two or more ranks, ordered by number, that share at least one iteration."""
     ranks = lend_times(ranks)
     iterations = common_iterations(ranks)
     matched = match(ranks)
@@ -89,7 +89,7 @@ def common_iterations(ranks: Sequence[ReducedRank]) -> np.ndarray:
 
 
 def rank_row(costs: Costs, clocks: Clocks, number: int, late: Straggler | None) -> RankRow:
-    """A straggler by itself costs what the verdict says."""
+    """Record of one rank. A single straggler's cost is the one in the verdict."""
     rank = costs.ranks[number]
     costs_ms = costs.alone_ms(number)
     if late and late.rank == rank.rank and not late.with_ranks:
@@ -162,7 +162,7 @@ def steps_of(costs: Costs, name: str | None) -> StepsOfRanks:
 
 
 def known_ms(costs: Costs, ns: np.ndarray) -> list[list[float | None]]:
-    """Of (iterations, ranks), where they are known."""
+    """Milliseconds of `ns`, (iterations, ranks); None where a rank was not matched."""
     rows = zip((ns / 1e6).tolist(), costs.known.tolist(), strict=True)
     return [
         [ms if known else None for ms, known in zip(of_ranks, of_known, strict=True)]
@@ -182,7 +182,7 @@ def other_windows(ranks: Sequence[ReducedRank], common: int, longest: int) -> st
 
 
 def findings_of(ranks: Sequence[ReducedRank], clocks: Clocks, costs: Costs) -> list[Finding]:
-    """What the ranks do not have in common."""
+    """Findings on what the ranks do not share: missing ranks, collectives, steps, matches."""
     findings = []
     world = max((rank.world_size or 0 for rank in ranks), default=0)
     first, last = (0, world - 1) if world else (ranks[0].rank, ranks[-1].rank)

@@ -1,8 +1,9 @@
-"""The process groups of ranks whose captures do not name them. Called by matching.
+"""Inference of process groups for ranks whose captures do not name them. Called by matching.
 
-Another rank's capture says who is in its groups. A rank that is, and on whose stream the same kinds
-of collectives follow one another in each step, runs that group's on that stream, if the group and
-the stream are the only ones for each other.
+The captures of other ranks say which ranks are members of their groups. A stream of an unnamed rank
+is taken to run the collectives of a group if the rank is a member, if in each step the same kinds
+of collectives follow one another on the stream as in the group, and if the stream fits no other
+group and the group no other stream.
 """
 
 import re
@@ -15,7 +16,7 @@ from profiling.analysis.ranks.collectives import Collectives
 from profiling.analysis.ranks.reduce import ReducedRank
 
 MEMBERS = re.compile(r"\[([\d, ]+)\]$")
-Steps = dict[int, list[str]]  # the kinds of the collectives of a lane in each iteration
+Steps = dict[int, list[str]]  # kinds of the collectives of one lane by iteration, in their order
 
 
 def names_groups(of: Collectives) -> bool:
@@ -23,7 +24,10 @@ def names_groups(of: Collectives) -> bool:
 
 
 def fill_in_groups(ranks: Sequence[ReducedRank]) -> Sequence[ReducedRank]:
-    """The ranks, with groups for those that name none, where the others tell all of theirs."""
+    """Infer groups for the ranks that name none from those of the others, where possible.
+
+    A rank stays as it is where the group of one of its streams cannot be determined.
+    """
     named = [rank for rank in ranks if names_groups(rank.collectives)]
     if len(named) in (0, len(ranks)):
         return ranks
@@ -35,7 +39,7 @@ def fill_in_groups(ranks: Sequence[ReducedRank]) -> Sequence[ReducedRank]:
 
 
 def infer_groups(rank: ReducedRank, groups: dict[str, Steps]) -> ReducedRank | None:
-    """None where a stream's group is not told, or may be one of several."""
+    """The rank with groups as lanes; None where a stream fits no group, or several."""
     mine = {name: steps for name, steps in groups.items() if rank.rank in members(name)}
     lanes = lanes_of(rank)
     candidates = {
@@ -55,7 +59,7 @@ def infer_groups(rank: ReducedRank, groups: dict[str, Steps]) -> ReducedRank | N
 
 
 def members(group: str) -> set[int]:
-    """Whom its name says; PyTorch shortens long lists, which say nobody here."""
+    """Ranks in the group's name; none where PyTorch has shortened a long list of them."""
     match = MEMBERS.search(group)
     return {int(number) for number in match[1].split(",") if number.strip()} if match else set()
 
@@ -74,6 +78,9 @@ def lanes_of(rank: ReducedRank) -> dict[str, Steps]:
 
 
 def same_kinds(one: Steps, other: Steps) -> bool:
-    """In the steps of both but the first, amid which a capture may have begun."""
+    """Whether both lanes have the same kinds in all steps that both have.
+
+    The first step does not count if there are others: a capture may have begun in its middle.
+    """
     steps = sorted(one.keys() & other.keys())
     return bool(steps) and all(one[step] == other[step] for step in steps[1:] or steps)
