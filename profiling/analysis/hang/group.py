@@ -12,17 +12,14 @@ from numpy.typing import NDArray
 from profiling.analysis.hang.records import Call, Stuck, Variant, Why
 from profiling.timeline.flight_dump import Dump, GroupCalls, Operation
 
-# collectives whose sizes may differ between ranks: only the root has them, or each has its own share
+# collectives whose sizes may differ between ranks: the root alone has them, or each has a share
 UNEVEN = frozenset({"gather", "scatter", "reduce", "all_gather_v", "reduce_scatter_v"})
 NONE = -1
 
 
 @dataclass(frozen=True)
 class GroupOfRanks:
-    """A process group and its dumps. `members` is None where no dump lists them.
-
-    Its collectives are numbered from 1 by their sequence numbers, 0 standing for none.
-    """
+    """A process group and the dumps of its ranks. `members` is None where no dump lists them."""
 
     name: tuple[str, str]
     dumps: list[Dump]  # of its members

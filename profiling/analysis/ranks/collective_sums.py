@@ -60,20 +60,20 @@ def collective_sum(
     key: tuple[str, str, int, int, str],
     gpu: str | None,
 ) -> CollectiveSum:
-    kind, lane, size, told_bytes, algorithm = key
+    kind, lane, size, message_bytes, algorithm = key
     # the last rank to come does not wait, so its time is the transfer whatever the clocks are
     transfer_ns = waits.transfer_ns[rows, waits.last[rows]]
     last, count = np.unique(waits.last[rows], return_counts=True)
-    moved = crossing_share(kind, size) if told_bytes >= 0 else None
+    moved = crossing_share(kind, size) if message_bytes >= 0 else None
     median_ns = float(np.median(transfer_ns))
-    rate = moved * told_bytes / median_ns if moved is not None and median_ns > 0 else None
+    rate = moved * message_bytes / median_ns if moved is not None and median_ns > 0 else None
     peak = gpu_link_bytes_per_s(gpu) if gpu else None
     return CollectiveSum(
         kind=kind,
         group=lane.removeprefix("group "),
         ranks=size,
         count=len(rows),
-        bytes=told_bytes if told_bytes >= 0 else None,
+        bytes=message_bytes if message_bytes >= 0 else None,
         algorithm=algorithm or None,
         wait_ms=float(np.nanmean(waits.wait_ns[rows])) / 1e6,
         transfer_ms=float(transfer_ns.mean()) / 1e6,

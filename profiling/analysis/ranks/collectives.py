@@ -68,8 +68,8 @@ def collectives_of(analysis: Analysis) -> Collectives:
     owned, names = analysis.owned, analysis.trace.names
     if owned is None:
         return Collectives([], *(np.empty(0, np.int64) for _ in fields(Collectives)[1:]))
-    talks = owned.kernels_and_graphs & (analysis.family[owned.name] == COMMUNICATION)
-    rows = np.flatnonzero(talks)
+    communicates = owned.kernels_and_graphs & (analysis.family[owned.name] == COMMUNICATION)
+    rows = np.flatnonzero(communicates)
     calls = analysis.trace.collective_calls or CollectiveCalls.empty()
     call, texts = call_of(owned, rows, calls), Texts(names)
     kind = np.where(
@@ -84,7 +84,7 @@ def collectives_of(analysis: Analysis) -> Collectives:
     return Collectives(
         start_ns=owned.start_ns[rows],
         end_ns=owned.end_ns[rows],
-        ready_ns=ready_ns(owned, rows, talks),
+        ready_ns=ready_ns(owned, rows, communicates),
         step=owned.step[rows],
         kind=kind,
         lane=np.where(group >= 0, group, stream),
@@ -125,12 +125,12 @@ def call_of(owned: Owned, rows: np.ndarray, calls: CollectiveCalls) -> np.ndarra
     return call
 
 
-def ready_ns(owned: Owned, rows: np.ndarray, talks: np.ndarray) -> np.ndarray:
+def ready_ns(owned: Owned, rows: np.ndarray, communicates: np.ndarray) -> np.ndarray:
     """End of the last kernel that was launched before each collective, in ns.
 
     Other collectives do not count, and the result is no later than the collective's own start.
     """
-    others = np.flatnonzero(owned.kernels_and_graphs & ~talks)
+    others = np.flatnonzero(owned.kernels_and_graphs & ~communicates)
     others = others[np.argsort(owned.launch_ns[others], kind="stable")]
     before = np.searchsorted(owned.launch_ns[others], owned.launch_ns[rows])
     ended = np.concatenate(([0], np.maximum.accumulate(owned.end_ns[others])))[before]

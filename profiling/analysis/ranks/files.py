@@ -155,9 +155,9 @@ def processes_of(trace: Trace) -> list[tuple[int, int]]:
     for process, device, ns in used_gpus(trace):
         gpus[process] = max(gpus.get(process, (-1, -1)), (ns, device))
     if trace.operations is not None and len(gpus) > 1:
-        talks = np.array([family_of(name) == "communication" for name in trace.names], bool)
-        talking = set(trace.operations.process[talks[trace.operations.name]].tolist())
-        gpus = {process: gpu for process, gpu in gpus.items() if process in talking} or gpus
+        communicates = np.array([family_of(name) == "communication" for name in trace.names], bool)
+        communicating = set(trace.operations.process[communicates[trace.operations.name]].tolist())
+        gpus = {process: gpu for process, gpu in gpus.items() if process in communicating} or gpus
     rows = [(device, process) for process, (_, device) in gpus.items()]
     return [(process, device) for device, process in sorted(rows)]
 

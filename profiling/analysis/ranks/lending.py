@@ -36,16 +36,16 @@ def lend_times(ranks: Sequence[ReducedRank]) -> list[ReducedRank]:
 
 def with_lent_times(rank: ReducedRank, alone_ns: np.ndarray) -> ReducedRank:
     """Apply `alone_ns`, a time for each kind of `rank.alone.kinds`; nan where no rank has one."""
-    kinds, untold = rank.alone.kinds, rank.alone.untold
-    slow = slowed(untold, alone_ns)
+    kinds, unmeasured = rank.alone.kinds, rank.alone.unmeasured
+    slow = slowed(unmeasured, alone_ns)
     kernels = dict(rank.kernels)
-    of_kinds = np.bincount(untold.kind, slow.kernel_ns, len(kinds))
+    of_kinds = np.bincount(unmeasured.kind, slow.kernel_ns, len(kinds))
     for number in np.flatnonzero(of_kinds).tolist():
         work = kernels[kinds[number].kernel]
         kernels[kinds[number].kernel] = replace(work, ns=int(work.ns - of_kinds[number]))
     phase_ns = {}
     for phase, ns in rank.phase_ns.items():
-        in_phase = np.array([kind.phase == phase for kind in kinds], bool)[untold.kind]
+        in_phase = np.array([kind.phase == phase for kind in kinds], bool)[unmeasured.kind]
         phase_ns[phase] = ns - np.bincount(
             rank.alone.step[in_phase], slow.kernel_ns[in_phase], rank.steps
         )

@@ -99,20 +99,26 @@ def list_collectives(ranks: Sequence[ReducedRank]) -> CollectiveTable:
         return np.array([known.setdefault(name, len(known)) for name in names], np.int64)[column]
 
     ranks = fill_in_groups(ranks)
-    talking = [rank.collectives for rank in ranks if len(rank.collectives.start_ns)]
-    all_tell = (
-        all(of.has_groups_or_numbers for of in talking) and len(set(map(names_groups, talking))) < 2
+    communicating = [rank.collectives for rank in ranks if len(rank.collectives.start_ns)]
+    all_known = (
+        all(collectives.has_groups_or_numbers for collectives in communicating)
+        and len(set(map(names_groups, communicating))) < 2
     )
     parts = []
     for number, rank in enumerate(ranks):
-        of = rank.collectives
-        count = len(of.start_ns)
+        collectives = rank.collectives
+        count = len(collectives.start_ns)
         if count:
-            iteration, untold = rank.iterations[of.step], np.full(count, -1)
+            iteration, unknown = rank.iterations[collectives.step], np.full(count, -1)
             lane, sequence, size = (
-                (of.lane, of.sequence, of.bytes) if all_tell else (of.stream, untold, untold)
+                (collectives.lane, collectives.sequence, collectives.bytes)
+                if all_known
+                else (collectives.stream, unknown, unknown)
             )
-            lane, kind = renumber(of.names, lane, lanes), renumber(of.names, of.kind, kinds)
+            lane, kind = (
+                renumber(collectives.names, lane, lanes),
+                renumber(collectives.names, collectives.kind, kinds),
+            )
             which = np.full(count, number), np.arange(count)
             parts.append((*which, lane, iteration, sequence, kind, size))
     if not parts:
@@ -126,8 +132,8 @@ def list_collectives(ranks: Sequence[ReducedRank]) -> CollectiveTable:
 
 def blank_incomplete_lanes(lane: np.ndarray, column: np.ndarray) -> np.ndarray:
     """Set `column` to -1 throughout each lane in which some collective has no value (-1)."""
-    untold = np.unique(lane[column < 0])
-    return np.where(np.isin(lane, untold), -1, column)
+    incomplete = np.unique(lane[column < 0])
+    return np.where(np.isin(lane, incomplete), -1, column)
 
 
 def row_numbers(*columns: np.ndarray) -> np.ndarray:

@@ -53,8 +53,10 @@ class Alone:
 
     kinds: list[Kind]
     ns: np.ndarray  # median of each kind; nan: too few launches
-    untold: Launches  # launches beside collectives, of kinds without a time; not in slowed_ns yet
-    step: np.ndarray  # step of each launch in `untold`
+    unmeasured: (
+        Launches  # launches beside collectives, of kinds without a time; not in slowed_ns yet
+    )
+    step: np.ndarray  # step of each launch in `unmeasured`
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ def reduce_rank(
     if parts_ns is None or activity is None or owned is None:
         raise ValueError(f"{analysis.trace.file}: holds no GPU activity")
     collectives = collectives_of(analysis)
-    talking = union(collectives.start_ns, collectives.end_ns)
+    communicating = union(collectives.start_ns, collectives.end_ns)
     bounds_ns, names = analysis.bounds_ns, analysis.trace.names
     begin_ns, end_ns = int(bounds_ns[0]), max(int(bounds_ns[-1]), *collectives.end_ns[-1:], 0)
     computes = np.flatnonzero(
@@ -153,7 +155,7 @@ def reduce_rank(
         slowed_ns=slow.collective_ns,
         alone=alone_times(owned, computes, launches, kinds_ns, names),
         computing=close_short_gaps(activity.computing, np.sort(collectives.end_ns)).common(
-            talking, begin_ns, end_ns
+            communicating, begin_ns, end_ns
         ),
         slices=rank_slices(analysis),
         verdict=report.bottleneck.verdict,
@@ -183,14 +185,14 @@ def alone_times(
         Kind(names[name], names[phase] if phase >= 0 else None, *geometry)
         for name, phase, *geometry in zip(*columns, strict=True)
     ]
-    untold = np.isnan(ns)[launches.kind] & (launches.beside_ns > 0)
-    return Alone(kinds, ns, launches.of(untold), owned.step[rows[untold]].astype(np.int32))
+    unmeasured = np.isnan(ns)[launches.kind] & (launches.beside_ns > 0)
+    return Alone(kinds, ns, launches.of(unmeasured), owned.step[rows[unmeasured]].astype(np.int32))
 
 
 def communication_intervals(analysis: Analysis, owned: Owned) -> Intervals:
     """Intervals in which a collective or a copy from GPU to GPU ran."""
-    talks = analysis.family[owned.name] == COMMUNICATION
-    return union(owned.start_ns[talks], owned.end_ns[talks])
+    communicates = analysis.family[owned.name] == COMMUNICATION
+    return union(owned.start_ns[communicates], owned.end_ns[communicates])
 
 
 def close_short_gaps(computing: Intervals, ends_ns: np.ndarray) -> Intervals:
@@ -246,16 +248,17 @@ def kernel_work(
     of_name, kernel = np.unique(owned.name[rows], return_inverse=True)
     blocks = owned.operations.blocks[owned.row[rows]]
     # persistent kernels have one block per multiprocessor, however large the work is
-    tells = blocks > sm_count
-    count, ns, grids, untold = (
-        np.bincount(kernel, weights) for weights in (None, took_ns, np.maximum(blocks, 0), ~tells)
+    reflects_work = blocks > sm_count
+    count, ns, grids, unknown = (
+        np.bincount(kernel, weights)
+        for weights in (None, took_ns, np.maximum(blocks, 0), ~reflects_work)
     )
     return {
         names[number]: KernelWork(
             FAMILIES[analysis.family[number]],
             int(count[i]),
             int(ns[i]),
-            -1 if untold[i] else int(grids[i]),
+            -1 if unknown[i] else int(grids[i]),
         )
         for i, number in enumerate(of_name.tolist())
     }

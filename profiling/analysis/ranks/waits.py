@@ -137,15 +137,15 @@ class Waits:
 
     def alone_ns(self, iterations: np.ndarray) -> np.ndarray:
         """(iterations, ranks): cost_ns of each rank by itself, computed for all at once."""
-        least, whom = self.alone_costs
-        costs_ns = np.zeros((len(iterations), whom.shape[1]))
+        least, losers = self.alone_costs
+        costs_ns = np.zeros((len(iterations), losers.shape[1]))
         place = np.searchsorted(iterations, self.matched.iteration)
         rows = np.flatnonzero(np.isin(self.matched.iteration, iterations) & (least > 0))
         if len(rows):
-            key = place[rows] * whom.shape[1] + self.late[rows]
+            key = place[rows] * losers.shape[1] + self.late[rows]
             rows, key = rows[order := np.argsort(key, kind="stable")], key[order]
             first = np.flatnonzero(np.diff(key, prepend=-1))
-            spent = np.where(whom[rows], least[rows, None], 0.0)
+            spent = np.where(losers[rows], least[rows, None], 0.0)
             costs_ns.flat[key[first]] = np.add.reduceat(spent, first, axis=0).max(axis=1)
         return costs_ns
 
@@ -155,9 +155,9 @@ class Waits:
         Groups that wait at the same time count once. The lateness of the `excluded` columns does
         not count.
         """
-        least, whom = self.alone_costs
+        least, losers = self.alone_costs
         least = np.where(np.isin(self.late, list(excluded)), 0.0, least)
-        spent = np.where(whom, least[:, None], 0.0)
+        spent = np.where(losers, least[:, None], 0.0)
         return self.sum_by_step(spent, iterations).max(axis=1, initial=0.0)
 
     def doubt_ns(self, ranks: Collection[int], iterations: np.ndarray) -> float:

@@ -31,7 +31,7 @@ def why_longer(mine: ReducedRank, theirs: ReducedRank) -> Work | None:
 
 
 def most_longer_kernels(mine: ReducedRank, theirs: ReducedRank) -> list[LongerKernel]:
-    """Up to NAMED kernels with the largest additional time on `mine`, largest first."""
+    """The kernels with the most additional time on `mine`, at most NAMED, the largest first."""
 
     def ms_of(rank: ReducedRank, name: str) -> float:
         return rank.kernels[name].ns / rank.steps / 1e6 if name in rank.kernels else 0.0

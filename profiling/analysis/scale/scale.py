@@ -1,4 +1,4 @@
-"""From a capture of one GPU to the answer for many. Called by the verb scale."""
+"""Prediction for many GPUs from a capture of one. Called by the verb scale."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -39,26 +39,27 @@ from profiling.gpu_clock import GpuClock
 from profiling.hardware import peak_bytes_per_s
 from profiling.shared_update import EVEN, misfit, needed_in_16_bits
 
-COPY_SHARE = 0.63  # of the memory's bandwidth, that copies of gradients reached on an H200
-# of compute beside NCCL's collectives: 1.7 ms of them made a backward pass 0.8 to 0.9 ms longer, so
-# that it got half as much done (124M on two H200s, docs/scale.md)
+COPY_SHARE = 0.63  # share of the memory's bandwidth that copies of gradients reached on an H200
+# slowdown of compute beside NCCL's collectives: 1.7 ms of them made a backward pass 0.8 to 0.9 ms
+# longer, so that it got half as much done (124M on two H200s, docs/scale.md)
 SLOWDOWN_PERCENT = 100.0
-# and beside copies: the middle of the 4 to 9 that products of 12,288 rows took longer on two H200s
+# slowdown beside copies: the middle of the 4 to 9 % by which matrix products of 12,288 rows took
+# longer on two H200s
 COPIES_SLOWDOWN_PERCENT = 6.5
-# between two pieces of a CUDA graph: 0.1 between the 14 of 124M's backward, in a capture of two
-# H200s (docs/scale.md)
+# gap between two pieces of a CUDA graph: 0.1 ms in all between the 14 pieces of 124M's backward, in
+# a capture of two H200s (docs/scale.md)
 PAUSE_MS = 0.1 / 13
-# of fsdp without CUDA graphs: 124M, 12 blocks, took 73.4 ms on four H200s when each block travelled
-# by itself, and 37.6 on two in two stretches. What is outside of the blocks travels once more, so
-# 12 x + 13 y = 73.4 and 12 x + 3 y = 37.6. That the host took all of it is concluded; no capture
-# shows it.
+# host time of fsdp without CUDA graphs: 124M, 12 blocks, took 73.4 ms on four H200s when each block
+# travelled by itself, and 37.6 ms on two in two stretches. The weights outside of the blocks travel
+# as one more stretch, so 12 x + 13 y = 73.4 and 12 x + 3 y = 37.6. That the host took all of this
+# time is an inference; no capture shows it.
 HOST_MS_PER_BLOCK, HOST_MS_PER_STRETCH = 2.24, 3.58
-LEAST_HIDDEN = 0.01  # of a step: less of it tells no slowdown
+LEAST_HIDDEN = 0.01  # share of a step that has to be hidden to measure a slowdown
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the user said; None: to be found out."""
+    """Options of the user; None: to be measured or assumed."""
 
     counts: tuple[int, ...]
     gpus_per_node: int
@@ -67,10 +68,10 @@ class Request:
     link: LinkSpeed | None = None
     network: LinkSpeed | None = None
     slowdown_percent: float | None = None
-    host_step_ms: float | None = None  # of fsdp and hsdp
-    all_reduce: AllReduce = "collective"  # of ddp
-    shard_update: bool = False  # of ddp
-    reduce_dtype: ReduceDtype = "float32"  # of shard_update
+    host_step_ms: float | None = None  # for fsdp and hsdp
+    all_reduce: AllReduce = "collective"  # for ddp
+    shard_update: bool = False  # for ddp
+    reduce_dtype: ReduceDtype = "float32"  # for shard_update
 
 
 def scale(
@@ -79,13 +80,14 @@ def scale(
     ranks: RanksReport | None = None,
     peak_bytes: int | None = None,
 ) -> Scale:
-    """`ranks`: collectives of several GPUs, for the links. `peak_bytes`: of the measured run.
+    """Predict the captured step on the requested numbers of GPUs.
 
-    Raises ValueError naming what is missing.
+    `ranks` is a report whose collectives measure the links. `peak_bytes` is the most memory that
+    the measured run used. Raises ValueError naming what is missing.
     """
     manifest, report = capture.manifest, capture.report
     keys = keys_of(manifest, capture.trace.file)
-    assert manifest is not None and manifest.vocab_size is not None  # keys_of has looked
+    assert manifest is not None and manifest.vocab_size is not None  # or keys_of would have raised
     sizes = sizes_of(keys, manifest.vocab_size)
     parts = with_micro_steps(step_parts(capture, sizes), request.micro_steps)
     check_keys(request, replace(keys, gradient_accumulation_steps=parts.micro_steps))
@@ -147,7 +149,7 @@ def scale(
 
 
 def with_micro_steps(parts: StepParts, micro_steps: int | None) -> StepParts:
-    """So many on each GPU, each like those that were measured."""
+    """Replace the number of micro-steps on each GPU; each takes as long as the measured ones."""
     if micro_steps is None or micro_steps == parts.micro_steps:
         return parts
     step_ms = parts.rest_ms + micro_steps * (parts.forward_ms + parts.backward_ms)
@@ -161,7 +163,10 @@ def machine_of(
     host: HostTime,
     memory_bytes: int | None,
 ) -> Machine:
-    """Speeds as given, else as measured, else as assumed of the GPU. Raises ValueError."""
+    """Machine with link speeds as given, else as measured, else as assumed for the GPU.
+
+    Raises ValueError where a speed is needed and not known.
+    """
     most = max(request.counts)
     link = network = None
     if most > 1 and request.gpus_per_node > 1:
@@ -192,7 +197,10 @@ def host_time(request: Request, sizes: ModelSizes, micro_steps: int) -> HostTime
 
 
 def host_step_ms(sizes: ModelSizes, micro_steps: int) -> float:
-    """Weights that are kept travel once, whatever the number of micro-steps."""
+    """Assumed host time in ms to launch a step of fsdp or hsdp.
+
+    Weights that are kept travel only once, whatever the number of micro-steps.
+    """
     travels = 1 if sizes.travel.kept else micro_steps
     stretches = len(sizes.travel.stretches) + 1  # and what is outside of blocks
     blocks_ms = micro_steps * sizes.blocks * HOST_MS_PER_BLOCK
@@ -200,19 +208,23 @@ def host_step_ms(sizes: ModelSizes, micro_steps: int) -> float:
 
 
 def slowdown_of(request: Request, ranks: RanksReport | None) -> Slowdown:
-    """As given, else by what several ranks' compute lost beside what they hid, else as assumed."""
+    """Slowdown beside collectives: as given, else as measured on several ranks, else assumed.
+
+    It is measured as the time that compute lost, relative to what it would have taken alone.
+    """
     if request.slowdown_percent is not None:
         return Slowdown(request.slowdown_percent, "given")
     rows = ranks.ranks if ranks else []
     slowed_ms = sum(row.communication.slowed_ms for row in rows)
-    done_ms = sum(row.communication.hidden_ms for row in rows) - slowed_ms  # as if alone
+    # what the compute beside collectives would have taken alone
+    done_ms = sum(row.communication.hidden_ms for row in rows) - slowed_ms
     if done_ms <= LEAST_HIDDEN * sum(row.step_ms for row in rows):
         return Slowdown(SLOWDOWN_PERCENT, "assumed")
     return Slowdown(100 * slowed_ms / done_ms, "measured")
 
 
 def slowdown_beside_copies(request: Request) -> Slowdown | None:
-    """None: nothing is averaged by copies."""
+    """Slowdown of compute beside copies; None where nothing is averaged by copies."""
     if request.all_reduce == "collective":
         return None
     if request.slowdown_percent is not None:
@@ -228,7 +240,10 @@ def assumptions(
     rows: Sequence[Prediction],
     activations: int | None,
 ) -> list[str]:
-    """All that was not measured, in words. `slowdowns`: beside collectives, and beside copies."""
+    """Lines on everything that was not measured.
+
+    `slowdowns` are those beside collectives and beside copies.
+    """
     slowdown, beside_copies = slowdowns
     modes = {row.mode for row in rows}
     lines = ["each GPU has the batch of the one that was measured, and no rank is late"]
@@ -304,7 +319,7 @@ def about_copies(beside: Slowdown, rows: Sequence[Prediction]) -> list[str]:
 
 
 def about_rows(work: Work, rows: Sequence[Prediction]) -> list[str]:
-    """Of the tied embedding's gradient, with ddp."""
+    """Line on how the tied embedding's gradient travels with ddp."""
     if work.rows is None:
         return ["compile_scope=model: the embedding's gradient is dense, its rows do not travel"]
     travelling = [row.gpus for row in rows if row.embedding_rows]
@@ -345,7 +360,7 @@ def about_16_bits(work: Work) -> str:
 
 
 def check_keys(request: Request, keys: Keys) -> None:
-    """Raises ValueError where the trainer refuses what was request for. `keys`: of this step."""
+    """Raise ValueError where the trainer would refuse the request; `keys` are those of the step."""
     if request.shard_update and (reason := misfit(keys)):
         raise ValueError(f"--shard-update: {reason}")
     if request.reduce_dtype == "float32":
@@ -355,7 +370,7 @@ def check_keys(request: Request, keys: Keys) -> None:
 
 
 def check_shared(work: Work, counts: Sequence[int]) -> None:
-    """Raises ValueError where the update cannot be shared, as the trainer does."""
+    """Raise ValueError where the update cannot be shared, as the trainer does."""
     if not work.parts.update_ms:
         raise ValueError("--shard-update: the capture has no kernels of the optimizer")
     for gpus in counts:
@@ -367,7 +382,10 @@ def check_shared(work: Work, counts: Sequence[int]) -> None:
 
 
 def checked_counts(counts: Sequence[int], gpus_per_node: int) -> tuple[int, ...]:
-    """Ascending, each once. Raises ValueError for what does not fill its nodes."""
+    """Numbers of GPUs, ascending, each once.
+
+    Raises ValueError for one that leaves a node partly filled.
+    """
     for gpus in counts:
         if gpus > gpus_per_node and gpus % gpus_per_node:
             raise ValueError(f"--gpus {gpus}: no multiple of --gpus-per-node {gpus_per_node}")
