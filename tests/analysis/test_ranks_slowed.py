@@ -155,7 +155,7 @@ def test_a_rank_that_waits_all_through_backward_is_held_against_the_others(tmp_p
     for number in WAITING:
         rank, row = analysis.ranks[number], report.ranks[number]
         slowed_ms = row.communication.slowed_ms
-        assert np.isnan(rank.alone.ns[rank.alone.untold.kind]).all()
+        assert np.isnan(rank.alone.ns[rank.alone.unmeasured.kind]).all()
         assert slowed_ms == pytest.approx(row.compute_ms - work_us / 1e3, rel=0.02)
         assert slowed_ms > 0.3 * fleet.backward * fleet.kernel_us / 1e3
         backward_ms = rank.phase_ns["backward"].mean() / 1e6

@@ -9,8 +9,8 @@ communication stream of each rank.
    on all ranks. In the first step places are counted from the end of the step, because a rank may
    have begun to record in the middle of that step's collectives.
 3. A match is only accepted if all ranks that use the lane have the same kinds and sizes in the same
-   order, within the step or under the number. Otherwise the lane stays unmatched in that step, and
-   its collectives are counted as unmatched.
+   order, within the step or under the number; only in the first step may a rank have fewer. Where
+   they differ, the lane stays unmatched in that step, and its collectives count as unmatched.
 
 A lane is matched only by facts that all its ranks recorded: one rank without numbers, or without
 sizes, makes the lane do without them. Where only some captures name groups, `untold_groups` infers
@@ -93,6 +93,7 @@ def match(ranks: Sequence[ReducedRank]) -> Matches:
 
 
 def list_collectives(ranks: Sequence[ReducedRank]) -> CollectiveTable:
+    """Put the collectives of all ranks into one table, with the facts that all their lanes have."""
     lanes, kinds = dict[str, int](), dict[str, int]()
 
     def renumber(names: list[str], column: np.ndarray, known: dict[str, int]) -> np.ndarray:

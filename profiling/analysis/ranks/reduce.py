@@ -53,9 +53,7 @@ class Alone:
 
     kinds: list[Kind]
     ns: np.ndarray  # median of each kind; nan: too few launches
-    unmeasured: (
-        Launches  # launches beside collectives, of kinds without a time; not in slowed_ns yet
-    )
+    unmeasured: Launches  # those beside collectives, of kinds without a time; not in slowed_ns yet
     step: np.ndarray  # step of each launch in `unmeasured`
 
 
@@ -201,12 +199,12 @@ def close_short_gaps(computing: Intervals, ends_ns: np.ndarray) -> Intervals:
     In such a gap no kernel can have waited for a collective. `ends_ns` are the ends of the
     collectives, ascending.
     """
-    before, behind = (
+    before, after = (
         np.searchsorted(ends_ns, times, side="right")
         for times in (computing.end_ns[:-1], computing.start_ns[1:])
     )
     long = computing.start_ns[1:] - computing.end_ns[:-1] > SHORT_NS
-    kept = np.concatenate(([True], long | (before < behind), [True]))
+    kept = np.concatenate(([True], long | (before < after), [True]))
     return Intervals(computing.start_ns[kept[:-1]], computing.end_ns[kept[1:]])
 
 

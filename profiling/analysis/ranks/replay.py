@@ -68,22 +68,26 @@ class Replay:
         """End collective `row`, and move its members ahead by what they gain: rules 3 and 4."""
         waits, members = self.waits, np.flatnonzero(self.waits.matched.there[row])
         begins_ns, late = self.begins_ns[row, members], self.late[members]
-        earlier_ns = np.zeros(len(members))  # how much sooner the late ranks have computed
+        earlier_ns = np.zeros(len(members))
         if late.any() and not late.all():
+            # A late rank whose kernels were ready only after the last of the others had begun is
+            # taken to be ready then, so its own kernels run that much sooner.
             last_ns = begins_ns[~late].max()
             earlier_ns[late] = np.maximum(self.ready_ns[row, members[late]] - last_ns, 0)
             begins_ns = np.where(late, np.minimum(begins_ns, last_ns), begins_ns)
         ends_sooner_ns = max(waits.start_ns[row, members].max() - begins_ns.max(), 0.0)
-        exposed_ns, slowed_ns = (
-            waits.exposed_ns[row, members],
-            waits.slowed_by_wait_ns[row, members],
-        )
+        exposed_ns = waits.exposed_ns[row, members]
+        slowed_ns = waits.slowed_by_wait_ns[row, members]
         end_ns, sooner_ns = self.end_ns[row, members], self.sooner_ns[members] + earlier_ns
         bare_ns = end_ns - exposed_ns  # time from which no kernel hides the collective
+        # Collectives that follow each other at once and are exposed form one stretch, which the
+        # rank's kernels had ended before.
         goes_on = (exposed_ns > 0) & (bare_ns <= self.ended_ns[members] + QUEUED_NS)
         self.computed_ns[members] = np.where(goes_on, self.computed_ns[members], bare_ns)
         before_ns = np.where(goes_on, self.computed_sooner_ns[members] + earlier_ns, sooner_ns)
         self.computed_sooner_ns[members] = before_ns = before_ns + slowed_ns
+        # After an exposed collective the rank goes on when both that and its kernels have ended;
+        # after a hidden one it has gained only the time by which the wait slowed its kernels.
         self.sooner_ns[members] = np.where(
             exposed_ns > 0,
             np.minimum(end_ns - self.computed_ns[members] + before_ns, ends_sooner_ns),

@@ -5,8 +5,9 @@
    The late ranks have to be late in the same steps; otherwise the one that costs most alone is
    taken. Their cost is what mending them would gain (Costs.gained_ns).
 2. They are the straggler if that cost is at least 2 % of the step, exceeds the uncertainty of the
-   clocks, and is steady: three times what all others cost (waits.Waits), or more than that in every
-   step. Costs that ranks cause in turns are jitter, which is reported from 2 % on too.
+   clocks, and is steady: three times what all others cost (waits.Waits), or more than they cost in
+   each of at least five steps. Costs that ranks cause in turns are jitter, which is reported from
+   2 % of the step on too.
 3. `cause` determines what holds the late ranks up.
 """
 

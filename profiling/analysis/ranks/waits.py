@@ -112,9 +112,9 @@ class Waits:
     def cost_ns(self, ranks: Collection[int], iterations: np.ndarray) -> np.ndarray:
         """(iterations,): what `ranks`, as columns, cost the others in each step.
 
-        Each collective for which one of `ranks` is late charges its smallest loss among the others
-        to every other member. The step's cost is the sum for the rank that loses most. `ranks` are
-        not all ranks.
+        In each collective for which one of `ranks` is late, every other member is taken to lose the
+        smallest longer_ns among these members. The step's cost is the sum over its collectives, for
+        the member that loses most. `ranks` are not all ranks.
         """
         rows, others = np.isin(self.late, list(ranks)), np.ones(self.start_ns.shape[1], bool)
         others[list(ranks)] = False

@@ -64,10 +64,9 @@ class Work:
         return self.averages if gpus <= gpus_per_node else "collective"
 
     def rows_for(self, gpus: int) -> EmbeddingRows | None:
-        """Rows that the embedding's gradient travels in with ddp, or None where it is dense.
+        """Rows in which the embedding's gradient travels with ddp, or None where it is dense.
 
-        Rows need a step of one micro-step: of several, the dense gradient is still exchanged only
-        once.
+        It is dense with several micro-steps, whose sum is exchanged only once.
         """
         one = self.parts.micro_steps == 1
         return self.rows if one and self.rows and self.rows.travel(gpus) else None

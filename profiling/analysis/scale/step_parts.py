@@ -63,8 +63,8 @@ def step_parts(capture: Capture, sizes: ModelSizes) -> StepParts:
     else:
         (_, distance, _), (first, period, attention) = [rhythm for rhythm in rhythms if rhythm]
         blocks = distance * unit, period * unit
-        behind = (period - attention) * BEHIND_ATTENTION
-        head_ms = max(0.0, first + attention + behind - period) * unit
+        after_ns = (period - attention) * BEHIND_ATTENTION
+        head_ms = max(0.0, first + attention + after_ns - period) * unit
         head_ms = min(head_ms, backward_ms)
     return StepParts(
         step_ms=free or captured,
@@ -133,12 +133,12 @@ def embedding_ns(
     for rows in backward:
         family = analysis.family[owned.name[rows]]
         products = np.flatnonzero(family == PRODUCT)
-        behind = rows[products[-1] + 1 :] if len(products) else rows[:0]
-        lookups = behind[analysis.family[owned.name[behind]] == EMBEDDING]
+        after = rows[products[-1] + 1 :] if len(products) else rows[:0]
+        lookups = after[analysis.family[owned.name[after]] == EMBEDDING]
         own = lookups[before:]
         if not len(own):
             return None
-        spent.append(owned.end_ns[behind].max() - owned.start_ns[own[0]])
+        spent.append(owned.end_ns[after].max() - owned.start_ns[own[0]])
     return float(np.median(spent))
 
 
