@@ -20,7 +20,7 @@ from profiling.__main__ import VERBS
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.capture import open_report
 from profiling.analysis.gpu_time.idle import DATA_PHASES
-from profiling.analysis.ranks.found import named_rank
+from profiling.analysis.ranks.found import rank_in_name
 from profiling.launch.command import FULL, LIGHT
 from profiling.own_program import program_in
 from profiling.timeline import opening
@@ -203,7 +203,7 @@ def test_each_rank_saves_a_file_of_its_own(monkeypatch):
     exec(compile(snippets("Several ranks")[0], "page", "exec"), names)
     saved: list[str] = []
     names["save"](SimpleNamespace(export_chrome_trace=saved.append))
-    assert named_rank(Path(saved[0])) == 3 and saved[0].endswith(opening.ENDINGS)
+    assert rank_in_name(Path(saved[0])) == 3 and saved[0].endswith(opening.ENDINGS)
 
 
 @pytest.mark.parametrize("words", OURS, ids=" ".join)

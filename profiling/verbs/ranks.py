@@ -15,8 +15,8 @@ from rich.progress import Progress as Bar
 from cli.plain import plain, without_controls
 from cli.program import as_called
 from profiling.analysis.capture import open_report
-from profiling.analysis.ranks.files import FOUND_OUT, Progress, StepNames, open_ranks
-from profiling.analysis.ranks.found import TooFewRanks, not_taken
+from profiling.analysis.ranks.files import DETECT, Progress, StepNames, open_ranks
+from profiling.analysis.ranks.found import TooFewRanks, left_out_finding
 from profiling.analysis.ranks.summary import RanksAnalysis
 from profiling.records import to_json
 from profiling.report.capture.document import report_document
@@ -91,14 +91,14 @@ def next_steps(analysis: RanksAnalysis, given: Sequence[Path]) -> str:
     return as_called(without_controls("\n".join(["", "What next", *lines])))
 
 
-def read(paths: Sequence[Path], step_names: StepNames = FOUND_OUT) -> RanksAnalysis:
+def read(paths: Sequence[Path], step_names: StepNames = DETECT) -> RanksAnalysis:
     """Raises ValueError."""
     with counting(len(paths), "read") as progress:
         return open_ranks(paths, progress, step_names)
 
 
 def read_folder(
-    given: Sequence[Path], paths: Sequence[Path], step_names: StepNames = FOUND_OUT
+    given: Sequence[Path], paths: Sequence[Path], step_names: StepNames = DETECT
 ) -> RanksAnalysis | None:
     """Likewise; None where a folder was given, whose captures are of one rank: that is said."""
     try:
@@ -108,7 +108,7 @@ def read_folder(
             raise
         print(plain(f"{error}; taking {paths[0].name} alone"), file=sys.stderr)
         return None
-    other = not_taken(paths, given) if all(place.is_dir() for place in given) else None
+    other = left_out_finding(paths, given) if all(place.is_dir() for place in given) else None
     if other is None:
         return analysis
     findings = [*analysis.report.findings, other]

@@ -29,10 +29,10 @@ from profiling.analysis.capture import open_report
 from profiling.analysis.ranks.found import rank_captures
 from profiling.analysis.ranks.records import RanksReport
 from profiling.analysis.runs.folder import is_run_folder, read_run
-from profiling.analysis.scale.links import given
+from profiling.analysis.scale.links import given_link
 from profiling.analysis.scale.prediction import MODES
 from profiling.analysis.scale.records import AllReduce, Mode, ReduceDtype, Scale
-from profiling.analysis.scale.scale import Asked, checked_counts, scale
+from profiling.analysis.scale.scale import Request, checked_counts, scale
 from profiling.records import to_json
 from profiling.verbs.report import CAPTURE
 from profiling.verbs.results import (
@@ -105,7 +105,7 @@ def speeds(words: str) -> tuple[float, ...]:
     return found
 
 
-def asked_of(flags: Namespace) -> Asked:
+def asked_of(flags: Namespace) -> Request:
     """Raises ValueError."""
     modes: tuple[Mode, ...] = (flags.parallel,) if flags.parallel else MODES
     counts = checked_counts(flags.gpus, flags.gpus_per_node)
@@ -115,13 +115,13 @@ def asked_of(flags: Namespace) -> Asked:
         check_shard_update(counts, modes)
     elif flags.reduce_dtype != "float32":
         raise ValueError(f"--reduce-dtype {flags.reduce_dtype}: is for --shard-update")
-    return Asked(
+    return Request(
         counts,
         flags.gpus_per_node,
         modes,
         flags.micro_steps,
-        given("--link", flags.link) if flags.link else None,
-        given("--network", flags.network) if flags.network else None,
+        given_link("--link", flags.link) if flags.link else None,
+        given_link("--network", flags.network) if flags.network else None,
         flags.slowdown,
         flags.host_ms,
         flags.all_reduce,

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.fleet.files import Told, write_nsys
 from benchmarks.fleet.simulation import Fault, Fleet, cost_us, simulate
 from profiling.analysis.ranks import found as ranks_found
-from profiling.analysis.ranks.found import captures_in, named_rank, not_taken
+from profiling.analysis.ranks.found import captures_in, left_out_finding, rank_in_name
 from profiling.timeline import opening
 from profiling.timeline.scrub import scrub
 from tests.helpers.fleet import report_of, written
@@ -54,7 +54,7 @@ NAMES = {
 
 @pytest.mark.parametrize("name", NAMES)
 def test_ranks_are_read_from_names(name: str) -> None:
-    assert named_rank(Path("/rank8/worker9") / name) == NAMES[name]
+    assert rank_in_name(Path("/rank8/worker9") / name) == NAMES[name]
 
 
 def laid(folder: Path, *names: str, seconds: int = 1_700_000_000) -> list[Path]:
@@ -96,14 +96,14 @@ def test_what_was_unpacked_is_of_the_same_window_and_stands_for_its_gz(tmp_path:
     packed = laid(tmp_path, *(f"rank{rank}.trace.json.gz" for rank in range(4)))
     plain = laid(tmp_path, "rank0.trace.json", "rank1.trace.json", seconds=1_700_000_100)
     assert captures_in(tmp_path) == [*plain, *packed[2:]]
-    assert not_taken(captures_in(tmp_path), [tmp_path]) is None
+    assert left_out_finding(captures_in(tmp_path), [tmp_path]) is None
     laid(tmp_path, "rank0.trace.json", seconds=1_600_000_000)  # of an earlier capture
     assert captures_in(tmp_path) == [packed[0], plain[1], *packed[2:]]
 
 
 def test_ranks_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     laid(tmp_path, *(f"rank{rank}.json" for rank in range(12)))
-    assert [named_rank(path) for path in captures_in(tmp_path)] == list(range(12))
+    assert [rank_in_name(path) for path in captures_in(tmp_path)] == list(range(12))
 
 
 def test_foreign_folders_whose_names_differ_in_more_than_the_rank(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_sessions_of_several_hosts_in_one_folder(tmp_path: Path, done: str) -> N
     for path in {"scrubbed": paths, "one scrubbed": paths[1:2]}.get(done, []):
         scrub(path)
     assert captures_in(tmp_path) == paths
-    assert not_taken(paths, [tmp_path]) is None
+    assert left_out_finding(paths, [tmp_path]) is None
     report = report_of(paths)
     assert [row.rank for row in report.ranks] == list(range(8))
     assert report.straggler is not None and report.straggler.rank == 5
@@ -179,7 +179,7 @@ def test_sessions_of_other_runs_are_left_out(tmp_path: Path, others: list[Told])
     newest, *older = hosts(tmp_path, [of_host("node0"), *others])
     (tmp_path / "report.json").write_text("{}")
     assert captures_in(tmp_path) == [newest]
-    told = not_taken([newest], [tmp_path])
+    told = left_out_finding([newest], [tmp_path])
     assert told is not None and f"{len(older)} capture" in told.what
     assert "as run-b.sqlite, of another window or run" in told.what
 
@@ -197,13 +197,13 @@ def test_two_runs_of_two_hosts_in_one_folder_are_not_mixed(tmp_path: Path) -> No
 
 def test_what_is_left_in_a_folder_is_told(tmp_path: Path) -> None:
     mine = laid(tmp_path, *window(2), seconds=1_700_000_100)
-    assert not_taken(mine, [tmp_path]) is None
+    assert left_out_finding(mine, [tmp_path]) is None
     laid(tmp_path, *window(1), "summary.json", "window-1-rank0.json")
-    told = not_taken(mine, [tmp_path])
+    told = left_out_finding(mine, [tmp_path])
     assert told is not None and told.level == "note"
     assert told.what.startswith("left out: 3 captures beside these, as window-1-rank0.trace")
     laid(tmp_path, "other.sqlite")
-    told = not_taken(mine, [tmp_path])
+    told = left_out_finding(mine, [tmp_path])
     assert told is not None and told.level == "warning" and "4 captures" in told.what
 
 
@@ -217,7 +217,7 @@ def test_two_runs_in_two_folders_are_not_mixed(tmp_path: Path) -> None:
     laid(tmp_path / "a", "rank0.json", "rank1.json")
     newest = laid(tmp_path / "b", "rank0.json", "rank1.json", seconds=1_700_000_100)
     assert captures_in(tmp_path) == newest
-    told = not_taken(newest, [tmp_path])
+    told = left_out_finding(newest, [tmp_path])
     assert told is not None and "2 captures beside these, as rank0.json" in told.what
 
 
@@ -257,7 +257,7 @@ def test_traces_that_say_it_in_their_head_need_no_names(tmp_path: Path, packed: 
     ("told_by", "owner", "asked"),
     [
         ("name", opening, "modified_ns"),
-        ("head", ranks_found, "told_rank"),
+        ("head", ranks_found, "rank_in_head"),
         ("session", opening, "modified_ns"),
         ("session", ranks_found, "session_of"),
     ],

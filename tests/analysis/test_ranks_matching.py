@@ -12,7 +12,7 @@ from benchmarks.fleet.simulation import DATA_PARALLEL_STREAM, Fault, Fleet, cost
 from profiling.analysis.columns import first_to_end
 from profiling.analysis.ranks.collectives import algorithm_of, kind_of
 from profiling.analysis.ranks.summary import RanksAnalysis
-from profiling.analysis.ranks.waits import elsewhere, handed_on
+from profiling.analysis.ranks.waits import inherited_lateness, waits_elsewhere
 from profiling.report.ranks.document import ranks_document, ranks_table
 from profiling.report.renderers.page import page
 from tests.helpers.fleet import TOOLS, analysed, one_clock, report_of, written
@@ -87,7 +87,9 @@ def test_two_groups_that_share_no_collective_are_told_apart(tmp_path) -> None:
 def test_waits_and_transfers_add_up(tmp_path: Path, tool: str) -> None:
     analysis = analysed(written(FAULTY, tmp_path, tool))
     waits = analysis.costs.waits
-    took = waits.matched.of(analysis.ranks, "end_ns") - waits.matched.of(analysis.ranks, "start_ns")
+    took = waits.matched.values_of(analysis.ranks, "end_ns") - waits.matched.values_of(
+        analysis.ranks, "start_ns"
+    )
     assert np.all(waits.wait_ns + waits.transfer_ns == took)
     assert np.all((waits.wait_ns >= 0) & (waits.transfer_ns >= 0))
     assert np.all((waits.exposed_wait_ns >= 0) & (waits.exposed_wait_ns <= waits.wait_ns))
@@ -103,7 +105,7 @@ def test_what_two_collectives_take_at_one_time_counts_once(tmp_path: Path) -> No
     analysis = analysed(written(BOTH, tmp_path))
     for row in analysis.report.ranks:
         number = row.rank
-        exposed = analysis.costs.of_rank_ms(analysis.costs.waits.exposed_ns, number)
+        exposed = analysis.costs.mean_of_rank_ms(analysis.costs.waits.exposed_ns, number)
         # less the microsecond between two kernels
         assert exposed == pytest.approx(row.communication.exposed_ms, abs=0.1)
 
@@ -216,13 +218,13 @@ def test_of_collectives_that_are_open_the_first_to_end_owns_the_time() -> None:
 
 def test_waits_in_other_groups_are_counted_since_the_last_of_this_one() -> None:
     waited, group = np.array([5.0, 7.0, 1.0, 2.0]), np.array([0, 1, 0, 1])
-    assert elsewhere(waited, group).tolist() == [0.0, 5.0, 7.0, 1.0]
+    assert waits_elsewhere(waited, group).tolist() == [0.0, 5.0, 7.0, 1.0]
 
 
 def test_lateness_from_elsewhere_lasts_until_the_others_waited_for_it() -> None:
     more = np.array([[8.0, 0.0], [1.0, 0.0], [0.0, 0.0]])
     exposed = np.array([[0.0, 3.0], [0.0, 6.0], [0.0, 0.0]])  # of the first wait most is hidden
-    assert handed_on(more, exposed).tolist() == [[8.0, 0.0], [6.0, 0.0], [0.0, 0.0]]
+    assert inherited_lateness(more, exposed).tolist() == [[8.0, 0.0], [6.0, 0.0], [0.0, 0.0]]
 
 
 def written_in_part(fleet: Fleet, folder: Path, few: Sequence[int], tool: str) -> list[Path]:

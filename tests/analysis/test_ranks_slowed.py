@@ -10,7 +10,7 @@ from benchmarks.fleet.simulation import GEMM as PRODUCT
 from benchmarks.fleet.simulation import Fault, Fleet, cost_us, simulate
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.gpu_time.slowed import Slowed, alone_ns, launches_of, slowed
-from profiling.analysis.ranks.files import FOUND_OUT, read
+from profiling.analysis.ranks.files import DETECT, read_file
 from profiling.analysis.ranks.summary import analyse
 from tests.helpers.fleet import TOOLS, analysed, report_of, written
 from tests.helpers.programs import ADD, GEMM, US, Builder
@@ -155,7 +155,7 @@ def test_a_rank_that_waits_all_through_backward_is_held_against_the_others(tmp_p
     for number in WAITING:
         rank, row = analysis.ranks[number], report.ranks[number]
         slowed_ms = row.communication.slowed_ms
-        assert np.isnan(rank.alone.ns[rank.alone.untold.kind]).all()
+        assert np.isnan(rank.alone.ns[rank.alone.unmeasured.kind]).all()
         assert slowed_ms == pytest.approx(row.compute_ms - work_us / 1e3, rel=0.02)
         assert slowed_ms > 0.3 * fleet.backward * fleet.kernel_us / 1e3
         backward_ms = rank.phase_ns["backward"].mean() / 1e6
@@ -169,7 +169,7 @@ def test_a_rank_that_waits_all_through_backward_is_held_against_the_others(tmp_p
 
 def test_a_gpu_of_another_name_tells_nothing_of_this_one(tmp_path: Path) -> None:
     """Rank 1 alone tells how long backward's kernels take, and rank 0 has such a GPU."""
-    ranks = [read(path, FOUND_OUT).ranks[0] for path in written(THROUGHOUT, tmp_path)]
+    ranks = [read_file(path, DETECT).ranks[0] for path in written(THROUGHOUT, tmp_path)]
     others = [replace(rank, gpu="NVIDIA H100") if rank.rank > 1 else rank for rank in ranks]
     slowed_ms = [row.communication.slowed_ms for row in analyse(others).report.ranks]
     assert slowed_ms[0] > 2 and slowed_ms[2:] == [0, 0]

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.fleet.files import Told, clocks_of_hosts
 from benchmarks.fleet.simulation import Fault, Fleet, cost_us, simulate
-from profiling.analysis.ranks.cause_said import launches_said
+from profiling.analysis.ranks.cause_said import launches_line
 from tests.helpers.fleet import TOOLS, analysed, report_of, written
 
 NEAR = 0.15  # of what removing the fault gives
@@ -86,7 +86,7 @@ def test_a_slow_host_is_told_from_one_that_launches_more(tmp_path: Path) -> None
     assert "launches no more kernels than the others'" in late.evidence[1]
     mine, others = analysis.ranks[1], [analysis.ranks[0], analysis.ranks[2]]
     twice = {name: replace(work, count=2 * work.count) for name, work in mine.kernels.items()}
-    said = launches_said(replace(mine, kernels=twice), others)
+    said = launches_line(replace(mine, kernels=twice), others)
     count = round(mine.launches)
     assert said == f"Its host launches more kernels: {2 * count} a step, the others' {count}."
 

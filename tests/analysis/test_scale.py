@@ -11,7 +11,7 @@ from profiling.analysis.scale.records import LinkSpeed, Slowdown
 from profiling.analysis.scale.scale import (
     COPIES_SLOWDOWN_PERCENT,
     SLOWDOWN_PERCENT,
-    Asked,
+    Request,
     scale,
     slowdown_of,
 )
@@ -25,20 +25,20 @@ from tests.helpers.scale import FUSED, scaled
 def test_a_clock_at_its_power_limit_is_assumed_to_stay(percent, said):
     rows = {"gpu/sm_clock_mhz": 1573.0, "gpu/throttle_power_percent": percent}
     limited = replace(capture_of("flash_eager.trace"), clocks=RunClocks(rows))
-    found = scale(limited, Asked((1, 4), 8)).assumed
+    found = scale(limited, Request((1, 4), 8)).assumed
     at_the_limit = "the GPU's clock stays as it was, 1573 MHz, held down by its power limit 97 %"
     assert any(each.startswith(at_the_limit) for each in found) == said
 
 
 def test_what_is_assumed_is_said():
-    result = scale(capture_of("flash_eager.trace"), Asked((1, 4), 8))
+    result = scale(capture_of("flash_eager.trace"), Request((1, 4), 8))
     said = " ".join(result.assumed)
     assert "data sheet" in said and "--slowdown" in said and "activations: not measured" in said
     assert result.network is None
     assert (result.slowdown.percent, result.slowdown.source) == (SLOWDOWN_PERCENT, "assumed")
     assert "compute is 100 % longer beside a collective" in said and "(--host-ms)" in said
     given = LinkSpeed(300.0, 300.0, 300.0, "given", "--link")
-    asked = Asked((1, 4), 8, link=given, slowdown_percent=5.0, host_step_ms=30.0)
+    asked = Request((1, 4), 8, link=given, slowdown_percent=5.0, host_step_ms=30.0)
     said = " ".join(scale(capture_of("flash_eager.trace"), asked, peak_bytes=2 * 10**9).assumed)
     assert "data sheet" not in said and "--slowdown" not in said and "--host-ms" not in said
     assert "activations are those of the measured run" in said
@@ -46,7 +46,7 @@ def test_what_is_assumed_is_said():
 
 
 def test_predictions_tell_whether_rows_travel():
-    asked = Asked((1, 2, 4), 8, ("ddp", "fsdp"))
+    asked = Request((1, 2, 4), 8, ("ddp", "fsdp"))
     result = scaled(asked)
     rows = {(row.gpus, row.mode): row.embedding_rows for row in result.predictions}
     assert [key for key, travel in rows.items() if travel] == [(2, "ddp")]
@@ -62,7 +62,7 @@ def test_predictions_tell_whether_rows_travel():
 
 
 def test_copies_are_assumed_to_slow_less_and_are_for_one_node():
-    asked = Asked((1, 8, 16), 8, ("ddp",), all_reduce="copies")
+    asked = Request((1, 8, 16), 8, ("ddp",), all_reduce="copies")
     result = scaled(asked)
     assert [row.all_reduce for row in result.predictions] == [None, "copies", "collective"]
     assert result.slowdown == Slowdown(SLOWDOWN_PERCENT, "assumed")
@@ -80,7 +80,7 @@ def test_copies_are_assumed_to_slow_less_and_are_for_one_node():
 
 
 def test_a_shared_update_is_said_and_makes_ddp_shorter():
-    asked = Asked((1, 2, 8), 8, ("ddp", "fsdp"), all_reduce="copies")
+    asked = Request((1, 2, 8), 8, ("ddp", "fsdp"), all_reduce="copies")
     shared, alone = (
         scaled(replace(asked, shard_update=on), vocab_size=65, **FUSED) for on in (True, False)
     )
@@ -103,7 +103,7 @@ def test_a_shared_update_is_said_and_makes_ddp_shorter():
 
 
 def test_gradients_in_16_bits_are_said_and_halve_what_is_sent_of_them():
-    asked = Asked((1, 2), 8, ("ddp", "fsdp"), shard_update=True)
+    asked = Request((1, 2), 8, ("ddp", "fsdp"), shard_update=True)
     long, short = (
         scaled(replace(asked, reduce_dtype=dtype), vocab_size=65, **FUSED)
         for dtype in ("float32", "bfloat16")
@@ -118,7 +118,7 @@ def test_gradients_in_16_bits_are_said_and_halve_what_is_sent_of_them():
 
 
 def test_pieces_of_graphs_are_said_where_there_are_graphs():
-    said = {on: scaled(Asked((1, 2), 8), cuda_graphs=on) for on in ("true", "false")}
+    said = {on: scaled(Request((1, 2), 8), cuda_graphs=on) for on in ("true", "false")}
     pauses = ["CUDA graphs are cut" in " ".join(result.assumed) for result in said.values()]
     assert pauses == [True, False]
     with_them, without = (result.predictions[1].step_ms for result in said.values())
@@ -126,7 +126,7 @@ def test_pieces_of_graphs_are_said_where_there_are_graphs():
 
 
 def test_the_slowdown_is_what_compute_lost_beside_collectives(tmp_path):
-    asked, beside = Asked((1, 4), 8), {"ranks": 2, "steps": 4, "buckets": 2}
+    asked, beside = Request((1, 4), 8), {"ranks": 2, "steps": 4, "buckets": 2}
     twice, hardly = (
         slowdown_of(asked, report_of(written(Fleet(**beside, slowdown=by), tmp_path / str(by))))
         for by in (1.9, 1.0)
@@ -144,7 +144,7 @@ def test_kernels_that_fsdp_refuses_are_told():
     assert capture.manifest and capture.manifest.config
     fused = replace(capture.manifest, config=capture.manifest.config | {"kernels": "fused"})
     said = {
-        ways: " ".join(scale(replace(capture, manifest=fused), Asked((8,), 8, ways)).assumed)
+        ways: " ".join(scale(replace(capture, manifest=fused), Request((8,), 8, ways)).assumed)
         for ways in (("ddp",), MODES)
     }
     assert "kernels=fused" in said[MODES] and "kernels=fused" not in said["ddp",]
@@ -152,7 +152,8 @@ def test_kernels_that_fsdp_refuses_are_told():
 
 def test_more_micro_steps_are_as_long_as_those_that_were_measured():
     one, five = (
-        scale(capture_of("flash_metrics"), Asked((1, 8), 8, micro_steps=count)) for count in (1, 5)
+        scale(capture_of("flash_metrics"), Request((1, 8), 8, micro_steps=count))
+        for count in (1, 5)
     )
     passes = one.measured.forward_ms + one.measured.backward_ms
     assert five.measured.step_ms - one.measured.step_ms == pytest.approx(4 * passes)

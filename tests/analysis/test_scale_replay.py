@@ -6,7 +6,7 @@ import pytest
 
 from profiling.analysis.scale.links import Links
 from profiling.analysis.scale.model_sizes import Keys, buckets, sizes_of
-from profiling.analysis.scale.prediction import limit, replayed
+from profiling.analysis.scale.prediction import limit, replay_mode
 from profiling.analysis.scale.records import StepParts
 from profiling.analysis.scale.replay import Replay, Work, replay_ddp
 from tests.helpers.scale import FREE, MB, PARTS, ROWS, WITH_ROWS, all_reduce_ms, work
@@ -124,7 +124,7 @@ def test_a_faster_link_more_slowdown_more_gpus(mode):
         large = sizes_of(Keys(12, 768, 1024, 12), 50304)
         parts = StepParts(27.0, 1, 8.0, 17.0, 0.5, 1.1, 2.0, 1.0, "kernels")
         given = Work(parts, large, 25.0, 0.0, None)
-        return replayed(replace(given, **changes), Links(8, link, network), gpus, mode).now
+        return replay_mode(replace(given, **changes), Links(8, link, network), gpus, mode).now
 
     assert step(link=30.0) > step(link=100.0) >= step(link=300.0) >= step(link=1000.0)
     assert step(network=1.0) > step(network=10.0) >= step(network=40.0)

@@ -73,7 +73,7 @@ def test_rows_are_of_the_residual_streams_dtype_without_dropout():
 
 
 def test_ranks_share_buckets_of_blocks_alone_and_of_one_length():
-    sizes = sizes_of(GPT2_124M, 50_257).in_products
+    sizes = sizes_of(GPT2_124M, 50_257).matrices_only
     block = 12 * 768**2
     for rows, gpus in ((True, 2), (True, 4), (False, 8), (False, 1024)):
         assert [*shared_buckets(sizes, 25.0, rows, gpus).values()] == [block] * 12

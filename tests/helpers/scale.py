@@ -6,7 +6,7 @@ from profiling.analysis.scale.links import LINK_STEP_MS, START_MS, Links
 from profiling.analysis.scale.model_sizes import EmbeddingRows, ModelSizes
 from profiling.analysis.scale.records import Scale, StepParts
 from profiling.analysis.scale.replay import Work
-from profiling.analysis.scale.scale import Asked, scale
+from profiling.analysis.scale.scale import Request, scale
 from profiling.travel import Travel
 from tests.helpers.captures import capture_of
 
@@ -33,7 +33,7 @@ def all_reduce_ms(megabytes: float, gpus: int, gb_per_s: float) -> float:
     return transfer + START_MS + 2 * (gpus - 1) * LINK_STEP_MS
 
 
-def scaled(asked: Asked, vocab_size: int = 50_257, **config: object) -> Scale:
+def scaled(asked: Request, vocab_size: int = 50_257, **config: object) -> Scale:
     """Of a run of 16,384 tokens."""
     capture = capture_of("flash_metrics")
     assert capture.manifest and capture.manifest.config

@@ -1,1 +1,1 @@
-"""Where a run of several ranks hangs, from the dumps of their flight recorders."""
+"""Analysis of a hanging run of several ranks, from the dumps of their flight recorders."""

@@ -1,4 +1,4 @@
-"""From the dumps of all ranks to the collective that hangs, and who is to be asked about it."""
+"""Search of the dumps of all ranks for the collective that hangs, and the ranks responsible."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,37 +10,43 @@ from profiling.flight_recorder import HOSTS_GROUP
 from profiling.timeline.flight_dump import Dump, find, read
 
 OF_ALL = ("default_pg", HOSTS_GROUP)  # descriptions of groups of all ranks: torch's, the trainer's
-SKEW_NS = 1_000_000_000  # by which the clocks of hosts may differ
-HANG_S = 30.0  # ranks of a healthy run wait for each other, and the host runs ahead of its GPU
+SKEW_NS = 1_000_000_000  # largest difference assumed between the clocks of hosts
+# wait from which on a run counts as hanging: ranks of a healthy run wait for each other too, and
+# the host runs ahead of its GPU
+HANG_S = 30.0
 
 
 def read_hang(places: Sequence[Path]) -> Hang:
-    """Raises ValueError naming a file where none is a dump.
+    """Read the dumps at `places` and analyse them.
 
-    A rank that was killed may have left a half of one: it is left out, and the rest is read.
+    A rank that was killed may have left half a dump: it is left out with a note, and the rest is
+    read. Raises ValueError naming a file where none is a dump.
     """
-    found, dumps, left_out = find(places), list[Dump](), list[str]()
-    for rank, path in found.items():
+    paths, dumps, left_out = find(places), list[Dump](), list[str]()
+    for rank, path in paths.items():
         try:
             dumps.append(read(path, rank))
         except ValueError as error:
             left_out.append(str(error))
     if not dumps:
         raise ValueError(left_out[0])
-    hang = hang_of(dumps, max(found) + 1 if left_out else 0)
-    return replace(hang, notes=[*(f"left out: {each}" for each in left_out), *hang.notes])
+    hang = hang_of(dumps, max(paths) + 1 if left_out else 0)
+    return replace(hang, notes=[*(f"left out: {error}" for error in left_out), *hang.notes])
 
 
 def hang_of(dumps: list[Dump], least: int = 0) -> Hang:
-    """`dumps`: in the order of their ranks, of which there are `least` or more."""
+    """Analyse `dumps`, ordered by rank, of a run of at least `least` ranks.
+
+    Dumps of an earlier moment than the others are left out, with a note.
+    """
     world = max(world_size(dumps) or 0, least) or None
     groups = groups_of(dumps, world)
-    if old := {rank for group in groups for rank in group.outdated(SKEW_NS)}:
+    if old := {rank for group in groups for rank in group.outdated_ranks(SKEW_NS)}:
         rest = hang_of([dump for dump in dumps if dump.rank not in old], dumps[-1].rank + 1)
-        said = f"rank {', '.join(map(str, sorted(old)))}: the dump is of an earlier moment"
-        note = f"{said}, and is left out: the other ranks have finished more since"
+        whose = f"rank {', '.join(map(str, sorted(old)))}: the dump is of an earlier moment"
+        note = f"{whose}, and is left out: the other ranks have finished more since"
         return replace(rest, notes=[note, *rest.notes])
-    stuck = first_to_look_at([found for group in groups if (found := group.stuck())])
+    stuck = first_to_look_at([collective for group in groups if (collective := group.find_stuck())])
     known = {dump.rank for dump in dumps}
     no_dump = [rank for rank in range(world or 0) if rank not in known]
     ranks = [rank_of(dump, groups) for dump in dumps]
@@ -48,14 +54,17 @@ def hang_of(dumps: list[Dump], least: int = 0) -> Hang:
 
 
 def world_size(dumps: list[Dump]) -> int | None:
-    """As the trainer noted it, or torch knows the members of the group of all."""
+    """World size by the trainer's notes or torch's list of group members; None: unknown."""
     sizes = [dump.note.world_size for dump in dumps if dump.note]
     sizes += [len(members) for dump in dumps for members in dump.members.values()]
     return max(sizes, default=0) or None
 
 
 def groups_of(dumps: list[Dump], world: int | None) -> list[GroupOfRanks]:
-    """The process groups that somebody called in. Groups of one name and other members are two."""
+    """Process groups in which some rank called a collective.
+
+    Groups with the same name but different members are different groups.
+    """
     ranks: dict[tuple[tuple[str, str], tuple[int, ...] | None], list[Dump]] = {}
     for dump in dumps:
         for name in dump.groups:
@@ -68,38 +77,45 @@ def groups_of(dumps: list[Dump], world: int | None) -> list[GroupOfRanks]:
 
 
 def members_of(dump: Dump, name: tuple[str, str], world: int | None) -> tuple[int, ...] | None:
+    """Ranks in the group of that (name, description); None where the dump does not list them."""
     if name[1] in OF_ALL and world:
         return tuple(range(world))
     return dump.members.get(name[0])
 
 
 def first_to_look_at(stuck: list[Stuck]) -> list[Stuck]:
-    """One that ranks are missing from because they wait in another comes behind that one."""
-    waiting = [set(found.waiting) for found in stuck]
+    """Sort the collectives that do not end: the one to look at first comes first.
+
+    Mismatches lead. A collective whose missing ranks wait in another one comes after that one.
+    Among the rest the longest wait comes first.
+    """
+    waiting = [set(collective.waiting) for collective in stuck]
 
     def order(item: tuple[int, Stuck]) -> tuple[bool, bool, float]:
-        index, found = item
+        index, collective = item
         others = set().union(*waiting[:index], *waiting[index + 1 :])
-        held_up = not others.isdisjoint(found.absent)
-        return found.why != "mismatch", held_up, -(found.waited_s or 0)
+        held_up = not others.isdisjoint(collective.absent)
+        return collective.why != "mismatch", held_up, -(collective.waited_s or 0)
 
-    return [found for _, found in sorted(enumerate(stuck), key=order)]
+    return [collective for _, collective in sorted(enumerate(stuck), key=order)]
 
 
 def answer(stuck: list[Stuck], ranks: list[Rank]) -> Answer:
+    """Decide between hang, error, moment and none; records.Answer explains them."""
     if any(rank.own_error for rank in ranks):
         return "error"
     if not stuck:
         return "none"
     for_good = any(
-        found.timed_out or (found.waited_s or 0) >= min(HANG_S, found.timeout_s or HANG_S)
-        for found in stuck
+        collective.timed_out
+        or (collective.waited_s or 0) >= min(HANG_S, collective.timeout_s or HANG_S)
+        for collective in stuck
     )
     return "hang" if for_good else "moment"
 
 
 def rank_of(dump: Dump, groups: list[GroupOfRanks]) -> Rank:
-    """Of all groups that it is in, its last call, and the last one that is done."""
+    """Record of one rank, with its last call and its last finished call over all its groups."""
     entered: list[Call] = []
     finished: list[Call] = []
     for group in groups:
@@ -127,13 +143,13 @@ def rank_of(dump: Dump, groups: list[GroupOfRanks]) -> Rank:
 
 
 def notes(dumps: list[Dump]) -> list[str]:
-    """What may mislead about the dumps."""
-    found = []
+    """Notes on properties of the dumps that may mislead."""
+    lines = []
     if sent := sum(dump.point_to_point for dump in dumps):
-        found.append(f"{sent} sends and receives are left out: they belong to two ranks alone")
+        lines.append(f"{sent} sends and receives are left out: they belong to two ranks alone")
     if empty := [dump.rank for dump in dumps if not dump.groups]:
-        found.append(f"no collective was recorded by rank {', '.join(map(str, empty))}")
+        lines.append(f"no collective was recorded by rank {', '.join(map(str, empty))}")
     times = [dump.dumped_ns for dump in dumps]
     if (apart_s := (max(times) - min(times)) / 1e9) > HANG_S:
-        found.append(f"the dumps are {apart_s:,.0f} s apart: are they of one run?")
-    return found
+        lines.append(f"the dumps are {apart_s:,.0f} s apart: are they of one run?")
+    return lines

@@ -1,1 +1,1 @@
-"""Several ranks of one training: their clocks, their collectives, who is waited for and why."""
+"""Comparison of several ranks of one training: who is waited for, and why."""

@@ -1,8 +1,8 @@
-"""What holds the late rank up: the part of the step, the phase, and the kernels behind it.
+"""Cause of a rank's lateness: the part of the step, the phase, and the kernels responsible.
 
-The cause is the part of the step, of causes.PARTS less communication, that takes the late rank
-longer than the median of the others by most. Longer kernels are explained by what ran (`work`),
-and all of it is told by `cause_said`.
+The cause is that part of the step (causes.PARTS without communication) that exceeds the median of
+the other ranks by most. Longer compute is explained by the kernels that ran (`work`), and
+`cause_said` puts all of it into words.
 """
 
 from collections.abc import Callable
@@ -11,27 +11,31 @@ from dataclasses import replace
 import numpy as np
 
 from profiling.analysis.ranks.cause_said import (
-    limit_said,
-    longer_said,
+    limit_lines,
+    longer_lines,
     next_steps,
-    waits_said,
-    work_said,
+    waits_lines,
+    work_lines,
 )
 from profiling.analysis.ranks.costs import WORTH_TELLING, Costs
-from profiling.analysis.ranks.power_limit import PRODUCTS, ahead_ms
+from profiling.analysis.ranks.power_limit import PRODUCTS, clock_gain_ms
 from profiling.analysis.ranks.records import Straggler
 from profiling.analysis.ranks.reduce import ReducedRank
-from profiling.analysis.ranks.work import more_ms, most_longer, why_longer
+from profiling.analysis.ranks.work import extra_launches_ms, most_longer_kernels, why_longer
 from profiling.analysis.verdict.diagnosis import CLOSE
 from profiling.causes import PART, VERDICT
 
-MOSTLY = 0.5  # of a wait for the GPU, what the host did longer behind it
+MOSTLY = 0.5  # share of a longer wait for the GPU that longer host work has to explain
 HOST = ("data", "cpu")
 GPU_VERDICTS = ("gpu_compute", "gpu_memory", "gpu_latency", "gpu")
 
 
 def straggler_of(costs: Costs, late: list[int], gained_ns: np.ndarray) -> Straggler:
-    """`late`: the one that costs most alone first; `gained_ns`: of these, by Costs.gained_ns."""
+    """Describe the late ranks: what they cost, why they are late, and what to try.
+
+    `late` are their columns, the one that costs most alone first, and `gained_ns` is what
+    Costs.gained_ns computed for them.
+    """
     late_ms = costs.mean_ms(gained_ns)
     first, others = late[0], [n for n in range(len(costs.ranks)) if n not in late]
     rank, typical = costs.ranks[first], costs.ranks[median_rank(costs, others)]
@@ -39,9 +43,9 @@ def straggler_of(costs: Costs, late: list[int], gained_ns: np.ndarray) -> Stragg
     part = max(longer_ms, key=lambda name: longer_ms[name])
     work = why_longer(rank, typical) if part == "compute" else None
     computes_ms = longer_ms.get("compute", 0.0)
-    limited_ms = ahead_ms(costs, first, others, computes_ms, more_ms(rank, typical))
+    limited_ms = clock_gain_ms(costs, first, others, computes_ms, extra_launches_ms(rank, typical))
     because = cause(costs, first, others, part, longer_ms)
-    found = Straggler(
+    straggler = Straggler(
         rank=rank.rank,
         with_ranks=[costs.ranks[number].rank for number in late[1:]],
         costs_ms_per_step=late_ms,
@@ -53,33 +57,33 @@ def straggler_of(costs: Costs, late: list[int], gained_ns: np.ndarray) -> Stragg
         longer_ms=longer_ms[part],
         phase=longest_phase(costs, first, others) if part == "compute" else None,
         work=work,
-        kernels=most_longer(rank, typical) if work else [],
+        kernels=most_longer_kernels(rank, typical) if work else [],
         evidence=[],
         next=next_steps(rank, because, work),
     )
     evidence = [
-        *longer_said(found, longer_ms),
-        *work_said(found, costs, first, others),
-        *waits_said(found, costs, others),
-        *limit_said(found, limited_ms),
+        *longer_lines(straggler, longer_ms),
+        *work_lines(straggler, costs, first, others),
+        *waits_lines(straggler, costs, others),
+        *limit_lines(straggler, limited_ms),
     ]
-    return replace(found, evidence=evidence)
+    return replace(straggler, evidence=evidence)
 
 
 def cause(costs: Costs, first: int, others: list[int], part: str, longer: dict[str, float]) -> str:
-    """The verdict: as in the report of one capture `host` if two of its reasons lie close."""
+    """Verdict on `part`; `host`, as in a report, if two host causes lie close together."""
     verdict = PART[part].verdict
     if verdict is None:
         own = costs.ranks[first].verdict
-        return own if own in GPU_VERDICTS else longer_kernels(costs, first, others)
+        return own if own in GPU_VERDICTS else verdict_by_kernels(costs, first, others)
     close = [name for name, ms in longer.items() if ms >= CLOSE * longer[part]]
     verdicts = {named for name in close if (named := PART[name].verdict)}
     several = len(verdicts) > 1 and all(VERDICT[name].host for name in verdicts)
     return "host" if several and not VERDICT[verdict].sure else verdict
 
 
-def longer_kernels(costs: Costs, first: int, others: list[int]) -> str:
-    """gpu_compute where it is mostly products that take the rank longer, else gpu_memory."""
+def verdict_by_kernels(costs: Costs, first: int, others: list[int]) -> str:
+    """Verdict gpu_compute if mostly products take longer on the rank, else gpu_memory."""
     mine, theirs = costs.ranks[first], costs.ranks[median_rank(costs, others)]
 
     def ns_of(rank: ReducedRank, products: bool) -> float:
@@ -91,24 +95,31 @@ def longer_kernels(costs: Costs, first: int, others: list[int]) -> str:
 
 
 def longer_parts(costs: Costs, first: int, others: list[int]) -> dict[str, float]:
-    """By how many ms a step each part of the rank is longer than the median of the others.
+    """Excess of each part of the rank's step over the median of the others, in ms a step.
 
-    All ranks wait for their GPUs alike. What a rank's host does longer is why it is late, though
-    without the wait it would have been hidden, and the rank's own report blames the wait.
+    All ranks wait for their GPUs alike. So if the wait is the largest excess and longer work of the
+    host explains most of it, that work is why the rank is late, and the excess is moved to it. The
+    rank's own report blames the wait, because without the wait the work would have been hidden.
     """
-    found = longer(costs.unslowed_ms, first, others)
-    found.pop("communication", None)
-    waits_ms = found.get("synchronization", 0.0)
-    did = {name: ms for name, ms in longer(costs.host_ms, first, others).items() if name in HOST}
-    most = max(did, key=lambda name: did[name], default=None)
-    if most and waits_ms == max(found.values()) and did[most] >= MOSTLY * waits_ms:
-        found |= {"synchronization": max(0.0, waits_ms - did[most]), most: did[most]}
-    return found
+    longer_ms = beyond_median(costs.unslowed_ms, first, others)
+    longer_ms.pop("communication", None)
+    waits_ms = longer_ms.get("synchronization", 0.0)
+    host_longer_ms = {
+        name: ms for name, ms in beyond_median(costs.host_ms, first, others).items() if name in HOST
+    }
+    most = max(host_longer_ms, key=lambda name: host_longer_ms[name], default=None)
+    if most and waits_ms == max(longer_ms.values()) and host_longer_ms[most] >= MOSTLY * waits_ms:
+        longer_ms |= {
+            "synchronization": max(0.0, waits_ms - host_longer_ms[most]),
+            most: host_longer_ms[most],
+        }
+    return longer_ms
 
 
-def longer(
+def beyond_median(
     ms_of: Callable[[int], dict[str, float]], first: int, others: list[int]
 ) -> dict[str, float]:
+    """Excess of each part of rank `first` over the median of the others; `ms_of` is per rank."""
     theirs = [ms_of(number) for number in others]
     return {
         name: ms - float(np.median([parts.get(name, 0.0) for parts in theirs]))
@@ -117,7 +128,7 @@ def longer(
 
 
 def longest_phase(costs: Costs, first: int, others: list[int]) -> str | None:
-    """The phase whose kernels take longest beyond the others'; None without phases."""
+    """Phase whose kernels exceed the median of the others by most; None without phases."""
 
     def mean_ns(number: int, phase: str) -> float:
         rank = costs.ranks[number]
@@ -132,6 +143,6 @@ def longest_phase(costs: Costs, first: int, others: list[int]) -> str | None:
 
 
 def median_rank(costs: Costs, numbers: list[int]) -> int:
-    """The one that computes a median time."""
+    """Rank with the median compute time among `numbers`."""
     order = sorted(numbers, key=lambda number: costs.unslowed_ms(number)["compute"])
     return order[len(order) // 2]

@@ -1,4 +1,4 @@
-"""What holds the late rank up, in words: its evidence, and what to try. Called by cause."""
+"""Words for what holds the late rank up: the evidence, and what to try. Called by cause."""
 
 import numpy as np
 
@@ -10,33 +10,33 @@ from profiling.analysis.verdict.advice import lines
 from profiling.causes import PART, VERDICT
 from profiling.kernel_names import function_name
 
-ALSO = 0.2  # of what it costs: another part that is longer
-NAMED = 0.02  # of what it costs: what clocks make of it
-SLOWER_CLOCK = 0.01  # by which a GPU's is told apart from the others'
-MOST_ADVICE = 2  # lines of what to try
+ALSO = 0.2  # share of the cost from which on another longer part is mentioned
+NAMED = 0.02  # share of the cost from which on the effect of clocks is mentioned
+SLOWER_CLOCK = 0.01  # share by which a GPU's clock has to be below the others' to count as slower
+MOST_ADVICE = 2  # number of lines on what to try, at most
 
 
-def longer_said(late: Straggler, longer_ms: dict[str, float]) -> list[str]:
-    """Who is waited for, and in which parts its step is longer, by causes.PARTS."""
+def longer_lines(late: Straggler, longer_ms: dict[str, float]) -> list[str]:
+    """Lines on who is waited for, and in which of causes.PARTS its step is longer."""
     whose = f"rank {late.rank}'s GPU" if late.with_ranks else "its GPU"
     why = what_is_longer(late.part, late.longer_ms, late.phase)
-    return [f"{held_up(late)}: {whose} {why}."] + [
+    return [f"{held_up_text(late)}: {whose} {why}."] + [
         f"Also {whose} {what_is_longer(name, ms, late.phase)}."
         for name, ms in sorted(longer_ms.items(), key=lambda item: -item[1])
         if name != late.part and ms >= ALSO * late.costs_ms_per_step
     ]
 
 
-def held_up(late: Straggler) -> str:
+def held_up_text(late: Straggler) -> str:
     numbers = [late.rank, *late.with_ranks]
-    who = f"Ranks {and_last(numbers)} hold" if late.with_ranks else f"Rank {late.rank} holds"
+    who = f"Ranks {join_numbers(numbers)} hold" if late.with_ranks else f"Rank {late.rank} holds"
     some = late.in_steps < late.of_steps
     where = f", in {late.in_steps} of {late.of_steps} steps" if some else ""
     return f"{who} the others up by {late.costs_ms_per_step:.2f} ms a step{where}"
 
 
-def and_last(numbers: list[int]) -> str:
-    """2, 6 and 7"""
+def join_numbers(numbers: list[int]) -> str:
+    """Enumeration such as "2, 6 and 7"."""
     return f"{', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
 
 
@@ -50,14 +50,14 @@ def what_is_longer(part: str, ms: float, phase: str | None) -> str:
     return f"waits {ms:.2f} ms longer for {VERDICT[verdict].title}"
 
 
-def work_said(late: Straggler, costs: Costs, first: int, others: list[int]) -> list[str]:
-    """What its kernels say of it; where their launches are late, whether they are more."""
+def work_lines(late: Straggler, costs: Costs, first: int, others: list[int]) -> list[str]:
+    """Lines on why it computes longer, or, if launches are late, on whether there are more."""
     if late.part == "launch":
-        return [launches_said(costs.ranks[first], [costs.ranks[n] for n in others])]
+        return [launches_line(costs.ranks[first], [costs.ranks[n] for n in others])]
     if late.work is None:
         return []
-    said = [f"{WORK[late.work]}{kernels_said(late.kernels, late.work)}"]
-    return said + [clocks_said(costs, first, others)] * (late.work == "slower_kernels")
+    texts = [f"{WORK[late.work]}{kernels_text(late.kernels, late.work)}"]
+    return texts + [clocks_line(costs, first, others)] * (late.work == "slower_kernels")
 
 
 WORK: dict[Work, str] = {
@@ -67,18 +67,18 @@ WORK: dict[Work, str] = {
 }
 
 
-def kernels_said(kernels: list[LongerKernel], work: Work) -> str:
-    """Behind what the work is: the kernels by name, how many more, and how much longer."""
-    said = []
+def kernels_text(kernels: list[LongerKernel], work: Work) -> str:
+    """Continuation that names kernels, how many more there are, and how much longer they take."""
+    texts = []
     for kernel in kernels:
-        told = f"{kernel.longer_ms:.2f} ms"
+        amount = f"{kernel.longer_ms:.2f} ms"
         more = work == "more_kernels" and kernel.more > 0
-        told = f"{kernel.more:.3g} more a step, {told}" if more else f"{told} a step"
-        said.append(f"{function_name(kernel.name)} ({told})")
-    return f" Most of it: {', '.join(said)}." if said else ""
+        amount = f"{kernel.more:.3g} more a step, {amount}" if more else f"{amount} a step"
+        texts.append(f"{function_name(kernel.name)} ({amount})")
+    return f" Most of it: {', '.join(texts)}." if texts else ""
 
 
-def launches_said(late: ReducedRank, others: list[ReducedRank]) -> str:
+def launches_line(late: ReducedRank, others: list[ReducedRank]) -> str:
     mine, theirs = late.launches, sorted(rank.launches for rank in others)
     least, most = theirs[0], theirs[-1]
     they = f"{least:.0f}" if most - least < 1 else f"{least:.0f} to {most:.0f}"
@@ -90,8 +90,8 @@ def launches_said(late: ReducedRank, others: list[ReducedRank]) -> str:
     )
 
 
-def clocks_said(costs: Costs, first: int, others: list[int]) -> str:
-    """Whether its GPU's clock tells why the same kernels take longer there."""
+def clocks_line(costs: Costs, first: int, others: list[int]) -> str:
+    """Line on whether its GPU's clock explains why the same kernels take longer there."""
     mine = costs.ranks[first].gpu_clock
     theirs = [clock.sm_mhz for n in others if (clock := costs.ranks[n].gpu_clock)]
     if mine is None or not theirs:
@@ -105,7 +105,7 @@ def clocks_said(costs: Costs, first: int, others: list[int]) -> str:
     return f"Over the run its clock was {mine.said}; the others' {median_mhz:.0f}."
 
 
-def waits_said(late: Straggler, costs: Costs, others: list[int]) -> list[str]:
+def waits_lines(late: Straggler, costs: Costs, others: list[int]) -> list[str]:
     slowed_ms = slowed_by_waits_ms(costs, others)
     return [SLOWED.format(slowed_ms)] if slowed_ms >= ALSO * late.costs_ms_per_step else []
 
@@ -117,13 +117,13 @@ SLOWED = (
 
 
 def slowed_by_waits_ms(costs: Costs, others: list[int]) -> float:
-    """What waits hidden by kernels make these longer, on the rank that loses least by it."""
+    """Time in ms a step by which hidden waits slow kernels, on the rank that loses least."""
     slowed_ns = costs.waits.slowed_by_wait_ns
-    return min(costs.of_rank_ms(slowed_ns, number) or 0.0 for number in others)
+    return min(costs.mean_of_rank_ms(slowed_ns, number) or 0.0 for number in others)
 
 
-def limit_said(late: Straggler, limited_ms: float) -> list[str]:
-    """`limited_ms`: by how much mending it gains less than it costs."""
+def limit_lines(late: Straggler, limited_ms: float) -> list[str]:
+    """Line on power limits; `limited_ms` is the part of the cost that mending does not gain."""
     if limited_ms < NAMED * late.costs_ms_per_step:
         return []
     return [LIMITED.format(limited_ms, late.gains_ms_per_step)]
@@ -144,7 +144,11 @@ UNEVEN: dict[Work, str] = {
 
 
 def next_steps(late: ReducedRank, because: str, work: Work | None) -> list[str]:
-    """What to try. What a line says of all of a step is not said of what makes the rank late."""
+    """Lines on what to try.
+
+    Advice with a placeholder ("{") is left out, since its value describes the whole step and not
+    what makes the rank late.
+    """
     if work:
         return [UNEVEN[work].format(late.rank)]
     advice = lines(because, late.run) if because in VERDICT else []

@@ -1,4 +1,4 @@
-"""Which of the ranks that were read are compared: of one run, of one window. Called by files."""
+"""Choice of the ranks to be compared: those of one run and of one window. Called by files."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ SAME_WINDOW = "capture the same window on each: profile.start and profile.steps"
 
 @dataclass(frozen=True)
 class FileRead:
-    """What one file came to: ranks, or the line that says why not."""
+    """Result of reading one file: its ranks, or one line that says why it has none."""
 
     path: Path
     ranks: list[ReducedRank]
@@ -23,46 +23,53 @@ class FileRead:
 
 
 def choose(read: Sequence[FileRead]) -> tuple[list[ReducedRank], list[Finding]]:
-    """(the ranks by number, what was left out and why).
+    """Choose ranks of one run and window: (ranks by number, findings on what was left out).
 
-    Those of the world size that most have, of the iteration that most captured; of one rank's the
-    file that lies in the folder and is named as the newest of all, else its newest.
+    Taken are the ranks of the world size that most have, that captured the iteration that most
+    captured. If one rank has several files, the one with the folder and name pattern of the newest
+    file of all is taken, else its newest.
     """
-    newest_first = sorted(numbered(read), key=lambda file: -modified_ns(file.path))
+    newest_first = sorted(number_processes(read), key=lambda file: -modified_ns(file.path))
     families = [(file.path.parent, window_of(file.path)) for file in newest_first]
     order = sorted(range(len(families)), key=lambda n: families[n] != families[0])
     ranks = [rank for n in order for rank in newest_first[n].ranks]
     findings = []
-    for keep in (of_one_world, of_one_window, once_each):
+    for keep in (keep_one_world, keep_one_window, keep_first_of_each):
         ranks, left = keep(ranks)
         findings += [Finding("warning", f"left out: {why}") for why in left]
     return sorted(ranks, key=lambda rank: rank.rank), findings
 
 
-def numbered(read: Sequence[FileRead]) -> list[FileRead]:
-    """Where several files hold several processes each, these are numbered on from file to file."""
-    found, first = [], 0
+def number_processes(read: Sequence[FileRead]) -> list[FileRead]:
+    """Number the processes of files without rank numbers on from one file to the next."""
+    files, first = [], 0
     for file in read:
         if file.ranks and all(rank.rank_from == "order" for rank in file.ranks):
             ranks = [replace(rank, rank=first + rank.rank) for rank in file.ranks]
             first, file = first + len(ranks), replace(file, ranks=ranks)
-        found.append(file)
-    return found
+        files.append(file)
+    return files
 
 
-def of_one_world(ranks: list[ReducedRank]) -> tuple[list[ReducedRank], list[str]]:
-    """Those of the world size that most have; who does not know it, may be of that."""
+def keep_one_world(ranks: list[ReducedRank]) -> tuple[list[ReducedRank], list[str]]:
+    """Keep the most common world size, and the ranks that do not know theirs.
+
+    Returns the ranks and the reasons for which others were left out, as the next two do.
+    """
     sizes = Counter(rank.world_size for rank in ranks if rank.world_size)
     if len(sizes) < 2:
         return ranks, []
     most = sizes.most_common(1)[0][0]
     other = [rank for rank in ranks if rank.world_size not in (most, None)]
-    said = f"{who(other)} of another number of ranks than {most}; are there two runs in one folder?"
-    return [rank for rank in ranks if rank not in other], [said]
+    why = (
+        f"{ranks_in_files(other)} of another number of ranks than {most}; are there two runs in "
+        "one folder?"
+    )
+    return [rank for rank in ranks if rank not in other], [why]
 
 
-def of_one_window(ranks: list[ReducedRank]) -> tuple[list[ReducedRank], list[str]]:
-    """Those that captured the iteration that most ranks captured."""
+def keep_one_window(ranks: list[ReducedRank]) -> tuple[list[ReducedRank], list[str]]:
+    """Keep the ranks that captured the iteration that most ranks captured."""
     captured: dict[int, set[int]] = {}
     for rank in ranks:
         for iteration in rank.iterations.tolist():
@@ -73,36 +80,36 @@ def of_one_window(ranks: list[ReducedRank]) -> tuple[list[ReducedRank], list[str
     other = [rank for rank in ranks if most not in rank.iterations and rank.rank not in numbers]
     if not other:
         return kept, []
-    window = windows(kept[0])
-    return kept, [f"{who(other)} captured {windows(other[0])}, most ranks {window}; {SAME_WINDOW}"]
+    window, usual = window_text(other[0]), window_text(kept[0])
+    return kept, [f"{ranks_in_files(other)} captured {window}, most ranks {usual}; {SAME_WINDOW}"]
 
 
-def windows(rank: ReducedRank) -> str:
+def window_text(rank: ReducedRank) -> str:
     first, last = int(rank.iterations[0]), int(rank.iterations[-1])
     name = rank.step_name.strip("# ") if rank.step_name else "step"
     return f"{name} {first}" if first == last else f"{name} {first} to {last}"
 
 
-def once_each(ranks: list[ReducedRank]) -> tuple[list[ReducedRank], list[str]]:
-    """The first of each number."""
+def keep_first_of_each(ranks: list[ReducedRank]) -> tuple[list[ReducedRank], list[str]]:
+    """Keep the first of the ranks with the same number."""
     kept: dict[int, ReducedRank] = {}
     again = [rank for rank in ranks if kept.setdefault(rank.rank, rank) is not rank]
     if not again:
         return ranks, []
-    said = f"{who(again)} for newer ones of the same ranks, as {kept[again[0].rank].file}"
-    return list(kept.values()), [f"{said}; are there two runs in one folder? Name one's files"]
+    why = f"{ranks_in_files(again)} for newer ones of the same ranks, as {kept[again[0].rank].file}"
+    return list(kept.values()), [f"{why}; are there two runs in one folder? Name one's files"]
 
 
-def who(ranks: Sequence[ReducedRank]) -> str:
-    """rank 3 in FILE"""
+def ranks_in_files(ranks: Sequence[ReducedRank]) -> str:
+    """Phrase such as "rank 3 in FILE"."""
     numbers = sorted({rank.rank for rank in ranks})
     if len(ranks) == 1:
         return f"rank {numbers[0]} in {ranks[0].file}"
-    return f"ranks {listed(numbers)} in {len(ranks)} files, as {ranks[0].file},"
+    return f"ranks {list_numbers(numbers)} in {len(ranks)} files, as {ranks[0].file},"
 
 
-def listed(numbers: Iterable[int], most: int = 8) -> str:
-    """1, 2, 5 and 3 more"""
+def list_numbers(numbers: Iterable[int], most: int = 8) -> str:
+    """Enumeration such as "1, 2, 5 and 3 more" that names at most `most` numbers."""
     numbers = list(numbers)
     shown = ", ".join(map(str, numbers[:most]))
     return f"{shown} and {len(numbers) - most} more" if len(numbers) > most else shown

@@ -1,8 +1,9 @@
-"""The collectives that one rank ran, and what their names tell. Called by reduce.
+"""The collectives that one rank ran, with kind, lane, size and algorithm. Called by reduce.
 
-A collective is a kernel that the breakdown counts as communication. What it is called, which group
-it belongs to and how large it is, the host's side tells where PyTorch recorded that; else its kind
-and its algorithm are in the kernel's name, its lane is its stream, and its size is not known.
+A collective is a kernel that the breakdown counts as communication. Where PyTorch recorded the call
+on the host, that call gives its kind, process group, size and sequence number. Otherwise the kind
+is read from the kernel's name, the lane is the stream, and the size is not known. The algorithm is
+always read from the kernel's name.
 """
 
 import re
@@ -17,7 +18,7 @@ from profiling.analysis.gpu_time.attribution import Owned, covering
 from profiling.analysis.gpu_time.breakdown import COMMUNICATION
 from profiling.timeline.trace import CollectiveCalls
 
-# of a name in lower case without underscores; the first that is in it decides
+# patterns of a kind in a name in lower case without underscores; the first that matches decides
 KINDS = {
     "all_reduce": r"allreduce",
     "reduce_scatter": r"reducescatter",
@@ -29,33 +30,33 @@ KINDS = {
     "reduce": r"reduce",
 }
 OTHER = "other"  # RCCL's and NCCL's generic kernels run every kind
-# all ranks leave these together, so that their ends tell how the clocks differ
+# all ranks leave these together, so that their ends show how the clocks differ
 SIMULTANEOUS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "barrier", OTHER)
-# NCCL's, whose kernels run any protocol, whatever protocol their names say (github.com/NVIDIA/nccl
-# issue 2196); then those of kernels that reach into other GPUs' memory by themselves
+# NCCL's algorithms: its kernels run any protocol, whatever protocol their names say
+# (github.com/NVIDIA/nccl issue 2196). Then kernels that access other GPUs' memory by themselves.
 ALGORITHM = re.compile(r"(RING|TREE|COLLNET\w*?|NVLS_TREE|NVLS|PAT)_(?:LL128|LL|SIMPLE)")
 SYMMETRIC = re.compile(r"multimem|one_?shot|two_?shot|symk|symm_?mem", re.I)
 
 
 @dataclass(frozen=True)
 class Collectives:
-    """Columns, a row for each collective in the steps, by start; texts are indices in `names`."""
+    """Columns with a row for each collective in the steps, by start; texts index `names`."""
 
     names: list[str]
     start_ns: np.ndarray
     end_ns: np.ndarray
-    ready_ns: np.ndarray  # when the kernels that it follows had ended; no later than start_ns
+    ready_ns: np.ndarray  # end of the kernels launched before it; no later than start_ns
     step: np.ndarray  # index of the step that launched it
     kind: np.ndarray  # a name of KINDS
-    lane: np.ndarray  # the process group, or the stream
-    stream: np.ndarray  # "stream N": the N-th that this rank talks on
+    lane: np.ndarray  # the process group, or the stream where the group is not known
+    stream: np.ndarray  # "stream N": the N-th on which this rank communicates
     algorithm: np.ndarray
-    bytes: np.ndarray  # -1: not told
-    sequence: np.ndarray  # in its group; -1: not told
+    bytes: np.ndarray  # -1: not known
+    sequence: np.ndarray  # sequence number in its group; -1: not known
 
     @property
-    def told(self) -> bool:
-        """Whether the host's side tells groups or numbers of any."""
+    def has_groups_or_numbers(self) -> bool:
+        """Whether the host's calls give the group or sequence number of any collective."""
         return bool(np.any((self.lane != self.stream) | (self.sequence >= 0)))
 
     def texts(self, column: np.ndarray) -> np.ndarray:
@@ -63,30 +64,32 @@ class Collectives:
 
 
 def collectives_of(analysis: Analysis) -> Collectives:
-    """Of what belongs to the steps."""
+    """Collect the collectives that belong to the steps of `analysis`; empty without GPU work."""
     owned, names = analysis.owned, analysis.trace.names
     if owned is None:
         return Collectives([], *(np.empty(0, np.int64) for _ in fields(Collectives)[1:]))
-    talks = owned.kernels_and_graphs & (analysis.family[owned.name] == COMMUNICATION)
-    rows = np.flatnonzero(talks)
+    communicates = owned.kernels_and_graphs & (analysis.family[owned.name] == COMMUNICATION)
+    rows = np.flatnonzero(communicates)
     calls = analysis.trace.collective_calls or CollectiveCalls.empty()
     call, texts = call_of(owned, rows, calls), Texts(names)
     kind = np.where(
         call >= 0,
-        np.append(texts.numbered(calls.name, kind_of), -1)[call],
-        texts.numbered(owned.name[rows], kind_of),
+        np.append(texts.map_names(calls.name, kind_of), -1)[call],
+        texts.map_names(owned.name[rows], kind_of),
     )
-    stream = texts.of([f"stream {n}" for n in ordinals(owned.operations.stream[owned.row[rows]])])
+    stream = texts.numbers_of(
+        [f"stream {n}" for n in ordinals(owned.operations.stream[owned.row[rows]])]
+    )
     group = np.append(groups_of(calls, texts), -1)[call]
     return Collectives(
         start_ns=owned.start_ns[rows],
         end_ns=owned.end_ns[rows],
-        ready_ns=ready_ns(owned, rows, talks),
+        ready_ns=ready_ns(owned, rows, communicates),
         step=owned.step[rows],
         kind=kind,
         lane=np.where(group >= 0, group, stream),
         stream=stream,
-        algorithm=texts.numbered(owned.name[rows], algorithm_of),
+        algorithm=texts.map_names(owned.name[rows], algorithm_of),
         bytes=np.append(calls.bytes, -1)[call],
         sequence=np.append(calls.sequence, -1)[call],
         names=list(texts.numbers),
@@ -94,37 +97,40 @@ def collectives_of(analysis: Analysis) -> Collectives:
 
 
 class Texts:
-    """Numbers for texts that are made of a trace's names."""
+    """Numbering of texts that are derived from the names in a trace."""
 
     def __init__(self, names: list[str]):
         self.names, self.numbers = names, dict[str, int]()
 
-    def of(self, texts: list[str]) -> np.ndarray:
+    def numbers_of(self, texts: list[str]) -> np.ndarray:
         numbers = [self.numbers.setdefault(text, len(self.numbers)) for text in texts]
         return np.array(numbers, np.int64)
 
-    def numbered(self, name: np.ndarray, made: Callable[[str], str]) -> np.ndarray:
-        """Of a column of names; `made` is asked once a name."""
-        found = np.full(len(self.names) + 1, -1)
+    def map_names(self, name: np.ndarray, text_of: Callable[[str], str]) -> np.ndarray:
+        """Numbers of the texts for a column of names; `text_of` is called once for each name."""
+        number_of_name = np.full(len(self.names) + 1, -1)
         if len(name):
             rows = used(name)
-            found[rows] = self.of([made(self.names[row]) for row in rows])
-        return found[name]
+            number_of_name[rows] = self.numbers_of([text_of(self.names[row]) for row in rows])
+        return number_of_name[name]
 
 
 def call_of(owned: Owned, rows: np.ndarray, calls: CollectiveCalls) -> np.ndarray:
-    """The host's side of each: the row of `calls` that was open on the thread that launched it."""
-    found = np.full(len(rows), -1)
+    """Row of `calls` that was open on the launching thread of each kernel in `rows`; -1: none."""
+    call = np.full(len(rows), -1)
     for thread in distinct(np.sort(calls.thread)).tolist():
-        of = np.flatnonzero(owned.thread[rows] == thread)
+        launched = np.flatnonzero(owned.thread[rows] == thread)
         mine = np.flatnonzero(calls.thread == thread)
-        found[of] = covering(calls, mine, owned.launch_ns[rows[of]])
-    return found
+        call[launched] = covering(calls, mine, owned.launch_ns[rows[launched]])
+    return call
 
 
-def ready_ns(owned: Owned, rows: np.ndarray, talks: np.ndarray) -> np.ndarray:
-    """When the last of what was launched before each had ended, but for collectives."""
-    others = np.flatnonzero(owned.kernels_and_graphs & ~talks)
+def ready_ns(owned: Owned, rows: np.ndarray, communicates: np.ndarray) -> np.ndarray:
+    """End of the last kernel that was launched before each collective, in ns.
+
+    Other collectives do not count, and the result is no later than the collective's own start.
+    """
+    others = np.flatnonzero(owned.kernels_and_graphs & ~communicates)
     others = others[np.argsort(owned.launch_ns[others], kind="stable")]
     before = np.searchsorted(owned.launch_ns[others], owned.launch_ns[rows])
     ended = np.concatenate(([0], np.maximum.accumulate(owned.end_ns[others])))[before]
@@ -132,14 +138,14 @@ def ready_ns(owned: Owned, rows: np.ndarray, talks: np.ndarray) -> np.ndarray:
 
 
 def groups_of(calls: CollectiveCalls, texts: Texts) -> np.ndarray:
-    told = calls.group >= 0
-    found = np.full(len(told), -1)
-    found[told] = texts.numbered(calls.group[told], lambda name: f"group {name}")
-    return found
+    has_group = calls.group >= 0
+    group = np.full(len(has_group), -1)
+    group[has_group] = texts.map_names(calls.group[has_group], lambda name: f"group {name}")
+    return group
 
 
 def ordinals(stream: np.ndarray) -> list[int]:
-    """Which of the streams each is, in the order in which they are first used."""
+    """Index of each row's stream in the order in which the streams are first used."""
     order = {number: i for i, number in enumerate(dict.fromkeys(stream.tolist()))}
     return [order[number] for number in stream.tolist()]
 
@@ -150,7 +156,7 @@ def kind_of(name: str) -> str:
 
 
 def algorithm_of(name: str) -> str:
-    """ring, tree, nvls, ...; symmetric memory; or nothing that is known."""
-    if found := ALGORITHM.search(name):
-        return found[1].lower().replace("_", " ")
+    """Algorithm that a kernel's name tells: ring, tree, nvls, symmetric memory, ...; else ""."""
+    if match := ALGORITHM.search(name):
+        return match[1].lower().replace("_", " ")
     return "symmetric memory" if SYMMETRIC.search(name) else ""

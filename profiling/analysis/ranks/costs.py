@@ -1,4 +1,4 @@
-"""What each rank waits, and what it costs the others, over the steps that all have."""
+"""Waits of each rank, and what it costs the others, over the steps that all ranks have."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -10,53 +10,56 @@ from profiling.analysis.ranks.reduce import ReducedRank
 from profiling.analysis.ranks.replay import own_jitter_ns, sooner_ns
 from profiling.analysis.ranks.waits import Waits
 
-WORTH_TELLING = 0.02  # of a step
+WORTH_TELLING = 0.02  # share of a step
 
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """What each rank waits and costs, over the iterations that all have."""
+    """Waits and costs of each rank; `number` is a rank's index in `ranks`, its column in Waits."""
 
     ranks: Sequence[ReducedRank]
     waits: Waits
-    iterations: np.ndarray
+    iterations: np.ndarray  # those that all ranks have
 
     @property
     def is_matched(self) -> bool:
         return len(self.waits.matched.iteration) > 0
 
     def steps_of(self, rank: ReducedRank) -> np.ndarray:
-        """Which of the rank's steps all others have too."""
+        """(steps,) bool: the steps of this rank that all others have too."""
         return np.isin(rank.iterations, self.iterations)
 
-    def of_rank_ms(self, values: np.ndarray, number: int) -> float | None:
-        """Milliseconds a step of one column of Waits; None: its collectives were not matched."""
+    def mean_of_rank_ms(self, values: np.ndarray, number: int) -> float | None:
+        """Mean ms a step of the rank's column in `values`, one of the arrays of Waits.
+
+        None where the rank's collectives were not matched.
+        """
         if not self.waits.matched.there[:, number].any() or np.isnan(values[:, number]).all():
             return None
-        return self.mean_ms(self.waits.of_steps(values[:, number], self.iterations))
+        return self.mean_ms(self.waits.sum_by_step(values[:, number], self.iterations))
 
     def mean_ms(self, step_ns: np.ndarray) -> float:
-        """Of a value for each iteration, over those in which collectives were matched."""
+        """Mean in ms of (iterations,) ns over those in which collectives were matched, else 0."""
         matched = np.isin(self.iterations, self.waits.matched.iteration)
         return float(step_ns[matched].mean()) / 1e6 if matched.any() else 0.0
 
     def parts_ms(self, number: int) -> dict[str, float]:
-        """The mean step by causes.PARTS."""
+        """Mean step in ms, split into causes.PARTS."""
         return self.means_ms(number, self.ranks[number].parts_ns)
 
     def slowed_ms(self, number: int) -> float:
-        """What the kernels beside its collectives take longer."""
+        """How much longer the kernels beside its collectives take, in ms a step."""
         rank = self.ranks[number]
         of_steps = np.bincount(rank.collectives.step, rank.slowed_ns, rank.steps)
         return float(of_steps[self.steps_of(rank)].mean()) / 1e6
 
     def unslowed_ms(self, number: int) -> dict[str, float]:
-        """parts_ms, had no collective slowed what it computes."""
+        """Mean step as in parts_ms, without the time by which collectives slow its kernels."""
         parts = self.parts_ms(number)
         return parts | {"compute": parts["compute"] - self.slowed_ms(number)}
 
     def host_ms(self, number: int) -> dict[str, float]:
-        """Its idle parts by what the host did."""
+        """Mean idle time in ms a step, by what the host did."""
         return self.means_ms(number, self.ranks[number].host_ns)
 
     def means_ms(self, number: int, parts_ns: dict[str, np.ndarray]) -> dict[str, float]:
@@ -70,25 +73,25 @@ class Costs:
 
     @cached_property
     def alone_ns(self) -> np.ndarray:
-        """(iterations, ranks): what each costs by itself."""
+        """(iterations, ranks): ns that each rank costs the others by itself."""
         return self.waits.alone_ns(self.iterations)
 
     def gained_ns(self, ranks: Collection[int]) -> np.ndarray:
-        """(iterations,): what is gained if these, by their columns, are mended; not all."""
+        """(iterations,) ns gained in each step if `ranks`, as columns but not all, are mended."""
         late_ns = sooner_ns(self.waits, ranks, self.iterations)
-        if not self.is_told(self.mean_ms(late_ns), ranks):  # too little, jitter and all
+        if not self.is_significant(self.mean_ms(late_ns), ranks):  # too little even with jitter
             return late_ns
         return late_ns - own_jitter_ns(self.waits, ranks, self.iterations, late_ns)
 
     @cached_property
     def known(self) -> np.ndarray:
-        """(iterations, ranks) bool: where a rank's collectives were found on others."""
+        """(iterations, ranks) bool: whether collectives of the rank were found on others."""
         matched = self.waits.matched
-        found = np.zeros((len(self.iterations), len(self.ranks)), bool)
+        is_known = np.zeros((len(self.iterations), len(self.ranks)), bool)
         for number in range(len(self.ranks)):
             mine = matched.iteration[matched.there[:, number]]
-            found[:, number] = np.isin(self.iterations, mine)
-        return found
+            is_known[:, number] = np.isin(self.iterations, mine)
+        return is_known
 
     def alone_ms(self, number: int) -> float | None:
         return self.mean_ms(self.alone_ns[:, number]) if self.known[:, number].any() else None
@@ -100,8 +103,9 @@ class Costs:
         return int(np.count_nonzero((most == number) & (self.alone_ns[:, number] > 0)))
 
     def doubt_ms(self, ranks: Collection[int]) -> float:
-        """By how much the clocks may be wrong about what these cost in a step."""
+        """Error in ms a step that the clocks leave in what `ranks` cost."""
         return self.waits.doubt_ns(ranks, self.iterations) / len(self.iterations) / 1e6
 
-    def is_told(self, ms: float, ranks: Collection[int]) -> bool:
+    def is_significant(self, ms: float, ranks: Collection[int]) -> bool:
+        """Whether a cost of `ranks` is worth reporting, and more than the clocks' error."""
         return ms >= WORTH_TELLING * self.step_ms and ms > self.doubt_ms(ranks)

@@ -1,7 +1,7 @@
-"""Reads the captures of several ranks side by side.
+"""Reads the captures of several ranks in parallel. Called by the verbs.
 
-Called by the verbs. A file is reduced in the process that reads it (reduce), so that as many are in
-memory as there are processes.
+Each file is reduced in the process that reads it (see reduce), so that no more whole captures are
+in memory at once than there are processes.
 """
 
 import os
@@ -17,10 +17,10 @@ from cli.plain import plain
 from cli.side_by_side import Killed, side_by_side
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.kernels.families import family_of
-from profiling.analysis.ranks.choice import FileRead, choose, listed
-from profiling.analysis.ranks.found import TooFewRanks, named_rank
+from profiling.analysis.ranks.choice import FileRead, choose, list_numbers
+from profiling.analysis.ranks.found import TooFewRanks, rank_in_name
 from profiling.analysis.ranks.gpu_clocks import with_gpu_clocks
-from profiling.analysis.ranks.reduce import ReducedRank, reduced
+from profiling.analysis.ranks.reduce import ReducedRank, reduce_rank
 from profiling.analysis.ranks.summary import RanksAnalysis, analyse
 from profiling.analysis.report import Finding
 from profiling.analysis.steps.find import used_gpus
@@ -29,7 +29,7 @@ from profiling.timeline import opening
 from profiling.timeline.trace import Trace
 
 MOST_WORKERS = 16  # each holds a whole capture
-READ_HERE_BYTES = 4 << 20  # of all: are read sooner than another process has started
+READ_HERE_BYTES = 4 << 20  # total size below which reading is faster than starting a process
 KILLED = (
     "a process that read one of them was killed, it may be for want of memory; name fewer files"
 )
@@ -38,93 +38,107 @@ Progress = Callable[[int], None]  # how many files have been read
 
 @dataclass(frozen=True)
 class StepNames:
-    """The ranges that are steps and phases, where they are not to be found out: see Analysis."""
+    """Names of the ranges that are steps and phases; None: detect them. See Analysis."""
 
     step: str | None = None
     phases: list[str] | None = None
 
 
-FOUND_OUT = StepNames()
+DETECT = StepNames()
 
 
 def open_ranks(
     paths: Sequence[Path],
     progress: Progress = lambda count: None,
-    step_names: StepNames = FOUND_OUT,
+    step_names: StepNames = DETECT,
 ) -> RanksAnalysis:
-    """What these captures come to. Raises ValueError with one line, TooFewRanks where they are one.
+    """Analyse the captures at `paths` as ranks of one training.
 
-    What cannot be read, or is of another run or window, is a finding, and the rest is reported.
-    `progress` is told how many files have been read.
+    A capture that cannot be read, or is of another run or window, becomes a finding, and the rest
+    is analysed. `progress` is called with the number of files read so far. Raises ValueError with
+    one line, which is TooFewRanks where fewer than two ranks are left.
     """
-    read = read_all(paths, progress, step_names)
-    findings = [Finding("warning", f"left out: {file.error}") for file in read if file.error]
-    ranks, left_out = choose(read)
+    files = read_files(paths, progress, step_names)
+    findings = [Finding("warning", f"left out: {file.error}") for file in files if file.error]
+    ranks, left_out = choose(files)
     findings += left_out
-    if read and all(file.error == without_gpu(file.path) for file in read):
-        raise TooFewRanks(f"{names(paths)}: ranks are compared by their GPUs, and none took part")
+    if files and all(file.error == without_gpu(file.path) for file in files):
+        raise TooFewRanks(
+            f"{files_text(paths)}: ranks are compared by their GPUs, and none took part"
+        )
     if len(ranks) < 2:
-        said = findings[0].what if findings else "the files hold one process on one GPU"
-        raise TooFewRanks(f"{names(paths)}: fewer than two ranks to compare; {said}")
+        reason = findings[0].what if findings else "the files hold one process on one GPU"
+        raise TooFewRanks(f"{files_text(paths)}: fewer than two ranks to compare; {reason}")
     ranks, not_read = with_gpu_clocks(ranks, paths)
-    return analyse(ranks, findings + notes_of(ranks) + not_read)
+    return analyse(ranks, findings + shared_notes(ranks) + not_read)
 
 
-def notes_of(ranks: Sequence[ReducedRank]) -> list[Finding]:
-    """What is said of several captures is said once; more of each is in its own report."""
-    said: dict[str, list[int]] = {}
+def shared_notes(ranks: Sequence[ReducedRank]) -> list[Finding]:
+    """Findings from the captures' notes, each note once with all its ranks.
+
+    The rank's own report has the details.
+    """
+    ranks_of_note: dict[str, list[int]] = {}
     for rank in ranks:
         for note in rank.notes:
-            said.setdefault(note, []).append(rank.rank)
+            ranks_of_note.setdefault(note, []).append(rank.rank)
     return [
-        Finding("warning", f"{'ranks' if len(of) > 1 else 'rank'} {listed(of)}: {note}")
-        for note, of in said.items()
+        Finding(
+            "warning", f"{'ranks' if len(numbers) > 1 else 'rank'} {list_numbers(numbers)}: {note}"
+        )
+        for note, numbers in ranks_of_note.items()
     ]
 
 
-def names(paths: Sequence[Path]) -> str:
+def files_text(paths: Sequence[Path]) -> str:
     return plain(paths[0]) if len(paths) == 1 else f"{plain(paths[0])} and {len(paths) - 1} more"
 
 
-def read_all(paths: Sequence[Path], progress: Progress, step_names: StepNames) -> list[FileRead]:
-    """In the order of `paths`. Raises ValueError where a process that reads is killed."""
-    found = []
-    work = partial(read, step_names=step_names)
+def read_files(paths: Sequence[Path], progress: Progress, step_names: StepNames) -> list[FileRead]:
+    """Read all files, in the order of `paths`.
+
+    Raises ValueError where a process that reads one is killed.
+    """
+    results = []
+    work = partial(read_file, step_names=step_names)
     try:
         with side_by_side(work, paths, workers_for(paths), ahead=len(paths)) as files:
             for file in files:
-                found.append(file)
-                progress(len(found))
+                results.append(file)
+                progress(len(results))
     except Killed as error:
-        raise ValueError(f"{names(paths)}: {KILLED}") from error
-    return found
+        raise ValueError(f"{files_text(paths)}: {KILLED}") from error
+    return results
 
 
 def workers_for(paths: Sequence[Path]) -> int:
     size = 0
     for path in paths:
-        with suppress(OSError):  # who reads it says so
+        with suppress(OSError):  # reading the file reports the error
             size += path.stat().st_size
     return 1 if size < READ_HERE_BYTES else min(len(paths), os.cpu_count() or 1, MOST_WORKERS)
 
 
-def read(path: Path, step_names: StepNames) -> FileRead:
-    """Its error in place of its ranks, where it cannot be read."""
+def read_file(path: Path, step_names: StepNames) -> FileRead:
+    """Read and reduce all ranks of one file; the result has an error in place of unreadable ones.
+
+    Raises nothing for a damaged, unsuitable or missing file.
+    """
     try:
         trace = opening.open_capture(path)
         subjects = processes_of(trace)
         if not subjects:
             raise ValueError(without_gpu(path))
         if len(subjects) == 1:
-            return FileRead(path, [one_rank(trace, path, step_names)])
+            return FileRead(path, [rank_of_file(trace, path, step_names)])
         ranks = [
-            several_ranks(trace, number, process, device, step_names)
+            rank_of_process(trace, number, process, device, step_names)
             for number, (process, device) in enumerate(subjects)
         ]
         return FileRead(path, ranks)
     except ValueError as error:
         return FileRead(path, [], str(error))
-    except OSError as error:  # it, or what lies beside it, went meanwhile
+    except OSError as error:  # the file, or one beside it, was deleted meanwhile
         return FileRead(path, [], f"{path}: cannot be read: {error.strerror or error}")
 
 
@@ -133,41 +147,47 @@ def without_gpu(path: Path) -> str:
 
 
 def processes_of(trace: Trace) -> list[tuple[int, int]]:
-    """(process, its busiest GPU), by GPU: those that run collectives, if any does."""
-    found: dict[int, tuple[int, int]] = {}
+    """(process, its busiest GPU) of each process with GPU work, sorted by GPU.
+
+    If some processes run collectives, only those.
+    """
+    gpus: dict[int, tuple[int, int]] = {}
     for process, device, ns in used_gpus(trace):
-        found[process] = max(found.get(process, (-1, -1)), (ns, device))
-    if trace.operations is not None and len(found) > 1:
-        talks = np.array([family_of(name) == "communication" for name in trace.names], bool)
-        talking = set(trace.operations.process[talks[trace.operations.name]].tolist())
-        found = {process: gpu for process, gpu in found.items() if process in talking} or found
-    rows = [(device, process) for process, (_, device) in found.items()]
+        gpus[process] = max(gpus.get(process, (-1, -1)), (ns, device))
+    if trace.operations is not None and len(gpus) > 1:
+        communicates = np.array([family_of(name) == "communication" for name in trace.names], bool)
+        communicating = set(trace.operations.process[communicates[trace.operations.name]].tolist())
+        gpus = {process: gpu for process, gpu in gpus.items() if process in communicating} or gpus
+    rows = [(device, process) for process, (_, device) in gpus.items()]
     return [(process, device) for device, process in sorted(rows)]
 
 
-def one_rank(trace: Trace, path: Path, step_names: StepNames) -> ReducedRank:
-    """Of a file that holds one process."""
-    told = opening.find_manifest(path, trace)
-    manifest = told[1] if told else None
+def rank_of_file(trace: Trace, path: Path, step_names: StepNames) -> ReducedRank:
+    """Reduce a file that holds one process.
+
+    Raises ValueError where neither capture, manifest nor file name gives its rank.
+    """
+    manifest_file = opening.find_manifest(path, trace)
+    manifest = manifest_file[1] if manifest_file else None
     analysis = Analysis(trace, step_names.step, step_names.phases)
-    report = report_of(analysis, manifest, told[0] if told else None)
+    report = report_of(analysis, manifest, manifest_file[0] if manifest_file else None)
     by = {
         "capture": trace.rank,
         "manifest": manifest.rank if manifest and manifest.world_size > 1 else None,
-        "name": named_rank(path),
+        "name": rank_in_name(path),
     }
     source = next((source for source, rank in by.items() if rank is not None), None)
     if source is None:
         raise ValueError(f"{path}: says not which rank it is; put rankN into its name")
-    found = reduced(analysis, report, by[source] or 0, source, clock=str(path))
-    if found.world_size is None and manifest:
-        return replace(found, world_size=manifest.world_size)
-    return found
+    reduced = reduce_rank(analysis, report, by[source] or 0, source, clock=str(path))
+    if reduced.world_size is None and manifest:
+        return replace(reduced, world_size=manifest.world_size)
+    return reduced
 
 
-def several_ranks(
+def rank_of_process(
     trace: Trace, number: int, process: int, device: int, step_names: StepNames
 ) -> ReducedRank:
-    """One process of a file that holds several, which are numbered by their GPUs."""
+    """Reduce one process of a file that holds several; `number` is its place by GPU."""
     analysis = Analysis(trace, step_names.step, step_names.phases, device, process)
-    return reduced(analysis, report_of(analysis), number, "order", clock=str(trace.file))
+    return reduce_rank(analysis, report_of(analysis), number, "order", clock=str(trace.file))

@@ -1,4 +1,4 @@
-"""Which files are captures of the ranks of one training. Called by the verbs and by files."""
+"""Search for the captures of the ranks of one training. Called by the verbs and by files."""
 
 import gzip
 import os
@@ -11,7 +11,8 @@ from pathlib import Path
 from profiling.analysis.report import Finding
 from profiling.timeline import nsys_facts, opening
 
-# what names say, the surest first: `rank` may be of a host alone where it is `local`
+# words before a rank's number in file names, the most reliable first: a `local` rank counts within
+# one host only
 NUMBERS = tuple(
     re.compile(rf"{word}[-_ .=\[]*(\d{{1,6}})(?!\d)", re.I)
     for word in (
@@ -25,63 +26,69 @@ NUMBERS = tuple(
 NUMBER = re.compile(r"\d+")
 PREVIOUS = re.compile(r"previous-\d+")  # an older run of the folder
 EVENTS = (".json", ".json.gz")
-TOLD = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d{1,6})\b')
-HEAD_BYTES = 1 << 20  # of a Chrome trace, before its events
+RANK_IN_HEAD = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d{1,6})\b')
+HEAD_BYTES = 1 << 20  # size of a Chrome trace's head, before its events
 
 
 class TooFewRanks(ValueError):
-    """Of the captures fewer than two hold GPU activity."""
+    """Fewer than two of the captures hold GPU activity."""
 
 
-def named_rank(path: Path) -> int | None:
-    """The rank that the file's name says; None: it says none."""
+def rank_in_name(path: Path) -> int | None:
+    """Rank that the file's name gives, or None without one."""
     place = place_of_rank(path.name)
     return int(place[1]) if place else None
 
 
 def place_of_rank(name: str) -> re.Match[str] | None:
-    """Of the surest word the last."""
-    found = (list(word.finditer(name)) for word in NUMBERS)
-    return next((places[-1] for places in found if places), None)
+    """Last match in `name` of the most reliable word that it contains, or None."""
+    matches = (list(word.finditer(name)) for word in NUMBERS)
+    return next((places[-1] for places in matches if places), None)
 
 
 def captures_in(folder: Path) -> list[Path]:
-    """Of the ranks of one training: in a run's folder, its profile/, or one folder for each host.
+    """Captures of the ranks of one training in a run's folder; [] if there are none.
 
-    One file a rank is one window, whatever the files are called. Of several windows the newest, if
-    it has several ranks. Where no two files are named after ranks, Chrome traces that say in their
-    head which they are; else an nsys export that holds the processes of several, or one of each
-    host: from a folder of each host its newest capture; from one folder the newest, and what ran at
-    the same time on other hosts, if the exports tell both. [] where there is none of these. What
-    went meanwhile stays among them, for whoever reads it to say so. Raises OSError.
+    They are looked for in the folder, its profile/, and in a folder for each host. The rules, in
+    this order:
+
+    1. Files named after ranks. One file per rank makes one window, whatever the files are called;
+       among several windows the newest is taken, if it has several ranks.
+    2. Chrome traces whose heads say which ranks they are.
+    3. An nsys export that holds the processes of several ranks, or one such export for each host.
+       Each host's folder contributes its newest capture. In a single folder it is the newest export
+       and those that ran at the same time on other hosts, if the exports tell both.
+
+    A file that is deleted meanwhile stays in the list, so that whoever reads it reports that.
+    Raises OSError.
     """
     for places in ((folder, folder / "profile"), folders_of_hosts(folder)):
-        found = [file for place in places if place.is_dir() for file in files_of_ranks(place)]
-        newest = max(found, key=opening.modified_ns, default=None)
+        named = [file for place in places if place.is_dir() for file in files_of_ranks(place)]
+        newest = max(named, key=opening.modified_ns, default=None)
         if newest is None:
             continue
-        window = [file for file in found if window_of(file) == window_of(newest)]
-        beside = [file for file in found if file.parent == newest.parent]
+        window = [file for file in named if window_of(file) == window_of(newest)]
+        beside = [file for file in named if file.parent == newest.parent]
         both = [file for file in window if file in beside]
-        # hosts do not share a rank; two runs do, and two windows
-        for chosen in (found, window, both):
+        # two hosts never share a rank, whereas two runs do, and so do two windows
+        for chosen in (named, window, both):
             if len(ranks_of(chosen)) == len(chosen) > 1:
                 return by_rank(chosen)
         if len(ranks_of(beside)) > 1:
             return by_rank(beside)
     captures = captures_of_run(folder)
-    told = {rank: file for file in captures if (rank := told_rank(file)) is not None}
-    if len(told) > 1:
-        return [*(told[rank] for rank in sorted(told)), *gone(captures)]
+    by_head = {rank: file for file in captures if (rank := rank_in_head(file)) is not None}
+    if len(by_head) > 1:
+        return [*(by_head[rank] for rank in sorted(by_head)), *deleted_files(captures)]
     if captures:
-        return sessions(captures)
+        return session_files(captures)
     hosts = [host for host in sorted(folder.iterdir()) if not PREVIOUS.fullmatch(host.name)]
     of_hosts = [file for host in hosts for file in newest_first(captures_of_run(host))[:1]]
     return [file for file in of_hosts if session_of(file)]
 
 
 def is_one_of_ranks(path: Path) -> bool:
-    """Whether the captures of other ranks lie beside it."""
+    """Whether captures of other ranks lie beside this one."""
     try:
         files = captures_in(path.parent) if path.is_file() else []
     except OSError:
@@ -89,8 +96,11 @@ def is_one_of_ranks(path: Path) -> bool:
     return len(files) > 1 and path in files
 
 
-def sessions(captures: Sequence[Path]) -> list[Path]:
-    """By name: the newest, if it is an export of several processes, and those of other hosts."""
+def session_files(captures: Sequence[Path]) -> list[Path]:
+    """The newest capture and those of other hosts from the same time, sorted by name.
+
+    [] if the newest is not an export of several processes. Deleted files stay in the list.
+    """
     taken = dict[Path, nsys_facts.Session]()
     for file in newest_first(captures):
         session = session_of(file)
@@ -98,16 +108,16 @@ def sessions(captures: Sequence[Path]) -> list[Path]:
             taken[file] = session
         if not taken and file.exists():
             return []
-    return sorted([*taken, *gone(captures)]) if taken else []
+    return sorted([*taken, *deleted_files(captures)]) if taken else []
 
 
 def newest_first(files: Sequence[Path]) -> list[Path]:
-    """Without other JSON, such as a report."""
+    """Captures among `files`, the newest first; other JSON, such as a report, is left out."""
     captures = [file for file in files if file.name.endswith(opening.ENDINGS)]
     return sorted(captures, key=opening.modified_ns, reverse=True)
 
 
-def gone(files: Sequence[Path]) -> list[Path]:
+def deleted_files(files: Sequence[Path]) -> list[Path]:
     return [file for file in files if not file.exists()]
 
 
@@ -115,8 +125,12 @@ def captures_of_run(folder: Path) -> list[Path]:
     return [file for place in (folder, folder / "profile") for file in captures_of(place)]
 
 
-def not_taken(paths: Sequence[Path], folders: Sequence[Path]) -> Finding | None:
-    """What lies beside the captures of these folders that were chosen, or on another host."""
+def left_out_finding(paths: Sequence[Path], folders: Sequence[Path]) -> Finding | None:
+    """Finding on captures that were not chosen, beside `paths` or on another host; None: none.
+
+    `folders` are those that were searched. It is a note where the names differ only in numbers, as
+    those of another window do, else a warning.
+    """
     places = {path.parent for path in paths}
     for folder in folders:
         if places.isdisjoint((folder, folder / "profile")):
@@ -125,34 +139,34 @@ def not_taken(paths: Sequence[Path], folders: Sequence[Path]) -> Finding | None:
     others = [
         file
         for file in sorted(beside.difference(paths))
-        if named_rank(file) is not None or not file.name.endswith(EVENTS)
+        if rank_in_name(file) is not None or not file.name.endswith(EVENTS)
     ]
     if not others:
         return None
     count = f"{len(others)} captures" if len(others) > 1 else "1 capture"
-    said = f"left out: {count} beside these, as {others[0].name}, of another window or run"
+    what = f"left out: {count} beside these, as {others[0].name}, of another window or run"
     cure = "Name the files, to have them read together."
     other_window = {NUMBER.sub("", window_of(file)) for file in others} <= {
         NUMBER.sub("", window_of(file)) for file in paths
     }
-    return Finding("note" if other_window else "warning", said, cure)
+    return Finding("note" if other_window else "warning", what, cure)
 
 
-def told_rank(path: Path) -> int | None:
-    """The rank in the head of a Chrome trace; None: it says none."""
+def rank_in_head(path: Path) -> int | None:
+    """Rank in the head of a Chrome trace, or None without one."""
     if not path.name.endswith(EVENTS):
         return None
     opened = gzip.open if path.suffix == ".gz" else open
     try:
         with opened(path, "rb") as file:
-            found = TOLD.search(file.read(HEAD_BYTES))
+            match = RANK_IN_HEAD.search(file.read(HEAD_BYTES))
     except (OSError, EOFError, zlib.error):
         return None  # who reads all of it says so
-    return int(found[1]) if found else None
+    return int(match[1]) if match else None
 
 
 def session_of(path: Path) -> nsys_facts.Session | None:
-    """Of an nsys export that has collectives and the kernels of several processes."""
+    """Session of an nsys export with collectives and kernels of several processes; else None."""
     try:
         if path.name.endswith(".sqlite.gz"):
             with opening.unpacked(path) as plain:
@@ -168,39 +182,39 @@ def folders_of_hosts(folder: Path) -> list[Path]:
 
 
 def ranks_of(files: Sequence[Path]) -> set[int | None]:
-    return {named_rank(file) for file in files}
+    return {rank_in_name(file) for file in files}
 
 
 def by_rank(files: Sequence[Path]) -> list[Path]:
-    return sorted(files, key=lambda file: (named_rank(file) or 0, file.name))
+    return sorted(files, key=lambda file: (rank_in_name(file) or 0, file.name))
 
 
 def files_of_ranks(folder: Path) -> list[Path]:
-    """Captures whose names say a rank."""
-    return [file for file in captures_of(folder) if named_rank(file) is not None]
+    """Captures in `folder` whose names give a rank."""
+    return [file for file in captures_of(folder) if rank_in_name(file) is not None]
 
 
 def captures_of(folder: Path) -> list[Path]:
-    """What looks like a capture. Raises OSError.
+    """Files in `folder` that look like captures. Raises OSError.
 
-    Of a report and its export the export; of a file and its .gz the newer.
+    The export is taken instead of its report, and the newer of a file and its .gz.
     """
-    found = [
+    files = [
         file
         for file in opening.listed(folder)
         if file.name.endswith((*opening.ENDINGS, *EVENTS))
         and not opening.MANIFEST.fullmatch(file.name)
         and file.is_file()
     ]
-    again = {file.with_suffix(opening.REPORT) for file in found if file.suffix == ".sqlite"}
-    for file in found:
-        if (packed := file.with_name(f"{file.name}.gz")) in found:
-            again.add(min(packed, file, key=opening.modified_ns))
-    return [file for file in found if file not in again]
+    redundant = {file.with_suffix(opening.REPORT) for file in files if file.suffix == ".sqlite"}
+    for file in files:
+        if (packed := file.with_name(f"{file.name}.gz")) in files:
+            redundant.add(min(packed, file, key=opening.modified_ns))
+    return [file for file in files if file not in redundant]
 
 
 def window_of(path: Path) -> str:
-    """The same for files of one window of one run, packed or not: the name without the rank."""
+    """File name without the rank and .gz: equal for all files of one window of one run."""
     name = path.name.removesuffix(".gz")
     place = place_of_rank(name)
     return name[: place.start()] + name[place.end() :] if place else name
@@ -209,21 +223,21 @@ def window_of(path: Path) -> str:
 def rank_captures(
     paths: Sequence[Path], ranks: bool, device: int | None = None, process: int | None = None
 ) -> list[Path]:
-    """Those to be taken together; [] where one process of one capture is meant.
+    """Captures to be analysed together; [] where one process of one capture is meant.
 
-    Several are meant by several paths, of files or of hosts' folders, by a folder that holds the
-    captures of several ranks, unless a process is chosen, and by `ranks` of one file. Raises
-    ValueError where one of several folders holds no capture, and where a file is given twice.
+    Several are meant by several paths (files or hosts' folders), by one folder that holds the
+    captures of several ranks unless `device` or `process` is chosen, and by one file with `ranks`.
+    Raises ValueError where one of several folders holds no capture, or a file is given twice.
     """
     if len(paths) == 1 and paths[0].is_dir():
         return [] if (device, process) != (None, None) else captures_in(paths[0])
     if not ranks and len(paths) == 1:
         return []
     of_paths = [(captures_in(p) or [opening.newest(p)]) if p.is_dir() else [p] for p in paths]
-    found: dict[Path, Path] = {}
+    files: dict[Path, Path] = {}
     for file in chain.from_iterable(of_paths):
         real = Path(os.path.realpath(file))  # Path.resolve raises at a link to itself
-        if real in found:
+        if real in files:
             raise ValueError(f"{file}: given twice")
-        found[real] = file
-    return list(found.values())
+        files[real] = file
+    return list(files.values())

@@ -1,4 +1,4 @@
-"""How high the clock of each rank's GPU was over the run. Called by files."""
+"""Clock of each rank's GPU over the run. Called by files."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +12,10 @@ from profiling.analysis.runs.run_clocks import run_clocks, run_folder
 def with_gpu_clocks(
     ranks: Sequence[ReducedRank], captures: Sequence[Path]
 ) -> tuple[list[ReducedRank], list[Finding]]:
-    """(the ranks, what could not be read). As they are where the captures are no run's own."""
+    """Add GPU clocks from the rows of the run: (ranks, findings on what could not be read).
+
+    The ranks stay as they are where the captures do not lie in the folder of a single run.
+    """
     folders = {run_folder(path) for path in captures}
     folder = folders.pop() if len(folders) == 1 else None
     if folder is None:

@@ -1,12 +1,20 @@
-"""Which collective of one rank is which of another's. Called by clocks and summary.
+"""Matching of the collectives of one rank with those of the others. Called by clocks and summary.
 
-Collectives of one lane (a process group, else the N-th stream of each rank) are the same where they
-bear the same number. Where numbers were not recorded they are the same if they are the N-th of one
-step, and if in that step all ranks that use the lane have the same kinds and sizes in the same
-order. Where that is not so, the lane stays unmatched in that step, and is counted. Ranks of one
-lane are matched by what all of them tell, numbers and sizes. Where only some captures name groups,
-`untold_groups` finds those of the others; if that fails, all are matched by streams. In the first
-step they are counted from its end: a rank may have begun to record amid the collectives before it.
+The method. Collectives are split into lanes, in each of which all ranks run the same collectives in
+the same order. A lane is a process group where the captures name groups; otherwise it is the N-th
+communication stream of each rank.
+
+1. Where sequence numbers were recorded, the collectives of a lane with the same number are one.
+2. Otherwise they are matched by their place: the N-th collective of a lane in one step is the same
+   on all ranks. In the first step places are counted from the end of the step, because a rank may
+   have begun to record in the middle of that step's collectives.
+3. A match is only accepted if all ranks that use the lane have the same kinds and sizes in the same
+   order, within the step or under the number; only in the first step may a rank have fewer. Where
+   they differ, the lane stays unmatched in that step, and its collectives count as unmatched.
+
+A lane is matched only by facts that all its ranks recorded: one rank without numbers, or without
+sizes, makes the lane do without them. Where only some captures name groups, `untold_groups` infers
+the groups of the others; if that fails, all ranks are matched by streams.
 """
 
 from collections.abc import Sequence
@@ -16,140 +24,153 @@ from functools import cached_property
 import numpy as np
 
 from profiling.analysis.ranks.reduce import ReducedRank
-from profiling.analysis.ranks.untold_groups import names_groups, with_groups
+from profiling.analysis.ranks.untold_groups import fill_in_groups, names_groups
 
 NOT_THERE = -1
 
 
 @dataclass(frozen=True, eq=False)
-class Matched:
-    """A row for each collective, a column for each rank."""
+class Matches:
+    """The matched collectives: a row for each collective, a column for each rank."""
 
-    row: np.ndarray  # (collectives, ranks): of the rank's collectives; NOT_THERE
+    row: np.ndarray  # (collectives, ranks): index in the rank's own Collectives, or NOT_THERE
     iteration: np.ndarray  # (collectives,)
     kind: np.ndarray  # (collectives,) str
-    unmatched: int  # collectives of all ranks that were found on no other
+    unmatched: int  # number of collectives, over all ranks, that were found on no other rank
 
-    def of(self, ranks: Sequence[ReducedRank], column: str) -> np.ndarray:
-        """(collectives, ranks) int64 of a column of Collectives; 0 where it is NOT_THERE."""
-        found = np.zeros(self.row.shape, np.int64)
+    def values_of(self, ranks: Sequence[ReducedRank], column: str) -> np.ndarray:
+        """(collectives, ranks) int64 values of one column of Collectives; 0 where NOT_THERE."""
+        values = np.zeros(self.row.shape, np.int64)
         for number, rank in enumerate(ranks):
             there = self.there[:, number]
-            found[there, number] = getattr(rank.collectives, column)[self.row[there, number]]
-        return found
+            values[there, number] = getattr(rank.collectives, column)[self.row[there, number]]
+        return values
 
-    def among(self, known: np.ndarray) -> "Matched":
-        """What at least two of these ranks have, (ranks,) bool."""
+    def select_ranks(self, known: np.ndarray) -> "Matches":
+        """Keep the collectives that at least two of the `known` ranks, (ranks,) bool, have."""
         row = np.where(known, self.row, NOT_THERE)
         kept = np.count_nonzero(row != NOT_THERE, axis=1) > 1
-        return Matched(row[kept], self.iteration[kept], self.kind[kept], self.unmatched)
+        return Matches(row[kept], self.iteration[kept], self.kind[kept], self.unmatched)
 
     @cached_property
     def there(self) -> np.ndarray:
-        """(collectives, ranks) bool"""
+        """(collectives, ranks) bool: whether the rank takes part in the collective."""
         return self.row != NOT_THERE
 
 
 @dataclass(frozen=True)
-class Listed:
-    """The collectives of all ranks, one rank's behind another's; texts as numbers of one list."""
+class CollectiveTable:
+    """The collectives of all ranks in one table, rank after rank, each rank's in order of time."""
 
     kinds: list[str]
     rank: np.ndarray
-    row: np.ndarray  # of the rank's collectives
-    lane: np.ndarray
+    row: np.ndarray  # index in the rank's own Collectives
+    lane: np.ndarray  # one number for equal lanes of all ranks
     iteration: np.ndarray
-    step: np.ndarray  # likewise; where a sequence number is known that number, less than 0
-    kind: np.ndarray
+    step: np.ndarray  # the iteration, or -1 - sequence number where that is known
+    kind: np.ndarray  # index in `kinds`
     bytes: np.ndarray
 
 
-def match(ranks: Sequence[ReducedRank]) -> Matched:
-    """Of what at least two ranks have."""
-    listed = listed_of(ranks)
-    # of each lane in each step, and the place of each collective in these on its rank
-    group = numbered(listed.lane, listed.step)
-    place = places(listed.rank, group)
-    first_step = listed.step == min((int(rank.iterations[0]) for rank in ranks), default=0)
-    backwards = places(listed.rank[::-1], group[::-1])[::-1]
-    key = numbered(group, np.where(first_step, backwards, place))
-    kept = np.isin(group, unequal(listed, group, key, first_step), invert=True)
+def match(ranks: Sequence[ReducedRank]) -> Matches:
+    """Match all collectives that at least two ranks have; the module explains the method."""
+    table = list_collectives(ranks)
+    # A group is one lane in one step (or under one sequence number). The place of a collective is
+    # its index within the group on its own rank, so group and place together identify it.
+    group = row_numbers(table.lane, table.step)
+    place = places_in_group(table.rank, group)
+    first_step = table.step == min((int(rank.iterations[0]) for rank in ranks), default=0)
+    backwards = places_in_group(table.rank[::-1], group[::-1])[::-1]
+    key = row_numbers(group, np.where(first_step, backwards, place))
+    kept = np.isin(group, unequal_groups(table, group, key, first_step), invert=True)
     shared = kept & (np.bincount(key, minlength=1)[key] > 1)
     numbers, first, which = np.unique(key[shared], return_index=True, return_inverse=True)
     row = np.full((len(numbers), len(ranks)), NOT_THERE)
-    row[which, listed.rank[shared]] = listed.row[shared]
-    of = np.flatnonzero(shared)[first]
-    kind = np.array(listed.kinds, str)[listed.kind[of]] if len(of) else np.empty(0, str)
-    return Matched(row, listed.iteration[of], kind, int(np.count_nonzero(~shared)))
+    row[which, table.rank[shared]] = table.row[shared]
+    example = np.flatnonzero(shared)[first]
+    kind = np.array(table.kinds, str)[table.kind[example]] if len(example) else np.empty(0, str)
+    return Matches(row, table.iteration[example], kind, int(np.count_nonzero(~shared)))
 
 
-def listed_of(ranks: Sequence[ReducedRank]) -> Listed:
+def list_collectives(ranks: Sequence[ReducedRank]) -> CollectiveTable:
+    """Put the collectives of all ranks into one table, with the facts that all their lanes have."""
     lanes, kinds = dict[str, int](), dict[str, int]()
 
-    def in_all(names: list[str], column: np.ndarray, known: dict[str, int]) -> np.ndarray:
+    def renumber(names: list[str], column: np.ndarray, known: dict[str, int]) -> np.ndarray:
         return np.array([known.setdefault(name, len(known)) for name in names], np.int64)[column]
 
-    ranks = with_groups(ranks)
-    talking = [rank.collectives for rank in ranks if len(rank.collectives.start_ns)]
-    all_tell = all(of.told for of in talking) and len(set(map(names_groups, talking))) < 2
+    ranks = fill_in_groups(ranks)
+    communicating = [rank.collectives for rank in ranks if len(rank.collectives.start_ns)]
+    all_known = (
+        all(collectives.has_groups_or_numbers for collectives in communicating)
+        and len(set(map(names_groups, communicating))) < 2
+    )
     parts = []
     for number, rank in enumerate(ranks):
-        of = rank.collectives
-        count = len(of.start_ns)
+        collectives = rank.collectives
+        count = len(collectives.start_ns)
         if count:
-            iteration, untold = rank.iterations[of.step], np.full(count, -1)
+            iteration, unknown = rank.iterations[collectives.step], np.full(count, -1)
             lane, sequence, size = (
-                (of.lane, of.sequence, of.bytes) if all_tell else (of.stream, untold, untold)
+                (collectives.lane, collectives.sequence, collectives.bytes)
+                if all_known
+                else (collectives.stream, unknown, unknown)
             )
-            lane, kind = in_all(of.names, lane, lanes), in_all(of.names, of.kind, kinds)
+            lane, kind = (
+                renumber(collectives.names, lane, lanes),
+                renumber(collectives.names, collectives.kind, kinds),
+            )
             which = np.full(count, number), np.arange(count)
             parts.append((*which, lane, iteration, sequence, kind, size))
     if not parts:
-        return Listed(list(kinds), *(np.empty(0, np.int64),) * 7)
+        return CollectiveTable(list(kinds), *(np.empty(0, np.int64),) * 7)
     columns = (np.concatenate(column) for column in zip(*parts, strict=True))
     owner, row, lane, iteration, sequence, kind, size = columns
-    sequence, size = (told_by_all(lane, column) for column in (sequence, size))
+    sequence, size = (blank_incomplete_lanes(lane, column) for column in (sequence, size))
     step = np.where(sequence >= 0, -1 - sequence, iteration)
-    return Listed(list(kinds), owner, row, lane, iteration, step, kind, size)
+    return CollectiveTable(list(kinds), owner, row, lane, iteration, step, kind, size)
 
 
-def told_by_all(lane: np.ndarray, column: np.ndarray) -> np.ndarray:
-    """-1 throughout a lane in which it is so of some."""
-    untold = np.unique(lane[column < 0])
-    return np.where(np.isin(lane, untold), -1, column)
+def blank_incomplete_lanes(lane: np.ndarray, column: np.ndarray) -> np.ndarray:
+    """Set `column` to -1 throughout each lane in which some collective has no value (-1)."""
+    incomplete = np.unique(lane[column < 0])
+    return np.where(np.isin(lane, incomplete), -1, column)
 
 
-def numbered(*columns: np.ndarray) -> np.ndarray:
-    """One number for each row of the columns, the same for equal rows."""
+def row_numbers(*columns: np.ndarray) -> np.ndarray:
+    """(rows,) numbers from 0 up, the same for rows that are equal in all columns."""
     if not len(columns[0]):
         return np.empty(0, np.int64)
     order = np.lexsort(columns)
     changes = np.any([np.diff(column[order]) != 0 for column in columns], axis=0)
-    found = np.empty(len(order), np.int64)
-    found[order] = np.concatenate(([0], np.cumsum(changes)))
-    return found
+    numbers = np.empty(len(order), np.int64)
+    numbers[order] = np.concatenate(([0], np.cumsum(changes)))
+    return numbers
 
 
-def places(rank: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """The how many-th of its group each row is on its rank; rows are in order of time."""
-    both = numbered(group, rank)
+def places_in_group(rank: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """(rows,) index of each row within its group on its rank; rows are in order of time."""
+    both = row_numbers(group, rank)
     order = np.argsort(both, kind="stable")
     count = np.bincount(both) if len(both) else np.empty(0, np.int64)
-    found = np.empty(len(both), np.int64)
-    found[order] = np.arange(len(both)) - np.repeat(np.cumsum(count) - count, count)
-    return found
+    index = np.empty(len(both), np.int64)
+    index[order] = np.arange(len(both)) - np.repeat(np.cumsum(count) - count, count)
+    return index
 
 
-def unequal(listed: Listed, group: np.ndarray, key: np.ndarray, may_lack: np.ndarray) -> np.ndarray:
-    """The groups in which some ranks have other collectives than others.
+def unequal_groups(
+    table: CollectiveTable, group: np.ndarray, key: np.ndarray, may_lack: np.ndarray
+) -> np.ndarray:
+    """Groups in which the ranks do not all have the same collectives.
 
-    `may_lack`: those in which some may have fewer.
+    `key` numbers the collectives that would be matched. `may_lack` marks the rows of groups in
+    which a rank may have fewer than the others.
     """
     if not len(key):
         return key
     ranks_of_group = np.zeros(group.max() + 1, np.int64)
-    np.add.at(ranks_of_group, group[places(listed.rank, group) == 0], 1)
+    np.add.at(ranks_of_group, group[places_in_group(table.rank, group) == 0], 1)
     fewer = ~may_lack & (np.bincount(key)[key] < ranks_of_group[group])
     first = np.unique(key, return_index=True)[1][key]
-    other = (listed.kind != listed.kind[first]) | (listed.bytes != listed.bytes[first])
+    other = (table.kind != table.kind[first]) | (table.bytes != table.bytes[first])
     return np.unique(group[fewer | other])

@@ -1,4 +1,7 @@
-"""What is kept of one rank's capture, so that those of many fit into memory. Called by files."""
+"""Reduction of one rank's capture to what is compared, so that many fit into memory.
+
+Called by files.
+"""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -14,7 +17,7 @@ from profiling.analysis.gpu_time.slowed import Launches, alone_ns, launches_of, 
 from profiling.analysis.gpu_time.typical import causes_of_steps, parts_of_steps
 from profiling.analysis.kernels.families import FAMILIES
 from profiling.analysis.ranks.collectives import Collectives, collectives_of
-from profiling.analysis.ranks.slices import RankSlices, drawn
+from profiling.analysis.ranks.slices import RankSlices, rank_slices
 from profiling.analysis.report import Report
 from profiling.analysis.verdict.advice import in_force
 from profiling.analysis.verdict.health import PERSONAL
@@ -22,21 +25,21 @@ from profiling.causes import InForce
 from profiling.gpu_clock import GpuClock
 from profiling.timeline.trace import KERNEL
 
-SHORT_NS = 100_000  # a gap; launches one by one leave 5 to 50 us
+SHORT_NS = 100_000  # the longest short gap; launches one by one leave gaps of 5 to 50 us
 
 
 @dataclass(frozen=True)
 class KernelWork:
-    """All launches of one kernel in the steps."""
+    """All launches of one kernel in the steps, taken together."""
 
     family: str
     count: int
-    ns: int  # less what collectives beside it made it longer
-    blocks: int  # of all grids; -1: not told, or they do not tell how large the work is
+    ns: int  # time, without what collectives beside the kernel added to it
+    blocks: int  # sum over all grids; -1: unknown, or grids that do not reflect the amount of work
 
 
 class Kind(NamedTuple):
-    """Of launches that should take equally long, also on another rank."""
+    """Key of launches that should take equally long, on this rank and on any other."""
 
     kernel: str
     phase: str | None
@@ -46,46 +49,46 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True)
 class Alone:
-    """What launches of each kind take beside no collective, as far as this rank tells."""
+    """Times of launches with no collective beside them, as far as this rank ran any."""
 
     kinds: list[Kind]
-    ns: np.ndarray  # of each kind; nan: too few launches
-    untold: Launches  # of these kinds, beside collectives; in none of this rank's slowed times
-    step: np.ndarray  # of each of `untold`
+    ns: np.ndarray  # median of each kind; nan: too few launches
+    unmeasured: Launches  # those beside collectives, of kinds without a time; not in slowed_ns yet
+    step: np.ndarray  # step of each launch in `unmeasured`
 
 
 @dataclass(frozen=True)
 class ReducedRank:
-    """One process on one GPU. Times in nanoseconds of the clock of its own capture."""
+    """One process on one GPU. Times are nanoseconds on the clock of its own capture."""
 
     rank: int
-    rank_from: str  # capture, manifest, name, order: who says that it is this one
+    rank_from: str  # source of the rank's number: capture, manifest, name, order
     world_size: int | None
     file: str
     kind: str  # nsys | kineto
-    clock: str  # captures of one clock bear the same
+    clock: str  # name of the clock, equal for captures that share one
     first_ns: int  # when the capture's first event began
     process: int | None
     device: int | None
     gpu: str | None
-    first_iteration: int | None  # of the steps, where they are numbered
+    first_iteration: int | None  # number of the first step; None: steps are not numbered
     step_name: str | None
-    bounds_ns: np.ndarray  # the n + 1 times between the n steps
-    parts_ns: dict[str, np.ndarray]  # of causes.PARTS in each step
-    host_ns: dict[str, np.ndarray]  # idle in each step by what the host did; {}: not told
+    bounds_ns: np.ndarray  # the n + 1 times that bound the n steps
+    parts_ns: dict[str, np.ndarray]  # time of each of causes.PARTS in each step
+    host_ns: dict[str, np.ndarray]  # idle time in each step by what the host did; {}: unknown
     communication_ns: np.ndarray  # in each step, hidden or not
-    phase_ns: dict[str, np.ndarray]  # in each step by phase: kernels that compute, as in `kernels`
-    kernels: dict[str, KernelWork]  # that compute
+    phase_ns: dict[str, np.ndarray]  # compute kernels in each step by phase, as in `kernels`
+    kernels: dict[str, KernelWork]  # compute kernels by name
     collectives: Collectives
-    slowed_ns: np.ndarray  # what each of these made the kernels longer that ran beside it
+    slowed_ns: np.ndarray  # how much longer each collective made the kernels beside it
     alone: Alone
-    computing: Intervals  # while a collective ran; see gaps_closed
-    slices: RankSlices  # of its row in a timeline
-    verdict: str  # its own bottleneck, of causes.VERDICTS
-    run: InForce  # what its settings are, as far as the capture tells
-    notes: list[str]  # to be known of the capture: what it lost, or gives away
+    computing: Intervals  # compute during collectives; see close_short_gaps
+    slices: RankSlices  # its row in a timeline
+    verdict: str  # its own bottleneck, one of causes.VERDICTS
+    run: InForce  # its settings, as far as the capture tells
+    notes: list[str]  # warnings about the capture: what it lost, or gives away
     gpu_clock: GpuClock | None = None  # over the run, where its rows lie beside the capture
-    no_verdict: str | None = None  # why its capture tells nothing; None: it does
+    no_verdict: str | None = None  # why its capture allows no verdict; None: it does
 
     @property
     def steps(self) -> int:
@@ -93,24 +96,27 @@ class ReducedRank:
 
     @property
     def launches(self) -> float:
-        """A step, of kernels that compute."""
+        """Number of compute kernels that are launched in a step."""
         return sum(work.count for work in self.kernels.values()) / self.steps
 
     @property
     def iterations(self) -> np.ndarray:
-        """The numbers of its steps; from 0 where they have none."""
+        """Numbers of its steps, counted from 0 where the capture does not number them."""
         return np.arange(self.steps) + (self.first_iteration or 0)
 
 
-def reduced(
+def reduce_rank(
     analysis: Analysis, report: Report, rank: int, rank_from: str, clock: str
 ) -> ReducedRank:
-    """Raises ValueError where the capture holds no GPU activity."""
+    """Reduce one process of a capture. `clock` names its clock.
+
+    Raises ValueError where the capture holds no GPU activity.
+    """
     parts_ns, activity, owned = parts_of_steps(analysis), analysis.activity, analysis.owned
     if parts_ns is None or activity is None or owned is None:
         raise ValueError(f"{analysis.trace.file}: holds no GPU activity")
     collectives = collectives_of(analysis)
-    talking = union(collectives.start_ns, collectives.end_ns)
+    communicating = union(collectives.start_ns, collectives.end_ns)
     bounds_ns, names = analysis.bounds_ns, analysis.trace.names
     begin_ns, end_ns = int(bounds_ns[0]), max(int(bounds_ns[-1]), *collectives.end_ns[-1:], 0)
     computes = np.flatnonzero(
@@ -137,17 +143,19 @@ def reduced(
         step_name=analysis.steps.name,
         bounds_ns=bounds_ns,
         parts_ns=parts_ns,
-        host_ns=by_host(analysis),
-        communication_ns=communication(analysis, owned).within(bounds_ns[:-1], bounds_ns[1:]),
-        phase_ns=of_phases(analysis, computes, unslowed_ns),
-        kernels=work_of(analysis, computes, unslowed_ns, names, sm_count),
+        host_ns=host_times(analysis),
+        communication_ns=communication_intervals(analysis, owned).within(
+            bounds_ns[:-1], bounds_ns[1:]
+        ),
+        phase_ns=phase_times(analysis, computes, unslowed_ns),
+        kernels=kernel_work(analysis, computes, unslowed_ns, names, sm_count),
         collectives=collectives,
         slowed_ns=slow.collective_ns,
-        alone=alone_of(owned, computes, launches, kinds_ns, names),
-        computing=gaps_closed(activity.computing, np.sort(collectives.end_ns)).common(
-            talking, begin_ns, end_ns
+        alone=alone_times(owned, computes, launches, kinds_ns, names),
+        computing=close_short_gaps(activity.computing, np.sort(collectives.end_ns)).common(
+            communicating, begin_ns, end_ns
         ),
-        slices=drawn(analysis),
+        slices=rank_slices(analysis),
         verdict=report.bottleneck.verdict,
         run=in_force(report),
         notes=notes_of(report),
@@ -156,15 +164,15 @@ def reduced(
 
 
 def notes_of(report: Report) -> list[str]:
-    """What has to be known of the capture by those who read of all ranks."""
-    gives_away = [each for each in report.health.findings if each.what == PERSONAL]
-    return [each.what for each in (*report.health.of_losses, *gives_away)]
+    """Warnings about the capture that the report over all ranks has to repeat."""
+    gives_away = [finding for finding in report.health.findings if finding.what == PERSONAL]
+    return [finding.what for finding in (*report.health.of_losses, *gives_away)]
 
 
-def alone_of(
+def alone_times(
     owned: Owned, rows: np.ndarray, launches: Launches, ns: np.ndarray, names: list[str]
 ) -> Alone:
-    """Of the kernels at `rows` of `owned`. `ns`: of each kind, nan where it is not told."""
+    """Times alone of the kernels at `rows` of `owned`; `ns` has a time per kind, or nan."""
     example = rows[np.unique(launches.kind, return_index=True)[1]]
     phase = np.append(owned.steps.phases.name, -1)[owned.phase[example]]
     blocks, threads = (
@@ -175,32 +183,36 @@ def alone_of(
         Kind(names[name], names[phase] if phase >= 0 else None, *geometry)
         for name, phase, *geometry in zip(*columns, strict=True)
     ]
-    untold = np.isnan(ns)[launches.kind] & (launches.beside_ns > 0)
-    return Alone(kinds, ns, launches.of(untold), owned.step[rows[untold]].astype(np.int32))
+    unmeasured = np.isnan(ns)[launches.kind] & (launches.beside_ns > 0)
+    return Alone(kinds, ns, launches.of(unmeasured), owned.step[rows[unmeasured]].astype(np.int32))
 
 
-def communication(analysis: Analysis, owned: Owned) -> Intervals:
-    """While a collective ran, or a copy from GPU to GPU."""
-    talks = analysis.family[owned.name] == COMMUNICATION
-    return union(owned.start_ns[talks], owned.end_ns[talks])
+def communication_intervals(analysis: Analysis, owned: Owned) -> Intervals:
+    """Intervals in which a collective or a copy from GPU to GPU ran."""
+    communicates = analysis.family[owned.name] == COMMUNICATION
+    return union(owned.start_ns[communicates], owned.end_ns[communicates])
 
 
-def gaps_closed(computing: Intervals, ends_ns: np.ndarray) -> Intervals:
-    """With the short gaps between kernels in which no collective ended: none made them wait.
+def close_short_gaps(computing: Intervals, ends_ns: np.ndarray) -> Intervals:
+    """Close those short gaps between kernels in which no collective ended.
 
-    `ends_ns`: of the collectives, ascending.
+    In such a gap no kernel can have waited for a collective. `ends_ns` are the ends of the
+    collectives, ascending.
     """
-    before, behind = (
+    before, after = (
         np.searchsorted(ends_ns, times, side="right")
         for times in (computing.end_ns[:-1], computing.start_ns[1:])
     )
     long = computing.start_ns[1:] - computing.end_ns[:-1] > SHORT_NS
-    kept = np.concatenate(([True], long | (before < behind), [True]))
+    kept = np.concatenate(([True], long | (before < after), [True]))
     return Intervals(computing.start_ns[kept[:-1]], computing.end_ns[kept[1:]])
 
 
-def by_host(analysis: Analysis) -> dict[str, np.ndarray]:
-    """As the idle ones of the parts, but waits for the GPU are charged with nothing behind them."""
+def host_times(analysis: Analysis) -> dict[str, np.ndarray]:
+    """Idle time in each step by cause, as in causes.PARTS; {} where gaps cannot be explained.
+
+    Unlike in the parts, a wait for the GPU is not charged with the gaps that follow it.
+    """
     owned, activity, bounds_ns = analysis.owned, analysis.activity, analysis.bounds_ns
     if owned is None or activity is None:
         return {}
@@ -208,42 +220,43 @@ def by_host(analysis: Analysis) -> dict[str, np.ndarray]:
     return {} if gaps is None else causes_of_steps(gaps, bounds_ns)
 
 
-def of_phases(analysis: Analysis, rows: np.ndarray, took_ns: np.ndarray) -> dict[str, np.ndarray]:
-    """Nanoseconds of these rows of `owned` in each step, by the name of the owning phase."""
+def phase_times(analysis: Analysis, rows: np.ndarray, took_ns: np.ndarray) -> dict[str, np.ndarray]:
+    """(steps,) sums of `took_ns` over these rows of `owned`, by the name of their phase."""
     owned = analysis.owned
     if owned is None:
         return {}
     has = owned.phase[rows] >= 0
     rows, took_ns = rows[has], took_ns[has]
     name = owned.steps.phases.name[owned.phase[rows]]
-    found = {}
+    times_ns = {}
     for number in np.unique(name).tolist():
-        of = name == number
-        ns = np.bincount(owned.step[rows[of]], took_ns[of], analysis.step_count)
-        found[analysis.trace.names[number]] = ns
-    return found
+        in_phase = name == number
+        ns = np.bincount(owned.step[rows[in_phase]], took_ns[in_phase], analysis.step_count)
+        times_ns[analysis.trace.names[number]] = ns
+    return times_ns
 
 
-def work_of(
+def kernel_work(
     analysis: Analysis, rows: np.ndarray, took_ns: np.ndarray, names: list[str], sm_count: int
 ) -> dict[str, KernelWork]:
-    """`sm_count`: of the GPU; 0: not known."""
+    """Work of the kernels at `rows` by name. `sm_count` of the GPU is 0 where not known."""
     owned = analysis.owned
     if owned is None or not len(rows):
         return {}
     of_name, kernel = np.unique(owned.name[rows], return_inverse=True)
     blocks = owned.operations.blocks[owned.row[rows]]
-    # persistent kernels: a block for each multiprocessor, however large the work is
-    tells = blocks > sm_count
-    count, ns, grids, untold = (
-        np.bincount(kernel, weights) for weights in (None, took_ns, np.maximum(blocks, 0), ~tells)
+    # persistent kernels have one block per multiprocessor, however large the work is
+    reflects_work = blocks > sm_count
+    count, ns, grids, unknown = (
+        np.bincount(kernel, weights)
+        for weights in (None, took_ns, np.maximum(blocks, 0), ~reflects_work)
     )
     return {
         names[number]: KernelWork(
             FAMILIES[analysis.family[number]],
             int(count[i]),
             int(ns[i]),
-            -1 if untold[i] else int(grids[i]),
+            -1 if unknown[i] else int(grids[i]),
         )
         for i, number in enumerate(of_name.tolist())
     }

@@ -1,13 +1,14 @@
-"""Which rank is waited for, if any, and what that costs. Called by summary.
+"""Verdict on the ranks: which one is waited for, if any, and what that costs. Called by summary.
 
-1. Ranks are sorted by what they wait themselves: who is late waits least. The largest step between
-   two neighbours parts the late from the others, at most half of them. They have to be late
-   together; else it is the one that costs most alone. What they cost is what mending them would
-   gain (Costs.gained_ns).
-2. From 2 % of the step on, if it is more than the clocks' uncertainty allows to doubt, and three
-   times what all others cost (waits.Waits), or more in every step, they are the answer. Costs that
-   ranks cause in turns are jitter, which is told from 2 % on too.
-3. `cause` says what holds the late up.
+1. Ranks are sorted by how long they wait themselves, since a late rank waits least. The largest
+   difference between two neighbours separates the late ranks, at most half of all, from the others.
+   The late ranks have to be late in the same steps; otherwise the one that costs most alone is
+   taken. Their cost is what mending them would gain (Costs.gained_ns).
+2. They are the straggler if that cost is at least 2 % of the step, exceeds the uncertainty of the
+   clocks, and is steady: three times what all others cost (waits.Waits), or more than they cost in
+   each of at least five steps. Costs that ranks cause in turns are jitter, which is reported from
+   2 % of the step on too.
+3. `cause` determines what holds the late ranks up.
 """
 
 from dataclasses import dataclass
@@ -16,16 +17,16 @@ import numpy as np
 
 from profiling.analysis.ranks.cause import straggler_of
 from profiling.analysis.ranks.costs import WORTH_TELLING, Costs
-from profiling.analysis.ranks.power_limit import holds_all
+from profiling.analysis.ranks.power_limit import limits_all_gpus
 from profiling.analysis.ranks.records import RanksVerdict, Straggler
 from profiling.analysis.verdict.health import CAPTURE_AGAIN
 
-COMMUNICATING = 0.15  # of a step in transfers that nothing hides
-DOUBTFUL = 0.15  # of a step, by which the ends of collectives contradict each other
-TOGETHER = 0.5  # of what some cost, in which each of them has to be late
+COMMUNICATING = 0.15  # share of a step in exposed transfers that makes the verdict communication
+DOUBTFUL = 0.15  # share of a step by which the ends of collectives contradict each other
+TOGETHER = 0.5  # share of the cost of several ranks during which each of them has to be late
 STEADY = 3.0  # times what the others cost: from there on it is no jitter
-MOST_SAID = 4  # ranks that lost kernels
-EVERY = 5  # steps or more, in each of which they cost more than the others: likewise
+MOST_SAID = 4  # at most so many ranks that lost kernels are named
+EVERY = 5  # nor is it with this many steps, in each of which it exceeds what the others cost
 
 LESS = (
     "All GPUs are at their power limits, so expect to gain less: who waits draws less power, and "
@@ -38,24 +39,25 @@ NOT_TOGETHER = (
 
 
 @dataclass(frozen=True)
-class Judged:
+class Judgement:
     verdict: RanksVerdict
     evidence: list[str]
     straggler: Straggler | None = None
     jitter_ms_per_step: float | None = None
 
 
-def judge(costs: Costs) -> Judged:
+def judge(costs: Costs) -> Judgement:
+    """Decide between straggler, jitter, communication, balanced and unknown; see the module."""
     if lossy := [
         f"Rank {rank.rank}: {rank.no_verdict}." for rank in costs.ranks if rank.no_verdict
     ]:
         more = [f"{len(lossy) - MOST_SAID} more ranks likewise."] if len(lossy) > MOST_SAID else []
-        return Judged("unknown", [*lossy[:MOST_SAID], *more, f"To tell, {CAPTURE_AGAIN}."])
+        return Judgement("unknown", [*lossy[:MOST_SAID], *more, f"To tell, {CAPTURE_AGAIN}."])
     if not costs.is_matched:
-        return Judged("unknown", ["No collective of one rank was found on another."])
+        return Judgement("unknown", ["No collective of one rank was found on another."])
     everyone = range(len(costs.ranks))
     if (doubt_ms := costs.doubt_ms(everyone)) >= DOUBTFUL * costs.step_ms:
-        return Judged("unknown", [NOT_TOGETHER.format(doubt_ms)])
+        return Judgement("unknown", [NOT_TOGETHER.format(doubt_ms)])
     late = late_ranks(costs)
     late_ns = costs.waits.cost_ns(late, costs.iterations)
     others_ns = costs.waits.in_turns_ns(costs.iterations, late)
@@ -64,31 +66,32 @@ def judge(costs: Costs) -> Judged:
     in_turns_ms = costs.mean_ms(costs.waits.in_turns_ns(costs.iterations))
     steady = costs.mean_ms(late_ns) >= STEADY * others_ms
     steady |= len(late_ns) >= EVERY and bool(np.all(late_ns > others_ns))
-    told = costs.is_told(late_ms, late) and steady
-    jitter_ms = others_ms if told else in_turns_ms
+    is_straggler = costs.is_significant(late_ms, late) and steady
+    jitter_ms = others_ms if is_straggler else in_turns_ms
     evidence = []
-    if told:
+    if is_straggler:
         straggler = straggler_of(costs, late, gained_ns)
-        return Judged("straggler", straggler.evidence, straggler, jitter_ms)
-    if costs.is_told(jitter_ms, everyone):
+        return Judgement("straggler", straggler.evidence, straggler, jitter_ms)
+    if costs.is_significant(jitter_ms, everyone):
         times = np.bincount(costs.alone_ns.argmax(axis=1), minlength=len(costs.ranks))
         most, steps = int(times.max()), len(costs.iterations)
-        said = f"Not the same rank each step: the last costs the others {jitter_ms:.2f} ms, and "
+        turns = f"Not the same rank each step: the last costs the others {jitter_ms:.2f} ms, and "
         if most < steps:
-            evidence.append(f"{said}none of them is it in more than {most} of {steps} steps.")
+            evidence.append(f"{turns}none of them is it in more than {most} of {steps} steps.")
         else:
             evidence.append(
                 f"Rank {costs.ranks[int(times.argmax())].rank} costs most, but others cost as much "
                 f"in their turns that it is not told apart: {jitter_ms:.2f} ms a step together."
             )
-        evidence += [LESS] if holds_all(costs) else []
-        return Judged("jitter", evidence, None, jitter_ms)
+        evidence += [LESS] if limits_all_gpus(costs) else []
+        return Judgement("jitter", evidence, None, jitter_ms)
     return without_straggler(costs, jitter_ms)
 
 
-def without_straggler(costs: Costs, jitter_ms: float) -> Judged:
+def without_straggler(costs: Costs, jitter_ms: float) -> Judgement:
+    """Decide between communication and balanced, by the exposed transfers of the median rank."""
     transfer = costs.waits.exposed_ns - costs.waits.exposed_wait_ns
-    a_step = costs.waits.of_steps(transfer, costs.iterations).mean(axis=0) / 1e6
+    a_step = costs.waits.sum_by_step(transfer, costs.iterations).mean(axis=0) / 1e6
     ms = float(np.median(a_step))
     evidence = [f"In turns they cost one another {jitter_ms:.2f} ms a step."]
     if jitter_ms >= WORTH_TELLING * costs.step_ms:
@@ -98,18 +101,22 @@ def without_straggler(costs: Costs, jitter_ms: float) -> Judged:
             f"less than the clocks leave open, {doubt_ms:.2f} ms."
         ]
     if ms < COMMUNICATING * costs.step_ms:
-        return Judged("balanced", evidence, None, jitter_ms)
+        return Judgement("balanced", evidence, None, jitter_ms)
     share = 100 * ms / costs.step_ms
     evidence.append(f"Transfers that nothing hides take {ms:.2f} ms a step, {share:.0f} % of it.")
-    return Judged("communication", evidence, None, jitter_ms)
+    return Judgement("communication", evidence, None, jitter_ms)
 
 
 def late_ranks(costs: Costs) -> list[int]:
-    """The columns of those that wait least, up to the largest step between two neighbours, if they
-    are late together; the one that costs most alone is the first, or the only one."""
-    waited = costs.waits.of_steps(costs.waits.lost_wait_ns, costs.iterations)
+    """Columns of the late ranks, beginning with the one that costs most alone.
+
+    These are the ranks that wait least, up to the largest difference between two neighbours. If
+    they are not late in the same steps, it is only the one that costs most alone.
+    """
+    waited = costs.waits.sum_by_step(costs.waits.lost_wait_ns, costs.iterations)
     order = np.argsort(waited.sum(axis=0), kind="stable")
-    has = np.count_nonzero(costs.waits.matched.there, axis=0) > 0  # of the others nothing is known
+    # nothing is known of ranks without a matched collective
+    has = np.count_nonzero(costs.waits.matched.there, axis=0) > 0
     order = order[has[order]]
     steps = np.diff(waited.sum(axis=0)[order])[: max(1, len(order) // 2)]
     late = order[: int(np.argmax(steps)) + 1]

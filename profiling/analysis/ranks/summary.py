@@ -1,4 +1,4 @@
-"""The ranks' records. Called by profiling.analysis.ranks.files."""
+"""Analysis of several reduced ranks, and its records. Called by profiling.analysis.ranks.files."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiling.analysis.ranks.choice import listed, who, windows
+from profiling.analysis.ranks.choice import list_numbers, ranks_in_files, window_text
 from profiling.analysis.ranks.clocks import Clocks, align
 from profiling.analysis.ranks.collective_sums import collective_sums
 from profiling.analysis.ranks.costs import Costs
-from profiling.analysis.ranks.lending import lent
+from profiling.analysis.ranks.lending import lend_times
 from profiling.analysis.ranks.matching import match
 from profiling.analysis.ranks.records import (
     SCHEMA_VERSION,
@@ -24,14 +24,14 @@ from profiling.analysis.ranks.records import (
 )
 from profiling.analysis.ranks.reduce import ReducedRank
 from profiling.analysis.ranks.straggler import judge
-from profiling.analysis.ranks.waits import waits
+from profiling.analysis.ranks.waits import find_waits
 from profiling.analysis.report import Finding
 from profiling.units import size_bytes
 
 
 @dataclass(frozen=True, eq=False)
 class RanksAnalysis:
-    """The ranks by number, what is known of them, and the report that it comes to."""
+    """Result of the analysis: ranks by number, their clocks and costs, and the report."""
 
     ranks: Sequence[ReducedRank]
     clocks: Clocks
@@ -40,17 +40,17 @@ class RanksAnalysis:
 
 
 def analyse(ranks: Sequence[ReducedRank], findings: Sequence[Finding] = ()) -> RanksAnalysis:
-    """Of two ranks or more, by number, that have an iteration in common."""
-    ranks = lent(ranks)
+    """Analyse two or more ranks, ordered by number, that share at least one iteration."""
+    ranks = lend_times(ranks)
     iterations = common_iterations(ranks)
     matched = match(ranks)
     clocks = align(ranks, matched)
-    waited = waits(ranks, matched, clocks)
-    costs = Costs(ranks, waited, iterations)
+    waits = find_waits(ranks, matched, clocks)
+    costs = Costs(ranks, waits, iterations)
     verdict = judge(costs)
     late = verdict.straggler
     rows = [rank_row(costs, clocks, number, late) for number in range(len(ranks))]
-    sums = collective_sums(ranks, waited, iterations)
+    sums = collective_sums(ranks, waits, iterations)
     evidence = verdict.evidence
     if verdict.verdict == "communication" and sums:
         evidence = [*evidence, most_exposed(sums)]
@@ -68,7 +68,7 @@ def analyse(ranks: Sequence[ReducedRank], findings: Sequence[Finding] = ()) -> R
             None if clocks.uncertainty_ns is None else clocks.uncertainty_ns / 1e3,
         ),
         steps=steps_of(costs, ranks[0].step_name),
-        findings=[*findings, *told(ranks, clocks, costs)],
+        findings=[*findings, *findings_of(ranks, clocks, costs)],
     )
     return RanksAnalysis(ranks, clocks, costs, report)
 
@@ -82,14 +82,14 @@ def most_exposed(sums: Sequence[CollectiveSum]) -> str:
 
 
 def common_iterations(ranks: Sequence[ReducedRank]) -> np.ndarray:
-    found = ranks[0].iterations
+    common = ranks[0].iterations
     for rank in ranks[1:]:
-        found = np.intersect1d(found, rank.iterations)
-    return found
+        common = np.intersect1d(common, rank.iterations)
+    return common
 
 
 def rank_row(costs: Costs, clocks: Clocks, number: int, late: Straggler | None) -> RankRow:
-    """A straggler by itself costs what the verdict says."""
+    """Record of one rank. A single straggler's cost is the one in the verdict."""
     rank = costs.ranks[number]
     costs_ms = costs.alone_ms(number)
     if late and late.rank == rank.rank and not late.with_ranks:
@@ -131,7 +131,7 @@ def communication(costs: Costs, number: int, exposed_ms: float) -> RankCommunica
     whole_ms = float(rank.communication_ns[costs.steps_of(rank)].mean()) / 1e6
     waits = costs.waits
     wait, transfer, exposed_wait, slowed_by_wait = (
-        costs.of_rank_ms(values, number)
+        costs.mean_of_rank_ms(values, number)
         for values in (
             *(waits.wait_ns, waits.transfer_ns),
             *(waits.exposed_wait_ns, waits.slowed_by_wait_ns),
@@ -150,7 +150,7 @@ def communication(costs: Costs, number: int, exposed_ms: float) -> RankCommunica
 
 def steps_of(costs: Costs, name: str | None) -> StepsOfRanks:
     step_ms = [np.diff(rank.bounds_ns)[costs.steps_of(rank)] / 1e6 for rank in costs.ranks]
-    wait_ns = costs.waits.of_steps(costs.waits.lost_wait_ns, costs.iterations)
+    wait_ns = costs.waits.sum_by_step(costs.waits.lost_wait_ns, costs.iterations)
     matched = costs.is_matched
     return StepsOfRanks(
         name=name,
@@ -162,7 +162,7 @@ def steps_of(costs: Costs, name: str | None) -> StepsOfRanks:
 
 
 def known_ms(costs: Costs, ns: np.ndarray) -> list[list[float | None]]:
-    """Of (iterations, ranks), where they are known."""
+    """Milliseconds of `ns`, (iterations, ranks); None where a rank was not matched."""
     rows = zip((ns / 1e6).tolist(), costs.known.tolist(), strict=True)
     return [
         [ms if known else None for ms, known in zip(of_ranks, of_known, strict=True)]
@@ -171,45 +171,47 @@ def known_ms(costs: Costs, ns: np.ndarray) -> list[list[float | None]]:
 
 
 def other_windows(ranks: Sequence[ReducedRank], common: int, longest: int) -> str:
-    of = Counter(map(windows, ranks))
-    usual = of.most_common(1)[0][0]
-    other = next((rank for rank in ranks if windows(rank) != usual), ranks[0])
-    captured = [rank for rank in ranks if windows(rank) == windows(other)]
+    windows = Counter(map(window_text, ranks))
+    usual = windows.most_common(1)[0][0]
+    other = next((rank for rank in ranks if window_text(rank) != usual), ranks[0])
+    captured = [rank for rank in ranks if window_text(rank) == window_text(other)]
     return (
-        f"{who(captured)} captured {windows(other)}, others {usual}; compared are the {common} "
-        f"steps that all have, of up to {longest}"
+        f"{ranks_in_files(captured)} captured {window_text(other)}, others {usual}; compared are "
+        f"the {common} steps that all have, of up to {longest}"
     )
 
 
-def told(ranks: Sequence[ReducedRank], clocks: Clocks, costs: Costs) -> list[Finding]:
-    """What the ranks do not have in common."""
-    found = []
+def findings_of(ranks: Sequence[ReducedRank], clocks: Clocks, costs: Costs) -> list[Finding]:
+    """Findings on what the ranks do not share: missing ranks, collectives, steps, matches."""
+    findings = []
     world = max((rank.world_size or 0 for rank in ranks), default=0)
     first, last = (0, world - 1) if world else (ranks[0].rank, ranks[-1].rank)
     there = {rank.rank for rank in ranks}
     if missing := [number for number in range(first, last + 1) if number not in there]:
         whole = f"{world} ranks" if world else f"ranks {first} to {last}"
-        said = (
-            f"of {whole} these are missing: {listed(missing)}; a wait for them counts as transfer"
+        what = (
+            f"of {whole} these are missing: {list_numbers(missing)}; a wait for them counts as "
+            "transfer"
         )
-        found.append(Finding("warning", said))
+        findings.append(Finding("warning", what))
     apart = [rank for rank, known in zip(ranks, clocks.known, strict=True) if not known]
     if apart and costs.is_matched:
         numbers = [rank.rank for rank in apart]
-        what = f"ranks {listed(numbers)} share" if len(apart) > 1 else f"rank {numbers[0]} shares"
-        said = f"{what} no collective with the others, and nothing is said of whom they wait for"
-        if len(apart) > 1 and all(len(rank.collectives.start_ns) for rank in apart):
-            said += "; are there two runs? Name one's files"
-        found.append(Finding("warning", said))
+        several = len(apart) > 1
+        who = f"ranks {list_numbers(numbers)} share" if several else f"rank {numbers[0]} shares"
+        what = f"{who} no collective with the others, and nothing is said of whom they wait for"
+        if several and all(len(rank.collectives.start_ns) for rank in apart):
+            what += "; are there two runs? Name one's files"
+        findings.append(Finding("warning", what))
     longest = max(rank.steps for rank in ranks)
     if longest > len(costs.iterations):
-        found.append(Finding("note", other_windows(ranks, len(costs.iterations), longest)))
+        findings.append(Finding("note", other_windows(ranks, len(costs.iterations), longest)))
     if count := costs.waits.matched.unmatched:
         total = sum(len(rank.collectives.start_ns) for rank in ranks)
-        found.append(
+        findings.append(
             Finding(
                 "note" if count < 0.1 * total else "warning",
                 f"{count:,} of {total:,} collectives were found on no other rank",
             )
         )
-    return found
+    return findings

@@ -1,1 +1,1 @@
-"""What a training step would take on more GPUs: measured compute, a model of the links."""
+"""Prediction of a training step on more GPUs, from measured compute and a model of the links."""

@@ -1,26 +1,27 @@
-"""How long a collective takes: latency and bandwidth, inside a node and between nodes.
+"""Model of the time of a collective: latency and bandwidth, inside a node and between nodes.
 
-The alpha-beta model with the shape of NCCL's own tuner (github.com/NVIDIA/nccl,
-src/graph/tuning.cc): its latency of a step in a ring, trees between nodes, and the longer one of
-the transfers inside and between nodes, since chunks are in both at once.
+It is the alpha-beta model in the form of NCCL's own tuner (github.com/NVIDIA/nccl,
+src/graph/tuning.cc): the tuner's latency for each step of a ring, trees between nodes, and the
+longer one of the transfers inside and between nodes, since different chunks are in both at once.
 """
 
 from dataclasses import dataclass
 from math import ceil, log2
 from typing import Literal
 
-from profiling.analysis.ranks.collective_sums import crossing
+from profiling.analysis.ranks.collective_sums import crossing_share
 from profiling.analysis.ranks.records import CollectiveSum
 from profiling.analysis.scale.records import LinkSpeed
 from profiling.hardware import gpu_link_bytes_per_s, network_bytes_per_s
 
-BYTES_PER_MS = 1e6  # of 1 GB/s
-# ms, of NCCL's tuner for large messages: a collective, a step over NVLink, one over the network
+BYTES_PER_MS = 1e6  # at 1 GB/s
+# latencies in ms from NCCL's tuner, for large messages: of a collective, of a step over NVLink, and
+# of a step over the network
 START_MS, LINK_STEP_MS, NETWORK_STEP_MS = 0.0084, 0.0034, 0.0096
-LARGE_BYTES = 1_000_000  # smaller collectives tell latency, not bandwidth
-# of the data sheet, (middle, low, high). NVLink: what four steps on 2 and 4 H200s come to
-# (docs/scale.md), the slowest of them, and the most that NCCL takes Hopper for. Network: nothing
-# was measured.
+LARGE_BYTES = 1_000_000  # smaller collectives measure latency rather than bandwidth
+# shares of the data sheet's bandwidth, (middle, low, high). NVLink: middle and low fit four steps
+# on 2 and 4 H200s and the slowest of them (docs/scale.md), high is the most that NCCL assumes for
+# Hopper. Network: nothing was measured.
 LINK_SHARES, NETWORK_SHARES = (0.65, 0.39, 0.80), (0.85, 0.60, 0.95)
 Place = Literal["link", "network"]
 Speed = Literal["middle", "low", "high"]
@@ -29,32 +30,32 @@ SPEEDS: tuple[Speed, ...] = ("middle", "low", "high")
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one collective. `bytes_sent`: by each GPU."""
+    """Time and bytes of one collective."""
 
     ms: float
     latency_ms: float
-    bytes_sent: float
+    bytes_sent: float  # by each GPU
     slower: Place  # where its transfer takes longer
 
 
 @dataclass(frozen=True)
 class Links:
-    """GPUs in nodes; speeds in GB/s of a GPU, each way."""
+    """Links of GPUs in nodes; speeds are in GB/s per GPU, each way."""
 
     gpus_per_node: int
-    gb_per_s: float  # inside of a node; of no meaning where a node has one GPU
-    network_gb_per_s: float  # likewise where there is one node
+    gb_per_s: float  # inside a node; meaningless where a node has one GPU
+    network_gb_per_s: float  # between nodes; meaningless where there is one node
 
     def all_reduce(self, size: float, gpus: int) -> Cost:
-        """Of `size` bytes on each GPU."""
+        """Cost of an all-reduce of `size` bytes on each GPU."""
         return self.cost(size, gpus, passes=2)
 
     def gather(self, size: float, gpus: int) -> Cost:
-        """An all-gather of `size` bytes in all, or a reduce-scatter of as many."""
+        """Cost of an all-gather or a reduce-scatter of `size` bytes in all."""
         return self.cost(size, gpus, passes=1)
 
     def cost(self, size: float, gpus: int, passes: int) -> Cost:
-        """In each pass every GPU gets what the others have, or gives it."""
+        """Cost of a collective of `passes`, in each of which every GPU gets or gives all shares."""
         local = min(gpus, self.gpus_per_node)
         nodes = gpus // local
         inside = passes * (local - 1) / local * size
@@ -67,12 +68,12 @@ class Links:
         return Cost(latency_ms + transfer_ms, latency_ms, inside + between, slower)
 
     def between_nodes(self) -> "Links":
-        """Of one GPU in each node, those that have the same share."""
+        """Links of one GPU in each node, as between GPUs that have the same share."""
         return Links(1, self.gb_per_s, self.network_gb_per_s)
 
 
 def steps_ms(gpus: int, nodes: int, passes: int) -> float:
-    """Latency of a ring, or, of an all-reduce of many nodes, of a tree between them."""
+    """Latency in ms of a ring; of an all-reduce over nodes, of a tree if that is shorter."""
     local = gpus // nodes
     ring = (nodes - 1) * NETWORK_STEP_MS + (gpus - nodes) * LINK_STEP_MS
     if passes == 1 or nodes == 1:
@@ -82,51 +83,56 @@ def steps_ms(gpus: int, nodes: int, passes: int) -> float:
 
 
 def measured_link(collectives: list[CollectiveSum], gpus_per_node: int, file: str) -> LinkSpeed:
-    """Of the large collectives of one node's ranks. Raises ValueError where there are none."""
-    found = [speed for row in collectives if (speed := bandwidth(row, gpus_per_node)) is not None]
-    if not found:
+    """Speed of the large collectives among the ranks of one node, from `collectives` in `file`.
+
+    Raises ValueError where none of them has a known bandwidth.
+    """
+    measured = [
+        speed for row in collectives if (speed := bandwidth(row, gpus_per_node)) is not None
+    ]
+    if not measured:
         raise ValueError(
             f"{file}: tells the bandwidth of no collective of {LARGE_BYTES // 10**6} MB or more "
             f"among the ranks of a node; capture all ranks with profile=torch, which tells sizes"
         )
-    speeds = sorted(speed for speed, _ in found)
-    largest = max(found, key=lambda row: row[1])[0]
+    speeds = sorted(speed for speed, _ in measured)
+    largest = max(measured, key=lambda row: row[1])[0]
     return LinkSpeed(
         largest, speeds[0], speeds[-1], "measured", f"the largest collective of {file}"
     )
 
 
 def bandwidth(row: CollectiveSum, gpus_per_node: int) -> tuple[float, int] | None:
-    """(GB/s behind its latency, bytes); None where the capture does not tell it."""
+    """(GB/s once the latency is subtracted, bytes); None where the row does not allow it."""
     passes = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}.get(row.kind)
     if passes is None or row.bytes is None or row.bus_gb_per_s is None:
         return None
     if row.bytes < LARGE_BYTES or not 1 < row.ranks <= gpus_per_node:
         return None
-    moved = (crossing(row.kind, row.ranks) or 0) * row.bytes
+    moved = (crossing_share(row.kind, row.ranks) or 0) * row.bytes
     left_ms = moved / (row.bus_gb_per_s * BYTES_PER_MS) - START_MS - steps_ms(row.ranks, 1, passes)
     return (moved / left_ms / BYTES_PER_MS, row.bytes) if left_ms > 0 else None
 
 
-def given(flag: str, speeds: tuple[float, ...]) -> LinkSpeed:
-    """Of one number, or of low and high."""
+def given_link(flag: str, speeds: tuple[float, ...]) -> LinkSpeed:
+    """Speed that the user gave with `flag`: one number, or a low and a high one."""
     low, high = min(speeds), max(speeds)
     return LinkSpeed((low + high) / 2, low, high, "given", flag)
 
 
 def known_link(gpu: str | None) -> LinkSpeed | None:
-    """Of the data sheet, as far as collectives reach it; None: the GPU's links are not known."""
+    """Speed that collectives reach by the GPU's data sheet; None: its links are not known."""
     peak = gpu_link_bytes_per_s(gpu) if gpu else None
-    return assumed(peak, LINK_SHARES, f"links of the {gpu}") if peak else None
+    return assumed_link(peak, LINK_SHARES, f"links of the {gpu}") if peak else None
 
 
 def known_network(gpu: str | None) -> LinkSpeed | None:
-    """Likewise, of a NIC for each GPU as in the vendor's own machines."""
+    """Speed of a NIC for each GPU, as in the vendor's own machines; None: not known."""
     peak = network_bytes_per_s(gpu) if gpu else None
-    return assumed(peak, NETWORK_SHARES, f"a NIC for each {gpu}") if peak else None
+    return assumed_link(peak, NETWORK_SHARES, f"a NIC for each {gpu}") if peak else None
 
 
-def assumed(peak: float, shares: tuple[float, float, float], what: str) -> LinkSpeed:
+def assumed_link(peak: float, shares: tuple[float, float, float], what: str) -> LinkSpeed:
     middle, low, high = (share * peak / 1e9 for share in shares)
     why = f"{what}: {shares[0]:.0%} of the data sheet's {peak / 1e9:.0f} GB/s"
     return LinkSpeed(middle, low, high, "assumed", why)

@@ -1,6 +1,6 @@
-"""What a GPT of the trainer's has to send: its parameters in the order of their gradients.
+"""Sizes of the trainer's GPT that have to be sent: parameters in the order of their gradients.
 
-Read off the keys of a manifest; tests hold it against model.GPT.
+They are computed from the keys in a manifest; tests compare them with model.GPT.
 """
 
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ FLOAT32_BYTES = 4
 
 @dataclass(frozen=True)
 class Keys:
-    """What is read of a run's configuration."""
+    """The keys of a run's configuration that matter here."""
 
     n_layer: Count
     n_embd: Count
@@ -41,8 +41,10 @@ class Keys:
 
     @property
     def gradients_in_buckets(self) -> bool:
-        """Whether products write them where ddp sends them from: training.replicas. In float32
-        kernels.linear copies them there."""
+        """Whether matrix products write gradients straight into ddp's buckets.
+
+        See training.replicas. In float32 kernels.linear copies them there instead.
+        """
         return self.kernels == "fused" and not self.compile and self.dtype != "float32"
 
     @property
@@ -52,17 +54,17 @@ class Keys:
 
 @dataclass(frozen=True)
 class ModelSizes:
-    """Numbers of parameters, tensor by tensor, the first gradient first."""
+    """Numbers of parameters per tensor, in the order in which their gradients are complete."""
 
     head: tuple[int, ...]  # the last norm: the head's own weight is the embedding's
-    block: tuple[int, ...]
-    blocks: int
-    positions: tuple[int, ...]  # if they are learned
+    block: tuple[int, ...]  # of one block
+    blocks: int  # number of blocks
+    positions: tuple[int, ...]  # position embedding; () if it is not learned
     table: int  # embedding and head: its gradient is complete last, or first where rows travel
-    block_share: float  # of the arithmetic, all blocks together
-    travel_bytes: int  # of a block's weight between ranks that share the model
+    block_share: float  # share of the arithmetic that all blocks together have
+    travel_bytes: int  # bytes per weight of a block that travels between ranks sharing the model
     travel: Travel
-    matrices: tuple[int, ...]  # of a block: those of its parameters that ranks can share
+    matrices: tuple[int, ...]  # the tensors of one block whose update ranks can share
 
     @property
     def parameters(self) -> int:
@@ -74,11 +76,14 @@ class ModelSizes:
 
     @property
     def block_bytes(self) -> int:
-        """Of its weights, as they travel."""
+        """Bytes of one block's weights as they travel."""
         return self.travel_bytes * self.block_parameters
 
     def tensors(self, rows: bool) -> list[int]:
-        """All, in the order of their gradients. `rows`: those of the embedding travel."""
+        """Sizes of all tensors in the order of their gradients.
+
+        With `rows` the embedding's gradient travels as rows, so the table's is complete first.
+        """
         blocks = self.block * self.blocks
         if rows:
             return [self.table, *self.head, *blocks, *self.positions]
@@ -86,39 +91,46 @@ class ModelSizes:
 
     @property
     def root_parameters(self) -> int:
-        """Outside of the blocks."""
+        """Number of parameters outside of the blocks."""
         return sum(self.head) + sum(self.positions) + self.table
 
     @property
-    def in_products(self) -> "ModelSizes":
-        """Of these alone; ddp is to average no others where ranks share the update."""
+    def matrices_only(self) -> "ModelSizes":
+        """The sizes without norms, biases and positions.
+
+        Where ranks share the update, these are all that ddp averages in its buckets.
+        """
         return replace(self, head=(), block=self.matrices, positions=())
 
 
 @dataclass(frozen=True)
 class EmbeddingRows:
-    """What the embedding adds to the tied gradient, as a row for each token."""
+    """The embedding's part of the tied gradient as a row for each token."""
 
-    tokens: int  # of a micro-step on each GPU
-    ids: int
+    tokens: int  # in a micro-step on each GPU
+    ids: int  # size of the vocabulary
     width: int
-    number_bytes: int  # of what a row travels in
+    number_bytes: int  # bytes per number of a row that travels
 
     def travel(self, gpus: int) -> bool:
-        """While they are no more than the ids: training.parallel.rows_travel."""
+        """Whether there are no more rows than ids, as in training.parallel.rows_travel."""
         return gpus * self.tokens <= self.ids
 
     def gathered_bytes(self, gpus: int) -> int:
         return gpus * self.tokens * self.width * self.number_bytes
 
     def added_bytes(self, gpus: int) -> int:
-        """Of memory, to read them and to add each to one of the table's."""
+        """Bytes of memory traffic to read all rows and add each to a row of the table."""
         added = 2 * FLOAT32_BYTES * gpus * self.tokens * self.width
         return self.gathered_bytes(gpus) + added
 
 
 def keys_of(manifest: Manifest | None, file: Path) -> Keys:
-    """Raises ValueError where the capture has no manifest of the trainer, or one of more ranks."""
+    """Keys in the manifest of capture `file`.
+
+    Raises ValueError where there is no manifest of the trainer, or it is of several ranks, or its
+    configuration is damaged.
+    """
     if manifest is None or manifest.config is None or manifest.vocab_size is None:
         raise ValueError(
             f"{file}: no manifest beside it tells the model's sizes; give a capture of this "
@@ -135,7 +147,7 @@ def keys_of(manifest: Manifest | None, file: Path) -> Keys:
 
 
 def sizes_of(keys: Keys, vocab_size: int) -> ModelSizes:
-    """The model of training.parallel's run: GPT-2's decoder, as in model.py."""
+    """Sizes of the model that training.parallel runs: GPT-2's decoder, as in model.py."""
     width, biases = keys.n_embd, int(keys.bias)
     norm = (width,) * (1 + biases)
     products = [(4 * width, width), (width, 4 * width), (width, width), (width, 3 * width)]
@@ -159,7 +171,10 @@ def sizes_of(keys: Keys, vocab_size: int) -> ModelSizes:
 
 
 def rows_of(keys: Keys, vocab_size: int) -> EmbeddingRows | None:
-    """None: the model is compiled as one, and there is no place to take rows from."""
+    """Rows of the embedding's gradient; None if the model is compiled as a whole.
+
+    Then there is no place from which rows could be taken.
+    """
     if keys.compile and keys.compile_scope == "model":
         return None
     short = keys.residual_dtype != "float32" and keys.dropout == 0
@@ -168,31 +183,31 @@ def rows_of(keys: Keys, vocab_size: int) -> EmbeddingRows | None:
 
 
 def buckets(tensors: list[int], bucket_mb: float) -> list[tuple[int, int]]:
-    """(bytes, index of the tensor that completes it) of each of DDP's buckets.
+    """(bytes, index of the tensor that completes it) for each of DDP's buckets.
 
-    `tensors`: parameters in the order of their gradients. DDP closes a bucket with the tensor that
-    reaches `bucket_mb` MiB; the last one has what is left.
+    `tensors` are numbers of parameters in the order of their gradients. DDP closes a bucket with
+    the tensor that reaches `bucket_mb` MiB; the last bucket has what is left.
     """
-    found, size = [], 0
+    closed, size = [], 0
     for index, parameters in enumerate(tensors):
         size += FLOAT32_BYTES * parameters
         if size >= bucket_mb * 2**20 or index == len(tensors) - 1:
-            found.append((size, index))
+            closed.append((size, index))
             size = 0
-    return found
+    return closed
 
 
 def shared_buckets(sizes: ModelSizes, bucket_mb: float, rows: bool, gpus: int) -> dict[int, int]:
-    """Parameters of each bucket that ranks can share, by the tensor that completes it.
+    """Number of parameters of each bucket that ranks can share, by the tensor that completes it.
 
-    It is of blocks alone and has an equal part for each rank: training.shared_update. `sizes`: of
-    what is in products.
+    Such a bucket holds parameters of blocks only and has an equal part for each rank, as in
+    training.shared_update. `sizes` are ModelSizes.matrices_only.
     """
-    tensors, found, begin = sizes.tensors(rows), {}, 0
+    tensors, shared, begin = sizes.tensors(rows), {}, 0
     table = 0 if rows else len(tensors) - 1
     for size, index in buckets(tensors, bucket_mb):
         parameters = size // FLOAT32_BYTES
         if not begin <= table <= index and has_equal_parts(parameters, gpus):
-            found[index] = parameters
+            shared[index] = parameters
         begin = index + 1
-    return found
+    return shared

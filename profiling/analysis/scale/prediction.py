@@ -1,4 +1,4 @@
-"""What a step takes on more GPUs, by each way of sharing it, and which to use."""
+"""Prediction of a step on more GPUs in each mode, and the choice between the modes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,13 +20,13 @@ from profiling.units import milliseconds, size_bytes
 
 MODES: tuple[Mode, ...] = ("ddp", "fsdp", "hsdp")
 EXPOSED_PERCENT = 1.0  # of a step; below it communication is no limit
-CLEARLY_PERCENT = 5.0  # by which another has to be faster than ddp, whose CUDA graphs it has not
-ROOM = 0.95  # of a GPU's memory, that a run may have
+CLEARLY_PERCENT = 5.0  # how much faster a mode without ddp's CUDA graphs has to be, to be chosen
+ROOM = 0.95  # share of a GPU's memory that a run may use
 
 
 @dataclass(frozen=True)
 class Machine:
-    """`link` and `network` are None where nothing goes that way."""
+    """GPUs, links and host of a prediction. `link` or `network` is None where nothing uses it."""
 
     gpus_per_node: int
     link: LinkSpeed | None
@@ -34,21 +34,21 @@ class Machine:
     host: HostTime
     memory_bytes: int | None  # of a GPU
 
-    def links(self, of: Speed) -> Links:
+    def links(self, level: Speed) -> Links:
         link, network = (
-            speed_of(speed, of) if speed else 1.0 for speed in (self.link, self.network)
+            speed_of(speed, level) if speed else 1.0 for speed in (self.link, self.network)
         )
         return Links(self.gpus_per_node, link, network)
 
-    def host_ms(self, mode: Mode, of: Speed) -> float:
-        """What the host needs for a step; with ddp it replays CUDA graphs."""
+    def host_ms(self, mode: Mode, level: Speed) -> float:
+        """Time in ms in which the host launches a step; 0 with ddp, which replays CUDA graphs."""
         if mode not in ("fsdp", "hsdp"):
             return 0.0
-        return self.host.low_step_ms if of == "high" else self.host.step_ms
+        return self.host.low_step_ms if level == "high" else self.host.step_ms
 
 
-def speed_of(speed: LinkSpeed, of: Speed) -> float:
-    return {"middle": speed.gb_per_s, "low": speed.low_gb_per_s, "high": speed.high_gb_per_s}[of]
+def speed_of(speed: LinkSpeed, level: Speed) -> float:
+    return {"middle": speed.gb_per_s, "low": speed.low_gb_per_s, "high": speed.high_gb_per_s}[level]
 
 
 def predictions(
@@ -59,7 +59,10 @@ def predictions(
     tokens: int,
     activations: int | None,
 ) -> list[Prediction]:
-    """By number of GPUs, then by mode. `tokens`: of a step on each GPU."""
+    """Predict a step for each number of GPUs and, within it, for each possible mode.
+
+    `tokens` is per GPU and step, `activations` in bytes, or None where not measured.
+    """
     return [
         prediction(work, machine, gpus, mode, tokens, activations)
         for gpus in counts
@@ -68,7 +71,11 @@ def predictions(
 
 
 def modes_for(gpus: int, gpus_per_node: int, modes: Sequence[Mode]) -> list[Mode]:
-    """hsdp shards within a node, so it wants two; where it cannot be, nothing stands for it."""
+    """Modes that are possible on `gpus` GPUs.
+
+    hsdp shards within a node, so it needs several nodes with several GPUs each; otherwise it is
+    left out without a replacement.
+    """
     if gpus == 1:
         return ["one"]
     several_nodes = 1 < gpus_per_node < gpus
@@ -78,9 +85,9 @@ def modes_for(gpus: int, gpus_per_node: int, modes: Sequence[Mode]) -> list[Mode
 def prediction(
     work: Work, machine: Machine, gpus: int, mode: Mode, tokens: int, activations: int | None
 ) -> Prediction:
-    played = {of: replayed(work, machine.links(of), gpus, mode) for of in SPEEDS}
-    step_ms = {of: max(played[of].now, machine.host_ms(mode, of)) for of in SPEEDS}
-    middle = played["middle"]
+    replays = {level: replay_mode(work, machine.links(level), gpus, mode) for level in SPEEDS}
+    step_ms = {level: max(replays[level].now, machine.host_ms(mode, level)) for level in SPEEDS}
+    middle = replays["middle"]
     memory = memory_of(work.sizes, mode, shards(mode, gpus, machine), work.parts.micro_steps)
     memory = replace(memory, activations=activations)
     all_reduce = work.all_reduce(gpus, machine.gpus_per_node) if mode == "ddp" else None
@@ -109,7 +116,8 @@ def prediction(
     )
 
 
-def replayed(work: Work, links: Links, gpus: int, mode: Mode) -> Replay:
+def replay_mode(work: Work, links: Links, gpus: int, mode: Mode) -> Replay:
+    """Replay the step in one mode; on one GPU it is the measured step."""
     if mode == "one":
         return Replay(0.0, now=work.parts.step_ms)
     if mode == "ddp":
@@ -118,11 +126,12 @@ def replayed(work: Work, links: Links, gpus: int, mode: Mode) -> Replay:
 
 
 def shards(mode: Mode, gpus: int, machine: Machine) -> int:
-    """Ranks that share one copy of the model."""
+    """Number of ranks that share one copy of the model."""
     return {"fsdp": gpus, "hsdp": machine.gpus_per_node}.get(mode, 1)
 
 
 def limit(replay: Replay) -> Limit:
+    """Limit of a replayed step, as in records.Limit; the host is not considered here."""
     if replay.exposed < EXPOSED_PERCENT / 100 * replay.now:
         return "compute"
 
@@ -136,21 +145,24 @@ def limit(replay: Replay) -> Limit:
 
 
 def memory_of(sizes: ModelSizes, mode: Mode, shards: int, micro_steps: int) -> GpuMemory:
-    """In float32, of the whole model or of a share. Gradients stay whole between micro-steps."""
+    """Bytes on each GPU in float32, of the whole model or of one of `shards` shares.
+
+    Gradients stay whole between micro-steps. Activations are left unknown.
+    """
     whole = FLOAT32_BYTES * sizes.parameters
     share = whole // shards
     gathered = 0
     if mode in ("fsdp", "hsdp"):
         stretch = max(map(len, sizes.travel.stretches))
-        there = sizes.blocks if sizes.travel.kept else min(2 * stretch, sizes.blocks)
-        gathered = 2 * FLOAT32_BYTES * sizes.root_parameters + there * sizes.block_bytes
+        blocks = sizes.blocks if sizes.travel.kept else min(2 * stretch, sizes.blocks)
+        gathered = 2 * FLOAT32_BYTES * sizes.root_parameters + blocks * sizes.block_bytes
         gathered += stretch * FLOAT32_BYTES * sizes.block_parameters
     gradients = share if micro_steps == 1 else whole
     return GpuMemory(share, gradients, 2 * share, gathered, activations=None)
 
 
 def fits(memory: GpuMemory, memory_bytes: int | None) -> bool | None:
-    """Too much is known without the activations, too."""
+    """Whether a run fits; None: not known. Without activations it can only be known not to fit."""
     if memory_bytes is None:
         return None
     if memory.known > ROOM * memory_bytes:
@@ -159,17 +171,18 @@ def fits(memory: GpuMemory, memory_bytes: int | None) -> bool | None:
 
 
 def choices(rows: Sequence[Prediction]) -> list[Choice]:
-    """For each number of GPUs ddp, unless it does not fit or another is clearly faster."""
-    found = []
+    """Choose a mode for each number of GPUs: ddp if it fits and no other is clearly faster."""
+    picked = []
     for gpus in dict.fromkeys(row.gpus for row in rows):
-        of = [row for row in rows if row.gpus == gpus]
-        fitting = [row for row in of if row.fits is not False]
-        best = min(fitting or of, key=lambda row: row.step_ms * preference(row))
-        found.append(Choice(gpus, best.mode, why(best, of)))
-    return found
+        of_count = [row for row in rows if row.gpus == gpus]
+        fitting = [row for row in of_count if row.fits is not False]
+        best = min(fitting or of_count, key=lambda row: row.step_ms * preference(row))
+        picked.append(Choice(gpus, best.mode, why(best, of_count)))
+    return picked
 
 
 def preference(row: Prediction) -> float:
+    """Factor on the step's time that makes other modes prove clearly faster than ddp."""
     return 1.0 if row.mode in ("one", "ddp") else 1 + CLEARLY_PERCENT / 100
 
 
@@ -180,10 +193,10 @@ def why(best: Prediction, rows: Sequence[Prediction]) -> str:
         return "nothing is sent"
     others = [row for row in rows if row is not best]
     reason = "keeps CUDA graphs" if best.mode == "ddp" else "the fastest"
-    return "; ".join([reason, *map(compared, others)])
+    return "; ".join([reason, *map(other_mode_text, others)])
 
 
-def compared(other: Prediction) -> str:
+def other_mode_text(other: Prediction) -> str:
     if other.fits is False:
         return f"{other.mode} does not fit, {size_bytes(other.memory.known)}"
     return f"{other.mode} would take {milliseconds(other.step_ms)} ms"
@@ -192,6 +205,6 @@ def compared(other: Prediction) -> str:
 def model_facts(work: Work) -> ModelFacts:
     sizes = work.sizes
     last, last_with_rows = (
-        buckets(work.averaged.tensors(rows), work.bucket_mb)[-1][0] for rows in (False, True)
+        buckets(work.averaged_sizes.tensors(rows), work.bucket_mb)[-1][0] for rows in (False, True)
     )
     return ModelFacts(sizes.parameters, sizes.blocks, sizes.block_parameters, last, last_with_rows)

@@ -1,44 +1,45 @@
-"""What a step takes on more GPUs: the records of `python -m profiling scale`.
+"""Records of `python -m profiling scale`: how long a step takes on more GPUs.
 
-Made by profiling.analysis.scale.prediction, told by profiling.report.scale. The JSON is these
-records field by field (docs/report-schema.md). What was not measured is None; what was assumed is
-in `assumed`, in words.
+profiling.analysis.scale.prediction makes them and profiling.report.scale renders them. The JSON is
+these records field by field (docs/report-schema.md). What was not measured is None; what was
+assumed is in `assumed`, in words.
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
 SCHEMA_VERSION = 1
-Mode = Literal["one", "ddp", "fsdp", "hsdp"]  # one: a GPU alone
-AllReduce = Literal["collective", "copies"]  # how ddp averages: the trainer's key
-ReduceDtype = Literal["float32", "bfloat16"]  # likewise, of gradients whose update GPUs share
+Mode = Literal["one", "ddp", "fsdp", "hsdp"]  # one: a single GPU
+AllReduce = Literal["collective", "copies"]  # the trainer's key: how ddp averages gradients
+ReduceDtype = Literal["float32", "bfloat16"]  # likewise, for gradients whose update GPUs share
 Source = Literal["measured", "given", "assumed"]
-# host: it needs longer to launch a step than the GPUs for all of it; else what most of the
-# communication that stands alone is made of; compute: that is less than 1 %
+# host: it takes longer to launch a step than the GPUs take to run it; compute: less than 1 % of the
+# step is exposed communication; otherwise what most of the communication's time is spent on
 Limit = Literal["compute", "link", "network", "latency", "host"]
 
 
 @dataclass(frozen=True)
 class StepParts:
-    """Milliseconds of one GPU's step. A micro-step is a forward and a backward pass."""
+    """Parts of one GPU's step in ms. A micro-step is a forward and a backward pass."""
 
-    step_ms: float  # without a profiler, where the manifest tells it
+    step_ms: float  # without a profiler, where the manifest has that time
     micro_steps: int
     forward_ms: float  # of a micro-step, until its backward begins
-    backward_ms: float
-    block_forward_ms: float  # of a transformer block
-    block_backward_ms: float
-    head_backward_ms: float  # until the gradients of the last block begin
+    backward_ms: float  # of a micro-step
+    block_forward_ms: float  # of one transformer block
+    block_backward_ms: float  # of one transformer block
+    head_backward_ms: float  # from the start of backward until the last block's gradients begin
     update_ms: float  # kernels of the optimizer
-    blocks_from: Literal["kernels", "arithmetic"]  # where a block begins and ends: who tells it
-    # of backward, at its end: the embedding's dense gradient, not made where its rows travel; None:
-    # no kernel says where it begins
+    blocks_from: Literal["kernels", "arithmetic"]  # source of the times of a block
+    # the end of backward that computes the embedding's dense gradient, which is not computed where
+    # the embedding's rows travel; None: no kernel shows where it begins
     embedding_backward_ms: float | None = None
-    squares_ms: float | None = None  # of the update, for the norm; None: no kernel's name tells
+    # the part of the update that sums squares for the norm; None: no kernel's name shows it
+    squares_ms: float | None = None
 
     @property
     def rest_ms(self) -> float:
-        """Of the step, what is neither forward nor backward: the update, waits, batches."""
+        """Time of the step outside of forward and backward: the update, waits, batches."""
         return self.step_ms - self.micro_steps * (self.forward_ms + self.backward_ms)
 
 
@@ -47,8 +48,8 @@ class ModelFacts:
     parameters: int
     blocks: int
     block_parameters: int
-    last_bucket_bytes: int  # of ddp: complete when backward ends, so nothing hides it
-    rows_last_bucket_bytes: int  # likewise, where the embedding's rows travel: without the table
+    last_bucket_bytes: int  # ddp's last bucket: complete when backward ends, so nothing hides it
+    rows_last_bucket_bytes: int  # likewise where the embedding's rows travel, without the table
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class LinkSpeed:
 
 @dataclass(frozen=True)
 class Slowdown:
-    """By how much compute is longer while a collective runs beside it, or copies do."""
+    """Slowdown of compute while a collective, or copies, run beside it."""
 
     percent: float  # 100: it gets half as much done
     source: Source
@@ -72,7 +73,7 @@ class Slowdown:
 
 @dataclass(frozen=True)
 class HostTime:
-    """What the host takes to launch a step of fsdp or hsdp, which have no CUDA graphs."""
+    """Time in which the host launches a step of fsdp or hsdp, which have no CUDA graphs."""
 
     step_ms: float
     low_step_ms: float  # at best
@@ -81,14 +82,17 @@ class HostTime:
 
 @dataclass(frozen=True)
 class GpuMemory:
-    """Bytes on each GPU; `gathered`: weights and gradients of the moment, whole, or what copies of
-    gradients come to."""
+    """Bytes on each GPU.
+
+    `gathered` are the whole weights and gradients that fsdp and hsdp hold for a moment, or, with
+    all_reduce=copies, the place that receives gradients.
+    """
 
     weights: int
     gradients: int
     moments: int
     gathered: int
-    activations: int | None  # and all else, as the run had it; None: not measured
+    activations: int | None  # and everything else in the measured run; None: not measured
 
     @property
     def known(self) -> int:
@@ -98,7 +102,7 @@ class GpuMemory:
 
 @dataclass(frozen=True)
 class Prediction:
-    """A step on so many GPUs; each has the work of the one that was measured."""
+    """A step on `gpus` GPUs, each with the work of the one that was measured."""
 
     gpus: int
     nodes: int
@@ -106,18 +110,18 @@ class Prediction:
     step_ms: float
     fastest_ms: float  # with links at their high speed and the host at its best
     slowest_ms: float  # with links at their low speed
-    tokens_per_s: float  # of all GPUs
-    efficiency_percent: float  # of so many times one GPU
+    tokens_per_s: float  # of all GPUs together
+    efficiency_percent: float  # share of `gpus` times the throughput of one GPU
     exposed_ms: float  # communication that no compute hides
     communication_ms: float
-    sent_bytes: int  # by each GPU, a step
+    sent_bytes: int  # by each GPU in a step
     limited_by: Limit
     memory: GpuMemory
-    fits: bool | None  # into the GPU's memory; None: not known
-    all_reduce: AllReduce | None  # of ddp, by copies inside of a node alone; None: not ddp
+    fits: bool | None  # whether it fits into the GPU's memory; None: not known
+    all_reduce: AllReduce | None  # of ddp; copies are for a single node; None: not ddp
     embedding_rows: bool  # ddp: the embedding's part of the tied gradient travels as rows
     shard_update: bool  # ddp: each GPU updates its part of the blocks' matrices: the trainer's key
-    reduce_dtype: ReduceDtype | None  # of shard_update, in which their gradients are sent
+    reduce_dtype: ReduceDtype | None  # in which the gradients of shard_update are sent
 
 
 @dataclass(frozen=True)
@@ -134,13 +138,13 @@ class Scale:
     gpu: str | None
     memory_bytes: int | None  # of that GPU
     gpus_per_node: int
-    tokens: int  # of a step on each GPU
+    tokens: int  # in a step on each GPU
     bucket_mb: float
     model: ModelFacts
     measured: StepParts
     link: LinkSpeed | None  # between the GPUs of a node; None: no row needs it
     network: LinkSpeed | None  # between nodes, likewise
-    slowdown: Slowdown  # beside collectives
+    slowdown: Slowdown  # of compute beside collectives
     slowdown_beside_copies: Slowdown | None  # None: nothing is averaged by copies
     host: HostTime
     predictions: list[Prediction]

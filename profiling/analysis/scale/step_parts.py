@@ -1,7 +1,7 @@
-"""Where the time of one GPU's step lies: micro-steps, blocks, update. Read off a capture.
+"""Parts of one GPU's step in a capture: micro-steps, blocks, update.
 
-A block's kernels bear no name of their block, and in CUDA graphs no range is around them. Its
-attention does: one kernel of it runs in each block, so that the distance of two is a block's time.
+Kernels do not carry the name of their block, and in CUDA graphs no range surrounds them. But one
+attention kernel runs in each block, so the distance between two of these is the time of a block.
 """
 
 import numpy as np
@@ -16,13 +16,19 @@ from profiling.analysis.scale.records import StepParts
 from profiling.analysis.verdict.health import CAPTURE_AGAIN
 
 ATTENTION, PRODUCT, EMBEDDING = map(FAMILIES.index, ("attention", "gemm", "embedding"))
-# of a block's matrices the one behind attention in backward, q, k and v's: 3 of 12 C**2 weights
+# share of a block's matrices that backward runs after attention, those of q, k and v: 3 of 12 C**2
+# weights
 BEHIND_ATTENTION = 3 / 12
-SQUARES = "adamw_squares"  # in the name of a kernel of kernels.adamw_triton
+SQUARES = "adamw_squares"  # part of the name of a kernel of kernels.adamw_triton
 
 
 def step_parts(capture: Capture, sizes: ModelSizes) -> StepParts:
-    """As without a profiler, where the manifest tells the step's time. Raises ValueError."""
+    """Split the captured step into its parts.
+
+    Where the manifest has the step's time without a profiler, all parts are scaled to it. Raises
+    ValueError where the capture has no GPU activity, has lost too much, or has no forward and
+    backward phases with kernels.
+    """
     analysis, report = capture.analysis, capture.report
     owned, file = analysis.owned, analysis.trace.file
     if owned is None or not len(owned.row):
@@ -46,17 +52,19 @@ def step_parts(capture: Capture, sizes: ModelSizes) -> StepParts:
         float(np.median(length)) * unit for length in (turns - begins, ends - turns)
     )
     of_squares_ns = squares_ns(analysis, owned)
-    rhythms = [rhythm(analysis, owned, rows, sizes.blocks) for rows in (forward, backward)]
-    if any(found is None for found in rhythms):
+    rhythms = [
+        attention_rhythm(analysis, owned, rows, sizes.blocks) for rows in (forward, backward)
+    ]
+    if any(rhythm is None for rhythm in rhythms):
         share = sizes.block_share / sizes.blocks
         in_order_ms = backward_ms - (embedding_ms or 0)
         blocks = forward_ms * share, in_order_ms * share
         head_ms = in_order_ms * (1 - sizes.block_share)
     else:
-        (_, each, _), (first, period, attention) = [found for found in rhythms if found]
-        blocks = each * unit, period * unit
-        behind = (period - attention) * BEHIND_ATTENTION
-        head_ms = max(0.0, first + attention + behind - period) * unit
+        (_, distance, _), (first, period, attention) = [rhythm for rhythm in rhythms if rhythm]
+        blocks = distance * unit, period * unit
+        after_ns = (period - attention) * BEHIND_ATTENTION
+        head_ms = max(0.0, first + attention + after_ns - period) * unit
         head_ms = min(head_ms, backward_ms)
     return StepParts(
         step_ms=free or captured,
@@ -74,7 +82,7 @@ def step_parts(capture: Capture, sizes: ModelSizes) -> StepParts:
 
 
 def phase_rows(analysis: Analysis, owned: Owned, name: str) -> list[np.ndarray]:
-    """What ran for each phase of that name, by start; phases without anything are left out."""
+    """Rows of `owned` for each phase called `name`, by start; empty phases are left out."""
     phases = analysis.steps.phases_called(analysis.trace.names, (name,))
     mine = np.flatnonzero(owned.kernels_and_graphs & (owned.phase >= 0))
     mine = mine[phases[owned.phase[mine]]]
@@ -82,11 +90,14 @@ def phase_rows(analysis: Analysis, owned: Owned, name: str) -> list[np.ndarray]:
     return np.split(mine, np.flatnonzero(np.diff(owned.phase[mine])) + 1) if len(mine) else []
 
 
-def rhythm(
+def attention_rhythm(
     analysis: Analysis, owned: Owned, phases: list[np.ndarray], blocks: int
 ) -> tuple[float, float, float] | None:
-    """Of attention in each phase, ns: the first one's begin behind the phase's, the distance of
-    two, what one block's kernels take. None where not each block has the kernel."""
+    """Medians in ns over `phases` that tell where blocks lie, from their attention kernels.
+
+    (start of the first one after the phase's start, distance between two of them, time of one
+    block's attention kernels), or None where not each block has such a kernel.
+    """
     starts, spent = [], []
     rows = np.concatenate(phases)
     rows = rows[analysis.family[owned.name[rows]] == ATTENTION]
@@ -113,32 +124,35 @@ def rhythm(
 def embedding_ns(
     analysis: Analysis, owned: Owned, backward: list[np.ndarray], before: int
 ) -> float | None:
-    """Of a backward pass, behind its last product: from the first kernel that looks up or sorts
-    but those `before` it, as positions that are learned have one. None: a pass has none."""
+    """Time in ns of the embedding's dense gradient at the end of backward; None if a pass has none.
+
+    After the last matrix product, it begins with the first kernel of the embedding family, which
+    looks up or sorts. The first `before` of these are skipped: learned positions have one.
+    """
     spent = []
     for rows in backward:
         family = analysis.family[owned.name[rows]]
         products = np.flatnonzero(family == PRODUCT)
-        behind = rows[products[-1] + 1 :] if len(products) else rows[:0]
-        found = behind[analysis.family[owned.name[behind]] == EMBEDDING]
-        its = found[before:]
-        if not len(its):
+        after = rows[products[-1] + 1 :] if len(products) else rows[:0]
+        lookups = after[analysis.family[owned.name[after]] == EMBEDDING]
+        own = lookups[before:]
+        if not len(own):
             return None
-        spent.append(owned.end_ns[behind].max() - owned.start_ns[its[0]])
+        spent.append(owned.end_ns[after].max() - owned.start_ns[own[0]])
     return float(np.median(spent))
 
 
 def update_ns(analysis: Analysis, owned: Owned) -> float:
-    """Kernels of the optimizer, a step."""
+    """Time in ns of the optimizer's kernels in a step."""
     rows = phase_rows(analysis, owned, "optimizer")
-    return sum(int(owned.duration_ns[each].sum()) for each in rows) / analysis.step_count
+    return sum(int(owned.duration_ns[phase].sum()) for phase in rows) / analysis.step_count
 
 
 def squares_ns(analysis: Analysis, owned: Owned) -> float | None:
-    """Of these the sum of all gradients' squares; None: no kernel has its name."""
+    """Time in ns of those of them that sum the gradients' squares; None: no kernel has the name."""
     known = [number for number, name in enumerate(analysis.trace.names) if SQUARES in name]
     phases = phase_rows(analysis, owned, "optimizer")
-    rows = [each[np.isin(owned.name[each], known)] for each in phases]
+    rows = [phase[np.isin(owned.name[phase], known)] for phase in phases]
     if not any(map(len, rows)):
         return None
-    return sum(int(owned.duration_ns[each].sum()) for each in rows) / analysis.step_count
+    return sum(int(owned.duration_ns[phase].sum()) for phase in rows) / analysis.step_count
