@@ -42,7 +42,7 @@ def evaluate(
             limit = -(-val.sequence_count // SAMPLED)
             both = [val.cover(batch_size=size), train.cover(limit, size)]
         if config.parallel in SHARDED:
-            both = [evened(batches, size, config, ranks) for batches in both]
+            both = [pad_batches(batches, size, config, ranks) for batches in both]
         losses = torch.stack([mean_loss(scoring, batches, ranks) for batches in both])
     model.train()
     val_loss, train_loss = losses.tolist()  # the one synchronisation
@@ -80,7 +80,7 @@ def mean_loss(scoring: Scoring, batches: Iterator[tuple[Tensor, Tensor]], ranks:
     return total / count
 
 
-def evened(
+def pad_batches(
     batches: Iterator[tuple[Tensor, Tensor]], size: int, config: Config, ranks: Ranks
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """As many on each rank, some without a target: a forward pass gathers weights of all ranks."""

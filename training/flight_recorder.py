@@ -57,7 +57,7 @@ OF_NCCL, OF_OTHERS = "_dump_nccl_trace", "_dump_fr_trace"
 
 
 @contextmanager
-def switched_on(out_dir: str) -> Iterator[None]:
+def enable_recording(out_dir: str) -> Iterator[None]:
     """Around the process group: torch's variables, but for those that the user has set.
 
     A collective that failed, as where another rank is gone, ends this one with exit code 1 and a
@@ -78,7 +78,7 @@ def switched_on(out_dir: str) -> Iterator[None]:
         if sys.flags.dev_mode or not out_of_collective(error):
             raise
         where = getattr(error, "__notes__", ["what another rank printed last may say why"])
-        line = "; ".join([f"rank {os.environ.get('RANK')}: {told(error)}", *where])
+        line = "; ".join([f"rank {os.environ.get('RANK')}: {error_line(error)}", *where])
         raise SystemExit(f"train.py: {line}") from None
     finally:
         for name in ours:
@@ -92,7 +92,7 @@ def torch_c10d() -> object:
 
 
 @contextmanager
-def watched(out_dir: Path, ranks: Ranks, resumed: bool) -> Iterator[None]:
+def dump_on_error(out_dir: Path, ranks: Ranks, resumed: bool) -> Iterator[None]:
     """Around what a rank does in its run: an error that ends it is dumped, and passes.
 
     Where a collective failed, as where another rank is gone, it notes where to look.
@@ -101,20 +101,20 @@ def watched(out_dir: Path, ranks: Ranks, resumed: bool) -> Iterator[None]:
         yield
         return
     if ranks.rank == 0:
-        set_aside(out_dir, resumed)
+        move_earlier_dumps(out_dir, resumed)
     recorder = FlightRecorder(out_dir, ranks)
-    with recorder.answering():
+    with recorder.answer_requests():
         try:
             yield
         except ValueError:  # a mistake, which is told in one line
             raise
         except Exception as error:
-            if recorder.ended_by(error):
+            if recorder.record_end(error):
                 error.add_note(f"what each rank did last: {hang_command(str(out_dir))}")
             raise
 
 
-def set_aside(out_dir: Path, resumed: bool) -> None:
+def move_earlier_dumps(out_dir: Path, resumed: bool) -> None:
     """Dumps of the run that lies there would pass for this one's."""
     folder = out_dir / "profile"
     found = [path for path in folder.glob(f"{DUMP}*") if path.name[len(DUMP) :].isdecimal()]
@@ -148,18 +148,18 @@ class FlightRecorder:
         self.writing = threading.Lock()
 
     @contextmanager
-    def answering(self) -> Iterator[None]:
+    def answer_requests(self) -> Iterator[None]:
         """Within it a thread looks for requests: the rank itself may be blocked in a collective."""
         done = threading.Event()
         seen = modified_ns(self.request)
-        thread = threading.Thread(target=self.answer, args=(done, seen), daemon=True)
+        thread = threading.Thread(target=self.watch_requests, args=(done, seen), daemon=True)
         thread.start()
         try:
             yield
         finally:
             done.set()
 
-    def answer(self, done: threading.Event, seen: int | None) -> None:
+    def watch_requests(self, done: threading.Event, seen: int | None) -> None:
         while not done.wait(LOOK_S):
             asked = modified_ns(self.request)
             if asked is not None and asked != seen and not self.ended:
@@ -172,7 +172,7 @@ class FlightRecorder:
         except OSError:
             return False
 
-    def ended_by(self, error: Exception) -> bool:
+    def record_end(self, error: Exception) -> bool:
         """Writes what this rank did last, and has the others do so where a collective failed.
 
         Whether it is that, and written.
@@ -206,12 +206,12 @@ class FlightRecorder:
                 time.time_ns(),
                 socket.gethostname(),
                 os.getpid(),
-                told(error) if error else None,
+                error_line(error) if error else None,
                 failed,
                 stack_of(error),
             )
             try:
-                self.put(recorded(self.on_cuda) + to_json(note, indent=None).encode())
+                self.replace_dump(dump_bytes(self.on_cuda) + to_json(note, indent=None).encode())
             except (OSError, RuntimeError) as problem:
                 log.error("rank %d: no flight recorder dump: %s", self.rank, problem)
                 return False
@@ -222,7 +222,7 @@ class FlightRecorder:
         """Whether its watchdog has, of a collective that timed out here or on another rank."""
         return modified_ns(self.path) not in (None, self.known_ns)
 
-    def put(self, content: bytes) -> None:
+    def replace_dump(self, content: bytes) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         temporary = self.path.with_name(f"{self.path.name}.tmp")
         temporary.write_bytes(content)
@@ -238,7 +238,7 @@ def modified_ns(path: Path) -> int | None:
         return None
 
 
-def recorded(on_cuda: bool) -> bytes:
+def dump_bytes(on_cuda: bool) -> bytes:
     """As torch writes it to a file: of NCCL where the run has it, then of the hosts' gloo.
 
     Raises RuntimeError where this torch cannot tell.
@@ -253,7 +253,7 @@ def recorded(on_cuda: bool) -> bytes:
     )
 
 
-def told(error: Exception) -> str:
+def error_line(error: Exception) -> str:
     """In a line, without the place in torch's sources that gloo begins with."""
     words = re.sub(r"^\[\S+:\d+\] ", "", one_line(str(error)))
     return f"{type(error).__name__}: {words[:200]}"

@@ -53,7 +53,7 @@ class FolderWatch:
             gone.append("ckpt.pt")
         return gone
 
-    def what_is_not_safe(self) -> str | None:
+    def unsaved_message(self) -> str | None:
         """After the tracker's finish(), in one line: what is not on the disk, and what is."""
         folder, progress, lacking = self.folder.path, self.progress, self.tracker.lacking()
         if progress.owes_checkpoint:

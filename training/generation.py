@@ -41,7 +41,9 @@ class Writer:
         self.token = torch.zeros(batch, 1, dtype=torch.long, device=device)  # the newest
         tokens = TOKENS_AHEAD if self.on_cuda else 1
         self.noise = noise_for(temperature, batch, tokens, weight.size(0), device)
-        self.run: Callable[[Hashable, Work], None] = Replays(device) if self.on_cuda else at_once
+        self.run: Callable[[Hashable, Work], None] = (
+            Replays(device) if self.on_cuda else run_directly
+        )
 
     def begin(self, prompt: list[int], seed: int) -> None:
         """Row k is drawn from seed + k. Of a longer prompt the last block_size tokens count."""
@@ -98,7 +100,7 @@ class Writer:
             self.context.index_copy_(1, position, self.token)
 
 
-def at_once(key: Hashable, work: Work) -> None:
+def run_directly(key: Hashable, work: Work) -> None:
     work()
 
 
@@ -144,7 +146,7 @@ class Arrivals:
     def __init__(self, writer: Writer, every: int, ahead: int):
         self.writer, self.every, self.ahead = writer, every, ahead
         self.waiting = 0  # tokens of each text that are drawn and not sent
-        self.under_way: deque[Piece] = deque()
+        self.on_the_way: deque[Piece] = deque()
 
     def after_step(self) -> list[list[int]]:
         """The tokens of each text that have arrived, often none."""
@@ -153,18 +155,18 @@ class Arrivals:
             return [[] for _ in self.writer.context]
         return self.exchange(self.ahead)
 
-    def rest(self) -> list[list[int]]:
+    def receive_all(self) -> list[list[int]]:
         """Waits for all of them."""
         return self.exchange(ahead=0)
 
     def exchange(self, ahead: int) -> list[list[int]]:
         """Sends what waits, and receives all but so many pieces."""
         end = self.writer.end
-        self.under_way.append(Piece(self.writer.context[:, end - self.waiting : end]))
+        self.on_the_way.append(Piece(self.writer.context[:, end - self.waiting : end]))
         self.waiting = 0
         rows: list[list[int]] = [[] for _ in self.writer.context]
-        while len(self.under_way) > ahead:
-            for row, tokens in zip(rows, self.under_way.popleft().read(), strict=True):
+        while len(self.on_the_way) > ahead:
+            for row, tokens in zip(rows, self.on_the_way.popleft().read(), strict=True):
                 row += tokens
         return rows
 

@@ -45,7 +45,7 @@ class Pretrained:
 
 def begin_from(model: GPT, config: Config, dataset: Dataset) -> None:
     """Puts the weights that init_from asks for into the model. Raises ValueError."""
-    files = find(config.init_from, config.weights)
+    files = find_weights(config.init_from, config.weights)
     weights, vocab_size = load(files, config)
     tokenizer = dataset.tokenizer
     is_gpt2_s = config.init_from in GPT2_SIZES
@@ -59,9 +59,9 @@ def begin_from(model: GPT, config: Config, dataset: Dataset) -> None:
     log.info("begun from %s", files[0])
 
 
-def pretrained(init_from: str, weights: str | None) -> Pretrained:
+def load_pretrained(init_from: str, weights: str | None) -> Pretrained:
     """What sample.py needs of them. Raises ValueError."""
-    files = find(init_from, weights)
+    files = find_weights(init_from, weights)
     config = ModelConfig(dropout=0.0, **cast(dict[str, Any], shape_of(init_from, weights)))
     ours, vocab_size = load(files, config)
     if vocab_size != GPT2_TOKENS + 1:
@@ -72,7 +72,7 @@ def pretrained(init_from: str, weights: str | None) -> Pretrained:
     return Pretrained(files[0], config, ours, BpeTokenizer.gpt2(beside=files[0].parent))
 
 
-def find(init_from: str, weights: str | None) -> list[Path]:
+def find_weights(init_from: str, weights: str | None) -> list[Path]:
     """The .safetensors files of init_from=gpt2 and the like: of `weights`, else of the cache.
 
     Raises ValueError, which says where it looked and how they are downloaded.

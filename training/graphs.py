@@ -59,12 +59,12 @@ class GraphedStep:
     def capture_micro_step(self, number: int) -> tuple[torch.cuda.CUDAGraph, "Pieces"]:
         losses: list[Tensor] = []
         self.step.micro_step = number
-        forward = self.captured(lambda: losses.append(self.step.forward(self.x, self.y)))
+        forward = self.capture_graph(lambda: losses.append(self.step.forward(self.x, self.y)))
         pieces = Pieces(self.pool, self.replicas.between if self.replicas else None)
         pieces.capture(lambda: self.step.backward(losses.pop()))
         return forward, pieces
 
-    def captured(self, work: Callable[[], object]) -> torch.cuda.CUDAGraph:
+    def capture_graph(self, work: Callable[[], object]) -> torch.cuda.CUDAGraph:
         return captured(work, self.pool, self.replicas.stream if self.replicas else None)
 
     def kernels(self) -> list[str] | None:
@@ -114,7 +114,7 @@ class Pieces:
     def __init__(self, pool: "_POOL_HANDLE", between: BetweenGraphs | None):
         self.pool, self.between = pool, between
         self.graphs: list[torch.cuda.CUDAGraph] = []
-        self.sent: list[Work] = []  # each behind the graph of its number
+        self.sends: list[Work] = []  # each behind the graph of its number
 
     def capture(self, work: Callable[[], object]) -> None:
         """In the current stream; all of `work` runs in this thread, and none of autograd's."""
@@ -126,7 +126,7 @@ class Pieces:
         with (
             torch.autograd.set_multithreading_enabled(False),
             warnings.catch_warnings(action="ignore"),  # often nothing is behind the last bucket
-            self.between.handed_to(self.cut),
+            self.between.hand_to(self.cut),
         ):
             self.begin()
             work()
@@ -143,11 +143,11 @@ class Pieces:
 
     def cut(self, send: Work) -> None:
         self.end()
-        self.sent.append(send)
+        self.sends.append(send)
         self.begin()
 
     def replay(self) -> None:
-        for graph, send in zip_longest(self.graphs, self.sent):
+        for graph, send in zip_longest(self.graphs, self.sends):
             graph.replay()
             if send is not None:
                 send()

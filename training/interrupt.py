@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 ECHO_S = 0.5  # torchrun passes a Ctrl-C on that the terminal has sent to every process already
 
 
-class Asked(NamedTuple):
+class StopOrSave(NamedTuple):
     """What is to be done before the next iteration, alike on all ranks."""
 
     stop: bool
@@ -26,7 +26,7 @@ class Asked(NamedTuple):
 
 
 class Interrupt:
-    """`with Interrupt() as interrupt:` then ask `interrupt.agreed` once an iteration.
+    """`with Interrupt() as interrupt:` then ask `interrupt.agree` once an iteration.
 
     A signal that is ignored, as SIGHUP under nohup, stays so.
     """
@@ -59,16 +59,16 @@ class Interrupt:
         # its start takes a lock that the interrupted code may hold.
         _thread.start_new_thread(say, (self.signal,))
 
-    def agreed(self, ranks: Ranks, logged: bool, save_due: bool = False) -> Asked:
+    def agree(self, ranks: Ranks, logged: bool, save_due: bool = False) -> StopOrSave:
         """Whether to stop now, and whether to save, the same answer on every rank.
 
         `save_due`: by this rank's clock. Several ranks ask each other only behind a logged
         iteration: their hosts wait for it.
         """
         if ranks.world_size > 1 and not logged:
-            return Asked(stop=False, save=False)
+            return StopOrSave(stop=False, save=False)
         stop, save = ranks.any_of_each([self.signal is not None, save_due])
-        return Asked(stop, stop or save)
+        return StopOrSave(stop, stop or save)
 
     @property
     def exit_code(self) -> int:

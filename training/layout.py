@@ -13,7 +13,7 @@ from torch import Tensor
 from configs.schema import Config
 from model import GPT
 from training.activation_checkpointing import recompute_activations
-from training.compilation import compiled
+from training.compilation import compile_model
 from training.distributed import Ranks
 from training.embedding_rows import EmbeddingRows
 from training.parallel import SHARDED, rows_travel
@@ -43,7 +43,7 @@ class Layout(Protocol):
     def shares(self, tensors: list[Tensor]) -> list[Tensor]:
         """What this rank has of each of them, in the same memory."""
 
-    def whole(self, norm: Tensor) -> Tensor:
+    def total_norm(self, norm: Tensor) -> Tensor:
         """Of this rank's shares of gradients, to that of the whole model's, on each rank."""
 
 
@@ -67,18 +67,18 @@ class Alone:
     def shares(self, tensors: list[Tensor]) -> list[Tensor]:
         return tensors
 
-    def whole(self, norm: Tensor) -> Tensor:
+    def total_norm(self, norm: Tensor) -> Tensor:
         return norm
 
 
-def laid_out(model: GPT, config: Config, ranks: Ranks) -> Layout:
+def make_layout(model: GPT, config: Config, ranks: Ranks) -> Layout:
     """The model, compiled and with its activations recomputed where that is asked for.
 
     Blocks are compiled before they are shared: what gathers and sends stays out of compiled code.
     With fsdp and hsdp the parameters of `model` are others afterwards: make the optimizer of them.
     """
     recompute_activations(model, config.activation_checkpointing)
-    forward = compiled(model, config)
+    forward = compile_model(model, config)
     if ranks.world_size == 1:
         return Alone(forward)
     if config.parallel in SHARDED:
