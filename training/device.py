@@ -69,7 +69,7 @@ def decide_dtype(dtype: str, device: torch.device) -> Decision:
 
 
 def graphs_obstacle(config: Config, device: torch.device, dtype: str) -> str | None:
-    """Property of this run that rules out CUDA graphs, in words, or None without one."""
+    """Property of this run that rules out CUDA graphs, in words, or None."""
     if device.type != "cuda":
         return f"device={device.type}"
     if dtype == "float16":
