@@ -103,8 +103,8 @@ def dump_on_error(out_dir: Path, ranks: Ranks, resumed: bool) -> Iterator[None]:
     """Writes a dump if an error ends the block, the training of this rank, and raises it again.
 
     If a collective failed, as after another rank's end, the error gets a note with the command that
-    shows what each rank did last. Within the block the rank also answers requests for dumps. Does
-    nothing for one rank.
+    shows what each rank did last. A ValueError is a user's mistake and needs no dump. Within the
+    block the rank also answers requests for dumps. Does nothing for one rank.
     """
     if ranks.world_size == 1:
         yield
@@ -115,7 +115,7 @@ def dump_on_error(out_dir: Path, ranks: Ranks, resumed: bool) -> Iterator[None]:
     with recorder.answer_requests():
         try:
             yield
-        except ValueError:  # a user's mistake, which is reported in one line
+        except ValueError:
             raise
         except Exception as error:
             if recorder.record_end(error):
@@ -280,7 +280,7 @@ def dump_bytes(on_cuda: bool) -> bytes:
 
 
 def error_line(error: Exception) -> str:
-    """An error's type and message in one line, of at most 200 characters.
+    """An error's type, and at most 200 characters of its message, in one line.
 
     gloo begins its messages with a place in torch's sources, which is left out.
     """
