@@ -74,7 +74,7 @@ class KeyValueCache:
         return min(-(-(self.length + 1) // self.round_to) * self.round_to, self.block_size)
 
     def mask(self, tokens: int) -> Tensor | None:
-        """The mask (T, S) for so many new tokens, or None without one."""
+        """The mask (T, S) for T = `tokens` new tokens, or None if none is needed."""
         if self.masks is None or (self.length == 0 and self.masks.is_floating_point()):
             return None
         if self.length == 0:

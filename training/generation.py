@@ -160,9 +160,8 @@ class Arrivals:
     def after_step(self) -> list[list[int]]:
         """The new tokens of each text that have arrived, often none. Call it after each step."""
         self.waiting += 1
-        if (
-            self.waiting < self.every and not self.writer.cache.full
-        ):  # the next step moves a full context
+        # the next step moves a full context, so its tokens must be sent before
+        if self.waiting < self.every and not self.writer.cache.full:
             return [[] for _ in self.writer.context]
         return self.exchange(self.ahead)
 
