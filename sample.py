@@ -42,11 +42,11 @@ from data.source_text import read_utf8
 from data.tokenizers import END_OF_TEXT, Tokenizer
 from model import GPT
 from training.checkpoint_file import Checkpoint, load, model_to_fill
-from training.console import say_through
+from training.console import log_through
 from training.decode import attend_at_once, try_own_kernels
 from training.device import check_attention, resolve_device, resolve_dtype
 from training.generation import Writer
-from training.gpt2 import Pretrained, pretrained
+from training.gpt2 import Pretrained, load_pretrained
 from training.next_commands import report_command
 from training.rehearsal import rehearsal
 from training.sample_capture import token_spans
@@ -113,7 +113,7 @@ def load_model(config: SampleConfig, device: torch.device, dtype: str) -> tuple[
         if config.init_from == "resume":
             saved = load(Path(config.out_dir) / "ckpt.pt")
         else:
-            saved = pretrained(config.init_from, config.weights)
+            saved = load_pretrained(config.init_from, config.weights)
     trained = replace(saved.model_config, dropout=0.0, kernels="compiled")  # as any machine can
     attention = runnable_attention(trained, config.attention, device, dtype)
     model = model_to_fill(replace(trained, attention=attention), saved.tokenizer.vocab_size)
@@ -232,7 +232,7 @@ def texts(prompt: list[int], new: Iterator[list[int]], tokenizer: Tokenizer) -> 
 
 def main(config: SampleConfig) -> None:
     # to stderr, so that stdout can be piped
-    say_through(logging.StreamHandler(sys.stderr), logging.INFO, "sample", "profiling")
+    log_through(logging.StreamHandler(sys.stderr), logging.INFO, "sample", "profiling")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal may lack some characters
     with user_errors():

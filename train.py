@@ -32,15 +32,15 @@ from profiling.capture.spans import NoSpans, Spans
 from training import checkpoint, flight_recorder, gpt2
 from training.capture import Profiler
 from training.checkpoint_file import model_to_fill
-from training.checks import check_job, check_same_keys, check_same_text, settle
+from training.checks import check_job, check_same_keys, check_same_text, resolve_and_check
 from training.clock import clock_for
 from training.console import configure_logging
 from training.device import reasons
-from training.distributed import Ranks, started
+from training.distributed import Ranks, join_run
 from training.evaluate import evaluate
 from training.gpu_metrics import sampler_for
 from training.interrupt import Interrupt
-from training.layout import laid_out
+from training.layout import make_layout
 from training.memory import announce_many_blocks, explained_out_of_memory
 from training.muon import OPTIMIZERS
 from training.optimizer import adamw, learning_rate
@@ -58,17 +58,17 @@ from training.warm_up import warm_up
 
 def train(config: Config) -> None:
     """One run from its configuration to its last checkpoint."""
-    recording = flight_recorder.switched_on(config.out_dir)  # of collectives, of several ranks
-    with recording, started(config.device) as ranks, explained_out_of_memory(config):
+    recording = flight_recorder.enable_recording(config.out_dir)  # of collectives, of several ranks
+    with recording, join_run(config.device) as ranks, explained_out_of_memory(config):
         configure_logging(ranks.rank)
         warn_of_restarts(config)
         config = gone_on(config)
         check_same_keys(config, ranks)
-        settled = settle(config, ranks.device, ranks.world_size)
+        settled = resolve_and_check(config, ranks.device, ranks.world_size)
         resumed = settled.init_from == "resume"
         with (
             owned(settled, ranks) as folder,
-            flight_recorder.watched(folder.path, ranks, resumed),
+            flight_recorder.dump_on_error(folder.path, ranks, resumed),
         ):
             why = reasons(config, ranks.device, ranks.world_size)
             train_on(ranks, settled, why, folder)
@@ -145,7 +145,7 @@ def train_on(ranks: Ranks, config: Config, why: dict[str, str], folder: RunFolde
 
             # a resume goes on from here: the clock asks for a checkpoint now and then, whatever the
             # evaluations do; Ctrl-C, SIGTERM and SIGHUP save, too, and end the run
-            asked = interrupt.agreed(ranks, logged, timer.is_due() and not window.is_open)
+            asked = interrupt.agree(ranks, logged, timer.is_due() and not window.is_open)
             if asked.save:
                 rows.settle()
                 if asked.stop:
@@ -200,7 +200,7 @@ def model_of(
     model = make(config, dataset.tokenizer.vocab_size).to(ranks.device)
     if config.init_from not in ("scratch", "resume"):
         gpt2.begin_from(model, config, dataset)  # before ranks share it
-    layout = laid_out(model, config, ranks)
+    layout = make_layout(model, config, ranks)
     kind = OPTIMIZERS[config.optimizer]
     optimizer = adamw(model, config, ranks.device, kind, layout.shared)
     step = Step(model, optimizer, config, ranks, spans, layout)

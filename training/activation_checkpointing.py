@@ -1,7 +1,7 @@
-"""Blocks that keep less for their backward pass, and compute it again there.
+"""Blocks that keep fewer activations for the backward pass and recompute the others there.
 
-The class of a block changes, and nothing else of it: names of weights and compiled code stay
-common to all blocks, and its recomputation is compiled with it.
+Only the class of a block changes. The names of the weights stay the same, all blocks still share
+one compiled code, and the recomputation is compiled with it.
 """
 
 from functools import partial
@@ -17,7 +17,8 @@ from torch.utils.checkpoint import (
 from kernels.dropout import NO_SEEDS, Seeds
 from model import GPT, Block, LayerNorm
 
-# operators whose results `selective` keeps: what takes most to compute for its bytes
+# operators whose results `selective` keeps: those that are the most expensive to recompute for
+# the bytes that they occupy
 KEPT = {
     "mm",
     "addmm",
@@ -32,7 +33,7 @@ KEPT = {
 
 
 class RecomputedBlock(Block):
-    """Keeps what comes in, and for each selective operator what comes out."""
+    """Block that keeps its inputs and, if `selective`, the results of the operators in KEPT."""
 
     selective = False
 
@@ -62,7 +63,10 @@ def choose(context: object, operator: OpOverload, *_: object, **__: object) -> C
 
 
 def recompute_activations(model: GPT, mode: str) -> None:
-    """`mode` is a value of activation_checkpointing; nothing changes with none."""
+    """Makes the blocks recompute as `mode`, a value of activation_checkpointing, says.
+
+    The mode "none" leaves the model as it is.
+    """
     if mode == "none":
         return
     for block in model.transformer.h:

@@ -1,7 +1,8 @@
-"""Tells which attention ran: refuses a backend that does not run here, or that something replaced.
+"""Finds out which attention ran; refuses a backend that cannot run here or was replaced.
 
-A fused kernel proves itself by its name, on a CPU by its operator. The unfused backends have none:
-for slow and math there is the evidence that no fused one ran, and not which of them did.
+A fused backend is recognised by the names of its kernels, on a CPU by its operator. The unfused
+backends have no such name: for slow and math the evidence is only that no fused one ran, and not
+which of the two did.
 """
 
 import warnings
@@ -29,7 +30,7 @@ CPU_OPERATORS = {
 
 
 class OperatorNames(TorchDispatchMode):
-    """Records the ATen operators that are called inside it."""
+    """Dispatch mode that records the names of the ATen operators called within its block."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +38,7 @@ class OperatorNames(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:  # PyTorch's name
-        return False  # True imports Dynamo, which takes seconds, also where nothing compiles
+        return False  # True would import Dynamo, which takes seconds even if nothing is compiled
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -49,8 +50,9 @@ class OperatorNames(TorchDispatchMode):
 def try_attention(config: ModelConfig, device: torch.device, dtype: str) -> list[str]:
     """Runs the backend forward and backward once, on one sequence of the model's shape.
 
-    Returns the ATen operators it called on a CPU; on a GPU the kernels will tell instead. Raises
-    ValueError with PyTorch's reason when it cannot.
+    Returns the names of the ATen operators that it called on a CPU. On a GPU the list is empty:
+    the kernels of a captured step tell instead. Raises ValueError with PyTorch's reason if the
+    backend does not run.
     """
     shape = (1, config.n_head, config.block_size, config.n_embd // config.n_head)
     generator = torch.Generator().manual_seed(0)
@@ -66,47 +68,53 @@ def try_attention(config: ModelConfig, device: torch.device, dtype: str) -> list
         try:
             attend(q, k, v, config.attention, config.dropout, mask).sum().backward()
         except (RuntimeError, NotImplementedError, ImportError) as error:
-            # PyTorch warns of each kernel's reason, then raises
-            said = [str(reason.message).split(" (Triggered")[0] for reason in reasons]
-            reason = one_line("; ".join(dict.fromkeys([*said, str(error)])))
+            # PyTorch warns with the reason of each kernel that refused, then raises
+            causes = [str(reason.message).split(" (Triggered")[0] for reason in reasons]
+            reason = one_line("; ".join(dict.fromkeys([*causes, str(error)])))
             raise ValueError(
                 f"attention={config.attention}: does not run here: {reason}"
             ) from error
     return operators.names
 
 
-def seen_on_cpu(config: ModelConfig, operators: list[str]) -> AttentionFacts:
-    """From the operators that `try_attention` saw. Raises ValueError as `checked` does."""
+def facts_on_cpu(config: ModelConfig, operators: list[str]) -> AttentionFacts:
+    """The backend that ran on a CPU, by the operators that `try_attention` returned.
+
+    Raises ValueError as `check_backend` does.
+    """
     fused = [name for name in dict.fromkeys(operators) if name in CPU_OPERATORS]
-    ran = CPU_OPERATORS[fused[0]] if fused else without_fused(config.attention)
+    ran = CPU_OPERATORS[fused[0]] if fused else unfused_backend(config.attention)
     evidence = f"operators: {', '.join(fused) or 'no fused one; softmax of the scores'}"
     expected = attention_in_force(config.attention, "cpu", config.dropout)
-    return checked(AttentionFacts(config.attention, ran, evidence), expected)
+    return check_backend(AttentionFacts(config.attention, ran, evidence), expected)
 
 
-def seen_on_cuda(config: ModelConfig, kernels: list[str] | None) -> AttentionFacts:
-    """From the names of the kernels in a captured training step; None: they could not be read.
+def facts_on_cuda(config: ModelConfig, kernels: list[str] | None) -> AttentionFacts:
+    """The backend that ran on a GPU, by the names of the kernels in a captured training step.
 
-    Raises ValueError as `checked` does.
+    `kernels` is None if they could not be read; then nothing is checked. Raises ValueError
+    as `check_backend` does.
     """
     if kernels is None:
         return AttentionFacts(config.attention, None, "not checked: needs PyTorch 2.8 or newer")
-    found = fused_attention(kernels)
-    ran = "+".join(found) or without_fused(config.attention)
-    names = dict.fromkeys(short_name(name) for names in found.values() for name in names)
+    kernels_of_backend = fused_attention(kernels)
+    ran = "+".join(kernels_of_backend) or unfused_backend(config.attention)
+    names = dict.fromkeys(
+        short_name(name) for names in kernels_of_backend.values() for name in names
+    )
     evidence = (
         f"kernels: {', '.join(names)}" if names else f"no fused one in {len(kernels)} kernels"
     )
-    return checked(AttentionFacts(config.attention, ran, evidence), config.attention)
+    return check_backend(AttentionFacts(config.attention, ran, evidence), config.attention)
 
 
-def without_fused(requested: str) -> str:
-    """The backend where no fused one was seen: the one that was asked for if it is unfused."""
+def unfused_backend(requested: str) -> str:
+    """The backend that must have run if no fused one was seen: `requested` if it is unfused."""
     return requested if requested in UNFUSED else "math"
 
 
-def checked(facts: AttentionFacts, expected: str) -> AttentionFacts:
-    """Raises ValueError when something other than the expected backend ran."""
+def check_backend(facts: AttentionFacts, expected: str) -> AttentionFacts:
+    """Returns `facts`; raises ValueError if another backend than the expected one ran."""
     if facts.requested in SPELLED_OUT and (times := fused_attentions()):
         raise ValueError(
             f"attention={facts.requested}: torch.compile rewrote it into a fused call "

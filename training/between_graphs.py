@@ -1,4 +1,4 @@
-"""Work that no CUDA graph is to hold, such as what ranks send each other."""
+"""Work that has to stay out of CUDA graphs, such as the collectives of a backward pass."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,22 +8,29 @@ Work = Callable[[], object]
 
 
 class BetweenGraphs:
-    """between(f, a) calls f(a), or hands that to who captures what comes before and behind it."""
+    """Place in a backward pass or update where a capture is interrupted for other work.
+
+    Code that may be captured writes `between(f, a)`. Normally this calls f(a) at once. While a
+    capture is under way, f(a) must be launched at each replay and not become part of a graph: so it
+    is handed to the function that captures, which ends one graph before it and begins the next one
+    after it.
+    """
 
     def __init__(self) -> None:
-        self.take: Callable[[Work], object] = done_now
+        self.run: Callable[[Work], object] = run_now
 
     def __call__(self, work: Callable[..., object], *arguments: object) -> None:
-        self.take(partial(work, *arguments))
+        self.run(partial(work, *arguments))
 
     @contextmanager
-    def handed_to(self, take: Callable[[Work], object]) -> Iterator[None]:
-        self.take = take
+    def hand_to(self, run: Callable[[Work], object]) -> Iterator[None]:
+        """Hands the work to `run` within the block, as a function without arguments."""
+        self.run = run
         try:
             yield
         finally:
-            self.take = done_now
+            self.run = run_now
 
 
-def done_now(work: Work) -> None:
+def run_now(work: Work) -> None:
     work()

@@ -1,4 +1,4 @@
-"""Puts the profiler of section `profile` into a training run. Called by train.py."""
+"""Adds the profiler that section `profile` describes to a training run. Called by train.py."""
 
 import logging
 import os
@@ -29,9 +29,9 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Profiler:
-    """What `profile` means on this rank: the ranges from the beginning, the window for the loop.
+    """Profiling of this rank: the ranges, from the beginning, and the window for the loop.
 
-    Raises ValueError where nsys is in torch.profiler's way.
+    Raises ValueError if nsys is in torch.profiler's way.
     """
 
     config: Config
@@ -40,10 +40,11 @@ class Profiler:
     def __post_init__(self) -> None:
         self.folder = Path(self.config.out_dir) / "profile"
         self.spans = spans_for(self.config.profile.kind)
-        # now, because memory is recorded at once
+        # made now and not with the window, because memory is recorded from the beginning
         self.recorder = self.recorder_of_rank(self.config.profile)
 
     def recorder_of_rank(self, profile: ProfileConfig) -> Recorder | None:
+        """The recorder of this rank, or None if this rank captures nothing."""
         on_cuda = self.ranks.device.type == "cuda"
         check_alone(profile, on_cuda)
         if self.ranks.rank not in profile.captured_of(self.ranks.world_size):
@@ -51,9 +52,12 @@ class Profiler:
         return recorder_for(profile, on_cuda, self.folder, self.ranks.suffix)
 
     def window(self, run: Run, warm: WarmUp, clock: Clock, settle: Callable[[], None]) -> Window:
-        """For the loop; without `profile=` it opens when somebody asks for it."""
+        """Makes the window for the training loop; without `profile=` it opens only on request.
+
+        `settle` is called before recording starts and stops, to finish what the loop still owes.
+        """
         self.run, self.warm = run, warm
-        if self.ranks.rank == 0:  # asked of a run that ended before it looked
+        if self.ranks.rank == 0:  # a request to a run that ended before it looked
             (self.folder.parent / TRIGGER).unlink(missing_ok=True)
         schedule = self.schedule(run.config, run.progress.iteration)
         recording = self.recording(run.config, self.recorder)
@@ -79,9 +83,10 @@ class Profiler:
         )
 
     def open_if_asked(self, window: Window, iteration: int) -> None:
-        """Before `iteration`, behind a row: does what `python -m profiling trigger` has left.
+        """Opens a window if `python -m profiling trigger` has asked for one.
 
-        Alike on all ranks. Whatever is wrong with it is said, and training goes on.
+        All ranks call this after a row and before `iteration`, and do the same. A request that
+        cannot be met is logged as a warning, and training goes on.
         """
         if isinstance(self.spans, NoSpans) and self.spans.awake and window.over:
             self.spans.sleep()
@@ -103,7 +108,7 @@ class Profiler:
 
 
 def check_alone(profile: ProfileConfig, on_cuda: bool) -> None:
-    """Raises ValueError where nsys is in torch.profiler's way."""
+    """Raises ValueError if nsys is attached, which keeps torch.profiler from recording the GPU."""
     if profile.kind == "torch" and on_cuda and is_attached(os.environ):
         raise ValueError(
             "profile=torch: nsys is attached, and only one of them can record the GPU; "
@@ -114,7 +119,10 @@ def check_alone(profile: ProfileConfig, on_cuda: bool) -> None:
 def recorder_for(
     profile: ProfileConfig, on_cuda: bool, folder: Path, suffix: str = ""
 ) -> Recorder | None:
-    """What records a window of this kind; None: there is none."""
+    """The recorder for a window of this kind, or None for profile=none.
+
+    `suffix` tells the files of several ranks apart. Warns if nsys is asked for and not attached.
+    """
     if profile.kind == "none":
         return None
     if profile.kind == "torch":
@@ -130,7 +138,7 @@ def recorder_for(
 
 
 def manifest_of_run(run: Run, warm: WarmUp) -> Manifest:
-    """What is known before there is a window."""
+    """The manifest of a capture, with all that is known before its window opens."""
     config = run.config
     return Manifest(
         schema_version=SCHEMA_VERSION,

@@ -1,7 +1,7 @@
-"""ckpt.pt: written whole or not at all, and a run that goes on from it exactly where it was.
+"""ckpt.pt, written whole or not at all; a resumed run continues exactly where that one was.
 
-What ranks share with parallel=fsdp or hsdp lies beside it: training.shard_files, which imports
-DTensor, for a second.
+With parallel=fsdp or hsdp the weights and moments that the ranks share lie in files beside it.
+training.shard_files writes them; it is imported late, because it imports DTensor, for a second.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from cli.keys import spell
 from configs.schema import Config
 from data.dataset import Dataset
 from model import GPT
-from training.checkpoint_file import AGAIN, Checkpoint, check_optimizer, opened
+from training.checkpoint_file import AGAIN, Checkpoint, check_optimizer, read_checkpoint
 from training.distributed import Ranks
 from training.optimizer import AdamW
 from training.parallel import SHARDED
@@ -36,16 +36,17 @@ log = logging.getLogger(__name__)
 
 
 def save(run: Run) -> None:
-    """Writes out_dir/ckpt.pt: every rank calls this, rank 0 writes, by a thread where that helps.
-    What the ranks share is written by each of them, beside it.
+    """Writes out_dir/ckpt.pt. Every rank calls this; rank 0 writes, in a thread where that helps.
 
-    ckpt.pt is always the newest; a better one that it replaces is kept as ckpt_best.pt. A disk that
-    refuses it costs this checkpoint, not the run: it is said, and the one before is still there.
+    Each rank writes its part of what the ranks share into files beside it. ckpt.pt is always the
+    newest checkpoint; a better one that it replaces is kept as ckpt_best.pt. If the disk refuses
+    it, this checkpoint is lost and not the run: the error is logged, and the previous checkpoint is
+    still there.
     """
     progress, path = run.progress, run.folder.path / "ckpt.pt"
     finish(progress)
     state = state_of(run)
-    if not folder_is_there(run, path):
+    if not ensure_folder(run, path):
         return
     is_best = progress.best_iteration == progress.iteration
     keeps_best = not is_best and progress.saved_iteration == progress.best_iteration
@@ -65,7 +66,7 @@ def save(run: Run) -> None:
 
 
 def state_of(run: Run) -> State:
-    """What a checkpoint holds; every rank calls this."""
+    """The content of a checkpoint. Every rank calls this, because it gathers from the ranks."""
     run.step.optimizer.make_whole()
     generators = random_generators(run.ranks.device).items()
     sharded = run.config.parallel in SHARDED
@@ -83,24 +84,26 @@ def state_of(run: Run) -> State:
     }
 
 
-def folder_is_there(run: Run, path: Path) -> bool:
-    """On each rank alike, made again where somebody has deleted it since the last row; else said.
+def ensure_folder(run: Run, path: Path) -> bool:
+    """Whether the run's folder exists, the same answer on each rank.
 
-    Rank 0 knows.
+    Rank 0 makes it again if somebody has deleted it since the last row. If it cannot, it logs that
+    the checkpoint at `path` is not saved.
     """
-    refused = ""
+    refusal = ""
     try:
         run.folder.make_again()
     except (OSError, ValueError) as error:
-        refused = str(error)
-        say_not_saved(path, run.progress, run.progress.iteration, refused)
-    return not run.ranks.any(bool(refused))
+        refusal = str(error)
+        say_not_saved(path, run.progress, run.progress.iteration, refusal)
+    return not run.ranks.any(bool(refusal))
 
 
 def beside_training(run: Run) -> bool:
     """Whether the run goes on while its checkpoint is written.
 
-    On a CPU the thread would slow the steps, and in a captured one it would stand for the training.
+    It does not on a CPU, where the thread would slow down the steps, nor in a captured run, whose
+    steps would show the writing and not the training, nor at the last iteration.
     """
     config = run.config
     is_last = run.progress.iteration >= config.max_iters
@@ -108,7 +111,7 @@ def beside_training(run: Run) -> bool:
 
 
 def finish(progress: Progress) -> None:
-    """Waits for the checkpoint that is being written, if one is, and says what came of it."""
+    """Waits for the checkpoint that is being written, if any, and records whether it was saved."""
     saving, progress.saving = progress.saving, None
     if saving is None:
         return
@@ -124,7 +127,10 @@ def finish(progress: Progress) -> None:
 
 
 def say_not_saved(path: Path, progress: Progress, iteration: int, error: str) -> None:
-    """Each reason once; how often is told when a save succeeds, and at the end of the run."""
+    """Logs that a checkpoint was not saved, each reason once, and counts the failure.
+
+    The count is logged when a save succeeds again, and at the end of the run.
+    """
     if error != progress.save_error:
         there = progress.saved_iteration
         holds = "there is none yet" if there is None else f"it holds iteration {there}"
@@ -137,10 +143,10 @@ def say_not_saved(path: Path, progress: Progress, iteration: int, error: str) ->
 
 
 def leave_best(run: Run) -> None:
-    """Leaves the best checkpoint as ckpt.pt at the end of a run, as if there had been no newer one.
+    """Makes the best checkpoint ckpt.pt at the end of a run, as if there had been no newer one.
 
-    A newer one was asked for by the clock or a signal, and was there to go on from; with
-    always_save_checkpoint the newest stays. Every rank calls this, rank 0 renames.
+    A newer one was written because a timer or a signal asked for it, only to resume from. With
+    always_save_checkpoint the newest stays. Every rank calls this; rank 0 renames.
     """
     config, progress = run.config, run.progress
     finish(progress)
@@ -150,7 +156,7 @@ def leave_best(run: Run) -> None:
     if run.ranks.rank or not ended or config.always_save_checkpoint or not best_path.exists():
         return
     try:
-        if opened(best_path, at_a_glance=True).iteration != progress.best_iteration:
+        if read_checkpoint(best_path, at_a_glance=True).iteration != progress.best_iteration:
             return
         os.replace(best_path, path)
         sync_folder(path.parent)
@@ -162,7 +168,10 @@ def leave_best(run: Run) -> None:
 
 
 def replace(path: Path, state: State, is_best: bool, keeps_best: bool) -> None:
-    """The new checkpoint in the place of the old one, which is kept aside while it is the best."""
+    """Writes `state` to `path`; the old checkpoint is kept as ckpt_best.pt if `keeps_best`.
+
+    If `is_best`, the new one is the best, and ckpt_best.pt is removed.
+    """
     best_path = path.with_name("ckpt_best.pt")
     if keeps_best and path.exists():
         keep(path, best_path)
@@ -173,7 +182,7 @@ def replace(path: Path, state: State, is_best: bool, keeps_best: bool) -> None:
 
 
 def keep(path: Path, best_path: Path) -> None:
-    """A copy, whole or not at all."""
+    """Copies ckpt.pt to `best_path`, whole or not at all."""
     temporary = best_path.with_name(best_path.name + ".tmp")
     try:
         shutil.copy2(path, temporary)
@@ -184,7 +193,10 @@ def keep(path: Path, best_path: Path) -> None:
 
 
 def write(path: Path, state: object) -> None:
-    """To a temporary file, synced, renamed: a reader finds the old one or the new one whole."""
+    """Writes to a temporary file, syncs and renames it: readers find the old or the new one, whole.
+
+    Raises OSError if it cannot be written.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
     try:
@@ -200,12 +212,12 @@ def write(path: Path, state: object) -> None:
 
 
 def resume(model: GPT, step: Step, config: Config, dataset: Dataset, ranks: Ranks) -> Progress:
-    """Puts everything back where `save` took it from, and says so.
+    """Puts everything back where `save` took it from, and logs it.
 
-    All is looked at before anything is changed. Raises ValueError naming what differs.
+    Everything is checked before anything is changed. Raises ValueError naming what differs.
     """
     sharded = config.parallel in SHARDED
-    saved = opened(Path(config.out_dir) / "ckpt.pt", "cpu" if sharded else ranks.device)
+    saved = read_checkpoint(Path(config.out_dir) / "ckpt.pt", "cpu" if sharded else ranks.device)
     check_same_run(saved, config, dataset)
     check_optimizer(saved, step.optimizer.state_shapes())
     check_random_states(saved, ranks)
@@ -215,14 +227,16 @@ def resume(model: GPT, step: Step, config: Config, dataset: Dataset, ranks: Rank
         like = shard_files.places(saved.shards, model, step.optimizer) if sharded else {}
         saved = shard_files.filled(saved, like, ranks.device)
     elif sharded:
-        saved = shared(saved, model, step.optimizer)
+        saved = keep_own_parts(saved, model, step.optimizer)
     model.load_state_dict(saved.weights)
     groups = step.optimizer.state_dict()["param_groups"]  # the configuration's, not the file's
     lrs = [group["lr"] for group in step.optimizer.param_groups]
     step.optimizer.load_state_dict({"state": saved.optimizer, "param_groups": groups})
     for group, lr in zip(step.optimizer.param_groups, lrs, strict=True):
         group["lr"] = lr
-    if step.scaler.is_enabled() and saved.scaler:  # without one in the file it begins anew
+    if (
+        step.scaler.is_enabled() and saved.scaler
+    ):  # if the file has no scaler state, it starts fresh
         step.scaler.load_state_dict(dict(saved.scaler))
     restore_random_states(saved.random_states or {}, ranks)
     announce(saved, config, ranks)
@@ -230,8 +244,8 @@ def resume(model: GPT, step: Step, config: Config, dataset: Dataset, ranks: Rank
     return Progress(done, saved.best_val_loss, saved.best_iteration, saved_iteration=done)
 
 
-def shared(saved: Checkpoint, model: GPT, optimizer: AdamW) -> Checkpoint:
-    """With this rank's part of weights and moments; all ranks call this."""
+def keep_own_parts(saved: Checkpoint, model: GPT, optimizer: AdamW) -> Checkpoint:
+    """A copy of `saved` with only this rank's part of weights and moments. All ranks call this."""
     from training.shards import placed
 
     own, parameters = model.state_dict(), optimizer.numbered()
@@ -254,14 +268,14 @@ def announce(saved: Checkpoint, config: Config, ranks: Ranks) -> None:
     of_ranks = len((saved.random_states or {}).get("cpu", []))
     if of_ranks != ranks.world_size:
         changed.append(f"ranks {of_ranks} -> {ranks.world_size}")
-    said = f"; changed: {', '.join(changed)}" if changed else ""
-    log.info("resumed %s at iteration %d (%s)%s", saved.path, saved.iteration, best, said)
+    changes_text = f"; changed: {', '.join(changed)}" if changed else ""
+    log.info("resumed %s at iteration %d (%s)%s", saved.path, saved.iteration, best, changes_text)
     if saved.iteration == config.max_iters and not config.eval_only:
         log.warning("max_iters=%d: that far it is; raise it to train on", config.max_iters)
 
 
 def check_random_states(saved: Checkpoint, ranks: Ranks) -> None:
-    """Raises ValueError where the generators of this rank would not take theirs."""
+    """Raises ValueError if the generators of this rank would refuse their saved states."""
     if saved.random_states is None:
         raise ValueError(
             f"{saved.path}: lacks random_states, without which no run resumes; {AGAIN}"
@@ -279,7 +293,10 @@ def check_random_states(saved: Checkpoint, ranks: Ranks) -> None:
 
 
 def restore_random_states(states: dict[str, list[torch.Tensor]], ranks: Ranks) -> None:
-    """Each rank takes its own; on another kind of device or more ranks it keeps its fresh seed."""
+    """Restores the states of this rank's generators.
+
+    A rank or a kind of device that has none in the file keeps its fresh seed.
+    """
     for kind, generator in random_generators(ranks.device).items():
         of_ranks = states.get(kind, [])
         if ranks.rank < len(of_ranks):
@@ -287,5 +304,5 @@ def restore_random_states(states: dict[str, list[torch.Tensor]], ranks: Ranks) -
 
 
 def random_generators(device: torch.device) -> dict[str, ModuleType]:
-    """What gets and sets the random states of a run on `device`, by the kind of device."""
+    """Modules that get and set the random states of a run on `device`, by kind of device."""
     return {device.type: torch.get_device_module(device), "cpu": torch}

@@ -1,6 +1,6 @@
-"""A checkpoint read back, as data and never as code, and every entry of it checked.
+"""Reads a checkpoint, as data and never as code, and checks every entry of it.
 
-Called by training.checkpoint to resume and by sample.py, which needs the first half of it only.
+Called by training.checkpoint to resume, and by sample.py, which needs only its first half.
 """
 
 import io
@@ -25,7 +25,7 @@ from training.nanogpt_checkpoint import as_ours, is_nanogpts
 from training.shard_index import ShardIndex
 
 ADVICE = "Weights only load failed"
-# keys of the model that checkpoints may be older than, and what those were trained with
+# keys of the model that older checkpoints lack, and the values that those were trained with
 YOUNGER = {
     "kernels": "compiled",
     "activation": "gelu",
@@ -37,28 +37,35 @@ AGAIN = "take another copy of it, or start again with init_from=scratch"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What `training.checkpoint.save` wrote; what only a resume needs may be absent: None."""
+    """Content of a file that `training.checkpoint.save` wrote; None for an absent entry.
+
+    Only what a resume needs may be absent.
+    """
 
     path: Path
-    config: Mapping[str, Value]  # of the run: flat keys, and sections
+    config: Mapping[str, Value]  # the run's configuration: flat keys, and sections
     model_config: ModelConfig
     tokenizer: Tokenizer
-    weights: dict[str, Tensor]  # of the shapes that the configuration has, and finite
-    iteration: int  # the next one to do
-    best_val_loss: float  # inf: there was no evaluation yet
+    weights: dict[str, Tensor]  # finite, with the shapes that model_config gives
+    iteration: int  # the next one to run
+    best_val_loss: float  # inf if there was no evaluation yet
     best_iteration: int | None
-    source: str | None  # of the text
+    source: str | None  # source of the text
     text_sha256: str | None
-    optimizer: dict[int, dict[str, Tensor]] | None  # by the number of the parameter
-    scaler: Mapping[str, float] | None  # empty: there was none
-    random_states: dict[str, list[Tensor]] | None  # by the kind of device, of each rank
-    shards: ShardIndex | None = None  # of what still lies there, and is on the meta device here
-    is_nanogpts: bool = False  # whose file has not what a resume needs
+    optimizer: dict[int, dict[str, Tensor]] | None  # by parameter number
+    scaler: Mapping[str, float] | None  # empty if there was none
+    random_states: dict[str, list[Tensor]] | None  # one per rank, by kind of device
+    shards: ShardIndex | None = None  # tensors still in files, on meta here
+    is_nanogpts: bool = False  # nanoGPT's file, which lacks what a resume needs
 
 
 def load(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
-    """Its weights and, where all is in one file, the rest. Raises as `opened` does."""
-    saved = opened(path, device)
+    """Reads a checkpoint with its weights; the rest too, if all is in one file.
+
+    With shards beside it the optimizer's state is left out: None. Raises ValueError as
+    `read_checkpoint` does.
+    """
+    saved = read_checkpoint(path, device)
     if saved.shards is None:
         return saved
     from training.shard_files import filled  # imports DTensor, which takes seconds
@@ -67,17 +74,20 @@ def load(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
     return replace(filled(weights_alone, {}, device), optimizer=None)
 
 
-def opened(path: Path, device: torch.device | str = "cpu", at_a_glance: bool = False) -> Checkpoint:
-    """Raises ValueError with one line: the file, what is wrong with it, what to do.
+def read_checkpoint(
+    path: Path, device: torch.device | str = "cpu", at_a_glance: bool = False
+) -> Checkpoint:
+    """Reads and checks ckpt.pt; what lies in shards beside it stays there, as meta tensors.
 
-    At a glance tensors stay in the file, on the CPU, and damage to their numbers is not seen.
+    With `at_a_glance` tensors stay in the file, on the CPU, and damage to their numbers goes
+    unnoticed. Raises ValueError with one line: the file, what is wrong with it, what to do.
     """
-    state = unpacked(path, device, at_a_glance)
+    state = read_state(path, device, at_a_glance)
     try:
         if is_nanogpts(state):
-            ours = checked_checkpoint(path, as_ours(path, state), at_a_glance)
+            ours = checkpoint_from(path, as_ours(path, state), at_a_glance)
             return replace(ours, is_nanogpts=True)
-        return checked_checkpoint(path, state, at_a_glance)
+        return checkpoint_from(path, state, at_a_glance)
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         reason = f"lacks {error}" if isinstance(error, KeyError) else one_line(error)
         if is_nanogpts(state):
@@ -87,49 +97,58 @@ def opened(path: Path, device: torch.device | str = "cpu", at_a_glance: bool = F
         ) from error
 
 
-def unpacked(
+def read_state(
     path: Path, device: torch.device | str = "cpu", at_a_glance: bool = False
 ) -> dict[str, Any]:
-    """What is in the file, nothing of it run. Raises ValueError where it is missing or damaged."""
+    """Reads the dictionary in a checkpoint, unchecked; no code in it is run.
+
+    Raises ValueError if the file is missing, damaged or no dictionary.
+    """
     if not path.is_file():
         raise ValueError(f"{path}: no checkpoint there; train first, with init_from=scratch")
-    state = data_in(path, path, device, at_a_glance)
+    state = read_data(path, path, device, at_a_glance)
     if not isinstance(state, dict):
         kind = type(state).__name__
         raise ValueError(f"{path}: damaged or no checkpoint (a {kind}, not a dictionary); {AGAIN}")
     return state
 
 
-def data_in(
+def read_data(
     path: Path,
     content: Path | io.BytesIO,
     device: torch.device | str = "cpu",
     at_a_glance: bool = False,
 ) -> object:
-    """What torch.save wrote there, of the file `path`. Raises ValueError where it is damaged."""
+    """Reads what torch.save wrote to `content`, which is the file `path` or part of it.
+
+    Raises ValueError, which names `path`, if it is damaged or names code.
+    """
     try:
         with zipfile.ZipFile(content) as archive:
-            # torch.load does not look at the checksums
+            # torch.load does not verify the checksums
             if not at_a_glance and (broken := archive.testzip()):
                 raise zipfile.BadZipFile(f"wrong checksum of {broken}")
         if isinstance(content, io.BytesIO):
             content.seek(0)
         return torch.load(content, map_location=device, weights_only=True, mmap=at_a_glance)
-    except Exception as error:  # PyTorch's unpickler meets broken bytes with a dozen kinds
+    except Exception as error:  # PyTorch's unpickler raises a dozen kinds on broken bytes
         if code := re.search(r"GLOBAL (\S+)", str(error)):
             raise ValueError(
                 f"{path}: damaged or no checkpoint (names {code[1]}, which is code); nothing of it "
                 "was run: do not open it elsewhere, unless you know where it comes from"
             ) from error
         text = str(error)
-        if ADVICE in text:  # of a paragraph for programmers; the reason stands below it
+        if ADVICE in text:  # the reason comes after a paragraph for programmers
             text = text.partition("\n")[2]
         reason = one_line(text).strip()[:120] or type(error).__name__
         raise ValueError(f"{path}: damaged or no checkpoint ({reason}); {AGAIN}") from error
 
 
-def checked_checkpoint(path: Path, state: dict[str, Any], at_a_glance: bool) -> Checkpoint:
-    """Raises ValueError, TypeError or KeyError of the first entry that is wrong."""
+def checkpoint_from(path: Path, state: dict[str, Any], at_a_glance: bool) -> Checkpoint:
+    """Makes a Checkpoint of its entries, each of them checked.
+
+    Raises ValueError, TypeError or KeyError for the first entry that is wrong.
+    """
     config = state["config"]
     if not isinstance(config, dict):
         raise ValueError(f"its config is a {type(config).__name__}")
@@ -166,7 +185,10 @@ def checked_checkpoint(path: Path, state: dict[str, Any], at_a_glance: bool) -> 
 
 
 def is_plain(value: object) -> bool:
-    """What a configuration can hold: it is compared and told, which a tensor is not made for."""
+    """Whether a configuration can hold `value`.
+
+    Values are compared and printed, which does not work with a tensor.
+    """
     if isinstance(value, dict):
         return all(map(is_plain, value.values()))
     if isinstance(value, (list, tuple)):
@@ -175,7 +197,10 @@ def is_plain(value: object) -> bool:
 
 
 def model_config_of(config: dict[str, Value]) -> ModelConfig:
-    """Raises KeyError and ValueError naming the key of the configuration that is wrong."""
+    """The model's part of a saved configuration; keys that it is older than get their old values.
+
+    Raises KeyError or ValueError naming the key that is wrong.
+    """
     values: dict[str, Any] = {}
     for name, key in keys(ModelConfig).items():
         younger = name in YOUNGER and name not in config
@@ -189,15 +214,15 @@ def model_config_of(config: dict[str, Value]) -> ModelConfig:
 def check_weights(
     weights: object, config: ModelConfig, vocab_size: int, unread: Collection[str] = ()
 ) -> None:
-    """Compares them with the model of the configuration, of which no tensor is allocated.
+    """Compares names and shapes with the model of `config`, without allocating its tensors.
 
-    Raises ValueError, also where a weight is not finite: of the `unread` that is for whoever reads
-    them.
+    Raises ValueError if they differ or a weight is not finite. Weights named in `unread` are not
+    looked at: whoever reads them has to check that they are finite.
     """
     if not isinstance(weights, dict) or not all(isinstance(w, Tensor) for w in weights.values()):
         raise ValueError("its model is no dictionary of tensors")
     blocks = {str(name).split(".")[2] for name in weights if str(name).count(".") > 2}
-    if len(blocks) != config.n_layer:  # first, for the modules of so many would be made
+    if len(blocks) != config.n_layer:  # first, because `expected` makes all n_layer blocks
         raise ValueError(f"n_layer={config.n_layer}, but it has weights of {len(blocks)} blocks")
     with torch.device("meta"):
         expected = model_to_fill(config, vocab_size).state_dict()
@@ -215,13 +240,19 @@ def check_weights(
 
 
 def model_to_fill(config: ModelConfig, vocab_size: int) -> GPT:
-    """Its weights are what the memory held: others are loaded. To draw 124 million takes 5 s."""
+    """A model whose weights are uninitialised memory, to load others into.
+
+    To draw 124 million random weights would take 5 s.
+    """
     with WithoutInit():
         return GPT(config, vocab_size)
 
 
 class WithoutInit(TorchFunctionMode):
-    """Leaves tensors as they are made: to initialise one without memory would import Dynamo."""
+    """Mode in which torch.nn.init does nothing.
+
+    To initialise a meta tensor, which has no memory, would import Dynamo.
+    """
 
     def __torch_function__(
         self,
@@ -237,7 +268,7 @@ class WithoutInit(TorchFunctionMode):
 
 
 def count(state: dict[str, Any], name: str) -> int:
-    """An iteration."""
+    """The iteration number state[name]. Raises ValueError if it is no integer from 0 up."""
     value = state[name]
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"{name} is {value!r:.40}, not a number from 0 up")
@@ -252,7 +283,10 @@ def best_loss(state: dict[str, Any]) -> float:
 
 
 def check_optimizer(checkpoint: Checkpoint, expected: dict[int, dict[str, torch.Size]]) -> None:
-    """The optimizer's state against the shapes that it has by parameter. Raises ValueError."""
+    """Raises ValueError if the optimizer's state is incomplete, not finite or of other shapes.
+
+    `expected` has the shape of each tensor of the state, by parameter number.
+    """
     states = checkpoint.optimizer or {}
     in_shards = checkpoint.shards.moments if checkpoint.shards else {}
     for number, shapes in expected.items():
@@ -264,7 +298,7 @@ def check_optimizer(checkpoint: Checkpoint, expected: dict[int, dict[str, torch.
             )
         for name, shape in shapes.items():
             value = state.get(name)
-            later = name in in_shards.get(number, {})  # whoever reads it asks whether it is finite
+            later = name in in_shards.get(number, {})  # its reader checks that it is finite
             if (
                 not isinstance(value, Tensor)
                 or value.shape != shape

@@ -1,7 +1,7 @@
-"""What this machine decides about a configuration: refused before anything is made for the run.
+"""Checks of a configuration against this machine, before anything is made for the run.
 
-`settle` is called by each run first; `check_job` for every job of a sweep, or value of an
-experiment, before the first of them trains.
+Each run calls `resolve_and_check` first. A sweep or an experiment calls `check_job` for every job
+or value before the first of them trains.
 """
 
 from operator import attrgetter
@@ -16,7 +16,7 @@ from training.capture import check_alone
 from training.device import check_attention, check_residual, resolve, resolve_device
 from training.distributed import Ranks
 from training.evaluate import evaluation_batch_size
-from training.gpt2 import find
+from training.gpt2 import find_weights
 from training.memory import check_model_fits
 from training.muon import check_muon
 from training.own_kernels import check_kernels
@@ -27,37 +27,41 @@ from training.tensorboard import check_tensorboard
 from training.torchrun import from_torchrun, launched
 from training.wandb_mirror import check_wandb
 
-OF_A_HOST = ("dataset", "data_source", "weights", "out_dir", "compile_cache")  # paths
+# paths, which may differ between the hosts
+OF_A_HOST = ("dataset", "data_source", "weights", "out_dir", "compile_cache")
 
 
 def check_same_keys(config: Config, ranks: Ranks) -> None:
-    """Raises ValueError on all ranks where one was started with other keys than the first.
+    """Raises ValueError on all ranks if one was started with other keys than rank 0.
 
-    They would wait for each other, or average what does not belong together.
+    Such ranks would wait for each other for ever, or average what does not belong together.
     """
     names = [name for name in keys(Config) if name not in OF_A_HOST]
-    first, *others = ranks.all_of({name: spell(attrgetter(name)(config)) for name in names})
-    for rank, its in enumerate(others, 1):
-        if differ := [name for name in names if its[name] != first[name]]:
-            said, were = (", ".join(f"{n}={of[n]}" for n in differ[:3]) for of in (its, first))
+    first, *others = ranks.gather_objects({name: spell(attrgetter(name)(config)) for name in names})
+    for rank, values in enumerate(others, 1):
+        if differ := [name for name in names if values[name] != first[name]]:
+            here, there = (", ".join(f"{n}={of[n]}" for n in differ[:3]) for of in (values, first))
             raise ValueError(
-                f"{said}: of rank {rank}; rank 0 has {were}; start all ranks with the same keys"
+                f"{here}: of rank {rank}; rank 0 has {there}; start all ranks with the same keys"
             )
 
 
 def check_same_text(config: Config, dataset: Dataset, ranks: Ranks) -> None:
-    """Raises ValueError on all ranks where one has another text under the name of the first's."""
-    first, *others = ranks.all_of(dataset.text_sha256)
-    for rank, its in enumerate(others, 1):
-        if its != first:
+    """Raises ValueError on all ranks if one has another text than rank 0 under the same name."""
+    first, *others = ranks.gather_objects(dataset.text_sha256)
+    for rank, sha256 in enumerate(others, 1):
+        if sha256 != first:
             raise ValueError(
                 f"dataset={config.dataset}: rank {rank} has another text in {dataset.directory} "
                 "than rank 0; copy one's to all hosts"
             )
 
 
-def settle(config: Config, device: torch.device, world_size: int) -> Config:
-    """The configuration without an `auto`. Raises ValueError naming the key that cannot be."""
+def resolve_and_check(config: Config, device: torch.device, world_size: int) -> Config:
+    """A copy of the configuration with each `auto` decided, and every key checked.
+
+    Raises ValueError naming the key that is not possible here.
+    """
     config = resolve(config, device, world_size)
     check_attention(config, device, config.dtype)
     check_residual(config, config.dtype)
@@ -67,7 +71,7 @@ def settle(config: Config, device: torch.device, world_size: int) -> Config:
     check_reduce_dtype(config, world_size)
     check_model_fits(config, device, shard_count(config, world_size))
     if config.init_from not in ("scratch", "resume"):
-        find(config.init_from, config.weights)
+        find_weights(config.init_from, config.weights)
     evaluation_batch_size(config, device)
     check_wandb(config.wandb)
     if config.tensorboard:
@@ -83,11 +87,15 @@ def settle(config: Config, device: torch.device, world_size: int) -> Config:
 
 
 def check_job(config: Config) -> None:
-    """All that can be known before the data; leaves no trace. Raises ValueError naming the key."""
+    """Checks one job as far as possible without its data, and leaves no trace.
+
+    Raises ValueError naming the key that is not possible here.
+    """
     local_rank, world_size = launched()
     config = gone_on(config)
-    settled = settle(config, resolve_device(config.device, local_rank, world_size), world_size)
+    device = resolve_device(config.device, local_rank, world_size)
+    resolved = resolve_and_check(config, device, world_size)
     if from_torchrun("RANK", 0):
         return
-    with locked(settled):
-        check_source(settled)
+    with locked(resolved):
+        check_source(resolved)

@@ -1,4 +1,4 @@
-"""Time of iterations, without making the host wait for the GPU."""
+"""Measures the time of iterations without making the host wait for the GPU."""
 
 import time
 from abc import ABC, abstractmethod
@@ -14,71 +14,74 @@ from profiling.capture.recording import CAPTURED
 
 Mark = TypeVar("Mark")
 Pair = tuple[Mark, Mark]  # begin and end
-HISTORY = 1000  # laps that `recent` looks back to, at least
+HISTORY = 1000  # least number of laps that `recent` looks back over
 
 
 class Lap(NamedTuple):
     ms: float
-    label: str | None  # what disturbed it: a profiler; None is an ordinary iteration
-    host_ms: float | None  # what the host took to launch it; None: it computes itself
-    sync_ms: float | None = None  # of it in `synchronisation`; None: not measured
+    label: str | None  # the profiler's state that disturbed it; None: an ordinary iteration
+    host_ms: float | None  # time in which the host launched it; None if the host computes it
+    sync_ms: float | None = None  # the part of `ms` in `synchronisation`; None: not measured
 
 
 @dataclass
 class Laps:
-    """Milliseconds of consecutive iterations, those under a profiler apart."""
+    """Milliseconds of consecutive iterations; those under a profiler are listed separately."""
 
-    ms: list[float]
+    ms: list[float]  # without a profiler, as are host_ms and synchronised_ms
     captured_ms: list[float]
-    host_ms: list[float] = field(default_factory=list)  # of those without one, where they are known
-    # (whole, of it in `synchronisation`) of those without one, where that was measured
+    host_ms: list[float] = field(default_factory=list)  # of iterations where it is known
+    # (whole lap, the part of it in `synchronisation`) of iterations where that was measured
     synchronised_ms: list[tuple[float, float]] = field(default_factory=list)
 
 
 class Speed(NamedTuple):
-    """Of iterations without a profiler."""
+    """Speed of the iterations without a profiler."""
 
-    step_ms: float  # the median
-    tokens_per_s: float  # of the mean one
-    mfu: float | None  # 0 to 1; None: the device's peak is not known
+    step_ms: float  # median
+    tokens_per_s: float  # from the mean step
+    mfu: float | None  # 0 to 1; None if the device's peak is not known
 
 
 class Clock(ABC, Generic[Mark]):
     """Marks the end of each iteration and reads the marks later; `recent` looks back over them.
 
-    synchronises: ranks wait for each other in known places of an iteration, which are timed.
+    `synchronises`: ranks wait for each other at known places of an iteration, which are timed.
     """
 
     def __init__(self, longest_window: int = 0, synchronises: bool = False):
         self.synchronises = synchronises
         self.unread: list[Lap] = []
         self.history: deque[Lap] = deque(maxlen=max(HISTORY, longest_window))
-        self.begin = self.mark()  # of the first lap that is marked
+        self.begin = self.mark()  # beginning of the first lap in `marked`
         self.marked: list[tuple[Mark, str | None, list[Pair[Mark]]]] = []  # end, label, syncs
-        self.syncs: list[Pair[Mark]] = []  # in the lap that is under way
+        self.syncs: list[Pair[Mark]] = []  # synchronisations in the current lap
         self.started_anew = True
 
     @abstractmethod
     def mark(self) -> Mark:
-        """This moment of the device's work."""
+        """A mark of this moment in the device's work."""
 
     @abstractmethod
     def passed_ms(self, begin: Mark, end: Mark) -> float:
-        """Waits for `end`."""
+        """Milliseconds between two marks. Waits for `end`."""
 
     def host_ms(self, begin: Mark, end: Mark) -> float | None:
-        """What the host took from one to the other; None where that is the time of the device."""
+        """Milliseconds of the host between two marks; None if that is the device's time as well."""
         return None
 
     def start(self) -> None:
-        """Begins anew: what happened since the last lap is nobody's. Waits for the last of them."""
-        self.settle(len(self.marked))
+        """Begins the next lap now; time since the last one is left out. Waits for the device."""
+        self.read_marks(len(self.marked))
         self.begin, self.started_anew = self.mark(), True
 
     @contextmanager
     def synchronisation(self) -> Iterator[None]:
-        """Around what lets no rank go on before the last one has come to it. Behind the end of an
-        iteration, as where a row is logged, it is part of the next lap, as all its time is."""
+        """Times a block that lets no rank go on before the last one has reached it.
+
+        After the end of an iteration, as when a row is logged, it belongs to the next lap, as all
+        the time there does.
+        """
         if not self.synchronises:
             yield
             return
@@ -87,14 +90,15 @@ class Clock(ABC, Generic[Mark]):
         self.syncs.append((begin, self.mark()))
 
     def lap(self, label: str | None = None) -> None:
-        """An iteration has ended."""
-        # behind a start ranks wait for what one of them did aside, as a checkpoint
+        """Ends the lap of an iteration; `label` names the profiler's state, None without one."""
+        # In the first lap after a start the ranks may wait for one that did something else before,
+        # such as a checkpoint. That would be counted as waiting in a step.
         syncs = [] if self.started_anew else self.syncs
         self.marked.append((self.mark(), label, syncs))
         self.syncs, self.started_anew = [], False
 
-    def settle(self, count: int) -> None:
-        """Makes laps of the first `count` of those that have only been marked so far."""
+    def read_marks(self, count: int) -> None:
+        """Turns the first `count` marked laps into laps with times. Waits for the last of them."""
         passed, self.marked = self.marked[:count], self.marked[count:]
         for end, label, syncs in passed:
             ms, host_ms = self.passed_ms(self.begin, end), self.host_ms(self.begin, end)
@@ -105,40 +109,43 @@ class Clock(ABC, Generic[Mark]):
             self.begin = end
 
     def count(self) -> int:
-        """How many laps have ended since those that were read."""
+        """Number of laps that have ended and have not been read."""
         return len(self.unread) + len(self.marked)
 
     def read(self, count: int | None = None) -> Laps:
         """The first `count` laps since the last read, or all. Waits for the last of them."""
         count = self.count() if count is None else count
-        self.settle(max(0, count - len(self.unread)))
+        self.read_marks(max(0, count - len(self.unread)))
         laps, self.unread = self.unread[:count], self.unread[count:]
-        free = [lap for lap in laps if lap.label is None]
+        ordinary = [lap for lap in laps if lap.label is None]
         return Laps(
-            [lap.ms for lap in free],
+            [lap.ms for lap in ordinary],
             [lap.ms for lap in laps if lap.label == CAPTURED],
-            [lap.host_ms for lap in free if lap.host_ms is not None],
-            [(lap.ms, lap.sync_ms) for lap in free if lap.sync_ms is not None],
+            [lap.host_ms for lap in ordinary if lap.host_ms is not None],
+            [(lap.ms, lap.sync_ms) for lap in ordinary if lap.sync_ms is not None],
         )
 
     def recent(self, label: str | None, after: str | None = None) -> list[float]:
-        """The last laps before `start`, of this label, in order; behind the last one of `after`."""
+        """Milliseconds of the last laps with this label, in order, as of the last `start`.
+
+        With `after` only those that follow the last lap with that label.
+        """
         laps = list(self.history)
         if after is not None:
-            behind = [number for number, lap in enumerate(laps, start=1) if lap.label == after]
-            laps = laps[behind[-1] if behind else 0 :]
+            ends = [number for number, lap in enumerate(laps, start=1) if lap.label == after]
+            laps = laps[ends[-1] if ends else 0 :]
         return [lap.ms for lap in laps if lap.label == label]
 
 
 class Launched(NamedTuple):
-    """A CUDA event, and when the host had launched all before it."""
+    """A CUDA event, and the time at which the host had launched everything before it."""
 
     event: torch.cuda.Event
     host_s: float
 
 
 class CudaClock(Clock[Launched]):
-    """A CUDA event behind each iteration, read when the GPU has passed it."""
+    """Clock that records a CUDA event after each iteration and reads it when the GPU has passed."""
 
     def mark(self) -> Launched:
         event = torch.cuda.Event(enable_timing=True)
@@ -154,7 +161,7 @@ class CudaClock(Clock[Launched]):
 
 
 class HostClock(Clock[float]):
-    """The same on a device whose work is done when the call returns."""
+    """Clock for a device whose work is done when the call returns."""
 
     def mark(self) -> float:
         return time.perf_counter()

@@ -1,4 +1,4 @@
-"""torch.compile of the model, and what makes the next start with it a short one."""
+"""Applies torch.compile to the model, and keeps its results so that the next start is short."""
 
 import logging
 import os
@@ -16,23 +16,25 @@ from training.parallel import SHARDED
 
 log = logging.getLogger(__name__)
 
-# In the graph of a block whose attention is pinned these stand with the backend's name, so that it
-# is part of the cache's key. PyTorch lists neither, and would trace such a block at each start.
+# The graph of a block whose attention backend is pinned calls these functions with the backend's
+# name, which therefore is part of the cache's key. PyTorch does not list them as cacheable, and
+# would trace such a block again at each start.
 CACHEABLE = ("torch.nn.attention._backend_from_string", "torch.nn.attention._sdpa_kernel")
 
 
-def compiled(model: GPT, config: TrainingConfig) -> Callable[..., tuple[Tensor, Tensor]]:
-    """The model, or its parts one by one, behind torch.compile when `compile` asks for it.
+def compile_model(model: GPT, config: TrainingConfig) -> Callable[..., tuple[Tensor, Tensor]]:
+    """The forward function of `model`, compiled as a whole or part by part if `compile` is true.
 
-    Of a block that is to be sharded its forward alone: what gathers its weights stands before it.
+    Of a block that is to be sharded only `forward` is compiled, because the hooks that gather its
+    weights have to run outside of compiled code.
     """
     if not config.compile:
         return model
-    # float32 means float32 here; TF32, which inductor advises, has 10 bits of mantissa
+    # inductor advises TF32; it has 10 bits of mantissa, and float32 means float32 here
     warnings.filterwarnings("ignore", message="TensorFloat32 tensor cores")
-    keep_compiled(config.compile_cache)
+    set_cache_folder(config.compile_cache)
     with hashing_triton():  # the first torch.compile imports for seconds
-        torch._dynamo.config.optimize_ddp = False  # it would cut a block at the ends of buckets
+        torch._dynamo.config.optimize_ddp = False  # DDP's would cut a block where a bucket ends
         name_operators_briefly()
         if config.compile_scope == "model":
             return torch.compile(model)
@@ -46,8 +48,11 @@ def compiled(model: GPT, config: TrainingConfig) -> Callable[..., tuple[Tensor, 
     return model
 
 
-def keep_compiled(place: str) -> None:
-    """What torch.compile makes lies in the folder `place` for the next start, traced graphs too."""
+def set_cache_folder(place: str) -> None:
+    """Has torch.compile keep its results, traced graphs too, in the folder `place`.
+
+    A folder that cannot be made is only warned of: the next start compiles again.
+    """
     folder = Path(place).expanduser()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -63,12 +68,14 @@ def keep_compiled(place: str) -> None:
 
 
 def name_operators_briefly() -> None:
-    """Of an operator of our own, whose lowering it has to make, PyTorch 2.11 writes a line for its
-    log, with all that leads up to it: at each sum twice as much, behind 12 layers without an end.
+    """Shortens inductor's log lines about this project's operators to the operator's name.
+
+    PyTorch 2.11 writes such a line when it makes a lowering for an operator, and spells out all
+    the operands that lead up to it. That doubles at each sum: with 12 layers it never ends.
     """
     from torch._inductor.exc import OperatorIssue
 
-    def named(target: object, args: object, kwargs: object) -> str:
+    def name_only(target: object, args: object, kwargs: object) -> str:
         return f"  target: {target}"
 
-    OperatorIssue.operator_str = staticmethod(named)  # type: ignore[method-assign]
+    OperatorIssue.operator_str = staticmethod(name_only)  # type: ignore[method-assign]

@@ -1,8 +1,9 @@
-"""Compiles the Triton kernels of a step side by side, before the first of them is launched.
+"""Compiles the Triton kernels of a step in parallel, before the first of them is launched.
 
-Triton compiles a kernel when it is launched first: seconds for those of a step, on one core. Here
-a step is rehearsed without a launch of these kernels, and what it would have compiled is compiled
-by threads: Triton holds Python's lock for a third of that time. Called by training.warm_up.
+Triton compiles a kernel at its first launch, which takes seconds for all kernels of a step, on one
+core. Here a step is rehearsed without launching these kernels, and threads compile what it would
+have compiled. Threads suffice: Triton holds Python's lock for a third of the time. Called by
+training.warm_up.
 """
 
 import os
@@ -30,12 +31,12 @@ def launches_own_kernels(config: Config) -> bool:
 def compile_ahead(step: Step, x: Tensor, y: Tensor, config: Config, ranks: Ranks) -> None:
     """Has Triton compile, or load from its cache, all kernels of a step and of an evaluation.
 
-    Changes neither weights nor gradients. Several ranks do without: a rehearsal would have them
-    send each other numbers. A model that torch.compile is to compile does, too.
+    Changes neither weights nor gradients. Does nothing with several ranks, which a rehearsal would
+    make send each other numbers, and nothing for a model that torch.compile is to compile.
     """
     if not x.is_cuda or config.compile or ranks.world_size > 1 or not launches_own_kernels(config):
         return
-    if triton_version() is None:  # which try_kernels says
+    if triton_version() is None:  # try_kernels reports that
         return
     from kernels.compilations_triton import noted_compilations
 
@@ -44,11 +45,11 @@ def compile_ahead(step: Step, x: Tensor, y: Tensor, config: Config, ranks: Ranks
     step.discard()
     with ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1)) as threads:
         for compilation in [threads.submit(each) for each in compilations.values()]:
-            compilation.exception()  # it is raised again at the launch
+            compilation.exception()  # wait; an error is raised again at the launch
 
 
 def rehearse(step: Step, x: Tensor, y: Tensor) -> None:
-    """Calls all that launches kernels: forward and backward, the update, and an evaluation."""
+    """Calls everything that launches kernels: forward, backward, the update, and an evaluation."""
     step.try_micro_step(x, y)
     if isinstance(step.optimizer, ClippedAdamW):
         step.optimizer.rehearse()

@@ -1,4 +1,4 @@
-"""What the user sees: log lines, and a progress bar where the output is a terminal."""
+"""Output for the user: log lines, and a progress bar if the output is a terminal."""
 
 import errno
 import logging
@@ -20,9 +20,10 @@ log = logging.getLogger("train")
 
 
 class Terminal:
-    """stdout, which takes each line also once its terminal is closed.
+    """stdout that still accepts lines after its terminal has been closed.
 
-    SIGHUP comes with that, and a line that is under way then would end the run before it has saved.
+    A closing terminal sends SIGHUP. A line that is being written at that moment would raise, and
+    end the run before it has saved.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -35,17 +36,17 @@ class Terminal:
         try:
             return self.stream.write(text)
         except OSError as error:
-            self.without_reader(error)
+            self.raise_unless_closed(error)
             return len(text)
 
     def flush(self) -> None:
         try:
             self.stream.flush()
         except OSError as error:
-            self.without_reader(error)
+            self.raise_unless_closed(error)
 
-    def without_reader(self, error: OSError) -> None:
-        """Raises the error again, unless it is that of a terminal without anybody behind it."""
+    def raise_unless_closed(self, error: OSError) -> None:
+        """Raises `error`, unless it is the one of a terminal that has been closed."""
         if error.errno != errno.EIO or not drop_unread():
             raise error
 
@@ -54,15 +55,15 @@ console = Console(file=cast(TextIO, Terminal(sys.stdout)), highlight=False)
 
 
 class PlainFormatter(logging.Formatter):
-    """The message alone, with commands as the reader calls them; a warning is marked as one."""
+    """Formats the message alone, commands as the user types them; marks warnings and errors."""
 
     def format(self, record: logging.LogRecord) -> str:
         mark = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
         return mark + as_called(super().format(record))
 
 
-class Lines(logging.StreamHandler[TextIO]):
-    """Where nobody reads them any more the first that is lost ends the run, as a print would."""
+class LineHandler(logging.StreamHandler[TextIO]):
+    """Writes log lines; the first one that nobody reads any more ends the run, as print would."""
 
     lost = False
 
@@ -70,13 +71,13 @@ class Lines(logging.StreamHandler[TextIO]):
         if not isinstance(sys.exc_info()[1], BrokenPipeError):
             super().handleError(record)
         elif not self.lost:
-            self.lost = True  # what ends behind it may say so, in vain
+            self.lost = True  # lines that are logged while the run ends may be lost
             raise
 
 
 def configure_logging(rank: int) -> None:
-    """Rank 0 speaks; the others, which would say the same, only of errors."""
-    handler: logging.Handler = Lines(sys.stdout)
+    """Sets up logging: rank 0 logs everything, the others, which would repeat it, only errors."""
+    handler: logging.Handler = LineHandler(sys.stdout)
     if console.is_terminal:
         handler = RichHandler(
             console=console,
@@ -86,11 +87,11 @@ def configure_logging(rank: int) -> None:
             highlighter=NullHighlighter(),
         )
     level = logging.INFO if rank == 0 else logging.ERROR
-    say_through(handler, level, "train", "training", "data", "configs", "profiling")
+    log_through(handler, level, "train", "training", "data", "configs", "profiling")
 
 
-def say_through(handler: logging.Handler, level: int, *names: str) -> None:
-    """What the loggers `names` have to say from `level` up, and the warnings of all others."""
+def log_through(handler: logging.Handler, level: int, *names: str) -> None:
+    """Logs through `handler`: loggers `names` from `level` up, all others from warnings up."""
     handler.setFormatter(PlainFormatter())
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     for name in names:
@@ -98,7 +99,7 @@ def say_through(handler: logging.Handler, level: int, *names: str) -> None:
 
 
 class Display:
-    """A bar on rank 0's terminal from progress.start() to stop(), a line per row elsewhere."""
+    """Shows a bar on rank 0's terminal from progress.start() to stop(), else a line per row."""
 
     def __init__(self, iteration: int, max_iters: int, rank: int):
         self.progress = Progress(
@@ -112,16 +113,16 @@ class Display:
             speed_estimate_period=60,
         )
         self.max_iters = max_iters
-        # of rows: how many came, and the iterations and times of those that the rest is told by
-        self.came, self.rows = 0, deque[tuple[int, float]](maxlen=1000)
+        # (iteration, time in s) of the rows that the time left is estimated from
+        self.row_count, self.rows = 0, deque[tuple[int, float]](maxlen=1000)
         self.task = self.progress.add_task(
             "training", total=max_iters, completed=iteration, now="warming up"
         )
 
-    def trained(
+    def show_training(
         self, iteration: int, loss: float, speed: Speed | None, captured_ms: float | None
     ) -> None:
-        """`captured_ms`: the median step under a profiler."""
+        """Shows a row of training; `captured_ms` is the median step under a profiler."""
         parts = [f"loss {loss:.4f}"]
         if speed:
             parts.append(f"time {speed.step_ms:.2f}ms")
@@ -136,13 +137,14 @@ class Display:
             log.info("iter %d: %s, %s", iteration, now, self.progress_of(iteration))
 
     def progress_of(self, iteration: int) -> str:
-        """'35/5000, 40 min left', by the later half of the rows, evaluations and all.
+        """Progress in words: '35/5000, 40 min left'. Call it once for each row.
 
-        What took its time once, as a capture, is soon behind it.
+        The estimate uses the later half of the rows, evaluations included, so that it soon forgets
+        what took time only once, such as a capture.
         """
-        self.came += 1
+        self.row_count += 1
         self.rows.append((iteration, time.perf_counter()))
-        while len(self.rows) > 1 + self.came // 2:
+        while len(self.rows) > 1 + self.row_count // 2:
             self.rows.popleft()
         (since, began), (_, now) = self.rows[0], self.rows[-1]
         done = f"{iteration}/{self.max_iters}"
@@ -151,21 +153,21 @@ class Display:
         left = self.max_iters - 1 - iteration
         return f"{done}, {duration((now - began) / (iteration - since) * left)} left"
 
-    def evaluated(self, iteration: int, losses: dict[str, float]) -> None:
+    def show_evaluation(self, iteration: int, losses: dict[str, float]) -> None:
         self.progress.update(self.task, completed=iteration)
         train_loss, val_loss = losses["eval/train_loss"], losses["val/loss"]
         log.info("step %d: train loss %.4f, val loss %.4f", iteration, train_loss, val_loss)
 
 
 def tokens(per_s: float) -> str:
-    """192, 4.2k, 190k: three figures are more than a step repeats."""
+    """A rate in words: 192, 4.2k, 190k. Steps do not repeat to three figures."""
     if per_s < 1000:
         return f"{per_s:.0f}"
     return f"{per_s / 1e3:,.{1 if per_s < 10_000 else 0}f}k"
 
 
 def duration(seconds: float) -> str:
-    """3 s, 12 min, 5.5 h: to the precision at which one plans."""
+    """A duration in words, as precise as one plans: 3 s, 12 min, 5.5 h."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

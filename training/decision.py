@@ -1,4 +1,4 @@
-"""What a key that knows `auto` comes to. Made by training.device and training.parallel."""
+"""Decision about a key that can be `auto`. Made by training.device and training.parallel."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ AUTO = "auto"
 
 
 class Decision(NamedTuple):
-    """What a key comes to, and why it does where it was left at auto."""
+    """The value of a key, and the reason for it if the key was left at auto."""
 
     value: str
     reason: str = ""

@@ -1,9 +1,9 @@
-"""A trained model, token by token, in memory that stays where it is, so that CUDA graphs can do it.
+"""Runs a trained model token by token, in memory that never moves, so that CUDA graphs can do it.
 
-The layers are those of model.GPT and the function is the same. What differs is the wiring: keys and
-values are kept, and the residual stream is one tensor that products add to, in as few kernels as
-PyTorch has for it; on CUDA kernels of our own read single tokens in fewer yet (kernels.decoding).
-A token is so little work that the number of kernels is its time.
+The layers are those of model.GPT and they compute the same function. The wiring differs: keys and
+values are kept, and the residual stream is one tensor that products add to, with as few kernels as
+PyTorch has for it. On CUDA this project's own kernels read a single token with even fewer
+(kernels.decoding). A token is so little work that the number of kernels decides its time.
 Shapes: B sequences, T tokens, S keys, C n_embd, H n_head, D = C / H, V vocabulary.
 """
 
@@ -20,24 +20,25 @@ from configs.attention import AUTO, BACKENDS
 from kernels.decoding import attend_newest, linear_of_norm
 from model import GPT, Block, CausalSelfAttention, LayerNorm, attend, rotated
 
-# all but cuDNN's, which plans each new shape for some 30 ms: PyTorch's choice on Hopper
+# all backends but cuDNN, PyTorch's choice on Hopper, which plans each new shape for some 30 ms
 AT_ONCE = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 class KeyValueCache:
-    """The keys and values of the tokens so far, for each block: (B, block_size, 2C).
+    """Keys and values of the tokens so far, one tensor (B, block_size, 2C) for each block.
 
     A token's key and value lie side by side, as c_attn makes them. Where the next one goes is known
-    twice: `length` to the host, `position`, (1), to the device. A token reads keys up to the next
-    multiple of `round_to` and masks what is not there yet, so that one graph serves many lengths.
-    With `own`, kernels of our own read the position and no key behind it: one graph serves all.
+    both to the host, as `length`, and to the device, as `position` (1). A token reads keys up to
+    the next multiple of `round_to` and masks those that are not there yet, so that one graph serves
+    many lengths. With `own`, our own kernels read the position and no key after it: one graph
+    serves all lengths.
     """
 
     def __init__(self, model: GPT, batch: int, round_to: int = 1, own: bool = False):
         config, weight = model.config, model.lm_head.weight
         self.block_size, self.own = config.block_size, own
         self.round_to = config.block_size if own else round_to
-        # zeros: what is masked has no weight, but must be a number
+        # zeros, because a masked value has weight 0 but must not be nan
         size = (batch, config.block_size, 2 * config.n_embd)
         self.layers = [
             torch.zeros(size, dtype=weight.dtype, device=weight.device)
@@ -48,7 +49,10 @@ class KeyValueCache:
         self.masks = self.all_masks(model)
 
     def all_masks(self, model: GPT) -> Tensor | None:
-        """A row for each position: for slow True where it may look, else what its scores gain."""
+        """Masks (block_size, block_size), a row for each position, or None if none are needed.
+
+        For slow a row is True where the position may look, else it is added to the scores.
+        """
         weight, size = model.lm_head.weight, (self.block_size, self.block_size)
         if model.config.attention == "slow":
             return torch.ones(size, dtype=torch.bool, device=weight.device).tril()
@@ -66,11 +70,11 @@ class KeyValueCache:
 
     @property
     def keys(self) -> int:
-        """How many keys the next token reads: those before it and its own, rounded up."""
+        """Number of keys that the next token reads: those before it and its own, rounded up."""
         return min(-(-(self.length + 1) // self.round_to) * self.round_to, self.block_size)
 
     def mask(self, tokens: int) -> Tensor | None:
-        """For so many more, (T, S)."""
+        """The mask (T, S) for T = `tokens` new tokens, or None if none is needed."""
         if self.masks is None or (self.length == 0 and self.masks.is_floating_point()):
             return None
         if self.length == 0:
@@ -78,7 +82,7 @@ class KeyValueCache:
         return self.masks[:, : self.keys].index_select(0, self.position)
 
     def append(self, layer: int, new: Tensor) -> Tensor:
-        """Stores (B, T, 2C) behind what is there; returns what the new tokens read, (B, S, 2C)."""
+        """Stores the new tokens' keys and values (B, T, 2C); returns what they read, (B, S, 2C)."""
         kept = self.layers[layer]
         if self.length == 0:
             kept[:, : new.size(1)] = new
@@ -92,9 +96,9 @@ class KeyValueCache:
 
 
 def read(model: GPT, tokens: Tensor, cache: KeyValueCache) -> Tensor:
-    """Reads tokens (B, T) into the cache; returns the logits behind the last of them, (B, V).
+    """Reads tokens (B, T) into the cache; returns the logits after the last one, (B, V).
 
-    More than one token at once only into an empty cache.
+    The cache must be empty if T is more than 1.
     """
     body, T, C = model.transformer, tokens.size(1), model.config.n_embd
     assert cache.length == 0 or T == 1
@@ -105,10 +109,10 @@ def read(model: GPT, tokens: Tensor, cache: KeyValueCache) -> Tensor:
         x = x + (body.wpe(cache.position) if cache.length else body.wpe.weight[:T])
     mask = cache.mask(T)
     for layer, block in enumerate(cast(Iterable[Block], body.h)):
-        qkv = turned(block.attn.c_attn(block.ln_1(x)), block.attn, cache)  # (B, T, 3C)
+        qkv = rotate(block.attn.c_attn(block.ln_1(x)), block.attn, cache)  # (B, T, 3C)
         q, new = qkv.split((C, 2 * C), dim=-1)
         k, v = cache.append(layer, new).split(C, dim=-1)  # each (B, S, C)
-        q, k, v = (in_heads(each, block.attn.n_head) for each in (q, k, v))
+        q, k, v = (in_heads(part, block.attn.n_head) for part in (q, k, v))
         y = attend_at_once(q, k, v, block.attn.attention, mask)  # (B, H, T, D)
         add_product(x, y.transpose(1, 2).flatten(2), block.attn.c_proj)
         add_product(x, block.mlp.gelu(block.mlp.c_fc(block.ln_2(x))), block.mlp.c_proj)
@@ -117,25 +121,28 @@ def read(model: GPT, tokens: Tensor, cache: KeyValueCache) -> Tensor:
 
 
 def read_newest(model: GPT, tokens: Tensor, cache: KeyValueCache) -> Tensor:
-    """`read` for one token, (B, 1), by kernels of our own: five a layer instead of nine."""
+    """Does what `read` does for one token, (B, 1), with our own kernels: 5 a layer instead of 9."""
     body = model.transformer
     x = body.wte(tokens[:, 0])  # (B, C)
     if body.wpe is not None:
         x = x + body.wpe(cache.position)
     for kept, block in zip(cache.layers, cast(Iterable[Block], body.h), strict=True):
         qkv = product_of_norm(x, block.ln_1, block.attn.c_attn)  # (B, 3C)
-        qkv = turned(qkv[:, None], block.attn, cache)[:, 0]
+        qkv = rotate(qkv[:, None], block.attn, cache)[:, 0]
         y = attend_newest(qkv, kept, cache.position, block.attn.n_head)  # (B, C)
         add_product(x, y, block.attn.c_proj)
-        exact = block.mlp.gelu.approximate == "none"  # which the kernel has
+        exact = block.mlp.gelu.approximate == "none"  # the only GELU in the kernel
         y = product_of_norm(x, block.ln_2, block.mlp.c_fc, gelu=exact)  # (B, 4C)
         add_product(x, y if exact else block.mlp.gelu(y), block.mlp.c_proj)
     cache.advance(1)
     return product_of_norm(x, body.ln_f, model.lm_head)
 
 
-def turned(qkv: Tensor, attention: CausalSelfAttention, cache: KeyValueCache) -> Tensor:
-    """Queries and keys of the tokens behind the cache's, (B, T, 3C), by rotary positions."""
+def rotate(qkv: Tensor, attention: CausalSelfAttention, cache: KeyValueCache) -> Tensor:
+    """Applies rotary positions to queries and keys in `qkv` (B, T, 3C), of the tokens to be cached.
+
+    Returns it as it is for a model with other positions.
+    """
     if attention.turns is None:
         return qkv
     T = qkv.size(1)
@@ -144,27 +151,27 @@ def turned(qkv: Tensor, attention: CausalSelfAttention, cache: KeyValueCache) ->
 
 
 def product_of_norm(x: Tensor, norm: LayerNorm, linear: nn.Linear, gelu: bool = False) -> Tensor:
-    """linear(norm(x)), behind it GELU where asked for, in one kernel."""
+    """linear(norm(x)), followed by GELU if `gelu`, in one kernel."""
     return linear_of_norm(x, norm.weight, norm.bias, linear.weight, linear.bias, gelu)
 
 
 @torch.no_grad()
 def try_own_kernels(model: GPT, batch: int) -> None:
-    """Reads a token by them. Raises ValueError with the reason when it cannot."""
+    """Reads a token with our own kernels. Raises ValueError with the reason if it cannot."""
     cache = KeyValueCache(model, batch, own=True)
     try:
         read_newest(model, cache.position.expand(batch, 1), cache)
-    except Exception as error:  # Triton has kinds of its own, its compiler and the driver have more
+    except Exception as error:  # Triton, its compiler and the driver raise kinds of their own
         raise ValueError(one_line(error)[:160] or type(error).__name__) from error
 
 
 def in_heads(x: Tensor, heads: int) -> Tensor:
-    """(B, T, C) -> (B, H, T, D)."""
+    """Splits x (B, T, C) into heads, (B, H, T, D)."""
     return x.view(*x.shape[:2], heads, -1).transpose(1, 2)
 
 
 def add_product(x: Tensor, y: Tensor, linear: nn.Linear) -> None:
-    """x += linear(y): without a bias one kernel, as cuBLAS adds to what it writes to."""
+    """Adds linear(y) to x in place: in one kernel without a bias, because cuBLAS can accumulate."""
     if linear.bias is None:
         x.view(-1, x.size(-1)).addmm_(y.view(-1, y.size(-1)), linear.weight.t())
     else:
@@ -172,11 +179,11 @@ def add_product(x: Tensor, y: Tensor, linear: nn.Linear) -> None:
 
 
 def attend_at_once(q: Tensor, k: Tensor, v: Tensor, attention: str, mask: Tensor | None) -> Tensor:
-    """`model.attend` where there may be keys to hide, with kernels that need no start for a shape.
+    """Does what `model.attend` does, with an optional mask, and never plans for a new shape.
 
     q is (B, H, T, D), k and v are (B, H, S, D), the mask (T, S); returns (B, H, T, D).
     """
-    planned = attention == AUTO and q.is_cuda
+    planned = attention == AUTO and q.is_cuda  # PyTorch might choose cuDNN
     if attention == "slow" or (mask is None and not planned):
         return attend(q, k, v, attention, 0.0, mask)
     backend = BACKENDS.get(attention)

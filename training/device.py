@@ -1,8 +1,8 @@
 """Decides what `auto` means on this machine: device, dtype, CUDA graphs, scope of compilation.
 
-Called by train.py and sample.py before the first tensor is made. The other decisions are made where
-they are carried out: the storage of tokens by data.batches, the attention kernel by
-model.attention_in_force. How ranks share the run is decided by training.parallel.
+Called by train.py and sample.py before the first tensor is made. Other decisions are made where
+they are carried out: data.batches decides how tokens are stored, model.attention_in_force which
+attention kernel runs, and training.parallel how ranks share the run.
 """
 
 from copy import copy
@@ -18,7 +18,7 @@ from training.parallel import SHARDED, decide_all_reduce, decide_parallel
 
 
 def resolve_device(device: str, local_rank: int = 0, world_size: int = 1) -> torch.device:
-    """The device of this rank. Raises ValueError naming `device` when it is not to be had."""
+    """The device of this rank. Raises ValueError naming `device` if it is not available."""
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device == AUTO:
         device = "cuda" if gpus else "mps" if torch.backends.mps.is_available() else "cpu"
@@ -42,7 +42,10 @@ def resolve_device(device: str, local_rank: int = 0, world_size: int = 1) -> tor
 
 
 def resolve_dtype(dtype: str, device: torch.device) -> str:
-    """auto becomes bfloat16 or float16 on a GPU and float32 elsewhere."""
+    """The dtype that is used: for auto bfloat16 or float16 on a GPU and float32 elsewhere.
+
+    Raises ValueError naming `dtype` if the device does not have it.
+    """
     return decide_dtype(dtype, device).value
 
 
@@ -66,7 +69,7 @@ def decide_dtype(dtype: str, device: torch.device) -> Decision:
 
 
 def graphs_obstacle(config: Config, device: torch.device, dtype: str) -> str | None:
-    """What in this run CUDA graphs do not go with; None if nothing."""
+    """Property of this run that rules out CUDA graphs, in words, or None."""
     if device.type != "cuda":
         return f"device={device.type}"
     if dtype == "float16":
@@ -97,8 +100,8 @@ def decide_cuda_graphs(
 
 
 def decide(config: Config, device: torch.device, world_size: int) -> dict[str, Decision]:
-    """What each key that knows `auto` comes to on `device`. Raises ValueError naming a key."""
-    # without the GPU's number: a resume may have other GPUs, or several ranks
+    """Decides each key that can be `auto` on `device`, by key. Raises ValueError naming a key."""
+    # without the GPU's number: a resumed run may have other GPUs, or several ranks
     kind = device.type if config.device == AUTO else config.device
     dtype = decide_dtype(config.dtype, device)
     parallel = decide_parallel(config, world_size)
@@ -132,22 +135,26 @@ def decide_compile_scope(config: Config, cuda_graphs: str, world_size: int) -> D
 
 
 def reasons(asked: Config, device: torch.device, world_size: int = 1) -> dict[str, str]:
-    """Why each key that was left at `auto` comes to what `resolve` makes of it."""
-    decided = decide(asked, device, world_size)
-    open_keys = (key for key in decided if getattr(asked, key) in (AUTO, None))
-    return {key: decided[key].reason for key in open_keys}
+    """The reason for the value that `resolve` gives, for each key that was left at `auto`."""
+    decisions = decide(asked, device, world_size)
+    open_keys = (key for key in decisions if getattr(asked, key) in (AUTO, None))
+    return {key: decisions[key].reason for key in open_keys}
 
 
 def resolve(config: Config, device: torch.device, world_size: int = 1) -> Config:
-    """A copy of the configuration in which every `auto` has become what it means here."""
-    settled = copy(config)
-    for key, each in decide(config, device, world_size).items():
-        setattr(settled, key, each.value == "true" if key == "compile" else each.value)
-    return settled
+    """A copy of the configuration with every `auto` replaced by its value on this machine."""
+    resolved = copy(config)
+    for key, decision in decide(config, device, world_size).items():
+        value = decision.value == "true" if key == "compile" else decision.value
+        setattr(resolved, key, value)
+    return resolved
 
 
 def check_residual(config: ModelConfig, dtype: str) -> None:
-    """Refuses what neither autocast nor our kernels mix: float16 and bfloat16 make float32."""
+    """Raises ValueError for a bfloat16 residual stream without dtype=bfloat16.
+
+    Neither autocast nor our kernels mix the two: float16 and bfloat16 together give float32.
+    """
     if config.residual_dtype == "bfloat16" and dtype != "bfloat16":
         raise ValueError(
             f"residual_dtype=bfloat16: needs dtype=bfloat16, this run has dtype={dtype}; "
@@ -156,7 +163,10 @@ def check_residual(config: ModelConfig, dtype: str) -> None:
 
 
 def check_attention(config: ModelConfig, device: torch.device, dtype: str) -> None:
-    """Refuses what is known not to exist; `training.attention` tries the rest for real."""
+    """Raises ValueError for a backend that is known not to exist here.
+
+    `training.attention` tries the others for real.
+    """
     backend = BACKENDS.get(config.attention)
     if device.type != "cuda" and backend and backend.cuda_only:
         raise ValueError(

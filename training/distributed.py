@@ -27,13 +27,13 @@ from training.torchrun import from_torchrun, launched
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
-PATIENCE_S = 30.0  # ranks that start together meet within seconds
-RUNS = count()  # of this process, the same on each rank
+PATIENCE_S = 30.0  # before a warning; ranks that start together meet within seconds
+RUNS = count()  # numbers the runs of this process, alike on each rank
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """Who this process is among the processes of the run, and its device."""
+    """This process's rank among the ranks of the run, its device, and exchanges with the others."""
 
     rank: int
     world_size: int
@@ -42,52 +42,53 @@ class Ranks:
 
     @cached_property
     def device_name(self) -> str:
-        """As the vendor writes it for a GPU, else cpu or mps."""
+        """Name of the device: the vendor's for a GPU, else cpu or mps."""
         if self.device.type == "cuda":
             return torch.cuda.get_device_name(self.device)
         return self.device.type
 
     @cached_property
     def hosts(self) -> dist.ProcessGroup | None:
-        """All ranks, for what their hosts tell each other: no GPU is waited for, and none waits.
+        """Process group of all ranks for exchanges between hosts, which wait for no GPU.
 
-        None: the group of the run, which is gloo's where there is no GPU.
+        None without GPUs: the default group, which is gloo's then.
         """
         if self.device.type != "cuda":
             return None
-        # gloo's own patience is three times as long as NCCL's
+        # gloo's default timeout is three times as long as NCCL's
         return dist.new_group(
             backend="gloo", timeout=default_pg_nccl_timeout, group_desc=HOSTS_GROUP
         )
 
     @cached_property
     def hosts_beside(self) -> dist.ProcessGroup:
-        """All ranks, for a thread beside the training: its collectives have an order of their own.
+        """Process group of all ranks for a thread beside the training.
 
-        All ranks ask for it first at the same place of the run.
+        The thread's collectives come in an order of their own, so they need their own group. All
+        ranks must first use this property at the same place in the run, which creates the group.
         """
         return dist.new_group(backend="gloo")
 
     @property
     def suffix(self) -> str:
-        """Of the names of files that several ranks write side by side."""
+        """Suffix for names of files that several ranks write side by side; empty for one rank."""
         return f"-rank{self.rank}" if self.world_size > 1 else ""
 
     def means(self, values: dict[str, Tensor]) -> dict[str, float]:
-        """Of scalars, over the ranks, on each of them. Waits for the device that they are on."""
+        """Means of scalars over the ranks, the same on each rank. Waits for the scalars' device."""
         mine = torch.stack(list(values.values())).cpu().double()
         means = torch.stack(self.gather(mine)).mean(0)
         return dict(zip(values, means.tolist(), strict=True))
 
     def sum(self, value: Tensor) -> Tensor:
-        """Sum over the ranks, on each of them."""
+        """Sum of `value` over the ranks, the same on each rank."""
         if self.world_size > 1:
             value = value.clone()
             dist.all_reduce(value)
         return value
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is up on any rank. The hosts of several wait for each other."""
+        """Whether the flag is up on any rank. The hosts of the ranks wait for each other."""
         return self.any_of_each([flag])[0]
 
     def any_of_each(self, flags: list[bool]) -> list[bool]:
@@ -106,8 +107,8 @@ class Ranks:
         dist.all_gather(all_values, value, group=self.hosts)
         return all_values
 
-    def all_of(self, value: T) -> list[T]:
-        """What each rank has for `value`, on each of them."""
+    def gather_objects(self, value: T) -> list[T]:
+        """The values of all ranks in their order, the same list on each rank."""
         if self.world_size == 1:
             return [value]
         values: list[T | None] = [None] * self.world_size
@@ -115,7 +116,10 @@ class Ranks:
         return cast(list[T], values)
 
     def from_first(self, make: Callable[[], T]) -> T:
-        """What `make` returns on rank 0, on each of them; its ValueError ends them all."""
+        """Calls `make` on rank 0 and returns its result on each rank.
+
+        If it raises ValueError, rank 0 raises that and the others raise SystemExit(2).
+        """
         if self.world_size == 1:
             return make()
         made, error = None, None
@@ -130,10 +134,10 @@ class Ranks:
             raise error or SystemExit(2)  # rank 0 says why, once
         return cast(T, box[0])
 
-    def ended(self, why: str) -> SystemExit:
-        """What ends a run of which all ranks know why: rank 0 says it, once.
+    def exit_with(self, why: str) -> SystemExit:
+        """Makes the SystemExit for a run that all ranks end for the same reason.
 
-        It does so now: the first rank that ends has torchrun end the others.
+        Rank 0 prints the reason at once: as soon as one rank ends, torchrun ends the others.
         """
         if self.world_size == 1:
             return SystemExit(why)
@@ -142,22 +146,28 @@ class Ranks:
         return SystemExit(1)
 
 
-def this_life() -> str:
-    """Names the part of torchrun's store that is this life's: the store is one for all jobs of a
-    sweep, and for all restarts, and addresses in it go stale. Several agents count theirs apart."""
+def store_prefix() -> str:
+    """Prefix in torchrun's store for this life of the job.
+
+    All jobs of a sweep and all restarts share one store, and addresses in it go stale. With several
+    agents the restarts are not counted, because each agent counts only its own.
+    """
     here, everywhere = os.environ.get("LOCAL_WORLD_SIZE"), os.environ["WORLD_SIZE"]
     restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     return f"{everywhere} ranks, life {restarts if here == everywhere else 0}"
 
 
-def join(device: torch.device, world_size: int) -> None:
-    """Waits for the other ranks, and makes the group of the run. ValueError names the place."""
+def make_process_group(device: torch.device, world_size: int) -> None:
+    """Waits for the other ranks and makes the default process group.
+
+    Raises ValueError naming the address and port if the ranks cannot meet there.
+    """
     on_cuda = device.type == "cuda"
     address, port = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
-    patience = threading.Timer(PATIENCE_S, say_waiting, (address, port))
+    patience = threading.Timer(PATIENCE_S, warn_waiting, (address, port))
     patience.daemon = True
-    if from_torchrun("LOCAL_RANK", 0) == 0:  # for all of this host
-        say_unknown(address)
+    if from_torchrun("LOCAL_RANK", 0) == 0:  # one warning for each host
+        warn_unknown_host(address)
         patience.start()
     try:
         store, rank, _ = next(rendezvous("env://"))
@@ -170,15 +180,18 @@ def join(device: torch.device, world_size: int) -> None:
         patience.cancel()
     dist.init_process_group(
         "nccl" if on_cuda else "gloo",
-        store=dist.PrefixStore(f"{this_life()}, run {next(RUNS)}", store),
+        store=dist.PrefixStore(f"{store_prefix()}, run {next(RUNS)}", store),
         rank=rank,
         world_size=world_size,
         device_id=device if on_cuda else None,
     )
 
 
-def say_unknown(address: str) -> None:
-    """PyTorch asks for the name again, for minutes: on some clusters it comes later than ranks."""
+def warn_unknown_host(address: str) -> None:
+    """Warns if the host name `address` is not known here.
+
+    PyTorch tries the name again for minutes: on some clusters it appears later than the ranks.
+    """
     try:
         socket.getaddrinfo(address, None)
     except (OSError, UnicodeError) as error:
@@ -189,7 +202,7 @@ def say_unknown(address: str) -> None:
         )
 
 
-def say_waiting(address: str, port: str) -> None:
+def warn_waiting(address: str, port: str) -> None:
     rank, world_size = os.environ["RANK"], os.environ["WORLD_SIZE"]
     log.warning(
         "rank %s of %s: has waited %.0f s for all ranks to meet at %s, port %s (MASTER_ADDR, "
@@ -199,10 +212,10 @@ def say_waiting(address: str, port: str) -> None:
 
 
 @contextmanager
-def started(device: str) -> Iterator[Ranks]:
-    """Joins torchrun's process group where there is one; leaves it at the end.
+def join_run(device: str) -> Iterator[Ranks]:
+    """Joins the process group of the run if it has several ranks; leaves it at the end.
 
-    Raises ValueError naming `device` when it is not to be had.
+    Raises ValueError naming `device` if it is not available, or torchrun's variable that is wrong.
     """
     began_s = time.perf_counter()
     local_rank, world_size = launched()
@@ -224,8 +237,8 @@ def started(device: str) -> Iterator[Ranks]:
         raise ValueError(f"MASTER_PORT={os.environ['MASTER_PORT']}: a port is from 1 to 65535")
     if (number := from_torchrun("RANK", 0)) >= world_size:  # the others would wait for ever
         raise ValueError(f"RANK={number}: there are {world_size} ranks (WORLD_SIZE), from 0 on")
-    with answered(signal.SIG_DFL):  # it waits in C++, minutes, where no handler of Python's runs
-        join(mine, world_size)
+    with answered(signal.SIG_DFL):  # C++ code waits, for minutes, and runs no Python handler
+        make_process_group(mine, world_size)
     try:
         yield Ranks(dist.get_rank(), world_size, mine, began_s)
     finally:

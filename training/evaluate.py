@@ -16,8 +16,9 @@ from training.parallel import SHARDED
 from training.scoring import Scoring
 from training.step import autocast
 
-SAMPLED = 8  # validation sequences for each one of the training split
-CACHED_BYTES = 4 << 20  # measured: from 2 to 8 MB alike, one sequence at a time 3 times as long
+SAMPLED = 8  # evaluated validation sequences for each training sequence
+# measured: 2 to 8 MB are equally fast; one sequence at a time takes 3 times as long
+CACHED_BYTES = 4 << 20
 LOGITS_BYTES = 64 << 20
 FLOAT_BYTES = 4
 
@@ -26,10 +27,11 @@ FLOAT_BYTES = 4
 def evaluate(
     scoring: Scoring, train: Batches, val: Batches, iteration: int, config: Config, ranks: Ranks
 ) -> dict[str, float]:
-    """Mean loss of the validation split, and of a part of the training split.
+    """Mean loss of the validation split and of a part of the training split, by metric name.
 
-    eval_iters=0: exact over the validation split, over a fixed sample of the training split of an
-    eighth of its size. Otherwise the mean of eval_iters random batches each, as nanoGPT has it.
+    With eval_iters=0 it is exact over the validation split; of the training split it is over a
+    fixed sample, of an eighth of the validation split's size. Otherwise it is the mean over
+    eval_iters random batches of each split, as in nanoGPT.
     """
     model = scoring.model
     model.eval()
@@ -42,7 +44,7 @@ def evaluate(
             limit = -(-val.sequence_count // SAMPLED)
             both = [val.cover(batch_size=size), train.cover(limit, size)]
         if config.parallel in SHARDED:
-            both = [evened(batches, size, config, ranks) for batches in both]
+            both = [pad_batches(batches, size, config, ranks) for batches in both]
         losses = torch.stack([mean_loss(scoring, batches, ranks) for batches in both])
     model.train()
     val_loss, train_loss = losses.tolist()  # the one synchronisation
@@ -50,11 +52,12 @@ def evaluate(
 
 
 def evaluation_batch_size(config: Config, device: torch.device, vocab_size: int = 1) -> int:
-    """Sequences at once, on each rank. Raises ValueError naming eval_batch_size.
+    """Number of sequences that each rank evaluates at once.
 
-    On a CPU as many as keep the activations of an MLP within its caches, and the logits, which
-    GPT-2's vocabulary makes far wider, within 64 MB. On a GPU those of a training batch: they fit,
-    and FlexAttention is compiled for no other number.
+    On a CPU it is small enough to keep the activations of an MLP in the caches, and the logits,
+    which GPT-2's vocabulary makes far wider, within 64 MB. On a GPU it is that of a training batch:
+    those fit, and FlexAttention is compiled for no other number. Raises ValueError naming
+    eval_batch_size.
     """
     fixed = device.type != "cpu" and config.attention == "flex"
     if fixed and config.eval_batch_size not in (None, config.batch_size):
@@ -72,7 +75,7 @@ def evaluation_batch_size(config: Config, device: torch.device, vocab_size: int 
 
 
 def mean_loss(scoring: Scoring, batches: Iterator[tuple[Tensor, Tensor]], ranks: Ranks) -> Tensor:
-    """Mean over every counted target of every rank's batches."""
+    """Mean loss over all counted targets in the batches of all ranks, a scalar."""
     scoring.begin()
     for x, y in batches:
         scoring.add(x, y)
@@ -80,10 +83,13 @@ def mean_loss(scoring: Scoring, batches: Iterator[tuple[Tensor, Tensor]], ranks:
     return total / count
 
 
-def evened(
+def pad_batches(
     batches: Iterator[tuple[Tensor, Tensor]], size: int, config: Config, ranks: Ranks
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """As many on each rank, some without a target: a forward pass gathers weights of all ranks."""
+    """Extends each rank's batches to the same number, with batches that have no target.
+
+    A forward pass gathers weights from all ranks, so all ranks need as many forward passes.
+    """
     mine = list(batches)
     most = max(int(count) for count in ranks.gather(torch.tensor(len(mine))))
     x = torch.zeros(size, config.block_size, dtype=torch.int64, device=ranks.device)
@@ -91,9 +97,10 @@ def evened(
 
 
 def uncompiled(model: GPT) -> AbstractContextManager[object]:
-    """Evaluation is a sliver of the run: compiling the model a second time for it does not pay.
+    """Context manager in which the model runs without torch.compile.
 
-    FlexAttention alone stays compiled, because it is only fused when it is.
+    Evaluation is a small part of the run, so compiling the model a second time for it does not pay.
+    FlexAttention stays compiled, because it is fused only then.
     """
     if model.config.attention == "flex":
         return nullcontext()

@@ -1,10 +1,13 @@
-"""PyTorch's flight recorder under several ranks: on, and its dumps in OUT_DIR/profile.
+"""Switches on PyTorch's flight recorder for several ranks, and writes its dumps to OUT_DIR/profile.
 
-It keeps the last collectives of each rank in memory. NCCL's watchdog writes NCCL's when one times
-out, as those of the other ranks do then, and aborts the process a minute later. All else is here,
-NCCL's and gloo's: a rank that an error ends writes its own before the process group goes, and asks
-the others for theirs where the error came out of a collective, for torchrun is about to kill them;
-`python -m profiling hang --now` asks them all.
+The recorder keeps the last collectives of each rank in memory. There are three ways to a dump:
+
+    timeout   NCCL's watchdog writes NCCL's collectives when one of them times out, on each rank,
+              and aborts the process a minute later; this is torch's own doing
+    error     a rank that an error ends writes NCCL's and gloo's before the process group goes. If
+              the error came out of a collective, it asks the other ranks for theirs as well, since
+              torchrun is about to kill them
+    request   `python -m profiling hang --now` asks all ranks
 """
 
 import logging
@@ -33,35 +36,39 @@ from training.torchrun import launched
 
 log = logging.getLogger(__name__)
 
-# torch's variables, by their names in torch, the newest first; a new torch warns of the old name
+# environment variables of torch, the newest name first; a new torch warns of the old name
 ENTRIES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
-FILES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")  # and the rank's number
+# torch adds the rank's number to this path
+FILES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 ON_TIMEOUT = ("TORCH_NCCL_DUMP_ON_TIMEOUT",)
-MOST = "2000"  # entries: torch 2.13's own number; older versions record nothing by themselves
+# entries that are kept: torch 2.13's default; older versions record nothing by default
+MOST = "2000"
 MOST_FRAMES = 12
-# for the others to look, and to write what they have: the first stack that torch spells imports
-# inductor, which takes seconds where the run does not compile
+# time for the other ranks to see a request and to write their dumps. It is seconds, because the
+# first stack that torch formats imports inductor, if the run does not compile
 ANSWER_S = LOOK_S + 6
 
 
 class Dump(Protocol):
-    """torch's own, private as it is: tests run it."""
+    """torch's function that returns a dump. It is private; tests notice if it changes."""
 
     def __call__(
         self, includeCollectives: bool, includeStackTraces: bool, onlyActive: bool
     ) -> bytes: ...
 
 
-# NCCL has a recorder of its own; the one of the other backends came with torch 2.8
+# names of such functions: NCCL has its own recorder, the other backends have one since torch 2.8
 OF_NCCL, OF_OTHERS = "_dump_nccl_trace", "_dump_fr_trace"
 
 
 @contextmanager
-def switched_on(out_dir: str) -> Iterator[None]:
-    """Around the process group: torch's variables, but for those that the user has set.
+def enable_recording(out_dir: str) -> Iterator[None]:
+    """Sets torch's variables within the block, except those that the user has set.
 
-    A collective that failed, as where another rank is gone, ends this one with exit code 1 and a
-    line: in the run the stack is in its dump, and before it all ranks are at the same place.
+    The block has to contain the process group, for which they are. An error in a collective, as
+    after another rank's end, ends this rank with exit code 1 and one line instead of a traceback
+    (but for python -X dev). The traceback would say nothing new: during the run its stack is in the
+    dump, and before the run all ranks are at the same place.
     """
     ours: dict[str, str] = {}
     if launched()[1] > 1:
@@ -72,13 +79,13 @@ def switched_on(out_dir: str) -> Iterator[None]:
     os.environ.update(ours)
     try:
         yield
-    except ValueError:  # a mistake, which is told in one line
+    except ValueError:  # a user's mistake, which is reported in one line
         raise
     except Exception as error:
         if sys.flags.dev_mode or not out_of_collective(error):
             raise
         where = getattr(error, "__notes__", ["what another rank printed last may say why"])
-        line = "; ".join([f"rank {os.environ.get('RANK')}: {told(error)}", *where])
+        line = "; ".join([f"rank {os.environ.get('RANK')}: {error_line(error)}", *where])
         raise SystemExit(f"train.py: {line}") from None
     finally:
         for name in ours:
@@ -92,92 +99,106 @@ def torch_c10d() -> object:
 
 
 @contextmanager
-def watched(out_dir: Path, ranks: Ranks, resumed: bool) -> Iterator[None]:
-    """Around what a rank does in its run: an error that ends it is dumped, and passes.
+def dump_on_error(out_dir: Path, ranks: Ranks, resumed: bool) -> Iterator[None]:
+    """Writes a dump if an error ends the block, the training of this rank, and raises it again.
 
-    Where a collective failed, as where another rank is gone, it notes where to look.
+    If a collective failed, as after another rank's end, the error gets a note with the command that
+    shows what each rank did last. A ValueError is a user's mistake and needs no dump. Within the
+    block the rank also answers requests for dumps. Does nothing for one rank.
     """
     if ranks.world_size == 1:
         yield
         return
     if ranks.rank == 0:
-        set_aside(out_dir, resumed)
+        move_earlier_dumps(out_dir, resumed)
     recorder = FlightRecorder(out_dir, ranks)
-    with recorder.answering():
+    with recorder.answer_requests():
         try:
             yield
-        except ValueError:  # a mistake, which is told in one line
+        except ValueError:
             raise
         except Exception as error:
-            if recorder.ended_by(error):
+            if recorder.record_end(error):
                 error.add_note(f"what each rank did last: {hang_command(str(out_dir))}")
             raise
 
 
-def set_aside(out_dir: Path, resumed: bool) -> None:
-    """Dumps of the run that lies there would pass for this one's."""
+def move_earlier_dumps(out_dir: Path, resumed: bool) -> None:
+    """Renames the dumps of an earlier run in `out_dir`, which would pass for this run's.
+
+    Removes its request for dumps, too. If the run is `resumed`, logs how to read the dumps.
+    """
     folder = out_dir / "profile"
-    found = [path for path in folder.glob(f"{DUMP}*") if path.name[len(DUMP) :].isdecimal()]
+    dumps = [path for path in folder.glob(f"{DUMP}*") if path.name[len(DUMP) :].isdecimal()]
     with suppress(OSError):
-        for path in found:
+        for path in dumps:
             path.replace(path.with_name(path.name.replace(DUMP, EARLIER)))
         (folder / REQUEST).unlink(missing_ok=True)
-    if found and resumed:
+    if dumps and resumed:
         log.info("what each rank of the run did last before: %s", hang_command(str(out_dir)))
 
 
 def make_folder(out_dir: Path, ranks: Ranks) -> None:
-    """torch makes none for its dumps. Behind the move of the run that lay there."""
+    """Makes the folder for dumps, which torch does not make itself.
+
+    Call it after an earlier run has been moved out of `out_dir`.
+    """
     if ranks.world_size > 1:
         with suppress(OSError):
             (out_dir / "profile").mkdir(parents=True, exist_ok=True)
 
 
 class FlightRecorder:
-    """Of one rank of a run."""
+    """Writes the dumps of one rank of a run."""
 
     def __init__(self, out_dir: Path, ranks: Ranks) -> None:
         self.out_dir, self.rank, self.world_size = out_dir, ranks.rank, ranks.world_size
         self.on_cuda = ranks.device.type == "cuda"
         self.request = out_dir / "profile" / REQUEST
-        mine = str(out_dir / "profile" / DUMP)  # where torch would write it, too
+        mine = str(out_dir / "profile" / DUMP)  # torch writes its dump there, too
         self.path = Path(f"{next(filter(None, map(os.environ.get, FILES)), mine)}{ranks.rank}")
-        self.known_ns = modified_ns(self.path)  # of what lies there: an older run's, or this one's
-        self.last_word = False  # what is written by now is to stay
-        self.ended = False  # by an error, which the last dump tells
-        self.writing = threading.Lock()
+        # A dump with another time than this one is by NCCL's watchdog: here it is the time of what
+        # an earlier run has left, and later that of the last dump that this recorder wrote.
+        self.known_ns = modified_ns(self.path)
+        self.last_word = False  # set when the dump there must not be replaced any more
+        self.ended = False  # by an error, whose dump a request must not replace
+        self.writing = threading.Lock()  # the main thread and the answering one both write
 
     @contextmanager
-    def answering(self) -> Iterator[None]:
-        """Within it a thread looks for requests: the rank itself may be blocked in a collective."""
+    def answer_requests(self) -> Iterator[None]:
+        """Answers requests for dumps within the block.
+
+        A thread looks for them, because the rank itself may be blocked in a collective.
+        """
         done = threading.Event()
         seen = modified_ns(self.request)
-        thread = threading.Thread(target=self.answer, args=(done, seen), daemon=True)
+        thread = threading.Thread(target=self.watch_requests, args=(done, seen), daemon=True)
         thread.start()
         try:
             yield
         finally:
             done.set()
 
-    def answer(self, done: threading.Event, seen: int | None) -> None:
+    def watch_requests(self, done: threading.Event, seen: int | None) -> None:
+        """Writes a dump for each request newer than `seen` (ns), until `done` is set."""
         while not done.wait(LOOK_S):
-            asked = modified_ns(self.request)
-            if asked is not None and asked != seen and not self.ended:
-                seen = asked
+            requested_ns = modified_ns(self.request)
+            if requested_ns is not None and requested_ns != seen and not self.ended:
+                seen = requested_ns
                 self.write(last_word=self.request_is_of_a_rank())
 
     def request_is_of_a_rank(self) -> bool:
+        """Whether a failed rank made the request: it writes its number, the user's is empty."""
         try:
             return self.request.stat().st_size > 0
         except OSError:
             return False
 
-    def ended_by(self, error: Exception) -> bool:
-        """Writes what this rank did last, and has the others do so where a collective failed.
+    def record_end(self, error: Exception) -> bool:
+        """Writes a dump; if a collective failed, asks the other ranks for theirs and waits.
 
-        Whether it is that, and written.
-
-        torchrun may have sent a SIGTERM by now, which is not waited for: the end is near anyhow.
+        Returns whether a collective failed and the dump is written. Signals are ignored meanwhile:
+        torchrun may send a SIGTERM, but this rank is ending anyhow and its dump should be whole.
         """
         failed = out_of_collective(error)
         with answered(lambda number, frame: None):
@@ -188,15 +209,19 @@ class FlightRecorder:
                     self.request.parent.mkdir(parents=True, exist_ok=True)
                     write_text(self.request, f"rank {self.rank}\n")
             written = self.write(error, failed)
-            if failed and written:  # torchrun ends the others as soon as this one has gone
+            if failed and written:  # torchrun kills the others as soon as this rank has gone
                 time.sleep(max(0.0, answered_s - time.monotonic()))
         return failed and written
 
     def write(
         self, error: Exception | None = None, failed: bool = False, *, last_word: bool = False
     ) -> bool:
-        """Whether there is a dump. What a rank left when another one gave up stays: it may go on to
-        the collective that it was missing from, and fail in it as well."""
+        """Writes a dump. Returns whether there is one.
+
+        `last_word` makes it final: later calls leave it. That is for the dump that a failed rank
+        asked for. This rank may go on to the collective that it was missing from, and fail in it as
+        well; the dump of that failure would hide where this rank was when the other one gave up.
+        """
         with self.writing:
             if self.last_word or (failed and self.written_by_nccl()):
                 return True
@@ -206,12 +231,12 @@ class FlightRecorder:
                 time.time_ns(),
                 socket.gethostname(),
                 os.getpid(),
-                told(error) if error else None,
+                error_line(error) if error else None,
                 failed,
                 stack_of(error),
             )
             try:
-                self.put(recorded(self.on_cuda) + to_json(note, indent=None).encode())
+                self.replace_dump(dump_bytes(self.on_cuda) + to_json(note, indent=None).encode())
             except (OSError, RuntimeError) as problem:
                 log.error("rank %d: no flight recorder dump: %s", self.rank, problem)
                 return False
@@ -219,10 +244,11 @@ class FlightRecorder:
             return True
 
     def written_by_nccl(self) -> bool:
-        """Whether its watchdog has, of a collective that timed out here or on another rank."""
+        """Whether NCCL's watchdog has written a dump of a collective that timed out on any rank."""
         return modified_ns(self.path) not in (None, self.known_ns)
 
-    def put(self, content: bytes) -> None:
+    def replace_dump(self, content: bytes) -> None:
+        """Writes the dump, whole or not at all."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         temporary = self.path.with_name(f"{self.path.name}.tmp")
         temporary.write_bytes(content)
@@ -231,17 +257,17 @@ class FlightRecorder:
 
 
 def modified_ns(path: Path) -> int | None:
-    """None: there is no such file."""
+    """Time at which a file was last modified, in ns, or None if there is no such file."""
     try:
         return path.stat().st_mtime_ns
     except OSError:
         return None
 
 
-def recorded(on_cuda: bool) -> bytes:
-    """As torch writes it to a file: of NCCL where the run has it, then of the hosts' gloo.
+def dump_bytes(on_cuda: bool) -> bytes:
+    """Recorded collectives, in torch's format for files: NCCL's if on CUDA, followed by gloo's.
 
-    Raises RuntimeError where this torch cannot tell.
+    Raises RuntimeError if this torch has no recorder for the run's backend.
     """
     names = [OF_NCCL, OF_OTHERS] if on_cuda else [OF_OTHERS]
     dumps = [cast("Dump | None", getattr(torch_c10d(), name, None)) for name in names]
@@ -253,14 +279,17 @@ def recorded(on_cuda: bool) -> bytes:
     )
 
 
-def told(error: Exception) -> str:
-    """In a line, without the place in torch's sources that gloo begins with."""
+def error_line(error: Exception) -> str:
+    """An error's type, and at most 200 characters of its message, in one line.
+
+    gloo begins its messages with a place in torch's sources, which is left out.
+    """
     words = re.sub(r"^\[\S+:\d+\] ", "", one_line(str(error)))
     return f"{type(error).__name__}: {words[:200]}"
 
 
 def stack_of(error: Exception | None) -> list[str]:
-    """Where the error was raised, else where the main thread is; the innermost first."""
+    """Stack where the error was raised, else the main thread's; the innermost frame first."""
     main = threading.main_thread().ident
     frame = None if main is None else sys._current_frames().get(main)
     frames = traceback.extract_tb(error.__traceback__) if error else traceback.extract_stack(frame)
@@ -268,7 +297,7 @@ def stack_of(error: Exception | None) -> list[str]:
 
 
 def out_of_collective(error: Exception) -> bool:
-    """Whether it was raised in torch.distributed, as a timeout and a lost peer are."""
+    """Whether the error was raised in torch.distributed, as a timeout or a lost peer is."""
     if isinstance(error, dist.DistError):
         return True
     frames = traceback.extract_tb(error.__traceback__)

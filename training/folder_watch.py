@@ -1,4 +1,4 @@
-"""Whether what a run has to leave is on the disk: looked after with each row, said at the end."""
+"""Makes a run's files again if somebody deletes them, and reports at the end what is not saved."""
 
 import logging
 from dataclasses import dataclass, field
@@ -16,12 +16,13 @@ class FolderWatch:
     folder: RunFolder
     progress: Progress
     tracker: Tracker
-    refused: list[str] = field(default_factory=list)  # files that could not be made again so far
+    # deleted files that could not be made again so far
+    refused: list[str] = field(default_factory=list)
 
     def restore(self) -> None:
-        """What somebody deletes in the midst of the run is made again, from memory, and said.
+        """Makes files that were deleted during the run again, from memory, and logs a warning.
 
-        Raises SystemExit where another run has taken the place.
+        Call it with each row. Raises SystemExit if another run has taken the folder.
         """
         if self.progress.saving and self.progress.saving.is_done():
             checkpoint.finish(self.progress)
@@ -31,7 +32,7 @@ class FolderWatch:
         try:
             folder.make_again()
             self.tracker.make_again()
-        except (ValueError, OSError) as error:  # at the next row again
+        except (ValueError, OSError) as error:  # the next row tries again
             if gone != self.refused:
                 log.warning("%s: deleted: %s (%s)", folder.path, ", ".join(gone), error)
             self.refused = gone
@@ -44,7 +45,8 @@ class FolderWatch:
         )
 
     def missing(self) -> list[str]:
-        if self.folder.lock is None:  # another rank's matter
+        """Names of the run's deleted files. If ckpt.pt is one, a checkpoint is owed again."""
+        if self.folder.lock is None:  # another rank watches the folder
             return []
         gone = [*self.folder.missing(), *self.tracker.missing()]
         saved = self.progress.saved_iteration is not None and self.progress.saving is None
@@ -53,8 +55,11 @@ class FolderWatch:
             gone.append("ckpt.pt")
         return gone
 
-    def what_is_not_safe(self) -> str | None:
-        """After the tracker's finish(), in one line: what is not on the disk, and what is."""
+    def unsaved_message(self) -> str | None:
+        """One line that says what is not on the disk and what is; None if nothing is missing.
+
+        Call it after the tracker's finish().
+        """
         folder, progress, lacking = self.folder.path, self.progress, self.tracker.lacking()
         if progress.owes_checkpoint:
             failed = f" ({progress.failed_saves} saves failed)" if progress.failed_saves else ""

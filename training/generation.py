@@ -1,4 +1,4 @@
-"""Texts in the making: a token for each of them at once, on CUDA one graph launch. For sample.py.
+"""Generates several texts at once for sample.py, a token of each per step; on CUDA as one graph.
 
 The host stays ahead of the GPU: a step only launches, and `Arrivals` brings tokens over in pieces.
 """
@@ -14,17 +14,17 @@ from model import GPT
 from training.decode import KeyValueCache, read
 from training.draw import draw_token, likeliest, noise_for
 
-KEYS_ON_CUDA = 256  # a graph for each so many keys
-TOKENS_AHEAD = 32  # of noise, and in a piece on its way to the host
+KEYS_ON_CUDA = 256  # keys are read in multiples of it, with one graph for each multiple
+TOKENS_AHEAD = 32  # tokens that noise is drawn for at once, and that go to the host in one piece
 
 Work = Callable[[], None]
 
 
 class Writer:
-    """Continues a prompt in `batch` ways; with `own` by our own kernels where it can.
+    """Continues a prompt in `batch` ways; `own` uses our own kernels for single tokens.
 
-    Positions are learned, so a full cache cannot slide: the last half of the context is then read
-    again, and each token sees block_size / 2 to block_size tokens before it.
+    A full cache cannot slide, because positions are learned. Instead the last half of the context
+    is read again, so each token sees block_size / 2 to block_size tokens before it.
     """
 
     def __init__(
@@ -34,19 +34,24 @@ class Writer:
         device, self.on_cuda = weight.device, weight.is_cuda
         self.model, self.temperature, self.top_k = model, temperature, top_k
         self.cache = KeyValueCache(model, batch, KEYS_ON_CUDA if self.on_cuda else 1, own)
-        # what the cache has read or will read next, and behind a full one the newest token
+        # what the cache has read or reads next, and a place for the newest token if it is full
         places = model.config.block_size + 1
         self.context = torch.zeros(batch, places, dtype=torch.long, device=device)
         self.half = max(model.config.block_size // 2, 1)
         self.token = torch.zeros(batch, 1, dtype=torch.long, device=device)  # the newest
         tokens = TOKENS_AHEAD if self.on_cuda else 1
         self.noise = noise_for(temperature, batch, tokens, weight.size(0), device)
-        self.run: Callable[[Hashable, Work], None] = Replays(device) if self.on_cuda else at_once
+        self.run: Callable[[Hashable, Work], None] = (
+            Replays(device) if self.on_cuda else run_directly
+        )
 
     def begin(self, prompt: list[int], seed: int) -> None:
-        """Row k is drawn from seed + k. Of a longer prompt the last block_size tokens count."""
+        """Begins with a prompt, of which the last block_size tokens count.
+
+        The tokens of row k are drawn with seed + k.
+        """
         prompt = prompt[-self.model.config.block_size :]
-        self.end = len(prompt)  # of what is in the context
+        self.end = len(prompt)  # number of tokens in the context
         self.context[:, : self.end] = torch.tensor(prompt)
         self.cache.clear()
         if self.noise:
@@ -54,12 +59,15 @@ class Writer:
 
     @property
     def reads_one(self) -> bool:
-        """Whether the next step reads the newest token alone: no prompt, no half a context."""
+        """Whether the next step reads only the newest token, not a prompt or half a context."""
         return 0 < self.cache.length < self.model.config.block_size
 
     @torch.no_grad()
     def step(self) -> None:
-        """Draws the next token of each text. Graphs know no lengths: they are set here."""
+        """Draws the next token of each text.
+
+        A replayed graph runs no Python, so the lengths on the host are set here.
+        """
         if self.noise:
             self.noise.prepare()
         cache = self.cache
@@ -86,7 +94,7 @@ class Writer:
         self.draw(read(self.model, self.context[:, : self.half], self.cache))
 
     def draw(self, logits: Tensor) -> None:
-        """From logits (B, V), into `token` and the context."""
+        """Draws the next tokens from logits (B, V) into `token` and the context."""
         noise, position = self.noise, self.cache.position
         if noise and self.cache.own:
             logits, to = likeliest(logits, self.top_k), (self.token, self.context)
@@ -98,19 +106,19 @@ class Writer:
             self.context.index_copy_(1, position, self.token)
 
 
-def at_once(key: Hashable, work: Work) -> None:
+def run_directly(key: Hashable, work: Work) -> None:
     work()
 
 
 class Replays:
-    """Runs work as a CUDA graph, by its key: captured when it comes a second time.
+    """Runs work as a CUDA graph, one for each key, captured when the key comes a second time.
 
-    The first time it is run as it is, so that no kernel is loaded during the capture. It must find
-    and leave all it needs in the same memory each time.
+    The first time the work is run directly, so that no kernel is loaded during the capture. The
+    work must read and write the same memory each time.
     """
 
     def __init__(self, device: torch.device):
-        self.graphs: dict[Hashable, torch.cuda.CUDAGraph | None] = {}  # None: has run once
+        self.graphs: dict[Hashable, torch.cuda.CUDAGraph | None] = {}  # None: came once
         self.pool = torch.cuda.graph_pool_handle()
         self.stream = torch.cuda.Stream(device)
 
@@ -123,7 +131,10 @@ class Replays:
         graph.replay()
 
     def capture(self, work: Work) -> torch.cuda.CUDAGraph:
-        """Not with torch.cuda.graph, which empties the allocator's cache each time."""
+        """Captures work as a graph.
+
+        Avoids torch.cuda.graph, which empties the allocator's cache each time.
+        """
         graph = torch.cuda.CUDAGraph()
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
@@ -135,42 +146,43 @@ class Replays:
 
 
 class Arrivals:
-    """What a writer draws, on its way to the host.
+    """Brings the tokens that a writer draws to the host.
 
-    On CUDA it comes in pieces, and one is read when the next has been launched: so the GPU always
-    has work.
+    On CUDA they come in pieces of `every` tokens. A piece is read when `ahead` later ones have been
+    launched, so that the GPU always has work.
     """
 
     def __init__(self, writer: Writer, every: int, ahead: int):
         self.writer, self.every, self.ahead = writer, every, ahead
         self.waiting = 0  # tokens of each text that are drawn and not sent
-        self.under_way: deque[Piece] = deque()
+        self.on_the_way: deque[Piece] = deque()
 
     def after_step(self) -> list[list[int]]:
-        """The tokens of each text that have arrived, often none."""
+        """The new tokens of each text that have arrived, often none. Call it after each step."""
         self.waiting += 1
-        if self.waiting < self.every and not self.writer.cache.full:  # a full context will move
+        # the next step moves a full context, so its tokens must be sent before
+        if self.waiting < self.every and not self.writer.cache.full:
             return [[] for _ in self.writer.context]
         return self.exchange(self.ahead)
 
-    def rest(self) -> list[list[int]]:
-        """Waits for all of them."""
+    def receive_all(self) -> list[list[int]]:
+        """Sends the rest; waits for all tokens and returns the new ones of each text."""
         return self.exchange(ahead=0)
 
     def exchange(self, ahead: int) -> list[list[int]]:
-        """Sends what waits, and receives all but so many pieces."""
+        """Sends the waiting tokens; receives those of all pieces but the last `ahead`."""
         end = self.writer.end
-        self.under_way.append(Piece(self.writer.context[:, end - self.waiting : end]))
+        self.on_the_way.append(Piece(self.writer.context[:, end - self.waiting : end]))
         self.waiting = 0
         rows: list[list[int]] = [[] for _ in self.writer.context]
-        while len(self.under_way) > ahead:
-            for row, tokens in zip(rows, self.under_way.popleft().read(), strict=True):
+        while len(self.on_the_way) > ahead:
+            for row, tokens in zip(rows, self.on_the_way.popleft().read(), strict=True):
                 row += tokens
         return rows
 
 
 class Piece:
-    """Tokens (B, N) of which a copy is being made in the host's memory."""
+    """Copy of tokens (B, N) to the host's memory, made without waiting for it."""
 
     def __init__(self, tokens: Tensor):
         self.arrival = torch.cuda.Event() if tokens.is_cuda else None
@@ -180,7 +192,7 @@ class Piece:
             self.arrival.record()
 
     def read(self) -> list[list[int]]:
-        """Waits for the copy."""
+        """Waits for the copy and returns the tokens of each text."""
         if self.arrival:
             self.arrival.synchronize()
         return self.tokens.tolist()

@@ -1,8 +1,9 @@
-"""GPT-2's weights in transformers' layout: read as our model's, and ours written as theirs.
+"""Reads GPT-2's weights from transformers' layout into our model, and writes ours in that layout.
 
-Called by train.py and sample.py for init_from=gpt2 and the like, and by training.export.
-Theirs have no common prefix, or `transformer.`; matrices of Conv1D lie transposed; the head is the
-embedding and is not written; older files have the causal masks of each block.
+Called by train.py and sample.py for init_from=gpt2 and the like, and by training.export. In
+transformers' layout names have the prefix `transformer.` or none, matrices of Conv1D lie
+transposed, the head is the embedding and is not written, and older files have the causal masks of
+each block.
 """
 
 import json
@@ -35,17 +36,20 @@ MASKS = re.compile(r"h\.\d+\.attn\.(bias|masked_bias)")
 
 @dataclass(frozen=True)
 class Pretrained:
-    """A model that no run of this trainer has made."""
+    """A model that was not trained by a run of this trainer."""
 
     path: Path
     model_config: ModelConfig
-    weights: dict[str, Tensor]  # as of training.checkpoint_file.Checkpoint
+    weights: dict[str, Tensor]  # as in training.checkpoint_file.Checkpoint
     tokenizer: BpeTokenizer
 
 
 def begin_from(model: GPT, config: Config, dataset: Dataset) -> None:
-    """Puts the weights that init_from asks for into the model. Raises ValueError."""
-    files = find(config.init_from, config.weights)
+    """Loads the weights that init_from names into the model.
+
+    Raises ValueError if they are not found, damaged or of another vocabulary than the dataset.
+    """
+    files = find_weights(config.init_from, config.weights)
     weights, vocab_size = load(files, config)
     tokenizer = dataset.tokenizer
     is_gpt2_s = config.init_from in GPT2_SIZES
@@ -59,9 +63,12 @@ def begin_from(model: GPT, config: Config, dataset: Dataset) -> None:
     log.info("begun from %s", files[0])
 
 
-def pretrained(init_from: str, weights: str | None) -> Pretrained:
-    """What sample.py needs of them. Raises ValueError."""
-    files = find(init_from, weights)
+def load_pretrained(init_from: str, weights: str | None) -> Pretrained:
+    """Loads the model of init_from=gpt2 and the like for sample.py.
+
+    Raises ValueError if it is not found or damaged, or its tokens are not GPT-2's.
+    """
+    files = find_weights(init_from, weights)
     config = ModelConfig(dropout=0.0, **cast(dict[str, Any], shape_of(init_from, weights)))
     ours, vocab_size = load(files, config)
     if vocab_size != GPT2_TOKENS + 1:
@@ -72,10 +79,10 @@ def pretrained(init_from: str, weights: str | None) -> Pretrained:
     return Pretrained(files[0], config, ours, BpeTokenizer.gpt2(beside=files[0].parent))
 
 
-def find(init_from: str, weights: str | None) -> list[Path]:
-    """The .safetensors files of init_from=gpt2 and the like: of `weights`, else of the cache.
+def find_weights(init_from: str, weights: str | None) -> list[Path]:
+    """The .safetensors files of init_from=gpt2 and the like, from `weights` or from the cache.
 
-    Raises ValueError, which says where it looked and how they are downloaded.
+    Raises ValueError, which says where it looked and how to download them.
     """
     if weights:
         return weights_files(weights)
@@ -89,9 +96,9 @@ def find(init_from: str, weights: str | None) -> list[Path]:
 
 
 def load(files: list[Path], config: ModelConfig) -> tuple[dict[str, Tensor], int]:
-    """The weights for a `model.GPT` of this configuration, in float32, and the vocabulary's size.
+    """The weights in float32 for a `model.GPT` of this configuration, and the vocabulary's size.
 
-    Positions behind block_size are cut off. Raises ValueError naming the file and what is wrong.
+    Positions beyond block_size are cut off. Raises ValueError naming the file and what is wrong.
     """
     where = files[0] if len(files) == 1 else files[0].parent
     try:
@@ -106,8 +113,8 @@ def load(files: list[Path], config: ModelConfig) -> tuple[dict[str, Tensor], int
 
 
 def read(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file, by name and without the masks. Raises ValueError if it is damaged."""
-    from safetensors import SafetensorError, safe_open  # here: most runs begin without
+    """The tensors in a file but the masks, by name. Raises ValueError if the file is damaged."""
+    from safetensors import SafetensorError, safe_open  # late, because most runs do without it
 
     try:
         with safe_open(path, framework="pt") as file:
@@ -120,7 +127,10 @@ def read(path: Path) -> dict[str, Tensor]:
 
 
 def from_transformers(theirs: dict[str, Tensor], block_size: int) -> dict[str, Tensor]:
-    """Our names and shapes, in float32. Raises ValueError, or KeyError of a missing embedding."""
+    """Converts transformers' tensors to our names and shapes, in float32.
+
+    Raises ValueError if they do not fit our model, KeyError if an embedding is missing.
+    """
     embedding, places = theirs["wte.weight"], theirs[PLACES]
     head = theirs.get(HEAD)
     if head is not None and not torch.equal(head, embedding):
@@ -141,7 +151,10 @@ def from_transformers(theirs: dict[str, Tensor], block_size: int) -> dict[str, T
 
 
 def to_transformers(ours: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Their names and shapes; a model without biases has zeros for them, which is the same."""
+    """Converts our weights to transformers' names and shapes.
+
+    A model without biases gets zeros for them, which computes the same.
+    """
     theirs: dict[str, Tensor] = {}
     for name, weight in ours.items():
         if name == HEAD:
@@ -156,9 +169,9 @@ def to_transformers(ours: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def write(folder: Path, ours: dict[str, Tensor], config: ModelConfig, has_gpt2_s: bool) -> None:
-    """model.safetensors and config.json in `folder`, for transformers and for init_from=weights.
+    """Writes model.safetensors and config.json to `folder`, for transformers and init_from=weights.
 
-    `has_gpt2_s`: whether its tokens are GPT-2's. Raises ValueError where it cannot be written.
+    `has_gpt2_s`: whether its tokens are GPT-2's. Raises ValueError if they cannot be written.
     """
     from safetensors import SafetensorError
     from safetensors.torch import save_file
@@ -170,7 +183,7 @@ def write(folder: Path, ours: dict[str, Tensor], config: ModelConfig, has_gpt2_s
         mode = unfinished.stat().st_mode
         try:
             save_file(to_transformers(ours), unfinished, metadata={"format": "pt"})
-            unfinished.chmod(mode)  # safetensors' own is for the user alone
+            unfinished.chmod(mode)  # safetensors lets only the user read it
         except SafetensorError as error:  # a full disk, too
             raise ValueError(f"{folder / WHOLE}: cannot be written: {one_line(error)}") from error
     write_text(folder / "config.json", json.dumps(described, indent=2) + "\n")
@@ -179,13 +192,16 @@ def write(folder: Path, ours: dict[str, Tensor], config: ModelConfig, has_gpt2_s
 def transformers_config(
     config: ModelConfig, vocab_size: int, has_gpt2_s: bool
 ) -> dict[str, object]:
-    """What GPT2Config is made of; configs.gpt2 reads it back. ValueError of another model's."""
+    """The content of config.json for transformers' GPT2Config; configs.gpt2 reads it back.
+
+    Raises ValueError if transformers' GPT-2 cannot be such a model.
+    """
     if config.positions != "learned":
         raise ValueError(
             f"positions={config.positions}: transformers' GPT-2 has learned ones alone, so "
             "this model cannot be written as one; train with positions=learned"
         )
-    end_of_text = GPT2_TOKENS if has_gpt2_s else None  # the token behind the others
+    end_of_text = GPT2_TOKENS if has_gpt2_s else None  # the last token
     spelled = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
     return {
         "model_type": "gpt2",

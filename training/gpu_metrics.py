@@ -1,4 +1,4 @@
-"""Puts the sampler of section `gpu_metrics` into a training run. Called by train.py."""
+"""Adds the sampler that section `gpu_metrics` describes to a run. Called by train.py."""
 
 import logging
 
@@ -15,9 +15,10 @@ log = logging.getLogger(__name__)
 
 
 def sampler_for(config: GpuMetricsConfig, ranks: Ranks) -> GpuSampler | NoSampler:
-    """Rank 0 samples the GPUs of all ranks of its machine; the others sample nothing.
+    """The GPU sampler of this rank.
 
-    Raises ValueError, on every rank, for gpu_metrics.enabled=true where it cannot be.
+    Rank 0 samples the GPUs of all ranks on its machine; the others sample nothing. Raises
+    ValueError, on every rank, for gpu_metrics.enabled=true if GPUs cannot be sampled.
     """
     if config.enabled == "false":
         return NoSampler("off: gpu_metrics.enabled=false")
@@ -48,19 +49,20 @@ def sampler_for(config: GpuMetricsConfig, ranks: Ranks) -> GpuSampler | NoSample
 
 
 def why_no_nvml(device: torch.device) -> str | None:
+    """The reason why NVML cannot be used on this device, or None if it can."""
     if device.type != "cuda":
         return f"this run is on {device.type}"
     return "this is an AMD GPU" if torch.version.hip else None
 
 
 def uuids_of(ranks: Ranks) -> list[str]:
-    """Of the GPUs that this machine's ranks use, in the order of the ranks."""
+    """UUIDs of the GPUs that this machine's ranks use, in the order of the ranks."""
     local = ranks_here(ranks.world_size) or 1
     devices = [ranks.device] if local == 1 else [torch.device("cuda", i) for i in range(local)]
     return [str(torch.cuda.get_device_properties(device).uuid) for device in devices]
 
 
 def open_gpus(uuids: list[str]) -> list[Gpu]:
-    """Raises NVMLError where there is no NVML, or where it does not know one of them."""
+    """Opens GPUs in NVML. Raises NVMLError if there is no NVML, or it does not know one of them."""
     pynvml.nvmlInit()
     return [Gpu(uuid) for uuid in uuids]

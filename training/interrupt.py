@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP: finish the iteration, save, leave; a second one leaves at once."""
+"""Handles SIGINT, SIGTERM, SIGHUP: finish the iteration, save, leave; a second leaves at once."""
 
 import _thread
 import logging
@@ -15,20 +15,21 @@ from training.distributed import Ranks
 
 log = logging.getLogger(__name__)
 
-ECHO_S = 0.5  # torchrun passes a Ctrl-C on that the terminal has sent to every process already
+ECHO_S = 0.5  # torchrun passes on a Ctrl-C that the terminal has sent to every process already
 
 
-class Asked(NamedTuple):
-    """What is to be done before the next iteration, alike on all ranks."""
+class StopOrSave(NamedTuple):
+    """Answer to what happens before the next iteration, the same on all ranks."""
 
     stop: bool
-    save: bool  # before a stop, too
+    save: bool  # also true before a stop
 
 
 class Interrupt:
-    """`with Interrupt() as interrupt:` then ask `interrupt.agreed` once an iteration.
+    """Context manager that turns a signal into an answer of `agree`, asked once an iteration.
 
-    A signal that is ignored, as SIGHUP under nohup, stays so.
+    A signal that is ignored already, such as SIGHUP under nohup, stays so. If one comes too late
+    for the loop to see it, leaving the block raises SystemExit.
     """
 
     def __init__(self) -> None:
@@ -47,32 +48,33 @@ class Interrupt:
 
     def receive(self, number: int, frame: FrameType | None) -> None:
         if self.signal is not None:
-            # a terminal that closes may tell of it more than once, and nobody has lost patience
+            # A closing terminal may send SIGHUP more than once, and torchrun repeats a Ctrl-C.
+            # Neither means that the user has lost patience.
             if number != signal.SIGHUP and time.monotonic() - self.received_s > ECHO_S:
                 leave(number)
             return
         self.signal, self.received_s = signal.Signals(number), time.monotonic()
         if number == signal.SIGHUP:
             drop_unread()  # a line to the closed terminal would end the run before it has saved
-        # By a thread, which waits for its turn: the signal may have come amid a write of the
-        # same stream, and that stream refuses a second one from within. Not by threading.Thread:
-        # its start takes a lock that the interrupted code may hold.
+        # A thread logs, because it can wait for its turn: the signal may have come during a write
+        # to the same stream, which refuses a second write from within. It is no threading.Thread,
+        # whose start takes a lock that the interrupted code may hold.
         _thread.start_new_thread(say, (self.signal,))
 
-    def agreed(self, ranks: Ranks, logged: bool, save_due: bool = False) -> Asked:
-        """Whether to stop now, and whether to save, the same answer on every rank.
+    def agree(self, ranks: Ranks, logged: bool, save_due: bool = False) -> StopOrSave:
+        """Agrees with the other ranks whether to stop, and whether to save, before the next step.
 
-        `save_due`: by this rank's clock. Several ranks ask each other only behind a logged
-        iteration: their hosts wait for it.
+        `save_due` says whether this rank's save timer has run out. Several ranks ask each other
+        only after a `logged` iteration, because their hosts wait for each other to do so.
         """
         if ranks.world_size > 1 and not logged:
-            return Asked(stop=False, save=False)
+            return StopOrSave(stop=False, save=False)
         stop, save = ranks.any_of_each([self.signal is not None, save_due])
-        return Asked(stop, stop or save)
+        return StopOrSave(stop, stop or save)
 
     @property
     def exit_code(self) -> int:
-        """128 + the signal's number, as shells have it; SIGTERM's when another rank got it."""
+        """128 + the signal's number, as in shells; SIGTERM's if only another rank got a signal."""
         return 128 + (self.signal or signal.SIGTERM)
 
 

@@ -1,8 +1,8 @@
 """Decides kernels=auto and compile=null: whose kernels run, and what is left to torch.compile.
 
-This project's own run wherever they were tested and measured: a GPU, a Triton, a dtype and a width
-of the tables below. The compiler then runs only for work that they leave to it. Called by
-training.device.
+This project's own kernels run wherever they were tested and measured: on such a GPU, with such a
+Triton version, dtype and width. Then the compiler runs only for work that they leave to it. Called
+by training.device.
 """
 
 import torch
@@ -20,7 +20,10 @@ DTYPE = "bfloat16"
 def decide_kernels(
     config: Config, device: torch.device, dtype: str, graphs_obstacle: str | None
 ) -> Decision:
-    """fused where nothing speaks against it. `graphs_obstacle`: why there are no CUDA graphs."""
+    """Decides `kernels`: for auto fused if there is no obstacle.
+
+    `graphs_obstacle` says why there are no CUDA graphs; None if there are.
+    """
     if config.kernels != AUTO:
         return Decision(config.kernels)
     if device.type != "cuda":
@@ -33,7 +36,7 @@ def decide_kernels(
 def obstacle_on_gpu(
     config: Config, device: torch.device, dtype: str, graphs_obstacle: str | None
 ) -> str | None:
-    """What this run has that our kernels were not proved with, in words; None if nothing."""
+    """Property of this run that our kernels were not proved with, in words, or None."""
     if config.parallel in SHARDED:
         return f"not with parallel={config.parallel}"
     if torch.cuda.get_device_capability(device) != HOPPER:
@@ -52,7 +55,10 @@ def obstacle_on_gpu(
 
 
 def decide_compile(config: Config, kernels: str, graphs_obstacle: str | None) -> Decision:
-    """ "true" or "false": a run that has nothing to compile does not even import the compiler."""
+    """Decides `compile`, as "true" or "false".
+
+    A run that has nothing to compile does not even import the compiler.
+    """
     if config.compile is not None:
         return Decision(str(config.compile).lower())
     if config.profile.shows_layers:

@@ -1,6 +1,6 @@
-"""How a model lies on the ranks of a run: whole on one, whole on each, or a share on each.
+"""Layout of a model on the ranks of a run: whole on one, whole on each, or a share on each.
 
-training.parallel decides which; what is made here is what training.step.Step computes with.
+training.parallel decides which; training.step.Step computes with the layout that is made here.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from torch import Tensor
 from configs.schema import Config
 from model import GPT
 from training.activation_checkpointing import recompute_activations
-from training.compilation import compiled
+from training.compilation import compile_model
 from training.distributed import Ranks
 from training.embedding_rows import EmbeddingRows
 from training.parallel import SHARDED, rows_travel
@@ -22,33 +22,33 @@ from training.shared_update import SharedUpdate
 
 
 class Layout(Protocol):
-    """What differs between the ways of sharing a run."""
+    """Interface to the ways in which ranks share a run."""
 
     model: Callable[..., tuple[Tensor, Tensor]]  # x, y -> logits, loss
-    waits_at_end: bool  # gradients on their way are waited for in one place, behind backward
+    waits_at_end: bool  # whether a wait for gradients follows backward
 
     @property
     def shared(self) -> SharedUpdate | None:
-        """The update, where the ranks share that, and the model is whole on each."""
+        """The update that ranks share while each has the whole model, or None without one."""
 
     def begin_micro_step(self, last: bool) -> None:
-        """Behind the `last` one of an iteration its gradients are averaged over the ranks."""
+        """Prepares a micro-step; after the `last` of an iteration the ranks average gradients."""
 
     def wait_for_gradients(self) -> None:
-        """Until that is done, where `waits_at_end`."""
+        """Waits until the gradients are averaged, if `waits_at_end`."""
 
     def in_stream(self) -> AbstractContextManager[None]:
-        """Around micro-steps before the first that is captured, and that one."""
+        """Runs a block in the stream of the capture: all micro-steps up to the captured one."""
 
     def shares(self, tensors: list[Tensor]) -> list[Tensor]:
-        """What this rank has of each of them, in the same memory."""
+        """This rank's share of each tensor, in the same memory."""
 
-    def whole(self, norm: Tensor) -> Tensor:
-        """Of this rank's shares of gradients, to that of the whole model's, on each rank."""
+    def total_norm(self, norm: Tensor) -> Tensor:
+        """Norm of all gradients, on each rank, from `norm`, that of this rank's shares."""
 
 
 class Alone:
-    """One rank."""
+    """Layout of a run with one rank."""
 
     waits_at_end, shared = False, None
 
@@ -67,18 +67,18 @@ class Alone:
     def shares(self, tensors: list[Tensor]) -> list[Tensor]:
         return tensors
 
-    def whole(self, norm: Tensor) -> Tensor:
+    def total_norm(self, norm: Tensor) -> Tensor:
         return norm
 
 
-def laid_out(model: GPT, config: Config, ranks: Ranks) -> Layout:
-    """The model, compiled and with its activations recomputed where that is asked for.
+def make_layout(model: GPT, config: Config, ranks: Ranks) -> Layout:
+    """Lays the model out on the ranks, compiled and with activations recomputed if asked for.
 
-    Blocks are compiled before they are shared: what gathers and sends stays out of compiled code.
-    With fsdp and hsdp the parameters of `model` are others afterwards: make the optimizer of them.
+    Blocks are compiled before they are shared, so that gathering and sending stays out of compiled
+    code. With fsdp and hsdp this replaces the parameters of `model`: make the optimizer afterwards.
     """
     recompute_activations(model, config.activation_checkpointing)
-    forward = compiled(model, config)
+    forward = compile_model(model, config)
     if ranks.world_size == 1:
         return Alone(forward)
     if config.parallel in SHARDED:
@@ -89,10 +89,10 @@ def laid_out(model: GPT, config: Config, ranks: Ranks) -> Layout:
 
 
 def rows_of(model: GPT, config: Config, ranks: Ranks) -> EmbeddingRows | None:
-    """Where the ranks exchange these and not the embedding's dense gradient."""
+    """The exchange of the embedding's gradient by rows, or None if it is dense."""
     embedding, by_kernels = model.transformer.wte, model.transformer.embeds
     if by_kernels or not rows_travel(config, ranks.world_size, embedding.num_embeddings):
         return None
-    # without dropout the gradient of a row is one of the residual stream's, and no longer
+    # without dropout a row's gradient is one of the residual stream, with no more digits than that
     exact = config.residual_dtype if config.dropout == 0 else "float32"
     return EmbeddingRows(embedding, ranks.world_size, getattr(torch, exact))

@@ -141,7 +141,7 @@ class Record:
         row |= self.gpu.read(speed.tokens_per_s if speed and not laps.captured_ms else None)
         self.watch.restore()
         self.tracker.log(row)
-        self.display.trained(iteration, train_loss, speed, captured_ms)
+        self.display.show_training(iteration, train_loss, speed, captured_ms)
         self.check_finite(iteration, readings)
 
     def data_ms(self, count: int, waited_s: float) -> float:
@@ -156,7 +156,7 @@ class Record:
         checkpoint.finish(self.run.progress)  # the loop asks whether one is owed
         self.watch.restore()
         self.tracker.log({"iter": iteration, **losses, "time/elapsed_s": self.elapsed_s()})
-        self.display.evaluated(iteration, losses)
+        self.display.show_evaluation(iteration, losses)
         self.check_finite(iteration - 1, readings, losses["val/loss"])
 
     def check_finite(
@@ -179,7 +179,7 @@ class Record:
         checkpoint.finish(self.run.progress)
         path = Path(self.run.config.out_dir) / "ckpt.pt"
         kept = f"{path} is the last good checkpoint" if path.exists() else "nothing was saved yet"
-        raise self.run.ranks.ended(
+        raise self.run.ranks.exit_with(
             f"train.py: {', '.join(found)}; training stopped, {kept}. "
             "A lower learning_rate, a longer warmup_iters or dtype=bfloat16 may help"
         )
@@ -230,7 +230,7 @@ class Record:
                 log.info("%s", verdict.sentence)
             if self.tracker.sync_command:
                 log.info("W&B, offline so far: %s", self.tracker.sync_command)
-            if said := self.watch.what_is_not_safe():
+            if said := self.watch.unsaved_message():
                 if kind is None:
                     raise SystemExit(f"train.py: {said}")
                 log.error("%s", said)
@@ -300,7 +300,7 @@ class Record:
         run_j, token_j = energy.get("perf/energy_j"), energy.get("perf/energy_per_token_j")
         if run_j and token_j:
             log.info("energy %.1f kJ, %.3g mJ a token while training", run_j / 1e3, token_j * 1e3)
-        if self.watch.what_is_not_safe():
+        if self.watch.unsaved_message():
             return
         log.info("the record: %s/metrics.jsonl, summary.json, config.yaml", out_dir)
         command = sample_command(out_dir, self.run.dataset.tokenizer)

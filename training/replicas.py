@@ -134,5 +134,5 @@ class Replicas:
     def shares(self, tensors: list[Tensor]) -> list[Tensor]:
         return tensors
 
-    def whole(self, norm: Tensor) -> Tensor:
+    def total_norm(self, norm: Tensor) -> Tensor:
         return norm

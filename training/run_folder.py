@@ -25,7 +25,7 @@ from configs.schema import Config
 from profiling.capture.nvml import driver_version
 from profiling.records import JsonObject, to_json
 from profiling.run_files import BEGINNINGS, RUN_FILES, UNFINISHED
-from training.checkpoint_file import opened
+from training.checkpoint_file import read_checkpoint
 from training.distributed import Ranks
 from training.previous_runs import check_previous, make_way
 from training.same_run import check_keys
@@ -91,7 +91,7 @@ def locked(config: Config) -> Iterator[Lock]:
         if config.init_from != "resume":
             check_previous(folder, config.keep_previous)
         else:
-            check_keys(opened(folder / "ckpt.pt", at_a_glance=True), config)
+            check_keys(read_checkpoint(folder / "ckpt.pt", at_a_glance=True), config)
         yield lock
 
 

@@ -49,7 +49,7 @@ class TokenSpans:
                 self.clock.lap(self.window.label)
             self.number += 1
             yield arrived
-        yield arrivals.rest()
+        yield arrivals.receive_all()
 
 
 def token_spans(config: SampleConfig, model: GPT) -> TokenSpans:

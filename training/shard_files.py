@@ -37,7 +37,7 @@ from torch.futures import Future
 from cli.errors import one_line
 from cli.files import empty_folder, sync_folder
 from model import GPT
-from training.checkpoint_file import AGAIN, Checkpoint, data_in
+from training.checkpoint_file import AGAIN, Checkpoint, read_data
 from training.optimizer import AdamW
 from training.previous_runs import spelled
 from training.saving import State, reason
@@ -325,7 +325,7 @@ def shard_in(path: Path, shard: Shard, tensor: ShardedTensor) -> Tensor:
             f"{path}: cannot be read ({error.strerror}); ckpt.pt of several ranks needs the "
             f"folder {SHARDS} beside it; {AGAIN}"
         ) from error
-    value = data_in(path, content)
+    value = read_data(path, content)
     shape = shard.rows, *tensor.shape[1:]
     if not isinstance(value, Tensor) or value.shape != shape or value.dtype != tensor.dtype:
         raise ValueError(f"{path}: does not hold what ckpt.pt looks for in it; {AGAIN}")

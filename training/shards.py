@@ -70,7 +70,7 @@ class Shards:
     def shares(self, tensors: list[Tensor]) -> list[Tensor]:
         return [cast(DTensor, tensor).to_local() for tensor in tensors]
 
-    def whole(self, norm: Tensor) -> Tensor:
+    def total_norm(self, norm: Tensor) -> Tensor:
         square = norm.square()
         dist.all_reduce(square, group=self.share_group)
         return square.sqrt()

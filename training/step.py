@@ -9,7 +9,7 @@ from configs.schema import Config
 from model import GPT
 from profiling.capture.spans import NoSpans, Spans
 from training.distributed import Ranks
-from training.layout import Layout, laid_out
+from training.layout import Layout, make_layout
 from training.optimizer import AdamW, ClippedAdamW, set_learning_rate
 
 
@@ -44,7 +44,7 @@ class Step:
         spans: Spans | NoSpans | None = None,
         layout: Layout | None = None,
     ):
-        self.layout = layout or laid_out(model, config, ranks)
+        self.layout = layout or make_layout(model, config, ranks)
         self.model = self.layout.model
         self.vocab_size = model.lm_head.out_features
         self.optimizer = optimizer
@@ -128,7 +128,7 @@ class Step:
         return self.layout.shares([p.grad for p in self.parameters if p.grad is not None])
 
     def norm_of(self, gradients: list[Tensor]) -> Tensor:
-        return self.layout.whole(torch.nn.utils.get_total_norm(gradients, foreach=True))
+        return self.layout.total_norm(torch.nn.utils.get_total_norm(gradients, foreach=True))
 
     def refuse_if_not_finite(self, norm: Tensor) -> None:
         """A loss that is no number must not reach the weights, and the host looks but now and then.

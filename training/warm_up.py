@@ -17,7 +17,7 @@ from configs.schema import Config
 from model import GPT
 from profiling.capture import dynamo
 from profiling.manifest import AttentionFacts, CompileFacts
-from training.attention import seen_on_cpu, seen_on_cuda, try_attention
+from training.attention import facts_on_cpu, facts_on_cuda, try_attention
 from training.compile_ahead import compile_ahead
 from training.console import duration
 from training.distributed import Ranks
@@ -74,7 +74,7 @@ def warm_up(
         elif x.is_cuda:
             kernels = micro_step_kernels(capturable(step, config, ranks, x, y), x, y)
         on_cuda = x.is_cuda
-        attention = seen_on_cuda(config, kernels) if on_cuda else seen_on_cpu(config, operators)
+        attention = facts_on_cuda(config, kernels) if on_cuda else facts_on_cpu(config, operators)
         own_kernels = seen_kernels(config, kernels, step.vocab_size)
     dynamo.dismiss_compilers()
     lifetime.settle()

@@ -27,8 +27,8 @@ from configs.sampling import SampleConfig
 from profiling.capture.spans import NoSpans
 from profiling.report.renderers import page
 from training import checkpoint_file
-from training.checks import settle
-from training.distributed import started
+from training.checks import resolve_and_check
+from training.distributed import join_run
 from training.run_folder import RunFolder
 
 TENSORS = (torch.zeros(3), torch.full((2, 2), float("nan")), torch.tensor(1 << 62))
@@ -47,7 +47,7 @@ def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
         if made.status:
             raise ValueError(f"the run whose checkpoint is damaged failed: {made.err}")
         path = Path("out", CHECKPOINT)
-        whole, state = path.read_bytes(), checkpoint_file.unpacked(path)
+        whole, state = path.read_bytes(), checkpoint_file.read_state(path)
         for number in range(seed, seed + count):
             if number % 2:
                 outcome, what = fuzz.worst(RUN, number, int(limit_s))
@@ -70,7 +70,7 @@ def of_checkpoint(seed: int, path: Path, whole: bytes, state: dict[str, object])
         if what:
             return Trial(seed, kind, outcome, what)
     if by_bytes and said == [OK, OK]:
-        changed = tiny_run.difference(state, checkpoint_file.unpacked(path))
+        changed = tiny_run.difference(state, checkpoint_file.read_state(path))
         return Trial(seed, kind, "changed" if changed else "ok", changed)
     (to_sample, _), (to_resume, _) = said
     outcome = to_sample if to_sample == to_resume else f"resume {to_resume}"
@@ -97,9 +97,9 @@ def sampled() -> None:
 
 def resumed() -> None:
     """And trained on for an iteration, which uses all that was loaded."""
-    with started("cpu") as ranks:
+    with join_run("cpu") as ranks:
         words = [bad_inputs.FILE, "init_from=resume", "max_iters=9"]
-        config = settle(command_line.compose_one(words), ranks.device, 1)
+        config = resolve_and_check(command_line.compose_one(words), ranks.device, 1)
         run = train.run_of(config, {}, ranks, RunFolder(Path("out")), NoSpans())
         train.accumulate(run.step, run.train_batches, run.progress.iteration, NoSpans())
         run.step.update(1e-3)

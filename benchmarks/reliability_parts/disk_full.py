@@ -30,7 +30,7 @@ MOMENTS = {
     "a row": (tiny_run.ROW, ITERATIONS),
     "a save": (tiny_run.SAVE, ITERATIONS // SAVED_EACH),
     "the end": ("training.record.Record.__exit__", 1),
-    RESUME: ("training.checkpoint.opened", 1),
+    RESUME: ("training.checkpoint.read_checkpoint", 1),
 }
 MOST_FREE_PAGES = 3  # a disk that is almost full takes a part
 SAFE = re.compile(r": not on the disk: .+?; (?:\S+ is whole, of iteration (\d+)|there is no check)")

@@ -85,7 +85,7 @@ def saved_iteration(folder: Path) -> int | None:
 
 def left_behind(folder: Path) -> dict[str, object]:
     """The end of a training: what was learnt, and what was measured of it."""
-    state = checkpoint_file.unpacked(folder / "ckpt.pt")
+    state = checkpoint_file.read_state(folder / "ckpt.pt")
     state.pop("config")
     return {"state": state, "losses": {key: value for key, value in rows(folder)}}
 

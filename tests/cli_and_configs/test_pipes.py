@@ -9,7 +9,7 @@ import pytest
 
 from cli.pipes import CUT, unread
 from tests.paths import PROJECT
-from training.console import Lines
+from training.console import LineHandler
 
 ERRORS = "from cli.errors import user_errors\nwith user_errors():\n    "
 
@@ -93,7 +93,7 @@ def test_the_first_line_that_is_lost_ends_the_run_and_no_other_says_so():
     reader, writer = os.pipe()
     os.close(reader)
     stream = os.fdopen(writer, "w", buffering=1)
-    handler = Lines(stream)
+    handler = LineHandler(stream)
     record = logging.makeLogRecord({"msg": "iter 1"})
     with pytest.raises(BrokenPipeError):
         handler.handle(record)

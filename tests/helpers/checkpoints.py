@@ -8,7 +8,7 @@ import torch
 from configs.schema import Config
 from model import GPT
 from training import checkpoint, shard_files
-from training.checkpoint_file import Checkpoint, opened
+from training.checkpoint_file import Checkpoint, read_checkpoint
 
 BLOCK_SIZE = 16
 GENERATED = 2 << 20  # floats of the state that is killed while it is written: 8 MB
@@ -69,7 +69,7 @@ def evaluations(monkeypatch, values: list[float]) -> None:
 
 def whole(out_dir: Path) -> Checkpoint:
     """Also where it lies in shards."""
-    saved = opened(out_dir / "ckpt.pt")
+    saved = read_checkpoint(out_dir / "ckpt.pt")
     return shard_files.filled(saved, {}, "cpu") if saved.shards else saved
 
 

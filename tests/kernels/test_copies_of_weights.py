@@ -113,7 +113,7 @@ import torch.distributed as dist
 from configs.schema import Config
 from model import GPT
 from training.distributed import Ranks
-from training.layout import laid_out
+from training.layout import make_layout
 from training.optimizer import adamw
 from training.replicas import Replicas
 from training.step import Step
@@ -132,7 +132,7 @@ def weights_of(in_buckets, recomputed):
     config.bucket_mb = 0.01
     ranks = Ranks(0, 1, device)
     model = GPT(config, 17).to(device)
-    layout = laid_out(model, config, ranks)
+    layout = make_layout(model, config, ranks)
     if in_buckets:
         layout = Replicas(layout.model, config, ranks)
     step = Step(model, adamw(model, config, device), config, ranks, layout=layout)

@@ -19,7 +19,7 @@ from model import GPT
 from training import replicas
 from training.all_reduce import Collective
 from training.distributed import Ranks
-from training.layout import laid_out
+from training.layout import make_layout
 from training.optimizer import adamw
 from training.shared_update import SharedAdamW
 from training.step import Step
@@ -57,7 +57,7 @@ def trained(ranks, shard_update, exchange=Collective, micro_steps=2, dtype="floa
     )
     config.bucket_mb = 0.01
     model = GPT(config, V)
-    layout = laid_out(model, config, ranks)
+    layout = make_layout(model, config, ranks)
     optimizer = adamw(model, config, ranks.device, shared=layout.shared)
     step = Step(model, optimizer, config, ranks, layout=layout)
     g = torch.Generator().manual_seed(ranks.rank)

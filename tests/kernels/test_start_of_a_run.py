@@ -25,7 +25,7 @@ if device == "cpu":  # which a user is refused, for there they are interpreted
     training.checks.check_attention = lambda *_: None
     training.checks.check_kernels = lambda *_: None
     training.warm_up.seen_kernels = lambda *_: None
-    training.warm_up.seen_on_cpu = lambda config, _: AttentionFacts("triton", "triton", "")
+    training.warm_up.facts_on_cpu = lambda config, _: AttentionFacts("triton", "triton", "")
 
 with TemporaryDirectory() as folder:
     with open(f"{folder}/text.txt", "w") as file:

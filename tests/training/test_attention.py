@@ -9,7 +9,7 @@ from configs.model import ModelConfig
 from model import attend, attention_in_force
 from profiling.kernel_names import fused_attention
 from profiling.manifest import AttentionFacts
-from training.attention import checked, seen_on_cpu, seen_on_cuda, try_attention
+from training.attention import check_backend, facts_on_cpu, facts_on_cuda, try_attention
 from training.device import check_attention
 
 CPU = torch.device("cpu")
@@ -171,7 +171,7 @@ def test_cuda_kernels_without_float32_are_refused(attention):
 )
 def test_proof_on_a_cpu(attention, dropout, ran):
     config = ModelConfig(attention=attention, dropout=dropout, n_head=2, n_embd=32, block_size=16)
-    proof = seen_on_cpu(config, try_attention(config, CPU, "float32"))
+    proof = facts_on_cpu(config, try_attention(config, CPU, "float32"))
     assert (proof.requested, proof.ran) == (attention, ran)
     assert ("flash_attention_for_cpu" in proof.evidence) == (ran == "flash")
 
@@ -182,9 +182,9 @@ def test_another_operator_than_the_requested_one_is_no_proof():
         "_scaled_dot_product_attention_math",
     )
     with pytest.raises(ValueError, match="attention=flash: math ran instead of flash"):
-        seen_on_cpu(ModelConfig(attention="flash", dropout=0.0), [math, "_softmax"])
+        facts_on_cpu(ModelConfig(attention="flash", dropout=0.0), [math, "_softmax"])
     with pytest.raises(ValueError, match="attention=slow: flash ran instead of slow"):
-        seen_on_cpu(ModelConfig(attention="slow"), ["mm", flash])
+        facts_on_cpu(ModelConfig(attention="slow"), ["mm", flash])
 
 
 @pytest.mark.parametrize(
@@ -202,30 +202,30 @@ def test_another_operator_than_the_requested_one_is_no_proof():
 def test_a_fused_kernel_is_known_by_its_name(kernels, backend):
     assert fused_attention([*OTHERS, *kernels, *kernels]) == {backend: kernels}
     config = ModelConfig(attention=backend, dropout=0.0)
-    proof = seen_on_cuda(config, [*OTHERS, *kernels])
+    proof = facts_on_cuda(config, [*OTHERS, *kernels])
     assert proof.ran == backend and "kernels: " in proof.evidence
-    assert seen_on_cuda(ModelConfig(attention="auto"), [*OTHERS, *kernels]).ran == backend
+    assert facts_on_cuda(ModelConfig(attention="auto"), [*OTHERS, *kernels]).ran == backend
     for other in {"slow", "flash", "efficient", "cudnn", "math", "flex", "triton"} - {backend}:
         with pytest.raises(ValueError, match=rf"attention={other}: {backend} ran instead"):
-            seen_on_cuda(ModelConfig(attention=other, dropout=0.0), [*OTHERS, *kernels])
+            facts_on_cuda(ModelConfig(attention=other, dropout=0.0), [*OTHERS, *kernels])
 
 
 def test_no_fused_kernel_is_slow_or_math():
     assert fused_attention(OTHERS) == {}
-    assert seen_on_cuda(ModelConfig(attention="slow"), OTHERS).ran == "slow"
-    assert seen_on_cuda(ModelConfig(attention="math"), OTHERS).ran == "math"
+    assert facts_on_cuda(ModelConfig(attention="slow"), OTHERS).ran == "slow"
+    assert facts_on_cuda(ModelConfig(attention="math"), OTHERS).ran == "math"
     with pytest.raises(ValueError, match="attention=flash: math ran instead of flash"):
-        seen_on_cuda(ModelConfig(attention="flash"), OTHERS)
+        facts_on_cuda(ModelConfig(attention="flash"), OTHERS)
 
 
 def test_two_kinds_of_kernels_are_not_one():
-    assert seen_on_cuda(ModelConfig(attention="auto"), [FLASH, *CUDNN]).ran == "flash+cudnn"
+    assert facts_on_cuda(ModelConfig(attention="auto"), [FLASH, *CUDNN]).ran == "flash+cudnn"
     with pytest.raises(ValueError, match=r"attention=flash: flash\+cudnn ran"):
-        seen_on_cuda(ModelConfig(attention="flash"), [FLASH, *CUDNN])
+        facts_on_cuda(ModelConfig(attention="flash"), [FLASH, *CUDNN])
 
 
 def test_unreadable_kernels_prove_nothing_and_say_so():
-    proof = seen_on_cuda(ModelConfig(attention="flash"), None)
+    proof = facts_on_cuda(ModelConfig(attention="flash"), None)
     assert proof.ran is None and "not checked" in proof.evidence
 
 
@@ -234,8 +234,8 @@ def test_slow_that_the_compiler_fused_is_refused(monkeypatch):
 
     monkeypatch.setitem(counters["inductor"], "fuse_attention", 2)
     with pytest.raises(ValueError, match=r"attention=slow: .*\(2 times\); use compile=false"):
-        checked(AttentionFacts("slow", "slow", ""), "slow")
-    assert checked(AttentionFacts("flash", "flash", ""), "flash").ran == "flash"
+        check_backend(AttentionFacts("slow", "slow", ""), "slow")
+    assert check_backend(AttentionFacts("flash", "flash", ""), "flash").ran == "flash"
 
 
 @pytest.mark.slow

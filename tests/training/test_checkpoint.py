@@ -20,7 +20,7 @@ from tests.helpers.checkpoints import assert_same, evaluations, read, save_for_e
 from tests.helpers.full_disk import files_no_larger_than
 from tests.helpers.ranks import forked
 from training import checkpoint
-from training.checkpoint_file import load, unpacked
+from training.checkpoint_file import load, read_state
 
 
 @pytest.mark.slow
@@ -216,7 +216,7 @@ def test_killed_while_saving_leaves_a_whole_checkpoint(tmp_path):
         time.sleep(random.uniform(0, 0.03))
         child.kill()
         child.join()
-        state = unpacked(path)
+        state = read_state(path)
         assert state["model"].eq(float(state["iter_num"])).all()
         interrupted += (tmp_path / "ckpt.pt.tmp").exists()
     assert interrupted > 0, "no kill met a save: the test proves nothing"
@@ -280,10 +280,10 @@ def good_bytes() -> bytes:
 def test_a_damaged_file_is_one_line_and_runs_nothing(tmp_path, good_bytes, kind):
     path, canary = tmp_path / "ckpt.pt", tmp_path / "canary"
     path.write_bytes(good_bytes)
-    assert unpacked(path)["iter_num"] == 3
+    assert read_state(path)["iter_num"] == 3
     path.write_bytes(damaged(kind, good_bytes, canary))
     with pytest.raises(ValueError) as refusal:
-        unpacked(path)
+        read_state(path)
     message = str(refusal.value)
     assert message.startswith(f"{path}: damaged or no checkpoint (") and "\n" not in message
     assert len(message) < len(str(path)) + 250
@@ -303,7 +303,7 @@ def test_any_broken_bytes_are_a_value_error(tmp_path, good_bytes):
             broken[generator.randrange(400)] = generator.randrange(256)
         path.write_bytes(broken)
         try:
-            unpacked(path)
+            read_state(path)
         except ValueError:
             noticed += 1
     assert noticed > 100

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from model import GPT
-from training.compilation import compiled, keep_compiled, name_operators_briefly
+from training.compilation import compile_model, name_operators_briefly, set_cache_folder
 
 
 @pytest.fixture
@@ -17,8 +17,8 @@ def cache_as_before(monkeypatch):
 
 def test_the_key_is_the_place(cache_as_before, config, tmp_path):
     model = GPT(config(compile=False, compile_cache=str(tmp_path / "unused")), 13)
-    assert compiled(model, model.config) is model and not list(tmp_path.iterdir())
-    keep_compiled(str(tmp_path / "new" / "place"))
+    assert compile_model(model, model.config) is model and not list(tmp_path.iterdir())
+    set_cache_folder(str(tmp_path / "new" / "place"))
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "new" / "place")
     assert (tmp_path / "new" / "place").is_dir()
 
@@ -27,7 +27,7 @@ def test_a_place_that_cannot_be_costs_no_run(cache_as_before, tmp_path, caplog):
     before = os.environ["TORCHINDUCTOR_CACHE_DIR"]
     (tmp_path / "file").touch()
     with caplog.at_level(logging.WARNING):
-        keep_compiled(f"{tmp_path}/file")
+        set_cache_folder(f"{tmp_path}/file")
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == before
     (said,) = caplog.messages
     assert said.startswith(f"compile_cache={tmp_path}/file: ") and "compiles again" in said
@@ -60,7 +60,7 @@ def test_a_block_whose_attention_is_pinned_is_not_traced_again(cache_as_before, 
             attention=attention, compile=True, compile_scope="block", compile_cache=str(tmp_path)
         )
         x = torch.zeros(2, 32, dtype=torch.long)
-        _, loss = compiled(GPT(tiny, 13), tiny)(x, x)
+        _, loss = compile_model(GPT(tiny, 13), tiny)(x, x)
         loss.backward()
         found = counters["aot_autograd"]
         return found["autograd_cache_hit"], found["autograd_cache_bypass"]

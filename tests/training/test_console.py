@@ -14,8 +14,8 @@ def test_a_line_of_a_log_says_how_far_and_how_long(monkeypatch, caplog):
     monkeypatch.setattr(console.time, "perf_counter", lambda: next(seconds))
     display = Display(30, 5000, rank=0)
     with caplog.at_level("INFO", "train"):
-        display.trained(30, 4.0, None, None)
-        display.trained(40, 3.5, Speed(12.5, 1600.0, None), None)
+        display.show_training(30, 4.0, None, None)
+        display.show_training(40, 3.5, Speed(12.5, 1600.0, None), None)
     assert caplog.messages == [
         "iter 30: loss 4.0000, 30/5000",
         "iter 40: loss 3.5000, time 12.50ms, 1.6k tokens/s, 40/5000, 83 min left",

@@ -19,7 +19,7 @@ from tests.helpers.processes import read_until
 from tests.helpers.slow_rank import told, train_with_a_slow_rank
 from training import distributed
 from training.checks import check_same_keys, check_same_text
-from training.distributed import Ranks, started
+from training.distributed import Ranks, join_run
 
 SLOW_MS, ORDER = 40.0, ("slowest", "fastest")
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
@@ -47,7 +47,7 @@ OTHERS = {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "localhost", "MASTER_PO
 def test_an_environment_that_torchrun_did_not_make(monkeypatch, environ, message):
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(ValueError, match=message), started("cpu"):
+    with pytest.raises(ValueError, match=message), join_run("cpu"):
         pass
 
 
@@ -57,7 +57,7 @@ def test_a_port_that_is_taken(monkeypatch):
         for name, value in (OTHERS | {"RANK": "0", "MASTER_PORT": port}).items():
             monkeypatch.setenv(name, value)
         said = f"^MASTER_PORT={port} of MASTER_ADDR=localhost: in use by another program"
-        with pytest.raises(ValueError, match=said), started("cpu"):
+        with pytest.raises(ValueError, match=said), join_run("cpu"):
             pass
 
 
@@ -74,7 +74,7 @@ def test_a_wait_for_the_others_is_explained(monkeypatch, caplog):
     monkeypatch.setattr(distributed, "PATIENCE_S", 0.05)
     with (
         pytest.raises(ValueError, match=r"no\.such\.invalid: timed out after 1800 s$"),
-        started("cpu"),
+        join_run("cpu"),
     ):
         pass
     unknown, waiting = caplog.messages
@@ -198,7 +198,7 @@ def test_a_mistake_that_only_the_first_rank_meets_is_said_once(command, start, t
     [(0, 1, "why", ""), (0, 64, 1, "why\n"), (3, 64, 1, "")],  # Python prints a code that is a text
 )
 def test_what_all_ranks_know_is_said_by_the_first_at_once(capsys, rank, ranks, code, said):
-    ended = Ranks(rank, ranks, torch.device("cpu")).ended("why")
+    ended = Ranks(rank, ranks, torch.device("cpu")).exit_with("why")
     assert ended.code == code and capsys.readouterr().err == said
 
 

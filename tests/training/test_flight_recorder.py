@@ -21,10 +21,10 @@ from training.flight_recorder import (
     FILES,
     OF_OTHERS,
     FlightRecorder,
+    dump_on_error,
+    enable_recording,
+    move_earlier_dumps,
     out_of_collective,
-    set_aside,
-    switched_on,
-    watched,
 )
 from training.previous_runs import make_way
 
@@ -74,7 +74,7 @@ def two_ranks(monkeypatch):
 def test_one_process_is_left_alone(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     before = environment()
-    with switched_on("out"):
+    with enable_recording("out"):
         assert environment() == before
 
 
@@ -89,7 +89,7 @@ def test_torchs_variables_are_set_for_the_run_alone(two_ranks, monkeypatch, tmp_
     names = ("TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE")
     if not new:
         names = ("TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
-    with switched_on("out"):
+    with enable_recording("out"):
         prefix = str(tmp_path / "out" / "profile" / "flight-rank")
         expected = ("2000", prefix, "1")
         assert environment() == dict(
@@ -102,7 +102,7 @@ def test_torchs_variables_are_set_for_the_run_alone(two_ranks, monkeypatch, tmp_
 @pytest.mark.parametrize("place", [0, 1])
 def test_what_the_user_has_set_stays(two_ranks, monkeypatch, names, place):
     monkeypatch.setenv(names[place], "0")
-    with switched_on("out"):
+    with enable_recording("out"):
         mine = {name: value for name, value in environment().items() if name in names}
         assert mine == {names[place]: "0"} and len(environment()) == 3
     assert environment() == {names[place]: "0"}
@@ -114,7 +114,7 @@ def test_dumps_of_the_run_before_are_set_aside(tmp_path, caplog):
         rank.write(folder, 9)
     (folder / REQUEST).touch()
     caplog.set_level("INFO", "training")
-    set_aside(tmp_path, resumed=True)
+    move_earlier_dumps(tmp_path, resumed=True)
     assert sorted(path.name for path in folder.iterdir()) == [f"{EARLIER}{n}" for n in range(3)]
     assert f"did last before: python -m profiling hang {tmp_path}" in caplog.text
 
@@ -138,14 +138,14 @@ def test_an_empty_folder_of_captures_is_no_evidence(tmp_path):
 
 
 def test_a_mistake_leaves_no_dump(tmp_path):
-    with pytest.raises(ValueError), watched(tmp_path, Ranks(1, 2, CPU), False):
+    with pytest.raises(ValueError), dump_on_error(tmp_path, Ranks(1, 2, CPU), False):
         raise ValueError("batch_size=0: must be positive")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_error_of_its_own_is_noted_and_waits_for_nobody(two_ranks, tmp_path, monkeypatch):
-    monkeypatch.setattr(flight_recorder, "recorded", lambda on_cuda: b"")
-    with pytest.raises(IndexError) as error, watched(tmp_path, Ranks(1, 2, CPU), False):
+    monkeypatch.setattr(flight_recorder, "dump_bytes", lambda on_cuda: b"")
+    with pytest.raises(IndexError) as error, dump_on_error(tmp_path, Ranks(1, 2, CPU), False):
         [][1]
     assert not out_of_collective(error.value) and not hasattr(error.value, "__notes__")
     (path,) = (tmp_path / "profile").iterdir()
@@ -157,19 +157,19 @@ def test_an_error_of_its_own_is_noted_and_waits_for_nobody(two_ranks, tmp_path, 
 
 def test_a_rank_that_lost_another_says_so_in_a_line(two_ranks, tmp_path, monkeypatch):
     """In the run its stack is in the dump."""
-    monkeypatch.setattr(flight_recorder, "recorded", lambda on_cuda: b"")
+    monkeypatch.setattr(flight_recorder, "dump_bytes", lambda on_cuda: b"")
     monkeypatch.setattr(flight_recorder, "ANSWER_S", 0.0)
     monkeypatch.setenv("RANK", "1")
     gone = dist.DistBackendError("[/gloo/pair.cc:553] Connection closed by peer\n[1.2.3.4]:5.")
     said = "train.py: rank 1: DistBackendError: Connection closed by peer [1.2.3.4]:5.; what "
-    with pytest.raises(SystemExit) as ended, switched_on(str(tmp_path)):
+    with pytest.raises(SystemExit) as ended, enable_recording(str(tmp_path)):
         raise gone  # before the run has its folder: nothing may be written yet
     assert ended.value.code == f"{said}another rank printed last may say why"
     assert list(tmp_path.iterdir()) == []
     with (
         pytest.raises(SystemExit) as ended,
-        switched_on(str(tmp_path)),
-        watched(tmp_path, Ranks(1, 2, CPU), False),
+        enable_recording(str(tmp_path)),
+        dump_on_error(tmp_path, Ranks(1, 2, CPU), False),
     ):
         raise gone
     assert ended.value.code == f"{said}each rank did last: python -m profiling hang {tmp_path}"
@@ -179,7 +179,7 @@ def test_a_rank_that_lost_another_says_so_in_a_line(two_ranks, tmp_path, monkeyp
 
 def test_an_answer_to_a_rank_that_died_stays(two_ranks, tmp_path, monkeypatch):
     """This rank then enters the collective too late, and fails in it as well."""
-    monkeypatch.setattr(flight_recorder, "recorded", lambda on_cuda: b"dump")
+    monkeypatch.setattr(flight_recorder, "dump_bytes", lambda on_cuda: b"dump")
     recorder = FlightRecorder(tmp_path, Ranks(1, 2, CPU))
     assert recorder.write(last_word=True)
     before = (tmp_path / "profile" / f"{DUMP}1").read_bytes()
@@ -192,7 +192,7 @@ def test_what_nccls_watchdog_wrote_stays_where_the_rank_comes_too_late(
 ):
     """The other was aborted; this one enters the all-reduce that it was missing from, and fails
     where it tells the other's host something."""
-    monkeypatch.setattr(flight_recorder, "recorded", lambda on_cuda: b"dump")
+    monkeypatch.setattr(flight_recorder, "dump_bytes", lambda on_cuda: b"dump")
     path = tmp_path / "profile" / f"{DUMP}1"
     path.parent.mkdir()
     seconds = count()
@@ -218,17 +218,17 @@ def test_each_backend_has_a_recorder_of_its_own(monkeypatch):
         _dump_nccl_trace=lambda **_: b"nccl,", _dump_fr_trace=lambda **_: b"gloo,"
     )
     monkeypatch.setattr(flight_recorder, "torch_c10d", lambda: of_torch)
-    assert flight_recorder.recorded(on_cuda=True) == b"nccl,gloo,"
-    assert flight_recorder.recorded(on_cuda=False) == b"gloo,"
+    assert flight_recorder.dump_bytes(on_cuda=True) == b"nccl,gloo,"
+    assert flight_recorder.dump_bytes(on_cuda=False) == b"gloo,"
     del of_torch._dump_fr_trace  # before torch 2.8
-    assert flight_recorder.recorded(on_cuda=True) == b"nccl,"
+    assert flight_recorder.dump_bytes(on_cuda=True) == b"nccl,"
     with pytest.raises(RuntimeError, match="this torch has no _dump_fr_trace"):
-        flight_recorder.recorded(on_cuda=False)
+        flight_recorder.dump_bytes(on_cuda=False)
 
 
 def test_a_torch_that_cannot_tell_costs_the_dump_alone(two_ranks, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(flight_recorder, "OF_OTHERS", "no_such_name")
-    with pytest.raises(KeyError, match="mine"), watched(tmp_path, Ranks(1, 2, CPU), False):
+    with pytest.raises(KeyError, match="mine"), dump_on_error(tmp_path, Ranks(1, 2, CPU), False):
         raise KeyError("mine")
     assert "rank 1: no flight recorder dump: this torch has no no_such_name" in caplog.text
 

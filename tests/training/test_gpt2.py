@@ -30,7 +30,7 @@ from tests.helpers.gpt2 import (
     waves,
 )
 from training import export
-from training.gpt2 import find, load, to_transformers, write
+from training.gpt2 import find_weights, load, to_transformers, write
 from training.next_commands import load_command
 
 TOLERANCE = 1e-4
@@ -56,7 +56,7 @@ def exported(tmp_path) -> Path:
 def loaded(folder: Path, **keys) -> GPT:
     """The model that init_from=weights makes of them."""
     config = ModelConfig(dropout=0.0, **{**shape_of("weights", str(folder)), **keys})
-    weights, vocab_size = load(find("weights", str(folder)), config)
+    weights, vocab_size = load(find_weights("weights", str(folder)), config)
     model = GPT(config, vocab_size).eval()
     model.load_state_dict(weights)
     return model
@@ -309,7 +309,7 @@ def test_a_pickle_is_not_opened(exported, tmp_path, monkeypatch):
     torch.save({}, pickle)
     for path in (pickle, tmp_path):
         with pytest.raises(ValueError, match="pytorch_model.bin is a pickle, .* not opened; give"):
-            find("gpt2", str(path))
+            find_weights("gpt2", str(path))
     shutil.copy(pickle, exported / "model.safetensors")  # under a name that is not its own
     with pytest.raises(ValueError, match="damaged, or no safetensors"):
         loaded(exported)
@@ -328,13 +328,13 @@ def test_a_path_without_weights_is_one_line(tmp_path, name, said):
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.md").touch()
     with pytest.raises(ValueError) as refusal:
-        find("gpt2", str(tmp_path / name))
+        find_weights("gpt2", str(tmp_path / name))
     assert str(refusal.value) == f"weights={tmp_path / name}: {said}"
 
 
 def test_weights_that_are_in_no_cache_name_the_place_and_the_download(an_empty_cache):
     with pytest.raises(ValueError) as refusal:
-        find("gpt2_xl", None)
+        find_weights("gpt2_xl", None)
     assert f"cache, {an_empty_cache}; download them, hf download" in str(refusal.value)
     assert "openai-community/gpt2-xl model.safetensors" in str(refusal.value)
 

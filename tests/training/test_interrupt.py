@@ -34,10 +34,10 @@ def said(caplog):
 def test_a_signal_is_noted_and_the_handlers_come_back(said):
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit, match="143"), Interrupt() as interrupt:
-        assert interrupt.agreed(RANKS, logged=True) == (False, False)
-        assert interrupt.agreed(RANKS, logged=True, save_due=True) == (False, True)
+        assert interrupt.agree(RANKS, logged=True) == (False, False)
+        assert interrupt.agree(RANKS, logged=True, save_due=True) == (False, True)
         os.kill(os.getpid(), signal.SIGTERM)
-        assert interrupt.agreed(RANKS, logged=False) == (True, True)  # one rank waits for no others
+        assert interrupt.agree(RANKS, logged=False) == (True, True)  # one rank waits for no others
         assert interrupt.exit_code == 143
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
     said()
@@ -125,7 +125,7 @@ def test_a_signal_that_is_ignored_stays_so():
         with Interrupt() as interrupt:
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
             os.kill(os.getpid(), signal.SIGHUP)
-            assert interrupt.agreed(RANKS, logged=True) == (False, False)
+            assert interrupt.agree(RANKS, logged=True) == (False, False)
     finally:
         signal.signal(signal.SIGHUP, before)
 

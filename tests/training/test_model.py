@@ -11,7 +11,7 @@ from configs.attention import AUTO, BACKENDS, CHOICES, TABLE
 from configs.model import ModelConfig
 from configs.schema import Config
 from model import GPT, rotated, rotation
-from training.compilation import compiled
+from training.compilation import compile_model
 
 ON_CPU = [*(each.name for each in TABLE if not each.cuda_only), AUTO]
 WITH_DROPOUT = [name for name in ON_CPU if name == AUTO or BACKENDS[name].dropout]
@@ -198,7 +198,7 @@ def test_compiled_has_no_break_and_the_same_loss(attention, scope, positions):
     model = copy.deepcopy(eager)
     torch._dynamo.reset()
     counters.clear()
-    forward = compiled(model, config)
+    forward = compile_model(model, config)
     eager_loss, loss = eager(x, y)[1], forward(x, y)[1]
     eager_loss.backward()
     loss.backward()

@@ -16,7 +16,7 @@ from model import GPT
 from tests.helpers.gpt2 import logits_of
 from tests.helpers.nanogpt import reference_logits, write_nanogpt_checkpoint
 from tests.helpers.token_folders import CHARACTERS, write_meta
-from training.checkpoint_file import load, opened
+from training.checkpoint_file import load, read_checkpoint
 from training.same_run import check_keys
 
 TOKENS = torch.tensor([3, 1, 4, 1, 5, 9, 2, 6, 28, 0])
@@ -59,16 +59,16 @@ def test_characters_without_their_meta_pkl_are_refused(checkout):
     path = checkout / "out" / "ckpt.pt"
     write_nanogpt_checkpoint(path, dataset="gone")
     with pytest.raises(ValueError, match=r"^[^\n]*nanoGPT's.* 29 tokens.*meta.pkl.*copy it to"):
-        opened(path)
+        read_checkpoint(path)
     write_meta(path.parent)
-    assert opened(path).tokenizer.vocab_size == len(CHARACTERS)
+    assert read_checkpoint(path).tokenizer.vocab_size == len(CHARACTERS)
 
 
 def test_a_resume_is_refused_with_what_to_do(checkout):
     write_nanogpt_checkpoint(checkout / "out" / "ckpt.pt")
     config = Config(out_dir=str(checkout / "out"), init_from="resume")
     with pytest.raises(ValueError, match=r"ckpt.pt: nanoGPT's .*training.export.*weights=FOLDER"):
-        check_keys(opened(checkout / "out" / "ckpt.pt", at_a_glance=True), config)
+        check_keys(read_checkpoint(checkout / "out" / "ckpt.pt", at_a_glance=True), config)
 
 
 @pytest.mark.parametrize("entry", ["model", "model_args", "config", "iter_num", "best_val_loss"])
@@ -79,7 +79,7 @@ def test_an_entry_of_another_kind_is_one_line(checkout, entry):
     for wrong in ({}, "x", None):
         torch.save({**state, entry: wrong}, path)
         with pytest.raises(ValueError, match=r"^[^\n]*ckpt.pt: [^\n]+$"):
-            opened(path)
+            read_checkpoint(path)
 
 
 @pytest.mark.parametrize("compile", ["False", "True"])

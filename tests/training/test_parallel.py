@@ -285,15 +285,15 @@ import os, sys, torch
 from configs.schema import Config
 from model import GPT
 from profiling import travel
-from training.distributed import started
-from training.layout import laid_out
+from training.distributed import join_run
+from training.layout import make_layout
 from training.optimizer import adamw
 from training.step import Step
 
 def trained(config, ranks):
     torch.manual_seed(0)
     model = GPT(config, 13)
-    layout = laid_out(model, config, ranks)
+    layout = make_layout(model, config, ranks)
     step = Step(model, adamw(model, config, ranks.device), config, ranks, layout=layout)
     whole = [lambda p: p, lambda p: p.full_tensor()][hasattr(step.parameters[0], "full_tensor")]
     for iteration in range(3):
@@ -311,7 +311,7 @@ def trained(config, ranks):
         assert all(hasattr(each, "full_tensor") for each in saved.values()), "not the share"
     return torch.cat([whole(p.detach()).flatten() for p in step.parameters]), scale
 
-with started("cpu") as ranks:
+with join_run("cpu") as ranks:
     ways = [(dtype, clip) for dtype in ("float32", "float16") for clip in (1.0, 0.0)]
     for dtype, grad_clip in ways:
         found = []

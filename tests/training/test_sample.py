@@ -24,7 +24,7 @@ from tests.paths import PROJECT
 from training import checkpoint
 from training.decode import KeyValueCache, read, try_own_kernels
 from training.draw import draw_token, noise_for
-from training.generation import TOKENS_AHEAD, Arrivals, Replays, Writer, arrivals_of, at_once
+from training.generation import TOKENS_AHEAD, Arrivals, Replays, Writer, arrivals_of, run_directly
 from training.one_graph import captured, kernels_of
 from training.rehearsal import rehearse
 
@@ -78,7 +78,7 @@ def written(
     for number in range(count + 1):
         if number < count:
             writer.step()
-        arrived = arrivals.after_step() if number < count else arrivals.rest()
+        arrived = arrivals.after_step() if number < count else arrivals.receive_all()
         for row, tokens in zip(rows, arrived, strict=True):
             row += tokens
     return rows
@@ -212,7 +212,7 @@ def test_tokens_arrive_in_pieces_and_in_order(every, ahead):
     expected = written(writer, [5], 33)
     arrivals = Arrivals(writer, every, ahead)
     assert written(writer, [5], 33, arrivals=arrivals) == expected
-    assert not arrivals.under_way
+    assert not arrivals.on_the_way
 
 
 class Recorded(TorchDispatchMode):
@@ -487,7 +487,7 @@ def on_gpu(attention: str, dtype: torch.dtype) -> GPT:
 def test_graphs_write_the_text_of_the_eager_steps(attention, temperature):
     model = on_gpu(attention, torch.bfloat16)
     eager, graphed = (Writer(model, 2, temperature, 20, attention == "own") for _ in range(2))
-    eager.run = at_once
+    eager.run = run_directly
     for seed in (0, 1, 2):  # the prompt is eager, captured, replayed
         expected = written(eager, [0, 3], 3 * TOKENS_AHEAD, seed)
         assert written(graphed, [0, 3], 3 * TOKENS_AHEAD, seed) == expected

@@ -21,7 +21,7 @@ from data.tokenizers import CharTokenizer
 from tests.helpers.checkpoints import tiny, tiny_model, whole
 from tests.helpers.ranks import forked
 from training import checkpoint, shard_files
-from training.checkpoint_file import load, opened, unpacked
+from training.checkpoint_file import load, read_checkpoint, read_state
 from training.sinks import RunFacts
 from training.wandb_facts import checkpoint_artifact
 
@@ -128,7 +128,7 @@ def test_the_best_shards_outlive_worse_ones_and_others_go(tmp_path):
         save(tmp_path, 12)  # once more, as after a resume: never into the folder in use
         assert folders(tmp_path) == ["12-2", "mine"] and held(tmp_path / "ckpt.pt") == 12
     embedding, head = (
-        opened(tmp_path / "ckpt.pt").shards.weights[name]
+        read_checkpoint(tmp_path / "ckpt.pt").shards.weights[name]
         for name in ("transformer.wte.weight", "lm_head.weight")
     )
     assert embedding == head  # in the file once
@@ -200,7 +200,7 @@ def in_place_of_embedding(out_dir: Path, value: object) -> None:
     with open(out_dir / "ckpt_shards/4/__0_0.distcp", "ab") as file:
         at = file.tell()
         file.write(stream.getvalue())
-    state = unpacked(out_dir / "ckpt.pt")
+    state = read_state(out_dir / "ckpt.pt")
     record = state["shards"]["tensors"]["model.transformer.wte.weight"]
     record["shards"][0][3:] = [at, stream.tell()]
     checkpoint.write(out_dir / "ckpt.pt", state)
@@ -213,7 +213,7 @@ def flip(path: Path) -> None:
 
 
 def reindex(out_dir: Path, key: str, value: object) -> None:
-    state = unpacked(out_dir / "ckpt.pt")
+    state = read_state(out_dir / "ckpt.pt")
     if key == "folder":
         state["shards"][key] = value
     else:
@@ -312,6 +312,9 @@ def test_a_disk_that_is_full_for_one_rank_costs_one_checkpoint_and_no_wait(
     refused = "iteration 4 not saved (rank 1: [Errno 27] File too large); there is none yet"
     assert output.count(refused) == output.count("not saved") == 1, output
     assert "saved again, after 1 in vain" in output
-    assert folders(tmp_path / "out") == ["12"] and opened(tmp_path / "out/ckpt.pt").iteration == 12
+    assert (
+        folders(tmp_path / "out") == ["12"]
+        and read_checkpoint(tmp_path / "out/ckpt.pt").iteration == 12
+    )
     alone = run(out_dir=str(tmp_path / "alone"), max_iters=12, **KEYS)
     same(tmp_path / "out", alone, within=1e-3)

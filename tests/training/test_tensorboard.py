@@ -116,9 +116,9 @@ def test_a_missing_package_is_named(monkeypatch, config):
     assert "\n" not in str(error.value)
     import torch
 
-    from training.checks import settle
+    from training.checks import resolve_and_check
 
     cpu = torch.device("cpu")
-    settle(config(), cpu, 1)  # nobody asked
+    resolve_and_check(config(), cpu, 1)  # nobody asked
     with pytest.raises(ValueError, match="^tensorboard=true"):
-        settle(config(tensorboard=True), cpu, 1)
+        resolve_and_check(config(tensorboard=True), cpu, 1)
