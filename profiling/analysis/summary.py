@@ -1,6 +1,6 @@
-"""An analysis in, the report's records out (docs/report-schema.md). Called by capture.
+"""Turn an analysis into the report's records (docs/report-schema.md). Called by capture.
 
-Each module makes its part; here are those that need no rules.
+Parts that need rules have modules of their own; the simple ones are here.
 """
 
 from dataclasses import replace
@@ -46,7 +46,10 @@ def summarize(
     manifest_name: str | None = None,
     clocks: RunClocks | None = None,
 ) -> Report:
-    """Raises ValueError for a step, phase or device that the capture does not hold."""
+    """The complete report of an analysis.
+
+    Raises ValueError for a step, phase or device that the capture does not hold.
+    """
     trace = analysis.trace
     capture, window = capture_facts(analysis, manifest, manifest_name), window_facts(analysis)
     kernels, families = sums.kernels(analysis), family_ms(analysis)
@@ -154,7 +157,7 @@ def breakdown_of(analysis: Analysis) -> Breakdown | None:
 
 
 def range_totals(analysis: Analysis) -> list[RangeTotal]:
-    """Totals of each range's name and depth: on the host, and of the kernels that it owns."""
+    """Totals for each name and depth of ranges: host time, and the kernels that they own."""
     ranges, owned = analysis.steps.ranges, analysis.owned
     inside = np.flatnonzero(ranges.start_ns < analysis.end_ns)
     gpu_ns, kernels = kernels_of_ranges(owned) if owned is not None else (None, None)
@@ -187,7 +190,7 @@ def idle_time(analysis: Analysis) -> Idle | None:
     gaps, owning_phase = analysis.gaps, analysis.owning_phase
     if gaps is None or owning_phase is None:
         return None
-    # before what the phase launches
+    # a gap counts for the phase that launched the operation after it
     phase = np.where(gaps.after >= 0, owning_phase[gaps.after], -1)
     names, steps = analysis.trace.names, analysis.step_count
     phase_ns = np.zeros((len(CAUSES), len(names) + 1), np.int64)  # the last for those without one
@@ -205,12 +208,16 @@ def idle_time(analysis: Analysis) -> Idle | None:
 
 
 def by_cause(cause_ns: np.ndarray, steps: int) -> dict[str, float]:
-    """Milliseconds a step of nanoseconds in all."""
+    """Cause -> milliseconds a step, from (CAUSES,) nanoseconds over all steps."""
     return {cause: ns / 1e6 / steps for cause, ns in zip(CAUSES, cause_ns.tolist(), strict=True)}
 
 
 def longest_gaps(analysis: Analysis, gaps: Gaps, phase: np.ndarray) -> list[Gap]:
-    """`phase`: of each gap the name of the phase that launched what ends it; -1: none."""
+    """The MOST_GAPS longest gaps, longest first.
+
+    `phase` is (gaps,): index in Trace.names of the phase that launched the operation after the gap,
+    or -1.
+    """
     length_ns = gaps.end_ns - gaps.start_ns
     if not len(length_ns):
         return []
@@ -237,7 +244,7 @@ def operation_name(trace: Trace, row: int) -> str | None:
 
 
 def family_ms(analysis: Analysis) -> dict[str, float]:
-    """Kernel time of each family a step, of the steps alone."""
+    """Kernel time of each family in the steps, in ms a step."""
     owned = analysis.owned
     if owned is None:
         return {}

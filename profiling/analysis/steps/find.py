@@ -1,12 +1,12 @@
-"""What a capture is about: which process and GPU, which ranges are steps, which are phases.
+"""Find the subject of a capture: its process and GPU, the ranges that are steps, and the phases.
 
-Called by analysis. Steps are, in this order: what --step names; ranges "iteration N" or "token N"
-(this project's are in the NVTX domain "nanogpt"); torch.profiler's "ProfilerStep#N"; in a Kineto
-capture what ends with an optimizer's step; the most frequent outermost range, if it recurs; what
-ends with an optimizer's kernels; the whole capture. Phases are the outermost ranges of the steps'
-domain and thread that are no steps or micro-steps themselves, in steps or between them; or what
---phases names; or, in a Kineto capture without any, what autograd's and the optimizer's operators
-tell.
+Called by analysis. Steps are the first of these that the capture has: what --step names; ranges
+"iteration N" or "token N" (this project's are in the NVTX domain "nanogpt"); torch.profiler's
+"ProfilerStep#N"; in a Kineto capture the time up to the end of each optimizer step; the most
+frequent outermost range, if it recurs; the time up to the end of each optimizer's kernels; the
+whole capture. Phases are the outermost ranges of the steps' domain and thread that are no steps or
+micro-steps themselves, in steps or between them; or what --phases names; or, in a Kineto capture
+without any, what the operators of autograd and the optimizer show.
 """
 
 import re
@@ -24,12 +24,12 @@ from profiling.timeline.trace import ANY_THREAD, Calls, Operations, Ranges, Trac
 
 PROJECT_DOMAIN = "nanogpt"
 KNOWN_STEPS: tuple[str, ...] = (r"iteration \d+", r"token \d+", r"ProfilerStep#\d+")
-# domains of NVTX in which libraries range their own calls
+# NVTX domains in which libraries mark their own calls
 LIBRARIES = re.compile(
     r"(CCCL|NCCL|NVSHMEM|TensorRT|DALI|RAPIDS|cu(BLAS|DNN|FFT|RAND|SPARSE|SOLVER|TENSOR))\w*", re.I
 )
-THREAD_NUMBERS = 1 << 24  # of a process, in the low bits of Calls.thread
-NEAR = 0.25  # of the median
+THREAD_NUMBERS = 1 << 24  # thread numbers of one process, in the low bits of Calls.thread
+NEAR = 0.25  # of the median: times that are this close to it count as equal
 PHASE_WORDS = re.compile(r"forward|backward|fwd|bwd|prefill|decode", re.IGNORECASE)
 
 
@@ -40,7 +40,10 @@ def find_steps(
     device: int | None = None,
     process: int | None = None,
 ) -> Steps:
-    """Raises ValueError for a step, phase, device or process that the capture does not hold."""
+    """The steps of one process on one GPU, with their phases.
+
+    Raises ValueError for a step, phase, device or process that the capture does not hold.
+    """
     trace, endless = until_next(trace)
     process, device = subject(trace, step, device, process)
     rows = step_rows(trace, process, step)
@@ -71,9 +74,10 @@ def ranges_of(trace: Trace) -> Ranges:
 def subject(
     trace: Trace, step: str | None, device: int | None, process: int | None
 ) -> tuple[int | None, int | None]:
-    """(process, device): the one that has steps, and of several the one with most GPU time.
+    """(process, device) of the report: one with steps, and of several the one with most GPU time.
 
-    Of those that are asked for: two processes or GPUs are never mixed into one row of steps.
+    `device` and `process` limit the choice. Two processes or GPUs are never mixed into one row of
+    steps. Raises ValueError where the capture does not hold what is asked for.
     """
     ranges, operations = ranges_of(trace), trace.operations
     with_steps = set(distinct(ranges.process[step_mask(trace, step)]).tolist())
@@ -95,7 +99,7 @@ def subject(
 
 
 def processes_of(trace: Trace) -> list[int]:
-    """Processes of the host's events: of ranges, else operators, else calls."""
+    """Processes with events on the host: with ranges, or else operators, or else calls."""
     tables = (trace.ranges, trace.operators, trace.calls)
     return next((found for t in tables if t and (found := distinct(t.process).tolist())), [])
 
@@ -114,7 +118,7 @@ def used_gpus(trace: Trace) -> list[tuple[int, int, int]]:
 
 
 def step_mask(trace: Trace, step: str | None) -> np.ndarray:
-    """Which of the ranges are steps by name; of "iteration N" the project's own go first."""
+    """(ranges,) mask of those that are steps by name; ranges in the project's domain go first."""
     ranges = ranges_of(trace)
     patterns = KNOWN_STEPS
     if step is not None:
@@ -129,7 +133,10 @@ def step_mask(trace: Trace, step: str | None) -> np.ndarray:
 
 
 def step_rows(trace: Trace, process: int | None, step: str | None) -> np.ndarray:
-    """Rows of the ranges that are steps: of one thread, none inside another."""
+    """Rows of the ranges that are steps, all on one thread and none inside another.
+
+    Raises ValueError where no range has the name `step`.
+    """
     ranges = ranges_of(trace)
     rows = np.flatnonzero(step_mask(trace, step) & (ranges.process == process))
     if not len(rows) and step is not None and trace.ranges is not None:
@@ -145,7 +152,7 @@ def step_rows(trace: Trace, process: int | None, step: str | None) -> np.ndarray
 
 
 def of_program(trace: Trace, ranges: Ranges, process: int | None) -> np.ndarray:
-    """Which ranges the program of the process made itself, rather than a library that it uses."""
+    """(ranges,) mask of those that the process's program made, and not a library that it uses."""
     named = ranges.domain >= 0
     library = np.zeros(len(named), bool)
     library[named] = called(trace.names, ranges.domain[named], LIBRARIES.fullmatch)
@@ -153,7 +160,10 @@ def of_program(trace: Trace, ranges: Ranges, process: int | None) -> np.ndarray:
 
 
 def repeated_rows(ranges: Ranges, mine: np.ndarray) -> np.ndarray:
-    """Of the rows `mine` the most frequent outermost range that is repeated; of a tie the first."""
+    """Rows of the most frequent outermost range among `mine`, if it recurs.
+
+    The first one of a tie counts.
+    """
     found = []
     for thread in np.unique(ranges.thread[mine]):
         rows = mine[ranges.thread[mine] == thread]
@@ -166,10 +176,10 @@ def repeated_rows(ranges: Ranges, mine: np.ndarray) -> np.ndarray:
 
 
 def recur(start_ns: np.ndarray, end_ns: np.ndarray) -> bool:
-    """Whether what bears one name may be the steps of a loop, or came again by chance.
+    """Whether ranges of one name look like the steps of a loop, and not repeated by chance.
 
-    Steps fill most of the time from the first to the last, or most of them come about as long after
-    one another. Two, which have no rhythm, take about as long.
+    Steps fill most of the time from the first to the last, or most of them begin at about equal
+    distances. Two ranges, which have no rhythm, must take about equally long.
     """
     if len(start_ns) < 2:
         return False
@@ -179,7 +189,7 @@ def recur(start_ns: np.ndarray, end_ns: np.ndarray) -> bool:
 
 
 def alike(times_ns: np.ndarray) -> bool:
-    """Whether most of them are near their median."""
+    """Whether most of the times are near their median."""
     median = np.median(times_ns)
     return bool(2 * np.count_nonzero(abs(times_ns - median) <= NEAR * median) > len(times_ns))
 
@@ -197,9 +207,10 @@ def ranged_steps(trace: Trace, process: int | None, device: int | None, rows: np
 
 
 def main_thread(trace: Trace, process: int | None) -> int | None:
-    """The process's first thread, if it calls CUDA; else that which calls most. None without calls.
+    """The process's first thread if it calls CUDA, else the one with most calls; None without any.
 
-    The system gives the first thread the number of its process; autograd's may call more often.
+    The first thread is preferred because autograd's may call more often. The system gives it the
+    number of its process.
     """
     calls = trace.calls or Calls.empty()
     unique, count = np.unique(calls.thread[calls.process == process], return_counts=True)
@@ -210,7 +221,10 @@ def main_thread(trace: Trace, process: int | None) -> int | None:
 
 
 def whole_capture(trace: Trace, process: int | None, device: int | None) -> Steps:
-    """One step from the first event of the process to the last."""
+    """One step from the first event of the process to the last.
+
+    Raises ValueError where the process has no event.
+    """
     tables = [trace.calls, trace.ranges, trace.operators, trace.operations]
     starts, ends = [], []
     for table in tables:

@@ -1,7 +1,7 @@
-"""Steps and phases of a Kineto capture that has no ranges for them. Called by find.
+"""Find steps and phases in a Kineto capture that has no ranges for them. Called by find.
 
-A step ends where an optimizer's step ends. Backward is from its first autograd operator to the
-last, forward what is before, optimizer what is behind (clipping included).
+A step ends where an optimizer's step ends. Backward lasts from its first autograd operator to the
+last, forward is the time before, optimizer the time after (clipping included).
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ OPTIMIZER = "Optimizer.step#"
 
 
 def optimizer_steps(trace: Trace, process: int | None, device: int | None) -> Steps | None:
-    """Steps by the ends of the optimizer's; None without any."""
+    """Steps that end with the optimizer's steps, or None where the capture has none of those."""
     operators = trace.operators
     if operators is None:
         return None
@@ -36,7 +36,10 @@ def rows_called(trace: Trace, table: Ranges, prefix: str, process: int | None) -
 
 
 def operator_phases(trace: Trace, steps: Steps) -> StepRanges | None:
-    """Adds the phases' names to the trace's. None without autograd's operators."""
+    """The phases of the steps, or None without autograd's operators.
+
+    Appends the phases' names to `trace.names`.
+    """
     table = trace.operators
     if table is None or not len(rows := rows_called(trace, table, BACKWARD, steps.process)):
         return None

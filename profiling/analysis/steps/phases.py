@@ -1,4 +1,4 @@
-"""Which ranges are phases, and what lies inside them. Called by find."""
+"""Find the ranges that are phases, and the ranges inside them. Called by find."""
 
 import re
 
@@ -18,11 +18,12 @@ def phase_ranges(
     phases: list[str] | None,
     endless: np.ndarray,
 ) -> tuple[StepRanges, int]:
-    """Phases and the ranges inside them, and how many of them the capture left open.
+    """(phases and the ranges inside them, number of ranges that the capture cut off).
 
-    `endless`: which ranges lost their ends; they are left out, for nobody knows what lies in them.
-    `step_rows`: the ranges that are steps. Those that bear one name are phases themselves if
-    nothing is inside them: the program ranges its phases alone.
+    `endless` is a mask of the ranges that lost their ends. They are left out, because nobody knows
+    what lies in them. `step_rows` are the ranges that are steps. If all of them have one name and
+    nothing is inside them, they are phases themselves: the program marks nothing but its phases.
+    Raises ValueError where no range has a name in `phases`.
     """
     ranges = trace.ranges
     if ranges is None:
@@ -54,7 +55,11 @@ def in_steps(steps: Steps, time_ns: np.ndarray) -> bool:
 
 
 def depth_of(steps: Steps, ranges: Ranges) -> np.ndarray:
-    """0 for phases. Where the steps' thread has some, another's ranges are only if called alike."""
+    """Depth of each range, 0 for phases.
+
+    If the steps' thread has ranges, those of another thread are phases only if they have the name
+    of one of its phases.
+    """
     depth = np.zeros(len(ranges.name), np.int64)
     for thread in distinct(ranges.thread).tolist():
         of = np.flatnonzero(ranges.thread == thread)

@@ -1,4 +1,4 @@
-"""What a step on a CPU is made of, where the run has no GPU. Called by diagnosis."""
+"""Describe the parts of a step on a CPU, for a run without a GPU. Called by diagnosis."""
 
 from collections.abc import Iterator
 
@@ -11,13 +11,13 @@ from profiling.analysis.verdict.advice import advise
 from profiling.units import milliseconds, size_bytes
 
 VERDICT = "cpu_only"
-SHOWN = 3  # operators, and phases
-WAITING = 0.8  # cores: less than the training thread alone would use
+SHOWN = 3  # number of operators, and of phases, that are named
+WAITING = 0.8  # cores: fewer than the training thread alone would use
 WORTH_TELLING = 0.05  # of a step
 
 
 def bottleneck(analysis: Analysis, report: Report, cannot_tell: list[str]) -> Bottleneck:
-    """`report`: all but its bottleneck is there."""
+    """The bottleneck of a run without a GPU; `report` is complete but for its bottleneck."""
     evidence = [
         *phase_sentences(report),
         *operator_sentences(analysis, report),
@@ -34,7 +34,7 @@ def longest_phase(report: Report) -> RangeTotal | None:
 
 
 def of_step(report: Report, ms: float) -> str:
-    """'16.36 of 29.63 ms a step (55 %)' of milliseconds a step."""
+    """The share of a step that `ms` milliseconds are: '16.36 of 29.63 ms a step (55 %)'."""
     step_ms = report.window.step_ms.mean
     return f"{milliseconds(ms)} of {milliseconds(step_ms)} ms a step ({100 * ms / step_ms:.0f} %)"
 
@@ -54,7 +54,7 @@ def phase_sentences(report: Report) -> Iterator[str]:
 
 
 def operator_sentences(analysis: Analysis, report: Report) -> Iterator[str]:
-    """How much of a step PyTorch's operators take, and which of them."""
+    """Lines on how much of a step PyTorch's operators take, and which ones take most."""
     table = analysis.trace.operators
     if table is None or not report.operators:
         return
@@ -72,7 +72,7 @@ def operator_sentences(analysis: Analysis, report: Report) -> Iterator[str]:
 
 
 def process_sentences(analysis: Analysis, report: Report) -> Iterator[str]:
-    """Cores and memory, as far as they were measured."""
+    """Lines on the cores and the memory that the process used, as far as they were measured."""
     process, table = report.process, analysis.trace.operators
     if process and process.cores_used is not None:
         of = f" of {report.cpu_cores}" if report.cpu_cores else ""

@@ -1,18 +1,20 @@
-"""Names the bottleneck, with its evidence and what to try next. Called by summary.
+"""Name the bottleneck, with its evidence and what to try next. Called by summary.
 
-Judged is the typical step (gpu_time.typical), less what capturing added. Known from the manifest,
-that is taken off `launch` and `cpu`, which a profiler lengthens, in proportion; estimated by the
-events recorded (profiler_cost), off `launch` first, since that is where events are.
+The typical step (gpu_time.typical) is judged, less the time that capturing added. If the manifest
+has that time, it is taken off `launch` and `cpu`, which a profiler lengthens, in proportion. If it
+is estimated from the events recorded (profiler_cost), it is taken off `launch` first, because that
+is where the events are.
 
 1. What keeps the GPU waiting is ranked by the milliseconds a step that it costs: idle time by cause
-   (gpu_time.idle), copies and communication that no kernel hides. The largest is the verdict, from
-   15 % of the step on; the host's reasons count together for that, and if two of them are about as
-   large, or only their sum is the largest, it is `host`. Only allocation is told by the names of
-   its calls: where it is the largest of all it is the verdict, whatever comes second.
-2. Otherwise the GPU itself is the bottleneck, and verdict.gpu says by what; so it is too where half
+   (gpu_time.idle), and copies and communication that no kernel hides. The largest is the verdict if
+   it is 15 % of the step or more. The host's reasons count together for that; if two of them are
+   about as large, or only their sum is the largest, the verdict is `host`. Allocation alone is
+   certain, because the names of its calls show it: where it is the largest of all it is the
+   verdict, whatever comes second.
+2. Otherwise the GPU itself is the bottleneck, and verdict.gpu says why. This is also so where half
    of the step passes between kernels that are queued.
 
-A run without a GPU is told by verdict.cpu. A capture that lost too many kernels has no verdict.
+A run without a GPU is judged by verdict.cpu. A capture that lost too many kernels has no verdict.
 
 A wait for the GPU is no finding by itself: it counts only as the idle time that it causes.
 """
@@ -28,12 +30,12 @@ from profiling.analysis.verdict.advice import above_roof_ms, advise, most_above_
 from profiling.analysis.verdict.health import CAPTURE_AGAIN
 from profiling.causes import PART, VERDICT
 
-CLOSE = 0.6  # of the largest: a second reason of the host's that weighs about as much
+CLOSE = 0.6  # of the host's largest reason: a second one above it weighs about as much
 WORTH_TELLING = 0.02  # of a step
 
 
 def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
-    """`report`: all but its bottleneck is there."""
+    """The bottleneck of a report that is complete but for its bottleneck."""
     cannot = list(cannot_tell(report))
     if reason := report.health.no_verdict:
         said = f"{reason}: records were lost, so what is added up here is too small."
@@ -78,7 +80,10 @@ def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
 
 
 def idle_is_explained(analysis: Analysis) -> bool:
-    """Whether the calls were captured that launched what ends the idle time, or half of it."""
+    """Whether the calls that launched the operations after the gaps were captured.
+
+    It is enough that they are known for half of the idle time.
+    """
     gaps, operations = analysis.gaps, analysis.trace.operations
     if gaps is None or operations is None:
         return False
@@ -88,7 +93,7 @@ def idle_is_explained(analysis: Analysis) -> bool:
 
 
 def lost_ms(report: Report, step: TypicalStep) -> tuple[dict[str, float], float]:
-    """(verdict -> ms of the step that it costs, ms of the host's time that capturing added)."""
+    """(verdict -> ms a step that it costs, ms of host time that capturing added to a step)."""
     if report.idle is None:
         return {}, 0.0
     host_ms = {name: ms for name, ms in step.parts_ms.items() if PART[name].lengthened}
@@ -106,14 +111,14 @@ def lost_ms(report: Report, step: TypicalStep) -> tuple[dict[str, float], float]
 
 
 def added_ms(health: Health) -> float:
-    """By how much capturing lengthened a step."""
+    """Milliseconds by which capturing lengthened a step, measured or else estimated."""
     if health.free_step_ms is None:
         return health.estimated_added_ms or 0.0
     return max(0.0, health.free_step_ms * (health.overhead_percent or 0.0) / 100)
 
 
 def largest(waiting: dict[str, float], step_ms: float) -> str | None:
-    """The verdict by what costs most, if that is enough of the step."""
+    """The verdict that costs most, or None if none costs enough of the step."""
     host_ms = sum(ms for name, ms in waiting.items() if VERDICT[name].host)
     counted = {name: host_ms if VERDICT[name].host else ms for name, ms in waiting.items()}
     enough = [name for name, ms in counted.items() if ms >= gpu.WAITING_SHARE * step_ms]
@@ -130,11 +135,11 @@ def largest(waiting: dict[str, float], step_ms: float) -> str | None:
 def ranking(
     report: Report, lost: dict[str, float], verdict: str, computing: dict[str, float]
 ) -> list[Gain]:
-    """What each class would give back at most, in ms a step, the largest first.
+    """The most that each class could give back, in ms a step, the largest first.
 
-    `computing`: kernel time of a step by family, without communication. Of the GPU's classes it is
-    the time above the roofline's floor, of families without a floor all; nothing while the GPU
-    waits: kernels that end sooner then only make it wait longer.
+    `computing` is kernel time of a step by family, without communication. The GPU's classes could
+    give back the time above the roofline's floor, or all time of a family without a floor. They
+    give back nothing while the GPU waits: kernels that end sooner would only make it wait longer.
     """
     floors = report.roofline.families if report.roofline else []
     percent = {row.family: row.percent_of_bound for row in floors}
@@ -154,7 +159,7 @@ def most_to_gain(
     computing: dict[str, float],
     step_ms: float,
 ) -> str | None:
-    """The one thing to work on, with what it could bring; None where nothing can be told."""
+    """The one thing to work on, with the most it could gain, or None if nothing can be said."""
     of_host = sum(ms for name, ms in lost.items() if VERDICT[name].host)
     if verdict in lost or verdict == "host":
         title, ms = VERDICT[verdict].title, of_host if verdict == "host" else lost[verdict]
@@ -187,7 +192,7 @@ def busy_sentences(report: Report, step: TypicalStep) -> Iterator[str]:
 
 
 def host_sentences(report: Report) -> Iterator[str]:
-    """What can be said of a capture without a GPU."""
+    """Evidence from a capture without GPU activity: the longest phase and operators."""
     yield "Without GPU activity in the capture the bottleneck cannot be named."
     if report.phases:
         longest = max(report.phases, key=lambda row: row.host_ms)
@@ -225,7 +230,7 @@ def overhead_sentence(health: Health, taken_off: float) -> str:
 def details(
     analysis: Analysis, report: Report, verdict: str, waiting: dict[str, float]
 ) -> Iterator[str]:
-    """Where the milliseconds of the verdict come from."""
+    """Further evidence for the verdict: the origin of its milliseconds."""
     if verdict == "copies":
         yield from copies.sentences(report.copies or [], report.capture.gpu)
         if report.idle and (staging_ms := report.idle.by_cause["staging"]):
@@ -249,7 +254,7 @@ def details(
 
 
 def cannot_tell(report: Report) -> Iterator[str]:
-    """What is missing, and the option that would have captured it."""
+    """Questions that the capture leaves open, each with the option that would have answered it."""
     if report.window.phases_from is None:
         yield "which phase is slow: no phase ranges: --step NAME --phases a,b"
     if report.breakdown is None:

@@ -1,4 +1,4 @@
-"""What may be wrong with a capture, so that nobody reads too much into it. Called by summary."""
+"""Find what may be wrong with a capture, so that nobody relies on it too much. Called by summary."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -18,13 +18,15 @@ from profiling.timeline.trace import GRAPH, Device, Trace
 FEW_STEPS = 5
 HIGH_OVERHEAD_PERCENT = 10.0
 LOW_COVERAGE = 0.95
-SLOW_START = 1.5  # the first step against the median of the rest
-RESTLESS = 0.2  # the middle half of the step times, against their median
+SLOW_START = 1.5  # the first step over the median of the rest
+RESTLESS = 0.2  # interquartile range of the step times over their median
 DISTURBANCES = ("evaluate", "checkpoint")
 WHOLE_GRAPHS = "CUDA graphs were captured as wholes, without their kernels"
 PERSONAL = "the capture still holds an environment, a user, a host or folders"
 OTHERS = "GPUs of processes in this capture"
-UNKNOWN_SHARE = 0.2  # of kernel time: from here on a warning, and no evidence
+# of the kernel time in kernels without a family: from here up families prove nothing, and it is
+# worth a warning
+UNKNOWN_SHARE = 0.2
 TRACE_BOTH = "nsys profile --trace=cuda,nvtx"
 CAPTURE_AGAIN = (
     "capture again: fewer steps (profile.steps=10), torch.cuda.synchronize() before the capture "
@@ -38,7 +40,10 @@ note, warning = partial(Finding, "note"), partial(Finding, "warning")
 def health(
     analysis: Analysis, manifest: Manifest | None, report: Report, problem: str | None
 ) -> Health:
-    """`report`: all but its health and bottleneck is there; `problem`: of the run's own rows."""
+    """The health of a capture, whose `report` is complete but for its health and bottleneck.
+
+    `problem` says why the run's own rows could not be read, or is None.
+    """
     overhead = manifest.overhead_percent if manifest else None
     free_ms = free_step_ms(manifest)
     estimated_ms = profiler_cost.estimated_ms(analysis) if free_ms is None else None
@@ -76,7 +81,10 @@ def of_losses(losses: Losses | None) -> Iterator[Finding]:
 
 
 def free_step_ms(manifest: Manifest | None) -> float | None:
-    """The mean of the medians before and after the window, as the manifest's overhead has it."""
+    """Step time without a profiler: the mean of the medians before and after the window, or None.
+
+    The manifest's overhead is relative to the same mean.
+    """
     around = (manifest.step_ms.before, manifest.step_ms.after) if manifest else ()
     medians = [laps.median for laps in around if laps]
     return float(np.mean(medians)) if medians else None
@@ -155,12 +163,12 @@ def of_steps(report: Report, unclosed: int, endless: int) -> Iterator[Finding]:
 
 
 def changes_figures(finding: Finding) -> bool:
-    """Whether it says how the figures are to be read, and so belongs beside them."""
+    """Whether the finding says how to read the figures, and so belongs beside them."""
     return finding.level == "warning" or OTHERS in finding.what
 
 
 def of_others(analysis: Analysis) -> Iterator[Finding]:
-    """What of the capture the report is not about."""
+    """A note where the capture holds other processes or GPUs than the report's."""
     used, steps = used_gpus(analysis.trace), analysis.steps
     if len(used) < 2:
         return
