@@ -1,8 +1,8 @@
-"""PyTorch's operators against what the GPU can do, where shapes were recorded. Called by summary.
+"""Compare PyTorch's operators with the GPU's peaks, where shapes were recorded. Called by summary.
 
-An operation on the GPU belongs to the operator that was open on the launching thread at the launch.
-Of operators inside each other that have a cost (linear, and the addmm that it calls), the innermost
-counts: so no work is counted twice.
+A GPU operation belongs to the operator that was open on the launching thread at the launch. If
+nested operators have a cost (linear, and the addmm that it calls), only the innermost counts, so
+that no work is counted twice.
 """
 
 import re
@@ -19,11 +19,11 @@ from profiling.hardware import peak_bytes_per_s, peak_flops_per_s
 from profiling.timeline.trace import Device, ShapedOperators
 
 TENSOR_FLOAT = re.compile(r"tf32|tensorop_s1688", re.I)  # kernels that round float32 to TF32
-DTYPES = ("float32", "tf32", "bfloat16", "float16")  # whose peaks are known
+DTYPES = ("float32", "tf32", "bfloat16", "float16")  # types with known peaks
 
 
 def operator_work(analysis: Analysis, gpu: Device | None) -> list[OperatorWork] | None:
-    """By shape, those with the most GPU time first; None where no shapes were recorded."""
+    """Operators by shape, the most GPU time first; None where no shapes were recorded."""
     trace, owned = analysis.trace, analysis.owned
     if trace.shaped_operators is None or owned is None:
         return None
@@ -46,7 +46,7 @@ def operator_work(analysis: Analysis, gpu: Device | None) -> list[OperatorWork] 
 
 
 def launching(operators: ShapedOperators, owned: Owned) -> np.ndarray:
-    """Of each of the steps' operations the operator's row that launched it; -1: none of these."""
+    """(operations of the steps,): row in `operators` of the one that launched each, or -1."""
     found = np.full(len(owned.row), -1)
     for thread in np.unique(distinct(operators.thread)).tolist():
         rows = innermost(operators, np.flatnonzero(operators.thread == thread))
@@ -56,7 +56,7 @@ def launching(operators: ShapedOperators, owned: Owned) -> np.ndarray:
 
 
 def innermost(operators: ShapedOperators, rows: np.ndarray) -> np.ndarray:
-    """Those of a thread's rows that hold no other of them; disjoint, by start."""
+    """The rows of a thread's operators that contain no other: disjoint, sorted by start."""
     rows = rows[np.lexsort((-operators.end_ns[rows], operators.start_ns[rows]))]
     next_start = np.append(operators.start_ns[rows[1:]], np.iinfo(np.int64).max)
     return rows[operators.end_ns[rows] <= next_start]
@@ -88,7 +88,7 @@ def row_of(
 
 
 def peaks_of(device_name: str | None, dtype: str) -> tuple[float, float] | None:
-    """(FLOP/s, byte/s); None where one of them is not known."""
+    """(FLOP/s, byte/s) of the device, or None where one of them is not known."""
     if device_name is None or dtype not in DTYPES:
         return None
     peaks = peak_flops_per_s(device_name, dtype), peak_bytes_per_s(device_name)

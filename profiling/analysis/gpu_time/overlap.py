@@ -1,4 +1,4 @@
-"""What runs beside the kernels that compute: communication and copies, hidden or exposed.
+"""Measure how much of communication and copies is hidden by kernels, and how much is exposed.
 
 Called by summary. `exposed` is what the breakdown calls communication and copy: each moment of a
 step counts once there, as computing if any kernel computes.
@@ -19,7 +19,7 @@ COPY_NAME = ("[CUDA memcpy ", "]")  # around the direction
 
 
 def overlap(analysis: Analysis) -> list[Overlap] | None:
-    """Of communication and copies, where there are any; None without GPU activity."""
+    """A row for communication and one for copies, if there are any; None without GPU activity."""
     operations, activity = analysis.trace.operations, analysis.activity
     if operations is None or activity is None:
         return None
@@ -51,7 +51,7 @@ def overlap(analysis: Analysis) -> list[Overlap] | None:
 
 
 def slowed_ms(analysis: Analysis) -> float:
-    """By how much communication makes the kernels longer that hide it, a step."""
+    """Milliseconds a step by which communication lengthens the kernels that hide it."""
     owned = analysis.owned
     if owned is None:
         return 0.0
@@ -64,7 +64,7 @@ def slowed_ms(analysis: Analysis) -> float:
 
 
 def copy_speeds(analysis: Analysis, gpu: Device | None) -> list[CopySpeed] | None:
-    """By direction and host memory, the most exposed first; None without GPU activity."""
+    """Copies by direction and host memory, the most exposed first; None without GPU activity."""
     owned, activity, names = analysis.owned, analysis.activity, analysis.trace.names
     if owned is None or activity is None:
         return None
@@ -73,7 +73,7 @@ def copy_speeds(analysis: Analysis, gpu: Device | None) -> list[CopySpeed] | Non
     took_ns = owned.duration_ns[rows]
     hidden_ns = [
         hiding.within(owned.start_ns[rows], owned.end_ns[rows])
-        for hiding in (activity.talking, activity.computing)  # of those from GPU to GPU the second
+        for hiding in (activity.talking, activity.computing)  # the second for GPU to GPU
     ]
     talks = analysis.family[owned.name[rows]] == COMMUNICATION
     exposed_ns = took_ns - np.where(talks, hidden_ns[1], hidden_ns[0])

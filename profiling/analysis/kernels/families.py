@@ -1,9 +1,10 @@
-"""Which part of a model's work a kernel does, by its name. KERNELS is all that is known of names.
+"""Classify kernels by name: the part of a model's work that each one does.
 
-Names of NVIDIA's and AMD's libraries, of PyTorch, Triton, inductor, and of the libraries that
-training and serving use: FlashAttention, vLLM, SGLang, FlashInfer, AITER, TensorRT-LLM, DeepEP, ...
-Batched matrix products of an attention that is not fused are matrix products: names cannot tell
-what for. Attention is also what stands in its place: linear attention, state spaces.
+KERNELS holds all that is known of names: those of NVIDIA's and AMD's libraries, of PyTorch, Triton,
+inductor, and of the libraries that training and serving use: FlashAttention, vLLM, SGLang,
+FlashInfer, AITER, TensorRT-LLM, DeepEP, ...
+Batched matrix products of an attention that is not fused count as matrix products: names cannot
+tell what for. Attention includes what replaces it: linear attention, state spaces.
 """
 
 import re
@@ -223,14 +224,14 @@ def first_found(rows: tuple[tuple[str, re.Pattern[str]], ...], text: str) -> str
 
 
 def ms_by_family(family: np.ndarray, took_ns: np.ndarray, steps: int) -> dict[str, float]:
-    """Milliseconds a step of each family that is there; `family`: indices in FAMILIES."""
+    """Milliseconds a step of each family that occurs; `family` holds indices in FAMILIES."""
     total = np.zeros(len(FAMILIES), np.int64)
     np.add.at(total, family, took_ns)
     return {FAMILIES[i]: int(total[i]) / 1e6 / steps for i in np.flatnonzero(total).tolist()}
 
 
 def families_of(names: list[str], name: np.ndarray) -> np.ndarray:
-    """An index in FAMILIES for each of `names`, -1 for those that no row of `name` points to."""
+    """(names,) index in FAMILIES of each, or -1 for names that do not occur in the column `name`."""
     families = np.full(len(names), -1, np.int8)
     for row in used(name):
         families[row] = FAMILIES.index(family_of(names[row]))
@@ -238,14 +239,14 @@ def families_of(names: list[str], name: np.ndarray) -> np.ndarray:
 
 
 def gelu_in_products(names: list[str]) -> bool:
-    """Whether products of our own made GELU, and its gradient."""
+    """Whether this project's own matrix products computed GELU and its gradient."""
     return any(re.match(r"linear_(streamed_)?(for|back)ward_gelu_triton", name) for name in names)
 
 
 def attention_backend(names: list[str]) -> str | None:
-    """What computed attention, from the names of the kernels that ran; None without any.
+    """The attention backend, from the names of the kernels that ran; None without any name.
 
-    "slow" where no fused kernel ran but a softmax did, "unknown" where neither shows.
+    "slow" if no fused kernel ran but a softmax did, "unknown" if neither did.
     """
     if not names:
         return None

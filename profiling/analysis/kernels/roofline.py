@@ -1,4 +1,4 @@
-"""What a step of this GPT costs at least, against what the GPU can do. Called by summary.
+"""Compare the least cost of a step of this GPT with the GPU's peaks. Called by summary.
 
 Per step and GPU, with M = tokens = batch_size * block_size * micro-steps, C = n_embd, L = n_layer,
 T = block_size, H = n_head, V = vocabulary, N = parameters, S = M * T * H elements of scores,
@@ -69,7 +69,7 @@ class StepConfig:
 
 @dataclass(frozen=True)
 class Work:
-    """What a step of one rank computes, and the peaks of its GPU."""
+    """The work of one step on one rank, and the peaks of its GPU."""
 
     config: StepConfig
     vocab_size: int
@@ -80,14 +80,14 @@ class Work:
 
     @property
     def parameters(self) -> int:
-        """Of model.GPT without position embeddings, as the trainer counts them."""
+        """Number of parameters of model.GPT without position embeddings, as the trainer counts."""
         C, L = self.config.n_embd, self.config.n_layer
         biases = L * (9 * C + 2 * C) + C if self.config.bias else 0
         return 12 * L * C * C + (2 * L + 1) * C + self.vocab_size * C + biases
 
 
 def work_of(manifest: Manifest | None, device_name: str | None) -> Work:
-    """Raises ValueError for what is not known, in a sentence."""
+    """The work of a step; raises ValueError with a sentence that says what is not known."""
     if manifest is None:
         raise ValueError("the capture has no manifest, so the model's shapes are not known")
     config = step_config(manifest)
@@ -167,7 +167,7 @@ def costs(
         if config.optimizer == "adamw":
             found["optimizer"] = (16 * N, 34 * N)
         if config.shard_update:
-            del found["optimizer"]  # a part, of a size that only the run knows
+            del found["optimizer"]  # each rank updates a part, whose size only the run knows
     elif config.dropout:
         found["dropout"] = (4 * dropped, (4 * s + 2) * dropped)
     return found
@@ -181,7 +181,10 @@ def roofline(
     step_ms: float,
     gelu_in_products: bool = False,
 ) -> Roofline | None:
-    """`family_ms`: kernel time a step. None where `missing` says why."""
+    """The roofline of a step, or None where `missing` has a reason.
+
+    `family_ms` is kernel time a step.
+    """
     try:
         work = work_of(manifest, device_name)
     except ValueError:

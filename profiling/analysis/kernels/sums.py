@@ -1,7 +1,8 @@
-"""Sums over the whole capture, as `nsys stats` prints them, and in the steps. Called by summary.
+"""Sum up kernels, calls, copies, operators and counters. Called by summary.
 
-What is of the whole capture is of all processes and devices: kernels, families, calls (of CUDA and
-of the system), copies and memsets. Times are integer nanoseconds, averages floats.
+Sums over the whole capture are of all processes and devices, as `nsys stats` prints them: kernels,
+families, calls (of CUDA and of the system), copies and memsets. The others are of the steps. Times
+are integer nanoseconds, averages floats.
 """
 
 import numpy as np
@@ -20,15 +21,15 @@ from profiling.analysis.report import (
 )
 from profiling.timeline.trace import COPY, KERNEL, MEMSET, Calls, CounterSamples, Trace
 
-# count, total_ns, avg_ns, med_ns, min_ns, max_ns, stddev_ns of the rows of one name; stddev is the
-# sample's, of a single row 0, as nsys has it
+# count, total_ns, avg_ns, med_ns, min_ns, max_ns, stddev_ns of the rows of one name; stddev is that
+# of the sample, and 0 for a single row, as in nsys
 Durations = tuple[int, int, float, float, int, int, float]
 
 
 def by_name_and_duration(
     name: np.ndarray, duration_ns: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Both sorted: the groups and, inside them, the order for the median."""
+    """Both columns, sorted by name and then by duration, which gives the medians."""
     shift = int(duration_ns.max()).bit_length()
     if shift + int(name.max()).bit_length() > 63:
         order = np.lexsort((duration_ns, name))
@@ -93,7 +94,7 @@ def sums_of(names: list[str], calls: Calls) -> list[CallSum]:
 
 
 def memops(trace: Trace) -> list[MemopSum]:
-    """Copies and memsets."""
+    """Sums of copies and memsets of each kind."""
     operations = trace.operations
     if operations is None:
         return []
@@ -116,7 +117,7 @@ def sizes(
 
 
 def allocations(analysis: Analysis) -> AllocationSum | None:
-    """Device memory taken in the steps; the peak is above what was held at their beginning."""
+    """Device memory allocated in the steps; the peak is above what was held at their beginning."""
     table, steps = analysis.trace.allocations, analysis.steps
     if table is None:
         return None
@@ -134,7 +135,10 @@ def allocations(analysis: Analysis) -> AllocationSum | None:
 
 
 def operators(analysis: Analysis) -> list[OperatorSum] | None:
-    """PyTorch's operators begun in the steps; self time is without the operators inside."""
+    """Sums of PyTorch's operators that began in the steps, the longest self time first.
+
+    Self time is without the operators inside.
+    """
     table, process = analysis.trace.operators, analysis.steps.process
     if table is None:
         return None
@@ -162,7 +166,7 @@ def operators(analysis: Analysis) -> list[OperatorSum] | None:
 
 
 def counters(analysis: Analysis) -> list[CounterMean] | None:
-    """In the steps, of the GPU that the report is about; None: not captured."""
+    """Means of the hardware counters of the report's GPU in the steps; None: not captured."""
     found, device = analysis.trace.counters, analysis.steps.device
     if found is None:
         return None
@@ -170,7 +174,7 @@ def counters(analysis: Analysis) -> list[CounterMean] | None:
 
 
 def mean(counter: CounterSamples, analysis: Analysis) -> CounterMean:
-    """Over the samples in the steps, and over those while the GPU was busy."""
+    """Mean of a counter over the samples in the steps, and over those while the GPU was busy."""
     inside = (counter.time_ns >= analysis.begin_ns) & (counter.time_ns <= analysis.end_ns)
     time_ns, value = counter.time_ns[inside], counter.value[inside]
     while_busy = np.zeros(len(time_ns), bool)

@@ -1,4 +1,4 @@
-"""Find what may be wrong with a capture, so that nobody relies on it too much. Called by summary."""
+"""Find what may be wrong with a capture, so that nobody trusts it too far. Called by summary."""
 
 from collections.abc import Iterator
 from functools import partial
