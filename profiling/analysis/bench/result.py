@@ -1,4 +1,4 @@
-"""The table of `bench`: its rows, each of one kind of process, with the ratio and its interval.
+"""Make the table of `bench`: each row is of one kind of process, with the ratio and its interval.
 
 The statistics are those of `ab`: the process is the unit (difference.experiment.against).
 """
@@ -31,8 +31,8 @@ class Part:
     what: str
     meaning: str
     unit: str
-    kind: Kind  # the processes that it is read from
-    value: Callable[[TimedProcess, float], float | None]  # the latter is the loss to reach
+    kind: Kind  # kind of the processes that have the value
+    value: Callable[[TimedProcess, float], float | None]  # of (process, loss to reach)
 
 
 def step_ms(process: TimedProcess, _: float) -> float | None:
@@ -40,7 +40,7 @@ def step_ms(process: TimedProcess, _: float) -> float | None:
 
 
 def reached_s(process: TimedProcess, target: float) -> float | None:
-    """When the first evaluation at or below the loss was printed."""
+    """Seconds until the first evaluation at or below the loss was printed, or None."""
     return next((e.at_s for e in process.evaluations if e.val_loss <= target), None)
 
 
@@ -106,7 +106,7 @@ def measures(
 
 
 def mfu_of(bench: Bench, step: Measure) -> Measure | None:
-    """Of both by our count of the arithmetic and the data sheet of the device."""
+    """MFU of all sides, by our count of the arithmetic and the data sheet of the device."""
     if step.part != "step" or not (bench.flops_per_step and bench.device and bench.dtype):
         return None
     peak = peak_flops_per_s(bench.device, bench.dtype)
@@ -143,7 +143,7 @@ def measure(bench: Bench, name: str, target: float, band: float) -> Measure | No
 
 
 def slowed(processes: list[TimedProcess]) -> list[float | None]:
-    """Steps of the other one's captured processes over those of its free ones."""
+    """Step times of the other checkout's captured processes over the median of its free ones."""
     found: dict[str, list[float]] = {"steps": [], "captured": []}
     for process in processes:
         ms = step_ms(process, 0.0)
@@ -154,7 +154,7 @@ def slowed(processes: list[TimedProcess]) -> list[float | None]:
 
 
 def detail(bench: Bench, name: str, processes: list[TimedProcess]) -> str | None:
-    """How much it was that took this time."""
+    """The amount of work that took this time, or None."""
     tokens = f"{bench.asked.tokens} tokens"
     if name == "run":
         counts = sorted({len(process.evaluations) for process in processes})
@@ -170,7 +170,7 @@ def side_values(side: Side, values: list[float]) -> SideValues:
 
 
 def ratios(found: dict[Side, list[float]], unit: str, band: float) -> list[Against]:
-    """Of ours over theirs, where both have enough processes for an interval; of times."""
+    """Ratios of times, ours over theirs, where both have enough processes for an interval."""
     if unit == "ratio":
         return []
     times: dict[str, list[float]] = {
@@ -183,7 +183,7 @@ def ratios(found: dict[Side, list[float]], unit: str, band: float) -> list[Again
 
 
 def unreached(processes: list[TimedProcess], found: dict[Side, list[float]]) -> str | None:
-    """Who did not come so far, and how far they came."""
+    """A remark on the sides that did not always reach the loss, or None; it has their lowest."""
     least = {
         side: min(e.val_loss for p in processes if p.side == side for e in p.evaluations)
         for side in SIDES
@@ -199,7 +199,10 @@ def count_of(processes: list[TimedProcess], side: Side) -> int:
 
 
 def whole_work(bench: Bench) -> list[Work]:
-    """What each said of its work, and what was counted; `bench` may have that of before."""
+    """The work that each side reported, and the work that was counted.
+
+    Counted rows replace those that `bench` has from before.
+    """
     counted = counted_work(bench)
     names = {row.what for row in counted}
     return [row for row in bench.work if row.what not in names] + counted

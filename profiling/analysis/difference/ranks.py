@@ -1,4 +1,4 @@
-"""Captures of several ranks as a side of a comparison, and what changed between the ranks.
+"""Make a side of a comparison from captures of several ranks, and compare their communication.
 
 Called by the verb compare and by comparison.
 """
@@ -12,7 +12,10 @@ from profiling.causes import PART
 
 
 def compared_ranks(report: RanksReport, name: str) -> Compared:
-    """A step is as long as it takes the ranks on average: they wait for one another."""
+    """The side of the captures of several ranks.
+
+    A step is as long as the ranks take on average, because they wait for one another.
+    """
     step_ms = [fmean(row) for row in report.steps.step_ms]
     rows = report.ranks
     no_verdict = next((row.no_verdict for row in rows if row.no_verdict), None)
@@ -84,6 +87,6 @@ def who(report: RanksReport) -> str | None:
 
 
 def ranks_against(baseline: Compared, candidate: Compared) -> list[str]:
-    """Why two sides do not compare: other numbers of ranks."""
+    """A line if the two sides have different numbers of ranks, which do not compare."""
     one, other = (len(side.ranks.ranks) if side.ranks else 1 for side in (baseline, candidate))
     return [f"ranks: {one} against {other}"] if one != other else []

@@ -231,7 +231,7 @@ def ms_by_family(family: np.ndarray, took_ns: np.ndarray, steps: int) -> dict[st
 
 
 def families_of(names: list[str], name: np.ndarray) -> np.ndarray:
-    """(names,) index in FAMILIES of each, or -1 for names that do not occur in the column `name`."""
+    """(names,) index in FAMILIES of each, or -1 for one that is not in the column `name`."""
     families = np.full(len(names), -1, np.int8)
     for row in used(name):
         families[row] = FAMILIES.index(family_of(names[row]))

@@ -49,7 +49,7 @@ class Cost:
 
 
 def cost_of(inputs: Inputs) -> Cost | None:
-    """The cost of a call, or None where its inputs do not tell (their number or type is unknown)."""
+    """The cost of a call, or None where its inputs have an unknown number or type."""
     try:
         found = FORMULAS[inputs.operator](inputs)
     except (ArithmeticError, LookupError, ValueError):

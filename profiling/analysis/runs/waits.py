@@ -1,4 +1,4 @@
-"""Who waited for whom in a run of several ranks, over its logged rows. Called by the dashboard."""
+"""Summarise which rank waited for which in a run, over its logged rows. Called by the dashboard."""
 
 import re
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from profiling.metric_names import SLOWEST_RANK, STRAGGLER_MS, WAIT_MS, WAIT_OF_
 
 @dataclass(frozen=True)
 class RankWaits:
-    """Of one run; milliseconds of a step, means over the rows."""
+    """Waiting times of one run in ms a step, as means over the rows."""
 
     run: RunFolder
-    wait_ms: float  # of a rank, for the last one to come
-    straggler_ms: float  # what ranks that are slower than the rest cost
-    slowest: int  # the rank that was so most often
-    slowest_share: float  # in how many of the rows, 0 to 1
-    each_ms: dict[int, float]  # by rank; empty where they are too many to be logged
+    wait_ms: float  # time that a rank waits for the last one to come
+    straggler_ms: float  # cost of ranks that are slower than the rest
+    slowest: int  # the rank that was slowest most often
+    slowest_share: float  # share of the rows in which it was slowest, 0 to 1
+    each_ms: dict[int, float]  # wait of each rank; empty where there are too many to log
 
     @property
     def ranks(self) -> int | None:
@@ -36,7 +36,7 @@ class RankWaits:
 
 
 def rank_waits(run: RunFolder) -> RankWaits | None:
-    """None of a run that did not log it: one rank alone waits for nobody."""
+    """The waits of a run, or None where it did not log them: one rank alone waits for nobody."""
     needed = [run.columns.get(metric.name) for metric in (WAIT_MS, STRAGGLER_MS, SLOWEST_RANK)]
     if not all(needed):
         return None
