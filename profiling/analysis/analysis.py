@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from profiling.analysis.gpu_time.attribution import (
-    Owned,
+    OwnedOperations,
     attribute,
     boundaries,
     owning_phases,
@@ -42,7 +42,7 @@ class Analysis:
         return find_steps(self.trace, self.step, self.phases, self.device, self.process)
 
     @cached_property
-    def owned(self) -> Owned | None:
+    def owned(self) -> OwnedOperations | None:
         """GPU operations that belong to the steps, or None where no GPU activity was captured."""
         operations = self.trace.operations
         return None if operations is None else attribute(operations, self.trace.calls, self.steps)

@@ -14,22 +14,22 @@ def distinct(column: np.ndarray) -> np.ndarray:
     return np.unique(column[np.concatenate(([True], column[1:] != column[:-1]))])
 
 
-def used(name: np.ndarray) -> list[int]:
+def used_names(name: np.ndarray) -> list[int]:
     """The indices of names that occur in the column, ascending."""
     return np.flatnonzero(np.bincount(name)).tolist()
 
 
-def called(names: list[str], name: np.ndarray, wanted: Callable[[str], object]) -> np.ndarray:
+def name_mask(names: list[str], name: np.ndarray, wanted: Callable[[str], object]) -> np.ndarray:
     """Mask of the rows whose name is wanted; `name` is a column of indices in `names`.
 
     `wanted` is called once for each distinct name, not for each row.
     """
     is_wanted = np.zeros(len(names) + 1, bool)
-    is_wanted[[row for row in used(name) if wanted(names[row])]] = True
+    is_wanted[[row for row in used_names(name) if wanted(names[row])]] = True
     return is_wanted[name]
 
 
-def joined(columns: list[np.ndarray]) -> np.ndarray:
+def concatenate_columns(columns: list[np.ndarray]) -> np.ndarray:
     """The columns one after the other, or an empty int64 column without any."""
     return np.concatenate(columns) if columns else np.empty(0, np.int64)
 
@@ -83,7 +83,7 @@ class Intervals:
         """Nanoseconds of the set that lie in each [start, end)."""
         return self.before(end_ns) - self.before(start_ns)
 
-    def clipped(self, start_ns: int, end_ns: int) -> "Intervals":
+    def clip(self, start_ns: int, end_ns: int) -> "Intervals":
         """The part of the set in [start, end); only the two outer intervals change."""
         if start_ns >= end_ns:
             return Intervals(self.start_ns[:0], self.end_ns[:0])
@@ -95,21 +95,21 @@ class Intervals:
 
     def gaps(self, start_ns: int, end_ns: int) -> "Intervals":
         """The part of [start, end) that is not in the set."""
-        inside = self.clipped(start_ns, end_ns)
+        inside = self.clip(start_ns, end_ns)
         starts = np.concatenate(([start_ns], inside.end_ns)).astype(np.int64)
         ends = np.concatenate((inside.start_ns, [end_ns])).astype(np.int64)
         real = ends > starts
         return Intervals(starts[real], ends[real])
 
-    def joined(self, other: "Intervals") -> "Intervals":
+    def union(self, other: "Intervals") -> "Intervals":
         return union(
             np.concatenate((self.start_ns, other.start_ns)),
             np.concatenate((self.end_ns, other.end_ns)),
         )
 
-    def common(self, other: "Intervals", start_ns: int, end_ns: int) -> "Intervals":
+    def intersection(self, other: "Intervals", start_ns: int, end_ns: int) -> "Intervals":
         """The part of [start, end) that is in both sets."""
-        neither = self.gaps(start_ns, end_ns).joined(other.gaps(start_ns, end_ns))
+        neither = self.gaps(start_ns, end_ns).union(other.gaps(start_ns, end_ns))
         return neither.gaps(start_ns, end_ns)
 
     def total_ns(self) -> int:

@@ -348,7 +348,7 @@ class Health:
     lost_kernels: LostKernels | None = None  # None: not known, the capture has no launching calls
 
     @property
-    def of_losses(self) -> list[Finding]:
+    def loss_findings(self) -> list[Finding]:
         """The warning that kernels were lost, if there is one."""
         lost = self.lost_kernels
         return [each for each in self.findings if lost and each.what == lost.said]

@@ -1,6 +1,6 @@
 """Make the table of `bench`: each row is of one kind of process, with the ratio and its interval.
 
-The statistics are those of `ab`: the process is the unit (difference.experiment.against).
+Statistics are those of `ab`: the process is the unit (difference.experiment.compare_with_first).
 """
 
 import statistics
@@ -16,7 +16,7 @@ from profiling.analysis.bench.records import (
     TimedProcess,
     Work,
 )
-from profiling.analysis.difference.experiment import FEWEST_PROCESSES, against
+from profiling.analysis.difference.experiment import FEWEST_PROCESSES, compare_with_first
 from profiling.analysis.difference.records import Against
 from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
 from profiling.hardware import peak_flops_per_s
@@ -39,7 +39,7 @@ def step_ms(process: TimedProcess, _: float) -> float | None:
     return statistics.median(process.row_ms) if process.row_ms else None
 
 
-def reached_s(process: TimedProcess, target: float) -> float | None:
+def seconds_to_loss(process: TimedProcess, target: float) -> float | None:
     """Seconds until the first evaluation at or below the loss was printed, or None."""
     return next((e.at_s for e in process.evaluations if e.val_loss <= target), None)
 
@@ -76,7 +76,7 @@ PARTS = {
         "from the start of the process to an evaluation at or below --loss",
         "s",
         "run",
-        reached_s,
+        seconds_to_loss,
     ),
     "sample": Part(
         "sampling one",
@@ -128,12 +128,12 @@ def measure(bench: Bench, name: str, target: float, band: float) -> Measure | No
     for side in SIDES:
         values = [part.value(process, target) for process in processes if process.side == side]
         if name == "captured" and side == "theirs":
-            values = slowed(bench.processes)
+            values = captured_ratios(bench.processes)
         if known := [value for value in values if value is not None]:
             found[side] = known
     what, remark = part.what, None
     if name == "loss":
-        what, remark = f"{what} {target:g}", unreached(processes, found)
+        what, remark = f"{what} {target:g}", unreached_remark(processes, found)
     elif name == "captured" and bench.asked.against:
         whole = "the other one as a whole process under nsys, over its free ones"
         remark = whole if "theirs" in found else "the other one opens no window: not measured"
@@ -142,7 +142,7 @@ def measure(bench: Bench, name: str, target: float, band: float) -> Measure | No
     return Measure(name, what, part.unit, rows, pairs, detail(bench, name, processes), remark)
 
 
-def slowed(processes: list[TimedProcess]) -> list[float | None]:
+def captured_ratios(processes: list[TimedProcess]) -> list[float | None]:
     """Step times of the other checkout's captured processes over the median of its free ones."""
     found: dict[str, list[float]] = {"steps": [], "captured": []}
     for process in processes:
@@ -179,22 +179,26 @@ def ratios(found: dict[Side, list[float]], unit: str, band: float) -> list[Again
         if len(values) >= FEWEST_PROCESSES
     }
     others = [side for side in times if side != "theirs"]
-    return [against("theirs", side, times, band) for side in others] if "theirs" in times else []
+    return (
+        [compare_with_first("theirs", side, times, band) for side in others]
+        if "theirs" in times
+        else []
+    )
 
 
-def unreached(processes: list[TimedProcess], found: dict[Side, list[float]]) -> str | None:
+def unreached_remark(processes: list[TimedProcess], found: dict[Side, list[float]]) -> str | None:
     """A remark on the sides that did not always reach the loss, or None; it has their lowest."""
     least = {
         side: min(e.val_loss for p in processes if p.side == side for e in p.evaluations)
         for side in SIDES
         if any(p.side == side and p.evaluations for p in processes)
     }
-    short = [side for side in least if len(found.get(side, [])) < count_of(processes, side)]
+    short = [side for side in least if len(found.get(side, [])) < process_count(processes, side)]
     told = [f"{side} came to {least[side]:.4f}" for side in short]
     return f"not always reached: {', '.join(told)}" if told else None
 
 
-def count_of(processes: list[TimedProcess], side: Side) -> int:
+def process_count(processes: list[TimedProcess], side: Side) -> int:
     return sum(process.side == side for process in processes)
 
 

@@ -147,7 +147,7 @@ def few_steps(steps: Steps, unit: str) -> CannotTell:
 
 
 def noise(ratio: Ratio, steps: Steps, unit: str, band: float) -> CannotTell:
-    why = undecided((ratio.low, ratio.high), steps.noise, band)
+    why = undecided_words((ratio.low, ratio.high), steps.noise, band)
     if steps.over_processes:
         needed = processes_to_tell(steps.baseline_ms, steps.candidate_ms, band)
         return CannotTell("noise", why, runs_it_takes(needed), needed)
@@ -165,7 +165,7 @@ def runs_it_takes(needed: int | None) -> str:
     return f"it would take about {needed} runs of each"
 
 
-def undecided(interval: tuple[float, float], noise: float, band: float) -> str:
+def undecided_words(interval: tuple[float, float], noise: float, band: float) -> str:
     return (
         f"the ratio is {interval[0]:.3f} to {interval[1]:.3f}, neither all beyond the noise of "
         f"{number(float(f'{noise * 100:.2g}'))} % nor all within {band * 100:g} %"
@@ -179,7 +179,7 @@ def host_words(baseline: Compared, candidate: Compared, band: float) -> str:
     known to have added little.
     """
     one, other = baseline.captured.gpu_parts, candidate.captured.gpu_parts
-    if not one or not other or not (slowed(baseline) or slowed(candidate)):
+    if not one or not other or not (may_be_slowed(baseline) or may_be_slowed(candidate)):
         return ""
     change_ms = {name: other.get(name, 0.0) - one.get(name, 0.0) for name in one | other}
     host = sorted(filter(is_host, change_ms), key=lambda name: -abs(change_ms[name]))
@@ -198,7 +198,7 @@ def is_host(bucket: str) -> bool:
     return part is not None and part.lengthened
 
 
-def slowed(side: Compared) -> bool:
+def may_be_slowed(side: Compared) -> bool:
     """Whether a profiler may have added much to the side's captured steps."""
     if side.kind == TRAINING:
         return False

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from profiling.analysis.difference.compared import Compared, Environment
 from profiling.analysis.difference.records import Pair
-from profiling.analysis.runs.configuration import WORK, flatten, leading, same_work, top_level
+from profiling.analysis.runs.configuration import WORK, flatten, leading_keys, same_work, top_level
 from profiling.records import JsonObject
 
 PACKAGES = ("torch", "triton")
@@ -37,7 +37,7 @@ def config_differences(
 def timed_keys(differences: dict[str, Pair]) -> list[str]:
     """The differing keys that change what a step does, or how it does it."""
     differ = differences.items()
-    return leading([key for key, pair in differ if not same_work(key, *pair.values)])
+    return leading_keys([key for key, pair in differ if not same_work(key, *pair.values)])
 
 
 def factor(differences: dict[str, Pair] | None) -> str | None:
@@ -58,7 +58,7 @@ def reasons_against(
         if None not in (one, other) and one != other:
             yield f"{what}: {one} against {other}"
     yield from work_reasons(differences)
-    if (baseline.on_cpu or candidate.on_cpu) and (cores := cores_apart(baseline, candidate)):
+    if (baseline.on_cpu or candidate.on_cpu) and (cores := core_differences(baseline, candidate)):
         yield f"{cores}, so the conditions are not equal"
     versions, others = versions_of(baseline.environment), versions_of(candidate.environment)
     for name, version in versions.items():
@@ -73,7 +73,7 @@ def work_reasons(differences: dict[str, Pair] | None) -> Iterator[str]:
             yield f"{key}: {pair.baseline} against {pair.candidate}, so a step does other work"
 
 
-def cores_apart(baseline: Compared, candidate: Compared) -> str:
+def core_differences(baseline: Compared, candidate: Compared) -> str:
     """The threads and cores that each side may use; empty where they are equal or not known."""
     one, other = (side.environment for side in (baseline, candidate))
     pairs = (

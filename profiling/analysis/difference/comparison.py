@@ -20,13 +20,13 @@ from profiling.analysis.difference.answer import (
 from profiling.analysis.difference.comparability import (
     commit,
     config_differences,
-    cores_apart,
+    core_differences,
     factor,
     reasons_against,
 )
 from profiling.analysis.difference.compared import TRAINING, Compared, PhaseTimes
 from profiling.analysis.difference.kernels import kernel_changes
-from profiling.analysis.difference.ranks import ranks_against, ranks_change
+from profiling.analysis.difference.ranks import rank_reasons, ranks_change
 from profiling.analysis.difference.records import (
     BucketChange,
     Comparability,
@@ -60,7 +60,7 @@ def compare(
     """
     differences = config_differences(baseline.config, candidate.config)
     reasons = [*reasons_against(baseline, candidate, differences)]
-    reasons += ranks_against(baseline, candidate)
+    reasons += rank_reasons(baseline, candidate)
     own, uncaptured = own_steps(baseline, candidate), uncaptured_steps(baseline, candidate)
     steps = uncaptured or own
     found = judge(baseline, candidate, steps, equal_within_percent / 100)
@@ -249,7 +249,9 @@ def notes(
     if one and other and one != other:
         yield f"code: commit {one} against {other}"
     yield from clock_notes(baseline, candidate)
-    if not (baseline.on_cpu or candidate.on_cpu) and (cores := cores_apart(baseline, candidate)):
+    if not (baseline.on_cpu or candidate.on_cpu) and (
+        cores := core_differences(baseline, candidate)
+    ):
         yield f"{cores} of the host"
     if own.ratio and not own.over_processes and own.fewest < FEW_STEPS:
         counts = len(baseline.step_ms), len(candidate.step_ms)

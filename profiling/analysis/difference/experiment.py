@@ -7,7 +7,7 @@ import statistics
 
 from msgspec.structs import replace
 
-from profiling.analysis.difference.answer import undecided
+from profiling.analysis.difference.answer import undecided_words
 from profiling.analysis.difference.comparability import config_differences, work_reasons
 from profiling.analysis.difference.compared import text_of
 from profiling.analysis.difference.records import (
@@ -58,9 +58,12 @@ def analyse(
         unit=unit,
         values=[value_times(experiment, label, times[label]) for label in labels],
         comparisons=[
-            against(labels[0], label, times, equal_within_percent / 100) for label in labels[1:]
+            compare_with_first(labels[0], label, times, equal_within_percent / 100)
+            for label in labels[1:]
         ],
-        warnings=[line for label in labels for line in disturbed(label, times[label], unit)],
+        warnings=[
+            line for label in labels for line in disturbed_processes(label, times[label], unit)
+        ],
         equal_within_percent=equal_within_percent,
     )
 
@@ -75,7 +78,7 @@ def process_times(experiment: Experiment) -> tuple[str, dict[str, list[float]]]:
     return NS_A_TOKEN if per_token else MS_A_STEP, times
 
 
-def disturbed(label: str, times: list[float], unit: str) -> list[str]:
+def disturbed_processes(label: str, times: list[float], unit: str) -> list[str]:
     """A line for each process that is far from the others of its value."""
     middle = statistics.median(times)
     return [
@@ -106,7 +109,9 @@ def value_times(experiment: Experiment, label: str, times: list[float]) -> Value
     )
 
 
-def against(first: str, label: str, times: dict[str, list[float]], band: float) -> Against:
+def compare_with_first(
+    first: str, label: str, times: dict[str, list[float]], band: float
+) -> Against:
     """The ratio of `label` to the first value, and whether it is more than noise or equal.
 
     noise_percent is how much groups of equal processes differ, measured on the repeats of both. The
@@ -167,9 +172,9 @@ def comparison_of(
         noise_percent=pair.noise_percent,
         experiment_unit=result.unit,
     )
-    base = captured or without_captures(experiment, pair, step)
+    base = captured or uncaptured_comparison(experiment, pair, step)
     if base.differences is None:  # the captures do not say, the processes do
-        of_runs = without_captures(experiment, pair, step)
+        of_runs = uncaptured_comparison(experiment, pair, step)
         base = replace(base, differs=of_runs.differs, differences=of_runs.differences)
     comparison = replace(
         base,
@@ -192,11 +197,13 @@ def cannot_tell(pair: Against, result: ExperimentResult) -> CannotTell:
     cure = f"not even {MOST_PROCESSES:,} processes of each would tell"
     if needed := pair.processes_to_tell:
         cure = f"it would take about {needed} processes of each: --repeats {needed}"
-    why = undecided(pair.ci95, pair.noise_percent / 100, band)
+    why = undecided_words(pair.ci95, pair.noise_percent / 100, band)
     return CannotTell("noise", why, cure, pair.processes_to_tell)
 
 
-def without_captures(experiment: Experiment, pair: Against, step: StepComparison) -> Comparison:
+def uncaptured_comparison(
+    experiment: Experiment, pair: Against, step: StepComparison
+) -> Comparison:
     """A comparison of the two configurations alone, without anything that explains it."""
     configs, in_force = experiment.configs, experiment.in_force
     differences = config_differences(configs[pair.baseline], configs[pair.candidate])

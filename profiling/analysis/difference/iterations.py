@@ -40,7 +40,7 @@ def first_iterations(experiment: Experiment, folder: Path, count: int) -> FirstI
     known = {value.label: value for value in values}
     # a token of the one is not an iteration of the other
     pairs = result.comparisons if result.unit == MS_A_STEP else []
-    return FirstIterations(values, [row for pair in pairs for row in evened(pair, known)])
+    return FirstIterations(values, [row for pair in pairs for row in break_even(pair, known)])
 
 
 def value_iterations(
@@ -102,7 +102,7 @@ def middle(starts: list[Start]) -> Start:
     return Start(*(statistics.median(column) if column else None for column in known))
 
 
-def evened(pair: Against, values: dict[str, ValueIterations]) -> list[Evened]:
+def break_even(pair: Against, values: dict[str, ValueIterations]) -> list[Evened]:
     """Iterations after which the slow starter has caught up, for first and for later processes.
 
     Empty unless the experiment found a difference: the gain in a step must be more than noise.

@@ -25,33 +25,36 @@ def kernel_changes(baseline: Compared, candidate: Compared) -> KernelChanges:
     """
     if baseline.no_verdict or candidate.no_verdict:
         return KernelChanges(added=[], removed=[], changed=[])
-    one, other = by_match(baseline.captured.kernels), by_match(candidate.captured.kernels)
+    one, other = (
+        group_by_match(baseline.captured.kernels),
+        group_by_match(candidate.captured.kernels),
+    )
     return KernelChanges(
-        added=missing(other, one),
-        removed=missing(one, other),
-        changed=changed(one, other, least_ms=LEAST_SHARE * baseline.mean_ms),
+        added=unmatched_kernels(other, one),
+        removed=unmatched_kernels(one, other),
+        changed=changed_kernels(one, other, least_ms=LEAST_SHARE * baseline.mean_ms),
     )
 
 
-def match(name: str) -> str:
+def match_name(name: str) -> str:
     """The name by which a kernel is matched; Triton's names lose their number."""
     return TRITON_NUMBER.sub(r"\1", name)
 
 
-def by_match(kernels: tuple[KernelOnOneSide, ...]) -> Kernels:
+def group_by_match(kernels: tuple[KernelOnOneSide, ...]) -> Kernels:
     found: Kernels = {}
     for kernel in kernels:
-        found.setdefault(match(kernel.name), []).append(kernel)
+        found.setdefault(match_name(kernel.name), []).append(kernel)
     return found
 
 
-def missing(kernels: Kernels, there: Kernels) -> list[KernelOnOneSide]:
+def unmatched_kernels(kernels: Kernels, there: Kernels) -> list[KernelOnOneSide]:
     """The kernels without a match in `there`, the longest first."""
     found = [kernel for name, rows in kernels.items() if name not in there for kernel in rows]
     return sorted(found, key=lambda kernel: -kernel.ms)
 
 
-def changed(baseline: Kernels, candidate: Kernels, least_ms: float) -> list[KernelChange]:
+def changed_kernels(baseline: Kernels, candidate: Kernels, least_ms: float) -> list[KernelChange]:
     """Kernels of both sides whose time or number changed; kernels that match share one row."""
     rows = [change(name, baseline[name], candidate[name]) for name in baseline if name in candidate]
     found = [

@@ -59,7 +59,7 @@ def ranks_change(baseline: RanksReport, candidate: RanksReport) -> RanksChange:
         wait_ms=change(waits_ms(baseline), waits_ms(candidate)),
         transfer_ms=change(transfers_ms(baseline), transfers_ms(candidate)),
         late_ms=change(late_ms(baseline), late_ms(candidate)),
-        stragglers=Pair(who(baseline), who(candidate)),
+        stragglers=Pair(straggler_evidence(baseline), straggler_evidence(candidate)),
     )
 
 
@@ -82,11 +82,11 @@ def late_ms(report: RanksReport) -> float | None:
     return report.straggler.costs_ms_per_step if report.straggler else 0.0
 
 
-def who(report: RanksReport) -> str | None:
+def straggler_evidence(report: RanksReport) -> str | None:
     return report.straggler.evidence[0] if report.straggler else None
 
 
-def ranks_against(baseline: Compared, candidate: Compared) -> list[str]:
+def rank_reasons(baseline: Compared, candidate: Compared) -> list[str]:
     """A line if the two sides have different numbers of ranks, which do not compare."""
     one, other = (len(side.ranks.ranks) if side.ranks else 1 for side in (baseline, candidate))
     return [f"ranks: {one} against {other}"] if one != other else []

@@ -42,7 +42,7 @@ def sentence(comparison: Comparison) -> str:
         said = f"{other} is at least {speed(comparison.ratio_bound)} than {one} (captured {times})"
     else:
         said = f"{other} is {speed(step.ratio)} than {one} ({times})"
-    if parts := because(comparison):
+    if parts := explanation(comparison):
         said += f": {parts}"
         against = "less" if comparison.verdict == "slower" else "more"
         if against in (kernels := kernel_words(comparison)).split():
@@ -72,7 +72,7 @@ def why_not(comparison: Comparison) -> str:
     if unknown.reason == "profiler":
         said.insert(1, kernel_words(comparison))
     if unknown.reason == "few_steps":
-        said.append(because(comparison))
+        said.append(explanation(comparison))
     return "; ".join(filter(None, said))
 
 
@@ -101,7 +101,7 @@ class PartChange:
         return abs(self.delta_ms) > self.noise_ms
 
 
-def because(comparison: Comparison) -> str:
+def explanation(comparison: Comparison) -> str:
     """The parts of the step that changed, the largest first, and the rest; empty if no capture."""
     parts = parts_of(comparison)
     if not parts or comparison.step_ms.unit != MS_A_STEP:
@@ -140,7 +140,7 @@ def parts_of(comparison: Comparison) -> list[PartChange]:
     for family in comparison.families or []:
         name = f"{family.family} kernels" if family.family in BARE else family.family
         parts.append(PartChange(name, family.baseline_ms, family.candidate_ms, steady_ms))
-    for row in told_buckets(comparison):
+    for row in explaining_buckets(comparison):
         whole = not comparison.families and row.bucket not in REMAINDERS
         if whole or row.bucket.startswith("idle"):
             name = part_name(row.bucket)
@@ -148,7 +148,7 @@ def parts_of(comparison: Comparison) -> list[PartChange]:
     return sorted(parts, key=lambda part: -abs(part.delta_ms))
 
 
-def told_buckets(comparison: Comparison) -> list[BucketChange]:
+def explaining_buckets(comparison: Comparison) -> list[BucketChange]:
     """The buckets that explain the steps that were judged.
 
     Where these steps ran without a profiler and their ratio differs from that of the captures, the

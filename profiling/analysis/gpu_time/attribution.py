@@ -28,7 +28,7 @@ QUEUED_NS = 100_000  # a free GPU begins an operation within this time after its
 
 
 @dataclass(frozen=True)
-class Owned:
+class OwnedOperations:
     """The operations that belong to the steps, as columns sorted by start."""
 
     steps: Steps
@@ -56,7 +56,7 @@ class Owned:
         return (self.kind == KERNEL) | (self.kind == GRAPH)
 
 
-def attribute(operations: Operations, calls: Calls | None, steps: Steps) -> Owned:
+def attribute(operations: Operations, calls: Calls | None, steps: Steps) -> OwnedOperations:
     row = steps.rows_of(operations)
     call = np.full(len(row), -1) if calls is None else operations.call[row]
     launch_ns, thread = operations.start_ns[row], np.full(len(row), -1)
@@ -71,7 +71,7 @@ def attribute(operations: Operations, calls: Calls | None, steps: Steps) -> Owne
     phase, same_thread = phase_of(steps, launch_ns, thread)
     if steps.thread is not None:  # else no calls were captured; ranges have the GPU's times
         phase[call < 0] = -1
-    return Owned(
+    return OwnedOperations(
         steps,
         operations,
         row,
@@ -95,16 +95,16 @@ def phase_of(
     """(row in steps.phases or -1, whether the phase is of the launching thread) for each launch."""
     phases = steps.phases
     central = (phases.thread == steps.thread) | (phases.thread == ANY_THREAD)
-    found = covering(phases, np.flatnonzero(central), launch_ns)
+    found = open_rows(phases, np.flatnonzero(central), launch_ns)
     same = (thread == steps.thread) & (found >= 0)
     for other in distinct(phases.thread[~central]).tolist():
         of = np.flatnonzero(thread == other)
-        own = covering(phases, np.flatnonzero(phases.thread == other), launch_ns[of])
+        own = open_rows(phases, np.flatnonzero(phases.thread == other), launch_ns[of])
         found[of[own >= 0]], same[of[own >= 0]] = own[own >= 0], True
     return found, same
 
 
-def covering(
+def open_rows(
     ranges: StepRanges | ShapedOperators | CollectiveCalls, rows: np.ndarray, time_ns: np.ndarray
 ) -> np.ndarray:
     """The one of `rows` that is open at each time, or -1; the rows are disjoint and sorted."""
@@ -115,7 +115,7 @@ def covering(
     return np.where((last >= 0) & (time_ns <= ranges.end_ns[found]), found, -1)
 
 
-def boundaries(steps: Steps, owned: Owned | None) -> np.ndarray:
+def boundaries(steps: Steps, owned: OwnedOperations | None) -> np.ndarray:
     """The n + 1 boundaries of the n steps on the GPU's time line, in ns.
 
     A step ends with the last operation it owns, or where the host ended it if it owns none. A
@@ -133,7 +133,7 @@ def boundaries(steps: Steps, owned: Owned | None) -> np.ndarray:
     return np.maximum.accumulate(np.concatenate(([first], ends))).astype(np.int64)
 
 
-def coverage(owned: Owned) -> Coverage:
+def coverage(owned: OwnedOperations) -> Coverage:
     kernel = owned.kernels_and_graphs
     duration_ns = owned.duration_ns[kernel]
     total = int(duration_ns.sum())
@@ -143,7 +143,7 @@ def coverage(owned: Owned) -> Coverage:
     return Coverage(total, attributed, ratio, same, attributed - same)
 
 
-def owning_phases(owned: Owned) -> np.ndarray:
+def owning_phases(owned: OwnedOperations) -> np.ndarray:
     """(operations of the capture,): index in Trace.names of the phase that owns each, or -1."""
     name = np.full(len(owned.operations.start_ns), -1)
     has = owned.phase >= 0
@@ -151,7 +151,7 @@ def owning_phases(owned: Owned) -> np.ndarray:
     return name
 
 
-def kernels_of_ranges(owned: Owned) -> tuple[np.ndarray, np.ndarray]:
+def kernels_of_ranges(owned: OwnedOperations) -> tuple[np.ndarray, np.ndarray]:
     """(nanoseconds, number) of the kernels that each of steps.ranges owns."""
     ranges = owned.steps.ranges
     gpu_ns, count = (np.zeros(len(ranges.start_ns), np.int64) for _ in range(2))

@@ -46,10 +46,10 @@ from functools import reduce
 
 import numpy as np
 
-from profiling.analysis.columns import Intervals, called, distinct, union
-from profiling.analysis.gpu_time.attribution import Owned
+from profiling.analysis.columns import Intervals, distinct, name_mask, union
+from profiling.analysis.gpu_time.attribution import OwnedOperations
 from profiling.analysis.gpu_time.breakdown import Activity
-from profiling.analysis.gpu_time.waits import charge, find_awaited, find_drained, first_begun
+from profiling.analysis.gpu_time.waits import charge, find_awaited, find_drained, wait_begin_ns
 from profiling.analysis.steps.steps import Steps
 from profiling.causes import CAUSES
 from profiling.timeline.trace import COPY, Calls, Operations, Trace
@@ -139,7 +139,7 @@ class Host:
 
 def find_gaps(
     trace: Trace,
-    owned: Owned,
+    owned: OwnedOperations,
     activity: Activity,
     bounds_ns: np.ndarray,
     charged: bool = True,
@@ -210,7 +210,7 @@ def copies(
     names: list[str], operations: Operations, rows: np.ndarray, direction: str
 ) -> np.ndarray:
     """Mask of the `rows` that are copies in that direction; False where the row is -1."""
-    return (rows >= 0) & called(names, operations.name[rows], lambda name: direction in name)
+    return (rows >= 0) & name_mask(names, operations.name[rows], lambda name: direction in name)
 
 
 def brings_batch(
@@ -222,7 +222,7 @@ def brings_batch(
     return brought & ~fetched
 
 
-def host_activity(trace: Trace, calls: Calls, owned: Owned, activity: Activity) -> Host:
+def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, activity: Activity) -> Host:
     names, begin, end = trace.names, activity.begin_ns, activity.end_ns
     steps, operations = owned.steps, owned.operations
     threads = set(distinct(owned.thread[owned.kernels_and_graphs]).tolist()) | {steps.thread}
@@ -235,32 +235,32 @@ def host_activity(trace: Trace, calls: Calls, owned: Owned, activity: Activity) 
     pageable = pageable[of_host[operations.call[pageable]]]
     to_host = copies(names, operations, pageable, TO_HOST)
     fetching, staging = operations.call[pageable[to_host]], operations.call[pageable[~to_host]]
-    allocating = np.flatnonzero(of_host & called(names, calls.name, ALLOCATING.fullmatch))
-    waiting = np.flatnonzero(of_host & called(names, calls.name, BLOCKING.fullmatch))
+    allocating = np.flatnonzero(of_host & name_mask(names, calls.name, ALLOCATING.fullmatch))
+    waiting = np.flatnonzero(of_host & name_mask(names, calls.name, BLOCKING.fullmatch))
 
     def during(rows: np.ndarray) -> Intervals:
-        return union(calls.start_ns[rows], calls.end_ns[rows]).clipped(begin, end)
+        return union(calls.start_ns[rows], calls.end_ns[rows]).clip(begin, end)
 
     waits, staged = during(np.union1d(waiting, fetching)), during(staging)
-    moved = moving(operations, calls, pageable, to_host)
-    stalls = quiet.joined(staged)
+    moved = staging_times(operations, calls, pageable, to_host)
+    stalls = quiet.union(staged)
 
-    data = data_ranges(trace, steps).clipped(begin, end)
-    foreign = os_calls(trace, steps, FOREIGN_WAITS).common(quiet, begin, end)
+    data = data_ranges(trace, steps).clip(begin, end)
+    foreign = os_calls(trace, steps, FOREIGN_WAITS).intersection(quiet, begin, end)
     elsewhere = data.gaps(begin, end)
     return Host(
         data,
-        staging=moved.common(elsewhere, begin, end),
+        staging=moved.intersection(elsewhere, begin, end),
         allocations=during(allocating),
-        data_waits=waits.joined(staged).common(data, begin, end),
-        other_waits=waits.common(elsewhere, begin, end),
-        data_stalls=stalls.common(data, begin, end).joined(foreign),
-        sleeps=os_calls(trace, steps, SLEEPS).common(quiet, begin, end),
+        data_waits=waits.union(staged).intersection(data, begin, end),
+        other_waits=waits.intersection(elsewhere, begin, end),
+        data_stalls=stalls.intersection(data, begin, end).union(foreign),
+        sleeps=os_calls(trace, steps, SLEEPS).intersection(quiet, begin, end),
         stalls=stalls,
     )
 
 
-def moving(
+def staging_times(
     operations: Operations, calls: Calls, rows: np.ndarray, to_host: np.ndarray
 ) -> Intervals:
     """The times at which the host moved the bytes of the large copies among `rows`.
@@ -286,13 +286,13 @@ def long_pauses(start_ns: np.ndarray, end_ns: np.ndarray, begin: int, end: int) 
 
 def data_ranges(trace: Trace, steps: Steps) -> Intervals:
     """The times at which the steps' thread was in the data phase or in PyTorch's DataLoader."""
-    phases = steps.phases.rows(steps.phases_called(trace.names, DATA_PHASES))
+    phases = steps.phases.rows(steps.phase_mask(trace.names, DATA_PHASES))
     if trace.ranges is None:
         return union(phases.start_ns, phases.end_ns)
     of = (trace.ranges.process == steps.process) & (trace.ranges.thread == steps.thread)
-    of &= called(trace.names, trace.ranges.name, LOADER.fullmatch)
+    of &= name_mask(trace.names, trace.ranges.name, LOADER.fullmatch)
     loading = trace.ranges.rows(of)
-    return union(phases.start_ns, phases.end_ns).joined(union(loading.start_ns, loading.end_ns))
+    return union(phases.start_ns, phases.end_ns).union(union(loading.start_ns, loading.end_ns))
 
 
 def os_calls(trace: Trace, steps: Steps, wanted: re.Pattern[str]) -> Intervals:
@@ -300,7 +300,7 @@ def os_calls(trace: Trace, steps: Steps, wanted: re.Pattern[str]) -> Intervals:
     if trace.os_calls is None:
         return NOTHING
     of = trace.os_calls.thread == steps.thread
-    of &= called(trace.names, trace.os_calls.name, wanted.fullmatch)
+    of &= name_mask(trace.names, trace.os_calls.name, wanted.fullmatch)
     found = trace.os_calls.rows(of)
     return union(found.start_ns, found.end_ns)
 
@@ -337,7 +337,7 @@ def split_causes(
     making = np.where(brings_batch, late["stalls"], 0)
     move(late["stalls"], late["data_stalls"], making)
     cause_ns = {cause: np.zeros(len(start), np.int64) for cause in CAUSES}
-    known = reduce(Intervals.joined, sets)
+    known = reduce(Intervals.union, sets)
     for (waits, cause), inside in zip(waited, in_waits, strict=True):
         if len(waits.start_ns):
             cause_ns[cause] += inside
@@ -368,7 +368,7 @@ def charge_waits(
     fetched = gaps.to_host & find_awaited(waits, gaps.returned_ns)
     move(queued, charged, np.where(fetched, queued, 0))
     drained = fetched | find_drained(waits, start, late_until, gaps.before_ns)
-    first = np.where(fetched, start, first_begun(waits, start, late_until))
+    first = np.where(fetched, start, wait_begin_ns(waits, start, late_until))
     before = first - start - known.within(start, first)
     before = np.where(before > LONG_NS, before, 0)
     behind = np.maximum(late["launching"] - before, 0)
@@ -401,7 +401,7 @@ def exclusive_ns(
         if not len(each.start_ns):
             found.append(np.zeros_like(measured))
             continue
-        held = held.joined(each)
+        held = held.union(each)
         reached = held.within(start_ns, end_ns)
         found.append(reached - measured)
         measured = reached

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiling.analysis.columns import called, depths
+from profiling.analysis.columns import depths, name_mask
 from profiling.timeline.trace import COPY, KERNEL, MEMSET, Calls, Operations, Trace
 
 SUFFIX = r"(_ptsz|_spt)?(_v\d+)?"
@@ -54,7 +54,7 @@ class Losses:
         return not self.captured or (self.share or 0.0) > REFUSED
 
     @property
-    def said(self) -> str:
+    def sentence(self) -> str:
         if not self.captured:
             return f"none of {self.kernels:,} launches has its kernel in the capture"
         return (
@@ -81,9 +81,9 @@ def losses_of(trace: Trace, process: int | None) -> Losses | None:
         others = own & np.isin(operations.kind, (COPY, MEMSET))
         return Losses(len(found), 0, captured=False) if len(found) and others.any() else None
     first = np.unique(group, return_index=True)[1]
-    pending = ~found & at_the_edge(trace, launches.rows(first), found, kernels)
+    pending = ~found & cut_off_mask(trace, launches.rows(first), found, kernels)
     graphs = graph_launches(trace, calls, process)
-    graphs = graphs[~at_the_edge(trace, calls.rows(graphs), has[graphs], kernels)]
+    graphs = graphs[~cut_off_mask(trace, calls.rows(graphs), has[graphs], kernels)]
     of_graphs, ran = graph_kernels(kernels, graphs)
     expected = int(np.count_nonzero(~pending)) + of_graphs
     lost = int(np.count_nonzero(~found & ~pending)) + of_graphs - ran
@@ -98,10 +98,12 @@ def running_launches(
     `has` is (calls,): whether each call has a kernel.
     """
     of_process = calls.process == process
-    launches = of_process & ~calls.failed & called(names, calls.name, LAUNCH.fullmatch)
+    launches = of_process & ~calls.failed & name_mask(names, calls.name, LAUNCH.fullmatch)
     rows = np.flatnonzero(launches)
-    begins_ns = calls.start_ns[of_process & called(names, calls.name, BEGIN_CAPTURE.fullmatch)]
-    ends_ns = np.sort(calls.end_ns[of_process & called(names, calls.name, END_CAPTURE.fullmatch)])
+    begins_ns = calls.start_ns[of_process & name_mask(names, calls.name, BEGIN_CAPTURE.fullmatch)]
+    ends_ns = np.sort(
+        calls.end_ns[of_process & name_mask(names, calls.name, END_CAPTURE.fullmatch)]
+    )
     recorded = np.zeros(len(rows), bool)
     for begin_ns, end_ns in recordings(begins_ns, ends_ns):
         start_ns = calls.start_ns[rows]
@@ -136,7 +138,7 @@ def groups_of_nested(launches: Calls) -> np.ndarray:
     return group
 
 
-def at_the_edge(
+def cut_off_mask(
     trace: Trace, launches: Calls, found: np.ndarray, kernels: Operations
 ) -> np.ndarray:
     """(launches,) mask of those whose kernels the end of the capture may have cut off.
@@ -155,7 +157,7 @@ def at_the_edge(
 
 def graph_launches(trace: Trace, calls: Calls, process: int | None) -> np.ndarray:
     """Rows of the process's calls that launched CUDA graphs and did not fail."""
-    launches = called(trace.names, calls.name, GRAPH_LAUNCH.fullmatch)
+    launches = name_mask(trace.names, calls.name, GRAPH_LAUNCH.fullmatch)
     return np.flatnonzero(launches & (calls.process == process) & ~calls.failed)
 
 
@@ -181,10 +183,10 @@ def graph_kernels(kernels: Operations, launched: np.ndarray) -> tuple[int, int]:
     ran = len(np.unique(node * len(launches) + launch))
     graph_of = np.full(len(launched), -1)
     graph_of[np.searchsorted(launched, launches)] = of_launch
-    return int(sizes @ times + sizes[lost_launches(graph_of)].sum()), ran
+    return int(sizes @ times + sizes[lost_graphs(graph_of)].sum()), ran
 
 
-def lost_launches(graph: np.ndarray) -> np.ndarray:
+def lost_graphs(graph: np.ndarray) -> np.ndarray:
     """The graphs that were most likely run by the launches without any kernel.
 
     `graph` is the graph of each launch in order, -1 for one without a kernel. A program repeats

@@ -11,8 +11,8 @@ from typing import Literal
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.columns import called, distinct
-from profiling.analysis.gpu_time.attribution import Owned, covering
+from profiling.analysis.columns import distinct, name_mask
+from profiling.analysis.gpu_time.attribution import OwnedOperations, open_rows
 from profiling.analysis.kernels.operator_costs import Cost, cost_of
 from profiling.analysis.report import OperatorWork
 from profiling.hardware import peak_bytes_per_s, peak_flops_per_s
@@ -27,14 +27,14 @@ def operator_work(analysis: Analysis, gpu: Device | None) -> list[OperatorWork] 
     trace, owned = analysis.trace, analysis.owned
     if trace.shaped_operators is None or owned is None:
         return None
-    row = launching(trace.shaped_operators, owned)
+    row = launching_operators(trace.shaped_operators, owned)
     launched = row >= 0
     inputs, kinds = trace.shaped_operators.inputs, len(trace.inputs)
     of = inputs[row[launched]]
     gpu_ns = np.zeros(kinds, np.int64)
     np.add.at(gpu_ns, of, owned.duration_ns[launched])
     calls = np.bincount(inputs[np.unique(row[launched])], minlength=kinds)
-    rounds = called(trace.names, owned.name[launched], TENSOR_FLOAT.search)
+    rounds = name_mask(trace.names, owned.name[launched], TENSOR_FLOAT.search)
     rounded = set(of[rounds].tolist())
     found = []
     for i in np.flatnonzero(gpu_ns).tolist():
@@ -45,17 +45,17 @@ def operator_work(analysis: Analysis, gpu: Device | None) -> list[OperatorWork] 
     return sorted(found, key=lambda row: -row.gpu_ns)
 
 
-def launching(operators: ShapedOperators, owned: Owned) -> np.ndarray:
+def launching_operators(operators: ShapedOperators, owned: OwnedOperations) -> np.ndarray:
     """(operations of the steps,): row in `operators` of the one that launched each, or -1."""
     found = np.full(len(owned.row), -1)
     for thread in np.unique(distinct(operators.thread)).tolist():
-        rows = innermost(operators, np.flatnonzero(operators.thread == thread))
+        rows = innermost_rows(operators, np.flatnonzero(operators.thread == thread))
         of = np.flatnonzero((owned.thread == thread) & (owned.call >= 0))
-        found[of] = covering(operators, rows, owned.launch_ns[of])
+        found[of] = open_rows(operators, rows, owned.launch_ns[of])
     return found
 
 
-def innermost(operators: ShapedOperators, rows: np.ndarray) -> np.ndarray:
+def innermost_rows(operators: ShapedOperators, rows: np.ndarray) -> np.ndarray:
     """The rows of a thread's operators that contain no other: disjoint, sorted by start."""
     rows = rows[np.lexsort((-operators.end_ns[rows], operators.start_ns[rows]))]
     next_start = np.append(operators.start_ns[rows[1:]], np.iinfo(np.int64).max)

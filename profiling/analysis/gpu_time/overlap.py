@@ -9,7 +9,7 @@ import numpy as np
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import union
 from profiling.analysis.gpu_time.breakdown import COMMUNICATION
-from profiling.analysis.gpu_time.slowed import alone_ns, launches_of, slowed
+from profiling.analysis.gpu_time.slowed import alone_ns, launches_of, measure_slowdown
 from profiling.analysis.report import CopySpeed, Overlap, OverlapKind
 from profiling.hardware import link_bytes_per_s
 from profiling.timeline.trace import COPY, KERNEL, MEMSET, Device
@@ -59,7 +59,7 @@ def slowed_ms(analysis: Analysis) -> float:
     computing = np.flatnonzero(~talks & (owned.kind == KERNEL))
     talking = np.flatnonzero(talks & owned.kernels_and_graphs)
     launches = launches_of(owned, computing, owned.start_ns[talking], owned.end_ns[talking])
-    slow = slowed(launches, alone_ns(launches))
+    slow = measure_slowdown(launches, alone_ns(launches))
     return float(slow.collective_ns.sum()) / 1e6 / analysis.step_count
 
 

@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 
 from profiling.analysis.columns import first_to_end
-from profiling.analysis.gpu_time.attribution import Owned
-from profiling.analysis.kernels.launches import alike
+from profiling.analysis.gpu_time.attribution import OwnedOperations
+from profiling.analysis.kernels.launches import group_numbers
 
 ENOUGH = 3  # launches beside no collective that it takes to know how long one is
 
@@ -52,14 +52,14 @@ class Launches:
 
 
 @dataclass(frozen=True)
-class Slowed:
+class KernelSlowdown:
     """How much longer kernels took beside collectives, in float64 nanoseconds."""
 
     kernel_ns: np.ndarray  # for each kernel; below 0 where one of a slowed kind was faster
     collective_ns: np.ndarray  # for each collective: how much it slowed all kernels beside it
 
 
-def slowed(launches: Launches, alone_ns: np.ndarray) -> Slowed:
+def measure_slowdown(launches: Launches, alone_ns: np.ndarray) -> KernelSlowdown:
     """The slowdown of the kernels, from what each kind takes alone.
 
     `alone_ns` is the duration of a launch of each kind beside no collective; a kind with nan counts
@@ -74,11 +74,11 @@ def slowed(launches: Launches, alone_ns: np.ndarray) -> Slowed:
     longer_ns[np.bincount(kind, longer_ns, len(alone_ns))[kind] <= 0] = 0.0
     shares = longer_ns[launch] * launches.both_ns / np.maximum(beside_ns[launch], 1)
     of_collectives = np.bincount(launches.collective, shares, launches.collectives)
-    return Slowed(longer_ns, np.maximum(of_collectives, 0.0))
+    return KernelSlowdown(longer_ns, np.maximum(of_collectives, 0.0))
 
 
 def launches_of(
-    owned: Owned, rows: np.ndarray, start_ns: np.ndarray, end_ns: np.ndarray
+    owned: OwnedOperations, rows: np.ndarray, start_ns: np.ndarray, end_ns: np.ndarray
 ) -> Launches:
     """The kernels at `rows` of `owned`, and the collectives that run from start to end."""
     beside = pairs(owned.start_ns[rows], owned.end_ns[rows], start_ns, end_ns)
@@ -109,13 +109,15 @@ def pairs(
     return kernel, owner[part], both_ns
 
 
-def kinds(owned: Owned, rows: np.ndarray) -> np.ndarray:
+def kinds(owned: OwnedOperations, rows: np.ndarray) -> np.ndarray:
     """(launches,) numbers from 0 up, equal for launches that should take equally long."""
     if not len(rows):
         return np.empty(0, np.int64)
     geometry = (owned.operations.blocks, owned.operations.threads)
     phase = np.append(owned.steps.phases.name, -1)[owned.phase[rows]]
-    return alike([owned.name[rows], phase, *(column[owned.row[rows]] for column in geometry)])
+    return group_numbers(
+        [owned.name[rows], phase, *(column[owned.row[rows]] for column in geometry)]
+    )
 
 
 def alone_ns(launches: Launches) -> np.ndarray:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.columns import called, distinct, parents
-from profiling.analysis.gpu_time.attribution import Owned
+from profiling.analysis.columns import distinct, name_mask, parents
+from profiling.analysis.gpu_time.attribution import OwnedOperations
 from profiling.analysis.gpu_time.idle import BLOCKING
 from profiling.analysis.kernels.families import FAMILIES
 from profiling.analysis.steps.steps import Steps
@@ -32,7 +32,7 @@ class Slices(Table):
 
 
 @dataclass(frozen=True)
-class Launched(Table):
+class LaunchFacts(Table):
     """Facts about each operation beyond its slice; -1: not captured."""
 
     call: np.ndarray  # row in StepEvents.calls
@@ -59,7 +59,7 @@ class StepEvents:
     calls: Slices  # CUDA calls of the threads that launch; lane: thread
     waits: np.ndarray  # (calls,) bool: the call waits for the GPU
     operations: Slices  # lane: stream
-    launched: Launched  # a row for each operation
+    launched: LaunchFacts  # a row for each operation
     gaps: Slices  # lane: 0
     left_out: int  # shortest calls and operations dropped from a step with over MOST_EVENTS
 
@@ -68,7 +68,7 @@ class StepEvents:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownPart:
     """The part of the window that is shown."""
 
     bounds_ns: np.ndarray
@@ -107,20 +107,20 @@ def step_events(analysis: Analysis) -> StepEvents | None:
         ranges_in(analysis.steps, shown),
         projections(owned, shown),
         Slices(calls.start_ns, calls.end_ns, calls.name, calls.thread),
-        called(analysis.trace.names, calls.name, BLOCKING.fullmatch),
+        name_mask(analysis.trace.names, calls.name, BLOCKING.fullmatch),
         Slices(ran.start_ns, ran.end_ns, ran.name, ran.stream),
-        launched(analysis, owned, rows, call_rows),
+        launch_facts(analysis, owned, rows, call_rows),
         gaps_in(analysis, shown),
         few + fewer,
     )
 
 
-def shown_part(analysis: Analysis, median: int, slowest: int) -> Shown:
+def shown_part(analysis: Analysis, median: int, slowest: int) -> ShownPart:
     counts = event_counts(analysis)
     steps = shown_steps(counts, median, slowest)
     too_many = counts[steps].sum() > MOST_EVENTS  # so it is a single step
     most_rows = MOST_EVENTS // 3 if too_many else np.iinfo(np.int64).max
-    return Shown(analysis.bounds_ns, steps, int(most_rows))
+    return ShownPart(analysis.bounds_ns, steps, int(most_rows))
 
 
 def event_counts(analysis: Analysis) -> np.ndarray:
@@ -154,7 +154,7 @@ def shown_steps(counts: np.ndarray, median: int, slowest: int) -> np.ndarray:
     return chosen
 
 
-def ranges_in(steps: Steps, shown: Shown) -> Slices:
+def ranges_in(steps: Steps, shown: ShownPart) -> Slices:
     ranges = steps.ranges
     chosen = shown.touches(ranges.start_ns, ranges.end_ns)
     chosen &= (ranges.thread == steps.thread) | (ranges.thread == ANY_THREAD)
@@ -162,7 +162,7 @@ def ranges_in(steps: Steps, shown: Shown) -> Slices:
     return Slices(ranges.start_ns, ranges.end_ns, ranges.name, ranges.depth)
 
 
-def projections(owned: Owned, shown: Shown) -> Slices:
+def projections(owned: OwnedOperations, shown: ShownPart) -> Slices:
     """The phases on the GPU, each from its first operation to its last.
 
     A host that runs ahead has already left the phase by then.
@@ -179,16 +179,18 @@ def projections(owned: Owned, shown: Shown) -> Slices:
     return Slices(start_ns[order], end_ns[order], names[order], np.zeros(len(order), np.int64))
 
 
-def operation_rows(analysis: Analysis, owned: Owned, shown: Shown) -> tuple[np.ndarray, int]:
+def operation_rows(
+    analysis: Analysis, owned: OwnedOperations, shown: ShownPart
+) -> tuple[np.ndarray, int]:
     """(rows in Trace.operations of the device's operations to show, number left out)."""
     operations = owned.operations
     rows = analysis.steps.rows_of(operations)
     rows = rows[shown.touches(operations.start_ns[rows], operations.end_ns[rows])]
-    return longest(rows, operations.start_ns, operations.end_ns, shown.most_rows)
+    return longest_rows(rows, operations.start_ns, operations.end_ns, shown.most_rows)
 
 
 def calls_in(
-    analysis: Analysis, owned: Owned, shown: Shown, operations: np.ndarray
+    analysis: Analysis, owned: OwnedOperations, shown: ShownPart, operations: np.ndarray
 ) -> tuple[np.ndarray, int]:
     """(rows in Trace.calls of the threads that launch, number left out).
 
@@ -203,12 +205,14 @@ def calls_in(
     chosen &= calls.process == analysis.steps.process
     chosen &= np.isin(calls.thread, [thread for thread in threads if thread is not None])
     found = np.flatnonzero(chosen)
-    rows, few = longest(found, calls.start_ns, calls.end_ns, shown.most_rows)
+    rows, few = longest_rows(found, calls.start_ns, calls.end_ns, shown.most_rows)
     launching = owned.operations.call[operations]
     return np.union1d(rows, launching[launching >= 0]), few
 
 
-def launched(analysis: Analysis, owned: Owned, rows: np.ndarray, call_rows: np.ndarray) -> Launched:
+def launch_facts(
+    analysis: Analysis, owned: OwnedOperations, rows: np.ndarray, call_rows: np.ndarray
+) -> LaunchFacts:
     """Facts about the operations at `rows`; `call_rows` are the calls that are shown."""
     operations = owned.operations.rows(rows)
     call, phase = operations.call, analysis.owning_phase
@@ -221,7 +225,7 @@ def launched(analysis: Analysis, owned: Owned, rows: np.ndarray, call_rows: np.n
         known = np.flatnonzero(call >= 0)
         times_ns, threads = calls.start_ns[call[known]], calls.thread[call[known]]
         operator[known] = open_operators(analysis.trace.operators, times_ns, threads)
-    return Launched(
+    return LaunchFacts(
         np.where(call >= 0, np.searchsorted(call_rows, call), -1),
         family,
         phase[rows],
@@ -249,7 +253,7 @@ def open_operators(operators: Ranges, time_ns: np.ndarray, thread: np.ndarray) -
     return found
 
 
-def gaps_in(analysis: Analysis, shown: Shown) -> Slices:
+def gaps_in(analysis: Analysis, shown: ShownPart) -> Slices:
     """The idle gaps in the shown steps, each with its main cause."""
     gaps, activity = analysis.gaps, analysis.activity
     if gaps is not None:
@@ -262,7 +266,7 @@ def gaps_in(analysis: Analysis, shown: Shown) -> Slices:
     return Slices(start_ns, end_ns, cause, np.zeros(len(start_ns), np.int64)).rows(chosen)
 
 
-def longest(
+def longest_rows(
     rows: np.ndarray, start_ns: np.ndarray, end_ns: np.ndarray, most: int
 ) -> tuple[np.ndarray, int]:
     """(the `most` longest rows, still in order, number left out)."""

@@ -22,7 +22,7 @@ def find_drained(
     return (ended >= gap_start_ns - SLACK_NS) & (ended >= launched_ns)
 
 
-def first_begun(
+def wait_begin_ns(
     waits: Intervals, gap_start_ns: np.ndarray, late_until_ns: np.ndarray
 ) -> np.ndarray:
     """(gaps,) ns at which the host began to wait in each gap, or the gap's begin if it was before.
@@ -73,13 +73,13 @@ def charge(
         if len(late):
             # a wait that ends inside a gap, or just before it, began before the gap
             owed_so_far = carried + until[np.searchsorted(begun_ns, start_ns, side="right")]
-            paid.append(paid_off(owed_so_far, late))
+            paid.append(payments_ns(owed_so_far, late))
             carried += int(until[-1] - paid[-1].sum())
         carried = int(min(carried, until[-1]))
     return np.concatenate(paid) if paid else np.zeros_like(late_ns)
 
 
-def paid_off(owed_so_far: np.ndarray, late_ns: np.ndarray) -> np.ndarray:
+def payments_ns(owed_so_far: np.ndarray, late_ns: np.ndarray) -> np.ndarray:
     """(gaps,) ns that each gap pays of the debts that exist when it begins.
 
     `owed_so_far` is the sum of all debts made before each gap, paid or not.

@@ -11,7 +11,7 @@ import re
 
 import numpy as np
 
-from profiling.analysis.columns import used
+from profiling.analysis.columns import used_names
 from profiling.kernel_names import fused_attention
 
 FAMILIES = (
@@ -233,7 +233,7 @@ def ms_by_family(family: np.ndarray, took_ns: np.ndarray, steps: int) -> dict[st
 def families_of(names: list[str], name: np.ndarray) -> np.ndarray:
     """(names,) index in FAMILIES of each, or -1 for one that is not in the column `name`."""
     families = np.full(len(names), -1, np.int8)
-    for row in used(name):
+    for row in used_names(name):
         families[row] = FAMILIES.index(family_of(names[row]))
     return families
 

@@ -28,7 +28,7 @@ def launches(analysis: Analysis, gpu: Device | None) -> list[Launch] | None:
         *(operations.name, operations.blocks, operations.threads),
         *(operations.registers, operations.shared_bytes),
     )
-    group = alike([column[rows] for column in geometry])
+    group = group_numbers([column[rows] for column in geometry])
     took_ns = np.zeros(int(group.max()) + 1, np.int64)
     np.add.at(took_ns, group, (operations.end_ns - operations.start_ns)[rows])
     count, example = np.bincount(group), np.zeros(len(took_ns), np.int64)
@@ -52,18 +52,18 @@ def launches(analysis: Analysis, gpu: Device | None) -> list[Launch] | None:
     return found
 
 
-def alike(columns: list[np.ndarray]) -> np.ndarray:
+def group_numbers(columns: list[np.ndarray]) -> np.ndarray:
     """(rows,) numbers from 0 up, the same for rows that are equal in all columns."""
     key, keys = np.zeros(len(columns[0]), np.int64), 1
     for column in columns:
         values = int(column.max()) + 2  # values begin at -1
         if keys * values > MOST_KEYS:
-            (key, keys), (column, values) = numbered(key), numbered(column)
+            (key, keys), (column, values) = number_values(key), number_values(column)
         key, keys = key * values + column, keys * values
-    return numbered(key)[0]
+    return number_values(key)[0]
 
 
-def numbered(column: np.ndarray) -> tuple[np.ndarray, int]:
+def number_values(column: np.ndarray) -> tuple[np.ndarray, int]:
     """(place of each value among the sorted distinct values, number of distinct values)."""
     values = np.unique(column)
     return np.searchsorted(values, column), len(values)

@@ -118,7 +118,7 @@ def step_config(manifest: Manifest) -> StepConfig:
     return found
 
 
-def missing(manifest: Manifest | None, device_name: str | None) -> str | None:
+def missing_reason(manifest: Manifest | None, device_name: str | None) -> str | None:
     """Why there is no roofline, in a sentence; None if there can be one."""
     try:
         work_of(manifest, device_name)
@@ -181,7 +181,7 @@ def roofline(
     step_ms: float,
     gelu_in_products: bool = False,
 ) -> Roofline | None:
-    """The roofline of a step, or None where `missing` has a reason.
+    """The roofline of a step, or None where `missing_reason` has a reason.
 
     `family_ms` is kernel time a step.
     """

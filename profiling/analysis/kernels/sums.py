@@ -8,7 +8,7 @@ are integer nanoseconds, averages floats.
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.columns import distinct, parents, used
+from profiling.analysis.columns import distinct, parents, used_names
 from profiling.analysis.kernels.families import FAMILIES
 from profiling.analysis.report import (
     AllocationSum,
@@ -160,7 +160,7 @@ def operators(analysis: Analysis) -> list[OperatorSum] | None:
     np.add.at(own_ns, name, self_ns)
     found = [
         OperatorSum(names[number], int(count[number]), int(whole_ns[number]), int(own_ns[number]))
-        for number in used(name)
+        for number in used_names(name)
     ]
     return sorted(found, key=lambda row: -row.self_ns)
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.columns import distinct, used
-from profiling.analysis.gpu_time.attribution import Owned, covering
+from profiling.analysis.columns import distinct, used_names
+from profiling.analysis.gpu_time.attribution import OwnedOperations, open_rows
 from profiling.analysis.gpu_time.breakdown import COMMUNICATION
 from profiling.timeline.trace import CollectiveCalls
 
@@ -107,22 +107,22 @@ class Texts:
         """Of a column of names; `made` is asked once a name."""
         found = np.full(len(self.names) + 1, -1)
         if len(name):
-            rows = used(name)
+            rows = used_names(name)
             found[rows] = self.of([made(self.names[row]) for row in rows])
         return found[name]
 
 
-def call_of(owned: Owned, rows: np.ndarray, calls: CollectiveCalls) -> np.ndarray:
+def call_of(owned: OwnedOperations, rows: np.ndarray, calls: CollectiveCalls) -> np.ndarray:
     """The host's side of each: the row of `calls` that was open on the thread that launched it."""
     found = np.full(len(rows), -1)
     for thread in distinct(np.sort(calls.thread)).tolist():
         of = np.flatnonzero(owned.thread[rows] == thread)
         mine = np.flatnonzero(calls.thread == thread)
-        found[of] = covering(calls, mine, owned.launch_ns[rows[of]])
+        found[of] = open_rows(calls, mine, owned.launch_ns[rows[of]])
     return found
 
 
-def ready_ns(owned: Owned, rows: np.ndarray, talks: np.ndarray) -> np.ndarray:
+def ready_ns(owned: OwnedOperations, rows: np.ndarray, talks: np.ndarray) -> np.ndarray:
     """When the last of what was launched before each had ended, but for collectives."""
     others = np.flatnonzero(owned.kernels_and_graphs & ~talks)
     others = others[np.argsort(owned.launch_ns[others], kind="stable")]

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from profiling.analysis.gpu_time.slowed import medians, slowed
+from profiling.analysis.gpu_time.slowed import measure_slowdown, medians
 from profiling.analysis.ranks.reduce import Kind, ReducedRank
 
 
@@ -32,7 +32,7 @@ def lent(ranks: Sequence[ReducedRank]) -> list[ReducedRank]:
 def with_lent(rank: ReducedRank, alone_ns: np.ndarray) -> ReducedRank:
     """`alone_ns`: of each of its kinds; nan where no rank tells."""
     kinds, untold = rank.alone.kinds, rank.alone.untold
-    slow = slowed(untold, alone_ns)
+    slow = measure_slowdown(untold, alone_ns)
     kernels = dict(rank.kernels)
     of_kinds = np.bincount(untold.kind, slow.kernel_ns, len(kinds))
     for number in np.flatnonzero(of_kinds).tolist():

@@ -7,10 +7,10 @@ import numpy as np
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import Intervals, union
-from profiling.analysis.gpu_time.attribution import Owned
+from profiling.analysis.gpu_time.attribution import OwnedOperations
 from profiling.analysis.gpu_time.breakdown import COMMUNICATION
 from profiling.analysis.gpu_time.idle import find_gaps
-from profiling.analysis.gpu_time.slowed import Launches, alone_ns, launches_of, slowed
+from profiling.analysis.gpu_time.slowed import Launches, alone_ns, launches_of, measure_slowdown
 from profiling.analysis.gpu_time.typical import causes_of_steps, parts_of_steps
 from profiling.analysis.kernels.families import FAMILIES
 from profiling.analysis.ranks.collectives import Collectives, collectives_of
@@ -118,7 +118,7 @@ def reduced(
     )
     launches = launches_of(owned, computes, collectives.start_ns, collectives.end_ns)
     kinds_ns = alone_ns(launches)
-    slow = slowed(launches, kinds_ns)
+    slow = measure_slowdown(launches, kinds_ns)
     unslowed_ns = owned.duration_ns[computes] - slow.kernel_ns
     gpu = report.capture.gpu
     sm_count = gpu.sm_count or 0 if gpu else 0
@@ -144,7 +144,7 @@ def reduced(
         collectives=collectives,
         slowed_ns=slow.collective_ns,
         alone=alone_of(owned, computes, launches, kinds_ns, names),
-        computing=gaps_closed(activity.computing, np.sort(collectives.end_ns)).common(
+        computing=gaps_closed(activity.computing, np.sort(collectives.end_ns)).intersection(
             talking, begin_ns, end_ns
         ),
         slices=drawn(analysis),
@@ -158,11 +158,11 @@ def reduced(
 def notes_of(report: Report) -> list[str]:
     """What has to be known of the capture by those who read of all ranks."""
     gives_away = [each for each in report.health.findings if each.what == PERSONAL]
-    return [each.what for each in (*report.health.of_losses, *gives_away)]
+    return [each.what for each in (*report.health.loss_findings, *gives_away)]
 
 
 def alone_of(
-    owned: Owned, rows: np.ndarray, launches: Launches, ns: np.ndarray, names: list[str]
+    owned: OwnedOperations, rows: np.ndarray, launches: Launches, ns: np.ndarray, names: list[str]
 ) -> Alone:
     """Of the kernels at `rows` of `owned`. `ns`: of each kind, nan where it is not told."""
     example = rows[np.unique(launches.kind, return_index=True)[1]]
@@ -179,7 +179,7 @@ def alone_of(
     return Alone(kinds, ns, launches.of(untold), owned.step[rows[untold]].astype(np.int32))
 
 
-def communication(analysis: Analysis, owned: Owned) -> Intervals:
+def communication(analysis: Analysis, owned: OwnedOperations) -> Intervals:
     """While a collective ran, or a copy from GPU to GPU."""
     talks = analysis.family[owned.name] == COMMUNICATION
     return union(owned.start_ns[talks], owned.end_ns[talks])

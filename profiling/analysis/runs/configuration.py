@@ -46,7 +46,7 @@ def top_level(key: str) -> str:
     return key.split(".")[0]
 
 
-def leading(keys: Collection[str]) -> list[str]:
+def leading_keys(keys: Collection[str]) -> list[str]:
     """The keys without those that only follow another one of them (see FOLLOWS)."""
     return [key for key in keys if FOLLOWS.get(key) not in keys]
 

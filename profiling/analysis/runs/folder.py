@@ -179,16 +179,16 @@ def read_runs(folders: list[Path]) -> tuple[list[RunFolder], list[str]]:
             notes.append(f"left out: {error}")
             if len(notes) == len(folders):
                 raise
-    return on_one_axis(runs), notes + [note for run in runs for note in run.notes]
+    return use_one_axis(runs), notes + [note for run in runs for note in run.notes]
 
 
-def on_one_axis(runs: list[RunFolder]) -> list[RunFolder]:
+def use_one_axis(runs: list[RunFolder]) -> list[RunFolder]:
     """The runs on a common time axis: wall time if all have logged it, else training time."""
     axes = {run.time_axis for run in runs}
-    return runs if len(axes) == 1 else [on_training_time(run) for run in runs]
+    return runs if len(axes) == 1 else [use_training_time(run) for run in runs]
 
 
-def on_training_time(run: RunFolder) -> RunFolder:
+def use_training_time(run: RunFolder) -> RunFolder:
     columns = {
         name: replace(series, elapsed_s=series.training_s) for name, series in run.columns.items()
     }

@@ -12,7 +12,7 @@ from cli.keys import spell
 from profiling.analysis.runs.configuration import (
     WORK,
     flatten,
-    leading,
+    leading_keys,
     same_work,
     top_level,
 )
@@ -137,7 +137,7 @@ def section_of(runs: list[RunFolder]) -> Section:
     settings = [settings_of(found[0]) for found in grouped]
     keys = dict.fromkeys(key for known in settings for key in known)
     differs = [key for key in keys if len({str(known.get(key)) for known in settings}) > 1]
-    labels = numbered(labels_of(settings, leading(differs)))
+    labels = number_labels(labels_of(settings, leading_keys(differs)))
     groups = [Group(*row) for row in zip(labels, grouped, settings, strict=True)]
     dataset, data, *_ = text_of(runs[0])
     name = str(dataset) if data in (None, dataset) else f"{dataset} ({data})"
@@ -189,7 +189,7 @@ def label(settings: JsonObject, keys: list[str]) -> str:
     return ", ".join(f"{key}={spell(settings.get(key))}" for key in keys)
 
 
-def numbered(labels: list[str]) -> list[str]:
+def number_labels(labels: list[str]) -> list[str]:
     """The labels, with a number after each that several groups share.
 
     Groups can share one because not all keys fit into a label.
@@ -295,13 +295,13 @@ def losses_of(group: Group) -> list[float]:
     return [loss for run in group.runs if (loss := best_loss(run)) is not None]
 
 
-def seconds_to(group: Group, loss: float) -> float | None:
+def seconds_to_loss(group: Group, loss: float) -> float | None:
     """Mean time in s in which the runs reached the loss; None where one of them never did."""
     seconds = [float(time_to_loss(run, np.array([loss]))[0]) for run in group.runs]
     return None if np.isnan(seconds).any() else float(np.mean(seconds))
 
 
-def over_runs(
+def mean_over_runs(
     group: Group, name: str, reduce: Callable[[np.ndarray], float] = np.median
 ) -> float | None:
     """A metric reduced over the rows of each run, then averaged over the runs; None without it."""

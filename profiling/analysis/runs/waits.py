@@ -26,11 +26,11 @@ class RankWaits:
         return found if isinstance(found, int) else None
 
     @property
-    def told_slowest(self) -> str:
+    def slowest_words(self) -> str:
         return f"{self.slowest}, in {self.slowest_share:.0%} of the rows"
 
     @property
-    def told_each(self) -> str | None:
+    def waits_words(self) -> str | None:
         told = [f"rank {rank} {ms:.2f}" for rank, ms in sorted(self.each_ms.items())]
         return ", ".join(told) or None
 

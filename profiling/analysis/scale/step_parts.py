@@ -9,7 +9,7 @@ import numpy as np
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.capture import Capture
 from profiling.analysis.columns import distinct
-from profiling.analysis.gpu_time.attribution import Owned
+from profiling.analysis.gpu_time.attribution import OwnedOperations
 from profiling.analysis.kernels.families import FAMILIES
 from profiling.analysis.scale.model_sizes import ModelSizes
 from profiling.analysis.scale.records import StepParts
@@ -73,9 +73,9 @@ def step_parts(capture: Capture, sizes: ModelSizes) -> StepParts:
     )
 
 
-def phase_rows(analysis: Analysis, owned: Owned, name: str) -> list[np.ndarray]:
+def phase_rows(analysis: Analysis, owned: OwnedOperations, name: str) -> list[np.ndarray]:
     """What ran for each phase of that name, by start; phases without anything are left out."""
-    phases = analysis.steps.phases_called(analysis.trace.names, (name,))
+    phases = analysis.steps.phase_mask(analysis.trace.names, (name,))
     mine = np.flatnonzero(owned.kernels_and_graphs & (owned.phase >= 0))
     mine = mine[phases[owned.phase[mine]]]
     mine = mine[np.argsort(owned.phase[mine], kind="stable")]  # they are by start
@@ -83,7 +83,7 @@ def phase_rows(analysis: Analysis, owned: Owned, name: str) -> list[np.ndarray]:
 
 
 def rhythm(
-    analysis: Analysis, owned: Owned, phases: list[np.ndarray], blocks: int
+    analysis: Analysis, owned: OwnedOperations, phases: list[np.ndarray], blocks: int
 ) -> tuple[float, float, float] | None:
     """Of attention in each phase, ns: the first one's begin behind the phase's, the distance of
     two, what one block's kernels take. None where not each block has the kernel."""
@@ -111,7 +111,7 @@ def rhythm(
 
 
 def embedding_ns(
-    analysis: Analysis, owned: Owned, backward: list[np.ndarray], before: int
+    analysis: Analysis, owned: OwnedOperations, backward: list[np.ndarray], before: int
 ) -> float | None:
     """Of a backward pass, behind its last product: from the first kernel that looks up or sorts
     but those `before` it, as positions that are learned have one. None: a pass has none."""
@@ -128,13 +128,13 @@ def embedding_ns(
     return float(np.median(spent))
 
 
-def update_ns(analysis: Analysis, owned: Owned) -> float:
+def update_ns(analysis: Analysis, owned: OwnedOperations) -> float:
     """Kernels of the optimizer, a step."""
     rows = phase_rows(analysis, owned, "optimizer")
     return sum(int(owned.duration_ns[each].sum()) for each in rows) / analysis.step_count
 
 
-def squares_ns(analysis: Analysis, owned: Owned) -> float | None:
+def squares_ns(analysis: Analysis, owned: OwnedOperations) -> float | None:
     """Of these the sum of all gradients' squares; None: no kernel has its name."""
     known = [number for number, name in enumerate(analysis.trace.names) if SQUARES in name]
     phases = phase_rows(analysis, owned, "optimizer")

@@ -14,7 +14,7 @@ from profiling.timeline.trace import Trace
 NUMBER = re.compile(r"[\s#_:]*(\d+)$")  # at the end of a step's name
 
 
-def until_next(trace: Trace) -> tuple[Trace, np.ndarray]:
+def fill_lost_ends(trace: Trace) -> tuple[Trace, np.ndarray]:
     """(the trace with the lost ends filled in, (ranges,) mask of the ranges that had lost theirs).
 
     Such a range then ends where the next range of the same name, thread and domain begins. Names

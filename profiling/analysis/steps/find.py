@@ -14,8 +14,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from profiling.analysis.columns import called, depths, distinct, used
-from profiling.analysis.steps.endless import NUMBER, until_next
+from profiling.analysis.columns import depths, distinct, name_mask, used_names
+from profiling.analysis.steps.endless import NUMBER, fill_lost_ends
 from profiling.analysis.steps.kernels import optimizer_kernel_steps
 from profiling.analysis.steps.operators import operator_phases, optimizer_steps
 from profiling.analysis.steps.phases import phase_ranges
@@ -44,11 +44,11 @@ def find_steps(
 
     Raises ValueError for a step, phase, device or process that the capture does not hold.
     """
-    trace, endless = until_next(trace)
-    process, device = subject(trace, step, device, process)
+    trace, endless = fill_lost_ends(trace)
+    process, device = choose_process_and_device(trace, step, device, process)
     rows = step_rows(trace, process, step)
     if len(rows):
-        steps = ranged_steps(trace, process, device, rows)
+        steps = steps_from_ranges(trace, process, device, rows)
     elif (
         step is None
         and (found := optimizer_steps(trace, process, device))
@@ -57,9 +57,9 @@ def find_steps(
     ):
         steps = found
     else:
-        steps = whole_capture(trace, process, device)
+        steps = whole_capture_step(trace, process, device)
     ranges, unclosed = phase_ranges(trace, steps, rows, phases, endless)
-    has_phases = called(trace.names, ranges.name, PHASE_WORDS.search).any()
+    has_phases = name_mask(trace.names, ranges.name, PHASE_WORDS.search).any()
     if phases is None and not has_phases and (guessed := operator_phases(trace, steps)):
         return replace(steps, ranges=guessed, phases_from="operators")
     phases_from = "ranges" if len(ranges.start_ns) else None
@@ -71,7 +71,7 @@ def ranges_of(trace: Trace) -> Ranges:
     return trace.ranges or Ranges.empty()
 
 
-def subject(
+def choose_process_and_device(
     trace: Trace, step: str | None, device: int | None, process: int | None
 ) -> tuple[int | None, int | None]:
     """(process, device) of the report: one with steps, and of several the one with most GPU time.
@@ -124,7 +124,7 @@ def step_mask(trace: Trace, step: str | None) -> np.ndarray:
     if step is not None:
         patterns = (re.escape(step), rf"{re.escape(step)}[\s#_:]*\d+")
     for pattern in patterns:
-        found = called(trace.names, ranges.name, re.compile(pattern).fullmatch)
+        found = name_mask(trace.names, ranges.name, re.compile(pattern).fullmatch)
         own = found & (ranges.domain >= 0)
         own[own] = [trace.names[d] == PROJECT_DOMAIN for d in ranges.domain[own]]
         if found.any():
@@ -140,10 +140,10 @@ def step_rows(trace: Trace, process: int | None, step: str | None) -> np.ndarray
     ranges = ranges_of(trace)
     rows = np.flatnonzero(step_mask(trace, step) & (ranges.process == process))
     if not len(rows) and step is not None and trace.ranges is not None:
-        known = sorted({trace.names[row] for row in used(ranges.name)})[:8]
+        known = sorted({trace.names[row] for row in used_names(ranges.name)})[:8]
         raise ValueError(f"step={step}: no range is called so; there are {', '.join(known)}, ...")
     if not len(rows) and not optimizer_steps(trace, process, None):
-        rows = repeated_rows(ranges, np.flatnonzero(of_program(trace, ranges, process)))
+        rows = repeated_rows(ranges, np.flatnonzero(program_mask(trace, ranges, process)))
     if not len(rows):
         return rows
     threads, count = np.unique(ranges.thread[rows], return_counts=True)
@@ -151,11 +151,11 @@ def step_rows(trace: Trace, process: int | None, step: str | None) -> np.ndarray
     return rows[depths(ranges.start_ns[rows], ranges.end_ns[rows]) == 0]
 
 
-def of_program(trace: Trace, ranges: Ranges, process: int | None) -> np.ndarray:
+def program_mask(trace: Trace, ranges: Ranges, process: int | None) -> np.ndarray:
     """(ranges,) mask of those that the process's program made, and not a library that it uses."""
     named = ranges.domain >= 0
     library = np.zeros(len(named), bool)
-    library[named] = called(trace.names, ranges.domain[named], LIBRARIES.fullmatch)
+    library[named] = name_mask(trace.names, ranges.domain[named], LIBRARIES.fullmatch)
     return (ranges.process == process) & ~library
 
 
@@ -185,16 +185,18 @@ def recur(start_ns: np.ndarray, end_ns: np.ndarray) -> bool:
         return False
     length_ns = end_ns - start_ns
     filled = 2 * length_ns.sum() >= end_ns[-1] - start_ns[0]
-    return bool(filled or alike(np.diff(start_ns) if len(start_ns) > 2 else length_ns))
+    return bool(filled or nearly_equal(np.diff(start_ns) if len(start_ns) > 2 else length_ns))
 
 
-def alike(times_ns: np.ndarray) -> bool:
+def nearly_equal(times_ns: np.ndarray) -> bool:
     """Whether most of the times are near their median."""
     median = np.median(times_ns)
     return bool(2 * np.count_nonzero(abs(times_ns - median) <= NEAR * median) > len(times_ns))
 
 
-def ranged_steps(trace: Trace, process: int | None, device: int | None, rows: np.ndarray) -> Steps:
+def steps_from_ranges(
+    trace: Trace, process: int | None, device: int | None, rows: np.ndarray
+) -> Steps:
     ranges = ranges_of(trace).rows(rows)
     first = trace.names[ranges.name[0]]
     number = NUMBER.search(first)
@@ -220,7 +222,7 @@ def main_thread(trace: Trace, process: int | None) -> int | None:
     return int(first[0]) if len(first) else int(unique[np.argmax(count)])
 
 
-def whole_capture(trace: Trace, process: int | None, device: int | None) -> Steps:
+def whole_capture_step(trace: Trace, process: int | None, device: int | None) -> Steps:
     """One step from the first event of the process to the last.
 
     Raises ValueError where the process has no event.

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from profiling.analysis.columns import called
+from profiling.analysis.columns import name_mask
 from profiling.analysis.steps.steps import Steps
 from profiling.timeline.trace import KERNEL, Trace
 
@@ -32,7 +32,7 @@ def optimizer_kernel_steps(
     call = operations.call[mine]
     order = np.argsort(calls.start_ns[call], kind="stable")
     name, call = operations.name[mine][order], call[order]
-    updates = np.flatnonzero(called(trace.names, name, is_update))
+    updates = np.flatnonzero(name_mask(trace.names, name, is_update))
     if len(updates) < FEWEST_STEPS:
         return None
     between = np.diff(updates)

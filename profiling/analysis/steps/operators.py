@@ -6,7 +6,7 @@ last, forward is the time before, optimizer the time after (clipping included).
 
 import numpy as np
 
-from profiling.analysis.columns import called
+from profiling.analysis.columns import name_mask
 from profiling.analysis.steps.steps import StepRanges, Steps
 from profiling.timeline.trace import ANY_THREAD, Ranges, Trace
 
@@ -31,7 +31,7 @@ def optimizer_steps(trace: Trace, process: int | None, device: int | None) -> St
 
 
 def rows_called(trace: Trace, table: Ranges, prefix: str, process: int | None) -> np.ndarray:
-    wanted = called(trace.names, table.name, lambda name: name.startswith(prefix))
+    wanted = name_mask(trace.names, table.name, lambda name: name.startswith(prefix))
     return np.flatnonzero(wanted & (table.process == process))
 
 

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from profiling.analysis.columns import called, depths, distinct, used
+from profiling.analysis.columns import depths, distinct, name_mask, used_names
 from profiling.analysis.steps.steps import NO_RANGES, StepRanges, Steps
 from profiling.timeline.trace import ANY_THREAD, Ranges, Trace
 
@@ -33,8 +33,8 @@ def phase_ranges(
         chosen &= np.isin(ranges.name, phase_names(trace, ranges, phases))
     elif len(step_rows):
         chosen &= ranges.domain == ranges.domain[step_rows[0]]
-        chosen &= ~called(trace.names, ranges.name, WRAPPERS.fullmatch)
-        alike = chosen[step_rows].all() and len(used(ranges.name[step_rows])) == 1
+        chosen &= ~name_mask(trace.names, ranges.name, WRAPPERS.fullmatch)
+        alike = chosen[step_rows].all() and len(used_names(ranges.name[step_rows])) == 1
         chosen[step_rows] = False
         chosen[step_rows] = alike and not in_steps(steps, ranges.start_ns[chosen])
     else:
@@ -73,7 +73,7 @@ def depth_of(steps: Steps, ranges: Ranges) -> np.ndarray:
 
 
 def phase_names(trace: Trace, ranges: Ranges, phases: list[str]) -> list[int]:
-    present = {trace.names[row]: row for row in used(ranges.name)}
+    present = {trace.names[row]: row for row in used_names(ranges.name)}
     for phase in phases:
         if phase not in present:
             known = ", ".join(sorted(present)[:8])

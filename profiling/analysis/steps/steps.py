@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from profiling.analysis.columns import called
+from profiling.analysis.columns import name_mask
 from profiling.timeline.trace import Operations, Table
 
 
@@ -57,12 +57,12 @@ class Steps:
         after &= np.isin(self.phases.name, self.phases.name[~after])
         return int(self.phases.end_ns[after].max(initial=last))
 
-    def phases_called(self, names: list[str], wanted: tuple[str, ...]) -> np.ndarray:
+    def phase_mask(self, names: list[str], wanted: tuple[str, ...]) -> np.ndarray:
         """(phases,) mask of those with one of the `wanted` names, in upper or lower case.
 
         `names` is Trace.names.
         """
-        return called(names, self.phases.name, lambda name: name.lower() in wanted)
+        return name_mask(names, self.phases.name, lambda name: name.lower() in wanted)
 
     def rows_of(self, operations: Operations) -> np.ndarray:
         """Rows of the operations of this process on this GPU, in the steps or not."""

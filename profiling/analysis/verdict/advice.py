@@ -28,10 +28,10 @@ OF_AMD = re.compile(r"hip[A-Z]|Cijk_|__amd_|(AMD|Radeon|Instinct|MI\d{2,3}[A-Z]?
 def advise(verdict: str, report: Report) -> list[str]:
     """The lines of advice for a verdict that are of use to this report's run."""
     run = in_force(report)
-    return [line.format_map(asdict(run)) for line in lines(verdict, run)]
+    return [line.format_map(asdict(run)) for line in advice_templates(verdict, run)]
 
 
-def lines(verdict: str, run: InForce) -> list[str]:
+def advice_templates(verdict: str, run: InForce) -> list[str]:
     """Templates of the lines that are of use to `run`, with fields of InForce in braces."""
     useful = (advice for advice in VERDICT[verdict].advice if advice.is_of_use(run))
     return [(run.foreign and advice.elsewhere) or advice.line for advice in useful]

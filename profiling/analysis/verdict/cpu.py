@@ -33,7 +33,7 @@ def longest_phase(report: Report) -> RangeTotal | None:
     return max(report.phases, key=lambda row: row.host_ms, default=None)
 
 
-def of_step(report: Report, ms: float) -> str:
+def share_of_step(report: Report, ms: float) -> str:
     """The share of a step that `ms` milliseconds are: '16.36 of 29.63 ms a step (55 %)'."""
     step_ms = report.window.step_ms.mean
     return f"{milliseconds(ms)} of {milliseconds(step_ms)} ms a step ({100 * ms / step_ms:.0f} %)"
@@ -50,7 +50,8 @@ def phase_sentences(report: Report) -> Iterator[str]:
         if row.host_ms / steps >= WORTH_TELLING * step_ms
     ]
     then = f"; then {', '.join(told)}" if told else ""
-    yield f"The longest phase is {first.name}: {of_step(report, first.host_ms / steps)}{then}."
+    share = share_of_step(report, first.host_ms / steps)
+    yield f"The longest phase is {first.name}: {share}{then}."
 
 
 def operator_sentences(analysis: Analysis, report: Report) -> Iterator[str]:
@@ -59,9 +60,9 @@ def operator_sentences(analysis: Analysis, report: Report) -> Iterator[str]:
     if table is None or not report.operators:
         return
     mine = table.rows(table.process == analysis.steps.process)
-    busy_ns = union(mine.start_ns, mine.end_ns).clipped(analysis.begin_ns, analysis.end_ns)
+    busy_ns = union(mine.start_ns, mine.end_ns).clip(analysis.begin_ns, analysis.end_ns)
     busy_ms = busy_ns.total_ns() / 1e6 / analysis.step_count
-    yield f"Operators take {of_step(report, busy_ms)}, Python the rest."
+    yield f"Operators take {share_of_step(report, busy_ms)}, Python the rest."
     whole_ns = sum(row.self_ns for row in report.operators)
     told = [
         f"{row.name} {milliseconds(row.self_ns / 1e6 / analysis.step_count)} ms "
@@ -93,4 +94,4 @@ def most_to_gain(report: Report) -> str | None:
     if not report.operators:
         return None
     largest, steps = report.operators[0], report.window.steps
-    return f"{largest.name}, at most {of_step(report, largest.self_ns / 1e6 / steps)}"
+    return f"{largest.name}, at most {share_of_step(report, largest.self_ns / 1e6 / steps)}"

@@ -57,7 +57,7 @@ def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
     if step.idle_ms >= gpu.WAITING_SHARE * step_ms and not idle_is_explained(analysis):
         verdict = "unknown"
         evidence.append("Why it was idle cannot be told without the CUDA calls.")
-    elif 2 * gaps_ms < step_ms and (named := largest(waiting, step_ms)):
+    elif 2 * gaps_ms < step_ms and (named := waiting_verdict(waiting, step_ms)):
         waiting = dict(sorted(waiting.items(), key=lambda item: -item[1]))
         verdict = named
         evidence += waiting_sentences(waiting, step_ms)
@@ -117,7 +117,7 @@ def added_ms(health: Health) -> float:
     return max(0.0, health.free_step_ms * (health.overhead_percent or 0.0) / 100)
 
 
-def largest(waiting: dict[str, float], step_ms: float) -> str | None:
+def waiting_verdict(waiting: dict[str, float], step_ms: float) -> str | None:
     """The verdict that costs most, or None if none costs enough of the step."""
     host_ms = sum(ms for name, ms in waiting.items() if VERDICT[name].host)
     counted = {name: host_ms if VERDICT[name].host else ms for name, ms in waiting.items()}

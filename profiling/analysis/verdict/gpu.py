@@ -63,7 +63,7 @@ def verdict(
     tensor = counter(report, "Tensor Active")
     if tensor is not None and tensor >= SATURATED_PERCENT:
         return "gpu_compute", [f"Tensor cores are active {tensor:.0f} % of the busy time."]
-    return by_families(family_ms, unnamed_ms)
+    return verdict_by_families(family_ms, unnamed_ms)
 
 
 def clock_sentences(report: Report) -> list[str]:
@@ -79,7 +79,7 @@ def gaps_sentence(gaps_ms: float, step_ms: float) -> str:
     return f"{gaps_ms:.2f} ms a step ({share:.0f} %) pass between kernels that are queued."
 
 
-def by_families(family_ms: dict[str, float], unnamed_ms: float) -> tuple[str, list[str]]:
+def verdict_by_families(family_ms: dict[str, float], unnamed_ms: float) -> tuple[str, list[str]]:
     """(verdict, evidence) by the kernel families that compute.
 
     `unnamed_ms` is the time a step in CUDA graphs that were captured without their kernels.

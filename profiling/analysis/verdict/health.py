@@ -49,13 +49,13 @@ def health(
     estimated_ms = profiler_cost.estimated_ms(analysis) if free_ms is None else None
     lost = lost_kernels(analysis)
     findings = chain(
-        of_losses(analysis.losses),
-        of_tool(analysis.trace),
-        of_overhead(overhead, free_ms, report),
-        of_manifest(manifest, report.capture.gpu),
-        of_steps(report, analysis.steps.unclosed, analysis.steps.endless),
-        of_others(analysis),
-        of_content(analysis.trace, report),
+        loss_findings(analysis.losses),
+        tool_findings(analysis.trace),
+        overhead_findings(overhead, free_ms, report),
+        manifest_findings(manifest, report.capture.gpu),
+        step_findings(report, analysis.steps.unclosed, analysis.steps.endless),
+        other_gpu_findings(analysis),
+        content_findings(analysis.trace, report),
         [Finding("note", problem)] if problem else [],
     )
     return Health(overhead, free_ms, estimated_ms, list(findings), lost)
@@ -71,13 +71,13 @@ def lost_kernels(analysis: Analysis) -> LostKernels | None:
         losses.lost if losses.captured else None,
         percent,
         losses.allows_no_verdict,
-        losses.said,
+        losses.sentence,
     )
 
 
-def of_losses(losses: Losses | None) -> Iterator[Finding]:
+def loss_findings(losses: Losses | None) -> Iterator[Finding]:
     if losses and losses.is_worth_a_warning:
-        yield warning(losses.said, CAPTURE_AGAIN)
+        yield warning(losses.sentence, CAPTURE_AGAIN)
 
 
 def free_step_ms(manifest: Manifest | None) -> float | None:
@@ -90,14 +90,16 @@ def free_step_ms(manifest: Manifest | None) -> float | None:
     return float(np.mean(medians)) if medians else None
 
 
-def of_tool(trace: Trace) -> Iterator[Finding]:
+def tool_findings(trace: Trace) -> Iterator[Finding]:
     yield from map(warning, trace.warnings)
     if trace.personal:
         cure = "python -m profiling scrub CAPTURE -o FILE"
         yield warning(PERSONAL, cure)
 
 
-def of_overhead(overhead: float | None, free: float | None, report: Report) -> Iterator[Finding]:
+def overhead_findings(
+    overhead: float | None, free: float | None, report: Report
+) -> Iterator[Finding]:
     if overhead is None or free is None or overhead < HIGH_OVERHEAD_PERCENT:
         return
     cure = "read shares of GPU time, not the step time; launch-bound steps suffer most"
@@ -110,7 +112,7 @@ def of_overhead(overhead: float | None, free: float | None, report: Report) -> I
     )
 
 
-def of_manifest(manifest: Manifest | None, gpu: Device | None) -> Iterator[Finding]:
+def manifest_findings(manifest: Manifest | None, gpu: Device | None) -> Iterator[Finding]:
     if manifest is None:
         yield note(
             "no manifest: configuration and uncaptured step times are unknown",
@@ -124,11 +126,11 @@ def of_manifest(manifest: Manifest | None, gpu: Device | None) -> Iterator[Findi
         yield warning(f"the window ended early: {manifest.window.ended_by}")
     for error in manifest.window.errors:
         yield warning(f"while capturing: {error}")
-    if gpu and (why := roofline.missing(manifest, gpu.name)):
+    if gpu and (why := roofline.missing_reason(manifest, gpu.name)):
         yield note(f"no roofline: {why}")
 
 
-def of_steps(report: Report, unclosed: int, endless: int) -> Iterator[Finding]:
+def step_findings(report: Report, unclosed: int, endless: int) -> Iterator[Finding]:
     steps, values = report.window.steps, report.window.step_ms.values
     if report.window.step_name is None:
         cure = "range your steps and phases, or name them: --step NAME --phases a,b"
@@ -167,7 +169,7 @@ def changes_figures(finding: Finding) -> bool:
     return finding.level == "warning" or OTHERS in finding.what
 
 
-def of_others(analysis: Analysis) -> Iterator[Finding]:
+def other_gpu_findings(analysis: Analysis) -> Iterator[Finding]:
     """A note where the capture holds other processes or GPUs than the report's."""
     used, steps = used_gpus(analysis.trace), analysis.steps
     if len(used) < 2:
@@ -181,7 +183,7 @@ def of_others(analysis: Analysis) -> Iterator[Finding]:
     )
 
 
-def of_content(trace: Trace, report: Report) -> Iterator[Finding]:
+def content_findings(trace: Trace, report: Report) -> Iterator[Finding]:
     phases_from = report.window.phases_from
     if phases_from is None and (trace.ranges is None or not len(trace.ranges.start_ns)):
         yield warning("no ranges were captured: no phases", TRACE_BOTH)

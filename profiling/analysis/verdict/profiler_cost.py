@@ -28,5 +28,5 @@ def estimated_ms(analysis: Analysis) -> float | None:
     if trace.overhead is not None:
         mine = trace.overhead.thread == steps.thread
         held_up = union(trace.overhead.start_ns[mine], trace.overhead.end_ns[mine])
-        added_ns += held_up.clipped(begin, end).total_ns()
+        added_ns += held_up.clip(begin, end).total_ns()
     return added_ns / 1e6 / analysis.step_count
