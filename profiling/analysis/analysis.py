@@ -58,11 +58,11 @@ class Analysis:
 
         Raises ValueError if all of them are equal.
         """
-        found = boundaries(self.steps, self.owned)
-        if found[-1] <= found[0]:
+        bounds = boundaries(self.steps, self.owned)
+        if bounds[-1] <= bounds[0]:
             name = self.trace.file.name
             raise ValueError(f"{name}: its events take no time; is it damaged? Capture it again")
-        return found
+        return bounds
 
     @property
     def begin_ns(self) -> int:

@@ -53,12 +53,12 @@ def open_report(
     of one line.
     """
     trace = opening.open_capture(path)
-    found: tuple[str, Manifest] | None
+    named_manifest: tuple[str, Manifest] | None
     if manifest is not None:
-        found = manifest.name, opening.read_manifest(manifest)
+        named_manifest = manifest.name, opening.read_manifest(manifest)
     else:
-        found = opening.find_manifest(beside or path, trace)
-    name, content = found or (None, None)
+        named_manifest = opening.find_manifest(beside or path, trace)
+    name, content = named_manifest or (None, None)
     folder = run_folder(beside or trace.file) if content else None
     clocks = run_clocks(folder) if folder else None
     return Capture(Analysis(trace, step, phases, device, process), content, name, clocks)

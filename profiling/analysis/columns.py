@@ -51,11 +51,11 @@ def parents(start_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
     """
     order = np.lexsort((-end_ns, start_ns))
     depth = depths(start_ns[order], end_ns[order])
-    found = np.full(len(order), -1)
+    parent = np.full(len(order), -1)
     for level in range(1, int(depth.max(initial=0)) + 1):
         above, here = np.flatnonzero(depth == level - 1), np.flatnonzero(depth == level)
-        found[order[here]] = order[above[np.searchsorted(above, here) - 1]]
-    return found
+        parent[order[here]] = order[above[np.searchsorted(above, here) - 1]]
+    return parent
 
 
 @dataclass(frozen=True)
@@ -135,14 +135,14 @@ def union(start_ns: np.ndarray, end_ns: np.ndarray) -> Intervals:
 
 def first_to_end(start_ns: np.ndarray, end_ns: np.ndarray, time_ns: np.ndarray) -> np.ndarray:
     """Row of the interval that ends first among those open at each time, or -1 if none is open."""
-    by_end, found = np.argsort(end_ns, kind="stable"), np.full(len(time_ns), -1)
+    by_end, first = np.argsort(end_ns, kind="stable"), np.full(len(time_ns), -1)
     place = np.searchsorted(end_ns[by_end], time_ns, side="right")
     begun = np.searchsorted(np.sort(start_ns), time_ns, side="right")
     rows = np.flatnonzero(begun > place)
     while len(rows):
         interval = by_end[place[rows]]
         is_open = start_ns[interval] <= time_ns[rows]
-        found[rows[is_open]] = interval[is_open]
+        first[rows[is_open]] = interval[is_open]
         rows = rows[~is_open]
         place[rows] += 1
-    return found
+    return first

@@ -161,7 +161,7 @@ def range_totals(analysis: Analysis) -> list[RangeTotal]:
     ranges, owned = analysis.steps.ranges, analysis.owned
     inside = np.flatnonzero(ranges.start_ns < analysis.end_ns)
     gpu_ns, kernels = kernels_of_ranges(owned) if owned is not None else (None, None)
-    found = []
+    totals = []
     keys = ranges.name[inside] * 64 + np.minimum(ranges.depth[inside], 63)
     host_ns = (ranges.end_ns - ranges.start_ns)[inside]
     durations = dict(sums.durations_by_name(keys, host_ns))
@@ -169,7 +169,7 @@ def range_totals(analysis: Analysis) -> list[RangeTotal]:
         rows = inside[keys == key]
         count, total_ns, _, *single_ns = durations[key]
         median_ms, min_ms, max_ms, stddev_ms = (ns / 1e6 for ns in single_ns)
-        found.append(
+        totals.append(
             RangeTotal(
                 name=analysis.trace.names[key // 64],
                 depth=key % 64,
@@ -183,7 +183,7 @@ def range_totals(analysis: Analysis) -> list[RangeTotal]:
                 stddev_ms=stddev_ms,
             )
         )
-    return found
+    return totals
 
 
 def idle_time(analysis: Analysis) -> Idle | None:
@@ -249,5 +249,5 @@ def family_ms(analysis: Analysis) -> dict[str, float]:
     if owned is None:
         return {}
     kernel = owned.kind == KERNEL
-    of = analysis.family[owned.name[kernel]]
-    return ms_by_family(of, owned.duration_ns[kernel], analysis.step_count)
+    family = analysis.family[owned.name[kernel]]
+    return ms_by_family(family, owned.duration_ns[kernel], analysis.step_count)

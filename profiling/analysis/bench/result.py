@@ -100,9 +100,9 @@ def measures(
     bench: Bench, target: float = TARGET, equal_within_percent: float = EQUAL_WITHIN_PERCENT
 ) -> list[Measure]:
     """A row for each part whose processes have run, and one for MFU where the peak is known."""
-    found = [measure(bench, name, target, equal_within_percent / 100) for name in PARTS]
-    made = [row for row in found if row]
-    return [row for each in made for row in (each, mfu_of(bench, each)) if row]
+    rows = [measure(bench, name, target, equal_within_percent / 100) for name in PARTS]
+    known = [row for row in rows if row]
+    return [row for measured in known for row in (measured, mfu_of(bench, measured)) if row]
 
 
 def mfu_of(bench: Bench, step: Measure) -> Measure | None:
@@ -124,33 +124,33 @@ def measure(bench: Bench, name: str, target: float, band: float) -> Measure | No
     processes = [process for process in bench.processes if process.kind == part.kind]
     if not processes:
         return None
-    found: dict[Side, list[float]] = {}
+    values_of: dict[Side, list[float]] = {}
     for side in SIDES:
         values = [part.value(process, target) for process in processes if process.side == side]
         if name == "captured" and side == "theirs":
             values = captured_ratios(bench.processes)
         if known := [value for value in values if value is not None]:
-            found[side] = known
+            values_of[side] = known
     what, remark = part.what, None
     if name == "loss":
-        what, remark = f"{what} {target:g}", unreached_remark(processes, found)
+        what, remark = f"{what} {target:g}", unreached_remark(processes, values_of)
     elif name == "captured" and bench.asked.against:
         whole = "the other one as a whole process under nsys, over its free ones"
-        remark = whole if "theirs" in found else "the other one opens no window: not measured"
-    rows = [side_values(side, values) for side, values in found.items()]
-    pairs = ratios(found, part.unit, band)
+        remark = whole if "theirs" in values_of else "the other one opens no window: not measured"
+    rows = [side_values(side, values) for side, values in values_of.items()]
+    pairs = ratios(values_of, part.unit, band)
     return Measure(name, what, part.unit, rows, pairs, detail(bench, name, processes), remark)
 
 
 def captured_ratios(processes: list[TimedProcess]) -> list[float | None]:
     """Step times of the other checkout's captured processes over the median of its free ones."""
-    found: dict[str, list[float]] = {"steps": [], "captured": []}
+    times_ms: dict[str, list[float]] = {"steps": [], "captured": []}
     for process in processes:
         ms = step_ms(process, 0.0)
-        if process.side == "theirs" and process.kind in found and ms is not None:
-            found[process.kind].append(ms)
-    free = found["steps"]
-    return [ms / statistics.median(free) for ms in found["captured"]] if free else []
+        if process.side == "theirs" and process.kind in times_ms and ms is not None:
+            times_ms[process.kind].append(ms)
+    free = times_ms["steps"]
+    return [ms / statistics.median(free) for ms in times_ms["captured"]] if free else []
 
 
 def detail(bench: Bench, name: str, processes: list[TimedProcess]) -> str | None:
@@ -194,8 +194,8 @@ def unreached_remark(processes: list[TimedProcess], found: dict[Side, list[float
         if any(p.side == side and p.evaluations for p in processes)
     }
     short = [side for side in least if len(found.get(side, [])) < process_count(processes, side)]
-    told = [f"{side} came to {least[side]:.4f}" for side in short]
-    return f"not always reached: {', '.join(told)}" if told else None
+    lowest = [f"{side} came to {least[side]:.4f}" for side in short]
+    return f"not always reached: {', '.join(lowest)}" if lowest else None
 
 
 def process_count(processes: list[TimedProcess], side: Side) -> int:
@@ -219,10 +219,15 @@ def counted_work(bench: Bench) -> list[Work]:
     if "ours" not in first or "theirs" not in first:
         return []
     ours, theirs = first["ours"], first["theirs"]
-    made = ours.iterations or 0, theirs.iterations or 0
-    evaluated = len(ours.evaluations), len(theirs.evaluations)
+    iterations = ours.iterations or 0, theirs.iterations or 0
+    evaluations = len(ours.evaluations), len(theirs.evaluations)
     loop = "iterations; nanoGPT's loop ends one behind max_iters"
     return [
-        Work(loop, str(made[0]), str(made[1]), made[1] - made[0] in (0, 1)),
-        Work("evaluations", str(evaluated[0]), str(evaluated[1]), evaluated[0] == evaluated[1]),
+        Work(loop, str(iterations[0]), str(iterations[1]), iterations[1] - iterations[0] in (0, 1)),
+        Work(
+            "evaluations",
+            str(evaluations[0]),
+            str(evaluations[1]),
+            evaluations[0] == evaluations[1],
+        ),
     ]

@@ -123,8 +123,8 @@ def judge(baseline: Compared, candidate: Compared, steps: Steps, band: float) ->
             return Judgement(outcome, ratio_bound=bound)
         why = f"what changed is mostly time of the host, which a profiler lengthens ({host})"
         return Judgement("cannot_tell", CannotTell("profiler", why, WITHOUT_A_PROFILER, None))
-    told = outcome != "cannot_tell"
-    return Judgement(outcome, None if told else noise(ratio, steps, unit, band))
+    can_tell = outcome != "cannot_tell"
+    return Judgement(outcome, None if can_tell else noise(ratio, steps, unit, band))
 
 
 def one_process(baseline: Compared, candidate: Compared) -> CannotTell:

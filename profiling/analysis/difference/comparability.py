@@ -97,9 +97,9 @@ def cores_words(environment: Environment) -> str:
 
 def versions_of(environment: Environment) -> JsonObject:
     """Versions of the libraries that decide how fast a step is, as far as they are known."""
-    found: JsonObject = {name: environment.packages.get(name) for name in PACKAGES}
-    found |= {"cuda": environment.cuda, "cudnn": environment.cudnn}
-    return {name: version for name, version in found.items() if version is not None}
+    versions: JsonObject = {name: environment.packages.get(name) for name in PACKAGES}
+    versions |= {"cuda": environment.cuda, "cudnn": environment.cudnn}
+    return {name: version for name, version in versions.items() if version is not None}
 
 
 def commit(environment: Environment) -> str | None:

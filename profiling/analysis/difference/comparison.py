@@ -63,7 +63,7 @@ def compare(
     reasons += rank_reasons(baseline, candidate)
     own, uncaptured = own_steps(baseline, candidate), uncaptured_steps(baseline, candidate)
     steps = uncaptured or own
-    found = judge(baseline, candidate, steps, equal_within_percent / 100)
+    judgement = judge(baseline, candidate, steps, equal_within_percent / 100)
     refused = bool(reasons) and not force
     names = names_of(baseline, candidate, differences)
     free = free_steps(baseline, candidate)
@@ -73,10 +73,10 @@ def compare(
         step_ms=step_times(steps),
         captured_step_ms=step_times(own) if uncaptured else msgspec.UNSET,
         free_step_ms=free,
-        verdict="not_comparable" if refused else found.outcome,
+        verdict="not_comparable" if refused else judgement.outcome,
         equal_within_percent=equal_within_percent,
-        cannot_tell=None if refused else found.cannot_tell,
-        ratio_bound=None if refused else found.ratio_bound,
+        cannot_tell=None if refused else judgement.cannot_tell,
+        ratio_bound=None if refused else judgement.ratio_bound,
         buckets=buckets(baseline, candidate),
         families=families(baseline, candidate),
         ranges=ranges(baseline, candidate),
@@ -203,8 +203,8 @@ def buckets(baseline: Compared, candidate: Compared) -> list[BucketChange] | Non
 def families(baseline: Compared, candidate: Compared) -> list[FamilyChange] | None:
     """Kernel families side by side, ms a step, the largest change first."""
     rows = changes(baseline.captured.families, candidate.captured.families)
-    found = [FamilyChange(*row) for row in rows]
-    return sorted(found, key=lambda row: -abs(row.delta_ms)) or None
+    changed = [FamilyChange(*row) for row in rows]
+    return sorted(changed, key=lambda row: -abs(row.delta_ms)) or None
 
 
 def ranges(baseline: Compared, candidate: Compared) -> list[RangeChange] | None:

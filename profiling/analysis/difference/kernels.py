@@ -42,28 +42,28 @@ def match_name(name: str) -> str:
 
 
 def group_by_match(kernels: tuple[KernelOnOneSide, ...]) -> Kernels:
-    found: Kernels = {}
+    groups: Kernels = {}
     for kernel in kernels:
-        found.setdefault(match_name(kernel.name), []).append(kernel)
-    return found
+        groups.setdefault(match_name(kernel.name), []).append(kernel)
+    return groups
 
 
 def unmatched_kernels(kernels: Kernels, there: Kernels) -> list[KernelOnOneSide]:
     """The kernels without a match in `there`, the longest first."""
-    found = [kernel for name, rows in kernels.items() if name not in there for kernel in rows]
-    return sorted(found, key=lambda kernel: -kernel.ms)
+    unmatched = [kernel for name, rows in kernels.items() if name not in there for kernel in rows]
+    return sorted(unmatched, key=lambda kernel: -kernel.ms)
 
 
 def changed_kernels(baseline: Kernels, candidate: Kernels, least_ms: float) -> list[KernelChange]:
     """Kernels of both sides whose time or number changed; kernels that match share one row."""
     rows = [change(name, baseline[name], candidate[name]) for name in baseline if name in candidate]
-    found = [
+    changes = [
         row
         for row in rows
         if abs(row.delta_ms) > max(least_ms, CHANGED_SHARE * row.baseline_ms)
         or abs(row.candidate_count - row.baseline_count) > SAME_COUNT
     ]
-    return sorted(found, key=lambda row: -abs(row.delta_ms))
+    return sorted(changes, key=lambda row: -abs(row.delta_ms))
 
 
 def change(

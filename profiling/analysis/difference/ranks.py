@@ -51,10 +51,10 @@ def ranks_change(baseline: RanksReport, candidate: RanksReport) -> RanksChange:
 
     return RanksChange(
         compute_ms=change(
-            *(fmean(row.compute_ms for row in each.ranks) for each in (baseline, candidate))
+            *(fmean(row.compute_ms for row in report.ranks) for report in (baseline, candidate))
         ),
         slowest_compute_ms=change(
-            *(max(row.compute_ms for row in each.ranks) for each in (baseline, candidate))
+            *(max(row.compute_ms for row in report.ranks) for report in (baseline, candidate))
         ),
         wait_ms=change(waits_ms(baseline), waits_ms(candidate)),
         transfer_ms=change(transfers_ms(baseline), transfers_ms(candidate)),

@@ -39,15 +39,15 @@ def sentence(comparison: Comparison) -> str:
         word = "faster" if step.ratio < 1 else "slower"
         return f"cannot tell whether {other} is {word} than {one} ({times}): {why_not(comparison)}"
     if comparison.ratio_bound:
-        said = f"{other} is at least {speed(comparison.ratio_bound)} than {one} (captured {times})"
+        text = f"{other} is at least {speed(comparison.ratio_bound)} than {one} (captured {times})"
     else:
-        said = f"{other} is {speed(step.ratio)} than {one} ({times})"
+        text = f"{other} is {speed(step.ratio)} than {one} ({times})"
     if parts := explanation(comparison):
-        said += f": {parts}"
+        text += f": {parts}"
         against = "less" if comparison.verdict == "slower" else "more"
         if against in (kernels := kernel_words(comparison)).split():
-            said += f"; and yet {kernels}"
-    return said
+            text += f"; and yet {kernels}"
+    return text
 
 
 def work_words(comparison: Comparison) -> str:
@@ -68,12 +68,12 @@ def work_words(comparison: Comparison) -> str:
 def why_not(comparison: Comparison) -> str:
     """The reason for no answer and what would give one; few steps are described all the same."""
     assert (unknown := comparison.cannot_tell) is not None
-    said = [unknown.why, unknown.cure]
+    clauses = [unknown.why, unknown.cure]
     if unknown.reason == "profiler":
-        said.insert(1, kernel_words(comparison))
+        clauses.insert(1, kernel_words(comparison))
     if unknown.reason == "few_steps":
-        said.append(explanation(comparison))
-    return "; ".join(filter(None, said))
+        clauses.append(explanation(comparison))
+    return "; ".join(filter(None, clauses))
 
 
 def speed(ratio: float) -> str:
@@ -154,13 +154,16 @@ def explaining_buckets(comparison: Comparison) -> list[BucketChange]:
     Where these steps ran without a profiler and their ratio differs from that of the captures, the
     host's time in the captures only explains the profiler, and its buckets are left out.
     """
-    found = comparison.buckets or []
-    apart = comparison.captured_step_ms or comparison.baseline.kind == TRAINING
-    parts = [row for row in found if row.bucket not in REMAINDERS]
+    buckets = comparison.buckets or []
+    other_steps = comparison.captured_step_ms or comparison.baseline.kind == TRAINING
+    parts = [row for row in buckets if row.bucket not in REMAINDERS]
     one_ms, other_ms = sum(p.baseline_ms for p in parts), sum(p.candidate_ms for p in parts)
-    if not apart or abs(other_ms - comparison.step_ms.ratio * one_ms) <= PROFILER_SHIFT * other_ms:
-        return found
-    return [row for row in found if not is_host(row.bucket)]
+    if (
+        not other_steps
+        or abs(other_ms - comparison.step_ms.ratio * one_ms) <= PROFILER_SHIFT * other_ms
+    ):
+        return buckets
+    return [row for row in buckets if not is_host(row.bucket)]
 
 
 def part_name(bucket: str) -> str:

@@ -95,13 +95,13 @@ def phase_of(
     """(row in steps.phases or -1, whether the phase is of the launching thread) for each launch."""
     phases = steps.phases
     central = (phases.thread == steps.thread) | (phases.thread == ANY_THREAD)
-    found = open_rows(phases, np.flatnonzero(central), launch_ns)
-    same = (thread == steps.thread) & (found >= 0)
+    phase = open_rows(phases, np.flatnonzero(central), launch_ns)
+    same = (thread == steps.thread) & (phase >= 0)
     for other in distinct(phases.thread[~central]).tolist():
-        of = np.flatnonzero(thread == other)
-        own = open_rows(phases, np.flatnonzero(phases.thread == other), launch_ns[of])
-        found[of[own >= 0]], same[of[own >= 0]] = own[own >= 0], True
-    return found, same
+        rows = np.flatnonzero(thread == other)
+        own = open_rows(phases, np.flatnonzero(phases.thread == other), launch_ns[rows])
+        phase[rows[own >= 0]], same[rows[own >= 0]] = own[own >= 0], True
+    return phase, same
 
 
 def open_rows(
@@ -111,8 +111,8 @@ def open_rows(
     if not len(rows):
         return np.full(len(time_ns), -1)
     last = np.searchsorted(ranges.start_ns[rows], time_ns, side="right") - 1
-    found = rows[last]
-    return np.where((last >= 0) & (time_ns <= ranges.end_ns[found]), found, -1)
+    candidates = rows[last]
+    return np.where((last >= 0) & (time_ns <= ranges.end_ns[candidates]), candidates, -1)
 
 
 def boundaries(steps: Steps, owned: OwnedOperations | None) -> np.ndarray:

@@ -40,8 +40,8 @@ def activity_of(
     `family` is the index in FAMILIES of each of the trace's names.
     """
     start_ns, end_ns = operations.start_ns[rows], operations.end_ns[rows]
-    kind, of = operations.kind[rows], family[operations.name[rows]]
-    talking = of == COMMUNICATION
+    kind, family_of_row = operations.kind[rows], family[operations.name[rows]]
+    talking = family_of_row == COMMUNICATION
     copying = ((kind == COPY) | (kind == MEMSET)) & ~talking
     computing = ~copying & ~talking
     return Activity(

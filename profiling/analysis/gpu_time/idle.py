@@ -289,9 +289,9 @@ def data_ranges(trace: Trace, steps: Steps) -> Intervals:
     phases = steps.phases.rows(steps.phase_mask(trace.names, DATA_PHASES))
     if trace.ranges is None:
         return union(phases.start_ns, phases.end_ns)
-    of = (trace.ranges.process == steps.process) & (trace.ranges.thread == steps.thread)
-    of &= name_mask(trace.names, trace.ranges.name, LOADER.fullmatch)
-    loading = trace.ranges.rows(of)
+    mask = (trace.ranges.process == steps.process) & (trace.ranges.thread == steps.thread)
+    mask &= name_mask(trace.names, trace.ranges.name, LOADER.fullmatch)
+    loading = trace.ranges.rows(mask)
     return union(phases.start_ns, phases.end_ns).union(union(loading.start_ns, loading.end_ns))
 
 
@@ -299,10 +299,10 @@ def os_calls(trace: Trace, steps: Steps, wanted: re.Pattern[str]) -> Intervals:
     """The times at which the steps' thread was in a `wanted` call of the system's libraries."""
     if trace.os_calls is None:
         return NOTHING
-    of = trace.os_calls.thread == steps.thread
-    of &= name_mask(trace.names, trace.os_calls.name, wanted.fullmatch)
-    found = trace.os_calls.rows(of)
-    return union(found.start_ns, found.end_ns)
+    mask = trace.os_calls.thread == steps.thread
+    mask &= name_mask(trace.names, trace.os_calls.name, wanted.fullmatch)
+    calls = trace.os_calls.rows(mask)
+    return union(calls.start_ns, calls.end_ns)
 
 
 def split_causes(
@@ -395,17 +395,17 @@ def exclusive_ns(
     sets: Iterable[Intervals], start_ns: np.ndarray, end_ns: np.ndarray
 ) -> list[np.ndarray]:
     """Nanoseconds of each [start, end) that are in each set and in none of the sets before it."""
-    held, measured = NOTHING, np.zeros(len(start_ns), np.int64)
-    found = []
-    for each in sets:
-        if not len(each.start_ns):
-            found.append(np.zeros_like(measured))
+    covered, measured = NOTHING, np.zeros(len(start_ns), np.int64)
+    exclusive = []
+    for intervals in sets:
+        if not len(intervals.start_ns):
+            exclusive.append(np.zeros_like(measured))
             continue
-        held = held.union(each)
-        reached = held.within(start_ns, end_ns)
-        found.append(reached - measured)
+        covered = covered.union(intervals)
+        reached = covered.within(start_ns, end_ns)
+        exclusive.append(reached - measured)
         measured = reached
-    return found
+    return exclusive
 
 
 def move(source_ns: np.ndarray, target_ns: np.ndarray, ns: np.ndarray) -> None:

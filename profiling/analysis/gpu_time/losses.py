@@ -75,18 +75,20 @@ def losses_of(trace: Trace, process: int | None) -> Losses | None:
     chosen = running_launches(trace.names, calls, process, has)
     launches = calls.rows(chosen)
     group = groups_of_nested(launches)
-    found = np.zeros(int(group.max(initial=-1)) + 1, bool)
-    np.logical_or.at(found, group, has[chosen])
+    has_kernel = np.zeros(int(group.max(initial=-1)) + 1, bool)
+    np.logical_or.at(has_kernel, group, has[chosen])
     if not len(kernels.call):
         others = own & np.isin(operations.kind, (COPY, MEMSET))
-        return Losses(len(found), 0, captured=False) if len(found) and others.any() else None
+        return (
+            Losses(len(has_kernel), 0, captured=False) if len(has_kernel) and others.any() else None
+        )
     first = np.unique(group, return_index=True)[1]
-    pending = ~found & cut_off_mask(trace, launches.rows(first), found, kernels)
+    pending = ~has_kernel & cut_off_mask(trace, launches.rows(first), has_kernel, kernels)
     graphs = graph_launches(trace, calls, process)
     graphs = graphs[~cut_off_mask(trace, calls.rows(graphs), has[graphs], kernels)]
     of_graphs, ran = graph_kernels(kernels, graphs)
     expected = int(np.count_nonzero(~pending)) + of_graphs
-    lost = int(np.count_nonzero(~found & ~pending)) + of_graphs - ran
+    lost = int(np.count_nonzero(~has_kernel & ~pending)) + of_graphs - ran
     return Losses(expected, lost) if expected else None
 
 
@@ -120,20 +122,20 @@ def recordings(begins_ns: np.ndarray, ends_ns: np.ndarray) -> list[tuple[int, in
 
     Both arguments are ascending. A begin or end that is missing becomes -FOREVER_NS or FOREVER_NS.
     """
-    found = [(-FOREVER_NS, int(ends_ns[0]))] if len(ends_ns) else []
-    if found and len(begins_ns) and begins_ns[0] < ends_ns[0]:
-        found = []
+    periods = [(-FOREVER_NS, int(ends_ns[0]))] if len(ends_ns) else []
+    if periods and len(begins_ns) and begins_ns[0] < ends_ns[0]:
+        periods = []
     end = np.append(ends_ns, FOREVER_NS)[np.searchsorted(ends_ns, begins_ns)]
-    return found + list(zip(begins_ns.tolist(), end.tolist(), strict=True))
+    return periods + list(zip(begins_ns.tolist(), end.tolist(), strict=True))
 
 
 def groups_of_nested(launches: Calls) -> np.ndarray:
     """A group number for each launch; calls nested in one another share one, and one kernel."""
     group, count = np.zeros(len(launches.name), np.int64), 0
     for thread in np.unique(launches.thread).tolist():
-        of = np.flatnonzero(launches.thread == thread)
-        outermost = depths(launches.start_ns[of], launches.end_ns[of]) == 0
-        group[of] = count + np.cumsum(outermost) - 1
+        rows = np.flatnonzero(launches.thread == thread)
+        outermost = depths(launches.start_ns[rows], launches.end_ns[rows]) == 0
+        group[rows] = count + np.cumsum(outermost) - 1
         count += int(outermost.sum())
     return group
 
@@ -193,7 +195,7 @@ def lost_graphs(graph: np.ndarray) -> np.ndarray:
     itself: the graph that elsewhere follows the same graph at the same distance is the lost one. If
     none does, the launched graph holds no kernel.
     """
-    found = []
+    graphs = []
     ran = np.flatnonzero(graph >= 0)
     for empty in np.flatnonzero(graph < 0).tolist():
         before = ran[ran < empty]
@@ -201,6 +203,6 @@ def lost_graphs(graph: np.ndarray) -> np.ndarray:
             continue
         distance = empty - before[-1]
         alike = ran[(graph[ran] == graph[before[-1]]) & (ran + distance < len(graph))]
-        there = graph[alike + distance]
-        found += np.bincount(there[there >= 0]).argsort()[-1:].tolist()
-    return np.array(found, np.int64)
+        followers = graph[alike + distance]
+        graphs += np.bincount(followers[followers >= 0]).argsort()[-1:].tolist()
+    return np.array(graphs, np.int64)

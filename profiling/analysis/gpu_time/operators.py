@@ -30,29 +30,29 @@ def operator_work(analysis: Analysis, gpu: Device | None) -> list[OperatorWork] 
     row = launching_operators(trace.shaped_operators, owned)
     launched = row >= 0
     inputs, kinds = trace.shaped_operators.inputs, len(trace.inputs)
-    of = inputs[row[launched]]
+    kind = inputs[row[launched]]
     gpu_ns = np.zeros(kinds, np.int64)
-    np.add.at(gpu_ns, of, owned.duration_ns[launched])
+    np.add.at(gpu_ns, kind, owned.duration_ns[launched])
     calls = np.bincount(inputs[np.unique(row[launched])], minlength=kinds)
     rounds = name_mask(trace.names, owned.name[launched], TENSOR_FLOAT.search)
-    rounded = set(of[rounds].tolist())
-    found = []
+    rounded = set(kind[rounds].tolist())
+    work = []
     for i in np.flatnonzero(gpu_ns).tolist():
         if cost := cost_of(trace.inputs[i]):
             dtype = "tf32" if cost.dtype == "float32" and i in rounded else cost.dtype
             measured = int(calls[i]), int(gpu_ns[i]), gpu.name if gpu else None
-            found.append(row_of(trace.inputs[i].operator, cost, dtype, *measured))
-    return sorted(found, key=lambda row: -row.gpu_ns)
+            work.append(row_of(trace.inputs[i].operator, cost, dtype, *measured))
+    return sorted(work, key=lambda row: -row.gpu_ns)
 
 
 def launching_operators(operators: ShapedOperators, owned: OwnedOperations) -> np.ndarray:
     """(operations of the steps,): row in `operators` of the one that launched each, or -1."""
-    found = np.full(len(owned.row), -1)
+    operator_row = np.full(len(owned.row), -1)
     for thread in np.unique(distinct(operators.thread)).tolist():
         rows = innermost_rows(operators, np.flatnonzero(operators.thread == thread))
-        of = np.flatnonzero((owned.thread == thread) & (owned.call >= 0))
-        found[of] = open_rows(operators, rows, owned.launch_ns[of])
-    return found
+        on_thread = np.flatnonzero((owned.thread == thread) & (owned.call >= 0))
+        operator_row[on_thread] = open_rows(operators, rows, owned.launch_ns[on_thread])
+    return operator_row
 
 
 def innermost_rows(operators: ShapedOperators, rows: np.ndarray) -> np.ndarray:

@@ -37,7 +37,7 @@ def overlap(analysis: Analysis) -> list[Overlap] | None:
         ("communication", talking, kernels_ns - computing_ns),
         ("copies", copying, busy_ns - kernels_ns),
     )
-    found = []
+    overlaps = []
     for name, chosen, exposed_ns in kinds:
         ns = int(union(start_ns[chosen], end_ns[chosen]).within(*period)[0])
         if ns:
@@ -46,8 +46,8 @@ def overlap(analysis: Analysis) -> list[Overlap] | None:
             )
             percent = 100 * (ns - exposed_ns) / ns
             slows = slowed_ms(analysis) if name == "communication" else None
-            found.append(Overlap(name, whole, hidden, exposed, percent, slows))
-    return found
+            overlaps.append(Overlap(name, whole, hidden, exposed, percent, slows))
+    return overlaps
 
 
 def slowed_ms(analysis: Analysis) -> float:
@@ -80,23 +80,26 @@ def copy_speeds(analysis: Analysis, gpu: Device | None) -> list[CopySpeed] | Non
     size, pageable = (
         column[owned.row[rows]] for column in (owned.operations.bytes, owned.operations.pageable)
     )
-    kinds, found = owned.name[rows].astype(np.int64) * 2 + pageable, []
+    kinds, speeds = owned.name[rows].astype(np.int64) * 2 + pageable, []
     for kind in np.unique(kinds).tolist():
-        of = kinds == kind
+        mask = kinds == kind
         direction = names[kind // 2].removeprefix(COPY_NAME[0]).removesuffix(COPY_NAME[1])
         with_host = direction in WITH_HOST
-        moved, ns = None if np.any(size[of] < 0) else int(size[of].sum()), int(took_ns[of].sum())
+        moved, ns = (
+            None if np.any(size[mask] < 0) else int(size[mask].sum()),
+            int(took_ns[mask].sum()),
+        )
         rate = moved / ns if moved is not None and ns else None  # byte/ns, which is GB/s
-        found.append(
+        speeds.append(
             CopySpeed(
                 direction,
                 memory=("pageable" if kind % 2 else "pinned") if with_host else None,
-                count=int(of.sum()),
+                count=int(mask.sum()),
                 bytes=moved,
                 ms=ns / 1e6 / analysis.step_count,
-                exposed_ms=int(exposed_ns[of].sum()) / 1e6 / analysis.step_count,
+                exposed_ms=int(exposed_ns[mask].sum()) / 1e6 / analysis.step_count,
                 gb_per_s=rate,
                 link_percent=1e11 * rate / peak if rate and peak and with_host else None,
             )
         )
-    return sorted(found, key=lambda row: -row.exposed_ms)
+    return sorted(speeds, key=lambda row: -row.exposed_ms)

@@ -126,11 +126,11 @@ def shown_part(analysis: Analysis, median: int, slowest: int) -> ShownPart:
 def event_counts(analysis: Analysis) -> np.ndarray:
     """(steps,): approximate number of events in each step."""
     tables = [analysis.steps.ranges, analysis.trace.operations, analysis.trace.calls, analysis.gaps]
-    found = np.zeros(analysis.step_count, np.int64)
+    counts = np.zeros(analysis.step_count, np.int64)
     for table in tables:
         if table is not None:
-            found += np.histogram(table.start_ns, analysis.bounds_ns)[0]
-    return found
+            counts += np.histogram(table.start_ns, analysis.bounds_ns)[0]
+    return counts
 
 
 def shown_steps(counts: np.ndarray, median: int, slowest: int) -> np.ndarray:
@@ -204,8 +204,8 @@ def calls_in(
     chosen = shown.touches(calls.start_ns, calls.end_ns)
     chosen &= calls.process == analysis.steps.process
     chosen &= np.isin(calls.thread, [thread for thread in threads if thread is not None])
-    found = np.flatnonzero(chosen)
-    rows, few = longest_rows(found, calls.start_ns, calls.end_ns, shown.most_rows)
+    in_steps = np.flatnonzero(chosen)
+    rows, few = longest_rows(in_steps, calls.start_ns, calls.end_ns, shown.most_rows)
     launching = owned.operations.call[operations]
     return np.union1d(rows, launching[launching >= 0]), few
 
@@ -240,17 +240,17 @@ def launch_facts(
 
 def open_operators(operators: Ranges, time_ns: np.ndarray, thread: np.ndarray) -> np.ndarray:
     """Name index of the innermost operator that is open on the thread at each time, or -1."""
-    found = np.full(len(time_ns), -1)
-    for each in distinct(np.sort(thread)).tolist():
-        own = operators.rows(operators.thread == each)
+    names = np.full(len(time_ns), -1)
+    for number in distinct(np.sort(thread)).tolist():
+        own = operators.rows(operators.thread == number)
         if not len(own.start_ns):
             continue
-        around, of = parents(own.start_ns, own.end_ns), np.flatnonzero(thread == each)
-        row = np.searchsorted(own.start_ns, time_ns[of], side="right") - 1
-        while np.any(closed := (row >= 0) & (own.end_ns[row] < time_ns[of])):
+        around, rows = parents(own.start_ns, own.end_ns), np.flatnonzero(thread == number)
+        row = np.searchsorted(own.start_ns, time_ns[rows], side="right") - 1
+        while np.any(closed := (row >= 0) & (own.end_ns[row] < time_ns[rows])):
             row[closed] = around[row[closed]]
-        found[of[row >= 0]] = own.name[row[row >= 0]]
-    return found
+        names[rows[row >= 0]] = own.name[row[row >= 0]]
+    return names
 
 
 def gaps_in(analysis: Analysis, shown: ShownPart) -> Slices:

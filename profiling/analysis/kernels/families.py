@@ -252,5 +252,5 @@ def attention_backend(names: list[str]) -> str | None:
         return None
     if fused := fused_attention(names):
         return max(fused, key=lambda backend: len(fused[backend]))
-    found = {family_of(name) for name in names}
-    return "slow" if "softmax" in found and "attention" not in found else "unknown"
+    families = {family_of(name) for name in names}
+    return "slow" if "softmax" in families and "attention" not in families else "unknown"

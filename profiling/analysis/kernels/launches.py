@@ -33,11 +33,11 @@ def launches(analysis: Analysis, gpu: Device | None) -> list[Launch] | None:
     np.add.at(took_ns, group, (operations.end_ns - operations.start_ns)[rows])
     count, example = np.bincount(group), np.zeros(len(took_ns), np.int64)
     example[group[::-1]] = rows[::-1]
-    found = []
+    table = []
     for number in np.argsort(-took_ns, kind="stable")[:MOST_LAUNCHES].tolist():
         name, *sizes = (int(column[example[number]]) for column in geometry)
         blocks, threads, registers, shared_bytes = sizes
-        found.append(
+        table.append(
             Launch(
                 analysis.trace.names[name],
                 int(count[number]),
@@ -49,7 +49,7 @@ def launches(analysis: Analysis, gpu: Device | None) -> list[Launch] | None:
                 *occupancy(gpu, threads, registers, shared_bytes),
             )
         )
-    return found
+    return table
 
 
 def group_numbers(columns: list[np.ndarray]) -> np.ndarray:

@@ -51,10 +51,10 @@ class Cost:
 def cost_of(inputs: Inputs) -> Cost | None:
     """The cost of a call, or None where its inputs have an unknown number or type."""
     try:
-        found = FORMULAS[inputs.operator](inputs)
+        estimate = FORMULAS[inputs.operator](inputs)
     except (ArithmeticError, LookupError, ValueError):
         return None
-    return found if 0 < found.flops < MOST and 0 < found.bytes < MOST else None
+    return estimate if 0 < estimate.flops < MOST and 0 < estimate.bytes < MOST else None
 
 
 def product(inputs: Inputs) -> Cost:

@@ -71,12 +71,12 @@ def kernels(analysis: Analysis) -> list[KernelSum]:
 
 
 def by_family(kernels: list[KernelSum]) -> list[FamilySum]:
-    found = []
+    sums = []
     for family in dict.fromkeys(row.family for row in kernels):
-        of = [row for row in kernels if row.family == family]
-        count, total_ns = sum(row.count for row in of), sum(row.total_ns for row in of)
-        found.append(FamilySum(family, count, total_ns, sum(row.percent for row in of)))
-    return sorted(found, key=lambda row: -row.total_ns)
+        members = [row for row in kernels if row.family == family]
+        count, total_ns = sum(row.count for row in members), sum(row.total_ns for row in members)
+        sums.append(FamilySum(family, count, total_ns, sum(row.percent for row in members)))
+    return sorted(sums, key=lambda row: -row.total_ns)
 
 
 def calls(trace: Trace) -> list[CallSum]:
@@ -99,11 +99,15 @@ def memops(trace: Trace) -> list[MemopSum]:
     if operations is None:
         return []
     copies = operations.rows(np.isin(operations.kind, (COPY, MEMSET)))
-    found = []
+    sums = []
     for name, row in durations_by_name(copies.name, copies.end_ns - copies.start_ns):
-        of = copies.rows(copies.name == name)
-        found.append(MemopSum(trace.names[name], *row, *sizes(of.bytes), int(of.pageable.sum())))
-    return found
+        same_name = copies.rows(copies.name == name)
+        sums.append(
+            MemopSum(
+                trace.names[name], *row, *sizes(same_name.bytes), int(same_name.pageable.sum())
+            )
+        )
+    return sums
 
 
 def sizes(
@@ -149,28 +153,30 @@ def operators(analysis: Analysis) -> list[OperatorSum] | None:
     total_ns = table.end_ns[rows] - table.start_ns[rows]
     self_ns = total_ns.copy()
     for thread in distinct(table.thread[rows]).tolist():
-        of = np.flatnonzero(table.thread[rows] == thread)
-        parent = parents(table.start_ns[rows][of], table.end_ns[rows][of])
+        on_thread = np.flatnonzero(table.thread[rows] == thread)
+        parent = parents(table.start_ns[rows][on_thread], table.end_ns[rows][on_thread])
         nested = parent >= 0
-        np.subtract.at(self_ns, of[parent[nested]], total_ns[of[nested]])
+        np.subtract.at(self_ns, on_thread[parent[nested]], total_ns[on_thread[nested]])
     name, names = table.name[rows], analysis.trace.names
     count = np.bincount(name, minlength=len(names))
     whole_ns, own_ns = np.zeros((2, len(names)), np.int64)
     np.add.at(whole_ns, name, total_ns)
     np.add.at(own_ns, name, self_ns)
-    found = [
+    sums = [
         OperatorSum(names[number], int(count[number]), int(whole_ns[number]), int(own_ns[number]))
         for number in used_names(name)
     ]
-    return sorted(found, key=lambda row: -row.self_ns)
+    return sorted(sums, key=lambda row: -row.self_ns)
 
 
 def counters(analysis: Analysis) -> list[CounterMean] | None:
     """Means of the hardware counters of the report's GPU in the steps; None: not captured."""
-    found, device = analysis.trace.counters, analysis.steps.device
-    if found is None:
+    samples, device = analysis.trace.counters, analysis.steps.device
+    if samples is None:
         return None
-    return [mean(each, analysis) for each in found if device is None or each.device == device]
+    return [
+        mean(counter, analysis) for counter in samples if device is None or counter.device == device
+    ]
 
 
 def mean(counter: CounterSamples, analysis: Analysis) -> CounterMean:

@@ -130,7 +130,7 @@ def find_run_folders(places: list[Path]) -> list[Path]:
 
     Raises ValueError naming a place that does not exist or holds no run.
     """
-    found: dict[Path, Path] = {}
+    folders: dict[Path, Path] = {}
     for place in places:
         if not place.is_dir():
             raise ValueError(f"{place}: no such folder; give the out_dir of a run")
@@ -139,8 +139,8 @@ def find_run_folders(places: list[Path]) -> list[Path]:
         if not runs:
             raise ValueError(f"{place}: no {METRICS} in it or below; give the out_dir of a run")
         for path in runs:
-            found.setdefault(path.resolve(), path)
-    return list(found.values())
+            folders.setdefault(path.resolve(), path)
+    return list(folders.values())
 
 
 def runs_below(place: Path) -> list[Path]:
@@ -150,8 +150,8 @@ def runs_below(place: Path) -> list[Path]:
     with suppress(ValueError):  # none there
         newest(place)
         return []
-    found = sorted(path.parent for path in place.rglob(METRICS))
-    return [path for path in found if not is_previous(path.relative_to(place))]
+    folders = sorted(path.parent for path in place.rglob(METRICS))
+    return [path for path in folders if not is_previous(path.relative_to(place))]
 
 
 def newest_capture(folder: Path) -> Path | None:
@@ -285,8 +285,8 @@ def read_rows(path: Path) -> tuple[Rows, set[Place], list[str]]:
             if number == len(lines):  # it has no newline at its end
                 notes.append(f"{path}: the last line is half-written and was left out")
                 break
-            said = line[:60].decode(errors="replace")
-            raise ValueError(f"{path}:{number}: not a row that training wrote: {said}") from error
+            text = line[:60].decode(errors="replace")
+            raise ValueError(f"{path}:{number}: not a row that training wrote: {text}") from error
         if numbers is None:
             rows = {known: row for known, row in rows.items() if known[0] <= place[0]}
             unsettled = SETTLING_ROWS
@@ -337,12 +337,12 @@ def columns_of(rows: Rows, tokens: int, wall: bool) -> dict[str, Series]:
     for name in dict.fromkeys(name for row in rows.values() for name in row):
         if name in ("iter", ELAPSED_S):
             continue
-        found = {place: row for place, row in rows.items() if name in row}
-        iteration, behind = np.array(list(found), dtype=float).T
+        with_name = {place: row for place, row in rows.items() if name in row}
+        iteration, behind = np.array(list(with_name), dtype=float).T
         trained_s = elapsed_s = np.interp(iteration + behind, done, training_s)
         if wall:
-            elapsed_s = column(found, ELAPSED_S)
-        columns[name] = Series(iteration, elapsed_s, column(found, name), trained_s)
+            elapsed_s = column(with_name, ELAPSED_S)
+        columns[name] = Series(iteration, elapsed_s, column(with_name, name), trained_s)
     return columns
 
 

@@ -92,9 +92,9 @@ class Speed:
 
     @property
     def answer(self) -> Answer:
-        found = answer(self.ratio, self.noise, EQUAL_WITHIN_PERCENT / 100)
-        unsure = self.by_chance or (self.equal_work and found != "equal")
-        return "cannot_tell" if unsure else found
+        outcome = answer(self.ratio, self.noise, EQUAL_WITHIN_PERCENT / 100)
+        unsure = self.by_chance or (self.equal_work and outcome != "equal")
+        return "cannot_tell" if unsure else outcome
 
     def runs_to_tell(self) -> int | None:
         """Approximate number of runs a side that would give an answer; None: not known."""
@@ -116,16 +116,16 @@ class Spread:
 
 def sections_of(runs: list[RunFolder]) -> list[Section]:
     """The sections in the order of their first runs."""
-    return [section_of(found) for found in gather(runs, text_of).values()]
+    return [section_of(runs_of_text) for runs_of_text in gather(runs, text_of).values()]
 
 
 def gather(
     runs: list[RunFolder], key: Callable[[RunFolder], tuple]
 ) -> dict[tuple, list[RunFolder]]:
-    found: dict[tuple, list[RunFolder]] = {}
+    groups: dict[tuple, list[RunFolder]] = {}
     for run in runs:
-        found.setdefault(key(run), []).append(run)
-    return found
+        groups.setdefault(key(run), []).append(run)
+    return groups
 
 
 def text_of(run: RunFolder) -> tuple:
@@ -134,7 +134,7 @@ def text_of(run: RunFolder) -> tuple:
 
 def section_of(runs: list[RunFolder]) -> Section:
     grouped = list(gather(runs, lambda run: tuple(map(str, settings_of(run).items()))).values())
-    settings = [settings_of(found[0]) for found in grouped]
+    settings = [settings_of(group[0]) for group in grouped]
     keys = dict.fromkeys(key for known in settings for key in known)
     differs = [key for key in keys if len({str(known.get(key)) for known in settings}) > 1]
     labels = number_labels(labels_of(settings, leading_keys(differs)))

@@ -37,7 +37,7 @@ def run_clocks(folder: Path) -> RunClocks:
     """
     try:
         columns = read_run(folder).columns
-        found = {name: float(np.nanmedian(series.value)) for name, series in columns.items()}
+        medians = {name: float(np.nanmedian(series.value)) for name, series in columns.items()}
     except ValueError as error:
         return RunClocks({}, f"the GPUs' clocks are not known: {error}")
-    return RunClocks({name: value for name, value in found.items() if name.startswith("gpu")})
+    return RunClocks({name: value for name, value in medians.items() if name.startswith("gpu")})

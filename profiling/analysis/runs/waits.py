@@ -22,8 +22,8 @@ class RankWaits:
 
     @property
     def ranks(self) -> int | None:
-        found = self.run.in_force.get("ranks")
-        return found if isinstance(found, int) else None
+        ranks = self.run.in_force.get("ranks")
+        return ranks if isinstance(ranks, int) else None
 
     @property
     def slowest_words(self) -> str:
@@ -31,8 +31,8 @@ class RankWaits:
 
     @property
     def waits_words(self) -> str | None:
-        told = [f"rank {rank} {ms:.2f}" for rank, ms in sorted(self.each_ms.items())]
-        return ", ".join(told) or None
+        waits = [f"rank {rank} {ms:.2f}" for rank, ms in sorted(self.each_ms.items())]
+        return ", ".join(waits) or None
 
 
 def rank_waits(run: RunFolder) -> RankWaits | None:
@@ -50,8 +50,8 @@ def rank_waits(run: RunFolder) -> RankWaits | None:
         int(ranks[rows.argmax()]),
         float(rows.max() / rows.sum()),
         {
-            int(found[1]): float(run.columns[name].value.mean())
-            for name, found in ranks_of.items()
-            if found
+            int(matched[1]): float(run.columns[name].value.mean())
+            for name, matched in ranks_of.items()
+            if matched
         },
     )

@@ -51,11 +51,13 @@ def find_steps(
         steps = steps_from_ranges(trace, process, device, rows)
     elif (
         step is None
-        and (found := optimizer_steps(trace, process, device))
+        and (inferred := optimizer_steps(trace, process, device))
         or step is None
-        and (found := optimizer_kernel_steps(trace, process, device, main_thread(trace, process)))
+        and (
+            inferred := optimizer_kernel_steps(trace, process, device, main_thread(trace, process))
+        )
     ):
-        steps = found
+        steps = inferred
     else:
         steps = whole_capture_step(trace, process, device)
     ranges, unclosed = phase_ranges(trace, steps, rows, phases, endless)
@@ -88,33 +90,35 @@ def choose_process_and_device(
         if process is not None and process not in held:
             raise ValueError(f"process={process}: {trace.file.name} holds ranges of {held}")
         return process if process is not None else min(held, default=None), None
-    found = used_gpus(trace)
+    used = used_gpus(trace)
     for key, wanted, column in (("device", device, 1), ("process", process, 0)):
-        held = sorted({row[column] for row in found})
-        found = [row for row in found if wanted in (None, row[column])]
-        if not found:
+        held = sorted({row[column] for row in used})
+        used = [row for row in used if wanted in (None, row[column])]
+        if not used:
             raise ValueError(f"{key}={wanted}: {trace.file.name} holds GPU activity of {held}")
-    process, device, _ = max(found, key=lambda row: (row[0] in with_steps, row[2]))
+    process, device, _ = max(used, key=lambda row: (row[0] in with_steps, row[2]))
     return process, device
 
 
 def processes_of(trace: Trace) -> list[int]:
     """Processes with events on the host: with ranges, or else operators, or else calls."""
     tables = (trace.ranges, trace.operators, trace.calls)
-    return next((found for t in tables if t and (found := distinct(t.process).tolist())), [])
+    return next(
+        (processes for t in tables if t and (processes := distinct(t.process).tolist())), []
+    )
 
 
 def used_gpus(trace: Trace) -> list[tuple[int, int, int]]:
     """(process, device, nanoseconds of its operations) for each GPU of each process."""
     operations = trace.operations or Operations.empty()
-    found = []
+    gpus = []
     for process in distinct(operations.process).tolist():
-        mine = operations.process == process
-        for device in distinct(operations.device[mine]).tolist():
-            of = mine & (operations.device == device)
-            took_ns = int((operations.end_ns[of] - operations.start_ns[of]).sum())
-            found.append((process, device, took_ns))
-    return found
+        of_process = operations.process == process
+        for device in distinct(operations.device[of_process]).tolist():
+            on_device = of_process & (operations.device == device)
+            took_ns = int((operations.end_ns[on_device] - operations.start_ns[on_device]).sum())
+            gpus.append((process, device, took_ns))
+    return gpus
 
 
 def step_mask(trace: Trace, step: str | None) -> np.ndarray:
@@ -124,11 +128,11 @@ def step_mask(trace: Trace, step: str | None) -> np.ndarray:
     if step is not None:
         patterns = (re.escape(step), rf"{re.escape(step)}[\s#_:]*\d+")
     for pattern in patterns:
-        found = name_mask(trace.names, ranges.name, re.compile(pattern).fullmatch)
-        own = found & (ranges.domain >= 0)
+        matches = name_mask(trace.names, ranges.name, re.compile(pattern).fullmatch)
+        own = matches & (ranges.domain >= 0)
         own[own] = [trace.names[d] == PROJECT_DOMAIN for d in ranges.domain[own]]
-        if found.any():
-            return own if own.any() else found
+        if matches.any():
+            return own if own.any() else matches
     return np.zeros(len(ranges.start_ns), bool)
 
 
@@ -164,14 +168,14 @@ def repeated_rows(ranges: Ranges, mine: np.ndarray) -> np.ndarray:
 
     The first one of a tie counts.
     """
-    found = []
+    repeated = []
     for thread in np.unique(ranges.thread[mine]):
         rows = mine[ranges.thread[mine] == thread]
         rows = rows[depths(ranges.start_ns[rows], ranges.end_ns[rows]) == 0]
         names, first, count = np.unique(ranges.name[rows], return_index=True, return_counts=True)
         for i in np.flatnonzero(count > 1).tolist():
-            found.append((-count[i], rows[first[i]], rows[ranges.name[rows] == names[i]]))
-    rows = min(found, key=lambda row: row[:2])[2] if found else np.empty(0, np.int64)
+            repeated.append((-count[i], rows[first[i]], rows[ranges.name[rows] == names[i]]))
+    rows = min(repeated, key=lambda row: row[:2])[2] if repeated else np.empty(0, np.int64)
     return rows if recur(ranges.start_ns[rows], ranges.end_ns[rows]) else rows[:0]
 
 

@@ -45,7 +45,7 @@ def operator_phases(trace: Trace, steps: Steps) -> StepRanges | None:
         return None
     names = [name_index(trace, name) for name in ("forward", "backward", "optimizer")]
     thread = ANY_THREAD if steps.thread is None else steps.thread
-    found = []
+    rows_of_phases = []
     for start, end in zip(steps.start_ns, steps.end_ns, strict=True):
         inside = rows[(table.start_ns[rows] >= start) & (table.start_ns[rows] < end)]
         if not len(inside):
@@ -53,8 +53,8 @@ def operator_phases(trace: Trace, steps: Steps) -> StepRanges | None:
         first, last = table.start_ns[inside].min(), min(table.end_ns[inside].max(), end)
         bounds = ((start, first), (first, last), (last, end))
         for name, (begin, stop) in zip(names, bounds, strict=True):
-            found.append((begin, stop, name, thread, 0))
-    return StepRanges(*np.array(found, np.int64).reshape(-1, 5).T)
+            rows_of_phases.append((begin, stop, name, thread, 0))
+    return StepRanges(*np.array(rows_of_phases, np.int64).reshape(-1, 5).T)
 
 
 def name_index(trace: Trace, name: str) -> int:

@@ -43,9 +43,9 @@ def phase_ranges(
     rows = np.flatnonzero(chosen)
     mine = ranges.rows(rows)
     depth, name = depth_of(steps, mine), mine.name.astype(np.int64)
-    found = StepRanges(mine.start_ns, mine.end_ns, name, mine.thread, depth)
+    chosen_ranges = StepRanges(mine.start_ns, mine.end_ns, name, mine.thread, depth)
     cut_off = ~ranges.closed & ~endless
-    return found, int(cut_off[np.union1d(rows, step_rows)].sum())
+    return chosen_ranges, int(cut_off[np.union1d(rows, step_rows)].sum())
 
 
 def in_steps(steps: Steps, time_ns: np.ndarray) -> bool:
@@ -62,8 +62,8 @@ def depth_of(steps: Steps, ranges: Ranges) -> np.ndarray:
     """
     depth = np.zeros(len(ranges.name), np.int64)
     for thread in distinct(ranges.thread).tolist():
-        of = np.flatnonzero(ranges.thread == thread)
-        depth[of] = depths(ranges.start_ns[of], ranges.end_ns[of])
+        rows = np.flatnonzero(ranges.thread == thread)
+        depth[rows] = depths(ranges.start_ns[rows], ranges.end_ns[rows])
     elsewhere = ranges.thread != steps.thread
     if np.all(elsewhere):
         elsewhere &= ranges.thread != ANY_THREAD

@@ -44,12 +44,12 @@ def phase_sentences(report: Report) -> Iterator[str]:
     if not report.phases:
         return
     first, *others = sorted(report.phases, key=lambda row: -row.host_ms)
-    told = [
+    phases = [
         f"{row.name} {milliseconds(row.host_ms / steps)} ms"
         for row in others[:SHOWN]
         if row.host_ms / steps >= WORTH_TELLING * step_ms
     ]
-    then = f"; then {', '.join(told)}" if told else ""
+    then = f"; then {', '.join(phases)}" if phases else ""
     share = share_of_step(report, first.host_ms / steps)
     yield f"The longest phase is {first.name}: {share}{then}."
 
@@ -59,28 +59,28 @@ def operator_sentences(analysis: Analysis, report: Report) -> Iterator[str]:
     table = analysis.trace.operators
     if table is None or not report.operators:
         return
-    mine = table.rows(table.process == analysis.steps.process)
-    busy_ns = union(mine.start_ns, mine.end_ns).clip(analysis.begin_ns, analysis.end_ns)
+    own = table.rows(table.process == analysis.steps.process)
+    busy_ns = union(own.start_ns, own.end_ns).clip(analysis.begin_ns, analysis.end_ns)
     busy_ms = busy_ns.total_ns() / 1e6 / analysis.step_count
     yield f"Operators take {share_of_step(report, busy_ms)}, Python the rest."
     whole_ns = sum(row.self_ns for row in report.operators)
-    told = [
+    operators = [
         f"{row.name} {milliseconds(row.self_ns / 1e6 / analysis.step_count)} ms "
         f"({100 * row.self_ns / whole_ns:.0f} %)"
         for row in report.operators[:SHOWN]
     ]
-    yield f"Most of the operators' time: {', '.join(told)} a step."
+    yield f"Most of the operators' time: {', '.join(operators)} a step."
 
 
 def process_sentences(analysis: Analysis, report: Report) -> Iterator[str]:
     """Lines on the cores and the memory that the process used, as far as they were measured."""
     process, table = report.process, analysis.trace.operators
     if process and process.cores_used is not None:
-        of = f" of {report.cpu_cores}" if report.cpu_cores else ""
+        of_cores = f" of {report.cpu_cores}" if report.cpu_cores else ""
         threads = process.compute_threads
         in_threads = "1 thread" if threads == 1 else f"{threads} threads"
         shared = f"; PyTorch computes with {in_threads}" if threads else ""
-        yield f"On average {process.cores_used:.1f}{of} cores were at work{shared}."
+        yield f"On average {process.cores_used:.1f}{of_cores} cores were at work{shared}."
         if process.cores_used < WAITING:
             yield "It had to wait: other programs took the cores, or it read files."
     elif table is not None and (mine := table.process == analysis.steps.process).any():

@@ -36,17 +36,19 @@ WORTH_TELLING = 0.02  # of a step
 
 def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
     """The bottleneck of a report that is complete but for its bottleneck."""
-    cannot = list(cannot_tell(report))
+    unknowns = list(cannot_tell(report))
     if reason := report.health.no_verdict:
-        said = f"{reason}: records were lost, so what is added up here is too small."
-        cannot = [f"what holds the step back: {reason}", *cannot]
-        return Bottleneck("unknown", [said], [f"To tell, {CAPTURE_AGAIN}."], cannot_tell=cannot)
+        sentence = f"{reason}: records were lost, so what is added up here is too small."
+        unknowns = [f"what holds the step back: {reason}", *unknowns]
+        return Bottleneck(
+            "unknown", [sentence], [f"To tell, {CAPTURE_AGAIN}."], cannot_tell=unknowns
+        )
     if report.on_cpu:
-        return cpu.bottleneck(analysis, report, cannot)
+        return cpu.bottleneck(analysis, report, unknowns)
     step = typical_step(analysis)
     if step is None or not step.ms:
         evidence = list(host_sentences(report))
-        return Bottleneck("unknown", evidence, advise("unknown", report), cannot_tell=cannot)
+        return Bottleneck("unknown", evidence, advise("unknown", report), cannot_tell=unknowns)
     lost, taken_off = lost_ms(report, step)
     step_ms = max(step.ms - taken_off, 1e-9)
     waiting = {name: ms for name, ms in lost.items() if VERDICT[name].waiting}
@@ -75,7 +77,7 @@ def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
         advise(verdict, report),
         ranked,
         most_to_gain(report, verdict, lost, computing, step_ms),
-        cannot,
+        unknowns,
     )
 
 
@@ -216,9 +218,9 @@ def waiting_sentences(waiting: dict[str, float], step_ms: float) -> list[str]:
 
 def overhead_sentence(health: Health, taken_off: float) -> str:
     if health.free_step_ms is None:
-        told = f"By the events recorded, capturing added about {health.estimated_added_ms:.2f} ms"
+        added = f"By the events recorded, capturing added about {health.estimated_added_ms:.2f} ms"
         return (
-            f"{told} to a step: {taken_off:.2f} ms of the idle time are not held against the host."
+            f"{added} to a step: {taken_off:.2f} ms of the idle time are not held against the host."
         )
     return (
         f"Capturing made a step {health.overhead_percent:.0f} % longer "

@@ -88,29 +88,29 @@ def verdict_by_families(family_ms: dict[str, float], unnamed_ms: float) -> tuple
     total = sum(family_ms.values()) + unnamed_ms or 1.0
     matrix = sum(family_ms.get(name, 0.0) for name in MATRIX_FAMILIES)
     unnamed_ms += family_ms.get("other", 0.0)
-    found = [
+    evidence = [
         f"Matrix products, convolutions and fused attention take {matrix:.2f} of {total:.2f} ms "
         f"kernel time a step ({100 * matrix / total:.0f} %)."
     ]
     top = sorted(family_ms, key=lambda name: -family_ms[name])[:3]
     largest = ", ".join(f"{name} {family_ms[name]:.2f} ms" for name in top)
     if largest:
-        found.append(f"The largest families: {largest} a step.")
+        evidence.append(f"The largest families: {largest} a step.")
     bytes_ms = total - matrix - unnamed_ms
     if max(matrix, bytes_ms) < CLOSE * min(matrix, bytes_ms):
-        found.append(
+        evidence.append(
             f"What moves bytes takes {bytes_ms:.2f} ms ({100 * bytes_ms / total:.0f} %): the two "
             "lie close together, both are worth work."
         )
     if matrix >= MATRIX_SHARE * total:
-        return "gpu_compute", found
+        return "gpu_compute", evidence
     if matrix + unnamed_ms < MATRIX_SHARE * total or unnamed_ms < UNKNOWN_SHARE * total:
-        return "gpu_memory", found
-    found.append(
+        return "gpu_memory", evidence
+    evidence.append(
         f"What {unnamed_ms:.2f} ms ({100 * unnamed_ms / total:.0f} %) are spent on, the names in "
         "the capture do not tell."
     )
-    return "gpu", found
+    return "gpu", evidence
 
 
 def whole_graphs_ms(analysis: Analysis) -> float:
