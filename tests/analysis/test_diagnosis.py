@@ -280,7 +280,7 @@ def test_arithmetic_and_bytes_are_both_told_where_they_lie_close(
     gemm, elementwise, other, verdict, both
 ):
     family_ms = {"gemm": gemm, "elementwise": elementwise, "other": other, "communication": 99.0}
-    found, evidence = gpu.by_families(family_ms, 0.0)
+    found, evidence = gpu.verdict_by_families(family_ms, 0.0)
     told = [line for line in evidence if "lie close together" in line]
     assert found == verdict and bool(told) == both
     if both:
