@@ -70,7 +70,7 @@ class Intervals:
         """(n + 1,): total length of the intervals before each one; the last entry is of all."""
         return np.concatenate(([0], np.cumsum(self.end_ns - self.start_ns)))
 
-    def before(self, time_ns: np.ndarray) -> np.ndarray:
+    def ns_before(self, time_ns: np.ndarray) -> np.ndarray:
         """Nanoseconds of the set that lie before each time."""
         time_ns = np.asarray(time_ns, np.int64)
         if not len(self.start_ns):
@@ -79,9 +79,9 @@ class Intervals:
         inside = np.minimum(time_ns, self.end_ns[last]) - self.start_ns[last]
         return np.where(last < 0, 0, self.until_ns[last] + inside)
 
-    def within(self, start_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
+    def ns_within(self, start_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
         """Nanoseconds of the set that lie in each [start, end)."""
-        return self.before(end_ns) - self.before(start_ns)
+        return self.ns_before(end_ns) - self.ns_before(start_ns)
 
     def clip(self, start_ns: int, end_ns: int) -> "Intervals":
         """The part of the set in [start, end); only the two outer intervals change."""

@@ -110,7 +110,7 @@ class RangeTotal:
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much of the window's kernel time belongs to a phase."""
+    """Share of the window's kernel time that belongs to a phase."""
 
     kernel_ns: int
     attributed_ns: int
@@ -232,7 +232,7 @@ class Overlap:
 
 @dataclass(frozen=True)
 class LaunchQueue:
-    """How far the host was ahead: launches in the steps that the GPU had not begun yet.
+    """Lead of the host over the GPU: launches in the steps that the GPU had not begun yet.
 
     A launch counts from the end of its call until the first of its operations begins.
     """
@@ -321,7 +321,7 @@ class Roofline:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that may be wrong with the capture."""
+    """A possible problem with the capture."""
 
     level: Literal["note", "warning"]
     what: str

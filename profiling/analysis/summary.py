@@ -69,7 +69,7 @@ def summarize(
         family_ms=families,
         kernels=kernels,
         launches=launches(analysis, capture.gpu),
-        families=sums.by_family(kernels),
+        families=sums.sum_by_family(kernels),
         api=sums.calls(trace),
         os_calls=sums.os_calls(trace),
         memops=sums.memops(trace),
@@ -198,16 +198,16 @@ def idle_time(analysis: Analysis) -> Idle | None:
         np.add.at(total_ns, phase, cause_ns)
     by_phase = {}
     for name in np.flatnonzero(phase_ns[:, :-1].any(axis=0)).tolist():
-        of_phase = by_cause(phase_ns[:, name], steps)
+        of_phase = ms_by_cause(phase_ns[:, name], steps)
         by_phase[names[name]] = {cause: ms for cause, ms in of_phase.items() if ms}
     return Idle(
-        by_cause=by_cause(phase_ns.sum(axis=1), steps),
+        by_cause=ms_by_cause(phase_ns.sum(axis=1), steps),
         by_phase=by_phase,
         gaps=longest_gaps(analysis, gaps, phase),
     )
 
 
-def by_cause(cause_ns: np.ndarray, steps: int) -> dict[str, float]:
+def ms_by_cause(cause_ns: np.ndarray, steps: int) -> dict[str, float]:
     """Cause -> milliseconds a step, from (CAUSES,) nanoseconds over all steps."""
     return {cause: ns / 1e6 / steps for cause, ns in zip(CAUSES, cause_ns.tolist(), strict=True)}
 

@@ -30,12 +30,12 @@ def test_sets_of_intervals_are_sets_of_points(seed):
     assert points(a.gaps(50, 150)) == window - of_a
     assert points(a.intersection(b, 50, 150)) == of_a & of_b & window
     assert points(a.clip(50, 150)) == of_a & window
-    assert a.before(np.array([0, 77, 300])).tolist() == [
+    assert a.ns_before(np.array([0, 77, 300])).tolist() == [
         0,
         len([i for i in of_a if i < 77]),
         len(of_a),
     ]
-    assert a.within(np.array([20]), np.array([90])) == len([i for i in of_a if 20 <= i < 90])
+    assert a.ns_within(np.array([20]), np.array([90])) == len([i for i in of_a if 20 <= i < 90])
     assert np.all(a.start_ns[1:] > a.end_ns[:-1])
 
 

@@ -56,9 +56,9 @@ def activity_of(
 def split(activity: Activity, bounds_ns: np.ndarray) -> dict[str, np.ndarray]:
     """Class -> (steps,) nanoseconds; the four classes add up to the step exactly."""
     begin, end = bounds_ns[:-1], bounds_ns[1:]
-    compute = activity.computing.within(begin, end)
-    talking = activity.talking.within(begin, end)
-    busy = activity.busy.within(begin, end)
+    compute = activity.computing.ns_within(begin, end)
+    talking = activity.talking.ns_within(begin, end)
+    busy = activity.busy.ns_within(begin, end)
     return {
         "compute": compute,
         "communication": talking - compute,

@@ -369,7 +369,7 @@ def charge_waits(
     move(queued, charged, np.where(fetched, queued, 0))
     drained = fetched | find_drained(waits, start, late_until, gaps.before_ns)
     first = np.where(fetched, start, wait_begin_ns(waits, start, late_until))
-    before = first - start - known.within(start, first)
+    before = first - start - known.ns_within(start, first)
     before = np.where(before > LONG_NS, before, 0)
     behind = np.maximum(late["launching"] - before, 0)
     move(late["data"], charged, np.where(drained, late["data"], 0))
@@ -402,7 +402,7 @@ def exclusive_ns(
             exclusive.append(np.zeros_like(measured))
             continue
         covered = covered.union(intervals)
-        reached = covered.within(start_ns, end_ns)
+        reached = covered.ns_within(start_ns, end_ns)
         exclusive.append(reached - measured)
         measured = reached
     return exclusive

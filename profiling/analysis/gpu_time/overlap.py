@@ -31,7 +31,8 @@ def overlap(analysis: Analysis) -> list[Overlap] | None:
     copying = ((kind == COPY) | (kind == MEMSET)) & ~talking
     period = (np.array([activity.begin_ns]), np.array([activity.end_ns]))
     computing_ns, kernels_ns, busy_ns = (
-        int(of.within(*period)[0]) for of in (activity.computing, activity.talking, activity.busy)
+        int(of.ns_within(*period)[0])
+        for of in (activity.computing, activity.talking, activity.busy)
     )
     kinds: tuple[tuple[OverlapKind, np.ndarray, int], ...] = (
         ("communication", talking, kernels_ns - computing_ns),
@@ -39,7 +40,7 @@ def overlap(analysis: Analysis) -> list[Overlap] | None:
     )
     overlaps = []
     for name, chosen, exposed_ns in kinds:
-        ns = int(union(start_ns[chosen], end_ns[chosen]).within(*period)[0])
+        ns = int(union(start_ns[chosen], end_ns[chosen]).ns_within(*period)[0])
         if ns:
             whole, hidden, exposed = (
                 part / 1e6 / analysis.step_count for part in (ns, ns - exposed_ns, exposed_ns)
@@ -72,7 +73,7 @@ def copy_speeds(analysis: Analysis, gpu: Device | None) -> list[CopySpeed] | Non
     rows = np.flatnonzero(owned.kind == COPY)
     took_ns = owned.duration_ns[rows]
     hidden_ns = [
-        hiding.within(owned.start_ns[rows], owned.end_ns[rows])
+        hiding.ns_within(owned.start_ns[rows], owned.end_ns[rows])
         for hiding in (activity.talking, activity.computing)  # the second for GPU to GPU
     ]
     talks = analysis.family[owned.name[rows]] == COMMUNICATION

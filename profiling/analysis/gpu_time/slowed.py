@@ -38,7 +38,7 @@ class Launches:
     def beside_ns(self) -> np.ndarray:
         return np.bincount(self.launch, self.both_ns, len(self.kind))
 
-    def of(self, chosen: np.ndarray) -> "Launches":
+    def select(self, chosen: np.ndarray) -> "Launches":
         """The kernels chosen by a mask, in columns of half the size (32 bits)."""
         pair, place = chosen[self.launch], np.cumsum(chosen) - 1
         return Launches(
@@ -53,7 +53,7 @@ class Launches:
 
 @dataclass(frozen=True)
 class KernelSlowdown:
-    """How much longer kernels took beside collectives, in float64 nanoseconds."""
+    """Extra time of kernels that ran beside collectives, in float64 nanoseconds."""
 
     kernel_ns: np.ndarray  # for each kernel; below 0 where one of a slowed kind was faster
     collective_ns: np.ndarray  # for each collective: how much it slowed all kernels beside it

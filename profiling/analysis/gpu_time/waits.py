@@ -58,7 +58,7 @@ def charge(
     end of the step after the wait's: a single wait could not have hidden what every step does.
     `bounds_ns` are the n + 1 boundaries of the n steps.
     """
-    owed = busy.within(waits.start_ns, waits.end_ns)
+    owed = busy.ns_within(waits.start_ns, waits.end_ns)
     of_gaps = np.searchsorted(gap_start_ns, bounds_ns[1:-1], side="left")
     of_waits = np.searchsorted(waits.start_ns, bounds_ns[1:-1], side="left")
     paid, carried = [], 0

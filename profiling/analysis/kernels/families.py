@@ -204,13 +204,13 @@ def family_of(name: str) -> str:
         return inductor_family(*inductor.groups())
     if fused_attention([name]):
         return "attention"
-    return first_found(ROWS, name.lower()) or "other"
+    return first_match(ROWS, name.lower()) or "other"
 
 
 def inductor_family(kind: str, operators: str) -> str:
     if kind in ("tem", "mm") and "attention" not in operators:
         return "convolution" if "convolution" in operators else "gemm"
-    if family := first_found(OPERATORS, operators):
+    if family := first_match(OPERATORS, operators):
         return family
     if re.fullmatch(rf"(?:{MOVES})+", operators):
         return "copy"
@@ -219,7 +219,7 @@ def inductor_family(kind: str, operators: str) -> str:
     return "elementwise" if kind == "poi" else "reduction"
 
 
-def first_found(rows: tuple[tuple[str, re.Pattern[str]], ...], text: str) -> str | None:
+def first_match(rows: tuple[tuple[str, re.Pattern[str]], ...], text: str) -> str | None:
     return next((family for family, pattern in rows if pattern.search(text)), None)
 
 

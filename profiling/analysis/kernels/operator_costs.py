@@ -92,7 +92,9 @@ def linear(inputs: Inputs) -> Cost:
 
 def convolution(inputs: Inputs) -> Cost:
     x, weight, bias = inputs.dims[:3]
-    stride, padding, dilation, output_padding = (whole(inputs.values[i]) for i in (3, 4, 5, 7))
+    stride, padding, dilation, output_padding = (
+        parse_integers(inputs.values[i]) for i in (3, 4, 5, 7)
+    )
     transposed, groups = inputs.values[6] == "True", int(inputs.values[8])
     axes = range(len(x) - 2)
     reach = [dilation[i % len(dilation)] * (weight[i + 2] - 1) for i in axes]
@@ -161,7 +163,7 @@ def element(inputs: Inputs, argument: int) -> tuple[str, int]:
     return ELEMENTS[inputs.types[argument]]
 
 
-def whole(value: str) -> list[int]:
+def parse_integers(value: str) -> list[int]:
     """The numbers in a text such as '[1, 2]'."""
     return [int(word) for word in value.strip("[]").split(",")]
 

@@ -26,7 +26,7 @@ from profiling.timeline.trace import COPY, KERNEL, MEMSET, Calls, CounterSamples
 Durations = tuple[int, int, float, float, int, int, float]
 
 
-def by_name_and_duration(
+def sort_by_name_and_duration(
     name: np.ndarray, duration_ns: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Both columns, sorted by name and then by duration, which gives the medians."""
@@ -42,7 +42,7 @@ def durations_by_name(name: np.ndarray, duration_ns: np.ndarray) -> list[tuple[i
     """(index of the name, its durations), the longest in total first."""
     if not len(name):
         return []
-    names, durations = by_name_and_duration(name.astype(np.int64), duration_ns)
+    names, durations = sort_by_name_and_duration(name.astype(np.int64), duration_ns)
     first = np.concatenate(([0], np.flatnonzero(np.diff(names)) + 1))
     count = np.diff(np.append(first, len(names)))
     total = np.add.reduceat(durations, first)
@@ -70,7 +70,7 @@ def kernels(analysis: Analysis) -> list[KernelSum]:
     ]
 
 
-def by_family(kernels: list[KernelSum]) -> list[FamilySum]:
+def sum_by_family(kernels: list[KernelSum]) -> list[FamilySum]:
     sums = []
     for family in dict.fromkeys(row.family for row in kernels):
         members = [row for row in kernels if row.family == family]
@@ -185,7 +185,7 @@ def mean(counter: CounterSamples, analysis: Analysis) -> CounterMean:
     time_ns, value = counter.time_ns[inside], counter.value[inside]
     while_busy = np.zeros(len(time_ns), bool)
     if analysis.activity is not None:
-        while_busy = analysis.activity.busy.within(time_ns, time_ns + 1) > 0
+        while_busy = analysis.activity.busy.ns_within(time_ns, time_ns + 1) > 0
     return CounterMean(
         counter.name,
         float(value[while_busy].mean()) if while_busy.any() else None,

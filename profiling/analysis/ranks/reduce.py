@@ -138,7 +138,7 @@ def reduced(
         bounds_ns=bounds_ns,
         parts_ns=parts_ns,
         host_ns=by_host(analysis),
-        communication_ns=communication(analysis, owned).within(bounds_ns[:-1], bounds_ns[1:]),
+        communication_ns=communication(analysis, owned).ns_within(bounds_ns[:-1], bounds_ns[1:]),
         phase_ns=of_phases(analysis, computes, unslowed_ns),
         kernels=work_of(analysis, computes, unslowed_ns, names, sm_count),
         collectives=collectives,
@@ -176,7 +176,7 @@ def alone_of(
         for name, phase, *geometry in zip(*columns, strict=True)
     ]
     untold = np.isnan(ns)[launches.kind] & (launches.beside_ns > 0)
-    return Alone(kinds, ns, launches.of(untold), owned.step[rows[untold]].astype(np.int32))
+    return Alone(kinds, ns, launches.select(untold), owned.step[rows[untold]].astype(np.int32))
 
 
 def communication(analysis: Analysis, owned: OwnedOperations) -> Intervals:

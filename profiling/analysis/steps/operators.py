@@ -20,7 +20,7 @@ def optimizer_steps(trace: Trace, process: int | None, device: int | None) -> St
     if operators is None:
         return None
     for table in (trace.ranges, operators):
-        if table is not None and len(rows := rows_called(trace, table, OPTIMIZER, process)):
+        if table is not None and len(rows := rows_with_prefix(trace, table, OPTIMIZER, process)):
             thread, name = int(table.thread[rows[0]]), OPTIMIZER.rstrip("#")
             of_process = operators.process == process
             first = operators.start_ns[of_process].min(initial=table.start_ns[rows[0]])
@@ -30,7 +30,7 @@ def optimizer_steps(trace: Trace, process: int | None, device: int | None) -> St
     return None
 
 
-def rows_called(trace: Trace, table: Ranges, prefix: str, process: int | None) -> np.ndarray:
+def rows_with_prefix(trace: Trace, table: Ranges, prefix: str, process: int | None) -> np.ndarray:
     wanted = name_mask(trace.names, table.name, lambda name: name.startswith(prefix))
     return np.flatnonzero(wanted & (table.process == process))
 
@@ -41,7 +41,7 @@ def operator_phases(trace: Trace, steps: Steps) -> StepRanges | None:
     Appends the phases' names to `trace.names`.
     """
     table = trace.operators
-    if table is None or not len(rows := rows_called(trace, table, BACKWARD, steps.process)):
+    if table is None or not len(rows := rows_with_prefix(trace, table, BACKWARD, steps.process)):
         return None
     names = [name_index(trace, name) for name in ("forward", "backward", "optimizer")]
     thread = ANY_THREAD if steps.thread is None else steps.thread

@@ -95,7 +95,10 @@ def idle_is_explained(analysis: Analysis) -> bool:
 
 
 def lost_ms(report: Report, step: TypicalStep) -> tuple[dict[str, float], float]:
-    """(verdict -> ms a step that it costs, ms of host time that capturing added to a step)."""
+    """(verdict -> ms a step that it costs, ms that were taken off the step for capturing).
+
+    What capturing added is taken off the host's parts, and never more than they have.
+    """
     if report.idle is None:
         return {}, 0.0
     host_ms = {name: ms for name, ms in step.parts_ms.items() if PART[name].lengthened}
