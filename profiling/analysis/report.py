@@ -395,7 +395,7 @@ class Report:
     breakdown: Breakdown | None
     ranges: list[RangeTotal]
     attribution: Coverage | None
-    idle: Idle | None  # None without GPU activity or without the calls that tell causes
+    idle: Idle | None  # None without GPU activity, or without CUDA calls to find causes by
     family_ms: dict[str, float]  # kernel time a step
     kernels: list[KernelSum]
     launches: list[Launch] | None  # the most of the kernel time; None without geometry

@@ -193,7 +193,7 @@ def idle_time(analysis: Analysis) -> Idle | None:
     # a gap counts for the phase that launched the operation after it
     phase = np.where(gaps.after >= 0, owning_phase[gaps.after], -1)
     names, steps = analysis.trace.names, analysis.step_count
-    phase_ns = np.zeros((len(CAUSES), len(names) + 1), np.int64)  # the last for those without one
+    phase_ns = np.zeros((len(CAUSES), len(names) + 1), np.int64)  # the last column: no phase
     for total_ns, cause_ns in zip(phase_ns, gaps.cause_ns, strict=True):
         np.add.at(total_ns, phase, cause_ns)
     by_phase = {}

@@ -33,7 +33,7 @@ def launch_queue(analysis: Analysis) -> LaunchQueue | None:
     wall_ns = max(1, analysis.end_ns - analysis.begin_ns)
     return LaunchQueue(
         stream=busiest,
-        # Little's law: how many wait on average is how long they wait in all over the time
+        # Little's law: the mean number that wait is their total waiting time over the wall time
         mean_length=int((begun_ns - launched_ns).sum()) / wall_ns,
         max_length=most_at_once(launched_ns, begun_ns),
         short_us=short_us,

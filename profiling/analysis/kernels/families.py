@@ -33,9 +33,9 @@ FAMILIES = (
     "other",
 )
 
-# Words of a name in lower case, each a pattern: the first row that has one of them decides. So what
-# is special stands before the library whose name it bears, such as cuDNN's batch norm and its
-# transposes before its convolutions.
+# Patterns for words of a name in lower case: the first row with a match decides. So special kernels
+# come before the library whose name they have, such as cuDNN's batch norm and its transposes before
+# its convolutions.
 KERNELS = (
     (
         "communication",  # DeepEP's kernels are known by their namespaces; copies too, among GPUs
@@ -67,7 +67,7 @@ KERNELS = (
         """,
     ),
     (
-        "gemm",  # at the end our own, with GELU or without
+        "gemm",  # at the end this project's own, with or without GELU
         r"""
         matmul_ogs fused_moe_(gptq_awq_)?kernel fmoe mfma_moe (moe|router)\w*gemm marlin
         ^linear_(streamed_)?((for|back)ward_gelu_)?triton
@@ -150,7 +150,7 @@ KERNELS = (
         """,
     ),
     (
-        "reduction",  # at the end our own, of what ranks have sent
+        "reduction",  # at the end this project's own sums over ranks
         r"""
         reduce_kernel devicereduce ::reduce:: reduce_1block dot_kernel reduce_(config|impl|fusion)
         reduce_sum vector_norm amax ^mean_of_parts_triton
@@ -164,7 +164,7 @@ KERNELS = (
         """,
     ),
     (
-        "elementwise",  # at the end inductor before it named its kernels; and MTIA's
+        "elementwise",  # at the end names of early inductor, and MTIA's
         r"""
         elementwise pointwise element_mul distribution_ fillfunctor fillbuffer memset triu_tril
         arange range_kernel clamp silu gelu relu swiglu geglu activation _and_mul
@@ -177,12 +177,12 @@ KERNELS = (
 )
 ROWS = tuple((family, re.compile("|".join(words.split()))) for family, words in KERNELS)
 
-# triton_{pointwise,persistent reduction,reduction,template}_fused_{operators}_{number}, and behind
-# it in the first releases what Triton knew of the arguments
+# triton_{pointwise,persistent reduction,reduction,template}_fused_{operators}_{number}, followed in
+# the first releases by what Triton knew of the arguments
 INDUCTOR = re.compile(
     r"^triton_(poi|per|red|tem|mm|for|spl|unk|mix)_(?:fused_)?(.*?)(?:_?\d+)?(?:_\d+d[\dcde]*)?$"
 )
-OPERATORS = (  # among what inductor fused, likewise
+OPERATORS = (  # the same for names of operators that inductor fused
     ("attention", re.compile(r"flex_attention")),
     ("loss", re.compile(r"nll_loss|log_softmax|cross_entropy")),
     ("softmax", re.compile(r"softmax")),
