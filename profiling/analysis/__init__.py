@@ -1,1 +1,1 @@
-"""Trace in, plain records out: what took the time, what holds it back, what a change bought."""
+"""Analysis of traces: plain records of what took the time, what limits it, what a change gained."""

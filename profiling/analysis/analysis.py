@@ -1,6 +1,6 @@
-"""What is known of one process on one GPU of a capture, part by part.
+"""Analysis of one process on one GPU of a capture, part by part.
 
-Asked by all that makes records of it: profiling.analysis.summary and what summary calls.
+Read by all code that makes records of it: profiling.analysis.summary and the modules that it calls.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from profiling.analysis.gpu_time.attribution import (
-    Owned,
+    OwnedOperations,
     attribute,
     boundaries,
     owning_phases,
@@ -25,10 +25,10 @@ from profiling.timeline.trace import Trace
 
 @dataclass(frozen=True, eq=False)
 class Analysis:
-    """Each part is made when it is first asked for, and once.
+    """The parts of an analysis, each computed once, when it is first read.
 
-    `step`, `phases`, `device`, `process` choose what is otherwise found out (steps.find). The first
-    part raises ValueError for one that the capture does not hold.
+    `step`, `phases`, `device`, `process` override what steps.find would choose. The first part that
+    is read raises ValueError for one that the capture does not hold.
     """
 
     trace: Trace
@@ -42,27 +42,27 @@ class Analysis:
         return find_steps(self.trace, self.step, self.phases, self.device, self.process)
 
     @cached_property
-    def owned(self) -> Owned | None:
-        """What ran on the GPU in the steps; None where no GPU activity was captured."""
+    def owned(self) -> OwnedOperations | None:
+        """GPU operations that belong to the steps, or None where no GPU activity was captured."""
         operations = self.trace.operations
         return None if operations is None else attribute(operations, self.trace.calls, self.steps)
 
     @cached_property
     def owning_phase(self) -> np.ndarray | None:
-        """Of each of the trace's operations the phase's index in its names, or -1."""
+        """(operations of the trace,): index in Trace.names of the phase that owns each, or -1."""
         return None if self.owned is None else owning_phases(self.owned)
 
     @cached_property
     def bounds_ns(self) -> np.ndarray:
-        """The n + 1 times between the n steps, as the GPU had them.
+        """The n + 1 boundaries of the n steps on the GPU's time line, in ns.
 
-        Raises ValueError where they are one and the same.
+        Raises ValueError if all of them are equal.
         """
-        found = boundaries(self.steps, self.owned)
-        if found[-1] <= found[0]:
+        bounds = boundaries(self.steps, self.owned)
+        if bounds[-1] <= bounds[0]:
             name = self.trace.file.name
             raise ValueError(f"{name}: its events take no time; is it damaged? Capture it again")
-        return found
+        return bounds
 
     @property
     def begin_ns(self) -> int:
@@ -78,14 +78,14 @@ class Analysis:
 
     @cached_property
     def family(self) -> np.ndarray:
-        """Of each of the trace's names the index in FAMILIES; -1: nothing on a GPU is called so."""
+        """(names of the trace,): index in FAMILIES of each, or -1 if no GPU operation has it."""
         operations = self.trace.operations
         ran = np.empty(0, np.int32) if operations is None else operations.name
         return families_of(self.trace.names, ran)
 
     @cached_property
     def activity(self) -> Activity | None:
-        """When the GPU was busy; None as for `owned`."""
+        """The times at which the GPU was busy, or None where no GPU activity was captured."""
         operations = self.trace.operations
         if operations is None:
             return None
@@ -94,17 +94,17 @@ class Analysis:
 
     @cached_property
     def split_ns(self) -> dict[str, np.ndarray] | None:
-        """Nanoseconds of each class in each step (breakdown.split); None as for `owned`."""
+        """Class -> (steps,) nanoseconds (breakdown.split), or None without GPU activity."""
         return None if self.activity is None else split(self.activity, self.bounds_ns)
 
     @cached_property
     def losses(self) -> Losses | None:
-        """Kernels that were launched and are not in the capture; None where nothing tells."""
+        """Kernels that were launched but are not in the capture, or None if that is not known."""
         return losses_of(self.trace, self.steps.process)
 
     @cached_property
     def gaps(self) -> Gaps | None:
-        """Why it was idle; None as for `owned`, and without the calls that tell."""
+        """Idle gaps of the GPU by cause, or None without GPU activity or without CUDA calls."""
         if self.owned is None or self.activity is None:
             return None
         return find_gaps(self.trace, self.owned, self.activity, self.bounds_ns)

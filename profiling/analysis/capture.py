@@ -1,4 +1,4 @@
-"""A capture, its manifest, and what they come to. Called by the verbs that read one."""
+"""A capture with its manifest and the report of both. Called by the verbs that read one."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,12 +16,12 @@ from profiling.timeline.trace import Trace
 
 @dataclass(frozen=True, eq=False)
 class Capture:
-    """Opened, and analysed when it is asked for."""
+    """An opened capture, analysed when its report is first read."""
 
     analysis: Analysis
     manifest: Manifest | None
     manifest_name: str | None
-    clocks: RunClocks | None = None  # of the run in whose folder it lies
+    clocks: RunClocks | None = None  # GPU clocks of the run in whose folder the capture lies
 
     @property
     def trace(self) -> Trace:
@@ -46,18 +46,19 @@ def open_report(
     process: int | None = None,
     beside: Path | None = None,
 ) -> Capture:
-    """The capture at `path`; of a folder, a run's or its profile/, the newest.
+    """Open the capture at `path`, or the newest one if that is a run folder or its profile/.
 
-    The manifest is the file `manifest`, or else what lies beside `beside`, or else beside the
-    capture. `step`, `phases`, `device`, `process`: see Analysis. Raises ValueError with one line.
+    The manifest is the file `manifest`, or else the one beside `beside`, or else the one beside the
+    capture. `step`, `phases`, `device`, `process`: see Analysis. Raises ValueError with a message
+    of one line.
     """
     trace = opening.open_capture(path)
-    found: tuple[str, Manifest] | None
+    named_manifest: tuple[str, Manifest] | None
     if manifest is not None:
-        found = manifest.name, opening.read_manifest(manifest)
+        named_manifest = manifest.name, opening.read_manifest(manifest)
     else:
-        found = opening.find_manifest(beside or path, trace)
-    name, content = found or (None, None)
+        named_manifest = opening.find_manifest(beside or path, trace)
+    name, content = named_manifest or (None, None)
     folder = run_folder(beside or trace.file) if content else None
     clocks = run_clocks(folder) if folder else None
     return Capture(Analysis(trace, step, phases, device, process), content, name, clocks)

@@ -1,4 +1,4 @@
-"""Columns of numbers: distinct values, nested ranges, sets of intervals on the time line."""
+"""Operations on columns of numbers: distinct values, nested ranges, sets of time intervals."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,39 +14,48 @@ def distinct(column: np.ndarray) -> np.ndarray:
     return np.unique(column[np.concatenate(([True], column[1:] != column[:-1]))])
 
 
-def used(name: np.ndarray) -> list[int]:
+def used_names(name: np.ndarray) -> list[int]:
     """The indices of names that occur in the column, ascending."""
     return np.flatnonzero(np.bincount(name)).tolist()
 
 
-def called(names: list[str], name: np.ndarray, wanted: Callable[[str], object]) -> np.ndarray:
-    """Of which rows of the column of indices `name` the name is wanted: asked once a name."""
+def name_mask(names: list[str], name: np.ndarray, wanted: Callable[[str], object]) -> np.ndarray:
+    """Mask of the rows whose name is wanted; `name` is a column of indices in `names`.
+
+    `wanted` is called once for each distinct name, not for each row.
+    """
     is_wanted = np.zeros(len(names) + 1, bool)
-    is_wanted[[row for row in used(name) if wanted(names[row])]] = True
+    is_wanted[[row for row in used_names(name) if wanted(names[row])]] = True
     return is_wanted[name]
 
 
-def joined(columns: list[np.ndarray]) -> np.ndarray:
-    """One behind the other; none are an empty one."""
+def concatenate_columns(columns: list[np.ndarray]) -> np.ndarray:
+    """The columns one after the other, or an empty int64 column without any."""
     return np.concatenate(columns) if columns else np.empty(0, np.int64)
 
 
 def depths(start_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
-    """How many of the intervals are open when each begins, for nested ones sorted by start."""
+    """Number of other intervals that are open when each one begins.
+
+    The intervals are nested and sorted by start.
+    """
     end_ns = np.maximum(end_ns, start_ns + 1)
     ended = np.searchsorted(np.sort(end_ns), start_ns, side="right")
     return np.arange(len(start_ns)) - ended
 
 
 def parents(start_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
-    """The row of the interval right around each, -1 at the top; nested, in any order."""
+    """Row of the innermost interval that contains each one, -1 at the top level.
+
+    The intervals are nested, in any order.
+    """
     order = np.lexsort((-end_ns, start_ns))
     depth = depths(start_ns[order], end_ns[order])
-    found = np.full(len(order), -1)
+    parent = np.full(len(order), -1)
     for level in range(1, int(depth.max(initial=0)) + 1):
         above, here = np.flatnonzero(depth == level - 1), np.flatnonzero(depth == level)
-        found[order[here]] = order[above[np.searchsorted(above, here) - 1]]
-    return found
+        parent[order[here]] = order[above[np.searchsorted(above, here) - 1]]
+    return parent
 
 
 @dataclass(frozen=True)
@@ -58,11 +67,11 @@ class Intervals:
 
     @cached_property
     def until_ns(self) -> np.ndarray:
-        """(n + 1,): how long the intervals before each are in all, and behind the last."""
+        """(n + 1,): total length of the intervals before each one; the last entry is of all."""
         return np.concatenate(([0], np.cumsum(self.end_ns - self.start_ns)))
 
-    def before(self, time_ns: np.ndarray) -> np.ndarray:
-        """How many nanoseconds of the set lie before each time."""
+    def ns_before(self, time_ns: np.ndarray) -> np.ndarray:
+        """Nanoseconds of the set that lie before each time."""
         time_ns = np.asarray(time_ns, np.int64)
         if not len(self.start_ns):
             return np.zeros(time_ns.shape, np.int64)
@@ -70,12 +79,12 @@ class Intervals:
         inside = np.minimum(time_ns, self.end_ns[last]) - self.start_ns[last]
         return np.where(last < 0, 0, self.until_ns[last] + inside)
 
-    def within(self, start_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
-        """How many nanoseconds of the set lie in each [start, end)."""
-        return self.before(end_ns) - self.before(start_ns)
+    def ns_within(self, start_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
+        """Nanoseconds of the set that lie in each [start, end)."""
+        return self.ns_before(end_ns) - self.ns_before(start_ns)
 
-    def clipped(self, start_ns: int, end_ns: int) -> "Intervals":
-        """What of the set is in [start, end): of all intervals only the outer two change."""
+    def clip(self, start_ns: int, end_ns: int) -> "Intervals":
+        """The part of the set in [start, end); only the two outer intervals change."""
         if start_ns >= end_ns:
             return Intervals(self.start_ns[:0], self.end_ns[:0])
         first = np.searchsorted(self.end_ns, start_ns, side="right")
@@ -85,22 +94,22 @@ class Intervals:
         return Intervals(starts, ends)
 
     def gaps(self, start_ns: int, end_ns: int) -> "Intervals":
-        """What of [start, end) is not in the set."""
-        inside = self.clipped(start_ns, end_ns)
+        """The part of [start, end) that is not in the set."""
+        inside = self.clip(start_ns, end_ns)
         starts = np.concatenate(([start_ns], inside.end_ns)).astype(np.int64)
         ends = np.concatenate((inside.start_ns, [end_ns])).astype(np.int64)
         real = ends > starts
         return Intervals(starts[real], ends[real])
 
-    def joined(self, other: "Intervals") -> "Intervals":
+    def union(self, other: "Intervals") -> "Intervals":
         return union(
             np.concatenate((self.start_ns, other.start_ns)),
             np.concatenate((self.end_ns, other.end_ns)),
         )
 
-    def common(self, other: "Intervals", start_ns: int, end_ns: int) -> "Intervals":
-        """What is in both sets and in [start, end)."""
-        neither = self.gaps(start_ns, end_ns).joined(other.gaps(start_ns, end_ns))
+    def intersection(self, other: "Intervals", start_ns: int, end_ns: int) -> "Intervals":
+        """The part of [start, end) that is in both sets."""
+        neither = self.gaps(start_ns, end_ns).union(other.gaps(start_ns, end_ns))
         return neither.gaps(start_ns, end_ns)
 
     def total_ns(self) -> int:
@@ -108,7 +117,7 @@ class Intervals:
 
 
 def union(start_ns: np.ndarray, end_ns: np.ndarray) -> Intervals:
-    """The union of any intervals; empty ones (end <= start) count for nothing."""
+    """The union of any intervals, in any order; empty ones (end <= start) are dropped."""
     start_ns, end_ns = np.asarray(start_ns, np.int64), np.asarray(end_ns, np.int64)
     kept = end_ns > start_ns
     if not np.all(kept):
@@ -125,15 +134,15 @@ def union(start_ns: np.ndarray, end_ns: np.ndarray) -> Intervals:
 
 
 def first_to_end(start_ns: np.ndarray, end_ns: np.ndarray, time_ns: np.ndarray) -> np.ndarray:
-    """Which of the intervals that are open at each time ends first; -1: none is open."""
-    by_end, found = np.argsort(end_ns, kind="stable"), np.full(len(time_ns), -1)
+    """Row of the interval that ends first among those open at each time, or -1 if none is open."""
+    by_end, first = np.argsort(end_ns, kind="stable"), np.full(len(time_ns), -1)
     place = np.searchsorted(end_ns[by_end], time_ns, side="right")
     begun = np.searchsorted(np.sort(start_ns), time_ns, side="right")
     rows = np.flatnonzero(begun > place)
     while len(rows):
         interval = by_end[place[rows]]
         is_open = start_ns[interval] <= time_ns[rows]
-        found[rows[is_open]] = interval[is_open]
+        first[rows[is_open]] = interval[is_open]
         rows = rows[~is_open]
         place[rows] += 1
-    return found
+    return first

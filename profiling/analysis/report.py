@@ -1,8 +1,8 @@
-"""What a capture came to: the records of `python -m profiling report`.
+"""Records of `python -m profiling report`: the results of analysing one capture.
 
-Made by profiling.analysis.summary, told by profiling.report, compared by analysis.difference. The
-JSON of --json is these records field by field (docs/report-schema.md). Times in `_ns` are integers
-as captured, in `_ms` floats; what a capture does not hold is None, never 0.
+Made by profiling.analysis.summary, rendered by profiling.report, compared by analysis.difference.
+The JSON of --json is these records field by field (docs/report-schema.md). Times in `_ns` are
+integers as captured, in `_ms` floats; what a capture does not hold is None, never 0.
 """
 
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from profiling.records import JsonObject
 from profiling.timeline.trace import Device
 
 SCHEMA_VERSION = 1
-OverlapKind = Literal["communication", "copies"]  # copies: and memsets
+OverlapKind = Literal["communication", "copies"]  # copies include memsets
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class CaptureFacts:
     tool_version: str | None
     schema_version: str | None  # of the tool's export
     devices: list[Device]
-    manifest: str | None  # the name of the manifest that belongs to it
-    personal: bool  # it still holds environment, user, host or folders: see scrub
-    process: int | None  # the one that the report is about
+    manifest: str | None  # name of the manifest that belongs to the capture
+    personal: bool  # the capture still holds environment, user, host or folders: see scrub
+    process: int | None  # this and the next: the process and GPU that the report is about
     device: int | None
-    no_gpu: bool = False  # the run had none, as its manifest or the tool says
+    no_gpu: bool = False  # the run had no GPU, as its manifest or the tool says
 
     @property
     def gpu(self) -> Device | None:
@@ -40,19 +40,19 @@ class CaptureFacts:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What the manifest says of the run; None: it does not say."""
+    """Facts about the run from its manifest; None where the manifest does not say."""
 
     config: JsonObject | None
     environment: JsonObject | None
     attention: AttentionFacts | None
     compile: CompileFacts | None
     process: ProcessUse | None = None
-    gpu_clock: GpuClock | None = None  # over the run in whose folder the capture lies
+    gpu_clock: GpuClock | None = None  # over the whole run in whose folder the capture lies
 
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Milliseconds of the steps in the window, as the GPU had them."""
+    """Step times in the window, in ms, between the step boundaries on the GPU's time line."""
 
     median: float
     mean: float
@@ -67,14 +67,14 @@ class WindowFacts:
     steps: int
     wall_ms: float
     first_iteration: int | None
-    step_name: str | None  # the range that is a step; None: the whole capture is one
-    phases_from: str | None  # ranges | operators: guessed from autograd's and the optimizer's
+    step_name: str | None  # name of the range that is a step; None: the whole capture is one step
+    phases_from: str | None  # ranges | operators (guessed from autograd's and the optimizer's)
     step_ms: StepTimes
 
 
 @dataclass(frozen=True)
 class GpuTime:
-    """The union of the operations on the device, in the window."""
+    """Busy and idle time of the GPU in the window; busy is the union of its operations."""
 
     busy_ms: float
     idle_ms: float
@@ -83,7 +83,7 @@ class GpuTime:
 
 @dataclass(frozen=True)
 class Breakdown:
-    """The mean step, split exclusively: the four add up to it."""
+    """The mean step split into four exclusive parts, which add up to it."""
 
     compute_ms: float
     communication_ms: float
@@ -96,47 +96,47 @@ class RangeTotal:
     """All ranges of one name at one depth, over the window."""
 
     name: str
-    depth: int  # 0: a phase; 1: inside of one
+    depth: int  # 0: a phase; 1: directly inside a phase
     count: int
     host_ms: float
-    gpu_ms: float | None  # of the kernels that it owns
+    gpu_ms: float | None  # time of the kernels that the ranges own
     kernels: int | None
-    # of single ones, on the host
+    # durations of single ranges on the host
     min_ms: float
     median_ms: float
     max_ms: float
-    stddev_ms: float  # the sample's
+    stddev_ms: float  # sample standard deviation
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much of the window's kernel time a phase owns."""
+    """Share of the window's kernel time that belongs to a phase."""
 
     kernel_ns: int
     attributed_ns: int
-    coverage: float | None  # their ratio; None without kernels
-    same_thread_ns: int
-    by_time_ns: int  # launched by a thread that has no ranges
+    coverage: float | None  # attributed over all; None without kernels
+    same_thread_ns: int  # launched by the thread of the phase
+    by_time_ns: int  # launched by a thread without ranges, attributed by time
 
 
 @dataclass(frozen=True)
 class Gap:
-    """A time in which nothing ran on the GPU."""
+    """A period in which nothing ran on the GPU."""
 
     start_ms: float  # since the window began
     ms: float
     step: int
-    cause: str  # the main one, of causes.CAUSES
-    phase: str | None  # that launched what ended it
-    before: str | None  # operations
+    cause: str  # the main cause, one of causes.CAUSES
+    phase: str | None  # the phase that launched the operation after the gap
+    before: str | None  # name of the operation before the gap
     after: str | None
 
 
 @dataclass(frozen=True)
 class Idle:
     by_cause: dict[str, float]  # ms a step; adds up to Breakdown.idle_ms
-    by_phase: dict[str, dict[str, float]]  # before what each phase launches; causes that are there
-    gaps: list[Gap]  # the longest
+    by_phase: dict[str, dict[str, float]]  # by the phase that launches next; ms
+    gaps: list[Gap]  # the longest ones
 
 
 @dataclass(frozen=True)
@@ -151,29 +151,29 @@ class CallSum:
     min_ns: int
     max_ns: int
     stddev_ns: float
-    percent: float  # of the time in all of them
+    percent: float  # of the total time of all functions
 
 
 @dataclass(frozen=True)
 class KernelSum(CallSum):
-    """All launches of one kernel, likewise."""
+    """All launches of one kernel, over the whole capture."""
 
     family: str
 
 
 @dataclass(frozen=True)
 class Launch:
-    """All launches of one kernel with one geometry, over the capture, on the report's GPU."""
+    """All launches of one kernel with one geometry on the report's GPU, over the whole capture."""
 
     name: str
     count: int
     total_ns: int
-    blocks: int  # of the grid
-    threads: int  # of a block
-    registers: int | None  # of a thread
-    shared_bytes: int | None  # of a block, static and dynamic
-    occupancy_percent: float | None  # theoretical: of the warps that an SM can hold
-    limited_by: str | None  # warps, registers, shared memory, blocks: what an SM runs out of first
+    blocks: int  # in the grid
+    threads: int  # in a block
+    registers: int | None  # for each thread
+    shared_bytes: int | None  # for each block, static and dynamic
+    occupancy_percent: float | None  # theoretical, of the warps that an SM can hold
+    limited_by: str | None  # what an SM runs out of first: warps, registers, shared memory, blocks
 
 
 @dataclass(frozen=True)
@@ -201,46 +201,46 @@ class MemopSum:
     med_bytes: float | None
     min_bytes: int | None
     max_bytes: int | None
-    pageable: int  # how many of them used host memory that is not pinned
+    pageable: int  # number of operations that used host memory that is not pinned
 
 
 @dataclass(frozen=True)
 class CopySpeed:
-    """The copies of one direction and host memory in the steps."""
+    """All copies in the steps of one direction and one kind of host memory."""
 
     direction: str  # as in the names of copies: Host-to-Device
-    memory: Literal["pinned", "pageable"] | None  # None: it is no copy from or to the host
+    memory: Literal["pinned", "pageable"] | None  # None: not a copy from or to the host
     count: int
     bytes: int | None
     ms: float  # a step
-    exposed_ms: float  # a step, of it while no kernel ran
+    exposed_ms: float  # a step, while no kernel ran
     gb_per_s: float | None
     link_percent: float | None  # of the peak between host and GPU
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """Time a step in which any of a kind ran, and how much of it something else hid."""
+    """Time a step in which communication or copies ran, and how much of it was hidden."""
 
     kind: OverlapKind
     ms: float
     hidden_ms: float  # communication: while kernels computed; copies: while any kernel ran
     exposed_ms: float  # the rest, as in Breakdown
     hidden_percent: float
-    slowed_ms: float | None  # what it makes the kernels that hide it longer; None: copies
+    slowed_ms: float | None  # a step, how much longer it makes the kernels beside it; None: copies
 
 
 @dataclass(frozen=True)
 class LaunchQueue:
-    """How far the host was ahead: what it had launched and the GPU had not begun, in the steps.
+    """Lead of the host over the GPU: launches in the steps that the GPU had not begun yet.
 
     A launch counts from the end of its call until the first of its operations begins.
     """
 
-    stream: int  # the busiest, of which the lengths are
+    stream: int  # the busiest stream; the lengths are of its queue
     mean_length: float
     max_length: int
-    # how long launches of all streams waited: 5th percentile, median, 95th
+    # waiting times of the launches on all streams: 5th percentile, median, 95th percentile
     short_us: float
     median_us: float
     long_us: float
@@ -248,7 +248,7 @@ class LaunchQueue:
 
 @dataclass(frozen=True)
 class AllocationSum:
-    """Device memory taken in the window."""
+    """Device memory allocated and freed in the window."""
 
     count: int
     allocated_bytes: int
@@ -258,7 +258,7 @@ class AllocationSum:
 
 @dataclass(frozen=True)
 class CounterMean:
-    """A hardware counter, mostly in per cent."""
+    """Means of a hardware counter, which is mostly in per cent."""
 
     name: str
     mean_busy: float | None  # over the samples while the GPU was busy
@@ -267,29 +267,29 @@ class CounterMean:
 
 @dataclass(frozen=True)
 class OperatorSum:
-    """One of PyTorch's operators on the host, over the window, in Kineto captures."""
+    """Host time of one PyTorch operator over the window, in Kineto captures."""
 
     name: str
     count: int
     total_ns: int
-    self_ns: int  # without the operators inside
+    self_ns: int  # without the operators that it calls
 
 
 @dataclass(frozen=True)
 class OperatorWork:
-    """One of PyTorch's operators at one shape: its work by formula, the time of what it launched.
+    """One PyTorch operator at one shape: its work by formula, and the time of its kernels.
 
-    Over the window; FLOPs and bytes are of one call.
+    Counted over the window; FLOPs and bytes are of one call.
     """
 
     name: str
-    shapes: list[list[int]]  # of the tensors that are multiplied
-    dtype: str  # of their elements; tf32: float32 that its kernels round
-    count: int  # of calls that launched something
-    gpu_ns: int  # of all calls
+    shapes: list[list[int]]  # shapes of the tensors that are multiplied
+    dtype: str  # of the elements; tf32: float32 that the kernels round
+    count: int  # number of calls that launched something
+    gpu_ns: int  # of all calls together
     flops: int
     bytes: int
-    tflops: float  # a second
+    tflops: float  # TFLOP/s
     gbps: float
     flops_per_byte: float
     bound: Literal["compute", "memory"] | None  # this and the next: None without known peaks
@@ -298,7 +298,7 @@ class OperatorWork:
 
 @dataclass(frozen=True)
 class RooflineRow:
-    """A family of kernels against what the GPU can do; flops, bytes, ms of a step."""
+    """A family of kernels against the GPU's peaks; flops, bytes and ms are of one step."""
 
     family: str
     flops: float
@@ -321,7 +321,7 @@ class Roofline:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that may be wrong with the capture."""
+    """A possible problem with the capture."""
 
     level: Literal["note", "warning"]
     what: str
@@ -332,7 +332,7 @@ class Finding:
 class LostKernels:
     """Kernels of the report's process that were launched and that the capture does not hold."""
 
-    launched: int  # all, those of CUDA graphs too where the tool tells their nodes
+    launched: int  # all kernels, also those of CUDA graphs where the tool records graph nodes
     lost: int | None  # this and the next: None where no kernel at all was captured
     percent: float | None
     no_verdict: bool  # too many are lost to name a bottleneck
@@ -341,47 +341,47 @@ class LostKernels:
 
 @dataclass(frozen=True)
 class Health:
-    overhead_percent: float | None = None  # by which capturing made a step longer
-    free_step_ms: float | None = None  # the step without a profiler
-    estimated_added_ms: float | None = None  # to a step by capturing, where no manifest tells
+    overhead_percent: float | None = None  # how much longer capturing made a step
+    free_step_ms: float | None = None  # step time without a profiler
+    estimated_added_ms: float | None = None  # added to a step by capturing; without a manifest
     findings: list[Finding] = field(default_factory=list)
-    lost_kernels: LostKernels | None = None  # None: not known, for want of calls that launch
+    lost_kernels: LostKernels | None = None  # None: not known, the capture has no launching calls
 
     @property
-    def of_losses(self) -> list[Finding]:
+    def loss_findings(self) -> list[Finding]:
         """The warning that kernels were lost, if there is one."""
         lost = self.lost_kernels
         return [each for each in self.findings if lost and each.what == lost.said]
 
     @property
     def no_verdict(self) -> str | None:
-        """Why no bottleneck is named, whatever the figures are; None: one may be."""
+        """The reason why no bottleneck can be named, or None if one can."""
         lost = self.lost_kernels
         return lost.said if lost and lost.no_verdict else None
 
 
 # a Struct, because in JSON the field is called `class`
 class Gain(msgspec.Struct, frozen=True, rename={"verdict": "class"}):
-    """What a step would gain at most, were it not held back by that."""
+    """The most that a step could gain if one cause were removed."""
 
-    verdict: str  # of causes.VERDICTS
+    verdict: str  # one of causes.VERDICTS
     recoverable_ms_per_step: float
 
 
 @dataclass(frozen=True)
 class Bottleneck:
-    verdict: str = "unknown"  # of causes.VERDICTS
+    verdict: str = "unknown"  # one of causes.VERDICTS
     evidence: list[str] = field(default_factory=list)
     next: list[str] = field(default_factory=list)  # what to try, the most promising first
     ranked: list[Gain] = field(default_factory=list)
-    most_to_gain: str | None = None  # a sentence: where the most of a step can be had back
-    # what is missing, and the option that would have captured it
+    most_to_gain: str | None = None  # a sentence: which change could shorten a step most
+    # questions that the capture cannot answer, each with the option that would have captured it
     cannot_tell: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Report:
-    """One process on one GPU of a capture.
+    """The report on one process on one GPU of a capture.
 
     `kernels`, `launches`, `families`, `api`, `os_calls` and `memops` are sums over the whole
     capture; all else is about the window.
@@ -395,7 +395,7 @@ class Report:
     breakdown: Breakdown | None
     ranges: list[RangeTotal]
     attribution: Coverage | None
-    idle: Idle | None  # None without GPU activity or without the calls that tell causes
+    idle: Idle | None  # None without GPU activity, or without CUDA calls to find causes by
     family_ms: dict[str, float]  # kernel time a step
     kernels: list[KernelSum]
     launches: list[Launch] | None  # the most of the kernel time; None without geometry
@@ -404,7 +404,7 @@ class Report:
     os_calls: list[CallSum] | None  # of the system's libraries: waits, files, threads
     memops: list[MemopSum]
     copies: list[CopySpeed] | None  # this and the next: None without GPU activity
-    overlap: list[Overlap] | None  # of what there is
+    overlap: list[Overlap] | None  # a row for each kind that ran
     launch_queue: LaunchQueue | None  # None without the calls
     allocations: AllocationSum | None
     gpu_metrics: list[CounterMean] | None
@@ -412,7 +412,7 @@ class Report:
     operator_work: list[OperatorWork] | None  # None where no shapes were recorded
     attention_backend: str | None  # of configs.attention, or unknown
     roofline: Roofline | None
-    # these two are told last, by all the rest
+    # these two are computed last, from all the rest
     health: Health = Health()
     bottleneck: Bottleneck = Bottleneck()
 
@@ -422,7 +422,7 @@ class Report:
 
     @property
     def on_cpu(self) -> bool:
-        """Whether it had no GPU that could have been captured."""
+        """Whether the run had no GPU that could have been captured."""
         return self.breakdown is None and self.capture.no_gpu
 
     @property
@@ -431,7 +431,7 @@ class Report:
 
     @property
     def cpu_cores(self) -> int | None:
-        """Of the machine, as the system counts them."""
+        """Number of the machine's cores, as the system counts them, or None."""
         cores = ((self.run and self.run.environment) or {}).get("cpu_cores")
         return cores if isinstance(cores, int) else None
 

@@ -1,4 +1,4 @@
-"""How sure a ratio of step times is: over the steps of two captures, or over processes.
+"""Confidence intervals for ratios of step times, over the steps of two captures or over processes.
 
 Called by difference.comparison (steps), difference.experiment (processes) and runs.groups. The two
 differ in what is independent. Steps of one process share its clock, its memory layout and its
@@ -21,7 +21,7 @@ Values = Sequence[float] | np.ndarray
 BETWEEN_PROCESSES = 0.01
 EQUAL_WITHIN_PERCENT = 2.0  # unless the user says otherwise
 T_GRID = 20_001  # points of the integral behind a quantile: right to six digits
-MOST_PROCESSES = 1000  # that anyone is told to start
+MOST_PROCESSES = 1000  # a user is never told to start more
 Answer = Literal["faster", "slower", "equal", "cannot_tell"]
 
 
@@ -34,23 +34,23 @@ class Ratio:
     high: float
 
     def excludes(self, noise: float = 0.0) -> bool:
-        """Whether the whole interval lies beyond 1 and `noise` (0.01: one per cent) around it."""
+        """Whether the whole interval lies on one side of 1, beyond `noise` (0.01: one per cent)."""
         return self.high < 1 / (1 + noise) or self.low > 1 + noise
 
     def within(self, band: float) -> bool:
-        """Whether the whole interval lies less than `band` (0.02: two per cent) from 1."""
+        """Whether the whole interval is at most `band` (0.02: two per cent) from 1."""
         return self.low >= 1 / (1 + band) and self.high <= 1 + band
 
 
 def answer(ratio: Ratio, noise: float, band: float) -> Answer:
-    """The candidate against the baseline: a difference, or else equality, or neither."""
+    """Verdict on the candidate: faster or slower, else equal within `band`, else neither."""
     if ratio.excludes(noise):
         return "faster" if ratio.value < 1 else "slower"
     return "equal" if ratio.within(band) else "cannot_tell"
 
 
 def spread(values: Values) -> float:
-    """Interquartile range."""
+    """The interquartile range of the values."""
     low, high = np.quantile(values, [0.25, 0.75])
     return float(high - low)
 
@@ -75,7 +75,7 @@ def ratio_over_steps(baseline: Values, candidate: Values, seed: int = 0) -> Rati
 
 
 def resampled_medians(values: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Medians of RESAMPLES series, each put together from blocks of consecutive values."""
+    """(RESAMPLES,) medians of series that are drawn as blocks of consecutive values."""
     count, length = len(values), block_length(len(values))
     blocks = -(-count // length)
     starts = random.integers(count, size=(RESAMPLES, blocks, 1))
@@ -84,22 +84,25 @@ def resampled_medians(values: np.ndarray, random: np.random.Generator) -> np.nda
 
 
 def block_length(count: int) -> int:
-    """Steps in a block: the usual cube root of their number, doubled; 5 of 20, 10 of 125."""
+    """Steps in a block: twice the usual cube root of `count`, so 5 of 20 steps and 10 of 125."""
     return max(1, min(count // 2, round(2 * count ** (1 / 3))))
 
 
 def expanded_tail(count: float) -> float:
-    """The percentile, instead of 0.025, that gives `count` independent values their due."""
+    """Lower percentile of a 95 % bootstrap interval, widened from 0.025 for few values.
+
+    `count` is the number of independent values.
+    """
     count = max(count, 2.0)
     t = student_t_quantile(0.5 + CONFIDENCE / 2, count - 1)
     return 0.5 * math.erfc(t * math.sqrt(count / (count - 1)) / math.sqrt(2))
 
 
 def ratio_over_processes(baseline: Values, candidate: Values) -> Ratio:
-    """Ratio of the step times of two groups of processes, one median step time of each process.
+    """Ratio of the step times of two groups of processes; a value is the median of one process.
 
-    Welch's t interval of the difference of mean logarithms. With five processes a side it covers
-    what it says; a bootstrap over five is too narrow. Needs two processes a side.
+    The interval is Welch's t interval of the difference of mean logarithms. With five processes a
+    side its coverage is as stated; a bootstrap over five is too narrow. Needs two processes a side.
     """
     groups = [np.log(np.asarray(group, float)) for group in (baseline, candidate)]
     variances = [float(np.var(group, ddof=1)) / len(group) for group in groups]
@@ -113,9 +116,9 @@ def ratio_over_processes(baseline: Values, candidate: Values) -> Ratio:
 
 
 def noise_of_processes(*groups: Values) -> float:
-    """By what share two groups of equal processes differ: one standard deviation, pooled.
+    """Share by which two groups of equal processes differ: one pooled standard deviation.
 
-    It is measured by the repeats of each value, which are A against A. 0.01: one per cent.
+    It is estimated from the repeats of each value, which are A against A. 0.01 is one per cent.
     """
     logs = [np.log(np.asarray(group, float)) for group in groups]
     squares = sum(float(((x - x.mean()) ** 2).sum()) for x in logs)
@@ -125,10 +128,10 @@ def noise_of_processes(*groups: Values) -> float:
 
 
 def steps_to_tell(ratio: Ratio, count: int, noise: float, band: float) -> int | None:
-    """About how many steps a side would give an answer, where `count` did not.
+    """Approximate number of steps a side that would give an answer, where `count` did not.
 
-    That is if the ratio stays as it is; the interval narrows with the square root. None: no number
-    would, because the ratio is beyond `band` and within `noise`.
+    It assumes that the ratio stays as it is and that the interval narrows with the square root.
+    None if no number would do, because the ratio is beyond `band` and within `noise`.
     """
     distance = abs(math.log(ratio.value))
     room = max(distance - math.log1p(noise), math.log1p(band) - distance)
@@ -141,7 +144,10 @@ def steps_to_tell(ratio: Ratio, count: int, noise: float, band: float) -> int | 
 
 
 def processes_to_tell(baseline: Values, candidate: Values, band: float) -> int | None:
-    """About how many processes a side would give an answer, likewise; None: over MOST_PROCESSES."""
+    """Approximate number of processes a side that would give an answer.
+
+    It assumes that the ratio stays as it is. None if it takes more than MOST_PROCESSES.
+    """
     logs = [np.log(np.asarray(group, float)) for group in (baseline, candidate)]
     distance = abs(float(logs[1].mean() - logs[0].mean()))
     variance = float(np.mean([np.var(x, ddof=1) for x in logs]))
@@ -157,7 +163,7 @@ def processes_to_tell(baseline: Values, candidate: Values, band: float) -> int |
 
 
 def student_t_quantile(probability: float, degrees: float) -> float:
-    """Of Student's t with `degrees` of freedom, any real from 1 up; probability from 0.5 up.
+    """Quantile of Student's t with `degrees` of freedom, any real >= 1; `probability` >= 0.5.
 
     With t = sqrt(degrees) tan(angle) the density becomes cos(angle) ** (degrees - 1), which is
     smooth and ends at a right angle: the tail needs no care.

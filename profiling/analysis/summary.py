@@ -1,6 +1,6 @@
-"""An analysis in, the report's records out (docs/report-schema.md). Called by capture.
+"""Turn an analysis into the report's records (docs/report-schema.md). Called by capture.
 
-Each module makes its part; here are those that need no rules.
+Parts that need rules have modules of their own; the simple ones are here.
 """
 
 from dataclasses import replace
@@ -46,7 +46,10 @@ def summarize(
     manifest_name: str | None = None,
     clocks: RunClocks | None = None,
 ) -> Report:
-    """Raises ValueError for a step, phase or device that the capture does not hold."""
+    """The complete report of an analysis.
+
+    Raises ValueError for a step, phase or device that the capture does not hold.
+    """
     trace = analysis.trace
     capture, window = capture_facts(analysis, manifest, manifest_name), window_facts(analysis)
     kernels, families = sums.kernels(analysis), family_ms(analysis)
@@ -66,7 +69,7 @@ def summarize(
         family_ms=families,
         kernels=kernels,
         launches=launches(analysis, capture.gpu),
-        families=sums.by_family(kernels),
+        families=sums.sum_by_family(kernels),
         api=sums.calls(trace),
         os_calls=sums.os_calls(trace),
         memops=sums.memops(trace),
@@ -154,11 +157,11 @@ def breakdown_of(analysis: Analysis) -> Breakdown | None:
 
 
 def range_totals(analysis: Analysis) -> list[RangeTotal]:
-    """Totals of each range's name and depth: on the host, and of the kernels that it owns."""
+    """Totals for each name and depth of ranges: host time, and the kernels that they own."""
     ranges, owned = analysis.steps.ranges, analysis.owned
     inside = np.flatnonzero(ranges.start_ns < analysis.end_ns)
     gpu_ns, kernels = kernels_of_ranges(owned) if owned is not None else (None, None)
-    found = []
+    totals = []
     keys = ranges.name[inside] * 64 + np.minimum(ranges.depth[inside], 63)
     host_ns = (ranges.end_ns - ranges.start_ns)[inside]
     durations = dict(sums.durations_by_name(keys, host_ns))
@@ -166,7 +169,7 @@ def range_totals(analysis: Analysis) -> list[RangeTotal]:
         rows = inside[keys == key]
         count, total_ns, _, *single_ns = durations[key]
         median_ms, min_ms, max_ms, stddev_ms = (ns / 1e6 for ns in single_ns)
-        found.append(
+        totals.append(
             RangeTotal(
                 name=analysis.trace.names[key // 64],
                 depth=key % 64,
@@ -180,37 +183,41 @@ def range_totals(analysis: Analysis) -> list[RangeTotal]:
                 stddev_ms=stddev_ms,
             )
         )
-    return found
+    return totals
 
 
 def idle_time(analysis: Analysis) -> Idle | None:
     gaps, owning_phase = analysis.gaps, analysis.owning_phase
     if gaps is None or owning_phase is None:
         return None
-    # before what the phase launches
+    # a gap counts for the phase that launched the operation after it
     phase = np.where(gaps.after >= 0, owning_phase[gaps.after], -1)
     names, steps = analysis.trace.names, analysis.step_count
-    phase_ns = np.zeros((len(CAUSES), len(names) + 1), np.int64)  # the last for those without one
+    phase_ns = np.zeros((len(CAUSES), len(names) + 1), np.int64)  # the last column: no phase
     for total_ns, cause_ns in zip(phase_ns, gaps.cause_ns, strict=True):
         np.add.at(total_ns, phase, cause_ns)
     by_phase = {}
     for name in np.flatnonzero(phase_ns[:, :-1].any(axis=0)).tolist():
-        of_phase = by_cause(phase_ns[:, name], steps)
+        of_phase = ms_by_cause(phase_ns[:, name], steps)
         by_phase[names[name]] = {cause: ms for cause, ms in of_phase.items() if ms}
     return Idle(
-        by_cause=by_cause(phase_ns.sum(axis=1), steps),
+        by_cause=ms_by_cause(phase_ns.sum(axis=1), steps),
         by_phase=by_phase,
         gaps=longest_gaps(analysis, gaps, phase),
     )
 
 
-def by_cause(cause_ns: np.ndarray, steps: int) -> dict[str, float]:
-    """Milliseconds a step of nanoseconds in all."""
+def ms_by_cause(cause_ns: np.ndarray, steps: int) -> dict[str, float]:
+    """Cause -> milliseconds a step, from (CAUSES,) nanoseconds over all steps."""
     return {cause: ns / 1e6 / steps for cause, ns in zip(CAUSES, cause_ns.tolist(), strict=True)}
 
 
 def longest_gaps(analysis: Analysis, gaps: Gaps, phase: np.ndarray) -> list[Gap]:
-    """`phase`: of each gap the name of the phase that launched what ends it; -1: none."""
+    """The MOST_GAPS longest gaps, longest first.
+
+    `phase` is (gaps,): index in Trace.names of the phase that launched the operation after the gap,
+    or -1.
+    """
     length_ns = gaps.end_ns - gaps.start_ns
     if not len(length_ns):
         return []
@@ -237,10 +244,10 @@ def operation_name(trace: Trace, row: int) -> str | None:
 
 
 def family_ms(analysis: Analysis) -> dict[str, float]:
-    """Kernel time of each family a step, of the steps alone."""
+    """Kernel time of each family in the steps, in ms a step."""
     owned = analysis.owned
     if owned is None:
         return {}
     kernel = owned.kind == KERNEL
-    of = analysis.family[owned.name[kernel]]
-    return ms_by_family(of, owned.duration_ns[kernel], analysis.step_count)
+    family = analysis.family[owned.name[kernel]]
+    return ms_by_family(family, owned.duration_ns[kernel], analysis.step_count)

@@ -6,7 +6,7 @@ from profiling.analysis.analysis import Analysis
 from profiling.analysis.report import Bottleneck, Report
 from profiling.analysis.summary import summarize
 from profiling.analysis.verdict import gpu
-from profiling.analysis.verdict.diagnosis import largest
+from profiling.analysis.verdict.diagnosis import waiting_verdict
 from profiling.causes import PARTS, VERDICT
 from profiling.manifest import CapturedWindow, Laps, Manifest, WindowSteps
 from profiling.records import to_json
@@ -197,10 +197,10 @@ def test_reasons_of_the_host_that_only_together_outweigh_communication_are_the_h
 def test_allocation_that_is_the_largest_is_the_verdict_whatever_comes_second():
     """Its calls have a name of their own; reasons that are told by exclusion are `host`."""
     waiting = {"allocation": 13.6, "launch": 9.5, "cpu": 1.0}
-    assert largest(waiting, 40.0) == "allocation"
-    assert largest({"synchronization": 13.6, "launch": 9.5, "cpu": 1.0}, 40.0) == "host"
-    assert largest({"allocation": 9.5, "launch": 13.6}, 40.0) == "host"
-    assert largest(waiting | {"communication": 14.0}, 40.0) == "host"
+    assert waiting_verdict(waiting, 40.0) == "allocation"
+    assert waiting_verdict({"synchronization": 13.6, "launch": 9.5, "cpu": 1.0}, 40.0) == "host"
+    assert waiting_verdict({"allocation": 9.5, "launch": 13.6}, 40.0) == "host"
+    assert waiting_verdict(waiting | {"communication": 14.0}, 40.0) == "host"
 
 
 def test_half_a_step_between_queued_kernels_goes_before_communication():
@@ -280,7 +280,7 @@ def test_arithmetic_and_bytes_are_both_told_where_they_lie_close(
     gemm, elementwise, other, verdict, both
 ):
     family_ms = {"gemm": gemm, "elementwise": elementwise, "other": other, "communication": 99.0}
-    found, evidence = gpu.by_families(family_ms, 0.0)
+    found, evidence = gpu.verdict_by_families(family_ms, 0.0)
     told = [line for line in evidence if "lie close together" in line]
     assert found == verdict and bool(told) == both
     if both:

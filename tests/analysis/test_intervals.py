@@ -26,22 +26,22 @@ def test_sets_of_intervals_are_sets_of_points(seed):
     (a, of_a), (b, of_b) = made(random, 20), made(random, 5 * (seed % 4))
     window = set(range(50, 150))
     assert points(a) == of_a
-    assert points(a.joined(b)) == of_a | of_b
+    assert points(a.union(b)) == of_a | of_b
     assert points(a.gaps(50, 150)) == window - of_a
-    assert points(a.common(b, 50, 150)) == of_a & of_b & window
-    assert points(a.clipped(50, 150)) == of_a & window
-    assert a.before(np.array([0, 77, 300])).tolist() == [
+    assert points(a.intersection(b, 50, 150)) == of_a & of_b & window
+    assert points(a.clip(50, 150)) == of_a & window
+    assert a.ns_before(np.array([0, 77, 300])).tolist() == [
         0,
         len([i for i in of_a if i < 77]),
         len(of_a),
     ]
-    assert a.within(np.array([20]), np.array([90])) == len([i for i in of_a if 20 <= i < 90])
+    assert a.ns_within(np.array([20]), np.array([90])) == len([i for i in of_a if 20 <= i < 90])
     assert np.all(a.start_ns[1:] > a.end_ns[:-1])
 
 
 @pytest.mark.parametrize(("start_ns", "end_ns"), [(5, 5), (7, 3), (0, 0), (20, 30), (10, 12)])
 def test_nothing_is_left_of_a_set_in_an_empty_period_or_beside_it(start_ns, end_ns):
-    clipped = union(np.array([2]), np.array([10])).clipped(start_ns, end_ns)
+    clipped = union(np.array([2]), np.array([10])).clip(start_ns, end_ns)
     assert len(clipped.start_ns) == len(clipped.end_ns) == 0
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.kernels.launches import MOST_LAUNCHES, alike, launches, occupancy
+from profiling.analysis.kernels.launches import MOST_LAUNCHES, group_numbers, launches, occupancy
 from profiling.hardware import MULTIPROCESSORS, WARP
 from profiling.timeline.trace import Device
 from tests.helpers.captures import path_of, report_of
@@ -104,4 +104,4 @@ def test_without_a_grid_there_is_no_geometry():
 
 def test_rows_are_alike_if_all_columns_are_however_large():
     small, large = np.array([1, 1, 2, 1]), np.array([2**40, 2**40, 2**40, 7])
-    assert alike([small, large, large]).tolist() == [1, 1, 2, 0]
+    assert group_numbers([small, large, large]).tolist() == [1, 1, 2, 0]

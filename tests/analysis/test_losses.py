@@ -58,7 +58,7 @@ def report_of(build: Builder) -> Report:
 def test_a_whole_capture_lost_nothing():
     assert losses(training()) == Losses(252, 0)
     assert report_of(training()).health.lost_kernels.percent == 0.0
-    assert not report_of(training()).health.of_losses
+    assert not report_of(training()).health.loss_findings
 
 
 @pytest.mark.parametrize(("share", "lost"), [(0.02, 5), (0.04, 10)])

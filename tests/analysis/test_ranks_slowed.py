@@ -9,7 +9,12 @@ import pytest
 from benchmarks.fleet.simulation import GEMM as PRODUCT
 from benchmarks.fleet.simulation import Fault, Fleet, cost_us, simulate
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.gpu_time.slowed import Slowed, alone_ns, launches_of, slowed
+from profiling.analysis.gpu_time.slowed import (
+    KernelSlowdown,
+    alone_ns,
+    launches_of,
+    measure_slowdown,
+)
 from profiling.analysis.ranks.files import DETECT, read_file
 from profiling.analysis.ranks.summary import analyse
 from tests.helpers.fleet import TOOLS, analysed, report_of, written
@@ -26,7 +31,7 @@ WAITING = [0, 2, 3]
 Times = list[tuple[int, int]]
 
 
-def found(kernels: list[tuple[int, int, str, int]], collectives: Times) -> Slowed:
+def found(kernels: list[tuple[int, int, str, int]], collectives: Times) -> KernelSlowdown:
     """Kernels are (start, end, name, blocks), all times in microseconds."""
     build = Builder()
     build.range(0, kernels[-1][1] * US, "iteration 0")
@@ -40,7 +45,7 @@ def found(kernels: list[tuple[int, int, str, int]], collectives: Times) -> Slowe
     rows = np.flatnonzero(owned.name != analysis.trace.names.index(NCCL))
     starts, ends = np.array(collectives).T * US
     launches = launches_of(owned, rows, starts, ends)
-    return slowed(launches, alone_ns(launches))
+    return measure_slowdown(launches, alone_ns(launches))
 
 
 def alone(count: int = 3, us: int = 10, name: str = GEMM, blocks: int = 132) -> list:

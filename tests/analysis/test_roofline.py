@@ -135,4 +135,4 @@ def test_only_what_ran_has_a_row():
 )
 def test_without_shapes_or_peaks_there_is_none_and_it_is_said(manifest, device, why):
     assert made(manifest=manifest, device=device) is None
-    assert why in roofline.missing(manifest, device)
+    assert why in roofline.missing_reason(manifest, device)

@@ -36,11 +36,11 @@ def test_it_knows_the_median_and_the_slowest_step(made):
 def test_operations_and_gaps_tile_the_window(made):
     events, report = made
     begin, end = int(events.bounds_ns[0]), int(events.bounds_ns[-1])
-    busy = union(events.operations.start_ns, events.operations.end_ns).clipped(begin, end)
+    busy = union(events.operations.start_ns, events.operations.end_ns).clip(begin, end)
     gaps = union(events.gaps.start_ns, events.gaps.end_ns)
     assert busy.total_ns() + gaps.total_ns() == end - begin
     assert busy.total_ns() / 1e6 == pytest.approx(report.gpu.busy_ms, rel=1e-6)
-    assert not busy.common(gaps, begin, end).total_ns()
+    assert not busy.intersection(gaps, begin, end).total_ns()
 
 
 def test_gaps_have_the_causes_of_the_report(made):

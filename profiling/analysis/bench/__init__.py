@@ -1,1 +1,1 @@
-"""What `bench` measured: this project beside another checkout of nanoGPT."""
+"""Analyse what `bench` measured: this project beside another checkout of nanoGPT."""

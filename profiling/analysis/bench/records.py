@@ -1,4 +1,4 @@
-"""What `python -m profiling bench` ran and found: bench.json, record by record.
+"""Records of `python -m profiling bench`, as bench.json has them.
 
 docs/report-schema.md describes it field by field. What a process did not print is None.
 """
@@ -13,35 +13,35 @@ from profiling.records import JsonObject
 
 SCHEMA_VERSION = 1
 BENCH = "bench.json"
-# `exact` is ours with its own exact evaluation, where `ours` evaluates as the other one does
+# `exact` is ours with its own exact evaluation, while `ours` evaluates as the other one does
 Side = Literal["ours", "theirs", "exact"]
 Kind = Literal["prepare", "steps", "run", "sample", "samples", "captured"]
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What makes two series the same one, so that the second goes on where the first ended."""
+    """The settings of a series; a series with equal settings goes on where the first one ended."""
 
-    words: list[str]  # for train.py
+    words: list[str]  # arguments of train.py
     against: str | None  # the other checkout's folder
     commit: str | None  # its commit; None: it has none
-    steps: int  # timed, of a process
-    iterations: int  # of a whole run
-    tokens: int  # of a sampled sequence
-    samples: int  # sequences, where many are sampled
-    ours: list[str] = field(default_factory=list)  # further words, which only ours gets
+    steps: int  # timed steps of a process
+    iterations: int  # iterations of a whole run
+    tokens: int  # length of a sampled sequence
+    samples: int  # number of sequences where many are sampled
+    ours: list[str] = field(default_factory=list)  # further arguments, which only ours gets
 
 
 @dataclass(frozen=True)
 class Evaluation:
     iteration: int
-    at_s: float  # when it was printed, from the start of the process on
+    at_s: float  # seconds from the start of the process until it was printed
     val_loss: float
 
 
 @dataclass(frozen=True)
 class TimedProcess:
-    """One process, by the clock of the one that started it: a line counts when it arrives."""
+    """One process, timed by the process that started it: a line counts when it arrives."""
 
     kind: Kind
     side: Side
@@ -50,19 +50,19 @@ class TimedProcess:
     folder: str  # its out_dir, below the bench's
     wall_s: float
     first_iteration_s: float | None = None  # to the line of iteration 0
-    row_ms: list[float] = field(default_factory=list)  # a step: mean between two lines
-    printed_ms: list[float] = field(default_factory=list)  # what these lines say themselves
+    row_ms: list[float] = field(default_factory=list)  # ms a step, the mean between two lines
+    printed_ms: list[float] = field(default_factory=list)  # ms a step as the lines say
     iterations: int | None = None
     evaluations: list[Evaluation] = field(default_factory=list)
     end_s: float | None = None  # from its last line to its end
-    tokens: int | None = None  # sampled
-    sampling_s: float | None = None  # for all of them, without the start of the process
-    captured_ratio: float | None = None  # captured over uncaptured step
+    tokens: int | None = None  # number of sampled tokens
+    sampling_s: float | None = None  # for all tokens, without the start of the process
+    captured_ratio: float | None = None  # captured over uncaptured step time
 
 
 @dataclass(frozen=True)
 class Work:
-    """Something that both have to do alike."""
+    """A piece of work that both sides have to do equally."""
 
     what: str
     ours: str
@@ -73,7 +73,7 @@ class Work:
 @dataclass(frozen=True)
 class SideValues:
     side: Side
-    values: list[float]  # of each process
+    values: list[float]  # one for each process
     median: float
     low: float
     high: float
@@ -87,20 +87,20 @@ class Measure:
     what: str
     unit: str  # ms | s | tokens/s | ratio | %
     sides: list[SideValues]
-    against: list[Against] = field(default_factory=list)  # theirs the baseline; two processes each
-    detail: str | None = None  # of how much
+    against: list[Against] = field(default_factory=list)  # baseline: theirs; needs two processes
+    detail: str | None = None  # the amount of work that was timed
     remark: str | None = None
 
 
 class Bench(msgspec.Struct, frozen=True, omit_defaults=True):
-    """bench.json: what ran so far, and what it came to."""
+    """The record in bench.json: the processes so far, and the result."""
 
     schema_version: int
     asked: Asked
     began: str  # ISO 8601, UTC
     processes: list[TimedProcess] = []
     environment: JsonObject | None = None  # versions and machine; both ran by this Python
-    device: str | None = None  # this and the next two of our first process
+    device: str | None = None  # this and the next two: from our first process
     dtype: str | None = None
     flops_per_step: int | None = None
     work: list[Work] = []

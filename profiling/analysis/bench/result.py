@@ -1,6 +1,6 @@
-"""The table of `bench`: its rows, each of one kind of process, with the ratio and its interval.
+"""Make the table of `bench`: each row is of one kind of process, with the ratio and its interval.
 
-The statistics are those of `ab`: the process is the unit (difference.experiment.against).
+Statistics are those of `ab`: the process is the unit (difference.experiment.compare_with_first).
 """
 
 import statistics
@@ -16,7 +16,7 @@ from profiling.analysis.bench.records import (
     TimedProcess,
     Work,
 )
-from profiling.analysis.difference.experiment import FEWEST_PROCESSES, against
+from profiling.analysis.difference.experiment import FEWEST_PROCESSES, compare_with_first
 from profiling.analysis.difference.records import Against
 from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
 from profiling.hardware import peak_flops_per_s
@@ -31,16 +31,16 @@ class Part:
     what: str
     meaning: str
     unit: str
-    kind: Kind  # the processes that it is read from
-    value: Callable[[TimedProcess, float], float | None]  # the latter is the loss to reach
+    kind: Kind  # kind of the processes that have the value
+    value: Callable[[TimedProcess, float], float | None]  # of (process, loss to reach)
 
 
 def step_ms(process: TimedProcess, _: float) -> float | None:
     return statistics.median(process.row_ms) if process.row_ms else None
 
 
-def reached_s(process: TimedProcess, target: float) -> float | None:
-    """When the first evaluation at or below the loss was printed."""
+def seconds_to_loss(process: TimedProcess, target: float) -> float | None:
+    """Seconds until the first evaluation at or below the loss was printed, or None."""
     return next((e.at_s for e in process.evaluations if e.val_loss <= target), None)
 
 
@@ -76,7 +76,7 @@ PARTS = {
         "from the start of the process to an evaluation at or below --loss",
         "s",
         "run",
-        reached_s,
+        seconds_to_loss,
     ),
     "sample": Part(
         "sampling one",
@@ -100,13 +100,13 @@ def measures(
     bench: Bench, target: float = TARGET, equal_within_percent: float = EQUAL_WITHIN_PERCENT
 ) -> list[Measure]:
     """A row for each part whose processes have run, and one for MFU where the peak is known."""
-    found = [measure(bench, name, target, equal_within_percent / 100) for name in PARTS]
-    made = [row for row in found if row]
-    return [row for each in made for row in (each, mfu_of(bench, each)) if row]
+    rows = [measure(bench, name, target, equal_within_percent / 100) for name in PARTS]
+    known = [row for row in rows if row]
+    return [row for measured in known for row in (measured, mfu_of(bench, measured)) if row]
 
 
 def mfu_of(bench: Bench, step: Measure) -> Measure | None:
-    """Of both by our count of the arithmetic and the data sheet of the device."""
+    """MFU of all sides, by our count of the arithmetic and the data sheet of the device."""
     if step.part != "step" or not (bench.flops_per_step and bench.device and bench.dtype):
         return None
     peak = peak_flops_per_s(bench.device, bench.dtype)
@@ -124,37 +124,37 @@ def measure(bench: Bench, name: str, target: float, band: float) -> Measure | No
     processes = [process for process in bench.processes if process.kind == part.kind]
     if not processes:
         return None
-    found: dict[Side, list[float]] = {}
+    values_of: dict[Side, list[float]] = {}
     for side in SIDES:
         values = [part.value(process, target) for process in processes if process.side == side]
         if name == "captured" and side == "theirs":
-            values = slowed(bench.processes)
+            values = captured_ratios(bench.processes)
         if known := [value for value in values if value is not None]:
-            found[side] = known
+            values_of[side] = known
     what, remark = part.what, None
     if name == "loss":
-        what, remark = f"{what} {target:g}", unreached(processes, found)
+        what, remark = f"{what} {target:g}", unreached_remark(processes, values_of)
     elif name == "captured" and bench.asked.against:
         whole = "the other one as a whole process under nsys, over its free ones"
-        remark = whole if "theirs" in found else "the other one opens no window: not measured"
-    rows = [side_values(side, values) for side, values in found.items()]
-    pairs = ratios(found, part.unit, band)
+        remark = whole if "theirs" in values_of else "the other one opens no window: not measured"
+    rows = [side_values(side, values) for side, values in values_of.items()]
+    pairs = ratios(values_of, part.unit, band)
     return Measure(name, what, part.unit, rows, pairs, detail(bench, name, processes), remark)
 
 
-def slowed(processes: list[TimedProcess]) -> list[float | None]:
-    """Steps of the other one's captured processes over those of its free ones."""
-    found: dict[str, list[float]] = {"steps": [], "captured": []}
+def captured_ratios(processes: list[TimedProcess]) -> list[float | None]:
+    """Step times of the other checkout's captured processes over the median of its free ones."""
+    times_ms: dict[str, list[float]] = {"steps": [], "captured": []}
     for process in processes:
         ms = step_ms(process, 0.0)
-        if process.side == "theirs" and process.kind in found and ms is not None:
-            found[process.kind].append(ms)
-    free = found["steps"]
-    return [ms / statistics.median(free) for ms in found["captured"]] if free else []
+        if process.side == "theirs" and process.kind in times_ms and ms is not None:
+            times_ms[process.kind].append(ms)
+    free = times_ms["steps"]
+    return [ms / statistics.median(free) for ms in times_ms["captured"]] if free else []
 
 
 def detail(bench: Bench, name: str, processes: list[TimedProcess]) -> str | None:
-    """How much it was that took this time."""
+    """The amount of work that took this time, or None."""
     tokens = f"{bench.asked.tokens} tokens"
     if name == "run":
         counts = sorted({len(process.evaluations) for process in processes})
@@ -170,7 +170,7 @@ def side_values(side: Side, values: list[float]) -> SideValues:
 
 
 def ratios(found: dict[Side, list[float]], unit: str, band: float) -> list[Against]:
-    """Of ours over theirs, where both have enough processes for an interval; of times."""
+    """Ratios of times, ours over theirs, where both have enough processes for an interval."""
     if unit == "ratio":
         return []
     times: dict[str, list[float]] = {
@@ -179,27 +179,34 @@ def ratios(found: dict[Side, list[float]], unit: str, band: float) -> list[Again
         if len(values) >= FEWEST_PROCESSES
     }
     others = [side for side in times if side != "theirs"]
-    return [against("theirs", side, times, band) for side in others] if "theirs" in times else []
+    return (
+        [compare_with_first("theirs", side, times, band) for side in others]
+        if "theirs" in times
+        else []
+    )
 
 
-def unreached(processes: list[TimedProcess], found: dict[Side, list[float]]) -> str | None:
-    """Who did not come so far, and how far they came."""
+def unreached_remark(processes: list[TimedProcess], found: dict[Side, list[float]]) -> str | None:
+    """A remark on the sides that did not always reach the loss, or None; it has their lowest."""
     least = {
         side: min(e.val_loss for p in processes if p.side == side for e in p.evaluations)
         for side in SIDES
         if any(p.side == side and p.evaluations for p in processes)
     }
-    short = [side for side in least if len(found.get(side, [])) < count_of(processes, side)]
-    told = [f"{side} came to {least[side]:.4f}" for side in short]
-    return f"not always reached: {', '.join(told)}" if told else None
+    short = [side for side in least if len(found.get(side, [])) < process_count(processes, side)]
+    lowest = [f"{side} came to {least[side]:.4f}" for side in short]
+    return f"not always reached: {', '.join(lowest)}" if lowest else None
 
 
-def count_of(processes: list[TimedProcess], side: Side) -> int:
+def process_count(processes: list[TimedProcess], side: Side) -> int:
     return sum(process.side == side for process in processes)
 
 
 def whole_work(bench: Bench) -> list[Work]:
-    """What each said of its work, and what was counted; `bench` may have that of before."""
+    """The work that each side reported, and the work that was counted.
+
+    Counted rows replace those that `bench` has from before.
+    """
     counted = counted_work(bench)
     names = {row.what for row in counted}
     return [row for row in bench.work if row.what not in names] + counted
@@ -212,10 +219,15 @@ def counted_work(bench: Bench) -> list[Work]:
     if "ours" not in first or "theirs" not in first:
         return []
     ours, theirs = first["ours"], first["theirs"]
-    made = ours.iterations or 0, theirs.iterations or 0
-    evaluated = len(ours.evaluations), len(theirs.evaluations)
+    iterations = ours.iterations or 0, theirs.iterations or 0
+    evaluations = len(ours.evaluations), len(theirs.evaluations)
     loop = "iterations; nanoGPT's loop ends one behind max_iters"
     return [
-        Work(loop, str(made[0]), str(made[1]), made[1] - made[0] in (0, 1)),
-        Work("evaluations", str(evaluated[0]), str(evaluated[1]), evaluated[0] == evaluated[1]),
+        Work(loop, str(iterations[0]), str(iterations[1]), iterations[1] - iterations[0] in (0, 1)),
+        Work(
+            "evaluations",
+            str(evaluations[0]),
+            str(evaluations[1]),
+            evaluations[0] == evaluations[1],
+        ),
     ]

@@ -1,1 +1,1 @@
-"""What changed between two, and whether it is more than noise."""
+"""Compare two captures or runs: what changed, and whether it is more than noise."""

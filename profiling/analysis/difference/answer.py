@@ -1,4 +1,4 @@
-"""Which answer step times give: faster, slower, equal within a band, or that they cannot tell.
+"""Judge step times: faster, slower, equal within a band, or that they cannot tell.
 
 Called by comparison, for the steps of two captures or runs, and by experiment, for processes.
 """
@@ -25,27 +25,27 @@ from profiling.analysis.verdict.health import CAPTURE_AGAIN
 from profiling.causes import PART
 from profiling.units import milliseconds, number
 
-FEWEST_STEPS = 5  # of a side, for an interval
+FEWEST_STEPS = 5  # needed on each side for an interval
 LARGE_OVERHEAD = 0.1  # of the step: a profiler that adds more decides how long the host takes
-MOSTLY = 0.5  # of the difference
-MOST_NAMED = 2  # parts of the host
-# of 24 captures whose programs were timed without a profiler, too, the worst made a step 3.6 times
-# as long
+MOSTLY = 0.5  # share of the difference from which on it is mostly the host's
+MOST_NAMED = 2  # parts of the host that are named
+# in 24 captures of programs that were also timed without a profiler, the worst one made a step 3.6
+# times as long
 MOST_LENGTHENED = 4
-PROFILER_SHIFT = 0.05  # of the ratio, between captured and uncaptured steps, that is worth a word
+PROFILER_SHIFT = 0.05  # change of the ratio by the profiler from which on it is worth a word
 WITHOUT_A_PROFILER = "time both without one: python -m profiling ab"
 IN_TURNS = "several runs of each, in turns, would"
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Step times of both sides."""
+    """Step times of both sides, in ms."""
 
     baseline_ms: list[float]
     candidate_ms: list[float]
     means_ms: tuple[float, float]
     captured: bool  # a profiler was on
-    over_processes: bool = False  # each is the median of a process
+    over_processes: bool = False  # each value is the median of a process
     on_cpu: bool = False
 
     @property
@@ -54,12 +54,15 @@ class Steps:
 
     @property
     def one_process_on_cpu(self) -> bool:
-        """Whether chance decides: starts on a CPU differ by as much as its other work does."""
+        """Whether a single process of each side ran on a CPU, so that chance decides.
+
+        Starts of one program on a CPU differ by as much as the CPU's other work does.
+        """
         return self.on_cpu and not self.over_processes
 
     @cached_property
     def ratio(self) -> Ratio | None:
-        """None: there are too few for an interval, or an interval over them says nothing."""
+        """Candidate over baseline, or None where no interval can be given or it means nothing."""
         if self.over_processes:
             return ratio_over_processes(self.baseline_ms, self.candidate_ms)
         if self.one_process_on_cpu or self.fewest < FEWEST_STEPS:
@@ -68,7 +71,7 @@ class Steps:
 
     @cached_property
     def noise(self) -> float:
-        """The share by which equal sides differ."""
+        """Share by which equal sides differ; 0.01 is one per cent."""
         if self.over_processes:
             return noise_of_processes(self.baseline_ms, self.candidate_ms)
         return BETWEEN_PROCESSES
@@ -78,11 +81,11 @@ class Steps:
 class Judgement:
     outcome: Outcome
     cannot_tell: CannotTell | None = None
-    ratio_bound: float | None = None  # what holds without the profiler, too
+    ratio_bound: float | None = None  # bound of the ratio that also holds without the profiler
 
 
 def own_steps(baseline: Compared, candidate: Compared) -> Steps:
-    """Those that a capture or run is of."""
+    """The steps of the captures or runs themselves."""
     means_ms = baseline.mean_ms, candidate.mean_ms
     return Steps(
         baseline.step_ms,
@@ -95,7 +98,7 @@ def own_steps(baseline: Compared, candidate: Compared) -> Steps:
 
 
 def uncaptured_steps(baseline: Compared, candidate: Compared) -> Steps | None:
-    """Those around the windows; None where a side knows too few of them."""
+    """The steps around the captured windows, or None where a side has too few of them."""
     both_ms = baseline.free_laps_ms, candidate.free_laps_ms
     if min(map(len, both_ms)) < FEWEST_STEPS:
         return None
@@ -105,7 +108,7 @@ def uncaptured_steps(baseline: Compared, candidate: Compared) -> Steps | None:
 
 
 def judge(baseline: Compared, candidate: Compared, steps: Steps, band: float) -> Judgement:
-    """By their own steps or the uncaptured ones; `band` 0.02: two per cent."""
+    """The judgement of two sides by `steps`; a `band` of 0.02 is two per cent."""
     unit = "logged rows" if baseline.kind == TRAINING else "steps"
     if steps.one_process_on_cpu:
         return Judgement("cannot_tell", one_process(baseline, candidate))
@@ -120,8 +123,8 @@ def judge(baseline: Compared, candidate: Compared, steps: Steps, band: float) ->
             return Judgement(outcome, ratio_bound=bound)
         why = f"what changed is mostly time of the host, which a profiler lengthens ({host})"
         return Judgement("cannot_tell", CannotTell("profiler", why, WITHOUT_A_PROFILER, None))
-    told = outcome != "cannot_tell"
-    return Judgement(outcome, None if told else noise(ratio, steps, unit, band))
+    can_tell = outcome != "cannot_tell"
+    return Judgement(outcome, None if can_tell else noise(ratio, steps, unit, band))
 
 
 def one_process(baseline: Compared, candidate: Compared) -> CannotTell:
@@ -144,7 +147,7 @@ def few_steps(steps: Steps, unit: str) -> CannotTell:
 
 
 def noise(ratio: Ratio, steps: Steps, unit: str, band: float) -> CannotTell:
-    why = undecided((ratio.low, ratio.high), steps.noise, band)
+    why = undecided_words((ratio.low, ratio.high), steps.noise, band)
     if steps.over_processes:
         needed = processes_to_tell(steps.baseline_ms, steps.candidate_ms, band)
         return CannotTell("noise", why, runs_it_takes(needed), needed)
@@ -162,7 +165,7 @@ def runs_it_takes(needed: int | None) -> str:
     return f"it would take about {needed} runs of each"
 
 
-def undecided(interval: tuple[float, float], noise: float, band: float) -> str:
+def undecided_words(interval: tuple[float, float], noise: float, band: float) -> str:
     return (
         f"the ratio is {interval[0]:.3f} to {interval[1]:.3f}, neither all beyond the noise of "
         f"{number(float(f'{noise * 100:.2g}'))} % nor all within {band * 100:g} %"
@@ -170,13 +173,13 @@ def undecided(interval: tuple[float, float], noise: float, band: float) -> str:
 
 
 def host_words(baseline: Compared, candidate: Compared, band: float) -> str:
-    """How the host's parts changed, where that is most of the difference and a profiler's doing.
+    """The change of the host's parts, if it is most of the difference and may be the profiler's.
 
-    Empty where it is not, where no profiler can have been in the way, or where it is known to have
-    added little.
+    Empty if it is not most of it, if no profiler can have been in the way, or if the profiler is
+    known to have added little.
     """
     one, other = baseline.captured.gpu_parts, candidate.captured.gpu_parts
-    if not one or not other or not (slowed(baseline) or slowed(candidate)):
+    if not one or not other or not (may_be_slowed(baseline) or may_be_slowed(candidate)):
         return ""
     change_ms = {name: other.get(name, 0.0) - one.get(name, 0.0) for name in one | other}
     host = sorted(filter(is_host, change_ms), key=lambda name: -abs(change_ms[name]))
@@ -195,8 +198,8 @@ def is_host(bucket: str) -> bool:
     return part is not None and part.lengthened
 
 
-def slowed(side: Compared) -> bool:
-    """Whether a profiler may have added much to its captured steps."""
+def may_be_slowed(side: Compared) -> bool:
+    """Whether a profiler may have added much to the side's captured steps."""
     if side.kind == TRAINING:
         return False
     free_ms = side.free_step_ms
@@ -204,9 +207,9 @@ def slowed(side: Compared) -> bool:
 
 
 def ratio_bound(baseline: Compared, candidate: Compared) -> float | None:
-    """What the ratio is at least, or at most, whatever the profiler added.
+    """A lower bound of the ratio above 1, or an upper one below 1, whatever the profiler added.
 
-    None: which of the two is faster hangs on that.
+    None where it depends on that which of the two is faster.
     """
     most = [median(side.step_ms) for side in (baseline, candidate)]
     least = [least_ms(side) for side in (baseline, candidate)]
@@ -219,10 +222,10 @@ def ratio_bound(baseline: Compared, candidate: Compared) -> float | None:
 
 
 def least_ms(side: Compared) -> float:
-    """What its step takes without a profiler, at the least.
+    """The least time, in ms, that a step of this side takes without a profiler.
 
-    It is no shorter than its own work on the GPU (a collective waits for others, too), and no
-    profiler makes it any number of times as long.
+    It is no shorter than its own work on the GPU (without collectives, which wait for others), and
+    a profiler makes it at most MOST_LENGTHENED times as long.
     """
     step_ms, parts = median(side.step_ms), side.captured.gpu_parts
     work = (parts.get("compute", 0.0) + parts.get("copy", 0.0)) / side.mean_ms

@@ -1,10 +1,10 @@
-"""Whether two sides did the same work under the same conditions. Called by comparison."""
+"""Check whether two sides did the same work under the same conditions. Called by comparison."""
 
 from collections.abc import Iterator
 
 from profiling.analysis.difference.compared import Compared, Environment
 from profiling.analysis.difference.records import Pair
-from profiling.analysis.runs.configuration import WORK, flatten, leading, same_work, top_level
+from profiling.analysis.runs.configuration import WORK, flatten, leading_keys, same_work, top_level
 from profiling.records import JsonObject
 
 PACKAGES = ("torch", "triton")
@@ -14,13 +14,16 @@ NAMES_ONLY = (
     "compile_cache",
     "go_on",
     "wandb",
-)  # keys and sections that name a run and do nothing in it
+)  # keys and sections that name a run and do not change what it does
 
 
 def config_differences(
     baseline: JsonObject | None, candidate: JsonObject | None
 ) -> dict[str, Pair] | None:
-    """By key, names and folders left out; None where a side has no configuration."""
+    """Key -> both values where they differ, without names and folders.
+
+    None where a side has no configuration.
+    """
     if not baseline or not candidate:
         return None
     one, other = flatten(baseline), flatten(candidate)
@@ -32,13 +35,13 @@ def config_differences(
 
 
 def timed_keys(differences: dict[str, Pair]) -> list[str]:
-    """The keys that differ and change what a step does, or how it does it."""
+    """The differing keys that change what a step does, or how it does it."""
     differ = differences.items()
-    return leading([key for key, pair in differ if not same_work(key, *pair.values)])
+    return leading_keys([key for key, pair in differ if not same_work(key, *pair.values)])
 
 
 def factor(differences: dict[str, Pair] | None) -> str | None:
-    """The one key that tells two runs apart; None if there are several or none."""
+    """The only key in which two runs differ, or None if there are several or none."""
     telling = timed_keys(differences or {})
     return telling[0] if len(telling) == 1 else None
 
@@ -46,7 +49,7 @@ def factor(differences: dict[str, Pair] | None) -> str | None:
 def reasons_against(
     baseline: Compared, candidate: Compared, differences: dict[str, Pair] | None
 ) -> Iterator[str]:
-    """Why the two do not compare, a line each; none where they do."""
+    """A line for each reason why the two sides do not compare."""
     for what, one, other in (
         ("GPU", baseline.device, candidate.device),
         ("kind of capture", baseline.kind, candidate.kind),
@@ -55,7 +58,7 @@ def reasons_against(
         if None not in (one, other) and one != other:
             yield f"{what}: {one} against {other}"
     yield from work_reasons(differences)
-    if (baseline.on_cpu or candidate.on_cpu) and (cores := cores_apart(baseline, candidate)):
+    if (baseline.on_cpu or candidate.on_cpu) and (cores := core_differences(baseline, candidate)):
         yield f"{cores}, so the conditions are not equal"
     versions, others = versions_of(baseline.environment), versions_of(candidate.environment)
     for name, version in versions.items():
@@ -64,14 +67,14 @@ def reasons_against(
 
 
 def work_reasons(differences: dict[str, Pair] | None) -> Iterator[str]:
-    """The keys of WORK that differ, a line each."""
+    """A line for each key of WORK that differs."""
     for key in WORK:
         if pair := (differences or {}).get(key):
             yield f"{key}: {pair.baseline} against {pair.candidate}, so a step does other work"
 
 
-def cores_apart(baseline: Compared, candidate: Compared) -> str:
-    """Threads and cores that the two may use; empty where they are the same, or not known."""
+def core_differences(baseline: Compared, candidate: Compared) -> str:
+    """The threads and cores that each side may use; empty where they are equal or not known."""
     one, other = (side.environment for side in (baseline, candidate))
     pairs = (
         (one.compute_threads, other.compute_threads),
@@ -93,14 +96,14 @@ def cores_words(environment: Environment) -> str:
 
 
 def versions_of(environment: Environment) -> JsonObject:
-    """Of the libraries that make a step fast or slow, as far as they are known."""
-    found: JsonObject = {name: environment.packages.get(name) for name in PACKAGES}
-    found |= {"cuda": environment.cuda, "cudnn": environment.cudnn}
-    return {name: version for name, version in found.items() if version is not None}
+    """Versions of the libraries that decide how fast a step is, as far as they are known."""
+    versions: JsonObject = {name: environment.packages.get(name) for name in PACKAGES}
+    versions |= {"cuda": environment.cuda, "cudnn": environment.cudnn}
+    return {name: version for name, version in versions.items() if version is not None}
 
 
 def commit(environment: Environment) -> str | None:
-    """Short, with a + where files differed from it."""
+    """The short commit, with a + where files differed from it, or None."""
     if environment.git is None:
         return None
     return environment.git.commit[:10] + ("+" if environment.git.dirty else "")

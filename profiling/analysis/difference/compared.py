@@ -1,4 +1,4 @@
-"""A side of a comparison, made of the report of a capture or of a run's folder.
+"""Make a side of a comparison from the report of a capture or from a run's folder.
 
 Called by the verb compare and by launch.experiment.captures.
 """
@@ -25,24 +25,24 @@ TRAINING = "training"  # the kind of a run's own step times
 @dataclass(frozen=True)
 class Git:
     commit: str
-    dirty: bool  # files differ from it
+    dirty: bool  # files differed from the commit
 
 
 @dataclass(frozen=True)
 class Environment:
-    """What a comparison reads of environment.json; None: not known."""
+    """The fields of environment.json that a comparison reads; None: not known."""
 
     packages: dict[str, str | None] = field(default_factory=dict)
     cuda: str | None = None
     cudnn: int | str | None = None
     git: Git | None = None
-    usable_cores: int | None = None  # that the system lets the process run on
-    compute_threads: int | None = None  # that PyTorch shares an operator among
+    usable_cores: int | None = None  # cores that the system lets the process use
+    compute_threads: int | None = None  # threads among which PyTorch shares an operator
 
 
 @dataclass(frozen=True)
 class PhaseTimes:
-    """Of a step; None: not there, or without a GPU."""
+    """Milliseconds a step of one phase; None: the phase is absent, or there is no GPU."""
 
     host_ms: float | None = None
     gpu_ms: float | None = None
@@ -50,12 +50,12 @@ class PhaseTimes:
 
 @dataclass(frozen=True)
 class CapturedStep:
-    """What a capture says of its mean step; empty: it was not captured."""
+    """The mean step of a capture, part by part; a field is empty if it was not captured."""
 
-    steps: int  # that it is the mean of
-    gpu_parts: dict[str, float] = field(default_factory=dict)  # ms by bucket; they add up to it
+    steps: int  # number of steps in the mean
+    gpu_parts: dict[str, float] = field(default_factory=dict)  # bucket -> ms; add up to the step
     host_parts: dict[str, float] = field(default_factory=dict)
-    families: dict[str, float] = field(default_factory=dict)  # ms of kernels
+    families: dict[str, float] = field(default_factory=dict)  # family -> ms of kernels
     phases: dict[str, PhaseTimes] = field(default_factory=dict)
     kernels: tuple[KernelOnOneSide, ...] = ()
     attention_backend: str | None = None
@@ -66,28 +66,28 @@ class CapturedStep:
 class Compared:
     file: str
     kind: str  # nsys | kineto | training: what recorded the step times
-    device: str | None  # the GPU's name; the kind of device where it is none
-    step_name: str | None  # the range that is a step
-    step_ms: list[float]  # of a run: the median of each logged row
-    mean_ms: float  # of all steps
-    free_step_ms: float | None  # the median of steps around the captured ones
-    free_laps_ms: list[float]  # these steps; empty: not known
+    device: str | None  # the GPU's name, or the kind of device if it is no GPU
+    step_name: str | None  # name of the range that is a step
+    step_ms: list[float]  # in a run, the median of each logged row
+    mean_ms: float  # over all steps
+    free_step_ms: float | None  # median of the steps around the captured ones
+    free_laps_ms: list[float]  # the steps around the captured ones; empty: not known
     config: JsonObject | None
     environment: Environment
-    captured: CapturedStep  # of a run: by its newest capture
-    notes: list[str]  # what a reader should know of this side
+    captured: CapturedStep  # in a run, from its newest capture
+    notes: list[str]  # facts about this side that a reader should know
     ranks: RanksReport | None = None  # None: one process
     gpu_clock: GpuClock | None = None  # over the run; None: not known
-    no_verdict: str | None = None  # why its capture tells nothing; None: it does
+    no_verdict: str | None = None  # why its capture explains nothing; None: it does
     on_cpu: bool = False  # a CPU computed the steps
-    cores_at_work: float | None = None  # CPU time over time on the wall; None: not known
-    runs: int = 1  # of several, each a process: step_ms are their medians
+    cores_at_work: float | None = None  # CPU time over wall time; None: not known
+    runs: int = 1  # number of runs; with several, each a process, step_ms are their medians
 
 
 def compared_capture(report: Report, manifest: Manifest | None = None) -> Compared:
-    """The steps of a capture, and from its manifest the ones around them.
+    """The side of a capture: its steps and, from its manifest, the ones around them.
 
-    Raises ValueError where a step took no time, so that nothing is a multiple of it.
+    Raises ValueError where a step took no time, because no ratio to it exists.
     """
     capture, run = report.capture, report.run
     if not min(report.window.step_ms.values, default=0) > 0:
@@ -118,9 +118,9 @@ def compared_capture(report: Report, manifest: Manifest | None = None) -> Compar
 
 
 def compared_run(run: RunFolder, report: Report | None, why_none: str = "") -> Compared:
-    """The run's uncaptured steps, explained by its newest capture or not, with the reason.
+    """The side of a run: its uncaptured steps, explained by the `report` of its newest capture.
 
-    Raises ValueError where the run has logged no row.
+    `why_none` says why there is no report. Raises ValueError where the run has logged no row.
     """
     step_ms = run.step_ms.tolist()
     if not step_ms:
@@ -149,9 +149,9 @@ def compared_run(run: RunFolder, report: Report | None, why_none: str = "") -> C
 
 
 def compared_runs(sides: Sequence[Compared], folder: str) -> Compared:
-    """Several runs of one configuration as a side: each run counts once, by its median.
+    """Several runs of one configuration as one side: each run counts once, by its median.
 
-    The first one stands for what they have in common.
+    What they have in common is taken from the first one.
     """
     return replace(
         sides[0],
@@ -163,7 +163,7 @@ def compared_runs(sides: Sequence[Compared], folder: str) -> Compared:
 
 
 def cores_at_work(run: RunFolder) -> float | None:
-    """Cores that the run kept busy, by the median of its rows."""
+    """Number of cores that the run kept busy, the median of its rows, or None."""
     rows = run.columns.get(CPU_PERCENT.name)
     return None if rows is None else float(median(rows.value)) / 100
 
@@ -174,7 +174,7 @@ def free_laps_ms(manifest: Manifest | None) -> list[float]:
 
 
 def captured_step(report: Report) -> CapturedStep:
-    """What the capture says; nothing where it lost too many kernels to explain a step."""
+    """The mean step of a capture; without parts if it lost too many kernels to explain a step."""
     steps = report.window.steps
     if report.health.no_verdict:
         return CapturedStep(steps)
@@ -198,14 +198,14 @@ def phase_times(row: RangeTotal, steps: int) -> PhaseTimes:
 
 
 def gpu_parts(report: Report) -> dict[str, float]:
-    """compute, communication, copy and idle by cause, in ms a step; empty without a GPU."""
+    """Milliseconds a step of compute, communication, copy, idle by cause; empty without a GPU."""
     causes = report.idle.by_cause if report.idle else {}
     parts = report.parts_ms or {}
     return {f"idle_{name}" if name in causes else name: ms for name, ms in parts.items()}
 
 
 def environment_of(facts: JsonObject | None, file: str) -> Environment:
-    """Raises ValueError naming the file where it holds something else."""
+    """The environment from the `facts` in `file`; raises ValueError naming it if damaged."""
     try:
         return msgspec.convert(facts or {}, Environment)
     except msgspec.ValidationError as error:
@@ -221,6 +221,6 @@ def notes_on(report: Report) -> Iterator[str]:
     if report.run is None:
         yield "no manifest, so batch, model, dtype and versions could not be checked"
     for finding in report.health.findings:
-        # what a capture gives away is beside the point
+        # the warning about personal data in a capture does not matter here
         if finding.level == "warning" and "scrub" not in (finding.cure or ""):
             yield finding.what

@@ -1,6 +1,6 @@
-"""What changed between two captures or runs: two sides in, one Comparison out.
+"""Compare two captures or runs: two sides in, one Comparison out.
 
-Called by the verb compare, and by `ab`, which has better step times and wants the explanation.
+Called by the verb compare, and by `ab`, which has better step times and needs the explanation.
 """
 
 from collections.abc import Iterator
@@ -20,13 +20,13 @@ from profiling.analysis.difference.answer import (
 from profiling.analysis.difference.comparability import (
     commit,
     config_differences,
-    cores_apart,
+    core_differences,
     factor,
     reasons_against,
 )
 from profiling.analysis.difference.compared import TRAINING, Compared, PhaseTimes
 from profiling.analysis.difference.kernels import kernel_changes
-from profiling.analysis.difference.ranks import ranks_against, ranks_change
+from profiling.analysis.difference.ranks import rank_reasons, ranks_change
 from profiling.analysis.difference.records import (
     BucketChange,
     Comparability,
@@ -42,10 +42,10 @@ from profiling.analysis.difference.sentence import sentence
 from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT, spread
 
 FEW_STEPS = 10
-CLOCK_SHIFT = 0.01  # by which the GPU's clocks differ: then so do kernels that did not change
-LAUNCH_SHARE = 0.1  # of the step, idle behind launches: then the profiler decides how long it is
+CLOCK_SHIFT = 0.01  # relative difference of GPU clocks above which unchanged kernels differ, too
+LAUNCH_SHARE = 0.1  # of the step, idle by launches: from here up the profiler decides its length
 ROUNDING_MS = 1e-10
-ENDINGS = (".gz", ".sqlite", ".nsys-rep", ".trace.json", ".json")  # of captures, .gz behind all
+ENDINGS = (".gz", ".sqlite", ".nsys-rep", ".trace.json", ".json")  # of captures; .gz is the last
 
 
 def compare(
@@ -54,16 +54,16 @@ def compare(
     force: bool = False,
     equal_within_percent: float = EQUAL_WITHIN_PERCENT,
 ) -> Comparison:
-    """The candidate against the baseline.
+    """Compare the candidate with the baseline.
 
     With `force` there is an answer in spite of reasons against it, which stay in the record.
     """
     differences = config_differences(baseline.config, candidate.config)
     reasons = [*reasons_against(baseline, candidate, differences)]
-    reasons += ranks_against(baseline, candidate)
+    reasons += rank_reasons(baseline, candidate)
     own, uncaptured = own_steps(baseline, candidate), uncaptured_steps(baseline, candidate)
     steps = uncaptured or own
-    found = judge(baseline, candidate, steps, equal_within_percent / 100)
+    judgement = judge(baseline, candidate, steps, equal_within_percent / 100)
     refused = bool(reasons) and not force
     names = names_of(baseline, candidate, differences)
     free = free_steps(baseline, candidate)
@@ -73,10 +73,10 @@ def compare(
         step_ms=step_times(steps),
         captured_step_ms=step_times(own) if uncaptured else msgspec.UNSET,
         free_step_ms=free,
-        verdict="not_comparable" if refused else found.outcome,
+        verdict="not_comparable" if refused else judgement.outcome,
         equal_within_percent=equal_within_percent,
-        cannot_tell=None if refused else found.cannot_tell,
-        ratio_bound=None if refused else found.ratio_bound,
+        cannot_tell=None if refused else judgement.cannot_tell,
+        ratio_bound=None if refused else judgement.ratio_bound,
         buckets=buckets(baseline, candidate),
         families=families(baseline, candidate),
         ranges=ranges(baseline, candidate),
@@ -98,7 +98,7 @@ def compare(
 def names_of(
     baseline: Compared, candidate: Compared, differences: dict[str, Pair] | None
 ) -> tuple[str, str]:
-    """What to call the two: by the value of the one key that differs, else by their files."""
+    """Names for the two sides: the values of the one key that differs, else their files' names."""
     if differences and (key := factor(differences)):
         values = differences[key]
         return spell_value(key, values.baseline), spell_value(key, values.candidate)
@@ -107,12 +107,12 @@ def names_of(
 
 
 def spell_value(key: str, value: object) -> str:
-    """flash, for attention; compile=true, as one types it, for all else."""
+    """The value alone for attention (flash), else key and value as typed (compile=true)."""
     return spell(value) if key == "attention" else f"{key}={spell(value)}"
 
 
 def stem(file: str) -> str:
-    """A file's name without its folder and the endings of captures; out-lr0.1 stays what it is."""
+    """A file's name without its folder and a capture's endings; out-lr0.1 is not changed."""
     name = file.replace("\\", "/").rstrip("/").split("/")[-1]
     for ending in ENDINGS:
         name = name.removesuffix(ending)
@@ -132,7 +132,10 @@ def side(compared: Compared, name: str) -> Side:
 
 
 def step_times(steps: Steps) -> StepComparison:
-    """Medians, their ratio, and what the page draws."""
+    """Middles of the step times, their ratio with its interval, and the values to draw.
+
+    The middles are medians, or geometric means over processes.
+    """
     middle = geometric_mean if steps.over_processes else median
     one, other = middle(steps.baseline_ms), middle(steps.candidate_ms)
     ratio = steps.ratio
@@ -152,7 +155,10 @@ def step_times(steps: Steps) -> StepComparison:
 
 
 def free_steps(baseline: Compared, candidate: Compared) -> FreeSteps | None:
-    """Of the steps around the windows, which no profiler slowed; None unless both sides know."""
+    """Medians of the steps around the windows, which no profiler slowed.
+
+    None unless both sides know theirs.
+    """
     one, other = baseline.free_step_ms, candidate.free_step_ms
     if one is None or other is None:
         return None
@@ -162,9 +168,9 @@ def free_steps(baseline: Compared, candidate: Compared) -> FreeSteps | None:
 def changes(
     baseline: dict[str, float], candidate: dict[str, float]
 ) -> list[tuple[str, float, float, float]]:
-    """(name, baseline ms, candidate ms, their difference) of all names.
+    """(name, baseline ms, candidate ms, their difference) for each name of either side.
 
-    A name that one side lacks took no time there; empty where a side was not captured.
+    A name that one side lacks took no time there. Empty where a side was not captured.
     """
     names = baseline | candidate if baseline and candidate else {}
     pairs = ((name, baseline.get(name, 0.0), candidate.get(name, 0.0)) for name in names)
@@ -174,9 +180,9 @@ def changes(
 def buckets(baseline: Compared, candidate: Compared) -> list[BucketChange] | None:
     """Exclusive parts of the mean step; their delta_ms add up to the difference of the means.
 
-    Of the GPU's time where both captured it, else of the host's phases. What the parts of a side
-    leave of its mean step is a bucket of its own: in a run folder the parts come from a capture,
-    the mean from steps without one. None where neither was captured.
+    They are parts of the GPU's time where both sides captured it, else the host's phases. The rest
+    of the mean step becomes a bucket of its own: in a run folder the parts come from a capture, the
+    mean from steps without one. None where neither was captured.
     """
     rows = changes(baseline.captured.gpu_parts, candidate.captured.gpu_parts)
     left_over = "unexplained"
@@ -197,8 +203,8 @@ def buckets(baseline: Compared, candidate: Compared) -> list[BucketChange] | Non
 def families(baseline: Compared, candidate: Compared) -> list[FamilyChange] | None:
     """Kernel families side by side, ms a step, the largest change first."""
     rows = changes(baseline.captured.families, candidate.captured.families)
-    found = [FamilyChange(*row) for row in rows]
-    return sorted(found, key=lambda row: -abs(row.delta_ms)) or None
+    changed = [FamilyChange(*row) for row in rows]
+    return sorted(changed, key=lambda row: -abs(row.delta_ms)) or None
 
 
 def ranges(baseline: Compared, candidate: Compared) -> list[RangeChange] | None:
@@ -221,7 +227,7 @@ def change(
 
 
 def clock_notes(baseline: Compared, candidate: Compared) -> Iterator[str]:
-    """Where the GPU's clock was another one: for the change's sake, or for the machine's."""
+    """A note where the GPU clocks differ, whether by the change itself or by the machine."""
     one, other = baseline.gpu_clock, candidate.gpu_clock
     if one and other and abs(other.sm_mhz / one.sm_mhz - 1) > CLOCK_SHIFT:
         yield (
@@ -233,7 +239,7 @@ def clock_notes(baseline: Compared, candidate: Compared) -> Iterator[str]:
 def notes(
     baseline: Compared, candidate: Compared, own: Steps, free: FreeSteps | None
 ) -> Iterator[str]:
-    """What a reader should know that is no reason against the comparison."""
+    """Notes that a reader should know and that are no reasons against the comparison."""
     both = [note for note in baseline.notes if note in candidate.notes]
     yield from (f"both sides: {note}" for note in both)
     sides = (("baseline", baseline), ("candidate", candidate))
@@ -243,7 +249,9 @@ def notes(
     if one and other and one != other:
         yield f"code: commit {one} against {other}"
     yield from clock_notes(baseline, candidate)
-    if not (baseline.on_cpu or candidate.on_cpu) and (cores := cores_apart(baseline, candidate)):
+    if not (baseline.on_cpu or candidate.on_cpu) and (
+        cores := core_differences(baseline, candidate)
+    ):
         yield f"{cores} of the host"
     if own.ratio and not own.over_processes and own.fewest < FEW_STEPS:
         counts = len(baseline.step_ms), len(candidate.step_ms)

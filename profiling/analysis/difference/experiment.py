@@ -1,4 +1,4 @@
-"""What an experiment found: recorded step times of many processes in, verdicts out.
+"""Analyse an experiment: recorded step times of many processes in, verdicts out.
 
 Called by profiling.verbs.ab.
 """
@@ -7,7 +7,7 @@ import statistics
 
 from msgspec.structs import replace
 
-from profiling.analysis.difference.answer import undecided
+from profiling.analysis.difference.answer import undecided_words
 from profiling.analysis.difference.comparability import config_differences, work_reasons
 from profiling.analysis.difference.compared import text_of
 from profiling.analysis.difference.records import (
@@ -35,13 +35,13 @@ from profiling.analysis.statistics import (
 
 NS_A_TOKEN = "ns a token"
 FEWEST_PROCESSES = 2
-DISTURBED = 0.2  # of the median: a process that is further off did not run alone
+DISTURBED = 0.2  # relative distance from the median above which a process did not run alone
 
 
 def analyse(
     experiment: Experiment, equal_within_percent: float = EQUAL_WITHIN_PERCENT
 ) -> ExperimentResult:
-    """Each value's step time and each comparison with the first value.
+    """The step times of each value, and its comparison with the first value.
 
     Where the values make iterations of different size (batch_size=32,64) the times are those of a
     token. Raises ValueError when a value has fewer than two processes.
@@ -58,15 +58,18 @@ def analyse(
         unit=unit,
         values=[value_times(experiment, label, times[label]) for label in labels],
         comparisons=[
-            against(labels[0], label, times, equal_within_percent / 100) for label in labels[1:]
+            compare_with_first(labels[0], label, times, equal_within_percent / 100)
+            for label in labels[1:]
         ],
-        warnings=[line for label in labels for line in disturbed(label, times[label], unit)],
+        warnings=[
+            line for label in labels for line in disturbed_processes(label, times[label], unit)
+        ],
         equal_within_percent=equal_within_percent,
     )
 
 
 def process_times(experiment: Experiment) -> tuple[str, dict[str, list[float]]]:
-    """(unit, label -> the median step time of each of its processes)."""
+    """(unit, label -> median step times of its processes)."""
     per_token = len({run.tokens_per_iteration for run in experiment.runs}) > 1
     times: dict[str, list[float]] = {label: [] for label in experiment.factor.labels}
     for run in experiment.runs:
@@ -75,7 +78,7 @@ def process_times(experiment: Experiment) -> tuple[str, dict[str, list[float]]]:
     return NS_A_TOKEN if per_token else MS_A_STEP, times
 
 
-def disturbed(label: str, times: list[float], unit: str) -> list[str]:
+def disturbed_processes(label: str, times: list[float], unit: str) -> list[str]:
     """A line for each process that is far from the others of its value."""
     middle = statistics.median(times)
     return [
@@ -87,7 +90,10 @@ def disturbed(label: str, times: list[float], unit: str) -> list[str]:
 
 
 def value_times(experiment: Experiment, label: str, times: list[float]) -> ValueTimes:
-    """Middles and spread over processes and within one; `times` in the result's unit."""
+    """Middles and spread of one value over its processes, and its spread within a process.
+
+    `times` are in the result's unit.
+    """
     within = [
         spread(run.step_ms) / statistics.median(run.step_ms)
         for run in experiment.runs
@@ -103,12 +109,14 @@ def value_times(experiment: Experiment, label: str, times: list[float]) -> Value
     )
 
 
-def against(first: str, label: str, times: dict[str, list[float]], band: float) -> Against:
-    """The ratio of `label` to the first value, and whether it is more than the noise or equal.
+def compare_with_first(
+    first: str, label: str, times: dict[str, list[float]], band: float
+) -> Against:
+    """The ratio of `label` to the first value, and whether it is more than noise or equal.
 
-    noise_percent is what groups of equal processes differ by, measured on the repeats of both. The
-    interval has to clear it, not just 1: so an A/A experiment calls a difference in about one case
-    of a hundred, not in one of twenty.
+    noise_percent is how much groups of equal processes differ, measured on the repeats of both. The
+    interval has to exclude that noise and not just 1, so that an A/A experiment finds a difference
+    in about one case of a hundred, not in one of twenty.
     """
     ratio = ratio_over_processes(times[first], times[label])
     noise = noise_of_processes(times[first], times[label])
@@ -130,7 +138,10 @@ def conclude(
     captured: list[Comparison | None],
     equal_within_percent: float = EQUAL_WITHIN_PERCENT,
 ) -> Experiment:
-    """With what it came to, and each comparison in full; `captured` are those of the captures."""
+    """The experiment with its result and its full comparisons.
+
+    `captured` are the comparisons of the captures, one for each pair, or None without captures.
+    """
     result = analyse(experiment, equal_within_percent)
     comparisons = [
         comparison_of(experiment, result, pair, of_captures)
@@ -144,8 +155,8 @@ def comparison_of(
 ) -> Comparison:
     """A pair of the result in the form of `compare`.
 
-    Its step times are the experiment's; buckets, families and phases are those of the two captures,
-    which are slower than unprofiled steps, and absent without captures.
+    Step times are the experiment's. Buckets, families and phases are those of the two captures,
+    which are slower than unprofiled steps; without captures they are absent.
     """
     times = {row.label: row for row in result.values}
     one, other = times[pair.baseline], times[pair.candidate]
@@ -161,9 +172,9 @@ def comparison_of(
         noise_percent=pair.noise_percent,
         experiment_unit=result.unit,
     )
-    base = captured or without_captures(experiment, pair, step)
+    base = captured or uncaptured_comparison(experiment, pair, step)
     if base.differences is None:  # the captures do not say, the processes do
-        of_runs = without_captures(experiment, pair, step)
+        of_runs = uncaptured_comparison(experiment, pair, step)
         base = replace(base, differs=of_runs.differs, differences=of_runs.differences)
     comparison = replace(
         base,
@@ -181,17 +192,19 @@ def comparison_of(
 
 
 def cannot_tell(pair: Against, result: ExperimentResult) -> CannotTell:
-    """What it would take, in processes of each value."""
+    """Why a pair has no answer, and how many processes of each value would give one."""
     band = (result.equal_within_percent or 0) / 100
     cure = f"not even {MOST_PROCESSES:,} processes of each would tell"
     if needed := pair.processes_to_tell:
         cure = f"it would take about {needed} processes of each: --repeats {needed}"
-    why = undecided(pair.ci95, pair.noise_percent / 100, band)
+    why = undecided_words(pair.ci95, pair.noise_percent / 100, band)
     return CannotTell("noise", why, cure, pair.processes_to_tell)
 
 
-def without_captures(experiment: Experiment, pair: Against, step: StepComparison) -> Comparison:
-    """Of the two configurations alone."""
+def uncaptured_comparison(
+    experiment: Experiment, pair: Against, step: StepComparison
+) -> Comparison:
+    """A comparison of the two configurations alone, without anything that explains it."""
     configs, in_force = experiment.configs, experiment.in_force
     differences = config_differences(configs[pair.baseline], configs[pair.candidate])
     reasons = list(work_reasons(differences))

@@ -1,4 +1,4 @@
-"""Iteration by iteration: how the processes of an experiment began, and when a slow start pays.
+"""Describe the first iterations of an experiment's processes, and when a slow start pays off.
 
 Called by profiling.verbs.ab. It reads the folders of the experiment's runs; what a trainer did not
 write there is None, never 0.
@@ -40,7 +40,7 @@ def first_iterations(experiment: Experiment, folder: Path, count: int) -> FirstI
     known = {value.label: value for value in values}
     # a token of the one is not an iteration of the other
     pairs = result.comparisons if result.unit == MS_A_STEP else []
-    return FirstIterations(values, [row for pair in pairs for row in evened(pair, known)])
+    return FirstIterations(values, [row for pair in pairs for row in break_even(pair, known)])
 
 
 def value_iterations(
@@ -58,13 +58,13 @@ def value_iterations(
 
 
 def step_times(run_dir: Path) -> list[float | None]:
-    """Of each iteration; empty where none were written."""
+    """Step time of each iteration in ms; empty where none were written."""
     file = run_dir / STEP_TIMES
     return read_json(file, StepTimes).ms if file.is_file() else []
 
 
 def start_of(process: ProcessRun, run_dir: Path, warm_up: int) -> Start:
-    """Where the time before the timed iterations of a process went."""
+    """Breakdown of the time that a process took before its timed iterations, in seconds."""
     if not run_dir.is_dir():
         return Start()
     run = read_run(run_dir)
@@ -85,7 +85,10 @@ def start_of(process: ProcessRun, run_dir: Path, warm_up: int) -> Start:
 
 
 def before_first_s(run: RunFolder) -> float | None:
-    """Seconds from the beginning of the run to that of iteration 0, whose row is its own."""
+    """Seconds from the beginning of the run to the beginning of iteration 0, or None.
+
+    None where iteration 0 has no row of its own, or where wall time was not logged.
+    """
     row = run.columns.get(STEP_MS.name)
     if row is None or row.iteration[0] or run.time_axis != WALL_TIME:
         return None
@@ -93,16 +96,16 @@ def before_first_s(run: RunFolder) -> float | None:
 
 
 def middle(starts: list[Start]) -> Start:
-    """Each part's median over processes."""
+    """Medians of each part over processes."""
     columns = zip(*map(astuple, starts), strict=True)
     known = ([seconds for seconds in column if seconds is not None] for column in columns)
     return Start(*(statistics.median(column) if column else None for column in known))
 
 
-def evened(pair: Against, values: dict[str, ValueIterations]) -> list[Evened]:
-    """When the one that is slow to start has made up for it: first processes, and later ones.
+def break_even(pair: Against, values: dict[str, ValueIterations]) -> list[Evened]:
+    """Iterations after which the slow starter has caught up, for first and for later processes.
 
-    Only where the experiment found a difference: what a step gains must be more than noise.
+    Empty unless the experiment found a difference: the gain in a step must be more than noise.
     """
     if pair.verdict not in ("faster", "slower"):
         return []

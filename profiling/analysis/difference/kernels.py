@@ -1,4 +1,4 @@
-"""The kernels of two sides, matched by name: gone, new, or in both and changed.
+"""Compare the kernels of two sides, matched by name: gone, new, or in both and changed.
 
 Called by comparison.
 """
@@ -10,56 +10,60 @@ from profiling.analysis.difference.records import KernelChange, KernelChanges, K
 
 # Inductor numbers the kernels of a graph as it makes them: any change of the graph renumbers all
 TRITON_NUMBER = re.compile(r"^(triton_\w+?)_\d+$")
-CHANGED_SHARE = 0.01  # of the kernel's own time: a smaller change is none
-LEAST_SHARE = 0.0005  # of the step, likewise
-SAME_COUNT = 0.01  # launches a step; one launch more in a whole capture is no change
+CHANGED_SHARE = 0.01  # of the kernel's own time: a smaller change does not count
+LEAST_SHARE = 0.0005  # of the step: a smaller change does not count either
+SAME_COUNT = 0.01  # launches a step; one launch more in a whole capture does not count
 
 Kernels = dict[str, list[KernelOnOneSide]]
 
 
 def kernel_changes(baseline: Compared, candidate: Compared) -> KernelChanges:
-    """All three, the largest first. Those of a side that was not captured are none.
+    """Added, removed and changed kernels, the largest first; a side not captured has no kernels.
 
-    Where a side's capture lost too many kernels, nothing tells what is added or removed.
+    All are empty where a side's capture lost too many kernels: then it is not known what is added
+    or removed.
     """
     if baseline.no_verdict or candidate.no_verdict:
         return KernelChanges(added=[], removed=[], changed=[])
-    one, other = by_match(baseline.captured.kernels), by_match(candidate.captured.kernels)
+    one, other = (
+        group_by_match(baseline.captured.kernels),
+        group_by_match(candidate.captured.kernels),
+    )
     return KernelChanges(
-        added=missing(other, one),
-        removed=missing(one, other),
-        changed=changed(one, other, least_ms=LEAST_SHARE * baseline.mean_ms),
+        added=unmatched_kernels(other, one),
+        removed=unmatched_kernels(one, other),
+        changed=changed_kernels(one, other, least_ms=LEAST_SHARE * baseline.mean_ms),
     )
 
 
-def match(name: str) -> str:
-    """What a kernel is matched by: its name, Triton's without the number."""
+def match_name(name: str) -> str:
+    """The name by which a kernel is matched; Triton's names lose their number."""
     return TRITON_NUMBER.sub(r"\1", name)
 
 
-def by_match(kernels: tuple[KernelOnOneSide, ...]) -> Kernels:
-    found: Kernels = {}
+def group_by_match(kernels: tuple[KernelOnOneSide, ...]) -> Kernels:
+    groups: Kernels = {}
     for kernel in kernels:
-        found.setdefault(match(kernel.name), []).append(kernel)
-    return found
+        groups.setdefault(match_name(kernel.name), []).append(kernel)
+    return groups
 
 
-def missing(kernels: Kernels, there: Kernels) -> list[KernelOnOneSide]:
-    """What is not there."""
-    found = [kernel for name, rows in kernels.items() if name not in there for kernel in rows]
-    return sorted(found, key=lambda kernel: -kernel.ms)
+def unmatched_kernels(kernels: Kernels, there: Kernels) -> list[KernelOnOneSide]:
+    """The kernels without a match in `there`, the longest first."""
+    unmatched = [kernel for name, rows in kernels.items() if name not in there for kernel in rows]
+    return sorted(unmatched, key=lambda kernel: -kernel.ms)
 
 
-def changed(baseline: Kernels, candidate: Kernels, least_ms: float) -> list[KernelChange]:
-    """Those of both whose time or number is another; kernels that match as one row."""
+def changed_kernels(baseline: Kernels, candidate: Kernels, least_ms: float) -> list[KernelChange]:
+    """Kernels of both sides whose time or number changed; kernels that match share one row."""
     rows = [change(name, baseline[name], candidate[name]) for name in baseline if name in candidate]
-    found = [
+    changes = [
         row
         for row in rows
         if abs(row.delta_ms) > max(least_ms, CHANGED_SHARE * row.baseline_ms)
         or abs(row.candidate_count - row.baseline_count) > SAME_COUNT
     ]
-    return sorted(found, key=lambda row: -abs(row.delta_ms))
+    return sorted(changes, key=lambda row: -abs(row.delta_ms))
 
 
 def change(

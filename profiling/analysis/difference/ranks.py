@@ -1,4 +1,4 @@
-"""Captures of several ranks as a side of a comparison, and what changed between the ranks.
+"""Make a side of a comparison from captures of several ranks, and compare their communication.
 
 Called by the verb compare and by comparison.
 """
@@ -12,7 +12,10 @@ from profiling.causes import PART
 
 
 def compared_ranks(report: RanksReport, name: str) -> Compared:
-    """A step is as long as it takes the ranks on average: they wait for one another."""
+    """The side of the captures of several ranks.
+
+    A step is as long as the ranks take on average, because they wait for one another.
+    """
     step_ms = [fmean(row) for row in report.steps.step_ms]
     rows = report.ranks
     no_verdict = next((row.no_verdict for row in rows if row.no_verdict), None)
@@ -48,15 +51,15 @@ def ranks_change(baseline: RanksReport, candidate: RanksReport) -> RanksChange:
 
     return RanksChange(
         compute_ms=change(
-            *(fmean(row.compute_ms for row in each.ranks) for each in (baseline, candidate))
+            *(fmean(row.compute_ms for row in report.ranks) for report in (baseline, candidate))
         ),
         slowest_compute_ms=change(
-            *(max(row.compute_ms for row in each.ranks) for each in (baseline, candidate))
+            *(max(row.compute_ms for row in report.ranks) for report in (baseline, candidate))
         ),
         wait_ms=change(waits_ms(baseline), waits_ms(candidate)),
         transfer_ms=change(transfers_ms(baseline), transfers_ms(candidate)),
         late_ms=change(late_ms(baseline), late_ms(candidate)),
-        stragglers=Pair(who(baseline), who(candidate)),
+        stragglers=Pair(straggler_evidence(baseline), straggler_evidence(candidate)),
     )
 
 
@@ -79,11 +82,11 @@ def late_ms(report: RanksReport) -> float | None:
     return report.straggler.costs_ms_per_step if report.straggler else 0.0
 
 
-def who(report: RanksReport) -> str | None:
+def straggler_evidence(report: RanksReport) -> str | None:
     return report.straggler.evidence[0] if report.straggler else None
 
 
-def ranks_against(baseline: Compared, candidate: Compared) -> list[str]:
-    """Why two sides do not compare: other numbers of ranks."""
+def rank_reasons(baseline: Compared, candidate: Compared) -> list[str]:
+    """A line if the two sides have different numbers of ranks, which do not compare."""
     one, other = (len(side.ranks.ranks) if side.ranks else 1 for side in (baseline, candidate))
     return [f"ranks: {one} against {other}"] if one != other else []

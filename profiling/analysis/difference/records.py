@@ -1,4 +1,4 @@
-"""What a comparison and an experiment came to: the records of `compare` and `ab`.
+"""Records of `compare` and `ab`: the results of comparisons and experiments.
 
 The JSON of --json is these records field by field (docs/report-schema.md). Ratios are candidate
 over baseline: below 1 the candidate is faster. Fields of a Struct that have their default are left
@@ -14,7 +14,7 @@ from profiling.records import JsonObject
 
 SCHEMA_VERSION = 1
 MS_A_STEP = "ms a step"
-# one of the four answers, or a refusal; no_difference stands in older records of experiments
+# one of the four answers, or a refusal; no_difference occurs in older records of experiments
 Outcome = Literal["faster", "slower", "equal", "cannot_tell", "not_comparable", "no_difference"]
 
 
@@ -25,18 +25,18 @@ class Side(msgspec.Struct, frozen=True, omit_defaults=True):
     device: str | None
     attention_backend: str | None
     bottleneck: str | None  # a verdict's name
-    name: str  # the value of the one key that differs, else the file's
+    name: str  # the value of the one key that differs, else the name of the file
     kind: str | None = None  # nsys | kineto | training; None: no capture
     steps: int | None = None
 
 
 class StepComparison(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Step times of both sides; of several processes the values are the median of each.
+    """Step times of both sides; over several processes the values are the median of each.
 
-    So it is in an experiment, and where the sides are folders of several runs.
+    That is the case in an experiment, and where the sides are folders of several runs.
     """
 
-    baseline: float  # median; of processes the geometric mean: the ratio is of these two
+    baseline: float  # median, or over processes the geometric mean: the ratio is of these two
     candidate: float
     ratio: float
     ci95: tuple[float, float] | None  # None: too few steps on a side, or one process on a CPU
@@ -44,9 +44,9 @@ class StepComparison(msgspec.Struct, frozen=True, omit_defaults=True):
     candidate_spread: float
     baseline_values: list[float]
     candidate_values: list[float]
-    baseline_mean: float | None = None  # this and the next: of two captures or runs
+    baseline_mean: float | None = None  # this and the next: only for two captures or runs
     candidate_mean: float | None = None
-    noise_percent: float | None = None  # of processes: what groups of equal ones differ by
+    noise_percent: float | None = None  # how much groups of equal processes differ
     experiment_unit: str | None = msgspec.field(default=None, name="unit")  # None: MS_A_STEP
 
     @property
@@ -56,12 +56,12 @@ class StepComparison(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True)
 class CannotTell:
-    """Why there is no answer, and what would give one."""
+    """The reason why there is no answer, and what would give one."""
 
     reason: Literal["one_process", "few_steps", "lost_kernels", "profiler", "noise"]
     why: str
     cure: str
-    needed: int | None  # steps, logged rows or processes a side; None: more would not do it
+    needed: int | None  # steps, logged rows or processes a side; None: more would not help
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class FreeSteps:
 
 @dataclass(frozen=True)
 class BucketChange:
-    """A part of the mean step on both sides; parts exclude each other and add up to it."""
+    """A part of the mean step on both sides; parts exclude each other and add up to the step."""
 
     bucket: str  # a name of causes.PARTS, idle_ before a cause; host_PHASE, host_other ...
     baseline_ms: float
@@ -85,7 +85,7 @@ class BucketChange:
 
 @dataclass(frozen=True)
 class FamilyChange:
-    """Kernel time a step."""
+    """Kernel time of one family on both sides, in ms a step."""
 
     family: str
     baseline_ms: float
@@ -95,7 +95,7 @@ class FamilyChange:
 
 @dataclass(frozen=True)
 class RangeChange:
-    """A phase a step, on the GPU and on the host; None where a side has none."""
+    """Time of a phase in ms a step, on the GPU and on the host; None where a side has none."""
 
     name: str
     baseline_gpu_ms: float | None
@@ -116,16 +116,16 @@ class KernelOnOneSide:
 
 @dataclass(frozen=True)
 class KernelChange:
-    """A kernel of both sides; counts and ms are a step's."""
+    """A kernel that both sides have; counts and ms are of one step."""
 
-    name: str  # Triton's without its number, where that differs
+    name: str  # without Triton's number where the sides' names differ
     family: str
     baseline_count: float
     candidate_count: float
     baseline_ms: float
     candidate_ms: float
     delta_ms: float
-    percent: float | None  # of the baseline's ms; None: it took none
+    percent: float | None  # of the baseline's ms; None: that is 0
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class Comparability:
 
 @dataclass(frozen=True)
 class Change:
-    """Milliseconds a step; None: not known."""
+    """Milliseconds a step on both sides; None: not known."""
 
     baseline: float | None
     candidate: float | None
@@ -166,18 +166,18 @@ class Change:
 
 @dataclass(frozen=True)
 class RanksChange:
-    """What changed between the ranks; means over them, unless it is said otherwise."""
+    """Changes of the ranks' times, which are means over the ranks unless noted otherwise."""
 
     compute_ms: Change
     slowest_compute_ms: Change  # of the rank that computes longest
-    wait_ms: Change  # in collectives until the last rank came, as far as no kernel hides it
-    transfer_ms: Change  # from then on, hidden or not
-    late_ms: Change  # what the late ranks cost; 0 without any
-    stragglers: Pair  # who is late, in words, and why; null: none
+    wait_ms: Change  # in collectives until the last rank came, where no kernel hides it
+    transfer_ms: Change  # in collectives after the last rank came, hidden or not
+    late_ms: Change  # cost of the late ranks; 0 without any
+    stragglers: Pair  # sentence on who is late and why; null: nobody
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Without captures there is nothing that explains the difference."""
+    """The record of a comparison; without captures, nothing in it explains the difference."""
 
     schema_version: int = SCHEMA_VERSION
     baseline: Side
@@ -185,27 +185,27 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     step_ms: StepComparison
     free_step_ms: FreeSteps | None = None
     verdict: Outcome
-    # the band around 1 that counts as equal; None: of before there was one
+    # the band around 1 that counts as equal; None: a record from before there was one
     equal_within_percent: float | None = None
-    cannot_tell: CannotTell | None = None  # None: it can
-    # where a profiler made most of the difference: what the GPU's work alone proves of the ratio
+    cannot_tell: CannotTell | None = None  # None: there is an answer
+    # where a profiler made most of the difference: the bound that the GPU's work alone proves
     ratio_bound: float | None = None
     buckets: list[BucketChange] | None = None
     families: list[FamilyChange] | None = None
     ranges: list[RangeChange] | None = None
     kernels: KernelChanges = KernelChanges([], [])
-    differs: list[str]  # keys, without names and folders
+    differs: list[str]  # differing keys, without names and folders
     differences: dict[str, Pair] | None  # None: a side has no configuration
     comparability: Comparability
     sentence: str = ""
-    # where step_ms is of steps without a profiler: that of the captures; None: no captures
+    # step times of the captures where step_ms is without a profiler; None: no captures
     captured_step_ms: StepComparison | None | msgspec.UnsetType = msgspec.UNSET
-    ranks: RanksChange | msgspec.UnsetType = msgspec.UNSET  # of captures of several ranks
+    ranks: RanksChange | msgspec.UnsetType = msgspec.UNSET  # for captures of several ranks
 
 
 @dataclass(frozen=True)
 class Factor:
-    """The key that an experiment varies, its values as typed, and what they are called."""
+    """The key that an experiment varies, with its values as typed and their labels."""
 
     key: str
     values: list[str]
@@ -214,7 +214,7 @@ class Factor:
 
 @dataclass(frozen=True)
 class ProcessRun:
-    """One process of an experiment; its times are of the logged rows behind the warm-up."""
+    """One process of an experiment; its times are of the logged rows after the warm-up."""
 
     number: int
     label: str
@@ -232,7 +232,7 @@ class ValueTimes:
     """Step times of one value, in the unit of the result."""
 
     label: str
-    processes: list[float]  # the median of each
+    processes: list[float]  # the median of each process
     median: float
     spread: float
     spread_within_percent: float
@@ -240,13 +240,13 @@ class ValueTimes:
 
     @property
     def middle(self) -> float:
-        """What the ratios are of."""
+        """The value that ratios are made of: the geometric mean, or the median in older records."""
         return self.median if self.geometric_mean is None else self.geometric_mean
 
 
 @dataclass(frozen=True)
 class Against:
-    """A value against the first one, over processes."""
+    """The comparison of a value with the first one, over processes."""
 
     baseline: str
     candidate: str
@@ -254,7 +254,7 @@ class Against:
     ci95: tuple[float, float]
     noise_percent: float
     verdict: Outcome
-    processes_to_tell: int | None = None  # of each value; None: it can tell, or no number would do
+    processes_to_tell: int | None = None  # for each value; None: there is an answer, or none helps
 
 
 @dataclass(frozen=True)
@@ -263,42 +263,42 @@ class ExperimentResult:
     values: list[ValueTimes]
     comparisons: list[Against]
     warnings: list[str]
-    equal_within_percent: float | None = None  # None: of before there was a band
+    equal_within_percent: float | None = None  # None: a record from before there was a band
 
 
 @dataclass(frozen=True)
 class Start:
-    """Seconds that a process took before it ran at its speed; None: not known, or not done."""
+    """Seconds that a process took before it reached its speed; None: not known, or not done."""
 
-    python_s: float | None = None  # outside of training: the interpreter, imports, the end
+    python_s: float | None = None  # outside of training: interpreter, imports, exit
     compile_s: float | None = None
     capture_s: float | None = None  # recording CUDA graphs
     rest_s: float | None = None  # data, model, first kernels, the evaluation of iteration 0
-    before_s: float | None = None  # the last three: from the run's beginning to iteration 0
-    slow_s: float | None = None  # by which the untimed iterations took longer than the median
+    before_s: float | None = None  # sum of the last three: beginning of the run to iteration 0
+    slow_s: float | None = None  # excess of the untimed iterations over the median step time
 
 
 @dataclass(frozen=True)
 class ValueIterations:
-    """How a value begins. Times of the iterations are those of its first process."""
+    """The first iterations of a value; their times are those of its first process."""
 
     label: str
     ms: list[float | None]  # of iteration 0, 1, 2 ...
     median_ms: float  # of the timed ones, over all processes
     start: Start  # of the first process
-    later_start: Start  # medians of the others, whose compilers find what the first one made
+    later_start: Start  # medians of the other processes, which find the first one's compile cache
 
 
 @dataclass(frozen=True)
 class Evened:
-    """After how many iterations two values that start differently have taken the same time."""
+    """Number of iterations after which two values with different starts have taken equal time."""
 
     baseline: str
     candidate: str
     processes: Literal["first", "later"]
-    later_s: float  # by which the candidate comes to its speed later; below 0: earlier
-    gain_ms: float  # by which its step is shorter; below 0: longer
-    iterations: float | None  # None: the one that starts sooner is the faster one, too
+    later_s: float  # how much later the candidate reaches its speed; below 0: earlier
+    gain_ms: float  # how much shorter its step is; below 0: longer
+    iterations: float | None  # None: the one that starts sooner is also the faster one
 
 
 @dataclass(frozen=True)
@@ -308,7 +308,7 @@ class FirstIterations:
 
 
 class Experiment(msgspec.Struct, frozen=True, omit_defaults=True):
-    """results.json: what ran so far, and at the end what it came to."""
+    """The record in results.json: the runs so far, and at the end the result."""
 
     schema_version: int
     factor: Factor

@@ -1,4 +1,4 @@
-"""A comparison in one sentence. Called by comparison and experiment.
+"""Put a comparison into one sentence. Called by comparison and experiment.
 
 flash is 1.42x faster (13.40 -> 9.43 ms a step): softmax 2.10 -> 0 ms, everything else within noise
 """
@@ -18,7 +18,7 @@ from profiling.causes import PART
 from profiling.units import milliseconds
 
 MOST_PARTS = 4
-MOST_KEYS = 3  # that are named
+MOST_KEYS = 3  # keys that are named
 LEAST_SHARE = 0.01  # of the step: a smaller change of a part is not worth a word
 TIMES_FROM = 1.1  # from here up "1.42x faster", below "3.1 % faster"
 BARE = ("copy", "other")  # families whose name alone does not say that they are kernels
@@ -26,7 +26,7 @@ REMAINDERS = ("unexplained", "capture_overhead")  # buckets that are no part of 
 
 
 def sentence(comparison: Comparison) -> str:
-    """Which of the answers it is, and the parts of the step that made the difference."""
+    """The answer in one sentence, with the parts of the step that made the difference."""
     one, other, step = comparison.baseline.name, comparison.candidate.name, comparison.step_ms
     if comparison.verdict == "not_comparable":
         return f"not comparable: {'; '.join(comparison.comparability.reasons)}"
@@ -39,19 +39,22 @@ def sentence(comparison: Comparison) -> str:
         word = "faster" if step.ratio < 1 else "slower"
         return f"cannot tell whether {other} is {word} than {one} ({times}): {why_not(comparison)}"
     if comparison.ratio_bound:
-        said = f"{other} is at least {speed(comparison.ratio_bound)} than {one} (captured {times})"
+        text = f"{other} is at least {speed(comparison.ratio_bound)} than {one} (captured {times})"
     else:
-        said = f"{other} is {speed(step.ratio)} than {one} ({times})"
-    if parts := because(comparison):
-        said += f": {parts}"
+        text = f"{other} is {speed(step.ratio)} than {one} ({times})"
+    if parts := explanation(comparison):
+        text += f": {parts}"
         against = "less" if comparison.verdict == "slower" else "more"
         if against in (kernels := kernel_words(comparison)).split():
-            said += f"; and yet {kernels}"
-    return said
+            text += f"; and yet {kernels}"
+    return text
 
 
 def work_words(comparison: Comparison) -> str:
-    """Whether both did the same work in a step; empty where a key that decides it differs."""
+    """A clause on whether both did the same work in a step.
+
+    Empty where a key differs that changes a step.
+    """
     differences = comparison.differences
     if differences is None:
         return "; whether both did the same work could not be checked"
@@ -63,18 +66,18 @@ def work_words(comparison: Comparison) -> str:
 
 
 def why_not(comparison: Comparison) -> str:
-    """Why it cannot tell, and what would; few steps are described."""
+    """The reason for no answer and what would give one; few steps are described all the same."""
     assert (unknown := comparison.cannot_tell) is not None
-    said = [unknown.why, unknown.cure]
+    clauses = [unknown.why, unknown.cure]
     if unknown.reason == "profiler":
-        said.insert(1, kernel_words(comparison))
+        clauses.insert(1, kernel_words(comparison))
     if unknown.reason == "few_steps":
-        said.append(because(comparison))
-    return "; ".join(filter(None, said))
+        clauses.append(explanation(comparison))
+    return "; ".join(filter(None, clauses))
 
 
 def speed(ratio: float) -> str:
-    """1.42x faster, 3.1 % slower; of the ratio candidate / baseline."""
+    """The ratio candidate / baseline in words: 1.42x faster, 3.1 % slower."""
     word = "faster" if ratio < 1 else "slower"
     factor = 1 / ratio if ratio < 1 else ratio
     return f"{factor:.2f}x {word}" if factor >= TIMES_FROM else f"{(factor - 1) * 100:.1f} % {word}"
@@ -82,7 +85,7 @@ def speed(ratio: float) -> str:
 
 @dataclass(frozen=True)
 class PartChange:
-    """A part of the step on both sides; a change below `noise_ms` is none."""
+    """A part of the step on both sides; a change of at most `noise_ms` does not count."""
 
     name: str
     baseline_ms: float
@@ -98,8 +101,8 @@ class PartChange:
         return abs(self.delta_ms) > self.noise_ms
 
 
-def because(comparison: Comparison) -> str:
-    """What changed in the step, the largest first, and what is left; empty without a capture."""
+def explanation(comparison: Comparison) -> str:
+    """The parts of the step that changed, the largest first, and the rest; empty if no capture."""
     parts = parts_of(comparison)
     if not parts or comparison.step_ms.unit != MS_A_STEP:
         return ""  # steps of different size have no parts to set against each other
@@ -118,7 +121,7 @@ def because(comparison: Comparison) -> str:
 
 
 def kernel_words(comparison: Comparison) -> str:
-    """Whether the kernels take less or more; empty where that is next to nothing."""
+    """A clause that kernels take less or more time; empty where that is next to nothing."""
     compute_ms = sum(row.delta_ms for row in comparison.buckets or [] if row.bucket == "compute")
     if abs(compute_ms) <= LEAST_SHARE * captured_step(comparison).baseline:
         return ""
@@ -129,7 +132,7 @@ def kernel_words(comparison: Comparison) -> str:
 def parts_of(comparison: Comparison) -> list[PartChange]:
     """Kernel families and idle time, else all parts that are known; the largest change first.
 
-    Kernels take the same time in every step, whatever the host does: theirs is the smaller noise.
+    Kernels take the same time in every step, whatever the host does, so their noise is smaller.
     """
     noise_ms = step_noise_ms(comparison)
     steady_ms = LEAST_SHARE * captured_step(comparison).baseline
@@ -137,7 +140,7 @@ def parts_of(comparison: Comparison) -> list[PartChange]:
     for family in comparison.families or []:
         name = f"{family.family} kernels" if family.family in BARE else family.family
         parts.append(PartChange(name, family.baseline_ms, family.candidate_ms, steady_ms))
-    for row in told_buckets(comparison):
+    for row in explaining_buckets(comparison):
         whole = not comparison.families and row.bucket not in REMAINDERS
         if whole or row.bucket.startswith("idle"):
             name = part_name(row.bucket)
@@ -145,19 +148,22 @@ def parts_of(comparison: Comparison) -> list[PartChange]:
     return sorted(parts, key=lambda part: -abs(part.delta_ms))
 
 
-def told_buckets(comparison: Comparison) -> list[BucketChange]:
-    """Those that explain the steps that were judged.
+def explaining_buckets(comparison: Comparison) -> list[BucketChange]:
+    """The buckets that explain the steps that were judged.
 
-    Where no profiler slowed these, and their ratio is another than that of the captures, time of
-    the host in a capture explains the profiler.
+    Where these steps ran without a profiler and their ratio differs from that of the captures, the
+    host's time in the captures only explains the profiler, and its buckets are left out.
     """
-    found = comparison.buckets or []
-    apart = comparison.captured_step_ms or comparison.baseline.kind == TRAINING
-    parts = [row for row in found if row.bucket not in REMAINDERS]
+    buckets = comparison.buckets or []
+    other_steps = comparison.captured_step_ms or comparison.baseline.kind == TRAINING
+    parts = [row for row in buckets if row.bucket not in REMAINDERS]
     one_ms, other_ms = sum(p.baseline_ms for p in parts), sum(p.candidate_ms for p in parts)
-    if not apart or abs(other_ms - comparison.step_ms.ratio * one_ms) <= PROFILER_SHIFT * other_ms:
-        return found
-    return [row for row in found if not is_host(row.bucket)]
+    if (
+        not other_steps
+        or abs(other_ms - comparison.step_ms.ratio * one_ms) <= PROFILER_SHIFT * other_ms
+    ):
+        return buckets
+    return [row for row in buckets if not is_host(row.bucket)]
 
 
 def part_name(bucket: str) -> str:
@@ -179,5 +185,5 @@ def step_noise_ms(comparison: Comparison) -> float:
 
 
 def captured_step(comparison: Comparison) -> StepComparison:
-    """step_ms of the capture that the parts are of; `ab` has its own step times beside."""
+    """Step times of the captures from which the parts come; `ab` has its own besides."""
     return comparison.captured_step_ms or comparison.step_ms

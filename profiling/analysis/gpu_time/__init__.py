@@ -1,1 +1,1 @@
-"""Where the GPU's time went: who owns each operation, and why it was idle."""
+"""Account for the GPU's time: the owner of each operation, and the causes of idle time."""

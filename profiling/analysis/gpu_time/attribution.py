@@ -1,9 +1,9 @@
-"""Which step, phase and range each GPU operation belongs to. Called by analysis.
+"""Attribute each GPU operation to a step, a phase and ranges. Called by analysis.
 
-An operation belongs to its launch's time. A range of a thread owns what that thread launches while
-it is open. What is launched by a thread that has no phase open at that time belongs, by process
-and time, to the phase that is open on the thread with the steps: autograd launches the backward
-pass from a thread of its own. The same goes for ranges that no thread owns, and a CUDA graph's
+An operation belongs to the time of its launch. A range of a thread owns what that thread launches
+while it is open. If the launching thread has no phase open, the operation belongs, by process and
+time, to the phase that is open on the thread with the steps: autograd launches the backward pass
+from a thread of its own. The same goes for ranges that no thread owns, and a CUDA graph's
 operations all belong to the one call that launched it.
 """
 
@@ -24,27 +24,27 @@ from profiling.timeline.trace import (
     ShapedOperators,
 )
 
-QUEUED_NS = 100_000  # within which an operation begins after its launch, if the GPU is free
+QUEUED_NS = 100_000  # a free GPU begins an operation within this time after its launch
 
 
 @dataclass(frozen=True)
-class Owned:
-    """The operations that belong to the steps, by start."""
+class OwnedOperations:
+    """The operations that belong to the steps, as columns sorted by start."""
 
     steps: Steps
-    operations: Operations  # all of the capture
-    row: np.ndarray  # in these
+    operations: Operations  # all operations of the capture
+    row: np.ndarray  # row in `operations`
     start_ns: np.ndarray
     end_ns: np.ndarray
     kind: np.ndarray
     name: np.ndarray
     call: np.ndarray  # -1: unknown
-    launch_ns: np.ndarray  # begin of the launching call; the operation's own where that is unknown
-    returned_ns: np.ndarray  # end of the launching call, or as launch_ns
-    thread: np.ndarray  # that launched; -1: unknown
-    step: np.ndarray  # which step
-    phase: np.ndarray  # row in steps.phases, -1: none
-    same_thread: np.ndarray  # bool: the phase's thread launched it
+    launch_ns: np.ndarray  # begin of the launching call, or of the operation if that is unknown
+    returned_ns: np.ndarray  # end of the launching call, or launch_ns if that is unknown
+    thread: np.ndarray  # the launching thread; -1: unknown
+    step: np.ndarray  # index of the step
+    phase: np.ndarray  # row in steps.phases; -1: none
+    same_thread: np.ndarray  # bool: the phase's own thread launched it
 
     @property
     def duration_ns(self) -> np.ndarray:
@@ -52,11 +52,11 @@ class Owned:
 
     @property
     def kernels_and_graphs(self) -> np.ndarray:
-        """Which operations those are: a graph may have been captured as a whole."""
+        """Mask of the kernels and of the CUDA graphs that were captured as wholes."""
         return (self.kind == KERNEL) | (self.kind == GRAPH)
 
 
-def attribute(operations: Operations, calls: Calls | None, steps: Steps) -> Owned:
+def attribute(operations: Operations, calls: Calls | None, steps: Steps) -> OwnedOperations:
     row = steps.rows_of(operations)
     call = np.full(len(row), -1) if calls is None else operations.call[row]
     launch_ns, thread = operations.start_ns[row], np.full(len(row), -1)
@@ -69,9 +69,9 @@ def attribute(operations: Operations, calls: Calls | None, steps: Steps) -> Owne
     columns = (row, call, launch_ns, returned_ns, thread)
     row, call, launch_ns, returned_ns, thread = (column[chosen] for column in columns)
     phase, same_thread = phase_of(steps, launch_ns, thread)
-    if steps.thread is not None:  # else no call was captured, and ranges have the GPU's times
+    if steps.thread is not None:  # else no calls were captured; ranges have the GPU's times
         phase[call < 0] = -1
-    return Owned(
+    return OwnedOperations(
         steps,
         operations,
         row,
@@ -92,35 +92,35 @@ def attribute(operations: Operations, calls: Calls | None, steps: Steps) -> Owne
 def phase_of(
     steps: Steps, launch_ns: np.ndarray, thread: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(row in steps.phases or -1, whether its thread is the launching one) of each launch."""
+    """(row in steps.phases or -1, whether the phase is of the launching thread) for each launch."""
     phases = steps.phases
     central = (phases.thread == steps.thread) | (phases.thread == ANY_THREAD)
-    found = covering(phases, np.flatnonzero(central), launch_ns)
-    same = (thread == steps.thread) & (found >= 0)
+    phase = open_rows(phases, np.flatnonzero(central), launch_ns)
+    same = (thread == steps.thread) & (phase >= 0)
     for other in distinct(phases.thread[~central]).tolist():
-        of = np.flatnonzero(thread == other)
-        own = covering(phases, np.flatnonzero(phases.thread == other), launch_ns[of])
-        found[of[own >= 0]], same[of[own >= 0]] = own[own >= 0], True
-    return found, same
+        rows = np.flatnonzero(thread == other)
+        own = open_rows(phases, np.flatnonzero(phases.thread == other), launch_ns[rows])
+        phase[rows[own >= 0]], same[rows[own >= 0]] = own[own >= 0], True
+    return phase, same
 
 
-def covering(
+def open_rows(
     ranges: StepRanges | ShapedOperators | CollectiveCalls, rows: np.ndarray, time_ns: np.ndarray
 ) -> np.ndarray:
-    """Which of `rows`, disjoint and sorted, is open at each time; -1: none."""
+    """The one of `rows` that is open at each time, or -1; the rows are disjoint and sorted."""
     if not len(rows):
         return np.full(len(time_ns), -1)
     last = np.searchsorted(ranges.start_ns[rows], time_ns, side="right") - 1
-    found = rows[last]
-    return np.where((last >= 0) & (time_ns <= ranges.end_ns[found]), found, -1)
+    candidates = rows[last]
+    return np.where((last >= 0) & (time_ns <= ranges.end_ns[candidates]), candidates, -1)
 
 
-def boundaries(steps: Steps, owned: Owned | None) -> np.ndarray:
-    """The n + 1 times, in ns, between the n steps as the GPU had them.
+def boundaries(steps: Steps, owned: OwnedOperations | None) -> np.ndarray:
+    """The n + 1 boundaries of the n steps on the GPU's time line, in ns.
 
     A step ends with the last operation it owns, or where the host ended it if it owns none. A
-    capture without steps begins with its first operation, if that had long been launched: the GPU
-    was busy with what had been launched before, which the capture does not hold.
+    capture without steps begins with its first operation, if that was launched long before it ran:
+    the GPU was still busy with earlier launches, which the capture does not hold.
     """
     if owned is None or not len(owned.row):
         return np.concatenate((steps.start_ns[:1], steps.end_ns)).astype(np.int64)
@@ -133,7 +133,7 @@ def boundaries(steps: Steps, owned: Owned | None) -> np.ndarray:
     return np.maximum.accumulate(np.concatenate(([first], ends))).astype(np.int64)
 
 
-def coverage(owned: Owned) -> Coverage:
+def coverage(owned: OwnedOperations) -> Coverage:
     kernel = owned.kernels_and_graphs
     duration_ns = owned.duration_ns[kernel]
     total = int(duration_ns.sum())
@@ -143,16 +143,16 @@ def coverage(owned: Owned) -> Coverage:
     return Coverage(total, attributed, ratio, same, attributed - same)
 
 
-def owning_phases(owned: Owned) -> np.ndarray:
-    """Of each operation of the capture the owning phase's index in Trace.names; -1: none."""
+def owning_phases(owned: OwnedOperations) -> np.ndarray:
+    """(operations of the capture,): index in Trace.names of the phase that owns each, or -1."""
     name = np.full(len(owned.operations.start_ns), -1)
     has = owned.phase >= 0
     name[owned.row[has]] = owned.steps.phases.name[owned.phase[has]]
     return name
 
 
-def kernels_of_ranges(owned: Owned) -> tuple[np.ndarray, np.ndarray]:
-    """(nanoseconds, count) of the kernels that each of steps.ranges owns."""
+def kernels_of_ranges(owned: OwnedOperations) -> tuple[np.ndarray, np.ndarray]:
+    """(nanoseconds, number) of the kernels that each of steps.ranges owns."""
     ranges = owned.steps.ranges
     gpu_ns, count = (np.zeros(len(ranges.start_ns), np.int64) for _ in range(2))
     top = np.flatnonzero(ranges.depth == 0)

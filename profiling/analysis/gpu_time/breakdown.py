@@ -1,8 +1,8 @@
-"""What the GPU did in each step, split so that it adds up to the wall. Called by analysis.
+"""Split each step by what the GPU did, so that the parts add up to the wall. Called by analysis.
 
 Each nanosecond counts once: as compute if a kernel runs, else as communication (collectives, and
-copies from GPU to GPU), else as copy (all others, and memsets), else as idle. So communication_ms
-is only what no kernel hides.
+copies from GPU to GPU), else as copy (all other copies, and memsets), else as idle. So
+communication_ms is only what no kernel hides.
 """
 
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ COMMUNICATION = FAMILIES.index("communication")
 
 @dataclass(frozen=True)
 class Activity:
-    """When one device was busy, by class. `computing` <= `talking` <= `busy`, as sets."""
+    """Busy times of one device, by class; as sets, `computing` <= `talking` <= `busy`."""
 
     begin_ns: int  # of the first step; the sets reach beyond the steps
-    end_ns: int  # of the last
+    end_ns: int  # of the last step
     computing: Intervals
-    talking: Intervals  # or computing
-    busy: Intervals  # or copying
+    talking: Intervals  # communicating or computing
+    busy: Intervals  # communicating, computing or copying
 
     @cached_property
     def idle(self) -> Intervals:
@@ -35,10 +35,13 @@ class Activity:
 def activity_of(
     operations: Operations, rows: np.ndarray, family: np.ndarray, bounds_ns: np.ndarray
 ) -> Activity:
-    """`rows`: those of the device; `family`: of each of the trace's names."""
+    """The activity of one device, whose operations are at `rows`.
+
+    `family` is the index in FAMILIES of each of the trace's names.
+    """
     start_ns, end_ns = operations.start_ns[rows], operations.end_ns[rows]
-    kind, of = operations.kind[rows], family[operations.name[rows]]
-    talking = of == COMMUNICATION
+    kind, family_of_row = operations.kind[rows], family[operations.name[rows]]
+    talking = family_of_row == COMMUNICATION
     copying = ((kind == COPY) | (kind == MEMSET)) & ~talking
     computing = ~copying & ~talking
     return Activity(
@@ -51,11 +54,11 @@ def activity_of(
 
 
 def split(activity: Activity, bounds_ns: np.ndarray) -> dict[str, np.ndarray]:
-    """Nanoseconds of each class in each step; the four add up to the step exactly."""
+    """Class -> (steps,) nanoseconds; the four classes add up to the step exactly."""
     begin, end = bounds_ns[:-1], bounds_ns[1:]
-    compute = activity.computing.within(begin, end)
-    talking = activity.talking.within(begin, end)
-    busy = activity.busy.within(begin, end)
+    compute = activity.computing.ns_within(begin, end)
+    talking = activity.talking.ns_within(begin, end)
+    busy = activity.busy.ns_within(begin, end)
     return {
         "compute": compute,
         "communication": talking - compute,

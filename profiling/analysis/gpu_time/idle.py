@@ -1,39 +1,40 @@
-"""Why the GPU had nothing to do: each gap split by what the host did. Called by analysis.
+"""Explain why the GPU was idle: split each gap by what the host did. Called by analysis.
 
-For a gap that ends with operation N, launched by a call that returned at L:
+Take a gap that ends with operation N, whose launching call returned at time L:
 
-- L before the gap began, or N comes out of the same call as the operation before it: the work was
-  queued. `queue`: dependencies and the GPU's own latency.
+- If L is before the gap began, or if one call launched both N and the operation before the gap, the
+  work was queued. The gap is `queue`: dependencies and the GPU's own latency.
 - Otherwise the host was late, and the gap is split, in this order, by what the thread with the
   steps and the threads that launch kernels did up to L:
-  1. inside a copy of more than 64 KiB from or to pageable memory, outside the data phase, but not
-     before a copy to the host begins on the GPU: `staging`. The driver then moves the bytes through
-     a buffer of its own, and the GPU has nothing to do until that is done;
-  2. inside a call that takes or gives back memory: `allocation`; inside one that waits for the
-     GPU: `synchronization`; in the data phase `data`;
-  3. over 200 us without any CUDA call, or inside another copy from pageable memory: `data` in the
-     data phase or while waiting for another process (a loader's), else `cpu` (Python);
-  4. the rest: as 2 behind a wait that had drained the queue; else `data` in the data phase; else
-     `launch`: CUDA API, the framework's dispatch, and behind L the latency of a launch that nothing
-     hid.
-- Of either kind, what is before a copy to the host that is then waited for (`.item()`) is as 2.
+  1. The time inside a copy of more than 64 KiB from or to pageable memory, outside the data phase,
+     is `staging`, for a copy to the host only from when it begins on the GPU. The driver then moves
+     the bytes through a buffer of its own, and the GPU has nothing to do until that is done.
+  2. The time inside a call that allocates or frees memory is `allocation`. The time inside a call
+     that waits for the GPU is `synchronization`, or `data` in the data phase.
+  3. Over 200 us without any CUDA call, or the time inside another copy from pageable memory, is
+     `data` in the data phase or while waiting for another process (a loader's), else `cpu`
+     (Python).
+  4. The rest counts as in 2 after a wait that had drained the queue; else it is `data` in the data
+     phase; else `launch`: CUDA API, the framework's dispatch, and after L the latency of a launch
+     that nothing hid.
+- In both cases, time before a copy to the host that is then waited for (`.item()`) counts as in 2.
 
 The data phase is a range of that name, or PyTorch's own around a DataLoader. Where a capture has
 neither, CPU work that ends with the copy of a batch to the GPU was making that batch, unless the
 host slept or had just fetched results.
 
-For as long as a wait held up the host while the GPU was busy, the host would have been ahead
-without it. So each wait is owed its length, and the parts 3 and 4 of the gaps behind it pay,
-`launch` first: a `.item()` in a step whose GPU is slower than its host owns the whole gap behind
-it. Part 3 pays all or nothing: a loader that is slower than the wait was long would still have been
-late without it. A debt ends with the step behind the one that waited: what waited once, in a
-warm-up, could not have hidden what every step does.
+While a wait held up the host and the GPU was busy, the host would have got ahead without the wait.
+So each wait is owed its length, and the parts 3 and 4 of the gaps after it pay that debt, `launch`
+first: a `.item()` in a step whose GPU is slower than its host owns the whole gap after it. Part 3
+pays all or nothing: a loader that takes longer than the wait lasted would still have been late
+without it. A debt ends with the step after the one that waited: a single wait, in a warm-up, could
+not have hidden what every step does.
 
 A copy from the GPU to pageable memory waits as a synchronising call does, and so does one to the
 GPU in the data phase. Larger ones are staged: CUDA's API synchronization behavior has the driver
-wait for the stream and move the bytes. Up to 64 KiB it holds up nobody on the way to the GPU (CUDA
-C++ Programming Guide, asynchronous concurrent execution), and no more than a latency on the way
-back, as in `.item()`.
+wait for the stream and move the bytes. Up to 64 KiB, a copy to the GPU holds up nobody (CUDA C++
+Programming Guide, asynchronous concurrent execution), and a copy back takes no more than a latency,
+as in `.item()`.
 
 All sums are integers: the causes of a gap add up to it to the nanosecond.
 """
@@ -45,19 +46,19 @@ from functools import reduce
 
 import numpy as np
 
-from profiling.analysis.columns import Intervals, called, distinct, union
-from profiling.analysis.gpu_time.attribution import Owned
+from profiling.analysis.columns import Intervals, distinct, name_mask, union
+from profiling.analysis.gpu_time.attribution import OwnedOperations
 from profiling.analysis.gpu_time.breakdown import Activity
-from profiling.analysis.gpu_time.waits import charge, find_awaited, find_drained, first_begun
+from profiling.analysis.gpu_time.waits import charge, find_awaited, find_drained, wait_begin_ns
 from profiling.analysis.steps.steps import Steps
 from profiling.causes import CAUSES
 from profiling.timeline.trace import COPY, Calls, Operations, Trace
 
-LONG_NS = 200_000  # without a CUDA call; a launch and its dispatch take 5 to 50 us
+LONG_NS = 200_000  # a long time without a CUDA call; a launch and its dispatch take 5 to 50 us
 BLOCKING = re.compile(
     r"((cuda|hip)(Stream|Device|Event|Thread)Synchronize|cu(Stream|Ctx|Event)Synchronize|"
     r"(cuda|hip)Memcpy(2D|WithStream)?|(cu|hip)Memcpy(DtoH|HtoD|DtoD)?)(_ptsz|_ptds|_spt)?(_v\d+)?|"
-    r"synchronize(Stream|Device|Event)?"  # of MTIA
+    r"synchronize(Stream|Device|Event)?"  # MTIA's calls
 )
 ALLOCATING = re.compile(
     r"((cuda|hip)(Ext)?(Malloc|Free)(Host|Array|Pitch|Managed|WithFlags)?|"
@@ -69,14 +70,15 @@ TO_HOST, FROM_HOST = "Device-to-Host", "Host-to-Device"  # in the name of a copy
 BATCH_BYTES = 4096  # smaller copies are scalars
 STAGED_BYTES = 65536  # larger copies of pageable memory go through a buffer of the driver's
 DATA_PHASES = ("data", "dataloader", "data_loading", "get_batch", "load", "batch")
-LOADER = re.compile(r"enumerate\((DataLoader|\w*DataPipe)\).*")  # PyTorch's range of `next`
-# what the system calls a wait for another process, and a pause that the program asked for
+LOADER = re.compile(r"enumerate\((DataLoader|\w*DataPipe)\).*")  # PyTorch's range around `next`
+# the system's calls that wait for another process, and those that pause at the program's request
 FOREIGN_WAITS = re.compile(
     r"p?poll|p?select|epoll_p?wait\d?|read(v|64)?|recv(from|msg)?|sem_(wait|timedwait|clockwait)|"
     r"futex|wait(pid|id|3|4)?|v?fork|posix_spawnp?"
 )
 SLEEPS = re.compile(r"(clock_)?nanosleep|u?sleep")
-# what a late host did, as in Host, and the rest: the cause that it is, unless a wait is charged
+# what a late host did (fields of Host, and `launching` for the rest) -> the cause of that part of
+# the gap, unless a wait is charged with it
 LATE = {
     "data_stalls": "data",
     "sleeps": "cpu",
@@ -90,25 +92,32 @@ NOTHING = union(np.empty(0), np.empty(0))
 
 @dataclass(frozen=True)
 class Gaps:
-    """The device's idle intervals in the steps. `cause_ns` is (CAUSES, gaps) and sums to them."""
+    """The device's idle intervals in the steps, and their causes.
+
+    `cause_ns` is (CAUSES, gaps) in nanoseconds; its columns add up to the length of each gap.
+    """
 
     start_ns: np.ndarray
     end_ns: np.ndarray
-    before: np.ndarray  # row in Trace.operations; -1: none
-    after: np.ndarray
+    before: np.ndarray  # row in Trace.operations of the operation before the gap; -1: none
+    after: np.ndarray  # the same, of the operation after the gap
     cause_ns: np.ndarray
 
 
 @dataclass(frozen=True)
 class GapLaunches:
-    """Gaps, and how the operations around each were launched."""
+    """Gaps, and the launches of the operations before and after each.
+
+    Where the call of an operation is unknown, `before_ns` is the begin of the gap and `returned_ns`
+    its end.
+    """
 
     start_ns: np.ndarray
     end_ns: np.ndarray
-    before_ns: np.ndarray  # begin of the call for the one before; of the gap where it is unknown
-    returned_ns: np.ndarray  # end of the call for the one behind; of the gap where it is unknown
-    late_until_ns: np.ndarray  # as that within the gap; its begin where one call launched both
-    to_host: np.ndarray  # bool: a known call launched the one behind, which copies to the host
+    before_ns: np.ndarray  # begin of the call that launched the operation before
+    returned_ns: np.ndarray  # end of the call that launched the operation after
+    late_until_ns: np.ndarray  # returned_ns clipped to the gap; its begin if one call launched both
+    to_host: np.ndarray  # bool: the operation after copies to the host, and its call is known
 
     def rows(self, chosen: np.ndarray) -> "GapLaunches":
         return GapLaunches(*(column[chosen] for column in vars(self).values()))
@@ -116,29 +125,29 @@ class GapLaunches:
 
 @dataclass(frozen=True)
 class Host:
-    """What the threads that drive the device did, as sets of intervals in the steps."""
+    """Activity of the threads that drive the device, as sets of intervals in the steps."""
 
     data: Intervals  # in the data phase
-    staging: Intervals  # in large copies from or to pageable memory, elsewhere
-    allocations: Intervals  # in calls that take memory or give it back
-    data_waits: Intervals  # in calls that wait for the GPU or copy from pageable memory there
-    other_waits: Intervals  # in calls that wait for the GPU, elsewhere
-    data_stalls: Intervals  # long without a call in the data phase, or waiting for a process
-    sleeps: Intervals  # of the other ones, those that the program asked for
+    staging: Intervals  # in large copies from or to pageable memory, outside the data phase
+    allocations: Intervals  # in calls that allocate or free memory
+    data_waits: Intervals  # in the data phase: waiting for the GPU, or copying pageable memory
+    other_waits: Intervals  # in calls that wait for the GPU, outside the data phase
+    data_stalls: Intervals  # long without a call: in the data phase, or waiting for a process
+    sleeps: Intervals  # long without a call: in a pause that the program asked for
     stalls: Intervals  # long without a call, or copying from pageable memory
 
 
 def find_gaps(
     trace: Trace,
-    owned: Owned,
+    owned: OwnedOperations,
     activity: Activity,
     bounds_ns: np.ndarray,
     charged: bool = True,
 ) -> Gaps | None:
-    """None where the capture has no calls: then nothing tells a cause.
+    """The idle gaps with their causes, or None where the capture has no calls to tell them by.
 
-    `bounds_ns`: the n + 1 times between the n steps, as the GPU had them. `charged`: waits own what
-    gaps behind them owe to them; else each gap is what the host did in it.
+    `bounds_ns` are the n + 1 boundaries of the n steps on the GPU's time line. With `charged`,
+    waits own what later gaps owe to them; otherwise each gap counts as what the host did in it.
     """
     calls, operations, idle = trace.calls, owned.operations, activity.idle
     if calls is None:
@@ -148,7 +157,7 @@ def find_gaps(
     host = host_activity(trace, calls, owned, activity)
     cause_ns = np.zeros((len(CAUSES), len(after)), np.int64)
     cause_ns[CAUSES.index("queue")] = idle.end_ns - idle.start_ns
-    # all that there is to tell of the others, mostly many more
+    # only these gaps need splitting; the others, mostly many more, are `queue` as a whole
     rows = np.flatnonzero((launches.late_until_ns > idle.start_ns) | launches.to_host)
     batch = np.zeros(len(rows), bool)
     if not len(host.data.start_ns):
@@ -166,7 +175,10 @@ def launches_around(
     before: np.ndarray,
     after: np.ndarray,
 ) -> GapLaunches:
-    """`before`, `after`: rows of the operations around each of the idle gaps; -1: none."""
+    """The launches around the `idle` gaps.
+
+    `before` and `after` are the rows of the operations before and after each gap, or -1.
+    """
     start, end = idle.start_ns, idle.end_ns
     call_before = np.where(before >= 0, operations.call[before], -1)
     call = np.where(after >= 0, operations.call[after], -1)
@@ -185,7 +197,7 @@ def launches_around(
 def neighbours(
     operations: Operations, rows: np.ndarray, idle: Intervals
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Which of the rows ends the busy time before each gap, and which follows it; -1: none."""
+    """(row of the operation that ended last before each gap, row of the next one), or -1."""
     by_end = rows[np.argsort(operations.end_ns[rows], kind="stable")]
     last = np.searchsorted(operations.end_ns[by_end], idle.start_ns, side="right") - 1
     before = np.where(last >= 0, by_end[np.maximum(last, 0)], -1)
@@ -197,20 +209,20 @@ def neighbours(
 def copies(
     names: list[str], operations: Operations, rows: np.ndarray, direction: str
 ) -> np.ndarray:
-    """Which of the rows, where there is one, copy in that direction."""
-    return (rows >= 0) & called(names, operations.name[rows], lambda name: direction in name)
+    """Mask of the `rows` that are copies in that direction; False where the row is -1."""
+    return (rows >= 0) & name_mask(names, operations.name[rows], lambda name: direction in name)
 
 
 def brings_batch(
     names: list[str], operations: Operations, before: np.ndarray, after: np.ndarray
 ) -> np.ndarray:
-    """Before which copies of a batch to the GPU no results had just been fetched from it."""
+    """(gaps,) mask: after it a batch is copied to the GPU, before it no results were fetched."""
     fetched = copies(names, operations, before, TO_HOST) & (operations.bytes[before] >= BATCH_BYTES)
     brought = copies(names, operations, after, FROM_HOST) & (operations.bytes[after] >= BATCH_BYTES)
     return brought & ~fetched
 
 
-def host_activity(trace: Trace, calls: Calls, owned: Owned, activity: Activity) -> Host:
+def host_activity(trace: Trace, calls: Calls, owned: OwnedOperations, activity: Activity) -> Host:
     names, begin, end = trace.names, activity.begin_ns, activity.end_ns
     steps, operations = owned.steps, owned.operations
     threads = set(distinct(owned.thread[owned.kernels_and_graphs]).tolist()) | {steps.thread}
@@ -223,37 +235,38 @@ def host_activity(trace: Trace, calls: Calls, owned: Owned, activity: Activity) 
     pageable = pageable[of_host[operations.call[pageable]]]
     to_host = copies(names, operations, pageable, TO_HOST)
     fetching, staging = operations.call[pageable[to_host]], operations.call[pageable[~to_host]]
-    allocating = np.flatnonzero(of_host & called(names, calls.name, ALLOCATING.fullmatch))
-    waiting = np.flatnonzero(of_host & called(names, calls.name, BLOCKING.fullmatch))
+    allocating = np.flatnonzero(of_host & name_mask(names, calls.name, ALLOCATING.fullmatch))
+    waiting = np.flatnonzero(of_host & name_mask(names, calls.name, BLOCKING.fullmatch))
 
     def during(rows: np.ndarray) -> Intervals:
-        return union(calls.start_ns[rows], calls.end_ns[rows]).clipped(begin, end)
+        return union(calls.start_ns[rows], calls.end_ns[rows]).clip(begin, end)
 
     waits, staged = during(np.union1d(waiting, fetching)), during(staging)
-    moved = moving(operations, calls, pageable, to_host)
-    stalls = quiet.joined(staged)
+    moved = staging_times(operations, calls, pageable, to_host)
+    stalls = quiet.union(staged)
 
-    data = data_ranges(trace, steps).clipped(begin, end)
-    foreign = os_calls(trace, steps, FOREIGN_WAITS).common(quiet, begin, end)
+    data = data_ranges(trace, steps).clip(begin, end)
+    foreign = os_calls(trace, steps, FOREIGN_WAITS).intersection(quiet, begin, end)
     elsewhere = data.gaps(begin, end)
     return Host(
         data,
-        staging=moved.common(elsewhere, begin, end),
+        staging=moved.intersection(elsewhere, begin, end),
         allocations=during(allocating),
-        data_waits=waits.joined(staged).common(data, begin, end),
-        other_waits=waits.common(elsewhere, begin, end),
-        data_stalls=stalls.common(data, begin, end).joined(foreign),
-        sleeps=os_calls(trace, steps, SLEEPS).common(quiet, begin, end),
+        data_waits=waits.union(staged).intersection(data, begin, end),
+        other_waits=waits.intersection(elsewhere, begin, end),
+        data_stalls=stalls.intersection(data, begin, end).union(foreign),
+        sleeps=os_calls(trace, steps, SLEEPS).intersection(quiet, begin, end),
         stalls=stalls,
     )
 
 
-def moving(
+def staging_times(
     operations: Operations, calls: Calls, rows: np.ndarray, to_host: np.ndarray
 ) -> Intervals:
-    """When the host moved the bytes of copies from or to pageable memory, of those rows.
+    """The times at which the host moved the bytes of the large copies among `rows`.
 
-    `to_host`: bool, which of them; before they begin on the GPU, the host waits for what is before.
+    The rows are copies from or to pageable memory. `to_host` is a mask of those to the host. Such a
+    copy counts from its begin on the GPU: until then the host waits for the work before it.
     """
     call, large = operations.call[rows], operations.bytes[rows] > STAGED_BYTES
     begun_ns = np.where(to_host, operations.start_ns[rows], calls.start_ns[call])
@@ -261,7 +274,10 @@ def moving(
 
 
 def long_pauses(start_ns: np.ndarray, end_ns: np.ndarray, begin: int, end: int) -> Intervals:
-    """What of [begin, end) is long without any of the calls, which are sorted and not empty."""
+    """The parts of [begin, end) that are longer than LONG_NS without any of the calls.
+
+    The calls are sorted, and none of them is empty.
+    """
     ended = np.maximum.accumulate(np.concatenate(([begin], end_ns)))
     following = np.concatenate((start_ns, [end]))
     long = following - ended > LONG_NS
@@ -269,24 +285,24 @@ def long_pauses(start_ns: np.ndarray, end_ns: np.ndarray, begin: int, end: int) 
 
 
 def data_ranges(trace: Trace, steps: Steps) -> Intervals:
-    """When the steps' thread was in the data phase, or in PyTorch's DataLoader."""
-    phases = steps.phases.rows(steps.phases_called(trace.names, DATA_PHASES))
+    """The times at which the steps' thread was in the data phase or in PyTorch's DataLoader."""
+    phases = steps.phases.rows(steps.phase_mask(trace.names, DATA_PHASES))
     if trace.ranges is None:
         return union(phases.start_ns, phases.end_ns)
-    of = (trace.ranges.process == steps.process) & (trace.ranges.thread == steps.thread)
-    of &= called(trace.names, trace.ranges.name, LOADER.fullmatch)
-    loading = trace.ranges.rows(of)
-    return union(phases.start_ns, phases.end_ns).joined(union(loading.start_ns, loading.end_ns))
+    mask = (trace.ranges.process == steps.process) & (trace.ranges.thread == steps.thread)
+    mask &= name_mask(trace.names, trace.ranges.name, LOADER.fullmatch)
+    loading = trace.ranges.rows(mask)
+    return union(phases.start_ns, phases.end_ns).union(union(loading.start_ns, loading.end_ns))
 
 
 def os_calls(trace: Trace, steps: Steps, wanted: re.Pattern[str]) -> Intervals:
-    """When the steps' thread was in such calls of the system's libraries."""
+    """The times at which the steps' thread was in a `wanted` call of the system's libraries."""
     if trace.os_calls is None:
         return NOTHING
-    of = trace.os_calls.thread == steps.thread
-    of &= called(trace.names, trace.os_calls.name, wanted.fullmatch)
-    found = trace.os_calls.rows(of)
-    return union(found.start_ns, found.end_ns)
+    mask = trace.os_calls.thread == steps.thread
+    mask &= name_mask(trace.names, trace.os_calls.name, wanted.fullmatch)
+    calls = trace.os_calls.rows(mask)
+    return union(calls.start_ns, calls.end_ns)
 
 
 def split_causes(
@@ -298,11 +314,11 @@ def split_causes(
 ) -> np.ndarray:
     """(CAUSES, gaps) in nanoseconds; each column adds up to its gap.
 
-    `brings_batch`: bool, the operation behind copies a batch to the GPU, see the top. `busy`: when
-    the GPU was; None: waits are charged with nothing.
+    `brings_batch` is a mask of the gaps before the copy of a batch to the GPU, see the top. `busy`
+    are the GPU's busy times; None charges no wait with anything.
     """
     start, end, late_until = gaps.start_ns, gaps.end_ns, gaps.late_until_ns
-    queued = np.where(late_until > start, 0, end - start)  # else the host was late
+    queued = np.where(late_until > start, 0, end - start)  # 0 where the host was late
 
     did = tuple(getattr(host, what) for what in LATE if what != "launching")
     waited = (
@@ -314,13 +330,14 @@ def split_causes(
     staged, *parts = exclusive_ns(sets, start, late_until)
     parts.append(end - start - queued - staged - sum(parts))
     latency = np.where(queued > 0, 0, np.maximum(end - late_until - LONG_NS, 0))
-    move(parts[-1], queued, latency)  # longer than any launch takes: the GPU had other work
+    # no launch takes as long as that, so the GPU had other work
+    move(parts[-1], queued, latency)
     in_waits, parts = parts[: len(waited)], parts[len(waited) :]
     late = dict(zip(LATE, parts, strict=True))
     making = np.where(brings_batch, late["stalls"], 0)
     move(late["stalls"], late["data_stalls"], making)
     cause_ns = {cause: np.zeros(len(start), np.int64) for cause in CAUSES}
-    known = reduce(Intervals.joined, sets)
+    known = reduce(Intervals.union, sets)
     for (waits, cause), inside in zip(waited, in_waits, strict=True):
         if len(waits.start_ns):
             cause_ns[cause] += inside
@@ -343,16 +360,16 @@ def charge_waits(
     busy: Intervals,
     bounds_ns: np.ndarray,
 ) -> None:
-    """Moves to `charged` what waits of one kind made of each gap's queue and lateness.
+    """Move to `charged` the part of each gap's queue and lateness that waits of one kind caused.
 
-    `known`: all that the host is known to have done.
+    `known` are all times at which the host is known to have done something.
     """
     start, late_until = gaps.start_ns, gaps.late_until_ns
     fetched = gaps.to_host & find_awaited(waits, gaps.returned_ns)
     move(queued, charged, np.where(fetched, queued, 0))
     drained = fetched | find_drained(waits, start, late_until, gaps.before_ns)
-    first = np.where(fetched, start, first_begun(waits, start, late_until))
-    before = first - start - known.within(start, first)
+    first = np.where(fetched, start, wait_begin_ns(waits, start, late_until))
+    before = first - start - known.ns_within(start, first)
     before = np.where(before > LONG_NS, before, 0)
     behind = np.maximum(late["launching"] - before, 0)
     move(late["data"], charged, np.where(drained, late["data"], 0))
@@ -362,7 +379,10 @@ def charge_waits(
 
 
 def pay(late: dict[str, np.ndarray], charged: np.ndarray, debt: np.ndarray) -> None:
-    """Of each gap's lateness what its debt accounts for, `launching` first."""
+    """Move up to `debt` ns of each gap's lateness to `charged`, launch time first.
+
+    STALLS are moved as wholes or not at all. `debt` is reduced by what was moved.
+    """
     for what, part in reversed(late.items()):
         paid = np.minimum(part, debt)
         if what in STALLS:
@@ -374,18 +394,18 @@ def pay(late: dict[str, np.ndarray], charged: np.ndarray, debt: np.ndarray) -> N
 def exclusive_ns(
     sets: Iterable[Intervals], start_ns: np.ndarray, end_ns: np.ndarray
 ) -> list[np.ndarray]:
-    """Of each [start, end) how much is in each of the sets and in none before it."""
-    held, measured = NOTHING, np.zeros(len(start_ns), np.int64)
-    found = []
-    for each in sets:
-        if not len(each.start_ns):
-            found.append(np.zeros_like(measured))
+    """Nanoseconds of each [start, end) that are in each set and in none of the sets before it."""
+    covered, measured = NOTHING, np.zeros(len(start_ns), np.int64)
+    exclusive = []
+    for intervals in sets:
+        if not len(intervals.start_ns):
+            exclusive.append(np.zeros_like(measured))
             continue
-        held = held.joined(each)
-        reached = held.within(start_ns, end_ns)
-        found.append(reached - measured)
+        covered = covered.union(intervals)
+        reached = covered.ns_within(start_ns, end_ns)
+        exclusive.append(reached - measured)
         measured = reached
-    return found
+    return exclusive
 
 
 def move(source_ns: np.ndarray, target_ns: np.ndarray, ns: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-"""How far ahead of the GPU the host was. Called by summary.
+"""Measure how far ahead of the GPU the host was. Called by summary.
 
 A launch waits from the end of its call until the first of its operations begins; one that began
 before its call had returned has not waited. A CUDA graph is one launch, on the stream on which it
@@ -15,7 +15,7 @@ PERCENTILES = (5, 50, 95)
 
 
 def launch_queue(analysis: Analysis) -> LaunchQueue | None:
-    """Of the steps; None where no operation's launch is known."""
+    """The launch queue in the steps, or None where no operation's launch is known."""
     owned, calls = analysis.owned, analysis.trace.calls
     if owned is None or calls is None or not np.any(owned.call >= 0):
         return None
@@ -33,7 +33,7 @@ def launch_queue(analysis: Analysis) -> LaunchQueue | None:
     wall_ns = max(1, analysis.end_ns - analysis.begin_ns)
     return LaunchQueue(
         stream=busiest,
-        # Little's law: how many wait on average is how long they wait in all over the time
+        # Little's law: the mean number that wait is their total waiting time over the wall time
         mean_length=int((begun_ns - launched_ns).sum()) / wall_ns,
         max_length=most_at_once(launched_ns, begun_ns),
         short_us=short_us,
@@ -43,20 +43,23 @@ def launch_queue(analysis: Analysis) -> LaunchQueue | None:
 
 
 def busiest_stream(stream: np.ndarray, duration_ns: np.ndarray) -> int:
-    """The one whose operations took longest in all."""
+    """The stream whose operations took longest in total."""
     streams = distinct(stream)
     return int(max(streams, key=lambda each: int(duration_ns[stream == each].sum())))
 
 
 def first_of_calls(call: np.ndarray, calls: int) -> np.ndarray:
-    """Which rows are the first of their call, where that is known (not -1)."""
+    """The rows that are the first of their call, ascending; -1 in `call` is an unknown call.
+
+    `calls` is the number of calls.
+    """
     row = np.full(calls + 1, -1)
-    row[call[::-1]] = np.arange(len(call))[::-1]  # the last to be written is the first row
+    row[call[::-1]] = np.arange(len(call))[::-1]  # reversed, so that the first row is written last
     return np.sort(row[:-1][row[:-1] >= 0])
 
 
 def most_at_once(begin_ns: np.ndarray, end_ns: np.ndarray) -> int:
-    """How many of the intervals are open at once at most."""
+    """The largest number of intervals that are open at the same time."""
     begun = np.sort(begin_ns)
     ended = np.searchsorted(np.sort(end_ns), begun, side="right")
     return int((np.arange(1, len(begun) + 1) - ended).max(initial=0))

@@ -1,13 +1,13 @@
-"""Kernels that were launched and that the capture does not hold. Called by analysis.
+"""Count the kernels that were launched but are not in the capture. Called by analysis.
 
 The tool loses records where a buffer is full or a file is cut off. These launches have no kernel
 and lost none:
 
-- launches that failed, and launches while a CUDA graph was captured, which record and do not run;
-- launches of a CUDA graph without kernels. Those of others are counted by node, where the tool
-  tells nodes: a launch runs the nodes that other launches of its graph run;
-- at the edge of the capture, launches behind the last one that has a kernel, if one kernel that
-  still ran when the capture ended explains it.
+- launches that failed, and launches while a CUDA graph was captured, which are recorded, not run;
+- launches of a CUDA graph without kernels. Launches of other graphs are counted by node, where the
+  tool records nodes: a launch runs the nodes that other launches of its graph run;
+- at the end of the capture, launches after the last one that has a kernel, if one kernel that still
+  ran when the capture ended explains them.
 """
 
 import re
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiling.analysis.columns import called, depths
+from profiling.analysis.columns import depths, name_mask
 from profiling.timeline.trace import COPY, KERNEL, MEMSET, Calls, Operations, Trace
 
 SUFFIX = r"(_ptsz|_spt)?(_v\d+)?"
@@ -26,14 +26,14 @@ LAUNCH = re.compile(
 GRAPH_LAUNCH = re.compile(rf"(cuda|cu|hip)GraphLaunch{SUFFIX}")
 BEGIN_CAPTURE = re.compile(rf"(cuda|cu|hip)StreamBeginCapture(ToGraph|_v2)?{SUFFIX}")
 END_CAPTURE = re.compile(rf"(cuda|cu|hip)StreamEndCapture{SUFFIX}")
-LATENCY_NS = 100_000  # within which a kernel begins behind its launch, or the kernel before it
+LATENCY_NS = 100_000  # a kernel begins within this time after its launch or the kernel before it
 FOREVER_NS = 1 << 62
-WARNED, REFUSED = 0.01, 0.05  # shares of the kernels: from above these a warning, no verdict
+WARNED, REFUSED = 0.01, 0.05  # shares of lost kernels above which to warn, or to give no verdict
 
 
 @dataclass(frozen=True)
 class Losses:
-    """Of one process. `kernels`: all that its launches should have run."""
+    """Lost kernels of one process; `kernels` is the number that its launches should have run."""
 
     kernels: int
     lost: int
@@ -41,7 +41,7 @@ class Losses:
 
     @property
     def share(self) -> float | None:
-        """0 to 1; None: not known."""
+        """Share of the kernels that were lost, 0 to 1, or None where it is not known."""
         return self.lost / self.kernels if self.kernels and self.captured else None
 
     @property
@@ -50,11 +50,11 @@ class Losses:
 
     @property
     def allows_no_verdict(self) -> bool:
-        """Whether so much is lost that the figures are those of another program."""
+        """Whether so many are lost that the figures no longer describe this program."""
         return not self.captured or (self.share or 0.0) > REFUSED
 
     @property
-    def said(self) -> str:
+    def sentence(self) -> str:
         if not self.captured:
             return f"none of {self.kernels:,} launches has its kernel in the capture"
         return (
@@ -64,7 +64,7 @@ class Losses:
 
 
 def losses_of(trace: Trace, process: int | None) -> Losses | None:
-    """None where no call was captured, or none that launches a kernel: then nothing tells."""
+    """The losses of a process, or None where no call that launches a kernel was captured."""
     calls, operations = trace.calls, trace.operations
     if calls is None or operations is None:
         return None
@@ -75,18 +75,20 @@ def losses_of(trace: Trace, process: int | None) -> Losses | None:
     chosen = running_launches(trace.names, calls, process, has)
     launches = calls.rows(chosen)
     group = groups_of_nested(launches)
-    found = np.zeros(int(group.max(initial=-1)) + 1, bool)
-    np.logical_or.at(found, group, has[chosen])
+    has_kernel = np.zeros(int(group.max(initial=-1)) + 1, bool)
+    np.logical_or.at(has_kernel, group, has[chosen])
     if not len(kernels.call):
         others = own & np.isin(operations.kind, (COPY, MEMSET))
-        return Losses(len(found), 0, captured=False) if len(found) and others.any() else None
+        return (
+            Losses(len(has_kernel), 0, captured=False) if len(has_kernel) and others.any() else None
+        )
     first = np.unique(group, return_index=True)[1]
-    pending = ~found & at_the_edge(trace, launches.rows(first), found, kernels)
+    pending = ~has_kernel & cut_off_mask(trace, launches.rows(first), has_kernel, kernels)
     graphs = graph_launches(trace, calls, process)
-    graphs = graphs[~at_the_edge(trace, calls.rows(graphs), has[graphs], kernels)]
+    graphs = graphs[~cut_off_mask(trace, calls.rows(graphs), has[graphs], kernels)]
     of_graphs, ran = graph_kernels(kernels, graphs)
     expected = int(np.count_nonzero(~pending)) + of_graphs
-    lost = int(np.count_nonzero(~found & ~pending)) + of_graphs - ran
+    lost = int(np.count_nonzero(~has_kernel & ~pending)) + of_graphs - ran
     return Losses(expected, lost) if expected else None
 
 
@@ -95,51 +97,57 @@ def running_launches(
 ) -> np.ndarray:
     """Rows of the process's launches that succeeded and were not recorded into a CUDA graph.
 
-    `has`: of each call whether it has a kernel.
+    `has` is (calls,): whether each call has a kernel.
     """
     of_process = calls.process == process
-    launches = of_process & ~calls.failed & called(names, calls.name, LAUNCH.fullmatch)
+    launches = of_process & ~calls.failed & name_mask(names, calls.name, LAUNCH.fullmatch)
     rows = np.flatnonzero(launches)
-    begins_ns = calls.start_ns[of_process & called(names, calls.name, BEGIN_CAPTURE.fullmatch)]
-    ends_ns = np.sort(calls.end_ns[of_process & called(names, calls.name, END_CAPTURE.fullmatch)])
+    begins_ns = calls.start_ns[of_process & name_mask(names, calls.name, BEGIN_CAPTURE.fullmatch)]
+    ends_ns = np.sort(
+        calls.end_ns[of_process & name_mask(names, calls.name, END_CAPTURE.fullmatch)]
+    )
     recorded = np.zeros(len(rows), bool)
     for begin_ns, end_ns in recordings(begins_ns, ends_ns):
         start_ns = calls.start_ns[rows]
         inside = (start_ns >= begin_ns) & (start_ns <= end_ns)
         is_whole = begin_ns > -FOREVER_NS and end_ns < FOREVER_NS
-        # the other end of one may have been lost, too: then launches inside of it have kernels
+        # begin or end of a recording may have been lost, too: then launches inside have kernels
         if is_whole or not np.any(has[rows[inside]]):
             recorded |= inside & ~has[rows]
     return rows[~recorded]
 
 
 def recordings(begins_ns: np.ndarray, ends_ns: np.ndarray) -> list[tuple[int, int]]:
-    """(begin, end) of each time in which a graph was captured; both ascending."""
-    found = [(-FOREVER_NS, int(ends_ns[0]))] if len(ends_ns) else []
-    if found and len(begins_ns) and begins_ns[0] < ends_ns[0]:
-        found = []
+    """(begin, end) in ns of each period in which a graph was captured.
+
+    Both arguments are ascending. A begin or end that is missing becomes -FOREVER_NS or FOREVER_NS.
+    """
+    periods = [(-FOREVER_NS, int(ends_ns[0]))] if len(ends_ns) else []
+    if periods and len(begins_ns) and begins_ns[0] < ends_ns[0]:
+        periods = []
     end = np.append(ends_ns, FOREVER_NS)[np.searchsorted(ends_ns, begins_ns)]
-    return found + list(zip(begins_ns.tolist(), end.tolist(), strict=True))
+    return periods + list(zip(begins_ns.tolist(), end.tolist(), strict=True))
 
 
 def groups_of_nested(launches: Calls) -> np.ndarray:
-    """A number for each launch, the same for calls inside of one another: one kernel is theirs."""
+    """A group number for each launch; calls nested in one another share one, and one kernel."""
     group, count = np.zeros(len(launches.name), np.int64), 0
     for thread in np.unique(launches.thread).tolist():
-        of = np.flatnonzero(launches.thread == thread)
-        outermost = depths(launches.start_ns[of], launches.end_ns[of]) == 0
-        group[of] = count + np.cumsum(outermost) - 1
+        rows = np.flatnonzero(launches.thread == thread)
+        outermost = depths(launches.start_ns[rows], launches.end_ns[rows]) == 0
+        group[rows] = count + np.cumsum(outermost) - 1
         count += int(outermost.sum())
     return group
 
 
-def at_the_edge(
+def cut_off_mask(
     trace: Trace, launches: Calls, found: np.ndarray, kernels: Operations
 ) -> np.ndarray:
-    """Of which launches the end of the capture may have cut kernels off.
+    """(launches,) mask of those whose kernels the end of the capture may have cut off.
 
-    `found`: which of them have one. Launches run in their order: of the last that has a kernel, or
-    of the one behind it, one did not end, and it takes no longer than the longest of all.
+    `found` is a mask of the launches that have a kernel. Launches run in their order, so the kernel
+    that did not end is of the last launch with a kernel or of the next one. It is assumed to take
+    no longer than the longest kernel of all.
     """
     tables = (trace.calls, trace.operations, trace.ranges)
     end_ns = max(int(table.end_ns.max()) for table in tables if table is not None)
@@ -150,16 +158,16 @@ def at_the_edge(
 
 
 def graph_launches(trace: Trace, calls: Calls, process: int | None) -> np.ndarray:
-    """Rows of the calls of the process that launch CUDA graphs."""
-    launches = called(trace.names, calls.name, GRAPH_LAUNCH.fullmatch)
+    """Rows of the process's calls that launched CUDA graphs and did not fail."""
+    launches = name_mask(trace.names, calls.name, GRAPH_LAUNCH.fullmatch)
     return np.flatnonzero(launches & (calls.process == process) & ~calls.failed)
 
 
 def graph_kernels(kernels: Operations, launched: np.ndarray) -> tuple[int, int]:
-    """(how many kernels the launches of CUDA graphs should have run, how many ran).
+    """(number of kernels that the launches of CUDA graphs should have run, number that ran).
 
-    `launched`: the calls that launch one. Graphs are told by their nodes: launches that share one
-    are of the same graph.
+    `launched` are the calls that launch a graph. Graphs are recognised by their nodes: launches
+    that share a node are of the same graph.
     """
     of_graphs = (kernels.graph_node >= 0) & np.isin(kernels.call, launched)
     nodes, node = np.unique(kernels.graph_node[of_graphs], return_inverse=True)
@@ -177,16 +185,17 @@ def graph_kernels(kernels: Operations, launched: np.ndarray) -> tuple[int, int]:
     ran = len(np.unique(node * len(launches) + launch))
     graph_of = np.full(len(launched), -1)
     graph_of[np.searchsorted(launched, launches)] = of_launch
-    return int(sizes @ times + sizes[lost_launches(graph_of)].sum()), ran
+    return int(sizes @ times + sizes[lost_graphs(graph_of)].sum()), ran
 
 
-def lost_launches(graph: np.ndarray) -> np.ndarray:
-    """Which graphs the launches ran that have no kernel left.
+def lost_graphs(graph: np.ndarray) -> np.ndarray:
+    """The graphs that were most likely run by the launches without any kernel.
 
-    `graph`: of each launch in their order, -1: without a kernel. A program repeats itself: where
-    another graph came as far behind the same one, that is lost; else the graph holds no kernel.
+    `graph` is the graph of each launch in order, -1 for one without a kernel. A program repeats
+    itself: the graph that elsewhere follows the same graph at the same distance is the lost one. If
+    none does, the launched graph holds no kernel.
     """
-    found = []
+    graphs = []
     ran = np.flatnonzero(graph >= 0)
     for empty in np.flatnonzero(graph < 0).tolist():
         before = ran[ran < empty]
@@ -194,6 +203,6 @@ def lost_launches(graph: np.ndarray) -> np.ndarray:
             continue
         distance = empty - before[-1]
         alike = ran[(graph[ran] == graph[before[-1]]) & (ran + distance < len(graph))]
-        there = graph[alike + distance]
-        found += np.bincount(there[there >= 0]).argsort()[-1:].tolist()
-    return np.array(found, np.int64)
+        followers = graph[alike + distance]
+        graphs += np.bincount(followers[followers >= 0]).argsort()[-1:].tolist()
+    return np.array(graphs, np.int64)

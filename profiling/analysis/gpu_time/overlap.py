@@ -1,4 +1,4 @@
-"""What runs beside the kernels that compute: communication and copies, hidden or exposed.
+"""Measure how much of communication and copies is hidden by kernels, and how much is exposed.
 
 Called by summary. `exposed` is what the breakdown calls communication and copy: each moment of a
 step counts once there, as computing if any kernel computes.
@@ -9,7 +9,7 @@ import numpy as np
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import union
 from profiling.analysis.gpu_time.breakdown import COMMUNICATION
-from profiling.analysis.gpu_time.slowed import alone_ns, launches_of, slowed
+from profiling.analysis.gpu_time.slowed import alone_ns, launches_of, measure_slowdown
 from profiling.analysis.report import CopySpeed, Overlap, OverlapKind
 from profiling.hardware import link_bytes_per_s
 from profiling.timeline.trace import COPY, KERNEL, MEMSET, Device
@@ -19,7 +19,7 @@ COPY_NAME = ("[CUDA memcpy ", "]")  # around the direction
 
 
 def overlap(analysis: Analysis) -> list[Overlap] | None:
-    """Of communication and copies, where there are any; None without GPU activity."""
+    """A row for communication and one for copies, if there are any; None without GPU activity."""
     operations, activity = analysis.trace.operations, analysis.activity
     if operations is None or activity is None:
         return None
@@ -31,27 +31,28 @@ def overlap(analysis: Analysis) -> list[Overlap] | None:
     copying = ((kind == COPY) | (kind == MEMSET)) & ~talking
     period = (np.array([activity.begin_ns]), np.array([activity.end_ns]))
     computing_ns, kernels_ns, busy_ns = (
-        int(of.within(*period)[0]) for of in (activity.computing, activity.talking, activity.busy)
+        int(of.ns_within(*period)[0])
+        for of in (activity.computing, activity.talking, activity.busy)
     )
     kinds: tuple[tuple[OverlapKind, np.ndarray, int], ...] = (
         ("communication", talking, kernels_ns - computing_ns),
         ("copies", copying, busy_ns - kernels_ns),
     )
-    found = []
+    overlaps = []
     for name, chosen, exposed_ns in kinds:
-        ns = int(union(start_ns[chosen], end_ns[chosen]).within(*period)[0])
+        ns = int(union(start_ns[chosen], end_ns[chosen]).ns_within(*period)[0])
         if ns:
             whole, hidden, exposed = (
                 part / 1e6 / analysis.step_count for part in (ns, ns - exposed_ns, exposed_ns)
             )
             percent = 100 * (ns - exposed_ns) / ns
             slows = slowed_ms(analysis) if name == "communication" else None
-            found.append(Overlap(name, whole, hidden, exposed, percent, slows))
-    return found
+            overlaps.append(Overlap(name, whole, hidden, exposed, percent, slows))
+    return overlaps
 
 
 def slowed_ms(analysis: Analysis) -> float:
-    """By how much communication makes the kernels longer that hide it, a step."""
+    """Milliseconds a step by which communication lengthens the kernels that hide it."""
     owned = analysis.owned
     if owned is None:
         return 0.0
@@ -59,12 +60,12 @@ def slowed_ms(analysis: Analysis) -> float:
     computing = np.flatnonzero(~talks & (owned.kind == KERNEL))
     talking = np.flatnonzero(talks & owned.kernels_and_graphs)
     launches = launches_of(owned, computing, owned.start_ns[talking], owned.end_ns[talking])
-    slow = slowed(launches, alone_ns(launches))
+    slow = measure_slowdown(launches, alone_ns(launches))
     return float(slow.collective_ns.sum()) / 1e6 / analysis.step_count
 
 
 def copy_speeds(analysis: Analysis, gpu: Device | None) -> list[CopySpeed] | None:
-    """By direction and host memory, the most exposed first; None without GPU activity."""
+    """Copies by direction and host memory, the most exposed first; None without GPU activity."""
     owned, activity, names = analysis.owned, analysis.activity, analysis.trace.names
     if owned is None or activity is None:
         return None
@@ -72,31 +73,34 @@ def copy_speeds(analysis: Analysis, gpu: Device | None) -> list[CopySpeed] | Non
     rows = np.flatnonzero(owned.kind == COPY)
     took_ns = owned.duration_ns[rows]
     hidden_ns = [
-        hiding.within(owned.start_ns[rows], owned.end_ns[rows])
-        for hiding in (activity.talking, activity.computing)  # of those from GPU to GPU the second
+        hiding.ns_within(owned.start_ns[rows], owned.end_ns[rows])
+        for hiding in (activity.talking, activity.computing)  # the second for GPU to GPU
     ]
     talks = analysis.family[owned.name[rows]] == COMMUNICATION
     exposed_ns = took_ns - np.where(talks, hidden_ns[1], hidden_ns[0])
     size, pageable = (
         column[owned.row[rows]] for column in (owned.operations.bytes, owned.operations.pageable)
     )
-    kinds, found = owned.name[rows].astype(np.int64) * 2 + pageable, []
+    kinds, speeds = owned.name[rows].astype(np.int64) * 2 + pageable, []
     for kind in np.unique(kinds).tolist():
-        of = kinds == kind
+        mask = kinds == kind
         direction = names[kind // 2].removeprefix(COPY_NAME[0]).removesuffix(COPY_NAME[1])
         with_host = direction in WITH_HOST
-        moved, ns = None if np.any(size[of] < 0) else int(size[of].sum()), int(took_ns[of].sum())
+        moved, ns = (
+            None if np.any(size[mask] < 0) else int(size[mask].sum()),
+            int(took_ns[mask].sum()),
+        )
         rate = moved / ns if moved is not None and ns else None  # byte/ns, which is GB/s
-        found.append(
+        speeds.append(
             CopySpeed(
                 direction,
                 memory=("pageable" if kind % 2 else "pinned") if with_host else None,
-                count=int(of.sum()),
+                count=int(mask.sum()),
                 bytes=moved,
                 ms=ns / 1e6 / analysis.step_count,
-                exposed_ms=int(exposed_ns[of].sum()) / 1e6 / analysis.step_count,
+                exposed_ms=int(exposed_ns[mask].sum()) / 1e6 / analysis.step_count,
                 gb_per_s=rate,
                 link_percent=1e11 * rate / peak if rate and peak and with_host else None,
             )
         )
-    return sorted(found, key=lambda row: -row.exposed_ms)
+    return sorted(speeds, key=lambda row: -row.exposed_ms)

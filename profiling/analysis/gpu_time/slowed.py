@@ -1,9 +1,9 @@
-"""How much longer kernels take because they run beside collectives.
+"""Measure how much longer kernels take because they run beside collectives.
 
 Called by overlap, ranks.reduce and ranks.lending.
 
-A collective's kernel holds multiprocessors, also while it does nothing but wait for other ranks. So
-a kernel whose blocks just fill the GPU takes a second round beside it. A kernel is compared with
+A collective's kernel holds multiprocessors, even while it only waits for other ranks. So a kernel
+whose blocks just fill the GPU needs a second wave of blocks beside it. A kernel is compared with
 launches of the same kernel, on the same grid and in the same phase, that ran beside no collective.
 """
 
@@ -13,29 +13,33 @@ from functools import cached_property
 import numpy as np
 
 from profiling.analysis.columns import first_to_end
-from profiling.analysis.gpu_time.attribution import Owned
-from profiling.analysis.kernels.launches import alike
+from profiling.analysis.gpu_time.attribution import OwnedOperations
+from profiling.analysis.kernels.launches import group_numbers
 
-ENOUGH = 3  # launches beside no collective, to know how long one takes
+ENOUGH = 3  # launches beside no collective that it takes to know how long one is
 
 
 @dataclass(frozen=True)
 class Launches:
-    """Kernels, and the collectives that run beside them."""
+    """Kernels, and the collectives that run beside them.
 
-    kind: np.ndarray  # from 0 up: those of one kind should take equally long
+    `kind` and `duration_ns` have an entry for each kernel. `launch`, `collective` and `both_ns`
+    have one for each pair of a kernel and a collective that run at the same time.
+    """
+
+    kind: np.ndarray  # numbers from 0 up; kernels of one kind should take equally long
     duration_ns: np.ndarray
-    launch: np.ndarray  # a row for each kernel and collective that run beside each other
-    collective: np.ndarray
-    both_ns: np.ndarray  # for how long
-    collectives: int  # how many there are
+    launch: np.ndarray  # row of the kernel
+    collective: np.ndarray  # number of the collective
+    both_ns: np.ndarray  # how long the two run at the same time
+    collectives: int  # number of collectives
 
     @cached_property
     def beside_ns(self) -> np.ndarray:
         return np.bincount(self.launch, self.both_ns, len(self.kind))
 
-    def of(self, chosen: np.ndarray) -> "Launches":
-        """Some of them, a bool for each, in columns of half the size."""
+    def select(self, chosen: np.ndarray) -> "Launches":
+        """The kernels chosen by a mask, in columns of half the size (32 bits)."""
         pair, place = chosen[self.launch], np.cumsum(chosen) - 1
         return Launches(
             self.kind[chosen].astype(np.int32),
@@ -48,15 +52,18 @@ class Launches:
 
 
 @dataclass(frozen=True)
-class Slowed:
-    """float64 nanoseconds."""
+class KernelSlowdown:
+    """Extra time of kernels that ran beside collectives, in float64 nanoseconds."""
 
-    kernel_ns: np.ndarray  # of each kernel; less than 0 where one of a slowed kind was faster
-    collective_ns: np.ndarray  # of each collective: by how much it slowed all kernels beside it
+    kernel_ns: np.ndarray  # for each kernel; below 0 where one of a slowed kind was faster
+    collective_ns: np.ndarray  # for each collective: how much it slowed all kernels beside it
 
 
-def slowed(launches: Launches, alone_ns: np.ndarray) -> Slowed:
-    """`alone_ns`: what a launch of each kind takes beside no collective; nan counts as not slowed.
+def measure_slowdown(launches: Launches, alone_ns: np.ndarray) -> KernelSlowdown:
+    """The slowdown of the kernels, from what each kind takes alone.
+
+    `alone_ns` is the duration of a launch of each kind beside no collective; a kind with nan counts
+    as not slowed.
 
     Noise has both signs: it cancels within a kind of kernels and within a collective, and only
     what is left counts.
@@ -67,13 +74,13 @@ def slowed(launches: Launches, alone_ns: np.ndarray) -> Slowed:
     longer_ns[np.bincount(kind, longer_ns, len(alone_ns))[kind] <= 0] = 0.0
     shares = longer_ns[launch] * launches.both_ns / np.maximum(beside_ns[launch], 1)
     of_collectives = np.bincount(launches.collective, shares, launches.collectives)
-    return Slowed(longer_ns, np.maximum(of_collectives, 0.0))
+    return KernelSlowdown(longer_ns, np.maximum(of_collectives, 0.0))
 
 
 def launches_of(
-    owned: Owned, rows: np.ndarray, start_ns: np.ndarray, end_ns: np.ndarray
+    owned: OwnedOperations, rows: np.ndarray, start_ns: np.ndarray, end_ns: np.ndarray
 ) -> Launches:
-    """The kernels at `rows` of `owned`, and collectives of these times."""
+    """The kernels at `rows` of `owned`, and the collectives that run from start to end."""
     beside = pairs(owned.start_ns[rows], owned.end_ns[rows], start_ns, end_ns)
     return Launches(kinds(owned, rows), owned.duration_ns[rows], *beside, len(start_ns))
 
@@ -84,9 +91,9 @@ def pairs(
     start_ns: np.ndarray,
     end_ns: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(kernel, collective, for how long they run beside each other) of all that do.
+    """(kernel, collective, ns that both run) for all that run at the same time.
 
-    Of collectives that run at one time the first to end counts.
+    Where collectives run at the same time, the first to end counts.
     """
     edges = np.unique(np.concatenate((start_ns, end_ns)))
     begin, until = edges[:-1], edges[1:]
@@ -102,24 +109,26 @@ def pairs(
     return kernel, owner[part], both_ns
 
 
-def kinds(owned: Owned, rows: np.ndarray) -> np.ndarray:
-    """Numbers from 0 up, the same for launches that should take equally long."""
+def kinds(owned: OwnedOperations, rows: np.ndarray) -> np.ndarray:
+    """(launches,) numbers from 0 up, equal for launches that should take equally long."""
     if not len(rows):
         return np.empty(0, np.int64)
     geometry = (owned.operations.blocks, owned.operations.threads)
     phase = np.append(owned.steps.phases.name, -1)[owned.phase[rows]]
-    return alike([owned.name[rows], phase, *(column[owned.row[rows]] for column in geometry)])
+    return group_numbers(
+        [owned.name[rows], phase, *(column[owned.row[rows]] for column in geometry)]
+    )
 
 
 def alone_ns(launches: Launches) -> np.ndarray:
-    """Of each kind the median of its launches beside no collective; nan: there are too few."""
+    """(kinds,) median duration of the launches beside no collective; nan where they are too few."""
     alone = launches.beside_ns == 0
     count = int(launches.kind.max(initial=-1)) + 1
     return medians(launches.duration_ns[alone], launches.kind[alone], count, ENOUGH)
 
 
 def medians(values: np.ndarray, group: np.ndarray, groups: int, least: int) -> np.ndarray:
-    """(groups,) float64; nan where a group has fewer values than `least`."""
+    """(groups,) medians as float64; nan where a group has fewer values than `least`."""
     ordered = np.append(values[np.lexsort((values, group))], 0)
     count = np.bincount(group, minlength=groups)
     first = np.cumsum(count) - count

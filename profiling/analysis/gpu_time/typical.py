@@ -1,4 +1,4 @@
-"""The steps that a program usually makes: without warm-up, stalls and what capturing disturbed.
+"""Pick the typical steps of a program: no warm-up, no stalls, none that capturing disturbed.
 
 Called by profiling.analysis.verdict.diagnosis: one slow step in a short window decides a mean.
 """
@@ -13,18 +13,18 @@ from profiling.analysis.kernels.families import ms_by_family
 from profiling.causes import CAUSES
 from profiling.timeline.trace import KERNEL
 
-NEAR = 0.25  # of the median step
-FEW = 0.1  # of the steps
+NEAR = 0.25  # of the median: a step that differs by more is far from it
+FEW = 0.1  # of the steps: at most this share may be left out
 
 
 @dataclass(frozen=True)
 class TypicalStep:
-    """The mean of the steps that count."""
+    """The mean of the typical steps."""
 
-    of_steps: int  # how many these are
+    of_steps: int  # number of typical steps
     ms: float
     parts_ms: dict[str, float]  # by causes.PARTS; adds up to it
-    family_ms: dict[str, float]  # kernel time
+    family_ms: dict[str, float]  # kernel time a step
 
     @property
     def idle_ms(self) -> float:
@@ -33,7 +33,7 @@ class TypicalStep:
 
 
 def typical_step(analysis: Analysis) -> TypicalStep | None:
-    """None where no GPU activity was captured."""
+    """The mean of the typical steps, or None where no GPU activity was captured."""
     parts_ns = parts_of_steps(analysis)
     if parts_ns is None:
         return None
@@ -44,7 +44,7 @@ def typical_step(analysis: Analysis) -> TypicalStep | None:
 
 
 def parts_of_steps(analysis: Analysis) -> dict[str, np.ndarray] | None:
-    """Nanoseconds of each of causes.PARTS in each step, which they add up to.
+    """Part of causes.PARTS -> (steps,) nanoseconds; the parts add up to the step.
 
     None where no GPU activity was captured.
     """
@@ -57,15 +57,15 @@ def parts_of_steps(analysis: Analysis) -> dict[str, np.ndarray] | None:
 
 
 def causes_of_steps(gaps: Gaps, bounds_ns: np.ndarray) -> dict[str, np.ndarray]:
-    """Idle nanoseconds of each of CAUSES in each step."""
+    """Cause of CAUSES -> (steps,) idle nanoseconds."""
     first = np.searchsorted(gaps.start_ns, bounds_ns[:-1], side="left")
-    edges = np.append(first, len(gaps.start_ns))  # of the gaps of each step
+    edges = np.append(first, len(gaps.start_ns))  # gaps of a step lie between two edges
     until = (np.concatenate(([0], np.cumsum(ns))) for ns in gaps.cause_ns)
     return {cause: np.diff(ns[edges]) for cause, ns in zip(CAUSES, until, strict=True)}
 
 
 def family_ms(analysis: Analysis, chosen: np.ndarray) -> dict[str, float]:
-    """Kernel time of each family a step, of what began in the chosen steps on the GPU."""
+    """Kernel time of each family in ms a step, over kernels that began in the chosen steps."""
     operations, bounds_ns = analysis.trace.operations, analysis.bounds_ns
     if operations is None:
         return {}
@@ -78,9 +78,10 @@ def family_ms(analysis: Analysis, chosen: np.ndarray) -> dict[str, float]:
 
 
 def typical_steps(bounds_ns: np.ndarray) -> np.ndarray:
-    """Which of the steps count: all but the few that are far from the median.
+    """(steps,) mask of the typical steps: all but the few that are far from the median.
 
-    Where many are, that is how the program runs; then the first alone is left out, if it is one.
+    If many steps are far from it, that is how the program runs, and only the first step is left
+    out, if it is one of them.
     """
     length_ns = np.diff(bounds_ns)
     median = np.median(length_ns)

@@ -1,4 +1,4 @@
-"""What waits for the GPU do to the gaps behind them. Called by idle, which has the rules."""
+"""Charge waits for the GPU with the gaps that follow them. Called by idle, which has the rules."""
 
 import numpy as np
 
@@ -10,10 +10,10 @@ SLACK_NS = 20_000  # clocks of host and GPU differ by some us
 def find_drained(
     waits: Intervals, gap_start_ns: np.ndarray, late_until_ns: np.ndarray, launched_ns: np.ndarray
 ) -> np.ndarray:
-    """Before which gaps the host had waited for all that it had launched.
+    """(gaps,) mask of those before which the host had waited for all its launches.
 
-    A wait ended after the launch of the operation before the gap (`launched_ns`), and not long
-    before the gap.
+    That is so if a wait ended after the launch of the operation before the gap (`launched_ns`), and
+    not long before the gap.
     """
     if not len(waits.start_ns):
         return np.zeros(len(gap_start_ns), bool)
@@ -22,10 +22,10 @@ def find_drained(
     return (ended >= gap_start_ns - SLACK_NS) & (ended >= launched_ns)
 
 
-def first_begun(
+def wait_begin_ns(
     waits: Intervals, gap_start_ns: np.ndarray, late_until_ns: np.ndarray
 ) -> np.ndarray:
-    """Since when the host has waited in each gap, (gaps,) ns; the gap's begin where it did before.
+    """(gaps,) ns at which the host began to wait in each gap, or the gap's begin if it was before.
 
     What the host did in a gap before its first wait is not that wait's fault.
     """
@@ -37,7 +37,7 @@ def first_begun(
 
 
 def find_awaited(waits: Intervals, returned_ns: np.ndarray) -> np.ndarray:
-    """After which of these times, when a launching call returned, one of the waits soon began."""
+    """Mask of the times, when a launching call returned, after which a wait soon began."""
     if not len(waits.start_ns):
         return np.zeros(len(returned_ns), bool)
     following = np.searchsorted(waits.end_ns, returned_ns, side="left")
@@ -52,13 +52,13 @@ def charge(
     late_ns: np.ndarray,
     bounds_ns: np.ndarray,
 ) -> np.ndarray:
-    """How much of each gap's lateness the waits before it account for.
+    """(gaps,) ns of each gap's lateness that the waits before it account for.
 
-    A wait while the GPU was busy is a debt of its length; gaps pay it off, oldest first, up to the
-    end of the step behind the wait's: what waited once could not have hidden what every step does.
-    `bounds_ns`: the n + 1 times between the n steps.
+    A wait while the GPU was busy is a debt of its length. Gaps pay it off, oldest first, up to the
+    end of the step after the wait's: a single wait could not have hidden what every step does.
+    `bounds_ns` are the n + 1 boundaries of the n steps.
     """
-    owed = busy.within(waits.start_ns, waits.end_ns)
+    owed = busy.ns_within(waits.start_ns, waits.end_ns)
     of_gaps = np.searchsorted(gap_start_ns, bounds_ns[1:-1], side="left")
     of_waits = np.searchsorted(waits.start_ns, bounds_ns[1:-1], side="left")
     paid, carried = [], 0
@@ -73,14 +73,17 @@ def charge(
         if len(late):
             # a wait that ends inside a gap, or just before it, began before the gap
             owed_so_far = carried + until[np.searchsorted(begun_ns, start_ns, side="right")]
-            paid.append(paid_off(owed_so_far, late))
+            paid.append(payments_ns(owed_so_far, late))
             carried += int(until[-1] - paid[-1].sum())
         carried = int(min(carried, until[-1]))
     return np.concatenate(paid) if paid else np.zeros_like(late_ns)
 
 
-def paid_off(owed_so_far: np.ndarray, late_ns: np.ndarray) -> np.ndarray:
-    """What each gap pays of the debts that there are when it begins."""
+def payments_ns(owed_so_far: np.ndarray, late_ns: np.ndarray) -> np.ndarray:
+    """(gaps,) ns that each gap pays of the debts that exist when it begins.
+
+    `owed_so_far` is the sum of all debts made before each gap, paid or not.
+    """
     new = np.diff(owed_so_far, prepend=0)
     balance = np.cumsum(new - late_ns)
     left = balance - np.minimum(np.minimum.accumulate(balance), 0)

@@ -1,1 +1,1 @@
-"""What kernels did: families, sums, rooflines, hardware counters."""
+"""Analyse kernels: families, sums, rooflines, hardware counters."""

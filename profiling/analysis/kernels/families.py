@@ -1,16 +1,17 @@
-"""Which part of a model's work a kernel does, by its name. KERNELS is all that is known of names.
+"""Classify kernels by name: the part of a model's work that each one does.
 
-Names of NVIDIA's and AMD's libraries, of PyTorch, Triton, inductor, and of the libraries that
-training and serving use: FlashAttention, vLLM, SGLang, FlashInfer, AITER, TensorRT-LLM, DeepEP, ...
-Batched matrix products of an attention that is not fused are matrix products: names cannot tell
-what for. Attention is also what stands in its place: linear attention, state spaces.
+KERNELS holds all that is known of names: those of NVIDIA's and AMD's libraries, of PyTorch, Triton,
+inductor, and of the libraries that training and serving use: FlashAttention, vLLM, SGLang,
+FlashInfer, AITER, TensorRT-LLM, DeepEP, ...
+Batched matrix products of an attention that is not fused count as matrix products: names cannot
+tell what for. Attention includes what replaces it: linear attention, state spaces.
 """
 
 import re
 
 import numpy as np
 
-from profiling.analysis.columns import used
+from profiling.analysis.columns import used_names
 from profiling.kernel_names import fused_attention
 
 FAMILIES = (
@@ -32,9 +33,9 @@ FAMILIES = (
     "other",
 )
 
-# Words of a name in lower case, each a pattern: the first row that has one of them decides. So what
-# is special stands before the library whose name it bears, such as cuDNN's batch norm and its
-# transposes before its convolutions.
+# Patterns for words of a name in lower case: the first row with a match decides. So special kernels
+# come before the library whose name they have, such as cuDNN's batch norm and its transposes before
+# its convolutions.
 KERNELS = (
     (
         "communication",  # DeepEP's kernels are known by their namespaces; copies too, among GPUs
@@ -66,7 +67,7 @@ KERNELS = (
         """,
     ),
     (
-        "gemm",  # at the end our own, with GELU or without
+        "gemm",  # at the end this project's own, with or without GELU
         r"""
         matmul_ogs fused_moe_(gptq_awq_)?kernel fmoe mfma_moe (moe|router)\w*gemm marlin
         ^linear_(streamed_)?((for|back)ward_gelu_)?triton
@@ -149,7 +150,7 @@ KERNELS = (
         """,
     ),
     (
-        "reduction",  # at the end our own, of what ranks have sent
+        "reduction",  # at the end this project's own sums over ranks
         r"""
         reduce_kernel devicereduce ::reduce:: reduce_1block dot_kernel reduce_(config|impl|fusion)
         reduce_sum vector_norm amax ^mean_of_parts_triton
@@ -163,7 +164,7 @@ KERNELS = (
         """,
     ),
     (
-        "elementwise",  # at the end inductor before it named its kernels; and MTIA's
+        "elementwise",  # at the end names of early inductor, and MTIA's
         r"""
         elementwise pointwise element_mul distribution_ fillfunctor fillbuffer memset triu_tril
         arange range_kernel clamp silu gelu relu swiglu geglu activation _and_mul
@@ -176,12 +177,12 @@ KERNELS = (
 )
 ROWS = tuple((family, re.compile("|".join(words.split()))) for family, words in KERNELS)
 
-# triton_{pointwise,persistent reduction,reduction,template}_fused_{operators}_{number}, and behind
-# it in the first releases what Triton knew of the arguments
+# triton_{pointwise,persistent reduction,reduction,template}_fused_{operators}_{number}, followed in
+# the first releases by what Triton knew of the arguments
 INDUCTOR = re.compile(
     r"^triton_(poi|per|red|tem|mm|for|spl|unk|mix)_(?:fused_)?(.*?)(?:_?\d+)?(?:_\d+d[\dcde]*)?$"
 )
-OPERATORS = (  # among what inductor fused, likewise
+OPERATORS = (  # the same for names of operators that inductor fused
     ("attention", re.compile(r"flex_attention")),
     ("loss", re.compile(r"nll_loss|log_softmax|cross_entropy")),
     ("softmax", re.compile(r"softmax")),
@@ -203,13 +204,13 @@ def family_of(name: str) -> str:
         return inductor_family(*inductor.groups())
     if fused_attention([name]):
         return "attention"
-    return first_found(ROWS, name.lower()) or "other"
+    return first_match(ROWS, name.lower()) or "other"
 
 
 def inductor_family(kind: str, operators: str) -> str:
     if kind in ("tem", "mm") and "attention" not in operators:
         return "convolution" if "convolution" in operators else "gemm"
-    if family := first_found(OPERATORS, operators):
+    if family := first_match(OPERATORS, operators):
         return family
     if re.fullmatch(rf"(?:{MOVES})+", operators):
         return "copy"
@@ -218,38 +219,38 @@ def inductor_family(kind: str, operators: str) -> str:
     return "elementwise" if kind == "poi" else "reduction"
 
 
-def first_found(rows: tuple[tuple[str, re.Pattern[str]], ...], text: str) -> str | None:
+def first_match(rows: tuple[tuple[str, re.Pattern[str]], ...], text: str) -> str | None:
     return next((family for family, pattern in rows if pattern.search(text)), None)
 
 
 def ms_by_family(family: np.ndarray, took_ns: np.ndarray, steps: int) -> dict[str, float]:
-    """Milliseconds a step of each family that is there; `family`: indices in FAMILIES."""
+    """Milliseconds a step of each family that occurs; `family` holds indices in FAMILIES."""
     total = np.zeros(len(FAMILIES), np.int64)
     np.add.at(total, family, took_ns)
     return {FAMILIES[i]: int(total[i]) / 1e6 / steps for i in np.flatnonzero(total).tolist()}
 
 
 def families_of(names: list[str], name: np.ndarray) -> np.ndarray:
-    """An index in FAMILIES for each of `names`, -1 for those that no row of `name` points to."""
+    """(names,) index in FAMILIES of each, or -1 for one that is not in the column `name`."""
     families = np.full(len(names), -1, np.int8)
-    for row in used(name):
+    for row in used_names(name):
         families[row] = FAMILIES.index(family_of(names[row]))
     return families
 
 
 def gelu_in_products(names: list[str]) -> bool:
-    """Whether products of our own made GELU, and its gradient."""
+    """Whether this project's own matrix products computed GELU and its gradient."""
     return any(re.match(r"linear_(streamed_)?(for|back)ward_gelu_triton", name) for name in names)
 
 
 def attention_backend(names: list[str]) -> str | None:
-    """What computed attention, from the names of the kernels that ran; None without any.
+    """The attention backend, from the names of the kernels that ran; None without any name.
 
-    "slow" where no fused kernel ran but a softmax did, "unknown" where neither shows.
+    "slow" if no fused kernel ran but a softmax did, "unknown" if neither did.
     """
     if not names:
         return None
     if fused := fused_attention(names):
         return max(fused, key=lambda backend: len(fused[backend]))
-    found = {family_of(name) for name in names}
-    return "slow" if "softmax" in found and "attention" not in found else "unknown"
+    families = {family_of(name) for name in names}
+    return "slow" if "softmax" in families and "attention" not in families else "unknown"

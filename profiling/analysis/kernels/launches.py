@@ -1,4 +1,4 @@
-"""With which geometry each kernel was launched, and how many of its warps fit on an SM.
+"""Collect the launch geometry of each kernel, and how many of its warps fit on an SM.
 
 Called by summary. The theoretical occupancy is what registers, shared memory and the size of a
 block leave room for; a grid that is too small for the GPU does not reach it.
@@ -12,11 +12,11 @@ from profiling.hardware import MULTIPROCESSORS, WARP, resident_blocks
 from profiling.timeline.trace import KERNEL, Device
 
 MOST_LAUNCHES = 100
-MOST_KEYS = 2**60  # that fit into 64 bits
+MOST_KEYS = 2**60  # distinct keys that fit into 64 bits
 
 
 def launches(analysis: Analysis, gpu: Device | None) -> list[Launch] | None:
-    """Those that took most of the time; None where the capture has no kernel's grid."""
+    """The kernels and geometries with the most time, or None if no grid was captured."""
     operations = analysis.trace.operations
     if operations is None:
         return None
@@ -28,16 +28,16 @@ def launches(analysis: Analysis, gpu: Device | None) -> list[Launch] | None:
         *(operations.name, operations.blocks, operations.threads),
         *(operations.registers, operations.shared_bytes),
     )
-    group = alike([column[rows] for column in geometry])
+    group = group_numbers([column[rows] for column in geometry])
     took_ns = np.zeros(int(group.max()) + 1, np.int64)
     np.add.at(took_ns, group, (operations.end_ns - operations.start_ns)[rows])
     count, example = np.bincount(group), np.zeros(len(took_ns), np.int64)
     example[group[::-1]] = rows[::-1]
-    found = []
+    table = []
     for number in np.argsort(-took_ns, kind="stable")[:MOST_LAUNCHES].tolist():
         name, *sizes = (int(column[example[number]]) for column in geometry)
         blocks, threads, registers, shared_bytes = sizes
-        found.append(
+        table.append(
             Launch(
                 analysis.trace.names[name],
                 int(count[number]),
@@ -49,22 +49,22 @@ def launches(analysis: Analysis, gpu: Device | None) -> list[Launch] | None:
                 *occupancy(gpu, threads, registers, shared_bytes),
             )
         )
-    return found
+    return table
 
 
-def alike(columns: list[np.ndarray]) -> np.ndarray:
-    """Numbers from 0 up: rows that are equal in all columns have the same."""
+def group_numbers(columns: list[np.ndarray]) -> np.ndarray:
+    """(rows,) numbers from 0 up, the same for rows that are equal in all columns."""
     key, keys = np.zeros(len(columns[0]), np.int64), 1
     for column in columns:
-        values = int(column.max()) + 2  # from -1 on
+        values = int(column.max()) + 2  # values begin at -1
         if keys * values > MOST_KEYS:
-            (key, keys), (column, values) = numbered(key), numbered(column)
+            (key, keys), (column, values) = number_values(key), number_values(column)
         key, keys = key * values + column, keys * values
-    return numbered(key)[0]
+    return number_values(key)[0]
 
 
-def numbered(column: np.ndarray) -> tuple[np.ndarray, int]:
-    """(each value's place among the distinct ones, how many these are)."""
+def number_values(column: np.ndarray) -> tuple[np.ndarray, int]:
+    """(place of each value among the sorted distinct values, number of distinct values)."""
     values = np.unique(column)
     return np.searchsorted(values, column), len(values)
 
@@ -72,7 +72,7 @@ def numbered(column: np.ndarray) -> tuple[np.ndarray, int]:
 def occupancy(
     gpu: Device | None, threads: int, registers: int, shared_bytes: int
 ) -> tuple[float | None, str | None]:
-    """(theoretical, in per cent; what an SM runs out of first); None where it is not known."""
+    """(theoretical occupancy in per cent, what an SM runs out of first); None where not known."""
     capability = gpu.compute_capability if gpu else None
     if capability not in MULTIPROCESSORS or threads < 1 or min(registers, shared_bytes) < 0:
         return None, None

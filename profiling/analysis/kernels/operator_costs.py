@@ -1,14 +1,14 @@
-"""What one call of an operator computes and moves at least, from its inputs.
+"""Count the FLOPs and the least bytes of one call of an operator, from its inputs.
 
 Called by profiling.analysis.gpu_time.operators.
 
-FLOPs: a product of M x K and K x N is 2 M N K, a bias one more for each element it is added to.
+FLOPs: a product of M x K and K x N is 2 M N K; a bias adds one for each element of the output.
 - convolution: 2 * outputs * (inputs that an output sees); backward the same for the gradient of
   the input, for that of the weight, or both, as its output mask says
 - attention: 2 products over the scores, 4 * pairs * width; backward 5, since it makes the scores
   again. A causal mask leaves the pairs whose key is not behind the query; softmax is not counted
 
-Bytes: each tensor that is read and each that is written once, as if nothing stayed in the cache.
+Bytes: each tensor that is read or written counts once, as if nothing stayed in the cache.
 Convolution's backward is two operations: each reads the gradient.
 """
 
@@ -18,15 +18,15 @@ from dataclasses import dataclass
 
 from profiling.timeline.trace import Inputs
 
-# of elements: (their name, bytes)
+# type of the elements -> (name, bytes of one)
 ELEMENTS = {
     "double": ("float64", 8),
     "float": ("float32", 4),
     "c10::BFloat16": ("bfloat16", 2),
     "c10::Half": ("float16", 2),
 }
-MOST = 1 << 63  # what no call comes to: sizes are impossible
-# of attention's arguments: where q stands (k and v follow), and whether it is causal
+MOST = 1 << 63  # no real call reaches it: the sizes are wrong
+# indices of attention's arguments: (q, which k and v follow; whether it is causal)
 ATTENTION = {
     "aten::scaled_dot_product_attention": (0, 5),
     "aten::_scaled_dot_product_flash_attention": (0, 4),
@@ -40,25 +40,28 @@ ATTENTION = {
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one call."""
+    """The cost of one call."""
 
-    shapes: list[list[int]]  # of the tensors that it is named by
-    dtype: str  # of their elements
+    shapes: list[list[int]]  # shapes of the tensors that name the row of this call
+    dtype: str  # type of their elements
     flops: int
     bytes: int
 
 
 def cost_of(inputs: Inputs) -> Cost | None:
-    """None where the inputs do not tell: another number of them, elements of another type."""
+    """The cost of a call, or None where its inputs have an unknown number or type."""
     try:
-        found = FORMULAS[inputs.operator](inputs)
+        estimate = FORMULAS[inputs.operator](inputs)
     except (ArithmeticError, LookupError, ValueError):
         return None
-    return found if 0 < found.flops < MOST and 0 < found.bytes < MOST else None
+    return estimate if 0 < estimate.flops < MOST and 0 < estimate.bytes < MOST else None
 
 
 def product(inputs: Inputs) -> Cost:
-    """mm, bmm, matmul; leading sizes of one are repeated, as for matmul."""
+    """Cost of mm, bmm and matmul; leading sizes of one are broadcast, as matmul does.
+
+    Raises ValueError for shapes that do not multiply.
+    """
     a, b = inputs.dims[0], inputs.dims[1]
     rows, columns = a[:-1][-1:], b[-1:] if len(b) > 1 else []
     if a[-1] != b[-2 if len(b) > 1 else 0]:
@@ -68,7 +71,7 @@ def product(inputs: Inputs) -> Cost:
 
 
 def added_product(inputs: Inputs) -> Cost:
-    """addmm, baddbmm."""
+    """Cost of addmm and baddbmm; raises ValueError for shapes that do not multiply."""
     c, a, b = inputs.dims[:3]
     if a[-1] != b[-2]:
         raise ValueError("no product")
@@ -89,7 +92,9 @@ def linear(inputs: Inputs) -> Cost:
 
 def convolution(inputs: Inputs) -> Cost:
     x, weight, bias = inputs.dims[:3]
-    stride, padding, dilation, output_padding = (whole(inputs.values[i]) for i in (3, 4, 5, 7))
+    stride, padding, dilation, output_padding = (
+        parse_integers(inputs.values[i]) for i in (3, 4, 5, 7)
+    )
     transposed, groups = inputs.values[6] == "True", int(inputs.values[8])
     axes = range(len(x) - 2)
     reach = [dilation[i % len(dilation)] * (weight[i + 2] - 1) for i in axes]
@@ -140,14 +145,17 @@ def attention(inputs: Inputs) -> Cost:
 
 
 def cost(inputs: Inputs, named: list[int], out: list[int], flops: int, more_bytes: int = 0) -> Cost:
-    """Of an operator that reads its arguments `named` and writes `out`."""
+    """Cost of an operator that reads its arguments `named` and writes an output of shape `out`.
+
+    `more_bytes` are moved besides these.
+    """
     dtype, element_bytes = element(inputs, named[0])
     moved = sum(size(inputs, i) for i in named) + math.prod(out) * element_bytes + more_bytes
     return Cost([inputs.dims[i] for i in named], dtype, flops, moved)
 
 
 def size(inputs: Inputs, argument: int) -> int:
-    """In bytes."""
+    """Size of an argument in bytes."""
     return math.prod(inputs.dims[argument]) * element(inputs, argument)[1]
 
 
@@ -155,8 +163,8 @@ def element(inputs: Inputs, argument: int) -> tuple[str, int]:
     return ELEMENTS[inputs.types[argument]]
 
 
-def whole(value: str) -> list[int]:
-    """'[1, 2]' as numbers."""
+def parse_integers(value: str) -> list[int]:
+    """The numbers in a text such as '[1, 2]'."""
     return [int(word) for word in value.strip("[]").split(",")]
 
 

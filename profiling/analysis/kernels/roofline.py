@@ -1,4 +1,4 @@
-"""What a step of this GPT costs at least, against what the GPU can do. Called by summary.
+"""Compare the least cost of a step of this GPT with the GPU's peaks. Called by summary.
 
 Per step and GPU, with M = tokens = batch_size * block_size * micro-steps, C = n_embd, L = n_layer,
 T = block_size, H = n_head, V = vocabulary, N = parameters, S = M * T * H elements of scores,
@@ -69,7 +69,7 @@ class StepConfig:
 
 @dataclass(frozen=True)
 class Work:
-    """What a step of one rank computes, and the peaks of its GPU."""
+    """The work of one step on one rank, and the peaks of its GPU."""
 
     config: StepConfig
     vocab_size: int
@@ -80,14 +80,14 @@ class Work:
 
     @property
     def parameters(self) -> int:
-        """Of model.GPT without position embeddings, as the trainer counts them."""
+        """Number of parameters of model.GPT without position embeddings, as the trainer counts."""
         C, L = self.config.n_embd, self.config.n_layer
         biases = L * (9 * C + 2 * C) + C if self.config.bias else 0
         return 12 * L * C * C + (2 * L + 1) * C + self.vocab_size * C + biases
 
 
 def work_of(manifest: Manifest | None, device_name: str | None) -> Work:
-    """Raises ValueError for what is not known, in a sentence."""
+    """The work of a step; raises ValueError with a sentence that says what is not known."""
     if manifest is None:
         raise ValueError("the capture has no manifest, so the model's shapes are not known")
     config = step_config(manifest)
@@ -108,17 +108,17 @@ def step_config(manifest: Manifest) -> StepConfig:
     if "max_new_tokens" in (manifest.config or {}):
         raise ValueError("the work of a training step is known, not that of a token of sample.py")
     try:
-        found = msgspec.convert(manifest.config or {}, StepConfig)
+        config = msgspec.convert(manifest.config or {}, StepConfig)
     except msgspec.ValidationError as error:
         raise ValueError(f"the manifest's config: {error}") from error
-    if found.dtype not in BYTES:
-        raise ValueError(f"the manifest's dtype={found.dtype} is not known")
-    if found.residual_dtype not in BYTES:
-        raise ValueError(f"the manifest's residual_dtype={found.residual_dtype} is not known")
-    return found
+    if config.dtype not in BYTES:
+        raise ValueError(f"the manifest's dtype={config.dtype} is not known")
+    if config.residual_dtype not in BYTES:
+        raise ValueError(f"the manifest's residual_dtype={config.residual_dtype} is not known")
+    return config
 
 
-def missing(manifest: Manifest | None, device_name: str | None) -> str | None:
+def missing_reason(manifest: Manifest | None, device_name: str | None) -> str | None:
     """Why there is no roofline, in a sentence; None if there can be one."""
     try:
         work_of(manifest, device_name)
@@ -141,7 +141,7 @@ def costs(
     gemm_bytes = sum(3 * s * (M * i + i * o + M * o) for i, o in matrices)
     products = 12 * L * M * T * C
     dropped = (2 * L + 1) * M * C
-    found: dict[str, tuple[float, float]] = {
+    by_family: dict[str, tuple[float, float]] = {
         "norm": (20 * (2 * L + 1) * M * C, 5 * r * (2 * L + 1) * M * C),
         "elementwise": (120 * L * M * C, 20 * s * L * M * C),
         "optimizer": (14 * N, (40 if config.grad_clip else 28) * N),
@@ -149,28 +149,28 @@ def costs(
         "embedding": (2 * M * C, (8 + 2 * r) * M * C),
     }
     if fused_attention:
-        found["attention"] = (products / 2, 12 * s * L * M * C)
+        by_family["attention"] = (products / 2, 12 * s * L * M * C)
     else:
         gemm_flops += products
         gemm_bytes += 3 * s * L * (2 * S + 4 * M * C)
-        found["softmax"] = (8 * L * S, 5 * s * L * S)
+        by_family["softmax"] = (8 * L * S, 5 * s * L * S)
         dropped += 0 if config.compile else L * S
     if gelu_in_products:
-        gemm_flops += found.pop("elementwise")[0]
+        gemm_flops += by_family.pop("elementwise")[0]
         gemm_bytes += 8 * s * L * M * C
-    found["gemm"] = (gemm_flops, gemm_bytes)
+    by_family["gemm"] = (gemm_flops, gemm_bytes)
     if config.kernels == "fused":
         moved = 5 * r + (4 if config.dropout or r != s else 3) * s
-        found["norm"] = (48 * L * M * C, moved * 2 * L * M * C)
-        found["embedding"] = (24 * M * C, (2 * r + 2 * s) * M * C)
-        found["loss"] = (8 * M * V, 2 * s * M * V)
+        by_family["norm"] = (48 * L * M * C, moved * 2 * L * M * C)
+        by_family["embedding"] = (24 * M * C, (2 * r + 2 * s) * M * C)
+        by_family["loss"] = (8 * M * V, 2 * s * M * V)
         if config.optimizer == "adamw":
-            found["optimizer"] = (16 * N, 34 * N)
+            by_family["optimizer"] = (16 * N, 34 * N)
         if config.shard_update:
-            del found["optimizer"]  # a part, of a size that only the run knows
+            del by_family["optimizer"]  # each rank updates a part, whose size only the run knows
     elif config.dropout:
-        found["dropout"] = (4 * dropped, (4 * s + 2) * dropped)
-    return found
+        by_family["dropout"] = (4 * dropped, (4 * s + 2) * dropped)
+    return by_family
 
 
 def roofline(
@@ -181,7 +181,10 @@ def roofline(
     step_ms: float,
     gelu_in_products: bool = False,
 ) -> Roofline | None:
-    """`family_ms`: kernel time a step. None where `missing` says why."""
+    """The roofline of a step, or None where `missing_reason` has a reason.
+
+    `family_ms` is kernel time a step.
+    """
     try:
         work = work_of(manifest, device_name)
     except ValueError:

@@ -1,13 +1,14 @@
-"""Sums over the whole capture, as `nsys stats` prints them, and in the steps. Called by summary.
+"""Sum up kernels, calls, copies, operators and counters. Called by summary.
 
-What is of the whole capture is of all processes and devices: kernels, families, calls (of CUDA and
-of the system), copies and memsets. Times are integer nanoseconds, averages floats.
+Sums over the whole capture are of all processes and devices, as `nsys stats` prints them: kernels,
+families, calls (of CUDA and of the system), copies and memsets. The others are of the steps. Times
+are integer nanoseconds, averages floats.
 """
 
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.columns import distinct, parents, used
+from profiling.analysis.columns import distinct, parents, used_names
 from profiling.analysis.kernels.families import FAMILIES
 from profiling.analysis.report import (
     AllocationSum,
@@ -20,15 +21,15 @@ from profiling.analysis.report import (
 )
 from profiling.timeline.trace import COPY, KERNEL, MEMSET, Calls, CounterSamples, Trace
 
-# count, total_ns, avg_ns, med_ns, min_ns, max_ns, stddev_ns of the rows of one name; stddev is the
-# sample's, of a single row 0, as nsys has it
+# count, total_ns, avg_ns, med_ns, min_ns, max_ns, stddev_ns of the rows of one name; stddev is that
+# of the sample, and 0 for a single row, as in nsys
 Durations = tuple[int, int, float, float, int, int, float]
 
 
-def by_name_and_duration(
+def sort_by_name_and_duration(
     name: np.ndarray, duration_ns: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Both sorted: the groups and, inside them, the order for the median."""
+    """Both columns, sorted by name and then by duration, which gives the medians."""
     shift = int(duration_ns.max()).bit_length()
     if shift + int(name.max()).bit_length() > 63:
         order = np.lexsort((duration_ns, name))
@@ -41,7 +42,7 @@ def durations_by_name(name: np.ndarray, duration_ns: np.ndarray) -> list[tuple[i
     """(index of the name, its durations), the longest in total first."""
     if not len(name):
         return []
-    names, durations = by_name_and_duration(name.astype(np.int64), duration_ns)
+    names, durations = sort_by_name_and_duration(name.astype(np.int64), duration_ns)
     first = np.concatenate(([0], np.flatnonzero(np.diff(names)) + 1))
     count = np.diff(np.append(first, len(names)))
     total = np.add.reduceat(durations, first)
@@ -69,13 +70,13 @@ def kernels(analysis: Analysis) -> list[KernelSum]:
     ]
 
 
-def by_family(kernels: list[KernelSum]) -> list[FamilySum]:
-    found = []
+def sum_by_family(kernels: list[KernelSum]) -> list[FamilySum]:
+    sums = []
     for family in dict.fromkeys(row.family for row in kernels):
-        of = [row for row in kernels if row.family == family]
-        count, total_ns = sum(row.count for row in of), sum(row.total_ns for row in of)
-        found.append(FamilySum(family, count, total_ns, sum(row.percent for row in of)))
-    return sorted(found, key=lambda row: -row.total_ns)
+        members = [row for row in kernels if row.family == family]
+        count, total_ns = sum(row.count for row in members), sum(row.total_ns for row in members)
+        sums.append(FamilySum(family, count, total_ns, sum(row.percent for row in members)))
+    return sorted(sums, key=lambda row: -row.total_ns)
 
 
 def calls(trace: Trace) -> list[CallSum]:
@@ -93,16 +94,20 @@ def sums_of(names: list[str], calls: Calls) -> list[CallSum]:
 
 
 def memops(trace: Trace) -> list[MemopSum]:
-    """Copies and memsets."""
+    """Sums of copies and memsets of each kind."""
     operations = trace.operations
     if operations is None:
         return []
     copies = operations.rows(np.isin(operations.kind, (COPY, MEMSET)))
-    found = []
+    sums = []
     for name, row in durations_by_name(copies.name, copies.end_ns - copies.start_ns):
-        of = copies.rows(copies.name == name)
-        found.append(MemopSum(trace.names[name], *row, *sizes(of.bytes), int(of.pageable.sum())))
-    return found
+        same_name = copies.rows(copies.name == name)
+        sums.append(
+            MemopSum(
+                trace.names[name], *row, *sizes(same_name.bytes), int(same_name.pageable.sum())
+            )
+        )
+    return sums
 
 
 def sizes(
@@ -116,7 +121,7 @@ def sizes(
 
 
 def allocations(analysis: Analysis) -> AllocationSum | None:
-    """Device memory taken in the steps; the peak is above what was held at their beginning."""
+    """Device memory allocated in the steps; the peak is above what was held at their beginning."""
     table, steps = analysis.trace.allocations, analysis.steps
     if table is None:
         return None
@@ -134,7 +139,10 @@ def allocations(analysis: Analysis) -> AllocationSum | None:
 
 
 def operators(analysis: Analysis) -> list[OperatorSum] | None:
-    """PyTorch's operators begun in the steps; self time is without the operators inside."""
+    """Sums of PyTorch's operators that began in the steps, the longest self time first.
+
+    Self time is without the operators inside.
+    """
     table, process = analysis.trace.operators, analysis.steps.process
     if table is None:
         return None
@@ -145,37 +153,39 @@ def operators(analysis: Analysis) -> list[OperatorSum] | None:
     total_ns = table.end_ns[rows] - table.start_ns[rows]
     self_ns = total_ns.copy()
     for thread in distinct(table.thread[rows]).tolist():
-        of = np.flatnonzero(table.thread[rows] == thread)
-        parent = parents(table.start_ns[rows][of], table.end_ns[rows][of])
+        on_thread = np.flatnonzero(table.thread[rows] == thread)
+        parent = parents(table.start_ns[rows][on_thread], table.end_ns[rows][on_thread])
         nested = parent >= 0
-        np.subtract.at(self_ns, of[parent[nested]], total_ns[of[nested]])
+        np.subtract.at(self_ns, on_thread[parent[nested]], total_ns[on_thread[nested]])
     name, names = table.name[rows], analysis.trace.names
     count = np.bincount(name, minlength=len(names))
     whole_ns, own_ns = np.zeros((2, len(names)), np.int64)
     np.add.at(whole_ns, name, total_ns)
     np.add.at(own_ns, name, self_ns)
-    found = [
+    sums = [
         OperatorSum(names[number], int(count[number]), int(whole_ns[number]), int(own_ns[number]))
-        for number in used(name)
+        for number in used_names(name)
     ]
-    return sorted(found, key=lambda row: -row.self_ns)
+    return sorted(sums, key=lambda row: -row.self_ns)
 
 
 def counters(analysis: Analysis) -> list[CounterMean] | None:
-    """In the steps, of the GPU that the report is about; None: not captured."""
-    found, device = analysis.trace.counters, analysis.steps.device
-    if found is None:
+    """Means of the hardware counters of the report's GPU in the steps; None: not captured."""
+    samples, device = analysis.trace.counters, analysis.steps.device
+    if samples is None:
         return None
-    return [mean(each, analysis) for each in found if device is None or each.device == device]
+    return [
+        mean(counter, analysis) for counter in samples if device is None or counter.device == device
+    ]
 
 
 def mean(counter: CounterSamples, analysis: Analysis) -> CounterMean:
-    """Over the samples in the steps, and over those while the GPU was busy."""
+    """Mean of a counter over the samples in the steps, and over those while the GPU was busy."""
     inside = (counter.time_ns >= analysis.begin_ns) & (counter.time_ns <= analysis.end_ns)
     time_ns, value = counter.time_ns[inside], counter.value[inside]
     while_busy = np.zeros(len(time_ns), bool)
     if analysis.activity is not None:
-        while_busy = analysis.activity.busy.within(time_ns, time_ns + 1) > 0
+        while_busy = analysis.activity.busy.ns_within(time_ns, time_ns + 1) > 0
     return CounterMean(
         counter.name,
         float(value[while_busy].mean()) if while_busy.any() else None,

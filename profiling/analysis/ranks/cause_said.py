@@ -6,7 +6,7 @@ from profiling.analysis.ranks.costs import Costs
 from profiling.analysis.ranks.records import LongerKernel, Straggler, Work
 from profiling.analysis.ranks.reduce import ReducedRank
 from profiling.analysis.ranks.work import OTHER_WORK
-from profiling.analysis.verdict.advice import lines
+from profiling.analysis.verdict.advice import advice_templates
 from profiling.causes import PART, VERDICT
 from profiling.kernel_names import function_name
 
@@ -151,5 +151,5 @@ def next_steps(late: ReducedRank, because: str, work: Work | None) -> list[str]:
     """
     if work:
         return [UNEVEN[work].format(late.rank)]
-    advice = lines(because, late.run) if because in VERDICT else []
+    advice = advice_templates(because, late.run) if because in VERDICT else []
     return [line for line in advice if "{" not in line][:MOST_ADVICE]

@@ -13,8 +13,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.columns import distinct, used
-from profiling.analysis.gpu_time.attribution import Owned, covering
+from profiling.analysis.columns import distinct, used_names
+from profiling.analysis.gpu_time.attribution import OwnedOperations, open_rows
 from profiling.analysis.gpu_time.breakdown import COMMUNICATION
 from profiling.timeline.trace import CollectiveCalls
 
@@ -110,22 +110,22 @@ class Texts:
         """Numbers of the texts for a column of names; `text_of` is called once for each name."""
         number_of_name = np.full(len(self.names) + 1, -1)
         if len(name):
-            rows = used(name)
+            rows = used_names(name)
             number_of_name[rows] = self.numbers_of([text_of(self.names[row]) for row in rows])
         return number_of_name[name]
 
 
-def call_of(owned: Owned, rows: np.ndarray, calls: CollectiveCalls) -> np.ndarray:
+def call_of(owned: OwnedOperations, rows: np.ndarray, calls: CollectiveCalls) -> np.ndarray:
     """Row of `calls` that was open on the launching thread of each kernel in `rows`; -1: none."""
     call = np.full(len(rows), -1)
     for thread in distinct(np.sort(calls.thread)).tolist():
         launched = np.flatnonzero(owned.thread[rows] == thread)
         mine = np.flatnonzero(calls.thread == thread)
-        call[launched] = covering(calls, mine, owned.launch_ns[rows[launched]])
+        call[launched] = open_rows(calls, mine, owned.launch_ns[rows[launched]])
     return call
 
 
-def ready_ns(owned: Owned, rows: np.ndarray, communicates: np.ndarray) -> np.ndarray:
+def ready_ns(owned: OwnedOperations, rows: np.ndarray, communicates: np.ndarray) -> np.ndarray:
     """End of the last kernel that was launched before each collective, in ns.
 
     Other collectives do not count, and the result is no later than the collective's own start.

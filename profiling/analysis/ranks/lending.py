@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from profiling.analysis.gpu_time.slowed import medians, slowed
+from profiling.analysis.gpu_time.slowed import measure_slowdown, medians
 from profiling.analysis.ranks.reduce import Kind, ReducedRank
 
 
@@ -37,7 +37,7 @@ def lend_times(ranks: Sequence[ReducedRank]) -> list[ReducedRank]:
 def with_lent_times(rank: ReducedRank, alone_ns: np.ndarray) -> ReducedRank:
     """Apply `alone_ns`, a time for each kind of `rank.alone.kinds`; nan where no rank has one."""
     kinds, unmeasured = rank.alone.kinds, rank.alone.unmeasured
-    slow = slowed(unmeasured, alone_ns)
+    slow = measure_slowdown(unmeasured, alone_ns)
     kernels = dict(rank.kernels)
     of_kinds = np.bincount(unmeasured.kind, slow.kernel_ns, len(kinds))
     for number in np.flatnonzero(of_kinds).tolist():

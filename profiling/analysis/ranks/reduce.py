@@ -10,10 +10,10 @@ import numpy as np
 
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.columns import Intervals, union
-from profiling.analysis.gpu_time.attribution import Owned
+from profiling.analysis.gpu_time.attribution import OwnedOperations
 from profiling.analysis.gpu_time.breakdown import COMMUNICATION
 from profiling.analysis.gpu_time.idle import find_gaps
-from profiling.analysis.gpu_time.slowed import Launches, alone_ns, launches_of, slowed
+from profiling.analysis.gpu_time.slowed import Launches, alone_ns, launches_of, measure_slowdown
 from profiling.analysis.gpu_time.typical import causes_of_steps, parts_of_steps
 from profiling.analysis.kernels.families import FAMILIES
 from profiling.analysis.ranks.collectives import Collectives, collectives_of
@@ -124,7 +124,7 @@ def reduce_rank(
     )
     launches = launches_of(owned, computes, collectives.start_ns, collectives.end_ns)
     kinds_ns = alone_ns(launches)
-    slow = slowed(launches, kinds_ns)
+    slow = measure_slowdown(launches, kinds_ns)
     unslowed_ns = owned.duration_ns[computes] - slow.kernel_ns
     gpu = report.capture.gpu
     sm_count = gpu.sm_count or 0 if gpu else 0
@@ -144,7 +144,7 @@ def reduce_rank(
         bounds_ns=bounds_ns,
         parts_ns=parts_ns,
         host_ns=host_times(analysis),
-        communication_ns=communication_intervals(analysis, owned).within(
+        communication_ns=communication_intervals(analysis, owned).ns_within(
             bounds_ns[:-1], bounds_ns[1:]
         ),
         phase_ns=phase_times(analysis, computes, unslowed_ns),
@@ -152,7 +152,7 @@ def reduce_rank(
         collectives=collectives,
         slowed_ns=slow.collective_ns,
         alone=alone_times(owned, computes, launches, kinds_ns, names),
-        computing=close_short_gaps(activity.computing, np.sort(collectives.end_ns)).common(
+        computing=close_short_gaps(activity.computing, np.sort(collectives.end_ns)).intersection(
             communicating, begin_ns, end_ns
         ),
         slices=rank_slices(analysis),
@@ -166,11 +166,11 @@ def reduce_rank(
 def notes_of(report: Report) -> list[str]:
     """Warnings about the capture that the report over all ranks has to repeat."""
     gives_away = [finding for finding in report.health.findings if finding.what == PERSONAL]
-    return [finding.what for finding in (*report.health.of_losses, *gives_away)]
+    return [finding.what for finding in (*report.health.loss_findings, *gives_away)]
 
 
 def alone_times(
-    owned: Owned, rows: np.ndarray, launches: Launches, ns: np.ndarray, names: list[str]
+    owned: OwnedOperations, rows: np.ndarray, launches: Launches, ns: np.ndarray, names: list[str]
 ) -> Alone:
     """Times alone of the kernels at `rows` of `owned`; `ns` has a time per kind, or nan."""
     example = rows[np.unique(launches.kind, return_index=True)[1]]
@@ -184,10 +184,12 @@ def alone_times(
         for name, phase, *geometry in zip(*columns, strict=True)
     ]
     unmeasured = np.isnan(ns)[launches.kind] & (launches.beside_ns > 0)
-    return Alone(kinds, ns, launches.of(unmeasured), owned.step[rows[unmeasured]].astype(np.int32))
+    return Alone(
+        kinds, ns, launches.select(unmeasured), owned.step[rows[unmeasured]].astype(np.int32)
+    )
 
 
-def communication_intervals(analysis: Analysis, owned: Owned) -> Intervals:
+def communication_intervals(analysis: Analysis, owned: OwnedOperations) -> Intervals:
     """Intervals in which a collective or a copy from GPU to GPU ran."""
     communicates = analysis.family[owned.name] == COMMUNICATION
     return union(owned.start_ns[communicates], owned.end_ns[communicates])

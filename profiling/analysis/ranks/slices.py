@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiling.analysis.analysis import Analysis
-from profiling.analysis.columns import joined, union
+from profiling.analysis.columns import concatenate_columns, union
 from profiling.analysis.gpu_time.breakdown import COMMUNICATION
 
 NEAR = 5e-4  # share of a step: the largest gap between two kernels of one slice
@@ -40,7 +40,7 @@ def rank_slices(analysis: Analysis) -> RankSlices:
     if copies.any():
         names, masks = [*names, COPIES], [*masks, copies]
     merged = [merge_near(owned.start_ns[mask], owned.end_ns[mask], near_ns) for mask in masks]
-    start_ns, end_ns = (joined([part[i] for part in merged]) for i in range(2))
+    start_ns, end_ns = (concatenate_columns([part[i] for part in merged]) for i in range(2))
     name = np.repeat(np.arange(len(names)), [len(start) for start, _ in merged])
     order = np.argsort(start_ns, kind="stable")
     parts = ["copy" if label == COPIES else "compute" for label in names]

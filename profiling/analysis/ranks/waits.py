@@ -260,7 +260,7 @@ def exposed_ns(rank: ReducedRank, clock_ns: int, *times_ns: np.ndarray) -> list[
     begin, until = edges[:-1], edges[1:]
     owner = first_to_end(start, end, begin)
     begin, until, owner = (column[owner >= 0] for column in (begin, until, owner))
-    alone = until - begin - rank.computing.within(begin + clock_ns, until + clock_ns)
+    alone = until - begin - rank.computing.ns_within(begin + clock_ns, until + clock_ns)
     waits = until <= came[owner]
     return [
         np.bincount(owner[chosen], alone[chosen], minlength=len(start))

@@ -1,1 +1,1 @@
-"""Run folders read back."""
+"""Read run folders back, and analyse runs side by side."""

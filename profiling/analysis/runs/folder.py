@@ -1,9 +1,9 @@
-"""Run folders read back: every number of metrics.jsonl as columns, by iteration and by time.
+"""Read run folders: every number of metrics.jsonl as columns, by iteration and by time.
 
-Time is what the run took from its beginning (time/elapsed_s), or for runs that did not log that the
-sum of its steps' times. Called by groups, by the dashboard and by the verbs compare, ab and log.
-The files are those that training.run_folder and training.record write; what a run lacks is absent,
-never 0.
+Time is counted from the beginning of the run (time/elapsed_s); for runs that did not log that, it
+is the sum of the step times. Called by groups, by the dashboard and by the verbs compare, ab and
+log. The files are those that training.run_folder and training.record write; what a run lacks is
+absent, never 0.
 """
 
 import json
@@ -25,36 +25,37 @@ from profiling.timeline.opening import newest
 
 LARGEST = 1e100  # a number beyond it is no measurement, and its square no number
 LAST_ITERATION = 2**53  # floats count up to there
-SETTLING_ROWS = 5  # logged rows after a start that are no step times: caches, clocks
+SETTLING_ROWS = 5  # logged rows after a start that do not count: caches and clocks still settle
 WALL_TIME, TRAINING_TIME = "wall time", "training time"
-EVALUATION = ("val/loss", "eval/train_loss")  # a row with these stands before its iteration
+EVALUATION = ("val/loss", "eval/train_loss")  # a row with one of these is before its iteration
 CAPTURED = "profile/captured_steps"  # a row with this has iterations under a profiler
 CAPTURES = ("*.html", "*.sqlite", "*.nsys-rep", "*.trace.json.gz", "*.pickle")
 Numbers = dict[str, float]
-Place = tuple[int, bool]  # of a row: iteration; False: an evaluation before it, True: behind it
+# of a row: (iteration, whether the row is after it and not an evaluation before it)
+Place = tuple[int, bool]
 Rows = dict[Place, Numbers]
 Count = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
 
 
 class NoRowsYet(ValueError):
-    """The run has only started: its metrics.jsonl has no row with numbers."""
+    """Raised for a run that has only started: its metrics.jsonl has no row with numbers."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """Values of one metric in the order of iterations; `elapsed_s`: see the run's time_axis."""
+    """Values of one metric in the order of iterations; RunFolder.time_axis explains `elapsed_s`."""
 
     iteration: np.ndarray
     elapsed_s: np.ndarray
     value: np.ndarray
-    training_s: np.ndarray  # sums of step times, whatever the axis
+    training_s: np.ndarray  # sums of step times, whatever the time axis is
 
 
 @dataclass(frozen=True)
 class LoggedSteps:
-    """Step times, of each logged row; without the first rows of each start and captured ones."""
+    """Step times of each logged row, without captured rows and the first rows after each start."""
 
-    iteration: np.ndarray  # the last of the row
+    iteration: np.ndarray  # the last iteration of the row
     median_ms: np.ndarray
     mean_ms: np.ndarray
 
@@ -64,15 +65,15 @@ class RunFolder:
     folder: Path
     name: str
     config: JsonObject  # as in config.yaml
-    in_force: JsonObject  # what the keys came to: data, device, attention
+    in_force: JsonObject  # what the keys were resolved to: data, device, attention
     environment: JsonObject | None  # versions and machine; None: not written
     summary: Numbers | None  # None: the run has not ended, or was killed
-    verdict: str | None  # what held it back, as its summary says; None: not known
-    tokens: int  # of an iteration
+    verdict: str | None  # what limited the run, as its summary says; None: not known
+    tokens: int  # tokens of one iteration
     columns: dict[str, Series]
     steps: LoggedSteps
     captures: list[Path]
-    time_axis: str  # what the columns' elapsed_s is: WALL_TIME or TRAINING_TIME
+    time_axis: str  # meaning of the columns' elapsed_s: WALL_TIME or TRAINING_TIME
     notes: list[str]
 
     @property
@@ -85,13 +86,13 @@ class RunFolder:
 
     @property
     def on_cpu(self) -> bool:
-        """Whether a CPU computed its steps."""
+        """Whether a CPU computed the steps of the run."""
         return self.in_force.get("device") == "cpu"
 
 
 @dataclass(frozen=True)
 class InForce:
-    """What runs are told apart by, of what their keys came to."""
+    """The resolved keys by which runs are told apart."""
 
     data: str | None = None
     text_sha256: str | None = None
@@ -106,7 +107,7 @@ class InForce:
 
 @dataclass(frozen=True)
 class Keys:
-    """What is read of config.yaml."""
+    """The fields of config.yaml that are read."""
 
     batch_size: Count
     block_size: Count
@@ -116,7 +117,7 @@ class Keys:
 
     @property
     def tokens(self) -> int:
-        """Of an iteration."""
+        """Number of tokens of one iteration."""
         return self.batch_size * self.block_size * self.gradient_accumulation_steps
 
 
@@ -125,11 +126,11 @@ def is_run_folder(path: Path) -> bool:
 
 
 def find_run_folders(places: list[Path]) -> list[Path]:
-    """The run folders among `places` and inside of them; previous-N only where it is named itself.
+    """The run folders among `places` and inside them; a previous-N only if it is named itself.
 
     Raises ValueError naming a place that does not exist or holds no run.
     """
-    found: dict[Path, Path] = {}
+    folders: dict[Path, Path] = {}
     for place in places:
         if not place.is_dir():
             raise ValueError(f"{place}: no such folder; give the out_dir of a run")
@@ -138,23 +139,23 @@ def find_run_folders(places: list[Path]) -> list[Path]:
         if not runs:
             raise ValueError(f"{place}: no {METRICS} in it or below; give the out_dir of a run")
         for path in runs:
-            found.setdefault(path.resolve(), path)
-    return list(found.values())
+            folders.setdefault(path.resolve(), path)
+    return list(folders.values())
 
 
 def runs_below(place: Path) -> list[Path]:
-    """The runs in a folder that is neither a run nor holds captures, as that of a sweep."""
+    """The runs in a folder that neither is a run nor holds captures, such as that of a sweep."""
     if not place.is_dir() or is_run_folder(place):
         return []
     with suppress(ValueError):  # none there
         newest(place)
         return []
-    found = sorted(path.parent for path in place.rglob(METRICS))
-    return [path for path in found if not is_previous(path.relative_to(place))]
+    folders = sorted(path.parent for path in place.rglob(METRICS))
+    return [path for path in folders if not is_previous(path.relative_to(place))]
 
 
 def newest_capture(folder: Path) -> Path | None:
-    """Of the run in this folder."""
+    """The newest capture of the run in this folder, or None."""
     try:
         return newest(folder / "profile")
     except ValueError:
@@ -166,7 +167,10 @@ def is_previous(path: Path) -> bool:
 
 
 def read_runs(folders: list[Path]) -> tuple[list[RunFolder], list[str]]:
-    """The runs, and a note about each that has not logged a row yet; ValueError where none has."""
+    """(runs on one time axis, notes, also on each run that has not logged a row yet).
+
+    Raises ValueError where no run has logged a row, or where a run cannot be read.
+    """
     runs, notes = [], []
     for folder in folders:
         try:
@@ -175,16 +179,16 @@ def read_runs(folders: list[Path]) -> tuple[list[RunFolder], list[str]]:
             notes.append(f"left out: {error}")
             if len(notes) == len(folders):
                 raise
-    return on_one_axis(runs), notes + [note for run in runs for note in run.notes]
+    return use_one_axis(runs), notes + [note for run in runs for note in run.notes]
 
 
-def on_one_axis(runs: list[RunFolder]) -> list[RunFolder]:
-    """Wall time if all runs have logged it, else training time: one axis for what is compared."""
+def use_one_axis(runs: list[RunFolder]) -> list[RunFolder]:
+    """The runs on a common time axis: wall time if all have logged it, else training time."""
     axes = {run.time_axis for run in runs}
-    return runs if len(axes) == 1 else [on_training_time(run) for run in runs]
+    return runs if len(axes) == 1 else [use_training_time(run) for run in runs]
 
 
-def on_training_time(run: RunFolder) -> RunFolder:
+def use_training_time(run: RunFolder) -> RunFolder:
     columns = {
         name: replace(series, elapsed_s=series.training_s) for name, series in run.columns.items()
     }
@@ -192,7 +196,11 @@ def on_training_time(run: RunFolder) -> RunFolder:
 
 
 def read_run(folder: Path) -> RunFolder:
-    """Raises NoRowsYet, or ValueError naming the file, and the line if it is metrics.jsonl."""
+    """The run in `folder`.
+
+    Raises NoRowsYet without a row of numbers, and ValueError naming the file that cannot be read,
+    with the line in metrics.jsonl.
+    """
     config = read_config(folder)
     try:
         keys = msgspec.convert(config, Keys)
@@ -228,7 +236,10 @@ def read_run(folder: Path) -> RunFolder:
 
 
 class WithoutAliases(yaml.SafeLoader):
-    """A few lines of aliases can stand for gigabytes, and training writes none."""
+    """A safe YAML loader that rejects aliases.
+
+    A few lines of aliases can stand for gigabytes, and training writes none.
+    """
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
@@ -237,7 +248,7 @@ class WithoutAliases(yaml.SafeLoader):
 
 
 def read_config(folder: Path) -> JsonObject:
-    """Every key of the run, nested as in config.yaml; `in_force` says what they came to.
+    """Every key of the run, nested as in config.yaml; `in_force` holds their resolved values.
 
     Raises ValueError naming the file.
     """
@@ -252,10 +263,11 @@ def read_config(folder: Path) -> JsonObject:
 
 
 def read_rows(path: Path) -> tuple[Rows, set[Place], list[str]]:
-    """(numbers of metrics.jsonl in the order of time, the rows in which a start settled, notes).
+    """(rows of numbers in the order of time, places of the rows of a start that settles, notes).
 
-    A start at iteration N takes back what an earlier one logged after N: that work was lost. A last
-    line that is half-written is left out, and noted.
+    A start at iteration N removes what an earlier one logged after N: that work was lost. A last
+    line that is half-written is left out, with a note. Raises ValueError naming the file, and the
+    line that is no row.
     """
     try:
         lines = path.read_bytes().split(b"\n")
@@ -270,11 +282,11 @@ def read_rows(path: Path) -> tuple[Rows, set[Place], list[str]]:
         try:
             place, numbers = read_row(line)
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
-            if number == len(lines):  # no end of line behind it
+            if number == len(lines):  # it has no newline at its end
                 notes.append(f"{path}: the last line is half-written and was left out")
                 break
-            said = line[:60].decode(errors="replace")
-            raise ValueError(f"{path}:{number}: not a row that training wrote: {said}") from error
+            text = line[:60].decode(errors="replace")
+            raise ValueError(f"{path}:{number}: not a row that training wrote: {text}") from error
         if numbers is None:
             rows = {known: row for known, row in rows.items() if known[0] <= place[0]}
             unsettled = SETTLING_ROWS
@@ -287,7 +299,10 @@ def read_rows(path: Path) -> tuple[Rows, set[Place], list[str]]:
 
 
 def read_row(line: bytes) -> tuple[Place, Numbers | None]:
-    """A line's place and numbers; no numbers: a start. Raises an error where it is no row."""
+    """The place and the numbers of a line; None instead of numbers for a line that marks a start.
+
+    Raises ValueError, TypeError, KeyError, OverflowError or RecursionError for what is no row.
+    """
     row = json.loads(line)
     iteration, numbers = int(row["iter"]), numbers_of(row)
     if not 0 <= iteration < LAST_ITERATION:
@@ -302,7 +317,7 @@ def read_row(line: bytes) -> tuple[Place, Numbers | None]:
 
 
 def numbers_of(values: JsonObject) -> Numbers:
-    """Those that are numbers which can be measured."""
+    """The values that are finite numbers of a size that can be measured."""
     return {
         name: value
         for name, value in values.items()
@@ -313,23 +328,26 @@ def numbers_of(values: JsonObject) -> Numbers:
 
 
 def columns_of(rows: Rows, tokens: int, wall: bool) -> dict[str, Series]:
-    """A series for each name with numbers; `tokens` are those of an iteration."""
+    """A series for each name with numbers; `tokens` is the number in one iteration.
+
+    `wall` takes elapsed_s from the rows, else it is training time.
+    """
     done, training_s = training_time(rows, tokens)
     columns = {}
     for name in dict.fromkeys(name for row in rows.values() for name in row):
         if name in ("iter", ELAPSED_S):
             continue
-        found = {place: row for place, row in rows.items() if name in row}
-        iteration, behind = np.array(list(found), dtype=float).T
+        with_name = {place: row for place, row in rows.items() if name in row}
+        iteration, behind = np.array(list(with_name), dtype=float).T
         trained_s = elapsed_s = np.interp(iteration + behind, done, training_s)
         if wall:
-            elapsed_s = column(found, ELAPSED_S)
-        columns[name] = Series(iteration, elapsed_s, column(found, name), trained_s)
+            elapsed_s = column(with_name, ELAPSED_S)
+        columns[name] = Series(iteration, elapsed_s, column(with_name, name), trained_s)
     return columns
 
 
 def column(rows: Rows, name: str) -> np.ndarray:
-    """NaN where a row lacks it."""
+    """(rows,) values of one name, NaN where a row lacks it."""
     return np.array([row.get(name, math.nan) for row in rows.values()], dtype=float)
 
 

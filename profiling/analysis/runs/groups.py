@@ -1,6 +1,6 @@
-"""Runs put together: a group differs by the seed alone, the groups of a section share their text.
+"""Group runs: those of a group differ only in their seed, the groups of a section share their text.
 
-Called by the dashboard. Losses compare only inside of a section.
+Called by the dashboard. Losses compare only inside a section.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,7 +12,7 @@ from cli.keys import spell
 from profiling.analysis.runs.configuration import (
     WORK,
     flatten,
-    leading,
+    leading_keys,
     same_work,
     top_level,
 )
@@ -32,19 +32,19 @@ from profiling.artifact_names import NOT_THE_CONFIGURATION
 from profiling.metric_names import ENERGY_PER_TOKEN, VAL_LOSS
 from profiling.records import JsonObject
 
-CONDITIONS = {"device": "machine", "ranks": "ranks", "torch": "torch"}  # of in_force
-TEXT = ("data", "text_sha256", "tokenizer", "vocab_size")  # of in_force: other text, other loss
+CONDITIONS = {"device": "machine", "ranks": "ranks", "torch": "torch"}  # key of in_force -> name
+TEXT = ("data", "text_sha256", "tokenizer", "vocab_size")  # keys of in_force that decide the loss
 LONGEST_LABEL = 3  # keys in the name of a group
-MOST_STEPS = 500  # that an interval is taken over: every so many-th of more
+MOST_STEPS = 500  # steps in an interval; more are thinned out evenly
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one configuration, a seed each."""
+    """Runs of one configuration, each with its own seed."""
 
     label: str
     runs: list[RunFolder]
-    settings: JsonObject  # configuration and conditions
+    settings: JsonObject  # configuration, and conditions of the machine
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Section:
 
     @property
     def time_axis(self) -> str:
-        """What `elapsed_s` of their columns is: read_runs makes it the same for all."""
+        """Meaning of `elapsed_s` in the columns; read_runs makes it the same for all runs."""
         return self.runs[0].time_axis
 
     @property
@@ -75,11 +75,11 @@ class Speed:
     """A candidate's time over a baseline's, and whether that is more than noise."""
 
     ratio: Ratio
-    noise: float  # by what share equal runs differ
-    # of each run on both sides; None: the ratio is over the steps of one run each
+    noise: float  # share by which equal runs differ
+    # medians of the runs of both sides; None: the ratio is over the steps of one run a side
     medians_ms: tuple[list[float], list[float]] | None
-    on_cpu: bool = False  # of one of the sides
-    equal_work: bool = False  # what differs leaves a step as it is
+    on_cpu: bool = False  # a run of either side was on a CPU
+    equal_work: bool = False  # what differs between the sides leaves a step as it is
 
     @property
     def over_runs(self) -> bool:
@@ -87,17 +87,17 @@ class Speed:
 
     @property
     def by_chance(self) -> bool:
-        """Whether it is of one run each on a CPU, where starts of one program differ by chance."""
+        """Whether it compares single runs on a CPU, where starts of a program differ by chance."""
         return self.on_cpu and not self.over_runs
 
     @property
     def answer(self) -> Answer:
-        found = answer(self.ratio, self.noise, EQUAL_WITHIN_PERCENT / 100)
-        unsure = self.by_chance or (self.equal_work and found != "equal")
-        return "cannot_tell" if unsure else found
+        outcome = answer(self.ratio, self.noise, EQUAL_WITHIN_PERCENT / 100)
+        unsure = self.by_chance or (self.equal_work and outcome != "equal")
+        return "cannot_tell" if unsure else outcome
 
     def runs_to_tell(self) -> int | None:
-        """Of each, about, where `answer` cannot tell; None: not known."""
+        """Approximate number of runs a side that would give an answer; None: not known."""
         if self.medians_ms is None:
             return None
         return processes_to_tell(*self.medians_ms, EQUAL_WITHIN_PERCENT / 100)
@@ -115,17 +115,17 @@ class Spread:
 
 
 def sections_of(runs: list[RunFolder]) -> list[Section]:
-    """In the order of the runs."""
-    return [section_of(found) for found in gather(runs, text_of).values()]
+    """The sections in the order of their first runs."""
+    return [section_of(runs_of_text) for runs_of_text in gather(runs, text_of).values()]
 
 
 def gather(
     runs: list[RunFolder], key: Callable[[RunFolder], tuple]
 ) -> dict[tuple, list[RunFolder]]:
-    found: dict[tuple, list[RunFolder]] = {}
+    groups: dict[tuple, list[RunFolder]] = {}
     for run in runs:
-        found.setdefault(key(run), []).append(run)
-    return found
+        groups.setdefault(key(run), []).append(run)
+    return groups
 
 
 def text_of(run: RunFolder) -> tuple:
@@ -134,10 +134,10 @@ def text_of(run: RunFolder) -> tuple:
 
 def section_of(runs: list[RunFolder]) -> Section:
     grouped = list(gather(runs, lambda run: tuple(map(str, settings_of(run).items()))).values())
-    settings = [settings_of(found[0]) for found in grouped]
+    settings = [settings_of(group[0]) for group in grouped]
     keys = dict.fromkeys(key for known in settings for key in known)
     differs = [key for key in keys if len({str(known.get(key)) for known in settings}) > 1]
-    labels = numbered(labels_of(settings, leading(differs)))
+    labels = number_labels(labels_of(settings, leading_keys(differs)))
     groups = [Group(*row) for row in zip(labels, grouped, settings, strict=True)]
     dataset, data, *_ = text_of(runs[0])
     name = str(dataset) if data in (None, dataset) else f"{dataset} ({data})"
@@ -145,7 +145,7 @@ def section_of(runs: list[RunFolder]) -> Section:
 
 
 def settings_of(run: RunFolder) -> JsonObject:
-    """All keys that make a run what it is, and the machine it ran on."""
+    """All keys that define a run, and the machine that it ran on."""
     config = {
         key: value
         for key, value in flatten(run.config).items()
@@ -158,9 +158,10 @@ def settings_of(run: RunFolder) -> JsonObject:
 
 
 def labels_of(settings: list[JsonObject], telling: list[str]) -> list[str]:
-    """Of groups: flash; or dropout=0.1 seed apart; or attention=flash, compile=true.
+    """Labels of groups: flash; dropout=0.1; or attention=flash, compile=true.
 
-    Behind the first key, what most groups have goes without saying where labels stay different.
+    `telling` are the keys that differ. After the first one, a value that most groups have is left
+    out if the labels stay different.
     """
     if not telling:
         return [str(known.get("attention")) for known in settings]
@@ -178,7 +179,7 @@ def labels_of(settings: list[JsonObject], telling: list[str]) -> list[str]:
 
 
 def usual_value(values: Iterable[object]) -> str | None:
-    """As it is spelled; None: none is that of more than half."""
+    """The spelling of the value that more than half have, or None."""
     spelled = list(map(spell, values))
     most = max(spelled, key=spelled.count)
     return most if 2 * spelled.count(most) > len(spelled) else None
@@ -188,8 +189,11 @@ def label(settings: JsonObject, keys: list[str]) -> str:
     return ", ".join(f"{key}={spell(settings.get(key))}" for key in keys)
 
 
-def numbered(labels: list[str]) -> list[str]:
-    """With a number behind each that two groups share, because not all keys fit into one."""
+def number_labels(labels: list[str]) -> list[str]:
+    """The labels, with a number after each that several groups share.
+
+    Groups can share one because not all keys fit into a label.
+    """
     return [
         f"{label} #{labels[:i].count(label) + 1}" if labels.count(label) > 1 else label
         for i, label in enumerate(labels)
@@ -197,7 +201,7 @@ def numbered(labels: list[str]) -> list[str]:
 
 
 def spread_of(runs: list[RunFolder], name: str) -> Spread | None:
-    """Over the iterations that all of the runs reached; None where none of them has the metric."""
+    """A metric's spread over the iterations that all runs reached; None where no run has it."""
     columns = [run.columns[name] for run in runs if name in run.columns]
     if not columns:
         return None
@@ -221,15 +225,15 @@ def best_loss(run: RunFolder) -> float | None:
 
 
 def loss_that_all_reach(runs: list[RunFolder]) -> float | None:
-    """The lowest validation loss, rounded up to two decimals, that every run came to."""
+    """The lowest validation loss that every run reached, rounded up to two decimals, or None."""
     best = [loss for run in runs if (loss := best_loss(run)) is not None]
     return float(np.ceil(max(best) * 100) / 100) if best else None
 
 
 def time_to_loss(run: RunFolder, losses: np.ndarray) -> np.ndarray:
-    """Seconds until the validation loss first was at most each of `losses`; NaN: never.
+    """Seconds until the validation loss first was at most each of `losses`, NaN for never.
 
-    Between two evaluations the loss is taken to fall evenly.
+    Between two evaluations the loss is assumed to fall linearly.
     """
     column = run.columns.get(VAL_LOSS.name)
     if column is None:
@@ -246,9 +250,10 @@ def time_to_loss(run: RunFolder, losses: np.ndarray) -> np.ndarray:
 
 
 def compare_speed(section: Section, baseline: Group, candidate: Group) -> Speed | None:
-    """Time a step (a token, where steps differ in their work) of candidate over baseline.
+    """Time a step of candidate over baseline, or time a token if steps differ in their work.
 
-    Over the runs where both have two, else over the steps of the two runs; None with too few.
+    The ratio is over runs where both groups have two, else over the steps of one run each. None
+    with too few steps.
     """
     sides = [
         [run.step_ms * time_scale(run, section) for run in group.runs if len(run.step_ms) > 1]
@@ -276,12 +281,12 @@ def equal_work(baseline: Group, candidate: Group) -> bool:
 
 
 def time_scale(run: RunFolder, section: Section) -> float:
-    """What makes times of `run` comparable: 1, or one over the tokens of an iteration."""
+    """The factor that makes times of `run` comparable: 1, or one over its tokens an iteration."""
     return 1.0 if section.same_work else 1.0 / run.tokens
 
 
 def typical_ms(group: Group) -> float | None:
-    """Median step time of each run, of these the median."""
+    """Median over the runs of their median step time in ms, or None without steps."""
     medians = [float(np.median(run.step_ms)) for run in group.runs if len(run.step_ms)]
     return float(np.median(medians)) if medians else None
 
@@ -290,22 +295,25 @@ def losses_of(group: Group) -> list[float]:
     return [loss for run in group.runs if (loss := best_loss(run)) is not None]
 
 
-def seconds_to(group: Group, loss: float) -> float | None:
-    """Mean over the runs; None where one of them never came to that loss."""
+def seconds_to_loss(group: Group, loss: float) -> float | None:
+    """Mean time in s in which the runs reached the loss; None where one of them never did."""
     seconds = [float(time_to_loss(run, np.array([loss]))[0]) for run in group.runs]
     return None if np.isnan(seconds).any() else float(np.mean(seconds))
 
 
-def over_runs(
+def mean_over_runs(
     group: Group, name: str, reduce: Callable[[np.ndarray], float] = np.median
 ) -> float | None:
-    """A metric reduced over the rows of each run, then averaged over the runs."""
+    """A metric reduced over the rows of each run, then averaged over the runs; None without it."""
     values = [float(reduce(run.columns[name].value)) for run in group.runs if name in run.columns]
     return float(np.mean(values)) if values else None
 
 
 def energy_per_token(group: Group) -> float | None:
-    """J a token while training: of the whole run once it has ended, else the rows' median."""
+    """Mean energy of the runs in J a token while training, or None.
+
+    That of a run is of the whole run once it has ended, else the median of its rows.
+    """
     values = []
     for run in group.runs:
         whole = (run.summary or {}).get(ENERGY_PER_TOKEN.name)

@@ -1,4 +1,4 @@
-"""Who waited for whom in a run of several ranks, over its logged rows. Called by the dashboard."""
+"""Summarise which rank waited for which in a run, over its logged rows. Called by the dashboard."""
 
 import re
 from dataclasses import dataclass
@@ -11,32 +11,32 @@ from profiling.metric_names import SLOWEST_RANK, STRAGGLER_MS, WAIT_MS, WAIT_OF_
 
 @dataclass(frozen=True)
 class RankWaits:
-    """Of one run; milliseconds of a step, means over the rows."""
+    """Waiting times of one run in ms a step, as means over the rows."""
 
     run: RunFolder
-    wait_ms: float  # of a rank, for the last one to come
-    straggler_ms: float  # what ranks that are slower than the rest cost
-    slowest: int  # the rank that was so most often
-    slowest_share: float  # in how many of the rows, 0 to 1
-    each_ms: dict[int, float]  # by rank; empty where they are too many to be logged
+    wait_ms: float  # time that a rank waits for the last one to come
+    straggler_ms: float  # cost of ranks that are slower than the rest
+    slowest: int  # the rank that was slowest most often
+    slowest_share: float  # share of the rows in which it was slowest, 0 to 1
+    each_ms: dict[int, float]  # wait of each rank; empty where there are too many to log
 
     @property
     def ranks(self) -> int | None:
-        found = self.run.in_force.get("ranks")
-        return found if isinstance(found, int) else None
+        ranks = self.run.in_force.get("ranks")
+        return ranks if isinstance(ranks, int) else None
 
     @property
-    def told_slowest(self) -> str:
+    def slowest_words(self) -> str:
         return f"{self.slowest}, in {self.slowest_share:.0%} of the rows"
 
     @property
-    def told_each(self) -> str | None:
-        told = [f"rank {rank} {ms:.2f}" for rank, ms in sorted(self.each_ms.items())]
-        return ", ".join(told) or None
+    def waits_words(self) -> str | None:
+        waits = [f"rank {rank} {ms:.2f}" for rank, ms in sorted(self.each_ms.items())]
+        return ", ".join(waits) or None
 
 
 def rank_waits(run: RunFolder) -> RankWaits | None:
-    """None of a run that did not log it: one rank alone waits for nobody."""
+    """The waits of a run, or None where it did not log them: one rank alone waits for nobody."""
     needed = [run.columns.get(metric.name) for metric in (WAIT_MS, STRAGGLER_MS, SLOWEST_RANK)]
     if not all(needed):
         return None
@@ -50,8 +50,8 @@ def rank_waits(run: RunFolder) -> RankWaits | None:
         int(ranks[rows.argmax()]),
         float(rows.max() / rows.sum()),
         {
-            int(found[1]): float(run.columns[name].value.mean())
-            for name, found in ranks_of.items()
-            if found
+            int(matched[1]): float(run.columns[name].value.mean())
+            for name, matched in ranks_of.items()
+            if matched
         },
     )

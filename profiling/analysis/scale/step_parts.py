@@ -9,7 +9,7 @@ import numpy as np
 from profiling.analysis.analysis import Analysis
 from profiling.analysis.capture import Capture
 from profiling.analysis.columns import distinct
-from profiling.analysis.gpu_time.attribution import Owned
+from profiling.analysis.gpu_time.attribution import OwnedOperations
 from profiling.analysis.kernels.families import FAMILIES
 from profiling.analysis.scale.model_sizes import ModelSizes
 from profiling.analysis.scale.records import StepParts
@@ -81,9 +81,9 @@ def step_parts(capture: Capture, sizes: ModelSizes) -> StepParts:
     )
 
 
-def phase_rows(analysis: Analysis, owned: Owned, name: str) -> list[np.ndarray]:
+def phase_rows(analysis: Analysis, owned: OwnedOperations, name: str) -> list[np.ndarray]:
     """Rows of `owned` for each phase called `name`, by start; empty phases are left out."""
-    phases = analysis.steps.phases_called(analysis.trace.names, (name,))
+    phases = analysis.steps.phase_mask(analysis.trace.names, (name,))
     mine = np.flatnonzero(owned.kernels_and_graphs & (owned.phase >= 0))
     mine = mine[phases[owned.phase[mine]]]
     mine = mine[np.argsort(owned.phase[mine], kind="stable")]  # they are by start
@@ -91,7 +91,7 @@ def phase_rows(analysis: Analysis, owned: Owned, name: str) -> list[np.ndarray]:
 
 
 def attention_rhythm(
-    analysis: Analysis, owned: Owned, phases: list[np.ndarray], blocks: int
+    analysis: Analysis, owned: OwnedOperations, phases: list[np.ndarray], blocks: int
 ) -> tuple[float, float, float] | None:
     """Medians in ns over `phases` that tell where blocks lie, from their attention kernels.
 
@@ -122,7 +122,7 @@ def attention_rhythm(
 
 
 def embedding_ns(
-    analysis: Analysis, owned: Owned, backward: list[np.ndarray], before: int
+    analysis: Analysis, owned: OwnedOperations, backward: list[np.ndarray], before: int
 ) -> float | None:
     """Time in ns of the embedding's dense gradient at the end of backward; None if a pass has none.
 
@@ -142,13 +142,13 @@ def embedding_ns(
     return float(np.median(spent))
 
 
-def update_ns(analysis: Analysis, owned: Owned) -> float:
+def update_ns(analysis: Analysis, owned: OwnedOperations) -> float:
     """Time in ns of the optimizer's kernels in a step."""
     rows = phase_rows(analysis, owned, "optimizer")
     return sum(int(owned.duration_ns[phase].sum()) for phase in rows) / analysis.step_count
 
 
-def squares_ns(analysis: Analysis, owned: Owned) -> float | None:
+def squares_ns(analysis: Analysis, owned: OwnedOperations) -> float | None:
     """Time in ns of those of them that sum the gradients' squares; None: no kernel has the name."""
     known = [number for number, name in enumerate(analysis.trace.names) if SQUARES in name]
     phases = phase_rows(analysis, owned, "optimizer")

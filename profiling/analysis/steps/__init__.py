@@ -1,1 +1,1 @@
-"""Whom a report is about: process, GPU, steps and phases."""
+"""Find the subject of a report: its process, GPU, steps and phases."""

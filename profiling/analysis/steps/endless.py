@@ -1,6 +1,7 @@
-"""Ranges that lost their ends: opened, never closed, and the program opened them again.
+"""Repair ranges that lost their ends: opened, never closed, and opened again by the program.
 
-Called by find. A range that is open when the capture ends is no such range: the capture cut it off.
+Called by find. A range that is open when the capture ends did not lose its end: the capture cut it
+off.
 """
 
 import re
@@ -10,13 +11,14 @@ import numpy as np
 
 from profiling.timeline.trace import Trace
 
-NUMBER = re.compile(r"[\s#_:]*(\d+)$")  # behind the name of a step
+NUMBER = re.compile(r"[\s#_:]*(\d+)$")  # at the end of a step's name
 
 
-def until_next(trace: Trace) -> tuple[Trace, np.ndarray]:
-    """The trace with each such range ended where the next of its name begins, and which these are.
+def fill_lost_ends(trace: Trace) -> tuple[Trace, np.ndarray]:
+    """(the trace with the lost ends filled in, (ranges,) mask of the ranges that had lost theirs).
 
-    Of its name is the next range of the same thread and domain, whatever its number.
+    Such a range then ends where the next range of the same name, thread and domain begins. Names
+    are the same if they differ only by the number at their end.
     """
     ranges = trace.ranges
     if ranges is None or ranges.closed.all():

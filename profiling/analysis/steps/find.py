@@ -1,12 +1,12 @@
-"""What a capture is about: which process and GPU, which ranges are steps, which are phases.
+"""Find the subject of a capture: its process and GPU, the ranges that are steps, and the phases.
 
-Called by analysis. Steps are, in this order: what --step names; ranges "iteration N" or "token N"
-(this project's are in the NVTX domain "nanogpt"); torch.profiler's "ProfilerStep#N"; in a Kineto
-capture what ends with an optimizer's step; the most frequent outermost range, if it recurs; what
-ends with an optimizer's kernels; the whole capture. Phases are the outermost ranges of the steps'
-domain and thread that are no steps or micro-steps themselves, in steps or between them; or what
---phases names; or, in a Kineto capture without any, what autograd's and the optimizer's operators
-tell.
+Called by analysis. Steps are the first of these that the capture has: what --step names; ranges
+"iteration N" or "token N" (this project's are in the NVTX domain "nanogpt"); torch.profiler's
+"ProfilerStep#N"; in a Kineto capture the time up to the end of each optimizer step; the most
+frequent outermost range, if it recurs; the time up to the end of each optimizer's kernels; the
+whole capture. Phases are the outermost ranges of the steps' domain and thread that are no steps or
+micro-steps themselves, in steps or between them; or what --phases names; or, in a Kineto capture
+without any, what the operators of autograd and the optimizer show.
 """
 
 import re
@@ -14,8 +14,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from profiling.analysis.columns import called, depths, distinct, used
-from profiling.analysis.steps.endless import NUMBER, until_next
+from profiling.analysis.columns import depths, distinct, name_mask, used_names
+from profiling.analysis.steps.endless import NUMBER, fill_lost_ends
 from profiling.analysis.steps.kernels import optimizer_kernel_steps
 from profiling.analysis.steps.operators import operator_phases, optimizer_steps
 from profiling.analysis.steps.phases import phase_ranges
@@ -24,12 +24,12 @@ from profiling.timeline.trace import ANY_THREAD, Calls, Operations, Ranges, Trac
 
 PROJECT_DOMAIN = "nanogpt"
 KNOWN_STEPS: tuple[str, ...] = (r"iteration \d+", r"token \d+", r"ProfilerStep#\d+")
-# domains of NVTX in which libraries range their own calls
+# NVTX domains in which libraries mark their own calls
 LIBRARIES = re.compile(
     r"(CCCL|NCCL|NVSHMEM|TensorRT|DALI|RAPIDS|cu(BLAS|DNN|FFT|RAND|SPARSE|SOLVER|TENSOR))\w*", re.I
 )
-THREAD_NUMBERS = 1 << 24  # of a process, in the low bits of Calls.thread
-NEAR = 0.25  # of the median
+THREAD_NUMBERS = 1 << 24  # thread numbers of one process, in the low bits of Calls.thread
+NEAR = 0.25  # of the median: times that are this close to it count as equal
 PHASE_WORDS = re.compile(r"forward|backward|fwd|bwd|prefill|decode", re.IGNORECASE)
 
 
@@ -40,23 +40,28 @@ def find_steps(
     device: int | None = None,
     process: int | None = None,
 ) -> Steps:
-    """Raises ValueError for a step, phase, device or process that the capture does not hold."""
-    trace, endless = until_next(trace)
-    process, device = subject(trace, step, device, process)
+    """The steps of one process on one GPU, with their phases.
+
+    Raises ValueError for a step, phase, device or process that the capture does not hold.
+    """
+    trace, endless = fill_lost_ends(trace)
+    process, device = choose_process_and_device(trace, step, device, process)
     rows = step_rows(trace, process, step)
     if len(rows):
-        steps = ranged_steps(trace, process, device, rows)
+        steps = steps_from_ranges(trace, process, device, rows)
     elif (
         step is None
-        and (found := optimizer_steps(trace, process, device))
+        and (inferred := optimizer_steps(trace, process, device))
         or step is None
-        and (found := optimizer_kernel_steps(trace, process, device, main_thread(trace, process)))
+        and (
+            inferred := optimizer_kernel_steps(trace, process, device, main_thread(trace, process))
+        )
     ):
-        steps = found
+        steps = inferred
     else:
-        steps = whole_capture(trace, process, device)
+        steps = whole_capture_step(trace, process, device)
     ranges, unclosed = phase_ranges(trace, steps, rows, phases, endless)
-    has_phases = called(trace.names, ranges.name, PHASE_WORDS.search).any()
+    has_phases = name_mask(trace.names, ranges.name, PHASE_WORDS.search).any()
     if phases is None and not has_phases and (guessed := operator_phases(trace, steps)):
         return replace(steps, ranges=guessed, phases_from="operators")
     phases_from = "ranges" if len(ranges.start_ns) else None
@@ -68,12 +73,13 @@ def ranges_of(trace: Trace) -> Ranges:
     return trace.ranges or Ranges.empty()
 
 
-def subject(
+def choose_process_and_device(
     trace: Trace, step: str | None, device: int | None, process: int | None
 ) -> tuple[int | None, int | None]:
-    """(process, device): the one that has steps, and of several the one with most GPU time.
+    """(process, device) of the report: one with steps, and of several the one with most GPU time.
 
-    Of those that are asked for: two processes or GPUs are never mixed into one row of steps.
+    `device` and `process` limit the choice. Two processes or GPUs are never mixed into one row of
+    steps. Raises ValueError where the capture does not hold what is asked for.
     """
     ranges, operations = ranges_of(trace), trace.operations
     with_steps = set(distinct(ranges.process[step_mask(trace, step)]).tolist())
@@ -84,59 +90,64 @@ def subject(
         if process is not None and process not in held:
             raise ValueError(f"process={process}: {trace.file.name} holds ranges of {held}")
         return process if process is not None else min(held, default=None), None
-    found = used_gpus(trace)
+    used = used_gpus(trace)
     for key, wanted, column in (("device", device, 1), ("process", process, 0)):
-        held = sorted({row[column] for row in found})
-        found = [row for row in found if wanted in (None, row[column])]
-        if not found:
+        held = sorted({row[column] for row in used})
+        used = [row for row in used if wanted in (None, row[column])]
+        if not used:
             raise ValueError(f"{key}={wanted}: {trace.file.name} holds GPU activity of {held}")
-    process, device, _ = max(found, key=lambda row: (row[0] in with_steps, row[2]))
+    process, device, _ = max(used, key=lambda row: (row[0] in with_steps, row[2]))
     return process, device
 
 
 def processes_of(trace: Trace) -> list[int]:
-    """Processes of the host's events: of ranges, else operators, else calls."""
+    """Processes with events on the host: with ranges, or else operators, or else calls."""
     tables = (trace.ranges, trace.operators, trace.calls)
-    return next((found for t in tables if t and (found := distinct(t.process).tolist())), [])
+    return next(
+        (processes for t in tables if t and (processes := distinct(t.process).tolist())), []
+    )
 
 
 def used_gpus(trace: Trace) -> list[tuple[int, int, int]]:
     """(process, device, nanoseconds of its operations) for each GPU of each process."""
     operations = trace.operations or Operations.empty()
-    found = []
+    gpus = []
     for process in distinct(operations.process).tolist():
-        mine = operations.process == process
-        for device in distinct(operations.device[mine]).tolist():
-            of = mine & (operations.device == device)
-            took_ns = int((operations.end_ns[of] - operations.start_ns[of]).sum())
-            found.append((process, device, took_ns))
-    return found
+        of_process = operations.process == process
+        for device in distinct(operations.device[of_process]).tolist():
+            on_device = of_process & (operations.device == device)
+            took_ns = int((operations.end_ns[on_device] - operations.start_ns[on_device]).sum())
+            gpus.append((process, device, took_ns))
+    return gpus
 
 
 def step_mask(trace: Trace, step: str | None) -> np.ndarray:
-    """Which of the ranges are steps by name; of "iteration N" the project's own go first."""
+    """(ranges,) mask of those that are steps by name; ranges in the project's domain go first."""
     ranges = ranges_of(trace)
     patterns = KNOWN_STEPS
     if step is not None:
         patterns = (re.escape(step), rf"{re.escape(step)}[\s#_:]*\d+")
     for pattern in patterns:
-        found = called(trace.names, ranges.name, re.compile(pattern).fullmatch)
-        own = found & (ranges.domain >= 0)
+        matches = name_mask(trace.names, ranges.name, re.compile(pattern).fullmatch)
+        own = matches & (ranges.domain >= 0)
         own[own] = [trace.names[d] == PROJECT_DOMAIN for d in ranges.domain[own]]
-        if found.any():
-            return own if own.any() else found
+        if matches.any():
+            return own if own.any() else matches
     return np.zeros(len(ranges.start_ns), bool)
 
 
 def step_rows(trace: Trace, process: int | None, step: str | None) -> np.ndarray:
-    """Rows of the ranges that are steps: of one thread, none inside another."""
+    """Rows of the ranges that are steps, all on one thread and none inside another.
+
+    Raises ValueError where no range has the name `step`.
+    """
     ranges = ranges_of(trace)
     rows = np.flatnonzero(step_mask(trace, step) & (ranges.process == process))
     if not len(rows) and step is not None and trace.ranges is not None:
-        known = sorted({trace.names[row] for row in used(ranges.name)})[:8]
+        known = sorted({trace.names[row] for row in used_names(ranges.name)})[:8]
         raise ValueError(f"step={step}: no range is called so; there are {', '.join(known)}, ...")
     if not len(rows) and not optimizer_steps(trace, process, None):
-        rows = repeated_rows(ranges, np.flatnonzero(of_program(trace, ranges, process)))
+        rows = repeated_rows(ranges, np.flatnonzero(program_mask(trace, ranges, process)))
     if not len(rows):
         return rows
     threads, count = np.unique(ranges.thread[rows], return_counts=True)
@@ -144,47 +155,52 @@ def step_rows(trace: Trace, process: int | None, step: str | None) -> np.ndarray
     return rows[depths(ranges.start_ns[rows], ranges.end_ns[rows]) == 0]
 
 
-def of_program(trace: Trace, ranges: Ranges, process: int | None) -> np.ndarray:
-    """Which ranges the program of the process made itself, rather than a library that it uses."""
+def program_mask(trace: Trace, ranges: Ranges, process: int | None) -> np.ndarray:
+    """(ranges,) mask of those that the process's program made, and not a library that it uses."""
     named = ranges.domain >= 0
     library = np.zeros(len(named), bool)
-    library[named] = called(trace.names, ranges.domain[named], LIBRARIES.fullmatch)
+    library[named] = name_mask(trace.names, ranges.domain[named], LIBRARIES.fullmatch)
     return (ranges.process == process) & ~library
 
 
 def repeated_rows(ranges: Ranges, mine: np.ndarray) -> np.ndarray:
-    """Of the rows `mine` the most frequent outermost range that is repeated; of a tie the first."""
-    found = []
+    """Rows of the most frequent outermost range among `mine`, if it recurs.
+
+    The first one of a tie counts.
+    """
+    repeated = []
     for thread in np.unique(ranges.thread[mine]):
         rows = mine[ranges.thread[mine] == thread]
         rows = rows[depths(ranges.start_ns[rows], ranges.end_ns[rows]) == 0]
         names, first, count = np.unique(ranges.name[rows], return_index=True, return_counts=True)
         for i in np.flatnonzero(count > 1).tolist():
-            found.append((-count[i], rows[first[i]], rows[ranges.name[rows] == names[i]]))
-    rows = min(found, key=lambda row: row[:2])[2] if found else np.empty(0, np.int64)
+            repeated.append((-count[i], rows[first[i]], rows[ranges.name[rows] == names[i]]))
+    rows = min(repeated, key=lambda row: row[:2])[2] if repeated else np.empty(0, np.int64)
     return rows if recur(ranges.start_ns[rows], ranges.end_ns[rows]) else rows[:0]
 
 
 def recur(start_ns: np.ndarray, end_ns: np.ndarray) -> bool:
-    """Whether what bears one name may be the steps of a loop, or came again by chance.
+    """Whether ranges of one name look like the steps of a loop, and not repeated by chance.
 
-    Steps fill most of the time from the first to the last, or most of them come about as long after
-    one another. Two, which have no rhythm, take about as long.
+    Steps fill most of the time from the first to the last, or most of them begin at about equal
+    distances. Two ranges, which have no rhythm, must take about equally long.
     """
     if len(start_ns) < 2:
         return False
     length_ns = end_ns - start_ns
     filled = 2 * length_ns.sum() >= end_ns[-1] - start_ns[0]
-    return bool(filled or alike(np.diff(start_ns) if len(start_ns) > 2 else length_ns))
+    return bool(filled or nearly_equal(np.diff(start_ns) if len(start_ns) > 2 else length_ns))
 
 
-def alike(times_ns: np.ndarray) -> bool:
-    """Whether most of them are near their median."""
+def nearly_equal(times_ns: np.ndarray) -> bool:
+    """Whether most of the times are near their median."""
     median = np.median(times_ns)
     return bool(2 * np.count_nonzero(abs(times_ns - median) <= NEAR * median) > len(times_ns))
 
 
-def ranged_steps(trace: Trace, process: int | None, device: int | None, rows: np.ndarray) -> Steps:
+def steps_from_ranges(
+    trace: Trace, process: int | None, device: int | None, rows: np.ndarray
+) -> Steps:
     ranges = ranges_of(trace).rows(rows)
     first = trace.names[ranges.name[0]]
     number = NUMBER.search(first)
@@ -197,9 +213,10 @@ def ranged_steps(trace: Trace, process: int | None, device: int | None, rows: np
 
 
 def main_thread(trace: Trace, process: int | None) -> int | None:
-    """The process's first thread, if it calls CUDA; else that which calls most. None without calls.
+    """The process's first thread if it calls CUDA, else the one with most calls; None without any.
 
-    The system gives the first thread the number of its process; autograd's may call more often.
+    The first thread is preferred because autograd's may call more often. The system gives it the
+    number of its process.
     """
     calls = trace.calls or Calls.empty()
     unique, count = np.unique(calls.thread[calls.process == process], return_counts=True)
@@ -209,8 +226,11 @@ def main_thread(trace: Trace, process: int | None) -> int | None:
     return int(first[0]) if len(first) else int(unique[np.argmax(count)])
 
 
-def whole_capture(trace: Trace, process: int | None, device: int | None) -> Steps:
-    """One step from the first event of the process to the last."""
+def whole_capture_step(trace: Trace, process: int | None, device: int | None) -> Steps:
+    """One step from the first event of the process to the last.
+
+    Raises ValueError where the process has no event.
+    """
     tables = [trace.calls, trace.ranges, trace.operators, trace.operations]
     starts, ends = [], []
     for table in tables:

@@ -1,24 +1,29 @@
-"""Steps of a capture without any ranges: an optimizer's kernels end each. Called by find."""
+"""Find steps in a capture without ranges: each ends with an optimizer's kernels. Called by find."""
 
 import re
 
 import numpy as np
 
-from profiling.analysis.columns import called
+from profiling.analysis.columns import name_mask
 from profiling.analysis.steps.steps import Steps
 from profiling.timeline.trace import KERNEL, Trace
 
 OPTIMIZER = re.compile(r"(multi_tensor_apply|FusedOptimizer|fused_?adam|adam_cuda).*", re.I | re.S)
-NORM = re.compile(r"lpnorm|l2norm", re.I)  # of the gradients, well before the update
+NORM = re.compile(r"lpnorm|l2norm", re.I)  # norms of the gradients, well before the update
 STEP_NAME = "optimizer's kernels"
 FEWEST_STEPS = 3
-APART = 0.3  # of the most other kernels between two of an optimizer's: another step
+# a new step: between two kernels of the optimizer there are more than this share of the most
+# other kernels that lie between any two
+APART = 0.3
 
 
 def optimizer_kernel_steps(
     trace: Trace, process: int | None, device: int | None, thread: int | None
 ) -> Steps | None:
-    """Steps by the host's time of the optimizer's last launch; None where they do not repeat."""
+    """Steps that end when the host has launched the optimizer's last kernel, or None.
+
+    None where calls or operations are not captured, or where there are fewer than FEWEST_STEPS.
+    """
     operations, calls = trace.operations, trace.calls
     if operations is None or calls is None:
         return None
@@ -27,7 +32,7 @@ def optimizer_kernel_steps(
     call = operations.call[mine]
     order = np.argsort(calls.start_ns[call], kind="stable")
     name, call = operations.name[mine][order], call[order]
-    updates = np.flatnonzero(called(trace.names, name, is_update))
+    updates = np.flatnonzero(name_mask(trace.names, name, is_update))
     if len(updates) < FEWEST_STEPS:
         return None
     between = np.diff(updates)

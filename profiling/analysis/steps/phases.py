@@ -1,10 +1,10 @@
-"""Which ranges are phases, and what lies inside them. Called by find."""
+"""Find the ranges that are phases, and the ranges inside them. Called by find."""
 
 import re
 
 import numpy as np
 
-from profiling.analysis.columns import called, depths, distinct, used
+from profiling.analysis.columns import depths, distinct, name_mask, used_names
 from profiling.analysis.steps.steps import NO_RANGES, StepRanges, Steps
 from profiling.timeline.trace import ANY_THREAD, Ranges, Trace
 
@@ -18,11 +18,12 @@ def phase_ranges(
     phases: list[str] | None,
     endless: np.ndarray,
 ) -> tuple[StepRanges, int]:
-    """Phases and the ranges inside them, and how many of them the capture left open.
+    """(phases and the ranges inside them, number of ranges that the capture cut off).
 
-    `endless`: which ranges lost their ends; they are left out, for nobody knows what lies in them.
-    `step_rows`: the ranges that are steps. Those that bear one name are phases themselves if
-    nothing is inside them: the program ranges its phases alone.
+    `endless` is a mask of the ranges that lost their ends. They are left out, because nobody knows
+    what lies in them. `step_rows` are the ranges that are steps. If all of them have one name and
+    nothing is inside them, they are phases themselves: the program marks nothing but its phases.
+    Raises ValueError where no range has a name in `phases`.
     """
     ranges = trace.ranges
     if ranges is None:
@@ -32,8 +33,8 @@ def phase_ranges(
         chosen &= np.isin(ranges.name, phase_names(trace, ranges, phases))
     elif len(step_rows):
         chosen &= ranges.domain == ranges.domain[step_rows[0]]
-        chosen &= ~called(trace.names, ranges.name, WRAPPERS.fullmatch)
-        alike = chosen[step_rows].all() and len(used(ranges.name[step_rows])) == 1
+        chosen &= ~name_mask(trace.names, ranges.name, WRAPPERS.fullmatch)
+        alike = chosen[step_rows].all() and len(used_names(ranges.name[step_rows])) == 1
         chosen[step_rows] = False
         chosen[step_rows] = alike and not in_steps(steps, ranges.start_ns[chosen])
     else:
@@ -42,9 +43,9 @@ def phase_ranges(
     rows = np.flatnonzero(chosen)
     mine = ranges.rows(rows)
     depth, name = depth_of(steps, mine), mine.name.astype(np.int64)
-    found = StepRanges(mine.start_ns, mine.end_ns, name, mine.thread, depth)
+    chosen_ranges = StepRanges(mine.start_ns, mine.end_ns, name, mine.thread, depth)
     cut_off = ~ranges.closed & ~endless
-    return found, int(cut_off[np.union1d(rows, step_rows)].sum())
+    return chosen_ranges, int(cut_off[np.union1d(rows, step_rows)].sum())
 
 
 def in_steps(steps: Steps, time_ns: np.ndarray) -> bool:
@@ -54,11 +55,15 @@ def in_steps(steps: Steps, time_ns: np.ndarray) -> bool:
 
 
 def depth_of(steps: Steps, ranges: Ranges) -> np.ndarray:
-    """0 for phases. Where the steps' thread has some, another's ranges are only if called alike."""
+    """Depth of each range, 0 for phases.
+
+    If the steps' thread has ranges, those of another thread are phases only if they have the name
+    of one of its phases.
+    """
     depth = np.zeros(len(ranges.name), np.int64)
     for thread in distinct(ranges.thread).tolist():
-        of = np.flatnonzero(ranges.thread == thread)
-        depth[of] = depths(ranges.start_ns[of], ranges.end_ns[of])
+        rows = np.flatnonzero(ranges.thread == thread)
+        depth[rows] = depths(ranges.start_ns[rows], ranges.end_ns[rows])
     elsewhere = ranges.thread != steps.thread
     if np.all(elsewhere):
         elsewhere &= ranges.thread != ANY_THREAD
@@ -68,7 +73,7 @@ def depth_of(steps: Steps, ranges: Ranges) -> np.ndarray:
 
 
 def phase_names(trace: Trace, ranges: Ranges, phases: list[str]) -> list[int]:
-    present = {trace.names[row]: row for row in used(ranges.name)}
+    present = {trace.names[row]: row for row in used_names(ranges.name)}
     for phase in phases:
         if phase not in present:
             known = ", ".join(sorted(present)[:8])

@@ -1,6 +1,6 @@
-"""What a report is about: the steps of one process on one GPU, and their phases.
+"""The subject of a report: the steps of one process on one GPU, and their phases.
 
-Made by profiling.analysis.steps.find; asked by all that measure something in them.
+Made by profiling.analysis.steps.find; used by all modules that measure something in steps.
 """
 
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from profiling.analysis.columns import called
+from profiling.analysis.columns import name_mask
 from profiling.timeline.trace import Operations, Table
 
 
@@ -28,37 +28,43 @@ NO_RANGES = StepRanges.empty()
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps of one process, as the host had them."""
+    """The steps of one process, in the host's time."""
 
     process: int | None
     device: int | None
-    thread: int | None  # the one that opens the steps
+    thread: int | None  # the thread that opens the steps
     name: str | None  # without the number; None: the whole capture is one step
     first_iteration: int | None
     start_ns: np.ndarray  # of each step on the host, ascending
     end_ns: np.ndarray
     ranges: StepRanges = NO_RANGES
     phases_from: str | None = None  # ranges | operators
-    unclosed: int = 0  # ranges among them that the capture cut off
-    endless: int = 0  # ranges whose end is not in the capture, though the program went on
+    unclosed: int = 0  # number of these ranges that the capture cut off
+    endless: int = 0  # number of ranges without an end, though the program went on
 
     @cached_property
     def phases(self) -> StepRanges:
         return self.ranges.rows(self.ranges.depth == 0)
 
     def host_end_ns(self) -> int:
-        """Until when launches belong to the last step: what logs or saves it is behind it."""
+        """The time up to which launches belong to the last step, including its trailing phases.
+
+        A trailing phase (logging or saving the step) has the name of a phase in an earlier step.
+        """
         last = int(self.end_ns[-1])
         after = self.phases.start_ns >= last
-        # not what follows the training
+        # a name that is new here is not part of the loop: it follows the training
         after &= np.isin(self.phases.name, self.phases.name[~after])
         return int(self.phases.end_ns[after].max(initial=last))
 
-    def phases_called(self, names: list[str], wanted: tuple[str, ...]) -> np.ndarray:
-        """Which of the phases have one of the wanted names, in any case; `names`: the trace's."""
-        return called(names, self.phases.name, lambda name: name.lower() in wanted)
+    def phase_mask(self, names: list[str], wanted: tuple[str, ...]) -> np.ndarray:
+        """(phases,) mask of those with one of the `wanted` names, in upper or lower case.
+
+        `names` is Trace.names.
+        """
+        return name_mask(names, self.phases.name, lambda name: name.lower() in wanted)
 
     def rows_of(self, operations: Operations) -> np.ndarray:
-        """Rows of what ran for the process on the GPU, in the steps or not."""
+        """Rows of the operations of this process on this GPU, in the steps or not."""
         mine = (operations.process == self.process) & (operations.device == self.device)
         return np.flatnonzero(mine)

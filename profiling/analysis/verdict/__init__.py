@@ -1,1 +1,1 @@
-"""What holds the step back, how sure that is, and what to try."""
+"""Name what limits the step, with the evidence and what to try next."""

@@ -1,7 +1,7 @@
-"""What to try next, from profiling.causes. Called by diagnosis.
+"""Choose what to try next, from profiling.causes. Called by diagnosis.
 
-What is in force already is not advised. It is read off the manifest's configuration and off the
-capture itself; a setting of which neither tells counts as not in force.
+A setting that is in force already is not advised. What is in force is read off the manifest's
+configuration and off the capture itself; a setting that neither shows counts as not in force.
 """
 
 import re
@@ -14,25 +14,25 @@ from profiling.causes import VERDICT, InForce
 from profiling.kernel_names import function_name
 
 GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch")
-STEP = "iteration"  # what the trainer calls its own
-TOKEN = "token"  # what sample.py does, which has not the keys of training
+STEP = "iteration"  # the trainer's name for its steps
+TOKEN = "token"  # a step of sample.py, which does not have the keys of training
 NEAR_PEAK = 0.5  # MFU
 INDUCTOR = "triton_"
-# products of two bytes an element: cuBLAS, CUTLASS, cuDNN, Triton, hipBLASLt
+# matrix products of 16-bit elements: cuBLAS, CUTLASS, cuDNN, Triton, hipBLASLt
 HALF = re.compile(r"bf16|bfloat16|f16f16|s16816|h16816|_hsh_|_hss|fp16|nvjet_(sm\d+_)?[ht]", re.I)
-LARGEST = 20  # kernels
-# HIP's calls; products by Tensile, copies by ROCm's own kernels; names of GPUs
+LARGEST = 20  # kernels that are searched for such products
+# HIP's calls; matrix products by Tensile, copies by ROCm's own kernels; names of GPUs
 OF_AMD = re.compile(r"hip[A-Z]|Cijk_|__amd_|(AMD|Radeon|Instinct|MI\d{2,3}[A-Z]?)\b")
 
 
 def advise(verdict: str, report: Report) -> list[str]:
-    """The lines of a verdict that are of use to the run of this report."""
+    """The lines of advice for a verdict that are of use to this report's run."""
     run = in_force(report)
-    return [line.format_map(asdict(run)) for line in lines(verdict, run)]
+    return [line.format_map(asdict(run)) for line in advice_templates(verdict, run)]
 
 
-def lines(verdict: str, run: InForce) -> list[str]:
-    """Of use to such a run; with the fields of InForce in braces."""
+def advice_templates(verdict: str, run: InForce) -> list[str]:
+    """Templates of the lines that are of use to `run`, with fields of InForce in braces."""
     useful = (advice for advice in VERDICT[verdict].advice if advice.is_of_use(run))
     return [(run.foreign and advice.elsewhere) or advice.line for advice in useful]
 
@@ -80,18 +80,21 @@ def in_force(report: Report) -> InForce:
 
 
 def is_of_amd(report: Report) -> bool:
-    """Whether a GPU of AMD was captured, on which ncu, NVIDIA's tool, does not run."""
+    """Whether an AMD GPU was captured, on which ncu, NVIDIA's tool, does not run."""
     names = [row.name for row in (*report.kernels, *report.api)]
     gpu = report.capture.gpu
     return any(map(OF_AMD.match, [*names, gpu.name] if gpu else names))
 
 
 def most_above_roof(roofline: Roofline | None) -> RooflineRow | None:
-    """The family with the most to gain: a slow one that takes no time is no concern."""
+    """The family with the most time above its roof, or None without one above it.
+
+    The absolute time counts: a slow family that takes no time is no concern.
+    """
     above = [row for row in roofline.families if row.percent_of_bound < 100] if roofline else []
     return max(above, key=above_roof_ms, default=None)
 
 
 def above_roof_ms(row: RooflineRow) -> float:
-    """How much shorter a step would be with the family at its roof."""
+    """Milliseconds by which a step would be shorter with the family at its roof."""
     return row.ms * (1 - row.percent_of_bound / 100)

@@ -1,4 +1,7 @@
-"""Which copies keep the GPU from computing: direction, memory, speed. Called by diagnosis."""
+"""Describe the copies that keep the GPU from computing: direction, memory, speed.
+
+Called by diagnosis.
+"""
 
 from collections.abc import Iterator
 
@@ -11,7 +14,7 @@ WORTH_TELLING = 0.1  # of the time in which only copies run
 
 
 def sentences(copies: list[CopySpeed], gpu: Device | None) -> Iterator[str]:
-    """A line for each kind of copy that matters, the longest first."""
+    """A line for each kind of copy that matters, in the order of `copies` (most exposed first)."""
     exposed_ms = sum(row.exposed_ms for row in copies)
     peak = link_bytes_per_s(gpu.name) if gpu else None
     for row in copies:
@@ -30,7 +33,7 @@ def sentences(copies: list[CopySpeed], gpu: Device | None) -> Iterator[str]:
 
 
 def staging_sentence(idle_ms: float) -> str:
-    """`idle_ms`: of a step, by the cause `staging`."""
+    """The line about idle time with the cause `staging`; `idle_ms` is of one step."""
     return (
         f"{idle_ms:.2f} ms a step the GPU was idle while the host moved bytes from or to pageable "
         "memory, through a buffer of the driver's."

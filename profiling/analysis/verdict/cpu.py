@@ -1,4 +1,4 @@
-"""What a step on a CPU is made of, where the run has no GPU. Called by diagnosis."""
+"""Describe the parts of a step on a CPU, for a run without a GPU. Called by diagnosis."""
 
 from collections.abc import Iterator
 
@@ -11,13 +11,13 @@ from profiling.analysis.verdict.advice import advise
 from profiling.units import milliseconds, size_bytes
 
 VERDICT = "cpu_only"
-SHOWN = 3  # operators, and phases
-WAITING = 0.8  # cores: less than the training thread alone would use
+SHOWN = 3  # number of operators, and of phases, that are named
+WAITING = 0.8  # cores: fewer than the training thread alone would use
 WORTH_TELLING = 0.05  # of a step
 
 
 def bottleneck(analysis: Analysis, report: Report, cannot_tell: list[str]) -> Bottleneck:
-    """`report`: all but its bottleneck is there."""
+    """The bottleneck of a run without a GPU; `report` is complete but for its bottleneck."""
     evidence = [
         *phase_sentences(report),
         *operator_sentences(analysis, report),
@@ -33,8 +33,8 @@ def longest_phase(report: Report) -> RangeTotal | None:
     return max(report.phases, key=lambda row: row.host_ms, default=None)
 
 
-def of_step(report: Report, ms: float) -> str:
-    """'16.36 of 29.63 ms a step (55 %)' of milliseconds a step."""
+def share_of_step(report: Report, ms: float) -> str:
+    """The share of a step that `ms` milliseconds are: '16.36 of 29.63 ms a step (55 %)'."""
     step_ms = report.window.step_ms.mean
     return f"{milliseconds(ms)} of {milliseconds(step_ms)} ms a step ({100 * ms / step_ms:.0f} %)"
 
@@ -44,42 +44,43 @@ def phase_sentences(report: Report) -> Iterator[str]:
     if not report.phases:
         return
     first, *others = sorted(report.phases, key=lambda row: -row.host_ms)
-    told = [
+    phases = [
         f"{row.name} {milliseconds(row.host_ms / steps)} ms"
         for row in others[:SHOWN]
         if row.host_ms / steps >= WORTH_TELLING * step_ms
     ]
-    then = f"; then {', '.join(told)}" if told else ""
-    yield f"The longest phase is {first.name}: {of_step(report, first.host_ms / steps)}{then}."
+    then = f"; then {', '.join(phases)}" if phases else ""
+    share = share_of_step(report, first.host_ms / steps)
+    yield f"The longest phase is {first.name}: {share}{then}."
 
 
 def operator_sentences(analysis: Analysis, report: Report) -> Iterator[str]:
-    """How much of a step PyTorch's operators take, and which of them."""
+    """Lines on how much of a step PyTorch's operators take, and which ones take most."""
     table = analysis.trace.operators
     if table is None or not report.operators:
         return
-    mine = table.rows(table.process == analysis.steps.process)
-    busy_ns = union(mine.start_ns, mine.end_ns).clipped(analysis.begin_ns, analysis.end_ns)
+    own = table.rows(table.process == analysis.steps.process)
+    busy_ns = union(own.start_ns, own.end_ns).clip(analysis.begin_ns, analysis.end_ns)
     busy_ms = busy_ns.total_ns() / 1e6 / analysis.step_count
-    yield f"Operators take {of_step(report, busy_ms)}, Python the rest."
+    yield f"Operators take {share_of_step(report, busy_ms)}, Python the rest."
     whole_ns = sum(row.self_ns for row in report.operators)
-    told = [
+    operators = [
         f"{row.name} {milliseconds(row.self_ns / 1e6 / analysis.step_count)} ms "
         f"({100 * row.self_ns / whole_ns:.0f} %)"
         for row in report.operators[:SHOWN]
     ]
-    yield f"Most of the operators' time: {', '.join(told)} a step."
+    yield f"Most of the operators' time: {', '.join(operators)} a step."
 
 
 def process_sentences(analysis: Analysis, report: Report) -> Iterator[str]:
-    """Cores and memory, as far as they were measured."""
+    """Lines on the cores and the memory that the process used, as far as they were measured."""
     process, table = report.process, analysis.trace.operators
     if process and process.cores_used is not None:
-        of = f" of {report.cpu_cores}" if report.cpu_cores else ""
+        of_cores = f" of {report.cpu_cores}" if report.cpu_cores else ""
         threads = process.compute_threads
         in_threads = "1 thread" if threads == 1 else f"{threads} threads"
         shared = f"; PyTorch computes with {in_threads}" if threads else ""
-        yield f"On average {process.cores_used:.1f}{of} cores were at work{shared}."
+        yield f"On average {process.cores_used:.1f}{of_cores} cores were at work{shared}."
         if process.cores_used < WAITING:
             yield "It had to wait: other programs took the cores, or it read files."
     elif table is not None and (mine := table.process == analysis.steps.process).any():
@@ -93,4 +94,4 @@ def most_to_gain(report: Report) -> str | None:
     if not report.operators:
         return None
     largest, steps = report.operators[0], report.window.steps
-    return f"{largest.name}, at most {of_step(report, largest.self_ns / 1e6 / steps)}"
+    return f"{largest.name}, at most {share_of_step(report, largest.self_ns / 1e6 / steps)}"

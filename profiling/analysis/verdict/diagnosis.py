@@ -1,18 +1,20 @@
-"""Names the bottleneck, with its evidence and what to try next. Called by summary.
+"""Name the bottleneck, with its evidence and what to try next. Called by summary.
 
-Judged is the typical step (gpu_time.typical), less what capturing added. Known from the manifest,
-that is taken off `launch` and `cpu`, which a profiler lengthens, in proportion; estimated by the
-events recorded (profiler_cost), off `launch` first, since that is where events are.
+The typical step (gpu_time.typical) is judged, less the time that capturing added. If the manifest
+has that time, it is taken off `launch` and `cpu`, which a profiler lengthens, in proportion. If it
+is estimated from the events recorded (profiler_cost), it is taken off `launch` first, because that
+is where the events are.
 
 1. What keeps the GPU waiting is ranked by the milliseconds a step that it costs: idle time by cause
-   (gpu_time.idle), copies and communication that no kernel hides. The largest is the verdict, from
-   15 % of the step on; the host's reasons count together for that, and if two of them are about as
-   large, or only their sum is the largest, it is `host`. Only allocation is told by the names of
-   its calls: where it is the largest of all it is the verdict, whatever comes second.
-2. Otherwise the GPU itself is the bottleneck, and verdict.gpu says by what; so it is too where half
+   (gpu_time.idle), and copies and communication that no kernel hides. The largest is the verdict if
+   it is 15 % of the step or more. The host's reasons count together for that; if two of them are
+   about as large, or only their sum is the largest, the verdict is `host`. Allocation alone is
+   certain, because the names of its calls show it: where it is the largest of all it is the
+   verdict, whatever comes second.
+2. Otherwise the GPU itself is the bottleneck, and verdict.gpu says why. This is also so where half
    of the step passes between kernels that are queued.
 
-A run without a GPU is told by verdict.cpu. A capture that lost too many kernels has no verdict.
+A run without a GPU is judged by verdict.cpu. A capture that lost too many kernels has no verdict.
 
 A wait for the GPU is no finding by itself: it counts only as the idle time that it causes.
 """
@@ -28,23 +30,25 @@ from profiling.analysis.verdict.advice import above_roof_ms, advise, most_above_
 from profiling.analysis.verdict.health import CAPTURE_AGAIN
 from profiling.causes import PART, VERDICT
 
-CLOSE = 0.6  # of the largest: a second reason of the host's that weighs about as much
+CLOSE = 0.6  # of the host's largest reason: a second one above it weighs about as much
 WORTH_TELLING = 0.02  # of a step
 
 
 def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
-    """`report`: all but its bottleneck is there."""
-    cannot = list(cannot_tell(report))
+    """The bottleneck of a report that is complete but for its bottleneck."""
+    unknowns = list(cannot_tell(report))
     if reason := report.health.no_verdict:
-        said = f"{reason}: records were lost, so what is added up here is too small."
-        cannot = [f"what holds the step back: {reason}", *cannot]
-        return Bottleneck("unknown", [said], [f"To tell, {CAPTURE_AGAIN}."], cannot_tell=cannot)
+        sentence = f"{reason}: records were lost, so what is added up here is too small."
+        unknowns = [f"what holds the step back: {reason}", *unknowns]
+        return Bottleneck(
+            "unknown", [sentence], [f"To tell, {CAPTURE_AGAIN}."], cannot_tell=unknowns
+        )
     if report.on_cpu:
-        return cpu.bottleneck(analysis, report, cannot)
+        return cpu.bottleneck(analysis, report, unknowns)
     step = typical_step(analysis)
     if step is None or not step.ms:
         evidence = list(host_sentences(report))
-        return Bottleneck("unknown", evidence, advise("unknown", report), cannot_tell=cannot)
+        return Bottleneck("unknown", evidence, advise("unknown", report), cannot_tell=unknowns)
     lost, taken_off = lost_ms(report, step)
     step_ms = max(step.ms - taken_off, 1e-9)
     waiting = {name: ms for name, ms in lost.items() if VERDICT[name].waiting}
@@ -55,7 +59,7 @@ def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
     if step.idle_ms >= gpu.WAITING_SHARE * step_ms and not idle_is_explained(analysis):
         verdict = "unknown"
         evidence.append("Why it was idle cannot be told without the CUDA calls.")
-    elif 2 * gaps_ms < step_ms and (named := largest(waiting, step_ms)):
+    elif 2 * gaps_ms < step_ms and (named := waiting_verdict(waiting, step_ms)):
         waiting = dict(sorted(waiting.items(), key=lambda item: -item[1]))
         verdict = named
         evidence += waiting_sentences(waiting, step_ms)
@@ -73,12 +77,15 @@ def diagnose(analysis: Analysis, report: Report) -> Bottleneck:
         advise(verdict, report),
         ranked,
         most_to_gain(report, verdict, lost, computing, step_ms),
-        cannot,
+        unknowns,
     )
 
 
 def idle_is_explained(analysis: Analysis) -> bool:
-    """Whether the calls were captured that launched what ends the idle time, or half of it."""
+    """Whether the calls that launched the operations after the gaps were captured.
+
+    It is enough that they are known for half of the idle time.
+    """
     gaps, operations = analysis.gaps, analysis.trace.operations
     if gaps is None or operations is None:
         return False
@@ -88,7 +95,10 @@ def idle_is_explained(analysis: Analysis) -> bool:
 
 
 def lost_ms(report: Report, step: TypicalStep) -> tuple[dict[str, float], float]:
-    """(verdict -> ms of the step that it costs, ms of the host's time that capturing added)."""
+    """(verdict -> ms a step that it costs, ms that were taken off the step for capturing).
+
+    What capturing added is taken off the host's parts, and never more than they have.
+    """
     if report.idle is None:
         return {}, 0.0
     host_ms = {name: ms for name, ms in step.parts_ms.items() if PART[name].lengthened}
@@ -106,14 +116,14 @@ def lost_ms(report: Report, step: TypicalStep) -> tuple[dict[str, float], float]
 
 
 def added_ms(health: Health) -> float:
-    """By how much capturing lengthened a step."""
+    """Milliseconds by which capturing lengthened a step, measured or else estimated."""
     if health.free_step_ms is None:
         return health.estimated_added_ms or 0.0
     return max(0.0, health.free_step_ms * (health.overhead_percent or 0.0) / 100)
 
 
-def largest(waiting: dict[str, float], step_ms: float) -> str | None:
-    """The verdict by what costs most, if that is enough of the step."""
+def waiting_verdict(waiting: dict[str, float], step_ms: float) -> str | None:
+    """The verdict that costs most, or None if none costs enough of the step."""
     host_ms = sum(ms for name, ms in waiting.items() if VERDICT[name].host)
     counted = {name: host_ms if VERDICT[name].host else ms for name, ms in waiting.items()}
     enough = [name for name, ms in counted.items() if ms >= gpu.WAITING_SHARE * step_ms]
@@ -130,11 +140,11 @@ def largest(waiting: dict[str, float], step_ms: float) -> str | None:
 def ranking(
     report: Report, lost: dict[str, float], verdict: str, computing: dict[str, float]
 ) -> list[Gain]:
-    """What each class would give back at most, in ms a step, the largest first.
+    """The most that each class could give back, in ms a step, the largest first.
 
-    `computing`: kernel time of a step by family, without communication. Of the GPU's classes it is
-    the time above the roofline's floor, of families without a floor all; nothing while the GPU
-    waits: kernels that end sooner then only make it wait longer.
+    `computing` is kernel time of a step by family, without communication. The GPU's classes could
+    give back the time above the roofline's floor, or all time of a family without a floor. They
+    give back nothing while the GPU waits: kernels that end sooner would only make it wait longer.
     """
     floors = report.roofline.families if report.roofline else []
     percent = {row.family: row.percent_of_bound for row in floors}
@@ -154,7 +164,7 @@ def most_to_gain(
     computing: dict[str, float],
     step_ms: float,
 ) -> str | None:
-    """The one thing to work on, with what it could bring; None where nothing can be told."""
+    """The one thing to work on, with the most it could gain, or None if nothing can be said."""
     of_host = sum(ms for name, ms in lost.items() if VERDICT[name].host)
     if verdict in lost or verdict == "host":
         title, ms = VERDICT[verdict].title, of_host if verdict == "host" else lost[verdict]
@@ -187,7 +197,7 @@ def busy_sentences(report: Report, step: TypicalStep) -> Iterator[str]:
 
 
 def host_sentences(report: Report) -> Iterator[str]:
-    """What can be said of a capture without a GPU."""
+    """Evidence from a capture without GPU activity: the longest phase and operators."""
     yield "Without GPU activity in the capture the bottleneck cannot be named."
     if report.phases:
         longest = max(report.phases, key=lambda row: row.host_ms)
@@ -211,9 +221,9 @@ def waiting_sentences(waiting: dict[str, float], step_ms: float) -> list[str]:
 
 def overhead_sentence(health: Health, taken_off: float) -> str:
     if health.free_step_ms is None:
-        told = f"By the events recorded, capturing added about {health.estimated_added_ms:.2f} ms"
+        added = f"By the events recorded, capturing added about {health.estimated_added_ms:.2f} ms"
         return (
-            f"{told} to a step: {taken_off:.2f} ms of the idle time are not held against the host."
+            f"{added} to a step: {taken_off:.2f} ms of the idle time are not held against the host."
         )
     return (
         f"Capturing made a step {health.overhead_percent:.0f} % longer "
@@ -225,7 +235,7 @@ def overhead_sentence(health: Health, taken_off: float) -> str:
 def details(
     analysis: Analysis, report: Report, verdict: str, waiting: dict[str, float]
 ) -> Iterator[str]:
-    """Where the milliseconds of the verdict come from."""
+    """Further evidence for the verdict: the origin of its milliseconds."""
     if verdict == "copies":
         yield from copies.sentences(report.copies or [], report.capture.gpu)
         if report.idle and (staging_ms := report.idle.by_cause["staging"]):
@@ -249,7 +259,7 @@ def details(
 
 
 def cannot_tell(report: Report) -> Iterator[str]:
-    """What is missing, and the option that would have captured it."""
+    """Questions that the capture leaves open, each with the option that would have answered it."""
     if report.window.phases_from is None:
         yield "which phase is slow: no phase ranges: --step NAME --phases a,b"
     if report.breakdown is None:

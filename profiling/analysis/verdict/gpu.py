@@ -1,11 +1,11 @@
-"""What a GPU that is kept busy is busy with. Called by diagnosis.
+"""Judge what a busy GPU is busy with. Called by diagnosis.
 
 gpu_latency: its kernels are too small to fill it. gpu_gaps: it pauses between larger ones. Else
 gpu_compute if matrix products, convolutions and fused attention make up half of the kernel time,
-gpu_memory if they cannot, and `gpu` if that hangs on kernels that the capture does not name. That
-is the larger of two bounds: what is no matrix work moves bytes. Where they lie close together, the
-evidence has both.
-Hardware counters decide instead where they are decided.
+gpu_memory if they cannot, and `gpu` if that depends on kernels that the capture does not name. The
+verdict is the larger of two bounds: work that is not matrix work moves bytes. Where they lie close
+together, the evidence has both.
+Hardware counters decide instead, if they were captured and are clear.
 """
 
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ from profiling.analysis.report import Report
 from profiling.analysis.verdict.health import UNKNOWN_SHARE
 from profiling.timeline.trace import GRAPH, KERNEL, Device
 
-WAITING_SHARE = 0.15  # of a step: from here on it is what holds the step back
+WAITING_SHARE = 0.15  # of a step: from here up, waiting is what limits the step
 MATRIX_FAMILIES = ("gemm", "convolution", "attention")
 MATRIX_SHARE = 0.5
-CLOSE = 1.5  # the longer of two bounds is less than half as long again: both are worth work
+CLOSE = 1.5  # the longer bound over the shorter: below this, both are worth work
 SMALL_US = 5.0
 SMALL_SHARE = 0.5
 SATURATED_PERCENT = 60.0  # of a hardware counter
@@ -28,17 +28,20 @@ SATURATED_PERCENT = 60.0  # of a hardware counter
 
 @dataclass(frozen=True)
 class Launches:
-    """What is launched in the steps, and how well single kernels fill the GPU."""
+    """Number of launches in the steps, and how well single kernels fill the GPU."""
 
     per_step: float  # calls that launched an operation
     mean_us: float
-    small_share: float  # of kernel time, in kernels that are short or have few blocks
+    small_share: float  # share of the kernel time in kernels that are short or have few blocks
 
 
 def verdict(
     analysis: Analysis, report: Report, family_ms: dict[str, float], gaps_ms: float, step_ms: float
 ) -> tuple[str, list[str]]:
-    """(verdict, evidence). Of a step: `family_ms`, and `gaps_ms` between queued kernels."""
+    """(verdict, evidence) for a GPU that is kept busy.
+
+    `family_ms` is kernel time and `gaps_ms` the time between queued kernels, both of one step.
+    """
     if 2 * gaps_ms >= step_ms:
         return "gpu_gaps", [gaps_sentence(gaps_ms, step_ms)]
     unnamed_ms = whole_graphs_ms(analysis)
@@ -60,11 +63,11 @@ def verdict(
     tensor = counter(report, "Tensor Active")
     if tensor is not None and tensor >= SATURATED_PERCENT:
         return "gpu_compute", [f"Tensor cores are active {tensor:.0f} % of the busy time."]
-    return by_families(family_ms, unnamed_ms)
+    return verdict_by_families(family_ms, unnamed_ms)
 
 
 def clock_sentences(report: Report) -> list[str]:
-    """One, where something held the clock down over the run."""
+    """One sentence if something held the GPU's clock down over the run, else none."""
     clock = report.run and report.run.gpu_clock
     if not clock or not clock.held_down_by:
         return []
@@ -76,39 +79,42 @@ def gaps_sentence(gaps_ms: float, step_ms: float) -> str:
     return f"{gaps_ms:.2f} ms a step ({share:.0f} %) pass between kernels that are queued."
 
 
-def by_families(family_ms: dict[str, float], unnamed_ms: float) -> tuple[str, list[str]]:
-    """Of what computes. `unnamed_ms`: of a step, in CUDA graphs that were captured as wholes."""
+def verdict_by_families(family_ms: dict[str, float], unnamed_ms: float) -> tuple[str, list[str]]:
+    """(verdict, evidence) by the kernel families that compute.
+
+    `unnamed_ms` is the time a step in CUDA graphs that were captured without their kernels.
+    """
     family_ms = {name: ms for name, ms in family_ms.items() if name != "communication"}
     total = sum(family_ms.values()) + unnamed_ms or 1.0
     matrix = sum(family_ms.get(name, 0.0) for name in MATRIX_FAMILIES)
     unnamed_ms += family_ms.get("other", 0.0)
-    found = [
+    evidence = [
         f"Matrix products, convolutions and fused attention take {matrix:.2f} of {total:.2f} ms "
         f"kernel time a step ({100 * matrix / total:.0f} %)."
     ]
     top = sorted(family_ms, key=lambda name: -family_ms[name])[:3]
     largest = ", ".join(f"{name} {family_ms[name]:.2f} ms" for name in top)
     if largest:
-        found.append(f"The largest families: {largest} a step.")
+        evidence.append(f"The largest families: {largest} a step.")
     bytes_ms = total - matrix - unnamed_ms
     if max(matrix, bytes_ms) < CLOSE * min(matrix, bytes_ms):
-        found.append(
+        evidence.append(
             f"What moves bytes takes {bytes_ms:.2f} ms ({100 * bytes_ms / total:.0f} %): the two "
             "lie close together, both are worth work."
         )
     if matrix >= MATRIX_SHARE * total:
-        return "gpu_compute", found
+        return "gpu_compute", evidence
     if matrix + unnamed_ms < MATRIX_SHARE * total or unnamed_ms < UNKNOWN_SHARE * total:
-        return "gpu_memory", found
-    found.append(
+        return "gpu_memory", evidence
+    evidence.append(
         f"What {unnamed_ms:.2f} ms ({100 * unnamed_ms / total:.0f} %) are spent on, the names in "
         "the capture do not tell."
     )
-    return "gpu", found
+    return "gpu", evidence
 
 
 def whole_graphs_ms(analysis: Analysis) -> float:
-    """Of a step, in CUDA graphs whose kernels were not captured."""
+    """Milliseconds a step in CUDA graphs whose kernels were not captured."""
     owned = analysis.owned
     if owned is None:
         return 0.0
@@ -120,7 +126,7 @@ def launches_of(analysis: Analysis, gpu: Device | None) -> Launches | None:
     if owned is None or not (kernel := owned.kind == KERNEL).any():
         return None
     launched = np.zeros(int(owned.call.max()) + 2, bool)
-    launched[owned.call] = True  # the last is that of an unknown call, -1
+    launched[owned.call] = True  # the last one stands for unknown calls, -1
     duration_ns = owned.duration_ns[kernel]
     small = duration_ns < SMALL_US * 1000
     if gpu is not None and gpu.sm_count:

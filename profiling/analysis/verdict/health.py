@@ -1,4 +1,4 @@
-"""What may be wrong with a capture, so that nobody reads too much into it. Called by summary."""
+"""Find what may be wrong with a capture, so that nobody trusts it too far. Called by summary."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -18,13 +18,15 @@ from profiling.timeline.trace import GRAPH, Device, Trace
 FEW_STEPS = 5
 HIGH_OVERHEAD_PERCENT = 10.0
 LOW_COVERAGE = 0.95
-SLOW_START = 1.5  # the first step against the median of the rest
-RESTLESS = 0.2  # the middle half of the step times, against their median
+SLOW_START = 1.5  # the first step over the median of the rest
+RESTLESS = 0.2  # interquartile range of the step times over their median
 DISTURBANCES = ("evaluate", "checkpoint")
 WHOLE_GRAPHS = "CUDA graphs were captured as wholes, without their kernels"
 PERSONAL = "the capture still holds an environment, a user, a host or folders"
 OTHERS = "GPUs of processes in this capture"
-UNKNOWN_SHARE = 0.2  # of kernel time: from here on a warning, and no evidence
+# of the kernel time in kernels without a family: from here up families prove nothing, and it is
+# worth a warning
+UNKNOWN_SHARE = 0.2
 TRACE_BOTH = "nsys profile --trace=cuda,nvtx"
 CAPTURE_AGAIN = (
     "capture again: fewer steps (profile.steps=10), torch.cuda.synchronize() before the capture "
@@ -38,19 +40,22 @@ note, warning = partial(Finding, "note"), partial(Finding, "warning")
 def health(
     analysis: Analysis, manifest: Manifest | None, report: Report, problem: str | None
 ) -> Health:
-    """`report`: all but its health and bottleneck is there; `problem`: of the run's own rows."""
+    """The health of a capture, whose `report` is complete but for its health and bottleneck.
+
+    `problem` says why the run's own rows could not be read, or is None.
+    """
     overhead = manifest.overhead_percent if manifest else None
     free_ms = free_step_ms(manifest)
     estimated_ms = profiler_cost.estimated_ms(analysis) if free_ms is None else None
     lost = lost_kernels(analysis)
     findings = chain(
-        of_losses(analysis.losses),
-        of_tool(analysis.trace),
-        of_overhead(overhead, free_ms, report),
-        of_manifest(manifest, report.capture.gpu),
-        of_steps(report, analysis.steps.unclosed, analysis.steps.endless),
-        of_others(analysis),
-        of_content(analysis.trace, report),
+        loss_findings(analysis.losses),
+        tool_findings(analysis.trace),
+        overhead_findings(overhead, free_ms, report),
+        manifest_findings(manifest, report.capture.gpu),
+        step_findings(report, analysis.steps.unclosed, analysis.steps.endless),
+        other_gpu_findings(analysis),
+        content_findings(analysis.trace, report),
         [Finding("note", problem)] if problem else [],
     )
     return Health(overhead, free_ms, estimated_ms, list(findings), lost)
@@ -66,30 +71,35 @@ def lost_kernels(analysis: Analysis) -> LostKernels | None:
         losses.lost if losses.captured else None,
         percent,
         losses.allows_no_verdict,
-        losses.said,
+        losses.sentence,
     )
 
 
-def of_losses(losses: Losses | None) -> Iterator[Finding]:
+def loss_findings(losses: Losses | None) -> Iterator[Finding]:
     if losses and losses.is_worth_a_warning:
-        yield warning(losses.said, CAPTURE_AGAIN)
+        yield warning(losses.sentence, CAPTURE_AGAIN)
 
 
 def free_step_ms(manifest: Manifest | None) -> float | None:
-    """The mean of the medians before and after the window, as the manifest's overhead has it."""
+    """Step time without a profiler: the mean of the medians before and after the window, or None.
+
+    The manifest's overhead is relative to the same mean.
+    """
     around = (manifest.step_ms.before, manifest.step_ms.after) if manifest else ()
     medians = [laps.median for laps in around if laps]
     return float(np.mean(medians)) if medians else None
 
 
-def of_tool(trace: Trace) -> Iterator[Finding]:
+def tool_findings(trace: Trace) -> Iterator[Finding]:
     yield from map(warning, trace.warnings)
     if trace.personal:
         cure = "python -m profiling scrub CAPTURE -o FILE"
         yield warning(PERSONAL, cure)
 
 
-def of_overhead(overhead: float | None, free: float | None, report: Report) -> Iterator[Finding]:
+def overhead_findings(
+    overhead: float | None, free: float | None, report: Report
+) -> Iterator[Finding]:
     if overhead is None or free is None or overhead < HIGH_OVERHEAD_PERCENT:
         return
     cure = "read shares of GPU time, not the step time; launch-bound steps suffer most"
@@ -102,7 +112,7 @@ def of_overhead(overhead: float | None, free: float | None, report: Report) -> I
     )
 
 
-def of_manifest(manifest: Manifest | None, gpu: Device | None) -> Iterator[Finding]:
+def manifest_findings(manifest: Manifest | None, gpu: Device | None) -> Iterator[Finding]:
     if manifest is None:
         yield note(
             "no manifest: configuration and uncaptured step times are unknown",
@@ -116,11 +126,11 @@ def of_manifest(manifest: Manifest | None, gpu: Device | None) -> Iterator[Findi
         yield warning(f"the window ended early: {manifest.window.ended_by}")
     for error in manifest.window.errors:
         yield warning(f"while capturing: {error}")
-    if gpu and (why := roofline.missing(manifest, gpu.name)):
+    if gpu and (why := roofline.missing_reason(manifest, gpu.name)):
         yield note(f"no roofline: {why}")
 
 
-def of_steps(report: Report, unclosed: int, endless: int) -> Iterator[Finding]:
+def step_findings(report: Report, unclosed: int, endless: int) -> Iterator[Finding]:
     steps, values = report.window.steps, report.window.step_ms.values
     if report.window.step_name is None:
         cure = "range your steps and phases, or name them: --step NAME --phases a,b"
@@ -155,12 +165,12 @@ def of_steps(report: Report, unclosed: int, endless: int) -> Iterator[Finding]:
 
 
 def changes_figures(finding: Finding) -> bool:
-    """Whether it says how the figures are to be read, and so belongs beside them."""
+    """Whether the finding says how to read the figures, and so belongs beside them."""
     return finding.level == "warning" or OTHERS in finding.what
 
 
-def of_others(analysis: Analysis) -> Iterator[Finding]:
-    """What of the capture the report is not about."""
+def other_gpu_findings(analysis: Analysis) -> Iterator[Finding]:
+    """A note where the capture holds other processes or GPUs than the report's."""
     used, steps = used_gpus(analysis.trace), analysis.steps
     if len(used) < 2:
         return
@@ -173,7 +183,7 @@ def of_others(analysis: Analysis) -> Iterator[Finding]:
     )
 
 
-def of_content(trace: Trace, report: Report) -> Iterator[Finding]:
+def content_findings(trace: Trace, report: Report) -> Iterator[Finding]:
     phases_from = report.window.phases_from
     if phases_from is None and (trace.ranges is None or not len(trace.ranges.start_ns)):
         yield warning("no ranges were captured: no phases", TRACE_BOTH)

@@ -115,7 +115,7 @@ def verdict(report: Report) -> list[Block]:
         *(Finding(f.level, f.what, f.cure, places=MARKDOWN) for f in report.health.findings),
         *(
             Finding(f.level, f.what, f.cure, places=("terminal", "page"))
-            for f in report.health.of_losses
+            for f in report.health.loss_findings
         ),
         Facts(pairs, cards=True, places=("markdown", "page")),
         Facts([*pairs, ("step, ms", told)], places=TERMINAL),

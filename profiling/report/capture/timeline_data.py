@@ -12,8 +12,8 @@ from typing import TypedDict
 import numpy as np
 
 from cli.plain import without_controls
-from profiling.analysis.columns import joined
-from profiling.analysis.gpu_time.step_events import Launched, Slices, StepEvents
+from profiling.analysis.columns import concatenate_columns
+from profiling.analysis.gpu_time.step_events import LaunchFacts, Slices, StepEvents
 from profiling.analysis.kernels.families import FAMILIES
 from profiling.causes import CAUSES, part_named
 from profiling.report.capture.kernel_sources import Links
@@ -105,10 +105,12 @@ def timeline_data(events: StepEvents, sources: Links) -> TimelineData:
         "called": {},
         "causes": {cause: part_named(cause).meaning for cause in CAUSES_OR_IDLE},
         "rows": [{"kind": r.kind, "label": r.label, "count": len(r.shade)} for r in rows],
-        "start": packed(joined(deltas)),
-        "duration": packed(joined([row.slices.end_ns - row.slices.start_ns for row in rows])),
-        "name": packed(joined(named)),
-        "shade": packed(joined([row.shade for row in rows])),
+        "start": packed(concatenate_columns(deltas)),
+        "duration": packed(
+            concatenate_columns([row.slices.end_ns - row.slices.start_ns for row in rows])
+        ),
+        "name": packed(concatenate_columns(named)),
+        "shade": packed(concatenate_columns([row.shade for row in rows])),
         "call": packed(np.where(launched.call >= 0, order[launched.call], -1) + 1),
         "phase": packed(names.index(launched.phase) + 1),
         "operator": packed(names.index(launched.operator) + 1),
@@ -158,15 +160,17 @@ def split(kind: str, slices: Slices, shade: np.ndarray, *labels: str) -> list[Dr
     return found
 
 
-def ordered(events: StepEvents, rows: list[DrawnRow]) -> tuple[np.ndarray, Launched]:
+def ordered(events: StepEvents, rows: list[DrawnRow]) -> tuple[np.ndarray, LaunchFacts]:
     """(of each of events.calls its place in the rows, events.launched as the rows have it)."""
-    calls = joined([row.rows for row in rows if row.kind == "call"])
+    calls = concatenate_columns([row.rows for row in rows if row.kind == "call"])
     place = np.zeros(max(len(calls), 1), np.int64)
     place[calls] = np.arange(len(calls))
-    return place, events.launched.rows(joined([r.rows for r in rows if r.kind == "stream"]))
+    return place, events.launched.rows(
+        concatenate_columns([r.rows for r in rows if r.kind == "stream"])
+    )
 
 
-def distinct_geometries(launched: Launched) -> tuple[list[list[int]], np.ndarray]:
+def distinct_geometries(launched: LaunchFacts) -> tuple[list[list[int]], np.ndarray]:
     """(the distinct ones, which of them each operation has)."""
     columns = (
         *(launched.blocks, launched.threads, launched.registers),

@@ -19,8 +19,8 @@ from profiling.analysis.runs.groups import (
     best_loss,
     energy_per_token,
     losses_of,
-    over_runs,
-    seconds_to,
+    mean_over_runs,
+    seconds_to_loss,
     typical_ms,
 )
 from profiling.analysis.runs.waits import rank_waits
@@ -44,7 +44,7 @@ def summary_table(part: str, section: Section, loss: float | None) -> Table:
         Column("best val loss", best_losses, "text"),
     ]
     if loss is not None:
-        seconds = partial(seconds_to, loss=loss)
+        seconds = partial(seconds_to_loss, loss=loss)
         columns.append(Column(f"s to val loss {loss:g}", seconds, "number"))
     known = [c for c in columns if any(c.of(group) is not None for group in section.groups)]
     note = (
@@ -60,7 +60,7 @@ def typical(
     """What tells of a group how much it had of the metric."""
 
     def value(group: Group) -> float | None:
-        found = over_runs(group, metric.name, reduce)
+        found = mean_over_runs(group, metric.name, reduce)
         return None if found is None else found * scale
 
     return value
@@ -134,9 +134,9 @@ def ranks_table(part: str, section: Section) -> Table:
         Column("run", lambda waits: waits.run.name, "code"),
         Column("ranks", "ranks", "number"),
         Column("wait for the last rank, ms a step", "wait_ms", "ms"),
-        Column("the slowest rank", "told_slowest", "text"),
+        Column("the slowest rank", "slowest_words", "text"),
         Column("what slower ranks cost, ms a step", "straggler_ms", "ms"),
-        Column("wait of each rank, ms", "told_each", "text"),
+        Column("wait of each rank, ms", "waits_words", "text"),
     ]
     known = [waits for run in section.runs if (waits := rank_waits(run))]
     note = (

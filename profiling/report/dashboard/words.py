@@ -11,7 +11,7 @@ from profiling.analysis.runs.groups import (
     energy_per_token,
     equal_work,
     losses_of,
-    seconds_to,
+    seconds_to_loss,
     time_scale,
     typical_ms,
 )
@@ -186,7 +186,7 @@ def best_losses(section: Section) -> str | None:
 def reached(section: Section, loss: float | None) -> str | None:
     if loss is None or len(section.groups) > MOST_GROUPS:
         return None
-    seconds = {group.label: seconds_to(group, loss) for group in section.groups}
+    seconds = {group.label: seconds_to_loss(group, loss) for group in section.groups}
     parts = [f"{of} never" if s is None else f"{of} {s:.1f} s" for of, s in seconds.items()]
     return f"{section.time_axis.capitalize()} to a validation loss of {loss:g}: {', '.join(parts)}."
 
@@ -199,7 +199,7 @@ def waits_of_ranks(section: Section) -> list[str]:
         if not known:
             continue
         wait_ms = float(np.mean([waits.wait_ms for waits in known]))
-        slowest = {waits.told_slowest for waits in known}
+        slowest = {waits.slowest_words for waits in known}
         who = f" (slowest: rank {slowest.pop()})" if len(slowest) == 1 else ""
         parts.append(f"{group.label} {milliseconds(wait_ms)}{who}")
     if not parts or len(parts) > MOST_GROUPS:

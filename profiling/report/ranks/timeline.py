@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cli.plain import without_controls
-from profiling.analysis.columns import joined
+from profiling.analysis.columns import concatenate_columns
 from profiling.analysis.gpu_time.step_events import shown_steps
 from profiling.analysis.ranks.summary import RanksAnalysis
 from profiling.report.capture.timeline_data import Name, TimelineData, packed
@@ -67,10 +67,12 @@ def timeline_of(analysis: RanksAnalysis) -> TimelineData:
         "called": {WAIT: "waiting", TRANSFER: "transfer"},
         "causes": {},
         "rows": [{"kind": "rank", "label": r.label, "count": len(r.start_ns)} for r in rows],
-        "start": packed(joined([np.diff(start, prepend=origin_ns) for start in starts])),
-        "duration": packed(joined([row.end_ns - row.start_ns for row in rows])),
-        "name": packed(joined([row.name for row in rows])),
-        "shade": packed(joined([row.shade for row in rows])),
+        "start": packed(
+            concatenate_columns([np.diff(start, prepend=origin_ns) for start in starts])
+        ),
+        "duration": packed(concatenate_columns([row.end_ns - row.start_ns for row in rows])),
+        "name": packed(concatenate_columns([row.name for row in rows])),
+        "shade": packed(concatenate_columns([row.shade for row in rows])),
         "call": nothing,
         "phase": nothing,
         "operator": nothing,
@@ -112,10 +114,10 @@ def talking(analysis: RanksAnalysis, number: int, names: Names) -> Row:
     start_ns = of.start_ns - analysis.clocks.offset_ns[number]
     end_ns = of.end_ns - analysis.clocks.offset_ns[number]
     waits_too = np.flatnonzero(wait_ns > 0)
-    starts = joined([start_ns[waits_too], start_ns + wait_ns])
-    ends = joined([(start_ns + wait_ns)[waits_too], end_ns])
+    starts = concatenate_columns([start_ns[waits_too], start_ns + wait_ns])
+    ends = concatenate_columns([(start_ns + wait_ns)[waits_too], end_ns])
     waiting = np.arange(len(starts)) < len(waits_too)
-    kind = joined([of.kind[waits_too], of.kind])
+    kind = concatenate_columns([of.kind[waits_too], of.kind])
     waits_of, transfers = (
         names.of([f"{name}, {what}" for name in of.names]) for what in ("waiting", "transfer")
     )
