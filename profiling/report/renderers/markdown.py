@@ -17,8 +17,8 @@ from profiling.report.document import (
     StepBar,
     Table,
     Verdict,
-    text_sections,
     shown_blocks,
+    text_sections,
 )
 from profiling.report.text import INDENT, WORDS
 from profiling.units import milliseconds, percent

@@ -24,8 +24,8 @@ from profiling.report.document import (
     Table,
     Tone,
     Verdict,
-    text_sections,
     shown_blocks,
+    text_sections,
 )
 from profiling.report.text import WORDS, shorten
 from profiling.units import milliseconds, percent
