@@ -161,14 +161,14 @@ class Reading:
             took_ns = (span["end_ns"] - span["start_ns"]).tolist()
             self.session_ns = max([*took_ns, self.session_ns or 0])
         for category, kind in KINDS.items():
-            if found := events[category]:
-                self.keep("operations", times(found) | operation_columns(found, self.names, kind))
+            if chosen := events[category]:
+                self.keep("operations", times(chosen) | operation_columns(chosen, self.names, kind))
         for category, table in ON_HOST.items():
-            if found := events[category]:
-                ids = launch_ids(found) if table == "calls" else {}
-                self.keep(table, times(found) | host_columns(found, self.names) | ids)
-        if found := events["gpu_user_annotation"]:
-            self.keep("gpu_annotations", times(found) | annotation_columns(found, self.names))
+            if chosen := events[category]:
+                ids = launch_ids(chosen) if table == "calls" else {}
+                self.keep(table, times(chosen) | host_columns(chosen, self.names) | ids)
+        if chosen := events["gpu_user_annotation"]:
+            self.keep("gpu_annotations", times(chosen) | annotation_columns(chosen, self.names))
         shaped = [event for event in events["cpu_op"] if event.name in SHAPED]
         if shaped := [event for event in shaped if event.args and event.args.dims]:
             inputs = {"inputs": self.inputs.numbers_of(shaped)}
@@ -239,40 +239,40 @@ def launch_ids(events: list[Event]) -> Columns:
 
 
 def operation_columns(events: list[Event], names: Names, kind: int) -> Columns:
-    found = args_of(events)
+    all_args = args_of(events)
     return {
         "kind": np.full(len(events), kind, np.int8),
         "name": names.numbers_of(operation_name(event.name, kind) for event in events),
         "pageable": np.array([kind == COPY and "Pageable" in event.name for event in events]),
-        "id": integers(args.correlation for args in found),
-        "device": integers((args.device for args in found), np.int32),
-        "stream": integers(args.stream for args in found),
-        "bytes": integers(None if kind == KERNEL else args.bytes for args in found),
-        "blocks": integers(product(args.grid) for args in found),
-        "threads": integers((product(args.block) for args in found), np.int32),
-        "registers": integers((args.registers for args in found), np.int32),
-        "shared_bytes": integers((args.shared_bytes for args in found), np.int32),
+        "id": integers(args.correlation for args in all_args),
+        "device": integers((args.device for args in all_args), np.int32),
+        "stream": integers(args.stream for args in all_args),
+        "bytes": integers(None if kind == KERNEL else args.bytes for args in all_args),
+        "blocks": integers(product(args.grid) for args in all_args),
+        "threads": integers((product(args.block) for args in all_args), np.int32),
+        "registers": integers((args.registers for args in all_args), np.int32),
+        "shared_bytes": integers((args.shared_bytes for args in all_args), np.int32),
     }
 
 
 def annotation_columns(events: list[Event], names: Names) -> Columns:
-    found = args_of(events)
+    all_args = args_of(events)
     return {
         "name": names.numbers_of(event.name for event in events),
-        "device": integers((args.device for args in found), np.int32),
-        "stream": integers(args.stream for args in found),
+        "device": integers((args.device for args in all_args), np.int32),
+        "stream": integers(args.stream for args in all_args),
     }
 
 
 def allocation_columns(events: list[Event]) -> Columns:
     """Allocations and frees of GPU memory; those of other devices are left out."""
     events = [event for event in events if event.args and event.args.device_type in GPUS]
-    found, when = args_of(events), times(events)
+    all_args, when = args_of(events), times(events)
     return when | {
         "time_ns": when["start_ns"],
         "process": integers(event.pid for event in events),
-        "bytes": integers(args.allocated for args in found),
-        "device": integers((args.device_id for args in found), np.int32),
+        "bytes": integers(args.allocated for args in all_args),
+        "device": integers((args.device_id for args in all_args), np.int32),
     }
 
 

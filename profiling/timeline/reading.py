@@ -122,7 +122,7 @@ def first_matching(
     row = np.full(len(number), -1)
     if not len(of_number):
         return row
-    # Rows of one process mostly follow each other, so its first rows are few to sort.
+    # Rows of one process mostly follow each other: one row of each such run is enough to sort.
     runs = np.append(True, of_process[1:] != of_process[:-1])
     processes = np.unique(of_process[runs])
     others, _ = joint_keys(of_process, of_number, processes)

@@ -53,7 +53,7 @@ def explain(error: Exception) -> str:
 def tables(path: Path) -> dict[str, set[str]]:
     """The columns of each table, by its name.
 
-    Views, virtual tables and the like are left out: a query of one can run for ever.
+    Views, virtual tables and generated columns are left out: a query of one can run for ever.
     """
     columns = {}
     with connect(path) as database:

@@ -65,7 +65,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Operations(Table):
-    """Kernels, copies and memsets on the GPUs, one row each, sorted by start."""
+    """Kernels, copies, memsets and whole CUDA graphs on the GPUs, one row each, sorted by start."""
 
     start_ns: np.ndarray  # int64
     end_ns: np.ndarray  # int64

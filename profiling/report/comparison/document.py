@@ -29,7 +29,7 @@ from profiling.units import ABSENT, milliseconds
 
 TONES: dict[str, Tone] = {"faster": "good", "slower": "bad", "cannot_tell": "warning"}
 SHORT = {"changed": "Changed", "removed": "Removed", "added": "Added"}  # titles in the navigation
-MEAN_APART = 0.05  # from the median, relative; the parts then do not add up to the headline
+MEAN_APART = 0.05  # difference to the median, relative; parts then do not add up to the headline
 IN_TEXT = ("buckets", "families")  # an experiment's explaining tables in text; a page has all
 
 
