@@ -77,18 +77,18 @@ def sentence(row: Measure, pair: Against, other: str) -> str:
 
 def findings(bench: Bench, other: str) -> list[Block]:
     """Findings on differences in the work, and on what could not be measured or told."""
-    found: list[Block] = []
+    blocks: list[Block] = []
     for work in bench.work:
         if work.equal is False:
             what = f"{work.what}: {work.ours} here, {work.theirs} in {other}"
-            found.append(Finding("warning", what, word="not alike"))
+            blocks.append(Finding("warning", what, word="not alike"))
     if bench.work and all(work.equal is not False for work in bench.work):
         what = f"the same work: {', '.join(work.what for work in bench.work if work.equal)}"
-        found.append(Finding("note", what))
+        blocks.append(Finding("note", what))
     if bench.work and any(work.what == "seed" for work in bench.work):
-        found.append(Finding("note", f"{other} has one seed for all rounds: no key sets another"))
-    found += [Finding("note", f"{row.what}: {row.remark}") for row in bench.result if row.remark]
-    return found
+        blocks.append(Finding("note", f"{other} has one seed for all rounds: no key sets another"))
+    blocks += [Finding("note", f"{row.what}: {row.remark}") for row in bench.result if row.remark]
+    return blocks
 
 
 def pictures(bench: Bench, other: str) -> list[Section]:

@@ -128,13 +128,13 @@ def work(facts: list[Work], name: str) -> Table:
         Column("", "what", "text", True),
         Column("ours", "ours", "text", True),
         Column(name, "theirs", "text", True),
-        Column("alike", alike, "text", True),
+        Column("alike", alike_text, "text", True),
     ]
     note = f"As each says of itself; {ABSENT} where the other one does not say."
     return Table("work", "The same work", note, columns, facts, limit=len(facts), places=IN_FULL)
 
 
-def alike(row: Work) -> str:
+def alike_text(row: Work) -> str:
     return "not known" if row.equal is None else "yes" if row.equal else "NO"
 
 

@@ -183,11 +183,11 @@ def step_section(report: Report) -> Section:
     bar, times = charts.breakdown(parts), charts.step_times(report)
     families, no_kernels = charts.families(report), "Not known: the capture holds no kernels."
     title = "Step times over the window"
-    each = Chart("step_times", "time of each step", times, height, title)
+    step_chart = Chart("step_times", "time of each step", times, height, title)
     if report.on_cpu:
-        return Section("step", title, [each], "Step", places=PAGE)
+        return Section("step", title, [step_chart], "Step", places=PAGE)
     beside = [
-        each,
+        step_chart,
         Chart("families", "kernel time by family", families, height, FAMILIES, no_kernels),
     ]
     blocks: list[Block] = [

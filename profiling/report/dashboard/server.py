@@ -74,23 +74,23 @@ class Answer(BaseHTTPRequestHandler):
     timeout = TIMEOUT_S
 
     def do_GET(self) -> None:
-        asked = urlsplit("http://here" + self.path if self.path[:1] == "/" else self.path)
+        request = urlsplit("http://here" + self.path if self.path[:1] == "/" else self.path)
         try:
             if not self.server.allows(self.headers.get("Host", "")):
                 self.answer(421, "text/plain", b"another host's name: ask for localhost\n")
-            elif asked.path in ("/", "/bare"):
-                page = self.server.page(bare=asked.path == "/bare")
+            elif request.path in ("/", "/bare"):
+                page = self.server.page(bare=request.path == "/bare")
                 self.answer(200, "text/html; charset=utf-8", page)
-            elif asked.path == "/events":
-                self.follow(Mark.parse(self.last_seen(asked.query)))
+            elif request.path == "/events":
+                self.follow(Mark.parse(self.last_seen(request.query)))
             else:
                 self.answer(404, "text/plain", b"there is only the dashboard, at /\n")
         except (ConnectionError, TimeoutError):
             self.close_connection = True  # the browser has gone
         except (ValueError, OSError) as error:  # OSError: a folder went while it was read
             # it may be mended, so the browser asks again
-            said = f'<meta http-equiv="refresh" content="5"><p>{escape(str(error))}</p>\n'
-            self.answer(503, "text/html; charset=utf-8", said.encode())
+            trouble = f'<meta http-equiv="refresh" content="5"><p>{escape(str(error))}</p>\n'
+            self.answer(503, "text/html; charset=utf-8", trouble.encode())
 
     do_HEAD = do_GET
 

@@ -72,10 +72,12 @@ def breaks_section(breaks: list[GraphBreak]) -> Section:
     return Section("breaks", "Graph breaks", blocks or [none], short="Breaks", lead=lead)
 
 
-def place(found: GraphBreak) -> str:
+def place(graph_break: GraphBreak) -> str:
     """The place of a graph break as FILE:LINE, and how often it occurred."""
-    where = "a place that is not told" if found.file is None else f"{found.file}:{found.line}"
-    return where + (f", {found.count} times" if found.count > 1 else "")
+    where = "a place that is not told"
+    if graph_break.file is not None:
+        where = f"{graph_break.file}:{graph_break.line}"
+    return where + (f", {graph_break.count} times" if graph_break.count > 1 else "")
 
 
 def kernels_section(kernels: list[KernelEntry]) -> Section:
