@@ -96,7 +96,7 @@ def wandb_table(table: Table, *, headings: bool = False) -> "wandb.Table":
     columns: list[str | int] = [
         column.heading if headings else field_name(column) for column in table.columns
     ]
-    rows = [[bare(column.of(row)) for column in table.columns] for row in table.rows or ()]
+    rows = [[bare(column.value_of(row)) for column in table.columns] for row in table.rows or ()]
     return wandb.Table(columns, data=rows)
 
 

@@ -1,6 +1,6 @@
-"""A chart in a sentence, for those who hear a page. Called by profiling.report.renderers.page.
+"""Describes a chart in a sentence, for screen readers. Called by profiling.report.renderers.page.
 
-The numbers themselves stand in the table that a page opens below the chart.
+All numbers are in the table that a page opens below the chart.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,26 +10,30 @@ from typing import Any
 from profiling.report.document import Chart
 from profiling.units import number
 
-MOST = 12  # values that are told one by one
+MOST = 12  # values that are listed one by one
 
 
-def spoken(chart: Chart) -> str:
-    """'the mean step by what the GPU did: compute 8.31, idle: launch-bound 2.1; ms of the step.'"""
+def chart_sentence(chart: Chart) -> str:
+    """The chart's label, values and axes in a sentence.
+
+    For example 'the mean step by what the GPU did: compute 8.31, idle: launch-bound 2.1; ms of the
+    step.'
+    """
     if chart.figure is None:
         return chart.label
     data, layout = chart.figure["data"], chart.figure["layout"]
     assert isinstance(data, (list, tuple)) and isinstance(layout, dict)
-    told = [words for trace in data for words in trace_words(trace)]
-    rest = len(told) - MOST
+    values = [words for trace in data for words in trace_words(trace)]
+    rest = len(values) - MOST
     if rest > 0:
-        told = [*told[:MOST], f"and {rest} more"]
+        values = [*values[:MOST], f"and {rest} more"]
     axes = [layout.get(name, {}).get("title", {}).get("text") for name in ("xaxis", "yaxis")]
-    said = [f"{chart.label}: {', '.join(told)}", *(str(title) for title in axes if title)]
-    return plain("; ".join(said)) + "."
+    parts = [f"{chart.label}: {', '.join(values)}", *(str(title) for title in axes if title)]
+    return plain("; ".join(parts)) + "."
 
 
 def trace_words(trace: dict[str, Any]) -> Iterator[str]:
-    """Of one series of a figure; nothing of a band, whose line is told."""
+    """Yield the values of one series of a figure; nothing for a band, which has a line as well."""
     name = trace.get("name", "")
     match trace:
         case {"fill": "toself"}:
@@ -64,5 +68,5 @@ def extent(name: str, values: Sequence[float | None]) -> str:
 
 
 def plain(words: str) -> str:
-    """Without plotly's markup and escapes."""
+    """The text without plotly's markup and escapes."""
     return " ".join(unescape(words.replace("<br>", " ").replace("<b>", "")).split())

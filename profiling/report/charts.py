@@ -1,8 +1,8 @@
-"""What charts share: figures for plotly as plain dicts, drawn by templates/charts.js.
+"""Figures for plotly as plain dicts, drawn by templates/charts.js: the parts that charts share.
 
 A colour is a name that a page knows, so that it follows the theme: var(--gemm) of
-profiling.report.palette, var(--launch) of profiling.causes; what has none is drawn in a neutral
-one. Plotly reads markup in texts, so names go through html.escape.
+profiling.report.palette, var(--launch) of profiling.causes; an unknown name is drawn in a neutral
+colour. Plotly reads markup in texts, so names go through html.escape.
 """
 
 import math
@@ -12,18 +12,18 @@ from profiling.report.document import Figure
 from profiling.units import number
 
 MARGIN = {"l": 10, "r": 20, "t": 10, "b": 10}  # plotly widens it by what axes and legend need
-ABOVE: Figure = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}  # a legend
-NAMES: Figure = {"fixedrange": True, "ticksuffix": " "}  # an axis of bars
-INSIDE: Figure = {  # a bar's text
+ABOVE: Figure = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}  # a legend above the chart
+NAMES: Figure = {"fixedrange": True, "ticksuffix": " "}  # an axis with a name for each bar
+INSIDE: Figure = {  # text inside a bar
     "textposition": "inside",
     "insidetextfont": {},  # colours.js makes it black or white, whichever is read better
     "textangle": 0,
 }
-ROOM_FOR_TEXT: Figure = {"mode": "hide", "minsize": 11}  # less, and it is left out
+ROOM_FOR_TEXT: Figure = {"mode": "hide", "minsize": 11}  # text that would be smaller is left out
 
 
 def figure(data: Sequence[Figure], xaxis: Figure, yaxis: Figure, **layout: object) -> Figure:
-    """`layout`: what is not as in most charts."""
+    """A figure with the usual layout. `layout` overrides or adds to that."""
     common = {"margin": MARGIN, "legend": ABOVE, "xaxis": xaxis, "yaxis": yaxis}
     return {"data": data, "layout": common | layout}
 
@@ -47,7 +47,10 @@ def logarithmic(title: str, low: float, high: float) -> Figure:
 
 
 def log_ticks(low: float, high: float) -> Figure:
-    """Powers of ten, with 2 and 5 between them where those are few, and within the ends or not."""
+    """Ticks at powers of ten, with 2 and 5 times them where the powers are few.
+
+    The outermost ticks may lie beyond the ends.
+    """
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     digits = (1, 2, 5) if len(powers) <= 4 else (1,)
     values = [digit * 10.0**power for power in powers for digit in digits]
@@ -60,7 +63,7 @@ def bars(
     shade: str | list[str],
     **more: object,
 ) -> Figure:
-    """Lying ones, from above at names or at numbers."""
+    """Horizontal bars at `places`, which are names or numbers."""
     marker = {"color": shade}
     return {"type": "bar", "orientation": "h", "y": places, "x": lengths, "marker": marker, **more}
 
@@ -68,12 +71,12 @@ def bars(
 def scatter(
     name: str, x: Sequence[float], y: Sequence[float], mode: str = "lines", **more: object
 ) -> Figure:
-    """Points, or lines between them."""
+    """A series of points, or of lines between them."""
     return {"type": "scatter", "mode": mode, "name": name, "x": x, "y": y, **more}
 
 
 def guide(name: str, x: Sequence[float], y: Sequence[float], shade: str, **style: object) -> Figure:
-    """A line to hold others against, of nothing that was measured."""
+    """A line for reference, which nothing measured: without hover text."""
     return scatter(name, x, y, line={"color": colour(shade), **style}, hoverinfo="skip")
 
 
@@ -85,9 +88,9 @@ def roofline(
     traffic: str,
     **layout: object,
 ) -> Figure:
-    """TFLOP/s over FLOP per byte of `traffic`, with the roofs over all of the points.
+    """TFLOP/s over FLOP per byte of `traffic`, with roofs that span all the points.
 
-    The line of memory bandwidth goes up to the ridge, that of arithmetic on from there.
+    The roof of memory bandwidth rises to the ridge, and that of arithmetic goes on from there.
     """
     ridge = [peak_tflops * 1e3 / peak_gbps] if peak_tflops and peak_gbps else []
     flops_per_byte, tflops = zip(*points, strict=True)

@@ -1,9 +1,9 @@
-"""What a verb has to say, as blocks: made once, rendered for terminal, Markdown and page.
+"""The output of a verb as blocks: built once, rendered for terminal, Markdown and page.
 
-A Document is built by a module of profiling.report for each output (a capture's report, a
-comparison, an experiment, the lab's tables) and rendered by profiling.report.renderers, which alone
-know widths, escapes and number formats. Texts here are plain: names from captures go in as they are
-and lose control characters and markup at the renderer's edge.
+Each kind of output (a capture's report, a comparison, an experiment, the lab's tables) has a module
+of profiling.report that builds its Document. The modules of profiling.report.renderers render it,
+and they alone know widths, escapes and number formats. Texts here are plain: names from captures go
+in unchanged, and the renderer removes control characters and markup.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,17 +20,17 @@ MARKDOWN: Places = ("markdown",)
 TEXT: Places = ("terminal", "markdown")
 PAGE: Places = ("page",)
 Tone = Literal["plain", "note", "warning", "good", "bad"]
-Figure = dict[str, object]  # what plotly draws: {"data": [...], "layout": {...}}
+Figure = dict[str, object]  # plotly's input: {"data": [...], "layout": {...}}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Placed:
-    places: Places = EVERYWHERE
+    places: Places = EVERYWHERE  # renderers that show the block
 
 
 @dataclass(frozen=True)
 class Verdict(Placed):
-    """The answer. With a `word` for it, that is the headline on a page and the text follows."""
+    """The answer. On a page a `word` for it, if given, is the headline, and the text follows."""
 
     text: str
     tone: Tone = "plain"
@@ -38,7 +38,7 @@ class Verdict(Placed):
 
 
 @dataclass(frozen=True)
-class Said(Placed):
+class Paragraph(Placed):
     """A paragraph."""
 
     text: str
@@ -47,10 +47,10 @@ class Said(Placed):
 
 @dataclass(frozen=True)
 class Facts(Placed):
-    """(what, figure) pairs. Cards: the few that everyone asks for first, in the verdict."""
+    """Figures with their names."""
 
-    pairs: list[tuple[str, str]]
-    cards: bool = False
+    pairs: list[tuple[str, str]]  # (name, figure)
+    cards: bool = False  # in the verdict: the few figures that everyone asks for first
     heading: str | None = None
 
 
@@ -62,57 +62,57 @@ class Bullets(Placed):
 
 @dataclass(frozen=True)
 class Finding(Placed):
-    """Something that may be wrong, with its cure. `word`: what it is called instead of its level"""
+    """Something that may be wrong, with its cure."""
 
     level: Literal["note", "warning"]
     what: str
     cure: str | None = None
-    word: str | None = None
+    word: str | None = None  # printed in place of the level
 
 
 @dataclass(frozen=True)
 class StepBar(Placed):
-    """The mean step as a bar of its parts, which add up to it. A page has a Chart of them."""
+    """The mean step as a bar of its parts, which add up to it. A page shows a Chart instead."""
 
-    parts: list[tuple[Part, float]]  # ms
-    most: int | None = None  # so many are told one by one, the longest; None: all
+    parts: list[tuple[Part, float]]  # (part, ms)
+    most: int | None = None  # number of parts in the legend, the longest ones; None: all
     places: Places = field(default=TEXT, kw_only=True)
 
 
 @dataclass(frozen=True)
 class Chart(Placed):
-    """On a page alone."""
+    """A figure that plotly draws; on a page alone."""
 
     name: str
-    label: str  # what it shows; a page tells its figures behind it to who cannot see it
+    label: str  # description; a screen reader hears it, followed by the chart's numbers
     figure: Figure | None
-    height: int = 320
+    height: int = 320  # pixels
     title: str | None = None
-    absent: str | None = None  # said where there is no figure; None: nothing is
+    absent: str | None = None  # text in place of a missing figure; None: the chart is left out
     zoom: bool = False
-    numbers: bool = True  # in a table below it
+    numbers: bool = True  # whether a table of its numbers can be opened below it
     places: Places = field(default=PAGE, kw_only=True)
 
 
 @dataclass(frozen=True)
 class Timeline(Placed):
-    """Events on rows, to zoom and search: on a page alone."""
+    """Events on rows, to zoom and search; on a page alone."""
 
     name: str
-    label: str  # for those who cannot see it
+    label: str  # description for screen readers
     data: Mapping[str, object] | None  # as templates/timeline_data.js reads it
-    absent: str  # said where there is none
+    absent: str  # text in place of missing data
     places: Places = field(default=PAGE, kw_only=True)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A text with more behind it: the whole of a name, and links to its sources."""
+    """A table cell's text with more behind it, such as a full name and links to its sources."""
 
     text: str | None
-    whole: str | None = None
+    whole: str | None = None  # the unshortened text
     links: Sequence[tuple[str, str]] = ()  # (words, address)
-    indent: int = 0
+    indent: int = 0  # levels
 
 
 Value = str | int | float | bool | None | Cell
@@ -121,51 +121,51 @@ Value = str | int | float | bool | None | Cell
 @dataclass(frozen=True)
 class Column:
     heading: str
-    value: str | Callable[[Any], Value]  # a field of each row, or what is made of the row
+    value: str | Callable[[Any], Value]  # name of a field of the row, or a function of the row
     kind: str  # text, code, or one of profiling.report.text.FORMATS
     brief: bool = False  # shown where room is short: in a terminal, in a pull request
-    address: Callable[[Any], str | None] | None = None  # where a row's figure leads on a page
+    address: Callable[[Any], str | None] | None = None  # link target of a row's figure on a page
 
-    def of(self, row: object) -> Value:
+    def value_of(self, row: object) -> Value:
         return self.value(row) if callable(self.value) else getattr(row, self.value)
 
 
 @dataclass(frozen=True)
 class Table(Placed):
-    """On a page its title and note stand over it unless they are the section's."""
+    """A table of records. A page prints its title and note unless they are the section's."""
 
     name: str
     title: str
     note: str
     columns: list[Column]
-    rows: Sequence[object] | None  # records of any kind, alike; without any it is left out
+    rows: Sequence[object] | None  # records of one kind; a table without rows is left out
     most: int = 10  # rows in a terminal
-    limit: int = 12  # rows on a page before "all"
-    folded: bool = False  # in Markdown behind a summary
+    limit: int = 12  # rows on a page until "all" is clicked
+    folded: bool = False  # in Markdown collapsed to a summary
 
 
 @dataclass(frozen=True)
 class Source(Placed):
-    """A text of code behind its name."""
+    """Source code that unfolds behind its name."""
 
     name: str
     note: str
     code: str
     anchor: str
-    lines: list[str] = field(default_factory=list)  # about it
+    lines: list[str] = field(default_factory=list)  # remarks about the code
     places: Places = field(default=PAGE, kw_only=True)
 
 
 @dataclass(frozen=True)
-class Beside(Placed):
-    """On a page side by side where there is room, elsewhere one after the other."""
+class SideBySide(Placed):
+    """Blocks that a page shows side by side if there is room; elsewhere they follow each other."""
 
     blocks: "Sequence[Block]"
 
 
 Block = (
     Verdict
-    | Said
+    | Paragraph
     | Facts
     | Bullets
     | Finding
@@ -174,53 +174,53 @@ Block = (
     | Timeline
     | Table
     | Source
-    | Beside
+    | SideBySide
 )
 
 
 @dataclass(frozen=True)
 class Section(Placed):
-    name: str  # its anchor on a page
+    name: str  # anchor on a page
     title: str
     blocks: Sequence[Block]
-    short: str | None = None  # in the page's navigation
-    lead: str = ""  # on a page; without one the note of the table that has the section's title
+    short: str | None = None  # title in the page's navigation
+    lead: str = ""  # text below the title on a page; default: note of the table with that title
 
 
 @dataclass(frozen=True)
 class Document:
     title: str
-    notes: list[str]  # under the title
-    verdict: Sequence[Block]  # the answer, before all else
+    notes: list[str]  # lines under the title
+    verdict: Sequence[Block]  # the answer, before the sections
     sections: Sequence[Section]
 
 
 def is_shown(block: Block, place: Place) -> bool:
-    """Whether it belongs there and has something to show."""
+    """Whether the block belongs in this place and has something to show."""
     match block:
-        case Beside():
+        case SideBySide():
             return place in block.places and any(is_shown(inner, place) for inner in block.blocks)
         case Chart(figure=None, absent=None) | Bullets(lines=[]) | Table(rows=None | []):
             return False
     return place in block.places
 
 
-def shown(blocks: Iterable[Block], place: Place) -> Iterator[Block]:
-    """The blocks that are shown there, those beside each other one after the other."""
+def shown_blocks(blocks: Iterable[Block], place: Place) -> Iterator[Block]:
+    """Yield the blocks to show in this place; those side by side follow each other."""
     for block in blocks:
-        if isinstance(block, Beside) and place in block.places:
-            yield from shown(block.blocks, place)
+        if isinstance(block, SideBySide) and place in block.places:
+            yield from shown_blocks(block.blocks, place)
         elif is_shown(block, place):
             yield block
 
 
-def in_text(document: Document, place: Place) -> Iterator[tuple[str | None, list[Block]]]:
-    """(title, blocks) of each section that has something to show in this place.
+def text_sections(document: Document, place: Place) -> Iterator[tuple[str | None, list[Block]]]:
+    """Yield (title, blocks) of each section that has something to show in this place.
 
-    The title is None where the first block has its own: a table, the bar of the step.
+    The title is None where the first block has its own, as a table and the step's bar do.
     """
     for section in document.sections:
-        blocks = list(shown(section.blocks, place))
+        blocks = list(shown_blocks(section.blocks, place))
         if place in section.places and blocks:
             own = isinstance(blocks[0], (Table, StepBar))
             yield None if own else section.title, blocks

@@ -1,4 +1,4 @@
-"""Where a run hangs, as a Document. Called by profiling.verbs.hang."""
+"""Document of where a run hangs. Called by profiling.verbs.hang."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ from profiling.report.document import (
 )
 from profiling.units import ABSENT
 
-MOST_FRAMES = 3  # of a stack, on the screen
-MOST_SAID = 5  # ranks with something of their own
+MOST_FRAMES = 3  # frames of a stack that are printed
+MOST_SAID = 5  # distinct errors and stacks that are printed
 TONES: dict[str, Tone] = {"hang": "bad", "error": "bad", "moment": "note", "none": "good"}
 LOST = "it died, or could not be reached"
 ADVICE = {
@@ -48,8 +48,8 @@ ADVICE = {
 
 
 @dataclass(frozen=True)
-class Alike:
-    """Ranks of which the same is known."""
+class RankGroup:
+    """Ranks with the same state, last finished call, time and call site."""
 
     ranks: str
     now: str
@@ -66,7 +66,7 @@ RANKS = [
     Column("from", "site", "code", True),
 ]
 VARIANTS = [
-    Column("ranks", lambda variant: spelled(variant.ranks), "text", True),
+    Column("ranks", lambda variant: ranks_text(variant.ranks), "text", True),
     Column("call", lambda variant: variant.call.name, "text", True),
     Column("sizes and types", lambda variant: shape(variant.call), "code", True),
     Column("from", lambda variant: site(variant.call), "code", True),
@@ -74,15 +74,15 @@ VARIANTS = [
 
 
 def hang_document(hang: Hang, name: str) -> Document:
-    """One screen: the collective, who is in it, what the others did last."""
+    """One screen: the collective, the ranks in it, and what the others did last."""
     first = hang.stuck[0] if hang.stuck else None
     blocks: list[Block] = [Finding("note", note) for note in hang.notes]
     if first:
-        blocks += [Facts(facts(first)), *parted(first)]
+        blocks += [Facts(facts(first)), *mismatch_table(first)]
     blocks.append(ranks_table(hang, first))
     blocks.append(Bullets("Where they were", whereabouts(hang, first)))
     if len(hang.stuck) > 1:
-        also = [sentence(found) for found in hang.stuck[1:]]
+        also = [sentence(stuck) for stuck in hang.stuck[1:]]
         blocks.append(Bullets("These wait, too, maybe because of it", also))
     if first and hang.answer == "hang":
         blocks.append(Bullets("What next", list(ADVICE[first.why])))
@@ -91,21 +91,22 @@ def hang_document(hang: Hang, name: str) -> Document:
 
 
 def whereabouts(hang: Hang, first: Stuck | None) -> list[str]:
-    """Errors, and the stacks of those that are missing; ranks that say the same say it once."""
-    said: dict[str, list[int]] = {}
+    """Lines with errors and with the stacks of missing ranks; equal ones are joined in one line."""
+    ranks_by_text: dict[str, list[int]] = {}
     for rank in hang.ranks:
         missing = first is not None and rank.rank in first.absent
         if rank.error:
-            said.setdefault(f"ended by {rank.error}", []).append(rank.rank)
+            ranks_by_text.setdefault(f"ended by {rank.error}", []).append(rank.rank)
         elif missing and rank.stack:
             process = f"pid {rank.pid} on {rank.host}"
             words = f"({process}) at {', '.join(rank.stack[:MOST_FRAMES])}"
-            said.setdefault(words, []).append(rank.rank)
-    return [f"{spelled(ranks)} {words}" for words, ranks in list(said.items())[:MOST_SAID]]
+            ranks_by_text.setdefault(words, []).append(rank.rank)
+    lines = [f"{ranks_text(ranks)} {words}" for words, ranks in ranks_by_text.items()]
+    return lines[:MOST_SAID]
 
 
 def headline(hang: Hang) -> str:
-    lost = f"; {spelled(hang.no_dump)} left no dump: {LOST}" if hang.no_dump else ""
+    lost = f"; {ranks_text(hang.no_dump)} left no dump: {LOST}" if hang.no_dump else ""
     if hang.answer == "error":
         died = min((rank for rank in hang.ranks if rank.own_error), key=lambda r: r.dumped_ns)
         where = f", at {died.stack[0]}" if died.stack else ""
@@ -120,66 +121,70 @@ def headline(hang: Hang) -> str:
     return sentence(first) + ("" if first.no_dump else lost)
 
 
-def sentence(found: Stuck) -> str:
-    """What is wrong with it."""
-    lost = f"{spelled(found.no_dump)} left no dump: {LOST}" if found.no_dump else ""
-    if found.why == "mismatch":
+def sentence(stuck: Stuck) -> str:
+    """A sentence that says what is wrong with a stuck collective."""
+    lost = f"{ranks_text(stuck.no_dump)} left no dump: {LOST}" if stuck.no_dump else ""
+    if stuck.why == "mismatch":
         calls = [
-            f"{spelled(v.ranks)} {'calls' if len(v.ranks) == 1 else 'call'} {v.call.name} of "
+            f"{ranks_text(v.ranks)} {'calls' if len(v.ranks) == 1 else 'call'} {v.call.name} of "
             f"{shape(v.call)}"
-            for v in found.variants[:3]
+            for v in stuck.variants[:3]
         ]
-        more = f", and {len(found.variants) - 3} more kinds" if len(found.variants) > 3 else ""
-        words = f"the ranks part at collective {found.sequence} of group {found.group}: "
+        more = f", and {len(stuck.variants) - 3} more kinds" if len(stuck.variants) > 3 else ""
+        words = f"the ranks part at collective {stuck.sequence} of group {stuck.group}: "
         return words + ", ".join(calls) + more
-    begin = f"{title(found)} hangs: "
-    if found.waiting:
-        begin += f"{spelled(found.waiting)} {has(found.waiting)} waited in it{since(found)}"
-    if found.why == "entered":
+    begin = f"{title(stuck)} hangs: "
+    if stuck.waiting:
+        begin += f"{ranks_text(stuck.waiting)} {has(stuck.waiting)} waited in it{since(stuck)}"
+    if stuck.why == "entered":
         return f"{begin}; all that are known are in it, with the same sizes, and it does not end"
-    parts = [begin] if found.waiting else [begin.removesuffix(": ")]
-    if found.absent:
-        parts.append(f"{spelled(found.absent)} {has(found.absent)} not entered it")
+    parts = [begin] if stuck.waiting else [begin.removesuffix(": ")]
+    if stuck.absent:
+        parts.append(f"{ranks_text(stuck.absent)} {has(stuck.absent)} not entered it")
     return ", ".join([*parts, *filter(None, [lost])])
 
 
-def facts(found: Stuck) -> list[tuple[str, str]]:
-    pairs = [("collective", title(found))]
-    if found.why != "mismatch" and found.variants:
-        call = found.variants[0].call
+def facts(stuck: Stuck) -> list[tuple[str, str]]:
+    pairs = [("collective", title(stuck))]
+    if stuck.why != "mismatch" and stuck.variants:
+        call = stuck.variants[0].call
         pairs.append(("sizes and types", shape(call)))
         pairs += [
             ("called from" if i == 0 else "", f) for i, f in enumerate(call.stack[:MOST_FRAMES])
         ]
-    if found.waited_s is not None:
-        given_up = ", given up by torch" if found.timed_out else ""
-        pairs.append(("waited", f"{found.waited_s:,.1f} s{given_up}"))
-    if found.timeout_s:
-        pairs.append(("timeout", f"{found.timeout_s:,.0f} s"))
+    if stuck.waited_s is not None:
+        given_up = ", given up by torch" if stuck.timed_out else ""
+        pairs.append(("waited", f"{stuck.waited_s:,.1f} s{given_up}"))
+    if stuck.timeout_s:
+        pairs.append(("timeout", f"{stuck.timeout_s:,.0f} s"))
     return pairs
 
 
-def parted(found: Stuck) -> list[Block]:
-    """What the ranks called, where that is not the same."""
-    if found.why != "mismatch":
+def mismatch_table(stuck: Stuck) -> list[Block]:
+    """The table of the ranks' calls where these differ, else nothing."""
+    if stuck.why != "mismatch":
         return []
-    note = f"At number {found.sequence} of group {found.group}."
-    rows: Sequence[Variant] = found.variants
+    note = f"At number {stuck.sequence} of group {stuck.group}."
+    rows: Sequence[Variant] = stuck.variants
     return [Table("variants", "The calls that do not fit", note, VARIANTS, rows)]
 
 
 def ranks_table(hang: Hang, first: Stuck | None) -> Table:
-    """Ranks of which the same is known share a row; the rarest come first."""
-    rows = sorted((state(rank, first), *told(rank.last_finished), rank.rank) for rank in hang.ranks)
-    alike = []
+    """The table of ranks. Those of which the same is known share a row; the rarest come first."""
+    rows = sorted(
+        (state(rank, first), *call_cells(rank.last_finished), rank.rank) for rank in hang.ranks
+    )
+    groups = []
     for (now, finished, at, place), same in groupby(rows, lambda row: row[:4]):
         ranks = [row[4] for row in same]
-        alike.append((len(ranks), Alike(spelled(ranks, word=False), now, finished, at, place)))
-    shown = [row for _, row in sorted(alike, key=lambda pair: pair[0])]
+        groups.append(
+            (len(ranks), RankGroup(ranks_text(ranks, word=False), now, finished, at, place))
+        )
+    lines = [row for _, row in sorted(groups, key=lambda pair: pair[0])]
     if hang.no_dump:
-        missing = spelled(hang.no_dump, word=False)
-        shown.insert(0, Alike(missing, "left no dump", ABSENT, ABSENT, ABSENT))
-    return Table("ranks", "What each rank did last", "Times are UTC, by its clock.", RANKS, shown)
+        missing = ranks_text(hang.no_dump, word=False)
+        lines.insert(0, RankGroup(missing, "left no dump", ABSENT, ABSENT, ABSENT))
+    return Table("ranks", "What each rank did last", "Times are UTC, by its clock.", RANKS, lines)
 
 
 def state(rank: Rank, first: Stuck | None) -> str:
@@ -190,25 +195,25 @@ def state(rank: Rank, first: Stuck | None) -> str:
     return waits or "in none"
 
 
-def told(call: Call | None) -> tuple[str, str, str]:
-    """Name and number, time of the day to the second, call site."""
+def call_cells(call: Call | None) -> tuple[str, str, str]:
+    """Cells for a call: name and number, time of the day to the second, call site."""
     if call is None:
         return ABSENT, ABSENT, ABSENT
     when = datetime.fromtimestamp(call.entered_ns // 10**9, UTC)
     return f"{call.name} {call.sequence}", f"{when:%H:%M:%S}", site(call).partition(" in ")[0]
 
 
-def title(found: Stuck) -> str:
-    name = found.variants[0].call.name if found.variants else "collective"
-    return f"{name} {found.sequence} of group {found.group}"
+def title(stuck: Stuck) -> str:
+    name = stuck.variants[0].call.name if stuck.variants else "collective"
+    return f"{name} {stuck.sequence} of group {stuck.group}"
 
 
 def shape(call: Call) -> str:
-    """[4, 8] Float, and what it makes where that is of another size."""
-    spelled_sizes = sizes(call.input_sizes)
+    """Input sizes, output sizes where they differ, and types, as in "[4, 8] to [8, 8] Float"."""
+    text = sizes(call.input_sizes)
     if call.output_sizes != call.input_sizes:
-        spelled_sizes += f" to {sizes(call.output_sizes)}"
-    return " ".join([spelled_sizes, *dict.fromkeys(call.dtypes)])
+        text += f" to {sizes(call.output_sizes)}"
+    return " ".join([text, *dict.fromkeys(call.dtypes)])
 
 
 def sizes(tensors: list[list[int]]) -> str:
@@ -221,16 +226,16 @@ def site(call: Call) -> str:
     return call.stack[0] if call.stack else "no stack recorded"
 
 
-def since(found: Stuck) -> str:
-    return f" for {found.waited_s:,.1f} s" if found.waited_s is not None else ""
+def since(stuck: Stuck) -> str:
+    return f" for {stuck.waited_s:,.1f} s" if stuck.waited_s is not None else ""
 
 
 def has(ranks: list[int]) -> str:
     return "has" if len(ranks) == 1 else "have"
 
 
-def spelled(ranks: list[int], word: bool = True) -> str:
-    """ranks 0, 2-5"""
+def ranks_text(ranks: list[int], word: bool = True) -> str:
+    """The ranks as text, runs shortened, as in "ranks 0, 2-5"; without `word` the numbers alone."""
     runs = [
         [rank for _, rank in run]
         for _, run in groupby(enumerate(sorted(ranks)), lambda pair: pair[1] - pair[0])

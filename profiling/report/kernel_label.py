@@ -1,4 +1,4 @@
-"""A kernel's demangled name made short enough to read; the whole name stays beside it.
+"""Shortens a kernel's demangled name so that one can read it; the whole name is kept beside it.
 
 Called by the modules that make documents, charts and traces.
 """
@@ -11,11 +11,11 @@ from profiling.kernel_names import short_name
 from profiling.report.document import Cell
 from profiling.report.text import shorten
 
-# what an elementwise or reduce kernel computes stands in its template arguments, in these words
+# words in the template arguments of an elementwise or reduce kernel that say what it computes
 OPERATION = re.compile(r"\b\w*(?:[Ff]unctor|_kernel_cuda|KernelImpl|_kernel\b|kernel_impl)\w*")
-# what says only that it is a kernel: masked_fill_kernel, MulFunctor, CUDAFunctor_add
+# parts of such a word that say only that it is a kernel: masked_fill_kernel, CUDAFunctor_add
 KERNEL_WORDS = re.compile(r"(_kernel(_cuda|_impl)?|(CUDA)?KernelImpl|Functor)$|^CUDAFunctor_")
-SHELLS = {"BinaryFunctor", "AUnaryFunctor", "BUnaryFunctor"}  # round the functor that matters
+SHELLS = {"BinaryFunctor", "AUnaryFunctor", "BUnaryFunctor"}  # wrap the functor that matters
 IMPLEMENTATION = re.compile(r"^gpu_kernel_impl|^func_wrapper")
 SCALARS = re.compile(
     r"\b(float|double|BFloat16|__nv_bfloat16|bfloat16_t|Half|__half|half_t|float8\w*)\b"
@@ -28,7 +28,7 @@ NAMESPACES = re.compile(r"\b\w+::")
 
 @cache
 def kernel_label(name: str, width: int = 64) -> str:
-    """function<type>, or function · operation(types), at most `width` characters."""
+    """The label: function<type>, or function · operation(types), at most `width` characters."""
     if name.startswith("_Z"):
         return shorten(short_name(name), width)
     plain = UNNAMED.sub("", name)
@@ -42,19 +42,19 @@ def kernel_label(name: str, width: int = 64) -> str:
     operation = operation_of(template)
     if operation:
         types = LAMBDA.findall(template)
-        told = f"({NAMESPACES.sub('', types[0])})" if types else scalars(template)
+        suffix = f"({NAMESPACES.sub('', types[0])})" if types else scalars(template)
         plain = KERNEL_WORDS.sub("", operation) or operation
-        return shorten(f"{function.removesuffix('_kernel')} · {plain}{told}", width)
+        return shorten(f"{function.removesuffix('_kernel')} · {plain}{suffix}", width)
     return shorten(function + scalars(template), width)
 
 
 def kernel_cell(name: str, links: Sequence[tuple[str, str]] = ()) -> Cell:
-    """Of a table: the label, with the whole name behind it."""
+    """A table cell with the kernel's label, and the whole name behind it."""
     return Cell(kernel_label(name), name, links)
 
 
 def template_arguments(rest: str) -> str:
-    """What stands between the first < and its >."""
+    """The text between the first < and its >; '' where `rest` does not begin with <."""
     if not rest.startswith("<"):
         return ""
     depth = 0
@@ -66,11 +66,11 @@ def template_arguments(rest: str) -> str:
 
 
 def operation_of(template: str) -> str | None:
-    found = [word for word in OPERATION.findall(template) if not IMPLEMENTATION.match(word)]
-    inner = [word for word in found if word not in SHELLS]
-    return (inner or found or [None])[0]
+    words = [word for word in OPERATION.findall(template) if not IMPLEMENTATION.match(word)]
+    inner = [word for word in words if word not in SHELLS]
+    return (inner or words or [None])[0]
 
 
 def scalars(template: str) -> str:
-    found = list(dict.fromkeys(SCALARS.findall(template)))
-    return f"<{', '.join(found)}>" if found else ""
+    types = list(dict.fromkeys(SCALARS.findall(template)))
+    return f"<{', '.join(types)}>" if types else ""

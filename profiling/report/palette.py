@@ -1,7 +1,7 @@
 """All colours of the pages, by name and theme; a chart names them as var(--NAME).
 
-Those of a step's parts stand in profiling.causes, with the parts. The colours that share a chart
-are told apart also by who sees two primaries alone, shapes have a contrast of 3 to 1 with the
+Those of a step's parts are in profiling.causes, with the parts. Readers with a colour deficiency
+can tell the colours of one chart apart, too, and shapes have a contrast of 3 to 1 with the
 background: tests/report/test_palette.py measures it (Machado's simulation, CIEDE2000, WCAG 2).
 """
 
@@ -11,7 +11,7 @@ from profiling import causes
 
 Theme = Literal["light", "dark"]
 
-INKS = {  # what a page is written in: light, dark
+INKS = {  # text and surfaces of a page: (light, dark)
     "page": ("#f4f6f8", "#0e1216"),
     "card": ("#ffffff", "#171c22"),
     "text": ("#1a1f26", "#e4e8ed"),
@@ -23,7 +23,7 @@ INKS = {  # what a page is written in: light, dark
     "good": ("#18794e", "#5ee7ae"),
     "bad": ("#c61a1f", "#ff6369"),
 }
-FAMILIES = {  # of kernels; communication and copy are parts of a step too
+FAMILIES = {  # kernel families, without communication and copy, which are parts of a step too
     "gemm": ("#0e71c0", "#65b4f5"),
     "attention": ("#b95202", "#ff852b"),
     "softmax": ("#a687b8", "#d702ad"),
@@ -39,7 +39,7 @@ FAMILIES = {  # of kernels; communication and copy are parts of a step too
     "routing": ("#383e2c", "#5a7202"),
     "other": ("#5d7367", "#baa482"),
 }
-MARKS = {  # of the host, and of ranges on the GPU
+MARKS = {  # rows of the host, and ranges on the GPU
     "host": ("#848b98", "#94a1b1"),
     "call": ("#4a7db0", "#6a7d93"),
     "step": ("#5b6773", "#798592"),
@@ -48,7 +48,7 @@ SERIES = ("gemm", "attention", "norm", "optimizer", "loss", "communication", "em
 
 
 def colours(theme: Theme) -> dict[str, str]:
-    """'#rrggbb' of each name."""
+    """The colour of each name, as '#rrggbb'."""
     which = 0 if theme == "light" else 1
-    named = {name: both[which] for name, both in (INKS | FAMILIES | MARKS).items()}
-    return named | {part.name: getattr(part.colours, theme) for part in causes.PART.values()}
+    own = {name: both[which] for name, both in (INKS | FAMILIES | MARKS).items()}
+    return own | {part.name: getattr(part.colours, theme) for part in causes.PART.values()}

@@ -1,4 +1,4 @@
-"""What a step takes on more GPUs, as a Document. Called by profiling.verbs.scale."""
+"""Document of the predicted step on more GPUs. Called by profiling.verbs.scale."""
 
 from itertools import groupby
 
@@ -19,7 +19,7 @@ from profiling.report.document import (
 from profiling.units import milliseconds, number, percent, size_bytes
 
 MODE_COLOURS = {"ddp": "gemm", "fsdp": "attention", "hsdp": "optimizer"}
-WORTH_PERCENT = 90.0  # of efficiency, that the headline counts up to
+WORTH_PERCENT = 90.0  # the headline names the most GPUs that have at least this efficiency
 
 
 def scale_document(result: Scale) -> Document:
@@ -46,7 +46,7 @@ NOTE = (
 
 
 def headline(result: Scale) -> str:
-    """How far it goes, by the modes that are to be used."""
+    """A sentence on how well the step scales with the modes that are to be used."""
     best = {each.gpus: each.mode for each in result.choices}
     rows = [row for row in result.predictions if best[row.gpus] == row.mode and row.gpus > 1]
     step = f"One GPU takes {milliseconds(result.measured.step_ms)} ms a step"
@@ -61,11 +61,11 @@ def headline(result: Scale) -> str:
 
 
 def uses(choices: list[Choice]) -> list[str]:
-    """A line for each run of numbers that have one answer, with the reason of the largest."""
+    """A line for each run of GPU counts with the same mode, with the reason of the largest."""
     lines = []
     for mode, alike in groupby(choices, key=lambda choice: choice.mode):
-        found = [*alike]
-        first, last = found[0], found[-1]
+        run = [*alike]
+        first, last = run[0], run[-1]
         span = f"{first.gpus:,} to {gpus(last.gpus)}" if first != last else gpus(first.gpus)
         lines.append(f"{span}: {'' if mode == 'one' else f'{mode}, '}{last.why}")
     return lines
@@ -103,7 +103,7 @@ def table(result: Scale) -> Table:
 
 def facts(result: Scale) -> list[tuple[str, str]]:
     parts, model = result.measured, result.model
-    found = [
+    pairs = [
         ("forward, backward", f"{ms(parts.forward_ms)}, {ms(parts.backward_ms)}"),
         (
             "of a block",
@@ -116,17 +116,17 @@ def facts(result: Scale) -> list[tuple[str, str]]:
     ]
     for what, speed in (("link", result.link), ("network", result.network)):
         if speed:
-            found.append((what, told(speed)))
+            pairs.append((what, speed_text(speed)))
     slower, host = result.slowdown, result.host
-    found.append(("compute beside it", f"{number(slower.percent)} % longer, {slower.source}"))
+    pairs.append(("compute beside it", f"{number(slower.percent)} % longer, {slower.source}"))
     if copies := result.slowdown_beside_copies:
-        found.append(("beside copies", f"{number(copies.percent)} % longer, {copies.source}"))
+        pairs.append(("beside copies", f"{number(copies.percent)} % longer, {copies.source}"))
     step = f"{ms(host.step_ms)} a step of fsdp and hsdp, {host.source}"
-    return [*found, ("host", step)]
+    return [*pairs, ("host", step)]
 
 
 def last_bucket(result: Scale) -> str:
-    """Of ddp, without the embedding's rows and with them."""
+    """Size of ddp's last bucket: dense, with the embedding's gradient as rows, or both."""
     model, of_ddp = result.model, [row for row in result.predictions if row.mode == "ddp"]
     sizes = (model.last_bucket_bytes, model.rows_last_bucket_bytes)
     have_rows = {row.embedding_rows for row in of_ddp} or {False}
@@ -140,22 +140,22 @@ def ms(value: float) -> str:
     return f"{milliseconds(value)} ms"
 
 
-def told(speed: LinkSpeed) -> str:
+def speed_text(speed: LinkSpeed) -> str:
     low, high = number(speed.low_gb_per_s), number(speed.high_gb_per_s)
     span = f" ({low} to {high})" if low != high else ""
     return f"{number(speed.gb_per_s)} GB/s{span}, {speed.source}"
 
 
 def efficiency(rows: list[Prediction]) -> Figure | None:
-    """A line for each mode; None with fewer than two numbers of GPUs."""
+    """Efficiency over the number of GPUs, a line for each mode; None with fewer than two counts."""
     counts = sorted({row.gpus for row in rows})
     if len(counts) < 2:
         return None
     lines = []
     for mode, shade in MODE_COLOURS.items():
-        of = [row for row in rows if row.mode in (mode, "one")]
-        if of and of[-1].mode == mode:
-            x, y = [row.gpus for row in of], [row.efficiency_percent for row in of]
+        own = [row for row in rows if row.mode in (mode, "one")]
+        if own and own[-1].mode == mode:
+            x, y = [row.gpus for row in own], [row.efficiency_percent for row in own]
             style: Figure = {"line": {"color": colour(shade)}}
             lines.append(scatter(mode, x, y, "lines+markers", **style))
     xaxis = logarithmic("GPUs", counts[0] / 1.2, counts[-1] * 1.2)

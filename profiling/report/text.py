@@ -1,4 +1,4 @@
-"""Names and values as text: what the renderers share. Numbers are formatted by profiling.units."""
+"""Names and values as text, for all renderers. Numbers are formatted by profiling.units."""
 
 import re
 
@@ -16,7 +16,7 @@ FORMATS = {
     "percent_change": units.change_percent,
     "number": units.number,
 }
-WORDS = ("text", "code")  # the kinds of a column that is no figure
+WORDS = ("text", "code")  # kinds of a column without figures
 INDENT = "\u2003"
 CODE = re.compile(
     r"""
@@ -29,7 +29,7 @@ CODE = re.compile(
 
 
 def cell(value: Value, kind: str) -> str:
-    """A value of a table as text, in a column of this kind."""
+    """The text of a table's value in a column of this kind."""
     if isinstance(value, Cell):
         return INDENT * value.indent + cell(value.text, kind)
     if value is None:
@@ -40,17 +40,20 @@ def cell(value: Value, kind: str) -> str:
 
 
 def shorten(words: str, width: int) -> str:
-    """The middle goes: names of generated kernels differ at both ends."""
+    """`words` cut to `width` characters in the middle: generated names differ at both ends."""
     if len(words) <= width:
         return words
     tail = (width - 1) // 3
     return f"{words[: width - 1 - tail]}…{words[len(words) - tail :]}"
 
 
-def marked(words: str) -> list[tuple[str, str]]:
-    """(piece, mark): "command" for a shell, "code" for a key, a flag or a call, else ""."""
-    found, end = [], 0
+def split_code(words: str) -> list[tuple[str, str]]:
+    """The pieces of a text as (piece, mark).
+
+    The mark is "command" for a shell command, "code" for a key, a flag or a call, else "".
+    """
+    pieces, end = [], 0
     for match in CODE.finditer(words):
-        found += [(words[end : match.start()], ""), (match[0], match.lastgroup or "")]
+        pieces += [(words[end : match.start()], ""), (match[0], match.lastgroup or "")]
         end = match.end()
-    return [(piece, mark) for piece, mark in [*found, (words[end:], "")] if piece]
+    return [(piece, mark) for piece, mark in [*pieces, (words[end:], "")] if piece]

@@ -1,8 +1,8 @@
-"""The events of a Chrome trace, a megabyte at a time. Called by profiling.timeline.chrome_json.
+"""Events of a Chrome trace, a megabyte at a time. Called by profiling.timeline.chrome_json.
 
-A trace of half a gigabyte would be several as Python objects, so the array of events is cut between
-two of them and each piece decoded by itself. A cut may fall into a string or an inner list; then
-the piece is no valid JSON, and the next place is tried.
+A trace of half a gigabyte would take several as Python objects, so the array of events is cut
+between two events and each piece is decoded by itself. A cut may fall into a string or an inner
+list; then the piece is no valid JSON, and the next place is tried.
 """
 
 import math
@@ -15,24 +15,27 @@ from typing import Any
 
 import msgspec
 
-PIECE_BYTES = 1 << 20  # whose objects a processor's cache still holds
-REACH_BYTES = 4 << 20  # from there on, within which a place to cut has to be
-HEAD_BYTES = 64 << 20  # within which the events have to begin
-TRIES = 50  # places to cut at
+PIECE_BYTES = 1 << 20  # least of a piece; a processor's cache still holds its objects
+REACH_BYTES = 4 << 20  # how far behind that the place to cut may lie
+HEAD_BYTES = 64 << 20  # beginning of the file in which the events have to start
+TRIES = 50  # places to cut that are tried
 EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 BARE_LIST = re.compile(rb"\s*\[")  # the array of events alone
 BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
 
 
 class Args(msgspec.Struct, gc=False):
-    """What is used of an event's args; of any type, as other events mean other things by a name."""
+    """The args of an event that are used.
+
+    They are of any type, as the same name means different things in different events.
+    """
 
     correlation: Any = None
     device: Any = None
     stream: Any = None
     bytes: Any = None
-    direction: Any = None  # of MTIA's copies, and their bytes
-    size: Any = None
+    direction: Any = None  # of an MTIA copy
+    size: Any = None  # bytes of an MTIA copy
     grid: Any = None
     block: Any = None
     registers: Any = msgspec.field(default=None, name="registers per thread")
@@ -43,7 +46,7 @@ class Args(msgspec.Struct, gc=False):
     allocated: Any = msgspec.field(default=None, name="Bytes")
     device_type: Any = msgspec.field(default=None, name="Device Type")
     device_id: Any = msgspec.field(default=None, name="Device Id")
-    # of collectives: the host's side of them
+    # the host's record of a collective
     collective: Any = msgspec.field(default=None, name="Collective name")
     sent: Any = msgspec.field(default=None, name="In msg nelems")
     received: Any = msgspec.field(default=None, name="Out msg nelems")
@@ -51,7 +54,7 @@ class Args(msgspec.Struct, gc=False):
     group: Any = msgspec.field(default=None, name="Process Group Name")
     group_ranks: Any = msgspec.field(default=None, name="Process Group Ranks")
     sequence: Any = msgspec.field(default=None, name="Seq")
-    # of operators, with record_shapes=True; not decoded: most are the same again and again
+    # of an operator, with record_shapes=True; kept undecoded, since most are repetitions
     dims: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Input Dims")
     types: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Input type")
     values: msgspec.Raw = msgspec.field(default=msgspec.Raw(), name="Concrete Inputs")
@@ -69,7 +72,7 @@ class Event(msgspec.Struct, gc=False):
 
 
 class Properties(msgspec.Struct):
-    """Of a device."""
+    """One entry of deviceProperties: a GPU."""
 
     id: int
     name: str = "unknown GPU"
@@ -80,14 +83,14 @@ class Properties(msgspec.Struct):
 
 
 class Distributed(msgspec.Struct):
-    """Which of several processes wrote the trace."""
+    """The rank that wrote the trace, and the number of ranks."""
 
     rank: Any = None
     world_size: Any = None
 
 
 class Top(msgspec.Struct):
-    """What surrounds the events."""
+    """The top level of a trace: its events and the members around them."""
 
     deviceProperties: list[Properties] | None = None
     schemaVersion: int | float | str | None = None
@@ -96,14 +99,15 @@ class Top(msgspec.Struct):
     traceEvents: list[Event] = []
 
 
-OF_EVENTS = msgspec.json.Decoder(list[Event])
-OF_TOP = msgspec.json.Decoder(Top)
+EVENTS_DECODER = msgspec.json.Decoder(list[Event])
+TOP_DECODER = msgspec.json.Decoder(Top)
 
 
 def pieces(path: Path) -> Iterator[Top]:
-    """The trace in parts: each has some events, the first and the last what surrounds them too.
+    """Yield the trace in parts, each with some events.
 
-    Raises ValueError with one line if it is no such trace.
+    The first and the last also have the members that surround the events. Raises ValueError with
+    one line if the file is no such trace.
     """
     with open(path, "rb") as file:
         if not path.stat().st_size:
@@ -117,31 +121,37 @@ def pieces(path: Path) -> Iterator[Top]:
                 )
             try:
                 if not bare:
-                    yield OF_TOP.decode(text[: begin.end()] + b"]}")
+                    yield TOP_DECODER.decode(text[: begin.end()] + b"]}")
                 yield from middle(text, begin.end(), b"}" if bare else b"")
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                said = " ".join(str(error).split())
+                reason = " ".join(str(error).split())
                 raise ValueError(
-                    f"{path}: is cut off, damaged or no trace of torch.profiler ({said})"
+                    f"{path}: is cut off, damaged or no trace of torch.profiler ({reason})"
                 ) from error
 
 
 def middle(text: mmap.mmap, start: int, close: bytes) -> Iterator[Top]:
-    """`close`: what the rest lacks to be the end of an object."""
+    """Yield the events from offset `start` on; the last piece also has the members behind them.
+
+    `close` is what the text from the array's end on lacks to be the end of an object.
+    """
     while len(text) - start > PIECE_BYTES and (piece := next_piece(text, start)):
         events, start = piece
         yield Top(traceEvents=events)
-    yield OF_TOP.decode(b'{"traceEvents":[' + text[start:] + close)
+    yield TOP_DECODER.decode(b'{"traceEvents":[' + text[start:] + close)
 
 
 def next_piece(text: mmap.mmap, start: int) -> tuple[list[Event], int] | None:
-    """(events from there, where the next begin); None without a place to cut: the rest at once."""
+    """(the events of the piece at `start`, the offset of the next piece).
+
+    None where there is no place to cut; then the rest has to be decoded at once.
+    """
     cut = start + PIECE_BYTES
     for _ in range(TRIES):
         place = BETWEEN.search(text, cut, min(cut + REACH_BYTES, len(text)))
         if place is None:
             return None
         with suppress(msgspec.DecodeError):
-            return OF_EVENTS.decode(b"[%b]" % text[start : place.start() + 1]), place.end()
+            return EVENTS_DECODER.decode(b"[%b]" % text[start : place.start() + 1]), place.end()
         cut = place.end()
     return None

@@ -12,16 +12,16 @@ import numpy as np
 
 from profiling.timeline import collective_calls, mtia, personal
 from profiling.timeline.chrome_events import Args, Event, Top, pieces
-from profiling.timeline.gpu_annotations import host_times, with_annotated
+from profiling.timeline.gpu_annotations import add_annotated_ranges, host_times
 from profiling.timeline.operator_inputs import SHAPED, InputsSeen
 from profiling.timeline.reading import (
     LATEST_NS,
     Names,
     capability,
-    joined,
-    matching,
-    sensible,
-    told_of_outlasting,
+    drop_impossible_times,
+    first_matching,
+    join_tables,
+    outlasting_warning,
     within_session,
 )
 from profiling.timeline.trace import (
@@ -47,7 +47,7 @@ ON_HOST = {
     "cpu_op": "operators",
     "overhead": "overhead",
 }
-# what PyTorch 1.8 and 1.9 called them
+# names of PyTorch 1.8 and 1.9 -> today's
 OLD_CATEGORIES = {
     "Kernel": "kernel",
     "Memcpy": "gpu_memcpy",
@@ -55,10 +55,10 @@ OLD_CATEGORIES = {
     "Runtime": "cuda_runtime",
     "Operator": "cpu_op",
 }
-ANNOTATIONS = ("ProfilerStep#", "enumerate(", "Optimizer.")  # which were operators then
+ANNOTATIONS = ("ProfilerStep#", "enumerate(", "Optimizer.")  # ranges that were operators then
 SESSION = "PyTorch Profiler"  # the event of category Trace from the profiler's start to its end
-THREAD_BITS = 32  # of a thread's number, below those of its process
-MOST_RANKS = 1_000_000  # more were never trained on together
+THREAD_BITS = 32  # width of a thread's number, below that of its process
+MOST_RANKS = 1_000_000  # a larger number is damage
 GPUS = (1, 6)  # "Device Type" of an allocation: CUDA, HIP
 COPIED = re.compile(r"Memcpy (?P<from>\w)to(?P<to>\w)\b")
 PLACES = {"H": "Host", "D": "Device", "A": "Array", "P": "Peer"}
@@ -72,23 +72,23 @@ def read(path: Path) -> Trace:
     tables = reading.tables()
     calls = tables.get("calls")
     collectives = tables.get("collective_calls") or tables.get("collective_ranges")
-    operations = launched(tables.get("operations"), calls)
+    operations = add_launches(tables.get("operations"), calls)
     annotations = tables.get("gpu_annotations")
-    ranges = with_annotated(tables.get("ranges"), annotations, host_times(operations, calls))
+    ranges = add_annotated_ranges(tables.get("ranges"), annotations, host_times(operations, calls))
     return Trace(
         kind="kineto",
         file=path,
         names=list(reading.names.numbers),
         devices=sorted(reading.devices.values(), key=lambda device: device.id),
-        operations=Operations.of(operations),
-        calls=Calls.of(calls),
-        ranges=Ranges.of(ranges),
-        operators=Ranges.of(tables.get("operators")),
-        shaped_operators=ShapedOperators.of(tables.get("shaped_operators")),
+        operations=Operations.from_columns(operations),
+        calls=Calls.from_columns(calls),
+        ranges=Ranges.from_columns(ranges),
+        operators=Ranges.from_columns(tables.get("operators")),
+        shaped_operators=ShapedOperators.from_columns(tables.get("shaped_operators")),
         inputs=reading.inputs.records(),
-        allocations=Allocations.of(tables.get("allocations")),
-        collective_calls=CollectiveCalls.of(collectives),
-        overhead=Ranges.of(tables.get("overhead")),
+        allocations=Allocations.from_columns(tables.get("allocations")),
+        collective_calls=CollectiveCalls.from_columns(collectives),
+        overhead=Ranges.from_columns(tables.get("overhead")),
         schema_version=reading.schema_version,
         rank=reading.rank,
         world_size=reading.world_size,
@@ -99,7 +99,7 @@ def read(path: Path) -> Trace:
 
 
 class Reading:
-    """What is kept of the pieces that were read."""
+    """Everything kept from the pieces of a trace, while they are read."""
 
     def __init__(self, path: Path):
         self.path, self.names, self.inputs = path, Names(), InputsSeen()
@@ -111,22 +111,22 @@ class Reading:
         self.world_size: int | None = None
         self.personal = False
         self.left_out = self.outlasting = 0
-        self.session_ns: int | None = None  # for how long the profiler was on
+        self.session_ns: int | None = None  # how long the profiler was on
 
     @property
     def warnings(self) -> list[str]:
-        said = []
+        lines = []
         if self.left_out:
-            said.append(f"left out {self.left_out} events, their times are impossible")
+            lines.append(f"left out {self.left_out} events, their times are impossible")
         if self.outlasting:
-            said.append(told_of_outlasting(self.outlasting))
-        return said
+            lines.append(outlasting_warning(self.outlasting))
+        return lines
 
     def tables(self) -> dict[str, Columns | None]:
-        """All that was kept, without events that last longer than the profiler says it ran."""
-        whole = {name: joined(self.parts.pop(name)) for name in list(self.parts)}
-        kept, self.outlasting = within_session(list(whole.values()), self.session_ns)
-        return dict(zip(whole, kept, strict=True))
+        """The kept events by table, without those that last longer than the profiler was on."""
+        tables = {name: join_tables(self.parts.pop(name)) for name in list(self.parts)}
+        kept, self.outlasting = within_session(list(tables.values()), self.session_ns)
+        return dict(zip(tables, kept, strict=True))
 
     def take(self, piece: Top) -> None:
         self.looked_for_gpus |= piece.deviceProperties is not None
@@ -140,62 +140,62 @@ class Reading:
             )
         if piece.schemaVersion is not None:
             self.schema_version = str(piece.schemaVersion)
-        if of := piece.distributedInfo:
-            self.rank = of.rank if is_count(of.rank) else None
-            self.world_size = of.world_size if is_count(of.world_size) else None
+        if info := piece.distributedInfo:
+            self.rank = info.rank if is_count(info.rank) else None
+            self.world_size = info.world_size if is_count(info.world_size) else None
         self.personal |= personal.is_personal(piece.traceName)
         events: dict[str, list[Event]] = defaultdict(list)
         for event in piece.traceEvents:
             events[event.cat if event.ph == "X" else event.ph].append(event)
         rename_old(events)
-        mtia.sort_as_of_gpu(events)
+        mtia.move_to_gpu_categories(events)
         try:
             self.take_events(events)
         except (ValueError, TypeError, OverflowError) as error:
-            said = " ".join(str(error).split())[:200]
-            raise ValueError(f"{self.path}: an event has impossible values ({said})") from error
+            reason = " ".join(str(error).split())[:200]
+            raise ValueError(f"{self.path}: an event has impossible values ({reason})") from error
 
     def take_events(self, events: dict[str, list[Event]]) -> None:
         if spans := [event for event in events["Trace"] if event.name.startswith(SESSION)]:
-            span, _ = sensible(times(spans))
+            span, _ = drop_impossible_times(times(spans))
             took_ns = (span["end_ns"] - span["start_ns"]).tolist()
             self.session_ns = max([*took_ns, self.session_ns or 0])
         for category, kind in KINDS.items():
-            if of := events[category]:
-                self.keep("operations", times(of) | of_device(of, self.names, kind))
+            if chosen := events[category]:
+                self.keep("operations", times(chosen) | operation_columns(chosen, self.names, kind))
         for category, table in ON_HOST.items():
-            if of := events[category]:
-                ids = launch_ids(of) if table == "calls" else {}
-                self.keep(table, times(of) | of_host(of, self.names) | ids)
-        if of := events["gpu_user_annotation"]:
-            self.keep("gpu_annotations", times(of) | of_stream(of, self.names))
+            if chosen := events[category]:
+                ids = launch_ids(chosen) if table == "calls" else {}
+                self.keep(table, times(chosen) | host_columns(chosen, self.names) | ids)
+        if chosen := events["gpu_user_annotation"]:
+            self.keep("gpu_annotations", times(chosen) | annotation_columns(chosen, self.names))
         shaped = [event for event in events["cpu_op"] if event.name in SHAPED]
         if shaped := [event for event in shaped if event.args and event.args.dims]:
-            inputs = {"inputs": self.inputs.numbered(shaped)}
-            self.keep("shaped_operators", times(shaped) | of_host(shaped, self.names) | inputs)
-        if talks := collective_calls.told_of(events["cpu_op"]):
-            of_calls = collective_calls.columns(talks, self.names)
-            self.keep("collective_calls", times(talks) | of_host(talks, self.names) | of_calls)
-        if talks := collective_calls.ranges_of(events["user_annotation"]):
-            of_ranges = collective_calls.columns(talks, self.names)
-            self.keep("collective_ranges", times(talks) | of_host(talks, self.names) | of_ranges)
+            inputs = {"inputs": self.inputs.numbers_of(shaped)}
+            self.keep("shaped_operators", times(shaped) | host_columns(shaped, self.names) | inputs)
+        if calls := collective_calls.collective_operators(events["cpu_op"]):
+            facts = collective_calls.columns(calls, self.names)
+            self.keep("collective_calls", times(calls) | host_columns(calls, self.names) | facts)
+        if ranges := collective_calls.collective_ranges(events["user_annotation"]):
+            facts = collective_calls.columns(ranges, self.names)
+            self.keep("collective_ranges", times(ranges) | host_columns(ranges, self.names) | facts)
         if memory := [event for event in events["i"] if event.name == "[memory]" and event.args]:
-            self.keep("allocations", of_memory(memory))
-        self.personal = self.personal or any(map(personal.is_personal, told(events)))
+            self.keep("allocations", allocation_columns(memory))
+        self.personal = self.personal or any(map(personal.is_personal, personal_texts(events)))
 
     def keep(self, table: str, rows: Columns) -> None:
-        rows, left_out = sensible(rows)
+        rows, left_out = drop_impossible_times(rows)
         self.left_out += left_out
         self.parts[table].append(rows)
 
 
 def is_count(value: Any) -> bool:
-    """Of ranks, or the number of one."""
+    """Whether `value` is a possible number of ranks, or of one rank."""
     return isinstance(value, int) and 0 <= value < MOST_RANKS
 
 
 def rename_old(events: dict[str, list[Event]]) -> None:
-    """Gives the categories of old PyTorch the names that they have today."""
+    """Moves events from the categories of old PyTorch to those of today."""
     for old, today in OLD_CATEGORIES.items():
         for event in events.pop(old, ()):
             is_range = today == "cpu_op" and event.name.startswith(ANNOTATIONS)
@@ -203,7 +203,11 @@ def rename_old(events: dict[str, list[Event]]) -> None:
 
 
 def times(events: list[Event]) -> Columns:
-    """Nanoseconds. The fraction by itself, or multiplying would round what the double still has."""
+    """`start_ns` and `end_ns` of the events.
+
+    The fraction of a microsecond is converted by itself: multiplying the whole double by 1000
+    would round it.
+    """
     start_us = microseconds(map(attrgetter("ts"), events))
     took_us = microseconds(map(attrgetter("dur"), events))
     whole_us = np.floor(start_us)
@@ -213,16 +217,16 @@ def times(events: list[Event]) -> Columns:
 
 
 def microseconds(values: Iterable[float]) -> np.ndarray:
-    """What no number of nanoseconds is becomes the latest time, which is not sensible."""
-    found = np.fromiter(values, np.float64)
-    return np.where(abs(found) < LATEST_NS / 1e3, found, LATEST_NS / 1e3)
+    """The values as float64. One that is no valid time becomes LATEST_NS, whose row is dropped."""
+    column = np.fromiter(values, np.float64)
+    return np.where(abs(column) < LATEST_NS / 1e3, column, LATEST_NS / 1e3)
 
 
-def of_host(events: list[Event], names: Names) -> Columns:
-    process = whole(map(attrgetter("pid"), events))
-    thread = whole(map(attrgetter("tid"), events)) & ((1 << THREAD_BITS) - 1)
+def host_columns(events: list[Event], names: Names) -> Columns:
+    process = integers(map(attrgetter("pid"), events))
+    thread = integers(map(attrgetter("tid"), events)) & ((1 << THREAD_BITS) - 1)
     return {
-        "name": names.numbered(map(attrgetter("name"), events)),
+        "name": names.numbers_of(map(attrgetter("name"), events)),
         "process": process,
         "thread": process << THREAD_BITS | thread,
         "closed": np.ones(len(events), bool),
@@ -230,68 +234,71 @@ def of_host(events: list[Event], names: Names) -> Columns:
 
 
 def launch_ids(events: list[Event]) -> Columns:
-    """What operations name the call by that launched them."""
-    return {"id": whole(event.args.correlation if event.args else None for event in events)}
+    """The correlation ids of calls, by which operations name the call that launched them."""
+    return {"id": integers(event.args.correlation if event.args else None for event in events)}
 
 
-def of_device(events: list[Event], names: Names, kind: int) -> Columns:
-    found = args_of(events)
+def operation_columns(events: list[Event], names: Names, kind: int) -> Columns:
+    all_args = args_of(events)
     return {
         "kind": np.full(len(events), kind, np.int8),
-        "name": names.numbered(operation_name(event.name, kind) for event in events),
+        "name": names.numbers_of(operation_name(event.name, kind) for event in events),
         "pageable": np.array([kind == COPY and "Pageable" in event.name for event in events]),
-        "id": whole(args.correlation for args in found),
-        "device": whole((args.device for args in found), np.int32),
-        "stream": whole(args.stream for args in found),
-        "bytes": whole(None if kind == KERNEL else args.bytes for args in found),
-        "blocks": whole(product(args.grid) for args in found),
-        "threads": whole((product(args.block) for args in found), np.int32),
-        "registers": whole((args.registers for args in found), np.int32),
-        "shared_bytes": whole((args.shared_bytes for args in found), np.int32),
+        "id": integers(args.correlation for args in all_args),
+        "device": integers((args.device for args in all_args), np.int32),
+        "stream": integers(args.stream for args in all_args),
+        "bytes": integers(None if kind == KERNEL else args.bytes for args in all_args),
+        "blocks": integers(product(args.grid) for args in all_args),
+        "threads": integers((product(args.block) for args in all_args), np.int32),
+        "registers": integers((args.registers for args in all_args), np.int32),
+        "shared_bytes": integers((args.shared_bytes for args in all_args), np.int32),
     }
 
 
-def of_stream(events: list[Event], names: Names) -> Columns:
-    found = args_of(events)
+def annotation_columns(events: list[Event], names: Names) -> Columns:
+    all_args = args_of(events)
     return {
-        "name": names.numbered(event.name for event in events),
-        "device": whole((args.device for args in found), np.int32),
-        "stream": whole(args.stream for args in found),
+        "name": names.numbers_of(event.name for event in events),
+        "device": integers((args.device for args in all_args), np.int32),
+        "stream": integers(args.stream for args in all_args),
     }
 
 
-def of_memory(events: list[Event]) -> Columns:
-    """Of GPUs alone."""
+def allocation_columns(events: list[Event]) -> Columns:
+    """Allocations and frees of GPU memory; those of other devices are left out."""
     events = [event for event in events if event.args and event.args.device_type in GPUS]
-    found, when = args_of(events), times(events)
+    all_args, when = args_of(events), times(events)
     return when | {
         "time_ns": when["start_ns"],
-        "process": whole(event.pid for event in events),
-        "bytes": whole(args.allocated for args in found),
-        "device": whole((args.device_id for args in found), np.int32),
+        "process": integers(event.pid for event in events),
+        "bytes": integers(args.allocated for args in all_args),
+        "device": integers((args.device_id for args in all_args), np.int32),
     }
 
 
-def told(events: dict[str, list[Event]]) -> Iterator[str]:
-    """What may tell who and where, besides names."""
+def personal_texts(events: dict[str, list[Event]]) -> Iterator[str]:
+    """Texts that may say who ran the program and where, besides the names of events."""
     yield from (str(event.args.name) for event in events["M"] if event.args)
     operators = [event.args for event in events["cpu_op"] if event.args]
     yield from (f"{a.kernel_file} {a.stack}" for a in operators if a.kernel_file or a.stack)
 
 
 def args_of(events: list[Event]) -> list[Args]:
-    found = [event.args for event in events if event.args is not None]
-    if len(found) < len(events):
+    args = [event.args for event in events if event.args is not None]
+    if len(args) < len(events):
         raise ValueError(f"{events[0].cat} without args")
-    return found
+    return args
 
 
-def whole(values: Iterable[Any], dtype: type[np.integer] = np.int64) -> np.ndarray:
-    """As integers; -1 for what is missing. Raises where something is no number, or too large."""
-    found = list(values)
-    with suppress(TypeError):  # seldom is one missing, or something else
-        return np.fromiter(found, dtype)
-    return np.fromiter((-1 if value is None else value for value in found), dtype)
+def integers(values: Iterable[Any], dtype: type[np.integer] = np.int64) -> np.ndarray:
+    """The values as a column of integers; None becomes -1.
+
+    Raises TypeError or ValueError for a value that is no number, OverflowError for one too large.
+    """
+    known = list(values)
+    with suppress(TypeError):  # most columns have no None, and this way is faster
+        return np.fromiter(known, dtype)
+    return np.fromiter((-1 if value is None else value for value in known), dtype)
 
 
 def product(sizes: Any) -> int | None:
@@ -302,7 +309,7 @@ def product(sizes: Any) -> int | None:
 
 
 def operation_name(name: str, kind: int) -> str:
-    """As `nsys stats` has it, so that captures of both kinds can be compared."""
+    """The operation's name as `nsys stats` prints it, so that both kinds of capture compare."""
     if kind == KERNEL:
         return name
     if kind == MEMSET:
@@ -314,21 +321,22 @@ def operation_name(name: str, kind: int) -> str:
     return f"[CUDA memcpy {'-to-'.join(places)}]"
 
 
-def launched(rows: Columns | None, calls: Columns | None) -> Columns | None:
-    """With the call that launched each operation, and its process; -1: not captured.
+def add_launches(rows: Columns | None, calls: Columns | None) -> Columns | None:
+    """The rows with `call`, the row of the call that launched each operation, and its `process`.
 
-    What was launched before the capture began belongs to the process that uses the same GPU.
+    Both are -1 where the call was not captured. An operation that was launched before the capture
+    began gets the process that mostly uses the same GPU.
     """
     if rows is None or calls is None or not len(calls["id"]):
         return rows
-    nowhere = [np.zeros(len(each["id"]), np.int64) for each in (rows, calls)]
-    call = matching(nowhere[0], rows["id"], nowhere[1], calls["id"])
+    one_process = [np.zeros(len(table["id"]), np.int64) for table in (rows, calls)]
+    call = first_matching(one_process[0], rows["id"], one_process[1], calls["id"])
     process = np.append(calls["process"], -1)[call]
     main = most_frequent(calls["process"])
     for device in np.unique(rows["device"][call < 0]).tolist():
-        of = rows["device"] == device
-        known = process[of & (call >= 0)]
-        process[of & (call < 0)] = most_frequent(known) if len(known) else main
+        on_device = rows["device"] == device
+        known = process[on_device & (call >= 0)]
+        process[on_device & (call < 0)] = most_frequent(known) if len(known) else main
     return rows | {"call": call, "process": process}
 
 

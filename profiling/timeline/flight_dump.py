@@ -1,8 +1,8 @@
-"""Dumps of PyTorch's flight recorder, one for each rank: found, read, as columns.
+"""Finds the dumps of PyTorch's flight recorder, one for each rank, and reads them as columns.
 
 The format is that of c10d's FlightRecorder.hpp, versions 2.x (torch 2.6 to 2.13): a pickled dict.
-The trainer's dumps have one of each recorder, and a Note behind them. They are read by
-profiling.timeline.pickled_data: no code of a file is run.
+The trainer's dumps have one such dict for each recorder, followed by a Note. They are read by
+profiling.timeline.pickled_data, so that no code in a file is run.
 """
 
 import re
@@ -21,9 +21,9 @@ from profiling.timeline import pickled_data
 
 MOST_BYTES = 64 * 2**20  # a buffer of 2000 collectives is 0.3 MB
 NAME = re.compile(r"(.*?rank[-_]?)(\d+)")  # ours, and torch's own nccl_trace_rank_0
-PICKLE = b"\x80"  # how one begins; a Note is JSON
+PICKLE = b"\x80"  # first byte of a pickle; a Note is JSON
 OF_TORCH = re.compile(r"[/\\]torch[/\\]distributed[/\\]")  # frames that only pass a call on
-Sizes = tuple[tuple[int, ...], ...]  # of each tensor
+Sizes = tuple[tuple[int, ...], ...]  # the shape of each tensor
 Names = tuple[str, ...]
 
 
@@ -34,7 +34,7 @@ class Frame(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct):
-    """One call, as torch wrote it."""
+    """One collective call, as torch records it."""
 
     record_id: int
     process_group: tuple[str, str]  # name, description
@@ -64,7 +64,7 @@ class Content(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Operation:
-    """What has to be the same on all ranks of a group."""
+    """The parts of a collective call that must be equal on all ranks of its group."""
 
     name: str  # all_reduce
     backend: str  # nccl, gloo
@@ -75,7 +75,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class GroupCalls:
-    """Of one rank in one process group, by sequence number, each once."""
+    """The calls of one rank in one process group, one for each sequence number, in their order."""
 
     sequence: NDArray[np.int64]
     entered_ns: NDArray[np.int64]  # since 1970, by the rank's own clock
@@ -83,53 +83,53 @@ class GroupCalls:
     timed_out: NDArray[np.bool_]
     operation: list[Operation]
     stack: list[tuple[str, ...]]  # FILE:LINE in FUNCTION, the innermost first
-    finished_to: int  # the last sequence number that is done; 0: none is
+    finished_to: int  # the last sequence number that is done; 0 without one
 
     @property
     def finished_at_ns(self) -> int | None:
-        """When the last that is done was entered; None: none is recorded."""
+        """Time at which the last finished call was entered, or None if none is recorded."""
         done = np.flatnonzero(self.sequence <= self.finished_to)
         return int(self.entered_ns[done[-1]]) if len(done) else None
 
 
 @dataclass(frozen=True)
 class Dump:
-    """Of one rank. `groups` by (name, description)."""
+    """The dump of one rank; the keys of `groups` are (name, description)."""
 
     file: Path
     rank: int
-    dumped_ns: int  # the file's own time where the trainer left no note
+    dumped_ns: int  # since 1970; the file's own time where the trainer left no note
     note: Note | None
-    whole: bool  # nothing has fallen out of the recorder's ring
+    whole: bool  # nothing has fallen out of the recorder's ring buffer
     groups: dict[tuple[str, str], GroupCalls]
-    members: dict[str, tuple[int, ...]]  # of the groups, by name, where torch knows them
-    point_to_point: int  # sends and receives, which are left out
+    members: dict[str, tuple[int, ...]]  # ranks of each group, by name, where torch knows them
+    point_to_point: int  # number of sends and receives, which are left out
 
 
 def find(places: Sequence[Path]) -> dict[int, Path]:
-    """The dumps by rank, in run folders, other folders, or files. Raises ValueError."""
+    """The dumps at `places` (run folders, other folders, files) by rank. Raises ValueError."""
     files = [file for place in places for file in files_in(place)]
-    found: dict[int, Path] = {}
+    dumps: dict[int, Path] = {}
     for file in files:
         match = NAME.fullmatch(file.name)
         if not match:
             raise ValueError(f"{file}: whose is it? a dump's name ends in rank and a number")
-        if (rank := int(match[2])) in found:
-            raise ValueError(f"{file}, {found[rank]}: are both of rank {rank}; give one run's")
-        found[rank] = file
-    return dict(sorted(found.items()))
+        if (rank := int(match[2])) in dumps:
+            raise ValueError(f"{file}, {dumps[rank]}: are both of rank {rank}; give one run's")
+        dumps[rank] = file
+    return dict(sorted(dumps.items()))
 
 
 def files_in(place: Path) -> list[Path]:
-    """Raises ValueError where there is none."""
+    """The dumps in a folder, or `place` itself if it is a file. Raises ValueError without any."""
     if not place.exists():
         raise ValueError(f"{place}: no such file or folder; give the out_dir of a run, or dumps")
     if not place.is_dir():
         return [place]
     for name in (re.compile(rf"{DUMP}\d+"), re.compile(rf"{EARLIER}\d+"), NAME):
         for folder in (place / "profile", place):
-            listed = folder.iterdir() if folder.is_dir() else ()
-            if files := [path for path in listed if name.fullmatch(path.name)]:
+            entries = folder.iterdir() if folder.is_dir() else ()
+            if files := [path for path in entries if name.fullmatch(path.name)]:
                 return files
     raise ValueError(
         f"{place}: no dump of a flight recorder ({DUMP}0, ...) there or in profile/; a run under "
@@ -138,8 +138,8 @@ def files_in(place: Path) -> list[Path]:
 
 
 def read(path: Path, rank: int) -> Dump:
-    """Raises ValueError naming the file."""
-    if not path.is_file():  # who opens a pipe waits for its writer
+    """The dump at `path`. Raises ValueError naming the file."""
+    if not path.is_file():  # opening a pipe would wait for its writer
         raise ValueError(f"{path}: is no file")
     try:
         size, modified_ns = path.stat().st_size, path.stat().st_mtime_ns
@@ -158,7 +158,7 @@ def read(path: Path, rank: int) -> Dump:
 
 
 def read_contents(data: bytes) -> tuple[list[Content], int]:
-    """Of each recorder, and where they end. Raises ValueError."""
+    """(the contents of each recorder, the offset at which they end). Raises ValueError."""
     contents: list[Content] = []
     end = 0
     while not contents or data.startswith(PICKLE, end):
@@ -177,9 +177,9 @@ def dump_of(
     last = max(calls, key=lambda entry: entry.time_created_ns, default=None)
     failed = last if note and note.in_collective else None
     by_group: dict[tuple[str, str], dict[int, Entry]] = {}
-    for entry in calls:  # of a coalesced call the last part stands for all, and has its state
+    for entry in calls:  # the last part of a coalesced call stands for all of it, and has its state
         by_group.setdefault(entry.process_group, {})[entry.collective_seq_id] = entry
-    groups = {name: columns(of_group, failed) for name, of_group in by_group.items()}
+    groups = {name: group_calls(entries, failed) for name, entries in by_group.items()}
     members = {
         name: tuple(map(int, re.findall(r"\d+", group.ranks)))
         for content in contents
@@ -198,10 +198,10 @@ def dump_of(
     )
 
 
-def columns(by_sequence: dict[int, Entry], failed: Entry | None) -> GroupCalls:
-    """Of one group. `failed`: the call that the rank's error came out of."""
+def group_calls(by_sequence: dict[int, Entry], failed: Entry | None) -> GroupCalls:
+    """The calls of one group. `failed` is the call that raised the rank's error."""
     entries = [entry for _, entry in sorted(by_sequence.items())]
-    done = [is_done(entry, failed) for entry in entries]
+    done = [is_finished(entry, failed) for entry in entries]
     late = [not d and (e.retired or e is failed) for e, d in zip(entries, done, strict=True)]
     return GroupCalls(
         np.array([entry.collective_seq_id for entry in entries], np.int64),
@@ -215,20 +215,23 @@ def columns(by_sequence: dict[int, Entry], failed: Entry | None) -> GroupCalls:
             for e in entries
         ],
         [stack(entry.frames) for entry in entries],
-        # a group's collectives run one behind the other: what is before one that is done, is done
+        # a group's collectives run one after the other, so all before a finished one are finished
         max((n for n, d in zip(sorted(by_sequence), done, strict=True) if d), default=0),
     )
 
 
-def is_done(entry: Entry, failed: Entry | None) -> bool:
-    """gloo's entries stay scheduled, and are retired when they end, by an error too. NCCL's are as
-    the GPU says, whatever became of the host."""
+def is_finished(entry: Entry, failed: Entry | None) -> bool:
+    """Whether the call has finished.
+
+    An entry of gloo stays "scheduled" and is retired when it ends, even by an error. The state of
+    an entry of NCCL is what the GPU reports, whatever became of the host.
+    """
     if entry.profiling_name.startswith("gloo:"):
         return entry.retired and entry is not failed
     return entry.state == "completed"
 
 
-@cache  # a run has few kinds of calls, and as few objects stand for them
+@cache  # a run has few kinds of calls, which share as few objects
 def operation(
     spelled: str, inputs: Sizes, outputs: Sizes, input_dtypes: Names, output_dtypes: Names
 ) -> Operation:

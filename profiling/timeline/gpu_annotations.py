@@ -1,53 +1,52 @@
 """Ranges of which a Kineto trace holds the GPU's side alone. Called by chrome_json.
 
-An annotation of the GPU spans, on one stream, the operations that the range of the program
-launched. Where the range itself was not captured it is made of them: from the begin of the first
-call that launched one to the end of the last. Without calls it has the GPU's times.
+An annotation of the GPU spans, on one stream, the operations that a range of the program launched.
+Where the range itself was not captured, it is made from these operations: it lasts from the begin
+of the first call that launched one to the end of the last. Without calls it has the GPU's times.
 """
 
 import numpy as np
 
-from profiling.timeline.reading import by_start, joined, rows_of
+from profiling.timeline.reading import join_tables, rows_of, sort_by_start
 from profiling.timeline.trace import ANY_THREAD, Columns
 
 
-def with_annotated(
+def add_annotated_ranges(
     ranges: Columns | None, annotations: Columns | None, operations: Columns | None
 ) -> Columns | None:
-    """`ranges` and those made of annotations whose names they lack.
+    """`ranges`, and ranges made from the annotations whose names are not among theirs.
 
-    `operations` as `host_times` has them.
+    `operations` are the result of `host_times`.
     """
     if annotations is None or operations is None:
         return ranges
-    lone = annotations
+    missing = annotations
     if ranges is not None:
-        lone = rows_of(annotations, ~np.isin(annotations["name"], np.unique(ranges["name"])))
+        missing = rows_of(annotations, ~np.isin(annotations["name"], np.unique(ranges["name"])))
     made = [
-        launched_ranges(rows_of(longest, longest["name"] == name), operations)
-        for name in np.unique(lone["name"]).tolist()
-        for longest in [on_one_stream(rows_of(lone, lone["name"] == name))]
+        ranges_on_host(on_busiest_stream(rows_of(missing, missing["name"] == name)), operations)
+        for name in np.unique(missing["name"]).tolist()
     ]
     kept = [table for table in made if len(table["name"])]
     if ranges is not None and kept:
         kept.append({name: ranges[name] for name in kept[0]})
-    return joined(kept) if kept else ranges
+    return join_tables(kept) if kept else ranges
 
 
-def on_one_stream(rows: Columns) -> Columns:
-    """Of the streams of one device that which holds most of their time: others repeat it."""
+def on_busiest_stream(rows: Columns) -> Columns:
+    """The rows on the stream, of one device, that has most of their time; others repeat them."""
     took_ns = rows["end_ns"] - rows["start_ns"]
     keys = np.stack([rows["device"], rows["stream"]], axis=1)
     places, which = np.unique(keys, axis=0, return_inverse=True)
     longest = np.argmax(np.bincount(which.ravel(), took_ns, len(places)))
-    return by_start(rows_of(rows, which.ravel() == longest))
+    return sort_by_start(rows_of(rows, which.ravel() == longest))
 
 
-def launched_ranges(rows: Columns, operations: Columns) -> Columns:
-    """Of annotations on one stream."""
-    of = operations["stream"] == rows["stream"][0]
-    of &= operations["device"] == rows["device"][0]
-    inside = rows_of(operations, of)
+def ranges_on_host(rows: Columns, operations: Columns) -> Columns:
+    """Ranges on the host for annotations on one stream; one without operations is left out."""
+    on_stream = operations["stream"] == rows["stream"][0]
+    on_stream &= operations["device"] == rows["device"][0]
+    inside = rows_of(operations, on_stream)
     first = np.searchsorted(inside["start_ns"], rows["start_ns"], side="left")
     last = np.searchsorted(inside["start_ns"], rows["end_ns"], side="left")
     held = np.flatnonzero(last > first)
@@ -67,7 +66,11 @@ def launched_ranges(rows: Columns, operations: Columns) -> Columns:
 
 
 def host_times(operations: Columns | None, calls: Columns | None) -> Columns | None:
-    """With `begun_ns` and `returned_ns` of the launching call, the operation's own without one."""
+    """The operations with `begun_ns` and `returned_ns`, the times of the call that launched each.
+
+    Where no calls were captured, these are the operation's own times; where some were, operations
+    without one are left out.
+    """
     if operations is None:
         return None
     begun_ns, returned_ns = operations["start_ns"].copy(), operations["end_ns"].copy()
@@ -77,5 +80,5 @@ def host_times(operations: Columns | None, calls: Columns | None) -> Columns | N
         kept = operations["call"] >= 0
         call = operations["call"][kept]
         begun_ns[kept], returned_ns[kept] = calls["start_ns"][call], calls["end_ns"][call]
-    found = operations | {"begun_ns": begun_ns, "returned_ns": returned_ns, "process": process}
-    return rows_of(found, kept)
+    timed = operations | {"begun_ns": begun_ns, "returned_ns": returned_ns, "process": process}
+    return rows_of(timed, kept)

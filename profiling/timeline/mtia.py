@@ -1,4 +1,4 @@
-"""The events of Meta's accelerators (MTIA) as those of a GPU. Called by chrome_json."""
+"""Reads the events of Meta's accelerators (MTIA) like those of a GPU. Called by chrome_json."""
 
 import re
 
@@ -10,15 +10,15 @@ COPIES = {
     "DEVICE_TO_HOST": "Memcpy DtoH",
     "DEVICE_TO_DEVICE": "Memcpy DtoD",
 }
-# of mtia_runtime; the rest are spans around whole requests
+# the calls among the events of mtia_runtime; the rest are spans around whole requests
 CALLS = re.compile(r"runFunction|enqueueCommand|recordEvent|synchronize")
 
 
-def sort_as_of_gpu(events: dict[str, list[Event]]) -> None:
-    """Moves them from their categories to those of kernels, copies and calls.
+def move_to_gpu_categories(events: dict[str, list[Event]]) -> None:
+    """Moves MTIA's events to the categories of kernels, copies and calls; `events` is by category.
 
-    `events` by category. The accelerator is the process of its own events; its half of a
-    synchronisation is none of the host's calls.
+    An accelerator's own events have its number as their process. Its half of a synchronisation is
+    left out, as it is no call of the host.
     """
     for event in events.pop("mtia_ccp_events", ()):
         if event.args is None or event.name in MARKERS:

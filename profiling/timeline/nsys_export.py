@@ -1,4 +1,4 @@
-"""What the readers of an nsys export share: its tables by columns.
+"""Tables of an nsys export as columns, for the modules that read one.
 
 Called by profiling.timeline.nsys_sqlite and nsys_facts.
 """
@@ -9,13 +9,18 @@ from pathlib import Path
 
 import numpy as np
 
-from profiling.timeline.reading import Names, sensible, told_of_outlasting, within_session
-from profiling.timeline.sqlite_columns import FIRST_ROW, MISSING, numbers, opened, tables, texts
+from profiling.timeline.reading import (
+    Names,
+    drop_impossible_times,
+    outlasting_warning,
+    within_session,
+)
+from profiling.timeline.sqlite_columns import FIRST_ROW, MISSING, connect, numbers, tables, texts
 from profiling.timeline.trace import Columns
 
 NVTX = "NVTX_EVENTS"
-OPEN = 2**63 - 1  # the end of a range that has none
-PROCESS_BITS = 24  # of a globalPid, and of the thread below them in a globalTid
+OPEN = 2**63 - 1  # stands for the end of a range that was not closed
+PROCESS_BITS = 24  # width of the pid in a globalPid, and of the thread's number below it
 
 
 class Export:
@@ -33,9 +38,9 @@ class Export:
         return str(self.strings.get(key, "(no name)"))
 
     def read(self, table: str, columns: dict[str, str]) -> Columns | None:
-        """Start, end and other columns of the events; None where the table was not captured.
+        """Start, end and other `columns` of a table of events, or None if it was not captured.
 
-        Of NVTX's also whether each is closed; the end of one that is not is its start.
+        The NVTX table also gets `name` and `closed`; an event that is not closed ends at its start.
         """
         if table not in self.tables:
             return None
@@ -45,39 +50,39 @@ class Export:
         if table == NVTX:
             rows["name"], rows["closed"] = self.range_names(), rows["end_ns"] != OPEN
             rows["end_ns"] = np.where(rows["closed"], rows["end_ns"], rows["start_ns"])
-        rows, left_out = sensible(rows)
+        rows, left_out = drop_impossible_times(rows)
         if left_out:
             self.warnings.append(f"{table}: left out {left_out} rows, their times are impossible")
         return rows
 
     def within_session(self, *tables: Columns | None) -> list[Columns | None]:
-        """The tables without events that last longer than nsys says that it captured."""
-        told = [row[0] for row in self.rows("ANALYSIS_DETAILS", "duration")]
-        session_ns = max((ns for ns in told if isinstance(ns, int)), default=None)
+        """The tables without events that last longer than the duration that nsys recorded."""
+        durations = [row[0] for row in self.rows("ANALYSIS_DETAILS", "duration")]
+        session_ns = max((ns for ns in durations if isinstance(ns, int)), default=None)
         kept, left_out = within_session(tables, session_ns)
         if left_out:
-            self.warnings.append(told_of_outlasting(left_out))
+            self.warnings.append(outlasting_warning(left_out))
         return kept
 
     def range_names(self) -> np.ndarray:
-        """Of each row of NVTX_EVENTS: its text, or that of the string registered for it."""
+        """Name of each row of NVTX_EVENTS: its own text, or the string registered for it."""
         columns = [name for name in ("text", "textId") if name in self.tables[NVTX]]
         query = f"SELECT COALESCE({', '.join(columns)}, {MISSING}, 0) FROM {NVTX} ORDER BY rowid"
-        found: dict[bytes | int, int] = defaultdict(count().__next__)
-        with opened(self.path) as database:
-            rows = np.fromiter((found[key] for (key,) in database.execute(query)), np.int64)
+        keys: dict[bytes | int, int] = defaultdict(count().__next__)
+        with connect(self.path) as database:
+            rows = np.fromiter((keys[key] for (key,) in database.execute(query)), np.int64)
         names = (
             key.decode(errors="replace") if isinstance(key, bytes) else self.string(key)
-            for key in found
+            for key in keys
         )
-        return self.names.numbered(names)[rows]
+        return self.names.numbers_of(names)[rows]
 
     def rows(self, table: str, *columns: str) -> list[tuple]:
-        """Rows of a small table; nothing where it or one of the columns is missing."""
+        """Rows of a small table; none where the table or one of the columns is missing."""
         if not set(columns) <= self.tables.get(table, set()):
             return []
-        listed = ", ".join(f'"{column}"' for column in columns)
-        return texts(self.path, f'SELECT {listed} FROM "{table}"')
+        terms = ", ".join(f'"{column}"' for column in columns)
+        return texts(self.path, f'SELECT {terms} FROM "{table}"')
 
 
 def process_of(global_id: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What an nsys export tells besides its events: devices, counters, versions, complaints.
+"""Facts in an nsys export besides its events: devices, counters, versions, complaints.
 
 Called by profiling.timeline.nsys_sqlite, and by profiling.analysis.ranks.found.
 """
@@ -11,7 +11,7 @@ import numpy as np
 
 from profiling.timeline import personal
 from profiling.timeline.nsys_export import Export, process_of
-from profiling.timeline.reading import LATEST_NS, by_start, capability, rows_of
+from profiling.timeline.reading import LATEST_NS, capability, rows_of, sort_by_start
 from profiling.timeline.sqlite_columns import FIRST_ROW, numbers, tables, texts
 from profiling.timeline.trace import Allocations, CounterSamples, Device
 
@@ -28,23 +28,26 @@ def devices(export: Export) -> list[Device]:
     figures = ("smCount", "totalMemory", "memoryBandwidth")
     columns = ("id", "name", *figures, "computeMajor", "computeMinor")
     have = [name for name in columns if name in export.tables.get("TARGET_INFO_GPU", ())]
-    found = []
+    gpus = []
     for row in export.rows("TARGET_INFO_GPU", *have) if "id" in have else ():
         fact = dict(zip(have, row, strict=True))
         if not isinstance(fact["id"], int):
             continue
-        told = (fact.get(name) for name in figures)
+        values = (fact.get(name) for name in figures)
         sms, size, speed = (
-            figure if isinstance(figure, int) and figure > 0 else None for figure in told
+            value if isinstance(value, int) and value > 0 else None for value in values
         )
         generation = capability(fact.get("computeMajor"), fact.get("computeMinor"))
         name = str(fact.get("name") or "unknown GPU")
-        found.append(Device(fact["id"], name, sms, size, speed, generation))
-    return sorted(found, key=lambda device: device.id)
+        gpus.append(Device(fact["id"], name, sms, size, speed, generation))
+    return sorted(gpus, key=lambda device: device.id)
 
 
 def allocations(export: Export) -> Allocations | None:
-    """Of device memory; what else nsys lists there is the host's, or belongs to loaded code."""
+    """Allocations and frees of device memory, or None if they were not captured.
+
+    nsys's table also lists the host's memory and that of loaded code, which are left out.
+    """
     present = export.tables.get(MEMORY, set())
     wanted = {
         "end_ns": "start",
@@ -60,10 +63,10 @@ def allocations(export: Export) -> Allocations | None:
     of_device = np.isin(rows["operation"], (ALLOCATED, FREED)) & (rows["bytes"] >= 0)
     if "memKind" in present:
         of_device &= np.isin(rows["kind"], (DEVICE_MEMORY, ARRAY_MEMORY))
-    rows = by_start(rows_of(rows, of_device))
+    rows = sort_by_start(rows_of(rows, of_device))
     rows["time_ns"], rows["process"] = rows["start_ns"], process_of(rows["process"])
     rows["bytes"] = np.where(rows["operation"] == FREED, -rows["bytes"], rows["bytes"])
-    return Allocations.of(rows)
+    return Allocations.from_columns(rows)
 
 
 def counters(export: Export) -> list[CounterSamples] | None:
@@ -75,54 +78,58 @@ def counters(export: Export) -> list[CounterSamples] | None:
     rows = numbers(export.path, "GPU_METRICS", wanted, present, nulls, real=("value",))
     rows = rows_of(rows, (abs(rows["time"]) < LATEST_NS) & np.isfinite(rows["value"]))
     rows = rows_of(rows, np.argsort(rows["time"], kind="stable"))
-    named = export.rows("TARGET_INFO_GPU_METRICS", "typeId", "metricId", "metricName")
+    metrics = export.rows("TARGET_INFO_GPU_METRICS", "typeId", "metricId", "metricName")
     names = {
         (type_id, metric): str(name)
-        for type_id, metric, name in named
+        for type_id, metric, name in metrics
         if isinstance(type_id, int) and isinstance(metric, int)
     }
-    found = []
+    samples = []
     for (type_id, metric), name in sorted(names.items()):
-        of = (rows["type"] == type_id) & (rows["metric"] == metric)
-        if of.any():
-            hertz = name.endswith("[MHz]")  # nsys 2025.3 stores them under that name
-            value = rows["value"][of] / 1e6 if hertz else rows["value"][of]
-            found.append(CounterSamples(name, type_id & 0xFF, rows["time"][of], value))
-    return found
+        of_metric = (rows["type"] == type_id) & (rows["metric"] == metric)
+        if of_metric.any():
+            hertz = name.endswith("[MHz]")  # nsys 2025.3 stores hertz under that name
+            value = rows["value"][of_metric] / 1e6 if hertz else rows["value"][of_metric]
+            samples.append(CounterSamples(name, type_id & 0xFF, rows["time"][of_metric], value))
+    return samples
 
 
 def complaints(export: Export) -> list[str]:
-    """What nsys says it lost or could not do, once each."""
-    found = dict.fromkeys(
+    """Messages of nsys about what it lost or could not do, each once."""
+    messages = dict.fromkeys(
         " ".join(str(text).split())
         for severity, text in export.rows("DIAGNOSTIC_EVENT", "severity", "text")
         if severity == ERROR or (severity == WARNING and LOST.search(str(text)))
     )
-    return list(found)
+    return list(messages)
 
 
 @dataclass(frozen=True)
 class Session:
-    """Where and when the processes of several ranks were traced; by UTC.
+    """The host and the time (ns, UTC) of a capture of several ranks' processes.
 
-    It ends with its last kernel, as far behind its start as that kernel's time says. Where a range
-    in the program began the capture, that is later than the truth by what ran before: nsys 2025.3
-    then counts from the program's start, and tells as the session's start that of the range.
+    The session ends with its last kernel: at its start plus that kernel's time. Where a range in
+    the program began the capture, this end is too late by the time that the program ran before:
+    nsys 2025.3 then counts kernels from the program's start, but records the range's start as the
+    session's.
     """
 
-    host: frozenset[str]  # its name, and its GPUs' UUIDs, which scrubbing leaves; empty: not told
+    host: frozenset[str]  # name, and UUIDs of the GPUs, which scrubbing leaves; empty: unknown
     begin_ns: int
     end_ns: int
 
     def is_beside(self, other: "Session") -> bool:
-        """Whether both tell that it ran on another host at the same time."""
-        told = self.host and other.host and self.host.isdisjoint(other.host)
+        """Whether both sessions are known to have run at the same time on different hosts."""
+        apart = self.host and other.host and self.host.isdisjoint(other.host)
         overlap = self.begin_ns <= other.end_ns and other.begin_ns <= self.end_ns
-        return bool(told) and overlap
+        return bool(apart) and overlap
 
 
 def session_of_ranks(path: Path) -> Session | None:
-    """None where it lacks collectives, or kernels of several processes. Reads little of it."""
+    """The session of the export at `path`, which is read only in small part.
+
+    None where it lacks collectives, or kernels of several processes.
+    """
     present = tables(path)
     if not {"globalPid", "end"} <= present.get(KERNELS, set()):
         return None
@@ -139,27 +146,27 @@ def session_of_ranks(path: Path) -> Session | None:
     if len(began) != 1 or not all(isinstance(ns, int) for ns in (began[0][0], last_ns)):
         return Session(frozenset(), 0, 0)
     begin_ns = began[0][0]
-    return Session(frozenset(str(told) for (told,) in host if told), begin_ns, begin_ns + last_ns)
+    return Session(frozenset(str(text) for (text,) in host if text), begin_ns, begin_ns + last_ns)
 
 
 def versions(export: Export) -> tuple[str | None, str | None]:
-    """(of nsys, of the export's schema)"""
+    """(version of nsys, version of the export's schema), each None if unknown."""
     facts = dict(export.rows("META_DATA_EXPORT", "name", "value"))
-    found = (facts.get(f"EXPORT_{what}_VERSION") for what in ("PRODUCT", "SCHEMA"))
-    tool, schema = (str(version) if version is not None else None for version in found)
+    stored = (facts.get(f"EXPORT_{what}_VERSION") for what in ("PRODUCT", "SCHEMA"))
+    tool, schema = (str(version) if version is not None else None for version in stored)
     return tool, schema
 
 
 def is_personal(export: Export) -> bool:
     """Whether scrubbing would remove something."""
     pairs = [table for table, columns in export.tables.items() if {"name", "value"} <= columns]
-    said = [row for table in pairs for row in export.rows(table, "name", "value")]
-    texts = [value for _, value in said] + [*export.strings.values(), *export.names.numbers]
+    facts = [row for table in pairs for row in export.rows(table, "name", "value")]
+    texts = [value for _, value in facts] + [*export.strings.values(), *export.names.numbers]
     for table, column in (("DIAGNOSTIC_EVENT", "text"), ("ANALYSIS_FILE", "filename")):
         texts += [text for (text,) in export.rows(table, column)]
     printed = export.rows("ProcessStreams", "contentId")
     return (
-        any(personal.NAMES.search(str(name)) for name, _ in said)
+        any(personal.NAMES.search(str(name)) for name, _ in facts)
         or any(export.strings.get(key) for (key,) in printed)
         or any(isinstance(text, str) and personal.is_personal(text) for text in texts)
     )

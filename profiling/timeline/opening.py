@@ -1,6 +1,6 @@
-"""Opens a capture, whatever it is, and finds its manifest. Called by the verbs.
+"""Opens a capture of any kind and finds its manifest. Called by the verbs.
 
-What a file is, its content says: names are changed. Each damaged one is told in one line.
+A file's content decides what it is, since files get renamed. A damaged one is reported in one line.
 """
 
 import gzip
@@ -25,14 +25,14 @@ from profiling.timeline.trace import Trace
 from profiling.tools import nsight
 
 SQLITE, GZIP = b"SQLite format 3\0", b"\x1f\x8b"
-EVENTS = re.compile(rb"\s*(\{|\[\s*\{)")  # an object that has them, or their list alone
-REPORT = ".nsys-rep"  # the one kind that only its name tells
-# of captures in a folder, where other .json lie too
+EVENTS = re.compile(rb"\s*(\{|\[\s*\{)")  # an object that has a list of events, or the list alone
+REPORT = ".nsys-rep"  # the one kind that is recognised by its name
+# file names of captures in a folder, where other .json files lie too
 ENDINGS = (".sqlite", ".sqlite.gz", ".trace.json", ".trace.json.gz", REPORT)
 MANIFEST = re.compile(r"window-\d+(-rank\d+)?\.json")
 RANK = re.compile(r"-rank\d+")
 ITERATION = re.compile(r"(?:iteration|token) (\d+)")  # a step of training, of generation
-# a .gz is not unpacked beyond; JSON of kernels packs to a twentieth, SQLite to a fourth
+# limits of what a .gz unpacks to; JSON of kernels packs to a twentieth, SQLite to a fourth
 UNPACKED_BYTES, UNPACKED_RATIO, ALWAYS_BYTES = 16 << 30, 200, 64 << 20
 BLOCK_BYTES = 1 << 20
 MANIFEST_BYTES = 64 << 20
@@ -48,7 +48,8 @@ LOOKS = {
 def open_capture(path: Path) -> Trace:
     """The capture at `path`: an nsys export, a Chrome trace, each also as .gz, or a .nsys-rep.
 
-    Of a folder, a run's or its profile/, the newest capture. Raises ValueError with one line.
+    For a folder, a run's or its profile/, that is the newest capture in it. Raises ValueError with
+    one line.
     """
     path = Path(path)
     try:
@@ -67,20 +68,20 @@ def open_capture(path: Path) -> Trace:
 
 
 def newest(folder: Path) -> Path:
-    """The newest capture in the folder of a run, or in its profile/."""
-    found = [
+    """The newest capture in the folder of a run or in its profile/. Raises ValueError if none."""
+    captures = [
         file
         for place in (folder, folder / "profile")
-        for file in listed(place)
+        for file in entries(place)
         if file.name.endswith(ENDINGS) and file.is_file()
     ]
-    if not found:
+    if not captures:
         raise ValueError(f"{folder}: no capture in it, nor in its profile/; name a file")
-    return max(found, key=modified_ns)
+    return max(captures, key=modified_ns)
 
 
-def listed(folder: Path) -> list[Path]:
-    """What lies in it; nothing where there is no such folder, or no more. Raises OSError."""
+def entries(folder: Path) -> list[Path]:
+    """The entries of a folder; none if it does not exist or was removed. Raises OSError."""
     try:
         return list(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -88,7 +89,7 @@ def listed(folder: Path) -> list[Path]:
 
 
 def modified_ns(path: Path) -> int:
-    """When it was written last; 0 where it went meanwhile: whoever reads it says so."""
+    """Time of the last modification, since 1970; 0 for a missing file, which its reader reports."""
     try:
         return path.stat().st_mtime_ns
     except FileNotFoundError:
@@ -99,7 +100,7 @@ def read(path: Path) -> Trace:
     with open(path, "rb") as file:
         begin = file.read(4096)
     if begin.startswith(GZIP):
-        with unpacked(path) as plain:
+        with unpack(path) as plain:
             return read_plain(plain)
     if path.suffix == REPORT and begin:
         return read_report(path)
@@ -128,8 +129,8 @@ def read_plain(path: Path) -> Trace:
 
 
 @contextmanager
-def unpacked(path: Path) -> Iterator[Path]:
-    """A temporary file with what is in the .gz; errors inside name the .gz."""
+def unpack(path: Path) -> Iterator[Path]:
+    """Unpack a .gz into a temporary file; a ValueError within the block names the .gz instead."""
     size = path.stat().st_size
     limit = min(UNPACKED_BYTES, max(ALWAYS_BYTES, UNPACKED_RATIO * size))
     with temporary_beside(path, "unpacked") as plain:
@@ -149,7 +150,10 @@ def unpacked(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def temporary_beside(path: Path, name: str) -> Iterator[Path]:
-    """A name in a temporary folder, for what stands for `path`: errors inside name `path`."""
+    """A path in a temporary folder for a file that stands in for `path`.
+
+    A ValueError within the block that names it names `path` instead.
+    """
     with tempfile.TemporaryDirectory(prefix="profiling-") as folder:
         temporary = Path(folder) / name
         try:
@@ -159,7 +163,7 @@ def temporary_beside(path: Path, name: str) -> Iterator[Path]:
 
 
 def read_report(path: Path) -> Trace:
-    """A .nsys-rep by way of its export: the one beside it, else one that nsys makes now."""
+    """The capture in a .nsys-rep, read from its export: the one beside it, or one made now."""
     beside = path.with_suffix(".sqlite")
     if beside.is_file() and beside.stat().st_mtime_ns >= path.stat().st_mtime_ns:
         print(plain(f"reading {beside}, the export of {path.name}"), file=sys.stderr)
@@ -181,25 +185,25 @@ def read_report(path: Path) -> Trace:
         except subprocess.TimeoutExpired as error:
             raise ValueError(f"{path}: nsys export took longer than {EXPORT_S} s") from error
         if done.returncode or not exported.exists():
-            said = " ".join((done.stdout + done.stderr).decode(errors="replace").split())[-300:]
-            raise ValueError(f"{path}: nsys {nsys.version} cannot export it: {said}")
+            output = " ".join((done.stdout + done.stderr).decode(errors="replace").split())
+            raise ValueError(f"{path}: nsys {nsys.version} cannot export it: {output[-300:]}")
         return read_plain(exported)
 
 
 def read_manifest(path: Path) -> Manifest:
-    """What profiling.capture.window told about a window. Raises ValueError with one line."""
+    """A manifest that profiling.capture.window wrote. Raises ValueError with one line."""
     if path.is_file() and path.stat().st_size > MANIFEST_BYTES:
         raise ValueError(f"{path}: is too big for a manifest")
     return read_json(path, Manifest)
 
 
 def find_manifest(path: Path, trace: Trace) -> tuple[str, Manifest] | None:
-    """(name, content) of the manifest that lies beside the capture and belongs to it.
+    """(name, content) of the newest manifest beside the capture that belongs to it, or None.
 
-    What is wrong with a damaged one goes to trace.warnings.
+    A damaged manifest is skipped, and trace.warnings says what is wrong with it.
     """
     folder = trace.file.parent if path.is_dir() else path.parent
-    found = []
+    manifests = []
     for file in sorted(folder.iterdir()):
         if not MANIFEST.fullmatch(file.name):
             continue
@@ -208,16 +212,16 @@ def find_manifest(path: Path, trace: Trace) -> tuple[str, Manifest] | None:
         except ValueError as error:
             trace.warnings.append(f"passed over a manifest: {error}")
             continue
-        if belongs(file, manifest, trace):
-            found.append((modified_ns(file), file.name, manifest))
-    return max(found, key=lambda item: item[:2])[1:] if found else None
+        if belongs_to(file, manifest, trace):
+            manifests.append((modified_ns(file), file.name, manifest))
+    return max(manifests, key=lambda item: item[:2])[1:] if manifests else None
 
 
-def belongs(file: Path, manifest: Manifest, trace: Trace) -> bool:
+def belongs_to(file: Path, manifest: Manifest, trace: Trace) -> bool:
     name = trace.file.name.removesuffix(".gz")
     if trace.kind == "kineto":
-        told = [other.removesuffix(".gz") for other in manifest.files]
-        return name in told or name.removesuffix(".json").removesuffix(".trace") == file.stem
+        files = [other.removesuffix(".gz") for other in manifest.files]
+        return name in files or name.removesuffix(".json").removesuffix(".trace") == file.stem
     if manifest.kind != "nsys" or RANK.findall(file.name) != RANK.findall(name):
         return False
     window, iterations = manifest.window, iterations_of(trace)
@@ -228,7 +232,7 @@ def belongs(file: Path, manifest: Manifest, trace: Trace) -> bool:
 
 
 def iterations_of(trace: Trace) -> set[int]:
-    """The numbers of the iterations, or tokens, that it has ranges of."""
+    """The numbers of the iterations, or of the tokens, that the trace has ranges for."""
     if trace.ranges is None:
         return set()
     names = (trace.names[number] for number in np.unique(trace.ranges.name).tolist())

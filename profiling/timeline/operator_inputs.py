@@ -1,6 +1,6 @@
-"""What PyTorch's operators were called with, as torch.profiler(record_shapes=True) writes it.
+"""Inputs of PyTorch's operators, as torch.profiler(record_shapes=True) records them.
 
-Kept of matrix products, convolutions and attention alone, whose work follows from it
+They are kept for matrix products, convolutions and attention alone, whose work follows from them
 (profiling.analysis.kernels.operator_costs). Called by profiling.timeline.chrome_json.
 """
 
@@ -24,12 +24,12 @@ MOST_DIMENSIONS = 64  # PyTorch's own limit
 
 
 class InputsSeen:
-    """Gives all calls of one operator with the same inputs one number, while a trace is read."""
+    """Numbers the distinct (operator, inputs) of a trace while it is read, by first occurrence."""
 
     def __init__(self) -> None:
         self.numbers: dict[tuple[str, bytes, bytes, bytes], int] = defaultdict(count().__next__)
 
-    def numbered(self, events: Iterable[Event]) -> np.ndarray:
+    def numbers_of(self, events: Iterable[Event]) -> np.ndarray:
         keys = (
             (event.name, bytes(args.dims), bytes(args.types), bytes(args.values))
             for event in events
@@ -51,13 +51,13 @@ class InputsSeen:
 
 def items(text: bytes) -> list[Any]:
     with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        found = msgspec.json.decode(text)
-        return found if isinstance(found, list) else []
+        value = msgspec.json.decode(text)
+        return value if isinstance(value, list) else []
     return []
 
 
 def sizes(dims: object) -> list[int]:
-    """Of a tensor; [] of anything else."""
+    """The sizes of a tensor's dimensions; [] for anything that is no tensor."""
     if not isinstance(dims, list) or len(dims) > MOST_DIMENSIONS:
         return []
     return dims if all(type(size) is int and size >= 0 for size in dims) else []

@@ -1,7 +1,7 @@
-"""What is personal in a capture: who ran it and where, not what it measured.
+"""Defines what is personal in a capture: who ran it and where, not what it measured.
 
-One definition for those who warn (profiling.timeline.nsys_facts, chrome_json) and for the one who
-removes (profiling.timeline.scrub).
+The modules that warn (profiling.timeline.nsys_facts, chrome_json) and the one that removes
+(profiling.timeline.scrub) share this definition.
 """
 
 import re
@@ -17,15 +17,15 @@ FOLDERS = (
     re.compile(
         rf"\\/(?<![\w./\\]\\/)(?:\\/){{0,2}}(?:{PART}\\/)+(?=[\w.+@-])"
     ),  # as JSON may have it
-    # of C:\a\b\name, the backslashes perhaps doubled, C:name
+    # C:\a\b\name becomes C:name; the backslashes may be doubled
     re.compile(r"\\(?<=(?<!\w)[A-Za-z]:\\)\\*(?:[\w .+@-]+\\+)+(?=[\w.+@-])"),
 )
-# names in (name, value) tables and of JSON members that tell who and where
+# names of the rows and JSON members whose value says who or where
 NAMES = re.compile(r"ENVIRONMENT|Environment|HOST|Hostname|USER|WORKING_DIR|DISPLAY_NAME|Uuid")
 
 
 def without_folders(text: str) -> str:
-    """The text with the last part of each path alone; nothing of a process's environment block."""
+    """The text with each path cut to its last part; '' for a process's environment block."""
     if "\0" in text:  # NAME=value, separated by NULs
         return ""
     for folders in FOLDERS:

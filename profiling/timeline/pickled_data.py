@@ -1,8 +1,8 @@
-"""Data out of a pickle: dict, list, tuple, str, int, float, bool, None. Called by flight_dump.
+"""Reads data from a pickle: dict, list, tuple, str, int, float, bool, None. Called by flight_dump.
 
-A pickle is a program, and Python's reader calls whatever it names. This one knows the instructions
-that c10d's Pickler and Python's protocol 2 write for data. There is none among them that names or
-calls anything, and no number in a file makes it reserve memory.
+A pickle is a program, and Python's reader calls whatever it names. This one knows only the
+instructions that c10d's Pickler and Python's protocol 2 write for data. None of them names or
+calls anything, and no number in a file makes this reader reserve memory.
 """
 
 import struct
@@ -14,7 +14,7 @@ Instruction = Callable[["Reader"], None]
 
 
 class Reader:
-    """One pass over the bytes; `value` at the end."""
+    """State of one pass over `data`; at the end `stack` holds the value alone."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.at = data, 0
@@ -33,16 +33,17 @@ class Reader:
         (value,) = kind.unpack(self.bytes(kind.size))
         return int(value)
 
-    def to_mark(self) -> list[object]:
-        """What lies above the last MARK, which goes."""
+    def pop_to_mark(self) -> list[object]:
+        """Pop the values above the last MARK, and the mark with them."""
         above, self.stack = self.stack, self.marks.pop()
         return above
 
 
 def read(data: bytes) -> tuple[object, int]:
-    """The first value in there, and where it ends. Raises ValueError, which lacks the file's name.
+    """The first value in `data`, and the offset at which it ends.
 
-    Containers that the file names twice are one object here, too.
+    A container that the pickle refers to twice is one object here, too. Raises ValueError, whose
+    message lacks the file's name.
     """
     reader = Reader(data)
     stop = ord(".")
@@ -84,7 +85,7 @@ def double(reader: Reader) -> None:
 
 
 def extend(reader: Reader) -> None:
-    values = reader.to_mark()
+    values = reader.pop_to_mark()
     target = reader.stack[-1]
     if not isinstance(target, list):
         raise TypeError
@@ -92,7 +93,7 @@ def extend(reader: Reader) -> None:
 
 
 def update(reader: Reader) -> None:
-    values = reader.to_mark()
+    values = reader.pop_to_mark()
     put(reader, values)
 
 
@@ -116,8 +117,8 @@ def set_item(reader: Reader) -> None:
     put(reader, [key, value])
 
 
-def last(count: int) -> Instruction:
-    """A tuple of so many."""
+def short_tuple(count: int) -> Instruction:
+    """The instruction that makes a tuple of the last `count` values."""
 
     def make(reader: Reader) -> None:
         if len(reader.stack) < count:
@@ -128,8 +129,8 @@ def last(count: int) -> Instruction:
     return make
 
 
-def whole(reader: Reader) -> None:
-    values = reader.to_mark()
+def tuple_to_mark(reader: Reader) -> None:
+    values = reader.pop_to_mark()
     reader.stack.append(tuple(values))
 
 
@@ -141,7 +142,7 @@ def number(kind: struct.Struct) -> Instruction:
     return lambda reader: reader.stack.append(reader.number(kind))
 
 
-def small(reader: Reader) -> None:
+def byte(reader: Reader) -> None:
     reader.stack.append(reader.data[reader.at])
     reader.at += 1
 
@@ -156,7 +157,7 @@ def remember_far(reader: Reader) -> None:
 
 
 def recall(reader: Reader) -> None:
-    """Every second instruction of a dump is this one."""
+    """Push a remembered value. Every second instruction of a dump is this one, so it is fast."""
     reader.stack.append(reader.memo[reader.data[reader.at]])
     reader.at += 1
 
@@ -176,7 +177,7 @@ INSTRUCTIONS: dict[int, Instruction] = {
     0x89: constant(lambda: False),  # NEWFALSE
     ord("("): mark,  # MARK
     ord("X"): text,  # BINUNICODE
-    ord("K"): small,  # BININT1
+    ord("K"): byte,  # BININT1
     ord("M"): number(SHORT),  # BININT2
     ord("J"): number(INT),  # BININT
     0x8A: long,  # LONG1
@@ -185,10 +186,10 @@ INSTRUCTIONS: dict[int, Instruction] = {
     ord("e"): extend,  # APPENDS
     ord("s"): set_item,  # SETITEM
     ord("u"): update,  # SETITEMS
-    0x85: last(1),  # TUPLE1
-    0x86: last(2),  # TUPLE2
-    0x87: last(3),  # TUPLE3
-    ord("t"): whole,  # TUPLE
+    0x85: short_tuple(1),  # TUPLE1
+    0x86: short_tuple(2),  # TUPLE2
+    0x87: short_tuple(3),  # TUPLE3
+    ord("t"): tuple_to_mark,  # TUPLE
     ord("q"): remember,  # BINPUT
     ord("r"): remember_far,  # LONG_BINPUT
     ord("h"): recall,  # BINGET

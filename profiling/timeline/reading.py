@@ -1,4 +1,4 @@
-"""What readers of captures share: names by number, rows by time, calls by what they launched."""
+"""Tools of all readers of captures: numbering names, sorting and filtering rows, matching ids."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -9,52 +9,52 @@ import numpy as np
 from profiling.timeline.trace import Columns
 
 LATEST_NS = 4 * 10**18  # beyond, the difference of two times would not fit into 64 bits
-# of a capture that does not say how long it took: events begin over all of it, and one that lasts
-# for more than so many times that, and for more than a minute, is not of this session
+# In a capture that does not say how long it took, the starts of its events span nearly all of it.
+# An event that lasts so many times that span, and more than a minute, is not of this session.
 TIMES_ALL_STARTS, A_MINUTE_NS = 10, 60 * 10**9
-MOST_KEYS = 1 << 22  # of names, in a table
-ID_BITS = 40  # of a correlation id, which has 32; the rest of a key is for the process
+MOST_KEYS = 1 << 22  # widest range of keys that is looked up in a table
+ID_BITS = 40  # room for a correlation id, which has 32; the rest of a key is for the process
 
 
 class Names:
-    """Gives each name its number, while a capture is read."""
+    """Numbers the distinct names of a capture while it is read, by first occurrence."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = defaultdict(count().__next__)
 
-    def of(self, keys: np.ndarray, name: Callable[[int], str]) -> np.ndarray:
-        """The numbers of what `name` calls the keys."""
+    def of_keys(self, keys: np.ndarray, name: Callable[[int], str]) -> np.ndarray:
+        """The number of each key's name, which `name` returns for a key."""
         if not len(keys):
             return np.empty(0, np.int32)
         least = int(keys.min())
         width = int(keys.max()) - least + 1
         if width > MOST_KEYS:
             distinct, where = np.unique(keys, return_inverse=True)
-            return self.numbered(map(name, distinct.tolist()))[where]
+            return self.numbers_of(map(name, distinct.tolist()))[where]
         # the keys of an export are small: a table of them takes less time than sorting
         where = keys - least
         number = np.full(width, -1, np.int32)
         number[where] = 0
-        found = np.flatnonzero(number == 0)
-        number[found] = self.numbered(map(name, (found + least).tolist()))
+        present = np.flatnonzero(number == 0)
+        number[present] = self.numbers_of(map(name, (present + least).tolist()))
         return number[where]
 
-    def numbered(self, names: Iterable[str]) -> np.ndarray:
+    def numbers_of(self, names: Iterable[str]) -> np.ndarray:
         return np.fromiter(map(self.numbers.__getitem__, names), np.int32)
 
 
 def capability(major: object, minor: object) -> str | None:
-    """9.0: which generation of NVIDIA's GPUs; None where the capture does not say."""
-    told = isinstance(major, int) and isinstance(minor, int) and major > 0
-    return f"{major}.{minor}" if told else None
+    """The compute capability of an NVIDIA GPU, as in "9.0"; None where the capture lacks it."""
+    known = isinstance(major, int) and isinstance(minor, int) and major > 0
+    return f"{major}.{minor}" if known else None
 
 
 def rows_of(columns: Columns, chosen: np.ndarray) -> Columns:
     return {name: values[chosen] for name, values in columns.items()}
 
 
-def sensible(columns: Columns) -> tuple[Columns, int]:
-    """(the rows whose times make sense, how many were left out)"""
+def drop_impossible_times(columns: Columns) -> tuple[Columns, int]:
+    """(the rows whose times are possible, the number of rows left out)."""
     start_ns, end_ns = columns["start_ns"], columns["end_ns"]
     good = (start_ns <= end_ns) & (start_ns > -LATEST_NS) & (end_ns < LATEST_NS)
     left_out = len(good) - int(np.count_nonzero(good))
@@ -64,9 +64,9 @@ def sensible(columns: Columns) -> tuple[Columns, int]:
 def within_session(
     tables: Sequence[Columns | None], session_ns: int | None
 ) -> tuple[list[Columns | None], int]:
-    """The tables without the events that last longer than the session, and how many these were.
+    """(the tables without events that last longer than the session, the number of those events).
 
-    `session_ns`: how long the capture says that it took; None: it does not say.
+    `session_ns` is the duration that the capture records, or None.
     """
     filled = [table for table in tables if table is not None and len(table["start_ns"])]
     if not filled:
@@ -87,12 +87,12 @@ def within_session(
     return kept, left_out
 
 
-def told_of_outlasting(left_out: int) -> str:
+def outlasting_warning(left_out: int) -> str:
     what = "1 event that lasts" if left_out == 1 else f"{left_out} events that last"
     return f"left out {what} longer than the whole capture"
 
 
-def by_start(columns: Columns) -> Columns:
+def sort_by_start(columns: Columns) -> Columns:
     start_ns = columns["start_ns"]
     return columns if in_order(start_ns) else rows_of(columns, np.argsort(start_ns, kind="stable"))
 
@@ -101,27 +101,29 @@ def in_order(values: np.ndarray) -> bool:
     return bool(np.all(values[1:] >= values[:-1]))
 
 
-def joined(parts: list[Columns]) -> Columns:
-    """One below the other, in order of their beginning. Takes the columns out of the parts, so
-    that a long table is not held twice.
+def join_tables(parts: list[Columns]) -> Columns:
+    """One table of all the parts' rows, sorted by start.
+
+    Takes the columns out of the parts, so that a long table is not held twice.
     """
     start_ns = np.concatenate([part["start_ns"] for part in parts])
     order = None if in_order(start_ns) else np.argsort(start_ns, kind="stable")
-    found = {}
+    table = {}
     for name in list(parts[0]):
         column = np.concatenate([part.pop(name) for part in parts])
-        found[name] = column if order is None else column[order]
-    return found
+        table[name] = column if order is None else column[order]
+    return table
 
 
-def matching(
+def first_matching(
     process: np.ndarray, number: np.ndarray, of_process: np.ndarray, of_number: np.ndarray
 ) -> np.ndarray:
-    """For each process and number the first row of the others with the same two; -1 without one."""
-    found = np.full(len(number), -1)
+    """First row of (of_process, of_number) that equals each (process, number); -1 without one."""
+    row = np.full(len(number), -1)
     if not len(of_number):
-        return found
-    runs = np.append(True, of_process[1:] != of_process[:-1])  # long ones, of few processes
+        return row
+    # Rows of one process mostly follow each other: one row of each such run is enough to sort.
+    runs = np.append(True, of_process[1:] != of_process[:-1])
     processes = np.unique(of_process[runs])
     others, _ = joint_keys(of_process, of_number, processes)
     order = np.argsort(others, kind="stable")
@@ -129,14 +131,14 @@ def matching(
     wanted, known = joint_keys(process, number, processes)
     at = np.minimum(np.searchsorted(others, wanted), len(order) - 1)
     matched = known & (others[at] == wanted)
-    found[matched] = order[at[matched]]
-    return found
+    row[matched] = order[at[matched]]
+    return row
 
 
 def joint_keys(
     process: np.ndarray, number: np.ndarray, processes: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(one number for process and number, whether there are both)."""
+    """(one key for each process and number, whether both are valid)."""
     index = np.minimum(np.searchsorted(processes, process), len(processes) - 1)
     known = (processes[index] == process) & (number >= 0) & (number < 1 << ID_BITS)
     return np.where(known, (index << ID_BITS) | number, -1), known

@@ -1,9 +1,9 @@
 """Takes the environment and the folders out of a capture, so that it can be passed on.
 
-nsys stores the environment of the traced program, and that of every process above it: the shell's
-too, secrets and all, whatever the program itself was given. It also lists every process and thread
-of the machine; those that nothing was recorded of go too. Called by profiling.verbs.scrub, and for
-what is uploaded by profiling.verbs.log.
+nsys stores the environment of the traced program, and of every process above it: the shell's too,
+secrets and all, whatever the program itself was given. It also lists every process and thread of
+the machine; those without any recorded event are removed too. Called by profiling.verbs.scrub, and
+by profiling.verbs.log for what is uploaded.
 """
 
 import gzip
@@ -22,12 +22,12 @@ from profiling.timeline.personal import NAMES, without_folders
 SQLITE, GZIP = b"SQLite format 3\0", b"\x1f\x8b"
 BLOCK_BYTES = 1 << 20
 THREAD = 0xFFFFFF  # the bits of a globalTid that are not the process's
-# columns that point into StringIds; a string is shared by all that spell the same
+# columns that point into StringIds, where equal strings are stored once
 STRING_COLUMNS = {"nameId", "textId", "jsonTextId", "demangledName", "shortName", "mangledName"}
 STRING_COLUMNS |= {"contentId", "filenameId", "symbol", "module", "name"}
 # parts of the names in MEMBER, in small letters: most blocks have none, and searching is slow
 HINTS = ("environment", "host", '"user"', "username", "user_name", "working_dir", "display", "uuid")
-# "name": "value" in JSON, where the name tells who or where
+# "name": "value" in JSON, where the name says that the value is who or where
 MEMBER = re.compile(
     rf'("(?:[^"\\]*(?:{NAMES.pattern})[^"\\]*|(?i:host_?name|user_?name|user|host))"\s*:\s*)'
     r'"(?:[^"\\]|\\.)*"'
@@ -35,9 +35,10 @@ MEMBER = re.compile(
 
 
 def scrub(path: Path, out: Path | None = None) -> None:
-    """Writes the scrubbed capture to `out`, by default in its place.
+    """Writes the scrubbed capture to `out`, by default over `path`.
 
-    Raises ValueError, and leaves all as it was, where it is no such file or cannot be written.
+    Raises ValueError, with all files unchanged, where `path` is no capture or `out` cannot be
+    written.
     """
     if not path.is_file():
         raise ValueError(f"{path}: no such file")
@@ -72,7 +73,7 @@ def scrub_plain(plain: Path) -> None:
         with closing(sqlite3.connect(plain)) as database:
             scrub_tables(database)
             database.commit()
-            database.execute("VACUUM")  # what was overwritten would stay in free pages
+            database.execute("VACUUM")  # overwritten text would stay in free pages
     elif begin.lstrip()[:1] == b"{":
         clean = plain.with_suffix(".json")
         scrub_json(plain, clean)
@@ -100,17 +101,17 @@ def scrub_tables(database: sqlite3.Connection) -> None:
             changed = []
             query = f'SELECT rowid, "{column}" FROM "{table}" WHERE typeof("{column}") = \'text\''
             for rowid, text in database.execute(query):
-                said = table == "StringIds" and rowid in printed
-                clean = "" if said else without_folders(text)
+                is_output = table == "StringIds" and rowid in printed
+                clean = "" if is_output else without_folders(text)
                 if clean != text:
                     changed.append((clean, rowid))
             database.executemany(f'UPDATE "{table}" SET "{column}" = ? WHERE rowid = ?', changed)
 
 
 def forget_bystanders(database: sqlite3.Connection, tables: dict[str, list[str]]) -> None:
-    """Removes the processes and threads of the machine that nothing was recorded of.
+    """Removes the machine's processes and threads that have no recorded event.
 
-    `tables`: with their columns.
+    `tables` maps each table to its columns.
     """
     traced = set()  # a globalPid is a globalTid without its last 24 bits
     for table, columns in tables.items():
@@ -136,7 +137,10 @@ def distinct(database: sqlite3.Connection, table: str, term: str) -> set:
 
 
 def scrub_json(path: Path, out: Path) -> None:
-    """Some megabytes at a time; numbers have no slashes, so that only strings change."""
+    """Writes the JSON at `path` to `out` scrubbed, a piece at a time.
+
+    The pieces are not parsed: numbers have no slashes, so only strings change.
+    """
     with open(path, "rb") as file, open(out, "wb") as written:
         left = b""
         while block := file.read(BLOCK_BYTES):
@@ -148,8 +152,8 @@ def scrub_json(path: Path, out: Path) -> None:
 
 
 def scrubbed_json(text: bytes) -> bytes:
-    whole = text.decode("utf-8")
-    small = whole.lower()
-    if "USER" in whole or any(hint in small for hint in HINTS):
-        whole = MEMBER.sub(r'\1""', whole)
-    return without_folders(whole).encode("utf-8")
+    decoded = text.decode("utf-8")
+    small = decoded.lower()
+    if "USER" in decoded or any(hint in small for hint in HINTS):
+        decoded = MEMBER.sub(r'\1""', decoded)
+    return without_folders(decoded).encode("utf-8")

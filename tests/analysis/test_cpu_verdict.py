@@ -119,8 +119,8 @@ def test_a_comparison_of_two_has_the_host_s_phases_and_no_column_of_a_gpu(report
     made = tables.phases(compare(*sides))
     told = [column.heading.partition(",")[0] for column in made.columns if column.brief]
     assert told == ["phase", "host", "host", "change"]
-    backward = next(row for row in made.rows or [] if made.columns[0].of(row) == "backward")
-    assert made.columns[1].of(backward) == pytest.approx(6.0)
+    backward = next(row for row in made.rows or [] if made.columns[0].value_of(row) == "backward")
+    assert made.columns[1].value_of(backward) == pytest.approx(6.0)
 
 
 def test_the_page_has_no_empty_section_and_nothing_of_gpus(reported):

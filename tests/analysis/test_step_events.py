@@ -104,7 +104,7 @@ def test_a_torch_capture_names_the_operator_that_launched():
 def test_the_innermost_operator_of_the_thread_is_the_one_that_is_open():
     starts, ends, threads = [0, 10, 12, 30, 0], [100, 20, 14, 40, 100], [1, 1, 1, 1, 2]
     columns = {"start_ns": starts, "end_ns": ends, "thread": threads, "name": [0, 1, 2, 3, 4]}
-    operators = Ranges.of({name: np.array(column) for name, column in columns.items()})
+    operators = Ranges.from_columns({name: np.array(column) for name, column in columns.items()})
     times, on = np.array([5, 13, 15, 25, 35, 13, 200, 5]), np.array([1, 1, 1, 1, 1, 2, 1, 3])
     assert module.open_operators(operators, times, on).tolist() == [0, 2, 1, 0, 3, 4, -1, -1]
 

@@ -117,7 +117,7 @@ def columns(rows: list[tuple], width: int) -> list[np.ndarray]:
 def calls_table(rows: list[tuple]) -> Calls:
     """Of rows that may leave out whether each call failed."""
     names = list(Calls.__dataclass_fields__)[: len(rows[0])]
-    made = Calls.of(dict(zip(names, columns(rows, len(names)), strict=True)))
+    made = Calls.from_columns(dict(zip(names, columns(rows, len(names)), strict=True)))
     assert made is not None
     return made
 

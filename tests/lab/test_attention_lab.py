@@ -30,9 +30,9 @@ from profiling.measurements import BACKENDS, AttentionResults, LaunchCount, Meas
 from profiling.report.charts import log_ticks
 from profiling.report.lab.attention_document import (
     attention_document,
-    faster_of,
     kernels_section,
     slow_against_flash,
+    speed_sentence,
 )
 from profiling.report.renderers import terminal
 from profiling.report.renderers.page import page
@@ -384,10 +384,10 @@ def test_what_ran_is_one_row_for_each_backend_and_pass():
         rows.append(row)
     (table,) = kernels_section(results_of(rows)).blocks
     backend, direction, kernels = table.columns
-    assert [(backend.of(row), direction.of(row)) for row in table.rows] == [
+    assert [(backend.value_of(row), direction.value_of(row)) for row in table.rows] == [
         ("slow", "forward"), ("slow", "backward"), ("flash", "forward"), ("flash", "backward"),
     ]  # fmt: skip
-    cells = [kernels.of(row) for row in table.rows]
+    cells = [kernels.value_of(row) for row in table.rows]
     assert cells[1].text == "no CUDA graph"
     assert cells[2].text == "flash_fwd, flash_fwd_splitkv"
     assert cells[2].whole == "flash_fwd; flash_fwd_splitkv at 1,024"
@@ -436,7 +436,7 @@ def test_the_faster_one_is_named_where_the_intervals_tell(slow, flash, said):
         replace(row, median_ms=middle, ci95_ms=(low, high))
         for row, (middle, low, high) in zip(rows, (slow, flash), strict=True)
     ]
-    assert faster_of(*sides).startswith(said)
+    assert speed_sentence(*sides).startswith(said)
 
 
 def test_an_axis_of_powers_has_labels_between_them_where_these_are_few():

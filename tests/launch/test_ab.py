@@ -409,7 +409,7 @@ def test_headline_table_and_ratio_are_of_one_mean():
     assert step.candidate / step.baseline == pytest.approx(step.ratio, rel=1e-12)
     assert [row.middle for row in values] == [step.baseline, step.candidate]
     shown = tables.values("attention", found.result)
-    cells = [column.of(row) for row in values for column in shown.columns]
+    cells = [column.value_of(row) for row in values for column in shown.columns]
     assert f"{step.baseline:.3f}" in cells and f"{step.candidate:.3f}" in cells
 
 

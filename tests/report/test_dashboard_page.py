@@ -107,14 +107,14 @@ def test_decimation_keeps_every_extreme_inside_of_the_band():
     random = np.random.default_rng(0)
     values = random.standard_normal(5003)
     iteration = np.arange(5003.0)
-    shown = charts.decimated(Spread(iteration, iteration / 9, values, values - 1, values + 1), 200)
+    shown = charts.decimate(Spread(iteration, iteration / 9, values, values - 1, values + 1), 200)
     assert len(shown.mean) == 200
     assert (shown.low.min(), shown.high.max()) == (values.min() - 1, values.max() + 1)
     assert np.average(shown.mean, weights=np.diff(shown.iteration, append=5003)) == pytest.approx(
         values.mean(), abs=0.05
     )
     few = Spread(*(iteration[:5],) * 5)
-    assert charts.decimated(few, 200) is few
+    assert charts.decimate(few, 200) is few
 
 
 def test_a_curve_has_a_line_and_a_band_for_each_group(tmp_path):

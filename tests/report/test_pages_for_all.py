@@ -20,7 +20,7 @@ from profiling.report.lab.compiled_document import compiled_document
 from profiling.report.ranks.document import ranks_document
 from profiling.report.ranks.timeline import timeline_of
 from profiling.report.renderers.page import page
-from profiling.report.renderers.plotly_script import packed, unwrapped
+from profiling.report.renderers.plotly_script import packed_script, without_wrapper
 from tests.helpers.captures import capture_of, compilation
 from tests.helpers.chromium import draw_all, open_page
 from tests.helpers.colours import contrast
@@ -98,10 +98,12 @@ def test_a_report_with_its_timeline_weighs_two_megabytes_at_most_without_its_dat
 
 
 def test_plotly_is_packed_without_what_makes_a_browser_read_it_twice():
-    script = gzip.decompress(base64.b85decode(packed().translate(str.maketrans(",.:", "<>&"))))
+    script = gzip.decompress(
+        base64.b85decode(packed_script().translate(str.maketrans(",.:", "<>&")))
+    )
     assert script.startswith(b"/**\n* plotly.js v") and script.endswith(b"window.Plotly = Plotly;")
     assert b"factory" not in script[:1000]
-    assert unwrapped("of another make") == "of another make"
+    assert without_wrapper("of another make") == "of another make"
 
 
 def test_a_browser_that_cannot_unpack_the_charts_is_told(browser, pages):

@@ -11,7 +11,7 @@ from profiling.analysis.ranks.summary import RanksAnalysis
 from profiling.causes import PARTS
 from profiling.report.document import Chart, Table
 from profiling.report.ranks.document import MOST_HEIGHT, first_screen, ranks_document
-from profiling.report.ranks.shown import MOST, said_of_shown, shown_ranks
+from profiling.report.ranks.shown import MOST, shown_note, shown_ranks
 from profiling.report.ranks.timeline import timeline_of
 from profiling.report.renderers.markdown import markdown
 from tests.helpers.fleet import analysed, written
@@ -39,7 +39,7 @@ def test_the_parts_of_a_row_add_up_to_its_step(analysis):
     step = next(column for column in table.columns if column.heading == "step")
     for row in analysis.report.ranks:
         busy = row.compute_ms + row.copy_ms + row.communication.exposed_ms
-        assert step.of(row) == pytest.approx(busy + row.idle_ms)
+        assert step.value_of(row) == pytest.approx(busy + row.idle_ms)
 
 
 def test_the_first_screen_says_what_its_figures_are_in(analysis):
@@ -50,7 +50,7 @@ def test_the_first_screen_says_what_its_figures_are_in(analysis):
 
 def test_of_many_ranks_those_are_drawn_that_wait_least_and_most(analysis):
     few, many = analysis.report, repeated(analysis.report, 100)
-    assert shown_ranks(few.ranks) == [0, 1, 2, 3] and not said_of_shown(few.ranks)
+    assert shown_ranks(few.ranks) == [0, 1, 2, 3] and not shown_note(few.ranks)
     shown = shown_ranks(many.ranks)
     assert len(shown) == MOST and LATE in shown and shown == sorted(shown)
     heights = {name: block(many, Chart, name).height for name in ("ranks_step", "waits", "costs")}

@@ -190,7 +190,7 @@ def test_numbers_have_sensible_digits():
 
 def test_the_whole_name_stays_beside_the_label():
     table = tables.kernels(report_with_manifest(), {})
-    name = table.columns[0].of(table.rows[0])
+    name = table.columns[0].value_of(table.rows[0])
     assert name.text == "unrolled_elementwise · direct_copy(float)"
     assert name.whole.startswith("void at::native::unrolled_elementwise_kernel<")
 

@@ -29,7 +29,7 @@ from profiling.report.capture.document import report_document, step_parts
 from profiling.report.comparison.charts import waterfall
 from profiling.report.comparison.document import comparison_document
 from profiling.report.dashboard.document import dashboard_page
-from profiling.report.document import Beside, Bullets, Chart, Document, Section, Table
+from profiling.report.document import Bullets, Chart, Document, Section, SideBySide, Table
 from profiling.report.renderers import terminal
 from profiling.report.renderers.markdown import markdown
 from profiling.report.renderers.page import page
@@ -70,7 +70,7 @@ def test_what_has_nothing_to_show_is_left_out():
         Bullets("No lines", []),
         Chart("c", "", None),
     ]
-    sections = [Section("s", "Empty", nothing), Section("b", "Beside", [Beside(nothing)])]
+    sections = [Section("s", "Empty", nothing), Section("b", "Beside", [SideBySide(nothing)])]
     document = Document("A title", [], [], sections)
     for text in (shown(document), markdown(document), without_scripts(page(document))):
         assert "A title" in text

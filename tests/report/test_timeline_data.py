@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from profiling.analysis.gpu_time.step_events import Slices, StepEvents
-from profiling.report.capture.timeline_data import TimelineData, packed, timeline_data
+from profiling.report.capture.timeline_data import TimelineData, packed_column, timeline_data
 from tests.helpers.captures import capture_of
 
 TYPES = {"u8": "<u1", "u16": "<u2", "u32": "<u4", "f64": "<f8"}
@@ -36,7 +36,7 @@ def unpacked(column) -> np.ndarray:
     [([0, 255], "u8"), ([256], "u16"), ([2**16, 0], "u32"), ([2**32], "f64"), ([-1], "f64")],
 )
 def test_a_column_has_the_narrowest_type_that_holds_it(values, kind):
-    column = packed(np.array(values))
+    column = packed_column(np.array(values))
     assert column["type"] == kind and unpacked(column).tolist() == values
 
 

@@ -16,7 +16,7 @@ from profiling.analysis.difference.comparison import compare
 from profiling.analysis.report import FamilySum
 from profiling.report.comparison.charts import waterfall
 from profiling.report.comparison.document import comparison_document
-from profiling.report.renderers.markdown import escaped, markdown
+from profiling.report.renderers.markdown import escape, markdown
 from profiling.report.renderers.page import page
 from profiling.verbs import compare as comparison_command
 from tests.helpers.folders import settled, with_rows, write_run
@@ -183,7 +183,7 @@ def test_all_three_files_are_written(by_hand, tmp_path, capsys):
     assert comparison_command.main(["slow", "flash", *flags]) == 0
     said = compare(slow(), flash()).sentence
     assert json.loads(paths["json"].read_text())["sentence"] == said
-    assert escaped(said) in paths["markdown"].read_text()
+    assert escape(said) in paths["markdown"].read_text()
     html = paths["html"].read_text()
     assert "flash is 1.42x faster" in html and '"waterfall"' in html
     assert not list(tmp_path.glob("*.tmp"))

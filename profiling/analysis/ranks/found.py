@@ -169,7 +169,7 @@ def session_of(path: Path) -> nsys_facts.Session | None:
     """Session of an nsys export with collectives and kernels of several processes; else None."""
     try:
         if path.name.endswith(".sqlite.gz"):
-            with opening.unpacked(path) as plain:
+            with opening.unpack(path) as plain:
                 return nsys_facts.session_of_ranks(plain)
         return nsys_facts.session_of_ranks(path) if path.suffix == ".sqlite" else None
     except (ValueError, OSError):
@@ -201,7 +201,7 @@ def captures_of(folder: Path) -> list[Path]:
     """
     files = [
         file
-        for file in opening.listed(folder)
+        for file in opening.entries(folder)
         if file.name.endswith((*opening.ENDINGS, *EVENTS))
         and not opening.MANIFEST.fullmatch(file.name)
         and file.is_file()

@@ -1,1 +1,1 @@
-"""What `bench` measured, as a table and a picture."""
+"""The results of `bench`, as tables and charts."""

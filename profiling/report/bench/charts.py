@@ -1,4 +1,4 @@
-"""The picture of `bench`: ratios with their intervals, loss over time, parts of the whole run."""
+"""The charts of `bench`: ratios with their intervals, loss over time, parts of the whole run."""
 
 from html import escape
 from statistics import median
@@ -8,8 +8,8 @@ from profiling.report.charts import ABOVE, axis, bars, colour, figure, fixed, gu
 from profiling.report.document import Figure
 
 SHADES: dict[Side, str] = {"theirs": "muted", "ours": "accent", "exact": "norm"}
-WIDEST = 1.5  # times the largest ratio: an interval that goes on beyond it is cut
-PARTS = {  # of a whole run: name, colour
+WIDEST = 1.5  # times the largest ratio; an interval that extends beyond it is cut
+PARTS = {  # part of a whole run -> colour
     "up to iteration 0": "optimizer",
     "iterations and evaluations": "gemm",
     "behind the last line": "attention",
@@ -22,13 +22,14 @@ def names(other: str) -> dict[Side, str]:
 
 def ratios(bench: Bench) -> Figure | None:
     """A point for each row that has an interval, the first on top; left of 1 ours is faster."""
-    found = [(row, pair) for row in bench.result for pair in row.against]
-    if not found:
+    compared = [(row, pair) for row in bench.result for pair in row.against]
+    if not compared:
         return None
     labels = [
-        escape(row.what + (", exact" if pair.candidate == "exact" else "")) for row, pair in found
+        escape(row.what + (", exact" if pair.candidate == "exact" else ""))
+        for row, pair in compared
     ][::-1]
-    pairs = [pair for _, pair in found][::-1]
+    pairs = [pair for _, pair in compared][::-1]
     error: Figure = {
         "type": "data",
         "symmetric": False,
@@ -58,25 +59,25 @@ def ratios(bench: Bench) -> Figure | None:
 
 
 def losses(bench: Bench, other: str) -> Figure | None:
-    """Validation loss over the seconds since its process began, a line for each whole run."""
+    """Validation loss over the seconds since the process began, a line for each whole run."""
     runs = [process for process in bench.processes if process.kind == "run"]
     if not runs:
         return None
-    told: set[Side] = set()
+    in_legend: set[Side] = set()
     data = []
     for run in runs:
         x = [evaluation.at_s for evaluation in run.evaluations]
         y = [evaluation.val_loss for evaluation in run.evaluations]
         style: Figure = {"color": colour(SHADES[run.side]), "width": 2}
-        first, name = run.side not in told, escape(names(other)[run.side])
+        first, name = run.side not in in_legend, escape(names(other)[run.side])
         grouped: Figure = {"legendgroup": run.side, "showlegend": first}
         data.append(scatter(name, x, y, "lines+markers", line=style, **grouped))
-        told.add(run.side)
+        in_legend.add(run.side)
     return figure(data, axis("seconds since the process began"), axis("validation loss"))
 
 
 def whole_runs(bench: Bench, other: str) -> Figure | None:
-    """Medians of what a whole run takes before, in and behind its iterations, side by side."""
+    """Median seconds of a whole run before, in and after its iterations, for each side."""
     runs: dict[Side, list[TimedProcess]] = {}
     for process in bench.processes:
         if process.kind == "run":
@@ -95,6 +96,6 @@ def whole_runs(bench: Bench, other: str) -> Figure | None:
 
 
 def split(process: TimedProcess) -> tuple[float, float, float]:
-    """Seconds of PARTS, which add up to the process."""
+    """Seconds of each of PARTS, which add up to the process's time."""
     start, end = process.first_iteration_s or 0.0, process.end_s or 0.0
     return start, process.wall_s - start - end, end

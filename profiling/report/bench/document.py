@@ -1,4 +1,4 @@
-"""What `bench` found as a Document: the answer, a table, a picture. Called by its verb."""
+"""Document of the results of `bench`: the answer, tables, charts. Called by its verb."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ PACKAGES = ("torch", "triton", "numpy")
 
 
 def bench_document(bench: Bench, equal_within_percent: float) -> Document:
-    """Of a series whose `result` is there."""
+    """The report of a series that has come to a `result`."""
     against = bench.asked.against
     other = Path(against).name if against else ""
     speed = tables.speed(bench, other, equal_within_percent)
@@ -22,13 +22,13 @@ def bench_document(bench: Bench, equal_within_percent: float) -> Document:
     made.append(tables.processes(bench))
     return Document(
         f"{other} and this project" if against else "The speed of this project",
-        [" · ".join(filter(None, notes(bench))), asked(bench)],
+        [" · ".join(filter(None, notes(bench))), command_words(bench)],
         [*verdict(bench, other, equal_within_percent), *findings(bench, other)],
         [section(*speed), *pictures(bench, other), *map(section, made)],
     )
 
 
-def asked(bench: Bench) -> str:
+def command_words(bench: Bench) -> str:
     words, ours = " ".join(bench.asked.words), " ".join(bench.asked.ours)
     return f"{words} · ours alone: {ours}" if ours else words
 
@@ -38,11 +38,11 @@ def section(*made: Table) -> Section:
 
 
 def notes(bench: Bench) -> list[str]:
-    """When, on what, with which versions."""
+    """The date, the device and the versions; '' for one that is unknown."""
     facts: JsonObject = bench.environment or {}
     packages = facts.get("packages")
     versions = packages if isinstance(packages, dict) else {}
-    told = [f"{name} {versions[name]}" for name in PACKAGES if versions.get(name)]
+    known = [f"{name} {versions[name]}" for name in PACKAGES if versions.get(name)]
     git, driver = facts.get("git"), facts.get("driver")
     commit = str(git.get("commit"))[:8] if isinstance(git, dict) else None
     return [
@@ -50,14 +50,14 @@ def notes(bench: Bench) -> list[str]:
         bench.device or "",
         f"driver {driver}" if driver else "",
         f"Python {facts['python']}" if "python" in facts else "",
-        *told,
+        *known,
         f"ours {commit}" if commit else "",
         f"theirs {bench.asked.commit[:8]}" if bench.asked.commit else "",
     ]
 
 
 def verdict(bench: Bench, other: str, equal_within_percent: float) -> list[Block]:
-    """Of a step, else of the first row that has an interval."""
+    """The verdict of the first row that has an interval, a step's if it has one."""
     for row in bench.result:
         for pair in row.against:
             if pair.candidate == "ours":
@@ -68,7 +68,7 @@ def verdict(bench: Bench, other: str, equal_within_percent: float) -> list[Block
 
 def sentence(row: Measure, pair: Against, other: str) -> str:
     values = {values.side: tables.figure(values.median, row.unit) for values in row.sides}
-    ratio, low, high = map(tables.of_times, (pair.ratio, *pair.ci95))
+    ratio, low, high = map(tables.ratio_text, (pair.ratio, *pair.ci95))
     return (
         f"{row.what}: {values['ours']} {row.unit} here, {values['theirs']} in {other}; ratio of "
         f"times {ratio}, 95 % interval {low} to {high}"
@@ -76,19 +76,19 @@ def sentence(row: Measure, pair: Against, other: str) -> str:
 
 
 def findings(bench: Bench, other: str) -> list[Block]:
-    """What is not alike, what could not be told, and what is missing."""
-    found: list[Block] = []
+    """Findings on differences in the work, and on what could not be measured or told."""
+    blocks: list[Block] = []
     for work in bench.work:
         if work.equal is False:
             what = f"{work.what}: {work.ours} here, {work.theirs} in {other}"
-            found.append(Finding("warning", what, word="not alike"))
+            blocks.append(Finding("warning", what, word="not alike"))
     if bench.work and all(work.equal is not False for work in bench.work):
         what = f"the same work: {', '.join(work.what for work in bench.work if work.equal)}"
-        found.append(Finding("note", what))
+        blocks.append(Finding("note", what))
     if bench.work and any(work.what == "seed" for work in bench.work):
-        found.append(Finding("note", f"{other} has one seed for all rounds: no key sets another"))
-    found += [Finding("note", f"{row.what}: {row.remark}") for row in bench.result if row.remark]
-    return found
+        blocks.append(Finding("note", f"{other} has one seed for all rounds: no key sets another"))
+    blocks += [Finding("note", f"{row.what}: {row.remark}") for row in bench.result if row.remark]
+    return blocks
 
 
 def pictures(bench: Bench, other: str) -> list[Section]:

@@ -10,14 +10,14 @@ from profiling.report.comparison.tables import outcome
 from profiling.report.document import TERMINAL, Column, Places, Table
 from profiling.units import ABSENT, milliseconds, number
 
-IN_FULL: Places = ("markdown", "page")  # in a terminal there is no room
+IN_FULL: Places = ("markdown", "page")  # a terminal has no room for all columns
 
 
 @dataclass(frozen=True)
 class Row:
-    """Ours beside theirs: medians, and from the lowest to the highest."""
+    """A figure of ours beside theirs: medians, and the range from the lowest to the highest."""
 
-    part: str  # as --parts names it
+    part: str  # name in --parts
     what: str
     detail: str | None
     unit: str
@@ -31,9 +31,12 @@ class Row:
 
 
 def speed(bench: Bench, name: str, equal_within_percent: float) -> list[Table]:
-    """In a terminal medians alone. `name`: of the other checkout; without one there is ours."""
-    found = [row for made in bench.result for row in rows(made, equal_within_percent)]
-    whole = [Column("", detailed, "text", True), Column("unit", "unit", "text", True)]
+    """The tables of speed; a terminal shows medians alone.
+
+    `name` is that of the other checkout; without one there are only our figures.
+    """
+    lines = [row for made in bench.result for row in rows(made, equal_within_percent)]
+    whole = [Column("", full_label, "text", True), Column("unit", "unit", "text", True)]
     brief = [Column("part", "part", "text", True), whole[1]]
     if bench.asked.against:
         whole.append(Column(name, lambda row: row.theirs + row.theirs_spread, "text", True))
@@ -54,17 +57,17 @@ def speed(bench: Bench, name: str, equal_within_percent: float) -> list[Table]:
         (TERMINAL, [*brief, *pair]),
     )
     return [
-        Table("speed", "Speed", note, columns, found, len(found), len(found), places=where)
+        Table("speed", "Speed", note, columns, lines, len(lines), len(lines), places=where)
         for where, columns in places
     ]
 
 
-def detailed(row: Row) -> str:
+def full_label(row: Row) -> str:
     return ", ".join(filter(None, [row.what, row.detail]))
 
 
 def rows(made: Measure, equal_within_percent: float) -> Iterator[Row]:
-    """One for ours, and one for ours with its exact evaluation where that ran."""
+    """Yield a row for ours, and one for ours with its exact evaluation if that ran."""
     sides: dict[Side, SideValues] = {values.side: values for values in made.sides}
     pairs = {pair.candidate: pair for pair in made.against}
     beside: tuple[tuple[Side, str], ...] = (("ours", ""), ("exact", ", exact"))
@@ -76,15 +79,15 @@ def rows(made: Measure, equal_within_percent: float) -> Iterator[Row]:
                 f"{made.what}{more}",
                 made.detail,
                 "" if made.unit == "ratio" else made.unit,
-                *shown(sides.get("theirs"), made.unit),
-                *shown(sides.get(side), made.unit),
-                *compared(pairs.get(side), equal_within_percent),
+                *median_and_range(sides.get("theirs"), made.unit),
+                *median_and_range(sides.get(side), made.unit),
+                *ratio_and_answer(pairs.get(side), equal_within_percent),
                 "exact: ours with its own evaluations" if more else made.remark,
             )
 
 
-def shown(values: SideValues | None, unit: str) -> tuple[str, str]:
-    """(median, spread)."""
+def median_and_range(values: SideValues | None, unit: str) -> tuple[str, str]:
+    """(median, range) as text."""
     if values is None:
         return ABSENT, ""
     middle, low, high = (figure(x, unit) for x in (values.median, values.low, values.high))
@@ -104,34 +107,34 @@ def figure(value: float, unit: str) -> str:
     return f"{value:.3f}"
 
 
-def compared(pair: Against | None, equal_within_percent: float) -> tuple[str, str]:
-    """(ratio with its interval, answer)."""
+def ratio_and_answer(pair: Against | None, equal_within_percent: float) -> tuple[str, str]:
+    """(ratio with its interval, answer) as text."""
     if pair is None:
         return ABSENT, ABSENT
     low, high = pair.ci95
-    told = outcome(pair.verdict, equal_within_percent)
+    answer = outcome(pair.verdict, equal_within_percent)
     if pair.verdict in ("faster", "slower"):
         times = 1 / pair.ratio if pair.verdict == "faster" else pair.ratio
-        told = f"{times:.2f}x {pair.verdict}"
-    return f"{of_times(pair.ratio)} ({of_times(low)} to {of_times(high)})", told
+        answer = f"{times:.2f}x {pair.verdict}"
+    return f"{ratio_text(pair.ratio)} ({ratio_text(low)} to {ratio_text(high)})", answer
 
 
-def of_times(ratio: float) -> str:
+def ratio_text(ratio: float) -> str:
     return f"{ratio:.3f}" if ratio < 100 else number(ratio)
 
 
-def work(found: list[Work], name: str) -> Table:
+def work(facts: list[Work], name: str) -> Table:
     columns = [
         Column("", "what", "text", True),
         Column("ours", "ours", "text", True),
         Column(name, "theirs", "text", True),
-        Column("alike", alike, "text", True),
+        Column("alike", alike_text, "text", True),
     ]
     note = f"As each says of itself; {ABSENT} where the other one does not say."
-    return Table("work", "The same work", note, columns, found, limit=len(found), places=IN_FULL)
+    return Table("work", "The same work", note, columns, facts, limit=len(facts), places=IN_FULL)
 
 
-def alike(row: Work) -> str:
+def alike_text(row: Work) -> str:
     return "not known" if row.equal is None else "yes" if row.equal else "NO"
 
 
@@ -148,8 +151,8 @@ def processes(bench: Bench) -> Table:
         "to sample from. nanoGPT prints the time to launch a step, before it waits for the GPU; "
         "the table above has the time from line to line, of both."
     )
-    found: list[TimedProcess] = bench.processes
-    return Table("processes", "Processes", note, columns, found, folded=True, places=IN_FULL)
+    lines: list[TimedProcess] = bench.processes
+    return Table("processes", "Processes", note, columns, lines, folded=True, places=IN_FULL)
 
 
 def median_ms(values: list[float]) -> float | None:

@@ -1,6 +1,7 @@
-"""What plotly draws on the page of one capture, but for the timeline.
+"""Charts on the page of one capture, except the timeline.
 
-Called by profiling.report.capture.document. Each function returns None without what to draw.
+Called by profiling.report.capture.document. Each function returns a figure for plotly, or None
+without data.
 """
 
 import math
@@ -26,14 +27,14 @@ from profiling.report.document import Figure
 from profiling.units import milliseconds, percent
 
 MOST_MARKERS = 200  # more would hide the line
-SMALL_SHARE = 0.08  # of the step: a part that has no room for its name
+SMALL_SHARE = 0.08  # share of the step below which a part has no room for its name
 BAR_MS = "%{x:.3f} ms"
-BEHIND: Figure = {"textposition": "outside", "cliponaxis": False}  # a bar's text
-ROOM_BEHIND = MARGIN | {"r": 60}  # for that text
+BEHIND: Figure = {"textposition": "outside", "cliponaxis": False}  # text at the end of a bar
+ROOM_BEHIND = MARGIN | {"r": 60}  # margin with room for that text
 
 
 def breakdown(parts: list[tuple[Part, float]]) -> Figure | None:
-    """The mean step as one bar, split exclusively."""
+    """The mean step as one bar, split into parts that do not overlap."""
     if not parts:
         return None
     whole_ms = sum(ms for _, ms in parts)
@@ -41,8 +42,8 @@ def breakdown(parts: list[tuple[Part, float]]) -> Figure | None:
     for part, ms in parts:
         share, name = ms / whole_ms, part.bucket
         text = f"{name}<br>{milliseconds(ms)} ms" if share > SMALL_SHARE else ""
-        told = f"<b>{BAR_MS}</b>, {percent(100 * share)} of the step<extra></extra>"
-        hover = f"{part.meaning}<br>{told}"
+        figures = f"<b>{BAR_MS}</b>, {percent(100 * share)} of the step<extra></extra>"
+        hover = f"{part.meaning}<br>{figures}"
         if ms > 0:
             bar = bars([""], [ms], colour(part.name), name=name, text=[text], hovertemplate=hover)
             marker = {"color": colour(part.name), "line": {"width": 1, "color": colour("card")}}
@@ -62,7 +63,7 @@ def breakdown(parts: list[tuple[Part, float]]) -> Figure | None:
 
 
 def step_times(report: Report) -> Figure:
-    """Every step of the window, with the median, and the median of uncaptured steps where known."""
+    """Every step time of the window, with the median, and that of uncaptured steps if known."""
     step, first = report.window.step_ms, report.window.first_iteration
     x = [number + (first or 0) for number in range(len(step.values))]
     steps = scatter(
@@ -87,12 +88,12 @@ def step_times(report: Report) -> Figure:
 
 
 def phases(report: Report) -> Figure | None:
-    """Host against GPU time of each phase, a step."""
-    found = [entry for entry in report.ranges if entry.depth == 0][::-1]
-    if not found:
+    """Host time beside GPU time of each phase, in ms a step."""
+    rows = [entry for entry in report.ranges if entry.depth == 0][::-1]
+    if not rows:
         return None
-    names = [escape(entry.name) for entry in found]
-    gpu_ms, host_ms = [entry.gpu_ms for entry in found], [entry.host_ms for entry in found]
+    names = [escape(entry.name) for entry in rows]
+    gpu_ms, host_ms = [entry.gpu_ms for entry in rows], [entry.host_ms for entry in rows]
     data = []
     for name, shade, in_window in (("GPU", "compute", gpu_ms), ("host", "host", host_ms)):
         a_step = [None if ms is None else ms / report.window.steps for ms in in_window]
@@ -106,16 +107,16 @@ def phases(report: Report) -> Figure | None:
 
 
 def families(report: Report) -> Figure | None:
-    """Kernel time by family, over the capture."""
-    found = sorted(report.families, key=lambda family: family.total_ns)
-    if not found:
+    """Kernel time by family, in ms over the whole capture."""
+    rows = sorted(report.families, key=lambda family: family.total_ns)
+    if not rows:
         return None
     bar = bars(
-        [entry.family for entry in found],
-        [entry.total_ns / 1e6 for entry in found],
-        [colour(entry.family) for entry in found],
-        text=[percent(entry.percent) for entry in found],
-        customdata=[entry.count for entry in found],
+        [entry.family for entry in rows],
+        [entry.total_ns / 1e6 for entry in rows],
+        [colour(entry.family) for entry in rows],
+        text=[percent(entry.percent) for entry in rows],
+        customdata=[entry.count for entry in rows],
         hovertemplate=f"%{{y}}: {BAR_MS} in %{{customdata:,}} kernels<extra></extra>",
     )
     xaxis = fixed("ms in the whole capture")
@@ -141,7 +142,7 @@ def roofline(known: Roofline | None) -> Figure | None:
 
 
 def point(row: RooflineRow, size: float, side: str) -> Figure:
-    """A trace of its own, so that the legend tells how near its roof it is."""
+    """A family's point, as a trace of its own: the legend says how near it is to its roof."""
     of_roof = percent(row.percent_of_bound)
     marker = {
         "color": colour(row.family),
@@ -159,9 +160,9 @@ def point(row: RooflineRow, size: float, side: str) -> Figure:
 
 
 def label_sides(rows: list[RooflineRow], sizes: list[float]) -> list[str]:
-    """Where each point's name stands, so that names do not lie on names or points if they need not.
+    """The side of each point on which its name stands, chosen to overlap as little as possible.
 
-    Boxes in pixels of a chart of the usual width: four decades across, five up.
+    Boxes are in pixels of a chart of the usual size: four decades wide, five high.
     """
     at = [(225 * math.log10(row.flops_per_byte), 60 * math.log10(row.tflops)) for row in rows]
     taken = [box(x, y, size, size) for (x, y), size in zip(at, sizes, strict=True)]
@@ -191,7 +192,7 @@ def box(x: float, y: float, width: float, height: float) -> Box:
 
 
 def overlap(one: Box, other: Box) -> float:
-    """The area that both cover."""
+    """The area that both boxes cover."""
     width = min(one[2], other[2]) - max(one[0], other[0])
     height = min(one[3], other[3]) - max(one[1], other[1])
     return max(width, 0.0) * max(height, 0.0)

@@ -1,4 +1,4 @@
-"""The report of a capture as a Document, verdict first. Called by the verbs report, run and log."""
+"""Document of a capture's report, verdict first. Called by the verbs report, run and log."""
 
 import msgspec
 
@@ -15,16 +15,16 @@ from profiling.report.document import (
     PAGE,
     TERMINAL,
     TEXT,
-    Beside,
     Block,
     Bullets,
     Chart,
     Document,
     Facts,
     Finding,
+    Paragraph,
     Places,
-    Said,
     Section,
+    SideBySide,
     StepBar,
     Timeline,
     Verdict,
@@ -40,7 +40,10 @@ NO_GPU = "Not known: the capture holds no GPU activity."
 def report_document(
     report: Report, events: StepEvents | None = None, sources: Links | None = None
 ) -> Document:
-    """`events` for the timeline; `sources`: those of the kernels, relative to the page."""
+    """The whole report. `events` are for the timeline.
+
+    `sources` are links to the kernels' sources, relative to the page.
+    """
     return Document(
         f"{report.capture.file} · {gpu_name(report)}",
         [steps_by_tool(report)],
@@ -74,7 +77,7 @@ def gpu_name(report: Report) -> str:
 
 
 def steps_by_tool(report: Report) -> str:
-    """Which steps, by which tool."""
+    """A line that says which steps were captured, and by which tool."""
     capture, window = report.capture, report.window
     steps = f"{window.steps} step{'s' if window.steps != 1 else ''}"
     if window.first_iteration is not None:
@@ -99,10 +102,10 @@ def verdict(report: Report) -> list[Block]:
     most = [bottleneck.most_to_gain] if bottleneck.most_to_gain else []
     pairs, step = key_figures(report), report.window.step_ms
     spread = [("min", step.min), ("mean", step.mean), ("p95", step.p95), ("max", step.max)]
-    told = ", ".join(f"{name} {milliseconds(ms)}" for name, ms in spread)
+    spread_text = ", ".join(f"{name} {milliseconds(ms)}" for name, ms in spread)
     return [
         Verdict(verdict_line(report), "warning"),
-        Beside(
+        SideBySide(
             [
                 Bullets(None, bottleneck.evidence, places=TEXT),
                 Bullets("Evidence", bottleneck.evidence, places=PAGE),
@@ -118,12 +121,12 @@ def verdict(report: Report) -> list[Block]:
             for f in report.health.loss_findings
         ),
         Facts(pairs, cards=True, places=("markdown", "page")),
-        Facts([*pairs, ("step, ms", told)], places=TERMINAL),
+        Facts([*pairs, ("step, ms", spread_text)], places=TERMINAL),
     ]
 
 
 def key_figures(report: Report) -> list[tuple[str, str]]:
-    """(what, figure): those that everyone asks for first."""
+    """The figures that everyone asks for first, as (name, figure)."""
     free_ms, mfu = report.health.free_step_ms, report.roofline and report.roofline.mfu
     steps = [
         ("median step, captured", f"{milliseconds(report.window.step_ms.median)} ms"),
@@ -141,7 +144,7 @@ def key_figures(report: Report) -> list[tuple[str, str]]:
 
 
 def cpu_figures(report: Report) -> list[tuple[str, str]]:
-    """Those that were measured: an old manifest has none."""
+    """The figures of the process, as (name, figure), if measured: an old manifest has none."""
     process = report.process
     if process is None:
         return []
@@ -157,7 +160,7 @@ def coverage_percent(report: Report) -> float | None:
 
 
 def coverage(report: Report) -> str:
-    """The sentence that every report prints: how much of the kernel time has an owner."""
+    """The sentence, in every report, on how much of the kernel time belongs to a phase."""
     known = report.attribution
     if known is None:
         return "Attribution: not known, the capture has no kernels or no ranges."
@@ -169,10 +172,10 @@ def coverage(report: Report) -> str:
 
 
 def step_parts(report: Report) -> list[tuple[Part, float]]:
-    """(part, ms a step), adding up to the mean step; idle by cause where causes are known."""
-    found = report.parts_ms or {}
-    in_order = [*(name for name in PART if name in found), *(n for n in found if n not in PART)]
-    return [(part_named(name), found[name]) for name in in_order]
+    """(part, ms a step), adding up to the mean step; idle time by cause where causes are known."""
+    ms = report.parts_ms or {}
+    in_order = [*(name for name in PART if name in ms), *(name for name in ms if name not in PART)]
+    return [(part_named(name), ms[name]) for name in in_order]
 
 
 def step_section(report: Report) -> Section:
@@ -180,17 +183,17 @@ def step_section(report: Report) -> Section:
     bar, times = charts.breakdown(parts), charts.step_times(report)
     families, no_kernels = charts.families(report), "Not known: the capture holds no kernels."
     title = "Step times over the window"
-    each = Chart("step_times", "time of each step", times, height, title)
+    step_chart = Chart("step_times", "time of each step", times, height, title)
     if report.on_cpu:
-        return Section("step", title, [each], "Step", places=PAGE)
+        return Section("step", title, [step_chart], "Step", places=PAGE)
     beside = [
-        each,
+        step_chart,
         Chart("families", "kernel time by family", families, height, FAMILIES, no_kernels),
     ]
     blocks: list[Block] = [
         StepBar(parts),
         Chart("breakdown", "the mean step by what the GPU did", bar, 190, absent=NO_GPU),
-        Beside(beside),
+        SideBySide(beside),
     ]
     lead = (
         "The mean step, each moment counted once: computing if any kernel computes, else "
@@ -200,16 +203,16 @@ def step_section(report: Report) -> Section:
 
 
 def phase_section(report: Report) -> Section:
-    table, said = tables.phases(report), coverage(report)
+    table, owned = tables.phases(report), coverage(report)
     absent = "Not known: the capture holds no ranges; --phases names them."
     height = 90 + 52 * sum(entry.depth == 0 for entry in report.ranges)
     label, figure = "host and GPU time of each phase", charts.phases(report)
     chart = Chart("phases", label, figure, height, absent=absent)
     single = tables.ranges(report)
-    blocks: list[Block] = [Beside([chart, table]), Said(said, places=TEXT), single]
-    lead, title = f"{table.note} {said}", "Phases: host against GPU"
+    blocks: list[Block] = [SideBySide([chart, table]), Paragraph(owned, places=TEXT), single]
+    lead, title = f"{table.note} {owned}", "Phases: host against GPU"
     if report.on_cpu:
-        blocks, lead, title = [Beside([chart, table]), single], table.note, "Phases"
+        blocks, lead, title = [SideBySide([chart, table]), single], table.note, "Phases"
     return Section("phases", title, blocks, "Phases", lead)
 
 
@@ -219,7 +222,7 @@ def timeline_section(report: Report, events: StepEvents | None, sources: Links) 
     lead = "What the host and the GPU did, event by event."
     if events:
         lead = (
-            f"{shown_of(events)} Above what the host had open and called, below what ran on the "
+            f"{shown_steps(events)} Above what the host had open and called, below what ran on the "
             "GPU, and why it was idle. Click for details, press ? for the keys."
         )
     if events and events.left_out:
@@ -228,8 +231,8 @@ def timeline_section(report: Report, events: StepEvents | None, sources: Links) 
     return Section("timeline", "Timeline", blocks, lead=lead)
 
 
-def shown_of(events: StepEvents) -> str:
-    """Which steps the page has: all, or some."""
+def shown_steps(events: StepEvents) -> str:
+    """A sentence that says which steps the page has: all, or some."""
     steps, shown = len(events.shown), int(events.shown.sum())
     median = events.first_number + events.median
     if shown == steps:
@@ -276,23 +279,23 @@ def roofline_section(report: Report) -> Section:
 
 
 def table_sections(report: Report, sources: Links) -> list[Section]:
-    """Tables without a chart."""
+    """The sections of the tables without a chart."""
     others = (
         *(tables.operator_work, tables.launches, tables.api, tables.os_calls, tables.memops),
         *(tables.operators, tables.counters),
     )
-    found = [tables.kernels(report, sources), *(make(report) for make in others)]
-    return [Section(of.name, of.title, [of]) for of in found]
+    made = [tables.kernels(report, sources), *(make(report) for make in others)]
+    return [Section(table.name, table.title, [table]) for table in made]
 
 
 def health_section(report: Report) -> Section:
     health, memory = report.health, report.allocations
     blocks: list[Block] = []
     if health.overhead_percent is not None:
-        blocks.append(Said(overhead(health.overhead_percent)))
-    blocks += [Finding(found.level, found.what, found.cure) for found in health.findings]
+        blocks.append(Paragraph(overhead(health.overhead_percent)))
+    blocks += [Finding(each.level, each.what, each.cure) for each in health.findings]
     if not health.findings:
-        blocks.append(Said("Nothing was found that spoils it."))
+        blocks.append(Paragraph("Nothing was found that spoils it."))
     if memory is not None:
         pairs = [
             ("allocations", number(memory.count)),
@@ -315,28 +318,28 @@ def run_section(report: Report) -> Section:
     run = msgspec.to_builtins(report.run) or {}
     blocks: list[Block] = [Facts(dotted_pairs(msgspec.to_builtins(report.capture)))]
     if not run:
-        said = "No manifest lies beside this capture: give one with --manifest FILE."
-        blocks.insert(0, Said(said, "note"))
+        missing = "No manifest lies beside this capture: give one with --manifest FILE."
+        blocks.insert(0, Paragraph(missing, "note"))
     blocks += [Facts(dotted_pairs(part), heading=name) for name, part in run.items() if part]
     return Section("run", "The run", blocks, "Run", places=PAGE)
 
 
 def dotted_pairs(part: object, name: str = "") -> list[tuple[str, str]]:
-    """Nested mappings as (dotted key, value)."""
+    """Nested mappings and lists of them, flattened to (dotted key, text of the value)."""
     match part:
         case dict():
             inner = list(part.items())
         case [dict(), *_]:
             inner = list(enumerate(part))
         case _:
-            return [(name, told(name, part))]
+            return [(name, fact_text(name, part))]
     return [
         pair for key, value in inner for pair in dotted_pairs(value, f"{name}.{key}".strip("."))
     ]
 
 
-def told(name: str, value: object) -> str:
-    """Without folders: a page is passed on."""
+def fact_text(name: str, value: object) -> str:
+    """The text of a fact, without folders, since a page is passed on to others."""
     if value is None:
         return ABSENT
     if name.endswith(("_bytes", "_bytes_per_s")) and isinstance(value, int):

@@ -13,12 +13,12 @@ import msgspec
 
 from profiling.records import read_json
 
-Links = dict[str, list[tuple[str, str]]]  # kernel -> (graph, address) of each that has it
+Links = dict[str, list[tuple[str, str]]]  # kernel -> (graph, address) of each graph that has it
 
 
 @dataclass(frozen=True)
 class SavedKernel:
-    """Of profiling.tools.torch_compile.KernelEntry what a link needs."""
+    """The fields of profiling.tools.torch_compile.KernelEntry that a link needs."""
 
     name: str
     anchor: Annotated[str, msgspec.Meta(pattern=r"(?a)^[\w-]{1,100}\.\w{1,400}\Z")]  # GRAPH.KERNEL
@@ -30,7 +30,7 @@ class SavedKernels:
 
 
 def source_links(capture: Path, page: Path) -> Links:
-    """Addresses as from the folder of `page`; empty where nothing was saved for this capture.
+    """Links to the saved sources, relative to the folder of `page`; empty where none were saved.
 
     Raises ValueError naming the index when it is damaged.
     """

@@ -19,7 +19,7 @@ from profiling.report.document import (
     Block,
     Bullets,
     Document,
-    Said,
+    Paragraph,
     Section,
     StepBar,
     Table,
@@ -27,39 +27,40 @@ from profiling.report.document import (
 )
 from profiling.units import milliseconds, percent
 
-EVIDENCE, NEXT, PARTS, ROWS = 4, 2, 3, 5  # of each at most
-EVIDENCE_LINES, NEXT_LINES = 7, 3  # that these take when wrapped
-COLUMNS, BULLET = 80, 4
-LEAST = 0.01  # of the step: shorter parts and phases are not told one by one
+EVIDENCE, NEXT, PARTS, ROWS = 4, 2, 3, 5  # most of each
+EVIDENCE_LINES, NEXT_LINES = 7, 3  # most lines of them when wrapped
+COLUMNS, BULLET = 80, 4  # characters of a line, and of a bullet before its text
+LEAST = 0.01  # share of the step; shorter parts and phases are not listed
 
 
 def first_screen(report: Report) -> Document:
     """The answer, why, what to do, the step and what takes most of it; --full prints the rest."""
-    found = report.bottleneck
-    gain = [Said(f"Most to gain: {found.most_to_gain}")] if found.most_to_gain else []
+    bottleneck = report.bottleneck
+    most = bottleneck.most_to_gain
+    gain = [Paragraph(f"Most to gain: {most}")] if most else []
     return Document(
         f"{report.capture.file} · {gpu_name(report)}",
         [steps_by_tool(report)],
         [
             Verdict(verdict_line(report), "warning"),
-            Bullets(None, fitting(found.evidence[:EVIDENCE], EVIDENCE_LINES)),
-            Bullets("Next", fitting(found.next[:NEXT], NEXT_LINES)),
+            Bullets(None, first_that_fit(bottleneck.evidence[:EVIDENCE], EVIDENCE_LINES)),
+            Bullets("Next", first_that_fit(bottleneck.next[:NEXT], NEXT_LINES)),
             *gain,
-            Said(" · ".join(figures(report)), "note"),
-            *(Said(line, "warning") for line in findings(report)),
+            Paragraph(" · ".join(figures(report)), "note"),
+            *(Paragraph(line, "warning") for line in findings(report)),
         ],
         [Section(name, "", [block]) for name, block in body(report).items()],
     )
 
 
-def fitting(sentences: list[str], most: int) -> list[str]:
-    """As many of the first as take `most` lines, and one in any case."""
+def first_that_fit(sentences: list[str], most: int) -> list[str]:
+    """The first sentences that fit into `most` lines when wrapped; at least one."""
     lines = accumulate(len(wrap(sentence, COLUMNS - BULLET)) for sentence in sentences)
     return sentences[: max(1, sum(count <= most for count in lines))]
 
 
 def figures(report: Report) -> Iterator[str]:
-    """Those that everyone asks for first, as far as they are known."""
+    """Yield the figures that everyone asks for first, as far as they are known."""
     free_ms, mfu = report.health.free_step_ms, report.roofline and report.roofline.mfu
     without = f" ({milliseconds(free_ms)} uncaptured)" if free_ms is not None else ""
     yield f"step {milliseconds(report.window.step_ms.median)} ms{without}"
@@ -70,33 +71,36 @@ def figures(report: Report) -> Iterator[str]:
     if report.attention_backend:
         yield f"attention {report.attention_backend}"
     if report.on_cpu:
-        yield from (f"{what} {told}" for what, told in cpu_figures(report))
+        yield from (f"{what} {figure}" for what, figure in cpu_figures(report))
 
 
 def findings(report: Report) -> Iterator[str]:
-    """What changes how the figures are to be read, level by level, without the cures."""
+    """Yield a line for each level with the findings that change how figures are to be read.
+
+    The cures are left out.
+    """
     for level in ("warning", "note"):
-        found = [
+        matching = [
             each for each in report.health.findings if changes_figures(each) and each.level == level
         ]
-        told = [headline(each.what) for each in found if each.what != PERSONAL]
-        line = f"{level}: {'; '.join(told)}"
-        if len(told) < len(found):  # that changes no figure, so it may take no line more
-            whole = f"{level}: {'; '.join([*told, PERSONAL])}"
-            line = whole if not told or len(whole) <= COLUMNS else f"{line}; 1 more (--full)"
-        if found:
+        texts = [headline(each.what) for each in matching if each.what != PERSONAL]
+        line = f"{level}: {'; '.join(texts)}"
+        if len(texts) < len(matching):  # PERSONAL changes no figure, so it gets no line of its own
+            whole = f"{level}: {'; '.join([*texts, PERSONAL])}"
+            line = whole if not texts or len(whole) <= COLUMNS else f"{line}; 1 more (--full)"
+        if matching:
             yield line
 
 
 def headline(what: str) -> str:
-    """What stands before its details."""
+    """The beginning of a finding, up to its details."""
     for mark in (": ", "; ", " ("):
         what = what.partition(mark)[0]
     return what
 
 
 def body(report: Report) -> dict[str, Block]:
-    """What the step is made of, and the kernels or operators that take most."""
+    """The parts of the step, and the kernels or operators that take most, by section name."""
     if not report.on_cpu:
         parts = step_parts(report)
         worth_telling = sum(ms >= LEAST * report.window.step_ms.mean for _, ms in parts)

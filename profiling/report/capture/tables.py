@@ -1,6 +1,6 @@
-"""The tables of a report: which columns, which rows. Called by profiling.report.capture.document.
+"""The tables of a report: their columns and rows. Called by profiling.report.capture.document.
 
-A kernel stands as its label, with its whole name and the places of its sources behind it.
+A kernel's cell shows its label, with the whole name and the places of its sources behind it.
 """
 
 from dataclasses import dataclass, replace
@@ -24,13 +24,13 @@ DURATIONS = [
 COUNT = Column("count", "count", "number", True)
 SHARE = Column("share", "percent", "percent", True)
 CALLS = [Column("call", "name", "code", True), COUNT, *DURATIONS, SHARE]
-GAPS_SHOWN, SHAPES_SHOWN = 5, 5  # in a terminal
-WORTH_TELLING = 0.01  # of the mean step
+GAPS_SHOWN, SHAPES_SHOWN = 5, 5  # rows in a terminal
+WORTH_TELLING = 0.01  # share of the mean step
 
 
 @dataclass(frozen=True)
 class PhaseRow:
-    """A phase, or a range inside of one: its figures of a step."""
+    """A phase, or a range inside one, with its figures for one step."""
 
     name: Cell
     calls: float
@@ -81,8 +81,8 @@ def ranges(report: Report) -> Table:
     return Table("ranges", "Single ranges", note, columns, rows, folded=True)
 
 
-def a_step(report: Report) -> list[Column]:
-    """Of a row of sums over the whole capture: what falls to each of its steps."""
+def columns_per_step(report: Report) -> list[Column]:
+    """Columns of count and total for one step, from rows of sums over the whole capture."""
     steps = report.window.steps
     return [
         Column("count a step", lambda row: row.count / steps, "number"),
@@ -99,7 +99,7 @@ def families(report: Report) -> Table:
         Column("family", cell, "text", True),
         COUNT,
         Column("total", "total_ns", "ns", True),
-        *a_step(report),
+        *columns_per_step(report),
         SHARE,
     ]
     note = "Sums over the whole capture."
@@ -114,7 +114,7 @@ def kernels(report: Report, sources: Links) -> Table:
         Column("kernel", cell, "code", True),
         Column("family", "family", "text", True),
         COUNT,
-        *a_step(report),
+        *columns_per_step(report),
         *(replace(column, brief=column.heading == "total") for column in DURATIONS),
         SHARE,
     ]
@@ -233,7 +233,7 @@ def operators(report: Report) -> Table:
 def operator_work(report: Report) -> Table:
     columns = [
         Column("operator", lambda row: row.name.removeprefix("aten::"), "code", True),
-        Column("shapes", lambda row: told_shapes(row.shapes), "code", True),
+        Column("shapes", lambda row: shapes_text(row.shapes), "code", True),
         Column("elements", "dtype", "text"),
         Column("calls", "count", "number"),
         Column("GPU time", "gpu_ns", "ns", True),
@@ -253,11 +253,11 @@ def operator_work(report: Report) -> Table:
     return Table("operator_work", title, note, columns, rows, most=SHAPES_SHOWN, folded=True)
 
 
-def told_shapes(shapes: list[list[int]]) -> str:
-    """'8x64 · 64x32', or '3 of 4x12x197x64'."""
-    told = ["x".join(map(str, shape)) for shape in shapes]
-    alike = len(told) > 2 and len(set(told)) == 1
-    return f"{len(told)} of {told[0]}" if alike else " · ".join(told)
+def shapes_text(shapes: list[list[int]]) -> str:
+    """The shapes of a call's tensors, as in '8x64 · 64x32' or '3 of 4x12x197x64'."""
+    texts = ["x".join(map(str, shape)) for shape in shapes]
+    alike = len(texts) > 2 and len(set(texts)) == 1
+    return f"{len(texts)} of {texts[0]}" if alike else " · ".join(texts)
 
 
 def counters(report: Report) -> Table:
@@ -272,7 +272,7 @@ def counters(report: Report) -> Table:
 
 
 def gaps(report: Report, events: StepEvents | None = None) -> Table:
-    """With the `events` of a timeline each gap leads to its place in it."""
+    """The longest idle gaps. With the `events` of a timeline each links to its place in it."""
     first = report.window.first_iteration or 0
 
     def after(gap: Gap) -> Cell:
@@ -294,7 +294,7 @@ def gaps(report: Report, events: StepEvents | None = None) -> Table:
 
 
 def place_of(gap: Gap) -> str:
-    """The address of a view in the page's timeline: from, to, in ms since the window began."""
+    """Address of the gap in the page's timeline: first and last ms, since the window began."""
     return f"#t={gap.start_ms - gap.ms:.6f},{gap.start_ms + 2 * gap.ms:.6f}"
 
 

@@ -1,6 +1,6 @@
-"""What plotly draws of comparisons and experiments. Called by profiling.report.comparison.document.
+"""Charts of comparisons and experiments. Called by profiling.report.comparison.document.
 
-Names are anyone's, and plotly reads markup in its texts: they are escaped.
+Anybody may have chosen the names, and plotly reads markup in its texts, so names are escaped.
 """
 
 from html import escape
@@ -13,11 +13,11 @@ from profiling.report.document import Figure
 from profiling.report.palette import SERIES
 
 BASELINE, CANDIDATE = colour("muted"), colour("accent")
-SMALL_SHARE = 0.001  # of the step: a smaller change is not drawn
+SMALL_SHARE = 0.001  # share of the step; a smaller change is not drawn
 
 
 def waterfall(comparison: Comparison) -> Figure | None:
-    """From the mean step of the baseline, part by part, to that of the candidate."""
+    """Waterfall from the baseline's mean step, part by part, to the candidate's."""
     rows = comparison.buckets
     if not rows:
         return None
@@ -47,7 +47,7 @@ def waterfall(comparison: Comparison) -> Figure | None:
 
 
 def families(comparison: Comparison) -> Figure | None:
-    """Families side by side, the one that takes the most on top."""
+    """Kernel families of both sides, the one that takes the most on top."""
     if not comparison.families:
         return None
     rows = sorted(comparison.families, key=lambda row: max(row.baseline_ms, row.candidate_ms))
@@ -57,7 +57,9 @@ def families(comparison: Comparison) -> Figure | None:
         (comparison.candidate.name, [row.candidate_ms for row in rows], CANDIDATE),
         (comparison.baseline.name, [row.baseline_ms for row in rows], BASELINE),
     ]
-    data = [bars(names, ms, shade, name=escape(of), hovertemplate=hover) for of, ms, shade in sides]
+    data = [
+        bars(names, ms, shade, name=escape(side), hovertemplate=hover) for side, ms, shade in sides
+    ]
     xaxis, legend = axis("ms of kernels a step"), ABOVE | {"traceorder": "reversed"}
     return figure(data, xaxis, {"type": "category"}, barmode="group", legend=legend)
 
@@ -80,7 +82,7 @@ def processes(result: ExperimentResult) -> Figure:
 
 
 def boxes(rows: list[tuple[str, list[float], str]], unit: str, size: int) -> Figure:
-    """(name, values, colour) from below: each value as a point, and their quartiles."""
+    """A box for each row (name, values, colour), from bottom to top, with each value as a point."""
     data = [
         {
             "type": "box",

@@ -1,4 +1,4 @@
-"""A comparison, and an experiment of several, as Documents. Called by the verbs compare and ab."""
+"""Documents of a comparison and of an experiment. Called by the verbs compare and ab."""
 
 from dataclasses import replace
 
@@ -28,9 +28,9 @@ from profiling.report.document import (
 from profiling.units import ABSENT, milliseconds
 
 TONES: dict[str, Tone] = {"faster": "good", "slower": "bad", "cannot_tell": "warning"}
-SHORT = {"changed": "Changed", "removed": "Removed", "added": "Added"}  # in the navigation
-MEAN_APART = 0.05  # from the median: then the parts do not add up to the headline's figures
-IN_TEXT = ("buckets", "families")  # of what explains an experiment: the page has all tables
+SHORT = {"changed": "Changed", "removed": "Removed", "added": "Added"}  # titles in the navigation
+MEAN_APART = 0.05  # difference to the median, relative; parts then do not add up to the headline
+IN_TEXT = ("buckets", "families")  # an experiment's explaining tables in text; a page has all
 
 
 def comparison_document(comparison: Comparison) -> Document:
@@ -45,7 +45,7 @@ def comparison_document(comparison: Comparison) -> Document:
             *explaining_charts(comparison),
             *(
                 Section(t.name, t.title, [t], SHORT.get(t.name))
-                for t in tables.of_comparison(comparison)
+                for t in tables.comparison_tables(comparison)
             ),
         ],
     )
@@ -59,22 +59,22 @@ def verdict(comparison: Comparison) -> list[Block]:
     word = tables.outcome(comparison.verdict, comparison.equal_within_percent)
     return [
         Verdict(comparison.sentence, TONES.get(comparison.verdict, "plain"), word),
-        Bullets("Who is late", late(comparison)),
+        Bullets("Who is late", late_ranks(comparison)),
         *(Finding("warning", why, word="not alike") for why in comparison.comparability.reasons),
     ]
 
 
-def late(comparison: Comparison) -> list[str]:
+def late_ranks(comparison: Comparison) -> list[str]:
     if isinstance(comparison.ranks, msgspec.UnsetType):
         return []
     who, costs_ms = comparison.ranks.stragglers, comparison.ranks.late_ms
     return [
-        f"{comparison.baseline.name}: {who.baseline or nobody(costs_ms.baseline)}",
-        f"{comparison.candidate.name}: {who.candidate or nobody(costs_ms.candidate)}",
+        f"{comparison.baseline.name}: {who.baseline or no_late_rank(costs_ms.baseline)}",
+        f"{comparison.candidate.name}: {who.candidate or no_late_rank(costs_ms.candidate)}",
     ]
 
 
-def nobody(costs_ms: float | None) -> str:
+def no_late_rank(costs_ms: float | None) -> str:
     if costs_ms is None:
         return "who is waited for cannot be told."
     return "no rank holds the others up all the time."
@@ -85,7 +85,7 @@ def notes(comparison: Comparison) -> list[Block]:
 
 
 def facts(comparison: Comparison) -> list[tuple[str, str]]:
-    """(what, figure) under the verdict."""
+    """The figures under the verdict, as (name, figure)."""
     step, sides = comparison.step_ms, (comparison.baseline, comparison.candidate)
     unit = step.unit.removesuffix(" a step")
     pairs = [
@@ -121,7 +121,10 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
 
 
 def mean_steps(step: StepComparison) -> list[tuple[str, str]]:
-    """What the parts add up to, where it is far from the medians; empty where it is not known."""
+    """The mean steps, to which the parts add up, where they are far from the medians.
+
+    Empty where they are close or unknown.
+    """
     one, other = step.baseline_mean, step.candidate_mean
     if one is None or other is None:
         return []
@@ -157,7 +160,7 @@ def step_section(comparison: Comparison) -> Section:
 
 
 def explaining_charts(comparison: Comparison) -> list[Section]:
-    """Of what a capture of each side explains."""
+    """The sections with charts of the difference, which need a capture of each side."""
     waterfall, families = charts.waterfall(comparison), charts.families(comparison)
     return [
         Section(
@@ -179,7 +182,7 @@ def explaining_charts(comparison: Comparison) -> list[Section]:
 
 
 def experiment_document(experiment: Experiment) -> Document:
-    """Raises AssertionError for one that has not come to a result."""
+    """The whole report of an experiment. Raises AssertionError if it has no result yet."""
     assert (result := experiment.result) is not None
     labels, processes = experiment.factor.labels, len(experiment.runs)
     ran = f"{processes} processes, {experiment.steps} timed steps each behind "
@@ -208,13 +211,13 @@ def experiment_document(experiment: Experiment) -> Document:
 
 
 def why_section(number: int, comparison: Comparison) -> Section:
-    """What the captures say of the reason."""
+    """The section that explains a difference by the captures of both sides."""
     blocks = notes(comparison)
     for made in explaining_charts(comparison):
         for block in made.blocks:
             assert isinstance(block, Chart)
             blocks.append(replace(block, name=f"{block.name}-{number}"))
-    for table in tables.of_comparison(comparison):
+    for table in tables.comparison_tables(comparison):
         places = EVERYWHERE if table.name in IN_TEXT else PAGE
         blocks.append(replace(table, name=f"{table.name}-{number}", places=places))
     lead = "From one capture of each. Captured steps are slower than the timed ones."

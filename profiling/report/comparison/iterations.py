@@ -1,4 +1,4 @@
-"""How the processes of an experiment began, side by side. Called by report.comparison.document."""
+"""The start of an experiment's processes, side by side. Called by report.comparison.document."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ STARTS = {
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a table: what it is, and a value for each column."""
+    """A line of a table: its label, and a value for each column."""
 
     what: str
     cells: list[str]
@@ -41,14 +41,17 @@ def sections(experiment: Experiment) -> Iterator[Section]:
 
 
 def iteration_table(begun: FirstIterations, experiment: Experiment) -> Table:
-    """ms of each, and how many times as fast as the first value's where they do the same work."""
+    """ms of each iteration for each value.
+
+    Where the values do the same work, also how many times as fast as with the first value.
+    """
     assert (result := experiment.result) is not None
     ratios = result.unit == MS_A_STEP
     first, *others = begun.values
     count = max(len(value.ms) for value in begun.values)
     columns_ms = [value.ms + [None] * (count - len(value.ms)) for value in begun.values]
-    rows = [compared(str(i), [ms[i] for ms in columns_ms], ratios) for i in range(count)]
-    rows.append(compared("median", [value.median_ms for value in begun.values], ratios))
+    rows = [comparison_row(str(i), [ms[i] for ms in columns_ms], ratios) for i in range(count)]
+    rows.append(comparison_row("median", [value.median_ms for value in begun.values], ratios))
     headings = [value.label for value in begun.values]
     if ratios:
         several = len(others) > 1
@@ -63,7 +66,7 @@ def iteration_table(begun: FirstIterations, experiment: Experiment) -> Table:
     return table("iterations", title, note, "iteration", headings, rows)
 
 
-def compared(what: str, ms: list[float | None], ratios: bool) -> Row:
+def comparison_row(what: str, ms: list[float | None], ratios: bool) -> Row:
     first, *others = ms
     times = [f"{first / other:.2f}x" if first and other else ABSENT for other in others]
     return Row(what, [*map(milliseconds, ms), *(times if ratios else [])])
@@ -106,7 +109,7 @@ def seconds(value: float | None) -> str:
 
 
 def sentence(row: Evened) -> str:
-    """When the slow start has paid."""
+    """A sentence on the iteration after which the slower start has paid off."""
     late, early = row.candidate, row.baseline
     later_s, gain_ms = row.later_s, row.gain_ms
     if later_s < 0:

@@ -31,32 +31,32 @@ SHOWN_KERNELS = 200
 MOST_ROWS = 12  # in a terminal
 
 
-def of_comparison(comparison: Comparison) -> list[Table]:
+def comparison_tables(comparison: Comparison) -> list[Table]:
     baseline, candidate = comparison.baseline.name, comparison.candidate.name
     return [
         ranks(comparison),
         buckets(comparison),
         families(comparison),
         phases(comparison),
-        changed(comparison.kernels.changed),
-        kernels("removed", f"Kernels only in {baseline}", comparison.kernels.removed),
-        kernels("added", f"Kernels only in {candidate}", comparison.kernels.added),
+        changed_kernels(comparison.kernels.changed),
+        one_sided_kernels("removed", f"Kernels only in {baseline}", comparison.kernels.removed),
+        one_sided_kernels("added", f"Kernels only in {candidate}", comparison.kernels.added),
         config(comparison),
     ]
 
 
 def ranks(comparison: Comparison) -> Table:
-    """Empty where one process was captured."""
-    changed = comparison.ranks
+    """Changes between the ranks; without rows where one process was captured."""
+    changes = comparison.ranks
     rows = (
         []
-        if isinstance(changed, msgspec.UnsetType)
+        if isinstance(changes, msgspec.UnsetType)
         else [
-            RankFigure("computing, mean", changed.compute_ms),
-            RankFigure("computing, slowest", changed.slowest_compute_ms),
-            RankFigure("exposed waits", changed.wait_ms),
-            RankFigure("transfers", changed.transfer_ms),
-            RankFigure("the late cost", changed.late_ms),
+            RankFigure("computing, mean", changes.compute_ms),
+            RankFigure("computing, slowest", changes.slowest_compute_ms),
+            RankFigure("exposed waits", changes.wait_ms),
+            RankFigure("transfers", changes.transfer_ms),
+            RankFigure("the late cost", changes.late_ms),
         ]
     )
     columns = [
@@ -76,7 +76,7 @@ class RankFigure:
 
 
 def outcome(verdict: str, equal_within_percent: float | None) -> str:
-    """The answer in a word or two."""
+    """The verdict in a word or two."""
     if verdict == "equal":
         return f"equal within {equal_within_percent:g} %"
     return verdict.replace("_", " ")
@@ -118,7 +118,10 @@ def families(comparison: Comparison) -> Table:
 
 
 def phases(comparison: Comparison) -> Table:
-    """Of the GPU where it was captured, and of the host where there is room, or nothing else."""
+    """Phases by GPU time where that was captured, and by host time.
+
+    The host's columns are brief ones only where there are none of the GPU.
+    """
     names = comparison.baseline.name, comparison.candidate.name
     rows = comparison.ranges or []
     known = [(row.baseline_gpu_ms, row.candidate_gpu_ms) != (None, None) for row in rows]
@@ -140,7 +143,7 @@ def phases(comparison: Comparison) -> Table:
     return Table("phases", "Phases", note, columns, comparison.ranges, most=MOST_ROWS)
 
 
-def changed(found: list[KernelChange]) -> Table:
+def changed_kernels(changes: list[KernelChange]) -> Table:
     columns = [
         Column("kernel", lambda kernel: kernel_cell(kernel.name), "code", True),
         Column("baseline", "baseline_ms", "ms", True),
@@ -154,7 +157,7 @@ def changed(found: list[KernelChange]) -> Table:
         "ms and launches of a step, the largest change first; Triton's kernels are matched without "
         "their number."
     )
-    rows = found[:SHOWN_KERNELS]
+    rows = changes[:SHOWN_KERNELS]
     return Table("changed", "Kernels that changed", note, columns, rows, most=MOST_ROWS)
 
 
@@ -163,30 +166,30 @@ def both_counts(row: KernelChange) -> str:
     return " -> ".join(dict.fromkeys(counts))
 
 
-def kernels(name: str, title: str, found: list[KernelOnOneSide]) -> Table:
+def one_sided_kernels(name: str, title: str, only: list[KernelOnOneSide]) -> Table:
     columns = [
         Column("kernel", lambda kernel: kernel_cell(kernel.name), "code", True),
         Column("family", "family", "text", True),
         Column("a step", "count", "number", True),
         Column("ms a step", "ms", "ms", True),
     ]
-    note, rows = "Launches and time of a step.", found[:SHOWN_KERNELS]
+    note, rows = "Launches and time of a step.", only[:SHOWN_KERNELS]
     return Table(name, title, note, columns, rows, most=MOST_ROWS)
 
 
 def config(comparison: Comparison) -> Table:
-    found = comparison.differences or {}
+    differences = comparison.differences or {}
     columns = [
         Column("key", str, "code", True),
-        Column("baseline", lambda key: spell(found[key].baseline), "text", True),
-        Column("candidate", lambda key: spell(found[key].candidate), "text", True),
+        Column("baseline", lambda key: spell(differences[key].baseline), "text", True),
+        Column("candidate", lambda key: spell(differences[key].candidate), "text", True),
     ]
     note = "All keys that differ but names and folders."
-    return Table("config", "Configuration", note, columns, list(found), most=MOST_ROWS)
+    return Table("config", "Configuration", note, columns, list(differences), most=MOST_ROWS)
 
 
 def values(key: str, result: ExperimentResult) -> Table:
-    """`key`: the one that an experiment varies."""
+    """Step times of each value of `key`, which the experiment varies."""
     columns = [
         Column(key, "label", "code", True),
         Column("processes", lambda row: len(row.processes), "number", True),

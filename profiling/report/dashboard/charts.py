@@ -1,10 +1,10 @@
 """The dashboard's charts: figures as plain dicts, with few enough points to draw at once.
 
-`layout.meta` says which metric a chart of curves has, and `meta` of a trace what it is: the mean or
-the spread of a group, or one of its runs; with iterations and seconds, between which the page
-switches. A run that goes on is followed in the browser (templates/dashboard_curves.js), which adds
-rows to the lines of runs and makes means of them. Colours are names of profiling.report.palette.
-Called by profiling.report.dashboard.document.
+A chart of curves names its metric in `layout.meta`. A trace says in `meta` whether it is the mean
+or the spread of a group, or one of its runs, and has iterations and seconds, between which the page
+switches. The browser follows a run that goes on (templates/dashboard_curves.js): it adds rows to
+the lines of runs and computes the means. Colours are names of profiling.report.palette. Called by
+profiling.report.dashboard.document.
 """
 
 from dataclasses import dataclass, field
@@ -20,26 +20,26 @@ from profiling.report.document import Figure
 from profiling.report.palette import SERIES
 
 DASHES = ("solid", "dash", "dot", "dashdot")
-# one for all, so that charts are in line; where an axis needs more, plotly draws all of it twice
+# the same for all, so that charts align; an axis that needed more would make plotly draw twice
 MARGIN = {"l": 64, "r": 14, "t": 8, "b": 50}
-POINTS_OF_CHART = 5000  # what draws in a moment; shared by its curves
+POINTS_OF_CHART = 5000  # points that draw in a moment; a chart's curves share them
 POINTS_OF_CURVE = (100, 400)  # least, most
-POINTS_OF_RUN = (50, 200)  # beside the mean of its group
+POINTS_OF_RUN = (50, 200)  # least, most for one run of a group, whose mean is drawn too
 MOST_BOXES = 16
-MOST_IN_HOVER = 8  # curves that are all told where the mouse is
-LOSS_GRID = 80
-EARLY = 0.05  # of the time between evaluations: what is reached sooner would fill the chart
-COMMON = (0.01, 0.99)  # quantiles that `common` shows
+MOST_IN_HOVER = 8  # curves up to which the hover text lists all of them
+LOSS_GRID = 80  # losses at which the time to reach them is drawn
+EARLY = 0.05  # share of the time of all evaluations; what is reached in it would fill the chart
+COMMON = (0.01, 0.99)  # quantiles between which `common` shows all values
 WHISKERS = (0.01, 0.25, 0.5, 0.75, 0.99)
-MEAN, SPREAD, RUN = "mean", "spread", "run"  # what a trace is
+MEAN, SPREAD, RUN = "mean", "spread", "run"  # kinds of a trace
 
 
 @dataclass(frozen=True)
 class Axes:
-    """The x of each point."""
+    """The x of each point, on the axis that is shown and on the one to switch to."""
 
     shown: np.ndarray
-    meta: dict[str, np.ndarray] = field(default_factory=dict)  # its other axis, by name
+    meta: dict[str, np.ndarray] = field(default_factory=dict)  # the other axis, by name
 
 
 def colour_of(number: int) -> str:
@@ -47,7 +47,7 @@ def colour_of(number: int) -> str:
 
 
 def line_style(number: int) -> Figure:
-    """The first ones are wider, so that they show below those that lie on them."""
+    """Style of curve `number`. The first curves are wider, to show under later ones on them."""
     dash = DASHES[number // len(SERIES) % len(DASHES)]
     return {"color": colour_of(number), "dash": dash, "width": max(1.4, 3.2 - 0.9 * number)}
 
@@ -55,11 +55,11 @@ def line_style(number: int) -> Figure:
 def curves(
     section: Section, metric: Metric, over_time: bool = False, common: bool = False
 ) -> Figure | None:
-    """A line for each group, a thin one for each run of several, a band where lines differ.
+    """A chart of the metric, or None without values.
 
-    None without values.
-
-    common: the y axis spans zero and the usual values; outliers show after a double click.
+    It has a line for each group, a thin one for each run of a group of several, and a band where
+    these differ. With `common` the y axis spans zero and the usual values; outliers show after a
+    double click.
     """
     spreads = [spread_of(group.runs, metric.name) for group in section.groups]
     count = sum(spread is not None for spread in spreads)
@@ -71,7 +71,7 @@ def curves(
     for number, (group, spread) in enumerate(zip(section.groups, spreads, strict=True)):
         if spread is None:
             continue
-        shown = decimated(spread, points)
+        shown = decimate(spread, points)
         axes = axes_of(shown, over_time)
         if (shown.high > shown.low).any():
             bands.append(band(group, number, shown.low * scale, shown.high * scale, axes))
@@ -97,7 +97,7 @@ def axes_of(spread: Spread, over_time: bool) -> Axes:
 def run_lines(
     section: Section, group: Group, number: int, metric: Metric, over_time: bool
 ) -> list[Figure]:
-    """Of each run of a group that has several: what the group's mean hides."""
+    """A thin line for each run of a group that has several: the group's mean hides them."""
     if len(group.runs) == 1:
         return []
     (least, most), made = POINTS_OF_RUN, []
@@ -106,7 +106,7 @@ def run_lines(
         spread = spread_of([run], metric.name)
         if spread is None:
             continue
-        shown = decimated(spread, points)
+        shown = decimate(spread, points)
         style: Figure = {"line": {"color": colour_of(number), "width": 1}, "opacity": 0.45}
         hover = {"hovertemplate": "%{y:.5g}<extra>%{fullData.name}</extra>"}
         axes, y = axes_of(shown, over_time), shown.mean * metric.scale
@@ -124,14 +124,14 @@ def line_chart(
 
 
 def common_range(settled: list[np.ndarray]) -> list[float]:
-    """From zero, so that lengths compare; the first points, of the start, may stick out."""
+    """Range of the y axis, from zero so that lengths compare; the first points may stick out."""
     low = min(float(np.quantile(y, COMMON[0])) for y in settled)
     high = max(float(np.quantile(y, COMMON[1])) for y in settled)
     return [min(0.0, 1.1 * low), max(0.0, 1.1 * high) or 1.0]
 
 
-def decimated(spread: Spread, points: int) -> Spread:
-    """At most `points`: neighbours become their mean, and the band that holds all of them."""
+def decimate(spread: Spread, points: int) -> Spread:
+    """The spread with at most `points`: neighbours become their mean, and the band around all."""
     count = len(spread.mean)
     if count <= points:
         return spread
@@ -143,8 +143,8 @@ def decimated(spread: Spread, points: int) -> Spread:
     return Spread(iteration, elapsed_s, mean, low, high)
 
 
-def rounded(values: np.ndarray) -> list[float]:
-    """Whole numbers, else five significant digits: what shows, in a third of the bytes."""
+def round_values(values: np.ndarray) -> list[float]:
+    """The values to five significant digits, which is what shows, in a third of the bytes."""
     if np.issubdtype(values.dtype, np.integer):
         return values.tolist()
     return [float(f"{value:.5g}") for value in values.tolist()]
@@ -165,7 +165,7 @@ def line(group: Group, number: int, y: np.ndarray, axes: Axes) -> Figure:
 
 
 def band(group: Group, number: int, low: np.ndarray, high: np.ndarray, axes: Axes) -> Figure:
-    """From the least to the greatest value, as one closed shape."""
+    """A band from the least to the greatest value of a group, as one closed shape."""
     other = {name: there_and_back(x, x) for name, x in axes.meta.items()}
     return curve(
         f"{group.label}, spread",
@@ -190,16 +190,18 @@ def curve(
     run: RunFolder | None = None,
     **style: object,
 ) -> Figure:
-    """`run`: whose line it is, where it is that of one run alone: new rows go there."""
-    found = scatter(escape(name), rounded(axes.shown), rounded(y), legendgroup=str(number))
-    meta: Figure = {"kind": kind} | {other: rounded(x) for other, x in axes.meta.items()}
+    """A curve with its meta. `run` is given if the line is of one run, whose new rows extend it."""
+    trace = scatter(
+        escape(name), round_values(axes.shown), round_values(y), legendgroup=str(number)
+    )
+    meta: Figure = {"kind": kind} | {other: round_values(x) for other, x in axes.meta.items()}
     if run:
         meta["run"] = str(run.folder)
-    return found | {"meta": meta} | style
+    return trace | {"meta": meta} | style
 
 
 def step_boxes(section: Section) -> list[Figure]:
-    """Quartiles and whiskers of each run's step times, of a whole group's where runs are many."""
+    """Boxes of step times, one for each run, or one for each group where there are many runs."""
     groups = list(enumerate(section.groups))
     entries = [
         (run.name if group.label in run.name else f"{group.label} · {run.name}", [run], number)
@@ -242,13 +244,13 @@ def box(name: str, step_ms: np.ndarray, number: int) -> Figure:
 
 
 def time_to_each_loss(section: Section, loss: float | None) -> Figure | None:
-    """How long each group takes until it first reaches a validation loss, for every loss."""
+    """Seconds until each group first reaches a validation loss, for every loss, or None."""
     columns = [r.columns[VAL_LOSS.name] for r in section.runs if VAL_LOSS.name in r.columns]
     if not columns:
         return None
     worst = max(map(early_value, columns))
     best = min(float(column.value.min()) for column in columns)
-    # close to the best ones, where it takes long, the steps are small
+    # the grid is finer near the best losses, which take long to reach
     losses = best + (worst - best) * np.linspace(0, 1, LOSS_GRID) ** 2
     data = []
     for number, group in enumerate(section.groups):
@@ -263,7 +265,7 @@ def time_to_each_loss(section: Section, loss: float | None) -> Figure | None:
         data.append(line(group, number, reached.mean(axis=0), Axes(there)))
     xaxis = axis("validation loss to reach", autorange="reversed")
     yaxis = axis(seconds_axis(section), rangemode="tozero")
-    shapes = [vertical(loss)] if loss is not None and best <= loss <= worst else []
+    shapes = [vertical_line(loss)] if loss is not None and best <= loss <= worst else []
     return line_chart(data, xaxis, yaxis, len(section.groups), shapes=shapes)
 
 
@@ -276,6 +278,6 @@ def seconds_axis(section: Section) -> str:
     return f"{section.time_axis}, s"
 
 
-def vertical(x: float) -> Figure:
+def vertical_line(x: float) -> Figure:
     style = {"color": "var(--muted)", "width": 1.5, "dash": "dot"}
     return {"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": style}

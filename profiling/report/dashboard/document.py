@@ -1,7 +1,7 @@
-"""Many runs side by side on one page. Called by `python -m profiling dashboard` and its server.
+"""Document of many runs side by side on one page. Called by the verb dashboard and its server.
 
-A page has a part for each text that runs were trained on. templates/dashboard.html.j2 adds to the
-Document what a reader switches, dashboard.js draws charts when they come into view.
+A page has a part for each text that runs were trained on. templates/dashboard.html.j2 adds the
+reader's switches to the Document, dashboard.js draws charts when they come into view.
 """
 
 import re
@@ -24,15 +24,15 @@ from profiling.metric_names import (
 )
 from profiling.report.dashboard import charts, tables, words
 from profiling.report.document import (
-    Beside,
     Block,
     Bullets,
     Chart,
     Document,
     Figure,
     Finding,
-    Said,
+    Paragraph,
     Section,
+    SideBySide,
     Verdict,
 )
 from profiling.report.renderers.page import page
@@ -47,11 +47,11 @@ TIMES = {
 
 @dataclass(frozen=True)
 class Part:
-    """Of the page: runs that were trained on one text."""
+    """A part of the page: the runs that were trained on one text."""
 
-    name: str  # s0, s1: what the names of its sections and charts begin with
+    name: str  # s0, s1, ...: prefix of the names of its sections and charts
     section: groups.Section
-    loss: float | None  # that times are taken to
+    loss: float | None  # validation loss for the time to it
 
 
 def dashboard_page(
@@ -64,19 +64,19 @@ def dashboard_page(
     mark: str | None = None,
     bare: bool = False,
 ) -> str:
-    """The page as text.
+    """The HTML text of the page.
 
-    notes: what a reader should know of the files.
-    loss: for the time to it; None: the lowest that all runs of a part reach.
-    extra: more metrics to draw; ValueError for one that no run has.
-    links_from: the folder of the page, to link captures from; None: name them without a link.
-    mark: of a page that is served: up to where its files were read; it is told of what follows.
-    bare: without plotly, for a page that has it already and takes over what has changed.
+    notes: what a reader should know about the files.
+    loss: validation loss for the time to it; None: the lowest that all runs of a part reach.
+    extra: more metrics to draw; raises ValueError for one that no run has.
+    links_from: the page's folder, from which captures are linked; None: name them without a link.
+    mark: for a page that is served, how far its files were read; the page asks for what follows.
+    bare: leave plotly out, for a page that has it already and only takes over the changes.
     """
     check_metrics(runs, extra)
     parts = [
-        Part(f"s{number}", found, groups.loss_that_all_reach(found.runs) if loss is None else loss)
-        for number, found in enumerate(groups.sections_of(runs))
+        Part(f"s{number}", own, groups.loss_that_all_reach(own.runs) if loss is None else loss)
+        for number, own in enumerate(groups.sections_of(runs))
     ]
     sections = [
         section
@@ -106,24 +106,24 @@ def title_of(runs: list[RunFolder], parts: list[Part]) -> str:
     labels = [group.label for group in parts[0].section.groups]
     if len(parts) == 1 and 1 < len(labels) <= 3:
         return " against ".join(labels)
-    return counted(runs)
+    return run_count(runs)
 
 
 def subtitle_of(runs: list[RunFolder]) -> str:
     texts = dict.fromkeys(str(run.config.get("dataset")) for run in runs)
     machines = dict.fromkeys(str(run.in_force.get("device")) for run in runs)
     versions = dict.fromkeys(f"torch {run.in_force.get('torch')}" for run in runs)
-    return " · ".join([counted(runs), *map(", ".join, (texts, machines, versions))])
+    return " · ".join([run_count(runs), *map(", ".join, (texts, machines, versions))])
 
 
-def counted(runs: list[RunFolder]) -> str:
+def run_count(runs: list[RunFolder]) -> str:
     return f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
 
 
 def verdict(parts: list[Part], notes: Sequence[str]) -> list[Block]:
     blocks: list[Block] = []
     for part in parts:
-        blocks += [Said(f"on {part.section.name}", "note")] if len(parts) > 1 else []
+        blocks += [Paragraph(f"on {part.section.name}", "note")] if len(parts) > 1 else []
         blocks.append(Verdict(words.headline(part.section)))
         blocks.append(Bullets(None, words.findings(part.section, part.loss)))
     apart = (
@@ -137,11 +137,11 @@ def verdict(parts: list[Part], notes: Sequence[str]) -> list[Block]:
 def part_sections(
     part: Part, extra: Sequence[str], links_from: Path | None, many: bool
 ) -> list[Section]:
-    """Of one text, among `many`."""
+    """The sections of one part. With `many` parts each has a title in the navigation."""
     name = part.name
     summary = tables.summary_table(name, part.section, part.loss)
     settings = tables.settings_table(name, part.section)
-    differ = settings if settings.rows else Said("Nothing but seeds and names.", "note")
+    differ = settings if settings.rows else Paragraph("Nothing but seeds and names.", "note")
     more, short = small_charts(part, extra_metrics(extra)), part.section.name if many else None
     return [
         Section(f"{name}-summary", summary.title, [summary], short=short),
@@ -167,12 +167,12 @@ def loss_section(part: Part) -> Section:
         titled_chart(f"{name}-train", "training loss", charts.curves(runs, TRAIN_LOSS), 280),
         titled_chart(f"{name}-reach", f"{time} to a validation loss{dotted}", reach, 280),
     ]
-    none = [] if evaluated else [Said("No evaluation was logged yet.", "note")]
+    none = [] if evaluated else [Paragraph("No evaluation was logged yet.", "note")]
     lead = (
         "Lines are means over the seeds, as far as all of them came, thin ones are single runs; "
         f"bands reach from the least to the greatest value. {TIMES[time]}"
     )
-    return Section(f"{name}-loss", "Loss", [*none, Beside(drawn)], lead=lead)
+    return Section(f"{name}-loss", "Loss", [*none, SideBySide(drawn)], lead=lead)
 
 
 def speed_section(part: Part) -> Section:
@@ -194,7 +194,7 @@ def speed_section(part: Part) -> Section:
 
 
 def ranks_section(part: Part) -> list[Section]:
-    """Who waits for whom; nothing where all runs were of one rank, or did not log it."""
+    """The section on waits between ranks; none where runs had one rank each, or logged no waits."""
     table = tables.ranks_table(part.name, part.section)
     if not table.rows:
         return []
@@ -204,14 +204,14 @@ def ranks_section(part: Part) -> list[Section]:
 def gpu_section(part: Part) -> Section:
     logged = sorted({metric for run in part.section.runs for metric in run.columns})
     later = [metric_of(metric) for metric in logged if re.fullmatch(LATER_GPU, metric)]
-    known = [metric for metric in later if metric.title != metric.name]  # of further GPUs
+    known = [metric for metric in later if metric.title != metric.name]  # metrics of further GPUs
     metrics = [*GPU, *known]
     blocks = small_charts(part, metrics)
     lead = "Means over the iterations of each logged row, as the driver tells them."
     if not any(metric.name in logged for metric in metrics):
-        said = dict.fromkeys(run.in_force.get("gpu_metrics") for run in part.section.runs)
-        why = "; ".join(str(reason) for reason in said if reason) or "no sampler ran"
-        blocks, lead = [Said(f"These runs logged no GPU metrics: {why}.", "note")], ""
+        reasons = dict.fromkeys(run.in_force.get("gpu_metrics") for run in part.section.runs)
+        why = "; ".join(str(reason) for reason in reasons if reason) or "no sampler ran"
+        blocks, lead = [Paragraph(f"These runs logged no GPU metrics: {why}.", "note")], ""
     return Section(f"{part.name}-gpu", "GPU", blocks, lead=lead)
 
 
@@ -221,15 +221,15 @@ def extra_metrics(names: Sequence[str]) -> list[Metric]:
 
 
 def small_charts(part: Part, metrics: Iterable[Metric]) -> list[Block]:
-    """Charts of those metrics that some run has, and the titles of the others."""
+    """Charts of the metrics that some run has, and a line with the titles of the others."""
     drawn = [(metric, charts.curves(part.section, metric, common=True)) for metric in metrics]
     made = []
     for metric, figure in drawn:
         title = f"{metric.title}, {metric.unit}" if metric.unit else metric.title
         made.append(titled_chart(f"{part.name}-{metric.name}", title, figure, 250))
     missing = ", ".join(metric.title for metric, figure in drawn if not figure)
-    said = [Said(f"Not logged by these runs: {missing}.", "note")] if missing else []
-    return [Beside(made), *said]
+    rest = [Paragraph(f"Not logged by these runs: {missing}.", "note")] if missing else []
+    return [SideBySide(made), *rest]
 
 
 def titled_chart(name: str, title: str, figure: Figure | None, height: int) -> Chart:
@@ -238,7 +238,7 @@ def titled_chart(name: str, title: str, figure: Figure | None, height: int) -> C
 
 def runs_section(part: Part, links_from: Path | None) -> Section:
     captures = tables.captures_table(part.name, part.section, links_from)
-    none = Said("No run has a capture; profile=nsys or profile=torch makes one.", "note")
+    none = Paragraph("No run has a capture; profile=nsys or profile=torch makes one.", "note")
     verdicts = tables.verdicts_table(part.name, part.section)
     blocks: list[Block] = [
         *([verdicts] if verdicts.rows else []),

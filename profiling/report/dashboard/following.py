@@ -1,7 +1,7 @@
-"""What runs have logged since a page was made. Called by profiling.report.dashboard.server.
+"""Reads the rows that runs have logged since a page was made. Called by the dashboard's server.
 
-A `Mark` says up to where their files were read: it is the id of an event, so a browser that was
-away asks for what it missed, and the server keeps nothing of its readers.
+A `Mark` says how far the runs' files were read. It is the id of an event, so that a browser which
+was away asks for what it missed, and the server keeps no state of its readers.
 """
 
 import hashlib
@@ -13,29 +13,32 @@ from profiling.analysis.runs.folder import Numbers, is_run_folder, read_row
 from profiling.run_files import METRICS
 
 DESCRIBED_BY = ("summary.json", "config.yaml")  # a change of these changes the page's words
-USUAL_BYTES = 65_536  # a line that is longer is found all the same
-MOST_BYTES = 4_000_000  # of new rows; after more than that the page is made anew
+USUAL_BYTES = 65_536  # end of a file that is searched for a line's end first, before all of it
+MOST_BYTES = 4_000_000  # most new rows; beyond that the page is made anew
 
 
 @dataclass(frozen=True)
 class Mark:
-    """As text: the state's name, then a number of bytes for each run: 1f0c.120,4096."""
+    """How far the files of the runs were read.
 
-    state: str  # changes with the runs that are there, with their files, and when one ends
+    Its text is the state, then the number of bytes for each run, as in 1f0c.120,4096.
+    """
+
+    state: str  # changes with the set of runs, with their files, and when one ends
     offsets: tuple[int, ...]  # bytes of each metrics.jsonl, up to the end of a line
 
     def __str__(self) -> str:
         return f"{self.state}.{','.join(map(str, self.offsets))}"
 
     @classmethod
-    def of(cls, text: str) -> "Mark":
-        """What a browser sends: raises ValueError where it is no mark."""
+    def parse(cls, text: str) -> "Mark":
+        """The mark in a text that a browser sent. Raises ValueError where it is no mark."""
         state, _, offsets = text.partition(".")
         return cls(state, tuple(int(number) for number in offsets.split(",") if number))
 
 
-def mark_of(folders: list[Path]) -> Mark:
-    """As the files are now."""
+def current_mark(folders: list[Path]) -> Mark:
+    """The mark of the files as they are now."""
     offsets = [end_of_lines(folder / METRICS) for folder in folders]
     return Mark(state_of(folders), tuple(offsets))
 
@@ -53,24 +56,25 @@ def state_of(folders: list[Path]) -> str:
 
 
 def end_of_lines(path: Path) -> int:
-    """Bytes of a file, without a last line that is half-written."""
+    """Size of a file in bytes, without a last line that is still being written."""
     try:
         with open(path, "rb") as file:
             size = file.seek(0, 2)
             for begin in (max(0, size - USUAL_BYTES), 0):
                 file.seek(begin)
-                found = file.read().rfind(b"\n")
-                if found >= 0:
-                    return begin + found + 1
+                newline = file.read().rfind(b"\n")
+                if newline >= 0:
+                    return begin + newline + 1
     except OSError:
         pass
     return 0
 
 
 def rows_since(folders: list[Path], mark: Mark) -> tuple[Mark, dict[str, list[Numbers]]] | None:
-    """(a newer mark, the rows of each run between the two); None: the page is to be made anew.
+    """(a newer mark, the rows of each run between the two), or None to have the page made anew.
 
-    That is so after a start, which takes rows back. Raises ValueError for a damaged line.
+    A run that starts again also gives None, since that takes rows back. Raises ValueError for a
+    damaged line.
     """
     if mark.state != state_of(folders) or len(mark.offsets) != len(folders):
         return None
@@ -80,34 +84,34 @@ def rows_since(folders: list[Path], mark: Mark) -> tuple[Mark, dict[str, list[Nu
         lines = new_lines(path, begin)
         if lines is None:
             return None
-        found = [row_of(path, line) for line in lines.splitlines()]
-        if any(row is None for row in found):
+        new_rows = [row_of(path, line) for line in lines.splitlines()]
+        if any(row is None for row in new_rows):
             return None
         offsets[number] += len(lines)
-        if found:
-            name = without_controls(str(folder))  # as the page has it
-            rows[name] = [row for row in found if row is not None]
+        if new_rows:
+            name = without_controls(str(folder))  # as the page names it
+            rows[name] = [row for row in new_rows if row is not None]
     return Mark(mark.state, tuple(offsets)), rows
 
 
 def new_lines(path: Path, begin: int) -> bytes | None:
-    """Whole lines behind `begin`; None where the file is shorter by now, or much longer."""
+    """The whole lines from byte `begin` on; None where the file is now shorter, or much longer."""
     try:
         with open(path, "rb") as file:
             if not begin <= file.seek(0, 2) <= begin + MOST_BYTES:
                 return None
             file.seek(begin)
-            found = file.read()
+            content = file.read()
     except OSError:
         return None
-    return found[: found.rfind(b"\n") + 1]
+    return content[: content.rfind(b"\n") + 1]
 
 
 def row_of(path: Path, line: bytes) -> Numbers | None:
-    """None of a start."""
+    """The row in a line, with its iteration; None for the line of a start. Raises ValueError."""
     try:
         (iteration, _), numbers = read_row(line)
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
-        said = line[:60].decode(errors="replace")
-        raise ValueError(f"{path}: not a row that training wrote: {said}") from error
+        begin = line[:60].decode(errors="replace")
+        raise ValueError(f"{path}: not a row that training wrote: {begin}") from error
     return None if numbers is None else numbers | {"iter": iteration}

@@ -1,8 +1,8 @@
 """Serves the dashboard on this machine while runs go on. Called by the verb, for --watch.
 
-It has three answers and reads no path from a request: the page, the same without plotly, and the
-events that a page follows (HTML's server-sent events): `rows`, what runs have logged since, and
-`changed`, after which the page asks for its words, tables and charts anew.
+It has three answers and reads no path from a request: the page, the page without plotly, and the
+events that a page follows (HTML's server-sent events). `rows` has what runs have logged since, and
+after `changed` the page asks for its words, tables and charts anew.
 """
 
 import errno
@@ -18,17 +18,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-from profiling.report.dashboard.following import Mark, mark_of, rows_since
+from profiling.report.dashboard.following import Mark, current_mark, rows_since
 
-MakePage = Callable[[str, bool], str]  # of the mark; whether it is to be without plotly
+MakePage = Callable[[str, bool], str]  # (mark, whether to leave plotly out) -> the page
 BETWEEN_EVENTS_S = 1.0
-BETWEEN_PAGES_S = 5.0  # at least, and not more than a tenth of the time goes into making them
-ALIVE_S = 10.0  # after so long something is sent: a browser that is gone is noticed
-TIMEOUT_S = 30.0  # of a browser that takes nothing, or asks for nothing
+BETWEEN_PAGES_S = 5.0  # at least; making them takes at most a tenth of the time
+ALIVE_S = 10.0  # longest silence; sending something shows whether the browser has gone
+TIMEOUT_S = 30.0  # for a browser that neither reads nor asks
 
 
 class DashboardServer(ThreadingHTTPServer):
-    """folders(): the run folders at present; make_page: the page as they are now."""
+    """Serves the page of the run folders that `folders` returns; `make_page` makes it."""
 
     daemon_threads = True
 
@@ -49,9 +49,12 @@ class DashboardServer(ThreadingHTTPServer):
         super().server_close()
 
     def page(self, bare: bool) -> bytes:
-        """Made anew only when the runs have changed. Raises ValueError as reading them does."""
+        """The page, which is made anew only when the runs have changed.
+
+        Raises ValueError where they cannot be read.
+        """
         with self.making:
-            mark = str(mark_of(self.folders()))
+            mark = str(current_mark(self.folders()))
             if self.made.get(bare, ("", b""))[0] != mark:
                 begin_s = time.monotonic()
                 self.made[bare] = (mark, self.make_page(mark, bare).encode())
@@ -59,7 +62,7 @@ class DashboardServer(ThreadingHTTPServer):
             return self.made[bare][1]
 
     def allows(self, host: str) -> bool:
-        """Whether a request may name this host: not one that somebody's DNS points here."""
+        """Whether a request may name this host. A foreign name whose DNS points here may not."""
         name = urlsplit(f"//{host}").hostname or ""
         with suppress(ValueError):
             return bool(ipaddress.ip_address(name))
@@ -71,28 +74,28 @@ class Answer(BaseHTTPRequestHandler):
     timeout = TIMEOUT_S
 
     def do_GET(self) -> None:
-        asked = urlsplit("http://here" + self.path if self.path[:1] == "/" else self.path)
+        request = urlsplit("http://here" + self.path if self.path[:1] == "/" else self.path)
         try:
             if not self.server.allows(self.headers.get("Host", "")):
                 self.answer(421, "text/plain", b"another host's name: ask for localhost\n")
-            elif asked.path in ("/", "/bare"):
-                page = self.server.page(bare=asked.path == "/bare")
+            elif request.path in ("/", "/bare"):
+                page = self.server.page(bare=request.path == "/bare")
                 self.answer(200, "text/html; charset=utf-8", page)
-            elif asked.path == "/events":
-                self.follow(Mark.of(self.last_seen(asked.query)))
+            elif request.path == "/events":
+                self.follow(Mark.parse(self.last_seen(request.query)))
             else:
                 self.answer(404, "text/plain", b"there is only the dashboard, at /\n")
         except (ConnectionError, TimeoutError):
             self.close_connection = True  # the browser has gone
         except (ValueError, OSError) as error:  # OSError: a folder went while it was read
             # it may be mended, so the browser asks again
-            said = f'<meta http-equiv="refresh" content="5"><p>{escape(str(error))}</p>\n'
-            self.answer(503, "text/html; charset=utf-8", said.encode())
+            trouble = f'<meta http-equiv="refresh" content="5"><p>{escape(str(error))}</p>\n'
+            self.answer(503, "text/html; charset=utf-8", trouble.encode())
 
     do_HEAD = do_GET
 
     def last_seen(self, query: str) -> str:
-        """The mark of a browser's last event, which it sends after a break; else its page's."""
+        """The mark of the browser's last event, sent after a break, or else that of its page."""
         return self.headers.get("Last-Event-ID") or parse_qs(query).get("from", [""])[0]
 
     def answer(self, status: int, kind: str, body: bytes) -> None:
@@ -110,40 +113,40 @@ class Answer(BaseHTTPRequestHandler):
         self.end_headers()
 
     def follow(self, mark: Mark) -> None:
-        """Until the browser or the server ends."""
+        """Sends events until the browser or the server ends."""
         self.begin(200, "text/event-stream; charset=utf-8")
         if self.command == "HEAD":
             return
         sent_s = time.monotonic()
-        for said in events(self.server, mark):
-            if said or time.monotonic() - sent_s > ALIVE_S:
-                self.wfile.write(said or b": still here\n\n")
+        for data in events(self.server, mark):
+            if data or time.monotonic() - sent_s > ALIVE_S:
+                self.wfile.write(data or b": still here\n\n")
                 self.wfile.flush()
                 sent_s = time.monotonic()
 
     def log_message(self, *_: object) -> None:
-        """A line for every request would bury what matters."""
+        """Logs nothing: a line for every request would bury what matters."""
 
 
 def events(server: DashboardServer, mark: Mark) -> Iterator[bytes]:
-    """What is to be sent in each second, empty where there is nothing."""
+    """Yield the bytes to send, once a second; empty ones where there is nothing to send."""
     changed_s, grown, troubled = time.monotonic(), False, False
     while not server.ending.is_set():
         try:
-            found = rows_since(server.folders(), mark)
+            news = rows_since(server.folders(), mark)
         except (ValueError, OSError) as error:  # OSError: a folder went while it was looked at
             troubled = True
             yield event("trouble", str(error), mark)
             server.ending.wait(BETWEEN_PAGES_S)
             continue
-        if found is None:
+        if news is None:
             yield event("changed", "", mark)
             return  # the page asks again, from the mark of what it has got by then
-        mark, rows = found
-        if rows or troubled:  # none, too: the trouble is over
+        mark, rows = news
+        if rows or troubled:  # an empty event tells the page that the trouble is over
             grown, troubled = grown or bool(rows), False
             yield event("rows", rows, mark)
-        # words, tables and what is computed of whole runs follow the rows at some distance
+        # words, tables and figures of whole runs are made anew only now and then
         if grown and time.monotonic() - changed_s > max(BETWEEN_PAGES_S, 10 * server.took_s):
             yield event("changed", "", mark)
             return
@@ -157,7 +160,7 @@ def event(name: str, data: object, mark: Mark) -> bytes:
 
 def serve(folders: Callable[[], list[Path]], make_page: MakePage, host: str, port: int) -> int:
     """Serves until Ctrl-C; returns the exit code. Raises ValueError when it cannot start."""
-    make_page("", True)  # what is wrong from the start is said here, not in a browser
+    make_page("", True)  # an error that is there from the start is raised here, not in a browser
     try:
         server = DashboardServer(folders, make_page, host, port)
     except (OSError, OverflowError) as error:

@@ -31,22 +31,22 @@ from profiling.report.document import Cell, Column, Table
 
 
 def summary_table(part: str, section: Section, loss: float | None) -> Table:
-    """`part`: of the page, which may have several; `loss`: for the time to it."""
+    """The configurations side by side: `part` of a page, `loss` for the column of time to it."""
     columns = [
         Column("configuration", "label", "text"),
         Column("runs", lambda group: len(group.runs), "number"),
         Column("step, ms", typical_ms, "ms"),
-        Column("tokens/s", typical(TOKENS_PER_S), "number"),
-        Column("MFU", typical(MFU, 100), "percent"),
-        Column("peak memory", typical(PEAK_BYTES, reduce=np.max), "bytes"),
-        Column("power, W", typical(POWER_W), "number"),
+        Column("tokens/s", group_value(TOKENS_PER_S), "number"),
+        Column("MFU", group_value(MFU, 100), "percent"),
+        Column("peak memory", group_value(PEAK_BYTES, reduce=np.max), "bytes"),
+        Column("power, W", group_value(POWER_W), "number"),
         Column("energy, µJ a token", energy_uj, "number"),
         Column("best val loss", best_losses, "text"),
     ]
     if loss is not None:
         seconds = partial(seconds_to_loss, loss=loss)
         columns.append(Column(f"s to val loss {loss:g}", seconds, "number"))
-    known = [c for c in columns if any(c.of(group) is not None for group in section.groups)]
+    known = [c for c in columns if any(c.value_of(group) is not None for group in section.groups)]
     note = (
         "Medians over the logged rows (of step times without the first rows of each start), of the "
         "memory the peak; averaged over the seeds."
@@ -54,14 +54,14 @@ def summary_table(part: str, section: Section, loss: float | None) -> Table:
     return Table(f"{part}-summary", "Side by side", note, known, section.groups, limit=24)
 
 
-def typical(
+def group_value(
     metric: Metric, scale: float = 1, reduce: Callable[[np.ndarray], float] = np.median
 ) -> Callable[[Group], float | None]:
-    """What tells of a group how much it had of the metric."""
+    """A function that returns a group's value of the metric, times `scale`, or None."""
 
     def value(group: Group) -> float | None:
-        found = mean_over_runs(group, metric.name, reduce)
-        return None if found is None else found * scale
+        mean = mean_over_runs(group, metric.name, reduce)
+        return None if mean is None else mean * scale
 
     return value
 
@@ -77,7 +77,7 @@ def best_losses(group: Group) -> str | None:
 
 
 def settings_table(part: str, section: Section) -> Table:
-    """Keys that differ, a column for each group."""
+    """The keys that differ, with a column for each group."""
     columns = [Column("key", str, "code")]
     columns += [Column(g.label, partial(setting, g.settings), "text") for g in section.groups]
     title = "Configurations: what differs"
@@ -95,10 +95,10 @@ def runs_table(part: str, section: Section) -> Table:
         Column("run", lambda run: Cell(run.name, str(run.folder)), "code"),
         Column("configuration", lambda run: labels[run.folder], "text"),
         Column("seed", lambda run: setting(run.config, "seed"), "text"),
-        Column("iterations", lambda run: in_the_end(run, "iterations", run.iterations), "number"),
+        Column("iterations", lambda run: from_summary(run, "iterations", run.iterations), "number"),
         Column("best val loss", loss_of, "text"),
         Column("step, ms", step_ms, "ms"),
-        Column("wall time, s", lambda run: in_the_end(run, "wall_s"), "number"),
+        Column("wall time, s", lambda run: from_summary(run, "wall_s"), "number"),
         Column("machine", lambda run: setting(run.in_force, "device"), "text"),
         Column("state", lambda run: "ended" if run.summary else "running, or killed", "text"),
     ]
@@ -106,8 +106,8 @@ def runs_table(part: str, section: Section) -> Table:
     return Table(f"{part}-runs", "Runs", note, columns, section.runs, limit=40)
 
 
-def in_the_end(run: RunFolder, name: str, before: float | None = None) -> float | None:
-    """From the run's summary; `before` it has one."""
+def from_summary(run: RunFolder, name: str, before: float | None = None) -> float | None:
+    """A value from the run's summary, or `before` while there is none."""
     return (run.summary or {}).get(name, before)
 
 
@@ -121,7 +121,7 @@ def step_ms(run: RunFolder) -> float | None:
 
 
 def verdicts_table(part: str, section: Section) -> Table:
-    """What held each run back, of those whose summary says so."""
+    """The bottleneck of each run whose summary names one."""
     columns = [Column("run", "name", "code"), Column("verdict", "verdict", "text")]
     known = [run for run in section.runs if run.verdict]
     note = "As each run said at its end, from its own times, without a capture."
@@ -129,7 +129,7 @@ def verdicts_table(part: str, section: Section) -> Table:
 
 
 def ranks_table(part: str, section: Section) -> Table:
-    """Who waited for whom, of the runs of several ranks that logged it."""
+    """The waits between ranks, for the runs of several ranks that logged them."""
     columns = [
         Column("run", lambda waits: waits.run.name, "code"),
         Column("ranks", "ranks", "number"),
@@ -148,7 +148,7 @@ def ranks_table(part: str, section: Section) -> Table:
 
 
 def captures_table(part: str, section: Section, links_from: Path | None) -> Table:
-    """With links from the page's folder, where it has one."""
+    """The captures of the runs, linked from the page's folder if it has one."""
 
     def files(run: RunFolder) -> Cell:
         if links_from is None:

@@ -1,4 +1,4 @@
-"""The same comparison in W&B: a Workspace and a Report. Called by `python -m profiling dashboard`.
+"""The dashboard's comparison in W&B: a Workspace and a Report. Called by the verb dashboard.
 
 Both can be made without a login and without a network; only publish() talks to W&B.
 """
@@ -36,7 +36,7 @@ Panel = (
     | wr.ParameterImportancePlot
 )
 WALL_TIME = "RelativeTime(Wall)"
-OFTEN_SWEPT = ("learning_rate", "batch_size", "dropout")  # axes beside the keys of --by
+OFTEN_SWEPT = ("learning_rate", "batch_size", "dropout")  # axes in addition to the keys of --by
 TWO_WIDE, PANEL_HEIGHT = 12, 8
 UNFILTERABLE = "'\"\\=<>"
 NO_LOGIN = (
@@ -46,20 +46,20 @@ NO_LOGIN = (
 
 @dataclass(frozen=True)
 class Views:
-    """Which runs, and what they are told apart by.
+    """The runs to show, and the keys that group them.
 
-    Raises ValueError for a group that wandb-workspaces cannot filter by: it puts the name into an
-    expression of its own, and escapes nothing.
+    Raises ValueError for a group or a tag that wandb-workspaces cannot filter by: it puts the name
+    into an expression of its own without escapes.
     """
 
     entity: str
     project: str
-    group: str | None  # only its runs
-    by: tuple[str, ...]  # keys of the configuration; the lines of a chart are those of the first
-    tag: str | None = None  # only runs that bear it
+    group: str | None  # show only runs of this group
+    by: tuple[str, ...]  # keys of the configuration; a chart has a line for each value of the first
+    tag: str | None = None  # show only runs with this tag
     extra: tuple[str, ...] = ()  # names of more metrics, a chart each
-    baseline: str | None = None  # the id of the run that the others are set against
-    ranks: bool = False  # show who waits for whom, which runs of several ranks log
+    baseline: str | None = None  # id of the run that the others are compared with
+    ranks: bool = False  # show the waits between ranks, which runs of several ranks log
 
     def __post_init__(self) -> None:
         for flag, name in (("--group", self.group), ("--tag", self.tag)):
@@ -107,7 +107,7 @@ def bar(metric: Metric, by: str) -> wr.BarPlot:
 
 
 def coordinates(keys: tuple[str, ...]) -> wr.ParallelCoordinatesPlot:
-    """A line a run, from its keys to its best loss and its speed."""
+    """Parallel coordinates: a line for each run, from its keys to its speed and best loss."""
     shown = dict.fromkeys((*keys, *OFTEN_SWEPT))
     columns = [wr.ParallelCoordinatesPlotColumn(metric=wr.Config(key)) for key in shown]
     for metric in (TOKENS_PER_S, BEST_VAL_LOSS):
@@ -117,7 +117,7 @@ def coordinates(keys: tuple[str, ...]) -> wr.ParallelCoordinatesPlot:
 
 
 def panels(views: Views) -> dict[str, list[Panel]]:
-    """Of each section, in order; a section without any is left out."""
+    """The panels of each section, in order; a section without panels is left out."""
     by = views.by[0]
     of_ranks = (*RANKS, SLOWEST_RANK, FASTEST_RANK) if views.ranks else ()
     bars = (bar(metric, by) for metric in (TOKENS_PER_S, ENERGY_PER_TOKEN))
@@ -141,7 +141,7 @@ def panels(views: Views) -> dict[str, list[Panel]]:
             wr.RunComparer(diff_only="split"),
         ],
     }
-    return {name: found for name, found in sections.items() if found}
+    return {name: own for name, own in sections.items() if own}
 
 
 def workspace(views: Views) -> ws.Workspace:
@@ -154,11 +154,11 @@ def workspace(views: Views) -> ws.Workspace:
         sections=[
             ws.Section(
                 name=name,
-                panels=[*found],
+                panels=[*own],
                 is_open=True,
                 panel_settings=ws.SectionPanelSettings(x_axis="iter"),
             )
-            for name, found in panels(views).items()
+            for name, own in panels(views).items()
         ],
         settings=ws.WorkspaceSettings(x_axis="iter", max_runs=100),
         runset_settings=ws.RunsetSettings(
@@ -171,7 +171,7 @@ def workspace(views: Views) -> ws.Workspace:
 
 
 def column(key: str) -> str:
-    """Of the runs' table: config:profile.value.steps."""
+    """Name of a key's column in the table of runs, as in config:profile.value.steps."""
     section, dot, rest = key.partition(".")
     return f"config:{section}.value{dot}{rest}"
 
@@ -183,16 +183,16 @@ def report(views: Views) -> wr.Report:
             "to the greatest run. The x axis is the iteration unless a title says wall time."
         )
     ]
-    runset = wr.Runset(  # of the report's own project
+    runset = wr.Runset(  # without a project it is that of the report
         name=views.group or views.tag or "all runs",
         groupby=[f"config.{key}" for key in views.by],
         filters=views.filters,
     )
-    for name, found in panels(views).items():
-        for index, panel in enumerate(found):
+    for name, own in panels(views).items():
+        for index, panel in enumerate(own):
             x, y = index % 2 * TWO_WIDE, index // 2 * PANEL_HEIGHT
             panel.layout = wr.Layout(x=x, y=y, w=TWO_WIDE, h=PANEL_HEIGHT)
-        blocks += [wr.H2(name), wr.PanelGrid(runsets=[runset], panels=[*found])]
+        blocks += [wr.H2(name), wr.PanelGrid(runsets=[runset], panels=[*own])]
     return wr.Report(
         entity=views.entity,
         project=views.project,
@@ -203,8 +203,8 @@ def report(views: Views) -> wr.Report:
 
 
 def as_json(views: Views) -> str:
-    """What publish() would send; sends nothing."""
-    # no public way to see a view unsent: pyproject.toml bounds the version for it
+    """The JSON that publish() would send; nothing is sent."""
+    # There is no public way to see a view unsent, so pyproject.toml bounds the library's version.
     models = {"workspace": workspace(views)._to_model(), "report": report(views)._to_model()}
     content = {
         name: model.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -214,7 +214,10 @@ def as_json(views: Views) -> str:
 
 
 def publish(views: Views) -> list[tuple[str, str]]:
-    """Makes both in W&B; (what, address) of each. ValueError without login, or as W&B refuses."""
+    """Creates both in W&B and returns (kind, address) of each.
+
+    Raises ValueError without a login, and where W&B refuses.
+    """
     check_login()
     made: list[tuple[str, str]] = []
     for name, make in (("workspace", workspace), ("report", report)):
@@ -227,10 +230,10 @@ def publish(views: Views) -> list[tuple[str, str]]:
 
 
 def check_login() -> None:
-    """wandb.Api() would ask for a key on the terminal, where nobody may be."""
+    """Raises ValueError without a login, whereas wandb.Api() would prompt and wait for a key."""
     try:
-        found = wandb.login(prompt=False)
-    except Exception as error:  # a key that is none, a server that refuses it
+        logged_in = wandb.login(prompt=False)
+    except Exception as error:  # an invalid key, a server that refuses it
         raise ValueError(f"W&B: {error}; run `wandb login`, or use --dry-run") from error
-    if not found:
+    if not logged_in:
         raise ValueError(NO_LOGIN)

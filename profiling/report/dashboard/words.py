@@ -1,4 +1,4 @@
-"""What the runs say in plain words. Called by profiling.report.dashboard.document."""
+"""Sentences about the runs in plain words. Called by profiling.report.dashboard.document."""
 
 import numpy as np
 
@@ -20,12 +20,12 @@ from profiling.analysis.statistics import EQUAL_WITHIN_PERCENT
 from profiling.units import milliseconds, number
 
 MOST_KEYS = 6
-MOST_GROUPS = 5  # of which each is named; the tables have all
+MOST_GROUPS = 5  # groups that are named one by one; the tables have all
 BY_CHANCE = "one run each, on a CPU, where starts of one program differ by chance"
 
 
 def headline(section: Section) -> str:
-    """Which configuration is faster, and by how much."""
+    """A sentence that says which configuration is fastest, and by how much."""
     ranked = by_speed(section)
     if not ranked:
         return "No step times yet: train longer, or log more often (log_interval)"
@@ -33,35 +33,40 @@ def headline(section: Section) -> str:
     if len(section.groups) == 1:
         runs = len(section.runs)
         count = f"{runs} seeds" if runs > 1 else "one run"
-        return f"{fastest.label}: {times(section, fastest)}, {count}, nothing to compare with"
+        return (
+            f"{fastest.label}: {time_with_unit(section, fastest)}, {count}, nothing to compare with"
+        )
     if not others:
-        return f"{fastest.label}: {times(section, fastest)}; the others have no step times yet"
+        time = time_with_unit(section, fastest)
+        return f"{fastest.label}: {time}; the others have no step times yet"
     if len(others) > 1 and all(equal_work(fastest, other) for other in others):
-        both = f"{time_of(section, fastest)} to {times(section, others[-1])}"
+        both = f"{time_of(section, fastest)} to {time_with_unit(section, others[-1])}"
         return f"All {len(ranked)} do the same work in a step: {both}"
     if len(others) > 1:
-        return f"{fastest.label} is the fastest of {len(ranked)}: {times(section, fastest)}"
-    return against(section, fastest, others[0])
+        return (
+            f"{fastest.label} is the fastest of {len(ranked)}: {time_with_unit(section, fastest)}"
+        )
+    return pair_sentence(section, fastest, others[0])
 
 
-def against(section: Section, fastest: Group, other: Group) -> str:
-    found = compare_speed(section, other, fastest)
-    both = f"{time_of(section, fastest)} against {times(section, other)}"
-    if found is None:
+def pair_sentence(section: Section, fastest: Group, other: Group) -> str:
+    comparison = compare_speed(section, other, fastest)
+    both = f"{time_of(section, fastest)} against {time_with_unit(section, other)}"
+    if comparison is None:
         return f"{fastest.label} and {other.label} have too few steps to compare: {both}"
-    if found.equal_work:
+    if comparison.equal_work:
         return f"{fastest.label} and {other.label} do the same work in a step: {both}"
-    if found.answer == "equal":
+    if comparison.answer == "equal":
         band = f"{EQUAL_WITHIN_PERCENT:g} %"
         return f"{fastest.label} and {other.label} are equally fast within {band}: {both}"
-    if found.answer == "cannot_tell":
-        needed = found.runs_to_tell()
+    if comparison.answer == "cannot_tell":
+        needed = comparison.runs_to_tell()
         cure = f"about {needed} runs" if needed else "more runs"
         return (
             f"Cannot tell whether {fastest.label} is faster than {other.label}: {both}; "
             f"{cure} of each would"
         )
-    return f"{fastest.label} is {speed(found.ratio.value)} than {other.label}: {both}"
+    return f"{fastest.label} is {speed(comparison.ratio.value)} than {other.label}: {both}"
 
 
 def by_speed(section: Section) -> list[Group]:
@@ -74,116 +79,118 @@ def by_speed(section: Section) -> list[Group]:
     return [group for *_, group in sorted(known)]
 
 
-def times(section: Section, group: Group) -> str:
+def time_with_unit(section: Section, group: Group) -> str:
     return f"{time_of(section, group)} {'ms a step' if section.same_work else 'ns a token'}"
 
 
 def time_of(section: Section, group: Group) -> str:
     ms = typical_ms(group)
-    assert ms is not None, "of groups with step times"
+    assert ms is not None, "only for groups with step times"
     return milliseconds(ms if section.same_work else ms * 1e6 / group.runs[0].tokens)
 
 
 def findings(section: Section, loss: float | None) -> list[str]:
-    """What stands below the headline."""
-    said = [differing(section)] if len(section.groups) > 1 else []
-    said += certainty(section)
-    said += [line for line in (best_losses(section), reached(section, loss)) if line]
-    return said + waits_of_ranks(section) + gpu_findings(section)
+    """The sentences below the headline."""
+    lines = [differing_keys(section)] if len(section.groups) > 1 else []
+    lines += certainty(section)
+    lines += [line for line in (best_losses(section), times_to_loss(section, loss)) if line]
+    return lines + waits_of_ranks(section) + gpu_findings(section)
 
 
-def differing(section: Section) -> str:
+def differing_keys(section: Section) -> str:
     if len(section.differs) == 1:
         return f"The configurations differ in {section.differs[0]} alone."
-    return f"The configurations differ in {listed(section.differs, MOST_KEYS)}."
+    return f"The configurations differ in {list_names(section.differs, MOST_KEYS)}."
 
 
-def listed(names: list[str], most: int, separator: str = ", ") -> str:
-    """The first of them, and how many more there are."""
+def list_names(names: list[str], most: int, separator: str = ", ") -> str:
+    """The first `most` names, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return separator.join(names[:most]) + more
 
 
 def certainty(section: Section) -> list[str]:
-    """The interval of each ratio, and what it was taken over."""
+    """Sentences with the interval of each ratio, and the runs or steps that it comes from."""
     ranked = by_speed(section)
     if not ranked:
         return []
     fastest, *others = ranked
     if len(others) > MOST_GROUPS:
-        return among_many(section, fastest, others)
+        return ranking_sentences(section, fastest, others)
     lines = []
     for other in others:
-        found = compare_speed(section, other, fastest)
-        if found is not None:
-            said = "" if len(others) == 1 else f"{against(section, fastest, other)}; "
-            if found.by_chance:
-                lines.append(f"{said}{BY_CHANCE}.")
+        comparison = compare_speed(section, other, fastest)
+        if comparison is not None:
+            begin = "" if len(others) == 1 else f"{pair_sentence(section, fastest, other)}; "
+            if comparison.by_chance:
+                lines.append(f"{begin}{BY_CHANCE}.")
                 continue
-            lines.append(f"{said}{interval(found)}, {over(found, fastest, other)}.")
+            lines.append(
+                f"{begin}{interval(comparison)}, {interval_basis(comparison, fastest, other)}."
+            )
     return lines
 
 
-def interval(found: Speed) -> str:
-    low, high = 1 / found.ratio.high, 1 / found.ratio.low
+def interval(comparison: Speed) -> str:
+    low, high = 1 / comparison.ratio.high, 1 / comparison.ratio.low
     if f"{low:.3f}" == f"{high:.3f}":
         return f"95 % interval within 0.001 of {low:.3f} times as fast"
     return f"95 % interval {low:.3f} to {high:.3f} times as fast"
 
 
-def over(found: Speed, fastest: Group, other: Group) -> str:
-    """What an interval was taken over."""
-    if found.over_runs:
+def interval_basis(comparison: Speed, fastest: Group, other: Group) -> str:
+    """Says whether an interval is over runs or over the steps of one run each."""
+    if comparison.over_runs:
         return (
             f"over {len(fastest.runs)} against {len(other.runs)} runs; "
-            f"equal ones differ by about {found.noise * 100:.1f} %"
+            f"equal ones differ by about {comparison.noise * 100:.1f} %"
         )
     return "over the steps of one run each, so it speaks of these runs alone"
 
 
-def among_many(section: Section, fastest: Group, others: list[Group]) -> list[str]:
-    """Who is as fast, who comes next, who is last."""
+def ranking_sentences(section: Section, fastest: Group, others: list[Group]) -> list[str]:
+    """Sentences on the groups that are as fast as the fastest, come next, and come last."""
     compared = [(other, compare_speed(section, other, fastest)) for other in others]
-    known = [(other, found) for other, found in compared if found is not None]
-    equal = [other.label for other, found in known if found.answer == "equal"]
-    unknown = [other.label for other, found in known if found.answer == "cannot_tell"]
-    slower = [(other, found) for other, found in known if found.answer in ("faster", "slower")]
+    known = [(other, ratio) for other, ratio in compared if ratio is not None]
+    equal = [other.label for other, ratio in known if ratio.answer == "equal"]
+    unknown = [other.label for other, ratio in known if ratio.answer == "cannot_tell"]
+    slower = [(other, ratio) for other, ratio in known if ratio.answer in ("faster", "slower")]
     lines = []
     if equal:
         band = f"{EQUAL_WITHIN_PERCENT:g} %"
-        lines.append(f"Equally fast within {band}: {listed(equal, MOST_GROUPS, '; ')}.")
+        lines.append(f"Equally fast within {band}: {list_names(equal, MOST_GROUPS, '; ')}.")
     if unknown:
-        lines.append(f"Slower or not, it cannot be told: {listed(unknown, MOST_GROUPS, '; ')}.")
+        lines.append(f"Slower or not, it cannot be told: {list_names(unknown, MOST_GROUPS, '; ')}.")
     if slower:
-        (following, found), (last, most) = slower[0], slower[-1]
+        (following, least), (last, most) = slower[0], slower[-1]
+        time, basis = time_with_unit(section, following), interval_basis(least, fastest, following)
+        lines.append(f"Then comes {following.label} ({time}); {interval(least)}, {basis}.")
         lines.append(
-            f"Then comes {following.label} ({times(section, following)}); {interval(found)}, "
-            f"{over(found, fastest, following)}."
+            f"{last.label} is the slowest ({time_with_unit(section, last)}); {interval(most)}."
         )
-        lines.append(f"{last.label} is the slowest ({times(section, last)}); {interval(most)}.")
     return lines
 
 
 def best_losses(section: Section) -> str | None:
-    """Whether the seeds' losses of the groups overlap."""
+    """A sentence with each group's best losses, and whether the ranges of their seeds overlap."""
     ranges = [(group, losses) for group in section.groups if (losses := losses_of(group))]
     if not ranges:
         return None
     ranges.sort(key=lambda entry: float(np.mean(entry[1])))
     shown = [f"{group.label} {span(losses)}" for group, losses in ranges]
-    said = f"Best validation loss: {listed(shown, MOST_GROUPS)}"
-    said += " above" if len(ranges) > MOST_GROUPS else ""
+    begin = f"Best validation loss: {list_names(shown, MOST_GROUPS)}"
+    begin += " above" if len(ranges) > MOST_GROUPS else ""
     if len(ranges) == 1:
-        return said + "."
+        return begin + "."
     (first, lowest), (_, second) = ranges[:2]
     if min(len(losses) for _, losses in ranges) == 1:
-        return f"{said}; one seed a configuration cannot tell whether that is chance."
+        return f"{begin}; one seed a configuration cannot tell whether that is chance."
     if max(lowest) < min(second):
-        return f"{said}; every seed of {first.label} is below the others'."
-    return f"{said}; the seeds' ranges overlap."
+        return f"{begin}; every seed of {first.label} is below the others'."
+    return f"{begin}; the seeds' ranges overlap."
 
 
-def reached(section: Section, loss: float | None) -> str | None:
+def times_to_loss(section: Section, loss: float | None) -> str | None:
     if loss is None or len(section.groups) > MOST_GROUPS:
         return None
     seconds = {group.label: seconds_to_loss(group, loss) for group in section.groups}
@@ -192,7 +199,7 @@ def reached(section: Section, loss: float | None) -> str | None:
 
 
 def waits_of_ranks(section: Section) -> list[str]:
-    """Of groups whose runs logged it."""
+    """A sentence with the waits between ranks, for groups whose runs logged them."""
     parts = []
     for group in section.groups:
         known = [waits for run in group.runs if (waits := rank_waits(run))]

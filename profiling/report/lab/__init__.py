@@ -1,1 +1,1 @@
-"""What the lab measured and what tools told, as Documents."""
+"""Documents of the lab's measurements and of other tools' results."""

@@ -1,4 +1,4 @@
-"""The attention lab's results as a Document. Called by profiling.verbs.attention."""
+"""Document of the attention lab's results. Called by profiling.verbs.attention."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from profiling.report.document import (
     Column,
     Document,
     Figure,
-    Said,
+    Paragraph,
     Section,
     Table,
     Verdict,
@@ -49,7 +49,7 @@ def attention_document(results: AttentionResults) -> Document:
         section
         for direction in ("forward", "backward")
         if (rows := [row for row in results.measured if row.direction == direction])
-        for section in charts_of(results, direction, rows)
+        for section in chart_sections(results, direction, rows)
     ]
     verdict: list[Block] = [
         Verdict("Slow against flash", places=PAGE),
@@ -69,7 +69,7 @@ def attention_document(results: AttentionResults) -> Document:
 
 
 def notes(results: AttentionResults) -> list[str]:
-    """How the figures came about."""
+    """Lines that say how the figures were measured."""
     shape = f"{results.heads} heads of {results.head_dim}, dropout {results.dropout:g}"
     if results.tokens:
         shape += f"; batch = {results.tokens:,} tokens / seq, at least 1"
@@ -92,23 +92,26 @@ def notes(results: AttentionResults) -> list[str]:
 
 
 def slow_against_flash(rows: list[Measurement]) -> list[str]:
-    """Sentences: at the longest length that both reached."""
-    found = {(row.backend, row.direction, row.seq): row for row in rows}
-    said = []
+    """A sentence for each pass: both backends at the longest length that both reached."""
+    measured = {(row.backend, row.direction, row.seq): row for row in rows}
+    sentences = []
     for direction in ("forward", "backward"):
         both = [row.seq for row in rows if row.direction == direction and row.backend == "slow"]
-        for seq in sorted(seq for seq in both if ("flash", direction, seq) in found)[-1:]:
-            slow, flash = found["slow", direction, seq], found["flash", direction, seq]
-            line = f"{direction}, seq {seq:,}: {faster_of(slow, flash)}"
+        for seq in sorted(seq for seq in both if ("flash", direction, seq) in measured)[-1:]:
+            slow, flash = measured["slow", direction, seq], measured["flash", direction, seq]
+            line = f"{direction}, seq {seq:,}: {speed_sentence(slow, flash)}"
             if slow.peak_memory_bytes and flash.peak_memory_bytes:
                 less = slow.peak_memory_bytes / flash.peak_memory_bytes
                 line += f"; flash takes {less:.1f} × less memory"
-            said.append(line)
-    return said
+            sentences.append(line)
+    return sentences
 
 
-def faster_of(slow: Measurement, flash: Measurement) -> str:
-    """By how much, from the ends of both intervals; or that these do not tell."""
+def speed_sentence(slow: Measurement, flash: Measurement) -> str:
+    """Says which backend is faster and by how much, or that the measurements cannot tell.
+
+    The bounds of the ratio come from the ends of both 95 % intervals.
+    """
     low = slow.ci95_ms[0] / flash.ci95_ms[1]
     high = slow.ci95_ms[1] / flash.ci95_ms[0]
     ratio = slow.median_ms / flash.median_ms
@@ -119,11 +122,15 @@ def faster_of(slow: Measurement, flash: Measurement) -> str:
     return f"slow is {1 / ratio:.1f} × faster than flash ({1 / high:.1f} to {1 / low:.1f})"
 
 
-def charts_of(results: AttentionResults, direction: str, rows: list[Measurement]) -> list[Section]:
-    """Of one pass."""
+def chart_sections(
+    results: AttentionResults, direction: str, rows: list[Measurement]
+) -> list[Section]:
+    """The sections of one pass, a chart each."""
     figures = {
-        "time": over_seq(rows, lambda row: row.median_ms, "ms of a call", spread=within),
-        "memory": memory([row for row in rows if row.peak_memory_bytes]),
+        "time": chart_over_length(
+            rows, lambda row: row.median_ms, "ms of a call", spread=interval_bars
+        ),
+        "memory": memory_chart([row for row in rows if row.peak_memory_bytes]),
         "roofline": roofline(results, rows),
     }
     return [
@@ -137,12 +144,12 @@ def charts_of(results: AttentionResults, direction: str, rows: list[Measurement]
     ]
 
 
-def series(rows: list[Measurement]) -> list[tuple[str, list[Measurement]]]:
-    """The rows of each backend by length: as the table has the backends, those it lacks last."""
-    found: dict[str, list[Measurement]] = {name: [] for name in BACKENDS}
+def rows_by_backend(rows: list[Measurement]) -> list[tuple[str, list[Measurement]]]:
+    """(backend, its rows by length), in the order of BACKENDS; backends not in it come last."""
+    by_backend: dict[str, list[Measurement]] = {name: [] for name in BACKENDS}
     for row in sorted(rows, key=lambda row: row.seq):
-        found.setdefault(row.backend, []).append(row)
-    return [(name, own) for name, own in found.items() if own]
+        by_backend.setdefault(row.backend, []).append(row)
+    return [(name, own) for name, own in by_backend.items() if own]
 
 
 def line(name: str, x: list[float], y: list[float], hover: str, **more: object) -> Figure:
@@ -152,25 +159,25 @@ def line(name: str, x: list[float], y: list[float], hover: str, **more: object) 
     return scatter(name, x, y, "lines+markers", hovertemplate=hover, **style, **more)
 
 
-def within(rows: list[Measurement]) -> Figure:
-    """Bars from end to end of the 95 % intervals of their medians."""
+def interval_bars(rows: list[Measurement]) -> Figure:
+    """Error bars that span the 95 % intervals of the medians."""
     up = [row.ci95_ms[1] - row.median_ms for row in rows]
     down = [row.median_ms - row.ci95_ms[0] for row in rows]
     return {"error_y": {"type": "data", "symmetric": False, "array": up, "arrayminus": down}}
 
 
-def over_seq(
+def chart_over_length(
     rows: list[Measurement],
     value: Callable[[Measurement], float],
     title: str,
     *more: Figure,
     spread: Callable[[list[Measurement]], Figure] = lambda rows: {},
 ) -> Figure:
-    """A line for each backend, and `more`, on logarithmic axes: a power law is straight."""
+    """A line for each backend, and `more`, on logarithmic axes, where a power law is straight."""
     hover = f"%{{x}}: %{{y:.4g}} {title}"
     lines = [
         line(name, [row.seq for row in own], [value(row) for row in own], hover, **spread(own))
-        for name, own in series(rows)
+        for name, own in rows_by_backend(rows)
     ]
     lengths = sorted({row.seq for row in rows})
     ticks = {"tickvals": lengths, "ticktext": list(map(str, lengths))}
@@ -180,19 +187,24 @@ def over_seq(
     return figure([*lines, *more], xaxis, yaxis)
 
 
-def memory(rows: list[Measurement]) -> Figure | None:
-    """Of one sequence, so that T^2 and T show whatever the batch; dotted, what these would be."""
+def memory_chart(rows: list[Measurement]) -> Figure | None:
+    """Peak memory of one sequence over its length, so that the batch does not matter.
+
+    Dotted lines show growth with T^2 and with T.
+    """
     if not rows:
         return None
-    fused = [own for name, own in series(rows) if name in BACKENDS and BACKENDS[name].fused]
-    unfused = [own for name, own in series(rows) if own not in fused]
+    fused = [
+        own for name, own in rows_by_backend(rows) if name in BACKENDS and BACKENDS[name].fused
+    ]
+    unfused = [own for name, own in rows_by_backend(rows) if own not in fused]
     lengths = sorted({row.seq for row in rows})
     dotted = []
-    for name, power, found in (("∝ T²", 2, unfused[:1]), ("∝ T", 1, fused[-1:])):
-        for *_, longest in found:
+    for name, power, lines in (("∝ T²", 2, unfused[:1]), ("∝ T", 1, fused[-1:])):
+        for *_, longest in lines:
             y = [megabytes(longest) * (seq / longest.seq) ** power for seq in lengths]
             dotted.append(guide(name, lengths, y, "muted", dash="dot", width=1.5))
-    return over_seq(rows, megabytes, "MB for a sequence", *dotted)
+    return chart_over_length(rows, megabytes, "MB for a sequence", *dotted)
 
 
 def megabytes(row: Measurement) -> float:
@@ -200,7 +212,7 @@ def megabytes(row: Measurement) -> float:
 
 
 def roofline(results: AttentionResults, rows: list[Measurement]) -> Figure:
-    """TFLOP/s over FLOP per byte of the function's own traffic; a line goes from short to long."""
+    """TFLOP/s over FLOP per byte of the function's own traffic; lines run from short to long."""
     hover = "%{customdata[0]}: %{y:.3g} TFLOP/s, %{customdata[1]} of the roof"
     lines = [
         line(
@@ -210,7 +222,7 @@ def roofline(results: AttentionResults, rows: list[Measurement]) -> Figure:
             hover,
             customdata=[[row.seq, percent(row.percent_of_roof)] for row in own],
         )
-        for name, own in series(rows)
+        for name, own in rows_by_backend(rows)
     ]
     points = [(row.flops_per_byte, row.tflops) for row in rows]
     return charts.roofline(lines, points, results.peak_tflops, results.peak_gbps, "at least")
@@ -223,14 +235,14 @@ def measured_section(results: AttentionResults) -> Section:
         Column("seq", "seq", "number", True),
         Column("batch", "batch", "number"),
         Column("median", lambda row: row.median_ms * 1e6, "ns", True),
-        Column("IQR", lambda row: 100 * width_of(row, row.quartiles_ms), "percent", True),
+        Column("IQR", lambda row: 100 * relative_width(row, row.quartiles_ms), "percent", True),
         Column("TFLOP/s", "tflops", "number", True),
         Column("of peak", "percent_of_peak", "percent", True),
         Column("memory", "peak_memory_bytes", "bytes", True),
         Column("rel. error", "relative_error", "number", True),
         Column("GB/s", "gbps", "number", True),
         Column("of bandwidth", "percent_of_bandwidth", "percent", True),
-        Column("± 95 %", lambda row: 50 * width_of(row, row.ci95_ms), "percent", True),
+        Column("± 95 %", lambda row: 50 * relative_width(row, row.ci95_ms), "percent", True),
         Column("samples", "samples", "number"),
         Column("launch", lambda row: row.launch_ms and row.launch_ms * 1e6, "ns"),
         Column("traffic", "bytes", "bytes"),
@@ -243,24 +255,24 @@ def measured_section(results: AttentionResults) -> Section:
         "Median time of a call; IQR: middle half of the samples, of the median. Memory: peak above "
         "the inputs, backward's with what forward kept. Error: against float64, of one sequence."
     )
-    return section_of("results", "Measured", note, columns, results.measured)
+    return table_section("results", "Measured", note, columns, results.measured)
 
 
-def width_of(row: Measurement, interval_ms: tuple[float, float]) -> float:
-    """As a share of the median."""
+def relative_width(row: Measurement, interval_ms: tuple[float, float]) -> float:
+    """Width of the interval as a share of the median."""
     return (interval_ms[1] - interval_ms[0]) / row.median_ms
 
 
-def section_of(
+def table_section(
     name: str, title: str, note: str, columns: list[Column], rows: Sequence[object]
 ) -> Section:
-    """Of a table that is shown whole in a terminal."""
+    """A section with one table, which a terminal shows whole."""
     table = Table(name, title, note, columns, rows, most=len(rows), limit=PAGE_ROWS)
     return Section(name, title, [table])
 
 
 def failures_section(results: AttentionResults) -> Section:
-    """What did not run, or ran as something else; where several lengths say the same, once."""
+    """Backends that did not run, or ran as something else; equal reasons share a line."""
     seqs: dict[Failure, dict[int, None]] = {}
     for row in results.rows:
         why = row.note if isinstance(row, Measurement) else row.reason
@@ -269,27 +281,27 @@ def failures_section(results: AttentionResults) -> Section:
             seqs.setdefault(Failure(row.backend, status, why), {})[row.seq] = None
     columns = [
         Column("backend", "backend", "text"),
-        Column("seq", lambda failure: listed(seqs[failure]), "text"),
+        Column("seq", lambda failure: lengths_text(seqs[failure]), "text"),
         Column("", "status", "text"),
         Column("why", "why", "code"),
     ]
     name, title = "refused", "Not measured, or not what its name says"
     note = "Refusals and notes; out of memory is a result."
-    lines = [f"{of.backend} at {listed(at)}, {of.status}: {of.why}" for of, at in seqs.items()]
+    lines = [f"{f.backend} at {lengths_text(at)}, {f.status}: {f.why}" for f, at in seqs.items()]
     blocks: list[Block] = [
-        Said(note, "note", places=TEXT),
-        Bullets(None, lines, places=TEXT),  # these wrap
+        Paragraph(note, "note", places=TEXT),
+        Bullets(None, lines, places=TEXT),  # unlike a table's cells, these wrap
         Table(name, title, note, columns, list(seqs), limit=PAGE_ROWS, places=PAGE),
     ]
     return Section(name, title, blocks if seqs else [])
 
 
-def listed(seqs: Iterable[int]) -> str:
+def lengths_text(seqs: Iterable[int]) -> str:
     return ", ".join(map(number, seqs))
 
 
 def kernels_section(results: AttentionResults) -> Section:
-    """A row for each backend and pass, over all lengths."""
+    """The kernels that ran: a row for each backend and pass, over all lengths."""
     ran: dict[tuple[str, str], list[Measurement]] = {}
     for row in results.measured:
         ran.setdefault((row.backend, row.direction), []).append(row)
@@ -302,11 +314,14 @@ def kernels_section(results: AttentionResults) -> Section:
         "At any of the lengths. Of a GPU all kernels, from a CUDA graph of the call; of a CPU the "
         "longest operators."
     )
-    return section_of("kernels", "What really ran", note, columns, list(ran.values()))
+    return table_section("kernels", "What really ran", note, columns, list(ran.values()))
 
 
 def kernels_cell(rows: list[Measurement]) -> Cell:
-    """The kernels of one backend and pass, in brief and whole: with lengths, where not at all."""
+    """The kernels of one backend and pass: labels, with the whole names behind them.
+
+    A kernel that did not run at all lengths is followed by its lengths.
+    """
     seqs: dict[str, list[int]] = {}
     for row in rows:
         for kernel in row.kernels or []:
@@ -317,7 +332,8 @@ def kernels_cell(rows: list[Measurement]) -> Cell:
     labels = list(dict.fromkeys(kernel_label(name) for name in seqs))
     more = len(labels) - MOST_KERNELS
     whole = [
-        name if len(at) == len(rows) else f"{name} at {listed(at)}" for name, at in seqs.items()
+        name if len(at) == len(rows) else f"{name} at {lengths_text(at)}"
+        for name, at in seqs.items()
     ]
     brief = ", ".join(labels[:MOST_KERNELS]) + (f", {more} more" if more > 0 else "")
     return Cell(brief, "; ".join(whole))

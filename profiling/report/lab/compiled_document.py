@@ -1,4 +1,4 @@
-"""What torch.compile made of the model, as a Document. Called by profiling.lab.compiled."""
+"""Document of what torch.compile made of the model. Called by profiling.lab.compiled."""
 
 import re
 from dataclasses import replace
@@ -11,7 +11,7 @@ from profiling.report.document import (
     Document,
     Facts,
     Finding,
-    Said,
+    Paragraph,
     Section,
     Source,
     Table,
@@ -20,11 +20,11 @@ from profiling.report.document import (
 from profiling.tools.torch_compile import Call, GraphBreak, GraphEntry, Index, KernelEntry
 
 PAGE_ROWS = 60
-FUSED = re.compile(r"_fused_(.*)_(\d+)$")  # in a generated name: the operators and a number
+FUSED = re.compile(r"_fused_(.*)_(\d+)$")  # end of a generated name: the operators and a number
 
 
 def compiled_document(index: Index, files: dict[str, str]) -> Document:
-    """`files`: the path of each in the folder -> its text."""
+    """The page of a compiled model. `files` maps paths in its folder to the files' texts."""
     facts = [
         ("device", index.device),
         ("PyTorch", index.torch),
@@ -48,16 +48,16 @@ def compiled_document(index: Index, files: dict[str, str]) -> Document:
 
 
 def headline(index: Index) -> str:
-    """How many graphs, kernels, calls of libraries, and breaks."""
+    """The numbers of graphs, kernels, library calls and graph breaks, in a line."""
     library = sum(call.is_library for graph in index.graphs for call in graph.calls)
-    breaks = sum(found.count for found in index.graph_breaks)
+    breaks = sum(each.count for each in index.graph_breaks)
     return (
-        f"{counted(len(index.graphs), 'graph')}, {counted(len(index.kernels), 'kernel')} "
-        f"written, {counted(library, 'library call')}, {counted(breaks, 'graph break')}"
+        f"{count_text(len(index.graphs), 'graph')}, {count_text(len(index.kernels), 'kernel')} "
+        f"written, {count_text(library, 'library call')}, {count_text(breaks, 'graph break')}"
     )
 
 
-def counted(number: int, noun: str) -> str:
+def count_text(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
@@ -66,16 +66,18 @@ def breaks_section(breaks: list[GraphBreak]) -> Section:
         "Python that Dynamo could not trace: the graph ends there, and nothing is fused across it."
     )
     blocks: list[Block] = [
-        Finding("warning", found.reason, word=f"break at {place(found)}") for found in breaks
+        Finding("warning", each.reason, word=f"break at {place(each)}") for each in breaks
     ]
-    none = Said("None: each compiled part is one graph.", places=PAGE)
+    none = Paragraph("None: each compiled part is one graph.", places=PAGE)
     return Section("breaks", "Graph breaks", blocks or [none], short="Breaks", lead=lead)
 
 
-def place(found: GraphBreak) -> str:
-    """FILE:LINE of a graph break, and how often."""
-    where = "a place that is not told" if found.file is None else f"{found.file}:{found.line}"
-    return where + (f", {found.count} times" if found.count > 1 else "")
+def place(graph_break: GraphBreak) -> str:
+    """The place of a graph break as FILE:LINE, and how often it occurred."""
+    where = "a place that is not told"
+    if graph_break.file is not None:
+        where = f"{graph_break.file}:{graph_break.line}"
+    return where + (f", {graph_break.count} times" if graph_break.count > 1 else "")
 
 
 def kernels_section(kernels: list[KernelEntry]) -> Section:
@@ -83,7 +85,7 @@ def kernels_section(kernels: list[KernelEntry]) -> Section:
     columns = [
         Column("kernel", "name", "code", True),
         Column("graph", "graph", "text", True),
-        Column("operators fused", told, "code", True),
+        Column("operators fused", operator_names, "code", True),
         Column("calls", "calls", "number", True),
     ]
     if any(kernel.registers is not None for kernel in kernels):  # a GPU's
@@ -106,18 +108,18 @@ def kernels_section(kernels: list[KernelEntry]) -> Section:
     return Section("kernels", title, tables, short="Kernels", lead=lead)
 
 
-def told(row: KernelEntry | Call) -> str | None:
-    """Its operators, each once, without ATen's prefix."""
+def operator_names(row: KernelEntry | Call) -> str | None:
+    """The operators of a kernel or call, each once, without ATen's prefix; None if unknown."""
     if row.operators is None:
-        named = FUSED.search(row.name)
-        return named and named[1].strip("_")
+        match = FUSED.search(row.name)
+        return match and match[1].strip("_")
     bare = [name.removeprefix("aten.").removeprefix("prims.") for name in row.operators]
     return ", ".join(dict.fromkeys(bare))
 
 
 def short_kernel(kernel: KernelEntry) -> KernelEntry:
-    """triton_poi_…_3: without the operators in its name, which have a column of their own."""
-    operators = [named] if (named := told(kernel)) else None
+    """The kernel with a name like triton_poi_…_3; its operators have a column of their own."""
+    operators = [names] if (names := operator_names(kernel)) else None
     return replace(kernel, name=FUSED.sub(r"_…_\2", kernel.name), operators=operators)
 
 
@@ -127,7 +129,7 @@ def calls_section(graph: GraphEntry) -> Section:
         Column("", lambda row: row[0], "number"),
         Column("call", lambda row: row[1].name, "code"),
         Column("by", lambda row: "library" if row[1].is_library else "inductor", "text"),
-        Column("operators", lambda row: told(row[1]), "text"),
+        Column("operators", lambda row: operator_names(row[1]), "text"),
     ]
     rows = list(enumerate(graph.calls, start=1))
     table = Table(f"calls-{graph.name}", title, "", columns, rows, limit=PAGE_ROWS)

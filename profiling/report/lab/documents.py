@@ -1,4 +1,4 @@
-"""What `device` and `square` measured, as Documents. Called by their verbs."""
+"""Documents of the measurements of `device`, `square` and `kernels`. Called by these verbs."""
 
 from profiling.measurements import (
     AttentionResults,
@@ -8,7 +8,7 @@ from profiling.measurements import (
     SquareResults,
     Variant,
 )
-from profiling.report.document import Block, Column, Document, Said, Section, Table
+from profiling.report.document import Block, Column, Document, Paragraph, Section, Table
 from profiling.units import duration_ns, size_bytes
 
 
@@ -16,7 +16,7 @@ def device_document(results: DeviceResults) -> Document:
     rate, ridge = rates(results), ridges(results)
     sections = [
         Section(rate.name, rate.title, [rate]),
-        Section(ridge.name, ridge.title, [ridge, Said(empty_launch(results))]),
+        Section(ridge.name, ridge.title, [ridge, Paragraph(empty_launch(results))]),
     ]
     return Document(results.device, [properties(results)], [], sections)
 
@@ -52,14 +52,14 @@ def rates(results: DeviceResults) -> Table:
 
 
 def ridges(results: DeviceResults) -> Table:
-    found = results.ridge_flops_per_byte
+    by_dtype = results.ridge_flops_per_byte
     columns = [
         Column("", str, "text", True),
-        Column("measured", lambda dtype: found[dtype].measured, "number", True),
-        Column("nominal", lambda dtype: found[dtype].nominal, "number", True),
+        Column("measured", lambda dtype: by_dtype[dtype].measured, "number", True),
+        Column("nominal", lambda dtype: by_dtype[dtype].nominal, "number", True),
     ]
     note = "FLOP per byte: a kernel that does less is bound by memory, else by arithmetic."
-    return Table("ridge", "Ridge of the roofline", note, columns, list(found))
+    return Table("ridge", "Ridge of the roofline", note, columns, list(by_dtype))
 
 
 def empty_launch(results: DeviceResults) -> str:
@@ -72,12 +72,12 @@ def empty_launch(results: DeviceResults) -> str:
 
 
 def square_notes(results: SquareResults) -> list[Block]:
-    """Known before anything is measured."""
+    """The lines that are known before anything is measured."""
     lines = [f"{results.device}, {results.dtype}, PyTorch {results.torch}"]
     if results.peak_gbps:
         lines.append(f"bandwidth by the data sheet {results.peak_gbps:,.0f} GB/s")
     lines.append(timing_note(results, ": a small matrix stays in them"))
-    return [Said(line, "note") for line in lines]
+    return [Paragraph(line, "note") for line in lines]
 
 
 def timing_note(results: AttentionResults | SquareResults | KernelResults, on_a_cpu: str) -> str:
@@ -105,10 +105,10 @@ def kernels_document(results: KernelResults) -> Document:
     if results.peak_gbps:
         facts.append(f"bandwidth by the data sheet {results.peak_gbps:,.0f} GB/s")
     facts.append(timing_note(results, ""))
-    named = dict.fromkeys(row.operation for row in results.rows)
+    operations = dict.fromkeys(row.operation for row in results.rows)
     tables = [
         kernels_table(name, [row for row in results.rows if row.operation == name])
-        for name in named
+        for name in operations
     ]
     sections = [Section(table.name, table.title, [table]) for table in tables]
     return Document(results.device, facts, [], sections)

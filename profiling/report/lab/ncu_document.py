@@ -1,4 +1,4 @@
-"""Kernels as Nsight Compute measured them, as a Document. Called by profiling.verbs.ncu."""
+"""Document of kernels that Nsight Compute measured. Called by profiling.verbs.ncu."""
 
 import textwrap
 from types import SimpleNamespace
@@ -10,7 +10,7 @@ from profiling.report.document import (
     Bullets,
     Column,
     Document,
-    Said,
+    Paragraph,
     Section,
     Table,
 )
@@ -33,7 +33,7 @@ COLUMNS = [
     Column("waves", "waves", "number"),
     Column("tail empty", "tail_percent", "percent"),
 ]
-# in a terminal, where percents stand without their sign
+# columns in a terminal, where percents have no sign
 BRIEF = [
     Column("#", "number", "number", True),
     LABEL,
@@ -54,7 +54,7 @@ LEAD = (
     "the last one is not full."
 )
 PAGE_ROWS = 60
-ADVICE_SHOWN, ADVICE_WIDTH = 3, 230  # in a terminal, of each kernel
+ADVICE_SHOWN, ADVICE_WIDTH = 3, 230  # lines for each kernel in a terminal, characters of a line
 
 
 def ncu_document(kernels: list[ProfiledKernel]) -> Document:
@@ -83,24 +83,27 @@ def ncu_document(kernels: list[ProfiledKernel]) -> Document:
 def advice_section(number: int, kernel: ProfiledKernel) -> Section:
     label = kernel_label(kernel.name)
     where = f" in {' / '.join(kernel.ranges)}" if kernel.ranges else ""
-    lines = [f"{estimate(advice)}{advice.text}" for advice in sorted(kernel.advice, key=rank)]
+    lines = [f"{estimate(advice)}{advice.text}" for advice in sorted(kernel.advice, key=sort_key)]
     short = [textwrap.shorten(line, ADVICE_WIDTH, placeholder=" …") for line in lines]
     return Section(
         f"advice-{number}",
         f"{number}. {label}{where}",
         [
-            Said(f"grid {kernel.grid}, block {kernel.block}", "note", places=PAGE),
+            Paragraph(f"grid {kernel.grid}, block {kernel.block}", "note", places=PAGE),
             Bullets(None, short[:ADVICE_SHOWN], places=TEXT),
             Bullets("What ncu advises", lines, places=PAGE)
             if lines
-            else Said("No advice in this report.", "note", places=PAGE),
+            else Paragraph("No advice in this report.", "note", places=PAGE),
         ],
         short=str(number),
     )
 
 
-def rank(advice: Advice) -> tuple[bool, bool, bool, float]:
-    """By ncu's estimate: of the kernel's whole time first, of a part of it next, then without."""
+def sort_key(advice: Advice) -> tuple[bool, bool, bool, float]:
+    """Sort key: advice with an estimate for the whole kernel, then for a part, then without one.
+
+    Among equals the larger estimated speedup comes first.
+    """
     percent = advice.speedup_percent
     return advice.kind != "OPT", percent is None, advice.scope != "global", -(percent or 0)
 

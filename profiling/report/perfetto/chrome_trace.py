@@ -1,8 +1,8 @@
-"""A capture as a Chrome trace, which ui.perfetto.dev and chrome://tracing open.
+"""Writes a capture as a Chrome trace, which ui.perfetto.dev and chrome://tracing open.
 
 Called by profiling.verbs.export. Host threads have ranges, PyTorch's operators and CUDA calls as
-nested slices, GPUs a track for each stream; arrows lead from a launch to what it started. It holds
-names, times and sizes, nothing of the machine that it was captured on.
+nested slices, GPUs a track for each stream; arrows lead from a launch to what it started. The trace
+holds names, times and sizes, and nothing about the machine that it was captured on.
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,26 +31,26 @@ from profiling.timeline.trace import (
 )
 
 FIRST_GPU_PID = 1 << 23  # above any pid of Linux, so that no process has it
-LANES = 1000  # tids between one stream or thread and the next: for what overlaps on it
-LABEL_WIDTH = 120
+LANES = 1000  # tids reserved for one stream or thread, a lane each, for slices that overlap
+LABEL_WIDTH = 120  # characters
 CATEGORIES = {KERNEL: "kernel", COPY: "copy", MEMSET: "memset", GRAPH: "graph"}
-TID = 0xFFFFFF  # of nsys's thread ids the system's
+TID = 0xFFFFFF  # mask of the system's thread id in one of nsys's
 Event = dict[str, object]
 
 
 @dataclass(frozen=True)
 class Source:
-    """What is written."""
+    """The capture to write, and its names made fit for that."""
 
     trace: Trace
     phases: np.ndarray  # index in Trace.names of the phase that owns each operation; -1: none
     origin_ns: int
     names: list[str]  # Trace.names without folders and control characters
-    labels: list[str]  # the same, short
+    labels: list[str]  # names, shortened
 
 
 def write(trace: Trace, phases: np.ndarray | None, file: TextIO) -> int:
-    """Writes the trace event by event and returns how many events those are.
+    """Writes the trace event by event and returns the number of events.
 
     `phases`: index in Trace.names of the phase that owns each operation, -1 for none.
     """
@@ -68,7 +68,10 @@ def write_events(events: Iterable[Event], file: TextIO) -> int:
 
 
 def events_of(trace: Trace, phases: np.ndarray | None, origin_ns: int) -> Iterator[Event]:
-    """Times are told from the origin: since the boot a double would lose nanoseconds."""
+    """Yield the events of the trace.
+
+    Times count from `origin_ns`: counted from the boot, a double would lose nanoseconds.
+    """
     names = [without_controls(without_folders(name)) for name in trace.names]
     source = Source(
         trace,
@@ -77,10 +80,10 @@ def events_of(trace: Trace, phases: np.ndarray | None, origin_ns: int) -> Iterat
         names,
         [kernel_label(name, LABEL_WIDTH) for name in names],
     )
-    launched = launches(source.trace)
+    operations_by_call = launches(source.trace)
     yield from host_metadata(source.trace)
     for (process, thread), tid in host_threads(source.trace).items():
-        yield from host_slices(source, process, thread, tid, launched)
+        yield from host_slices(source, process, thread, tid, operations_by_call)
     yield from unowned_ranges(source)
     if source.trace.operations is not None:
         yield from gpu_slices(source, source.trace.operations)
@@ -106,7 +109,7 @@ def slice_of(name: str, category: str, pid: int, tid: int, start_ns: int, end_ns
 
 
 def arrow(phase: str, operation: int, beside: Event) -> Event:
-    """One end of the arrow from a launch (s) to the operation (f), each inside its slice."""
+    """One end, "s" or "f", of the arrow from a launch to its operation; `beside` is its slice."""
     place = {key: beside[key] for key in ("pid", "tid", "ts")}
     bound = {"bp": "e"} if phase == "f" else {}
     return {"ph": phase, "name": "launch", "cat": "launch", "id": operation, **place, **bound}
@@ -116,18 +119,18 @@ def arrow(phase: str, operation: int, beside: Event) -> Event:
 
 
 def host_tables(trace: Trace) -> dict[str, Ranges | Calls]:
-    """What a host thread did, by category; the outer first."""
+    """The tables of host events by category, those of outer slices first."""
     tables = {"range": trace.ranges, "operator": trace.operators, "cuda": trace.calls}
     return {category: table for category, table in tables.items() if table is not None}
 
 
 def host_threads(trace: Trace) -> dict[tuple[int, int], int]:
-    """(process, thread) -> tid: small numbers, since a tool's thread ids are wider than 32 bits."""
+    """A tid for each (process, thread): small, since tools' thread ids are wider than 32 bits."""
     pairs: set[tuple[int, int]] = set()
     for table in host_tables(trace).values():
         if len(table.start_ns):
-            found = np.unique(np.stack((table.process, table.thread)), axis=1)
-            pairs |= {(int(p), int(t)) for p, t in found.T if t != ANY_THREAD}
+            columns = np.unique(np.stack((table.process, table.thread)), axis=1)
+            pairs |= {(int(p), int(t)) for p, t in columns.T if t != ANY_THREAD}
     return {pair: (index + 1) * LANES for index, pair in enumerate(sorted(pairs))}
 
 
@@ -138,19 +141,19 @@ def host_metadata(trace: Trace) -> Iterator[Event]:
 
 
 def launches(trace: Trace) -> dict[int, list[int]]:
-    """The operations that each call launched; a CUDA graph's launch has many."""
-    found: dict[int, list[int]] = {}
+    """The rows of the operations that each call launched; the launch of a CUDA graph has many."""
+    operations: dict[int, list[int]] = {}
     if trace.operations is not None and trace.calls is not None:
         rows = np.flatnonzero(trace.operations.call >= 0)
         for row, call in zip(rows.tolist(), trace.operations.call[rows].tolist(), strict=True):
-            found.setdefault(call, []).append(row)
-    return found
+            operations.setdefault(call, []).append(row)
+    return operations
 
 
 def host_slices(
-    source: Source, process: int, thread: int, tid: int, launched: dict[int, list[int]]
+    source: Source, process: int, thread: int, tid: int, operations_by_call: dict[int, list[int]]
 ) -> Iterator[Event]:
-    """What one thread did, merged and sorted so that the outer slice comes first."""
+    """Yield the slices of one host thread, merged and sorted so that an outer slice comes first."""
     tables = host_tables(source.trace)
     parts = []
     for outer, table in enumerate(tables.values()):
@@ -170,12 +173,12 @@ def host_slices(
         category = categories[kind]
         made = slice_of(source.names[name], category, process, tid + lane, start, end)
         yield made
-        for operation in launched.get(row, ()) if category == "cuda" else ():
+        for operation in operations_by_call.get(row, ()) if category == "cuda" else ():
             yield arrow("s", operation, made)
 
 
 def unowned_ranges(source: Source) -> Iterator[Event]:
-    """Ranges that may start on one thread and end on another: asynchronous events."""
+    """Yield ranges that may start on one thread and end on another, as asynchronous events."""
     ranges = source.trace.ranges
     if ranges is None:
         return
@@ -188,8 +191,8 @@ def unowned_ranges(source: Source) -> Iterator[Event]:
 
 def lane_names(pid: int, tid: int, name: str, lanes: Iterable[int]) -> Iterator[Event]:
     for lane in sorted(set(lanes)):
-        told = name if lane == 0 else f"{name}, overlapping {lane}"
-        yield metadata("thread_name", pid, tid + lane, told)
+        title = name if lane == 0 else f"{name}, overlapping {lane}"
+        yield metadata("thread_name", pid, tid + lane, title)
         yield metadata("thread_sort_index", pid, tid + lane, tid + lane)
 
 
@@ -210,9 +213,9 @@ def gpu_slices(source: Source, operations: Operations) -> Iterator[Event]:
         title = f"GPU {device} {models.get(device, '')}".strip() + f", process {process}"
         yield metadata("process_name", pid, 0, title)
         yield metadata("process_sort_index", pid, 0, pid)
-        mine = (operations.process == process) & (operations.device == device)
-        for index, stream in enumerate(np.unique(operations.stream[mine]).tolist(), start=1):
-            rows = np.flatnonzero(mine & (operations.stream == stream))
+        on_device = (operations.process == process) & (operations.device == device)
+        for index, stream in enumerate(np.unique(operations.stream[on_device]).tolist(), start=1):
+            rows = np.flatnonzero(on_device & (operations.stream == stream))
             lanes = disjoint_lanes(operations.start_ns[rows], operations.end_ns[rows])
             yield from lane_names(pid, index * LANES, f"stream {stream}", lanes)
             tids = [index * LANES + lane for lane in lanes]
@@ -243,27 +246,27 @@ def stream_slices(
 def operation_arguments(
     source: Source, operations: Operations, rows: np.ndarray, family: np.ndarray
 ) -> Iterator[Event]:
-    """What a click on each operation shows."""
+    """Yield the arguments of each operation, which a click on it shows."""
     phases = source.phases[rows] if len(source.phases) else np.full(len(rows), -1)
     sizes = (operations.bytes, operations.blocks, operations.threads)
     columns = (operations.name, operations.kind, *sizes)
     for name, kind, size, blocks, threads, phase in zip(
         *(column[rows].tolist() for column in columns), phases.tolist(), strict=True
     ):
-        told: Event = {"name": source.names[name]}
+        arguments: Event = {"name": source.names[name]}
         if kind == KERNEL:
-            told["family"] = FAMILIES[family[name]]
+            arguments["family"] = FAMILIES[family[name]]
         if phase >= 0:
-            told["phase"] = source.names[phase]
+            arguments["phase"] = source.names[phase]
         if size >= 0:
-            told["bytes"] = size
+            arguments["bytes"] = size
         if blocks >= 0:
-            told |= {"blocks": blocks, "threads per block": threads}
-        yield told
+            arguments |= {"blocks": blocks, "threads per block": threads}
+        yield arguments
 
 
 def counter(source: Source, metric: CounterSamples) -> Iterator[Event]:
-    """A track for each hardware counter, beside the streams of its GPU."""
+    """Yield the samples of a hardware counter, as a track beside the streams of its GPU."""
     operations = source.trace.operations
     pid = FIRST_GPU_PID
     if operations is not None and (on_device := operations.device == metric.device).any():

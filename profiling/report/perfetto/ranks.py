@@ -1,7 +1,7 @@
-"""The captures of several ranks as one Chrome trace, on one clock. Called by the verb export.
+"""Writes the captures of several ranks as one Chrome trace, on one clock. Called by export.
 
-A file at a time is in memory. Processes are numbered anew, for two hosts may have the same, and
-bear the number of their rank.
+Only one file at a time is in memory. Processes get new numbers, as those of two hosts may be equal,
+and the number of their rank in their name.
 """
 
 import re
@@ -19,11 +19,11 @@ from profiling.report.perfetto.chrome_trace import Event, events_of, write_event
 from profiling.timeline import opening
 from profiling.timeline.trace import Trace
 
-PROCESS = re.compile(r"process (\d+)$")  # in the name of a track
+PROCESS = re.compile(r"process (\d+)$")  # end of a track's name
 
 
 def write(analysis: RanksAnalysis, file: TextIO, progress: Progress) -> int:
-    """Returns the number of events."""
+    """Writes the trace and returns the number of events."""
     return write_events(events(analysis, progress), file)
 
 
@@ -33,29 +33,29 @@ def events(analysis: RanksAnalysis, progress: Progress) -> Iterator[Event]:
     first_ns = min(rank.first_ns - offset_ns[rank.clock] for rank in analysis.ranks)
     numbers = Numbers()
     for count, path in enumerate(offset_ns):
-        mine = [rank for rank in analysis.ranks if rank.clock == path]
+        in_file = [rank for rank in analysis.ranks if rank.clock == path]
         trace = opening.open_capture(Path(path))
         origin_ns = first_ns + offset_ns[path]
-        for event in events_of(trace, owning_phases(trace, mine), origin_ns):
-            yield numbers.placed(event, count, {rank.process: rank.rank for rank in mine})
+        for event in events_of(trace, owning_phases(trace, in_file), origin_ns):
+            yield numbers.renumber(event, count, {rank.process: rank.rank for rank in in_file})
         progress(count + 1)
 
 
 def owning_phases(trace: Trace, ranks: list[ReducedRank]) -> np.ndarray | None:
-    found: np.ndarray | None = None
+    phases: np.ndarray | None = None
     for rank in ranks:
-        of = Analysis(trace, process=rank.process, device=rank.device).owning_phase
-        found = of if found is None or of is None else np.maximum(found, of)
-    return found
+        own = Analysis(trace, process=rank.process, device=rank.device).owning_phase
+        phases = own if phases is None or own is None else np.maximum(phases, own)
+    return phases
 
 
 class Numbers:
-    """Gives each process of each file a number that no other has, and each arrow."""
+    """Gives each process and each arrow of each file a number that no other one has."""
 
     def __init__(self) -> None:
         self.numbers: dict[tuple[int, object], int] = {}
 
-    def placed(self, event: Event, file: int, rank_of: dict[int | None, int]) -> Event:
+    def renumber(self, event: Event, file: int, rank_of: dict[int | None, int]) -> Event:
         pid = self.numbers.setdefault((file, event["pid"]), len(self.numbers) + 1)
         made = event | {"pid": pid}
         if "id" in event:

@@ -1,4 +1,4 @@
-"""Slices put on rows so that a viewer can draw them. Called by profiling.report.perfetto."""
+"""Puts slices on rows so that a viewer can draw them. Called by profiling.report.perfetto."""
 
 from heapq import heappop, heappush
 
@@ -6,12 +6,12 @@ import numpy as np
 
 
 def nested_lanes(start_ns: list[int], end_ns: list[int]) -> list[int]:
-    """The row of each slice, so that on each row any two are apart or one inside the other.
+    """The row of each slice, such that two slices on a row are disjoint or one contains the other.
 
-    Sorted by start, the longer first. All are on row 0 unless some cross: where the tool's clock
-    stepped, or the program opens and closes its ranges crosswise.
+    Slices are sorted by start, longer ones first. All are on row 0 unless some cross, as happens
+    where the tool's clock stepped, or the program opens and closes its ranges crosswise.
     """
-    open_ends: list[list[int]] = [[]]  # of each row, the outermost first
+    open_ends: list[list[int]] = [[]]  # ends of the open slices of each row, the outermost first
     lanes = []
     for start, end in zip(start_ns, end_ns, strict=True):
         for ends in open_ends:
@@ -27,10 +27,10 @@ def nested_lanes(start_ns: list[int], end_ns: list[int]) -> list[int]:
 
 
 def disjoint_lanes(start_ns: np.ndarray, end_ns: np.ndarray) -> list[int]:
-    """The row of each slice, so that no two on a row overlap; sorted by start.
+    """The row of each slice, such that no two on a row overlap; slices are sorted by start.
 
-    A stream's operations follow each other, except those of a graph's branches and of kernels that
-    begin before their predecessor's end.
+    A stream's operations follow each other, except in the branches of a graph and where a kernel
+    begins before the end of its predecessor.
     """
     if not np.any(start_ns[1:] < np.maximum.accumulate(end_ns)[:-1]):
         return [0] * len(start_ns)

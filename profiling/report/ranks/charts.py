@@ -1,6 +1,6 @@
-"""What plotly draws on the page of several ranks. Called by profiling.report.ranks.document.
+"""Charts on the page of several ranks. Called by profiling.report.ranks.document.
 
-Each function returns None without what to draw.
+Each function returns a figure for plotly, or None without data.
 """
 
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ from profiling.report.charts import ABOVE, NAMES, axis, bars, colour, figure, fi
 from profiling.report.document import Figure
 
 TICKS = 10
-STEPS_SHOWN = 500  # of a heat map; beyond, they are thinned
+STEPS_SHOWN = 500  # most steps in a heat map; more are thinned out
 
 
 def steps_by_rank(ranks: Sequence[RankRow]) -> Figure | None:
-    """A bar for each rank: its mean step by causes.PARTS."""
+    """A bar for each rank: its mean step, split into the parts of causes.PART."""
     names = [f"rank {row.rank}" for row in ranks][::-1]
     data = []
     for name in PART:
@@ -34,7 +34,7 @@ def steps_by_rank(ranks: Sequence[RankRow]) -> Figure | None:
 
 
 def waits(report: RanksReport) -> Figure | None:
-    """A heat map of rank and step by what the rank loses there by waiting."""
+    """A heat map of the ms that each rank loses in each step by waiting."""
     steps = report.steps
     if not steps.wait_ms:
         return None
@@ -56,7 +56,7 @@ def waits(report: RanksReport) -> Figure | None:
 
 
 def costs(ranks: Sequence[RankRow]) -> Figure | None:
-    """What each rank costs the others, a step."""
+    """A bar for each rank: the ms a step that it costs the others."""
     known = [row for row in ranks if row.costs_ms_per_step is not None]
     if not known:
         return None

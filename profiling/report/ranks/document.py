@@ -1,4 +1,4 @@
-"""The report of several ranks as a Document, verdict first. Called by the verbs report and run."""
+"""Document of the report of several ranks, verdict first. Called by the verbs report and run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +17,7 @@ from profiling.report.document import (
     Document,
     Facts,
     Finding,
-    Said,
+    Paragraph,
     Section,
     Table,
     Timeline,
@@ -25,11 +25,11 @@ from profiling.report.document import (
     Verdict,
 )
 from profiling.report.ranks import charts
-from profiling.report.ranks.shown import said_of_shown, shown_ranks
+from profiling.report.ranks.shown import shown_note, shown_ranks
 from profiling.units import ABSENT, milliseconds, number, percent
 
-MOST_SAID = 3  # of the late ranks
-SHOWN, FEW_COLLECTIVES = 8, 4  # rows on the first screen
+MOST_SAID = 3  # late ranks whose own bottleneck is named
+SHOWN, FEW_COLLECTIVES = 8, 4  # rows of ranks and of collectives on the first screen
 ROW, LEAST_HEIGHT, MOST_HEIGHT = 26, 200, 900  # pixels of a rank's bar, of a chart
 
 
@@ -38,10 +38,13 @@ def ranks_document(
     timeline: TimelineData | None = None,
     pages: Mapping[int, str] | None = None,
 ) -> Document:
-    """For a page: `timeline`, and `pages` of single ranks, relative to it."""
+    """The whole report. A page also takes a `timeline` and the addresses of single ranks' `pages`.
+
+    Addresses are relative to the page.
+    """
     return Document(
         title(report),
-        [steps_said(report)],
+        [steps_line(report)],
         verdict(report),
         [
             ranks_section(report, pages or {}),
@@ -68,15 +71,15 @@ def first_screen(document: Document) -> Document:
 
 def title(report: RanksReport) -> str:
     gpus = sorted({row.gpu for row in report.ranks if row.gpu})
-    of = f" of {report.world_size}" if some_are_missing(report) else ""
-    return " · ".join([f"{len(report.ranks)}{of} ranks", *gpus])
+    total = f" of {report.world_size}" if some_are_missing(report) else ""
+    return " · ".join([f"{len(report.ranks)}{total} ranks", *gpus])
 
 
 def some_are_missing(report: RanksReport) -> bool:
     return (report.world_size or 0) > len(report.ranks)
 
 
-def steps_said(report: RanksReport) -> str:
+def steps_line(report: RanksReport) -> str:
     numbers = report.steps.iterations
     steps = f"{len(numbers)} step{'s' if len(numbers) != 1 else ''} that all ranks have"
     if report.steps.name:
@@ -105,24 +108,24 @@ def verdict_line(report: RanksReport) -> str:
 def verdict(report: RanksReport) -> list[Block]:
     tone: Tone = "good" if report.verdict == "balanced" else "warning"
     evidence = [*(report.evidence[1:] if report.straggler else report.evidence)]
-    evidence += map(rank_said, late_rows(report)[:MOST_SAID])
-    found = [Finding(each.level, each.what, each.cure, places=TEXT) for each in report.findings]
+    evidence += map(rank_sentence, late_rows(report)[:MOST_SAID])
+    findings = [Finding(each.level, each.what, each.cure, places=TEXT) for each in report.findings]
     return [
         Verdict(verdict_line(report), tone),
         Bullets("Evidence", evidence),
         Bullets("Next", report.straggler.next if report.straggler else []),
-        *[each for each in found if each.level == "warning"],
+        *[each for each in findings if each.level == "warning"],
         Facts(figures(report), cards=True),
     ]
 
 
 def late_rows(report: RanksReport) -> list[RankRow]:
-    """The one that costs most first."""
+    """The rows of the late ranks, the one that costs most first."""
     late, rows = report.straggler, {row.rank: row for row in report.ranks}
     return [rows[number] for number in (late.rank, *late.with_ranks)] if late else []
 
 
-def rank_said(row: RankRow) -> str:
+def rank_sentence(row: RankRow) -> str:
     bound = VERDICT[row.bottleneck].title if row.bottleneck in VERDICT else row.bottleneck
     return f"Rank {row.rank} by itself is bound by {bound}."
 
@@ -136,12 +139,12 @@ def figures(report: RanksReport) -> list[tuple[str, str]]:
         (f"cost of {who}", f"{milliseconds(late.costs_ms_per_step)} ms" if late else "none"),
         ("gain of mending it", f"{milliseconds(late.gains_ms_per_step)} ms" if late else ABSENT),
         ("cost of jitter", ABSENT if jitter is None else f"{milliseconds(jitter)} ms"),
-        ("most to least computing", most_to_least(report)),
+        ("most to least computing", most_to_least_computing(report)),
     ]
 
 
-def most_to_least(report: RanksReport) -> str:
-    """Of computing, without what a rank waits, or collectives slow it."""
+def most_to_least_computing(report: RanksReport) -> str:
+    """Most over least time that a rank computes, without waits and what collectives slow it by."""
     computing = [row.compute_ms - row.communication.slowed_ms for row in report.ranks]
     return f"{max(computing) / min(computing):.2f} times" if min(computing) > 0 else ABSENT
 
@@ -150,7 +153,7 @@ def ranks_section(report: RanksReport, pages: Mapping[int, str]) -> Section:
     rows = shown_rows(report)
     bar = Chart("ranks_step", "mean step of each rank", charts.steps_by_rank(rows), height_of(rows))
     table = ranks_table(report, pages)
-    lead = table.note + OWN_PAGES * bool(pages) + said_of_shown(report.ranks)
+    lead = table.note + OWN_PAGES * bool(pages) + shown_note(report.ranks)
     return Section("ranks", "Ranks", [bar, table], lead=lead)
 
 
@@ -209,7 +212,7 @@ def ranks_table(report: RanksReport, pages: Mapping[int, str]) -> Table:
 
 
 def is_slowed(report: RanksReport) -> bool:
-    """Whether what kernels beside collectives take longer is worth a column."""
+    """Whether kernels take so much longer beside collectives that it is worth a column."""
     rows = report.ranks
     return any(row.communication.slowed_ms >= WORTH_TELLING * row.step_ms for row in rows)
 
@@ -234,11 +237,11 @@ def waits_section(report: RanksReport) -> Section:
 
 def timeline_section(report: RanksReport, data: TimelineData | None) -> Section:
     label = "Timeline of what each rank computes, and of its collectives"
-    of = report.clock.aligned_on or "clocks that could not be aligned"
+    by = report.clock.aligned_on or "clocks that could not be aligned"
     lead = (
-        f"All ranks by {of}. Of each rank two rows: what its GPU computes, phase by phase, and its "
+        f"All ranks by {by}. Of each rank two rows: what its GPU computes, phase by phase, and its "
         "collectives, parted where the last rank comes. Click for details, press ? for the keys."
-        f"{said_of_shown(report.ranks)}"
+        f"{shown_note(report.ranks)}"
     )
     blocks: list[Block] = [Timeline("timeline", label, data, "Only on a page.")]
     return Section("timeline", "Timeline", blocks, lead=lead, places=("page",))
@@ -251,7 +254,7 @@ def collectives_section(report: RanksReport) -> Section:
         return f"rank {row.last_rank}, {percent(row.last_percent)}"
 
     def group(row: CollectiveSum) -> str:
-        """Who is in it goes without saying where all are."""
+        """The group's name; its members are left out where these are all ranks."""
         return row.group.partition(" [")[0] if row.ranks == len(report.ranks) else row.group
 
     columns = [
@@ -279,6 +282,6 @@ def collectives_section(report: RanksReport) -> Section:
 
 
 def health(report: RanksReport) -> Section:
-    found: list[Block] = [Finding(each.level, each.what, each.cure) for each in report.findings]
-    blocks = found or [Said("Nothing was found that spoils it.")]
+    findings: list[Block] = [Finding(each.level, each.what, each.cure) for each in report.findings]
+    blocks = findings or [Paragraph("Nothing was found that spoils it.")]
     return Section("health", "The captures' health", blocks, "Health", places=("page",))

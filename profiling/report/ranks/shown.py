@@ -1,4 +1,4 @@
-"""Which ranks have bars, and rows of a timeline, where a page has no room for all.
+"""Chooses the ranks that are drawn, as bars and as rows of a timeline, where there are too many.
 
 Called by profiling.report.ranks.document and timeline.
 """
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from profiling.analysis.ranks.records import RankRow
 
-MOST = 32
+MOST = 32  # ranks that are drawn
 
 
 def shown_ranks(rows: Sequence[RankRow]) -> list[int]:
-    """The places in `rows` of all, or of those that wait least and most."""
+    """Indices in `rows` of the ranks to draw: all, or those that wait least and most."""
     if len(rows) <= MOST:
         return list(range(len(rows)))
     order = sorted(range(len(rows)), key=lambda n: rows[n].communication.lost_wait_ms or 0.0)
@@ -19,8 +19,8 @@ def shown_ranks(rows: Sequence[RankRow]) -> list[int]:
     return sorted([*order[:half], *order[-half:]])
 
 
-def said_of_shown(rows: Sequence[RankRow]) -> str:
-    """Behind another sentence; empty where all are shown."""
+def shown_note(rows: Sequence[RankRow]) -> str:
+    """A sentence to append that says which ranks are drawn; empty where all are."""
     if len(rows) <= MOST:
         return ""
     return f" Drawn are {MOST} of {len(rows)} ranks, those that wait least and most."

@@ -1,7 +1,7 @@
 """Some steps of all ranks on one clock, as a page's timeline reads them. Called by document.
 
-Two rows a rank: what its GPU computes and copies, and its collectives, parted into wait and
-transfer. As in a capture's timeline the columns are packed by capture.timeline_data.
+Each rank has two rows: one with what its GPU computes and copies, one with its collectives, split
+into wait and transfer. As in a capture's timeline, capture.timeline_data packs the columns.
 """
 
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ from cli.plain import without_controls
 from profiling.analysis.columns import concatenate_columns
 from profiling.analysis.gpu_time.step_events import shown_steps
 from profiling.analysis.ranks.summary import RanksAnalysis
-from profiling.report.capture.timeline_data import Name, TimelineData, packed
+from profiling.report.capture.timeline_data import TimelineData, packed_column
 from profiling.report.ranks.shown import shown_ranks
 
-WAIT, TRANSFER = "synchronization", "communication"  # colours
+WAIT, TRANSFER = "synchronization", "communication"  # names of colours
 
 
 @dataclass(frozen=True)
@@ -24,24 +24,26 @@ class Row:
     label: str
     start_ns: np.ndarray
     end_ns: np.ndarray
-    name: np.ndarray  # numbers in the names of the page
-    shade: np.ndarray  # in SHADES
+    name: np.ndarray  # indices in the page's table of names
+    shade: np.ndarray  # indices in SHADES
 
 
 SHADES = ("compute", "copy", WAIT, TRANSFER)
 
 
 class Names:
+    """The page's table of names, each once."""
+
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
 
-    def of(self, names: Sequence[str]) -> np.ndarray:
-        found = [self.numbers.setdefault(name, len(self.numbers)) for name in names]
-        return np.array(found, np.int64)
+    def indices_of(self, names: Sequence[str]) -> np.ndarray:
+        indices = [self.numbers.setdefault(name, len(self.numbers)) for name in names]
+        return np.array(indices, np.int64)
 
 
 def timeline_of(analysis: RanksAnalysis) -> TimelineData:
-    """Of the steps that all ranks have, as many as a page has room for."""
+    """The timeline of the steps that all ranks have, as many as a page has room for."""
     first = analysis.ranks[0]
     chosen = np.flatnonzero(analysis.costs.steps_of(first))
     bounds_ns = np.append(first.bounds_ns[chosen], first.bounds_ns[chosen[-1] + 1])
@@ -52,14 +54,14 @@ def timeline_of(analysis: RanksAnalysis) -> TimelineData:
     slowest = int(np.argmax(length))
     counts = sum((np.histogram(row.start_ns, bounds_ns)[0] for row in rows), np.zeros(len(length)))
     shown = shown_steps(counts, median, slowest)
-    rows = [of_steps(row, bounds_ns, shown) for row in rows]
+    rows = [in_shown_steps(row, bounds_ns, shown) for row in rows]
     starts = [row.start_ns for row in rows]
     origin_ns = min((int(start[0]) for start in starts if len(start)), default=int(bounds_ns[0]))
-    nothing = packed(np.empty(0, np.int64))
+    nothing = packed_column(np.empty(0, np.int64))
     return {
         "origin": origin_ns - int(bounds_ns[0]),
-        "bounds": packed(length),
-        "shown": packed(shown.astype(np.int64)),
+        "bounds": packed_column(length),
+        "shown": packed_column(shown.astype(np.int64)),
         "firstStep": int(analysis.costs.iterations[0]),
         "median": median,
         "slowest": slowest,
@@ -67,12 +69,12 @@ def timeline_of(analysis: RanksAnalysis) -> TimelineData:
         "called": {WAIT: "waiting", TRANSFER: "transfer"},
         "causes": {},
         "rows": [{"kind": "rank", "label": r.label, "count": len(r.start_ns)} for r in rows],
-        "start": packed(
+        "start": packed_column(
             concatenate_columns([np.diff(start, prepend=origin_ns) for start in starts])
         ),
-        "duration": packed(concatenate_columns([row.end_ns - row.start_ns for row in rows])),
-        "name": packed(concatenate_columns([row.name for row in rows])),
-        "shade": packed(concatenate_columns([row.shade for row in rows])),
+        "duration": packed_column(concatenate_columns([row.end_ns - row.start_ns for row in rows])),
+        "name": packed_column(concatenate_columns([row.name for row in rows])),
+        "shade": packed_column(concatenate_columns([row.shade for row in rows])),
         "call": nothing,
         "phase": nothing,
         "operator": nothing,
@@ -84,12 +86,8 @@ def timeline_of(analysis: RanksAnalysis) -> TimelineData:
     }
 
 
-def named(name: str) -> Name:
-    return {"label": without_controls(name), "whole": "", "links": []}
-
-
 def rows_of(analysis: RanksAnalysis, number: int, names: Names) -> list[Row]:
-    """On the clock of the first rank."""
+    """The two rows of a rank, on the clock of the first rank."""
     rank, offset_ns = analysis.ranks[number], analysis.clocks.offset_ns[number]
     slices = rank.slices
     shades = np.array([SHADES.index(part) for part in slices.parts], np.int64)
@@ -97,29 +95,30 @@ def rows_of(analysis: RanksAnalysis, number: int, names: Names) -> list[Row]:
         f"rank {rank.rank}",
         slices.start_ns - offset_ns,
         slices.end_ns - offset_ns,
-        names.of(slices.names)[slices.name],
+        names.indices_of(slices.names)[slices.name],
         shades[slices.name],
     )
-    return [computing, talking(analysis, number, names)]
+    return [computing, collectives_row(analysis, number, names)]
 
 
-def talking(analysis: RanksAnalysis, number: int, names: Names) -> Row:
-    """Each collective as its wait and its transfer; one that was not matched as a transfer."""
+def collectives_row(analysis: RanksAnalysis, number: int, names: Names) -> Row:
+    """A rank's collectives, each as a wait and a transfer; an unmatched one as a transfer alone."""
     rank, waits = analysis.ranks[number], analysis.costs.waits
-    of = rank.collectives
-    wait_ns = np.zeros(len(of.start_ns), np.int64)
+    collectives = rank.collectives
+    wait_ns = np.zeros(len(collectives.start_ns), np.int64)
     matched = waits.matched.row[:, number]
     there = (matched >= 0) & ~np.isnan(waits.wait_ns[:, number])
     wait_ns[matched[there]] = waits.wait_ns[there, number].astype(np.int64)
-    start_ns = of.start_ns - analysis.clocks.offset_ns[number]
-    end_ns = of.end_ns - analysis.clocks.offset_ns[number]
-    waits_too = np.flatnonzero(wait_ns > 0)
-    starts = concatenate_columns([start_ns[waits_too], start_ns + wait_ns])
-    ends = concatenate_columns([(start_ns + wait_ns)[waits_too], end_ns])
-    waiting = np.arange(len(starts)) < len(waits_too)
-    kind = concatenate_columns([of.kind[waits_too], of.kind])
+    start_ns = collectives.start_ns - analysis.clocks.offset_ns[number]
+    end_ns = collectives.end_ns - analysis.clocks.offset_ns[number]
+    waited = np.flatnonzero(wait_ns > 0)
+    starts = concatenate_columns([start_ns[waited], start_ns + wait_ns])
+    ends = concatenate_columns([(start_ns + wait_ns)[waited], end_ns])
+    waiting = np.arange(len(starts)) < len(waited)
+    kind = concatenate_columns([collectives.kind[waited], collectives.kind])
     waits_of, transfers = (
-        names.of([f"{name}, {what}" for name in of.names]) for what in ("waiting", "transfer")
+        names.indices_of([f"{name}, {what}" for name in collectives.names])
+        for what in ("waiting", "transfer")
     )
     name = np.where(waiting, waits_of[kind], transfers[kind])
     shade = np.where(waiting, SHADES.index(WAIT), SHADES.index(TRANSFER))
@@ -128,8 +127,8 @@ def talking(analysis: RanksAnalysis, number: int, names: Names) -> Row:
     return Row(label, starts[order], ends[order], name[order], shade[order])
 
 
-def of_steps(row: Row, bounds_ns: np.ndarray, shown: np.ndarray) -> Row:
-    """Its slices that begin in a shown step."""
+def in_shown_steps(row: Row, bounds_ns: np.ndarray, shown: np.ndarray) -> Row:
+    """The row with only those slices that begin in a shown step."""
     step = np.searchsorted(bounds_ns, row.start_ns, side="right") - 1
     inside = (step >= 0) & (step < len(shown)) & np.append(shown, False)[step]
     columns = row.start_ns, row.end_ns, row.name, row.shade

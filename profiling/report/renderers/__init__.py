@@ -1,1 +1,1 @@
-"""A Document for a terminal, as Markdown, as a page: one module each."""
+"""Renderers of a Document: a module each for terminal, Markdown and page."""

@@ -1,4 +1,4 @@
-"""A Document as Markdown, short enough for a pull request."""
+"""Renders a Document as Markdown, short enough for a pull request."""
 
 import re
 from collections.abc import Iterable
@@ -13,12 +13,12 @@ from profiling.report.document import (
     Document,
     Facts,
     Finding,
-    Said,
+    Paragraph,
     StepBar,
     Table,
     Verdict,
-    in_text,
-    shown,
+    shown_blocks,
+    text_sections,
 )
 from profiling.report.text import INDENT, WORDS
 from profiling.units import milliseconds, percent
@@ -28,40 +28,40 @@ SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#~&])")
 
 
 def markdown(document: Document) -> str:
-    blocks, title, under = list(shown(document.verdict, "markdown")), document.title, ""
+    blocks, title, under = list(shown_blocks(document.verdict, "markdown")), document.title, ""
     if blocks and isinstance(first := blocks[0], Verdict) and first.word is None:
         blocks, title, under = blocks[1:], first.text, f"{document.title}: "
-    parts = [f"## {escaped(title)}", escaped(under + " · ".join(document.notes))]
+    parts = [f"## {escape(title)}", escape(under + " · ".join(document.notes))]
     parts += paragraphs(blocks)
-    for heading, blocks in in_text(document, "markdown"):
-        parts += [f"**{escaped(heading)}**"] if heading else []
+    for heading, blocks in text_sections(document, "markdown"):
+        parts += [f"**{escape(heading)}**"] if heading else []
         parts += paragraphs(blocks)
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def paragraphs(blocks: list[Block]) -> list[str]:
-    """Those of a list follow each other, all else stands by itself."""
-    found: list[str] = []
+    """The blocks as paragraphs; neighbouring items of a list share one."""
+    parts: list[str] = []
     for is_list, together in groupby(blocks, lambda block: isinstance(block, (Bullets, Finding))):
-        texts = map(written, together)
-        found += ["\n".join(texts)] if is_list else texts
-    return found
+        texts = map(block_text, together)
+        parts += ["\n".join(texts)] if is_list else texts
+    return parts
 
 
-def written(block: Block) -> str:
+def block_text(block: Block) -> str:
     match block:
         case Verdict():
-            return f"**{escaped(block.text)}**"
-        case Said():
-            return escaped(block.text)
+            return f"**{escape(block.text)}**"
+        case Paragraph():
+            return escape(block.text)
         case Facts():
             return facts(block)
         case Bullets():
-            lead = f"**{escaped(block.heading.lower())}:** " if block.heading else ""
-            return "\n".join(f"- {lead}{escaped(line)}" for line in block.lines)
+            lead = f"**{escape(block.heading.lower())}:** " if block.heading else ""
+            return "\n".join(f"- {lead}{escape(line)}" for line in block.lines)
         case Finding():
-            cure = f" ({escaped(block.cure)})" if block.cure else ""
-            return f"- **{escaped(block.word or block.level)}:** {escaped(block.what)}{cure}"
+            cure = f" ({escape(block.cure)})" if block.cure else ""
+            return f"- **{escape(block.word or block.level)}:** {escape(block.what)}{cure}"
         case StepBar():
             return step(block)
         case Table():
@@ -69,22 +69,22 @@ def written(block: Block) -> str:
     raise TypeError(f"{block}: not for Markdown")
 
 
-def escaped(words: str) -> str:
-    """Names come from captures: no markup of theirs, no control characters, one line each."""
+def escape(words: str) -> str:
+    """The text in one line, its markup escaped, without control characters: it may be anyone's."""
     return SPECIAL.sub(r"\\\1", plain(words))
 
 
 def code(words: str) -> str:
-    """In a table a | would end the cell, in code a ` the code."""
+    """The text as code. A | would end a table's cell and a ` the code, so both are replaced."""
     return f"`{words.replace('`', chr(39)).replace('|', '¦')}`"
 
 
 def facts(block: Facts) -> str:
     if block.cards:
         whats, figures = zip(*block.pairs, strict=True)
-        return grid(map(escaped, whats), ["---:"] * len(whats), [map(escaped, figures)])
-    title = [f"**{escaped(block.heading)}**", ""] if block.heading else []
-    lines = [f"- {escaped(what)}: {escaped(figure)}" for what, figure in block.pairs]
+        return grid(map(escape, whats), ["---:"] * len(whats), [map(escape, figures)])
+    title = [f"**{escape(block.heading)}**", ""] if block.heading else []
+    lines = [f"- {escape(what)}: {escape(figure)}" for what, figure in block.pairs]
     return "\n".join(title + lines)
 
 
@@ -93,7 +93,7 @@ def step(block: StepBar) -> str:
         return "The step cannot be split: no GPU activity was captured."
     whole_ms = sum(ms for _, ms in block.parts)
     rows = [
-        [escaped(part.meaning), milliseconds(ms), percent(100 * ms / whole_ms)]
+        [escape(part.meaning), milliseconds(ms), percent(100 * ms / whole_ms)]
         for part, ms in block.parts
         if ms > 0
     ]
@@ -102,11 +102,11 @@ def step(block: StepBar) -> str:
 
 
 def table(block: Table) -> str:
-    title, note, rows = escaped(block.title), escaped(block.note), block.rows or []
+    title, note, rows = escape(block.title), escape(block.note), block.rows or []
     columns = [column for column in block.columns if column.brief]
     most = FOLDED_ROWS if block.folded else MOST_ROWS
     lines = grid(
-        [escaped(column.heading) for column in columns],
+        [escape(column.heading) for column in columns],
         ["---" if column.kind in WORDS else "---:" for column in columns],
         [[cell(row, column) for column in columns] for row in rows[:most]],
     )
@@ -122,8 +122,8 @@ def grid(heads: Iterable[str], rules: Iterable[str], rows: Iterable[Iterable[str
 
 
 def cell(row: object, column: Column) -> str:
-    words = text.cell(column.of(row), column.kind)
+    words = text.cell(column.value_of(row), column.kind)
     if column.kind == "code":
         return code(words)
     bare = words.lstrip(INDENT)
-    return "&emsp;" * (len(words) - len(bare)) + escaped(bare)
+    return "&emsp;" * (len(words) - len(bare)) + escape(bare)

@@ -1,7 +1,7 @@
-"""A Document as a page: one HTML file that needs nothing else.
+"""Renders a Document as a page: one HTML file that needs nothing else.
 
 templates/document.html.j2 lays it out; a page that is more than a Document has a template of its
-own that extends it.
+own, which extends that one.
 """
 
 import secrets
@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from cli.plain import without_controls
 from profiling.report import palette, text
-from profiling.report.chart_words import spoken
+from profiling.report.chart_words import chart_sentence
 from profiling.report.document import (
     Block,
     Cell,
@@ -25,22 +25,24 @@ from profiling.report.document import (
     Value,
     Verdict,
     is_shown,
-    shown,
+    shown_blocks,
 )
 from profiling.report.renderers import plotly_script
 
 
 def page(document: Document, template: str = "document.html.j2", **values: object) -> str:
-    """The whole HTML text. `values`: what a template takes that extends document.html.j2."""
+    """The whole HTML text. `values` are those of a template that extends document.html.j2."""
     sections = [
         section
         for section in document.sections
         if "page" in section.places and any(map(on_page, section.blocks))
     ]
     blocks = [*document.verdict, *(block for section in sections for block in section.blocks)]
-    charts = [block for block in shown(blocks, "page") if isinstance(block, Chart)]
-    timelines = [block for block in shown(blocks, "page") if isinstance(block, Timeline)]
-    figures = cleaned({chart.name: chart.figure for chart in charts if chart.figure is not None})
+    charts = [block for block in shown_blocks(blocks, "page") if isinstance(block, Chart)]
+    timelines = [block for block in shown_blocks(blocks, "page") if isinstance(block, Timeline)]
+    figures = without_control_characters(
+        {chart.name: chart.figure for chart in charts if chart.figure is not None}
+    )
     headlines = [b.word or b.text for b in document.verdict if isinstance(b, Verdict)][:1]
     return (
         environment()
@@ -61,50 +63,53 @@ def page(document: Document, template: str = "document.html.j2", **values: objec
 
 @cache
 def environment() -> Environment:
-    """Escapes all that is put into a page: names come from captures, which anyone may have made."""
+    """The environment of the templates. It escapes all values: anyone may have made a capture."""
     made = Environment(
         loader=PackageLoader("profiling.report", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=cleaned,
+        finalize=without_control_characters,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"cell": text.cell, "more": more, "lead": lead, "spoken": spoken}
-    made.filters |= {"marked": text.marked, "arrows": arrows}
+    made.filters |= {"cell": text.cell, "more": as_cell, "lead": lead, "spoken": chart_sentence}
+    made.filters |= {"marked": text.split_code, "arrows": arrows}
     made.tests["shown"] = on_page
     return made
 
 
 def plotly_js() -> str:
-    return plotly_script.packed()
+    return plotly_script.packed_script()
 
 
-def cleaned(value: object) -> object:
-    """Texts without control characters, also inside of figures; markup of templates as it is."""
+def without_control_characters(value: object) -> object:
+    """The value without control characters in its texts, nested ones too; markup is unchanged."""
     if isinstance(value, Path):
         return without_controls(str(value))
     if isinstance(value, str):
         return value if isinstance(value, Markup) else without_controls(value)
     if isinstance(value, dict):
-        return {cleaned(key): cleaned(item) for key, item in value.items()}
+        return {
+            without_control_characters(key): without_control_characters(item)
+            for key, item in value.items()
+        }
     if isinstance(value, (list, tuple)):
-        return [cleaned(item) for item in value]
+        return [without_control_characters(item) for item in value]
     return value
 
 
-def more(value: Value) -> Cell:
-    """What stands behind a cell of code."""
+def as_cell(value: Value) -> Cell:
+    """The value as a Cell, for the parts that unfold behind a cell of code."""
     return value if isinstance(value, Cell) else Cell(None if value is None else str(value))
 
 
 def arrows(words: str) -> str:
-    """What stands there before and after, with an arrow that a line does not break."""
+    """The text with each " -> " as an arrow that is not broken over two lines."""
     return words.replace(" -> ", " → ")
 
 
 def lead(section: Section) -> str:
-    tables = (block for block in shown(section.blocks, "page") if isinstance(block, Table))
+    tables = (block for block in shown_blocks(section.blocks, "page") if isinstance(block, Table))
     return section.lead or next((t.note for t in tables if t.title == section.title), "")
 
 

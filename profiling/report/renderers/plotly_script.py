@@ -1,4 +1,4 @@
-"""Plotly's script as a text that a page holds and unpacks: 1.84 MB instead of 4.8.
+"""Plotly's script, compressed into a text that a page holds and unpacks: 1.84 MB instead of 4.8.
 
 templates/charts.js unpacks it when the first chart comes into view.
 """
@@ -14,23 +14,23 @@ BEGIN, END = '"use strict";var Plotly=(()=>{', "window.Plotly = Plotly;"
 
 
 @cache
-def packed() -> str:
-    """gzip, then base85 without what means something in HTML."""
+def packed_script() -> str:
+    """The script in gzip and base85, without the characters that have a meaning in HTML."""
     package = find_spec("plotly")
     assert package is not None and package.origin is not None  # a requirement of this project
     script = Path(package.origin).parent / "package_data" / "plotly.min.js"
-    plain = unwrapped(script.read_text(encoding="utf-8")).encode()
+    plain = without_wrapper(script.read_text(encoding="utf-8")).encode()
     return base64.b85encode(gzip.compress(plain, mtime=0)).decode().translate(UNMARKED)
 
 
-def unwrapped(script: str) -> str:
-    """Without the function around it that looks for a module loader.
+def without_wrapper(script: str) -> str:
+    """The script without the function around it, which looks for a module loader.
 
-    A browser reads the whole of that function once to find its end and once more to run it: without
-    it plotly is there in about half the time.
+    A browser parses that whole function once to find its end and once more to run it; without it
+    plotly is ready in about half the time.
     """
     licence, wrapper, rest = script.partition(BEGIN)
     body, end, _ = rest.rpartition(END)
     if not (wrapper and end):
-        return script  # of another make
+        return script  # a build of another form
     return licence[: licence.find("*/") + 2] + "\n" + wrapper + body + end

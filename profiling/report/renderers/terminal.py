@@ -1,4 +1,4 @@
-"""A Document in a terminal. 80 columns suffice, and a pipe gets the same text without colours."""
+"""Prints a Document. 80 columns suffice, and a pipe gets the same text without colours."""
 
 from collections.abc import Iterable
 
@@ -19,13 +19,13 @@ from profiling.report.document import (
     Document,
     Facts,
     Finding,
-    Said,
+    Paragraph,
     StepBar,
     Table,
     Tone,
     Verdict,
-    in_text,
-    shown,
+    shown_blocks,
+    text_sections,
 )
 from profiling.report.text import WORDS, shorten
 from profiling.units import milliseconds, percent
@@ -38,37 +38,37 @@ TONES: dict[Tone, str] = {
     "bad": "red",
 }
 BAR_WIDTH = 70
-LEAST_NAME, LEAST_HEADING = 8, 12  # characters to which names and headings are shortened
-GAP = 2  # between columns
+LEAST_NAME, LEAST_HEADING = 8, 12  # characters to which names and headings may be shortened
+GAP = 2  # blanks between columns
 
 
 def show(document: Document, console: Console) -> None:
-    put(styled(document.title, "bold"), console)
+    print_trimmed(styled_text(document.title, "bold"), console)
     for line in document.notes:
-        put(styled(line, "dim"), console)
+        print_trimmed(styled_text(line, "dim"), console)
     show_blocks(document.verdict, console)
-    for title, blocks in in_text(document, "terminal"):
+    for title, blocks in text_sections(document, "terminal"):
         if title:
-            put(heading(title), console)
+            print_trimmed(heading(title), console)
         show_blocks(blocks, console)
 
 
 def show_answer(document: Document, console: Console) -> None:
-    """The verdict once more: what was printed last is what one sees first."""
+    """Prints the verdict again at the end, because readers see the last lines first."""
     for block in document.verdict:
         if isinstance(block, Verdict):
-            put(answer(block), console)
+            print_trimmed(answer(block), console)
 
 
 def show_blocks(blocks: Iterable[Block], console: Console) -> None:
-    """For what is said before all is known, too: a table at a time."""
-    for block in shown(blocks, "terminal"):
-        put(drawn(block, console.width), console)
+    """Prints blocks, which need not be a whole Document: a verb may print table by table."""
+    for block in shown_blocks(blocks, "terminal"):
+        print_trimmed(renderable(block, console.width), console)
 
 
-def put(made: RenderableType, console: Console) -> None:
-    """Prints it without the blanks with which tables and wrapped lines fill their lines up."""
-    for line in console.render_lines(made, pad=False):
+def print_trimmed(content: RenderableType, console: Console) -> None:
+    """Prints the content without the blanks that tables and wrapped lines have at their ends."""
+    for line in console.render_lines(content, pad=False):
         while line and not line[-1].text.rstrip():
             line.pop()
         if line:
@@ -76,7 +76,7 @@ def put(made: RenderableType, console: Console) -> None:
         console.print(Segments([*line, Segment.line()]), end="")
 
 
-def styled(words: str, style: str = "") -> Text:
+def styled_text(words: str, style: str = "") -> Text:
     return Text(as_called(plain(words)), style)
 
 
@@ -84,22 +84,22 @@ def heading(title: str) -> Text:
     return Text(f"\n{plain(title)}", "bold cyan")
 
 
-def drawn(block: Block, width: int) -> RenderableType:
-    """The block, within `width`."""
+def renderable(block: Block, width: int) -> RenderableType:
+    """The block for rich, at most `width` columns wide. Raises TypeError for one of pages alone."""
     match block:
         case Verdict():
             return Group(Text(), answer(block))
-        case Said():
-            return styled(block.text, TONES[block.tone])
+        case Paragraph():
+            return styled_text(block.text, TONES[block.tone])
         case Facts():
             return facts(block)
         case Bullets():
-            title = [styled(block.heading, "bold")] if block.heading else []
+            title = [styled_text(block.heading, "bold")] if block.heading else []
             return Group(*title, *map(bullet, block.lines))
         case Finding():
             style = "yellow" if block.level == "warning" else "dim"
             cure = f" — {block.cure}" if block.cure else ""
-            return styled(f"{block.word or block.level}: {block.what}{cure}", style)
+            return styled_text(f"{block.word or block.level}: {block.what}{cure}", style)
         case StepBar():
             return step_bar(block, min(width, BAR_WIDTH))
         case Table():
@@ -108,20 +108,20 @@ def drawn(block: Block, width: int) -> RenderableType:
 
 
 def answer(block: Verdict) -> Text:
-    return styled(block.text, f"bold {TONES[block.tone]}")
+    return styled_text(block.text, f"bold {TONES[block.tone]}")
 
 
 def bullet(line: str) -> Grid:
-    """With its further lines indented."""
+    """A line of a list, whose wrapped lines are indented."""
     made = Grid.grid(padding=(0, 1, 0, 0))
-    made.add_row(" •", styled(line))
+    made.add_row(" •", styled_text(line))
     return made
 
 
 def facts(block: Facts) -> Group:
     made = Grid.grid(padding=(0, 2, 0, 0))
     for what, figure in block.pairs:
-        made.add_row(styled(what), styled(figure, "bold"))
+        made.add_row(styled_text(what), styled_text(figure, "bold"))
     return Group(heading(block.heading) if block.heading else Text(), made)
 
 
@@ -136,16 +136,16 @@ def step_bar(block: StepBar, width: int) -> Group:
     legend.add_column()
     legend.add_column(justify="right")
     legend.add_column(justify="right")
-    told = sorted(block.parts, key=lambda each: -each[1])[: block.most]
+    listed = sorted(block.parts, key=lambda each: -each[1])[: block.most]
     for part, ms in block.parts:
         begin, done_ms = round(done_ms / whole_ms * width), done_ms + ms
         ink = part.colours
         bar.append(ink.shade * (round(done_ms / whole_ms * width) - begin), style=ink.terminal)
         swatch = Text(f"{ink.shade} ", style=ink.terminal).append(part.meaning, style="default")
-        if (part, ms) in told:
+        if (part, ms) in listed:
             legend.add_row(swatch, f"{milliseconds(ms)} ms", percent(100 * ms / whole_ms))
-    if len(told) < len(block.parts):
-        rest_ms = whole_ms - sum(ms for _, ms in told)
+    if len(listed) < len(block.parts):
+        rest_ms = whole_ms - sum(ms for _, ms in listed)
         share = percent(100 * rest_ms / whole_ms)
         legend.add_row("  all else", f"{milliseconds(rest_ms)} ms", share)
     legend.add_row("  the step", f"{milliseconds(whole_ms)} ms", "100.0 %", style="bold")
@@ -153,9 +153,9 @@ def step_bar(block: StepBar, width: int) -> Group:
 
 
 def grid(table: Table, width: int) -> Group:
-    """The brief columns of the first rows.
+    """The table with its brief columns and first rows.
 
-    Figures that do not fit are left out, the last ones first, and named below.
+    Columns of figures that do not fit are left out, the last ones first, and named below.
     """
     rows = table.rows or []
     columns = [column for column in table.columns if column.brief]
@@ -175,7 +175,7 @@ def grid(table: Table, width: int) -> Group:
     rest = [Text(f"… {more} more: --json or --html has them", "dim")] if more > 0 else []
     if left_out:
         rest.append(Text(f"a wider terminal also shows {', '.join(left_out)}", "dim"))
-    note = [styled(table.note, "dim")] if table.note else []
+    note = [styled_text(table.note, "dim")] if table.note else []
     return Group(heading(table.title), *note, Padding(made, (0, 0, 0, 1)), *rest)
 
 
@@ -184,14 +184,14 @@ def is_figure(column: Column) -> bool:
 
 
 def cells_of(row: object, columns: list[Column]) -> list[str]:
-    return [text.cell(column.of(row), column.kind) for column in columns]
+    return [text.cell(column.value_of(row), column.kind) for column in columns]
 
 
 def widths(columns: list[Column], table: Table, width: int) -> list[int]:
-    """Characters for each column and the gap behind it; more than `width` if they do not fit.
+    """Characters for each column with the gap behind it; more than `width` if they do not fit.
 
-    Headings and names (code, and the first column) may be shortened: what room is left is shared
-    equally among them.
+    Headings and names (code, and the first column) may be shortened; they share the remaining room
+    equally.
     """
     rows = [cells_of(row, columns) for row in (table.rows or [])[: table.most]]
     rooms, wanted = [], []

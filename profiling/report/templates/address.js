@@ -1,5 +1,5 @@
-// What a reader has chosen of tables, in the address: #SECTION&kernels.filter=gemm&kernels.sort=-3. A link to
-// it shows the same. Pairs of other scripts stay as they are; a link to a section leaves what was chosen.
+// Keeps the reader's choices in tables in the address: #SECTION&kernels.filter=gemm&kernels.sort=-3. Such a
+// link shows the same again. Pairs of other scripts stay unchanged; a link to a section keeps the choices.
 "use strict";
 
 const choices = new Map(); // "kernels.filter" -> "gemm"
@@ -36,7 +36,7 @@ function keepChoice(key, value) {
   writeChoices();
 }
 
-// At once, and whenever the address is another. A table that takes another's place takes its name.
+// Calls back at once, and whenever the address changes. A table that replaces another takes its name.
 function onAddress(name, follow) {
   choiceFollowers.set(name, follow);
   follow([...choices.keys()]);

@@ -1,4 +1,4 @@
-// The numbers of a chart as a table, made when it is opened.
+// Makes a table of a chart's numbers when it is opened.
 "use strict";
 
 // Plotly's texts have its markup and escapes.

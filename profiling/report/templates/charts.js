@@ -1,4 +1,4 @@
-// Charts, drawn by plotly when they come into view; on paper in the light theme, as wide as a sheet.
+// Draws charts with plotly when they come into view; for printing in the light theme, as wide as a sheet.
 "use strict";
 
 const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif";
@@ -8,11 +8,11 @@ const AXIS_BELOW = 52; // px for ticks and title of the x axis
 const PAPER = 640; // px: fits between the margins of A4 and Letter, inside of a section
 const BASE85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%:()*+-;,=.?@^_`{|}~"; // as plotly_script.py has it
 
-const nonce = document.currentScript.nonce; // by which the page's policy knows its own scripts
+const nonce = document.currentScript.nonce; // the page's policy knows its own scripts by it
 const figures = JSON.parse(document.getElementById("figures")?.textContent ?? "{}");
-let plotlyReady = null; // a promise, once plotly is asked for
-let turn = Promise.resolve(); // until the charts are drawn that were asked for so far
-const waiting = new Map(); // chart -> until it is drawn, while it waits for its turn
+let plotlyReady = null; // a promise, once plotly is needed
+let turn = Promise.resolve(); // resolves when all charts requested so far are drawn
+const waiting = new Map(); // chart that waits for its turn -> promise that it is drawn
 let onPaper = false;
 
 function fromBase85(text) {
@@ -38,15 +38,15 @@ async function unpackPlotly() {
   document.head.append(script);
 }
 
-// One chart a frame, so that the first shows before the second is drawn, and each as its figure is by
-// then: what is asked for again while it waits is drawn once. Printing cannot wait.
+// Draws one chart a frame, so that the first shows before the second is drawn. A chart that is requested
+// again while it waits is drawn once, with its latest figure. Printing cannot wait.
 function draw(chart, figureOf) {
   if (onPaper && window.Plotly) return drawByPlotly(chart, figureOf());
   plotlyReady ??= unpackPlotly();
   if (!waiting.has(chart)) {
     const drawn = drawAfter(turn, chart, figureOf);
     waiting.set(chart, drawn);
-    turn = drawn.catch(() => {}).then(nextFrame); // an error is told to who asked for the chart
+    turn = drawn.catch(() => {}).then(nextFrame); // whoever requested the chart gets its error
   }
   return waiting.get(chart);
 }
@@ -58,7 +58,7 @@ async function drawAfter(before, chart, figureOf) {
   if (chart.isConnected) await drawByPlotly(chart, figureOf());
 }
 
-// When the browser has painted; at once in a page that nobody sees, which is not painted.
+// Resolves when the browser has painted; at once in a hidden page, which is not painted.
 function nextFrame() {
   return new Promise((done) => { if (document.hidden) setTimeout(done); else requestAnimationFrame(() => setTimeout(done)); });
 }
@@ -78,7 +78,7 @@ async function drawByPlotly(chart, figure) {
   if (below) await makeRoomForLegend(chart);
 }
 
-// The chart grows by what the legend takes.
+// Grows the chart by the height of its legend.
 async function makeRoomForLegend(chart) {
   const room = chart.querySelector(".legend")?.getBoundingClientRect().height ?? 0;
   if (!room) return;
@@ -109,7 +109,7 @@ function prepareCharts() {
   document.querySelectorAll("[data-chart]").forEach((chart) => awaitsView.observe(chart));
 }
 
-// Printing does not wait, so plotly has to be there before: it is, when anything was drawn.
+// Printing does not wait, so plotly has to be loaded before. It is, once any chart was drawn.
 addEventListener("beforeprint", () => {
   onPaper = true;
   document.documentElement.dataset.theme = "light";

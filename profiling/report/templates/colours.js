@@ -1,7 +1,7 @@
-// Colours of a chart by name: they follow the theme, hatches and labels follow the colour below them.
+// Resolves a chart's colours by name: they follow the theme, hatches and labels the colour below them.
 "use strict";
 
-// A name without a colour of its own is drawn all the same.
+// A name without a colour of its own is drawn in a neutral one.
 function withColours(value, style) {
   if (typeof value === "string" && value.startsWith("var(--")) {
     return (style.getPropertyValue(value.slice(4, -1)) || style.getPropertyValue("--other")).trim();
@@ -29,7 +29,7 @@ function inkOn(hex) {
   return relativeLuminance(hex) > 0.1791 ? "#000000" : "#ffffff";
 }
 
-// A hatch lies on the other side of its colour than the ink, so that labels stay as readable on it.
+// A hatch is darker than its colour under light labels and lighter under dark ones, which stay readable.
 function hatchOn(hex) {
   const away = inkOn(hex) === "#000000" ? 255 : 0;
   const mixed = channels(hex).map((each) => Math.round(each + 0.4 * (away - each)));
@@ -48,7 +48,7 @@ function finished(trace) {
   return made;
 }
 
-// [data, layout] in the theme of the page.
+// Returns [data, layout] in the theme of the page.
 function themed(figure) {
   const style = getComputedStyle(document.documentElement);
   const { data, layout } = withColours(figure, style);

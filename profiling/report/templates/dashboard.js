@@ -1,16 +1,16 @@
-// Charts that are drawn when they come into view, as the reader chose: axes, smoothing, runs, zoom.
-// What was chosen stands in the address. charts.js draws them; it runs after this, so all else
-// waits for the whole page.
+// Draws the dashboard's charts when they come into view, as the reader chose: axes, smoothing, runs, zoom.
+// The choices are kept in the address. charts.js, which does the drawing, runs after this script, so the
+// rest waits until the whole page is loaded.
 "use strict";
 
 const state = {
   x: "iteration", log: false, end: false, runs: true, smooth: 0,
-  hidden: new Set(), // s0:label of a group, the folder of a run
-  zoom: {}, // iteration, time -> range: the same in all charts of that axis
+  hidden: new Set(), // s0:LABEL of a group, or the folder of a run
+  zoom: {}, // "iteration" or "time" -> range, shared by all charts with that axis
   y: {}, // chart -> range
 };
 const inView = new Set();
-let charts = []; // their elements
+let charts = []; // their elements in the page
 
 function takeOver(root) {
   for (const chart of root.querySelectorAll("[data-chart]")) {
@@ -61,7 +61,7 @@ function writeAddress() {
   try { history.replaceState(null, "", address); } catch { /* a frame may forbid it, and browsers many of them at once */ }
 }
 
-// A link to a section takes the place of the whole fragment: what was chosen goes behind it.
+// A link to a section replaces the whole fragment, so the choices are appended to it again.
 function keepAddress() {
   const section = location.hash.slice(1);
   if (section && document.getElementById(decodeURIComponent(section))) return writeAddress();
@@ -88,12 +88,12 @@ function tracesOf(figure, hidden) {
     const runs = figure.data.filter((other) => isRun(other) && other.legendgroup === trace.legendgroup);
     const shown = runs.filter((run) => !state.hidden.has(run.meta.run));
     if (runs.length && !shown.length) return { ...trace, visible: false };
-    const same = !runs.length || (shown.length === runs.length && !figure.grown); // of a group of one run it is the run
+    const same = !runs.length || (shown.length === runs.length && !figure.grown); // the mean of a group of one run is that run
     return { ...(same ? trace : remade(trace, shown, over_time)), visible: true };
   });
 }
 
-// Which zoom an axis shares: iteration, time; nothing for an axis of its own.
+// Returns the zoom that an axis shares, "iteration" or "time"; nothing for an axis of its own.
 function axisOf(name) {
   const meta = figures[name].layout.meta;
   return meta && (meta.over_time || state.x === "time" ? "time" : "iteration");
@@ -133,7 +133,7 @@ async function drawLazily(chart) {
   chart.on("plotly_doubleclick", () => { chart.dataset.reset = "1"; });
 }
 
-// Those in view now, the others when they come into view.
+// Draws the charts in view now, and the others when they come into view.
 function redraw(changed = () => true) {
   for (const chart of charts) {
     if (!changed(chart.dataset.lazy)) continue;

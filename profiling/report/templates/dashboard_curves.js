@@ -1,5 +1,5 @@
-// What curves come to in the browser: means of the runs that are shown, smoothing, rows that arrive.
-// A trace knows its iterations and its seconds, one as x and the other in `meta`.
+// Computes curves in the browser: means of the runs that are shown, smoothing, rows that arrive.
+// A trace has both its iterations and its seconds, one as x and the other in `meta`.
 "use strict";
 
 const iterations = (trace, overTime) => (overTime ? trace.meta.iteration : trace.x);
@@ -14,7 +14,7 @@ function interpolated(at, x, y) {
   });
 }
 
-// Mean, least and greatest of lines over the iterations that all of them reached.
+// Returns mean, least and greatest of lines, over the iterations that all of them reached.
 function spreadOf(lines, overTime) {
   const xs = lines.map((line) => iterations(line, overTime));
   const first = Math.max(...xs.map((x) => x[0]));
@@ -32,7 +32,7 @@ function spreadOf(lines, overTime) {
 
 const thereAndBack = (there, back) => [...there, ...[...back].reverse()];
 
-// A group's mean or band, as these of its runs have it.
+// Computes a group's mean or band from these of its runs.
 function remade(trace, runs, overTime) {
   const { iteration, elapsed_s, mean, low, high } = spreadOf(runs, overTime);
   const closed = trace.meta.kind === "spread";
@@ -41,20 +41,20 @@ function remade(trace, runs, overTime) {
   return { ...trace, x: column(x), y: closed ? thereAndBack(high, low) : mean, meta: { ...trace.meta, ...other } };
 }
 
-// Exponential moving average, without the pull of its beginning; 0: the values as they are.
+// Exponential moving average, corrected for its start; with 0 the values are unchanged.
 function smoothed(y, weight) {
   let sum = 0;
   return weight ? y.map((value, i) => (sum = weight * sum + (1 - weight) * value) / (1 - weight ** (i + 1))) : y;
 }
 
-// Rows, by run, behind the lines of a chart; whether there were any for it.
+// Appends rows, by run, to the lines of a chart. Returns whether there were any for it.
 function appendRows(figure, rowsOf) {
   const { metric, scale, over_time } = figure.layout.meta ?? {};
   let grown = false;
   for (const trace of figure.data) {
     for (const row of rowsOf[trace.meta?.run] ?? []) {
       if (!metric || !(metric in row) || !("time/elapsed_s" in row)) continue;
-      if (row.iter <= iterations(trace, over_time).at(-1)) continue; // it came while the page was made, and is in it
+      if (row.iter <= iterations(trace, over_time).at(-1)) continue; // it arrived while the page was made, which has it already
       iterations(trace, over_time).push(row.iter);
       seconds(trace, over_time).push(row["time/elapsed_s"]);
       trace.y.push(row[metric] * scale);
@@ -66,7 +66,7 @@ function appendRows(figure, rowsOf) {
   return grown;
 }
 
-// From the least to the greatest value of the second half of what is shown.
+// Returns the range from least to greatest value in the second half of what is shown.
 function rangeOfEnd(traces, range, log) {
   const lines = traces.filter((trace) => trace.visible !== false && trace.meta?.kind !== "spread");
   const last = range ? range[1] : Math.max(...lines.map((line) => line.x.at(-1)));

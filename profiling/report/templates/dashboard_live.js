@@ -1,22 +1,22 @@
-// A page that is served follows its runs without a reload: rows arrive as events and go behind the
-// lines; when the server says that more has changed, words, tables and charts are taken over from a
-// page without plotly. What the reader chose, scrolled to or sorted stays.
+// Lets a page that is served follow its runs without a reload. Rows arrive as events and are appended to
+// the lines. When the server says that more has changed, words, tables and charts are taken from a new
+// page without plotly. The reader's choices, scrolling and sorting stay.
 "use strict";
 
 const live = document.getElementById("live");
 let source = null;
-let mark = live.dataset.mark; // up to where this page knows the runs' files
+let mark = live.dataset.mark; // how far this page has read the runs' files
 let paused = false;
-let later = 0; // the timer of what is tried again
+let later = 0; // timer of the next attempt
 
-// Only what is new: an aid reads it aloud. The time, which changes each second, it leaves out.
+// Writes only what is new, since a screen reader reads it aloud. It leaves out the time, which changes each second.
 function tell(text, when = "") {
   const status = live.querySelector("[role=status]");
   if (status.textContent !== text) status.textContent = text;
   live.querySelector(".when").textContent = when;
 }
 
-// A page that nobody sees lets go of its connection: a browser has six for all pages of a server.
+// A hidden page closes its connection, because a browser has six for all pages of a server.
 const following = () => !paused && !document.hidden;
 
 function rest() {
@@ -57,7 +57,7 @@ async function takeOverNewer() {
     const newer = new DOMParser().parseFromString(text, "text/html");
     if (!following()) return;
     if (!answer.ok) throw new Error(newer.body.textContent);
-    source.close(); // one that was begun meanwhile knows the page as it was
+    source.close(); // one that was opened meanwhile starts from the old page
     adopt(newer);
     mark = newer.getElementById("live").dataset.mark;
     after(1, follow); // at most one update in a second
@@ -67,10 +67,10 @@ async function takeOverNewer() {
   }
 }
 
-// Tables of the page itself, without those of a chart's numbers, which chart_numbers.js makes.
+// Returns the page's own tables, without those of a chart's numbers, which chart_numbers.js makes.
 const tablesOf = (root) => [...root.querySelectorAll(".sortable")].filter((box) => !box.closest("[data-numbers]"));
 
-// What the parts of a page are: another run or chart changes it.
+// Returns a description of the page's parts, which changes with another run or chart.
 function outline(root) {
   const parts = [...root.querySelectorAll("main > section[id], [data-group], [data-run], [data-lazy]")];
   const heads = tablesOf(root).flatMap((box) => [box.id, ...headsOf(box.querySelector("table")).map(headingOf)]);
@@ -98,11 +98,11 @@ function adoptWords(newer) {
     }
     showRows(box);
   }
-  const untouched = "[data-numbers][open]:not(:has(.sortable :focus))"; // nobody types in it
+  const untouched = "[data-numbers][open]:not(:has(.sortable :focus))"; // the reader is not typing in it
   document.querySelectorAll(untouched).forEach(showNumbers);
 }
 
-// What is open stays open. Plotly listens to the window for each of its charts until it is told that one is gone.
+// Open parts stay open. Plotly listens to the window for each chart until the chart is purged.
 function adoptWhole(newer) {
   const main = document.querySelector("main");
   const parts = (root) => [...root.querySelector("main").childNodes]

@@ -1,10 +1,10 @@
-// What a reader types to find rows: words that all have to be there, a|b for either, -word for rows without
-// it, /a regular expression/, and heading:word to look in one column.
+// Parses what a reader types to find rows: words that must all occur, a|b for either, -word for rows
+// without it, /a regular expression/, and heading:word to look in one column.
 "use strict";
 
 const TERM = /(-?)(?:([\w ]*?):)?(\/(?:[^/\\]|\\.)+\/|\S+)/g;
 
-// A function of a row that says whether it is looked for. SyntaxError: for a wrong regular expression.
+// Returns a function that says whether a row matches. Throws SyntaxError for a wrong regular expression.
 function filterOf(text, headings) {
   const terms = [...text.trim().matchAll(TERM)].map(([whole, not, heading, words]) => {
     const column = headings.indexOf(heading?.trim().toLowerCase());
@@ -15,7 +15,7 @@ function filterOf(text, headings) {
   return (row) => terms.every((term) => term(row));
 }
 
-// In a column of its own a word is the whole of a cell: norm is not layer_norm there.
+// A word for one column has to be the whole cell: there norm does not find layer_norm.
 function testOf(words, exact) {
   if (/^\/.+\/$/.test(words)) {
     const pattern = new RegExp(words.slice(1, -1), "i");

@@ -1,4 +1,4 @@
-// The list of sections, what is copied, and all that waits for a click. It comes last, but for a timeline.
+// The list of sections, copying, and all reactions to clicks. It comes last, except for a timeline.
 "use strict";
 
 function listSections() {
@@ -16,7 +16,7 @@ async function copy(button) {
   try {
     await navigator.clipboard.writeText(code.textContent);
     button.textContent = "copied";
-  } catch { // a browser may forbid it: what is selected, a key copies
+  } catch { // a browser may forbid it; the reader can copy the selection with a key
     getSelection().selectAllChildren(code);
     button.textContent = "selected";
   }

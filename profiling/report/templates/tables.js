@@ -1,7 +1,7 @@
-// Tables that sort, filter, and can be taken away as CSV and JSON.
+// Tables that sort and filter, and can be saved as CSV and JSON.
 "use strict";
 
-const MISSING = -Infinity; // sorts below all
+const MISSING = -Infinity; // sorts below all values
 
 function cellValue(cell) {
   const { value } = cell.dataset;
@@ -29,7 +29,7 @@ function sortTable(table, column, direction) {
   }
 }
 
-// As the filter sees it: what is shown and what stands behind it.
+// Returns a row's texts as the filter sees them: what its cells show, and the full names behind that.
 function searched(row) {
   row.searched ??= (() => {
     const texts = [...row.cells].map((cell) => cell.textContent.trim().toLowerCase());
@@ -44,12 +44,12 @@ function matchingRows(box) {
   const headings = headsOf(table).map((head) => headingOf(head).toLowerCase());
   let matches = () => true;
   field.setCustomValidity("");
-  if (!field.value.trim()) return [...table.tBodies[0].rows]; // most of the time: no text is read
+  if (!field.value.trim()) return [...table.tBodies[0].rows]; // the usual case, without reading any text
   try { matches = filterOf(field.value, headings); } catch (error) { field.setCustomValidity(error.message); }
   return [...table.tBodies[0].rows].filter((row) => matches(searched(row)));
 }
 
-// The rows that are looked for; the first of them until "all" is pressed.
+// Shows the rows that match; only the first of them until "all" is pressed.
 function showRows(box) {
   const rows = box.querySelector("table").tBodies[0].rows;
   const found = matchingRows(box), all = box.querySelector(".all");
@@ -62,7 +62,7 @@ function showRows(box) {
   all.textContent = box.dataset.all ? "fewer" : `all ${found.length}`;
 }
 
-// Numbers as they were measured, whole names; a unit stands in the heading.
+// Returns numbers as measured and whole names; a unit is in the heading.
 function exported(box) {
   const heads = headsOf(box.querySelector("table"));
   const headings = heads.map((head) => {
@@ -77,7 +77,7 @@ function exported(box) {
   return [headings, rows];
 }
 
-// RFC 4180. A spreadsheet would run a text that begins as a formula does.
+// RFC 4180. A text that begins like a formula gets an apostrophe, because a spreadsheet would run it.
 function csvOf([headings, rows]) {
   const field = (value) => {
     if (typeof value === "number" || value === null) return String(value ?? "");
@@ -115,7 +115,7 @@ function prepareTable(box) {
   const name = box.id.replace("table-", "");
   for (const [column, head] of headsOf(table).entries()) {
     head.querySelector("button").addEventListener("click", () => {
-      const first = "number" in head.dataset ? -1 : 1; // the largest first is what one looks for
+      const first = "number" in head.dataset ? -1 : 1; // readers look for the largest first
       const before = { ascending: 1, descending: -1 }[head.ariaSort];
       const number = (column + 1) * (before ? -before : first);
       sortBy(box, number);

@@ -1,4 +1,4 @@
-// In the head, before anything is drawn: the theme that was chosen last, else the system's.
+// Sets the theme that was chosen last, else the system's. It runs in the head, before anything is drawn.
 "use strict";
 const darkSystem = matchMedia("(prefers-color-scheme: dark)");
 

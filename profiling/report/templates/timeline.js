@@ -1,25 +1,25 @@
 // The timeline of a report: its view, its address, its colours. timeline_data.js reads the events,
-// timeline_draw.js draws them, the others take keys and say what was found. Its own module because no
-// library that can lie inside a page does this: Perfetto's UI is an application with workers and wasm
-// that wants a server, speedscope draws stacks of one thread, uPlot draws series, and plotly made an
-// SVG element of each event.
+// timeline_draw.js draws them, the others handle input, search and details. It is our own because no
+// library that fits inside a page does this: Perfetto's UI is an application with workers and wasm that
+// needs a server, speedscope draws stacks of one thread, uPlot draws series, and plotly made an SVG
+// element of each event.
 
 const box = document.getElementById("timeline-view");
 const [canvas, details, tip] = ["canvas", ".details", ".tip"].map((name) => box.querySelector(name));
 const [search, stepNumber] = ["[type=search]", "[type=number]"].map((name) => box.querySelector(name));
 const context = canvas.getContext("2d", { alpha: false });
 const events = readEvents(JSON.parse(document.getElementById("timeline-data").textContent));
-const SHORTEST = 50; // ns in view
-const MARGIN = 0.02; // of the window, beyond its ends
-const BORDER = 0.01; // of a step that is shown alone
+const SHORTEST = 50; // least ns in view
+const MARGIN = 0.02; // room beyond the window's ends, as a share of the window
+const BORDER = 0.01; // room beside a step that is shown alone, as a share of the step
 const AHEAD = "; the host was ahead: it had left this step's phases before the GPU began them";
-const PRINTED = 660; // px: what a section on a sheet has room for
+const PRINTED = 660; // px: width of a section on a sheet
 
 const view = {
   from: 0, to: events.last, width: 0, chosen: -1, hovered: -1, selection: null, wanted: null,
   palette: readPalette(context, events.shades),
 };
-const found = { events: [], at: -1 }; // by the search
+const found = { events: [], at: -1 }; // results of the search
 let [asked, printing, saving] = [false, false, 0];
 
 // -- the view
@@ -68,7 +68,7 @@ function hostWasAhead(from, to) {
   return host && eventAt(events, host, (from + to) / 2, (to - from) / 2) < 0;
 }
 
-function show(event) { // in the middle, wide enough to be seen
+function show(event) { // centres it, wide enough to be seen
   const [start, end, span] = [events.start[event], events.end[event], view.to - view.from];
   const inView = start >= view.from && end <= view.to && (end - start) / span > 0.005;
   if (inView) return;
@@ -96,7 +96,7 @@ function drawNow() {
   view.drawMs = performance.now() - begun; // read by benchmarks.timeline_frames
 }
 
-// -- the address: t=FROM,TO in ms beside what others keep there
+// -- the address: t=FROM,TO in ms, next to what other scripts keep there
 
 function saveView() {
   const others = location.hash.slice(1).split("&").filter((part) => part && !part.startsWith("t="));
@@ -115,7 +115,7 @@ function followAddress() {
   return Boolean(times);
 }
 
-// A row of the idle table, or its link, leads to its gap.
+// A row of the idle table, or its link, goes to the gap.
 function followLink(click) {
   const selector = "a[href^='#t=']";
   const link = click.target.closest(selector)
@@ -154,7 +154,7 @@ function afterPrint() {
   repaint();
 }
 
-function shadesOf(kind) { // those that occur in rows of this kind
+function shadesOf(kind) { // returns the shades that occur in rows of this kind
   const present = new Set();
   for (const row of events.rows) if (row.kind === kind) for (let i = row.first; i < row.behind; i++) present.add(events.shade[i]);
   return [...present].map((shade) => [kind, events.shades[shade]]);

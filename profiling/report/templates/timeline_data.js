@@ -1,7 +1,7 @@
-// The events of a timeline, as profiling.report.capture.timeline_data packed them, and questions to
-// them. Times are ns since the window began. All events lie in the same columns, row after row, each
-// row by start; `reach` is the latest end so far in a row, so that a binary search finds the first
-// event that is still open at a time, also where events overlap.
+// Unpacks the events of a timeline, which profiling.report.capture.timeline_data packed, and queries
+// them. Times are ns since the window began. All events are in the same columns, row after row, sorted
+// by start within a row. `reach` is the latest end so far in a row, so that a binary search finds the
+// first event that is still open at a time, even where events overlap.
 
 const ARRAYS = { u8: Uint8Array, u16: Uint16Array, u32: Uint32Array, f64: Float64Array };
 
@@ -39,13 +39,13 @@ function readEvents(packed) {
   return events;
 }
 
-// Of each call where its operations stand in `order`: one call launches all of a CUDA graph.
+// Returns where each call's operations are in `order`: one call launches all of a CUDA graph.
 function launchedBy({ call }) {
   const order = Uint32Array.from(call.keys()).sort((a, b) => call[a] - call[b] || a - b);
   return { order, calls: order.map((operation) => call[operation]) };
 }
 
-function firstAbove(column, from, to, value) { // of an ascending column
+function firstAbove(column, from, to, value) { // the column is ascending
   while (from < to) {
     const middle = (from + to) >> 1;
     if (column[middle] > value) to = middle; else from = middle + 1;
@@ -60,8 +60,8 @@ const isOperation = (events, event) => event >= events.firstOperation;
 const stepAt = ({ bounds }, time) =>
   Math.min(Math.max(firstAbove(bounds, 0, bounds.length, time) - 1, 0), bounds.length - 2);
 
-// The event that is open at the time, of several the one that began last; else, within `slack`, the
-// nearest; -1: none.
+// Returns the event that is open at the time, of several the one that began last, or else the nearest
+// within `slack`, or -1.
 function eventAt(events, row, time, slack = 0) {
   const { start, end, reach } = events;
   const behind = firstAbove(start, row.first, row.behind, time);
@@ -74,7 +74,7 @@ function eventAt(events, row, time, slack = 0) {
   return behind < row.behind && start[behind] - time < distance ? behind : nearest;
 }
 
-// The call that launched an operation; -1: not captured.
+// Returns the call that launched an operation, or -1 if it was not captured.
 function callOf(events, event) {
   const call = isOperation(events, event) ? events.call[event - events.firstOperation] : 0;
   return call ? events.firstCall + call - 1 : -1;
@@ -88,14 +88,14 @@ function operationsOf(events, event) {
   return Array.from(order.subarray(from, to), (operation) => operation + events.firstOperation);
 }
 
-// The events of some names, by start.
+// Returns the events with some names, sorted by start.
 function eventsCalled(events, wanted) {
   const found = [];
   for (let i = 0; i < events.name.length; i++) if (wanted[events.name[i]]) found.push(i);
   return found.sort((a, b) => events.start[a] - events.start[b] || a - b);
 }
 
-// What a selection holds: ns of it within the steps that are here, idle ns by cause, and the time and
+// Sums up a selection: its ns within the steps that are included, idle ns by cause, and the time and
 // number of operations by family. Idle gaps and busy times tile the steps.
 function measured(events, from, to) {
   const { start, end, bounds, shown } = events;

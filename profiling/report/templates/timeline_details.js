@@ -1,5 +1,5 @@
-// What a timeline says of a slice and of a selection, in a live region: who cannot see the canvas reads
-// it there. Texts alone, for names may come from anyone.
+// Describes a slice or a selection of a timeline in a live region, for readers who cannot see the canvas.
+// It writes texts, never markup, because anyone may have chosen the names.
 
 function say(title, pairs, links = []) {
   const list = document.createElement("dl");
@@ -62,7 +62,7 @@ function callFacts(event) {
     ["launched", ran.length ? nameOf(ran[0]) + (ran.length > 1 ? ` and ${ran.length - 1} more` : "") : "nothing"]];
 }
 
-function idleFacts(event) { // what ended before it, and began behind it
+function idleFacts(event) { // what ended before the gap and began after it
   const streams = events.rows.filter((row) => row.kind === "stream");
   const near = (time) => streams.map((row) => eventAt(events, row, time, 2)).find((i) => i >= 0) ?? -1;
   const said = (i) => (i >= 0 ? nameOf(i) : "–");

@@ -1,14 +1,14 @@
-// One frame of a timeline on a canvas: what is visible, and of what is narrower than a pixel one
-// column of pixels, as strong as the share of it that is covered.
+// Draws one frame of a timeline on a canvas: the visible slices. Those narrower than a pixel are merged
+// into columns of one pixel, as opaque as the share of it that they cover.
 
 const [AXIS, ROW, BAR, GUTTER, NARROW_GUTTER, NARROW] = [24, 22, 18, 112, 76, 640]; // px
-const NAMED = 26; // px of a slice that are worth a name
-const SHARES = [0.35, 0.55, 0.78, 1]; // of a colour, by how much of a pixel is covered
-const DIMMED = SHARES.length; // what a search does not find
+const NAMED = 26; // px from which on a slice has its name
+const SHARES = [0.35, 0.55, 0.78, 1]; // opacities, by how much of a pixel is covered
+const DIMMED = SHARES.length; // index for slices that a search does not find
 const MOST_ARROWS = 200; // one call launches all of a CUDA graph
 const SMALL_FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, Arial, sans-serif";
 
-// The colours as the page has them now: a shade's name is that of its variable.
+// Reads the page's current colours: a shade has the name of its variable.
 function readPalette(context, shades) {
   const style = getComputedStyle(document.documentElement);
   const hex = (name) => style.getPropertyValue(`--${name}`).trim() || "#7a8591";
@@ -20,7 +20,7 @@ function readPalette(context, shades) {
   return { ...named, fills, inks: shades.map((shade) => inkOn(hex(shade))), hatch: hatching(context, named.card) };
 }
 
-function hatching(context, colour) { // idle time is told from work without its colour too
+function hatching(context, colour) { // distinguishes idle time from work without colours too
   const tile = Object.assign(document.createElement("canvas"), { width: 6, height: 6 });
   const pen = tile.getContext("2d");
   pen.strokeStyle = colour;
@@ -30,7 +30,7 @@ function hatching(context, colour) { // idle time is told from work without its 
   return context.createPattern(tile, "repeat");
 }
 
-// `view`: {from, to, width, chosen, hovered, selection, wanted, palette}. Returns how many slices.
+// `view`: {from, to, width, chosen, hovered, selection, wanted, palette}. Returns the number of slices drawn.
 function drawFrame(context, events, view) {
   const plot = placeOf(view);
   const height = heightOf(events);
@@ -98,7 +98,7 @@ function drawSteps(context, events, view, plot) {
 }
 
 function drawSlices(context, events, view, plot) {
-  const filled = events.shades.map(() => [...SHARES, 0].map(() => [])); // [x, y, width, ...] of each fill
+  const filled = events.shades.map(() => [...SHARES, 0].map(() => [])); // [x, y, width, ...] for each fill
   const [named, hatched] = [[], []];
   events.rows.forEach((row, number) => collectRow(events, view, plot, row, topOf(number), filled, named, hatched));
   let count = 0;
@@ -119,7 +119,7 @@ function drawSlices(context, events, view, plot) {
   return count;
 }
 
-// The rectangles of a row: slices of a pixel or more as they are, the others by columns of pixels.
+// Collects a row's rectangles: one for each slice of a pixel or more, the others merged by pixel.
 function collectRow(events, view, plot, row, top, filled, named, hatched) {
   const { start, end, shade, name } = events;
   const { from, to, wanted } = view;
@@ -144,7 +144,7 @@ function collectRow(events, view, plot, row, top, filled, named, hatched) {
       const column = Math.floor(x);
       if (column !== pixel) { flush(); pixel = column; }
       covered += width;
-      const weight = width + (wanted && !dim(i) ? 2 : 0); // what was searched for is never hidden
+      const weight = width + (wanted && !dim(i) ? 2 : 0); // search results are never hidden
       if (weight > longest) [longest, best] = [weight, i];
       continue;
     }
@@ -158,7 +158,7 @@ function collectRow(events, view, plot, row, top, filled, named, hatched) {
   flush();
 }
 
-// The name in the part of the slice that is in view; shortened, or left out where nothing is readable.
+// Writes a slice's name into its visible part, shortened, or not at all where it would be unreadable.
 const widths = new Map();
 function nameIn(context, name, left, right, top, plot) {
   const [a, b] = [Math.max(left, plot.left) + 4, Math.min(right, plot.left + plot.width) - 4];
@@ -189,7 +189,7 @@ function drawOutline(context, events, view, plot, event) {
     Math.max(3, Math.min(right, plot.left + plot.width + 9) - Math.max(left, plot.left - 9)), BAR + 1);
 }
 
-// From the launching call to what it launched.
+// Draws arrows from a launching call to the operations that it launched.
 function drawArrows(context, events, view, plot) {
   if (view.chosen < 0) return;
   const call = callOf(events, view.chosen);

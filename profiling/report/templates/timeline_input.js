@@ -1,6 +1,6 @@
-// Keys, buttons, mouse and fingers of a timeline.
+// Handles keys, buttons, mouse and touch in a timeline.
 
-function besides(direction) { // the slice before or behind the chosen one, in its row
+function besides(direction) { // the slice before or after the chosen one, in its row
   const rows = events.rows;
   const row = view.chosen >= 0 ? rows[rowOf(events, view.chosen)] : rows[rows.length - 1];
   if (!row) return;
@@ -66,9 +66,9 @@ function onKey(key) {
   key.preventDefault();
 }
 
-// -- mouse and fingers
+// -- mouse and touch
 
-const pointers = new Map(); // id -> where it is
+const pointers = new Map(); // id -> position
 let gesture = null; // {start, from, moved}: since the first pointer went down
 
 const placeIn = (event) => {
@@ -77,7 +77,7 @@ const placeIn = (event) => {
 };
 const timeAt = (x) => view.from + (x - placeOf(view).left) / placeOf(view).scale;
 
-function eventUnder({ x, y }) { // -1: none; "step": one of the row of steps
+function eventUnder({ x, y }) { // -1 without one; "step" for the row of steps
   const number = Math.floor((y - AXIS) / ROW) - 1;
   if (number < -1 || number >= events.rows.length || x < placeOf(view).left) return -1;
   return number < 0 ? "step" : eventAt(events, events.rows[number], timeAt(x), 3 / placeOf(view).scale);

@@ -1,8 +1,8 @@
-// The search of a timeline: what is not found is dimmed, n and N go from one to the next.
+// Searches a timeline: slices that do not match are dimmed, n and N go to the next match and back.
 
 const SPECIAL = /[.*+?^${}()|[\]\\]/g;
 
-function pattern(words) { // a regular expression where it is one: gemm|norm, else the text itself
+function pattern(words) { // a regular expression if the words are a valid one, else the text itself
   try { return new RegExp(words, "i"); } catch { return new RegExp(words.replace(SPECIAL, "\\$&"), "i"); }
 }
 
@@ -24,7 +24,7 @@ function look() {
 function nextFound(direction) {
   const count = found.events.length;
   if (!count) return;
-  if (found.at < 0) { // the first in view or behind it
+  if (found.at < 0) { // the first in view or after it
     const behind = found.events.findIndex((i) => events.start[i] >= view.from);
     found.at = behind < 0 ? 0 : behind;
     if (direction < 0) found.at = (found.at - 1 + count) % count;
