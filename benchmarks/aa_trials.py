@@ -22,7 +22,7 @@ from profiling.analysis.difference.records import Experiment
 from profiling.analysis.statistics import noise_of_processes, ratio_over_processes
 from profiling.records import read_json
 
-Process = list[float]  # step times in ms, medians of ten
+Process = list[float]  # step times of one process in ms, each a median of ten steps
 
 
 @dataclass
@@ -52,7 +52,7 @@ def main(config: TrialsConfig) -> None:
 
 
 def recorded(paths: list[Path]) -> dict[str, list[Process]]:
-    """Configuration -> its processes, over all records. Raises ValueError naming a bad file."""
+    """Configuration -> its processes in all records. Raises ValueError that names a bad file."""
     found: dict[str, list[Process]] = {}
     for path in paths:
         experiment = read_json(path, Experiment)
@@ -67,7 +67,7 @@ def recorded(paths: list[Path]) -> dict[str, list[Process]]:
 def count_called(
     processes: list[Process], trials: int, size: int, seed: int
 ) -> tuple[int, int, int]:
-    """Trials with a difference: as `ab` judges, by the interval alone, by steps as units."""
+    """Number of trials called a difference: (by `ab`, by the interval alone, by steps as units)."""
     random = np.random.default_rng(seed)
     medians = np.array([statistics.median(process) for process in processes])
     by_ab = by_interval = by_steps = 0

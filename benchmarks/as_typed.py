@@ -1,4 +1,4 @@
-"""What a training command takes as it is typed: its first process, with empty caches, and the next.
+"""Time of a training command as typed: its first process, with empty caches, and the second.
 
     python -m benchmarks as_typed against=../nanoGPT
     python -m benchmarks as_typed ways="attention=flash; attention=slow" iterations=1000 rounds=3
@@ -6,7 +6,7 @@
 Each way of ours is `config` with its keys, `theirs` is nanoGPT's train.py as it stands, whose text
 has to be prepared. All take turns, round by round. A first process has no compiled kernel of an
 earlier one: Triton's and inductor's caches are new folders, which its second process finds full.
-Steps are timed from outside, from line to line of what is printed, behind a warm-up; a process by
+Steps are timed from outside, from line to line of what is printed, after a warm-up; a process by
 its whole time on the wall. Both sides evaluate at their two ends alone, each in its own way. Prints
 a row for each way: the median of the rounds, and the least and the most.
 
@@ -57,11 +57,11 @@ class AsTypedConfig(Keys):
 
 @dataclass(frozen=True)
 class Process:
-    """What was seen of one that has ended."""
+    """Measured times and loss of a process that has ended."""
 
     wall_s: float
     step_ms: float
-    val_loss: float  # of its last evaluation
+    val_loss: float  # at its last evaluation
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def main(config: AsTypedConfig) -> None:
 
 
 def recorded(name: str, earlier: list[Measured], config: AsTypedConfig, out: Path) -> Pair:
-    """The next pair of this way: one that an earlier command measured, or a new one."""
+    """Next pair of this way: taken out of `earlier`, or measured now and appended to RECORD."""
     work = f"{config.config} {config.words} {config.iterations}"
     for known in earlier:
         if (known.way, known.work) == (name, work):
@@ -113,7 +113,7 @@ def recorded(name: str, earlier: list[Measured], config: AsTypedConfig, out: Pat
 
 
 def pairs_in(record: Path) -> list[Measured]:
-    """What earlier commands measured, in their order. Raises ValueError where it is damaged."""
+    """Pairs that earlier commands wrote, in order. Raises ValueError where the file is damaged."""
     if not record.exists():
         return []
     try:
@@ -134,7 +134,7 @@ def row(name: str, pairs: list[Pair]) -> str:
 
 
 def spread(values: list[float], places: int) -> str:
-    """The median, and in brackets the least and the most."""
+    """Median, with the least and the most in brackets."""
     middle, least, most = (f"{f(values):.{places}f}" for f in (median, min, max))
     return f"{middle} ({least}, {most})"
 
@@ -149,7 +149,7 @@ def pair(name: str, config: AsTypedConfig, out: Path) -> Pair:
 
 
 def trained(name: str, config: AsTypedConfig, out: Path, environ: dict[str, str]) -> Process:
-    """Runs a process to its end. Raises ValueError where it fails or prints no step."""
+    """Run one process to its end. Raises ValueError where it fails or prints no step."""
     label = "-".join(name.replace("=", "-").split()) or "as-it-is"
     folder, words = command(name, config, out / label)
     log = out / f"{label}.log"
@@ -166,7 +166,7 @@ def trained(name: str, config: AsTypedConfig, out: Path, environ: dict[str, str]
 
 
 def command(name: str, config: AsTypedConfig, out_dir: Path) -> tuple[Path, list[str]]:
-    """The folder to start it in, and the words behind python."""
+    """(folder to start the process in, arguments of python)."""
     keys: dict[str, object] = {"max_iters": config.iterations, "eval_interval": config.iterations}
     keys |= {"log_interval": LOG_INTERVAL, "out_dir": out_dir}
     if name == THEIRS:

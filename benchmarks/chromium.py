@@ -1,6 +1,6 @@
-"""A headless Chromium for what is measured of the pages: driven by selenium, or left alone.
+"""A headless Chromium to measure the pages with: driven by selenium, or left alone.
 
-The tests of the pages open theirs with it, too (tests/helpers/chromium.py).
+Tests of the pages use it too (tests/helpers/chromium.py).
 """
 
 import json
@@ -30,7 +30,7 @@ LOGS = {"browser": "ALL", "performance": "ALL"}  # the console, and every reques
 
 
 def title_of(page: Path, begin: str, width: int, height: int, longest_s: float) -> str:
-    """The page's title once it begins so, behind that, in a browser of its own.
+    """Rest of the page's title, once the title starts with `begin`, in a browser of its own.
 
     Nothing looks into the page: an inspector, which selenium is, makes V8 read scripts again for
     the places of their functions. Raises ValueError where there is no browser or no such title.
@@ -53,7 +53,10 @@ def title_of(page: Path, begin: str, width: int, height: int, longest_s: float) 
 
 
 def told_title(port_file: Path, begin: str, longest_s: float) -> str:
-    """From the browser's list of its pages. Raises TimeoutError."""
+    """Rest of the first title that starts with `begin` in the browser's list of its pages.
+
+    Raises TimeoutError after `longest_s`.
+    """
     end = time.monotonic() + longest_s
     while time.monotonic() < end:
         time.sleep(0.2)
@@ -73,7 +76,10 @@ def installed() -> str | None:
 
 @contextmanager
 def chromium(width: int, height: int, logged: bool = False) -> Iterator["Chrome"]:
-    """Its window in px. `logged`: it keeps LOGS. Raises ValueError where there is none."""
+    """Open a browser for the block, with a window of `width` x `height` px; `logged` keeps LOGS.
+
+    Raises ValueError where selenium, chromium or chromedriver is missing.
+    """
     program, driver_program = installed(), shutil.which("chromedriver")
     if not (find_spec("selenium") and program and driver_program):
         raise ValueError("needs the extra dev, chromium and chromedriver (apt-get install both)")

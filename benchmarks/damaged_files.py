@@ -1,7 +1,7 @@
 """A damaged file of each kind that profiling reads, and the commands that read it.
 
 Used by `python -m benchmarks fuzz`. Each of KINDS writes into the current folder, as `chance` says,
-and returns the words of command lines behind `python -m profiling`.
+and returns command lines, without the leading `python -m profiling`.
 """
 
 import gzip
@@ -28,7 +28,7 @@ def export(name: str, rows: int) -> bytes:
 
 @cache
 def trace(most: int) -> bytes:
-    """A real one, at most so many events of each category."""
+    """A real Chrome trace, cut to at most `most` events of each category."""
     whole = json.loads(gzip.decompress((CAPTURES / "flash_eager.trace.json.gz").read_bytes()))
     seen = Counter[str]()
     kept = []
@@ -44,7 +44,7 @@ def command(verb: str, *words: str, outputs: str = "json,markdown,html") -> Word
 
 
 def reading(content: bytes, name: str, chance: random.Random) -> list[Words]:
-    """The commands that read a capture: by itself, and beside a whole one."""
+    """Commands that read a capture: by itself, and compared with an undamaged one."""
     capture = f"{hostile(chance)}{name}"
     Path(capture).write_bytes(content)
     Path("base.sqlite").write_bytes(export("flash_compile", 4000))
@@ -54,7 +54,7 @@ def reading(content: bytes, name: str, chance: random.Random) -> list[Words]:
 
 
 def hostile(chance: random.Random) -> str:
-    """The beginning of a name, which may be a hostile one."""
+    """Beginning of a file's name, which is sometimes hostile."""
     return damage.NAME.replace("/", "_") if chance.random() < HOSTILE_NAMES else "x"
 
 
@@ -69,7 +69,7 @@ def damage_trace(chance: random.Random) -> list[Words]:
 
 
 def damage_manifest(chance: random.Random) -> list[Words]:
-    """Where it lies beside its capture, and named."""
+    """Damage a manifest that is found beside its capture, or named by --manifest."""
     content = (CAPTURES / "flash_metrics.window-1.json").read_bytes()
     Path("window-1.json").write_bytes(damage.damaged_json(content, chance))
     beside = reading(export("flash_metrics", 4000), "x.sqlite", chance)
@@ -77,7 +77,7 @@ def damage_manifest(chance: random.Random) -> list[Words]:
 
 
 def damage_run(chance: random.Random) -> list[Words]:
-    """One of two runs."""
+    """Damage one of two run folders."""
     name = hostile(chance)
     damaged = damage.damaged_run(small_run(6.0), chance)
     for folder, files in (("base", small_run(5.0)), (name, damaged)):
@@ -96,7 +96,7 @@ def damage_ncu(chance: random.Random) -> list[Words]:
 
 
 def small_run(step_ms: float) -> dict[str, bytes]:
-    """The files of a run's folder, by name, as training writes them."""
+    """File name -> content of a run's folder, as training writes it."""
     config: dict[str, object] = {
         "batch_size": 4,
         "block_size": 32,

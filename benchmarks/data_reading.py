@@ -29,8 +29,8 @@ from benchmarks.measuring import PROJECT, Keys, in_turns, key
 
 TOKEN_BYTES = 2
 CHARACTERS = string.ascii_letters + string.digits + " \n"  # few: logits take no memory to speak of
-WRITTEN_TOKENS = 1 << 24  # at once
-SETTLING_ROWS = 5  # at the start of a run, left out
+WRITTEN_TOKENS = 1 << 24  # in one write
+SETTLING_ROWS = 5  # left out at the start of a run
 SMALL_GB = 0.01
 POLL_S = 0.05
 
@@ -50,8 +50,8 @@ class DataReadingConfig(Keys):
 
 @dataclass(frozen=True)
 class Reading:
-    wait_ms: float  # for a batch, median
-    peak_bytes: int  # of the process's own memory, without pages of files
+    wait_ms: float  # median wait for a batch
+    peak_bytes: int  # process's own memory, without pages of files
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def main(config: DataReadingConfig) -> None:
 
 
 def made(folder: Path, gigabytes: float) -> Path:
-    """A folder with so much random text to train on, if it is not there yet."""
+    """Write `gigabytes` of random tokens to train on into the folder, unless they are there."""
     folder.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng(0)
     for split, count in (("train", int(gigabytes * 1e9) // TOKEN_BYTES), ("val", 100_000)):
@@ -111,7 +111,7 @@ def apart(
     cold: bool,
     config: DataReadingConfig,
 ) -> Reading:
-    """In a fresh process, whose memory is its own."""
+    """Measure in a fresh process, so that the peak memory is that of this measurement alone."""
     with get_context("spawn").Pool(1) as pool:
         return pool.apply(measured, (way, folder, cold, config))
 
@@ -133,6 +133,7 @@ def measured(
 
 
 def read_by_us(folder: Path, config: DataReadingConfig) -> list[float]:
+    """Seconds waited for each batch of data.batches."""
     import torch
 
     from configs.schema import Config
@@ -145,7 +146,10 @@ def read_by_us(folder: Path, config: DataReadingConfig) -> list[float]:
 
 
 def read_as_nanogpt(folder: Path, config: DataReadingConfig) -> list[float]:
-    """A map made for each batch, a slice for each sequence of inputs and of targets, stacked."""
+    """Seconds waited for each batch when it is read as nanoGPT does.
+
+    Each batch makes a new memory map, slices each sequence of inputs and of targets, and stacks them.
+    """
     import torch
 
     def draw(_: int) -> object:
@@ -160,7 +164,7 @@ def read_as_nanogpt(folder: Path, config: DataReadingConfig) -> list[float]:
 
 
 def timed(draw: Callable[[int], object], config: DataReadingConfig) -> list[float]:
-    """Seconds that each batch was waited for, with pauses between them."""
+    """Seconds that each batch took, with a pause after each."""
     waits_s = []
     for number in range(config.batches):
         begin_s = time.perf_counter()
@@ -174,7 +178,7 @@ def timed(draw: Callable[[int], object], config: DataReadingConfig) -> list[floa
 
 
 def trained(folder: Path, config: DataReadingConfig) -> Trained:
-    """Raises ValueError where it fails."""
+    """Train on the folder in a process of its own. Raises ValueError where it fails."""
     with TemporaryDirectory() as temporary:
         out = Path(temporary, "out")
         words = [f"dataset={folder}", f"out_dir={out}", "wandb.mode=disabled", "log_interval=1"]
@@ -197,7 +201,7 @@ def trained(folder: Path, config: DataReadingConfig) -> Trained:
 
 
 def watched(command: list[str], output: int) -> tuple[int, int]:
-    """The most memory that the process had while it ran, as `memory_of` has it."""
+    """Largest memory of the process while it ran, as the pair that `memory_of` gives."""
     peaks = (0, 0)
     with subprocess.Popen(command, cwd=PROJECT, stdout=output, stderr=output) as process:
         while process.poll() is None:
@@ -208,7 +212,7 @@ def watched(command: list[str], output: int) -> tuple[int, int]:
 
 
 def memory_of(pid: int) -> tuple[int, int]:
-    """Bytes of its own, and with those pages of files that are mapped. Linux; 0 elsewhere."""
+    """Resident bytes of a process: (anonymous, anonymous and mapped files). (0, 0) off Linux."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
