@@ -148,7 +148,8 @@ def read_by_us(folder: Path, config: DataReadingConfig) -> list[float]:
 def read_as_nanogpt(folder: Path, config: DataReadingConfig) -> list[float]:
     """Seconds waited for each batch when it is read as nanoGPT does.
 
-    Each batch makes a new memory map, slices each sequence of inputs and of targets, and stacks them.
+    For each batch it makes a new memory map, and stacks a slice for each sequence of inputs and of
+    targets.
     """
     import torch
 

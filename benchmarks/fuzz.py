@@ -39,16 +39,16 @@ from cli.errors import user_errors
 from cli.plain import CONTROLS, plain
 from profiling.report.renderers import page
 
-MEMORY_BYTES = 8 << 30  # who asks for more gets a MemoryError
-ELEMENT = re.compile(r"(?<!\\)<zz")  # of damage.NAME, where nothing escapes it
+MEMORY_BYTES = 8 << 30  # an allocation beyond it is a MemoryError
+ELEMENT = re.compile(r"(?<!\\)<zz")  # in damage.NAME, unescaped
 ATTRIBUTE = re.compile(r'(?<!\\)" zz=')
-CODE = re.compile(r"(?<!\\)`[^`\n]*`")  # in Markdown, where it is none
+CODE = re.compile(r"(?<!\\)`[^`\n]*`")  # in Markdown, where the name is harmless
 OUTCOMES = ("ok", "refused", "unclear", "traceback", "hang", "raw")
-Outcome = tuple[str, str]  # one of OUTCOMES, what went wrong
+Outcome = tuple[str, str]  # (one of OUTCOMES, what went wrong or "")
 
 
 class Hang(BaseException):
-    """No Exception: nothing on the way is to take it for an error of the file's."""
+    """A command took too long. No Exception, or a handler might take it for a damaged file."""
 
 
 @dataclass
@@ -90,7 +90,10 @@ def stop(*_: object) -> None:
 
 
 def worst(kind: str, seed: int, limit_s: int) -> Outcome:
-    """What went wrong with a mutation, in a folder of its own; else what its first command did."""
+    """Worst failure among the commands on a mutation, or what the first did where none failed.
+
+    The commands run in a folder of their own.
+    """
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder, chdir(folder):
         commands = KINDS[kind](random.Random(f"{kind} {seed}"))
         found = [outcome_of(words, limit_s) for words in commands]
@@ -99,7 +102,7 @@ def worst(kind: str, seed: int, limit_s: int) -> Outcome:
 
 
 def outcome_of(words: Words, limit_s: int) -> Outcome:
-    """Of the command `python -m profiling` with these words."""
+    """Outcome of the command `python -m profiling` with these words, run in this process."""
     for name in ("out.json", "out.markdown", "out.html"):
         Path(name).unlink(missing_ok=True)
     out, err, code = io.StringIO(), io.StringIO(), 0
@@ -125,7 +128,7 @@ def outcome_of(words: Words, limit_s: int) -> Outcome:
 
 @contextmanager
 def all_warnings() -> Iterator[None]:
-    """As errors: what numpy warns of is a figure that is wrong."""
+    """Turn warnings into errors within the block: a warning of numpy's means a wrong figure."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -133,7 +136,7 @@ def all_warnings() -> Iterator[None]:
 
 
 def where(error: Exception) -> str:
-    """The error and the last place of this project's that it passed."""
+    """The error in a line, with the last file and line of this project that it passed through."""
     own = [at for at in traceback.extract_tb(error.__traceback__) if "profiling/" in at.filename]
     said = f"{type(error).__name__}: {plain(error)[:100]}"
     return f"{said} ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else said
@@ -148,7 +151,7 @@ def refusal(words: Words, lines: list[str]) -> Outcome:
 
 
 def raw_in(terminal: str) -> str | None:
-    """What a name could do in the outputs of the last command."""
+    """Harm that a hostile name could do in the outputs of the last command, or None."""
     if control := CONTROLS.search(terminal):
         return f"{control[0]!r} in the terminal"
     if (markdown := Path("out.markdown")).exists():

@@ -8,8 +8,8 @@
 
 Each checkout makes its own pages, from the same files. Chromium (with chromedriver and selenium)
 opens them in turns: ms until the first text is painted, until the first chart is there, until the
-page has loaded. Each load has a browser of its own, into which nothing looks, as a reader's first
-has. `again` is of one browser, driven by selenium, from its second load on: it has compiled plotly
+page has loaded. Each load has a browser of its own without an inspector, as a reader's first load
+has. `again` is one browser, driven by selenium, from its second load on: it has compiled plotly
 before. Prints a Markdown table with the ratios of this checkout's medians to the other's.
 """
 
@@ -66,7 +66,7 @@ class PageConfig(Keys):
 
 @dataclass(frozen=True)
 class Load:
-    """ms since the navigation began."""
+    """Times of one load, in ms since the navigation began."""
 
     text_ms: float
     chart_ms: float
@@ -98,13 +98,13 @@ def main(config: PageConfig) -> None:
 
 
 def medians(runs: dict[str, list[Load]]) -> dict[str, list[float]]:
-    """What was measured -> of each of those that ran."""
+    """Field of Load -> its median for each entry of `runs`, in their order."""
     names = [each.name for each in fields(Load)]
     return {name: [median(getattr(r, name) for r in of) for of in runs.values()] for name in names}
 
 
 def commands(config: PageConfig, folder: Path) -> dict[str, list[str]]:
-    """Page -> words after `python -m profiling`, but for the page's file."""
+    """Page -> words after `python -m profiling`, without the file to write."""
     capture = folder / "long.sqlite"
     repeat = [f"capture={CAPTURES / 'slow_eager.sqlite.gz'}", f"out={capture}"]
     command = [sys.executable, "-m", "benchmarks", "repeat_capture", *repeat]
@@ -122,7 +122,7 @@ def commands(config: PageConfig, folder: Path) -> dict[str, list[str]]:
 
 
 def write_run(folder: Path, number: int, rows: int) -> Path:
-    """As a trainer leaves it: ten learning rates, a curve that falls."""
+    """Write a run's folder as the trainer does: one of ten learning rates, a falling loss."""
     folder.mkdir()
     settings = {"dataset": "made up", "learning_rate": (number % 10 + 1) / 1e4, "seed": number}
     settings |= {"batch_size": 8, "block_size": 64, "gradient_accumulation_steps": 1}
@@ -138,9 +138,9 @@ def write_run(folder: Path, number: int, rows: int) -> Path:
 
 
 def made(checkout: Path, words: list[str], path: Path) -> Path:
-    """The page, by that checkout, with a script of our own that measures its load.
+    """Let a checkout write the page, and add a script that measures its load.
 
-    Raises ValueError with the end of what it printed.
+    Raises ValueError with the end of the output where it writes no page.
     """
     command = [sys.executable, "-m", "profiling", *words, str(path)]
     run = subprocess.run(command, cwd=checkout, capture_output=True, text=True)
@@ -152,12 +152,12 @@ def made(checkout: Path, words: list[str], path: Path) -> Path:
 
 
 def loaded_first(path: Path) -> Load:
-    """Raises ValueError for a page that draws nothing."""
+    """Load the page in a new browser. Raises ValueError for a page that draws nothing."""
     return Load(*json.loads(title_of(path, "loaded ", *WINDOW, LONGEST_S)))
 
 
 def loaded(driver: "Chrome", path: Path) -> Load:
-    """Raises ValueError for a page that draws nothing."""
+    """Load the page in the driver's browser. Raises ValueError for a page that draws nothing."""
     driver.get("about:blank")
     driver.get(path.as_uri())
     end = time.monotonic() + LONGEST_S

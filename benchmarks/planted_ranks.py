@@ -6,9 +6,9 @@
     python -m benchmarks planted_ranks reread=true out=out-planted-ranks
 
 Trains twice for each plant: with the fault and torch.profiler on all ranks in the last iterations,
-after others that give the step's time; under nsys on all ranks. Without a fault once for all plants
-of the same keys. Prints a row for each plant and tool: who is late, why, at what cost, beside what
-the fault really cost.
+after others that give the step's time; and under nsys on all ranks. Trains without a fault once for
+all plants of the same keys. Prints a row for each plant and tool: who is late, why, at what cost,
+beside what the fault really cost.
 
 Needs nsys and as many GPUs as `ranks` says.
 """
@@ -40,7 +40,7 @@ from profiling.records import to_json
 from profiling.units import ABSENT
 
 TOOLS = {"nsys": "nsys", "torch": "torch.profiler"}  # a training's folder, and what captured it
-WITHIN = 0.15  # of what the fault really costs
+WITHIN = 0.15  # share of the true cost by which the reported cost may be off
 HEADER = (
     "| plant | rank | cause | tool | told | cost told, ms | cost, ms | right |\n"
     "|---|---:|---|---|---|---:|---:|---|"
@@ -60,17 +60,17 @@ class PlantedRanksConfig(Keys):
 
 @dataclass(frozen=True)
 class Told:
-    """What the report of all ranks says of a run with a plant, beside what is true."""
+    """Verdict of the report of all ranks on a run with a plant, beside the truth."""
 
     plant: str
     planted: str
     late_rank: int | None
     tool: str
-    verdict: str | None  # None: there is no report; the next three too
+    verdict: str | None  # None, as the next three, without a report
     rank: int | None
     because: str | None
     costs_ms: float | None
-    true_ms: float | None  # by which the fault lengthens a step without a profiler
+    true_ms: float | None  # time that the fault adds to a step without a profiler
     evidence: list[str]
 
     @property
@@ -81,14 +81,17 @@ class Told:
 
     @property
     def is_close(self) -> bool | None:
-        """Whether the cost is; None: there is none to hold it against."""
+        """Whether the reported cost is within WITHIN of the true one; None where one is missing."""
         if self.costs_ms is None or not self.true_ms or self.planted == "balanced":
             return None
         return abs(self.costs_ms / self.true_ms - 1) <= WITHIN
 
 
 def main(config: PlantedRanksConfig) -> None:
-    """Raises ValueError for a mistake, SystemExit where a capture failed or cannot be read."""
+    """Run the measurement.
+
+    Raises ValueError for a mistake, SystemExit where a capture failed or cannot be read.
+    """
     names = list(OF_RANKS) if config.plants == "all" else config.plants.split(",")
     if unknown := set(names) - set(OF_RANKS):
         raise ValueError(f"plants={','.join(sorted(unknown))}: there are {', '.join(OF_RANKS)}")
@@ -115,12 +118,12 @@ def main(config: PlantedRanksConfig) -> None:
 
 
 def faultless(plant: Plant, out: Path) -> Path:
-    """Where the training with the plant's keys and without its fault lies: one for all of them."""
+    """Folder of the training without a fault, shared by all plants that have the same keys."""
     return out / "without" / next(name for name in OF_RANKS if OF_RANKS[name].keys == plant.keys)
 
 
 def record(name: str, plant: Plant, config: PlantedRanksConfig, out: Path) -> str | None:
-    """Two trainings, or three; says what failed, where something did."""
+    """Train twice, or three times where `faultless` is missing. Returns what failed, or None."""
     folder, without = out / name, faultless(plant, out)
     for parent in (folder, without.parent):
         parent.mkdir(parents=True, exist_ok=True)
@@ -142,7 +145,7 @@ def record(name: str, plant: Plant, config: PlantedRanksConfig, out: Path) -> st
 
 
 def told(name: str, plant: Plant, out: Path, folder: str) -> Told:
-    """What the report says of the captures in this folder of a plant's."""
+    """Diagnosis of the captures in a plant's folder; its verdict is None if they cannot be read."""
     with_ms, without_ms = step_ms(out / name / "torch"), step_ms(faultless(plant, out))
     true_ms = with_ms - without_ms if with_ms and without_ms else None
     tool = TOOLS[folder]
@@ -168,7 +171,7 @@ def told(name: str, plant: Plant, out: Path, folder: str) -> Told:
 
 
 def cost_ms(report: RanksReport) -> float | None:
-    """Of a step, what the verdict is about, and what removing the fault is said to give."""
+    """Time in ms per step that the report's verdict says the fault costs."""
     if report.straggler:
         return report.straggler.gains_ms_per_step
     if report.verdict == "communication":

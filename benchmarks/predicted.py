@@ -1,4 +1,4 @@
-"""What `scale` predicts for the trainer's own steps, beside what they took on several GPUs.
+"""Steps of the trainer on several GPUs: as `scale` predicts them, beside as they were measured.
 
     python -m benchmarks predicted [step_ms=MS]
 
@@ -34,9 +34,9 @@ from profiling.hardware import peak_bytes_per_s
 GPU = "NVIDIA H200"
 GPT2_124M = ModelKeys(12, 768, 1024, 12)
 COUNTS = (1, 2, 4, 8, 64, 1024)
-# of a step: 124M on one H200 (2026-11-21); what is left is the update
+# shares of a step of 124M on one H200 (2026-11-21); what is left is the update
 FORWARD, BACKWARD = 0.31, 0.63
-EMBEDDING_MS = 0.36  # of that backward: its dense gradient of 12,288 tokens and 50,257 ids
+EMBEDDING_MS = 0.36  # in that backward: dense gradient of 12,288 tokens and 50,257 ids
 FUSED_UPDATE_MS = 1.04  # AdamW of 124M with kernels=fused, in a capture (docs/optimisation.md)
 AT_ONCE = 1e5  # bucket_mb above any model's size
 
@@ -48,7 +48,7 @@ class PredictedConfig(Keys):
 
 @dataclass(frozen=True)
 class Step:
-    """Of ddp on H200s of one host."""
+    """A measured step of ddp on H200s of one host, and the step on one of them."""
 
     what: str
     keys: ModelKeys
@@ -56,7 +56,7 @@ class Step:
     alone_ms: float
     gpus: int
     measured_ms: float
-    copies: int = 1  # of each gradient: into its bucket; 2: and out of it again
+    copies: int = 1  # of each gradient: 1 into its bucket, 2 also out of it
     rows: bool = False  # the embedding's gradient travels as rows
     all_reduce: AllReduce = "collective"
     shard_update: bool = False
@@ -89,7 +89,7 @@ SHARED = replace(
     shard_update=True,
 )
 NANOGPT = replace(GPT2_124M, cuda_graphs="false")
-# 2026-11-23, from line to line at the power limit; the last three beside the slower GPU by itself
+# 2026-11-23, from line to line at the power limit; the last three against the slower GPU alone
 AT_POWER_LIMIT = (
     replace(BY_COPIES, alone_ms=21.52, measured_ms=22.64),
     replace(SHARED, alone_ms=20.96, measured_ms=21.60),
@@ -132,7 +132,7 @@ def main(config: PredictedConfig) -> None:
 
 
 def beside(step: Step) -> str:
-    """A row of the first table."""
+    """Row of the first table: the step as measured and as predicted."""
     middle, fast, slow = (predicted_ms(step, of) for of in speeds(link()))
     plain = predicted_ms(step, link().gb_per_s, slowed=False)
     off = 100 * (middle / step.measured_ms - 1)
@@ -163,7 +163,7 @@ def predicted_ms(step: Step, gb_per_s: float, slowed: bool = True) -> float:
 
 
 def work_of(step_ms: float, keys: ModelKeys, vocabulary: int, slowed: bool = True) -> Work:
-    """One micro-step, its blocks by their share of the arithmetic."""
+    """Work of one micro-step; the time of a block is its share of the arithmetic."""
     sizes, rows = sizes_of(keys, vocabulary), rows_of(keys, vocabulary)
     forward_ms, backward_ms = FORWARD * step_ms, BACKWARD * step_ms
     embedding_ms = EMBEDDING_MS if rows and rows.travel(2) else 0.0
@@ -198,7 +198,7 @@ def work_of(step_ms: float, keys: ModelKeys, vocabulary: int, slowed: bool = Tru
 
 
 def on_more_gpus(step_ms: float, micro_steps: int) -> list[Prediction]:
-    """124M by each way; fsdp and hsdp at best, where nobody waits for the host."""
+    """Predictions for 124M by each mode; fsdp and hsdp at best, without waits for the host."""
     work = work_of(step_ms, GPT2_124M, 50_304)
     work = replace(work, parts=with_micro_steps(work.parts, micro_steps))
     host = HostTime(0.0, 0.0, "given")
@@ -212,7 +212,7 @@ def by_mode(rows: list[Prediction], gpus: int) -> dict[Mode, Prediction]:
 
 
 def on_so_many(one: dict[Mode, Prediction], five: dict[Mode, Prediction]) -> str:
-    """A row of the second table, by one micro-step on each GPU and by five."""
+    """Row of the second table, from predictions with one micro-step on each GPU and with five."""
     if "one" in one:
         return f"| 1 | {one['one'].step_ms:.1f} |" + " |" * 6
     ddp = one["ddp"]

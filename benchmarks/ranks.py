@@ -22,8 +22,8 @@ from benchmarks.fleet.files import Told, clocks_of_hosts, write_kineto
 from benchmarks.fleet.simulation import Fault, Fleet, cost_us, simulate
 from benchmarks.measuring import PROJECT, Keys, key
 
-EVERY_S = 0.1  # memory is looked at
-KERNELS_A_MB = 1420  # each with its launch and PyTorch's operator
+EVERY_S = 0.1  # interval at which memory is read
+KERNELS_A_MB = 1420  # in a trace with the launch and operator of each
 STEPS, LATE, MB = 10, 5, 1e6
 HTA = """
 import sys
@@ -58,7 +58,7 @@ def main(config: RanksConfig) -> None:
 
 
 def sizes_of(text: str) -> list[tuple[int, float]]:
-    """(ranks, MB) of each. Raises ValueError."""
+    """(ranks, MB) of each size in the text. Raises ValueError."""
     try:
         found = [(int(ranks), float(mb)) for ranks, mb in (x.split("x") for x in text.split(","))]
     except ValueError as error:
@@ -116,7 +116,10 @@ def print_row(captures: str, program: str, run: Measured, load: float, found: st
 
 
 def measured(command: list[str]) -> Measured:
-    """Raises ValueError with the end of what it printed where it fails."""
+    """Run a command and watch its memory.
+
+    Raises ValueError with the end of the output where it fails.
+    """
     begin, peak_bytes = time.perf_counter(), 0
     with tempfile.TemporaryFile() as printed:
         child = subprocess.Popen(command, cwd=PROJECT, stdout=printed, stderr=subprocess.STDOUT)
@@ -133,7 +136,7 @@ def measured(command: list[str]) -> Measured:
 
 
 def held_bytes(process: int) -> int:
-    """Of a process and all below it, each in proportion to who else holds the same pages."""
+    """Memory of a process and its descendants: pages shared by N processes count as 1/N in each."""
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit() and (words := read(folder / "stat").rpartition(")")[2].split()):

@@ -26,10 +26,10 @@ from benchmarks.measuring import Keys, key
 from benchmarks.reliability_parts.trial import Trial
 from cli.keys import choice
 
-POLL_S = 1.0  # whether jobs still live
-Trials = Callable[[int, int, float], Iterator[Trial]]  # of count, seed, limit_s
+POLL_S = 1.0  # interval at which jobs are checked to be alive
+Trials = Callable[[int, int, float], Iterator[Trial]]  # (count, seed, limit_s)
 
-# a part, as its module in benchmarks.reliability_parts -> what it tries, how often as a rule
+# module in benchmarks.reliability_parts -> (what it tries, usual number of trials)
 PARTS = {
     "inputs": ("bad inputs of all programs: one line and exit code 2, or valid", 600),
     "clock_kills": ("SIGKILL at random moments of README's CPU run: at most an interval lost", 100),
@@ -87,7 +87,10 @@ def main(config: ReliabilityConfig) -> None:
 
 
 def side_by_side(trials: Trials, count: int, config: ReliabilityConfig) -> Iterator[Trial]:
-    """Shares of the seeds in forks of this process: a folder is current to a whole process."""
+    """Make the trials in `config.jobs` forks of this process, each with a share of the seeds.
+
+    Forks and not threads, since a process has one current folder.
+    """
     jobs = min(config.jobs, count)
     if jobs == 1:
         yield from trials(count, config.seed, config.limit_s)

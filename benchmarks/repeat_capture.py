@@ -60,7 +60,7 @@ def repetitions_of(count: int, kernels: int) -> int:
 
 
 def repeat_sqlite(path: Path, kernels: int) -> int:
-    """Repeats the events of the file in place; returns how many kernels it has then."""
+    """Repeat the events of the file in place. Returns the number of kernels in the result."""
     with closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA journal_mode = OFF")
         database.execute("PRAGMA synchronous = OFF")
@@ -83,7 +83,7 @@ def repeat_sqlite(path: Path, kernels: int) -> int:
 def repeat_rows(
     database: sqlite3.Connection, table: str, moved: Mapping[str, int], repetitions: int
 ) -> None:
-    """`moved`: by how much a column's values grow with each repetition."""
+    """Repeat the rows of a table. `moved`: column -> growth of its values with each repetition."""
     names = [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
     values = [
         f'"{name}" + :number * {moved[name]}' if name in moved else f'"{name}"' for name in names
@@ -98,7 +98,7 @@ def repeat_rows(
 
 
 def number_iterations(database: sqlite3.Connection) -> None:
-    """Gives the repeated iterations the numbers that follow."""
+    """Number the repeated iterations consecutively."""
     rows = database.execute(
         "SELECT n.rowid, COALESCE(n.text, s.value) FROM NVTX_EVENTS n "
         "LEFT JOIN StringIds s ON s.id = n.textId "
@@ -110,7 +110,7 @@ def number_iterations(database: sqlite3.Connection) -> None:
 
 
 def repeat_json(trace: dict[str, Any], out: Path, kernels: int) -> int:
-    """Writes the trace, repeated; returns how many kernels it has then."""
+    """Write the repeated trace. Returns the number of kernels in the result."""
     events = trace.pop("traceEvents")
     timed = [event for event in events if event.get("ph") in ("X", "s", "f")]
     count = sum(event.get("cat") == "kernel" for event in timed)
@@ -136,7 +136,7 @@ def largest(records: list[dict[str, Any]], name: str) -> int:
 
 
 def moved(event: dict[str, Any], grown: Mapping[str, float], iterations: int) -> dict[str, Any]:
-    """The event in a later repetition."""
+    """Copy of the event for a later repetition, with its times, ids and iteration moved on."""
     event = event | {n: round(event[n] + grown[n], 3) for n in ("ts", "id") if n in event}
     if match := ITERATION.fullmatch(event["name"]):
         event["name"] = f"iteration {int(match[1]) + iterations}"

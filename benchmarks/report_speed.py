@@ -26,7 +26,7 @@ from benchmarks.measuring import PROJECT, Keys, Process, in_turns, key, run_proc
 from profiling.tools import nsight
 
 CAPTURES = PROJECT / "tests" / "captures"
-LONG = {  # made of a capture of the tests, with so many kernels
+LONG = {  # file -> (capture of the tests to repeat, number of kernels)
     "long.sqlite": ("slow_eager.sqlite.gz", 1_000_000),
     "long.json": ("flash_eager.trace.json.gz", 100_000),
 }
@@ -74,7 +74,7 @@ def main(config: SpeedConfig) -> None:
 
 
 def made(name: str, folder: Path) -> Path:
-    """A long capture, made by another process: no child's peak memory is below its parent's."""
+    """Make a long capture in another process: a child's peak memory starts at its parent's."""
     source, kernels = CAPTURES / LONG[name][0], LONG[name][1]
     if not source.is_file():
         raise ValueError(f"{source}: no such file; give sqlite= and trace=")
@@ -98,7 +98,7 @@ def stock_programs(path: Path, _: SpeedConfig) -> dict[str, list[str]]:
 
 
 def hta_programs(path: Path, config: SpeedConfig) -> dict[str, list[str]]:
-    """Name -> command. Raises ValueError where no interpreter with it is known."""
+    """Name -> command. Raises ValueError where no interpreter with HTA is given."""
     python = config.hta_python
     if not python:
         raise ValueError("HolisticTraceAnalysis: hta_python= is not given")
@@ -111,7 +111,7 @@ def hta_programs(path: Path, config: SpeedConfig) -> dict[str, list[str]]:
 
 
 def warmed(programs: dict[str, list[str]], repeats: int) -> dict[str, list[Process]]:
-    """The runs that count: behind a first one of each."""
+    """Name -> runs of each program in turns, without a first one that warms the caches."""
     measures = {name: partial(told, name, command) for name, command in programs.items()}
     return {name: runs[1:] for name, runs in in_turns(measures, repeats + 1).items()}
 
@@ -123,7 +123,7 @@ def told(name: str, command: list[str]) -> Process:
 
 
 def measured(command: list[str]) -> Process:
-    """One run of it. Raises ValueError with the end of what it printed where it fails."""
+    """Run a command once. Raises ValueError with the end of the output where it fails."""
     environ = {n: value for n, value in os.environ.items() if n != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryFile() as printed:
         run = run_process(command, printed, environ=environ)

@@ -1,4 +1,4 @@
-"""What sampling the GPUs costs a step: stretches of steps with the sampler and without take turns.
+"""Cost of sampling the GPUs to a step: stretches of steps with the sampler and without take turns.
 
     python -m benchmarks sampler_overhead [KEY=VALUE ...]
 
@@ -75,7 +75,7 @@ def main(config: OverheadConfig) -> None:
 
 
 def sample_alone(uuid: str, count: int = 50) -> tuple[float, float]:
-    """Milliseconds of a sample on the wall and on the processor: the median of some."""
+    """Median (wall ms, CPU ms) of `count` samples without training."""
     (gpu,) = opened(uuid)
     wall_ms, processor_ms = [], []
     for _ in range(count):

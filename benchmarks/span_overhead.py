@@ -1,4 +1,4 @@
-"""What the ranges of the loop cost: a step without them, with them, and with an NVTX tool.
+"""Cost of the loop's ranges: a step without them, with them, and with an NVTX tool.
 
     python -m benchmarks span_overhead [KEY=VALUE ...]
 
@@ -62,14 +62,14 @@ def main(config: OverheadConfig) -> None:
 
 
 def ranges_alone_us(spans: Spans | NoSpans) -> float:
-    """Microseconds of the same ranges around nothing; the best of several tries."""
+    """Microseconds of an iteration's ranges around an empty step; the best of several tries."""
     nothing, tokens = Nothing(spans), torch.zeros(1, 1)
     tries_s = timeit.repeat(lambda: iterate(nothing, tokens, spans), number=ALONE_COUNT)
     return min(tries_s) / ALONE_COUNT * 1e6
 
 
 class Nothing:
-    """A step that is only its ranges."""
+    """An empty step, of which only the ranges are left."""
 
     micro_steps = 1
 

@@ -46,6 +46,6 @@ def main(config: StartUpConfig) -> None:
 
 
 def ended(words: tuple[str, ...]) -> Process:
-    """Maybe with a mistake."""
+    """Run a command to its end, whatever its exit code."""
     environ = os.environ | {"COMP_LINE": "python train.py n_la"}
     return run_process([sys.executable, *words], subprocess.DEVNULL, environ=environ)

@@ -1,4 +1,4 @@
-"""Simulated trainings as files: what torch.profiler and nsys would have written of them."""
+"""Write simulated trainings as torch.profiler and nsys would have written them."""
 
 import gzip
 import json
@@ -34,38 +34,38 @@ TABLES = """
 
 @dataclass(frozen=True)
 class Told:
-    """What files say besides times."""
+    """Facts that the files of a simulated training hold besides times."""
 
-    clock_us: np.ndarray  # (ranks,): what each rank's clock shows more than the true one
-    sequence: bool = True  # of collectives, their numbers
-    groups: bool = True  # the names and members of process groups
-    rank: bool = True  # in the header
-    operators: bool = False  # PyTorch's, one around each launch
-    steps: range | None = None  # of the simulated ones; None: all
-    host: str | None = None  # of an nsys session, which then tells its start and its GPUs too
-    began_s: float = 1_700_000_000.0  # of that session, UTC
+    clock_us: np.ndarray  # (ranks,), offset of each rank's clock from the true one
+    sequence: bool = True  # sequence numbers of collectives
+    groups: bool = True  # names and members of process groups
+    rank: bool = True  # rank and world size in the header
+    operators: bool = False  # an operator of PyTorch's around each launch
+    steps: range | None = None  # simulated steps to write, or None for all
+    host: str | None = None  # host of an nsys session, which then has its start and GPUs too
+    began_s: float = 1_700_000_000.0  # start of that session, UTC
 
     def chosen(self, simulation: Simulation, rank: int) -> tuple[float, float]:
-        """The true times on the host of the first and the last of the steps."""
+        """(start, end) of the steps to write, in us of the true clock on the rank's host."""
         found = [each for each in simulation.ranges if each.name.startswith("step ")]
         chosen = found[self.steps.start : self.steps.stop] if self.steps else found
         return chosen[0].start_us[rank], chosen[-1].end_us[rank]
 
 
 def true_clocks(ranks: int) -> np.ndarray:
-    """Of one host: none differs."""
+    """Clock offsets in us of ranks on one host, (ranks,): all zero."""
     return np.zeros(ranks)
 
 
 def clocks_of_hosts(ranks: int, of_one_host: int, seed: int = 1) -> np.ndarray:
-    """Hours apart from host to host."""
+    """Clock offsets in us, (ranks,), equal within a host and up to hours apart between hosts."""
     hosts = -(-ranks // of_one_host)
     apart = np.random.default_rng(seed).uniform(0, 5e9, hosts).round(3)
     return np.repeat(apart, of_one_host)[:ranks]
 
 
 def write_kineto(simulation: Simulation, rank: int, path: Path, told: Told) -> Path:
-    """As torch.profiler writes the rank's trace; packed where the name ends so."""
+    """Write the rank's trace as torch.profiler would; gzipped where the name ends with .gz."""
     clock_us = 4.3e9 + told.clock_us[rank]
     begin, end = told.chosen(simulation, rank)
     lines = []
@@ -103,7 +103,7 @@ def host_event(category: str, name: str, ts: float, dur: float, args: str) -> st
 def events_of(
     simulation: Simulation, of: Operation, rank: int, number: int, clock_us: float, told: Told
 ) -> list[str]:
-    """A launch, what it launched, and what PyTorch says around it."""
+    """Events of a launch, of the kernel that it launches, and of the operator around both."""
     launch, took = clock_us + of.launch_us[rank], of.returned_us[rank] - of.launch_us[rank]
     by = f'"correlation":{number},"External id":{number}'
     found = [host_event("cuda_runtime", "cudaLaunchKernelExC", launch, took, by)]
@@ -139,7 +139,7 @@ def of_collective(simulation: Simulation, of: Operation, rank: int, told: Told) 
 
 
 def write_nsys(simulation: Simulation, ranks: Sequence[int], path: Path, told: Told) -> Path:
-    """An export of a session that traced the processes of these ranks, on one clock."""
+    """Write the export of an nsys session that traced these ranks' processes, on one clock."""
     database = sqlite3.connect(path)
     database.executescript(TABLES)
     if told.host:

@@ -3,7 +3,7 @@
     python -m benchmarks.foreign_programs time|torch|nsys OUT REPEATS NAME,NAME
 
 `python -m benchmarks foreign` starts it, for nsys under `nsys profile
---capture-range=cudaProfilerApi`. A program that fails is told, and the next one follows.
+--capture-range=cudaProfilerApi`. A program that fails is reported, and the next one follows.
 """
 
 import gc
@@ -26,7 +26,7 @@ from cli.files import write_text
 from profiling.records import to_json
 
 WARM_UP = 6  # steps
-TIMED, BLOCKS = 10, 5  # steps of a block, whose mean counts; blocks, whose median counts
+TIMED, BLOCKS = 10, 5  # steps in a block, whose mean counts; blocks, whose median counts
 IN_NSYS, IN_TORCH = 10, 6  # steps of a capture
 
 
@@ -49,7 +49,7 @@ def main(words: list[str]) -> None:
 
 @contextmanager
 def told(name: str) -> Iterator[None]:
-    """Says how it went, also if it failed; the memory of the GPU is free again behind it."""
+    """Print how the block went, even if it failed, and free the GPU's memory after it."""
     try:
         yield
         print(f"{name}: done", flush=True)
@@ -60,7 +60,7 @@ def told(name: str) -> Iterator[None]:
 
 
 def ready(program: Program, fault: bool) -> Step:
-    """The step, warmed up."""
+    """The program's step, seeded and warmed up."""
     torch.manual_seed(0)
     random.seed(0)
     np.random.seed(0)
@@ -89,7 +89,7 @@ def timed(program: Program) -> Times:
 
 
 def step_ms(program: Program, fault: bool) -> float:
-    """Nothing waits inside a block that the program does not wait for itself."""
+    """Median time of a step in ms; within a timed block only the program itself waits."""
     step = ready(program, fault)
     laps = []
     for _ in range(BLOCKS):
@@ -121,7 +121,10 @@ def record_by_torch(step: Step, file: Path) -> None:
 
 
 def record_all_in_ranges(captures: dict[str, Program], file: Path) -> None:
-    """A range of nsys for each. The file says which capture is in which, None if it failed."""
+    """Record one range of nsys for each capture.
+
+    The file lists the capture in each range, None where it failed.
+    """
     ranges: list[str | None] = []
     for stem, program in captures.items():
         with told(stem):

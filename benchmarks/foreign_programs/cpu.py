@@ -24,7 +24,7 @@ from benchmarks.foreign_programs.parts import (
 
 
 def then(step: Step, work: Step | None) -> Step:
-    """The work behind each step, where there is any."""
+    """Step that is followed by `work`, if there is any."""
 
     def both() -> None:
         step()
@@ -49,7 +49,7 @@ def text_step() -> Step:
 
 
 def edit_distance(a: Sequence[int], b: Sequence[int]) -> int:
-    """Levenshtein's."""
+    """Levenshtein distance of two sequences."""
     row = list(range(len(b) + 1))
     for i, one in enumerate(a, 1):
         last, row[0] = row[0], i

@@ -79,7 +79,7 @@ def resnet18_restarted_workers(fault: bool) -> Step:
 
 
 class Jpegs(Dataset[tuple[Tensor, int]]):
-    """One JPEG of noise, decoded and made smaller each time, or an image that is ready."""
+    """One JPEG of noise, decoded and made smaller each time, or a ready image without `decode`."""
 
     def __init__(self, decode: bool) -> None:
         from PIL import Image
@@ -121,7 +121,7 @@ def swin_one_worker(fault: bool) -> Step:
 
 
 def bert_tokenised_in_collate(fault: bool) -> Step:
-    """Takes a text apart by a regular expression for each row, when the batch is collated."""
+    """Tokenizes a text by a regular expression for each row when the batch is collated."""
     step = training_step(bert(6))
     words = (random.choice(("alpha", "beta", "gamma", "delta")) + str(i) for i in range(2000))
     text = " ".join(words) * 2
@@ -147,7 +147,7 @@ def bert_tokenised_in_collate(fault: bool) -> Step:
 
 
 class Files(Dataset[tuple[Tensor, int]]):
-    """64 arrays of doubles, each in a file that is read again and again; or empty images."""
+    """64 arrays of doubles, each read from a file every time, or, without `read`, empty images."""
 
     def __init__(self, read: bool) -> None:
         self.read, self.folder = read, TemporaryDirectory(prefix="small-files-")
@@ -183,7 +183,7 @@ def mobilenet_perspective_workers(fault: bool) -> Step:
 
 
 def gpt2_parses_text(fault: bool) -> Step:
-    """Makes its tokens of lines of text, of which it uses an eighth."""
+    """Parses its tokens from lines of text, of which it uses an eighth."""
     step = training_step(gpt2(6, vocab_size=4096))
     lines = [" ".join(str(random.randint(0, 4095)) for _ in range(1025)) for _ in range(64)]
     ready = torch.randint(0, 4096, (64, 1024))
@@ -199,7 +199,7 @@ def gpt2_parses_text(fault: bool) -> Step:
 
 
 class CompressedPhotos(Dataset[tuple[Tensor, int]]):
-    """One photo of 448 x 448 pixels, inflated and made smaller each time, or one that is ready."""
+    """One photo of 448 x 448 pixels, inflated and made smaller each time, or a ready one."""
 
     def __init__(self, inflate: bool) -> None:
         pixels = np.random.randint(0, 64, (448, 448, 3), dtype=np.uint8)
@@ -225,7 +225,7 @@ def regnet_inflates_photos(fault: bool) -> Step:
 
 
 class BatchesByLength(Sampler[list[int]]):
-    """Batches of 32 texts of about the same length, by an order that is made once or for each."""
+    """Batches of 32 texts of about the same length, sorted once, or for each batch if `again`."""
 
     def __init__(self, again: bool) -> None:
         self.again, self.lengths = again, [random.randint(8, 128) for _ in range(200_000)]

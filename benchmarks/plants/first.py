@@ -1,4 +1,4 @@
-"""The first series: twelve faults, of which the rules were made."""
+"""The first series: twelve faults, from which the rules of the verdict were made."""
 
 import time
 from functools import cache
@@ -30,13 +30,13 @@ def sorting_loader() -> None:
 
 
 def pageable_copies() -> None:
-    """Each step copies memory that nobody pinned."""
+    """Each step copies pageable memory."""
     images = torch.zeros(32 << 20)  # 128 MB
     before(Batches, "draw", lambda batches, *_: images.to(batches.device))
 
 
 def item_in_every_step() -> None:
-    """.item() of three statistics of each parameter."""
+    """Call .item() on three statistics of each parameter."""
 
     def log_weights(step: Step | GraphedStep, _: float) -> None:
         plain = step.step if isinstance(step, GraphedStep) else step
@@ -48,7 +48,7 @@ def item_in_every_step() -> None:
 
 
 def item_in_every_layer() -> None:
-    """.item() of two checks in each layer."""
+    """Call .item() on two checks in each layer."""
 
     def check(module: nn.Module, inputs: object, output: Tensor) -> None:
         if output.is_cuda and torch.cuda.is_current_stream_capturing():

@@ -1,4 +1,4 @@
-"""Faults of one rank among several, which the report of all ranks is to name; and none."""
+"""Faults of one rank among several, which the report of all ranks should name, and no fault."""
 
 import os
 import time
@@ -17,7 +17,7 @@ from training.step import Step
 
 LATE = 1  # the rank with the fault
 PRODUCTS, SIZE = 24, 4096  # extra matrix products, about 0.2 ms each on an H200
-SLEEP_S = 0.040  # longer than a step of 124M, behind which a host that runs ahead would hide it
+SLEEP_S = 0.040  # longer than a step of 124M, or a host that runs ahead would hide it
 GRAPHS = "attention=flash kernels=compiled compile=true dropout=0"
 WIDE = (
     "attention=flash kernels=compiled compile=false dropout=0 n_layer=8 n_head=16 n_embd=2048 "
@@ -30,7 +30,7 @@ def rank() -> int:
 
 
 def before_forward(fault: Callable[..., object]) -> None:
-    """Not where a graph is recorded: what it holds would be replayed on top."""
+    """Call `fault` before each forward, except while a CUDA graph records: it would be replayed."""
 
     def outside_graphs(*arguments: object) -> None:
         if not torch.cuda.is_current_stream_capturing():
@@ -41,7 +41,11 @@ def before_forward(fault: Callable[..., object]) -> None:
 
 
 def products() -> Callable[..., None]:
-    """Of a matrix that is made at the first call, by chance: ones draw less power than training."""
+    """Function that multiplies a random matrix by itself PRODUCTS times on the GPU.
+
+    The matrix is made at the first call. It is random, since products of ones draw less power than
+    training.
+    """
     made: list[Tensor] = []
 
     def multiply(*_: object) -> None:
@@ -56,13 +60,13 @@ def products() -> Callable[..., None]:
 
 
 def extra_products() -> None:
-    """More kernels in forward, on one rank."""
+    """One rank runs more kernels in forward."""
     if rank() == LATE:
         before_forward(products())
 
 
 def products_in_turns() -> None:
-    """The same on another rank each iteration, by chance but for all alike."""
+    """Another rank runs more kernels in each iteration, in a pseudo-random order that all know."""
     world_size, multiply = int(os.environ.get("WORLD_SIZE", 1)), products()
     count = 0
 
@@ -89,7 +93,10 @@ def python_stall() -> None:
 
 
 def without_rows(config: Config, world_size: int, vocab_size: int) -> bool:
-    """In place of training.parallel's: ranks that exchange rows wait for as many from each."""
+    """Replacement of training.parallel.rows_travel for `larger_share`: False, or ValueError.
+
+    Ranks that exchange rows expect as many from each, so a rank cannot have more tokens.
+    """
     if rows_travel(config, world_size, vocab_size):
         least = vocab_size // (world_size * config.block_size) + 1
         raise ValueError(
@@ -100,7 +107,7 @@ def without_rows(config: Config, world_size: int, vocab_size: int) -> bool:
 
 
 def larger_share() -> None:
-    """One rank has half as many tokens more."""
+    """One rank has half as many tokens again."""
     layout.rows_travel = without_rows
     if rank() != LATE:
         return

@@ -1,4 +1,4 @@
-"""The second series: ten other faults, put in when the rules had been made."""
+"""The second series: ten other faults, added after the rules of the verdict had been made."""
 
 import numpy as np
 import torch
@@ -23,14 +23,14 @@ def plain(step: Step | GraphedStep) -> Step:
 
 
 def reencoded_text() -> None:
-    """Makes tokens of 300,000 characters anew for each batch."""
+    """Encode 300,000 characters as tokens again for each batch."""
     text = stand_in_text(300_000)
     ids = {character: number for number, character in enumerate(sorted(set(text)))}
     before(Batches, "draw", lambda *_: np.array([ids[character] for character in text]))
 
 
 def ranks_of_targets() -> None:
-    """Sorts the scores of 4,096 tokens in Python, to see where the right one stands."""
+    """Sort the scores of 4,096 tokens in Python, to find the rank of the target."""
     outputs: list[tuple[Tensor, Tensor]] = []
     forward = GPT.forward
 
@@ -51,7 +51,7 @@ def ranks_of_targets() -> None:
 
 
 def snapshot_in_memory() -> None:
-    """Copies weights and AdamW's moments to the host before each update, to pageable memory."""
+    """Copy weights and AdamW's moments to pageable memory before each update."""
     homes: dict[int, Tensor] = {}
 
     def snapshot(step: Step | GraphedStep, _: float) -> None:
@@ -66,7 +66,7 @@ def snapshot_in_memory() -> None:
 
 
 def emptied_cache() -> None:
-    """torch.cuda.empty_cache() before each micro-step."""
+    """Call torch.cuda.empty_cache() before each micro-step."""
     before(Step, "forward", lambda *_: empty_cache())
 
 
@@ -76,7 +76,7 @@ def empty_cache() -> None:
 
 
 def gradient_histograms() -> None:
-    """A histogram of the gradient of each parameter, brought home."""
+    """Copy a histogram of each parameter's gradient to the host."""
 
     def watch(step: Step | GraphedStep, _: float) -> None:
         for parameter in plain(step).parameters:
