@@ -177,7 +177,7 @@ class Machine:
     def collective(
         self, stream: int, group: np.ndarray, us: float, size: int, there: np.ndarray | None = None
     ) -> None:
-        """Run a collective, which lasts until a group's last rank has come, and a transfer more."""
+        """Run a collective, which ends in each group one transfer after its last rank has come."""
         if there is None:
             there = np.ones(self.fleet.ranks, bool)
         launch, returned = self.launched(there)

@@ -43,7 +43,7 @@ wandb:
   mode: disabled
 """
 SAMPLE = [f"out_dir={RUN}", "num_samples=1", "max_new_tokens=3", "device=cpu"]
-# of the types of keys and flags: wrong, at a limit, and right
+# values for each type of keys and flags: wrong, at a limit, and right
 INTEGERS = "-1 0 1 2 3 1.5 1e3 1e400 abc 0x10 1_000 nan 2147483648 4294967296 9223372036854775808"
 INTEGERS += f" {10**23} -{10**23} true"
 FLOATS = "-1 0 1 0.5 1e-40 1e308 1e400 -inf inf nan abc 1,5 .5 5e true 1e-400"
@@ -52,7 +52,7 @@ TEXTS = "a /nowhere/x.txt . / ~ cpu cuda:99 é 本 a,b a=b (1) [a] {a:1} $HOME $
 
 
 def listed(text: str) -> list[str]:
-    """What stands between bars; a line's end counts as one."""
+    """Pieces of the text between ` | `; the end of a line separates as well."""
     return [word for line in text.strip("\n").splitlines() for word in line.split(" | ")]
 
 
@@ -82,7 +82,7 @@ WANDB_PROJECT | WANDB_NAME | WANDB_TAGS | WANDB_API_KEY
 FILES = ("nowhere", "empty", "folder", TEXT, CAPTURE, "cut.json.gz", "bytes", RUN, "/dev/null", "-")
 OUTPUTS = ["nowhere/x.html", "folder", CAPTURE, f"{RUN}/summary.json", "/x"]
 OUTPUTS += ["x.html", "x.json", "x.md"]
-# a flag that a verb refuses before its work: what else is given is looked at first, or after it
+# a flag with which a verb is refused before it begins its work, whatever else is given
 REFUSED = {
     "ab": ["n_layer=1"],
     "attention": ["--device", "nope"],
@@ -102,12 +102,12 @@ TAKES_FILES = ("report", "compare", "export", "log", "scrub", "dashboard", "ncu"
 class Case:
     program: str  # as benchmarks.reliability_parts.forks knows it
     words: list[str]
-    names: list[str]  # a refusal has one of these in it; none: whatever it says
+    names: list[str]  # of which a refusal has to contain one; empty: no check
     environ: dict[str, str] = field(default_factory=dict)
 
 
 def prepare_folder(run: Path) -> None:
-    """What the commands read: a text, a small configuration, a run's folder, captures."""
+    """Write what the commands read into the current folder: text, configuration, run, captures."""
     Path(TEXT).write_text("To be, or not to be, that is the question.\n" * 60, "utf-8")
     Path(FILE).write_text(TINY, "utf-8")
     if run.is_dir():
@@ -120,7 +120,7 @@ def prepare_folder(run: Path) -> None:
 
 
 def bad_value(of: Key, chance: random.Random) -> str:
-    """Half of them of the key's own type, or its choices misspelt."""
+    """Value for a key: often of its own type or near its choices, else any text."""
     own = {int: INTEGERS, float: FLOATS, bool: BOOLEANS}.get(of.kind, TEXTS).split()
     if of.choices:
         own = [*of.choices, *(f"{choice}x" for choice in of.choices), "Auto"]
@@ -148,7 +148,7 @@ def preparing_key(chance: random.Random) -> Case:
 
 
 def training_file(chance: random.Random) -> Case:
-    """Lines of YAML that mean something else, or nothing; bytes that are no text."""
+    """Write a configuration with a wrong or meaningless line of YAML, or with damaged bytes."""
     content = TINY.encode()
     how = chance.random()
     if how < 0.6:
@@ -177,7 +177,7 @@ def variable(chance: random.Random) -> Case:
 
 
 def checkpoint(chance: random.Random) -> Case:
-    """Absent, cut off, something else; resumed or sampled from."""
+    """Damage, replace or remove the checkpoint, and resume or sample from it."""
     path = Path(RUN, "ckpt.pt")
     whole = path.read_bytes()
     path.unlink()
@@ -196,7 +196,7 @@ def checkpoint(chance: random.Random) -> Case:
 
 
 def verb_flag(chance: random.Random) -> Case:
-    """One of a verb's own flags with a value at random, beside what the verb needs."""
+    """One of a verb's own flags with a random value, beside what the verb requires."""
     verb = chance.choice(list(VERBS))
     flag = chance.choice(flags_of(verb))
     values = [*INTEGERS.split(), *FLOATS.split(), *OUTPUTS, *ANY]
@@ -214,7 +214,7 @@ def verb_flag(chance: random.Random) -> Case:
 
 
 def verb_file(chance: random.Random) -> Case:
-    """A file that a verb cannot read, or writes to."""
+    """Files that a verb perhaps cannot read, and an output that it perhaps cannot write."""
     verb = chance.choice(TAKES_FILES)
     count = 2 if verb == "compare" else 1
     words = [chance.choice(FILES) for _ in range(count)]
@@ -231,7 +231,7 @@ def verb_words(chance: random.Random) -> Case:
 
 
 def flags_of(verb: str) -> list[argparse.Action]:
-    """As the verb declares them."""
+    """Flags that the verb declares to its parser, without --open and --in-place."""
     from importlib import import_module
 
     found: list[argparse.Action] = []

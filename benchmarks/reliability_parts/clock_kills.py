@@ -1,8 +1,8 @@
 """SIGKILL at random moments of README's CPU run, whose evaluations lie at its two ends.
 
-What it goes on from are checkpoints by the clock. None of the work before the last of them may be
-lost, and at the end nothing may tell the run from one that was left alone. Most trials have an
-interval of two seconds; of every 25 one has the default, a minute, in a longer run.
+The run resumes from checkpoints that are saved by the clock. No work from before the last of them
+may be lost, and at the end nothing may tell the run from one that was left alone. Most trials have
+an interval of two seconds; of every 25 one has the default, a minute, in a longer run.
 """
 
 import os
@@ -37,7 +37,7 @@ SLACK_S = 5.0
 
 @dataclass(frozen=True)
 class Training:
-    """A run, and how long after its start it may be killed."""
+    """A kind of run, and how long after the start of a process it may be killed."""
 
     name: str
     interval_s: float
@@ -52,7 +52,7 @@ class Training:
 
     @cached_property
     def end(self) -> dict[str, object]:
-        """What it leaves when nothing disturbs it. Raises ValueError where it fails."""
+        """End of the run when nothing disturbs it. Raises ValueError where it fails."""
         ended = forks.forked(forks.program("train", [*self.command, "out_dir=whole"]), {}, 1800)
         if ended.status:
             raise ValueError(f"the training without interruption failed: {ended.err}")
@@ -61,15 +61,15 @@ class Training:
 
 @dataclass(frozen=True)
 class Life:
-    """One process of a run."""
+    """Result of one process of a run."""
 
     problem: str | None
     killed: bool  # else it came to the end before
-    lost_s: float  # of training behind the last checkpoint
+    lost_s: float  # training time since the last checkpoint
 
 
 def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
-    """`count` kills; where a run comes to its end it is looked at, and another one begins."""
+    """Make `count` kills; a run that comes to its end is checked, and another one begins."""
     short = Training("each 2 s", 2.0, 2000, 6.0, ("checkpoint_interval_s=2",))
     usual = Training("each 60 s, the default", ON_CPU_S, 12_000, 1.5 * ON_CPU_S)
     numbers = range(seed, seed + count)
@@ -100,7 +100,7 @@ def killed(training: Training, seeds: list[int], limit_s: float) -> Iterator[Tri
 def lived(
     training: Training, number: int | None, begun: int, resumes: bool, limit_s: float
 ) -> Life:
-    """A process that starts, or resumes what lies there; without a `number` nobody kills it."""
+    """Run a process that starts or resumes the run; it is killed unless `number` is None."""
     words = [*training.command, f"init_from={'resume' if resumes else 'scratch'}"]
     with pipe() as (heard, told):
         os.set_blocking(heard, False)
@@ -130,7 +130,7 @@ def sleep_until(child: forks.Child, when_s: float) -> None:
 
 
 def last_safe_s(heard: int) -> float:
-    """When this life's last checkpoint was made, else when its loop began; now, had it not yet."""
+    """Time of this process's last checkpoint, else of the start of its loop, else now."""
     try:
         (loop_s,) = SECOND.unpack(os.read(heard, SECOND.size))
     except BlockingIOError:
@@ -140,7 +140,7 @@ def last_safe_s(heard: int) -> float:
 
 
 def judged(training: Training, life: Life, before: int | None) -> tuple[str | None, int | None]:
-    """(what is wrong with the life, the iteration that is safe after it)."""
+    """(what is wrong with the life or None, iteration of the checkpoint after it or None)."""
     if life.problem:
         return life.problem, before
     try:
@@ -157,7 +157,7 @@ def judged(training: Training, life: Life, before: int | None) -> tuple[str | No
 
 
 def lost(lost_s: float, training: Training) -> str:
-    """A column of the table."""
+    """Column of the table that so many lost seconds count in."""
     if not lost_s:
         return "nothing lost"
     half = training.interval_s / 2

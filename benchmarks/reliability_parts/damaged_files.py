@@ -37,7 +37,7 @@ OK = ("ok", None)
 
 
 def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
-    """Of checkpoints and runs in turn."""
+    """Damage checkpoints and run folders in turn."""
     signal.signal(signal.SIGALRM, fuzz.stop)
     page.plotly_js = str  # 5 MB that are the same on each page
     with tempfile.TemporaryDirectory(prefix="reliability-") as folder, chdir(folder):
@@ -57,7 +57,7 @@ def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
 
 
 def of_checkpoint(seed: int, path: Path, whole: bytes, state: dict[str, object]) -> Trial:
-    """One that was damaged by its bytes, or, more often, by what is in it."""
+    """Damage a checkpoint in its bytes or, more often, in its entries, and try to use it."""
     chance = random.Random(f"checkpoint {seed}")
     by_bytes = chance.random() < 0.4
     if by_bytes:
@@ -78,7 +78,7 @@ def of_checkpoint(seed: int, path: Path, whole: bytes, state: dict[str, object])
 
 
 def refusal(path: Path, use: Callable[[], object]) -> tuple[str, str | None]:
-    """(outcome, what is wrong with it)."""
+    """(outcome, what is wrong with it or None) of one use of a damaged checkpoint."""
     try:
         with warnings.catch_warnings(action="ignore"):
             use()
@@ -96,7 +96,7 @@ def sampled() -> None:
 
 
 def resumed() -> None:
-    """And trained on for an iteration, which uses all that was loaded."""
+    """Resume the checkpoint and train one iteration, which uses all that was loaded."""
     with started("cpu") as ranks:
         words = [bad_inputs.FILE, "init_from=resume", "max_iters=9"]
         config = settle(command_line.compose_one(words), ranks.device, 1)
@@ -106,7 +106,7 @@ def resumed() -> None:
 
 
 def with_other_entries(state: dict[str, object], chance: random.Random) -> bytes:
-    """As torch saves it: an entry, or one inside of it, is gone or something else."""
+    """Checkpoint as torch saves it, with one entry, possibly a nested one, removed or replaced."""
     changed = copy.deepcopy(state)
     place: dict[str, object] = changed
     key = chance.choice(list(place))

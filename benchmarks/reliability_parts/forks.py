@@ -1,6 +1,6 @@
-"""Our programs as processes that need not import anything: forks of this one, which has.
+"""Run our programs in forks of this process, which has imported what they need.
 
-The same code in a real process, that can be killed and limited, in a hundredth of the time.
+The same code runs in a real process that can be killed and limited, in a hundredth of the time.
 """
 
 import os
@@ -25,26 +25,26 @@ from benchmarks.measuring import PROJECT
 from cli.start_up import begin
 from data import prepare
 
-DATA_BYTES = 6 << 30  # who asks for more gets a MemoryError, as on a small machine
+DATA_BYTES = 6 << 30  # an allocation beyond it is a MemoryError, as on a small machine
 POLL_S = 0.005
 
 
 @dataclass(frozen=True)
 class Ended:
-    status: int | None  # None: it was killed at the limit; -N: by signal N
+    status: int | None  # exit code; -N: killed by signal N; None: killed at the time limit
     out: str
     err: str
     wall_s: float
 
 
 def use_data_folder(folder: Path) -> None:
-    """Texts are prepared in it by all programs from here on, not in the project's data/."""
+    """Let all programs from here on prepare their texts in `folder`, not in the project's data/."""
     prepare.DATA_DIR = folder
     prepare.prepare.__defaults__ = (folder,)
 
 
 def program(name: str, words: list[str]) -> Callable[[], None]:
-    """What `python NAME.py WORDS`, or `python -m NAME WORDS`, does in a process of its own."""
+    """Function that does what `python NAME.py WORDS` or `python -m NAME WORDS` would do."""
     if name == "data.prepare":
         return lambda: called(name, words, lambda: prepare.main(words))
     if name in ("profiling", "training.export"):
@@ -61,7 +61,7 @@ def called(name: str, words: list[str], main: Callable[[], object]) -> None:
 
 @dataclass
 class Child:
-    """A fork that runs in the current folder; what it starts ends with it."""
+    """A fork that runs in the current folder and leads a process group, which signals go to."""
 
     pid: int
     out: IO[bytes]
@@ -79,7 +79,7 @@ class Child:
         return self.status is not None
 
     def wait(self, until_s: float) -> Ended:
-        """Kills it at that time of time.perf_counter()."""
+        """Wait for the end; kill the fork at `until_s` of time.perf_counter()."""
         while not self.has_ended():
             if time.perf_counter() > until_s:
                 self.signal(signal.SIGKILL)
@@ -97,7 +97,7 @@ def written(file: IO[bytes]) -> str:
 
 
 def forked(call: Callable[[], None], environ: Mapping[str, str], limit_s: float) -> Ended:
-    """Runs `call` in a fork until it ends, or is killed at the limit."""
+    """Run `call` in a fork until it ends or is killed after `limit_s`."""
     child = started(call, environ)
     return child.wait(child.began_s + limit_s)
 
@@ -121,7 +121,7 @@ def started(call: Callable[[], None], environ: Mapping[str, str]) -> Child:
 
 
 def exit_code(call: Callable[[], None], environ: Mapping[str, str]) -> int:
-    """In the fork: as Python itself ends a process."""
+    """Run `call` in the fork, and return the exit code with which Python would end a process."""
     # text streams of its own: those of whoever runs the measurement may be no files
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115

@@ -18,13 +18,13 @@ from benchmarks.reliability_parts.forks import Ended
 from benchmarks.reliability_parts.trial import Trial
 from cli.plain import plain
 
-ROW = "\niter "  # of a training
-LONGEST = 2000  # characters of a line that somebody is to read
+ROW = "\niter "  # begins a line that a training prints
+LONGEST = 2000  # characters in a message that somebody has to read
 QUIET = {"WANDB_MODE": "disabled", "TINY_SHAKESPEARE_URL": "http://[::1]:9"}
 
 
 def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
-    """Trial N, of seed + N, is the same whatever came before it."""
+    """Yield `count` trials; each depends on its own seed alone."""
     with tempfile.TemporaryDirectory(prefix="reliability-") as folder:
         run = first_run(Path(folder))
         for number in range(seed, seed + count):
@@ -32,7 +32,7 @@ def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
 
 
 def first_run(folder: Path) -> Path:
-    """The folder of a small run that commands read, made in `folder`."""
+    """Train a small run in `folder` for the commands to read, and return its own folder."""
     forks.use_data_folder(folder / "data")
     run = folder / "first" / "out"
     run.parent.mkdir()
@@ -60,7 +60,7 @@ def trial(seed: int, run: Path, limit_s: float) -> Trial:
 
 
 def judged(case: Case, ended: Ended) -> tuple[str, str | None]:
-    """(outcome, what went wrong)."""
+    """(outcome, what went wrong or None)."""
     lines = [line for line in ended.err.splitlines() if line.strip()]
     last = plain(lines[-1])[:300] if lines else "nothing was said"
     if "Traceback (most recent call last)" in ended.err + ended.out:

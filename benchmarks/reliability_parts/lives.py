@@ -25,11 +25,11 @@ ANY, RESUME, START_UP = "any moment", "a resume", "start-up"
 
 @dataclass(frozen=True)
 class Moment:
-    """Of a life, in which it is ended."""
+    """A kind of moment at which a process is ended."""
 
-    function: str  # of the trainer, that it enters; empty: whenever
-    longest_s: float  # after that
-    calls: int = 1  # it is one of so many
+    function: str  # of the trainer, whose call begins the moment; empty: any time
+    longest_s: float  # delay of the signal at most
+    calls: int = 1  # the signal follows one of the first `calls` calls
 
 
 MOMENTS = {
@@ -42,18 +42,18 @@ MOMENTS = {
     "giving the lock back": Moment("cli.lock.Lock.__exit__", 0.002, 2),
 }
 SHARE_OF_ANY, SHARE_OF_START_UP = 0.4, 0.1
-Judge = Callable[[Ended], str | None]  # what is wrong with how a life ended; None: nothing
+Judge = Callable[[Ended], str | None]  # what is wrong with how a life ended, or None
 
 
 @dataclass(frozen=True)
 class Life:
-    """One process of the training."""
+    """Result of one process of the training."""
 
     seed: int
     moment: str
     number: int  # the signal
     ended: Ended
-    signalled: bool  # else it had ended before
+    signalled: bool  # False where it had ended before
 
     def trial(self, failure: str | None) -> Trial:
         return Trial(self.seed, self.moment, signal.Signals(self.number).name, failure)
@@ -62,7 +62,7 @@ class Life:
 def trials(
     count: int, seed: int, limit_s: float, part: str, signals: tuple[int, ...], judge: Judge
 ) -> Iterator[Trial]:
-    """`count` lives that a signal ended, over as many whole trainings as they make."""
+    """Make `count` processes end by a signal, in as many whole trainings as that takes."""
     with tiny_run.own_folder() as folder:
         fresh.link_project(folder / PROJECT)
         expected, done, begun = tiny_run.trained([], 10 * limit_s).end, 0, 0
@@ -88,7 +88,7 @@ def trials(
 def lived(
     seed: int, chance: random.Random, signals: tuple[int, ...], limit_s: float, quiet: bool
 ) -> Life:
-    """A process that starts, or resumes what lies there, and gets a signal, unless `quiet`."""
+    """Run a process that starts or resumes the run; it gets a signal unless `quiet`."""
     there = (RUN / "ckpt.pt").is_file()
     name = moment_of(chance, there)
     moment, number = MOMENTS[name], chance.choice(signals)
@@ -112,7 +112,7 @@ def lived(
 
 
 def moment_of(chance: random.Random, there: bool) -> str:
-    """`there`: a checkpoint that can be resumed."""
+    """Random key of MOMENTS; a resume only where `there`, a checkpoint to resume from."""
     share = chance.random()
     if share < SHARE_OF_ANY + SHARE_OF_START_UP:
         return ANY if share < SHARE_OF_ANY else START_UP
@@ -121,7 +121,7 @@ def moment_of(chance: random.Random, there: bool) -> str:
 
 
 def judged(life: Life, judge: Judge, before: int) -> tuple[str | None, int]:
-    """(what is wrong with the life, the iteration that is safe after it)."""
+    """(what is wrong with the life or None, iteration of the checkpoint after it)."""
     ended = life.ended
     if fault := tiny_run.fault_of(ended):
         return fault, before

@@ -19,16 +19,16 @@ from benchmarks.reliability_parts.tiny_run import ITERATIONS, WORDS, Whole
 from benchmarks.reliability_parts.trial import Trial
 
 KINDS = (("scratch", "scratch"), ("resume", "resume"), ("scratch", "resume"))
-CLOSE_S = 0.03  # between the two of every other pair
+CLOSE_S = 0.03  # between the two starts at most, in every other pair
 RUN, HALF = Path("run"), Path("half")
-# a process has the folder between these two; the second is called after the checks, too
+# a process owns the folder between calls of these; the second is also called after the checks
 OWNS, LETS_GO = "training.record.open_run_folder", "cli.lock.Lock.__exit__"
 BOTH_OWN = b"\0\0"
 REFUSED = re.compile(r"train.py: error: out_dir=run: in use by (process (\d+) on|another process)")
 
 
 def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
-    """Of the kinds in turn."""
+    """Yield trials of the kinds in turn."""
     with tiny_run.own_folder():
         whole = tiny_run.trained([], 10 * limit_s)
         tiny_run.leave_half("half", 10 * limit_s)
@@ -48,7 +48,7 @@ def trials(count: int, seed: int, limit_s: float) -> Iterator[Trial]:
 def run_both(
     kind: tuple[str, str], chance: random.Random, whole_s: float, limit_s: float
 ) -> tuple[list[Child], list[Ended], bytes]:
-    """With what the two announced: who had the folder when."""
+    """Run both processes: (children, their ends, announcements of owning and letting go)."""
     offset_s = chance.uniform(0, CLOSE_S if chance.random() < 0.5 else whole_s)
     children: list[Child] = []
     with pipe() as (heard, told):
@@ -62,7 +62,7 @@ def run_both(
 
 
 def what_is_wrong(children: list[Child], ended: list[Ended], owners: bytes) -> str | None:
-    """With how the two ended."""
+    """Problem with how the two processes ended, or None."""
     for one, other in ((0, 1), (1, 0)):
         if fault := tiny_run.fault_of(ended[one]):
             return fault
@@ -79,7 +79,7 @@ def what_is_wrong(children: list[Child], ended: list[Ended], owners: bytes) -> s
 
 
 def what_is_left(whole: Whole, half: int | None) -> str | None:
-    """What is wrong with the folder."""
+    """Problem with what is in the folder afterwards, or None."""
     spare = [path.name for path in RUN.iterdir() if path.suffix in (".tmp", ".lock")]
     if spare:
         return f"left behind: {', '.join(spare)}"

@@ -39,7 +39,7 @@ class Whole:
 
 @contextmanager
 def own_folder() -> Iterator[Path]:
-    """The current folder, with a text in it; what is prepared of texts lies there, too."""
+    """Change into a new folder for the block, with a text in it, where texts are prepared too."""
     with tempfile.TemporaryDirectory(prefix="reliability-") as name, chdir(name):
         forks.use_data_folder(Path(name) / "data")
         Path("text.txt").write_text("To be, or not to be, that is the question.\n" * 60, "utf-8")
@@ -47,7 +47,7 @@ def own_folder() -> Iterator[Path]:
 
 
 def trained(words: list[str], limit_s: float) -> Whole:
-    """Into the folder `run`. Raises ValueError where it fails."""
+    """Train into the folder `run` without disturbance. Raises ValueError where it fails."""
     ended = forks.forked(forks.program("train", [*WORDS, *words]), {}, limit_s)
     if ended.status:
         raise ValueError(f"the training without interruption failed: {ended.err}")
@@ -55,7 +55,7 @@ def trained(words: list[str], limit_s: float) -> Whole:
 
 
 def leave_half(folder: str, limit_s: float) -> None:
-    """In `folder`, what a training leaves that is killed behind the save in its middle."""
+    """Leave in `folder` what a training leaves that is killed after the save halfway."""
     call = forks.program("train", [*WORDS, f"out_dir={folder}"])
     half = ITERATIONS // 2
     rows = iter(range(half + half // SAVED_EACH + 1))  # of iterations, and of evaluations
@@ -70,7 +70,7 @@ def leave_half(folder: str, limit_s: float) -> None:
 
 
 def fault_of(ended: Ended) -> str | None:
-    """What no process may do, whatever happened to it."""
+    """Traceback or hang, which no process may show whatever happened to it; None without one."""
     last = " ".join(ended.err.split())[-200:]
     if "Traceback (most recent call last)" in ended.err + ended.out:
         return f"traceback: {last}"
@@ -78,27 +78,27 @@ def fault_of(ended: Ended) -> str | None:
 
 
 def saved_iteration(folder: Path) -> int | None:
-    """That ckpt.pt holds; None: there is none. Raises ValueError where it is damaged."""
+    """Iteration that ckpt.pt holds, or None without one. Raises ValueError if it is damaged."""
     path = folder / "ckpt.pt"
     return checkpoint_file.load(path).iteration if path.exists() else None
 
 
 def left_behind(folder: Path) -> dict[str, object]:
-    """The end of a training: what was learnt, and what was measured of it."""
+    """End of a training: its state without the configuration, and its losses."""
     state = checkpoint_file.unpacked(folder / "ckpt.pt")
     state.pop("config")
     return {"state": state, "losses": {key: value for key, value in rows(folder)}}
 
 
 def rows(folder: Path) -> Iterator[tuple[tuple[int, str], float]]:
-    """((iteration, name), loss) of metrics.jsonl, of work that was done twice both times."""
+    """((iteration, name), loss) in metrics.jsonl; work that was done twice is there twice."""
     for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines():
         row = json.loads(line)
         yield from (((row["iter"], name), row[name]) for name in LOSSES if name in row)
 
 
 def difference(expected: object, found: object, place: str = "") -> str | None:
-    """The first place where two states differ in a bit."""
+    """First place where two states are not bitwise equal, as a message, or None."""
     if isinstance(expected, dict) and isinstance(found, dict):
         if set(expected) != set(found):
             return f"{place}: other entries"
